@@ -1,0 +1,1 @@
+"""The `sadvise` command: one module per command."""

@@ -1,0 +1,129 @@
+"""What must start together: the GPUs a job asks for, in every form Slurm knows."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class GpuScope(StrEnum):
+    """What a GPU count is counted per; the value names Slurm's field."""
+
+    JOB = "per_job"
+    NODE = "per_node"
+    SOCKET = "per_socket"
+    TASK = "per_task"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class GpuCount:
+    """A number of whole GPUs, of one type or of any (`gpu_type` None)."""
+
+    gpu_type: str | None = None
+    count: int
+
+    def __post_init__(self) -> None:
+        if self.count < 0:
+            raise ValueError(f"GPU count {self.count} is negative")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class ShareCount:
+    """Parts of GPUs (`kind` is Slurm's GRES name, "mps" or "shard"), never mixed with whole ones."""
+
+    kind: str
+    gpu_type: str | None = None
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchRequest:
+    """Slurm's own delay timer: wait up to `max_wait_s` for at most `count` leaf switches."""
+
+    count: int
+    max_wait_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangRequest:
+    """The resources that must be granted together before a job starts.
+
+    Each `per_*` field holds the counts of that request form, sorted; a job may use several. `gpus_known` is
+    False where the source cannot tell (never read as "no GPUs"). `nodes_max` None means that the job leaves
+    the node count open. `memory_mib_per_node` None means unknown or all of the node's.
+    """
+
+    per_job: tuple[GpuCount, ...] = ()
+    per_node: tuple[GpuCount, ...] = ()
+    per_socket: tuple[GpuCount, ...] = ()
+    per_task: tuple[GpuCount, ...] = ()
+    shares: tuple[ShareCount, ...] = ()
+    gpus_known: bool = True
+    nodes_min: int = 1
+    nodes_max: int | None = None
+    tasks: int = 1
+    cpus: int = 1
+    memory_mib_per_node: int | None = None
+    exclusive: bool = False
+    switches: SwitchRequest | None = None
+    features: str = ""
+    required_nodes: tuple[str, ...] = ()
+    excluded_nodes: tuple[str, ...] = ()
+
+    def counts(self, scope: GpuScope) -> tuple[GpuCount, ...]:
+        """Return the counts asked in one form."""
+        match scope:
+            case GpuScope.JOB:
+                return self.per_job
+            case GpuScope.NODE:
+                return self.per_node
+            case GpuScope.SOCKET:
+                return self.per_socket
+            case GpuScope.TASK:
+                return self.per_task
+
+    @property
+    def scope(self) -> GpuScope | None:
+        """The form that decides the size, or None for a job without whole GPUs.
+
+        Slurm lets several forms stand together; the total (`--gpus`) then binds the others.
+        """
+        return next((scope for scope in GpuScope if self.counts(scope)), None)
+
+    @property
+    def gpu_count(self) -> int | None:
+        """Whole GPUs the gang needs at least; 0 for none, None where the request does not tell.
+
+        A per-socket request depends on the node's sockets, so it does not tell.
+        """
+        if not self.gpus_known:
+            return None
+        match self.scope:
+            case None:
+                return 0
+            case GpuScope.JOB:
+                return _total(self.per_job)
+            case GpuScope.NODE:
+                return _total(self.per_node) * self.nodes_min
+            case GpuScope.TASK:
+                return _total(self.per_task) * self.tasks
+            case GpuScope.SOCKET:
+                return None
+
+    @property
+    def gpu_type(self) -> str | None:
+        """The one GPU type asked for; None where any will do or several are asked."""
+        types = {gpu.gpu_type for gpu in self.all_counts}
+        return types.pop() if len(types) == 1 else None
+
+    @property
+    def all_counts(self) -> tuple[GpuCount, ...]:
+        """Every count of every form."""
+        return self.per_job + self.per_node + self.per_socket + self.per_task
+
+    @property
+    def wants_gpus(self) -> bool:
+        """Whether whole GPUs are asked for in any form."""
+        return bool(self.all_counts)
+
+
+def _total(counts: tuple[GpuCount, ...]) -> int:
+    return sum(gpu.count for gpu in counts)

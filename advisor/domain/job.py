@@ -1,0 +1,123 @@
+"""A job as the advisor sees it."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from advisor.domain.gang import GangRequest, GpuCount
+
+
+class JobState(StrEnum):
+    """The states that matter to a plan; every other one of Slurm's is OTHER."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    SUSPENDED = "suspended"
+    COMPLETING = "completing"
+    OTHER = "other"
+
+
+class Sensitivity(StrEnum):
+    """How much the user says that spreading hurts the job."""
+
+    LOW = "low"
+    HIGH = "high"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuRange:
+    """The GPU counts a job declares it can run on, both ends included."""
+
+    low: int
+    high: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.low <= self.high:
+            raise ValueError(f"GPU range {self.low}-{self.high} is not a range of counts from 1 up")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobHints:
+    """What the user declared in `--comment` after `sadvise:`; `unknown` holds the words nobody knows."""
+
+    model: str | None = None
+    gpus: GpuRange | None = None
+    checkpoint_s: float | None = None
+    sensitivity: Sensitivity | None = None
+    opted_out: bool = False
+    unknown: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrayRecord:
+    """A record of a job array: one task (`task_id` set) or all tasks not yet split off (`waiting` set)."""
+
+    array_job_id: int
+    task_id: int | None = None
+    waiting: str = ""
+    max_running: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HetRecord:
+    """A component of a heterogeneous job."""
+
+    het_job_id: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocation:
+    """What a started job holds: nodes in name order and whole GPUs over all of them (empty where unknown)."""
+
+    nodes: tuple[str, ...]
+    gpus: tuple[GpuCount, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One record of the queue.
+
+    Times are POSIX seconds, None where Slurm does not know. `start_time` of a pending job is Slurm's own
+    expectation. `time_limit_s` None means unlimited. `priority` None means unknown; 0 is Slurm's mark for held.
+    """
+
+    job_id: int
+    state: JobState
+    reason: str = ""
+    name: str = ""
+    user: str = ""
+    account: str = ""
+    partitions: tuple[str, ...] = ()
+    qos: str = ""
+    gang: GangRequest
+    allocation: Allocation | None = None
+    hints: JobHints = JobHints()
+    array: ArrayRecord | None = None
+    het: HetRecord | None = None
+    submit_time: float
+    eligible_time: float | None = None
+    start_time: float | None = None
+    end_time: float | None = None
+    time_limit_s: float | None = None
+    time_min_s: float | None = None
+    priority: int | None = None
+    nice: int = 0
+    held: bool = False
+    dependency: str = ""
+    reservation: str = ""
+    requeueable: bool = False
+    cron: bool = False
+
+    def __post_init__(self) -> None:
+        if self.job_id <= 0:
+            raise ValueError(f"job id {self.job_id} is not a positive number")
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether the job has not started."""
+        return self.state is JobState.PENDING
+
+    def queueing_delay_s(self, now: float) -> float:
+        """Return how long the job has been eligible without starting; 0 before it is."""
+        since = self.submit_time if self.eligible_time is None else self.eligible_time
+        return max(0.0, now - since)

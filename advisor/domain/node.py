@@ -1,0 +1,54 @@
+"""Nodes and what is left on them."""
+
+from dataclasses import dataclass
+
+from advisor.domain.gang import ShareCount
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class GpuPool:
+    """The whole GPUs of one type on a node; `used` None where the source cannot tell."""
+
+    gpu_type: str | None = None
+    total: int
+    used: int | None = 0
+
+    @property
+    def idle(self) -> int:
+        """GPUs that no job holds; none where their use is unknown, so that nothing is promised."""
+        return 0 if self.used is None else max(0, self.total - self.used)
+
+
+# A node in one of these states, or with one of these flags, starts no new job.
+_CLOSED = frozenset(
+    "DOWN DRAIN DRAINED DRAINING FAIL FAILING ERROR FUTURE UNKNOWN MAINT MAINTENANCE RESERVED INVAL INVALID_REG "
+    "NOT_RESPONDING POWERING_DOWN POWER_DOWN BLOCKED REBOOT_ISSUED REBOOT_REQUESTED".split()
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A node: capacity and use as jobs see them.
+
+    `state` is Slurm's base state and `flags` what stands beside it, both in capitals, flags sorted.
+    `reason` is free text of an administrator or a health check.
+    """
+
+    name: str
+    state: str
+    flags: tuple[str, ...] = ()
+    reason: str = ""
+    cpus: int
+    cpus_used: int = 0
+    memory_mib: int
+    memory_used_mib: int = 0
+    gpus: tuple[GpuPool, ...] = ()
+    shares: tuple[ShareCount, ...] = ()
+    partitions: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+    weight: int = 1
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether Slurm would start a new job here if it fitted."""
+        return self.state not in _CLOSED and not _CLOSED.intersection(self.flags)

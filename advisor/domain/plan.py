@@ -1,0 +1,150 @@
+"""What is proposed, why, and what became of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from advisor.domain.gang import GpuCount, GpuScope, SwitchRequest
+
+
+class Kind(StrEnum):
+    """The three kinds of change, in the order in which one job's proposals are considered."""
+
+    CONSOLIDATE = "consolidate"
+    RESIZE = "resize"
+    REORDER = "reorder"
+
+
+class Lever(StrEnum):
+    """The field of Slurm that carries a change."""
+
+    SWITCHES = "switches"
+    NODE_RANGE = "node_range"
+    NICE = "nice"
+    GPU_COUNT = "gpu_count"
+
+
+class Reason(StrEnum):
+    """Why a change is proposed; documented in docs/reasons.md."""
+
+    LONG_WORK_AHEAD = "long_work_ahead"
+    LEAF_WORTH_WAITING = "leaf_worth_waiting"
+    NODE_WORTH_WAITING = "node_worth_waiting"
+    IDLE_GPUS_TO_GROW = "idle_gpus_to_grow"
+    SMALLER_STARTS_SOONER = "smaller_starts_sooner"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetNice:
+    """Let the job step back (or return) in the order; nice counts as in Slurm."""
+
+    job_id: int
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetSwitches:
+    """Let Slurm hold the job back for few leaf switches; it ends by itself. `before` None means no request."""
+
+    job_id: int
+    before: SwitchRequest | None
+    after: SwitchRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRange:
+    """The least and the most nodes a job accepts."""
+
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetNodeRange:
+    """Hold the job's node count tight until the delay timer of the node tier ends."""
+
+    job_id: int
+    before: NodeRange
+    after: NodeRange
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetGpus:
+    """Change the GPU count in the very form the user asked in."""
+
+    job_id: int
+    scope: GpuScope
+    before: tuple[GpuCount, ...]
+    after: tuple[GpuCount, ...]
+
+
+Action = SetNice | SetSwitches | SetNodeRange | SetGpus
+
+
+def lever_of(action: Action) -> Lever:
+    """Return the lever that carries an action."""
+    match action:
+        case SetNice():
+            return Lever.NICE
+        case SetSwitches():
+            return Lever.SWITCHES
+        case SetNodeRange():
+            return Lever.NODE_RANGE
+        case SetGpus():
+            return Lever.GPU_COUNT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """What a change should bring: JCT saved over all jobs it helps, as a range, and what it may cost.
+
+    `added_delay_max_s` bounds how much later the changed job itself may start. `assumes` states in words what
+    the range rests on.
+    """
+
+    saved_s_low: float
+    saved_s_high: float
+    jobs_helped: int
+    added_delay_max_s: float
+    assumes: str
+
+
+Evidence = str | int | float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recommendation:
+    """One proposed change to one pending job, with the numbers behind it.
+
+    `revert_after_s` is how long after the apply the change has to be taken back by hand, None where it
+    ends by itself or may stay.
+    """
+
+    kind: Kind
+    action: Action
+    reason: Reason
+    text: str
+    expected: Expected
+    evidence: Mapping[str, Evidence]
+    revert_after_s: float | None = None
+
+    @property
+    def job_id(self) -> int:
+        """The job that is changed."""
+        return self.action.job_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The recommendations of one cycle, sorted by kind and job id."""
+
+    recommendations: tuple[Recommendation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """A recommendation as judged by the guard; `refused_by` names the rule, None where all hold."""
+
+    recommendation: Recommendation
+    refused_by: str | None = None

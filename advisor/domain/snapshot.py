@@ -1,0 +1,38 @@
+"""Everything one planning pass may know about the cluster."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from advisor.domain.job import Job
+from advisor.domain.node import Node
+from advisor.domain.site import Partition, SiteConfig
+from advisor.domain.topology import Topology
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """The cluster at `taken_at` (POSIX seconds): jobs by id, nodes and partitions by name.
+
+    `source` names the reader. `unread` lists in plain words what could not be read; nothing may be concluded
+    about it.
+    """
+
+    taken_at: float
+    source: str
+    config: SiteConfig
+    topology: Topology
+    partitions: tuple[Partition, ...]
+    nodes: tuple[Node, ...]
+    jobs: tuple[Job, ...]
+    unread: tuple[str, ...] = ()
+
+    @cached_property
+    def jobs_by_id(self) -> Mapping[int, Job]:
+        """Map job ids to jobs."""
+        return {job.job_id: job for job in self.jobs}
+
+    @cached_property
+    def partitions_by_name(self) -> Mapping[str, Partition]:
+        """Map partition names to partitions."""
+        return {partition.name: partition for partition in self.partitions}

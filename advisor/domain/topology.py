@@ -1,0 +1,59 @@
+"""How far apart nodes are."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+
+
+class LocalityTier(IntEnum):
+    """How close a gang sits; smaller is closer."""
+
+    NODE = 0
+    LEAF = 1
+    SPINE = 2
+    CLUSTER = 3
+
+
+class TopologyKind(StrEnum):
+    """What Slurm's topology plugin describes."""
+
+    TREE = "tree"
+    FLAT = "flat"
+    BLOCK = "block"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Switch:
+    """A switch of a tree (level 0 is a leaf) or a block of a block topology, with every node below it."""
+
+    name: str
+    level: int
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
+    """The switches or blocks of a cluster, sorted by level and name; none for a flat one."""
+
+    kind: TopologyKind
+    switches: tuple[Switch, ...] = ()
+
+    @property
+    def leaves(self) -> tuple[Switch, ...]:
+        """The leaf switches, or the blocks."""
+        return tuple(switch for switch in self.switches if switch.level == 0)
+
+    def leaf_by_node(self) -> Mapping[str, str]:
+        """Map every node to its leaf; a node that hangs on none is absent."""
+        return {node: leaf.name for leaf in self.leaves for node in leaf.nodes}
+
+    def tier_of(self, nodes: Iterable[str]) -> LocalityTier:
+        """Return the smallest tier that holds all of `nodes`."""
+        wanted = set(nodes)
+        if len(wanted) <= 1:
+            return LocalityTier.NODE
+        holding = [switch.level for switch in self.switches if wanted.issubset(switch.nodes)]
+        if not holding:
+            return LocalityTier.CLUSTER
+        return LocalityTier.LEAF if min(holding) == 0 else LocalityTier.SPINE

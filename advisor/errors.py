@@ -1,0 +1,48 @@
+"""The error tree; every message says what is wrong, where, and what to do.
+
+AdvisorError                    anything an administrator can mend; exit code 1
+├── ConfigError                 sadvise.toml, an environment variable or an option
+├── SnapshotFileError           a snapshot file cannot be read or written
+├── DecodeError                 an answer of Slurm is not what its release documents
+└── SlurmError                  Slurm did not answer as asked
+    ├── SlurmMissingError       a Slurm command or pyslurm is not installed
+    ├── SlurmRefusedError       Slurm answered with an error that a retry will not mend
+    └── SlurmUnavailableError   no answer within the deadline, or slurmctld down; a retry can help
+"""
+
+
+class AdvisorError(Exception):
+    """Anything that an administrator can mend; its text is one line."""
+
+    exit_code = 1
+    retryable = False
+
+
+class ConfigError(AdvisorError):
+    """The configuration is wrong; the text names the key and the file."""
+
+
+class SnapshotFileError(AdvisorError):
+    """A snapshot file cannot be read or written."""
+
+
+class DecodeError(AdvisorError):
+    """An answer of Slurm does not decode; the text names the command and the field."""
+
+
+class SlurmError(AdvisorError):
+    """Slurm did not answer as asked."""
+
+
+class SlurmMissingError(SlurmError):
+    """A Slurm command, or pyslurm, is not installed here."""
+
+
+class SlurmRefusedError(SlurmError):
+    """Slurm answered with an error that asking again will not mend."""
+
+
+class SlurmUnavailableError(SlurmError):
+    """Slurm gave no answer within the deadline, or slurmctld is down."""
+
+    retryable = True

@@ -1,0 +1,1 @@
+"""Snapshot to arrays; shared by the daemon, the simulator and the trainers."""

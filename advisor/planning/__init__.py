@@ -1,0 +1,1 @@
+"""Snapshot to plan, without clock, files or chance."""

@@ -1,0 +1,34 @@
+"""The knobs of the planner; each carries the sentence that documents it."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+HOUR_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanningSettings:
+    """What the rule-based planner assumes and where it stops."""
+
+    depth: Annotated[int, "how many pending jobs of a pool are planned for, best priority first"] = 200
+    ageing_s: Annotated[float, "a job that has waited this long weighs twice as much as a new one"] = 12 * HOUR_S
+    min_saving_s: Annotated[float, "total job completion time a change must save to be worth proposing"] = 600.0
+    used_limit_ratio_low: Annotated[float, "share of the time limit jobs are assumed to use, at least"] = 0.2
+    node_timer_s: Annotated[float, "how long a gang waits to sit on one node"] = 600.0
+    leaf_timer_s: Annotated[float, "how long a gang waits to sit under one leaf switch"] = 1800.0
+    leaf_inflation: Annotated[float, "assumed inflation of a gang spread over nodes of one leaf"] = 1.1
+    spine_inflation: Annotated[float, "assumed inflation of a gang spread over leaves"] = 1.3
+    scaling_exponent: Annotated[float, "assumed speed of n GPUs is n to this power"] = 0.9
+    min_marginal_ratio: Annotated[float, "least speed an added GPU must bring, as a share of one GPU's"] = 0.5
+
+    def __post_init__(self) -> None:
+        for name in ("depth", "ageing_s", "node_timer_s", "leaf_timer_s"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be above 0")
+        for name in ("used_limit_ratio_low", "scaling_exponent", "min_marginal_ratio"):
+            if not 0 < getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be above 0 and at most 1")
+        if not 1 <= self.leaf_inflation <= self.spine_inflation:
+            raise ValueError("leaf_inflation must be at least 1 and at most spine_inflation")
+        if self.min_saving_s < 0:
+            raise ValueError("min_saving_s must not be negative")

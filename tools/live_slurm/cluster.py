@@ -1,0 +1,268 @@
+"""A real Slurm cluster of fake GPU nodes, for as long as a `with` block lasts."""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tools.live_slurm.errors import LiveSlurmError
+from tools.live_slurm.ports import PortBlock
+from tools.live_slurm.roots import open_root
+from tools.live_slurm.sandbox import Sandbox
+from tools.live_slurm.settings import Shape, Topology, gres_conf, slurm_conf, topology_conf
+
+COMMANDS = ("sacct", "sacctmgr", "salloc", "sbatch", "scancel", "scontrol", "sdiag", "sinfo", "sprio", "squeue", "srun")
+COMMAND_DEADLINE_S = 60.0
+START_DEADLINE_S = 60.0
+STOP_DEADLINE_S = 30.0
+# Parallel sbatch calls wait for slurmctld more than for the processor.
+SUBMITTERS = 16
+RPC_LINE = re.compile(r"^\s+([A-Z][A-Z0-9_]+)\s*\(\s*\d+\) count:(\d+)", re.MULTILINE)
+SDIAG_RPC = "REQUEST_STATS_INFO"
+
+
+class LiveCluster:
+    """Starts slurmctld and one slurmd for each node on entry, and leaves nothing behind on exit."""
+
+    def __init__(
+        self,
+        release: str,
+        *,
+        topology: Topology = "tree",
+        scheduler_parameters: str = "",
+        extra_lines: Sequence[str] = (),
+        node_count: int = 8,
+        gpus_per_node: int = 8,
+        gpu_types: Sequence[str] | None = None,
+        shards: Mapping[str, int] | None = None,
+        start_slurmd: bool = True,
+    ) -> None:
+        """Take a release such as `24.11`; `gpu_types` and `shards` tell nodes apart, see `Shape`."""
+        self.release = release
+        self.shape = Shape(
+            topology=topology,
+            scheduler_parameters=scheduler_parameters,
+            extra_lines=tuple(extra_lines),
+            node_count=node_count,
+            gpus_per_node=gpus_per_node,
+            gpu_types=gpu_types,
+            start_slurmd=start_slurmd,
+            **({} if shards is None else {"shards": shards}),
+        )
+        self.version = ""
+        self.folder = Path()
+        self.env: dict[str, str] = {}
+        self._root = Path("/")
+        self._ports: PortBlock | None = None
+        self._sandbox: Sandbox | None = None
+
+    def __enter__(self) -> Self:
+        """Start the cluster."""
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop the cluster."""
+        self.stop()
+
+    def start(self) -> None:
+        """Start every daemon and wait until all nodes are there."""
+        root = open_root(self.release)
+        self.version, self._root = root.version, root.path
+        try:
+            self._write_files()
+            self._sandbox = Sandbox(self._root)
+            self._start_munged()
+            self.start_controller(clean=True)
+            if self.shape.start_slurmd:
+                for node in self.shape.nodes():
+                    self._inside.run(["slurmd", "-N", node.name, "-f", str(self.folder / "slurm.conf")])
+                self.wait_for(self._nodes_are_idle, START_DEADLINE_S)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End every process of the cluster and remove its files."""
+        if self._sandbox is not None:
+            self._sandbox.close()
+            self._sandbox = None
+        if self._ports is not None:
+            self._ports.release()
+            self._ports = None
+        if self.folder != Path():
+            if self.folder.is_symlink():
+                self.folder.unlink()
+            shutil.rmtree(self._inner_folder, ignore_errors=True)
+            self.folder = Path()
+
+    def run(self, *argv: str, check: bool = True, stdin: str | None = None, deadline_s: float = COMMAND_DEADLINE_S) -> str:
+        """Run a command of this cluster and return what it printed; without `check`, whatever its exit status."""
+        answer = self.ask(*argv, stdin=stdin, deadline_s=deadline_s)
+        if check and answer.returncode != 0:
+            said = " ".join((answer.stderr or answer.stdout).split())
+            raise LiveSlurmError(f"{' '.join(argv)}: exit status {answer.returncode}: {said}")
+        return answer.stdout
+
+    def ask(
+        self, *argv: str, stdin: str | None = None, deadline_s: float = COMMAND_DEADLINE_S
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command of this cluster and return its output, complaints and exit status."""
+        try:
+            return subprocess.run(
+                argv,
+                input=stdin if stdin is not None else "",
+                capture_output=True,
+                encoding="utf-8",
+                errors="surrogateescape",
+                env=self.env,
+                cwd="/",
+                timeout=deadline_s,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as err:
+            raise LiveSlurmError(f"{' '.join(argv)}: no answer within {deadline_s:g} s") from err
+
+    def submit(self, *sbatch_args: str, script: str = "sleep 3600") -> int:
+        """Submit one batch job and return its id; of a heterogeneous job, the leader's."""
+        argv = ["sbatch", "--parsable", "--output=/dev/null", *sbatch_args]
+        return int(self.run(*argv, stdin=f"#!/bin/sh\n{script}\n").partition(";")[0])
+
+    def submit_many(self, count: int, *sbatch_args: str) -> list[int]:
+        """Submit held single jobs as fast as slurmctld takes them."""
+        with ThreadPoolExecutor(SUBMITTERS) as pool:
+            submissions = [pool.submit(self.submit, "--hold", *sbatch_args) for _ in range(count)]
+            return sorted(submission.result() for submission in submissions)
+
+    def wait_for(self, predicate: Callable[[], bool], timeout_s: float = 30.0) -> None:
+        """Wait until something is true of the cluster."""
+        deadline = time.monotonic() + timeout_s
+        while not predicate():
+            if time.monotonic() > deadline:
+                said = predicate.__doc__ or predicate.__name__
+                raise LiveSlurmError(f"Slurm {self.release}: still not true after {timeout_s:g} s: {said}{self._log_end()}")
+            time.sleep(0.1)
+
+    def start_controller(self, *, clean: bool = False) -> None:
+        """Start slurmctld and wait until it answers; `clean` forgets every job and every change."""
+        argv = ["slurmctld", "-f", str(self.folder / "slurm.conf"), *(["-c"] if clean else [])]
+        self._inside.run(argv)
+        self.wait_for(self._controller_answers, START_DEADLINE_S)
+
+    def stop_controller(self) -> None:
+        """Stop slurmctld by its own process id and wait until it is gone."""
+        pid = int((self.folder / "slurmctld.pid").read_text())
+        self._inside.signal(pid, "TERM")
+        deadline = time.monotonic() + STOP_DEADLINE_S
+        while self._inside.signal(pid, "0"):
+            if time.monotonic() > deadline:
+                raise LiveSlurmError(f"slurmctld {self.version} did not stop within {STOP_DEADLINE_S:g} s{self._log_end()}")
+            time.sleep(0.05)
+
+    def rpc_counts(self) -> dict[str, int]:
+        """Count the requests slurmctld has served since its start, by message type, this one left out."""
+        counts = {name: int(count) for name, count in RPC_LINE.findall(self.run("sdiag"))}
+        counts.pop(SDIAG_RPC, None)
+        return counts
+
+    def drain(self, node: str, reason: str) -> None:
+        """Take a node out of service for new jobs."""
+        self.run("scontrol", "update", f"NodeName={node}", "State=DRAIN", f"Reason={reason}")
+
+    def reset(self) -> None:
+        """Cancel every job and return to the state right after the start, job ids included."""
+        for partition in self.run("sinfo", "-h", "-a", "-o", "%R").split():
+            self.run("scancel", f"--partition={partition}")
+        self.wait_for(self._queue_is_empty, STOP_DEADLINE_S)
+        self.stop_controller()
+        self.start_controller(clean=True)
+        if self.shape.start_slurmd:
+            self.wait_for(self._nodes_are_idle, START_DEADLINE_S)
+
+    @property
+    def _inside(self) -> Sandbox:
+        if self._sandbox is None:
+            raise LiveSlurmError("the cluster is not running")
+        return self._sandbox
+
+    @property
+    def _inner_folder(self) -> Path:
+        """The cluster's folder as a real path of the host."""
+        return self._root / self.folder.relative_to("/")
+
+    def _write_files(self) -> None:
+        """Make the cluster's folder, which has the same name on the host and in the root filesystem."""
+        inner = Path(tempfile.mkdtemp(prefix="sadvise-slurm-", dir=self._root / "tmp"))
+        inner.chmod(0o755)
+        self.folder = Path("/tmp") / inner.name
+        if self._root != Path("/"):
+            self.folder.symlink_to(inner)
+        self._ports = PortBlock(1 + (self.shape.node_count if self.shape.start_slurmd else 1))
+        host = socket.gethostname().partition(".")[0]
+        conf = slurm_conf(self.shape, release=self.release, folder=self.folder, host=host, ports=self._ports.ports)
+        (inner / "slurm.conf").write_text(conf)
+        (inner / "gres.conf").write_text(gres_conf(self.shape, folder=self.folder))
+        if self.shape.topology != "flat":
+            (inner / "topology.conf").write_text(topology_conf(self.shape))
+        # Without this file newer releases look for control groups that a container does not have.
+        (inner / "cgroup.conf").write_text("" if self.release == "22.05" else "CgroupPlugin=disabled\n")
+        for number in range(self.shape.gpus_per_node):
+            (inner / f"gpu{number}").touch()
+        for name in ("state", "bin"):
+            (inner / name).mkdir()
+        self.env = self._environment(inner / "bin")
+
+    def _environment(self, bin_folder: Path) -> dict[str, str]:
+        """Make the environment in which plain Slurm commands talk to this cluster."""
+        search = [os.environ.get("PATH", "/usr/bin:/bin")]
+        if self._root != Path("/"):
+            for command in COMMANDS:
+                wrapper = bin_folder / command
+                wrapper.write_text(f'#!/bin/sh\nexec chroot {self._root} /usr/bin/{command} "$@"\n')
+                wrapper.chmod(0o755)
+            search.insert(0, str(self.folder / "bin"))
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "SBATCH_", "SQUEUE_", "SINFO_"))}
+        return {**kept, "PATH": ":".join(search), "SLURM_CONF": str(self.folder / "slurm.conf")}
+
+    def _start_munged(self) -> None:
+        """Start an own munged with an own key, so that clusters do not depend on each other or on the host."""
+        folder = self.folder / "munge"
+        inner = self._inner_folder / "munge"
+        inner.mkdir(mode=0o755)
+        key = inner / "key"
+        key.touch(mode=0o600)
+        key.write_bytes(os.urandom(128))
+        self._inside.run(["chown", "-R", "munge:", str(folder)])
+        options = {"key-file": "key", "socket": "socket", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
+        argv = ["munged", *(f"--{name}={folder / file}" for name, file in options.items())]
+        # slurmctld looks up the name of this address for each submission, and waits for a name server if it has none.
+        argv.append("--origin=127.0.0.1")
+        self._inside.run(argv, user="munge")
+
+    def _controller_answers(self) -> bool:
+        """slurmctld answers"""
+        return " is UP" in self.run("scontrol", "ping", check=False)
+
+    def _nodes_are_idle(self) -> bool:
+        """every node is idle"""
+        states = self.run("sinfo", "-h", "-a", "-N", "-o", "%T", check=False).split()
+        return bool(states) and set(states) == {"idle"}
+
+    def _queue_is_empty(self) -> bool:
+        """no job is left in the queue"""
+        return not self.run("squeue", "-h", "-a")
+
+    def _log_end(self) -> str:
+        log = self._inner_folder / "slurmctld.log"
+        lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+        return "; slurmctld.log ends: " + " | ".join(lines[-3:]) if lines else ""

@@ -1,0 +1,169 @@
+"""The Slurm releases that tests run, and the root filesystems they are installed in."""
+
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.live_slurm.errors import LiveSlurmError
+
+# Inside each of these the bootstrap takes about a minute; a mirror that is slower than this is as good as gone.
+BOOTSTRAP_DEADLINE_S = 1800.0
+# Debian's newer suites are all bootstrapped by this script, also where debootstrap does not know their names yet.
+BOOTSTRAP_SCRIPT = Path("/usr/share/debootstrap/scripts/sid")
+PACKAGES = "slurm-wlm,munge"
+HOST_PROGRAMS = ("chroot", "mount", "nsenter", "unshare")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """One Slurm release; without a suite it is what the host has installed."""
+
+    name: str
+    suite: str | None
+
+
+RELEASES: Mapping[str, Release] = {
+    release.name: release
+    for release in (
+        Release(name="22.05", suite=None),
+        Release(name="24.11", suite="trixie"),
+        Release(name="26.05", suite="forky"),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Root:
+    """A root filesystem that holds one installed release; `/` for the host itself."""
+
+    release: str
+    version: str
+    path: Path
+
+
+def ready_releases() -> list[str]:
+    """List the releases that start without a bootstrap."""
+    return [name for name, release in RELEASES.items() if (_root_path(release) / "usr/sbin/slurmctld").exists()]
+
+
+def open_root(name: str) -> Root:
+    """Find the root filesystem of a release, bootstrap it where there is none yet, and check its version."""
+    if name not in RELEASES:
+        raise LiveSlurmError(f"there is no release {name!r} here: choose one of {', '.join(RELEASES)}")
+    release = RELEASES[name]
+    _check_host()
+    if release.suite is not None:
+        _bootstrap(release, release.suite)
+    path = _root_path(release)
+    return Root(release=name, version=_version(release, path), path=path)
+
+
+def cache_folder() -> Path:
+    """Name the folder that keeps the root filesystems."""
+    chosen = os.environ.get("SADVISE_SLURM_CACHE")
+    return Path(chosen).absolute() if chosen else Path.home() / ".cache/sadvise/slurm"
+
+
+def _root_path(release: Release) -> Path:
+    return Path("/") if release.suite is None else cache_folder() / release.name
+
+
+def _check_host() -> None:
+    if os.geteuid() != 0:
+        raise LiveSlurmError("test clusters need root: they use chroot and process namespaces")
+    missing = [program for program in HOST_PROGRAMS if shutil.which(program) is None]
+    if missing:
+        raise LiveSlurmError(f"not installed: {', '.join(missing)} (packages coreutils, mount and util-linux)")
+
+
+def _version(release: Release, root: Path) -> str:
+    """Ask the installed slurmctld which version it is."""
+    for program in ("slurmctld", "slurmd", "munged"):
+        if not (root / "usr/sbin" / program).exists():
+            raise LiveSlurmError(f"{program} is not installed in {root}: apt-get install {PACKAGES.replace(',', ' ')}")
+    answer = subprocess.run(
+        ["chroot", str(root), "/usr/sbin/slurmctld", "-V"], capture_output=True, text=True, check=False
+    )
+    match = re.search(r"(\d+\.\d+)\.\d+\S*", answer.stdout)
+    if match is None:
+        raise LiveSlurmError(f"slurmctld -V in {root} names no version: {(answer.stdout + answer.stderr).strip()}")
+    if match[1] != release.name:
+        origin = "the host" if release.suite is None else f"Debian {release.suite}"
+        raise LiveSlurmError(f"{origin} holds Slurm {match[0]}, no longer {release.name}")
+    return match[0]
+
+
+def _bootstrap(release: Release, suite: str) -> None:
+    """Install a Debian suite with Slurm into the cache, unless it is there."""
+    cache = cache_folder()
+    cache.mkdir(parents=True, exist_ok=True)
+    target = cache / release.name
+    with _locked(cache / f"{release.name}.lock"):
+        if target.exists():
+            return
+        if shutil.which("debootstrap") is None or not BOOTSTRAP_SCRIPT.exists():
+            raise LiveSlurmError("debootstrap is not installed: apt-get install debootstrap")
+        # Whoever holds the lock may clear away what a killed bootstrap left.
+        for leftover in cache.glob(f"{release.name}.partial-*"):
+            shutil.rmtree(leftover)
+        partial = Path(tempfile.mkdtemp(prefix=f"{release.name}.partial-", dir=cache))
+        try:
+            partial.chmod(0o755)
+            _run_debootstrap(suite, partial)
+            shutil.rmtree(partial / "var/cache/apt/archives", ignore_errors=True)
+            (partial / "etc/hosts").write_text("127.0.0.1 localhost\n")
+            _version(release, partial)
+            partial.rename(target)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+
+
+def _run_debootstrap(suite: str, folder: Path) -> None:
+    argv = ["debootstrap", "--variant=minbase", f"--include={PACKAGES}", suite, str(folder)]
+    argv += [_mirror(), str(BOOTSTRAP_SCRIPT)]
+    with tempfile.TemporaryFile() as log:
+        answer = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=BOOTSTRAP_DEADLINE_S, check=False
+        )
+        log.seek(0)
+        said = log.read().decode(errors="replace").strip().splitlines()
+    if answer.returncode != 0:
+        raise LiveSlurmError(f"debootstrap of {suite} failed: {_reason(said)}")
+
+
+def _reason(said: Sequence[str]) -> str:
+    """Pick the line of debootstrap's output that tells a person most."""
+    errors = [line.removeprefix("E: ") for line in said if line.startswith("E: ")]
+    if any("Failed getting release file" in line for line in errors):
+        return f"the mirror does not answer ({errors[-1]})"
+    return errors[-1] if errors else (said[-1] if said else "it said nothing")
+
+
+def _mirror() -> str:
+    """Name the Debian mirror that apt uses here; empty leaves the choice to debootstrap."""
+    argv = ["apt-get", "indextargets", "--format", "$(ORIGIN) $(LABEL) $(COMPONENT) $(REPO_URI)", "Identifier: Packages"]
+    try:
+        answer = subprocess.run(argv, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return ""
+    for line in answer.stdout.splitlines():
+        origin, label, component, uri = line.split(" ", maxsplit=3)
+        if (origin, label, component) == ("Debian", "Debian", "main"):
+            return uri.rstrip("/")
+    return ""
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a file lock, which ends with this process at the latest."""
+    with path.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,179 @@
+"""The configuration files of a test cluster, as text."""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from tools.live_slurm.errors import LiveSlurmError
+
+Topology = Literal["tree", "flat", "block"]
+
+CPUS_PER_NODE = 16
+MEMORY_MIB = 64000
+# Enough for every job form here, and never so much that memory rather than GPUs decides where a job fits.
+MEMORY_PER_CPU_MIB = 1000
+SCHEDULER_PARAMETERS = "bf_interval=5,bf_continue,max_switch_wait=86400"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One fake node; an empty GPU type leaves its GPUs untyped."""
+
+    name: str
+    gpu_count: int
+    gpu_type: str
+    shard_count: int
+
+    def gres(self) -> str:
+        """Spell what slurm.conf says of the node's generic resources."""
+        parts = [f"gpu:{self.gpu_type}:{self.gpu_count}" if self.gpu_type else f"gpu:{self.gpu_count}"]
+        if self.shard_count:
+            parts.append(f"shard:{self.shard_count}")
+        return ",".join(parts) if self.gpu_count else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What a test cluster looks like, whatever its release."""
+
+    topology: Topology = "tree"
+    node_count: int = 8
+    gpus_per_node: int = 8
+    gpu_types: Sequence[str] | None = None
+    shards: Mapping[str, int] = field(default_factory=lambda: {"n06": 32})
+    scheduler_parameters: str = ""
+    extra_lines: Sequence[str] = ()
+    start_slurmd: bool = True
+
+    def nodes(self) -> list[Node]:
+        """List the nodes; by default the last quarter of them has v100 GPUs, the others a100."""
+        width = max(2, len(str(self.node_count)))
+        a100_count = self.node_count - self.node_count // 4
+        types = self.gpu_types or ["a100"] * a100_count + ["v100"] * (self.node_count - a100_count)
+        if len(types) != self.node_count:
+            raise LiveSlurmError(f"{len(types)} GPU types for {self.node_count} nodes: give one for each node")
+        names = [f"n{number:0{width}d}" for number in range(1, self.node_count + 1)]
+        return [
+            Node(
+                name=name,
+                gpu_count=self.gpus_per_node,
+                gpu_type=gpu_type,
+                shard_count=self.shards.get(name, 0) if self.gpus_per_node else 0,
+            )
+            for name, gpu_type in zip(names, types, strict=True)
+        ]
+
+
+def range_of(nodes: Sequence[Node]) -> str:
+    """Spell consecutive nodes as Slurm's node list."""
+    first, last = nodes[0].name, nodes[-1].name
+    return first if first == last else f"n[{first[1:]}-{last[1:]}]"
+
+
+def slurm_conf(shape: Shape, *, release: str, folder: Path, host: str, ports: range) -> str:
+    """Write slurm.conf; the first port is slurmctld's, the others are the nodes'."""
+    parameters = ",".join(part for part in (SCHEDULER_PARAMETERS, shape.scheduler_parameters) if part)
+    lines = [
+        "ClusterName=live",
+        f"SlurmctldHost={host}(127.0.0.1)",
+        f"SlurmctldPort={ports[0]}",
+        "SlurmUser=root",
+        "SlurmdUser=root",
+        "AuthType=auth/munge",
+        f"AuthInfo=socket={folder}/munge/socket",
+        f"StateSaveLocation={folder}/state",
+        f"SlurmctldPidFile={folder}/slurmctld.pid",
+        f"SlurmctldLogFile={folder}/slurmctld.log",
+        f"SlurmdPidFile={folder}/slurmd.%n.pid",
+        f"SlurmdLogFile={folder}/slurmd.%n.log",
+        f"SlurmdSpoolDir={folder}/spool.%n",
+        "SlurmdParameters=config_overrides",
+        "ProctrackType=proctrack/linuxproc",
+        "TaskPlugin=task/none",
+        "JobAcctGatherType=jobacct_gather/none",
+        "MpiDefault=none",
+        "MailProg=/bin/true",
+        "ReturnToService=2",
+        "SlurmdTimeout=0",
+        "KillWait=1",
+        "MessageTimeout=30",
+        "MaxJobCount=100000",
+        f"TopologyPlugin={topology_plugin(shape.topology, release)}",
+        "SchedulerType=sched/backfill",
+        f"SchedulerParameters={parameters}",
+        "SelectType=select/cons_tres",
+        "SelectTypeParameters=CR_Core_Memory",
+        f"DefMemPerCPU={MEMORY_PER_CPU_MIB}",
+        "PriorityType=priority/multifactor",
+        "PriorityWeightAge=1000",
+        "PriorityWeightJobSize=1000",
+        "PriorityCalcPeriod=1",
+        "GresTypes=gpu,shard",
+        *_node_lines(shape, ports),
+        "PartitionName=gpu Nodes=ALL Default=YES MaxTime=UNLIMITED DefaultTime=1-00:00:00 State=UP",
+        "PartitionName=debug Nodes=ALL MaxTime=01:00:00 DefaultTime=00:30:00 PriorityJobFactor=10 State=UP",
+        *shape.extra_lines,
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def topology_plugin(topology: Topology, release: str) -> str:
+    """Name the topology plugin as the release does."""
+    if release != "22.05":
+        return f"topology/{topology}"
+    if topology == "block":
+        raise LiveSlurmError("Slurm 22.05 has no topology/block: choose tree or flat")
+    return "topology/none" if topology == "flat" else "topology/tree"
+
+
+def gres_conf(shape: Shape, *, folder: Path) -> str:
+    """Write gres.conf; Slurm insists on an existing file for each GPU."""
+    lines: list[str] = []
+    for nodes in _alike(shape):
+        node = nodes[0]
+        if not node.gpu_count:
+            continue
+        file_range = f"[0-{node.gpu_count - 1}]" if node.gpu_count > 1 else "0"
+        kind = f" Type={node.gpu_type}" if node.gpu_type else ""
+        lines.append(f"NodeName={range_of(nodes)} Name=gpu{kind} File={folder}/gpu{file_range}")
+        if node.shard_count:
+            lines.append(f"NodeName={range_of(nodes)} Name=shard Count={node.shard_count}")
+    return "\n".join(lines) + "\n"
+
+
+def topology_conf(shape: Shape) -> str:
+    """Write topology.conf: leaf switches of four nodes below one spine, or blocks of four nodes."""
+    nodes = shape.nodes()
+    leaves = [nodes[start : start + 4] for start in range(0, len(nodes), 4)]
+    match shape.topology:
+        case "tree":
+            lines = [f"SwitchName=leaf{rank} Nodes={range_of(leaf)}" for rank, leaf in enumerate(leaves, 1)]
+            lines.append(f"SwitchName=spine Switches=leaf[1-{len(leaves)}]" if len(leaves) > 1 else "")
+        case "block":
+            lines = [f"BlockName=block{rank} Nodes={range_of(leaf)}" for rank, leaf in enumerate(leaves, 1)]
+            lines.append("BlockSizes=4")
+        case "flat":
+            lines = []
+    return "\n".join(lines) + "\n"
+
+
+def _node_lines(shape: Shape, ports: range) -> Iterator[str]:
+    """Write one NodeName line for each run of nodes that are alike."""
+    first_port = ports[0] + 1
+    for nodes in _alike(shape):
+        gres = nodes[0].gres()
+        # Nodes that never start need no port of their own.
+        last_port = first_port + len(nodes) - 1 if shape.start_slurmd else first_port
+        port = f"[{first_port}-{last_port}]" if last_port > first_port else str(first_port)
+        yield (
+            f"NodeName={range_of(nodes)} NodeAddr=127.0.0.1 Port={port} Sockets=2 CoresPerSocket={CPUS_PER_NODE // 2}"
+            f" ThreadsPerCore=1 RealMemory={MEMORY_MIB}{f' Gres={gres}' if gres else ''} State=UNKNOWN"
+        )
+        first_port = last_port + 1 if shape.start_slurmd else first_port
+
+
+def _alike(shape: Shape) -> Iterator[list[Node]]:
+    for _, nodes in itertools.groupby(shape.nodes(), key=Node.gres):
+        yield list(nodes)

@@ -1,6 +1,6 @@
 """What must start together: the GPUs a job asks for, in every form Slurm knows."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 
@@ -79,6 +79,18 @@ class GangRequest:
                 return self.per_socket
             case GpuScope.TASK:
                 return self.per_task
+
+    def with_counts(self, scope: GpuScope, counts: tuple[GpuCount, ...]) -> "GangRequest":
+        """Return the same request with other counts in one form."""
+        match scope:
+            case GpuScope.JOB:
+                return replace(self, per_job=counts)
+            case GpuScope.NODE:
+                return replace(self, per_node=counts)
+            case GpuScope.SOCKET:
+                return replace(self, per_socket=counts)
+            case GpuScope.TASK:
+                return replace(self, per_task=counts)
 
     @property
     def scope(self) -> GpuScope | None:

@@ -21,8 +21,28 @@ class GpuPool:
 
 # A node in one of these states, or with one of these flags, starts no new job.
 _CLOSED = frozenset(
-    "DOWN DRAIN DRAINED DRAINING FAIL FAILING ERROR FUTURE UNKNOWN MAINT MAINTENANCE RESERVED INVAL INVALID_REG "
-    "NOT_RESPONDING POWERING_DOWN POWER_DOWN BLOCKED REBOOT_ISSUED REBOOT_REQUESTED".split()
+    (
+        "BLOCKED",
+        "DOWN",
+        "DRAIN",
+        "DRAINED",
+        "DRAINING",
+        "ERROR",
+        "FAIL",
+        "FAILING",
+        "FUTURE",
+        "INVAL",
+        "INVALID_REG",
+        "MAINT",
+        "MAINTENANCE",
+        "NOT_RESPONDING",
+        "POWERING_DOWN",
+        "POWER_DOWN",
+        "REBOOT_ISSUED",
+        "REBOOT_REQUESTED",
+        "RESERVED",
+        "UNKNOWN",
+    )
 )
 
 

@@ -1,10 +1,11 @@
 """What is proposed, why, and what became of it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from advisor.domain.gang import GpuCount, GpuScope, SwitchRequest
+from advisor.domain.job import Job
 
 
 class Kind(StrEnum):
@@ -93,6 +94,34 @@ def lever_of(action: Action) -> Lever:
             return Lever.NODE_RANGE
         case SetGpus():
             return Lever.GPU_COUNT
+
+
+def present_value(job: Job, action: Action) -> int | SwitchRequest | NodeRange | tuple[GpuCount, ...] | None:
+    """Return what the job holds now in the field that an action changes; compare with its before and after."""
+    match action:
+        case SetNice():
+            return job.nice
+        case SetSwitches():
+            return job.gang.switches
+        case SetNodeRange():
+            # An open upper end has no NodeRange; 0 is none that an action could name.
+            return NodeRange(low=job.gang.nodes_min, high=job.gang.nodes_max or 0)
+        case SetGpus(scope=scope):
+            return job.gang.counts(scope)
+
+
+def applied(job: Job, action: Action) -> Job:
+    """Return the job as it stands once the action has taken effect."""
+    match action:
+        case SetNice(before=before, after=after):
+            priority = None if job.priority is None else max(1, job.priority - (after - before))
+            return replace(job, nice=after, priority=priority)
+        case SetSwitches(after=switches):
+            return replace(job, gang=replace(job.gang, switches=switches))
+        case SetNodeRange(after=nodes):
+            return replace(job, gang=replace(job.gang, nodes_min=nodes.low, nodes_max=nodes.high))
+        case SetGpus(scope=scope, after=counts):
+            return replace(job, gang=job.gang.with_counts(scope, counts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,34 @@
+"""The tree of commands."""
+
+import typer
+
+from advisor.cli import check, config, explain, recommend, snapshot
+
+app = typer.Typer(
+    name="sadvise",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Advice for the pending GPU jobs of a Slurm cluster: reorder, resize, consolidate. Changes nothing.",
+    epilog="Exit codes: 0 fine, 1 error, 2 usage, 3 recommend --exit-code found something to change.",
+)
+app.command("recommend")(recommend.recommend)
+app.command("explain")(explain.explain)
+app.command("snapshot")(snapshot.snapshot)
+app.command("check")(check.check)
+app.add_typer(config.app, name="config")
+
+
+def _version(value: bool) -> None:
+    if value:
+        from advisor.cli.main import print_version
+
+        print_version()
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: bool = typer.Option(False, "--version", "-V", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
+    """Take the options that stand before the command."""

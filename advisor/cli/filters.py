@@ -1,0 +1,113 @@
+"""Which jobs the user asked to see, in squeue's spellings."""
+
+import re
+from dataclasses import dataclass
+
+from advisor.domain.job import Job
+from advisor.domain.snapshot import Snapshot
+from advisor.errors import ConfigError
+
+_JOB = re.compile(r"(?P<id>\d+)(?:_(?P<task>\d+|\[[\d,\-:]+\])|\+(?P<offset>\d+))?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobName:
+    """A job as a user names it: a record, some tasks of an array, or a component of a heterogeneous job."""
+
+    job_id: int
+    tasks: frozenset[int] | None = None
+    offset: int | None = None
+
+    def names(self, job: Job) -> bool:
+        """Whether a record of the queue is, or holds, what was named."""
+        if self.offset is not None:
+            return job.het is not None and (job.het.het_job_id, job.het.offset) == (self.job_id, self.offset)
+        if self.tasks is not None:
+            if job.array is None or job.array.array_job_id != self.job_id:
+                return False
+            held = {job.array.task_id} if job.array.task_id is not None else _tasks(job.array.waiting)
+            return bool(self.tasks & held)
+        in_array = job.array is not None and job.array.array_job_id == self.job_id
+        in_het = job.het is not None and job.het.het_job_id == self.job_id
+        return job.job_id == self.job_id or in_array or in_het
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFilter:
+    """The conditions a shown job meets; None means any."""
+
+    partitions: frozenset[str] | None = None
+    users: frozenset[str] | None = None
+    accounts: frozenset[str] | None = None
+    jobs: tuple[JobName, ...] | None = None
+    nodes: frozenset[str] | None = None
+
+    def keeps(self, job: Job, snapshot: Snapshot) -> bool:
+        """Whether a job is to be shown."""
+        return (
+            (self.partitions is None or not self.partitions.isdisjoint(job.partitions))
+            and (self.users is None or job.user in self.users)
+            and (self.accounts is None or job.account in self.accounts)
+            and (self.jobs is None or any(name.names(job) for name in self.jobs))
+            and (self.nodes is None or self._meets_nodes(job, snapshot))
+        )
+
+    def _meets_nodes(self, job: Job, snapshot: Snapshot) -> bool:
+        wanted = self.nodes or frozenset()
+        by_name = snapshot.partitions_by_name
+        return any(not wanted.isdisjoint(by_name[name].nodes) for name in job.partitions if name in by_name)
+
+
+def job_filter(
+    partitions: str | None, users: str | None, accounts: str | None, jobs: str | None, nodes: str | None
+) -> JobFilter:
+    """Parse the filter options; raises `ConfigError` on a word that names no job or no node."""
+    return JobFilter(
+        partitions=_names(partitions),
+        users=_names(users),
+        accounts=_names(accounts),
+        jobs=None if jobs is None else tuple(job_name(word) for word in _words(jobs)),
+        nodes=None if nodes is None else _nodes(nodes),
+    )
+
+
+def job_name(word: str) -> JobName:
+    """Parse one job as squeue spells it."""
+    match = _JOB.fullmatch(word)
+    if match is None:
+        raise ConfigError(f"{word!r} is not a job: give 123, 123_4, 123_[1-9] or 123+1")
+    task, offset = match["task"], match["offset"]
+    return JobName(
+        job_id=int(match["id"]),
+        tasks=None if task is None else _tasks(task.strip("[]")),
+        offset=None if offset is None else int(offset),
+    )
+
+
+def _tasks(text: str) -> frozenset[int]:
+    """Read an array expression such as `1-9:2,12`; whatever is no number holds no task."""
+    tasks: set[int] = set()
+    for part in text.split(","):
+        span, _, step = part.partition(":")
+        low, dash, high = span.partition("-")
+        if low.isdecimal() and (not dash or high.isdecimal()):
+            tasks.update(range(int(low), int(high or low) + 1, max(1, int(step)) if step.isdecimal() else 1))
+    return frozenset(tasks)
+
+
+def _names(text: str | None) -> frozenset[str] | None:
+    return None if text is None else frozenset(_words(text))
+
+
+def _words(text: str) -> list[str]:
+    """Split at commas outside brackets."""
+    return [word for word in re.split(r",(?![^\[]*\])", text) if word]
+
+
+def _nodes(text: str) -> frozenset[str]:
+    from ClusterShell.NodeSet import NodeSet, NodeSetException
+
+    try:
+        return frozenset(str(node) for node in NodeSet(text))
+    except NodeSetException as err:
+        raise ConfigError(f"-w {text!r} is not a host list: {err}") from err

@@ -1,0 +1,130 @@
+"""The options that commands share, spelled as squeue spells them; each also an environment variable."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Reader(StrEnum):
+    """The readers a user can force."""
+
+    AUTO = "auto"
+    TEXT = "text"
+    JSON = "json"
+    PYSLURM = "pyslurm"
+
+
+READING = "Where the cluster is read from"
+FILTERS = "Which jobs are shown"
+OUTPUT = "How it is printed"
+
+SnapshotFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--snapshot",
+        metavar="FILE",
+        envvar="SADVISE_SNAPSHOT",
+        help="Read a snapshot file instead of the live queue; - reads standard input.",
+        rich_help_panel=READING,
+    ),
+]
+Demo = Annotated[
+    bool,
+    typer.Option("--demo", help="Use the queue that ships with sadvise; needs no Slurm.", rich_help_panel=READING),
+]
+Source = Annotated[
+    Reader | None,
+    typer.Option(
+        "--source", envvar="SADVISE_SOURCE", help="Force a reader of the live queue.", rich_help_panel=READING
+    ),
+]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "-M",
+        "--clusters",
+        metavar="NAME",
+        envvar=["SADVISE_CLUSTERS", "SLURM_CLUSTERS"],
+        help="Read another cluster known to slurmdbd; one at a time.",
+        rich_help_panel=READING,
+    ),
+]
+Timeout = Annotated[
+    float | None,
+    typer.Option(
+        "--timeout",
+        metavar="SECONDS",
+        min=0.1,
+        envvar="SADVISE_TIMEOUT",
+        help="Give up when a Slurm command takes longer.",
+        rich_help_panel=READING,
+    ),
+]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", metavar="FILE", envvar="SADVISE_CONFIG", help="Configuration instead of /etc/sadvise/sadvise.toml."
+    ),
+]
+
+Partitions = Annotated[
+    str | None,
+    typer.Option(
+        "-p", "--partition", metavar="LIST", envvar="SADVISE_PARTITION", help="Partitions.", rich_help_panel=FILTERS
+    ),
+]
+Users = Annotated[
+    str | None,
+    typer.Option("-u", "--user", metavar="LIST", envvar="SADVISE_USER", help="Users.", rich_help_panel=FILTERS),
+]
+Accounts = Annotated[
+    str | None,
+    typer.Option(
+        "-A", "--account", metavar="LIST", envvar="SADVISE_ACCOUNT", help="Accounts.", rich_help_panel=FILTERS
+    ),
+]
+Jobs = Annotated[
+    str | None,
+    typer.Option(
+        "-j",
+        "--jobs",
+        metavar="LIST",
+        envvar="SADVISE_JOBS",
+        help="Jobs: 123, 123_4, 123_[1-9] or 123+1.",
+        rich_help_panel=FILTERS,
+    ),
+]
+Nodes = Annotated[
+    str | None,
+    typer.Option(
+        "-w",
+        "--nodelist",
+        metavar="HOSTLIST",
+        envvar="SADVISE_NODELIST",
+        help="Jobs whose partitions hold one of these nodes.",
+        rich_help_panel=FILTERS,
+    ),
+]
+
+Json = Annotated[
+    bool, typer.Option("--json", help="Print JSON, versioned in meta.schema.", rich_help_panel=OUTPUT)
+]
+Parsable = Annotated[
+    bool,
+    typer.Option("-P", "--parsable2", help="Print fields separated by |, without a final one.", rich_help_panel=OUTPUT),
+]
+NoHeader = Annotated[
+    bool, typer.Option("-h", "--noheader", help="Leave the header out.", rich_help_panel=OUTPUT)
+]
+Format = Annotated[
+    str | None,
+    typer.Option(
+        "-o",
+        "--format",
+        metavar="FIELDS",
+        help="Fields as a comma separated list, each with an optional width: job_id,kind:12,text.",
+        rich_help_panel=OUTPUT,
+    ),
+]

@@ -1,0 +1,56 @@
+"""From options to a source and a configuration."""
+
+import os
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from advisor.cli.options import Reader
+from advisor.errors import ConfigError
+
+if TYPE_CHECKING:
+    from advisor.config import Config
+    from advisor.ports import ClusterSource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What the user said about where to read from."""
+
+    snapshot: Path | None = None
+    demo: bool = False
+    source: Reader | None = None
+    cluster: str | None = None
+    timeout_s: float | None = None
+    config: Path | None = None
+
+    def load_config(self) -> "Config":
+        """Load the configuration that is in force."""
+        from advisor.config import load_config
+
+        return load_config(self.config, os.environ)
+
+    def open(self, config: "Config") -> "ClusterSource":
+        """Open the source that the options, then the configuration, ask for."""
+        if self.demo and self.snapshot is not None:
+            raise ConfigError("--demo and --snapshot exclude each other: give one")
+        if self.demo or self.snapshot is not None:
+            from advisor.backends.snapshot_file import SnapshotFileSource
+
+            path = demo_path() if self.snapshot is None else self.snapshot
+            return SnapshotFileSource(path, name="demo" if self.demo else "file")
+        from advisor.backends.sources import open_source
+        from advisor.clock import SystemClock
+
+        return open_source(
+            config.source.reader if self.source is None else self.source.value,
+            cluster=self.cluster,
+            timeout_s=config.source.timeout_s if self.timeout_s is None else self.timeout_s,
+            clock=SystemClock(),
+        )
+
+
+def demo_path() -> Path:
+    """Return the snapshot that ships with the package, recorded from a live test cluster."""
+    return Path(str(files("advisor") / "demo" / "snapshot.json"))

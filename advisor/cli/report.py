@@ -1,0 +1,139 @@
+"""What `recommend` found, as plain values: the published JSON, and the fields of a parsable line."""
+
+import shlex
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from advisor import __version__
+from advisor.backends.commands import apply_argv, revert_argv
+from advisor.cycle import CycleRecord
+from advisor.domain.gang import GpuCount, SwitchRequest
+from advisor.domain.plan import NodeRange, Recommendation, SetGpus, SetNice, SetNodeRange, SetSwitches, lever_of
+from advisor.domain.snapshot import Snapshot
+
+SCHEMA = "sadvise.recommend/1"
+
+
+def meta(snapshot: Snapshot, schema: str) -> dict[str, Any]:
+    """Return the `meta` table that every JSON output opens with."""
+    return {
+        "tool": "sadvise",
+        "version": __version__,
+        "schema": schema,
+        "slurm": snapshot.config.slurm_version or None,
+        "cluster": snapshot.config.cluster or None,
+        "source": snapshot.source,
+        "taken_at": snapshot.taken_at,
+        "unread": list(snapshot.unread),
+    }
+
+
+def values(change: Recommendation) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what the job holds before and after a change, keyed as in a snapshot file."""
+    match change.action:
+        case SetNice(before=low, after=high):
+            return {"nice": low}, {"nice": high}
+        case SetSwitches(before=old, after=new):
+            return {"switches": _switches(old)}, {"switches": _switches(new)}
+        case SetNodeRange(before=old, after=new):
+            return _nodes(old), _nodes(new)
+        case SetGpus(scope=scope, before=old, after=new):
+            return {str(scope): _counts(old)}, {str(scope): _counts(new)}
+
+
+def in_words(value: Mapping[str, Any]) -> str:
+    """Return a before or after value for people: `nice 0`, `nodes 1-4`, `gpus per_job 8`."""
+    match value:
+        case {"nice": nice}:
+            return f"nice {nice}"
+        case {"switches": None}:
+            return "no switch wait"
+        case {"switches": {"count": count, "max_wait_s": wait_s}}:
+            return f"{count} leaf switch for up to {wait_s / 60:.0f} min"
+        case {"nodes_min": low, "nodes_max": high}:
+            return f"{low} node" if low == high == 1 else f"{low}-{high} nodes"
+        case _:
+            return ", ".join(
+                f"{key.replace('_', ' ')} " + "+".join(_gpus_in_words(gpu) for gpu in counts)
+                for key, counts in value.items()
+            )
+
+
+def recommendation(change: Recommendation, snapshot: Snapshot, cluster: str | None) -> dict[str, Any]:
+    """Return one recommendation as published."""
+    before, after = values(change)
+    expected = change.expected
+    return {
+        "job_id": change.job_id,
+        "kind": str(change.kind),
+        "lever": str(lever_of(change.action)),
+        "before": before,
+        "after": after,
+        "reason": str(change.reason),
+        "text": change.text,
+        "expected": {
+            "jct_saved_s": [round(expected.saved_s_low, 1), round(expected.saved_s_high, 1)],
+            "jobs_helped": expected.jobs_helped,
+            "added_delay_max_s": round(expected.added_delay_max_s, 1),
+            "revert_after_s": None if change.revert_after_s is None else round(change.revert_after_s, 1),
+            "assumes": expected.assumes,
+        },
+        "evidence": dict(change.evidence),
+        "command": apply_argv(change.action, snapshot.config, cluster),
+        "revert": revert_argv(change.action, snapshot.config, cluster),
+    }
+
+
+def skipped(record: CycleRecord) -> list[dict[str, Any]]:
+    """Return the jobs left alone and the rule that said so, by job id."""
+    rules = dict(record.left_alone)
+    for verdict in record.verdicts:
+        if verdict.refused_by is not None:
+            rules.setdefault(verdict.recommendation.job_id, verdict.refused_by)
+    return [{"job_id": job_id, "rule": rule} for job_id, rule in sorted(rules.items())]
+
+
+def skipped_by_rule(jobs: list[dict[str, Any]]) -> Mapping[str, int]:
+    """Count the jobs left alone by rule, most first."""
+    return dict(sorted(Counter(str(job["rule"]) for job in jobs).items(), key=lambda item: (-item[1], item[0])))
+
+
+def shell(argv: list[str]) -> str:
+    """Return a command line that a shell runs as the argv stands."""
+    return shlex.join(argv)
+
+
+FIELDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "job_id": lambda row: str(row["job_id"]),
+    "kind": lambda row: str(row["kind"]),
+    "lever": lambda row: str(row["lever"]),
+    "before": lambda row: in_words(row["before"]),
+    "after": lambda row: in_words(row["after"]),
+    "reason": lambda row: str(row["reason"]),
+    "saved_s_low": lambda row: f"{row['expected']['jct_saved_s'][0]:.0f}",
+    "saved_s_high": lambda row: f"{row['expected']['jct_saved_s'][1]:.0f}",
+    "added_delay_max_s": lambda row: f"{row['expected']['added_delay_max_s']:.0f}",
+    "revert_after_s": lambda row: (
+        "" if row["expected"]["revert_after_s"] is None else f"{row['expected']['revert_after_s']:.0f}"
+    ),
+    "command": lambda row: shell(row["command"]),
+    "revert": lambda row: shell(row["revert"]),
+    "text": lambda row: str(row["text"]),
+}
+
+
+def _switches(value: SwitchRequest | None) -> dict[str, Any] | None:
+    return None if value is None else {"count": value.count, "max_wait_s": value.max_wait_s}
+
+
+def _nodes(value: NodeRange) -> dict[str, Any]:
+    return {"nodes_min": value.low, "nodes_max": value.high}
+
+
+def _counts(counts: tuple[GpuCount, ...]) -> list[dict[str, Any]]:
+    return [{"gpu_type": gpu.gpu_type, "count": gpu.count} for gpu in counts]
+
+
+def _gpus_in_words(gpu: Mapping[str, Any]) -> str:
+    return f"{gpu['count']} GPUs" if gpu["gpu_type"] is None else f"{gpu['count']} {gpu['gpu_type']}"

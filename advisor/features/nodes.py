@@ -1,0 +1,173 @@
+"""What nodes hold, as arrays over nodes made once per snapshot."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.domain.gang import GpuCount
+from advisor.domain.node import Node
+from advisor.domain.site import SiteConfig
+from advisor.domain.snapshot import Snapshot
+from advisor.domain.topology import Topology
+
+Flags = NDArray[np.bool_]
+Counts = NDArray[np.int32]
+Mebibytes = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+# The name under which GPUs stand whose type Slurm was not told.
+UNTYPED = "gpu"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeTable:
+    """The nodes of a snapshot as arrays; rows stand in the order of `names`.
+
+    `leaf` and `spine` number the leaf and the topmost switch above each node, -1 for none. Counts of idle things
+    say nothing about whether the node takes new jobs; `usable` does.
+    """
+
+    names: tuple[str, ...]
+    row_by_name: Mapping[str, int]
+    usable: Flags  # (n_nodes,)
+    gpu_types: tuple[str, ...]
+    gpus_total: Counts  # (n_nodes, n_types)
+    gpus_idle: Counts  # (n_nodes, n_types), 0 where their use is unknown
+    gpu_use_known: Flags  # (n_nodes, n_types)
+    cpus_total: Counts  # (n_nodes,)
+    cpus_idle: Counts  # (n_nodes,)
+    memory_total_mib: Mebibytes  # (n_nodes,)
+    memory_idle_mib: Mebibytes  # (n_nodes,)
+    leaf: Counts  # (n_nodes,)
+    spine: Counts  # (n_nodes,)
+    partition_names: tuple[str, ...]
+    partition_member: Flags  # (n_partitions, n_nodes)
+
+    @property
+    def gpus_startable(self) -> Counts:
+        """Idle GPUs of usable nodes, 0 on the others: `(n_nodes, n_types)`."""
+        return np.where(self.usable[:, None], self.gpus_idle, 0).astype(np.int32)
+
+    @property
+    def empty(self) -> Flags:
+        """Whether nobody holds anything of a node, as an exclusive job wants it: `(n_nodes,)`."""
+        return np.asarray((self.cpus_idle == self.cpus_total) & (self.gpus_idle == self.gpus_total).all(axis=1))
+
+
+def node_table(snapshot: Snapshot) -> NodeTable:
+    """Build the table of a snapshot's nodes, in the snapshot's order."""
+    nodes = snapshot.nodes
+    row_by_name = {node.name: row for row, node in enumerate(nodes)}
+    gpu_types = tuple(sorted({pool.gpu_type or UNTYPED for node in nodes for pool in node.gpus}))
+    column_by_type = {gpu_type: column for column, gpu_type in enumerate(gpu_types)}
+    total = np.zeros((len(nodes), len(gpu_types)), dtype=np.int32)
+    idle = np.zeros_like(total)
+    known = np.ones(total.shape, dtype=np.bool_)
+    for row, node in enumerate(nodes):
+        for pool in node.gpus:
+            column = column_by_type[pool.gpu_type or UNTYPED]
+            total[row, column] += pool.total
+            idle[row, column] += pool.idle
+            known[row, column] &= pool.used is not None
+    return NodeTable(
+        names=tuple(node.name for node in nodes),
+        row_by_name=row_by_name,
+        usable=np.array([node.is_usable for node in nodes], dtype=np.bool_),
+        gpu_types=gpu_types,
+        gpus_total=total,
+        gpus_idle=idle,
+        gpu_use_known=known,
+        cpus_total=np.array([node.cpus for node in nodes], dtype=np.int32),
+        cpus_idle=np.array([max(0, node.cpus - node.cpus_used) for node in nodes], dtype=np.int32),
+        memory_total_mib=np.array([node.memory_mib for node in nodes], dtype=np.int64),
+        memory_idle_mib=np.array([max(0, node.memory_mib - node.memory_used_mib) for node in nodes], dtype=np.int64),
+        leaf=_switch_index(snapshot.topology, row_by_name, leaves=True),
+        spine=_switch_index(snapshot.topology, row_by_name, leaves=False),
+        partition_names=tuple(partition.name for partition in snapshot.partitions),
+        partition_member=_membership(snapshot, row_by_name),
+    )
+
+
+def _switch_index(topology: Topology, row_by_name: Mapping[str, int], *, leaves: bool) -> Counts:
+    """Find the leaf or the topmost switch that holds each node: `(n_nodes,)` indices, -1 for none."""
+    index = np.full(len(row_by_name), -1, dtype=np.int32)
+    # Switches stand sorted by level, so the topmost one that holds a node writes last.
+    for number, switch in enumerate(topology.switches):
+        if (switch.level == 0) == leaves:
+            index[[row_by_name[name] for name in switch.nodes if name in row_by_name]] = number
+    return index
+
+
+def _membership(snapshot: Snapshot, row_by_name: Mapping[str, int]) -> Flags:
+    """Mark the nodes of each partition: `(n_partitions, n_nodes)`; nodes speak where a partition lists none."""
+    member = np.zeros((len(snapshot.partitions), len(row_by_name)), dtype=np.bool_)
+    for number, partition in enumerate(snapshot.partitions):
+        names = partition.nodes or _nodes_naming(snapshot.nodes, partition.name)
+        member[number, [row_by_name[name] for name in names if name in row_by_name]] = True
+    return member
+
+
+def _nodes_naming(nodes: tuple[Node, ...], partition: str) -> tuple[str, ...]:
+    return tuple(node.name for node in nodes if partition in node.partitions)
+
+
+def memory_is_shared_out(config: SiteConfig) -> bool:
+    """Whether Slurm hands out memory like CPUs; assumed where SelectTypeParameters is unknown."""
+    words = config.select_parameters
+    return not words or any("MEMORY" in word.upper() for word in words)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """Resources wanted together on one node; types in `gpus` may be None for any."""
+
+    gpus: tuple[GpuCount, ...] = ()
+    cpus: int = 1
+    memory_mib: int = 0
+
+    def __post_init__(self) -> None:
+        if self.cpus < 1:
+            raise ValueError(f"a chunk of {self.cpus} CPUs is not one Slurm would start")
+
+
+def chunks_now(table: NodeTable, chunk: Chunk) -> Counts:
+    """Count how many such chunks each node could start now: `(n_nodes,)`."""
+    held = chunks_in(table.gpu_types, table.gpus_idle, table.cpus_idle, table.memory_idle_mib, chunk)
+    return np.where(table.usable, held, 0).astype(np.int32)
+
+
+def chunks_ever(table: NodeTable, chunk: Chunk) -> Counts:
+    """Count how many such chunks each node would hold if it were empty and in service: `(n_nodes,)`."""
+    return chunks_in(table.gpu_types, table.gpus_total, table.cpus_total, table.memory_total_mib, chunk)
+
+
+def chunks_in(types: tuple[str, ...], gpus: Counts, cpus: Counts, memory_mib: Mebibytes, chunk: Chunk) -> Counts:
+    """Count how many such chunks the given amounts hold, `gpus` being `(n_nodes, n_types)`: `(n_nodes,)`."""
+    held = cpus // chunk.cpus
+    if chunk.memory_mib:
+        held = np.minimum(held, memory_mib // chunk.memory_mib)
+    for gpu in bounds(chunk.gpus):
+        held = np.minimum(held, gpus_of(types, gpus, gpu.gpu_type) // gpu.count)
+    return held.astype(np.int32)
+
+
+def gpus_of(types: tuple[str, ...], gpus: Counts, gpu_type: str | None) -> Counts:
+    """Return the GPUs of one type, or of all (None), on each node: `(n_nodes,)` out of `(n_nodes, n_types)`."""
+    if gpu_type is None:
+        return np.asarray(gpus.sum(axis=1, dtype=np.int32))
+    if gpu_type not in types:
+        return np.zeros(len(gpus), dtype=np.int32)
+    return np.asarray(gpus[:, types.index(gpu_type)])
+
+
+def bounds(counts: tuple[GpuCount, ...]) -> tuple[GpuCount, ...]:
+    """Turn counts asked together into bounds that may be checked one by one.
+
+    GPUs of any type may be of a type that is also asked by name, so they bind through the sum of all counts.
+    """
+    typed = tuple(gpu for gpu in counts if gpu.gpu_type is not None and gpu.count)
+    if any(gpu.gpu_type is None and gpu.count for gpu in counts):
+        return (*typed, GpuCount(count=sum(gpu.count for gpu in counts)))
+    return typed

@@ -1,0 +1,203 @@
+"""The pending GPU jobs that compete for GPUs now, as arrays, grouped into pools."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.domain.job import Job
+from advisor.domain.snapshot import Snapshot
+
+ANY_TYPE = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueTable:
+    """Competing jobs in the order in which Slurm considers them, row by row.
+
+    A pool is a set of partitions that share GPU nodes, at one priority tier: only jobs of one pool can pass
+    each other by priority. `work` is the expected GPU-time in GPU seconds at the full time limit, NaN where
+    no limit is known; `gpu_type` indexes `gpu_types`, `ANY_TYPE` for a gang that takes any.
+    """
+
+    jobs: tuple[Job, ...]
+    pool: NDArray[np.int32]  # (n_jobs,)
+    priority: NDArray[np.int64]  # (n_jobs,)
+    wait_s: NDArray[np.float64]  # (n_jobs,)
+    gpus: NDArray[np.int32]  # (n_jobs,)
+    smallest: NDArray[np.int32]  # (n_jobs,) the least of `gpus` and the job's declared range
+    gpu_type: NDArray[np.int32]  # (n_jobs,)
+    limit_s: NDArray[np.float64]  # (n_jobs,)
+    work: NDArray[np.float64]  # (n_jobs,)
+    gpu_types: tuple[str, ...]
+    pool_gpus: NDArray[np.int32]  # (n_pools, n_types) whole GPUs on usable nodes
+    pool_idle: NDArray[np.int32]  # (n_pools, n_types) of them idle
+    pool_by_partitions: Mapping[tuple[str, ...], int]
+
+    def rows_of(self, pool: int, depth: int) -> NDArray[np.intp]:
+        """Return the first `depth` rows of a pool, in order."""
+        return np.flatnonzero(self.pool == pool)[:depth]
+
+
+def competes_now(job: Job, now: float) -> bool:
+    """Whether a pending job asks for whole GPUs and may start as soon as there are enough."""
+    return (
+        job.is_pending
+        and job.gang.wants_gpus
+        and not job.held
+        and not job.dependency
+        and not (job.eligible_time is not None and job.eligible_time > now)
+        and job.reason != "BeginTime"
+    )
+
+
+def expected_limit_s(job: Job, snapshot: Snapshot) -> float | None:
+    """Return the time limit that binds a job: its own, else its partitions', None where there is none."""
+    if job.time_limit_s is not None:
+        return job.time_limit_s
+    limits = [
+        partition.max_time_s
+        for name in job.partitions
+        if (partition := snapshot.partitions_by_name.get(name)) is not None and partition.max_time_s is not None
+    ]
+    return max(limits, default=None)
+
+
+def expected_work(job: Job, limit_s: float) -> float:
+    """Return the GPU seconds a job may use at its full limit, all waiting tasks of an array together.
+
+    A job that declares a GPU range counts at its smallest size: under the near-linear scaling that is assumed
+    the GPU-time hardly depends on the size, and so a resize does not change the order.
+    """
+    tasks = waiting_tasks(job.array.waiting) if job.array and job.array.task_id is None else 1
+    return smallest_size(job) * limit_s * tasks
+
+
+def smallest_size(job: Job) -> int:
+    """Return the fewest whole GPUs a job may start with: its own count, or the low end of its range."""
+    gpus = job.gang.gpu_count or 0
+    return gpus if job.hints.gpus is None else min(gpus, job.hints.gpus.low)
+
+
+def waiting_tasks(text: str) -> int:
+    """Count the tasks of an array expression such as `3-6`, `1,4-10:2`; at least one."""
+    count = 0
+    for part in text.split(","):
+        span, _, step = part.partition(":")
+        low, _, high = span.partition("-")
+        if low.isdecimal() and high.isdecimal():
+            count += max(0, (int(high) - int(low)) // (int(step) if step.isdecimal() and int(step) else 1) + 1)
+        else:
+            count += 1
+    return max(1, count)
+
+
+def queue_table(snapshot: Snapshot) -> QueueTable:
+    """Build the table of the jobs that compete for GPUs in a snapshot."""
+    now = snapshot.taken_at
+    pools = _Pools(snapshot)
+    jobs = [
+        job
+        for job in snapshot.jobs
+        if competes_now(job, now) and job.priority and job.gang.gpu_count and pools.serve(job)
+    ]
+    jobs.sort(key=lambda job: (-(job.priority or 0), job.submit_time, job.job_id))
+    type_index: dict[str | None, int] = {name: index for index, name in enumerate(pools.gpu_types)}
+    limits = [expected_limit_s(job, snapshot) for job in jobs]
+    return QueueTable(
+        jobs=tuple(jobs),
+        pool=np.array([pools.of(job.partitions) for job in jobs], dtype=np.int32),
+        priority=np.array([job.priority for job in jobs], dtype=np.int64),
+        wait_s=np.array([job.queueing_delay_s(now) for job in jobs], dtype=np.float64),
+        gpus=np.array([job.gang.gpu_count for job in jobs], dtype=np.int32),
+        smallest=np.array([smallest_size(job) for job in jobs], dtype=np.int32),
+        gpu_type=np.array([type_index.get(job.gang.gpu_type, ANY_TYPE) for job in jobs], dtype=np.int32),
+        limit_s=np.array([np.nan if limit is None else limit for limit in limits], dtype=np.float64),
+        work=np.array(
+            [np.nan if limit is None else expected_work(job, limit) for job, limit in zip(jobs, limits, strict=True)],
+            dtype=np.float64,
+        ),
+        gpu_types=pools.gpu_types,
+        pool_gpus=pools.totals,
+        pool_idle=pools.idle,
+        pool_by_partitions={
+            partitions: pool
+            for partitions in sorted({job.partitions for job in snapshot.jobs})
+            if (pool := pools.of(partitions)) is not None
+        },
+    )
+
+
+class _Pools:
+    """Partitions joined where they share GPU nodes, split by priority tier."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        gpu_nodes = {node.name: node for node in snapshot.nodes if node.gpus}
+        groups = _joined({partition.name: gpu_nodes.keys() & set(partition.nodes) for partition in snapshot.partitions})
+        keys = {
+            partition.name: (groups[partition.name], -partition.priority_tier)
+            for partition in snapshot.partitions
+            if partition.name in groups
+        }
+        index = {key: number for number, key in enumerate(sorted(set(keys.values())))}
+        self._pool_by_partition = {name: index[key] for name, key in keys.items()}
+        self._pool_by_partitions: dict[tuple[str, ...], int | None] = {}
+        self.gpu_types = tuple(sorted({pool.gpu_type or "" for node in gpu_nodes.values() for pool in node.gpus}))
+        self.totals = np.zeros((len(index), len(self.gpu_types)), dtype=np.int32)
+        self.idle = np.zeros_like(self.totals)
+        members: dict[int, set[str]] = {}
+        for partition in snapshot.partitions:
+            if partition.name in keys and partition.is_up:
+                members.setdefault(index[keys[partition.name]], set()).update(partition.nodes)
+        self._type_index = {name: number for number, name in enumerate(self.gpu_types)}
+        for pool, names in members.items():
+            for name in sorted(names & gpu_nodes.keys()):
+                if gpu_nodes[name].is_usable:
+                    for gpus in gpu_nodes[name].gpus:
+                        self.totals[pool, self._type_index[gpus.gpu_type or ""]] += gpus.total
+                        self.idle[pool, self._type_index[gpus.gpu_type or ""]] += gpus.idle
+
+    def serve(self, job: Job) -> bool:
+        """Whether some pool has GPUs of the type a job asks for."""
+        pool = self.of(job.partitions)
+        if pool is None:
+            return False
+        if job.gang.gpu_type is None:
+            return bool(self.totals[pool].any())
+        return job.gang.gpu_type in self._type_index and bool(self.totals[pool, self._type_index[job.gang.gpu_type]])
+
+    def of(self, partitions: tuple[str, ...]) -> int | None:
+        """Return the pool of the first of `partitions` that has GPUs, None where none has."""
+        if partitions not in self._pool_by_partitions:
+            found = (self._pool_by_partition.get(name) for name in partitions)
+            self._pool_by_partitions[partitions] = next((pool for pool in found if pool is not None), None)
+        return self._pool_by_partitions[partitions]
+
+
+def _joined(nodes_by_partition: Mapping[str, Iterable[str]]) -> dict[str, int]:
+    """Number the groups of partitions that share nodes; partitions without nodes are absent."""
+    group_by_node: dict[str, int] = {}
+    members: list[list[str]] = []
+    nodes_of: list[set[str]] = []
+    for name in sorted(nodes_by_partition):
+        nodes = set(nodes_by_partition[name])
+        if not nodes:
+            continue
+        touching = sorted({group_by_node[node] for node in nodes if node in group_by_node})
+        target = touching[0] if touching else len(members)
+        if not touching:
+            members.append([])
+            nodes_of.append(set())
+        for other in touching[1:]:
+            members[target] += members[other]
+            nodes_of[target] |= nodes_of[other]
+            members[other], nodes_of[other] = [], set()
+        members[target].append(name)
+        nodes_of[target] |= nodes
+        group_by_node.update(dict.fromkeys(nodes_of[target], target))
+    return {name: number for number, names in enumerate(_non_empty(members)) for name in names}
+
+
+def _non_empty(groups: Sequence[Sequence[str]]) -> list[Sequence[str]]:
+    return [group for group in groups if group]

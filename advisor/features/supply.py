@@ -1,0 +1,95 @@
+"""When GPUs come free, by the time limits of the jobs that hold them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.domain.job import JobState
+from advisor.domain.snapshot import Snapshot
+from advisor.features.queue import ANY_TYPE, QueueTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Releases:
+    """GPUs that running jobs give back, in order of time; seconds count from the snapshot."""
+
+    after_s: NDArray[np.float64]  # (n_releases,)
+    pool: NDArray[np.int32]  # (n_releases,)
+    gpu_type: NDArray[np.int32]  # (n_releases,)
+    gpus: NDArray[np.int32]  # (n_releases,)
+
+
+def releases(snapshot: Snapshot, queue: QueueTable) -> Releases:
+    """Collect the releases of the running jobs whose end is limited and whose GPUs are known."""
+    type_index: dict[str | None, int] = {name: index for index, name in enumerate(queue.gpu_types)}
+    rows = sorted(
+        (max(0.0, job.end_time - snapshot.taken_at), job.job_id, pool, type_index[gpus.gpu_type or ""], gpus.count)
+        for job in snapshot.jobs
+        if job.state is JobState.RUNNING and job.allocation is not None and job.end_time is not None
+        for pool in [queue.pool_by_partitions.get(job.partitions)]
+        if pool is not None
+        for gpus in job.allocation.gpus
+        if (gpus.gpu_type or "") in type_index
+    )
+    return Releases(
+        after_s=np.array([row[0] for row in rows], dtype=np.float64),
+        pool=np.array([row[2] for row in rows], dtype=np.int32),
+        gpu_type=np.array([row[3] for row in rows], dtype=np.int32),
+        gpus=np.array([row[4] for row in rows], dtype=np.int32),
+    )
+
+
+def latest_starts_s(queue: QueueTable, freed: Releases, rows: NDArray[np.intp]) -> NDArray[np.float64]:
+    """Bound when each job of one pool gets its GPUs, if those ahead of it go first and nobody else comes.
+
+    `rows` (n_rows,) are queue rows of one pool in the order in which they are served; the result `(n_rows,)`
+    counts seconds from the snapshot, 0 where idle GPUs suffice and infinity where running jobs do not free
+    enough. GPUs of a type count as interchangeable, jobs that take any type count against every type.
+    """
+    starts = np.zeros(len(rows), dtype=np.float64)
+    types, gpus = queue.gpu_type[rows], queue.gpus[rows].astype(np.int64)
+    for gpu_type in np.unique(types):
+        of_type = types == gpu_type
+        demand = np.where(_meets(types, gpu_type), gpus, 0).cumsum()
+        starts[of_type] = _times_for(queue, freed, int(queue.pool[rows[0]]), gpu_type, demand[of_type])
+    return starts
+
+
+def backfilled(queue: QueueTable, freed: Releases, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Tell which jobs of one pool Slurm's backfill can start whatever stands before them `(n_rows,)`.
+
+    Such a job fits the idle GPUs and ends, by its time limit, before the largest gang that wants the same GPUs
+    could start. Does not depend on the order of `rows`, nor on the present size of a job that declares a range.
+    """
+    fits = np.zeros(len(rows), dtype=np.bool_)
+    types, gpus = queue.gpu_type[rows], queue.smallest[rows].astype(np.int64)
+    for gpu_type in np.unique(types):
+        of_type = types == gpu_type
+        pool = int(queue.pool[rows[0]])
+        largest = gpus[_meets(types, gpu_type)].max(keepdims=True)
+        shadow_s = _times_for(queue, freed, pool, gpu_type, largest)
+        now = _times_for(queue, freed, pool, gpu_type, gpus) == 0.0
+        fits |= of_type & now & (queue.limit_s[rows] <= shadow_s)
+    return fits
+
+
+def _meets(types: NDArray[np.int32], gpu_type: int) -> NDArray[np.bool_]:
+    """Tell which jobs may want the GPUs that a job of `gpu_type` wants."""
+    if gpu_type == ANY_TYPE:
+        return np.ones(len(types), dtype=np.bool_)
+    return (types == gpu_type) | (types == ANY_TYPE)
+
+
+def _times_for(
+    queue: QueueTable, freed: Releases, pool: int, gpu_type: int, demand: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return when idle and released GPUs first cover each demand, infinity for never."""
+    mine = freed.pool == pool
+    idle = int(queue.pool_idle[pool].sum())
+    if gpu_type != ANY_TYPE:
+        mine &= freed.gpu_type == gpu_type
+        idle = int(queue.pool_idle[pool, gpu_type])
+    supply = np.r_[idle, idle + freed.gpus[mine].cumsum()]
+    times = np.r_[0.0, freed.after_s[mine], np.inf]
+    return times[np.searchsorted(supply, demand, side="left")]

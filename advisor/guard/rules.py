@@ -1,0 +1,191 @@
+"""The rules that every change must keep; a refusal names the first rule that does not hold."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from advisor.domain.job import Job
+from advisor.domain.limits import Limits
+from advisor.domain.plan import Plan, Recommendation, SetGpus, SetNice, Verdict, present_value
+from advisor.domain.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Circumstances:
+    """What the rules look at beside the job: the instant, the bounds, and what is under way."""
+
+    now: float
+    limits: Limits
+    split_arrays: frozenset[int]
+    outstanding: frozenset[int]
+
+
+JobRule = Callable[[Job, Circumstances], bool]
+ChangeRule = Callable[[Recommendation, Job, Circumstances], bool]
+
+
+def job_still_pending(job: Job, _around: Circumstances) -> bool:
+    """Only pending jobs are changed."""
+    return job.is_pending
+
+
+def not_held(job: Job, _around: Circumstances) -> bool:
+    """A held job waits for a person, not for GPUs."""
+    return not job.held
+
+
+def not_dependent(job: Job, _around: Circumstances) -> bool:
+    """A job that depends on others is left alone until it no longer does."""
+    return not job.dependency
+
+
+def not_deferred(job: Job, around: Circumstances) -> bool:
+    """A job whose begin time lies ahead is left alone."""
+    return job.reason != "BeginTime" and not (job.eligible_time is not None and job.eligible_time > around.now)
+
+
+def array_not_split(job: Job, around: Circumstances) -> bool:
+    """An array is changed as a whole or not at all: an update of one task would split the record."""
+    return job.array is None or (job.array.task_id is None and job.array.array_job_id not in around.split_arrays)
+
+
+def not_heterogeneous(job: Job, _around: Circumstances) -> bool:
+    """Slurm updates the components of a heterogeneous job one by one and hides early errors."""
+    return job.het is None
+
+
+def not_cron(job: Job, _around: Circumstances) -> bool:
+    """Slurm refuses every change of a scrontab job."""
+    return not job.cron
+
+
+def not_reserved(job: Job, _around: Circumstances) -> bool:
+    """A job in a reservation has its place already."""
+    return not job.reservation
+
+
+def not_opted_out(job: Job, _around: Circumstances) -> bool:
+    """The user said `sadvise: off`."""
+    return not job.hints.opted_out
+
+
+def old_enough(job: Job, around: Circumstances) -> bool:
+    """Slurm may still be storing a job that was submitted a moment ago."""
+    return around.now - job.submit_time >= around.limits.min_job_age_s
+
+
+def no_change_outstanding(job: Job, around: Circumstances) -> bool:
+    """One outstanding change per job."""
+    return job.job_id not in around.outstanding
+
+
+def gpus_known(job: Job, _around: Circumstances) -> bool:
+    """Nothing is changed about a job whose GPU request the reader could not see."""
+    return job.gang.gpus_known
+
+
+JOB_RULES: Mapping[str, JobRule] = {
+    "job_still_pending": job_still_pending,
+    "gpus_known": gpus_known,
+    "not_held": not_held,
+    "not_dependent": not_dependent,
+    "not_deferred": not_deferred,
+    "array_not_split": array_not_split,
+    "not_heterogeneous": not_heterogeneous,
+    "not_cron": not_cron,
+    "not_reserved": not_reserved,
+    "not_opted_out": not_opted_out,
+    "old_enough": old_enough,
+    "no_change_outstanding": no_change_outstanding,
+}
+
+
+def nice_within_limits(change: Recommendation, _job: Job, around: Circumstances) -> bool:
+    """Nice stays within the site's bounds."""
+    action = change.action
+    return not isinstance(action, SetNice) or around.limits.nice_min <= action.after <= around.limits.nice_max
+
+
+def delay_within_limits(change: Recommendation, _job: Job, around: Circumstances) -> bool:
+    """No job is delayed by more than the published bound."""
+    return change.expected.added_delay_max_s <= around.limits.max_added_delay_s
+
+
+def long_waiter_not_delayed(change: Recommendation, job: Job, around: Circumstances) -> bool:
+    """A job that has waited for very long is never delayed further."""
+    waited_s = job.queueing_delay_s(around.now)
+    return change.expected.added_delay_max_s <= 0 or waited_s <= around.limits.max_job_wait_s
+
+
+def size_within_range(change: Recommendation, job: Job, _around: Circumstances) -> bool:
+    """A job is only resized within the range it declares."""
+    if not isinstance(change.action, SetGpus):
+        return True
+    size = job.gang.with_counts(change.action.scope, change.action.after).gpu_count
+    return job.hints.gpus is not None and size is not None and job.hints.gpus.low <= size <= job.hints.gpus.high
+
+
+def shrinking_survives_limit(change: Recommendation, job: Job, _around: Circumstances) -> bool:
+    """A smaller job runs longer under the same time limit, so it must have no limit or write checkpoints."""
+    if not isinstance(change.action, SetGpus):
+        return True
+    before, after = (sum(gpu.count for gpu in counts) for counts in (change.action.before, change.action.after))
+    return after >= before or job.time_limit_s is None or job.hints.checkpoint_s is not None
+
+
+def before_still_true(change: Recommendation, job: Job, _around: Circumstances) -> bool:
+    """The job still stands as the recommendation found it."""
+    return change.action.before == present_value(job, change.action)
+
+
+CHANGE_RULES: Mapping[str, ChangeRule] = {
+    "before_still_true": before_still_true,
+    "nice_within_limits": nice_within_limits,
+    "delay_within_limits": delay_within_limits,
+    "long_waiter_not_delayed": long_waiter_not_delayed,
+    "size_within_range": size_within_range,
+    "shrinking_survives_limit": shrinking_survives_limit,
+}
+
+
+def circumstances(snapshot: Snapshot, limits: Limits, outstanding: frozenset[int] = frozenset()) -> Circumstances:
+    """Collect what the rules look at; `outstanding` names the jobs with a change under way."""
+    seen: set[int] = set()
+    split: set[int] = set()
+    for job in snapshot.jobs:
+        if job.array is not None:
+            (split if job.array.array_job_id in seen else seen).add(job.array.array_job_id)
+    return Circumstances(now=snapshot.taken_at, limits=limits, split_arrays=frozenset(split), outstanding=outstanding)
+
+
+def refusals(snapshot: Snapshot, around: Circumstances) -> Mapping[int, str]:
+    """Map each pending GPU job that must not be changed at all to the first rule that says so."""
+    refused = {}
+    for job in snapshot.jobs:
+        if job.is_pending and (job.gang.wants_gpus or not job.gang.gpus_known):
+            rule = next((name for name, holds in JOB_RULES.items() if not holds(job, around)), None)
+            if rule is not None:
+                refused[job.job_id] = rule
+    return refused
+
+
+def judge(plan: Plan, snapshot: Snapshot, around: Circumstances) -> tuple[Verdict, ...]:
+    """Judge each recommendation, in order, by every rule; later ones also by what was accepted before."""
+    verdicts: list[Verdict] = []
+    accepted: set[int] = set()
+    for change in plan.recommendations:
+        refused_by = _refusal(change, snapshot.jobs_by_id.get(change.job_id), around, accepted)
+        if refused_by is None:
+            accepted.add(change.job_id)
+        verdicts.append(Verdict(recommendation=change, refused_by=refused_by))
+    return tuple(verdicts)
+
+
+def _refusal(change: Recommendation, job: Job | None, around: Circumstances, accepted: set[int]) -> str | None:
+    if job is None:
+        return "job_still_pending"
+    if job.job_id in accepted:
+        return "no_change_outstanding"
+    if len(accepted) >= around.limits.max_changes:
+        return "changes_within_cap"
+    by_job = next((name for name, holds in JOB_RULES.items() if not holds(job, around)), None)
+    return by_job or next((name for name, holds in CHANGE_RULES.items() if not holds(change, job, around)), None)

@@ -1,0 +1,56 @@
+"""Which levers this site can carry, and what is missing where it cannot."""
+
+from collections.abc import Callable, Mapping
+
+from advisor.domain.plan import Lever
+from advisor.domain.snapshot import Snapshot
+from advisor.domain.topology import TopologyKind
+
+MINUTE_S = 60.0
+
+
+def missing_for_nice(snapshot: Snapshot) -> str | None:
+    """Nice moves a job only where priorities are computed from factors."""
+    if snapshot.config.priority_type != "priority/multifactor":
+        return f"PriorityType is {snapshot.config.priority_type or 'unknown'}, not priority/multifactor"
+    return None
+
+
+def missing_for_switches(snapshot: Snapshot) -> str | None:
+    """Only topology/tree waits for switches, and no longer than max_switch_wait."""
+    if snapshot.topology.kind is not TopologyKind.TREE:
+        return f"the topology is {snapshot.topology.kind}; only topology/tree waits for switches"
+    if len(snapshot.topology.leaves) < 2:
+        return "the topology has fewer than two leaf switches"
+    if snapshot.config.max_switch_wait_s < MINUTE_S:
+        return "SchedulerParameters=max_switch_wait is below 60 s"
+    return _stands_down(snapshot)
+
+
+def missing_for_node_range(snapshot: Snapshot) -> str | None:
+    """A node range can be held tight everywhere, unless Slurm delays placements itself."""
+    return _stands_down(snapshot)
+
+
+def missing_for_gpu_count(snapshot: Snapshot) -> str | None:
+    """GPU counts can be changed where the scheduler allocates single GPUs."""
+    return None if snapshot.config.scheduler_type else "the configuration could not be read"
+
+
+def _stands_down(snapshot: Snapshot) -> str | None:
+    if "bf_topopt_enable" in snapshot.config.scheduler_parameters:
+        return "SchedulerParameters=bf_topopt_enable already delays jobs for a better place"
+    return None
+
+
+LEVERS: Mapping[Lever, Callable[[Snapshot], str | None]] = {
+    Lever.SWITCHES: missing_for_switches,
+    Lever.NODE_RANGE: missing_for_node_range,
+    Lever.NICE: missing_for_nice,
+    Lever.GPU_COUNT: missing_for_gpu_count,
+}
+
+
+def missing_by_lever(snapshot: Snapshot) -> Mapping[Lever, str]:
+    """Map each lever that this site cannot carry to what is missing."""
+    return {lever: text for lever, missing in LEVERS.items() if (text := missing(snapshot)) is not None}

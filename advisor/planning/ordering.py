@@ -1,0 +1,189 @@
+"""Reorder: let long work step behind shorter work when that saves more waiting than it costs.
+
+Within a pool the pending jobs are seen as a line of GPU-time before the same GPUs. When job B steps behind the
+jobs S, each of them gains B's GPU-time divided by the pool's GPUs, and B loses theirs: Smith's rule for the
+weighted sum of completion times on one machine, with a weight that grows with the time a job has waited, so
+that every move stops paying in the end. Fluid model, ours: GPUs of a type are interchangeable, and jobs that
+backfill can start anyway count for nothing.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.domain.job import Job
+from advisor.domain.limits import Limits
+from advisor.domain.plan import Expected, Kind, Reason, Recommendation, SetNice
+from advisor.features.queue import ANY_TYPE, QueueTable
+from advisor.features.supply import Releases, backfilled, latest_starts_s
+from advisor.planning.settings import PlanningSettings
+from advisor.planning.words import duration, plural
+
+# The shortest time a job steps back for; below it the order settles by itself.
+MIN_LEASE_S = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """One job stepping behind others of its pool, as row numbers of the queue table."""
+
+    row: int
+    passed_by: tuple[int, ...]
+    nice: int
+    saved_s: float
+    lease_s: float
+    added_delay_max_s: float
+
+
+@dataclass(slots=True)
+class _Line:
+    """The jobs of one pool in their present order; all arrays `(n_rows,)` and kept in that order."""
+
+    rows: NDArray[np.intp]
+    priority: NDArray[np.int64]
+    work: NDArray[np.float64]
+    weight: NDArray[np.float64]
+    limit_s: NDArray[np.float64]
+    gpu_type: NDArray[np.int32]
+    capacity: NDArray[np.float64]
+    movable: NDArray[np.bool_]
+    counts: NDArray[np.bool_]  # False for jobs that backfill starts anyway
+
+    def step_back(self, source: int, target: int, priority: int) -> None:
+        """Move the job at place `source` right behind the one at `target`, to `priority`."""
+        self.priority[source] = priority
+        self.movable[source] = False
+        order = np.r_[0:source, source + 1 : target + 1, source, target + 1 : len(self.rows)]
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name)[order])
+
+
+def moves(
+    queue: QueueTable, freed: Releases, settings: PlanningSettings, limits: Limits, untouchable: frozenset[int]
+) -> list[Move]:
+    """Return the moves worth making, best first within each pool; no job moves twice.
+
+    A job that gets its GPUs now where it stands is left there.
+    """
+    found: list[Move] = []
+    for pool in range(len(queue.pool_gpus)):
+        line = _line_of(queue, pool, settings, untouchable)
+        line.movable &= latest_starts_s(queue, freed, line.rows) > 0.0
+        line.movable &= queue.wait_s[line.rows] <= limits.max_job_wait_s
+        line.counts &= ~backfilled(queue, freed, line.rows)
+        while len(found) < limits.max_changes and (move := _best_move(line, settings, limits)) is not None:
+            found.append(move)
+    return found
+
+
+def _line_of(queue: QueueTable, pool: int, settings: PlanningSettings, untouchable: frozenset[int]) -> _Line:
+    rows = queue.rows_of(pool, settings.depth)
+    rows = rows[np.isfinite(queue.work[rows])]
+    totals = queue.pool_gpus[pool]
+    types = queue.gpu_type[rows]
+    capacity = np.where(types == ANY_TYPE, totals.sum(), totals[types]).astype(np.float64)
+    jobs = [queue.jobs[row] for row in rows]
+    return _Line(
+        rows=rows,
+        priority=queue.priority[rows].copy(),
+        work=queue.work[rows],
+        weight=1.0 + queue.wait_s[rows] / settings.ageing_s,
+        limit_s=queue.limit_s[rows],
+        gpu_type=types,
+        capacity=capacity,
+        # A job whose nice is not 0 was moved by somebody already, and is never moved twice.
+        movable=np.array([job.nice == 0 and job.job_id not in untouchable for job in jobs], dtype=np.bool_),
+        counts=np.ones(len(rows), dtype=np.bool_),
+    )
+
+
+def _best_move(line: _Line, settings: PlanningSettings, limits: Limits) -> Move | None:
+    """Find the move with the largest weighted saving, make it in the line, and return it."""
+    count = len(line.rows)
+    if count < 2:
+        return None
+    places = np.arange(count)
+    types = line.gpu_type
+    meets = (types[:, None] == types[None, :]) | (types[:, None] == ANY_TYPE) | (types[None, :] == ANY_TYPE)
+    # (n_rows, n_rows): j stands behind i, wants the same GPUs, and does not get them by backfill anyway
+    meets &= (places[None, :] > places[:, None]) & line.counts[None, :]
+    passed = meets.cumsum(axis=1)
+    passed_work = np.where(meets, line.work, 0.0).cumsum(axis=1)
+    passed_weight = np.where(meets, line.weight, 0.0).cumsum(axis=1)
+    longest = np.maximum.accumulate(np.where(meets, line.limit_s, 0.0), axis=1)
+
+    score = line.work[:, None] * passed_weight - line.weight[:, None] * passed_work
+    saved_s = (passed * line.work[:, None] - passed_work) / line.capacity[:, None]
+    lease_s = np.maximum(passed_work / line.capacity[:, None], MIN_LEASE_S)
+    nice = line.priority[:, None] - line.priority[None, :] + 1
+    allowed = (
+        meets
+        & line.movable[:, None]
+        & (saved_s * settings.used_limit_ratio_low >= settings.min_saving_s)
+        & (lease_s + longest <= limits.max_added_delay_s)
+        & (nice >= 1)
+        & (nice <= limits.nice_max)
+        & (line.priority[None, :] > 1)  # Slurm keeps priorities at 1 or above; 0 would mean held
+    )
+    score = np.where(allowed, score, 0.0)
+    source, target = np.unravel_index(int(score.argmax()), score.shape)
+    if score[source, target] <= 0.0:
+        return None
+    behind = line.rows[meets[source] & (places <= target)]
+    move = Move(
+        row=int(line.rows[source]),
+        passed_by=tuple(int(row) for row in behind),
+        nice=int(nice[source, target]),
+        saved_s=float(saved_s[source, target]),
+        lease_s=float(lease_s[source, target]),
+        added_delay_max_s=float(lease_s[source, target] + longest[source, target]),
+    )
+    line.step_back(int(source), int(target), int(line.priority[target]) - 1)
+    return move
+
+
+def recommendations(queue: QueueTable, found: list[Move], settings: PlanningSettings) -> Iterator[Recommendation]:
+    """Turn moves into recommendations, with the numbers behind each."""
+    for move in found:
+        job = queue.jobs[move.row]
+        work = float(queue.work[move.row])
+        passed = [queue.jobs[row] for row in move.passed_by]
+        passed_work = float(queue.work[list(move.passed_by)].sum())
+        low, high = move.saved_s * settings.used_limit_ratio_low, move.saved_s
+        yield Recommendation(
+            kind=Kind.REORDER,
+            action=SetNice(job_id=job.job_id, before=job.nice, after=job.nice + move.nice),
+            reason=Reason.LONG_WORK_AHEAD,
+            text=(
+                f"asks for up to {work / 3600:.1f} GPU-hours and stands before {plural(len(passed), 'job')} that "
+                f"together ask for {passed_work / 3600:.1f} ({_some_ids(passed)}); behind them it saves "
+                f"{duration(low)} to {duration(high)} of waiting in all and is itself delayed by at most "
+                f"{duration(move.added_delay_max_s)}, if reverted after {duration(move.lease_s)}"
+            ),
+            expected=Expected(
+                saved_s_low=low,
+                saved_s_high=high,
+                jobs_helped=len(passed),
+                added_delay_max_s=move.added_delay_max_s,
+                assumes=(
+                    f"jobs use {settings.used_limit_ratio_low * 100:.0f} to 100 % of their time limits; "
+                    "GPUs of a type interchangeable; jobs that backfill starts anyway not counted"
+                ),
+            ),
+            evidence={
+                "gpu_hours": round(work / 3600, 3),
+                "gpu_hours_passing": round(passed_work / 3600, 3),
+                "jobs_passing": len(passed),
+                "priority": int(queue.priority[move.row]),
+                "priority_after": int(queue.priority[move.row]) - move.nice,
+                "queueing_delay_s": round(float(queue.wait_s[move.row]), 3),
+            },
+            revert_after_s=move.lease_s,
+        )
+
+
+def _some_ids(jobs: list[Job]) -> str:
+    ids = [str(job.job_id) for job in jobs]
+    return ", ".join(ids) if len(ids) <= 4 else f"{', '.join(ids[:3])} and {len(ids) - 3} more"

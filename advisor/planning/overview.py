@@ -1,0 +1,279 @@
+"""The cluster at a glance, from one snapshot."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.domain.gang import GangRequest, GpuCount, GpuScope
+from advisor.domain.job import Job, JobState
+from advisor.domain.overview import (
+    GpuTypeOverview,
+    IdleGpus,
+    JobCounts,
+    LargestGang,
+    OldestPending,
+    Overview,
+    ShareOverview,
+)
+from advisor.domain.snapshot import Snapshot
+from advisor.features.nodes import (
+    UNTYPED,
+    Chunk,
+    Counts,
+    Flags,
+    NodeTable,
+    bounds,
+    chunks_ever,
+    gpus_of,
+    memory_is_shared_out,
+    node_table,
+)
+from advisor.features.queue import competes_now, waiting_tasks
+
+
+def overview(snapshot: Snapshot) -> Overview:
+    """Sum up a snapshot."""
+    table = node_table(snapshot)
+    pending = [job for job in snapshot.jobs if job.is_pending]
+    sized = [(job, gpus) for job in pending if job.gang.wants_gpus and (gpus := gpus_by_type(job.gang)) is not None]
+    unsized = [job for job in pending if job.gang.wants_gpus and gpus_by_type(job.gang) is None]
+    return Overview(
+        taken_at=snapshot.taken_at,
+        gpu_types=tuple(_types(snapshot, table, sized)),
+        shares=tuple(_shares(snapshot, pending)),
+        jobs=_job_counts(snapshot),
+        pending_gpu_jobs=sum(tasks_of(job) for job in pending if job.gang.wants_gpus),
+        pending_gpu_jobs_unsized=sum(tasks_of(job) for job in unsized),
+        pending_gpus=sum(tasks_of(job) * sum(gpus.values()) for job, gpus in sized),
+        pending_gpus_any_type=sum(tasks_of(job) * gpus.get(None, 0) for job, gpus in sized),
+        oldest=_oldest(pending, snapshot.taken_at),
+        unread=(*snapshot.unread, *_unknown_use(table)),
+    )
+
+
+def tasks_of(job: Job) -> int:
+    """Count the jobs a record stands for: the waiting tasks of an array that has not been split, else one."""
+    whole_array = job.array is not None and job.array.task_id is None
+    return waiting_tasks(job.array.waiting) if job.array is not None and whole_array else 1
+
+
+def gpus_by_type(gang: GangRequest) -> Mapping[str | None, int] | None:
+    """Return the GPUs a gang needs at least, by type (None for any); None where the request does not tell."""
+    match gang.scope:
+        case None:
+            factor = 1
+        case GpuScope.JOB:
+            factor = 1
+        case GpuScope.NODE:
+            factor = gang.nodes_min
+        case GpuScope.TASK:
+            factor = gang.tasks
+        case GpuScope.SOCKET:
+            return None
+    counts = gang.counts(gang.scope) if gang.scope else ()
+    return {gpu.gpu_type: gpu.count * factor for gpu in counts}
+
+
+def _unknown_use(table: NodeTable) -> Iterator[str]:
+    for column, gpu_type in enumerate(table.gpu_types):
+        nodes = int((~table.gpu_use_known[:, column]).sum())
+        if nodes:
+            yield f"how many {gpu_type} GPUs are in use on {nodes} of the nodes"
+
+
+def _types(
+    snapshot: Snapshot, table: NodeTable, pending: Sequence[tuple[Job, Mapping[str | None, int]]]
+) -> Iterator[GpuTypeOverview]:
+    idle = _idle_gpus(snapshot, table)
+    largest = _largest_gangs(snapshot, table)
+    for column, gpu_type in enumerate(table.gpu_types):
+        known = bool(table.gpu_use_known[:, column].all())
+        total, unused = table.gpus_total[:, column], table.gpus_idle[:, column]
+        asking = [(tasks_of(job), gpus[gpu_type]) for job, gpus in pending if gpu_type in gpus]
+        yield GpuTypeOverview(
+            gpu_type=gpu_type,
+            total=int(total.sum()),
+            in_use=int((total - unused).sum()) if known else None,
+            unavailable=int(unused[~table.usable].sum()) if known else None,
+            idle=idle[column] if known else None,
+            largest=largest[column] if known else None,
+            pending_jobs=sum(tasks for tasks, _ in asking),
+            pending_gpus=sum(tasks * gpus for tasks, gpus in asking),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Piece:
+    """The least that a pending gang takes of one node, and the nodes it may take it from."""
+
+    chunk: Chunk
+    exclusive: bool
+    partitions: tuple[str, ...]
+    required_nodes: tuple[str, ...]
+    excluded_nodes: tuple[str, ...]
+
+
+def _piece(job: Job, table: NodeTable) -> _Piece:
+    gang = job.gang
+    return _Piece(
+        chunk=Chunk(
+            gpus=_least_gpus(gang, table),
+            cpus=max(1, gang.cpus // (gang.tasks if gang.per_task else gang.nodes_max or gang.cpus or 1)),
+            memory_mib=gang.memory_mib_per_node or 0,
+        ),
+        exclusive=gang.exclusive,
+        partitions=job.partitions,
+        # A list of required nodes may be filled up with others unless it is longer than the node count.
+        required_nodes=gang.required_nodes if len(gang.required_nodes) >= (gang.nodes_max or np.inf) else (),
+        excluded_nodes=gang.excluded_nodes,
+    )
+
+
+def _least_gpus(gang: GangRequest, table: NodeTable) -> tuple[GpuCount, ...]:
+    """Return the fewest GPUs a gang can take of one of its nodes."""
+    if gang.scope is not GpuScope.JOB:
+        return gang.per_node or gang.per_task or gang.per_socket
+    total = gang.gpu_count or 0
+    largest = int(gpus_of(table.gpu_types, table.gpus_total, gang.gpu_type).max(initial=0))
+    # When its other nodes give all they have, the last one gives what is left.
+    left = 1 if gang.nodes_max is None else max(1, total - (gang.nodes_max - 1) * largest)
+    return (GpuCount(gpu_type=gang.gpu_type, count=left),)
+
+
+def _idle_gpus(snapshot: Snapshot, table: NodeTable) -> list[IdleGpus]:
+    """Part the idle GPUs of each type by what keeps them idle."""
+    shared_out = memory_is_shared_out(snapshot.config)
+    shape = table.gpus_total.shape
+    served, by_gpus, by_gpus_and_memory, wanted = (np.zeros(shape, dtype=np.bool_) for _ in range(4))
+    pieces = {_piece(job, table): None for job in snapshot.jobs if competes_now(job, snapshot.taken_at)}
+    for piece in pieces:
+        chunk = piece.chunk
+        columns = _columns(table, chunk.gpus)
+        may_run = _open_to(table, piece) & (chunks_ever(table, chunk) >= 1)
+        gpus = may_run.copy()
+        for gpu in bounds(chunk.gpus):
+            gpus &= gpus_of(table.gpu_types, table.gpus_idle, gpu.gpu_type) >= gpu.count
+        memory = (table.memory_idle_mib >= chunk.memory_mib) | (not shared_out)
+        cpus = table.cpus_idle >= chunk.cpus
+        if piece.exclusive:
+            gpus &= table.empty
+        wanted |= may_run[:, None] & columns
+        by_gpus |= gpus[:, None] & columns
+        by_gpus_and_memory |= (gpus & memory)[:, None] & columns
+        served |= (gpus & memory & cpus)[:, None] & columns
+    no_cpu, no_memory = _without_cpu(table), _without_memory(table, shared_out=shared_out)
+    # (n_nodes, n_types): the first that holds names what keeps the GPUs of a node idle.
+    keeps = np.select(
+        [np.broadcast_to(no_cpu, shape), np.broadcast_to(no_memory, shape), served | ~wanted]
+        + [by_gpus_and_memory, by_gpus],
+        [1, 2, 0, 1, 2],
+        default=3,
+    )
+    idle = table.gpus_startable
+    parts = [np.where(keeps == part, idle, 0).sum(axis=0) for part in range(4)]
+    return [
+        IdleGpus(startable=int(free), by_cpus=int(cpus), by_memory=int(memory), by_fragmentation=int(pieces_left))
+        for free, cpus, memory, pieces_left in zip(*parts, strict=True)
+    ]
+
+
+def _columns(table: NodeTable, gpus: Iterable[GpuCount]) -> Flags:
+    """Mark the types a request takes: `(n_types,)`."""
+    asked = {gpu.gpu_type for gpu in gpus}
+    return np.array([None in asked or gpu_type in asked for gpu_type in table.gpu_types], dtype=np.bool_)
+
+
+def _open_to(table: NodeTable, piece: _Piece) -> Flags:
+    """Mark the nodes a piece may be taken from: `(n_nodes,)`."""
+    partitions = [number for number, name in enumerate(table.partition_names) if name in piece.partitions]
+    member = np.asarray(table.partition_member[partitions].any(axis=0))
+    if piece.required_nodes:
+        member &= np.isin(table.names, piece.required_nodes)
+    if piece.excluded_nodes:
+        member &= ~np.isin(table.names, piece.excluded_nodes)
+    return member
+
+
+def _without_cpu(table: NodeTable) -> Flags:
+    """Mark the nodes without an idle CPU: `(n_nodes, 1)`."""
+    return np.asarray(table.cpus_idle[:, None] == 0)
+
+
+def _without_memory(table: NodeTable, *, shared_out: bool) -> Flags:
+    """Mark the nodes without idle memory, none where memory is not handed out: `(n_nodes, 1)`."""
+    return np.asarray((table.memory_idle_mib[:, None] == 0) & shared_out)
+
+
+def _largest_gangs(snapshot: Snapshot, table: NodeTable) -> list[LargestGang]:
+    """Find the most GPUs of each type that could start together inside one partition that is up."""
+    shut = _without_cpu(table) | _without_memory(table, shared_out=memory_is_shared_out(snapshot.config))
+    free = np.where(shut, 0, table.gpus_startable)
+    up = [snapshot.partitions_by_name[name].is_up for name in table.partition_names]
+    leaves = int(table.leaf.max(initial=-1)) + 1
+    return [_largest_gang(table, free[:, column], table.partition_member[up], leaves) for column in range(free.shape[1])]
+
+
+def _largest_gang(table: NodeTable, free: Counts, members: Flags, leaves: int) -> LargestGang:
+    on_leaf = table.leaf >= 0
+    by_partition = [np.where(member, free, 0) for member in members]
+    return LargestGang(
+        on_node=max((int(gpus.max(initial=0)) for gpus in by_partition), default=0),
+        under_leaf=max(
+            (int(np.bincount(table.leaf[on_leaf], weights=gpus[on_leaf]).max(initial=0)) for gpus in by_partition),
+            default=0,
+        )
+        if leaves
+        else None,
+        anywhere=max((int(gpus.sum()) for gpus in by_partition), default=0),
+    )
+
+
+def _shares(snapshot: Snapshot, pending: Sequence[Job]) -> Iterator[ShareOverview]:
+    totals = [share for node in snapshot.nodes for share in node.shares]
+    asked = [(tasks_of(job), share) for job in pending for share in job.gang.shares]
+    for kind in sorted({share.kind for share in totals} | {share.kind for _, share in asked}):
+        tasks = [(count, share.count) for count, share in asked if share.kind == kind]
+        yield ShareOverview(
+            kind=kind,
+            total=sum(share.count for share in totals if share.kind == kind),
+            pending_jobs=sum(count for count, _ in tasks),
+            pending=sum(count * parts for count, parts in tasks),
+        )
+
+
+def _job_counts(snapshot: Snapshot) -> JobCounts:
+    running = [job for job in snapshot.jobs if job.state is JobState.RUNNING]
+    pending = [job for job in snapshot.jobs if job.is_pending]
+    now = snapshot.taken_at
+    return JobCounts(
+        running=len(running),
+        pending=sum(tasks_of(job) for job in pending),
+        held=sum(tasks_of(job) for job in pending if job.held),
+        dependent=sum(tasks_of(job) for job in pending if job.dependency),
+        deferred=sum(tasks_of(job) for job in pending if job.eligible_time is not None and job.eligible_time > now),
+        running_cpu_only=sum(1 for job in running if _asks_no_gpu(job.gang)),
+        pending_cpu_only=sum(tasks_of(job) for job in pending if _asks_no_gpu(job.gang)),
+        pending_gpus_unknown=sum(tasks_of(job) for job in pending if not job.gang.gpus_known),
+    )
+
+
+def _asks_no_gpu(gang: GangRequest) -> bool:
+    return gang.gpus_known and not gang.wants_gpus and not gang.shares
+
+
+def _oldest(pending: Iterable[Job], now: float) -> OldestPending | None:
+    """Find the job that has been eligible longest; the lower id settles ties."""
+    waiting = [
+        (-job.queueing_delay_s(now), job.job_id)
+        for job in pending
+        if not job.held and not job.dependency and (job.eligible_time is None or job.eligible_time <= now)
+    ]
+    if not waiting:
+        return None
+    delay_s, job_id = min(waiting)
+    return OldestPending(job_id=job_id, queueing_delay_s=-delay_s)
+
+
+# The name under which jobs would ask for untyped GPUs never appears in a request: they ask for any type.
+assert UNTYPED

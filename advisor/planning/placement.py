@@ -1,0 +1,161 @@
+"""Consolidate: delay timers at the node and the leaf tier, carried by Slurm's own fields.
+
+The rule of delay scheduling: a gang that could start now, or soon, only on a worse tier than its best waits for
+the better one until its timer ends. Timers are fixed defaults, never longer than the run time they can save
+(`algorithms`: our interpretation of Dally, whose timers are not published).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.domain.gang import GpuScope, SwitchRequest
+from advisor.domain.job import Job, Sensitivity
+from advisor.domain.plan import (
+    Action,
+    Expected,
+    Kind,
+    Lever,
+    NodeRange,
+    Reason,
+    Recommendation,
+    SetNodeRange,
+    SetSwitches,
+)
+from advisor.domain.snapshot import Snapshot
+from advisor.domain.topology import LocalityTier
+from advisor.features.capacity import Fit, Fitter
+from advisor.features.queue import QueueTable
+from advisor.planning.settings import PlanningSettings
+from advisor.planning.words import duration
+
+MINUTE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timer:
+    """How long one gang should wait for a tier, and the inflation it escapes by waiting."""
+
+    tier: LocalityTier
+    wait_s: float
+    inflation: float
+    inflation_at_tier: float
+
+
+def inflation_at(tier: LocalityTier, settings: PlanningSettings) -> float:
+    """Return the inflation assumed for a gang spread at a tier."""
+    match tier:
+        case LocalityTier.NODE:
+            return 1.0
+        case LocalityTier.LEAF:
+            return settings.leaf_inflation
+        case LocalityTier.SPINE | LocalityTier.CLUSTER:
+            return settings.spine_inflation
+
+
+def timer_for(
+    job: Job, fit: Fit, limit_s: float, waited_s: float, settings: PlanningSettings, cap_s: float
+) -> Timer | None:
+    """Return the timer of a gang that is about to start on a worse tier than it could, or None.
+
+    `limit_s` is the time limit, `cap_s` the longest wait the tier's lever grants. The timer started when the
+    job became eligible. It is rounded down to whole minutes, since that is what Slurm's fields take.
+    """
+    spread = LocalityTier.SPINE if fit.tier_now is None else fit.tier_now
+    if fit.best_tier >= spread or job.hints.sensitivity is Sensitivity.LOW or not np.isfinite(limit_s):
+        return None
+    timer_s = settings.node_timer_s if fit.best_tier is LocalityTier.NODE else settings.leaf_timer_s
+    inflation, at_tier = inflation_at(spread, settings), inflation_at(fit.best_tier, settings)
+    # Never wait longer than waiting can save; a job that declares itself sensitive vouches for its whole limit.
+    used_ratio = 1.0 if job.hints.sensitivity is Sensitivity.HIGH else settings.used_limit_ratio_low
+    bound_s = limit_s * used_ratio * (inflation - at_tier)
+    wait_s = (min(timer_s - waited_s, bound_s, cap_s) // MINUTE_S) * MINUTE_S
+    if wait_s < MINUTE_S:
+        return None
+    return Timer(tier=fit.best_tier, wait_s=wait_s, inflation=inflation, inflation_at_tier=at_tier)
+
+
+def action_for(job: Job, timer: Timer, missing: frozenset[Lever]) -> Action | None:
+    """Return the action that makes Slurm wait, or None where no lever serves this job."""
+    gang = job.gang
+    match timer.tier:
+        case LocalityTier.NODE:
+            # Only a range that the user gave can be narrowed and restored exactly.
+            if Lever.NODE_RANGE in missing or gang.nodes_max is None or not gang.nodes_min == 1 < gang.nodes_max:
+                return None
+            before = NodeRange(low=gang.nodes_min, high=gang.nodes_max)
+            return SetNodeRange(job_id=job.job_id, before=before, after=NodeRange(low=1, high=1))
+        case LocalityTier.LEAF:
+            if Lever.SWITCHES in missing or gang.switches is not None:
+                return None
+            after = SwitchRequest(count=1, max_wait_s=timer.wait_s)
+            return SetSwitches(job_id=job.job_id, before=None, after=after)
+        case LocalityTier.SPINE | LocalityTier.CLUSTER:
+            return None
+
+
+def recommendations(
+    snapshot: Snapshot,
+    queue: QueueTable,
+    rows: Sequence[int],
+    latest_start_s: NDArray[np.float64],
+    fitter: Fitter,
+    settings: PlanningSettings,
+    missing: frozenset[Lever],
+) -> Iterator[Recommendation]:
+    """Propose timers for the gangs of one pool; `rows` in planned order, `latest_start_s` beside them."""
+    for row, start_s in zip(rows, latest_start_s, strict=True):
+        job = queue.jobs[row]
+        if queue.gpus[row] < 2 or job.gang.scope is GpuScope.SOCKET or not np.isfinite(queue.limit_s[row]):
+            continue
+        fit = fitter.fit(job.gang, job.partitions)
+        longest_s = max(settings.node_timer_s, settings.leaf_timer_s)
+        if fit.tier_now is None and not start_s <= longest_s:
+            continue
+        cap_s = np.inf if fit.best_tier is LocalityTier.NODE else snapshot.config.max_switch_wait_s
+        timer = timer_for(job, fit, float(queue.limit_s[row]), float(queue.wait_s[row]), settings, float(cap_s))
+        action = None if timer is None else action_for(job, timer, missing)
+        if timer is not None and action is not None:
+            yield _recommendation(queue, row, timer, action, fit, settings)
+
+
+def _recommendation(
+    queue: QueueTable, row: int, timer: Timer, action: Action, fit: Fit, settings: PlanningSettings
+) -> Recommendation:
+    limit_s = float(queue.limit_s[row])
+    high_s = limit_s * (timer.inflation - timer.inflation_at_tier)
+    low_s = high_s * settings.used_limit_ratio_low
+    on_node = timer.tier is LocalityTier.NODE
+    place = "one node" if on_node else "one leaf switch"
+    found = "it could start now only spread out" if fit.tier_now is not None else "free GPUs may soon come spread out"
+    return Recommendation(
+        kind=Kind.CONSOLIDATE,
+        action=action,
+        reason=Reason.NODE_WORTH_WAITING if on_node else Reason.LEAF_WORTH_WAITING,
+        text=(
+            f"{int(queue.gpus[row])} GPUs fit {place}, but {found}; waits up to {duration(timer.wait_s)} for {place}, "
+            f"since staying spread would cost {duration(low_s)} to {duration(high_s)} of run time"
+        ),
+        expected=Expected(
+            saved_s_low=-timer.wait_s,
+            saved_s_high=high_s,
+            jobs_helped=1,
+            added_delay_max_s=timer.wait_s,
+            assumes=(
+                f"inflation {timer.inflation:g} spread against {timer.inflation_at_tier:g} on {place}; the low end is "
+                "a wait in vain"
+            ),
+        ),
+        evidence={
+            "gpus": int(queue.gpus[row]),
+            "best_tier": timer.tier.name.lower(),
+            "tier_now": "none" if fit.tier_now is None else fit.tier_now.name.lower(),
+            "timer_s": timer.wait_s,
+            "spread_cost_s_low": round(low_s, 3),
+            "spread_cost_s_high": round(high_s, 3),
+            "queueing_delay_s": round(float(queue.wait_s[row]), 3),
+        },
+        revert_after_s=timer.wait_s if on_node else None,
+    )

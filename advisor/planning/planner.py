@@ -1,0 +1,87 @@
+"""The rule-based planner: order first, then sizes, then places."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from advisor.domain.limits import Limits
+from advisor.domain.plan import Kind, Lever, Plan, Recommendation, SetNice
+from advisor.domain.snapshot import Snapshot
+from advisor.features.capacity import Fitter, node_table
+from advisor.features.queue import QueueTable, queue_table
+from advisor.features.supply import Releases, latest_starts_s, releases
+from advisor.planning import ordering, placement, sizing
+from advisor.planning.levers import missing_by_lever
+from advisor.planning.settings import PlanningSettings
+
+_KIND_RANK = {kind: rank for rank, kind in enumerate(Kind)}
+
+
+def plan(
+    snapshot: Snapshot, settings: PlanningSettings, limits: Limits, *, untouchable: frozenset[int] = frozenset()
+) -> Plan:
+    """Plan one cycle; jobs in `untouchable` keep their place in the line but are not changed.
+
+    One proposal per job: a job that steps back is neither resized nor consolidated, and a resized job already
+    fits its best tier. Equal inputs give equal plans.
+    """
+    queue = queue_table(snapshot)
+    missing = frozenset(missing_by_lever(snapshot))
+    freed = releases(snapshot, queue)
+    found = [] if Lever.NICE in missing else ordering.moves(queue, freed, settings, limits, untouchable)
+    changes = list(ordering.recommendations(queue, found, settings))
+    queue = _reordered(queue, changes)
+    done = untouchable | {change.job_id for change in changes}
+    changes += _pool_by_pool(snapshot, queue, freed, settings, missing, done)
+    changes.sort(key=lambda change: (_KIND_RANK[change.kind], change.job_id))
+    return Plan(recommendations=tuple(changes))
+
+
+def _reordered(queue: QueueTable, changes: list[Recommendation]) -> QueueTable:
+    """Return the queue as it stands once the moves have taken effect."""
+    delta = {
+        change.job_id: change.action.after - change.action.before
+        for change in changes
+        if isinstance(change.action, SetNice)
+    }
+    priority = queue.priority - np.array([delta.get(job.job_id, 0) for job in queue.jobs], dtype=np.int64)
+    # Stable: equal priorities keep the order by submission that the table has.
+    order = np.argsort(-priority, kind="stable")
+    return replace(
+        queue,
+        jobs=tuple(queue.jobs[row] for row in order),
+        pool=queue.pool[order],
+        priority=priority[order],
+        wait_s=queue.wait_s[order],
+        gpus=queue.gpus[order],
+        smallest=queue.smallest[order],
+        gpu_type=queue.gpu_type[order],
+        limit_s=queue.limit_s[order],
+        work=queue.work[order],
+    )
+
+
+def _pool_by_pool(
+    snapshot: Snapshot,
+    queue: QueueTable,
+    freed: Releases,
+    settings: PlanningSettings,
+    missing: frozenset[Lever],
+    done: frozenset[int],
+) -> Iterator[Recommendation]:
+    """Size and place the jobs of each pool, leaving alone those in `done`."""
+    fitter = Fitter(snapshot, node_table(snapshot))
+    for pool in range(len(queue.pool_gpus)):
+        rows = queue.rows_of(pool, settings.depth)
+        if not len(rows):
+            continue
+        starts_s = latest_starts_s(queue, freed, rows)
+        sizes = [] if Lever.GPU_COUNT in missing else sizing.sizings(queue, rows.tolist(), starts_s, fitter, settings)
+        resized = [change for change in sizing.recommendations(queue, sizes, settings) if change.job_id not in done]
+        yield from resized
+        taken = done | {change.job_id for change in resized}
+        free = np.array([queue.jobs[row].job_id not in taken for row in rows], dtype=np.bool_)
+        yield from placement.recommendations(
+            snapshot, queue, rows[free].tolist(), starts_s[free], fitter, settings, missing
+        )

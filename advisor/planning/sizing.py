@@ -1,0 +1,225 @@
+"""Resize: sizes within the range a job declares, by marginal gain on an assumed scaling curve.
+
+Speed at n GPUs is taken as n**scaling_exponent. A job that cannot start yet shrinks to the largest declared
+size that can start now, if running slower costs less than waiting; a job about to start grows onto GPUs that
+no waiting job can use, one step at a time to whoever gains most per GPU (the marginal-gain rule of Optimus and
+DL2's baselines; curve and thresholds are ours).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.domain.gang import GangRequest, GpuScope
+from advisor.domain.job import Job
+from advisor.domain.plan import Expected, Kind, Reason, Recommendation, SetGpus
+from advisor.features.capacity import Fitter
+from advisor.features.queue import ANY_TYPE, QueueTable
+from advisor.planning.settings import PlanningSettings
+from advisor.planning.words import duration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizing:
+    """A new total GPU count for one row of the queue, with the run-time and waiting it trades."""
+
+    row: int
+    gpus: int
+    wait_saved_s: float
+
+
+def resized(gang: GangRequest, gpus: int) -> GangRequest | None:
+    """Return the gang at another total in the form the user asked in; None where that form cannot say it."""
+    scope = gang.scope
+    if scope is GpuScope.JOB and len(gang.per_job) == 1 and not (gang.per_node or gang.per_socket or gang.per_task):
+        return gang.with_counts(scope, (replace(gang.per_job[0], count=gpus),))
+    fixed_nodes = gang.nodes_min == gang.nodes_max
+    if scope is GpuScope.NODE and fixed_nodes and len(gang.per_node) == 1 and not (gang.per_socket or gang.per_task):
+        per_node, rest = divmod(gpus, gang.nodes_min)
+        if rest == 0 and per_node > 0:
+            return gang.with_counts(scope, (replace(gang.per_node[0], count=per_node),))
+    return None
+
+
+def sizes_of(job: Job) -> list[int]:
+    """Return the sizes a job may take, ascending: the ends of its range and the powers of two between."""
+    declared = job.hints.gpus
+    now = job.gang.gpu_count
+    # One task per GPU means that the task count decides the size, and that is not ours to change.
+    if declared is None or not now or (job.gang.tasks == now and now > 1):
+        return []
+    powers = {1 << exponent for exponent in range(declared.high.bit_length())}
+    sizes = {size for size in powers | {declared.low, declared.high, now} if declared.low <= size <= declared.high}
+    return sorted(size for size in sizes if resized(job.gang, size) is not None)
+
+
+class _Pool:
+    """The idle GPUs of one pool by type, as they are given out in order."""
+
+    def __init__(self, idle: NDArray[np.int32]) -> None:
+        self.idle = idle.astype(np.int64)
+
+    def left(self, gpu_type: int) -> int:
+        """GPUs left for a gang of one type; a gang of any type takes the type with most."""
+        return int(self.idle.max(initial=0)) if gpu_type == ANY_TYPE else int(self.idle[gpu_type])
+
+    def take(self, gpu_type: int, gpus: int) -> None:
+        """Give GPUs out."""
+        self.idle[int(self.idle.argmax()) if gpu_type == ANY_TYPE else gpu_type] -= gpus
+
+
+def sizings(
+    queue: QueueTable,
+    rows: Sequence[int],
+    latest_start_s: NDArray[np.float64],
+    fitter: Fitter,
+    settings: PlanningSettings,
+) -> list[Sizing]:
+    """Size the elastic jobs of one pool; `rows` in planned order, `latest_start_s` `(n_rows,)` beside them."""
+    pool = _Pool(queue.pool_idle[queue.pool[rows[0]]])
+    found: list[Sizing] = []
+    starting: list[int] = []
+    blocked_types: set[int] = set()
+    for row, wait_s in zip(rows, latest_start_s, strict=True):
+        job, gpu_type = queue.jobs[row], int(queue.gpu_type[row])
+        if queue.gpus[row] <= pool.left(gpu_type) and fitter.fit(job.gang, job.partitions).fits_now:
+            pool.take(gpu_type, int(queue.gpus[row]))
+            starting.append(row)
+        elif (smaller := _shrunk(queue, row, float(wait_s), pool, fitter, settings)) is not None:
+            pool.take(gpu_type, smaller.gpus)
+            found.append(smaller)
+        else:
+            blocked_types.add(gpu_type)
+    return found + _grown(queue, starting, blocked_types, pool, fitter, settings)
+
+
+def _shrunk(
+    queue: QueueTable, row: int, wait_s: float, pool: _Pool, fitter: Fitter, settings: PlanningSettings
+) -> Sizing | None:
+    """Return the largest smaller size that can start now and ends sooner than waiting does."""
+    job, now, limit_s = queue.jobs[row], int(queue.gpus[row]), float(queue.limit_s[row])
+    for size in reversed([size for size in sizes_of(job) if size < now]):
+        gang = resized(job.gang, size)
+        if size > pool.left(int(queue.gpu_type[row])) or gang is None or not _fits_best(fitter, gang, job):
+            continue
+        stretch = (now / size) ** settings.scaling_exponent - 1.0
+        saved_s = wait_s - limit_s * stretch
+        if np.isfinite(saved_s) and saved_s * settings.used_limit_ratio_low >= settings.min_saving_s:
+            return Sizing(row=row, gpus=size, wait_saved_s=wait_s)
+        return None
+    return None
+
+
+def _grown(
+    queue: QueueTable,
+    starting: Sequence[int],
+    blocked_types: set[int],
+    pool: _Pool,
+    fitter: Fitter,
+    settings: PlanningSettings,
+) -> list[Sizing]:
+    """Give GPUs that nobody waits for to the jobs about to start, best gain per GPU first."""
+    sizes = {row: int(queue.gpus[row]) for row in starting}
+    elastic = [
+        row
+        for row in starting
+        if np.isfinite(queue.limit_s[row])
+        and not any(ANY_TYPE in (kind, queue.gpu_type[row]) or kind == queue.gpu_type[row] for kind in blocked_types)
+        and sizes_of(queue.jobs[row])
+    ]
+    while (step := _best_step(queue, elastic, sizes, pool, fitter, settings)) is not None:
+        row, size = step
+        pool.take(int(queue.gpu_type[row]), size - sizes[row])
+        sizes[row] = size
+    return [
+        Sizing(row=row, gpus=sizes[row], wait_saved_s=0.0)
+        for row in elastic
+        if sizes[row] > queue.gpus[row]
+        and _run_time_change_s(queue, row, sizes[row], settings) * settings.used_limit_ratio_low
+        <= -settings.min_saving_s
+    ]
+
+
+def _best_step(
+    queue: QueueTable,
+    elastic: Sequence[int],
+    sizes: dict[int, int],
+    pool: _Pool,
+    fitter: Fitter,
+    settings: PlanningSettings,
+) -> tuple[int, int] | None:
+    """Return the row and next size with the largest gain in speed per added GPU that still fits."""
+    steps = []
+    for row in elastic:
+        job, now = queue.jobs[row], sizes[row]
+        bigger = next((size for size in sizes_of(job) if size > now), None)
+        if bigger is None or bigger - now > pool.left(int(queue.gpu_type[row])):
+            continue
+        gang = resized(job.gang, bigger)
+        gain = (bigger**settings.scaling_exponent - now**settings.scaling_exponent) / (bigger - now)
+        if gang is not None and gain >= settings.min_marginal_ratio and _fits_best(fitter, gang, job):
+            steps.append((-gain, job.job_id, row, bigger))
+    return min(steps)[2:] if steps else None
+
+
+def _fits_best(fitter: Fitter, gang: GangRequest, job: Job) -> bool:
+    """Whether a gang could start now at the closest tier its size allows."""
+    fit = fitter.fit(gang, job.partitions)
+    return fit.tier_now is not None and fit.tier_now <= fit.best_tier
+
+
+def _run_time_change_s(queue: QueueTable, row: int, size: int, settings: PlanningSettings) -> float:
+    """Return how much longer (or, below 0, shorter) the run takes at `size`, at the full time limit."""
+    ratio: float = (int(queue.gpus[row]) / size) ** settings.scaling_exponent
+    return float(queue.limit_s[row]) * (ratio - 1.0)
+
+
+def recommendations(queue: QueueTable, found: Sequence[Sizing], settings: PlanningSettings) -> Iterator[Recommendation]:
+    """Turn sizings into recommendations, with the numbers behind each."""
+    low_ratio = settings.used_limit_ratio_low
+    for sizing in found:
+        job, now = queue.jobs[sizing.row], int(queue.gpus[sizing.row])
+        scope, gang = job.gang.scope, resized(job.gang, sizing.gpus)
+        if scope is None or gang is None or job.hints.gpus is None:
+            continue
+        change_s = _run_time_change_s(queue, sizing.row, sizing.gpus, settings)
+        saved_s = sizing.wait_saved_s - change_s
+        declared = f"{job.hints.gpus.low}-{job.hints.gpus.high} GPUs declared"
+        if sizing.gpus < now:
+            reason = Reason.SMALLER_STARTS_SOONER
+            text = (
+                f"{now} GPUs come free within {duration(sizing.wait_saved_s)} by the time limits ahead; "
+                f"{sizing.gpus} ({declared}) can start now and run up to {duration(change_s)} longer, which ends "
+                f"{duration(saved_s * low_ratio)} to {duration(saved_s)} sooner"
+            )
+        else:
+            reason = Reason.IDLE_GPUS_TO_GROW
+            text = (
+                f"{sizing.gpus - now} more GPUs stay idle that no waiting job can use; with {sizing.gpus} instead of "
+                f"{now} ({declared}) it runs {duration(saved_s * low_ratio)} to {duration(saved_s)} shorter"
+            )
+        yield Recommendation(
+            kind=Kind.RESIZE,
+            action=SetGpus(job_id=job.job_id, scope=scope, before=job.gang.counts(scope), after=gang.counts(scope)),
+            reason=reason,
+            text=text,
+            expected=Expected(
+                saved_s_low=saved_s * low_ratio,
+                saved_s_high=saved_s,
+                jobs_helped=1,
+                added_delay_max_s=0.0,
+                assumes=(
+                    f"speed grows as GPUs to the power {settings.scaling_exponent:g}; "
+                    f"jobs use {low_ratio * 100:.0f} to 100 % of their time limits"
+                ),
+            ),
+            evidence={
+                "gpus": now,
+                "gpus_after": sizing.gpus,
+                "wait_by_limits_s": round(sizing.wait_saved_s, 3),
+                "run_time_change_s": round(change_s, 3),
+                "time_limit_s": round(float(queue.limit_s[sizing.row]), 3),
+            },
+        )

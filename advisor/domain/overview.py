@@ -85,7 +85,7 @@ class JobCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OldestPending:
-    """The job that could have started longest ago: eligible, not held, not dependent."""
+    """The job that has been eligible longest; one that Slurm has not made eligible does not count."""
 
     job_id: int
     queueing_delay_s: float

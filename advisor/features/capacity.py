@@ -21,6 +21,7 @@ from advisor.features.nodes import (
     gpus_of,
     memory_is_shared_out,
     node_table,
+    rows_of,
 )
 
 __all__ = ["Doubt", "Fit", "Fitter", "NodeTable", "node_table"]
@@ -194,17 +195,15 @@ class Fitter:
     def _offer(self, gang: GangRequest, member: Flags, view: _View) -> _Offer | None:
         """Say what each node could give to the gang; None where a node it insists on cannot take part."""
         able = self._able(gang, view) & member
-        excluded = [self._table.row_by_name[name] for name in gang.excluded_nodes if name in self._table.row_by_name]
-        able[excluded] = False
+        able[rows_of(self._table, gang.excluded_nodes)] = False
         pinned = np.zeros_like(able)
-        required = [self._table.row_by_name.get(name) for name in gang.required_nodes]
-        present = [row for row in required if row is not None]
-        pinned[present] = True
-        if gang.nodes_max is not None and len(required) > gang.nodes_max:
+        required = rows_of(self._table, gang.required_nodes)
+        pinned[required] = True
+        if gang.nodes_max is not None and len(gang.required_nodes) > gang.nodes_max:
             # Slurm 23.02 and later choose among a list that is longer than the node count.
             able &= pinned
             pinned[:] = False
-        elif len(present) < len(required) or not able[present].all():
+        elif len(required) < len(gang.required_nodes) or not able[required].all():
             return None
         rows = np.flatnonzero(able)
         amounts, needs = self._amounts(gang, view)

@@ -1,6 +1,6 @@
 """What nodes hold, as arrays over nodes made once per snapshot."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -111,6 +111,11 @@ def _membership(snapshot: Snapshot, row_by_name: Mapping[str, int]) -> Flags:
 
 def _nodes_naming(nodes: tuple[Node, ...], partition: str) -> tuple[str, ...]:
     return tuple(node.name for node in nodes if partition in node.partitions)
+
+
+def rows_of(table: NodeTable, names: Iterable[str]) -> list[int]:
+    """Return the rows of the nodes of these names; names of no node are passed over."""
+    return [table.row_by_name[name] for name in names if name in table.row_by_name]
 
 
 def memory_is_shared_out(config: SiteConfig) -> bool:

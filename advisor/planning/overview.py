@@ -18,7 +18,6 @@ from advisor.domain.overview import (
 )
 from advisor.domain.snapshot import Snapshot
 from advisor.features.nodes import (
-    UNTYPED,
     Chunk,
     Counts,
     Flags,
@@ -28,8 +27,10 @@ from advisor.features.nodes import (
     gpus_of,
     memory_is_shared_out,
     node_table,
+    rows_of,
 )
-from advisor.features.queue import competes_now, waiting_tasks
+from advisor.features.queue import competes_now
+from advisor.planning.requests import gpus_by_type, tasks_of
 
 
 def overview(snapshot: Snapshot) -> Overview:
@@ -50,29 +51,6 @@ def overview(snapshot: Snapshot) -> Overview:
         oldest=_oldest(pending, snapshot.taken_at),
         unread=(*snapshot.unread, *_unknown_use(table)),
     )
-
-
-def tasks_of(job: Job) -> int:
-    """Count the jobs a record stands for: the waiting tasks of an array that has not been split, else one."""
-    whole_array = job.array is not None and job.array.task_id is None
-    return waiting_tasks(job.array.waiting) if job.array is not None and whole_array else 1
-
-
-def gpus_by_type(gang: GangRequest) -> Mapping[str | None, int] | None:
-    """Return the GPUs a gang needs at least, by type (None for any); None where the request does not tell."""
-    match gang.scope:
-        case None:
-            factor = 1
-        case GpuScope.JOB:
-            factor = 1
-        case GpuScope.NODE:
-            factor = gang.nodes_min
-        case GpuScope.TASK:
-            factor = gang.tasks
-        case GpuScope.SOCKET:
-            return None
-    counts = gang.counts(gang.scope) if gang.scope else ()
-    return {gpu.gpu_type: gpu.count * factor for gpu in counts}
 
 
 def _unknown_use(table: NodeTable) -> Iterator[str]:
@@ -114,16 +92,15 @@ class _Piece:
     excluded_nodes: tuple[str, ...]
 
 
-def _piece(job: Job, table: NodeTable) -> _Piece:
-    gang = job.gang
+def _piece(gang: GangRequest, partitions: tuple[str, ...], table: NodeTable) -> _Piece:
     return _Piece(
         chunk=Chunk(
             gpus=_least_gpus(gang, table),
-            cpus=max(1, gang.cpus // (gang.tasks if gang.per_task else gang.nodes_max or gang.cpus or 1)),
+            cpus=_least_cpus(gang),
             memory_mib=gang.memory_mib_per_node or 0,
         ),
         exclusive=gang.exclusive,
-        partitions=job.partitions,
+        partitions=partitions,
         # A list of required nodes may be filled up with others unless it is longer than the node count.
         required_nodes=gang.required_nodes if len(gang.required_nodes) >= (gang.nodes_max or np.inf) else (),
         excluded_nodes=gang.excluded_nodes,
@@ -141,13 +118,21 @@ def _least_gpus(gang: GangRequest, table: NodeTable) -> tuple[GpuCount, ...]:
     return (GpuCount(gpu_type=gang.gpu_type, count=left),)
 
 
+def _least_cpus(gang: GangRequest) -> int:
+    """Return the CPUs of one task, or an even share of them all; 1 where neither is known."""
+    if gang.per_task:
+        return max(1, gang.cpus // gang.tasks)
+    return 1 if gang.nodes_max is None else max(1, gang.cpus // gang.nodes_max)
+
+
 def _idle_gpus(snapshot: Snapshot, table: NodeTable) -> list[IdleGpus]:
     """Part the idle GPUs of each type by what keeps them idle."""
     shared_out = memory_is_shared_out(snapshot.config)
     shape = table.gpus_total.shape
     served, by_gpus, by_gpus_and_memory, wanted = (np.zeros(shape, dtype=np.bool_) for _ in range(4))
-    pieces = {_piece(job, table): None for job in snapshot.jobs if competes_now(job, snapshot.taken_at)}
-    for piece in pieces:
+    # A queue holds thousands of equal requests, and unequal ones leave equal pieces: nodes are asked once for each.
+    requests = {(job.gang, job.partitions) for job in snapshot.jobs if competes_now(job, snapshot.taken_at)}
+    for piece in {_piece(gang, partitions, table) for gang, partitions in requests}:
         chunk = piece.chunk
         columns = _columns(table, chunk.gpus)
         may_run = _open_to(table, piece) & (chunks_ever(table, chunk) >= 1)
@@ -162,11 +147,11 @@ def _idle_gpus(snapshot: Snapshot, table: NodeTable) -> list[IdleGpus]:
         by_gpus |= gpus[:, None] & columns
         by_gpus_and_memory |= (gpus & memory)[:, None] & columns
         served |= (gpus & memory & cpus)[:, None] & columns
-    no_cpu, no_memory = _without_cpu(table), _without_memory(table, shared_out=shared_out)
+    no_cpu = np.broadcast_to(_without_cpu(table), shape)
+    no_memory = np.broadcast_to(_without_memory(table, shared_out=shared_out), shape)
     # (n_nodes, n_types): the first that holds names what keeps the GPUs of a node idle.
     keeps = np.select(
-        [np.broadcast_to(no_cpu, shape), np.broadcast_to(no_memory, shape), served | ~wanted]
-        + [by_gpus_and_memory, by_gpus],
+        [no_cpu, no_memory, served | ~wanted, by_gpus_and_memory, by_gpus],
         [1, 2, 0, 1, 2],
         default=3,
     )
@@ -189,9 +174,10 @@ def _open_to(table: NodeTable, piece: _Piece) -> Flags:
     partitions = [number for number, name in enumerate(table.partition_names) if name in piece.partitions]
     member = np.asarray(table.partition_member[partitions].any(axis=0))
     if piece.required_nodes:
-        member &= np.isin(table.names, piece.required_nodes)
-    if piece.excluded_nodes:
-        member &= ~np.isin(table.names, piece.excluded_nodes)
+        required = np.zeros_like(member)
+        required[rows_of(table, piece.required_nodes)] = True
+        member &= required
+    member[rows_of(table, piece.excluded_nodes)] = False
     return member
 
 
@@ -211,7 +197,9 @@ def _largest_gangs(snapshot: Snapshot, table: NodeTable) -> list[LargestGang]:
     free = np.where(shut, 0, table.gpus_startable)
     up = [snapshot.partitions_by_name[name].is_up for name in table.partition_names]
     leaves = int(table.leaf.max(initial=-1)) + 1
-    return [_largest_gang(table, free[:, column], table.partition_member[up], leaves) for column in range(free.shape[1])]
+    return [
+        _largest_gang(table, free[:, column], table.partition_member[up], leaves) for column in range(free.shape[1])
+    ]
 
 
 def _largest_gang(table: NodeTable, free: Counts, members: Flags, leaves: int) -> LargestGang:
@@ -267,13 +255,9 @@ def _oldest(pending: Iterable[Job], now: float) -> OldestPending | None:
     waiting = [
         (-job.queueing_delay_s(now), job.job_id)
         for job in pending
-        if not job.held and not job.dependency and (job.eligible_time is None or job.eligible_time <= now)
+        if not job.held and not job.dependency and job.eligible_time is not None and job.eligible_time <= now
     ]
     if not waiting:
         return None
     delay_s, job_id = min(waiting)
     return OldestPending(job_id=job_id, queueing_delay_s=-delay_s)
-
-
-# The name under which jobs would ask for untyped GPUs never appears in a request: they ask for any type.
-assert UNTYPED

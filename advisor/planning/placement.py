@@ -71,7 +71,7 @@ def timer_for(
     # Never wait longer than waiting can save; a job that declares itself sensitive vouches for its whole limit.
     used_ratio = 1.0 if job.hints.sensitivity is Sensitivity.HIGH else settings.used_limit_ratio_low
     bound_s = limit_s * used_ratio * (inflation - at_tier)
-    wait_s = (min(timer_s - waited_s, bound_s, cap_s) // MINUTE_S) * MINUTE_S
+    wait_s = round(min(timer_s - waited_s, bound_s, cap_s), 3) // MINUTE_S * MINUTE_S
     if wait_s < MINUTE_S:
         return None
     return Timer(tier=fit.best_tier, wait_s=wait_s, inflation=inflation, inflation_at_tier=at_tier)

@@ -1,0 +1,67 @@
+"""What a user declares in the comment of a job, after `sadvise:`."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from advisor.domain.job import GpuRange, JobHints, Sensitivity
+
+_OURS = re.compile(r"(?<![\w-])sadvise:([^;]*)", re.IGNORECASE | re.DOTALL)
+_SEPARATORS = re.compile(r"[\s,]+")
+_RANGE = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?", re.ASCII)
+_SECONDS = re.compile(r"\d{1,9}", re.ASCII)
+# A comment may hold anything; what is repeated to the user is bounded.
+_WORD_LENGTH = 40
+_MOST_UNKNOWN = 8
+
+
+def hints(comment: str) -> JobHints:
+    """Read the hints of a comment; a word that nobody knows or a bad value is kept as unknown, never an error."""
+    found = JobHints()
+    unknown: list[str] = []
+    match = _OURS.search(comment)
+    for word in _SEPARATORS.split(match[1]) if match else ():
+        if not word:
+            continue
+        key, equals, value = word.partition("=")
+        read = _READERS.get(key.lower() + equals)
+        changed = read(found, value) if read else None
+        if changed is None:
+            unknown.append(word[:_WORD_LENGTH])
+        else:
+            found = changed
+    return replace(found, unknown=tuple(unknown[:_MOST_UNKNOWN]))
+
+
+def _model(found: JobHints, value: str) -> JobHints | None:
+    return replace(found, model=value) if value and len(value) <= _WORD_LENGTH else None
+
+
+def _gpus(found: JobHints, value: str) -> JobHints | None:
+    match = _RANGE.fullmatch(value)
+    if match is None:
+        return None
+    low, high = int(match[1]), int(match[2] or match[1])
+    return replace(found, gpus=GpuRange(low=low, high=high)) if 1 <= low <= high else None
+
+
+def _checkpoint(found: JobHints, value: str) -> JobHints | None:
+    return replace(found, checkpoint_s=float(value)) if _SECONDS.fullmatch(value) else None
+
+
+def _sensitivity(found: JobHints, value: str) -> JobHints | None:
+    spelled = value.lower()
+    return replace(found, sensitivity=Sensitivity(spelled)) if spelled in list(Sensitivity) else None
+
+
+def _off(found: JobHints, _value: str) -> JobHints:
+    return replace(found, opted_out=True)
+
+
+_READERS: Mapping[str, Callable[[JobHints, str], JobHints | None]] = {
+    "model=": _model,
+    "gpus=": _gpus,
+    "ckpt=": _checkpoint,
+    "sensitivity=": _sensitivity,
+    "off": _off,
+}

@@ -1,0 +1,214 @@
+"""The one place that runs a program: an argument list, a deadline, an output limit, no shell and no input."""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO, Final
+
+from advisor.errors import (
+    DecodeError,
+    SlurmError,
+    SlurmMissingError,
+    SlurmRefusedError,
+    SlurmUnavailableError,
+)
+
+OUTPUT_LIMIT_BYTES: Final = 64 << 20
+COMPLAINT_LIMIT_BYTES: Final = 64 << 10
+
+_CHUNK_BYTES = 1 << 16
+# How long pipes may stay open once the program is gone; then whoever still holds them is killed.
+_DRAIN_S = 1.0
+_COMPLAINT_LENGTH = 300
+
+# Whatever changes what Slurm's commands print, or which cluster they ask, is ours to choose.
+_DROPPED_VARIABLES = re.compile(
+    r"(SQUEUE|SINFO|SPRIO|SCONTROL|SACCTMGR|SSHARE)_.*"
+    r"|SLURM_(JSON|YAML|DATA_PARSER|DEBUG|DEBUG_FLAGS|TIME_FORMAT|BITSTR_LEN|CLUSTERS|STEP_.*)"
+    r"|LANG|LANGUAGE|LC_.*"
+)
+_OWN_VARIABLES = {
+    "LC_ALL": "C.UTF-8",
+    "SLURM_TIME_FORMAT": "%s",
+    # Otherwise the list of an array's waiting tasks ends after 64 characters.
+    "SLURM_BITSTR_LEN": "0",
+}
+
+_UNREACHABLE = re.compile(
+    r"unable to contact slurm controller|connection refused|connection timed out|socket timed out"
+    r"|zero bytes were transmitted|communication connection failure|backup controller|standby"
+    r"|transport endpoint is not connected|connection reset|unexpected message received",
+    re.IGNORECASE,
+)
+_NO_CONFIGURATION = re.compile(
+    r"could not establish a configuration source|unable to (process configuration|status) file|s_p_parse_file",
+    re.IGNORECASE,
+)
+_NO_MUNGE = re.compile(r"munge", re.IGNORECASE)
+_NO_ACCESS = re.compile(r"access/permission denied|user not permitted", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a program that ended well printed."""
+
+    output: bytes
+    complaints: bytes = b""
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    timeout_s: float,
+    limit_bytes: int = OUTPUT_LIMIT_BYTES,
+    variables: Mapping[str, str] | None = None,
+) -> Answer:
+    """Run a program to its end and return what it printed.
+
+    `variables` stands for the process's own environment. Raises `SlurmError`, or `DecodeError` for an answer
+    above `limit_bytes`; whatever the program started is killed with it.
+    """
+    program = argv[0]
+    environment = slurm_environment(os.environ if variables is None else variables)
+    try:
+        process = subprocess.Popen(
+            list(argv),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,
+        )
+    except FileNotFoundError as err:
+        raise SlurmMissingError(
+            f"{program} is not on PATH here: install Slurm's client commands, or run on a host that has them"
+        ) from err
+    except (OSError, ValueError) as err:
+        raise SlurmMissingError(f"{program} does not start: {printable(str(err))}") from err
+    output = _Reader(process, process.stdout, limit_bytes, must_fit=True)
+    complaints = _Reader(process, process.stderr, COMPLAINT_LIMIT_BYTES, must_fit=False)
+    in_time = _wait(process, timeout_s, (output, complaints))
+    said = bytes(complaints.content)
+    if not in_time:
+        raise _late(program, timeout_s, said, environment)
+    if output.overflowed:
+        raise DecodeError(
+            f"{program} answered with more than {limit_bytes} bytes, which sadvise does not read: try another --source"
+        )
+    if process.returncode != 0:
+        raise failure(program, process.returncode, said, environment)
+    return Answer(output=bytes(output.content), complaints=said)
+
+
+def slurm_environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment for Slurm's commands: the caller's, less what would change their answers."""
+    kept = {name: value for name, value in variables.items() if _DROPPED_VARIABLES.fullmatch(name) is None}
+    return kept | _OWN_VARIABLES
+
+
+def text_of(answer: bytes) -> str:
+    r"""Decode UTF-8; a byte that is none becomes `\xNN`, so that the text can be written as JSON."""
+    return answer.decode("utf-8", "backslashreplace")
+
+
+def printable(text: str, length: int = _COMPLAINT_LENGTH) -> str:
+    """Return a text on one line, control characters escaped and long ones cut."""
+    line = "; ".join(part for part in (raw.strip() for raw in text.split("\n")) if part)
+    shown = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in line)
+    return shown if len(shown) <= length else shown[:length] + "..."
+
+
+def failure(program: str, status: int, complaints: bytes, environment: Mapping[str, str]) -> SlurmError:
+    """Make the error for a program that ended badly, from its exit status and what it complained."""
+    said = printable(text_of(complaints))
+    if status < 0:
+        return SlurmUnavailableError(f"{program} was ended by signal {-status}: {said or 'it gave no reason'}")
+    if _NO_CONFIGURATION.search(said):
+        return SlurmRefusedError(f"{program} finds no Slurm configuration: {_configuration_hint(environment)} ({said})")
+    if _UNREACHABLE.search(said):
+        return SlurmUnavailableError(
+            f"{program} cannot reach slurmctld: check that it runs (`scontrol ping`) and try again ({said})"
+        )
+    if _NO_MUNGE.search(said):
+        return SlurmUnavailableError(f"{program} cannot authenticate: check that munged runs on this host ({said})")
+    if _NO_ACCESS.search(said):
+        return SlurmRefusedError(f"{program} was denied access: run as a user who may see the whole queue ({said})")
+    return SlurmRefusedError(f"{program} failed with exit status {status}: {said or 'it gave no reason'}")
+
+
+def _configuration_hint(environment: Mapping[str, str]) -> str:
+    named = environment.get("SLURM_CONF")
+    if named is None:
+        return "set SLURM_CONF to the cluster's slurm.conf"
+    return f"SLURM_CONF names {printable(named)}: check that this file exists and can be read"
+
+
+def _late(program: str, timeout_s: float, complaints: bytes, environment: Mapping[str, str]) -> SlurmError:
+    said = printable(text_of(complaints))
+    # Slurm's commands look for a missing file for a minute before they give up.
+    if _NO_CONFIGURATION.search(said):
+        return SlurmRefusedError(f"{program} finds no Slurm configuration: {_configuration_hint(environment)} ({said})")
+    return SlurmUnavailableError(
+        f"{program} gave no answer within {timeout_s:g} s: slurmctld may be overloaded or rate limiting; "
+        f"try again later or raise --timeout{f' ({said})' if said else ''}"
+    )
+
+
+def _wait(process: subprocess.Popen[bytes], timeout_s: float, readers: "tuple[_Reader, ...]") -> bool:
+    """Wait for the program and its pipes to end, and tell whether it ended in time; nothing of it stays behind."""
+    try:
+        process.wait(timeout_s)
+        in_time = True
+    except subprocess.TimeoutExpired:
+        in_time = False
+    finally:
+        if process.returncode is None:
+            _kill_group(process)
+            process.wait()
+    for reader in readers:
+        reader.join(_DRAIN_S)
+    # The group's number is not given to others while a member of it holds a pipe open.
+    if any(reader.is_alive() for reader in readers):
+        _kill_group(process)
+        for reader in readers:
+            reader.join(_DRAIN_S)
+    return in_time
+
+
+class _Reader(threading.Thread):
+    """Reads one pipe to its end without keeping more than the limit; where all must fit, more ends the program."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], pipe: IO[bytes] | None, limit_bytes: int, *, must_fit: bool
+    ) -> None:
+        super().__init__(daemon=True)
+        assert pipe is not None  # noqa: S101  (every pipe was asked for)
+        self.content = bytearray()
+        self.overflowed = False
+        self._process = process
+        self._pipe = pipe
+        self._limit_bytes = limit_bytes
+        self._must_fit = must_fit
+        self.start()
+
+    def run(self) -> None:
+        """Read until the pipe ends."""
+        with contextlib.suppress(ValueError, OSError), self._pipe:
+            while chunk := os.read(self._pipe.fileno(), _CHUNK_BYTES):
+                room = self._limit_bytes - len(self.content)
+                self.content += chunk[:room]
+                if len(chunk) > room and self._must_fit:
+                    self.overflowed = True
+                    break
+        if self.overflowed and self._process.poll() is None:
+            _kill_group(self._process)
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)

@@ -1,0 +1,285 @@
+"""One job, node or partition as every reader hands it over, and the rules that turn it into a domain value.
+
+A reader decodes Slurm's spellings; what they mean is decided here, once, so that all readers agree.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from advisor.backends.hints import hints
+from advisor.backends.spelling import reason_word, time_limit_s
+from advisor.backends.tres import NO_TRES, Gres, Tres, counts_of, gpu_counts, gpu_pools, share_counts
+from advisor.domain.gang import GangRequest, GpuCount, GpuScope, SwitchRequest
+from advisor.domain.job import Allocation, ArrayRecord, HetRecord, Job, JobState
+from advisor.domain.node import Node
+from advisor.errors import DecodeError
+
+# Slurm's flags of a job state come before its base state, in this order, wherever it prints one word.
+_STATE_FLAGS: Final = (
+    "COMPLETING",
+    "STAGE_OUT",
+    "CONFIGURING",
+    "RESIZING",
+    "REQUEUED",
+    "REQUEUE_FED",
+    "REQUEUE_HOLD",
+    "SPECIAL_EXIT",
+    "STOPPED",
+    "REVOKED",
+    "RESV_DEL_HOLD",
+    "SIGNALING",
+)
+_STATES: Mapping[str, JobState] = {
+    "PENDING": JobState.PENDING,
+    "RUNNING": JobState.RUNNING,
+    "CONFIGURING": JobState.RUNNING,
+    "RESIZING": JobState.RUNNING,
+    "SIGNALING": JobState.RUNNING,
+    "SUSPENDED": JobState.SUSPENDED,
+    "STOPPED": JobState.SUSPENDED,
+    "COMPLETING": JobState.COMPLETING,
+    "STAGE_OUT": JobState.COMPLETING,
+}
+_FINAL_STATES: Final = frozenset(
+    (
+        "BOOT_FAIL",
+        "CANCELLED",
+        "COMPLETED",
+        "DEADLINE",
+        "FAILED",
+        "LAUNCH_FAILED",
+        "NODE_FAIL",
+        "OUT_OF_MEMORY",
+        "PREEMPTED",
+        "TIMEOUT",
+    )
+)
+_STARTED: Final = (JobState.RUNNING, JobState.SUSPENDED, JobState.COMPLETING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRecord:
+    """What Slurm says of a job, spelled out but not yet judged.
+
+    `tres` is what is allocated, or requested while the job waits. `nodes_max` 0 means that the job leaves its
+    node count open, None that the source does not tell it from a job that wants `nodes_shown` exactly.
+    """
+
+    job_id: int
+    states: tuple[str, ...]
+    reason: str = ""
+    name: str = ""
+    user: str = ""
+    account: str = ""
+    partitions: tuple[str, ...] = ()
+    qos: str = ""
+    comment: str = ""
+    nodes_shown: int = 1
+    nodes_max: int | None = 0
+    tasks: int = 1
+    cpus: int = 1
+    tres: Tres = NO_TRES
+    requests: Mapping[GpuScope, tuple[Gres, ...]] = field(default_factory=dict)
+    gpus_known: bool = True
+    exclusive: bool = False
+    switch_count: int = 0
+    switch_wait_s: float = 0.0
+    features: str = ""
+    required_nodes: tuple[str, ...] = ()
+    excluded_nodes: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    array: ArrayRecord | None = None
+    het: HetRecord | None = None
+    submit_time: float | None
+    eligible_time: float | None = None
+    start_time: float | None = None
+    end_time: float | None = None
+    limit_s: float | None = None
+    limit_min_s: float | None = None
+    priority: int | None = None
+    nice: int = 0
+    dependency: str = ""
+    reservation: str = ""
+    requeueable: bool = False
+    cron: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRecord:
+    """What Slurm says of a node; `gres_used` is empty where the source cannot tell."""
+
+    name: str
+    states: tuple[str, ...]
+    reason: str = ""
+    cpus: int
+    cpus_used: int
+    memory_mib: int
+    memory_used_mib: int
+    gres: tuple[Gres, ...] = ()
+    gres_used: tuple[Gres, ...] = ()
+    partitions: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+    weight: int = 1
+
+
+def node_of(record: NodeRecord) -> Node:
+    """Make the node of a record."""
+    base, *flags = record.states or ("UNKNOWN",)
+    # sinfo of old releases calls a drained node allocated as soon as one of its CPUs is.
+    if base == "ALLOCATED" and "DRAIN" in flags and record.cpus_used < record.cpus:
+        base = "MIXED"
+    return Node(
+        name=record.name,
+        state=base,
+        flags=tuple(sorted(set(flags))),
+        reason="" if record.reason in ("none", "(null)") else record.reason,
+        cpus=record.cpus,
+        cpus_used=record.cpus_used,
+        memory_mib=record.memory_mib,
+        memory_used_mib=record.memory_used_mib,
+        gpus=gpu_pools(record.gres, record.gres_used),
+        shares=share_counts(record.gres),
+        partitions=tuple(sorted(record.partitions)),
+        features=tuple(sorted(set(record.features))),
+        weight=record.weight,
+    )
+
+
+def jobs_of(records: Iterable[JobRecord], nodes: Iterable[Node]) -> tuple[Job, ...]:
+    """Make the jobs of the records that have not ended, by id."""
+    nodes_by_name = {node.name: node for node in nodes}
+    waiting = (record for record in records if _state_word(record.states) not in _FINAL_STATES)
+    try:
+        return tuple(sorted((_job(record, nodes_by_name) for record in waiting), key=lambda job: job.job_id))
+    except ValueError as err:
+        raise DecodeError(f"Slurm answered with a job that cannot be: {err}; try another --source") from err
+
+
+def _job(record: JobRecord, nodes_by_name: Mapping[str, Node]) -> Job:
+    if record.submit_time is None:
+        raise DecodeError(f"Slurm gives no submit time for job {record.job_id}: try another --source")
+    state = _STATES.get(_state_word(record.states), JobState.OTHER)
+    started = state in _STARTED
+    gang = _gang(record, pending=state is JobState.PENDING)
+    limit_s = time_limit_s(record.limit_s)
+    return Job(
+        job_id=record.job_id,
+        state=state,
+        reason=reason_word(record.reason),
+        name=record.name,
+        user=record.user,
+        account=record.account,
+        partitions=record.partitions,
+        qos=record.qos,
+        gang=gang,
+        allocation=_allocation(record, gang, nodes_by_name) if started and record.nodes else None,
+        hints=hints(record.comment),
+        array=record.array,
+        het=record.het,
+        submit_time=record.submit_time,
+        eligible_time=record.eligible_time,
+        start_time=record.start_time,
+        # Slurm computes an end for jobs that may run for ever too, and for jobs that have not started.
+        end_time=record.end_time if started and limit_s is not None else None,
+        time_limit_s=limit_s,
+        time_min_s=record.limit_min_s or None,
+        priority=record.priority,
+        nice=record.nice,
+        held=state is JobState.PENDING and record.priority == 0,
+        dependency=record.dependency,
+        reservation=record.reservation,
+        requeueable=record.requeueable,
+        cron=record.cron,
+    )
+
+
+def _gang(record: JobRecord, *, pending: bool) -> GangRequest:
+    nodes_min, nodes_max = _node_range(record, pending=pending)
+    counts = {scope: gpu_counts(record.requests.get(scope, ())) for scope in GpuScope}
+    shares = share_counts(gres for scope in GpuScope for gres in record.requests.get(scope, ()))
+    memory_mib = record.tres.memory_mib
+    return GangRequest(
+        per_job=counts[GpuScope.JOB],
+        per_node=counts[GpuScope.NODE],
+        per_socket=counts[GpuScope.SOCKET],
+        per_task=counts[GpuScope.TASK],
+        shares=shares,
+        gpus_known=record.gpus_known,
+        nodes_min=nodes_min,
+        nodes_max=nodes_max,
+        tasks=record.tasks,
+        cpus=record.cpus,
+        memory_mib_per_node=memory_mib // (record.tres.nodes or nodes_min) if memory_mib else None,
+        exclusive=record.exclusive,
+        switches=_switches(record),
+        features=record.features,
+        required_nodes=record.required_nodes,
+        excluded_nodes=record.excluded_nodes,
+    )
+
+
+def _node_range(record: JobRecord, *, pending: bool) -> tuple[int, int | None]:
+    """Return the fewest and the most nodes; the most is None where the job leaves it open."""
+    shown = max(1, record.nodes_shown)
+    if not pending:
+        return shown, shown
+    # The node count shown is Slurm's estimate; the TRES count what the user asked for at least.
+    nodes_min = record.tres.nodes or shown
+    match record.nodes_max:
+        case 0:
+            return nodes_min, None
+        case None:
+            # An estimate above what was asked shows that the count is not fixed; otherwise it is taken to be.
+            return nodes_min, None if nodes_min < shown else nodes_min
+        case nodes_max:
+            return nodes_min, max(nodes_min, nodes_max)
+
+
+def _switches(record: JobRecord) -> SwitchRequest | None:
+    if record.switch_count == 0:
+        return None
+    return SwitchRequest(count=record.switch_count, max_wait_s=record.switch_wait_s)
+
+
+def _allocation(record: JobRecord, gang: GangRequest, nodes_by_name: Mapping[str, Node]) -> Allocation:
+    return Allocation(nodes=record.nodes, gpus=_allocated_gpus(record, gang, nodes_by_name))
+
+
+def _allocated_gpus(record: JobRecord, gang: GangRequest, nodes_by_name: Mapping[str, Node]) -> tuple[GpuCount, ...]:
+    """Return the GPUs a started job holds, counted by Slurm or else worked out from its request."""
+    pools = [pool for name in record.nodes if name in nodes_by_name for pool in nodes_by_name[name].gpus]
+    whole = Counter[str | None]()
+    for pool in pools:
+        whole[pool.gpu_type] += pool.total
+    if record.tres.gpus is not None:
+        return _typed(record.tres.gpus, whole)
+    if record.exclusive:
+        return counts_of(whole)
+    match gang.scope if gang.gpus_known else None:
+        case GpuScope.JOB:
+            factor = 1
+        case GpuScope.NODE:
+            factor = len(record.nodes)
+        case GpuScope.TASK:
+            factor = gang.tasks
+        case GpuScope.SOCKET | None:
+            return ()
+    asked = gang.counts(gang.scope) if gang.scope else ()
+    return _typed((GpuCount(gpu_type=gpu.gpu_type, count=gpu.count * factor) for gpu in asked), whole)
+
+
+def _typed(counts: Iterable[GpuCount], whole: Mapping[str | None, int]) -> tuple[GpuCount, ...]:
+    """Fill in the type of untyped GPUs where the allocated nodes have exactly one."""
+    only = next(iter(whole)) if len(whole) == 1 else None
+    totals = Counter[str | None]()
+    for gpu in counts:
+        totals[gpu.gpu_type or only] += gpu.count
+    return counts_of(totals)
+
+
+def _state_word(states: tuple[str, ...]) -> str:
+    """Return the one word that Slurm's own commands would print."""
+    flags = (flag for flag in _STATE_FLAGS if flag in states)
+    return next(flags, states[0] if states else "")

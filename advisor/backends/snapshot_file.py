@@ -1,0 +1,240 @@
+"""Snapshot files: one cluster at one instant as versioned JSON, plain or gzip.
+
+A snapshot file may come from another site, another release or a broken copy. What it holds is checked to the
+last field, and every complaint is one line that says what to do.
+"""
+
+import gzip
+import sys
+import tempfile
+import zlib
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from io import BytesIO
+from pathlib import Path
+from typing import IO, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails, PydanticSerializationError
+
+from advisor import __version__
+from advisor.domain.snapshot import Snapshot
+from advisor.errors import SnapshotFileError
+
+FORMAT_VERSION: Final = 1
+SIZE_LIMIT_BYTES = 1 << 30
+STANDARD_STREAM = Path("-")
+
+_CHUNK_BYTES = 1 << 20
+_GZIP_MAGIC = b"\x1f\x8b"
+_TAKE_ANOTHER = "write one with `sadvise snapshot`"
+
+
+class SnapshotFile(BaseModel):
+    """A snapshot as it stands in a file; docs/snapshot.schema.json is made from this model."""
+
+    model_config = ConfigDict(
+        strict=True,
+        extra="forbid",
+        frozen=True,
+        allow_inf_nan=False,
+        # What is written is checked as strictly as what is read, so that every written file can be read.
+        revalidate_instances="always",
+        defer_build=True,
+    )
+
+    format: Literal["sadvise.snapshot"] = "sadvise.snapshot"
+    version: Literal[1] = FORMAT_VERSION
+    tool_version: str
+    snapshot: Snapshot
+
+
+class _Header(BaseModel):
+    """The part of a snapshot file that every version has."""
+
+    format: str = ""
+    version: int = 0
+    tool_version: str = "?"
+
+
+class SnapshotFileSource:
+    """A cluster that is read from a snapshot file, the shipped demonstration included."""
+
+    def __init__(self, path: Path, *, name: str = "file") -> None:
+        self._path = path
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        """The reader's name, file or demo."""
+        return self._name
+
+    def snapshot(self) -> Snapshot:
+        """Read the file."""
+        return read_snapshot(self._path)
+
+
+def read_snapshot(path: Path, *, limit_bytes: int = SIZE_LIMIT_BYTES) -> Snapshot:
+    """Read a snapshot file, gzip or plain by what it holds; `-` is standard input.
+
+    Raises `SnapshotFileError` for whatever is not a whole, valid snapshot of this format and version.
+    """
+    try:
+        content = _content(path, limit_bytes)
+    except FileNotFoundError as err:
+        raise SnapshotFileError(f"{path}: no such file: check the path, or {_TAKE_ANOTHER}") from err
+    except (EOFError, zlib.error, gzip.BadGzipFile) as err:
+        raise SnapshotFileError(f"{path}: damaged gzip file ({err}): copy it again, or {_TAKE_ANOTHER}") from err
+    except OSError as err:
+        raise SnapshotFileError(f"{path}: cannot be read: {err.strerror}") from err
+    if not content or content.isspace():
+        raise SnapshotFileError(f"{path}: is empty: {_TAKE_ANOTHER}")
+    if b"\0" in content[:_CHUNK_BYTES]:
+        raise SnapshotFileError(f"{path}: holds binary data, not a snapshot: {_TAKE_ANOTHER}")
+    try:
+        snapshot = SnapshotFile.model_validate_json(content).snapshot
+    except ValidationError as err:
+        raise SnapshotFileError(f"{path}: {_complaint(content, err)}") from err
+    twice = _named_twice(snapshot)
+    if twice is not None:
+        raise SnapshotFileError(f"{path}: {twice} stands twice: {_TAKE_ANOTHER}")
+    return snapshot
+
+
+def write_snapshot(snapshot: Snapshot, path: Path) -> None:
+    """Write a snapshot file, gzip where the name ends in .gz; `-` is standard output.
+
+    A plain file appears whole or not at all and only its owner may read it, for it holds users' names. Equal
+    snapshots give equal bytes. A closed pipe stays a `BrokenPipeError`.
+    """
+    content = _encoded(snapshot, path)
+    if path.suffix == ".gz":
+        content = gzip.compress(content, compresslevel=6, mtime=0)
+    try:
+        if path == STANDARD_STREAM:
+            sys.stdout.buffer.write(content)
+            sys.stdout.buffer.flush()
+        elif path.is_symlink() or (path.exists() and not path.is_file()):
+            # Links, pipes and devices are written in place: renaming over one would replace it, and following
+            # a link by hand would step round the kernel's protection of shared folders.
+            _write_in_place(path, content)
+        else:
+            _replace(path, content)
+    except BrokenPipeError:
+        raise
+    except OSError as err:
+        raise SnapshotFileError(f"{path}: cannot be written: {err.strerror}") from err
+
+
+def _content(path: Path, limit_bytes: int) -> bytes:
+    """Return the bytes of a file, unpacked."""
+    if path == STANDARD_STREAM:
+        content = _limited(sys.stdin.buffer, path, limit_bytes)
+    else:
+        with path.open("rb") as stream:
+            # Refuses a large file before any of it is in memory.
+            _check_size(path, path.stat().st_size, limit_bytes)
+            content = _limited(stream, path, limit_bytes)
+    if not content.startswith(_GZIP_MAGIC):
+        return content
+    with gzip.GzipFile(fileobj=BytesIO(content)) as packed:
+        return _limited(packed, path, limit_bytes)
+
+
+def _limited(stream: IO[bytes] | gzip.GzipFile, path: Path, limit_bytes: int) -> bytes:
+    content = bytearray()
+    while chunk := stream.read(_CHUNK_BYTES):
+        content += chunk
+        _check_size(path, len(content), limit_bytes)
+    return bytes(content)
+
+
+def _check_size(path: Path, size_bytes: int, limit_bytes: int) -> None:
+    if size_bytes > limit_bytes:
+        raise SnapshotFileError(f"{path}: is larger than {limit_bytes} bytes, so it is no snapshot: {_TAKE_ANOTHER}")
+
+
+def _complaint(content: bytes, err: ValidationError) -> str:
+    """Say in one line what is wrong with the content."""
+    first = err.errors(include_url=False, include_input=False)[0]
+    if first["type"] == "json_invalid":
+        fault = str(first.get("ctx", {})["error"])
+        if fault.startswith("EOF"):
+            return f"is cut short ({fault}): copy it again, or {_TAKE_ANOTHER}"
+        return f"is not JSON ({fault}): {_TAKE_ANOTHER}"
+    try:
+        header = _Header.model_validate_json(content)
+    except ValidationError:
+        header = _Header()
+    if header.format != "sadvise.snapshot":
+        return f"is JSON but not a snapshot of sadvise: {_TAKE_ANOTHER}"
+    if header.version > FORMAT_VERSION:
+        return (
+            f"written by sadvise {_shown(header.tool_version)} with format version {header.version}; "
+            f"this sadvise reads {FORMAT_VERSION}: upgrade sadvise"
+        )
+    return f"{_fault(first)}: mend it, or {_TAKE_ANOTHER}"
+
+
+def _fault(error: ErrorDetails) -> str:
+    """Name the wrong field by its path, and what is wrong with it."""
+    steps = [f"[{step}]" if isinstance(step, int) else f".{_shown(step)}" for step in error["loc"]]
+    unknown = error["type"] in {"extra_forbidden", "unexpected_keyword_argument"}
+    message = "no such field" if unknown else error["msg"].removeprefix("Value error, ")
+    return f"{''.join(steps).removeprefix('.')}: {message}"
+
+
+def _shown(text: str) -> str:
+    """Return text of a file in a form that cannot play tricks on a terminal."""
+    return text if text.isprintable() and len(text) <= 40 else ascii(text[:40])
+
+
+def _named_twice(snapshot: Snapshot) -> str | None:
+    """Name a job, node or partition that stands in the snapshot more than once."""
+    names_by_kind: dict[str, Iterable[int | str]] = {
+        "job": (job.job_id for job in snapshot.jobs),
+        "node": (node.name for node in snapshot.nodes),
+        "partition": (partition.name for partition in snapshot.partitions),
+    }
+    for kind, names in names_by_kind.items():
+        name, count = next(iter(Counter(names).most_common(1)), ("", 0))
+        if count > 1:
+            return f"{kind} {_shown(str(name))}"
+    return None
+
+
+def _encoded(snapshot: Snapshot, path: Path) -> bytes:
+    config = replace(
+        snapshot.config,
+        scheduler_parameters=dict(sorted(snapshot.config.scheduler_parameters.items())),
+        priority_weights=dict(sorted(snapshot.config.priority_weights.items())),
+    )
+    try:
+        file = SnapshotFile(tool_version=__version__, snapshot=replace(snapshot, config=config))
+        return file.model_dump_json().encode() + b"\n"
+    except ValidationError as err:
+        fault = _fault(err.errors(include_url=False, include_input=False)[0])
+        raise SnapshotFileError(f"{path}: cannot be written: {fault}") from err
+    except PydanticSerializationError as err:
+        raise SnapshotFileError(f"{path}: cannot be written: a text is not Unicode ({err})") from err
+
+
+def _write_in_place(path: Path, content: bytes) -> None:
+    with path.open("wb") as stream:
+        if path.is_file():
+            path.chmod(0o600)
+        stream.write(content)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    # The standard library creates temporary files for their owner only.
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".sadvise-", delete=False) as stream:
+        temporary = Path(stream.name)
+        try:
+            stream.write(content)
+            stream.flush()
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink()
+            raise

@@ -1,0 +1,167 @@
+"""How Slurm spells numbers, times, node lists and states; every function raises `DecodeError` and nothing else."""
+
+import math
+import re
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Final
+
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
+
+from advisor.backends.process import printable
+from advisor.errors import DecodeError
+
+# What stands where Slurm has nothing to say; `(null)` is its C library's word for a missing string.
+UNSET: Final = frozenset(("", "(null)", "n/a", "none", "unknown", "not_set"))
+NO_LIMIT: Final = frozenset(("unlimited", "infinite", "infinity"))
+
+YEAR_S: Final = 365 * 86400
+
+_COUNT = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)", re.ASCII)
+_POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
+_MINUTES = re.compile(r"\d{1,12}", re.ASCII)
+_CLOCK = re.compile(r"(\d{1,10}):(\d{1,4})(?::(\d{1,4}))?(?:\.\d+)?", re.ASCII)
+_DAYS = re.compile(r"(\d{1,9})-(\d{1,4})(?::(\d{1,4}))?(?::(\d{1,4}))?", re.ASCII)
+_SECONDS_SINCE_EPOCH = re.compile(r"\d{1,12}", re.ASCII)
+_NODE_LIST = re.compile(r"[A-Za-z0-9_.,\[\]-]+", re.ASCII)
+_TOP_COMMA = re.compile(r",(?![^\[]*\])")
+_BRACKETS = re.compile(r"\[([^\]]*)\]")
+# Far above any cluster; keeps a damaged list from filling the memory.
+_MOST_NODES = 1 << 20
+
+
+def is_unset(text: str) -> bool:
+    """Whether a field says that it holds nothing."""
+    return text.strip().lower() in UNSET
+
+
+def optional_text(text: str) -> str:
+    """Return a free text, empty where Slurm has none."""
+    return "" if text == "(null)" else text
+
+
+def count(text: str, *, field: str) -> int:
+    """Decode a number, with Slurm's binary suffixes (`4`, `1K`, `2.5K`)."""
+    match = _COUNT.fullmatch(text.strip())
+    if match is None or len(match[1]) > 20:
+        raise unreadable(field, text, "a number")
+    return round(float(match[1]) * 1024 ** _POWERS[match[2]]) if match[2] or "." in match[1] else int(match[1])
+
+
+def integer(text: str, *, field: str) -> int:
+    """Decode a whole number that may be negative."""
+    digits = text.strip().removeprefix("-")
+    if not (digits.isascii() and digits.isdecimal()) or len(digits) > 20:
+        raise unreadable(field, text, "a whole number")
+    return int(text)
+
+
+def memory_mib(text: str, *, field: str) -> int:
+    """Decode memory as TRES spell it (`62.50G`, `3000M`; without a suffix it is MiB)."""
+    match = _COUNT.fullmatch(text.strip())
+    if match is None or len(match[1]) > 20:
+        raise unreadable(field, text, "an amount of memory")
+    return round(float(match[1]) * 1024.0 ** (_POWERS[match[2] or "M"] - _POWERS["M"]))
+
+
+def duration_s(text: str, *, field: str) -> float | None:
+    """Decode a duration (`2-00:00:00`, `1:30:00`, `30:00`, minutes alone); None where it is unlimited or not set.
+
+    squeue writes INVALID for whatever is longer than a year.
+    """
+    spelled = text.strip()
+    if is_unset(spelled) or spelled.lower() in NO_LIMIT or spelled in ("INVALID", "Partition_Limit"):
+        return None
+    if _MINUTES.fullmatch(spelled):
+        return float(spelled) * 60
+    if match := _DAYS.fullmatch(spelled):
+        days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+        return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
+    if match := _CLOCK.fullmatch(spelled):
+        first, second, third = (None if part is None else int(part) for part in match.groups())
+        if third is None:
+            return float((first or 0) * 60 + (second or 0))
+        return float(((first or 0) * 60 + (second or 0)) * 60 + third)
+    raise unreadable(field, text, "a duration")
+
+
+def time_limit_s(limit_s: float | None) -> float | None:
+    """Return a job's limit as every reader can know it: above a year squeue does not spell it, so it counts as none."""
+    return None if limit_s is None or limit_s > YEAR_S else limit_s
+
+
+def instant(text: str, *, field: str) -> float | None:
+    """Decode a point in time, seconds since 1970 or ISO in the local zone; None where there is none."""
+    spelled = text.strip()
+    if is_unset(spelled):
+        return None
+    if _SECONDS_SINCE_EPOCH.fullmatch(spelled):
+        return float(spelled) or None
+    try:
+        return datetime.fromisoformat(spelled).timestamp()
+    except (ValueError, OverflowError, OSError) as err:
+        raise unreadable(field, text, "a time") from err
+
+
+def node_names(text: str, *, field: str) -> tuple[str, ...]:
+    """Unfold a node list (`n[01-04,07]`), sorted by name."""
+    spelled = text.strip()
+    if is_unset(spelled):
+        return ()
+    if _NODE_LIST.fullmatch(spelled) is None or _size(spelled) > _MOST_NODES:
+        raise unreadable(field, text, "a node list")
+    try:
+        # Without a resolver no name is taken for a group, whose members ClusterShell would ask a program for.
+        return tuple(sorted(str(name) for name in NodeSet(spelled, resolver=RESOLVER_NOGROUP)))
+    except (NodeSetException, ValueError) as err:
+        raise unreadable(field, text, "a node list") from err
+
+
+def node_counts(text: str, *, field: str) -> tuple[int, int | None]:
+    """Decode `NumNodes`: `2-4` is a range, `2-2` exactly two, `2` at least two."""
+    low, dash, high = text.strip().partition("-")
+    return count(low, field=field), count(high, field=field) if dash else None
+
+
+def switches(text: str, *, field: str) -> tuple[int, float]:
+    """Decode `Switches`: a count of leaf switches and the longest wait in seconds (`1@00:30:00`)."""
+    number, at, wait = text.strip().partition("@")
+    return count(number, field=field), (duration_s(wait, field=field) or 0.0) if at else 0.0
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Split a list at its commas, in its own order, without what is unset."""
+    return tuple(part for part in (raw.strip() for raw in text.split(",")) if not is_unset(part))
+
+
+def words(values: Iterable[str]) -> tuple[str, ...]:
+    """Sort state words, in capitals, each once."""
+    return tuple(sorted({value.strip().upper() for value in values} - {""}))
+
+
+def reason_word(text: str) -> str:
+    """Return the plain word of why a job waits, without the detail that Slurm sometimes adds to it."""
+    word = re.split(r"[,(\s]", optional_text(text).strip().replace(" ", "_"), maxsplit=1)[0].strip("_")
+    # Said instead of the word itself when the nodes that would do are down or held for others.
+    return "Resources" if word == "Nodes_required_for_job_are_DOWN" else word
+
+
+def unreadable(field: str, text: str, wanted: str) -> DecodeError:
+    """Make the error for a field that is not what it should be."""
+    return DecodeError(
+        f"{field} reads {printable(text, 80)!r}, which is not {wanted}: this Slurm release may spell it anew; "
+        "try another --source"
+    )
+
+
+def _size(node_list: str) -> int:
+    """Bound how many names a list unfolds to, without unfolding it."""
+    return sum(
+        math.prod(sum(map(_span, ranges.split(","))) for ranges in _BRACKETS.findall(name))
+        for name in _TOP_COMMA.split(node_list)
+    )
+
+
+def _span(part: str) -> int:
+    low, dash, high = part.partition("-")
+    return abs(int(high) - int(low)) + 1 if dash and low.isdecimal() and high.isdecimal() else 1

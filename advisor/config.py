@@ -1,0 +1,271 @@
+"""sadvise.toml: where it is read from, what it may say, and where every value came from.
+
+Defaults and the sentences that document them stand in the settings dataclasses. /etc/sadvise/sadvise.toml overrides
+the defaults, then the files of /etc/sadvise/conf.d by name, then variables such as SADVISE_PLANNING__DEPTH; the
+options of a command come last and belong to the command line.
+"""
+
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
+
+from advisor.domain.limits import Limits
+from advisor.errors import ConfigError
+from advisor.planning.settings import PlanningSettings
+
+FOLDER = Path("/etc/sadvise")
+FILE_VARIABLE = "SADVISE_CONFIG"
+DEFAULT = "default"
+
+_VARIABLE = re.compile(r"SADVISE_([A-Z0-9_]+?)__(.+)")
+
+Reader = Literal["auto", "text", "json", "pyslurm"]
+Value = str | int | float | bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSettings:
+    """How the cluster is read."""
+
+    reader: Annotated[Reader, "which reader asks Slurm: auto, text, json or pyslurm"] = "auto"
+    timeout_s: Annotated[float, "how long one Slurm command may take"] = 30.0
+
+    def __post_init__(self) -> None:
+        if self.timeout_s <= 0:
+            raise ValueError("timeout_s must be above 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """The configuration in force; `origins` maps keys ("planning.depth") to a file or variable, absent for defaults."""
+
+    planning: PlanningSettings = field(default_factory=PlanningSettings)
+    guard: Limits = field(default_factory=Limits)
+    source: SourceSettings = field(default_factory=SourceSettings)
+    origins: Mapping[str, str] = field(default_factory=dict)
+
+
+class KeyDescription(NamedTuple):
+    """What a key means."""
+
+    key: str
+    default: Value
+    sentence: str
+
+
+class EffectiveValue(NamedTuple):
+    """The value in force of a key, and where it came from."""
+
+    key: str
+    value: Value
+    origin: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Layer:
+    """What one file or variable says, table by table."""
+
+    origin: str
+    tables: Mapping[str, Mapping[str, object]]
+
+
+class _Tables(BaseModel):
+    """The tables of sadvise.toml."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, defer_build=True)
+
+    planning: PlanningSettings
+    guard: Limits
+    source: SourceSettings
+
+
+_TABLES: Mapping[str, type[PlanningSettings | Limits | SourceSettings]] = {
+    "planning": PlanningSettings,
+    "guard": Limits,
+    "source": SourceSettings,
+}
+_KEYS: Mapping[str, tuple[str, ...]] = {
+    table: tuple(key.name for key in fields(settings)) for table, settings in _TABLES.items()
+}
+
+
+def load_config(path: Path | None, environ: Mapping[str, str], *, folder: Path = FOLDER) -> Config:
+    """Read the configuration; `path`, or else SADVISE_CONFIG, names a file to read in place of `folder`.
+
+    Raises `ConfigError` for anything that is not known, not of its type, out of bounds or not readable.
+    """
+    layers = [*_file_layers(path, environ, folder), *_environment_layers(environ)]
+    origins = {
+        f"{table}.{key}": layer.origin for layer in layers for table, keys in layer.tables.items() for key in keys
+    }
+    return _validated(layers, origins)
+
+
+def effective_values(config: Config) -> list[EffectiveValue]:
+    """List every value in force with where it came from."""
+    return [
+        EffectiveValue(
+            key=f"{table}.{key}",
+            value=getattr(getattr(config, table), key),
+            origin=config.origins.get(f"{table}.{key}", DEFAULT),
+        )
+        for table, keys in _KEYS.items()
+        for key in keys
+    ]
+
+
+def describe() -> list[KeyDescription]:
+    """List every key with its default and the sentence that documents it."""
+    return [
+        KeyDescription(f"{table}.{key}", getattr(settings(), key), hint.__metadata__[0])
+        for table, settings in _TABLES.items()
+        for key, hint in get_type_hints(settings, include_extras=True).items()
+    ]
+
+
+def variable_of(key: str) -> str:
+    """Return the environment variable that overrides a key."""
+    return f"SADVISE_{key.replace('.', '__').upper()}"
+
+
+def example_toml() -> str:
+    """Write a sadvise.toml that states every default behind a comment sign."""
+    lines = ["# sadvise.toml with every key at its default; take the # away from what you change."]
+    table = ""
+    for key, default, sentence in describe():
+        of_key, _, name = key.partition(".")
+        if of_key != table:
+            table = of_key
+            lines += ["", f"# {_TABLES[table].__doc__}", f"[{table}]"]
+        lines += ["", f"# {sentence}", f"# {name} = {_toml(default)}"]
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: Value) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case str():
+            return f'"{value}"'
+        case int() | float():
+            return str(value)
+
+
+def _file_layers(path: Path | None, environ: Mapping[str, str], folder: Path) -> Iterator[_Layer]:
+    if path is None and environ.get(FILE_VARIABLE):
+        path = Path(environ[FILE_VARIABLE])
+    if path is not None:
+        text = _text(path)
+        if text is None:
+            raise ConfigError(f"{path}: no such file: check --config and {FILE_VARIABLE}")
+        yield _file_layer(path, text)
+        return
+    for file in (folder / "sadvise.toml", *_drop_ins(folder / "conf.d")):
+        text = _text(file)
+        if text is not None:
+            yield _file_layer(file, text)
+
+
+def _drop_ins(folder: Path) -> list[Path]:
+    """List the files of a folder that count, by name; editors keep their copies under a leading dot."""
+    try:
+        return sorted(file for file in folder.iterdir() if file.suffix == ".toml" and not file.name.startswith("."))
+    except FileNotFoundError:
+        return []
+    except OSError as err:
+        raise ConfigError(f"{folder}: cannot be read: {err.strerror}") from err
+
+
+def _text(path: Path) -> str | None:
+    """Read a file; None where there is none."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except UnicodeDecodeError as err:
+        raise ConfigError(f"{path}: not UTF-8 text: {err.reason} at byte {err.start}") from err
+    except OSError as err:
+        raise ConfigError(f"{path}: cannot be read: {err.strerror}") from err
+
+
+def _file_layer(path: Path, text: str) -> _Layer:
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as err:
+        raise ConfigError(f"{path}: not valid TOML: {err}") from err
+    for table, keys in tables.items():
+        if table not in _TABLES:
+            raise ConfigError(f"{path}: [{table}] is not known: {_nearest(table, _TABLES)}")
+        if not isinstance(keys, dict):
+            raise ConfigError(f"{path}: {table} is a table: write [{table}] on a line of its own, then its keys")
+        for key in keys:
+            _check_key(str(path), table, key)
+    return _Layer(origin=str(path), tables=tables)
+
+
+def _environment_layers(environ: Mapping[str, str]) -> Iterator[_Layer]:
+    for variable, text in sorted(environ.items()):
+        found = _VARIABLE.fullmatch(variable)
+        # An empty variable is how service managers and shells unset one.
+        if found is None or not text:
+            continue
+        table, key = found[1].lower(), found[2].lower()
+        if table not in _TABLES:
+            raise ConfigError(f"{variable}: table {table} is not known: {_nearest(table, _TABLES)}")
+        _check_key(variable, table, key)
+        yield _Layer(origin=variable, tables={table: {key: _environment_value(text)}})
+
+
+def _environment_value(text: str) -> object:
+    """Read a variable as TOML would, so that numbers and truth values keep their types; else it is text."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _check_key(origin: str, table: str, key: str) -> None:
+    if key in _KEYS[table]:
+        return
+    elsewhere = next((other for other, keys in _KEYS.items() if key in keys), None)
+    hint = _nearest(key, _KEYS[table]) if elsewhere is None else f"it belongs in [{elsewhere}]"
+    raise ConfigError(f"{origin}: {table}.{key} is not known: {hint}")
+
+
+def _nearest(word: str, known: Mapping[str, object] | tuple[str, ...]) -> str:
+    nearest = get_close_matches(word, known, n=1)
+    return f"did you mean {nearest[0]}?" if nearest else f"known are {', '.join(known)}"
+
+
+def _validated(layers: Iterable[_Layer], origins: Mapping[str, str]) -> Config:
+    """Lay the layers over each other, later ones on top, and turn them into values."""
+    merged: dict[str, dict[str, object]] = {table: {} for table in _TABLES}
+    for layer in layers:
+        for table, keys in layer.tables.items():
+            merged[table] |= keys
+    try:
+        # As JSON, because in strict mode pydantic makes dataclasses of nothing else. Dates become text, which no
+        # key takes.
+        tables = _Tables.model_validate_json(json.dumps(merged, default=str))
+    except ValidationError as err:
+        raise ConfigError(_fault(err.errors(include_url=False)[0], origins)) from err
+    return Config(planning=tables.planning, guard=tables.guard, source=tables.source, origins=origins)
+
+
+def _fault(error: ErrorDetails, origins: Mapping[str, str]) -> str:
+    """Say in one line which value is wrong, where it stands and why."""
+    table, *keys = (str(step) for step in error["loc"])
+    message = error["msg"].removeprefix("Value error, ")
+    if keys:
+        return f"{origins[f'{table}.{keys[0]}']}: {table}.{keys[0]}: {message}, not {error['input']!r}"
+    # The settings checked themselves as a whole; the keys they complain about stand in the message.
+    blamed = {origins[key] for key in origins if key.startswith(f"{table}.") and key.split(".")[1] in message.split()}
+    return f"{', '.join(sorted(blamed)) or table}: {table}: {message}"

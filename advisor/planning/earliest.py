@@ -1,0 +1,120 @@
+"""When a gang fits at the latest, by the time limits of the jobs that run."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.domain.job import Allocation, Job, JobState
+from advisor.domain.snapshot import Snapshot
+from advisor.features.capacity import Fitter
+from advisor.features.nodes import UNTYPED, Counts, NodeTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Holdings:
+    """What running jobs hold, one row for each job on each of its nodes.
+
+    `end_time` is infinite where no end is known. `vouched` says that the jobs are all there are, so that a node
+    from which they have all gone is empty.
+    """
+
+    end_time: NDArray[np.float64]  # (n_holdings,)
+    row: NDArray[np.intp]  # (n_holdings,)
+    gpus: Counts  # (n_holdings, n_types)
+    cpus: Counts  # (n_holdings,)
+    memory_mib: NDArray[np.int64]  # (n_holdings,)
+    vouched: bool
+
+
+def earliest_by_limits(snapshot: Snapshot, table: NodeTable, job: Job) -> float | None:
+    """Return the first instant at which a job's gang fits if each running job ends at its time limit.
+
+    An upper bound if nobody else takes what comes free; None where it does not fit even then, or where the
+    ends that matter are unknown. What a job holds is taken from its request per node, else assumed even.
+    """
+    if Fitter(snapshot, table).fit(job.gang, job.partitions).fits_now:
+        return snapshot.taken_at
+    holdings = _holdings(snapshot, table)
+    times = np.unique(holdings.end_time[np.isfinite(holdings.end_time)])
+    # More free resources never turn a yes into a no, so the first time that suffices can be bisected.
+    low, high = 0, len(times)
+    while low < high:
+        middle = (low + high) // 2
+        freed = _after(table, holdings, float(times[middle]))
+        if Fitter(snapshot, freed).fit(job.gang, job.partitions).fits_now:
+            high = middle
+        else:
+            low = middle + 1
+    return max(snapshot.taken_at, float(times[low])) if low < len(times) else None
+
+
+def _holdings(snapshot: Snapshot, table: NodeTable) -> _Holdings:
+    held = list(_held(snapshot, table))
+    gpus = np.zeros((len(held), len(table.gpu_types)), dtype=np.int32)
+    for number, (job, allocation, rank, row) in enumerate(held):
+        for column, count in _gpus_on(job, allocation, rank, table.gpus_total[row], table.gpu_types):
+            gpus[number, column] += count
+    return _Holdings(
+        end_time=np.array([_end_time(job) for job, *_ in held], dtype=np.float64),
+        row=np.array([row for *_, row in held], dtype=np.intp),
+        gpus=gpus,
+        cpus=np.array([_part(job.gang.cpus, len(on.nodes), rank) for job, on, rank, _ in held], dtype=np.int32),
+        memory_mib=np.array([job.gang.memory_mib_per_node or 0 for job, *_ in held], dtype=np.int64),
+        vouched="jobs" not in snapshot.config.private_data,
+    )
+
+
+def _held(snapshot: Snapshot, table: NodeTable) -> Iterator[tuple[Job, Allocation, int, int]]:
+    """List each job that holds nodes with each of them: its rank in the allocation and its row in the table."""
+    for job in snapshot.jobs:
+        if job.allocation is not None and not job.is_pending:
+            for rank, name in enumerate(job.allocation.nodes):
+                if name in table.row_by_name:
+                    yield job, job.allocation, rank, table.row_by_name[name]
+
+
+def _end_time(job: Job) -> float:
+    """Return when a job ends at the latest; a suspended one ends that much later as it stands still."""
+    return np.inf if job.end_time is None or job.state is JobState.SUSPENDED else job.end_time
+
+
+def _gpus_on(
+    job: Job, allocation: Allocation, rank: int, totals: Counts, types: tuple[str, ...]
+) -> Iterator[tuple[int, int]]:
+    """Tell the GPUs a job holds on one node, by column of the table; `totals` (n_types,) are the node's."""
+    there = np.flatnonzero(totals)
+    exact = job.gang.per_node
+    for gpu in exact or allocation.gpus:
+        count = gpu.count if exact else _part(gpu.count, len(allocation.nodes), rank)
+        name = gpu.gpu_type or UNTYPED
+        if len(there) == 1:
+            yield int(there[0]), count
+        elif name in types:
+            # Where several types are on the node and none is named, nothing is given back before it is empty.
+            yield types.index(name), count
+
+
+def _part(total: int, n_nodes: int, rank: int) -> int:
+    """Return the share of the node at `rank` when a total is spread evenly, the rest on the first nodes."""
+    return total // n_nodes + (rank < total % n_nodes)
+
+
+def _after(table: NodeTable, holdings: _Holdings, time: float) -> NodeTable:
+    """Return the table as it stands once every job that ends by `time` has given back what it holds."""
+    gone = holdings.end_time <= time
+    rows, n_nodes = holdings.row[gone], len(table.names)
+    gpus, cpus, memory_mib = table.gpus_idle.copy(), table.cpus_idle.copy(), table.memory_idle_mib.copy()
+    np.add.at(gpus, rows, holdings.gpus[gone])
+    np.add.at(cpus, rows, holdings.cpus[gone])
+    np.add.at(memory_mib, rows, holdings.memory_mib[gone])
+    holders = np.bincount(holdings.row, minlength=n_nodes)
+    emptied = (np.bincount(rows, minlength=n_nodes) == holders) & (holders > 0) & holdings.vouched
+    # What could not be ascribed to one job is free once nobody is left on the node.
+    return replace(
+        table,
+        gpus_idle=np.where(emptied[:, None], table.gpus_total, np.minimum(gpus, table.gpus_total)),
+        cpus_idle=np.where(emptied, table.cpus_total, np.minimum(cpus, table.cpus_total)),
+        memory_idle_mib=np.where(emptied, table.memory_total_mib, np.minimum(memory_mib, table.memory_total_mib)),
+    )

@@ -1,0 +1,1 @@
+"""Tests of the readers, the decoders and snapshot files."""

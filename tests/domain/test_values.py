@@ -1,0 +1,145 @@
+"""Values that check themselves, and what they answer."""
+
+import pytest
+
+from advisor.domain.gang import GangRequest, GpuCount, GpuScope, SwitchRequest
+from advisor.domain.job import GpuRange, Job, JobState
+from advisor.domain.node import GpuPool
+from advisor.domain.plan import (
+    Action,
+    Lever,
+    NodeRange,
+    SetGpus,
+    SetNice,
+    SetNodeRange,
+    SetSwitches,
+    applied,
+    lever_of,
+    present_value,
+)
+from advisor.domain.site import SiteConfig
+from advisor.domain.topology import LocalityTier
+from tests.builders import (
+    TAKEN_AT,
+    gpu_counts,
+    make_config,
+    make_gang,
+    make_job,
+    make_node,
+    make_snapshot,
+    make_topology,
+)
+
+
+def test_negative_counts_and_empty_ranges_are_refused() -> None:
+    with pytest.raises(ValueError, match="negative"):
+        GpuCount(count=-1)
+    with pytest.raises(ValueError, match="range"):
+        GpuRange(low=4, high=2)
+    with pytest.raises(ValueError, match="positive"):
+        Job(job_id=0, state=JobState.PENDING, gang=GangRequest(), submit_time=0.0)
+
+
+@pytest.mark.parametrize(
+    ("gang", "total"),
+    [
+        (make_gang(12), 12),
+        (make_gang(4, scope=GpuScope.NODE, nodes_min=3), 12),
+        (make_gang(1, scope=GpuScope.TASK, tasks=6), 6),
+        (make_gang(2, scope=GpuScope.SOCKET), None),
+        (make_gang(0), 0),
+        (make_gang(0, gpus_known=False), None),
+        (make_gang(per_job=gpu_counts(8), per_node=gpu_counts(4)), 8),
+    ],
+)
+def test_total_follows_from_the_form_of_the_request(gang: GangRequest, total: int | None) -> None:
+    assert gang.gpu_count == total
+
+
+@pytest.mark.parametrize("scope", GpuScope)
+def test_counts_change_in_one_form_only(scope: GpuScope) -> None:
+    changed = make_gang(4, scope=scope).with_counts(scope, gpu_counts(2, "a100"))
+
+    assert changed.counts(scope) == gpu_counts(2, "a100")
+    assert changed.all_counts == gpu_counts(2, "a100")
+    assert changed.gpu_type == "a100"
+
+
+def test_several_types_are_no_one_type() -> None:
+    assert make_gang(per_job=gpu_counts(2, "a100") + gpu_counts(2, "v100")).gpu_type is None
+
+
+def test_queueing_delay_counts_from_eligibility_and_is_never_negative() -> None:
+    assert make_job(1, submitted_ago_s=60, eligible_time=None).queueing_delay_s(TAKEN_AT) == 60
+    assert make_job(1, eligible_time=TAKEN_AT + 60).queueing_delay_s(TAKEN_AT) == 0
+
+
+def test_gpus_of_unknown_use_are_not_idle() -> None:
+    assert GpuPool(total=8, used=None).idle == 0
+    assert GpuPool(total=8, used=3).idle == 5
+
+
+@pytest.mark.parametrize(
+    ("state", "flags", "usable"),
+    [("IDLE", (), True), ("MIXED", ("PLANNED",), True), ("DOWN", (), False), ("IDLE", ("DRAIN",), False)],
+)
+def test_node_in_service_is_usable(state: str, flags: tuple[str, ...], usable: bool) -> None:
+    assert make_node(state=state, flags=flags).is_usable is usable
+
+
+@pytest.mark.parametrize(
+    ("nodes", "tier"),
+    [
+        (["n01"], LocalityTier.NODE),
+        (["n01", "n02"], LocalityTier.LEAF),
+        (["n02", "n03"], LocalityTier.SPINE),
+        (["n02", "n99"], LocalityTier.CLUSTER),
+    ],
+)
+def test_tier_is_the_smallest_that_holds_all_nodes(nodes: list[str], tier: LocalityTier) -> None:
+    assert make_topology().tier_of(nodes) is tier
+
+
+def test_leaf_by_node_names_the_leaf() -> None:
+    assert make_topology().leaf_by_node() == {"n01": "leaf1", "n02": "leaf1", "n03": "leaf2", "n04": "leaf2"}
+
+
+def test_release_and_switch_wait_read_from_the_configuration() -> None:
+    assert make_config(slurm_version="24.11.5").release == (24, 11)
+    assert SiteConfig(slurm_version="unknown").release == (0, 0)
+    assert SiteConfig().max_switch_wait_s == 300.0
+    assert make_config(scheduler_parameters={"max_switch_wait": "60"}).max_switch_wait_s == 60.0
+
+
+def test_snapshot_finds_jobs_and_partitions_by_name() -> None:
+    snapshot = make_snapshot([make_job(7)])
+
+    assert snapshot.jobs_by_id[7].job_id == 7
+    assert snapshot.partitions_by_name["gpu"].name == "gpu"
+
+
+WAIT = SwitchRequest(count=1, max_wait_s=600.0)
+
+
+@pytest.mark.parametrize(
+    ("action", "lever"),
+    [
+        (SetNice(job_id=1, before=0, after=5), Lever.NICE),
+        (SetSwitches(job_id=1, before=None, after=WAIT), Lever.SWITCHES),
+        (SetNodeRange(job_id=1, before=NodeRange(low=1, high=4), after=NodeRange(low=1, high=1)), Lever.NODE_RANGE),
+        (SetGpus(job_id=1, scope=GpuScope.JOB, before=gpu_counts(4), after=gpu_counts(2)), Lever.GPU_COUNT),
+    ],
+)
+def test_applied_action_leaves_its_after_value(action: Action, lever: Lever) -> None:
+    job = make_job(1, gang=make_gang(4, nodes_min=1, nodes_max=4))
+
+    assert lever_of(action) is lever
+    assert present_value(job, action) == action.before
+    assert present_value(applied(job, action), action) == action.after
+
+
+@pytest.mark.parametrize(("priority", "after"), [(100, 95), (3, 1), (None, None)])
+def test_nice_lowers_the_priority_but_never_below_one(priority: int | None, after: int | None) -> None:
+    job = make_job(1, priority=priority)
+
+    assert applied(job, SetNice(job_id=1, before=0, after=5)).priority == after

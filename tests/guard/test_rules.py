@@ -1,0 +1,175 @@
+"""Every rule, by the case it is there for."""
+
+from dataclasses import replace
+
+import pytest
+
+from advisor.domain.gang import GpuCount, GpuScope
+from advisor.domain.job import ArrayRecord, HetRecord, Job, JobState
+from advisor.domain.limits import Limits
+from advisor.domain.plan import Expected, Kind, Plan, Reason, Recommendation, SetGpus, SetNice
+from advisor.guard.rules import CHANGE_RULES, JOB_RULES, circumstances, judge, refusals
+from tests.builders import TAKEN_AT, make_gang, make_hints, make_job, make_snapshot
+
+PLAIN = make_job(1, gpus=4)
+
+
+def nice(job_id: int = 1, *, before: int = 0, after: int = 50, delay_s: float = 600.0) -> Recommendation:
+    """Propose a nice."""
+    return Recommendation(
+        kind=Kind.REORDER,
+        action=SetNice(job_id=job_id, before=before, after=after),
+        reason=Reason.LONG_WORK_AHEAD,
+        text="",
+        expected=Expected(
+            saved_s_low=1.0, saved_s_high=2.0, jobs_helped=1, added_delay_max_s=delay_s, assumes="nothing"
+        ),
+        evidence={},
+    )
+
+
+def gpus(before: int, after: int) -> Recommendation:
+    """Propose a total GPU count."""
+    action = SetGpus(job_id=1, scope=GpuScope.JOB, before=(GpuCount(count=before),), after=(GpuCount(count=after),))
+    return replace(nice(delay_s=0.0), kind=Kind.RESIZE, action=action)
+
+
+def refused_by(change: Recommendation, *jobs: Job, limits: Limits | None = None) -> str | None:
+    """Judge one change to a queue."""
+    snapshot = make_snapshot(jobs)
+    verdicts = judge(Plan(recommendations=(change,)), snapshot, circumstances(snapshot, limits or Limits()))
+    return verdicts[0].refused_by
+
+
+def test_plain_change_passes() -> None:
+    assert refused_by(nice(), PLAIN) is None
+
+
+@pytest.mark.parametrize(
+    ("rule", "job"),
+    [
+        ("job_still_pending", replace(PLAIN, state=JobState.RUNNING)),
+        ("gpus_known", replace(PLAIN, gang=make_gang(4, gpus_known=False))),
+        ("not_held", replace(PLAIN, held=True)),
+        ("not_dependent", replace(PLAIN, dependency="afterok:7")),
+        ("not_deferred", replace(PLAIN, eligible_time=TAKEN_AT + 60)),
+        ("not_deferred", replace(PLAIN, reason="BeginTime")),
+        ("array_not_split", replace(PLAIN, array=ArrayRecord(array_job_id=1, task_id=3))),
+        ("not_heterogeneous", replace(PLAIN, het=HetRecord(het_job_id=1, offset=0))),
+        ("not_cron", replace(PLAIN, cron=True)),
+        ("not_reserved", replace(PLAIN, reservation="class")),
+        ("not_opted_out", replace(PLAIN, hints=make_hints(opted_out=True))),
+        ("old_enough", replace(PLAIN, submit_time=TAKEN_AT - 59)),
+    ],
+)
+def test_job_that_must_not_be_touched_is_refused_by_name(rule: str, job: Job) -> None:
+    assert refused_by(nice(), job) == rule
+
+
+def test_every_job_rule_has_a_case() -> None:
+    marks = test_job_that_must_not_be_touched_is_refused_by_name.pytestmark  # type: ignore[attr-defined]
+    cases = {case[0] for mark in marks for case in mark.args[1]}
+
+    assert set(JOB_RULES) == cases | {"no_change_outstanding"}
+    assert set(CHANGE_RULES) == {
+        "before_still_true",
+        "nice_within_limits",
+        "delay_within_limits",
+        "long_waiter_not_delayed",
+        "size_within_range",
+        "shrinking_survives_limit",
+    }
+
+
+def test_whole_array_may_be_changed_but_not_once_a_task_has_split_off() -> None:
+    whole = replace(PLAIN, array=ArrayRecord(array_job_id=1, waiting="3-6"))
+    task = make_job(7, gpus=4, array=ArrayRecord(array_job_id=1, task_id=2), running_on=["n01"])
+
+    assert refused_by(nice(), whole) is None
+    assert refused_by(nice(), whole, task) == "array_not_split"
+
+
+def test_job_that_left_the_queue_is_refused() -> None:
+    assert refused_by(nice(job_id=99), PLAIN) == "job_still_pending"
+
+
+def test_job_with_a_change_under_way_is_refused() -> None:
+    snapshot = make_snapshot([PLAIN])
+    around = circumstances(snapshot, Limits(), frozenset({1}))
+
+    assert judge(Plan(recommendations=(nice(),)), snapshot, around)[0].refused_by == "no_change_outstanding"
+    assert refusals(snapshot, around) == {1: "no_change_outstanding"}
+
+
+def test_second_change_to_one_job_is_refused() -> None:
+    snapshot = make_snapshot([PLAIN])
+
+    verdicts = judge(Plan(recommendations=(nice(), nice())), snapshot, circumstances(snapshot, Limits()))
+
+    assert [verdict.refused_by for verdict in verdicts] == [None, "no_change_outstanding"]
+
+
+def test_changes_beyond_the_cap_are_refused() -> None:
+    snapshot = make_snapshot([PLAIN, make_job(2)])
+    plan = Plan(recommendations=(nice(), nice(job_id=2)))
+
+    verdicts = judge(plan, snapshot, circumstances(snapshot, Limits(max_changes=1)))
+
+    assert [verdict.refused_by for verdict in verdicts] == [None, "changes_within_cap"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "change"),
+    [
+        ("before_still_true", nice(before=3)),
+        ("nice_within_limits", nice(after=10_001)),
+        ("nice_within_limits", nice(after=-1)),
+        ("delay_within_limits", nice(delay_s=6 * 3600.0 + 1)),
+        ("size_within_range", gpus(4, 9)),
+        ("size_within_range", gpus(4, 1)),
+        ("shrinking_survives_limit", gpus(4, 2)),
+    ],
+)
+def test_change_out_of_bounds_is_refused_by_name(rule: str, change: Recommendation) -> None:
+    job = replace(PLAIN, hints=make_hints(gpus=(2, 8)))
+
+    assert refused_by(change, job) == rule
+
+
+def test_growing_within_the_range_passes_and_shrinking_needs_a_checkpoint_or_no_limit() -> None:
+    hinted = replace(PLAIN, hints=make_hints(gpus=(2, 8)))
+
+    assert refused_by(gpus(4, 8), hinted) is None
+    assert refused_by(gpus(4, 2), replace(hinted, time_limit_s=None)) is None
+    assert refused_by(gpus(4, 2), replace(hinted, hints=make_hints(gpus=(2, 8), checkpoint_s=60.0))) is None
+
+
+def test_resize_without_a_declared_range_is_refused() -> None:
+    assert refused_by(gpus(4, 8), PLAIN) == "size_within_range"
+
+
+def test_long_waiter_is_not_delayed_but_may_be_helped() -> None:
+    old = replace(
+        PLAIN, submit_time=TAKEN_AT - 200_000, eligible_time=TAKEN_AT - 200_000, hints=make_hints(gpus=(2, 8))
+    )
+
+    assert refused_by(nice(), old) == "long_waiter_not_delayed"
+    assert refused_by(gpus(4, 8), old) is None
+
+
+def test_refusals_cover_pending_gpu_jobs_only() -> None:
+    cpu_only = replace(make_job(2, gang=make_gang(0)), held=True)
+    unknown = replace(make_job(3, gang=make_gang(0, gpus_known=False)))
+    running = make_job(4, running_on=["n01"])
+    snapshot = make_snapshot([PLAIN, cpu_only, unknown, running])
+
+    assert refusals(snapshot, circumstances(snapshot, Limits())) == {3: "gpus_known"}
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [{"min_job_age_s": -1.0}, {"max_job_wait_s": -1.0}, {"max_changes": -1}, {"nice_min": 5, "nice_max": 4}],
+)
+def test_senseless_limits_are_refused(bounds: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="must not be"):
+        Limits(**bounds)  # type: ignore[arg-type]

@@ -1,0 +1,69 @@
+"""What a site lacks for each lever."""
+
+from dataclasses import replace
+
+import pytest
+
+from advisor.domain.plan import Lever
+from advisor.domain.site import SiteConfig
+from advisor.domain.snapshot import Snapshot
+from advisor.domain.topology import TopologyKind
+from advisor.planning.levers import LEVERS, missing_by_lever
+from advisor.planning.settings import PlanningSettings
+from advisor.planning.words import duration, plural
+from tests.builders import make_config, make_snapshot, make_topology
+
+
+def site(**config: object) -> Snapshot:
+    """A snapshot of a site with some other configuration."""
+    return make_snapshot([], config=make_config(**config))  # type: ignore[arg-type]
+
+
+def test_every_lever_is_judged_and_a_full_site_lacks_none() -> None:
+    assert set(LEVERS) == set(Lever)
+    assert missing_by_lever(site()) == {}
+
+
+@pytest.mark.parametrize(
+    ("lever", "snapshot", "word"),
+    [
+        (Lever.NICE, site(priority_type="priority/basic"), "priority/basic"),
+        (Lever.NICE, site(priority_type=""), "unknown"),
+        (Lever.SWITCHES, site(scheduler_parameters={"max_switch_wait": "30"}), "max_switch_wait"),
+        (Lever.SWITCHES, site(scheduler_parameters={"bf_topopt_enable": ""}), "bf_topopt_enable"),
+        (Lever.NODE_RANGE, site(scheduler_parameters={"bf_topopt_enable": ""}), "bf_topopt_enable"),
+        (Lever.SWITCHES, replace(site(), topology=make_topology(kind=TopologyKind.BLOCK)), "block"),
+        (Lever.SWITCHES, replace(site(), topology=make_topology({"leaf1": ["n01"]})), "two leaf"),
+        (Lever.GPU_COUNT, replace(site(), config=SiteConfig()), "could not be read"),
+    ],
+)
+def test_missing_lever_says_what_is_missing(lever: Lever, snapshot: Snapshot, word: str) -> None:
+    assert word in missing_by_lever(snapshot)[lever]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(45, "45 s"), (720, "12 min"), (12_600, "3.5 h"), (181_440, "2.1 d"), (-720, "-12 min")]
+)
+def test_durations_read_in_their_largest_fitting_unit(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
+
+
+def test_counts_agree_with_their_noun() -> None:
+    assert (plural(1, "job"), plural(2, "job")) == ("1 job", "2 jobs")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"depth": 0},
+        {"ageing_s": 0.0},
+        {"used_limit_ratio_low": 0.0},
+        {"scaling_exponent": 1.1},
+        {"leaf_inflation": 0.9},
+        {"leaf_inflation": 1.4},
+        {"min_saving_s": -1.0},
+    ],
+)
+def test_senseless_planner_settings_are_refused(values: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="must"):
+        PlanningSettings(**values)  # type: ignore[arg-type]

@@ -1,0 +1,177 @@
+"""Which gangs wait for a closer place, for how long, and by which lever."""
+
+from dataclasses import replace
+
+import pytest
+
+from advisor.cycle import Cycle, CycleRecord
+from advisor.domain.gang import GangRequest, GpuScope, SwitchRequest
+from advisor.domain.job import Job, Sensitivity
+from advisor.domain.plan import NodeRange, Reason, SetNodeRange, SetSwitches
+from advisor.domain.snapshot import Snapshot
+from advisor.domain.topology import LocalityTier, TopologyKind
+from advisor.planning.placement import inflation_at
+from advisor.planning.settings import PlanningSettings
+from tests.builders import (
+    DAY_S,
+    HOUR_S,
+    make_config,
+    make_gang,
+    make_hints,
+    make_job,
+    make_node,
+    make_snapshot,
+    make_topology,
+)
+
+TWO_NODES = make_gang(8, scope=GpuScope.NODE, nodes_min=2, nodes_max=2, tasks=2)
+RANGE = make_gang(8, nodes_min=1, nodes_max=4)
+
+
+def waiting(gang: GangRequest = TWO_NODES, *, minutes: float = 5.0, hours: float = 48.0, **hints: Sensitivity) -> Job:
+    """A gang that has waited some minutes and may run for some hours."""
+    return make_job(1, gang=gang, submitted_ago_s=minutes * 60, time_limit_s=hours * HOUR_S, hints=make_hints(**hints))
+
+
+def one_idle_node_per_leaf(job: Job, **config: dict[str, str]) -> Snapshot:
+    """Two leaves of two nodes, one node of each idle: two nodes fit now only across leaves."""
+    nodes = [make_node(name, used=8 if name in ("n02", "n04") else 0) for name in ("n01", "n02", "n03", "n04")]
+    return make_snapshot([job], nodes, config=make_config(**config))
+
+
+def half_idle_nodes(job: Job) -> Snapshot:
+    """Four nodes with four idle GPUs each: eight fit now only over two nodes."""
+    return make_snapshot([job], [make_node(f"n0{number}", used=4) for number in range(1, 5)])
+
+
+def timers(record: CycleRecord) -> dict[int, object]:
+    """Map consolidated jobs to what their lever is set to."""
+    return {
+        change.job_id: change.action.after
+        for change in record.recommendations
+        if isinstance(change.action, SetSwitches | SetNodeRange)
+    }
+
+
+def test_gang_waits_for_one_leaf_as_long_as_the_timer_still_runs() -> None:
+    record = Cycle().judge(one_idle_node_per_leaf(waiting(minutes=5)))
+
+    # 30 min of timer, 5 of them gone.
+    assert timers(record) == {1: SwitchRequest(count=1, max_wait_s=25 * 60.0)}
+    assert record.recommendations[0].reason is Reason.LEAF_WORTH_WAITING
+    assert record.recommendations[0].revert_after_s is None
+    assert record.recommendations[0].expected.added_delay_max_s == 25 * 60.0
+
+
+def test_wait_is_never_longer_than_it_can_save() -> None:
+    # Two hours at 20 % of the limit, times 1.3 - 1.1, are 288 s.
+    record = Cycle().judge(one_idle_node_per_leaf(waiting(hours=2)))
+
+    assert timers(record) == {1: SwitchRequest(count=1, max_wait_s=4 * 60.0)}
+
+
+def test_gang_that_calls_itself_sensitive_vouches_for_its_whole_limit() -> None:
+    record = Cycle().judge(one_idle_node_per_leaf(waiting(hours=2, sensitivity=Sensitivity.HIGH)))
+
+    # Two hours times 1.3 - 1.1 are 24 min.
+    assert timers(record) == {1: SwitchRequest(count=1, max_wait_s=24 * 60.0)}
+
+
+def test_insensitive_gang_never_waits() -> None:
+    assert timers(Cycle().judge(one_idle_node_per_leaf(waiting(sensitivity=Sensitivity.LOW)))) == {}
+
+
+def test_gang_whose_timer_has_ended_takes_the_next_tier() -> None:
+    assert timers(Cycle().judge(one_idle_node_per_leaf(waiting(minutes=30)))) == {}
+
+
+def test_short_job_has_nothing_to_wait_for() -> None:
+    assert timers(Cycle().judge(one_idle_node_per_leaf(waiting(hours=0.25)))) == {}
+
+
+def test_timer_is_cut_to_the_longest_wait_slurm_grants() -> None:
+    snapshot = one_idle_node_per_leaf(waiting(), scheduler_parameters={"max_switch_wait": "300"})
+
+    assert timers(Cycle().judge(snapshot)) == {1: SwitchRequest(count=1, max_wait_s=300.0)}
+
+
+def test_gang_that_fits_one_leaf_now_needs_no_timer() -> None:
+    assert timers(Cycle().judge(make_snapshot([waiting()]))) == {}
+
+
+def test_gang_that_no_leaf_can_hold_does_not_wait() -> None:
+    three = make_gang(8, scope=GpuScope.NODE, nodes_min=3, nodes_max=3)
+
+    assert timers(Cycle().judge(make_snapshot([waiting(three)]))) == {}
+
+
+def test_gang_with_its_own_switch_wait_is_left_alone() -> None:
+    own = replace(TWO_NODES, switches=SwitchRequest(count=1, max_wait_s=60.0))
+
+    assert timers(Cycle().judge(one_idle_node_per_leaf(waiting(own)))) == {}
+
+
+def test_gang_held_to_few_nodes_until_the_timer_ends() -> None:
+    record = Cycle().judge(half_idle_nodes(waiting(RANGE)))
+
+    assert timers(record) == {1: NodeRange(low=1, high=1)}
+    assert record.recommendations[0].reason is Reason.NODE_WORTH_WAITING
+    assert record.recommendations[0].revert_after_s == 5 * 60.0
+
+
+def test_node_count_the_user_left_open_is_not_touched() -> None:
+    # Slurm cannot be told to leave it open again, so the change could not be taken back.
+    assert timers(Cycle().judge(half_idle_nodes(waiting(make_gang(8))))) == {}
+
+
+def test_gang_that_could_start_soon_is_given_a_timer_before() -> None:
+    running = [
+        make_job(9, gpus=8, running_on=["n02"], started_ago_s=0.0, time_limit_s=900.0),
+        make_job(8, gpus=8, running_on=["n04"], started_ago_s=0.0, time_limit_s=1200.0),
+    ]
+    nodes = [make_node(f"n0{number}", used=8) for number in range(1, 5)]
+
+    assert 1 in timers(Cycle().judge(make_snapshot([waiting(), *running], nodes)))
+
+
+def test_gang_far_from_starting_is_not_given_a_timer() -> None:
+    running = [make_job(9, gpus=8, running_on=["n02"], started_ago_s=0.0, time_limit_s=DAY_S)]
+    nodes = [make_node(f"n0{number}", used=8) for number in range(1, 5)]
+
+    assert timers(Cycle().judge(make_snapshot([waiting(), *running], nodes))) == {}
+
+
+def test_single_gpus_and_requests_per_socket_are_left_alone() -> None:
+    single = replace(waiting(make_gang(1)), job_id=2)
+    sockets = replace(waiting(make_gang(4, scope=GpuScope.SOCKET, nodes_min=2, nodes_max=2)), job_id=3)
+
+    assert timers(Cycle().judge(make_snapshot([single, sockets]))) == {}
+
+
+def test_unlimited_gang_has_no_known_saving() -> None:
+    unlimited = replace(waiting(), time_limit_s=None)
+
+    assert timers(Cycle().judge(one_idle_node_per_leaf(unlimited))) == {}
+
+
+@pytest.mark.parametrize("kind", [TopologyKind.FLAT, TopologyKind.BLOCK])
+def test_other_topologies_do_not_wait_for_switches(kind: TopologyKind) -> None:
+    snapshot = one_idle_node_per_leaf(waiting())
+    other = replace(snapshot, topology=make_topology(kind=kind))
+
+    assert timers(Cycle().judge(other)) == {}
+
+
+def test_slurms_own_delay_makes_the_advisor_stand_down() -> None:
+    snapshot = one_idle_node_per_leaf(waiting(), scheduler_parameters={"bf_topopt_enable": ""})
+    on_node = half_idle_nodes(waiting(RANGE))
+    on_node = replace(on_node, config=snapshot.config)
+
+    assert timers(Cycle().judge(snapshot)) == {}
+    assert timers(Cycle().judge(on_node)) == {}
+
+
+def test_inflation_grows_with_the_tier() -> None:
+    settings = PlanningSettings()
+
+    assert [inflation_at(tier, settings) for tier in LocalityTier] == [1.0, 1.1, 1.3, 1.3]

@@ -1,0 +1,134 @@
+"""What holds for every plan, whatever the queue."""
+
+import json
+import random
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from advisor.cycle import Cycle
+from advisor.domain.limits import Limits
+from advisor.domain.plan import SetGpus, SetNice, SetNodeRange, SetSwitches, applied, present_value
+from advisor.domain.snapshot import Snapshot
+from advisor.planning.settings import PlanningSettings
+from tests.builders import DAY_S, HOUR_S, make_gang, make_hints, make_job, make_node, make_snapshot
+from tests.strategies import snapshots
+
+# Low bounds, so that small random queues give the planner something to do.
+EAGER = Cycle(planning=PlanningSettings(min_saving_s=1.0), limits=Limits(max_added_delay_s=10 * DAY_S))
+
+
+@st.composite
+def contended(draw: st.DrawFn) -> Snapshot:
+    """Draw a busy cluster with a queue of ordinary and elastic gangs."""
+    nodes = [make_node(f"n{number:02}", used=draw(st.integers(0, 8))) for number in range(1, 7)]
+    running = [
+        make_job(500 + number, gpus=node.gpus[0].used or 0, running_on=[node.name], started_ago_s=0.0,
+                 time_limit_s=draw(st.sampled_from([1800.0, HOUR_S, 10 * HOUR_S])))
+        for number, node in enumerate(nodes)
+        if node.gpus[0].used
+    ]  # fmt: skip
+    pending = []
+    for job_id in range(1, draw(st.integers(2, 14))):
+        gpus = draw(st.sampled_from([1, 2, 4, 8, 12, 16, 48]))
+        declared = draw(st.none() | st.just((1, 16)))
+        pending.append(
+            make_job(
+                job_id,
+                gang=make_gang(gpus, nodes_min=1, nodes_max=draw(st.sampled_from([None, 1, 4])), tasks=3),
+                priority=draw(st.integers(1, 3000)),
+                time_limit_s=draw(st.sampled_from([600.0, HOUR_S, 5 * HOUR_S, 2 * DAY_S])),
+                submitted_ago_s=draw(st.sampled_from([90.0, 600.0, HOUR_S, DAY_S])),
+                hints=make_hints(gpus=declared, checkpoint_s=300.0),
+            )
+        )
+    return make_snapshot([*running, *pending], nodes)
+
+
+@settings(max_examples=150, deadline=None)
+@given(snapshots())
+def test_every_accepted_change_acts_on_a_job_that_may_be_changed(snapshot: Snapshot) -> None:
+    record = EAGER.judge(snapshot)
+
+    for change in record.recommendations:
+        job = snapshot.jobs_by_id[change.job_id]
+        assert job.is_pending
+        assert not (job.held or job.dependency or job.het or job.cron or job.reservation or job.hints.opted_out)
+        assert snapshot.taken_at - job.submit_time >= EAGER.limits.min_job_age_s
+        assert present_value(job, change.action) == change.action.before
+        assert present_value(applied(job, change.action), change.action) == change.action.after
+
+
+@settings(max_examples=100, deadline=None)
+@given(contended(), st.randoms(use_true_random=False))
+def test_listing_order_does_not_matter(snapshot: Snapshot, chance: random.Random) -> None:
+    jobs, nodes = list(snapshot.jobs), list(snapshot.nodes)
+    chance.shuffle(jobs)
+    chance.shuffle(nodes)
+
+    shuffled = replace(snapshot, jobs=tuple(jobs), nodes=tuple(nodes))
+
+    assert EAGER.judge(shuffled).plan == EAGER.judge(snapshot).plan
+
+
+@settings(max_examples=200, deadline=None)
+@given(contended())
+def test_planning_after_applying_proposes_nothing_new(snapshot: Snapshot) -> None:
+    record = EAGER.judge(snapshot)
+    actions = {change.job_id: change.action for change in record.recommendations}
+
+    after = replace(
+        snapshot,
+        jobs=tuple(applied(job, actions[job.job_id]) if job.job_id in actions else job for job in snapshot.jobs),
+    )
+
+    assert EAGER.judge(after, outstanding=frozenset(actions)).recommendations == ()
+
+
+@settings(max_examples=200, deadline=None)
+@given(contended())
+def test_no_change_breaks_a_published_bound(snapshot: Snapshot) -> None:
+    record = EAGER.judge(snapshot)
+
+    for change in record.recommendations:
+        job = snapshot.jobs_by_id[change.job_id]
+        assert change.expected.added_delay_max_s <= EAGER.limits.max_added_delay_s
+        assert change.expected.saved_s_low <= change.expected.saved_s_high
+        match change.action:
+            case SetNice(before=before, after=after):
+                assert before == 0 < after <= EAGER.limits.nice_max
+            case SetGpus(scope=scope, after=counts):
+                size = job.gang.with_counts(scope, counts).gpu_count
+                assert size is not None and 1 <= size <= 16
+            case SetSwitches(after=switches):
+                assert 60.0 <= switches.max_wait_s <= EAGER.planning.leaf_timer_s
+            case SetNodeRange():
+                assert change.revert_after_s == change.expected.added_delay_max_s > 0
+
+
+@settings(max_examples=50, deadline=None)
+@given(contended())
+def test_equal_snapshots_give_equal_words(snapshot: Snapshot) -> None:
+    first, second = EAGER.judge(snapshot), EAGER.judge(replace(snapshot))
+
+    assert json.dumps([change.text for change in first.recommendations]) == json.dumps(
+        [change.text for change in second.recommendations]
+    )
+
+
+def test_plan_is_sorted_by_kind_then_job() -> None:
+    jobs = [
+        make_job(1, gpus=32, priority=1000, time_limit_s=2 * DAY_S),
+        make_job(2, gpus=2, priority=900, time_limit_s=HOUR_S),
+        make_job(3, gpus=32, priority=990, time_limit_s=2 * DAY_S),
+    ]
+    nodes = [make_node(f"n0{number}", used=8) for number in range(1, 5)]
+
+    changes = Cycle().judge(make_snapshot(jobs, nodes)).plan.recommendations
+
+    assert [change.job_id for change in changes] == [1, 3]
+
+
+def test_empty_cluster_gives_an_empty_plan() -> None:
+    assert Cycle().judge(make_snapshot([], [])).recommendations == ()

@@ -1,0 +1,158 @@
+"""Which elastic jobs change size, to what, and in which form."""
+
+from dataclasses import replace
+
+import pytest
+
+from advisor.cycle import Cycle, CycleRecord
+from advisor.domain.gang import GangRequest, GpuCount, GpuScope
+from advisor.domain.job import Job
+from advisor.domain.plan import Reason, SetGpus
+from advisor.planning.settings import PlanningSettings
+from advisor.planning.sizing import resized, sizes_of
+from tests.builders import (
+    DAY_S,
+    HOUR_S,
+    gpu_counts,
+    make_config,
+    make_gang,
+    make_hints,
+    make_job,
+    make_node,
+    make_snapshot,
+)
+
+
+def elastic(low: int, high: int, *, gpus: int = 4, job_id: int = 1, checkpoint_s: float | None = 300.0) -> Job:
+    """A job that asks `gpus` and declares a range."""
+    return make_job(
+        job_id, gpus=gpus, time_limit_s=10 * HOUR_S, hints=make_hints(gpus=(low, high), checkpoint_s=checkpoint_s)
+    )
+
+
+def new_sizes(record: CycleRecord) -> dict[int, int]:
+    """Map resized jobs to the GPUs of the form they asked in."""
+    return {
+        change.job_id: sum(gpu.count for gpu in change.action.after)
+        for change in record.recommendations
+        if isinstance(change.action, SetGpus)
+    }
+
+
+def test_job_about_to_start_grows_onto_gpus_nobody_waits_for() -> None:
+    snapshot = make_snapshot([elastic(2, 8)], [make_node("n01")])
+
+    record = Cycle().judge(snapshot)
+
+    assert new_sizes(record) == {1: 8}
+    assert record.recommendations[0].reason is Reason.IDLE_GPUS_TO_GROW
+    # 10 h at 4 GPUs become 10 h x (4/8)^0.9 at 8.
+    assert record.recommendations[0].expected.saved_s_high == pytest.approx(10 * HOUR_S * (1 - 0.5**0.9))
+
+
+def test_growth_stops_at_the_idle_gpus_of_the_best_tier() -> None:
+    snapshot = make_snapshot([elastic(2, 16)], [make_node("n01", used=4), make_node("n02", used=6)])
+
+    assert new_sizes(Cycle().judge(snapshot)) == {}
+
+
+def test_spare_gpus_go_to_the_larger_marginal_gain() -> None:
+    snapshot = make_snapshot([elastic(1, 8, gpus=4), elastic(1, 8, gpus=2, job_id=2)], [make_node("n01")])
+
+    # Two GPUs are left: the step from 2 to 4 gains more than any step from 4.
+    assert new_sizes(Cycle().judge(snapshot)) == {2: 4}
+
+
+def test_nobody_grows_while_a_job_waits_for_the_same_gpus() -> None:
+    blocked = make_job(2, gpus=16, time_limit_s=DAY_S, priority=500)
+    snapshot = make_snapshot([elastic(2, 8), blocked], [make_node("n01"), make_node("n02", used=8)])
+
+    assert 1 not in new_sizes(Cycle().judge(snapshot))
+
+
+def test_gain_below_the_least_marginal_speed_is_not_taken() -> None:
+    snapshot = make_snapshot([elastic(2, 8)], [make_node("n01")])
+
+    assert new_sizes(Cycle(planning=PlanningSettings(min_marginal_ratio=0.9)).judge(snapshot)) == {}
+
+
+def blocked_cluster(job: Job, hours: float = 20.0) -> list[Job]:
+    """The job, and one that holds 6 of the node's 8 GPUs for `hours`."""
+    return [job, make_job(9, gpus=6, running_on=["n01"], started_ago_s=0.0, time_limit_s=hours * HOUR_S)]
+
+
+def test_blocked_job_shrinks_to_the_largest_size_that_starts_now() -> None:
+    snapshot = make_snapshot(blocked_cluster(elastic(1, 8)), [make_node("n01", used=6)])
+
+    record = Cycle().judge(snapshot)
+
+    assert new_sizes(record) == {1: 2}
+    assert record.recommendations[0].reason is Reason.SMALLER_STARTS_SOONER
+    # It starts 20 h sooner and runs 10 h x (2^0.9 - 1) longer.
+    assert record.recommendations[0].expected.saved_s_high == pytest.approx((20 - 10 * (2**0.9 - 1)) * HOUR_S)
+
+
+def test_job_does_not_shrink_when_waiting_costs_less() -> None:
+    snapshot = make_snapshot(blocked_cluster(elastic(1, 8), hours=5), [make_node("n01", used=6)])
+
+    assert new_sizes(Cycle().judge(snapshot)) == {}
+
+
+def test_shrinking_without_a_checkpoint_is_refused_by_name() -> None:
+    snapshot = make_snapshot(blocked_cluster(elastic(1, 8, checkpoint_s=None)), [make_node("n01", used=6)])
+
+    record = Cycle().judge(snapshot)
+
+    assert [verdict.refused_by for verdict in record.verdicts] == ["shrinking_survives_limit"]
+
+
+def test_wait_without_known_end_is_no_reason_to_shrink() -> None:
+    snapshot = make_snapshot([elastic(1, 8)], [make_node("n01", used=6)])
+
+    assert new_sizes(Cycle().judge(snapshot)) == {}
+
+
+def test_job_without_a_limit_is_not_sized() -> None:
+    unlimited = replace(elastic(2, 8), time_limit_s=None)
+
+    assert new_sizes(Cycle().judge(make_snapshot([unlimited], [make_node("n01")]))) == {}
+
+
+def test_unread_configuration_leaves_sizes_alone() -> None:
+    snapshot = make_snapshot([elastic(2, 8)], [make_node("n01")], config=make_config(scheduler_type=""))
+
+    assert new_sizes(Cycle().judge(snapshot)) == {}
+
+
+def test_sizes_are_the_ends_and_the_powers_of_two_between() -> None:
+    assert sizes_of(elastic(3, 12)) == [3, 4, 8, 12]
+
+
+def test_job_with_one_task_per_gpu_is_sized_by_its_tasks_not_by_us() -> None:
+    job = replace(elastic(2, 8), gang=make_gang(4, tasks=4))
+
+    assert sizes_of(job) == []
+
+
+@pytest.mark.parametrize(
+    ("gang", "gpus", "after"),
+    [
+        pytest.param(make_gang(4), 8, (GpuCount(count=8),), id="total"),
+        pytest.param(make_gang(4, gpu_type="a100"), 8, (GpuCount(gpu_type="a100", count=8),), id="typed total"),
+        pytest.param(
+            make_gang(4, scope=GpuScope.NODE, nodes_min=2, nodes_max=2), 16, (GpuCount(count=8),), id="per node"
+        ),
+        pytest.param(make_gang(4, scope=GpuScope.NODE, nodes_min=2, nodes_max=2), 6, (GpuCount(count=3),), id="odd"),
+        pytest.param(make_gang(4, scope=GpuScope.NODE, nodes_min=2, nodes_max=2), 7, None, id="indivisible"),
+        pytest.param(make_gang(4, scope=GpuScope.NODE, nodes_min=1, nodes_max=4), 8, None, id="open node count"),
+        pytest.param(make_gang(1, scope=GpuScope.TASK, tasks=4), 8, None, id="per task"),
+        pytest.param(make_gang(1, scope=GpuScope.SOCKET), 8, None, id="per socket"),
+        pytest.param(make_gang(per_job=gpu_counts(8), per_node=gpu_counts(4)), 16, None, id="two forms"),
+    ],
+)
+def test_size_changes_in_the_form_the_user_asked(
+    gang: GangRequest, gpus: int, after: tuple[GpuCount, ...] | None
+) -> None:
+    new = resized(gang, gpus)
+
+    assert (None if new is None or gang.scope is None else new.counts(gang.scope)) == after

@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 RELEASE ?= 26.05
 
-.PHONY: demo test test-slurm check format docs clean
+.PHONY: demo test test-slurm check lint format docs clean
 
 $(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "sadvise needs Python 3.11 or newer: make PYTHON=python3.11")'
@@ -26,13 +26,15 @@ test: $(VENV)/.installed-dev  ## all tests; live Slurm tests run for every relea
 test-slurm: $(VENV)/.installed-dev  ## the live tests of one release: make test-slurm RELEASE=26.05
 	SADVISE_SLURM_RELEASES=$(RELEASE) SADVISE_REQUIRE_SLURM=1 $(BIN)/python -m pytest tests/live
 
-check: $(VENV)/.installed-dev  ## formatter, linter, types, import contracts, spelling, tests with coverage
+check: lint test  ## all that CI runs: lint, then the tests with coverage
+
+lint: $(VENV)/.installed-dev  ## formatter, linter, types, import contracts, spelling, generated pages
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/codespell
-	$(BIN)/python -m pytest --cov --cov-report=term
+	$(BIN)/python -m tools.generate_docs --check
 
 format: $(VENV)/.installed-dev  ## rewrite the sources in the agreed form
 	$(BIN)/ruff format .

@@ -145,18 +145,9 @@ def example_toml() -> str:
         if of_key != table:
             table = of_key
             lines += ["", f"# {_TABLES[table].__doc__}", f"[{table}]"]
-        lines += ["", f"# {sentence}", f"# {name} = {_toml(default)}"]
+        # TOML and JSON spell numbers, texts and truth values alike.
+        lines += ["", f"# {sentence}", f"# {name} = {json.dumps(default)}"]
     return "\n".join(lines) + "\n"
-
-
-def _toml(value: Value) -> str:
-    match value:
-        case bool():
-            return str(value).lower()
-        case str():
-            return f'"{value}"'
-        case int() | float():
-            return str(value)
 
 
 def _file_layers(path: Path | None, environ: Mapping[str, str], folder: Path) -> Iterator[_Layer]:
@@ -199,11 +190,11 @@ def _text(path: Path) -> str | None:
 def _file_layer(path: Path, text: str) -> _Layer:
     try:
         tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as err:
+    except ValueError as err:  # also for a number of thousands of digits
         raise ConfigError(f"{path}: not valid TOML: {err}") from err
     for table, keys in tables.items():
         if table not in _TABLES:
-            raise ConfigError(f"{path}: [{table}] is not known: {_nearest(table, _TABLES)}")
+            raise ConfigError(f"{path}: [{_shown(table)}] is not known: {_nearest(table, _TABLES)}")
         if not isinstance(keys, dict):
             raise ConfigError(f"{path}: {table} is a table: write [{table}] on a line of its own, then its keys")
         for key in keys:
@@ -217,6 +208,8 @@ def _environment_layers(environ: Mapping[str, str]) -> Iterator[_Layer]:
         # An empty variable is how service managers and shells unset one.
         if found is None or not text:
             continue
+        if not text.isprintable():
+            raise ConfigError(f"{variable}: holds a character that cannot be printed: {text!a}")
         table, key = found[1].lower(), found[2].lower()
         if table not in _TABLES:
             raise ConfigError(f"{variable}: table {table} is not known: {_nearest(table, _TABLES)}")
@@ -228,7 +221,7 @@ def _environment_value(text: str) -> object:
     """Read a variable as TOML would, so that numbers and truth values keep their types; else it is text."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except ValueError:
         return text
 
 
@@ -237,7 +230,12 @@ def _check_key(origin: str, table: str, key: str) -> None:
         return
     elsewhere = next((other for other, keys in _KEYS.items() if key in keys), None)
     hint = _nearest(key, _KEYS[table]) if elsewhere is None else f"it belongs in [{elsewhere}]"
-    raise ConfigError(f"{origin}: {table}.{key} is not known: {hint}")
+    raise ConfigError(f"{origin}: {table}.{_shown(key)} is not known: {hint}")
+
+
+def _shown(name: str) -> str:
+    """Return a name as it stands, or escaped where it would break the line or the terminal."""
+    return name if name.isprintable() else ascii(name)
 
 
 def _nearest(word: str, known: Mapping[str, object] | tuple[str, ...]) -> str:

@@ -39,6 +39,7 @@ class GangFields(TypedDict, total=False):
     nodes_max: int | None
     tasks: int
     cpus: int
+    cpus_per_gpu: int | None
     memory_mib_per_node: int | None
     exclusive: bool
     switches: SwitchRequest | None

@@ -1,4 +1,8 @@
-"""Hypothesis strategies for whole snapshots: small clusters in which everything Slurm allows may happen at once."""
+"""Hypothesis strategies for whole snapshots: small clusters in which everything Slurm allows may happen at once.
+
+Half of the snapshots are *busy*: ordinary gangs queue for GPUs that are mostly taken, so that there is something to
+advise. The other half is whatever Slurm allows.
+"""
 
 import math
 from collections.abc import Sequence
@@ -6,7 +10,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from advisor.domain.gang import GangRequest, GpuCount, ShareCount, SwitchRequest
+from advisor.domain.gang import GangRequest, GpuCount, GpuScope, ShareCount, SwitchRequest
 from advisor.domain.job import Allocation, ArrayRecord, HetRecord, Job, JobHints, JobState, Sensitivity
 from advisor.domain.node import GpuPool, Node
 from advisor.domain.snapshot import Snapshot
@@ -16,6 +20,7 @@ from tests.builders import (
     HOUR_S,
     TAKEN_AT,
     make_config,
+    make_gang,
     make_hints,
     make_job,
     make_node,
@@ -42,6 +47,13 @@ def text_names() -> st.SearchStrategy[str]:
 
 
 @st.composite
+def ordinary_gangs(draw: st.DrawFn) -> GangRequest:
+    """Draw a request for some GPUs that most clusters can grant."""
+    scope, gpus = draw(st.sampled_from([(GpuScope.JOB, 1), (GpuScope.JOB, 8), (GpuScope.JOB, 4), (GpuScope.NODE, 4)]))
+    return make_gang(gpus, scope=scope, nodes_max=draw(st.sampled_from([None, 1, 2])), tasks=2)
+
+
+@st.composite
 def gangs(draw: st.DrawFn, *, names: st.SearchStrategy[str], nodes: Sequence[str]) -> GangRequest:
     """Draw a request in one of Slurm's forms, in several at once, for parts of GPUs, or for none."""
     counts = st.builds(
@@ -65,6 +77,7 @@ def gangs(draw: st.DrawFn, *, names: st.SearchStrategy[str], nodes: Sequence[str
         nodes_max=draw(st.none() | st.integers(nodes_min, 4)),
         tasks=draw(st.integers(1, 4)),
         cpus=draw(st.integers(1, 32)),
+        cpus_per_gpu=draw(st.none() | st.integers(1, 8)),
         memory_mib_per_node=draw(st.none() | st.integers(1, 64_000)),
         exclusive=draw(st.booleans()),
         switches=draw(st.none() | st.builds(SwitchRequest, count=st.integers(1, 2), max_wait_s=st.just(HOUR_S))),
@@ -91,8 +104,24 @@ def hints(draw: st.DrawFn, *, names: st.SearchStrategy[str]) -> JobHints:
 
 
 @st.composite
-def pending_jobs(draw: st.DrawFn, job_id: int, *, names: st.SearchStrategy[str], nodes: Sequence[str]) -> Job:
-    """Draw a job that waits: ordinary, held, dependent, deferred, an array record or a component of a het job."""
+def ordinary_jobs(draw: st.DrawFn, job_id: int, *, names: st.SearchStrategy[str]) -> Job:
+    """Draw a job that waits for its GPUs and for nothing else."""
+    return make_job(
+        job_id,
+        gang=draw(ordinary_gangs()),
+        submitted_ago_s=draw(st.sampled_from([600.0, HOUR_S, DAY_S])),
+        time_limit_s=draw(st.sampled_from([600.0, HOUR_S, 2 * DAY_S])),
+        priority=draw(st.integers(1, 3000)),
+        name=draw(names),
+        user=draw(names),
+        account=draw(names),
+        hints=make_hints(gpus=draw(st.sampled_from([None, None, (1, 16)]))),
+    )
+
+
+@st.composite
+def odd_jobs(draw: st.DrawFn, job_id: int, *, names: st.SearchStrategy[str], nodes: Sequence[str]) -> Job:
+    """Draw a job that waits: plain, held, dependent, deferred, an array record or a component of a het job."""
     kind = draw(st.sampled_from(["plain", "plain", "held", "dependent", "deferred", "array", "task", "het", "cron"]))
     submitted_ago_s = draw(st.sampled_from([0.0, 30.5, HOUR_S, 3 * DAY_S]))
     time_limit_s = draw(st.none() | st.sampled_from([60.0, HOUR_S, DAY_S]))
@@ -133,7 +162,8 @@ def pending_jobs(draw: st.DrawFn, job_id: int, *, names: st.SearchStrategy[str],
 
 
 def running(job: Job, node: str, count: int, gpu_type: str | None) -> Job:
-    """Turn a drawn job into one that holds GPUs of one node."""
+    """Turn a drawn job into one that holds GPUs of one node, and has not done so for long."""
+    start_time = max(job.submit_time, TAKEN_AT - 300.0)
     return replace(
         job,
         state=JobState.RUNNING,
@@ -142,15 +172,18 @@ def running(job: Job, node: str, count: int, gpu_type: str | None) -> Job:
         dependency="",
         gang=GangRequest(per_job=(GpuCount(gpu_type=gpu_type, count=count),)),
         allocation=Allocation(nodes=(node,), gpus=(GpuCount(gpu_type=gpu_type, count=count),)),
-        start_time=job.submit_time,
+        start_time=start_time,
         eligible_time=job.submit_time,
-        end_time=None if job.time_limit_s is None else job.submit_time + job.time_limit_s,
+        end_time=None if job.time_limit_s is None else start_time + job.time_limit_s,
     )
 
 
 @st.composite
-def cluster_nodes(draw: st.DrawFn, *, names: st.SearchStrategy[str]) -> list[Node]:
-    """Draw idle nodes: GPUs of one type, CPU nodes, closed ones, some that share GPUs."""
+def idle_nodes(draw: st.DrawFn, *, names: st.SearchStrategy[str], busy: bool) -> list[Node]:
+    """Draw idle nodes: GPUs of one type, CPU nodes, closed ones, some that share GPUs; alike in a busy cluster."""
+    node_names = draw(st.lists(names, min_size=1, max_size=5, unique=True))
+    if busy:
+        return [make_node(name) for name in sorted(node_names)]
     drawn = [
         make_node(
             name,
@@ -163,7 +196,7 @@ def cluster_nodes(draw: st.DrawFn, *, names: st.SearchStrategy[str]) -> list[Nod
             features=tuple(draw(st.lists(names, max_size=2, unique=True))),
             weight=draw(st.integers(1, 3)),
         )
-        for name in draw(st.lists(names, min_size=1, max_size=5, unique=True))
+        for name in node_names
     ]
     return sorted(drawn, key=lambda node: node.name)
 
@@ -181,17 +214,22 @@ def topologies(draw: st.DrawFn, *, names: st.SearchStrategy[str], nodes: Sequenc
 def snapshots(draw: st.DrawFn, *, names: st.SearchStrategy[str] | None = None) -> Snapshot:
     """Draw a snapshot in which no node holds more than it has; `names` draws every text a site or user chooses."""
     names = text_names() if names is None else names
-    nodes = draw(cluster_nodes(names=names))
+    busy = draw(st.booleans())
+    nodes = draw(idle_nodes(names=names, busy=busy))
     node_names = [node.name for node in nodes]
-    job_ids = draw(st.lists(st.integers(1, 10**6), unique=True, max_size=6))
-    jobs = [draw(pending_jobs(job_id, names=names, nodes=node_names)) for job_id in job_ids]
+    jobs = [
+        draw(ordinary_jobs(job_id, names=names) if busy else odd_jobs(job_id, names=names, nodes=node_names))
+        for job_id in draw(
+            st.lists(st.integers(1, 10**6), unique=True, min_size=4 if busy else 0, max_size=10 if busy else 6)
+        )
+    ]
     for rank, job in enumerate(jobs):
         free = [number for number, node in enumerate(nodes) if any(pool.idle for pool in node.gpus)]
         if not free or draw(st.booleans()):
             continue
-        number = draw(st.sampled_from(free))
+        number = free[0] if busy else draw(st.sampled_from(free))
         pool = nodes[number].gpus[0]
-        count = draw(st.integers(1, pool.idle))
+        count = pool.idle if busy else draw(st.integers(1, pool.idle))
         jobs[rank] = running(job, nodes[number].name, count, pool.gpu_type)
         taken = GpuPool(gpu_type=pool.gpu_type, total=pool.total, used=pool.total - pool.idle + count)
         nodes[number] = replace(nodes[number], gpus=(taken,), state="MIXED" if taken.idle else "ALLOCATED")
@@ -204,9 +242,9 @@ def snapshots(draw: st.DrawFn, *, names: st.SearchStrategy[str] | None = None) -
             make_partition(
                 name,
                 node_names,
-                is_up=draw(st.booleans()),
+                is_up=busy or draw(st.booleans()),
                 max_time_s=draw(st.none() | st.just(DAY_S)),
-                priority_tier=draw(st.integers(1, 2)),
+                priority_tier=1 if busy else draw(st.integers(1, 2)),
             )
             for name in partitions
         ],

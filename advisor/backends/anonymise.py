@@ -18,15 +18,13 @@ from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import Topology
 
 # Operators and counts of `--constraint`; what stands between them names features.
-_FEATURE = re.compile(r"\*\d+|[^&|,()\[\]*]+")
-# The first group is what users of Slurm may write between the ids of a dependency.
-_DEPENDENCY = re.compile(
-    r"(after(?:any|ok|notok|corr|burstbuffer)?|expand|singleton|unfulfilled|failed|fulfilled)(?![^\W\d_])"
-    r"|[^\d:,?()_+\[\]%*-]+"
-)
-_NOT_ARRAY_RANGE = re.compile(r"[^\d,:%.\[\]-]")
+_FEATURE = re.compile(r"\*[0-9]+|[^&|,()\[\]*]+")
+# What stands between the separators of a dependency: ids, words of Slurm's, or else a text of the site.
+_DEPENDENCY = re.compile(r"[^:,?()_+\[\]%*-]+")
+_DEPENDENCY_WORD = re.compile(r"[0-9]+|after(any|ok|notok|corr|burstbuffer)?|expand|singleton|(un)?fulfilled|failed")
+_NOT_ARRAY_RANGE = re.compile(r"[^0-9,:%.\[\]-]")
 _SLURM_TRES = re.compile(r"[a-z]+|(?:fs|ic)/[a-z]+|gres/(?:gpu|mps|shard)(?:[:a-z].*)?")
-_NUMBER_OR_NOTHING = re.compile(r"[\d.:-]*")
+_NUMBER_OR_NOTHING = re.compile(r"[0-9.:-]*")
 
 
 class Aliases:
@@ -184,9 +182,13 @@ def _job(job: Job, vocabulary: _Vocabulary) -> Job:
             unknown=vocabulary.words.of_all(job.hints.unknown),
         ),
         array=job.array and replace(job.array, waiting=_NOT_ARRAY_RANGE.sub("", job.array.waiting)),
-        dependency=_DEPENDENCY.sub(lambda found: found[1] or vocabulary.words.of(found[0]), job.dependency),
+        dependency=_DEPENDENCY.sub(lambda found: _dependency_part(found[0], vocabulary), job.dependency),
         reservation=vocabulary.reservations.of(job.reservation),
     )
+
+
+def _dependency_part(part: str, vocabulary: _Vocabulary) -> str:
+    return part if _DEPENDENCY_WORD.fullmatch(part) else vocabulary.words.of(part)
 
 
 def _gang(gang: GangRequest, vocabulary: _Vocabulary) -> GangRequest:

@@ -174,7 +174,8 @@ def _complaint(content: bytes, err: ValidationError) -> str:
             f"written by sadvise {_shown(header.tool_version)} with format version {header.version}; "
             f"this sadvise reads {FORMAT_VERSION}: upgrade sadvise"
         )
-    return f"{_fault(first)}: mend it, or {_TAKE_ANOTHER}"
+    writer = "" if header.tool_version == __version__ else f" (written by sadvise {_shown(header.tool_version)})"
+    return f"{_fault(first)}{writer}: mend it, or {_TAKE_ANOTHER}"
 
 
 def _fault(error: ErrorDetails) -> str:

@@ -108,16 +108,12 @@ Nodes = Annotated[
     ),
 ]
 
-Json = Annotated[
-    bool, typer.Option("--json", help="Print JSON, versioned in meta.schema.", rich_help_panel=OUTPUT)
-]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, versioned in meta.schema.", rich_help_panel=OUTPUT)]
 Parsable = Annotated[
     bool,
     typer.Option("-P", "--parsable2", help="Print fields separated by |, without a final one.", rich_help_panel=OUTPUT),
 ]
-NoHeader = Annotated[
-    bool, typer.Option("-h", "--noheader", help="Leave the header out.", rich_help_panel=OUTPUT)
-]
+NoHeader = Annotated[bool, typer.Option("-h", "--noheader", help="Leave the header out.", rich_help_panel=OUTPUT)]
 Format = Annotated[
     str | None,
     typer.Option(

@@ -31,6 +31,10 @@ class Reading:
 
         return load_config(self.config, os.environ)
 
+    def timeout_of(self, config: "Config") -> float:
+        """Return how long one Slurm command may take."""
+        return config.source.timeout_s if self.timeout_s is None else self.timeout_s
+
     def open(self, config: "Config") -> "ClusterSource":
         """Open the source that the options, then the configuration, ask for."""
         if self.demo and self.snapshot is not None:
@@ -46,7 +50,7 @@ class Reading:
         return open_source(
             config.source.reader if self.source is None else self.source.value,
             cluster=self.cluster,
-            timeout_s=config.source.timeout_s if self.timeout_s is None else self.timeout_s,
+            timeout_s=self.timeout_of(config),
             clock=SystemClock(),
         )
 

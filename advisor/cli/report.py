@@ -3,14 +3,17 @@
 import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from advisor import __version__
 from advisor.backends.commands import apply_argv, revert_argv
 from advisor.cycle import CycleRecord
 from advisor.domain.gang import GpuCount, SwitchRequest
+from advisor.domain.overview import Overview
 from advisor.domain.plan import NodeRange, Recommendation, SetGpus, SetNice, SetNodeRange, SetSwitches, lever_of
 from advisor.domain.snapshot import Snapshot
+from advisor.planning.words import duration, plural
 
 SCHEMA = "sadvise.recommend/1"
 
@@ -60,7 +63,7 @@ def in_words(value: Mapping[str, Any]) -> str:
             )
 
 
-def recommendation(change: Recommendation, snapshot: Snapshot, cluster: str | None) -> dict[str, Any]:
+def recommendation(change: Recommendation, cluster: str | None) -> dict[str, Any]:
     """Return one recommendation as published."""
     before, after = values(change)
     expected = change.expected
@@ -80,9 +83,24 @@ def recommendation(change: Recommendation, snapshot: Snapshot, cluster: str | No
             "assumes": expected.assumes,
         },
         "evidence": dict(change.evidence),
-        "command": apply_argv(change.action, snapshot.config, cluster),
-        "revert": revert_argv(change.action, snapshot.config, cluster),
+        "command": apply_argv(change.action, cluster),
+        "revert": revert_argv(change.action, cluster),
     }
+
+
+def saving_in_words(expected: Mapping[str, Any]) -> str:
+    """Return the expected saving for people."""
+    low, high = expected["jct_saved_s"]
+    return f"{duration(low)} to {duration(high)} of job completion time over {plural(expected['jobs_helped'], 'job')}"
+
+
+def cluster_values(overview: Overview) -> dict[str, Any]:
+    """Return the state of the cluster as published."""
+    document = asdict(overview)
+    for gpus, values in zip(overview.gpu_types, document["gpu_types"], strict=True):
+        if gpus.idle is not None:
+            values["idle"]["total"] = gpus.idle.total
+    return document
 
 
 def skipped(record: CycleRecord) -> list[dict[str, Any]]:

@@ -61,6 +61,7 @@ class GangRequest:
     nodes_max: int | None = None
     tasks: int = 1
     cpus: int = 1
+    cpus_per_gpu: int | None = None
     memory_mib_per_node: int | None = None
     exclusive: bool = False
     switches: SwitchRequest | None = None
@@ -98,7 +99,13 @@ class GangRequest:
 
         Slurm lets several forms stand together; the total (`--gpus`) then binds the others.
         """
-        return next((scope for scope in GpuScope if self.counts(scope)), None)
+        if self.per_job:
+            return GpuScope.JOB
+        if self.per_node:
+            return GpuScope.NODE
+        if self.per_socket:
+            return GpuScope.SOCKET
+        return GpuScope.TASK if self.per_task else None
 
     @property
     def gpu_count(self) -> int | None:
@@ -134,7 +141,7 @@ class GangRequest:
     @property
     def wants_gpus(self) -> bool:
         """Whether whole GPUs are asked for in any form."""
-        return bool(self.all_counts)
+        return self.scope is not None
 
 
 def _total(counts: tuple[GpuCount, ...]) -> int:

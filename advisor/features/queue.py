@@ -1,5 +1,6 @@
 """The pending GPU jobs that compete for GPUs now, as arrays, grouped into pools."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -35,9 +36,9 @@ class QueueTable:
     pool_idle: NDArray[np.int32]  # (n_pools, n_types) of them idle
     pool_by_partitions: Mapping[tuple[str, ...], int]
 
-    def rows_of(self, pool: int, depth: int) -> NDArray[np.intp]:
-        """Return the first `depth` rows of a pool, in order."""
-        return np.flatnonzero(self.pool == pool)[:depth]
+    def rows_of(self, pool: int) -> NDArray[np.intp]:
+        """Return the rows of a pool, in order."""
+        return np.flatnonzero(self.pool == pool)
 
 
 def competes_now(job: Job, now: float) -> bool:
@@ -93,16 +94,21 @@ def waiting_tasks(text: str) -> int:
     return max(1, count)
 
 
-def queue_table(snapshot: Snapshot) -> QueueTable:
-    """Build the table of the jobs that compete for GPUs in a snapshot."""
+def queue_table(snapshot: Snapshot, depth: int) -> QueueTable:
+    """Build the table of the jobs that compete for GPUs in a snapshot, the first `depth` of each pool."""
     now = snapshot.taken_at
     pools = _Pools(snapshot)
-    jobs = [
-        job
+    line = sorted(
+        (-job.priority, job.submit_time, job.job_id, pool, job)
         for job in snapshot.jobs
-        if competes_now(job, now) and job.priority and job.gang.gpu_count and pools.serve(job)
-    ]
-    jobs.sort(key=lambda job: (-(job.priority or 0), job.submit_time, job.job_id))
+        if job.priority and competes_now(job, now) and (pool := pools.of(job.partitions)) is not None
+    )
+    kept = Counter[int]()
+    jobs: list[Job] = []
+    for *_, pool, job in line:
+        if kept[pool] < depth and job.gang.gpu_count and pools.serve(pool, job.gang.gpu_type):
+            kept[pool] += 1
+            jobs.append(job)
     type_index: dict[str | None, int] = {name: index for index, name in enumerate(pools.gpu_types)}
     limits = [expected_limit_s(job, snapshot) for job in jobs]
     return QueueTable(
@@ -158,14 +164,11 @@ class _Pools:
                         self.totals[pool, self._type_index[gpus.gpu_type or ""]] += gpus.total
                         self.idle[pool, self._type_index[gpus.gpu_type or ""]] += gpus.idle
 
-    def serve(self, job: Job) -> bool:
-        """Whether some pool has GPUs of the type a job asks for."""
-        pool = self.of(job.partitions)
-        if pool is None:
-            return False
-        if job.gang.gpu_type is None:
+    def serve(self, pool: int, gpu_type: str | None) -> bool:
+        """Whether a pool has GPUs in service of the type a job asks for."""
+        if gpu_type is None:
             return bool(self.totals[pool].any())
-        return job.gang.gpu_type in self._type_index and bool(self.totals[pool, self._type_index[job.gang.gpu_type]])
+        return gpu_type in self._type_index and bool(self.totals[pool, self._type_index[gpu_type]])
 
     def of(self, partitions: tuple[str, ...]) -> int | None:
         """Return the pool of the first of `partitions` that has GPUs, None where none has."""

@@ -78,7 +78,8 @@ def _meets(types: NDArray[np.int32], gpu_type: int) -> NDArray[np.bool_]:
     """Tell which jobs may want the GPUs that a job of `gpu_type` wants."""
     if gpu_type == ANY_TYPE:
         return np.ones(len(types), dtype=np.bool_)
-    return (types == gpu_type) | (types == ANY_TYPE)
+    meets: NDArray[np.bool_] = (types == gpu_type) | (types == ANY_TYPE)
+    return meets
 
 
 def _times_for(
@@ -92,4 +93,5 @@ def _times_for(
         idle = int(queue.pool_idle[pool, gpu_type])
     supply = np.r_[idle, idle + freed.gpus[mine].cumsum()]
     times = np.r_[0.0, freed.after_s[mine], np.inf]
-    return times[np.searchsorted(supply, demand, side="left")]
+    covered: NDArray[np.float64] = times[np.searchsorted(supply, demand, side="left")]
+    return covered

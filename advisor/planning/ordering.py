@@ -79,7 +79,7 @@ def moves(
 
 
 def _line_of(queue: QueueTable, pool: int, settings: PlanningSettings, untouchable: frozenset[int]) -> _Line:
-    rows = queue.rows_of(pool, settings.depth)
+    rows = queue.rows_of(pool)
     rows = rows[np.isfinite(queue.work[rows])]
     totals = queue.pool_gpus[pool]
     types = queue.gpu_type[rows]

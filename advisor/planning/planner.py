@@ -26,7 +26,7 @@ def plan(
     One proposal per job: a job that steps back is neither resized nor consolidated, and a resized job already
     fits its best tier. Equal inputs give equal plans.
     """
-    queue = queue_table(snapshot)
+    queue = queue_table(snapshot, settings.depth)
     missing = frozenset(missing_by_lever(snapshot))
     freed = releases(snapshot, queue)
     found = [] if Lever.NICE in missing else ordering.moves(queue, freed, settings, limits, untouchable)
@@ -73,7 +73,7 @@ def _pool_by_pool(
     """Size and place the jobs of each pool, leaving alone those in `done`."""
     fitter = Fitter(snapshot, node_table(snapshot))
     for pool in range(len(queue.pool_gpus)):
-        rows = queue.rows_of(pool, settings.depth)
+        rows = queue.rows_of(pool)
         if not len(rows):
             continue
         starts_s = latest_starts_s(queue, freed, rows)

@@ -33,8 +33,13 @@ class Sizing:
 def resized(gang: GangRequest, gpus: int) -> GangRequest | None:
     """Return the gang at another total in the form the user asked in; None where that form cannot say it."""
     scope = gang.scope
+    if gang.cpus_per_gpu is not None:
+        # Slurm derives CPUs and node count from the GPUs then, and does not take the node count back.
+        return None
     if scope is GpuScope.JOB and len(gang.per_job) == 1 and not (gang.per_node or gang.per_socket or gang.per_task):
-        return gang.with_counts(scope, (replace(gang.per_job[0], count=gpus),))
+        # Slurm 26.05 lowers a node count above the GPU count, and does not raise it again.
+        too_many_nodes = gang.nodes_max is not None and gang.nodes_max > gpus
+        return None if too_many_nodes else gang.with_counts(scope, (replace(gang.per_job[0], count=gpus),))
     fixed_nodes = gang.nodes_min == gang.nodes_max
     if scope is GpuScope.NODE and fixed_nodes and len(gang.per_node) == 1 and not (gang.per_socket or gang.per_task):
         per_node, rest = divmod(gpus, gang.nodes_min)

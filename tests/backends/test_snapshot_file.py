@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advisor import __version__
@@ -32,6 +32,7 @@ def content_of(snapshot: Snapshot, folder: Path) -> dict[str, Any]:
     return content
 
 
+@settings(deadline=None)
 @given(snapshot=snapshots(), suffix=st.sampled_from([".json", ".json.gz"]))
 def test_a_file_read_back_equals_the_snapshot_written(
     snapshot: Snapshot, suffix: str, tmp_path_factory: pytest.TempPathFactory
@@ -244,6 +245,19 @@ def test_a_newer_format_asks_for_a_newer_sadvise(tmp_path: Path) -> None:
 
     assert str(caught.value) == (
         f"{path}: written by sadvise 9.1 with format version 2; this sadvise reads 1: upgrade sadvise"
+    )
+
+
+def test_a_field_that_another_sadvise_wrote_names_its_writer(tmp_path: Path) -> None:
+    content = content_of(ONE_JOB, tmp_path) | {"tool_version": "9.1", "extra": True}
+    path = tmp_path / "snapshot.json"
+    path.write_text(json.dumps(content))
+
+    with pytest.raises(SnapshotFileError) as caught:
+        read_snapshot(path)
+
+    assert str(caught.value) == (
+        f"{path}: extra: no such field (written by sadvise 9.1): mend it, or write one with `sadvise snapshot`"
     )
 
 

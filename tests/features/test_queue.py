@@ -26,7 +26,7 @@ def test_jobs_stand_in_the_order_slurm_considers_them() -> None:
         make_job(5, priority=20, submitted_ago_s=90),
     ]
 
-    assert ids(queue_table(make_snapshot(jobs)).jobs) == [2, 4, 5, 3, 1]
+    assert ids(queue_table(make_snapshot(jobs), 100).jobs) == [2, 4, 5, 3, 1]
 
 
 @pytest.mark.parametrize(
@@ -45,13 +45,13 @@ def test_jobs_stand_in_the_order_slurm_considers_them() -> None:
     ],
 )
 def test_job_that_does_not_compete_is_left_out(job: Job) -> None:
-    assert ids(queue_table(make_snapshot([job])).jobs) == []
+    assert ids(queue_table(make_snapshot([job]), 100).jobs) == []
 
 
 def test_gang_of_any_type_has_no_place_where_no_gpus_are_in_service() -> None:
     snapshot = make_snapshot([make_job(1)], [make_node("n01", state="DOWN")])
 
-    assert ids(queue_table(snapshot).jobs) == []
+    assert ids(queue_table(snapshot, 100).jobs) == []
 
 
 def test_partitions_that_share_nodes_share_a_pool_of_their_tier() -> None:
@@ -66,7 +66,7 @@ def test_partitions_that_share_nodes_share_a_pool_of_their_tier() -> None:
     ]
     jobs = [make_job(number, partitions=(name,)) for number, name in enumerate("abcde", start=1)]
 
-    queue = queue_table(make_snapshot(jobs, nodes, partitions=partitions))
+    queue = queue_table(make_snapshot(jobs, nodes, partitions=partitions), 100)
     pool = {job.job_id: int(queue.pool[row]) for row, job in enumerate(queue.jobs)}
 
     assert pool[1] == pool[2] == pool[3]
@@ -78,13 +78,13 @@ def test_partitions_that_share_nodes_share_a_pool_of_their_tier() -> None:
 def test_work_of_an_elastic_job_does_not_depend_on_its_present_size() -> None:
     small, large = (make_job(1, gpus=gpus, hints=make_hints(gpus=(2, 8))) for gpus in (2, 8))
 
-    works = [queue_table(make_snapshot([job])).work[0] for job in (small, large)]
+    works = [queue_table(make_snapshot([job]), 100).work[0] for job in (small, large)]
 
     assert works[0] == works[1] == 2 * 24 * HOUR_S
 
 
 def test_unlimited_job_has_no_known_work() -> None:
-    assert np.isnan(queue_table(make_snapshot([make_job(1, time_limit_s=None)])).work[0])
+    assert np.isnan(queue_table(make_snapshot([make_job(1, time_limit_s=None)]), 100).work[0])
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_latest_start_is_when_running_jobs_have_freed_enough() -> None:
         make_job(9, gang=make_gang(6, gpu_type="v100"), running_on=["n02"], started_ago_s=0.0, time_limit_s=HOUR_S),
     ]
     snapshot = make_snapshot(jobs, nodes)
-    queue = queue_table(snapshot)
+    queue = queue_table(snapshot, 100)
 
     starts = latest_starts_s(queue, releases(snapshot, queue), np.arange(3))
 
@@ -123,7 +123,7 @@ def test_backfill_starts_what_fits_and_ends_before_the_largest_gang_can_start() 
         make_job(9, gpus=12, running_on=["n01", "n02"], started_ago_s=0.0, time_limit_s=2 * HOUR_S),
     ]
     snapshot = make_snapshot(jobs, nodes)
-    queue = queue_table(snapshot)
+    queue = queue_table(snapshot, 100)
 
     fits = backfilled(queue, releases(snapshot, queue), np.arange(4))
 
@@ -136,6 +136,6 @@ def test_release_of_unknown_end_or_pool_is_not_counted_on() -> None:
     other_type = make_job(7, gang=make_gang(8, gpu_type="h100"), running_on=["n03"])
     snapshot = make_snapshot([make_job(1), endless, elsewhere, other_type])
 
-    freed = releases(snapshot, queue_table(snapshot))
+    freed = releases(snapshot, queue_table(snapshot, 100))
 
     assert freed.after_s.tolist() == []

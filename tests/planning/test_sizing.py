@@ -147,6 +147,8 @@ def test_job_with_one_task_per_gpu_is_sized_by_its_tasks_not_by_us() -> None:
         pytest.param(make_gang(4, scope=GpuScope.NODE, nodes_min=1, nodes_max=4), 8, None, id="open node count"),
         pytest.param(make_gang(1, scope=GpuScope.TASK, tasks=4), 8, None, id="per task"),
         pytest.param(make_gang(1, scope=GpuScope.SOCKET), 8, None, id="per socket"),
+        pytest.param(make_gang(4, nodes_max=4), 2, None, id="fewer GPUs than nodes"),
+        pytest.param(make_gang(4, cpus_per_gpu=2), 8, None, id="CPUs per GPU"),
         pytest.param(make_gang(per_job=gpu_counts(8), per_node=gpu_counts(4)), 16, None, id="two forms"),
     ],
 )

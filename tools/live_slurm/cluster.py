@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -23,16 +24,20 @@ COMMANDS = ("sacct", "sacctmgr", "salloc", "sbatch", "scancel", "scontrol", "sdi
 COMMAND_DEADLINE_S = 60.0
 START_DEADLINE_S = 60.0
 STOP_DEADLINE_S = 30.0
-# Parallel sbatch calls wait for slurmctld more than for the processor.
-SUBMITTERS = 16
+# More at once make slurmctld slower, not faster.
+SUBMITTERS = 4
+# Short, because a socket's path has little room, and the same on the host and in every root filesystem.
+FOLDERS = Path("/tmp")  # noqa: S108 -- mkdtemp chooses the name below it
 RPC_LINE = re.compile(r"^\s+([A-Z][A-Z0-9_]+)\s*\(\s*\d+\) count:(\d+)", re.MULTILINE)
 SDIAG_RPC = "REQUEST_STATS_INFO"
+# A developer's own settings must not reach the test clusters.
+SLURM_VARIABLES = ("SLURM_", "SBATCH_", "SINFO_", "SPRIO_", "SQUEUE_")
 
 
 class LiveCluster:
     """Starts slurmctld and one slurmd for each node on entry, and leaves nothing behind on exit."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- each is something that a test may want otherwise
         self,
         release: str,
         *,
@@ -58,6 +63,8 @@ class LiveCluster:
             **({} if shards is None else {"shards": shards}),
         )
         self.version = ""
+        # Counts resets, so that a test can tell whether the queue it filled is still there.
+        self.generation = 0
         self.folder = Path()
         self.env: dict[str, str] = {}
         self._root = Path("/")
@@ -87,7 +94,7 @@ class LiveCluster:
             if self.shape.start_slurmd:
                 for node in self.shape.nodes():
                     self._inside.run(["slurmd", "-N", node.name, "-f", str(self.folder / "slurm.conf")])
-                self.wait_for(self._nodes_are_idle, START_DEADLINE_S)
+                self.wait_for(self._nodes_are_idle, START_DEADLINE_S, what="every node is idle")
         except BaseException:
             self.stop()
             raise
@@ -106,32 +113,33 @@ class LiveCluster:
             shutil.rmtree(self._inner_folder, ignore_errors=True)
             self.folder = Path()
 
-    def run(self, *argv: str, check: bool = True, stdin: str | None = None, deadline_s: float = COMMAND_DEADLINE_S) -> str:
+    def run(self, *argv: str, check: bool = True, stdin: str = "", user: str | None = None) -> str:
         """Run a command of this cluster and return what it printed; without `check`, whatever its exit status."""
-        answer = self.ask(*argv, stdin=stdin, deadline_s=deadline_s)
+        answer = self.ask(*argv, stdin=stdin, user=user)
         if check and answer.returncode != 0:
             said = " ".join((answer.stderr or answer.stdout).split())
             raise LiveSlurmError(f"{' '.join(argv)}: exit status {answer.returncode}: {said}")
         return answer.stdout
 
-    def ask(
-        self, *argv: str, stdin: str | None = None, deadline_s: float = COMMAND_DEADLINE_S
-    ) -> subprocess.CompletedProcess[str]:
-        """Run a command of this cluster and return its output, complaints and exit status."""
+    def ask(self, *argv: str, stdin: str = "", user: str | None = None) -> subprocess.CompletedProcess[str]:
+        """Run a command, as a user such as `games` if one is given, and return output, complaints and exit status."""
+        if user is not None:
+            # The wrappers are of no use to others: only root may change the root filesystem.
+            argv = ("chroot", f"--userspec={user}:", str(self._root), f"/usr/bin/{argv[0]}", *argv[1:])
         try:
             return subprocess.run(
                 argv,
-                input=stdin if stdin is not None else "",
+                input=stdin,
                 capture_output=True,
                 encoding="utf-8",
                 errors="surrogateescape",
                 env=self.env,
                 cwd="/",
-                timeout=deadline_s,
+                timeout=COMMAND_DEADLINE_S,
                 check=False,
             )
         except subprocess.TimeoutExpired as err:
-            raise LiveSlurmError(f"{' '.join(argv)}: no answer within {deadline_s:g} s") from err
+            raise LiveSlurmError(f"{' '.join(argv)}: no answer within {COMMAND_DEADLINE_S:g} s") from err
 
     def submit(self, *sbatch_args: str, script: str = "sleep 3600") -> int:
         """Submit one batch job and return its id; of a heterogeneous job, the leader's."""
@@ -144,29 +152,34 @@ class LiveCluster:
             submissions = [pool.submit(self.submit, "--hold", *sbatch_args) for _ in range(count)]
             return sorted(submission.result() for submission in submissions)
 
-    def wait_for(self, predicate: Callable[[], bool], timeout_s: float = 30.0) -> None:
+    def wait_for(
+        self, predicate: Callable[[], bool], timeout_s: float = 30.0, *, what: str = "what was waited for"
+    ) -> None:
         """Wait until something is true of the cluster."""
         deadline = time.monotonic() + timeout_s
         while not predicate():
             if time.monotonic() > deadline:
-                said = predicate.__doc__ or predicate.__name__
-                raise LiveSlurmError(f"Slurm {self.release}: still not true after {timeout_s:g} s: {said}{self._log_end()}")
+                raise LiveSlurmError(
+                    f"Slurm {self.release}: after {timeout_s:g} s still not true: {what}{self._log_end()}"
+                )
             time.sleep(0.1)
 
     def start_controller(self, *, clean: bool = False) -> None:
         """Start slurmctld and wait until it answers; `clean` forgets every job and every change."""
         argv = ["slurmctld", "-f", str(self.folder / "slurm.conf"), *(["-c"] if clean else [])]
         self._inside.run(argv)
-        self.wait_for(self._controller_answers, START_DEADLINE_S)
+        self.wait_for(self._controller_answers, START_DEADLINE_S, what="slurmctld answers")
 
     def stop_controller(self) -> None:
         """Stop slurmctld by its own process id and wait until it is gone."""
-        pid = int((self.folder / "slurmctld.pid").read_text())
+        pid = self._pid("slurmctld")
         self._inside.signal(pid, "TERM")
         deadline = time.monotonic() + STOP_DEADLINE_S
         while self._inside.signal(pid, "0"):
             if time.monotonic() > deadline:
-                raise LiveSlurmError(f"slurmctld {self.version} did not stop within {STOP_DEADLINE_S:g} s{self._log_end()}")
+                raise LiveSlurmError(
+                    f"slurmctld {self.version} did not stop within {STOP_DEADLINE_S:g} s{self._log_end()}"
+                )
             time.sleep(0.05)
 
     def rpc_counts(self) -> dict[str, int]:
@@ -181,13 +194,15 @@ class LiveCluster:
 
     def reset(self) -> None:
         """Cancel every job and return to the state right after the start, job ids included."""
-        for partition in self.run("sinfo", "-h", "-a", "-o", "%R").split():
-            self.run("scancel", f"--partition={partition}")
-        self.wait_for(self._queue_is_empty, STOP_DEADLINE_S)
+        self.generation += 1
+        self.wait_for(self._queue_is_emptied, STOP_DEADLINE_S, what="no job is left in the queue")
         self.stop_controller()
         self.start_controller(clean=True)
         if self.shape.start_slurmd:
-            self.wait_for(self._nodes_are_idle, START_DEADLINE_S)
+            # Left alone, slurmd would wait some seconds before it tells the new slurmctld that it is there.
+            for node in self.shape.nodes():
+                self._inside.signal(self._pid(f"slurmd.{node.name}"), "HUP")
+            self.wait_for(self._nodes_are_idle, START_DEADLINE_S, what="every node is idle")
 
     @property
     def _inside(self) -> Sandbox:
@@ -200,11 +215,15 @@ class LiveCluster:
         """The cluster's folder as a real path of the host."""
         return self._root / self.folder.relative_to("/")
 
+    def _pid(self, daemon: str) -> int:
+        """Read a daemon's process id, which counts inside the sandbox only."""
+        return int((self._inner_folder / f"{daemon}.pid").read_text())
+
     def _write_files(self) -> None:
         """Make the cluster's folder, which has the same name on the host and in the root filesystem."""
-        inner = Path(tempfile.mkdtemp(prefix="sadvise-slurm-", dir=self._root / "tmp"))
+        inner = Path(tempfile.mkdtemp(prefix="sadvise-slurm-", dir=self._root / FOLDERS.relative_to("/")))
         inner.chmod(0o755)
-        self.folder = Path("/tmp") / inner.name
+        self.folder = FOLDERS / inner.name
         if self._root != Path("/"):
             self.folder.symlink_to(inner)
         self._ports = PortBlock(1 + (self.shape.node_count if self.shape.start_slurmd else 1))
@@ -226,12 +245,13 @@ class LiveCluster:
         """Make the environment in which plain Slurm commands talk to this cluster."""
         search = [os.environ.get("PATH", "/usr/bin:/bin")]
         if self._root != Path("/"):
+            root = shlex.quote(str(self._root))
             for command in COMMANDS:
                 wrapper = bin_folder / command
-                wrapper.write_text(f'#!/bin/sh\nexec chroot {self._root} /usr/bin/{command} "$@"\n')
+                wrapper.write_text(f'#!/bin/sh\nexec chroot {root} /usr/bin/{command} "$@"\n')
                 wrapper.chmod(0o755)
             search.insert(0, str(self.folder / "bin"))
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "SBATCH_", "SQUEUE_", "SINFO_"))}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(SLURM_VARIABLES)}
         return {**kept, "PATH": ":".join(search), "SLURM_CONF": str(self.folder / "slurm.conf")}
 
     def _start_munged(self) -> None:
@@ -250,16 +270,17 @@ class LiveCluster:
         self._inside.run(argv, user="munge")
 
     def _controller_answers(self) -> bool:
-        """slurmctld answers"""
         return " is UP" in self.run("scontrol", "ping", check=False)
 
     def _nodes_are_idle(self) -> bool:
-        """every node is idle"""
         states = self.run("sinfo", "-h", "-a", "-N", "-o", "%T", check=False).split()
         return bool(states) and set(states) == {"idle"}
 
-    def _queue_is_empty(self) -> bool:
-        """no job is left in the queue"""
+    def _queue_is_emptied(self) -> bool:
+        """Cancel every job, and whether none was left."""
+        # Pending jobs first, or they would take the place of the running ones.
+        for state in ("PENDING", "RUNNING", "SUSPENDED"):
+            self.run("scancel", f"--state={state}", check=False)
         return not self.run("squeue", "-h", "-a")
 
     def _log_end(self) -> str:

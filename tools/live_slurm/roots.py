@@ -118,6 +118,8 @@ def _bootstrap(release: Release, suite: str) -> None:
             partial.chmod(0o755)
             _run_debootstrap(suite, partial)
             shutil.rmtree(partial / "var/cache/apt/archives", ignore_errors=True)
+            # The copied name server may not answer where the cache is used, and Slurm waits for it.
+            (partial / "etc/resolv.conf").write_text("")
             (partial / "etc/hosts").write_text("127.0.0.1 localhost\n")
             _version(release, partial)
             partial.rename(target)
@@ -149,7 +151,13 @@ def _reason(said: Sequence[str]) -> str:
 
 def _mirror() -> str:
     """Name the Debian mirror that apt uses here; empty leaves the choice to debootstrap."""
-    argv = ["apt-get", "indextargets", "--format", "$(ORIGIN) $(LABEL) $(COMPONENT) $(REPO_URI)", "Identifier: Packages"]
+    argv = [
+        "apt-get",
+        "indextargets",
+        "--format",
+        "$(ORIGIN) $(LABEL) $(COMPONENT) $(REPO_URI)",
+        "Identifier: Packages",
+    ]
     try:
         answer = subprocess.run(argv, capture_output=True, text=True, check=False)
     except FileNotFoundError:

@@ -27,9 +27,8 @@ class Sandbox:
             text=True,
             start_new_session=True,
         )
-        assert self._holder.stdout is not None and self._holder.stderr is not None
-        if self._holder.stdout.readline().strip() != "ready":
-            complaint = self._holder.stderr.read().strip()
+        if self._holder.stdout is None or self._holder.stdout.readline().strip() != "ready":
+            complaint = self._holder.stderr.read().strip() if self._holder.stderr is not None else ""
             self.close()
             raise LiveSlurmError(f"no process namespace could be made (are you root?): {complaint}")
 

@@ -14,7 +14,8 @@ CPUS_PER_NODE = 16
 MEMORY_MIB = 64000
 # Enough for every job form here, and never so much that memory rather than GPUs decides where a job fits.
 MEMORY_PER_CPU_MIB = 1000
-SCHEDULER_PARAMETERS = "bf_interval=5,bf_continue,max_switch_wait=86400"
+# Jobs are looked at right after their submission, so that tests need not wait.
+SCHEDULER_PARAMETERS = "batch_sched_delay=0,sched_interval=5,bf_interval=5,bf_continue,max_switch_wait=86400"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,13 +164,14 @@ def _node_lines(shape: Shape, ports: range) -> Iterator[str]:
     """Write one NodeName line for each run of nodes that are alike."""
     first_port = ports[0] + 1
     for nodes in _alike(shape):
-        gres = nodes[0].gres()
+        gres, feature = nodes[0].gres(), nodes[0].gpu_type
         # Nodes that never start need no port of their own.
         last_port = first_port + len(nodes) - 1 if shape.start_slurmd else first_port
         port = f"[{first_port}-{last_port}]" if last_port > first_port else str(first_port)
         yield (
             f"NodeName={range_of(nodes)} NodeAddr=127.0.0.1 Port={port} Sockets=2 CoresPerSocket={CPUS_PER_NODE // 2}"
-            f" ThreadsPerCore=1 RealMemory={MEMORY_MIB}{f' Gres={gres}' if gres else ''} State=UNKNOWN"
+            f" ThreadsPerCore=1 RealMemory={MEMORY_MIB}{f' Gres={gres}' if gres else ''}"
+            f"{f' Feature={feature}' if feature else ''} State=UNKNOWN"
         )
         first_port = last_port + 1 if shape.start_slurmd else first_port
 

@@ -1,0 +1,123 @@
+"""Makes the site's configuration of Slurm's `Key=value` pairs, from slurm.conf or from `scontrol show config`.
+
+slurm.conf leaves out what has its default, scontrol prints every value in its own spelling; both come to the same.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from advisor.backends.releases import release_of, traits_of
+from advisor.backends.spelling import count, duration_s, names, optional_text, unreadable
+from advisor.domain.site import SiteConfig
+from advisor.domain.topology import TopologyKind
+from advisor.errors import DecodeError
+
+# Counted whatever the site asks for.
+_ALWAYS_COUNTED: Final = ("billing", "cpu", "energy", "fs/disk", "mem", "node", "pages", "vmem")
+_SPELLED_OUT: Final[Mapping[str, str]] = {"memory": "mem"}
+_WEIGHTS: Final[Mapping[str, str]] = {
+    "age": "priorityweightage",
+    "assoc": "priorityweightassoc",
+    "fair_share": "priorityweightfairshare",
+    "job_size": "priorityweightjobsize",
+    "partition": "priorityweightpartition",
+    "qos": "priorityweightqos",
+}
+_IMPLIED: Final[Mapping[str, tuple[str, ...]]] = {
+    "1": ("associations",),
+    "all": ("associations", "limits", "qos", "safe", "wckeys"),
+    "limits": ("associations",),
+    "qos": ("associations",),
+    "safe": ("associations", "limits"),
+    "wckeys": ("associations",),
+    "nojobs": ("nosteps",),
+}
+_NONE: Final = frozenset(("", "(null)", "none", "n/a", "0"))
+_FLAT: Final = ("topology/none", "topology/default", "topology/flat")
+_KINDS: Final[Mapping[str, TopologyKind]] = {
+    "topology/flat": TopologyKind.FLAT,
+    "topology/tree": TopologyKind.TREE,
+    "topology/block": TopologyKind.BLOCK,
+}
+_MULTIFACTOR: Final = "priority/multifactor"
+
+
+def config_lines(text: str) -> dict[str, str]:
+    """Read `scontrol show config`, keys in small letters."""
+    pairs = (line.partition(" = ") for line in text.splitlines())
+    found = {key.strip().lower(): value.strip() for key, equals, value in pairs if equals}
+    if "clustername" not in found or "slurm_version" not in found:
+        raise DecodeError("scontrol show config names no ClusterName and no SLURM_VERSION: try again")
+    return found
+
+
+def site_config(raw: Mapping[str, str], *, version: str) -> SiteConfig:
+    """Make the configuration from pairs whose keys are in small letters; a key that is absent has its default."""
+    default_priority = traits_of(release_of(version)).default_priority_type
+    priority_type = _value(raw, "prioritytype") or default_priority
+    is_multifactor = priority_type == _MULTIFACTOR
+    return SiteConfig(
+        cluster=_value(raw, "clustername").lower(),
+        slurm_version=version,
+        scheduler_type=_value(raw, "schedulertype") or "sched/backfill",
+        scheduler_parameters=_parameters(_value(raw, "schedulerparameters")),
+        select_parameters=_words(_value(raw, "selecttypeparameters") or "CR_CORE_MEMORY", upper=True),
+        topology_plugin=_topology_plugin(_value(raw, "topologyplugin")),
+        priority_type=priority_type,
+        priority_weights={name: _weight(raw, key) for name, key in _WEIGHTS.items()} if is_multifactor else {},
+        priority_max_age_s=_duration(raw, "prioritymaxage", "7-0") if is_multifactor else None,
+        priority_calc_period_s=_duration(raw, "prioritycalcperiod", "5") if is_multifactor else None,
+        site_factor_plugin=_value(raw, "prioritysitefactorplugin").removesuffix("site_factor/none"),
+        private_data=_words(_value(raw, "privatedata")),
+        accounting_enforce=_enforced(_value(raw, "accountingstorageenforce")),
+        accounting_tres=_counted(_value(raw, "accountingstoragetres")),
+        preempt_type=_value(raw, "preempttype").removesuffix("preempt/none"),
+    )
+
+
+def topology_kind(config: SiteConfig) -> TopologyKind:
+    """Return what the topology plugin describes."""
+    return _KINDS.get(config.topology_plugin, TopologyKind.OTHER)
+
+
+def _value(raw: Mapping[str, str], key: str) -> str:
+    value = optional_text(raw.get(key, "").strip())
+    return "" if value.lower() in _NONE else value
+
+
+def _words(text: str, *, upper: bool = False) -> tuple[str, ...]:
+    return tuple(sorted({word.upper() if upper else word.lower() for word in names(text)}))
+
+
+def _parameters(text: str) -> dict[str, str]:
+    """Map each word of SchedulerParameters to its value, by word, so that their order does not matter."""
+    pairs = (word.partition("=") for word in names(text))
+    return dict(sorted((key.strip().lower(), value.strip()) for key, _, value in pairs))
+
+
+def _topology_plugin(text: str) -> str:
+    plugin = text.lower()
+    return "topology/flat" if not plugin or plugin in _FLAT else plugin
+
+
+def _weight(raw: Mapping[str, str], key: str) -> int:
+    return count(_value(raw, key) or "0", field=key)
+
+
+def _duration(raw: Mapping[str, str], key: str, default: str) -> float:
+    text = _value(raw, key) or default
+    seconds = duration_s(text, field=key)
+    if seconds is None:
+        raise unreadable(key, text, "a duration")
+    return seconds
+
+
+def _enforced(text: str) -> tuple[str, ...]:
+    said = _words(text)
+    implied: Iterable[str] = (word for each in said for word in _IMPLIED.get(each, ()))
+    return tuple(sorted({*said, *implied} - {"1", "all"}))
+
+
+def _counted(text: str) -> tuple[str, ...]:
+    said = (_SPELLED_OUT.get(word, word) for word in _words(text))
+    return tuple(sorted({*_ALWAYS_COUNTED, *said}))

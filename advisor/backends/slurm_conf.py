@@ -1,0 +1,123 @@
+"""Reads slurm.conf and topology.conf where Slurm's own commands find them, so that slurmctld need not be asked."""
+
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from advisor.backends.process import printable
+from advisor.backends.spelling import node_names
+from advisor.backends.topology_text import Link, topology_of
+from advisor.domain.topology import Topology, TopologyKind
+from advisor.errors import DecodeError
+
+_SIZE_LIMIT_BYTES: Final = 8 << 20
+_DEEPEST_INCLUDE: Final = 8
+# A line that starts with one of these describes a part of the cluster; its other keys are not the site's.
+_PARTS: Final = frozenset(
+    ("nodename", "partitionname", "nodeset", "downnodes", "frontendname", "switchname", "blockname", "include")
+)
+_WORD = re.compile(r"""([A-Za-z][A-Za-z0-9_]*(?:\[\d+\])?)\s*=\s*("[^"]*"|'[^']*'|\S*)""")
+_DEFAULT_PATHS: Final = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf")
+
+
+class ConfigFileError(Exception):
+    """slurm.conf or topology.conf cannot be used; slurmctld has to be asked instead."""
+
+
+def conf_path(variables: Mapping[str, str] | None = None) -> Path:
+    """Name the slurm.conf that Slurm's commands use here: SLURM_CONF, or the one place where there is one.
+
+    Raises `ConfigFileError` where there is none, or where several places hold one and only Slurm's build knows
+    which of them counts.
+    """
+    environment = os.environ if variables is None else variables
+    named = environment.get("SLURM_CONF")
+    if named:
+        return Path(named)
+    found = [path for path in map(Path, _candidates(environment)) if path.exists()]
+    # slurmd's copy in /run is used only by sites without a file of their own.
+    if len(found) > 1 and found[-1] == Path(_DEFAULT_PATHS[-1]):
+        found.pop()
+    if len(found) != 1:
+        raise ConfigFileError("no slurm.conf in a place that is known" if not found else "several slurm.conf files")
+    return found[0]
+
+
+def read_conf(path: Path) -> dict[str, str]:
+    """Read the site's own keys of slurm.conf, in small letters, `Include` followed; the last of a key counts."""
+    found: dict[str, str] = {}
+    for words in _statements(path):
+        if words[0][0].lower() not in _PARTS:
+            found.update((key.lower(), value) for key, value in words)
+    if "clustername" not in found:
+        raise ConfigFileError(f"{path} names no ClusterName")
+    return found
+
+
+def read_topology(path: Path, kind: TopologyKind) -> Topology:
+    """Read topology.conf beside slurm.conf; raises `ConfigFileError` where the site describes it elsewhere."""
+    if path.with_name("topology.yaml").exists():
+        raise ConfigFileError("topology.yaml takes the place of topology.conf")
+    try:
+        links = [
+            Link(
+                name=raw["switchname"] if "switchname" in raw else raw["blockname"],
+                nodes=node_names(raw.get("nodes", ""), field="topology.conf Nodes"),
+                switches=node_names(raw.get("switches", ""), field="topology.conf Switches"),
+            )
+            for raw in _parts(path.with_name("topology.conf"))
+        ]
+        return topology_of(kind, links)
+    except DecodeError as err:
+        raise ConfigFileError(str(err)) from err
+
+
+def _candidates(variables: Mapping[str, str]) -> Sequence[str]:
+    """List where builds of Slurm look for slurm.conf, its copy for sites without files last."""
+    command = shutil.which("scontrol", path=variables.get("PATH"))
+    prefix = Path(command).resolve().parent.parent if command else Path("/usr")
+    beside = [str(prefix / "etc/slurm.conf"), str(prefix / "etc/slurm/slurm.conf")]
+    return tuple(dict.fromkeys([_DEFAULT_PATHS[0], *beside, _DEFAULT_PATHS[-1]]))
+
+
+def _parts(path: Path) -> Iterator[dict[str, str]]:
+    """Yield each switch or block that topology.conf describes."""
+    for words in _statements(path):
+        if words[0][0].lower() in ("switchname", "blockname"):
+            yield {key.lower(): value for key, value in words}
+
+
+def _statements(path: Path, depth: int = 0) -> Iterator[list[tuple[str, str]]]:
+    """Yield the pairs of each line that has any, those of included files in their place."""
+    if depth > _DEEPEST_INCLUDE:
+        raise ConfigFileError(f"{path} is included too deeply")
+    for line in _lines(path):
+        if match := re.match(r"include\s+(\S+)", line, re.IGNORECASE):
+            yield from _statements(_included(match[1], path), depth + 1)
+        elif words := [(key, value.strip("\"'")) for key, value in _WORD.findall(line)]:
+            yield words
+
+
+def _included(name: str, path: Path) -> Path:
+    if "%" in name:
+        raise ConfigFileError(f"{path} includes {printable(name)}, whose name depends on the host or cluster")
+    return path.parent / name
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a file, continued ones joined and comments removed."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(_SIZE_LIMIT_BYTES + 1)
+    except OSError as err:
+        raise ConfigFileError(f"{path} cannot be read: {err.strerror}") from err
+    if len(content) > _SIZE_LIMIT_BYTES:
+        raise ConfigFileError(f"{path} is too large")
+    joined = re.sub(r"\\[ \t]*\n", " ", content.decode("utf-8", "backslashreplace"))
+    for line in joined.splitlines():
+        bare = re.sub(r"(?<!\\)#.*", "", line).strip()
+        if bare:
+            yield bare

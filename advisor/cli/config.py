@@ -1,0 +1,49 @@
+"""`sadvise config`: check, show and exemplify the configuration."""
+
+import os
+
+import typer
+
+from advisor.cli.options import ConfigFile, Json, NoHeader, Parsable
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Check, show or exemplify the configuration.")
+
+
+@app.command()
+def check(config: ConfigFile = None) -> None:
+    """Say whether the configuration is valid; exit with 1 if not."""
+    from advisor.config import load_config
+
+    loaded = load_config(config, os.environ)
+    where = sorted(set(loaded.origins.values()))
+    typer.echo(f"valid: {', '.join(where) if where else 'no file and no variable, all defaults'}")
+
+
+@app.command()
+def show(config: ConfigFile = None, json: Json = False, parsable: Parsable = False, noheader: NoHeader = False) -> None:
+    """Print every value in force and where it came from."""
+    from advisor.cli.render import columns, console, print_json, print_rows
+    from advisor.config import effective_values, load_config
+
+    values = effective_values(load_config(config, os.environ))
+    header = ["key", "value", "origin"]
+    rows = [[key, str(value), origin] for key, value, origin in values]
+    if json:
+        from advisor import __version__
+
+        meta = {"tool": "sadvise", "version": __version__, "schema": "sadvise.config/1"}
+        print_json(
+            {"meta": meta, "values": [{"key": key, "value": value, "origin": origin} for key, value, origin in values]}
+        )
+    elif parsable:
+        print_rows(header, rows, as_parsable=True, noheader=noheader, widths=[0, 0, 0])
+    else:
+        console().print(columns(header, rows, noheader=noheader))
+
+
+@app.command()
+def example() -> None:
+    """Print a sadvise.toml with every key, its default and what it means."""
+    from advisor.config import example_toml
+
+    typer.echo(example_toml(), nl=False)

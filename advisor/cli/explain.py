@@ -1,0 +1,117 @@
+"""`sadvise explain JOBID`: why a job is not starting."""
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from advisor.cli.options import Cluster, ConfigFile, Demo, Json, SnapshotFile, Source, Timeout
+
+if TYPE_CHECKING:
+    from advisor.cycle import CycleRecord
+    from advisor.domain.diagnosis import Diagnosis, Finding, PriorityFactors
+    from advisor.domain.job import Job
+
+
+def explain(
+    job: Annotated[str, typer.Argument(metavar="JOBID", help="The job: 123, 123_4, 123_[1-9] or 123+1.")],
+    snapshot: SnapshotFile = None,
+    demo: Demo = False,
+    source: Source = None,
+    cluster: Cluster = None,
+    timeout: Timeout = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> None:
+    """Say why a pending job is not starting, the evidence, and what would change it.
+
+    What could not be read is said; nothing is invented. Also shows what the user declared and what advice there is.
+    """
+    from advisor.cli.filters import job_name
+    from advisor.cli.reading import Reading
+    from advisor.cli.render import print_json
+    from advisor.cli.report import meta
+    from advisor.cycle import Cycle
+    from advisor.errors import ConfigError
+    from advisor.planning.explain import diagnose
+
+    name = job_name(job)
+    reading = Reading(snapshot=snapshot, demo=demo, source=source, cluster=cluster, timeout_s=timeout, config=config)
+    settings = reading.load_config()
+    record = Cycle(planning=settings.planning, limits=settings.guard).run(reading.open(settings))
+    seen = record.snapshot
+    found = next((each for each in seen.jobs if name.names(each)), None)
+    if found is None:
+        raise ConfigError(
+            f"job {job} is not in the queue of {seen.config.cluster or 'this cluster'}: it has ended, never was, or "
+            "is hidden from you (PrivateData)"
+        )
+    factors = None if snapshot is not None or demo else _factors(found, cluster, reading.timeout_of(settings))
+    diagnosis = diagnose(seen, found.job_id, factors=factors)
+    if json:
+        print_json({"meta": meta(seen, "sadvise.explain/1"), "diagnosis": _document(diagnosis, record, found)})
+    else:
+        _print(diagnosis, record, found, cluster)
+
+
+def _factors(job: "Job", cluster: str | None, timeout_s: float) -> "PriorityFactors | None":
+    """Ask sprio for the parts of a pending job's priority; None where it has none to tell."""
+    from advisor.backends.priorities import read_priority_factors
+
+    if not job.is_pending:
+        return None
+    return read_priority_factors([job.job_id], cluster=cluster, timeout_s=timeout_s).get(job.job_id)
+
+
+def _document(diagnosis: "Diagnosis", record: "CycleRecord", job: "Job") -> dict[str, object]:
+    return {
+        **asdict(diagnosis),
+        "hints": asdict(job.hints),
+        "left_alone_by": record.left_alone.get(job.job_id),
+        "advice": [str(change.kind) for change in record.recommendations if change.job_id == job.job_id],
+    }
+
+
+def _print(diagnosis: "Diagnosis", record: "CycleRecord", job: "Job", cluster: str | None) -> None:
+    from rich.text import Text
+
+    from advisor.cli.render import console, title
+    from advisor.cli.report import recommendation, shell
+    from advisor.cli.text import safe
+
+    out = console()
+    out.print(Text(safe(title(record.snapshot)), style="bold"))
+    out.print(Text(safe(f"job {job.job_id} {job.name}, user {job.user}, {job.state}, Slurm says {job.reason or '-'}")))
+    out.print()
+    _print_finding(diagnosis.first, "because")
+    for finding in diagnosis.further:
+        _print_finding(finding, "also")
+    if diagnosis.disagreement is not None:
+        out.print(Text(f"note     {safe(diagnosis.disagreement)}"))
+    for text in diagnosis.unread:
+        out.print(Text(f"not read {safe(text)}"))
+    if job.hints.unknown:
+        out.print(Text(f"hints    not understood in --comment: {safe(' '.join(job.hints.unknown))}"))
+    for change in record.recommendations:
+        if change.job_id == job.job_id:
+            row = recommendation(change, cluster)
+            out.print(Text(f"advice   {change.kind}: {safe(change.text)}"))
+            out.print(Text(f"         {shell(row['command'])}"), soft_wrap=True)
+    if (rule := record.left_alone.get(job.job_id)) is not None:
+        out.print(f"advice   none: left alone by rule {rule}")
+
+
+def _print_finding(finding: "Finding", label: str) -> None:
+    from rich.text import Text
+
+    from advisor.cli.render import console
+    from advisor.cli.text import safe
+
+    out = console()
+    out.print(Text(f"{label:<8} {safe(finding.text)} ({finding.cause})"))
+    if finding.evidence:
+        out.print(
+            Text("         " + ", ".join(f"{name} {safe(str(value))}" for name, value in finding.evidence.items()))
+        )
+    for remedy in finding.remedies:
+        out.print(Text(f"change   {safe(remedy)}"))

@@ -1,0 +1,142 @@
+"""`sadvise recommend`: one dry-run cycle."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from advisor.cli.options import (
+    Accounts,
+    Cluster,
+    ConfigFile,
+    Demo,
+    Format,
+    Jobs,
+    Json,
+    Nodes,
+    NoHeader,
+    Parsable,
+    Partitions,
+    SnapshotFile,
+    Source,
+    Timeout,
+    Users,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rich.console import Console
+
+    from advisor.cycle import CycleRecord
+
+
+def recommend(
+    snapshot: SnapshotFile = None,
+    demo: Demo = False,
+    source: Source = None,
+    cluster: Cluster = None,
+    timeout: Timeout = None,
+    config: ConfigFile = None,
+    partitions: Partitions = None,
+    users: Users = None,
+    accounts: Accounts = None,
+    jobs: Jobs = None,
+    nodes: Nodes = None,
+    json: Json = False,
+    parsable: Parsable = False,
+    noheader: NoHeader = False,
+    format_: Format = None,
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help="Exit with 3 if there is something to recommend.")
+    ] = False,
+) -> None:
+    """Print which pending GPU jobs to reorder, resize or consolidate, why, and how to do and undo it by hand.
+
+    Opens with the state of the cluster. Reads only; nothing is changed.
+    """
+    from advisor.cli.filters import job_filter
+    from advisor.cli.reading import Reading
+    from advisor.cli.render import chosen_fields, print_json, print_rows
+    from advisor.cli.report import FIELDS, SCHEMA, cluster_values, meta, recommendation, skipped
+    from advisor.cycle import Cycle
+    from advisor.planning.overview import overview
+
+    wanted = job_filter(partitions, users, accounts, jobs, nodes)
+    fields, widths = chosen_fields(format_ or ",".join(FIELDS), list(FIELDS))
+    reading = Reading(snapshot=snapshot, demo=demo, source=source, cluster=cluster, timeout_s=timeout, config=config)
+    settings = reading.load_config()
+    record = Cycle(planning=settings.planning, limits=settings.guard).run(reading.open(settings))
+    seen = record.snapshot
+    shown = [
+        recommendation(change, cluster)
+        for change in record.recommendations
+        if wanted.keeps(seen.jobs_by_id[change.job_id], seen)
+    ]
+    left_alone = [job for job in skipped(record) if wanted.keeps(seen.jobs_by_id[job["job_id"]], seen)]
+    if json:
+        print_json(
+            {
+                "meta": meta(seen, SCHEMA),
+                "cluster": cluster_values(overview(seen)),
+                "recommendations": shown,
+                "skipped": left_alone,
+            }
+        )
+    elif parsable or format_ is not None:
+        rows = [[FIELDS[field](row) for field in fields] for row in shown]
+        print_rows(fields, rows, as_parsable=parsable, noheader=noheader, widths=widths)
+    else:
+        _print(record, shown, left_alone, noheader=noheader)
+    if exit_code and shown:
+        raise typer.Exit(3)
+
+
+def _print(
+    record: "CycleRecord", shown: "Sequence[Mapping[str, Any]]", left_alone: "list[dict[str, Any]]", *, noheader: bool
+) -> None:
+    from advisor.cli.render import console, print_overview
+    from advisor.cli.report import skipped_by_rule
+    from advisor.planning.levers import missing_by_lever
+    from advisor.planning.overview import overview
+
+    out = console()
+    if not noheader:
+        print_overview(out, record.snapshot, overview(record.snapshot))
+        out.print()
+    for number, row in enumerate(shown, start=1):
+        _print_one(out, number, row, record)
+    if not shown:
+        out.print("nothing to recommend")
+    for lever, missing in sorted(missing_by_lever(record.snapshot).items()):
+        out.print(f"lever {lever} not used: {missing}")
+    if left_alone:
+        counts = ", ".join(f"{count} {rule}" for rule, count in skipped_by_rule(left_alone).items())
+        out.print(f"left alone: {counts}")
+
+
+def _print_one(out: "Console", number: int, row: "Mapping[str, Any]", record: "CycleRecord") -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    from advisor.cli.report import in_words, saving_in_words, shell
+    from advisor.cli.text import safe
+    from advisor.planning.words import duration
+
+    job = record.snapshot.jobs_by_id[row["job_id"]]
+    after_s = row["expected"]["revert_after_s"]
+    when = "" if after_s is None else f"   # if it has not started {duration(after_s)} after the change"
+    heading = f"{number}. {row['kind']} job {row['job_id']}"
+    out.print(
+        Text.assemble(
+            (heading, "bold"),
+            f"  {safe(job.name)}, user {safe(job.user)}: {in_words(row['before'])} -> {in_words(row['after'])}",
+        )
+    )
+    for label, text in (
+        ("why", f"{safe(row['text'])} ({row['reason']})"),
+        ("gain", f"{saving_in_words(row['expected'])}, if {row['expected']['assumes']}"),
+    ):
+        out.print(Padding(Text(f"{label:<7} {text}"), (0, 0, 0, 3)))
+    out.print(Text(f"   apply   {shell(row['command'])}"), soft_wrap=True)
+    out.print(Text(f"   revert  {shell(row['revert'])}{when}"), soft_wrap=True)
+    out.print()

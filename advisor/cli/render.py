@@ -1,0 +1,158 @@
+"""Tables and paragraphs for people; every text from Slurm goes through `safe` first."""
+
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from advisor.cli.text import parsable, safe
+from advisor.domain.overview import GpuTypeOverview, Overview
+from advisor.domain.snapshot import Snapshot
+from advisor.errors import ConfigError
+from advisor.planning.words import duration, plural
+
+# Wide enough that nothing is cut or wrapped where no person looks at it.
+PIPE_WIDTH = 100_000
+
+_GPU_HEADER = (
+    "GPU type",
+    "total",
+    "in use",
+    "idle",
+    "down",
+    "no CPUs",
+    "no memory",
+    "fragments",
+    "largest on node",
+    "under leaf",
+    "anywhere",
+)
+
+
+def console() -> Console:
+    """Return a console on standard output, as wide as the terminal or unlimited in a pipe."""
+    terminal = sys.stdout.isatty()
+    return Console(width=None if terminal else PIPE_WIDTH, markup=False, highlight=False, emoji=False)
+
+
+def columns(
+    header: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), noheader: bool = False
+) -> Table:
+    """Build a plain table; `right` names the columns that hold numbers."""
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0), show_header=not noheader)
+    for index, name in enumerate(header):
+        table.add_column(name, justify="right" if index in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(safe(field)) for field in row))
+    return table
+
+
+def print_rows(
+    header: Sequence[str], rows: Sequence[Sequence[str]], *, as_parsable: bool, noheader: bool, widths: Sequence[int]
+) -> None:
+    """Print rows as `-P` or `-o` asks: bare fields, or columns of the widths asked for (0 for any)."""
+    lines = [*([] if noheader else [list(header)]), *(list(row) for row in rows)]
+    if as_parsable:
+        sys.stdout.write(parsable(lines))
+        return
+    cleaned = [[safe(field) for field in row] for row in lines]
+    natural = [max((len(row[index]) for row in cleaned), default=0) for index in range(len(header))]
+    wide = [asked or own for asked, own in zip(widths, natural, strict=True)]
+    for row in cleaned:
+        fields = (field[:width].ljust(width) for field, width in zip(row, wide, strict=True))
+        sys.stdout.write(" ".join(fields).rstrip() + "\n")
+
+
+def chosen_fields(text: str, known: Sequence[str]) -> tuple[list[str], list[int]]:
+    """Parse `-o name:width,...`; raises `ConfigError` naming the fields there are."""
+    names, widths = [], []
+    for word in text.split(","):
+        name, _, width = word.strip().partition(":")
+        if name not in known or (width and not width.isdecimal()):
+            raise ConfigError(f"-o {word.strip()!r} is not a field: choose from {', '.join(known)}, each with :WIDTH")
+        names.append(name)
+        widths.append(int(width or 0))
+    return names, widths
+
+
+def instant(posix_s: float) -> str:
+    """Return an instant in local time, as Slurm prints it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(posix_s))
+
+
+def title(snapshot: Snapshot) -> str:
+    """Return the line that says what was read."""
+    config = snapshot.config
+    release = f"Slurm {config.slurm_version}" if config.slurm_version else "Slurm of unknown release"
+    return f"{config.cluster or 'cluster'}, {release}, at {instant(snapshot.taken_at)}, {snapshot.source} reader"
+
+
+def print_overview(out: Console, snapshot: Snapshot, overview: Overview) -> None:
+    """Print the state of the cluster."""
+    out.print(Text(safe(title(snapshot)), style="bold"))
+    out.print()
+    if overview.gpu_types:
+        header = [
+            "GPU",
+            "total",
+            "in use",
+            "idle",
+            "down",
+            "short of CPUs",
+            "of memory",
+            "fragments",
+            "node",
+            "leaf",
+            "any",
+        ]
+        header[-3:] = ["largest on a node", "under a leaf", "anywhere"]
+        out.print(columns(header, [_gpu_row(row) for row in overview.gpu_types], right=range(1, 11)))
+    else:
+        out.print("no node has GPUs")
+    out.print()
+    jobs = overview.jobs
+    out.print(
+        f"{plural(jobs.running, 'job')} running, {jobs.pending} pending: {overview.pending_gpu_jobs} of them ask for "
+        f"{plural(overview.pending_gpus, 'GPU')}; {jobs.held} held, {jobs.dependent} dependent, {jobs.deferred} deferred"
+    )
+    for share in overview.shares:
+        out.print(
+            f"{share.kind}: {share.total} in all, {plural(share.pending_jobs, 'pending job')} for {share.pending}"
+        )
+    if overview.oldest is not None:
+        delay = duration(overview.oldest.queueing_delay_s)
+        out.print(f"oldest waiting job: {overview.oldest.job_id}, eligible for {delay}")
+    for text in overview.unread:
+        out.print(Text(f"not read: {safe(text)}"))
+
+
+def _gpu_row(gpus: GpuTypeOverview) -> list[str]:
+    idle, largest = gpus.idle, gpus.largest
+    return [
+        gpus.gpu_type,
+        str(gpus.total),
+        _known(gpus.in_use),
+        _known(None if idle is None else idle.total),
+        _known(gpus.unavailable),
+        _known(None if idle is None else idle.by_cpus),
+        _known(None if idle is None else idle.by_memory),
+        _known(None if idle is None else idle.by_fragmentation),
+        _known(None if largest is None else largest.on_node),
+        _known(None if largest is None else largest.under_leaf),
+        _known(None if largest is None else largest.anywhere),
+    ]
+
+
+def _known(number: int | None) -> str:
+    return "?" if number is None else str(number)
+
+
+def print_json(document: dict[str, Any]) -> None:
+    """Print a document as JSON on one line per top-level entry of its lists."""
+    import json
+
+    sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=True, allow_nan=False) + "\n")

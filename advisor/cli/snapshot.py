@@ -1,0 +1,44 @@
+"""`sadvise snapshot`: keep what the live queue looks like."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from advisor.cli.options import Cluster, ConfigFile, Demo, SnapshotFile, Source, Timeout
+
+
+def snapshot(
+    output: Annotated[
+        Path,
+        typer.Option("-o", "--output", metavar="FILE", help="Where to write; - is standard output, .gz compresses."),
+    ],
+    anonymise: Annotated[
+        bool,
+        typer.Option("--anonymise", help="Replace users, accounts, names, comments and node names consistently."),
+    ] = False,
+    snapshot_file: SnapshotFile = None,
+    demo: Demo = False,
+    source: Source = None,
+    cluster: Cluster = None,
+    timeout: Timeout = None,
+    config: ConfigFile = None,
+) -> None:
+    """Write the state of the cluster to a file that every reading command takes with --snapshot.
+
+    At most four read requests to slurmctld. The schema is in docs/snapshot.schema.json.
+    """
+    from advisor.backends.anonymise import anonymise as anonymised
+    from advisor.backends.snapshot_file import STANDARD_STREAM, write_snapshot
+    from advisor.cli.reading import Reading
+    from advisor.planning.words import plural
+
+    reading = Reading(
+        snapshot=snapshot_file, demo=demo, source=source, cluster=cluster, timeout_s=timeout, config=config
+    )
+    seen = reading.open(reading.load_config()).snapshot()
+    if anonymise:
+        seen = anonymised(seen)
+    write_snapshot(seen, output)
+    if output != STANDARD_STREAM:
+        typer.echo(f"{output}: {plural(len(seen.jobs), 'job')} on {plural(len(seen.nodes), 'node')}", err=True)

@@ -1,0 +1,86 @@
+"""Who comes before a job in the order in which Slurm considers pending jobs."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.domain.diagnosis import Cause
+from advisor.domain.job import Job
+from advisor.planning.case import Case
+from advisor.planning.requests import gpus_by_type, tasks_of
+from advisor.planning.slurm_reasons import RESOURCES, causes_named
+
+# A job that Slurm leaves pending for any other reason holds nobody up.
+_COMPETING = RESOURCES | {Cause.PRIORITY, Cause.UNKNOWN}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ahead:
+    """The pending jobs that may start on a job's nodes and come before it; arrays count with all waiting tasks.
+
+    `gpus` counts what requests tell. `unknown_priorities` are jobs whose priority, and so whose place, is unknown.
+    """
+
+    jobs: int
+    gpu_jobs: int
+    gpus: int
+    highest_priority: int
+    unknown_priorities: int
+
+
+def ahead_of(case: Case) -> Ahead:
+    """Count who comes before the job: a higher partition tier, then priority, submit time and id decide."""
+    tiers = _tiers(case)
+    mine = case.job
+    my_place = _order(mine, max((partition.priority_tier for partition in case.partitions), default=0))
+    ahead: list[Job] = []
+    unknown = 0
+    tier_by_partitions: dict[tuple[str, ...], int | None] = {}
+    competing = {reason for reason in {job.reason for job in case.snapshot.jobs} if _competes(reason)}
+    for job in case.snapshot.jobs:
+        if job.job_id == mine.job_id or job.reason not in competing or not _may_start(job, case.snapshot.taken_at):
+            continue
+        if job.partitions not in tier_by_partitions:
+            shared = [tiers[name] for name in job.partitions if name in tiers]
+            tier_by_partitions[job.partitions] = max(shared, default=None)
+        tier = tier_by_partitions[job.partitions]
+        if tier is None:
+            continue
+        if job.priority is None:
+            unknown += tasks_of(job)
+        elif mine.priority and _order(job, tier) < my_place:
+            ahead.append(job)
+    return Ahead(
+        jobs=sum(tasks_of(job) for job in ahead),
+        gpu_jobs=sum(tasks_of(job) for job in ahead if job.gang.wants_gpus),
+        gpus=sum(tasks_of(job) * sum((gpus_by_type(job.gang) or {}).values()) for job in ahead),
+        highest_priority=max((job.priority or 0 for job in ahead), default=0),
+        unknown_priorities=unknown,
+    )
+
+
+def _tiers(case: Case) -> dict[str, int]:
+    """Map each partition that shares nodes with the job's to its priority tier."""
+    shares = np.asarray((case.table.partition_member & case.nodes).any(axis=1))
+    tier_by_name = {partition.name: partition.priority_tier for partition in case.snapshot.partitions}
+    return {name: tier_by_name[name] for name, shared in zip(case.table.partition_names, shares, strict=True) if shared}
+
+
+def _competes(reason: str) -> bool:
+    named = causes_named(reason)
+    return not named or not named.isdisjoint(_COMPETING)
+
+
+def _may_start(job: Job, now: float) -> bool:
+    """Whether a pending job would start as soon as it fits; one that is held has the priority 0."""
+    return (
+        job.is_pending
+        and not job.held
+        and job.priority != 0
+        and not job.dependency
+        and not (job.eligible_time is not None and job.eligible_time > now)
+    )
+
+
+def _order(job: Job, tier: int) -> tuple[int, int, float, int]:
+    return -tier, -(job.priority or 0), job.submit_time, job.job_id

@@ -1,0 +1,134 @@
+"""What a job that does not fit now could ask for instead, each tried on the idle nodes before it is named."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from advisor.domain.gang import GangRequest, GpuCount, GpuScope
+from advisor.planning.case import Case
+from advisor.planning.requests import gpus_by_type, gpus_in_words
+from advisor.planning.words import plural
+
+GIB_MIB = 1024
+# A gang on more nodes than this is not one a user would open by hand.
+MOST_NODES = 64
+
+
+def alternatives(case: Case) -> Iterator[str]:
+    """Say which single change of the request would let the job fit now, least first."""
+    for alternative in (
+        _more_nodes,
+        _open_split,
+        _any_type,
+        _fewer_cpus,
+        _less_memory,
+        _all_nodes,
+        _shared_nodes,
+        _fewer_gpus,
+    ):
+        yield from alternative(case)
+
+
+def _more_nodes(case: Case) -> Iterator[str]:
+    gang = case.gang
+    if gang.nodes_max is None or gang.scope not in {GpuScope.JOB, GpuScope.TASK}:
+        return
+    most = min(gang.gpu_count or 0, MOST_NODES)
+    if not case.fits_now_as(replace(gang, nodes_max=max(most, gang.nodes_max))):
+        return
+    nodes = _least(gang.nodes_max, most, lambda count: case.fits_now_as(replace(gang, nodes_max=count)))
+    yield f"it fits now on {plural(nodes, 'node')}: ask for --nodes={gang.nodes_min}-{nodes}"
+
+
+def _open_split(case: Case) -> Iterator[str]:
+    asked = gpus_by_type(case.gang)
+    if case.gang.scope is not GpuScope.NODE or not asked:
+        return
+    total = tuple(GpuCount(gpu_type=gpu_type, count=count) for gpu_type, count in asked.items())
+    if case.fits_now_as(replace(case.gang, per_node=(), per_job=total, nodes_min=1, nodes_max=None)):
+        option = ",".join(f"{gpu.gpu_type}:{gpu.count}" if gpu.gpu_type else str(gpu.count) for gpu in total)
+        yield f"it fits now if its GPUs may be split unevenly over nodes: --gpus={option} in place of a count per node"
+
+
+def _any_type(case: Case) -> Iterator[str]:
+    gang = case.gang
+    if gang.gpu_type is None:
+        return
+    untyped = replace(
+        gang,
+        per_job=_untyped(gang.per_job),
+        per_node=_untyped(gang.per_node),
+        per_socket=_untyped(gang.per_socket),
+        per_task=_untyped(gang.per_task),
+    )
+    if case.fits_now_as(untyped):
+        yield f"it fits now if any type of GPU will do: leave {gang.gpu_type} out of the request"
+
+
+def _untyped(counts: tuple[GpuCount, ...]) -> tuple[GpuCount, ...]:
+    return tuple(GpuCount(count=gpu.count) for gpu in counts)
+
+
+def _fewer_cpus(case: Case) -> Iterator[str]:
+    gang = case.gang
+    least = max(1, gang.tasks)
+    if gang.cpus > least and case.fits_now_as(replace(gang, cpus=least)):
+        cpus = _most(least, gang.cpus, lambda count: case.fits_now_as(replace(gang, cpus=count)))
+        yield f"it fits now with {plural(cpus, 'CPU')} in place of {gang.cpus}"
+
+
+def _less_memory(case: Case) -> Iterator[str]:
+    gang = case.gang
+    if gang.memory_mib_per_node is None or not case.fits_now_as(_with_memory(gang, 0)):
+        return
+    gib = _most(0, gang.memory_mib_per_node // GIB_MIB + 1, lambda count: case.fits_now_as(_with_memory(gang, count)))
+    if gib:
+        yield f"it fits now with {gib} GiB of memory on each node, in place of {gang.memory_mib_per_node / GIB_MIB:.4g} GiB"
+
+
+def _with_memory(gang: GangRequest, gib: int) -> GangRequest:
+    return replace(gang, memory_mib_per_node=gib * GIB_MIB or 1)
+
+
+def _all_nodes(case: Case) -> Iterator[str]:
+    gang = case.gang
+    if gang.excluded_nodes and case.fits_now_as(replace(gang, excluded_nodes=())):
+        yield "it fits now if it may use the nodes it excludes: leave out --exclude"
+    if gang.required_nodes and case.fits_now_as(replace(gang, required_nodes=())):
+        yield "it fits now if it may use other nodes than those it requires: leave out --nodelist"
+
+
+def _shared_nodes(case: Case) -> Iterator[str]:
+    if case.gang.exclusive and case.fits_now_as(replace(case.gang, exclusive=False)):
+        yield "it fits now if it may share its nodes: leave out --exclusive"
+
+
+def _fewer_gpus(case: Case) -> Iterator[str]:
+    gang, scope = case.gang, case.gang.scope
+    if scope not in {GpuScope.JOB, GpuScope.NODE} or len(gang.all_counts) != 1:
+        return
+    (gpu,) = gang.all_counts
+
+    def fits(count: int) -> bool:
+        return case.fits_now_as(gang.with_counts(scope, (replace(gpu, count=count),)))
+
+    least = gang.nodes_min if scope is GpuScope.JOB else 1
+    if gpu.count > least and fits(least):
+        fewer = (replace(gpu, count=_most(least, gpu.count, fits)),)
+        each = " on each node" if scope is GpuScope.NODE else ""
+        yield f"it fits now with {gpus_in_words(fewer)}{each} in place of {gpu.count}, if it can run on fewer"
+
+
+def _most(low: int, high: int, fits: Callable[[int], bool]) -> int:
+    """Return the largest count from `low` up to, not including, `high` that fits; `low` is known to fit."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def _least(low: int, high: int, fits: Callable[[int], bool]) -> int:
+    """Return the smallest count above `low`, up to and including `high`, that fits; `high` is known to fit."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return high

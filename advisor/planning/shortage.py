@@ -1,0 +1,218 @@
+"""What keeps a gang that could fit from fitting now: GPUs, their arrangement, CPUs, memory, nodes out of service."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from advisor.domain.diagnosis import Cause, Finding
+from advisor.domain.gang import GpuCount
+from advisor.domain.plan import Evidence
+from advisor.features.nodes import Flags, bounds, gpus_of
+from advisor.planning.alternatives import alternatives
+from advisor.planning.case import Case
+from advisor.planning.earliest import earliest_by_limits
+from advisor.planning.requests import asked_in_words, gpus_by_type, gpus_in_words
+from advisor.planning.words import duration
+
+# More CPUs than any node has or any job asks for.
+_PLENTY = 1_000_000
+_NODES_NAMED = 8
+
+
+def shortages(case: Case) -> list[Finding]:
+    """Find what keeps the gang from fitting now, most binding first; nothing where it fits, or can never."""
+    if case.fit.fits_now or not case.fit.fits_ever or not case.gang.gpus_known or not _may_start(case):
+        return []
+    table = case.table
+    emptied = replace(
+        table,
+        gpus_idle=table.gpus_total,
+        cpus_idle=table.cpus_total,
+        memory_idle_mib=table.memory_total_mib,
+    )
+    all_back = np.ones_like(table.usable)
+    wanting = _wanting(case)
+    if not case.fits_now_with(emptied) and case.fits_now_with(replace(emptied, usable=all_back)):
+        return [_out_of_service(case, "it does not fit without them, even if every running job ended"), wanting]
+    if case.fits_now_with(replace(table, usable=all_back)):
+        return [wanting, _out_of_service(case, "with them back it would fit now")]
+    return [wanting]
+
+
+def _may_start(case: Case) -> bool:
+    return any(partition.is_up for partition in case.partitions)
+
+
+def _wanting(case: Case) -> Finding:
+    """Name what is missing for the gang to fit now."""
+    times, evidence = _by_limits(case)
+    missing = _other_than_gpus(case)
+    remedies = (*alternatives(case), *times)
+    if missing is not None:
+        return Finding(
+            cause=Cause.CPUS_OR_MEMORY,
+            text=f"{missing} for {asked_in_words(case.gang)}",
+            evidence=_idle_beside_gpus(case) | evidence,
+            remedies=remedies,
+        )
+    short = _too_few(case)
+    if short is not None:
+        asked, idle, total = short
+        lacking = (replace(asked, count=asked.count - idle),)
+        return Finding(
+            cause=Cause.GPUS,
+            text=f"it asks for {asked_in_words(case.gang)}; {idle} of {total} in its partition are idle",
+            evidence=_counts(asked, idle, total) | {"gpus_short": asked.count - idle} | evidence,
+            remedies=(f"{gpus_in_words(lacking)} more come free", *remedies),
+        )
+    return Finding(
+        cause=Cause.FRAGMENTATION,
+        text=f"enough GPUs are idle, but not as it asks for them: {asked_in_words(case.gang)}{_whole(case)}",
+        evidence=_spread(case) | evidence,
+        remedies=remedies,
+    )
+
+
+def _other_than_gpus(case: Case) -> str | None:
+    """Say what the gang lacks beside idle GPUs, None if it is the GPUs that it lacks."""
+    table = case.table
+    if not case.gang.wants_gpus:
+        return "too few nodes are empty" if case.gang.exclusive else "too few CPUs or too little memory are idle"
+    if case.gang.exclusive:
+        return None
+    cpus = np.full_like(table.cpus_idle, _PLENTY)
+    without_cpus = replace(table, cpus_idle=cpus, cpus_total=cpus)
+    without_memory = replace(table, memory_idle_mib=table.memory_total_mib)
+    without_both = replace(without_cpus, memory_idle_mib=table.memory_total_mib)
+    tables = {
+        "GPUs are idle, but too few CPUs beside them,": without_cpus,
+        "GPUs are idle, but too little memory beside them,": without_memory,
+        "GPUs are idle, but too few CPUs and too little memory beside them,": without_both,
+    }
+    return next((name for name, relaxed in tables.items() if case.fits_now_with(relaxed)), None)
+
+
+def _asked(case: Case) -> tuple[GpuCount, ...]:
+    """Return the GPUs the gang needs in all, as bounds; those of one socket where that is all the request tells."""
+    by_type = gpus_by_type(case.gang)
+    if by_type is None:
+        return bounds(case.gang.per_socket)
+    return bounds(tuple(GpuCount(gpu_type=gpu_type, count=count) for gpu_type, count in by_type.items()))
+
+
+def _too_few(case: Case) -> tuple[GpuCount, int, int] | None:
+    """Find a count of which too few are idle in any one partition: asked, idle and in all, None for none."""
+    for asked in _asked(case):
+        idle = int(case.most_idle(asked.gpu_type).sum())
+        if idle < asked.count:
+            total = gpus_of(case.table.gpu_types, case.table.gpus_total, asked.gpu_type)
+            return asked, idle, int(np.where(case.members, total, 0).sum(axis=1).max())
+    return None
+
+
+def _counts(asked: GpuCount, idle: int, total: int) -> dict[str, Evidence]:
+    named: dict[str, Evidence] = {"gpu_type": asked.gpu_type} if asked.gpu_type else {}
+    return named | {"gpus_asked": asked.count, "gpus_idle": idle, "gpus_in_partition": total}
+
+
+def _spread(case: Case) -> dict[str, Evidence]:
+    """Return how the idle GPUs the gang could use are spread."""
+    idle = case.most_idle(case.gang.gpu_type)
+    known = case.table.leaf >= 0
+    found: dict[str, Evidence] = {
+        "gpus_idle": int(idle.sum()),
+        "nodes_with_idle_gpus": int((idle > 0).sum()),
+        "most_idle_on_one_node": int(idle.max(initial=0)),
+    }
+    if known.any():
+        found["most_idle_under_one_leaf"] = int(np.bincount(case.table.leaf[known], weights=idle[known]).max())
+    return found
+
+
+def _whole(case: Case) -> str:
+    return ", on nodes where nobody else runs" if case.gang.exclusive else ""
+
+
+def _idle_beside_gpus(case: Case) -> dict[str, Evidence]:
+    """Return what is idle on the nodes whose GPUs the gang could use, beside what it asks for."""
+    nodes = case.most_idle(case.gang.gpu_type) > 0 if case.gang.wants_gpus else case.nodes & case.table.usable
+    found: dict[str, Evidence] = {
+        "cpus_asked": case.gang.cpus,
+        "most_idle_cpus_there": int(case.table.cpus_idle[nodes].max(initial=0)),
+    }
+    if case.gang.memory_mib_per_node is not None:
+        found["memory_mib_asked_per_node"] = case.gang.memory_mib_per_node
+        found["most_idle_memory_mib_there"] = int(case.table.memory_idle_mib[nodes].max(initial=0))
+    if case.gang.wants_gpus:
+        found["nodes_with_idle_gpus"] = int(nodes.sum())
+    return found
+
+
+def _by_limits(case: Case) -> tuple[tuple[str, ...], dict[str, Evidence]]:
+    """Say when the gang fits at the latest, in a sentence and as evidence; empty where nobody can tell."""
+    time = earliest_by_limits(case.snapshot, case.table, case.job)
+    if time is None:
+        return (), {}
+    wait_s = time - case.snapshot.taken_at
+    text = (
+        f"running jobs end: by their time limits it fits in {duration(wait_s)} at the latest, if nobody else takes "
+        "what they free"
+    )
+    return (text,), {"fits_by_limits_time": time}
+
+
+def _out_of_service(case: Case, consequence: str) -> Finding:
+    """Name the nodes that start nothing and whose GPUs, or CPUs, the gang could use."""
+    closed = case.nodes & ~case.table.usable
+    if case.gang.wants_gpus:
+        closed &= gpus_of(case.table.gpu_types, case.table.gpus_total, case.gang.gpu_type) > 0
+    names = list(_names(case, closed))
+    reasons = sorted({node.reason for node in case.snapshot.nodes if node.name in set(names) and node.reason})
+    evidence: dict[str, Evidence] = {
+        "nodes_unavailable": int(closed.sum()),
+        "gpus_on_them": int(gpus_of(case.table.gpu_types, case.table.gpus_total, case.gang.gpu_type)[closed].sum()),
+        "nodes": ",".join(names),
+    }
+    if reasons:
+        evidence["their_reasons"] = "; ".join(reasons)
+    return Finding(
+        cause=Cause.NODES_UNAVAILABLE,
+        text=f"nodes of its partitions are out of service, {int(closed.sum())} in all; {consequence}",
+        evidence=evidence,
+        remedies=("an operator returns them to service: scontrol update NodeName=... State=RESUME",),
+    )
+
+
+def _names(case: Case, nodes: Flags) -> Iterator[str]:
+    rows = np.flatnonzero(nodes)
+    yield from sorted(case.table.names[row] for row in rows)[:_NODES_NAMED]
+
+
+def impossible(case: Case) -> Finding | None:
+    """Find out that no nodes of its partitions are enough for the job, even empty and in service."""
+    unsure = not case.partitions or len(case.partitions) < len(case.job.partitions) or not case.gang.gpus_known
+    if case.fit.fits_ever or unsure:
+        return None
+    table = case.table
+    most = {
+        asked.gpu_type: np.where(case.members, gpus_of(table.gpu_types, table.gpus_total, asked.gpu_type), 0)
+        for asked in _asked(case)
+    }
+    evidence: dict[str, Evidence] = {}
+    for gpu_type, by_partition in most.items():
+        name = f"{gpu_type}_gpus" if gpu_type else "gpus"
+        evidence[f"{name}_in_partition"] = int(by_partition.sum(axis=1).max())
+        evidence[f"{name}_on_largest_node"] = int(by_partition.max(initial=0))
+    nodes = case.nodes
+    evidence["cpus_asked"] = case.gang.cpus
+    evidence["cpus_on_largest_node"] = int(table.cpus_total[nodes].max(initial=0))
+    if case.gang.memory_mib_per_node is not None:
+        evidence["memory_mib_asked_per_node"] = case.gang.memory_mib_per_node
+        evidence["memory_mib_on_largest_node"] = int(table.memory_total_mib[nodes].max(initial=0))
+    return Finding(
+        cause=Cause.IMPOSSIBLE,
+        text=f"no nodes of its partitions are enough for {asked_in_words(case.gang)}, even empty",
+        evidence=evidence,
+        remedies=("waiting does not help: ask for less, for another partition or for more nodes",),
+    )

@@ -1,0 +1,131 @@
+"""What a site offers the advisor, and what each lack costs."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from advisor.domain.plan import Lever
+from advisor.domain.snapshot import Snapshot
+from advisor.planning.levers import LEVERS
+from advisor.planning.settings import PlanningSettings
+from advisor.planning.words import duration
+
+SOFT_LIMIT_SINCE = (23, 11)
+
+
+class Status(StrEnum):
+    """How a check came out; `unknown` where nothing could be read."""
+
+    OK = "ok"
+    LACKS = "lacks"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One thing looked at: how it stands, and what it costs to lack it ("" where nothing is lacking)."""
+
+    name: str
+    status: Status
+    text: str
+    cost: str = ""
+
+
+_LEVER_COST: Mapping[Lever, str] = {
+    Lever.NICE: "no reordering",
+    Lever.SWITCHES: "gangs are not held for one leaf switch; at submit --segment or a reservation may serve",
+    Lever.NODE_RANGE: "gangs are not held for one node",
+    Lever.GPU_COUNT: "no resizing",
+}
+
+
+def site_checks(snapshot: Snapshot, settings: PlanningSettings) -> Iterator[Check]:
+    """Check a site by its snapshot, lever by lever and parameter by parameter."""
+    if not snapshot.config.slurm_version:
+        yield Check(
+            name="configuration", status=Status.UNKNOWN, text="not read", cost="nothing is known of what Slurm allows"
+        )
+    for lever, missing in LEVERS.items():
+        text = missing(snapshot)
+        yield Check(
+            name=f"lever {lever}",
+            status=Status.OK if text is None else Status.LACKS,
+            text=text or "usable",
+            cost="" if text is None else _LEVER_COST[lever],
+        )
+    yield _switch_wait(snapshot, settings)
+    yield _soft_limit(snapshot)
+    yield _priorities(snapshot)
+    yield _gpu_tres(snapshot)
+    yield _gpu_use(snapshot)
+    yield _visibility(snapshot)
+    for text in snapshot.unread:
+        yield Check(name="not read", status=Status.UNKNOWN, text=text, cost="nothing is concluded about it")
+
+
+def _switch_wait(snapshot: Snapshot, settings: PlanningSettings) -> Check:
+    longest_s = snapshot.config.max_switch_wait_s
+    enough = longest_s >= settings.leaf_timer_s
+    return Check(
+        name="max_switch_wait",
+        status=Status.OK if enough else Status.LACKS,
+        text=f"Slurm waits up to {duration(longest_s)} for switches",
+        cost="" if enough else f"timers are cut to it; set SchedulerParameters=max_switch_wait={settings.leaf_timer_s:.0f}",
+    )
+
+
+def _soft_limit(snapshot: Snapshot) -> Check:
+    config = snapshot.config
+    name = "time_min_as_soft_limit"
+    if name in config.scheduler_parameters:
+        return Check(name=name, status=Status.OK, text="backfill can plan with forecasts below the time limit")
+    if config.release < SOFT_LIMIT_SINCE:
+        text = f"Slurm {config.slurm_version or 'of unknown release'} has no such parameter (23.11 or newer has)"
+    else:
+        text = "not set in SchedulerParameters"
+    return Check(name=name, status=Status.LACKS, text=text, cost="backfill plans with what users ask, not with forecasts")
+
+
+def _priorities(snapshot: Snapshot) -> Check:
+    known = [job.priority for job in snapshot.jobs if job.is_pending and job.priority]
+    name = "priorities"
+    if not known:
+        return Check(name=name, status=Status.UNKNOWN, text="no pending job has a priority to look at")
+    if max(known) == 1 and len(known) > 1:
+        return Check(
+            name=name,
+            status=Status.LACKS,
+            text="every pending job has priority 1: the weights of priority/multifactor are 0",
+            cost="nice has no room to move a job; set PriorityWeightAge and others",
+        )
+    return Check(name=name, status=Status.OK, text=f"pending jobs have priorities from {min(known)} to {max(known)}")
+
+
+def _gpu_tres(snapshot: Snapshot) -> Check:
+    counted = "gres/gpu" in snapshot.config.accounting_tres
+    return Check(
+        name="AccountingStorageTRES",
+        status=Status.OK if counted else Status.LACKS,
+        text="counts gres/gpu" if counted else "does not count gres/gpu",
+        cost="" if counted else "allocated GPUs are worked out from requests; pyslurm does not see --gpus",
+    )
+
+
+def _gpu_use(snapshot: Snapshot) -> Check:
+    unknown = sum(1 for node in snapshot.nodes if any(pool.used is None for pool in node.gpus))
+    return Check(
+        name="GPUs in use",
+        status=Status.UNKNOWN if unknown else Status.OK,
+        text=f"not told by this reader on {unknown} nodes" if unknown else "known on every node",
+        cost="idle GPUs cannot be told from used ones; try --source text" if unknown else "",
+    )
+
+
+def _visibility(snapshot: Snapshot) -> Check:
+    hidden = [word for word in snapshot.config.private_data if word in {"jobs", "nodes", "partitions"}]
+    return Check(
+        name="PrivateData",
+        status=Status.LACKS if hidden else Status.OK,
+        text=f"hides {', '.join(hidden)} from ordinary users" if hidden else "hides nothing the advisor needs",
+        cost="run as SlurmUser, root or an Operator, or the queue looks emptier than it is" if hidden else "",
+    )

@@ -1,0 +1,179 @@
+"""What holds for every gang on every cluster, checked against a plain search through sets of nodes."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from advisor.domain.gang import GangRequest, GpuCount
+from advisor.domain.node import GpuPool, Node
+from advisor.domain.snapshot import Snapshot
+from advisor.features.capacity import Fit, Fitter, node_table
+from tests.builders import make_node, make_snapshot
+
+
+def fit(snapshot: Snapshot, gang: GangRequest) -> Fit:
+    """Where a gang fits on a snapshot."""
+    return Fitter(snapshot, node_table(snapshot)).fit(gang, ("gpu",))
+
+
+@st.composite
+def small_clusters(draw: st.DrawFn) -> Snapshot:
+    """Draw up to five nodes with two GPU types, some closed, on two leaves."""
+    nodes = [
+        replace(
+            make_node(
+                f"n{number}",
+                cpus=8,
+                cpus_used=draw(st.integers(0, 8)),
+                memory_mib=100,
+                memory_used_mib=draw(st.integers(0, 100)),
+                flags=draw(st.sampled_from([(), (), ("DRAIN",)])),
+            ),
+            gpus=tuple(
+                GpuPool(gpu_type=gpu_type, total=4, used=draw(st.integers(0, 4)))
+                for gpu_type in draw(st.sampled_from([("a",), ("a",), ("b",), ("a", "b"), ()]))
+            ),
+        )
+        for number in range(draw(st.integers(1, 5)))
+    ]
+    return make_snapshot(nodes=nodes)
+
+
+def counts() -> st.SearchStrategy[tuple[GpuCount, ...]]:
+    """Draw GPUs of some types."""
+    one = st.builds(GpuCount, gpu_type=st.sampled_from([None, "a", "b"]), count=st.integers(1, 6))
+    return st.lists(one, max_size=2, unique_by=lambda gpu: gpu.gpu_type).map(tuple)
+
+
+@st.composite
+def small_gangs(draw: st.DrawFn) -> GangRequest:
+    """Draw a request in one or several forms."""
+    nodes_min = draw(st.integers(1, 2))
+    names = st.lists(st.sampled_from(["n0", "n1", "n2"]), unique=True, max_size=2).map(tuple)
+    return GangRequest(
+        per_job=draw(counts()),
+        per_node=draw(st.just(()) | counts()),
+        per_task=draw(st.just(()) | counts()),
+        nodes_min=nodes_min,
+        nodes_max=draw(st.none() | st.integers(nodes_min, 3)),
+        tasks=draw(st.integers(1, 4)),
+        cpus=draw(st.integers(1, 12)),
+        memory_mib_per_node=draw(st.none() | st.integers(1, 100)),
+        exclusive=draw(st.booleans()),
+        required_nodes=draw(names),
+        excluded_nodes=draw(names),
+    )
+
+
+def idle_of(node: Node, gpu_type: str | None, *, now: bool) -> int:
+    """The GPUs of a type on a node, idle ones or all."""
+    pools = [pool for pool in node.gpus if gpu_type in (None, pool.gpu_type)]
+    return sum(pool.idle if now else pool.total for pool in pools)
+
+
+def whole_of(asked: Sequence[GpuCount], gpu: GpuCount) -> int:
+    """What a count binds together with those beside it: a count of any type is on top of the others."""
+    return sum(other.count for other in asked) if gpu.gpu_type is None else gpu.count
+
+
+def enough(nodes: Sequence[Node], gang: GangRequest, *, now: bool) -> bool:
+    """Whether exactly these nodes could be the gang's, written down as the rules read, without arrays."""
+    cpus = [node.cpus - (node.cpus_used if now else 0) for node in nodes]
+    for node, free in zip(nodes, cpus, strict=True):
+        memory = node.memory_mib - (node.memory_used_mib if now else 0)
+        if (now and not node.is_usable) or free < 1 or memory < (gang.memory_mib_per_node or 0):
+            return False
+        if any(idle_of(node, gpu.gpu_type, now=now) < whole_of(gang.per_node, gpu) for gpu in gang.per_node):
+            return False
+        if gang.per_job and not any(idle_of(node, gpu.gpu_type, now=now) for gpu in gang.per_job):
+            return False
+        if now and gang.exclusive and (node.cpus_used or any(pool.used for pool in node.gpus)):
+            return False
+    cap = sum(gpu.count for gpu in gang.per_node) or 10**6
+    for gpu in gang.per_job:
+        if sum(min(cap, idle_of(node, gpu.gpu_type, now=now)) for node in nodes) < whole_of(gang.per_job, gpu):
+            return False
+    if not gang.per_task and gang.tasks < max(2, gang.nodes_min):
+        return sum(cpus) >= gang.cpus
+    per_task = max(1, -(-gang.cpus // gang.tasks) if now else gang.cpus // gang.tasks)
+    held = [
+        min(
+            [free // per_task]
+            + [idle_of(node, gpu.gpu_type, now=now) // whole_of(gang.per_task, gpu) for gpu in gang.per_task]
+        )
+        for node, free in zip(nodes, cpus, strict=True)
+    ]
+    return sum(held) >= gang.tasks
+
+
+def any_set_is_enough(snapshot: Snapshot, gang: GangRequest, *, now: bool) -> bool:
+    """Whether some set of nodes is enough, found by trying them all."""
+    nodes = [node for node in snapshot.nodes if node.name not in gang.excluded_nodes]
+    most = len(nodes) if gang.nodes_max is None else gang.nodes_max
+    as_pool = len(gang.required_nodes) > most and gang.nodes_max is not None
+    for size in range(gang.nodes_min, most + 1):
+        for chosen in itertools.combinations(nodes, size):
+            names = {node.name for node in chosen}
+            named = names.issubset(gang.required_nodes) if as_pool else names.issuperset(gang.required_nodes)
+            if named and enough(chosen, gang, now=now):
+                return True
+    return False
+
+
+@settings(max_examples=200, deadline=None)
+@given(small_clusters(), small_gangs())
+def test_no_gang_is_promised_more_than_there_is(snapshot: Snapshot, gang: GangRequest) -> None:
+    found = fit(snapshot, gang)
+
+    if found.fits_now:
+        assert any_set_is_enough(snapshot, gang, now=True)
+    if not found.fits_ever:
+        assert not any_set_is_enough(snapshot, gang, now=False)
+
+
+@settings(max_examples=200, deadline=None)
+@given(small_clusters(), small_gangs())
+def test_simple_gang_that_could_start_is_never_overlooked(snapshot: Snapshot, gang: GangRequest) -> None:
+    one_need = replace(gang, per_job=(), tasks=max(2, gang.tasks)) if gang.nodes_max else replace(gang, per_task=())
+
+    assert fit(snapshot, one_need).fits_now is any_set_is_enough(snapshot, one_need, now=True)
+
+
+@settings(deadline=None)
+@given(small_clusters(), small_gangs(), st.randoms())
+def test_order_of_nodes_does_not_matter(snapshot: Snapshot, gang: GangRequest, random: Random) -> None:
+    nodes = list(snapshot.nodes)
+    random.shuffle(nodes)
+
+    assert fit(replace(snapshot, nodes=tuple(nodes)), gang) == fit(snapshot, gang)
+
+
+@settings(max_examples=200, deadline=None)
+@given(small_clusters(), small_gangs(), st.integers(0, 4), st.integers(0, 4), st.integers(0, 100))
+def test_more_idle_resources_never_move_a_gang_away(
+    snapshot: Snapshot, gang: GangRequest, gpus: int, cpus: int, memory_mib: int
+) -> None:
+    freed = [
+        replace(
+            node,
+            gpus=tuple(replace(pool, used=max(0, (pool.used or 0) - gpus)) for pool in node.gpus),
+            cpus_used=max(0, node.cpus_used - cpus),
+            memory_used_mib=max(0, node.memory_used_mib - memory_mib),
+        )
+        if number % 2
+        else node
+        for number, node in enumerate(snapshot.nodes)
+    ]
+
+    before, after = fit(snapshot, gang), fit(replace(snapshot, nodes=tuple(freed)), gang)
+
+    assert before.tier_ever == after.tier_ever
+    if before.tier_now is not None:
+        assert after.tier_now is not None
+        assert after.tier_now <= before.tier_now
+        assert before.tier_ever is not None
+        assert before.tier_ever <= before.tier_now

@@ -1,0 +1,1 @@
+"""Offline programs, run as `python -m tools.<name>` from a checkout; never installed."""

@@ -1,0 +1,220 @@
+"""Time and peak memory of one cycle, snapshot in memory to verdicts, at growing queues.
+
+    python -m tools.bench_cycle [--sizes 1000:100,10000:1000,100000:10000] [--repeat 3] [--json]
+
+Each size runs in a process of its own, so that its peak memory is its own. Growth compares the time of each
+size with that of the size before: the ratio of times over the ratio of jobs, 1.0 being linear.
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from advisor.cycle import Cycle
+from advisor.domain.gang import GangRequest, GpuCount
+from advisor.domain.job import Allocation, GpuRange, Job, JobHints, JobState
+from advisor.domain.node import GpuPool, Node
+from advisor.domain.site import Partition, SiteConfig
+from advisor.domain.snapshot import Snapshot
+from advisor.domain.topology import Switch, Topology, TopologyKind
+
+TAKEN_AT = 1_800_000_000.0
+NODES_PER_LEAF = 16
+TYPES = ("a100", "h100", "v100")
+PARTITIONS = ("gpu", "long", "debug", "vision")
+DEFAULT_SIZES = "1000:100,10000:1000,100000:10000"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """One size's figures; times are the least of the repeats."""
+
+    jobs: int
+    nodes: int
+    cycle_s: float
+    snapshot_mib: float
+    peak_mib: float
+    recommendations: int
+    skipped: int
+    growth: float | None = None
+
+
+def synthetic(n_jobs: int, n_nodes: int, seed: int) -> Snapshot:
+    """Make a busy cluster with `n_jobs` pending jobs of mixed shapes."""
+    chance = np.random.default_rng(seed)
+    names = [f"n{number:05}" for number in range(n_nodes)]
+    nodes, running = _nodes(names, chance, first_id=n_jobs + 1)
+    parts = np.array_split(np.array(names), len(PARTITIONS))
+    partitions = tuple(
+        Partition(name=name, nodes=tuple(str(node) for node in part))
+        for name, part in sorted(zip(PARTITIONS, parts, strict=True))
+    )
+    where = {node: partition.name for partition in partitions for node in partition.nodes}
+    leaves = tuple(
+        Switch(name=f"leaf{start // NODES_PER_LEAF:04}", level=0, nodes=tuple(names[start : start + NODES_PER_LEAF]))
+        for start in range(0, n_nodes, NODES_PER_LEAF)
+    )
+    pending = tuple(_pending(job_id, chance) for job_id in range(1, n_jobs + 1))
+    return Snapshot(
+        taken_at=TAKEN_AT,
+        source="synthetic",
+        config=SiteConfig(
+            cluster="synthetic",
+            slurm_version="24.11.5",
+            scheduler_type="sched/backfill",
+            scheduler_parameters={"max_switch_wait": "86400"},
+            priority_type="priority/multifactor",
+        ),
+        topology=Topology(
+            kind=TopologyKind.TREE, switches=(*leaves, Switch(name="spine", level=1, nodes=tuple(names)))
+        ),
+        partitions=partitions,
+        nodes=tuple(_in_partition(node, where[node.name]) for node in nodes),
+        jobs=pending + tuple(_running(job, where) for job in running),
+    )
+
+
+def _nodes(names: list[str], chance: np.random.Generator, first_id: int) -> tuple[list[Node], list[tuple[int, str, int, str, float]]]:
+    nodes, running = [], []
+    used_counts = chance.choice([0, 4, 6, 8, 8, 8, 8], size=len(names))
+    ends = chance.integers(600, 86_400, size=len(names))
+    for number, (name, used, end) in enumerate(zip(names, used_counts, ends, strict=True)):
+        gpu_type = TYPES[number % len(TYPES)]
+        drained = number % 97 == 0
+        nodes.append(
+            Node(
+                name=name,
+                state="MIXED" if used else "IDLE",
+                flags=("DRAIN",) if drained else (),
+                cpus=64,
+                cpus_used=int(used) * 4,
+                memory_mib=512_000,
+                gpus=(GpuPool(gpu_type=gpu_type, total=8, used=int(used)),),
+            )
+        )
+        if used:
+            running.append((first_id + number, name, int(used), gpu_type, float(end)))
+    return nodes, running
+
+
+def _in_partition(node: Node, partition: str) -> Node:
+    return Node(
+        name=node.name, state=node.state, flags=node.flags, cpus=node.cpus, cpus_used=node.cpus_used,
+        memory_mib=node.memory_mib, gpus=node.gpus, partitions=(partition,),
+    )  # fmt: skip
+
+
+def _running(job: tuple[int, str, int, str, float], where: dict[str, str]) -> Job:
+    job_id, node, gpus, gpu_type, end_s = job
+    return Job(
+        job_id=job_id,
+        state=JobState.RUNNING,
+        partitions=(where[node],),
+        gang=GangRequest(per_node=(GpuCount(gpu_type=gpu_type, count=gpus),), nodes_max=1),
+        allocation=Allocation(nodes=(node,), gpus=(GpuCount(gpu_type=gpu_type, count=gpus),)),
+        submit_time=TAKEN_AT - 7200,
+        start_time=TAKEN_AT - 3600,
+        end_time=TAKEN_AT + end_s,
+        time_limit_s=3600 + end_s,
+    )
+
+
+def _pending(job_id: int, chance: np.random.Generator) -> Job:
+    gpus = int(chance.choice([0, 1, 1, 2, 4, 8, 16, 32]))
+    gpu_type = TYPES[int(chance.integers(len(TYPES)))] if chance.random() < 0.5 else None
+    counts = (GpuCount(gpu_type=gpu_type, count=gpus),) if gpus else ()
+    per_node = gpus <= 8 and chance.random() < 0.5
+    elastic = gpus and chance.random() < 0.1
+    waited_s = float(chance.integers(0, 200_000))
+    return Job(
+        job_id=job_id,
+        state=JobState.PENDING,
+        reason="Priority",
+        name=f"train{job_id}",
+        user=f"user{job_id % 500}",
+        account=f"lab{job_id % 50}",
+        partitions=(PARTITIONS[int(chance.integers(len(PARTITIONS)))],),
+        gang=GangRequest(
+            per_node=counts if per_node else (),
+            per_job=() if per_node else counts,
+            nodes_max=max(1, gpus // 8) if chance.random() < 0.5 else 4 * max(1, gpus // 8),
+            tasks=1,
+            cpus=max(1, gpus * 4),
+            memory_mib_per_node=int(chance.choice([8_000, 64_000])),
+        ),
+        hints=JobHints(gpus=GpuRange(low=1, high=16), checkpoint_s=300.0) if elastic else JobHints(),
+        submit_time=TAKEN_AT - waited_s,
+        eligible_time=TAKEN_AT - waited_s,
+        time_limit_s=float(chance.choice([1800, 3600, 14_400, 86_400, 172_800])),
+        priority=int(chance.integers(1, 9000)),
+        held=bool(chance.random() < 0.05),
+    )
+
+
+def measure(n_jobs: int, n_nodes: int, repeat: int, seed: int) -> Figures:
+    """Run the cycle in this process."""
+    snapshot = synthetic(n_jobs, n_nodes, seed)
+    before_mib = _peak_mib()
+    times = []
+    for _ in range(repeat):
+        started = time.perf_counter()
+        record = Cycle().judge(snapshot)
+        times.append(time.perf_counter() - started)
+    return Figures(
+        jobs=n_jobs,
+        nodes=n_nodes,
+        cycle_s=round(min(times), 4),
+        snapshot_mib=round(before_mib, 1),
+        peak_mib=round(_peak_mib(), 1),
+        recommendations=len(record.recommendations),
+        skipped=len(record.left_alone),
+    )
+
+
+def _peak_mib() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def _in_own_process(size: str, args: argparse.Namespace) -> Figures:
+    argv = [sys.executable, "-m", "tools.bench_cycle", "--one", size, "--repeat", str(args.repeat), "--seed", str(args.seed)]
+    answer = subprocess.run(argv, capture_output=True, text=True, check=True)
+    document: dict[str, Any] = json.loads(answer.stdout)
+    return Figures(**document)
+
+
+def main() -> None:
+    """Measure every size and print the figures."""
+    parser = argparse.ArgumentParser(prog="python -m tools.bench_cycle", description=__doc__.splitlines()[0])
+    parser.add_argument("--sizes", default=DEFAULT_SIZES, metavar="JOBS:NODES,...", help=f"default {DEFAULT_SIZES}")
+    parser.add_argument("--repeat", type=int, default=3, help="cycles per size; the fastest counts")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the synthetic cluster")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--one", metavar="JOBS:NODES", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.one:
+        jobs, nodes = (int(number) for number in args.one.split(":"))
+        print(json.dumps(asdict(measure(jobs, nodes, args.repeat, args.seed))))
+        return
+    rows: list[dict[str, Any]] = []
+    for size in args.sizes.split(","):
+        row = asdict(_in_own_process(size, args))
+        if rows:
+            row["growth"] = round(row["cycle_s"] / rows[-1]["cycle_s"] / (row["jobs"] / rows[-1]["jobs"]), 2)
+        rows.append(row)
+        if not args.json:
+            if len(rows) == 1:
+                print("  ".join(f"{name:>15}" for name in row))
+            print("  ".join(f"{'-' if value is None else value:>15}" for value in row.values()), flush=True)
+    if args.json:
+        print(json.dumps({"meta": {"tool": "bench_cycle", "seed": args.seed}, "runs": rows}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

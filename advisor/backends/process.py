@@ -8,7 +8,7 @@ import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO, Final
+from typing import IO, Final, Protocol
 
 from advisor.errors import (
     DecodeError,
@@ -59,6 +59,31 @@ class Answer:
 
     output: bytes
     complaints: bytes = b""
+
+
+class Commands(Protocol):
+    """Runs Slurm's commands for one cluster; recorded answers plug in here."""
+
+    @property
+    def cluster(self) -> str | None:
+        """The cluster that is asked, None for the one this host belongs to."""
+
+    def ask(self, program: str, *arguments: str) -> Answer:
+        """Run a command and return what it printed; raises `SlurmError` or `DecodeError`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmCommands:
+    """Slurm's own commands, as they are found on PATH."""
+
+    timeout_s: float
+    cluster: str | None = None
+    limit_bytes: int = OUTPUT_LIMIT_BYTES
+
+    def ask(self, program: str, *arguments: str) -> Answer:
+        """Run a command for the cluster."""
+        chosen = () if self.cluster is None else ("-M", self.cluster)
+        return run((program, *chosen, *arguments), timeout_s=self.timeout_s, limit_bytes=self.limit_bytes)
 
 
 def run(

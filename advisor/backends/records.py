@@ -63,8 +63,8 @@ _STARTED: Final = (JobState.RUNNING, JobState.SUSPENDED, JobState.COMPLETING)
 class JobRecord:
     """What Slurm says of a job, spelled out but not yet judged.
 
-    `tres` is what is allocated, or requested while the job waits. `nodes_max` 0 means that the job leaves its
-    node count open, None that the source does not tell it from a job that wants `nodes_shown` exactly.
+    `tres` is what is allocated, or requested while the job waits. `nodes_shown` is Slurm's own estimate of a
+    waiting job's node count, `nodes_max` the most it accepts or 0.
     """
 
     job_id: int
@@ -77,12 +77,13 @@ class JobRecord:
     qos: str = ""
     comment: str = ""
     nodes_shown: int = 1
-    nodes_max: int | None = 0
+    nodes_max: int = 0
     tasks: int = 1
     cpus: int = 1
     tres: Tres = NO_TRES
     requests: Mapping[GpuScope, tuple[Gres, ...]] = field(default_factory=dict)
     gpus_known: bool = True
+    cpus_per_gres: tuple[Gres, ...] = ()
     exclusive: bool = False
     switch_count: int = 0
     switch_wait_s: float = 0.0
@@ -199,6 +200,7 @@ def _gang(record: JobRecord, *, pending: bool) -> GangRequest:
     nodes_min, nodes_max = _node_range(record, pending=pending)
     counts = {scope: gpu_counts(record.requests.get(scope, ())) for scope in GpuScope}
     shares = share_counts(gres for scope in GpuScope for gres in record.requests.get(scope, ()))
+    cpus_per_gpu = gpu_counts(record.cpus_per_gres)
     memory_mib = record.tres.memory_mib
     return GangRequest(
         per_job=counts[GpuScope.JOB],
@@ -211,6 +213,7 @@ def _gang(record: JobRecord, *, pending: bool) -> GangRequest:
         nodes_max=nodes_max,
         tasks=record.tasks,
         cpus=record.cpus,
+        cpus_per_gpu=cpus_per_gpu[0].count if cpus_per_gpu else None,
         memory_mib_per_node=memory_mib // (record.tres.nodes or nodes_min) if memory_mib else None,
         exclusive=record.exclusive,
         switches=_switches(record),
@@ -220,21 +223,14 @@ def _gang(record: JobRecord, *, pending: bool) -> GangRequest:
     )
 
 
-def _node_range(record: JobRecord, *, pending: bool) -> tuple[int, int | None]:
-    """Return the fewest and the most nodes; the most is None where the job leaves it open."""
+def _node_range(record: JobRecord, *, pending: bool) -> tuple[int, int]:
+    """Return the fewest and the most nodes; a node count that a job leaves open cannot be told from a fixed one."""
     shown = max(1, record.nodes_shown)
     if not pending:
         return shown, shown
-    # The node count shown is Slurm's estimate; the TRES count what the user asked for at least.
+    # What the user asked for at least stands in the TRES only; the node count shown is an estimate.
     nodes_min = record.tres.nodes or shown
-    match record.nodes_max:
-        case 0:
-            return nodes_min, None
-        case None:
-            # An estimate above what was asked shows that the count is not fixed; otherwise it is taken to be.
-            return nodes_min, None if nodes_min < shown else nodes_min
-        case nodes_max:
-            return nodes_min, max(nodes_min, nodes_max)
+    return nodes_min, max(nodes_min, shown, record.nodes_max)
 
 
 def _switches(record: JobRecord) -> SwitchRequest | None:

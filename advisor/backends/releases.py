@@ -32,11 +32,11 @@ class Traits:
     time_min_as_soft_limit: bool = True
     default_priority_type: str = ""
     squeue_lacks: tuple[str, ...] = ("Exclusive", "CronJob")
+    squeue_array_unique: bool = False
     tested: bool = False
 
 
 _MULTIFACTOR = "priority/multifactor"
-_OLD_SQUEUE = ("ExcNodes", "Exclusive", "CronJob")
 
 TRAITS: Final[Mapping[Release, Traits]] = {
     traits.release: traits
@@ -48,10 +48,11 @@ TRAITS: Final[Mapping[Release, Traits]] = {
             gres_form="gres:gpu",
             time_min_as_soft_limit=False,
             default_priority_type="priority/basic",
-            squeue_lacks=_OLD_SQUEUE,
+            squeue_lacks=("ExcNodes", "Exclusive", "CronJob"),
+            squeue_array_unique=True,
             tested=True,
         ),
-        # Which of the releases in between first had ExcNodes is not known; squeue itself names what it lacks.
+        # What squeue of the untested releases has is not known for sure; it names what it lacks when asked.
         Traits(
             release=(23, 2), switches_in_json="minimum_switches", gres_form="gres:gpu", time_min_as_soft_limit=False
         ),

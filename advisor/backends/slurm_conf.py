@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+import yaml
+
 from advisor.backends.process import printable
 from advisor.backends.spelling import node_names
 from advisor.backends.topology_text import Link, topology_of
@@ -20,6 +22,7 @@ _PARTS: Final = frozenset(
     ("nodename", "partitionname", "nodeset", "downnodes", "frontendname", "switchname", "blockname", "include")
 )
 _WORD = re.compile(r"""([A-Za-z][A-Za-z0-9_]*(?:\[\d+\])?)\s*=\s*("[^"]*"|'[^']*'|\S*)""")
+_WITH_FILE: Final = (TopologyKind.TREE, TopologyKind.BLOCK)
 _DEFAULT_PATHS: Final = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf")
 
 
@@ -58,19 +61,15 @@ def read_conf(path: Path) -> dict[str, str]:
 
 
 def read_topology(path: Path, kind: TopologyKind) -> Topology:
-    """Read topology.conf beside slurm.conf; raises `ConfigFileError` where the site describes it elsewhere."""
-    if path.with_name("topology.yaml").exists():
-        raise ConfigFileError("topology.yaml takes the place of topology.conf")
+    """Read the topology file beside slurm.conf; of releases with topology.yaml, that one counts, whatever the plugin.
+
+    Raises `ConfigFileError` where there is no such file or it does not describe a topology.
+    """
+    described = path.with_name("topology.yaml")
     try:
-        links = [
-            Link(
-                name=raw["switchname"] if "switchname" in raw else raw["blockname"],
-                nodes=node_names(raw.get("nodes", ""), field="topology.conf Nodes"),
-                switches=node_names(raw.get("switches", ""), field="topology.conf Switches"),
-            )
-            for raw in _parts(path.with_name("topology.conf"))
-        ]
-        return topology_of(kind, links)
+        if described.exists():
+            return _yaml_topology(described)
+        return Topology(kind=kind) if kind not in _WITH_FILE else topology_of(kind, _conf_links(path))
     except DecodeError as err:
         raise ConfigFileError(str(err)) from err
 
@@ -83,11 +82,47 @@ def _candidates(variables: Mapping[str, str]) -> Sequence[str]:
     return tuple(dict.fromkeys([_DEFAULT_PATHS[0], *beside, _DEFAULT_PATHS[-1]]))
 
 
-def _parts(path: Path) -> Iterator[dict[str, str]]:
+def _conf_links(path: Path) -> Iterator[Link]:
     """Yield each switch or block that topology.conf describes."""
-    for words in _statements(path):
-        if words[0][0].lower() in ("switchname", "blockname"):
-            yield {key.lower(): value for key, value in words}
+    for words in _statements(path.with_name("topology.conf")):
+        raw = {key.lower(): value for key, value in words}
+        name = raw.get("switchname", raw.get("blockname"))
+        if name is not None:
+            yield _link("topology.conf", name, raw.get("nodes"), raw.get("switches"))
+
+
+def _yaml_topology(path: Path) -> Topology:
+    """Read the default topology of topology.yaml; others serve partitions of their own."""
+    try:
+        listed = yaml.safe_load("\n".join(_raw_lines(path)))
+    except (yaml.YAMLError, RecursionError) as err:
+        raise ConfigFileError(f"{path} is no YAML") from err
+    found = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+    if not found:
+        raise ConfigFileError(f"{path} describes no topology")
+    chosen = next((each for each in found if each.get("cluster_default") is True), found[0])
+    tree, block = chosen.get("tree"), chosen.get("block")
+    if tree:
+        return topology_of(TopologyKind.TREE, _yaml_links(tree, "switches", "switch"))
+    if block:
+        return topology_of(TopologyKind.BLOCK, _yaml_links(block, "blocks", "block"))
+    return Topology(kind=TopologyKind.FLAT if chosen.get("flat") else TopologyKind.OTHER)
+
+
+def _yaml_links(described: object, list_key: str, name_key: str) -> Iterator[Link]:
+    listed = described.get(list_key) if isinstance(described, dict) else None
+    for each in listed if isinstance(listed, list) else ():
+        if not isinstance(each, dict) or name_key not in each:
+            raise ConfigFileError(f"topology.yaml describes a {name_key} without its name")
+        yield _link("topology.yaml", each[name_key], each.get("nodes"), each.get("children"))
+
+
+def _link(file: str, name: object, nodes: object, switches: object) -> Link:
+    return Link(
+        name=str(name),
+        nodes=node_names(str(nodes or ""), field=f"{file} nodes"),
+        switches=node_names(str(switches or ""), field=f"{file} switches"),
+    )
 
 
 def _statements(path: Path, depth: int = 0) -> Iterator[list[tuple[str, str]]]:
@@ -109,6 +144,14 @@ def _included(name: str, path: Path) -> Path:
 
 def _lines(path: Path) -> Iterator[str]:
     """Yield the lines of a file, continued ones joined and comments removed."""
+    joined = re.sub(r"\\[ \t]*\n", " ", "\n".join(_raw_lines(path)))
+    for line in joined.split("\n"):
+        bare = re.sub(r"(?<!\\)#.*", "", line).strip()
+        if bare:
+            yield bare
+
+
+def _raw_lines(path: Path) -> list[str]:
     try:
         with path.open("rb") as file:
             content = file.read(_SIZE_LIMIT_BYTES + 1)
@@ -116,8 +159,4 @@ def _lines(path: Path) -> Iterator[str]:
         raise ConfigFileError(f"{path} cannot be read: {err.strerror}") from err
     if len(content) > _SIZE_LIMIT_BYTES:
         raise ConfigFileError(f"{path} is too large")
-    joined = re.sub(r"\\[ \t]*\n", " ", content.decode("utf-8", "backslashreplace"))
-    for line in joined.splitlines():
-        bare = re.sub(r"(?<!\\)#.*", "", line).strip()
-        if bare:
-            yield bare
+    return content.decode("utf-8", "backslashreplace").splitlines()

@@ -28,6 +28,7 @@ _TOP_COMMA = re.compile(r",(?![^\[]*\])")
 _BRACKETS = re.compile(r"\[([^\]]*)\]")
 # Far above any cluster; keeps a damaged list from filling the memory.
 _MOST_NODES = 1 << 20
+_LONGEST_RANGE = 40
 
 
 def is_unset(text: str) -> bool:
@@ -164,4 +165,6 @@ def _size(node_list: str) -> int:
 
 def _span(part: str) -> int:
     low, dash, high = part.partition("-")
+    if len(part) > _LONGEST_RANGE:
+        return _MOST_NODES + 1
     return abs(int(high) - int(low)) + 1 if dash and low.isdecimal() and high.isdecimal() else 1

@@ -50,6 +50,7 @@ JOB_FIELDS: Final = (
     "tres-per-node",
     "tres-per-socket",
     "tres-per-task",
+    "cpus-per-tres",
     "OverSubscribe",
     "Exclusive",
     "ReqSwitch",
@@ -98,7 +99,7 @@ REQUEST_FIELDS: Final[Mapping[GpuScope, str]] = {
 }
 
 _UNKNOWN_FIELD = re.compile(r"Invalid (?:job|node|\w+) format specification: (\S+)")
-_ARRAY = re.compile(r"(\d+)_(?:\[([^\]%]*)(?:%(\d+))?\]|(\d+))", re.ASCII)
+_ARRAY = re.compile(r"(\d{1,10})_(?:\[([^\]%]*)(?:%(\d{1,10}))?\]|(\d{1,10}))", re.ASCII)
 
 
 def field_list(fields: Iterable[str], delimiter: str) -> str:
@@ -120,7 +121,7 @@ def rows(text: str, *, command: str, fields: Sequence[str], delimiter: str, abse
     if parts.pop() != ("\n" if parts else "") or len(parts) % len(fields):
         raise DecodeError(f"{command} gave an incomplete answer: try again")
     missing = frozenset(absent)
-    found = []
+    found: list[Row] = []
     for start in range(0, len(parts), len(fields)):
         first = parts[start]
         if start and not first.startswith("\n"):
@@ -132,8 +133,6 @@ def rows(text: str, *, command: str, fields: Sequence[str], delimiter: str, abse
 
 def job_record(row: Row) -> JobRecord:
     """Read a job from its row, or from a block of `scontrol show job` under squeue's names."""
-    nodes_shown = count(row["NumNodes"], field="squeue NumNodes")
-    nodes_max = count(row["MaxNodes"], field="squeue MaxNodes")
     return JobRecord(
         job_id=count(row["JobID"], field="squeue JobID"),
         states=(row["State"].strip(),),
@@ -144,15 +143,15 @@ def job_record(row: Row) -> JobRecord:
         partitions=names(row["Partition"]),
         qos=optional_text(row["QOS"]),
         comment=optional_text(row["Comment"]),
-        nodes_shown=nodes_shown,
-        # squeue repeats its own node count where the job sets no upper end.
-        nodes_max=None if nodes_max == nodes_shown and "NodesExact" not in row else nodes_max,
+        nodes_shown=count(row["NumNodes"], field="squeue NumNodes"),
+        nodes_max=count(row["MaxNodes"], field="squeue MaxNodes"),
         tasks=max(1, count(row["NumTasks"], field="squeue NumTasks")),
         cpus=count(row["NumCPUs"], field="squeue NumCPUs"),
         tres=tres(row["tres-alloc"], field="squeue tres-alloc"),
         requests={
             scope: gres_list(row[key], field=f"squeue {key}") for scope, key in REQUEST_FIELDS.items() if row[key]
         },
+        cpus_per_gres=gres_list(row["cpus-per-tres"], field="squeue cpus-per-tres"),
         exclusive=_is_exclusive(row),
         switch_count=count(row["ReqSwitch"], field="squeue ReqSwitch"),
         switch_wait_s=duration_s(row["Wait4Switch"], field="squeue Wait4Switch") or 0.0,

@@ -28,10 +28,12 @@ def topology_of(kind: TopologyKind, links: Iterable[Link]) -> Topology:
 
 
 def shown_topology(kind: TopologyKind, text: str) -> Topology:
-    """Read `scontrol show topology`."""
-    key = "BlockName" if kind is TopologyKind.BLOCK else "SwitchName"
+    """Read `scontrol show topology`; what it shows decides the kind, since a partition's topology may differ."""
+    key = "BlockName" if "BlockName=" in text else "SwitchName"
+    if not text.strip():
+        return Topology(kind=kind)
     return _sorted(
-        kind,
+        TopologyKind.BLOCK if key == "BlockName" else TopologyKind.TREE,
         (
             Switch(
                 name=block[key],
@@ -45,11 +47,11 @@ def shown_topology(kind: TopologyKind, text: str) -> Topology:
 
 def _switch(link: Link, links_by_name: Mapping[str, Link], depth: int) -> Switch:
     if depth > _DEEPEST:
-        raise DecodeError(f"topology.conf lets switch {link.name} hang on itself: correct that file")
+        raise DecodeError(f"the topology file lets switch {link.name} hang on itself: correct it")
     try:
         below = [_switch(links_by_name[name], links_by_name, depth + 1) for name in link.switches]
     except KeyError as err:
-        raise DecodeError(f"topology.conf names a switch {err.args[0]} that it does not describe") from err
+        raise DecodeError(f"the topology file names a switch {err.args[0]} that it does not describe") from err
     nodes = {*link.nodes, *(node for switch in below for node in switch.nodes)}
     level = max((switch.level + 1 for switch in below), default=0)
     return Switch(name=link.name, level=level, nodes=tuple(sorted(nodes)))

@@ -25,9 +25,7 @@ def check(
     from advisor.cli.report import meta
     from advisor.planning.site_checks import site_checks
 
-    reading = Reading(
-        snapshot=snapshot, demo=demo, source=source, cluster=cluster, timeout_s=timeout, config=config
-    )
+    reading = Reading(snapshot=snapshot, demo=demo, source=source, cluster=cluster, timeout_s=timeout, config=config)
     settings = reading.load_config()
     opened = reading.open(settings)
     seen = opened.snapshot()

@@ -40,18 +40,21 @@ def releases(snapshot: Snapshot, queue: QueueTable) -> Releases:
     )
 
 
-def latest_starts_s(queue: QueueTable, freed: Releases, rows: NDArray[np.intp]) -> NDArray[np.float64]:
+def latest_starts_s(
+    queue: QueueTable, freed: Releases, rows: NDArray[np.intp], gpus: NDArray[np.int32]
+) -> NDArray[np.float64]:
     """Bound when each job of one pool gets its GPUs, if those ahead of it go first and nobody else comes.
 
-    `rows` (n_rows,) are queue rows of one pool in the order in which they are served; the result `(n_rows,)`
-    counts seconds from the snapshot, 0 where idle GPUs suffice and infinity where running jobs do not free
+    `rows` `(n_rows,)` are queue rows of one pool in the order in which they are served, `gpus` `(n_rows,)` what
+    each of them takes: `queue.gpus`, or `queue.smallest` for a bound that no resize changes. The result
+    `(n_rows,)` counts seconds from the snapshot, 0 where idle GPUs suffice and infinity where running jobs do not free
     enough. GPUs of a type count as interchangeable, jobs that take any type count against every type.
     """
     starts = np.zeros(len(rows), dtype=np.float64)
-    types, gpus = queue.gpu_type[rows], queue.gpus[rows].astype(np.int64)
+    types = queue.gpu_type[rows]
     for gpu_type in np.unique(types):
         of_type = types == gpu_type
-        demand = np.where(_meets(types, gpu_type), gpus, 0).cumsum()
+        demand = np.where(_meets(types, gpu_type), gpus, 0).cumsum(dtype=np.int64)
         starts[of_type] = _times_for(queue, freed, int(queue.pool[rows[0]]), gpu_type, demand[of_type])
     return starts
 

@@ -82,7 +82,8 @@ def _less_memory(case: Case) -> Iterator[str]:
         return
     gib = _most(0, gang.memory_mib_per_node // GIB_MIB + 1, lambda count: case.fits_now_as(_with_memory(gang, count)))
     if gib:
-        yield f"it fits now with {gib} GiB of memory on each node, in place of {gang.memory_mib_per_node / GIB_MIB:.4g} GiB"
+        asked_gib = gang.memory_mib_per_node / GIB_MIB
+        yield f"it fits now with {gib} GiB of memory on each node, in place of {asked_gib:.4g} GiB"
 
 
 def _with_memory(gang: GangRequest, gib: int) -> GangRequest:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from advisor.domain.diagnosis import Cause, Diagnosis, Finding, PriorityFactors
-from advisor.domain.job import Job
+from advisor.domain.job import Job, JobState
 from advisor.domain.plan import Evidence
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier, TopologyKind
@@ -52,7 +52,7 @@ def diagnose(
     ahead = ahead_of(case)
     findings = [*gates(case), *_contention(case, ahead)]
     disagreement = _disagreement(case, findings)
-    if not findings or causes_named(job.reason).isdisjoint(finding.cause for finding in findings) and disagreement:
+    if not findings or (causes_named(job.reason).isdisjoint(finding.cause for finding in findings) and disagreement):
         findings.append(_last_word(case, disagreement))
     return Diagnosis(
         job_id=job_id,
@@ -75,7 +75,8 @@ def _started(snapshot: Snapshot, job: Job) -> Diagnosis:
     if job.start_time is not None:
         evidence["start_time"] = job.start_time
         evidence["queueing_delay_s"] = round(job.queueing_delay_s(job.start_time), 3)
-    first = Finding(cause=Cause.STARTED, text="it has started already", evidence=evidence)
+    text = "it is pending no more" if job.state is JobState.OTHER else "it has started already"
+    first = Finding(cause=Cause.STARTED, text=text, evidence=evidence)
     return Diagnosis(job_id=job.job_id, slurm_reason=job.reason, first=first, unread=snapshot.unread)
 
 

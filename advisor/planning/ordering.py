@@ -42,6 +42,8 @@ class _Line:
     """The jobs of one pool in their present order; all arrays `(n_rows,)` and kept in that order."""
 
     rows: NDArray[np.intp]
+    job_id: NDArray[np.int64]
+    submit_time: NDArray[np.float64]
     priority: NDArray[np.int64]
     work: NDArray[np.float64]
     weight: NDArray[np.float64]
@@ -51,11 +53,11 @@ class _Line:
     movable: NDArray[np.bool_]
     counts: NDArray[np.bool_]  # False for jobs that backfill starts anyway
 
-    def step_back(self, source: int, target: int, priority: int) -> None:
-        """Move the job at place `source` right behind the one at `target`, to `priority`."""
+    def step_back(self, source: int, priority: int) -> None:
+        """Move the job at place `source` to where `priority` puts it, by Slurm's own tie-breaks."""
         self.priority[source] = priority
         self.movable[source] = False
-        order = np.r_[0:source, source + 1 : target + 1, source, target + 1 : len(self.rows)]
+        order = np.lexsort((self.job_id, self.submit_time, -self.priority))
         for name in self.__slots__:
             setattr(self, name, getattr(self, name)[order])
 
@@ -70,7 +72,7 @@ def moves(
     found: list[Move] = []
     for pool in range(len(queue.pool_gpus)):
         line = _line_of(queue, pool, settings, untouchable)
-        line.movable &= latest_starts_s(queue, freed, line.rows) > 0.0
+        line.movable &= latest_starts_s(queue, freed, line.rows, queue.smallest[line.rows]) > 0.0
         line.movable &= queue.wait_s[line.rows] <= limits.max_job_wait_s
         line.counts &= ~backfilled(queue, freed, line.rows)
         while len(found) < limits.max_changes and (move := _best_move(line, settings, limits)) is not None:
@@ -87,6 +89,8 @@ def _line_of(queue: QueueTable, pool: int, settings: PlanningSettings, untouchab
     jobs = [queue.jobs[row] for row in rows]
     return _Line(
         rows=rows,
+        job_id=np.array([job.job_id for job in jobs], dtype=np.int64),
+        submit_time=np.array([job.submit_time for job in jobs], dtype=np.float64),
         priority=queue.priority[rows].copy(),
         work=queue.work[rows],
         weight=1.0 + queue.wait_s[rows] / settings.ageing_s,
@@ -140,7 +144,7 @@ def _best_move(line: _Line, settings: PlanningSettings, limits: Limits) -> Move 
         lease_s=float(lease_s[source, target]),
         added_delay_max_s=float(lease_s[source, target] + longest[source, target]),
     )
-    line.step_back(int(source), int(target), int(line.priority[target]) - 1)
+    line.step_back(int(source), int(line.priority[target]) - 1)
     return move
 
 

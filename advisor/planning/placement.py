@@ -5,7 +5,7 @@ the better one until its timer ends. Timers are fixed defaults, never longer tha
 (`algorithms`: our interpretation of Dally, whose timers are not published).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +28,7 @@ from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.features.capacity import Fit, Fitter
 from advisor.features.queue import QueueTable
+from advisor.features.supply import Releases, latest_starts_s
 from advisor.planning.settings import PlanningSettings
 from advisor.planning.words import duration
 
@@ -58,13 +59,13 @@ def inflation_at(tier: LocalityTier, settings: PlanningSettings) -> float:
 def timer_for(
     job: Job, fit: Fit, limit_s: float, waited_s: float, settings: PlanningSettings, cap_s: float
 ) -> Timer | None:
-    """Return the timer of a gang that is about to start on a worse tier than it could, or None.
+    """Return what is left of the timer of a gang that may start on a worse tier than it could, or None.
 
     `limit_s` is the time limit, `cap_s` the longest wait the tier's lever grants. The timer started when the
     job became eligible. It is rounded down to whole minutes, since that is what Slurm's fields take.
     """
     spread = LocalityTier.SPINE if fit.tier_now is None else fit.tier_now
-    if fit.best_tier >= spread or job.hints.sensitivity is Sensitivity.LOW or not np.isfinite(limit_s):
+    if fit.best_tier >= spread or job.hints.sensitivity is Sensitivity.LOW:
         return None
     timer_s = settings.node_timer_s if fit.best_tier is LocalityTier.NODE else settings.leaf_timer_s
     inflation, at_tier = inflation_at(spread, settings), inflation_at(fit.best_tier, settings)
@@ -99,25 +100,31 @@ def action_for(job: Job, timer: Timer, missing: frozenset[Lever]) -> Action | No
 def recommendations(
     snapshot: Snapshot,
     queue: QueueTable,
-    rows: Sequence[int],
-    latest_start_s: NDArray[np.float64],
+    freed: Releases,
+    rows: NDArray[np.intp],
     fitter: Fitter,
     settings: PlanningSettings,
     missing: frozenset[Lever],
+    done: frozenset[int],
 ) -> Iterator[Recommendation]:
-    """Propose timers for the gangs of one pool; `rows` in planned order, `latest_start_s` beside them."""
-    for row, start_s in zip(rows, latest_start_s, strict=True):
+    """Propose timers for the gangs of one pool but those in `done`; `rows` `(n_rows,)` in planned order."""
+    starts_s = latest_starts_s(queue, freed, rows, queue.smallest[rows])
+    for row, start_s in zip(rows.tolist(), starts_s.tolist(), strict=True):
         job = queue.jobs[row]
-        if queue.gpus[row] < 2 or job.gang.scope is GpuScope.SOCKET or not np.isfinite(queue.limit_s[row]):
+        if (
+            job.job_id in done
+            or queue.gpus[row] < 2
+            or job.gang.scope is GpuScope.SOCKET
+            or not np.isfinite(queue.limit_s[row])
+        ):
             continue
         fit = fitter.fit(job.gang, job.partitions)
-        longest_s = max(settings.node_timer_s, settings.leaf_timer_s)
-        if fit.tier_now is None and not start_s <= longest_s:
-            continue
         cap_s = np.inf if fit.best_tier is LocalityTier.NODE else snapshot.config.max_switch_wait_s
         timer = timer_for(job, fit, float(queue.limit_s[row]), float(queue.wait_s[row]), settings, float(cap_s))
-        action = None if timer is None else action_for(job, timer, missing)
-        if timer is not None and action is not None:
+        if timer is None or (fit.tier_now is None and start_s * settings.used_limit_ratio_low > timer.wait_s):
+            continue  # by the time it may start, its timer has ended
+        action = action_for(job, timer, missing)
+        if action is not None:
             yield _recommendation(queue, row, timer, action, fit, settings)
 
 

@@ -1,4 +1,4 @@
-"""The rule-based planner: order first, then sizes, then places."""
+"""The rule-based planner: order first, then places, then sizes."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 
 from advisor.domain.limits import Limits
-from advisor.domain.plan import Kind, Lever, Plan, Recommendation, SetNice
+from advisor.domain.plan import Kind, Lever, Plan, Recommendation, SetNice, applied
 from advisor.domain.snapshot import Snapshot
 from advisor.features.capacity import Fitter, node_table
 from advisor.features.queue import QueueTable, queue_table
-from advisor.features.supply import Releases, latest_starts_s, releases
+from advisor.features.supply import Releases, releases
 from advisor.planning import ordering, placement, sizing
 from advisor.planning.levers import missing_by_lever
 from advisor.planning.settings import PlanningSettings
@@ -23,8 +23,8 @@ def plan(
 ) -> Plan:
     """Plan one cycle; jobs in `untouchable` keep their place in the line but are not changed.
 
-    One proposal per job: a job that steps back is neither resized nor consolidated, and a resized job already
-    fits its best tier. Equal inputs give equal plans.
+    One proposal per job: a job that steps back is neither consolidated nor resized, and one that waits for a
+    better place is not resized. Equal inputs give equal plans.
     """
     queue = queue_table(snapshot, settings.depth)
     missing = frozenset(missing_by_lever(snapshot))
@@ -46,8 +46,10 @@ def _reordered(queue: QueueTable, changes: list[Recommendation]) -> QueueTable:
         if isinstance(change.action, SetNice)
     }
     priority = queue.priority - np.array([delta.get(job.job_id, 0) for job in queue.jobs], dtype=np.int64)
-    # Stable: equal priorities keep the order by submission that the table has.
-    order = np.argsort(-priority, kind="stable")
+    # Slurm's own tie-breaks, as in the table.
+    submit_time = np.array([job.submit_time for job in queue.jobs])
+    job_id = np.array([job.job_id for job in queue.jobs], dtype=np.int64)
+    order = np.lexsort((job_id, submit_time, -priority))
     return replace(
         queue,
         jobs=tuple(queue.jobs[row] for row in order),
@@ -70,18 +72,25 @@ def _pool_by_pool(
     missing: frozenset[Lever],
     done: frozenset[int],
 ) -> Iterator[Recommendation]:
-    """Size and place the jobs of each pool, leaving alone those in `done`."""
+    """Place and size the jobs of each pool, leaving alone those in `done`."""
     fitter = Fitter(snapshot, node_table(snapshot))
     for pool in range(len(queue.pool_gpus)):
         rows = queue.rows_of(pool)
         if not len(rows):
             continue
-        starts_s = latest_starts_s(queue, freed, rows)
-        sizes = [] if Lever.GPU_COUNT in missing else sizing.sizings(queue, rows.tolist(), starts_s, fitter, settings)
-        resized = [change for change in sizing.recommendations(queue, sizes, settings) if change.job_id not in done]
-        yield from resized
-        taken = done | {change.job_id for change in resized}
-        free = np.array([queue.jobs[row].job_id not in taken for row in rows], dtype=np.bool_)
-        yield from placement.recommendations(
-            snapshot, queue, rows[free].tolist(), starts_s[free], fitter, settings, missing
-        )
+        placed = list(placement.recommendations(snapshot, queue, freed, rows, fitter, settings, missing, done))
+        yield from placed
+        if Lever.GPU_COUNT not in missing:
+            # A gang that waits for a better place leaves its GPUs to others for now.
+            waiting = _changed(queue, placed)
+            taken = done | {change.job_id for change in placed}
+            yield from sizing.recommendations(waiting, freed, rows, fitter, settings, taken)
+
+
+def _changed(queue: QueueTable, changes: list[Recommendation]) -> QueueTable:
+    """Return the queue with its jobs as they stand once the changes have taken effect."""
+    actions = {change.job_id: change.action for change in changes}
+    return replace(
+        queue,
+        jobs=tuple(applied(job, actions[job.job_id]) if job.job_id in actions else job for job in queue.jobs),
+    )

@@ -10,8 +10,6 @@ from advisor.planning.levers import LEVERS
 from advisor.planning.settings import PlanningSettings
 from advisor.planning.words import duration
 
-SOFT_LIMIT_SINCE = (23, 11)
-
 
 class Status(StrEnum):
     """How a check came out; `unknown` where nothing could be read."""
@@ -70,20 +68,22 @@ def _switch_wait(snapshot: Snapshot, settings: PlanningSettings) -> Check:
         name="max_switch_wait",
         status=Status.OK if enough else Status.LACKS,
         text=f"Slurm waits up to {duration(longest_s)} for switches",
-        cost="" if enough else f"timers are cut to it; set SchedulerParameters=max_switch_wait={settings.leaf_timer_s:.0f}",
+        cost=""
+        if enough
+        else f"timers are cut to it; set SchedulerParameters=max_switch_wait={settings.leaf_timer_s:.0f}",
     )
 
 
 def _soft_limit(snapshot: Snapshot) -> Check:
-    config = snapshot.config
     name = "time_min_as_soft_limit"
-    if name in config.scheduler_parameters:
+    if name in snapshot.config.scheduler_parameters:
         return Check(name=name, status=Status.OK, text="backfill can plan with forecasts below the time limit")
-    if config.release < SOFT_LIMIT_SINCE:
-        text = f"Slurm {config.slurm_version or 'of unknown release'} has no such parameter (23.11 or newer has)"
-    else:
-        text = "not set in SchedulerParameters"
-    return Check(name=name, status=Status.LACKS, text=text, cost="backfill plans with what users ask, not with forecasts")
+    return Check(
+        name=name,
+        status=Status.LACKS,
+        text="not in SchedulerParameters; Slurm knows it from 23.11 on",
+        cost="backfill plans with what users ask, not with forecasts",
+    )
 
 
 def _priorities(snapshot: Snapshot) -> Check:

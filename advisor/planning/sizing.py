@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 from advisor.domain.gang import GangRequest, GpuScope
 from advisor.domain.job import Job
 from advisor.domain.plan import Expected, Kind, Reason, Recommendation, SetGpus
+from advisor.domain.topology import LocalityTier
 from advisor.features.capacity import Fitter
 from advisor.features.queue import ANY_TYPE, QueueTable
+from advisor.features.supply import Releases, latest_starts_s
 from advisor.planning.settings import PlanningSettings
 from advisor.planning.words import duration
 
@@ -77,27 +79,47 @@ class _Pool:
 
 def sizings(
     queue: QueueTable,
-    rows: Sequence[int],
-    latest_start_s: NDArray[np.float64],
+    freed: Releases,
+    rows: NDArray[np.intp],
     fitter: Fitter,
     settings: PlanningSettings,
+    untouchable: frozenset[int],
 ) -> list[Sizing]:
-    """Size the elastic jobs of one pool; `rows` in planned order, `latest_start_s` `(n_rows,)` beside them."""
+    """Size the elastic jobs of one pool; `rows` `(n_rows,)` in planned order.
+
+    Jobs in `untouchable` take their GPUs as they ask for them.
+    """
     pool = _Pool(queue.pool_idle[queue.pool[rows[0]]])
+    sizes = queue.gpus[rows].copy()
     found: list[Sizing] = []
     starting: list[int] = []
     blocked_types: set[int] = set()
-    for row, wait_s in zip(rows, latest_start_s, strict=True):
+    for place, row in enumerate(rows.tolist()):
         job, gpu_type = queue.jobs[row], int(queue.gpu_type[row])
-        if queue.gpus[row] <= pool.left(gpu_type) and fitter.fit(job.gang, job.partitions).fits_now:
+        if queue.gpus[row] <= pool.left(gpu_type) and _starts_now(fitter, job):
             pool.take(gpu_type, int(queue.gpus[row]))
             starting.append(row)
-        elif (smaller := _shrunk(queue, row, float(wait_s), pool, fitter, settings)) is not None:
-            pool.take(gpu_type, smaller.gpus)
-            found.append(smaller)
-        else:
+            continue
+        smaller = None
+        if job.hints.gpus is not None and job.job_id not in untouchable:
+            # What those ahead take once they have their new sizes decides how long this one would wait.
+            ahead = slice(place + 1)
+            wait_s = float(latest_starts_s(queue, freed, rows[ahead], sizes[ahead])[-1])
+            smaller = _shrunk(queue, row, wait_s, pool, fitter, settings)
+        if smaller is None:
             blocked_types.add(gpu_type)
+        else:
+            pool.take(gpu_type, smaller.gpus)
+            sizes[place] = smaller.gpus
+            found.append(smaller)
+    starting = [row for row in starting if queue.jobs[row].job_id not in untouchable]
     return found + _grown(queue, starting, blocked_types, pool, fitter, settings)
+
+
+def _starts_now(fitter: Fitter, job: Job) -> bool:
+    """Whether there is room for a job now, on few enough switches if it waits for those."""
+    tier = fitter.fit(job.gang, job.partitions).tier_now
+    return tier is not None and (job.gang.switches is None or tier <= LocalityTier.LEAF)
 
 
 def _shrunk(
@@ -130,21 +152,23 @@ def _grown(
     elastic = [
         row
         for row in starting
-        if np.isfinite(queue.limit_s[row])
-        and not any(ANY_TYPE in (kind, queue.gpu_type[row]) or kind == queue.gpu_type[row] for kind in blocked_types)
-        and sizes_of(queue.jobs[row])
+        if not any(ANY_TYPE in (kind, queue.gpu_type[row]) or kind == queue.gpu_type[row] for kind in blocked_types)
+        and _growth_pays(queue, row, settings)
     ]
     while (step := _best_step(queue, elastic, sizes, pool, fitter, settings)) is not None:
         row, size = step
         pool.take(int(queue.gpu_type[row]), size - sizes[row])
         sizes[row] = size
-    return [
-        Sizing(row=row, gpus=sizes[row], wait_saved_s=0.0)
-        for row in elastic
-        if sizes[row] > queue.gpus[row]
-        and _run_time_change_s(queue, row, sizes[row], settings) * settings.used_limit_ratio_low
-        <= -settings.min_saving_s
-    ]
+    return [Sizing(row=row, gpus=sizes[row], wait_saved_s=0.0) for row in elastic if sizes[row] > queue.gpus[row]]
+
+
+def _growth_pays(queue: QueueTable, row: int, settings: PlanningSettings) -> bool:
+    """Whether the next larger size of a job already saves enough run time to be worth proposing."""
+    bigger = next((size for size in sizes_of(queue.jobs[row]) if size > queue.gpus[row]), None)
+    if bigger is None or not np.isfinite(queue.limit_s[row]):
+        return False
+    saved_s = -_run_time_change_s(queue, row, bigger, settings)
+    return saved_s * settings.used_limit_ratio_low >= settings.min_saving_s
 
 
 def _best_step(
@@ -181,10 +205,17 @@ def _run_time_change_s(queue: QueueTable, row: int, size: int, settings: Plannin
     return float(queue.limit_s[row]) * (ratio - 1.0)
 
 
-def recommendations(queue: QueueTable, found: Sequence[Sizing], settings: PlanningSettings) -> Iterator[Recommendation]:
-    """Turn sizings into recommendations, with the numbers behind each."""
+def recommendations(
+    queue: QueueTable,
+    freed: Releases,
+    rows: NDArray[np.intp],
+    fitter: Fitter,
+    settings: PlanningSettings,
+    untouchable: frozenset[int],
+) -> Iterator[Recommendation]:
+    """Propose sizes for the elastic jobs of one pool, with the numbers behind each."""
     low_ratio = settings.used_limit_ratio_low
-    for sizing in found:
+    for sizing in sizings(queue, freed, rows, fitter, settings, untouchable):
         job, now = queue.jobs[sizing.row], int(queue.gpus[sizing.row])
         scope, gang = job.gang.scope, resized(job.gang, sizing.gpus)
         if scope is None or gang is None or job.hints.gpus is None:

@@ -106,7 +106,7 @@ def test_latest_start_is_when_running_jobs_have_freed_enough() -> None:
     snapshot = make_snapshot(jobs, nodes)
     queue = queue_table(snapshot, 100)
 
-    starts = latest_starts_s(queue, releases(snapshot, queue), np.arange(3))
+    starts = latest_starts_s(queue, releases(snapshot, queue), np.arange(3), queue.gpus)
 
     # Job 2 takes any type: 4 + 2 GPUs come from 2 idle and the 6 freed after an hour. Job 3 finds 8 of 14 wanted.
     assert starts.tolist() == [2 * HOUR_S, HOUR_S, np.inf]

@@ -1,3 +1,4 @@
+import re
 import subprocess
 import time
 
@@ -25,12 +26,14 @@ def test_plain_command_line_reaches_the_cluster_through_its_environment(cluster:
 
 
 def test_wrong_slurm_conf_gives_slurms_own_complaint(cluster: LiveCluster) -> None:
-    env = {**cluster.env, "SLURM_CONF": str(cluster.folder / "missing.conf")}
+    # Not a missing file: every release waits a minute for it to appear.
+    (cluster.folder / "wrong.conf").write_text("Nonsense=1\n")
+    env = {**cluster.env, "SLURM_CONF": str(cluster.folder / "wrong.conf")}
 
     answer = subprocess.run(["squeue", "-h"], env=env, capture_output=True, text=True, check=False)
 
     assert answer.returncode == 1
-    assert "squeue" in answer.stderr
+    assert "Parsing error at unrecognized key: Nonsense" in answer.stderr
 
 
 def test_nodes_have_the_gpus_and_switches_that_were_asked_for(cluster: LiveCluster) -> None:
@@ -82,7 +85,16 @@ def test_rpc_counts_move_with_what_is_asked(cluster: LiveCluster) -> None:
 def test_reset_forgets_jobs_drained_nodes_and_reservations(cluster: LiveCluster) -> None:
     cluster.submit("--gres=gpu:8")
     cluster.drain("n03", "broken")
-    cluster.run("scontrol", "create", "reservation", "StartTime=now", "Duration=5", "Users=root", "Nodes=n01")
+    cluster.run(
+        "scontrol",
+        "create",
+        "reservation",
+        "StartTime=now",
+        "Duration=5",
+        "Users=root",
+        "Nodes=n01",
+        "Flags=IGNORE_JOBS",
+    )
 
     cluster.reset()
 
@@ -104,25 +116,31 @@ def test_stopped_controller_refuses_and_started_one_remembers(fresh: LiveCluster
     job_id = fresh.submit("--hold")
 
     fresh.stop_controller()
-    while_down = fresh.ask("sdiag")
+    while_down = fresh.run("scontrol", "ping", check=False)
     fresh.start_controller()
 
-    assert while_down.returncode != 0
+    assert "is DOWN" in while_down
     assert fresh.run("squeue", "-h", "-a", "-o", "%A").split() == [str(job_id)]
 
 
-@pytest.mark.parametrize("topology", ["flat", "block"])
-def test_other_topologies_start_beside_the_running_cluster(cluster: LiveCluster, topology: str) -> None:
-    if (cluster.release, topology) == ("22.05", "block"):
+def test_flat_cluster_starts_beside_the_running_one(cluster: LiveCluster) -> None:
+    with LiveCluster(cluster.release, topology="flat") as other:
+        theirs, ours = (live.run("scontrol", "show", "config") for live in (other, cluster))
+
+    assert re.search(r"TopologyPlugin\s*= topology/(flat|none|default)\n", theirs)
+    assert re.search(r"TopologyPlugin\s*= topology/tree\n", ours)
+
+
+def test_block_topology_starts_where_the_release_has_it(cluster: LiveCluster) -> None:
+    if cluster.release == "22.05":
         with pytest.raises(LiveSlurmError, match="no topology/block"):
             LiveCluster(cluster.release, topology="block").start()
         return
 
-    with LiveCluster(cluster.release, topology=topology) as other:  # type: ignore[arg-type]
-        plugin = other.run("scontrol", "show", "config").partition("TopologyPlugin")[2].split()[1]
+    with LiveCluster(cluster.release, topology="block") as other:
+        topology = other.run("scontrol", "show", "topology")
 
-    assert plugin in {f"topology/{topology}", "topology/none", "topology/default"}
-    assert not other.env or cluster.run("sinfo", "-h")
+    assert "BlockName=block2 BlockIndex=1 Nodes=n[05-08]" in topology
 
 
 def test_thousand_nodes_and_many_held_jobs_are_there_within_seconds(cluster: LiveCluster) -> None:
@@ -131,7 +149,7 @@ def test_thousand_nodes_and_many_held_jobs_are_there_within_seconds(cluster: Liv
     with LiveCluster(cluster.release, node_count=1000, start_slurmd=False) as big:
         ids = big.submit_many(200)
         waiting = big.run("squeue", "-h", "-a", "-t", "PENDING", "-o", "%A").split()
-        nodes = big.run("sinfo", "-h", "-a", "-p", "gpu", "-o", "%D").split()
+        nodes = big.run("sinfo", "-h", "-p", "gpu", "-o", "%D").split()
 
     assert sorted(map(int, waiting)) == ids
     assert sum(map(int, nodes)) == 1000

@@ -166,8 +166,12 @@ class LiveCluster:
 
     def start_controller(self, *, clean: bool = False) -> None:
         """Start slurmctld and wait until it answers; `clean` forgets every job and every change."""
-        argv = ["slurmctld", "-f", str(self.folder / "slurm.conf"), *(["-c"] if clean else [])]
-        self._inside.run(argv)
+        if clean:
+            # slurmctld's own option for this, -c, keeps reservations.
+            state = self._inner_folder / "state"
+            shutil.rmtree(state, ignore_errors=True)
+            state.mkdir()
+        self._inside.run(["slurmctld", "-f", str(self.folder / "slurm.conf")])
         self.wait_for(self._controller_answers, START_DEADLINE_S, what="slurmctld answers")
 
     def stop_controller(self) -> None:
@@ -237,8 +241,7 @@ class LiveCluster:
         (inner / "cgroup.conf").write_text("" if self.release == "22.05" else "CgroupPlugin=disabled\n")
         for number in range(self.shape.gpus_per_node):
             (inner / f"gpu{number}").touch()
-        for name in ("state", "bin"):
-            (inner / name).mkdir()
+        (inner / "bin").mkdir()
         self.env = self._environment(inner / "bin")
 
     def _environment(self, bin_folder: Path) -> dict[str, str]:
@@ -270,6 +273,8 @@ class LiveCluster:
         self._inside.run(argv, user="munge")
 
     def _controller_answers(self) -> bool:
+        if "fatal:" in self._log_end():
+            raise LiveSlurmError(f"slurmctld {self.version} gave up{self._log_end()}")
         return " is UP" in self.run("scontrol", "ping", check=False)
 
     def _nodes_are_idle(self) -> bool:

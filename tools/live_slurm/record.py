@@ -4,6 +4,7 @@ import json
 import platform
 import re
 import socket
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tools.live_slurm.queue import mixed_queue
 SEPARATOR = "<|>"
 # POSIX seconds instead of local times, and complete lists of array tasks.
 ENVIRONMENT: Mapping[str, str] = {"SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
+SETTLING_S = 12.0
 NEUTRAL_FOLDER = "/srv/slurm"
 
 SQUEUE_FIELDS = (
@@ -51,7 +53,6 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
 }
 COMMANDS_SINCE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "24.11": {
-        "jobs.json": ("scontrol", "-a", "show", "job", "--json"),
         "nodes.json": ("scontrol", "-a", "show", "nodes", "--json"),
         "partitions.json": ("scontrol", "-a", "show", "partition", "--json"),
         "reservations.json": ("scontrol", "-a", "show", "reservation", "--json"),
@@ -91,6 +92,8 @@ def record(release: str, out: Path) -> list[Path]:
     with LiveCluster(release) as cluster:
         ids = mixed_queue(cluster)
         _reserve(cluster)
+        # Backfill has then been through the queue, and most jobs show why they wait.
+        time.sleep(SETTLING_S)
         cluster.env.update(ENVIRONMENT)
         chosen = commands(release)
         for name, argv in chosen.items():
@@ -116,7 +119,8 @@ def _reserve(cluster: LiveCluster) -> None:
 
 def _neutral(text: str, folder: Path) -> str:
     """Take this machine's name, folders and kernel out of an answer."""
-    text = text.replace(str(folder), NEUTRAL_FOLDER)
+    for slash in ("/", r"\/"):  # the second is JSON's
+        text = text.replace(str(folder).replace("/", slash), NEUTRAL_FOLDER.replace("/", slash))
     text = re.sub(rf"\b{re.escape(socket.gethostname().partition('.')[0])}\b", "vm", text)
     for word in (platform.release(), platform.version()):
         text = text.replace(word, "linux")

@@ -10,6 +10,8 @@ from tools.live_slurm.errors import LiveSlurmError
 
 Topology = Literal["tree", "flat", "block"]
 
+# What releases before 25.05 called topology/flat.
+FLAT_TOPOLOGY: Mapping[str, str] = {"22.05": "topology/none", "24.11": "topology/default"}
 CPUS_PER_NODE = 16
 MEMORY_MIB = 64000
 # Enough for every job form here, and never so much that memory rather than GPUs decides where a job fits.
@@ -99,7 +101,6 @@ def slurm_conf(shape: Shape, *, release: str, folder: Path, host: str, ports: ra
         "ReturnToService=2",
         "SlurmdTimeout=0",
         "KillWait=1",
-        "MessageTimeout=30",
         "MaxJobCount=100000",
         f"TopologyPlugin={topology_plugin(shape.topology, release)}",
         "SchedulerType=sched/backfill",
@@ -122,11 +123,11 @@ def slurm_conf(shape: Shape, *, release: str, folder: Path, host: str, ports: ra
 
 def topology_plugin(topology: Topology, release: str) -> str:
     """Name the topology plugin as the release does."""
-    if release != "22.05":
-        return f"topology/{topology}"
-    if topology == "block":
+    if topology == "flat":
+        return FLAT_TOPOLOGY.get(release, "topology/flat")
+    if (topology, release) == ("block", "22.05"):
         raise LiveSlurmError("Slurm 22.05 has no topology/block: choose tree or flat")
-    return "topology/none" if topology == "flat" else "topology/tree"
+    return f"topology/{topology}"
 
 
 def gres_conf(shape: Shape, *, folder: Path) -> str:

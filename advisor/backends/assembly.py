@@ -1,0 +1,48 @@
+"""Puts what a reader found into one snapshot, the same for every reader."""
+
+from collections.abc import Iterable
+from itertools import pairwise
+
+from advisor.backends.records import JobRecord, NodeRecord, jobs_of, node_of
+from advisor.backends.site_reader import Site
+from advisor.domain.site import Partition
+from advisor.domain.snapshot import Snapshot
+from advisor.errors import DecodeError
+
+
+def assemble(
+    *,
+    source: str,
+    taken_at: float,
+    site: Site,
+    jobs: Iterable[JobRecord],
+    nodes: Iterable[NodeRecord],
+    partitions: Iterable[Partition],
+    unread: Iterable[str] = (),
+) -> Snapshot:
+    """Make the snapshot, sorted; raises `DecodeError` for what cannot be a cluster.
+
+    A node without a partition runs no job, and sinfo does not list a partition without nodes, so that both are
+    left out.
+    """
+    all_nodes = sorted(map(node_of, nodes), key=lambda node: node.name)
+    snapshot = Snapshot(
+        taken_at=taken_at,
+        source=source,
+        config=site.config,
+        topology=site.topology,
+        partitions=tuple(sorted((each for each in partitions if each.nodes), key=lambda each: each.name)),
+        nodes=tuple(node for node in all_nodes if node.partitions),
+        jobs=jobs_of(jobs, all_nodes),
+        unread=(*site.unread, *unread),
+    )
+    _check_unique("job", [str(job.job_id) for job in snapshot.jobs])
+    _check_unique("node", [node.name for node in snapshot.nodes])
+    _check_unique("partition", [partition.name for partition in snapshot.partitions])
+    return snapshot
+
+
+def _check_unique(what: str, names: list[str]) -> None:
+    twice = next((name for name, following in pairwise(names) if name == following), None)
+    if twice is not None:
+        raise DecodeError(f"Slurm lists {what} {twice} twice: try again")

@@ -1,0 +1,209 @@
+"""Decodes Slurm's JSON, from the openapi plugins of 22.05 to data_parser v0.0.45.
+
+Numbers are plain or `{"set", "infinite", "number"}`, states a word or a list of words. A field that a release does
+not have is unknown; one that is not what it should be is a `DecodeError`.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from advisor.backends.records import JobRecord, NodeRecord
+from advisor.backends.spelling import names, node_names, unreadable
+from advisor.backends.tres import gres_list, tres
+from advisor.domain.gang import GpuScope
+from advisor.domain.job import ArrayRecord, HetRecord
+from advisor.domain.site import Partition
+from advisor.errors import DecodeError
+
+# Slurm copies users' bytes as they are; a byte that is no UTF-8 becomes the text `\xNN`.
+_STRAY_BYTE: Final = re.compile("[\udc80-\udcff]")
+_REQUEST_KEYS: Final[Mapping[GpuScope, str]] = {
+    GpuScope.JOB: "tres_per_job",
+    GpuScope.NODE: "tres_per_node",
+    GpuScope.SOCKET: "tres_per_socket",
+    GpuScope.TASK: "tres_per_task",
+}
+# Slurm's marks for "no value" and "no limit" where a release writes the bare number.
+_NO_VALUES: Final = frozenset((0xFFFF, 0xFFFE, 0xFFFFFFFF, 0xFFFFFFFE, 0xFFFFFFFFFFFFFFFF, 0xFFFFFFFFFFFFFFFE))
+_LARGEST: Final = 1 << 64
+_ARRAY_WAITING: Final = re.compile(r"([^%]*)(?:%(\d{1,10}))?")
+
+
+def parse(answer: bytes, *, command: str, key: str) -> list[dict[str, Any]]:
+    """Parse an answer and return its list of `key`; raises `DecodeError` unless it is whole and holds that list."""
+    text = _STRAY_BYTE.sub(lambda byte: f"\\\\x{ord(byte[0]) - 0xDC00:02x}", answer.decode("utf-8", "surrogateescape"))
+    try:
+        found = json.loads(text, strict=False)
+    except (ValueError, RecursionError) as err:
+        raise DecodeError(f"{command} gave no whole JSON answer: try again, or try another --source") from err
+    listed = found.get(key) if isinstance(found, dict) else None
+    if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
+        raise DecodeError(f"{command} gave JSON without a list of {key}: try another --source")
+    errors = found.get("errors")
+    if errors and not listed:
+        raise DecodeError(f"{command} reported errors instead of {key}: try again, or try another --source")
+    return listed
+
+
+def job_record(raw: Mapping[str, Any], *, switches_key: str) -> JobRecord:
+    """Read one job of `squeue --json`; `switches_key` names the field of required switches, "" for none."""
+    allocated, requested = _text(raw, "tres_alloc_str"), _text(raw, "tres_req_str")
+    return JobRecord(
+        job_id=_number(raw, "job_id"),
+        states=_words(raw, "job_state"),
+        reason=_text(raw, "state_description") or _text(raw, "state_reason"),
+        name=_text(raw, "name"),
+        user=_text(raw, "user_name"),
+        account=_text(raw, "account"),
+        partitions=names(_text(raw, "partition")),
+        qos=_text(raw, "qos"),
+        comment=_comment(raw),
+        nodes_shown=_number(raw, "node_count"),
+        nodes_max=_optional(raw, "max_nodes") or 0,
+        tasks=max(1, _optional(raw, "tasks") or 1),
+        cpus=_optional(raw, "cpus") or 0,
+        tres=tres(allocated or requested, field="squeue --json tres_alloc_str"),
+        requests={
+            scope: gres_list(_text(raw, key), field=f"squeue --json {key}") for scope, key in _REQUEST_KEYS.items()
+        },
+        cpus_per_gres=gres_list(_text(raw, "cpus_per_tres"), field="squeue --json cpus_per_tres"),
+        exclusive="NONE" in _words(raw, "shared"),
+        switch_count=(_optional(raw, switches_key) or 0) if switches_key else 0,
+        switch_wait_s=float(_optional(raw, "maximum_switch_wait_time") or 0),
+        features=_text(raw, "features"),
+        required_nodes=node_names(_text(raw, "required_nodes"), field="squeue --json required_nodes"),
+        excluded_nodes=node_names(_text(raw, "excluded_nodes"), field="squeue --json excluded_nodes"),
+        nodes=node_names(_text(raw, "nodes"), field="squeue --json nodes"),
+        array=_array(raw),
+        het=_het(raw),
+        submit_time=_instant(raw, "submit_time"),
+        eligible_time=_instant(raw, "eligible_time"),
+        start_time=_instant(raw, "start_time"),
+        end_time=_instant(raw, "end_time"),
+        limit_s=_minutes(raw, "time_limit"),
+        limit_min_s=_minutes(raw, "time_minimum"),
+        priority=_optional(raw, "priority"),
+        # The oldest format writes null for a nice of 0.
+        nice=_optional(raw, "nice") or 0,
+        dependency=_text(raw, "dependency"),
+        reservation=_text(raw, "resv_name"),
+        requeueable=raw.get("requeue") is True,
+        cron="CRON_JOB" in _words(raw, "flags") or bool(raw.get("cron")),
+    )
+
+
+def node_record(raw: Mapping[str, Any]) -> NodeRecord:
+    """Read one node of `scontrol show node --json`, or of `sinfo --json` of 22.05."""
+    return NodeRecord(
+        name=_text(raw, "name"),
+        states=(*_words(raw, "state"), *_words(raw, "state_flags")),
+        reason=_text(raw, "reason"),
+        cpus=_number(raw, "cpus"),
+        cpus_used=_number(raw, "alloc_cpus"),
+        memory_mib=_number(raw, "real_memory"),
+        memory_used_mib=_number(raw, "alloc_memory"),
+        gres=gres_list(_text(raw, "gres"), field="node gres"),
+        gres_used=gres_list(_text(raw, "gres_used"), field="node gres_used"),
+        partitions=_strings(raw, "partitions"),
+        features=_strings(raw, "active_features"),
+        weight=_number(raw, "weight"),
+    )
+
+
+def partition(raw: Mapping[str, Any]) -> Partition:
+    """Read one partition of `scontrol show partition --json`."""
+    maximums, defaults = _object(raw, "maximums"), _object(raw, "defaults")
+    return Partition(
+        name=_text(raw, "name"),
+        is_up="UP" in _words(_object(raw, "partition"), "state"),
+        nodes=node_names(_text(_object(raw, "nodes"), "configured"), field="partition nodes.configured"),
+        max_time_s=_minutes(maximums, "time"),
+        default_time_s=_minutes(defaults, "time"),
+        priority_tier=_number(_object(raw, "priority"), "tier"),
+        max_nodes_per_job=_optional(maximums, "nodes"),
+    )
+
+
+def _array(raw: Mapping[str, Any]) -> ArrayRecord | None:
+    array_job_id = _optional(raw, "array_job_id")
+    if not array_job_id:
+        return None
+    match = _ARRAY_WAITING.fullmatch(_text(raw, "array_task_string"))
+    if match is None or not match[1]:
+        return ArrayRecord(array_job_id=array_job_id, task_id=_optional(raw, "array_task_id"))
+    return ArrayRecord(array_job_id=array_job_id, waiting=match[1], max_running=int(match[2]) if match[2] else None)
+
+
+def _het(raw: Mapping[str, Any]) -> HetRecord | None:
+    het_job_id = _optional(raw, "het_job_id")
+    return HetRecord(het_job_id=het_job_id, offset=_optional(raw, "het_job_offset") or 0) if het_job_id else None
+
+
+def _comment(raw: Mapping[str, Any]) -> str:
+    """Return the user's comment; data_parser v0.0.39 keeps it beside those of others."""
+    comment = raw.get("comment")
+    return _text(comment, "job") if isinstance(comment, dict) else _text(raw, "comment")
+
+
+def _object(raw: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = raw.get(key)
+    if not isinstance(value, dict):
+        raise DecodeError(f"Slurm's JSON has no object {key}: try another --source")
+    return value
+
+
+def _text(raw: Mapping[str, Any], key: str) -> str:
+    value = raw.get(key)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise unreadable(key, str(value), "a text")
+    return "" if value == "(null)" else value.encode("utf-8", "backslashreplace").decode()
+
+
+def _strings(raw: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    value = raw.get(key)
+    if isinstance(value, str):
+        return names(value)
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise unreadable(key, str(value), "a list of names")
+    return tuple(each for each in value if each)
+
+
+def _words(raw: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    """Return words in capitals, whether they stand alone, joined by `+` or in a list."""
+    value = raw.get(key)
+    listed: Iterable[Any] = value if isinstance(value, list) else () if value is None else (value,)
+    return tuple(word for each in listed for word in str(each).upper().split("+") if word)
+
+
+def _number(raw: Mapping[str, Any], key: str) -> int:
+    value = _optional(raw, key)
+    if value is None:
+        raise unreadable(key, str(raw.get(key)), "a number")
+    return value
+
+
+def _optional(raw: Mapping[str, Any], key: str) -> int | None:
+    """Return a whole number; None where it is not set, or without limit."""
+    value = raw.get(key)
+    if isinstance(value, dict):
+        if value.get("infinite") or not value.get("set"):
+            return None
+        value = value.get("number")
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > _LARGEST:
+        raise unreadable(key, str(value)[:80], "a whole number")
+    return None if value in _NO_VALUES else value
+
+
+def _minutes(raw: Mapping[str, Any], key: str) -> float | None:
+    minutes = _optional(raw, key)
+    return None if minutes is None else float(minutes) * 60
+
+
+def _instant(raw: Mapping[str, Any], key: str) -> float | None:
+    return float(_optional(raw, key) or 0) or None

@@ -1,0 +1,69 @@
+"""Reads a live cluster as JSON: squeue for jobs, scontrol for nodes and partitions, four requests to slurmctld."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from advisor.backends import json_decode, scontrol_text
+from advisor.backends.assembly import assemble
+from advisor.backends.process import Commands, text_of
+from advisor.backends.records import NodeRecord
+from advisor.backends.releases import Traits, traits_of
+from advisor.backends.site_reader import SiteReader
+from advisor.clock import Clock
+from advisor.domain.site import Partition
+from advisor.domain.snapshot import Snapshot
+
+# A job is about eight thousand bytes of JSON.
+LIMIT_BYTES: Final = 512 << 20
+
+NO_SWITCHES: Final = "the JSON of this release does not tell which jobs wait for few switches"
+NO_EXCLUSIVE: Final = "the JSON of this release does not tell which jobs want whole nodes for themselves"
+
+
+class JsonSource:
+    """The cluster as Slurm's commands dump it."""
+
+    name = "json"
+
+    def __init__(self, commands: Commands, clock: Clock, site: SiteReader) -> None:
+        self._commands = commands
+        self._clock = clock
+        self._site = site
+
+    def snapshot(self) -> Snapshot:
+        """Read the cluster as it is now."""
+        site = self._site.read()
+        traits = traits_of(site.config.release)
+        taken_at = self._clock.now()
+        # Jobs first: a job that starts in between then shows on its node and is not promised its GPUs twice.
+        jobs = json_decode.parse(self._ask("squeue", "-a", "--json"), command="squeue --json", key="jobs")
+        nodes = self._nodes(traits)
+        return assemble(
+            source=self.name,
+            taken_at=taken_at,
+            site=site,
+            jobs=(json_decode.job_record(raw, switches_key=traits.switches_in_json) for raw in jobs),
+            nodes=nodes,
+            partitions=self._partitions(traits),
+            unread=(
+                *(() if traits.switches_in_json else (NO_SWITCHES,)),
+                *(() if traits.exclusive_in_json else (NO_EXCLUSIVE,)),
+            ),
+        )
+
+    def _nodes(self, traits: Traits) -> Iterable[NodeRecord]:
+        if traits.scontrol_json:
+            command, answer = "scontrol show node --json", self._ask("scontrol", "-a", "show", "node", "--json")
+        else:
+            command, answer = "sinfo --json", self._ask("sinfo", "-a", "--json")
+        return [json_decode.node_record(raw) for raw in json_decode.parse(answer, command=command, key="nodes")]
+
+    def _partitions(self, traits: Traits) -> Iterable[Partition]:
+        if not traits.scontrol_json:
+            return scontrol_text.partitions(text_of(self._ask("scontrol", "-a", "show", "partition")))
+        answer = self._ask("scontrol", "-a", "show", "partition", "--json")
+        listed = json_decode.parse(answer, command="scontrol show partition --json", key="partitions")
+        return [json_decode.partition(raw) for raw in listed]
+
+    def _ask(self, program: str, *arguments: str) -> bytes:
+        return self._commands.ask(program, *arguments).output

@@ -1,0 +1,115 @@
+"""What can only be learnt on the spot: commands, privileges, readers, and whether slurm.conf is what runs."""
+
+import os
+import pwd
+import shutil
+from collections.abc import Iterator
+from dataclasses import fields
+
+from advisor.backends import process, pyslurm_source, releases
+from advisor.backends.text_source import read_running_config
+from advisor.domain.site import SiteConfig
+from advisor.domain.snapshot import Snapshot
+from advisor.errors import AdvisorError
+from advisor.planning.site_checks import Check, Status
+
+COMMANDS = ("squeue", "sinfo", "scontrol", "sprio", "sdiag")
+
+
+def probes(snapshot: Snapshot, *, cluster: str | None, timeout_s: float) -> Iterator[Check]:
+    """Check the host and the running slurmctld; costs it two requests for its configuration."""
+    yield _commands()
+    yield _release(snapshot)
+    yield _reader(snapshot, timeout_s)
+    yield _privileges(timeout_s)
+    yield _running_config(snapshot, cluster, timeout_s)
+
+
+def _commands() -> Check:
+    missing = [command for command in COMMANDS if shutil.which(command) is None]
+    if missing:
+        return Check(
+            name="commands",
+            status=Status.LACKS,
+            text=f"not on PATH: {', '.join(missing)}",
+            cost="what they tell is missing from explain and check; install Slurm's client package",
+        )
+    return Check(name="commands", status=Status.OK, text="all of Slurm's client commands are on PATH")
+
+
+def _release(snapshot: Snapshot) -> Check:
+    version, release = snapshot.config.slurm_version or "unknown", snapshot.config.release
+    known = releases.TRAITS.get(release)
+    if known is not None and known.tested:
+        return Check(name="Slurm release", status=Status.OK, text=f"{version}, tested")
+    tested = ", ".join(f"{year}.{month:02}" for (year, month), traits in releases.TRAITS.items() if traits.tested)
+    return Check(
+        name="Slurm release",
+        status=Status.UNKNOWN,
+        text=f"{version}, not one of the tested releases ({tested})",
+        cost="read back what you apply by hand",
+    )
+
+
+def _reader(snapshot: Snapshot, timeout_s: float) -> Check:
+    try:
+        version = pyslurm_source.installed_version(timeout_s=timeout_s)
+    except AdvisorError as err:
+        # The text reader is as good and costs slurmctld the same: lacking pyslurm is no lack.
+        return Check(name="reader", status=Status.OK, text=f"{snapshot.source}; pyslurm not usable: {err}")
+    return Check(name="reader", status=Status.OK, text=f"{snapshot.source}; pyslurm {version} is importable")
+
+
+def _privileges(timeout_s: float) -> Check:
+    """Find out which levers this user may move, as far as slurmdbd tells."""
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    if os.geteuid() == 0:
+        return Check(name="privileges", status=Status.OK, text="root: every lever")
+    try:
+        argv = ["sacctmgr", "-nP", "show", "user", user, "withcoordinator", "format=AdminLevel,Coordinators"]
+        answer = process.text_of(process.run(argv, timeout_s=timeout_s).output).strip()
+    except AdvisorError as err:
+        return Check(
+            name="privileges",
+            status=Status.UNKNOWN,
+            text=f"user {user}: slurmdbd was not asked: {err}",
+            cost="own jobs can be changed in any case, others' by a coordinator or an Operator only",
+        )
+    level, _, accounts = answer.partition("|")
+    if level in {"Operator", "Administrator"}:
+        return Check(name="privileges", status=Status.OK, text=f"user {user}: {level}, every lever")
+    if accounts:
+        return Check(
+            name="privileges", status=Status.OK, text=f"user {user}: coordinator of {accounts}: every lever there"
+        )
+    return Check(
+        name="privileges",
+        status=Status.LACKS,
+        text=f"user {user}: no privilege",
+        cost="only the user's own jobs can be changed with the printed commands",
+    )
+
+
+def _running_config(snapshot: Snapshot, cluster: str | None, timeout_s: float) -> Check:
+    name = "slurm.conf"
+    try:
+        running = read_running_config(cluster=cluster, timeout_s=timeout_s)
+    except AdvisorError as err:
+        return Check(name=name, status=Status.UNKNOWN, text=f"scontrol show config: {err}")
+    differing = _differences(snapshot.config, running)
+    if differing:
+        return Check(
+            name=name,
+            status=Status.LACKS,
+            text=f"differs from what slurmctld runs with: {', '.join(differing)}",
+            cost="advice follows the file; run scontrol reconfigure or mend the file",
+        )
+    return Check(name=name, status=Status.OK, text="says what slurmctld runs with")
+
+
+def _differences(read: SiteConfig, running: SiteConfig) -> list[str]:
+    return [
+        f"{each.name} ({getattr(read, each.name)} against {getattr(running, each.name)})"
+        for each in fields(SiteConfig)
+        if getattr(read, each.name) != getattr(running, each.name)
+    ]

@@ -1,0 +1,138 @@
+"""Reads what seldom changes: the site's configuration, its topology, and whether this user may see the queue.
+
+Slurm's own files are read first, since asking slurmctld would cost three requests of the four that a snapshot may
+cost (docs/decisions/0002-four-rpcs.md). What was read is kept for some minutes.
+"""
+
+import os
+import pwd
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from advisor.backends.process import Commands, text_of
+from advisor.backends.releases import version_in
+from advisor.backends.site_config import config_lines, site_config, topology_kind
+from advisor.backends.slurm_conf import ConfigFileError, conf_path, read_conf, read_topology
+from advisor.backends.topology_text import shown_topology
+from advisor.clock import Clock
+from advisor.domain.site import SiteConfig
+from advisor.domain.topology import Topology, TopologyKind
+from advisor.errors import SlurmError, SlurmRefusedError
+
+REFRESH_S: Final = 600.0
+
+_HIDING: Final = ("jobs", "nodes", "partitions")
+_TRUSTED_LEVELS: Final = frozenset(("operator", "administrator"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """What was read; `unread` says in words what may be missing."""
+
+    config: SiteConfig
+    topology: Topology
+    unread: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """The user who asks."""
+
+    uid: int
+    name: str
+
+
+def own_identity() -> Identity:
+    """Return the user this process runs as."""
+    uid = os.geteuid()
+    try:
+        return Identity(uid=uid, name=pwd.getpwuid(uid).pw_name)
+    except KeyError:
+        return Identity(uid=uid, name=str(uid))
+
+
+class SiteReader:
+    """Reads the site and keeps it for `refresh_s`."""
+
+    def __init__(
+        self, commands: Commands, clock: Clock, *, refresh_s: float = REFRESH_S, identity: Identity | None = None
+    ) -> None:
+        self._commands = commands
+        self._clock = clock
+        self._refresh_s = refresh_s
+        self._identity = identity or own_identity()
+        self._site: Site | None = None
+        self._read_at = 0.0
+
+    def read(self) -> Site:
+        """Return the site, read anew where the last reading is too old; raises `SlurmError` or `DecodeError`."""
+        now = self._clock.now()
+        if self._site is None or not 0 <= now - self._read_at < self._refresh_s:
+            self._site = self._read()
+            self._read_at = now
+        return self._site
+
+    def _read(self) -> Site:
+        raw, version = self._configuration()
+        config = site_config(raw, version=version)
+        unread = self._check_visibility(config, raw)
+        return Site(config=config, topology=self._topology(topology_kind(config)), unread=unread)
+
+    def _configuration(self) -> tuple[Mapping[str, str], str]:
+        """Return the raw pairs and Slurm's version, from the files or else from slurmctld."""
+        try:
+            raw: Mapping[str, str] = read_conf(self._conf_path())
+        except ConfigFileError:
+            raw = config_lines(self._text("scontrol", "show", "config"))
+            return raw, raw["slurm_version"]
+        return raw, version_in(self._text("sinfo", "--version"))
+
+    def _topology(self, kind: TopologyKind) -> Topology:
+        try:
+            return read_topology(self._conf_path(), kind)
+        except ConfigFileError:
+            return shown_topology(kind, self._text("scontrol", "show", "topology"))
+
+    def _conf_path(self) -> Path:
+        if self._commands.cluster is not None:
+            raise ConfigFileError("the files here may be another cluster's")
+        return conf_path()
+
+    def _check_visibility(self, config: SiteConfig, raw: Mapping[str, str]) -> tuple[str, ...]:
+        """Raise `SlurmRefusedError` where the site hides the queue from this user; say so where that is not sure."""
+        hidden = [part for part in _HIDING if part in config.private_data]
+        if not hidden or self._is_slurm_user(raw):
+            return ()
+        setting = f"PrivateData={','.join(hidden)}"
+        level = self._admin_level(raw)
+        if level is None:
+            doubt = f"the accounting database did not say whether {self._identity.name} is an Operator"
+            return (f"{setting} may hide what belongs to other users: {doubt}",)
+        if level in _TRUSTED_LEVELS:
+            return ()
+        raise SlurmRefusedError(
+            f"{setting} hides the queue from {self._identity.name}: run sadvise as SlurmUser or root, or let "
+            f"`sacctmgr modify user {self._identity.name} set adminlevel=Operator` make it an Operator"
+        )
+
+    def _is_slurm_user(self, raw: Mapping[str, str]) -> bool:
+        name, _, uid = raw.get("slurmuser", "root").partition("(")
+        return self._identity.uid == 0 or name == self._identity.name or self._identity_is(uid.rstrip(")") or name)
+
+    def _identity_is(self, uid: str) -> bool:
+        return uid == str(self._identity.uid)
+
+    def _admin_level(self, raw: Mapping[str, str]) -> str | None:
+        """Return the user's level in the accounting database, "" for none, None where it cannot be known."""
+        if "slurmdbd" not in raw.get("accountingstoragetype", ""):
+            return ""
+        arguments = ("-n", "-P", "show", "user", "where", f"name={self._identity.name}", "format=adminlevel")
+        try:
+            return self._text("sacctmgr", *arguments).strip().lower()
+        except SlurmError:
+            return None
+
+    def _text(self, program: str, *arguments: str) -> str:
+        return text_of(self._commands.ask(program, *arguments).output)

@@ -1,0 +1,92 @@
+"""Reads a live cluster with squeue and sinfo: two commands, four requests to slurmctld."""
+
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from advisor.backends.assembly import assemble
+from advisor.backends.process import Commands, SlurmCommands, text_of
+from advisor.backends.releases import traits_of
+from advisor.backends.site_config import config_lines, site_config
+from advisor.backends.site_reader import SiteReader
+from advisor.backends.text import (
+    JOB_FIELDS,
+    NODE_FIELDS,
+    Row,
+    field_list,
+    job_record,
+    node_records,
+    partitions_of,
+    rows,
+    unknown_fields,
+)
+from advisor.clock import Clock
+from advisor.domain.site import SiteConfig
+from advisor.domain.snapshot import Snapshot
+
+_JOB_ARGUMENTS: Final = ("-h", "-a", "--noconvert")
+_NODE_ARGUMENTS: Final = ("-h", "-a", "-N", "--noconvert")
+
+# What squeue cannot say, by the field it lacks.
+_UNREAD: Final = {
+    "ExcNodes": "squeue of this release does not tell which nodes a job excludes",
+    "CronJob": "squeue of this release does not tell scrontab jobs from others",
+}
+SPLIT_ARRAYS: Final = "squeue of this release shows a waiting task that was split off as a part of its array"
+
+
+def new_delimiter() -> str:
+    """Return a delimiter that no job name can hold but by guessing 72 random bits."""
+    return f"@{secrets.token_urlsafe(9)}"
+
+
+def read_running_config(*, cluster: str | None, timeout_s: float) -> SiteConfig:
+    """Ask slurmctld for the configuration it runs with; costs it two requests."""
+    answer = SlurmCommands(timeout_s=timeout_s, cluster=cluster).ask("scontrol", "show", "config")
+    raw = config_lines(text_of(answer.output))
+    return site_config(raw, version=raw["slurm_version"])
+
+
+class TextSource:
+    """The cluster as squeue and sinfo print it."""
+
+    name = "text"
+
+    def __init__(
+        self, commands: Commands, clock: Clock, site: SiteReader, *, delimiter: Callable[[], str] = new_delimiter
+    ) -> None:
+        self._commands = commands
+        self._clock = clock
+        self._site = site
+        self._delimiter = delimiter
+
+    def snapshot(self) -> Snapshot:
+        """Read the cluster as it is now."""
+        site = self._site.read()
+        taken_at = self._clock.now()
+        # Jobs first: a job that starts in between then shows on its node and is not promised its GPUs twice.
+        # Each array record as slurmctld holds it, where squeue can; one row per task would be far too many.
+        unique = ("--array-unique",) if traits_of(site.config.release).squeue_array_unique else ()
+        jobs, lacking = self._rows("squeue", (*_JOB_ARGUMENTS, *unique), JOB_FIELDS)
+        nodes, _ = self._rows("sinfo", _NODE_ARGUMENTS, NODE_FIELDS)
+        return assemble(
+            source=self.name,
+            taken_at=taken_at,
+            site=site,
+            jobs=map(job_record, jobs),
+            nodes=node_records(nodes),
+            partitions=partitions_of(nodes),
+            unread=(
+                *(() if unique else (SPLIT_ARRAYS,)),
+                *(said for field, said in _UNREAD.items() if field in lacking),
+            ),
+        )
+
+    def _rows(self, command: str, arguments: Sequence[str], fields: Sequence[str]) -> tuple[list[Row], frozenset[str]]:
+        """Ask for fields; return the rows and the fields that this release does not have."""
+        delimiter = self._delimiter()
+        local = () if self._commands.cluster is not None else ("--local",)
+        answer = self._commands.ask(command, *arguments, *local, "-O", field_list(fields, delimiter))
+        lacking = unknown_fields(text_of(answer.complaints))
+        text = text_of(answer.output)
+        return rows(text, command=command, fields=fields, delimiter=delimiter, absent=lacking), lacking

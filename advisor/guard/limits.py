@@ -1,3 +1,0 @@
-"""Re-export until callers move."""
-
-from advisor.domain.limits import Limits as Limits

@@ -1,0 +1,130 @@
+"""Slurm's commands as a fake: it prints given rows in whatever fields and delimiter it is asked for."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from advisor.backends.process import Answer
+from advisor.errors import SlurmError
+
+JOB_ROW: Mapping[str, str] = {
+    "JobID": "7",
+    "JobArrayID": "7",
+    "HetJobID": "N/A",
+    "HetJobOffset": "N/A",
+    "State": "PENDING",
+    "Reason": "Priority",
+    "Name": "train",
+    "UserName": "ada",
+    "Account": "physics",
+    "Partition": "gpu",
+    "QOS": "normal",
+    "Comment": "(null)",
+    "NumNodes": "1",
+    "MaxNodes": "1",
+    "NumTasks": "4",
+    "NumCPUs": "4",
+    "tres-alloc": "cpu=4,mem=4000M,node=1,billing=4",
+    "tres-per-job": "N/A",
+    "tres-per-node": "gres/gpu:2",
+    "tres-per-socket": "N/A",
+    "tres-per-task": "N/A",
+    "cpus-per-tres": "N/A",
+    "OverSubscribe": "OK",
+    "Exclusive": "NO",
+    "ReqSwitch": "0",
+    "Wait4Switch": "0:00",
+    "Feature": "(null)",
+    "ReqNodes": "",
+    "ExcNodes": "",
+    "NodeList": "",
+    "SubmitTime": "1000",
+    "EligibleTime": "1000",
+    "StartTime": "N/A",
+    "EndTime": "N/A",
+    "TimeLimit": "1:00:00",
+    "MinTime": "0:00",
+    "PriorityLong": "100",
+    "Nice": "0",
+    "Dependency": "(null)",
+    "Reservation": "(null)",
+    "Requeue": "1",
+    "CronJob": "No",
+}
+NODE_ROW: Mapping[str, str] = {
+    "NodeList": "n01",
+    "PartitionName": "gpu",
+    "StateComplete": "mixed",
+    "Reason": "none",
+    "CPUs": "16",
+    "CPUsState": "4/12/0/16",
+    "Memory": "64000",
+    "AllocMem": "4000",
+    "Gres": "gpu:a100:8",
+    "GresUsed": "gpu:a100:2(IDX:0-1)",
+    "features_act": "(null)",
+    "Weight": "1",
+    "Available": "up",
+    "Time": "infinite",
+    "DefaultTime": "1-00:00:00",
+    "PriorityTier": "1",
+    "Size": "1-infinite",
+}
+CONFIG_TEXT = """Configuration data as of 2026-11-21T00:28:23
+ClusterName             = fake
+SLURM_VERSION           = 25.11.7
+SchedulerType           = sched/backfill
+PriorityType            = priority/multifactor
+TopologyPlugin          = topology/tree
+SlurmUser               = slurm(64030)
+
+Slurmctld(primary) at vm is UP
+"""
+TOPOLOGY_TEXT = "SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=n[01-02]\n"
+
+
+def job_row(**changes: str) -> dict[str, str]:
+    """Make the fields of a job as squeue prints them; `_` in a name stands for `-`."""
+    return {**JOB_ROW, **{name.replace("_", "-"): value for name, value in changes.items()}}
+
+
+def node_row(**changes: str) -> dict[str, str]:
+    """Make the fields of a node in one partition as sinfo prints them."""
+    return {**NODE_ROW, **changes}
+
+
+def printed(rows: Sequence[Mapping[str, str]], fields: Sequence[str], delimiter: str) -> str:
+    """Print rows as squeue and sinfo do."""
+    return "".join("".join(f"{row.get(each, '')}{delimiter}" for each in fields) + "\n" for row in rows)
+
+
+@dataclass
+class FakeSlurm:
+    """Answers squeue, sinfo and sprio by rows, everything else by the text of the whole command."""
+
+    jobs: Sequence[Mapping[str, str]] = (JOB_ROW,)
+    nodes: Sequence[Mapping[str, str]] = (NODE_ROW,)
+    texts: dict[str, str | bytes | SlurmError] = field(
+        default_factory=lambda: {
+            "sinfo --version": "slurm 25.11.7\n",
+            "scontrol show config": CONFIG_TEXT,
+            "scontrol show topology": TOPOLOGY_TEXT,
+        }
+    )
+    complaints: str = ""
+    cluster: str | None = None
+    asked: list[tuple[str, ...]] = field(default_factory=list)
+
+    def ask(self, program: str, *arguments: str) -> Answer:
+        """Answer a command."""
+        self.asked.append((program, *arguments))
+        if "-O" in arguments:
+            specification = arguments[arguments.index("-O") + 1].split(",")
+            fields = [each.partition(":")[0] for each in specification]
+            delimiter = specification[0].partition(":")[2]
+            rows = self.jobs if program == "squeue" else self.nodes
+            text = printed(rows, fields, delimiter)
+            return Answer(output=text.encode("utf-8", "surrogateescape"), complaints=self.complaints.encode())
+        answer = self.texts[" ".join((program, *arguments))]
+        if isinstance(answer, SlurmError):
+            raise answer
+        return Answer(output=answer if isinstance(answer, bytes) else answer.encode("utf-8", "surrogateescape"))

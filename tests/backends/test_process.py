@@ -1,0 +1,194 @@
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from advisor.backends.process import Answer, SlurmCommands, printable, run, slurm_environment, text_of
+from advisor.errors import DecodeError, SlurmMissingError, SlurmRefusedError, SlurmUnavailableError
+
+
+def shell(script: str, *, timeout_s: float = 20.0, limit_bytes: int = 1 << 20) -> Answer:
+    return run(("/bin/sh", "-c", script), timeout_s=timeout_s, limit_bytes=limit_bytes)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    # A killed process that nobody has waited for is still listed.
+    return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+
+
+def wait_until_gone(pid: int) -> None:
+    for _ in range(200):
+        if not is_alive(pid):
+            return
+        time.sleep(0.01)
+    pytest.fail(f"process {pid} is still there")
+
+
+def test_output_and_complaints_are_returned_apart() -> None:
+    answer = shell("echo out; echo err >&2")
+
+    assert answer == Answer(output=b"out\n", complaints=b"err\n")
+
+
+def test_program_has_no_input() -> None:
+    assert shell("cat; echo end").output == b"end\n"
+
+
+def test_argument_is_never_read_by_a_shell() -> None:
+    assert run(("echo", "$(id); `id` *"), timeout_s=10).output == b"$(id); `id` *\n"
+
+
+def test_hanging_program_is_killed_at_its_deadline(tmp_path: Path) -> None:
+    script = f"sleep 60 & echo $! > {tmp_path}/child; echo $$ > {tmp_path}/self; sleep 60"
+
+    with pytest.raises(SlurmUnavailableError, match=r"gave no answer within 0\.5 s: slurmctld may be overloaded"):
+        shell(script, timeout_s=0.5)
+
+    for name in ("self", "child"):
+        wait_until_gone(int((tmp_path / name).read_text()))
+
+
+def test_helper_that_keeps_the_output_open_is_killed(tmp_path: Path) -> None:
+    answer = shell(f"sleep 60 & echo $! > {tmp_path}/child; echo done")
+
+    assert answer.output == b"done\n"
+    wait_until_gone(int((tmp_path / "child").read_text()))
+
+
+def test_hundred_megabytes_of_output_are_refused() -> None:
+    argv = (sys.executable, "-c", "import sys; [sys.stdout.write('x' * 1_000_000) for _ in range(100)]")
+
+    with pytest.raises(DecodeError, match="more than 67108864 bytes"):
+        run(argv, timeout_s=60)
+
+
+def test_complaints_are_cut_and_do_not_end_the_program() -> None:
+    answer = shell("head -c 200000 /dev/zero >&2; echo end")
+
+    assert answer.output == b"end\n"
+    assert len(answer.complaints) == 65536
+
+
+def test_missing_program_says_what_to_install() -> None:
+    with pytest.raises(SlurmMissingError, match="no-such-squeue is not on PATH here: install Slurm's client commands"):
+        run(("no-such-squeue",), timeout_s=5)
+
+
+def test_program_that_does_not_start_is_missing(tmp_path: Path) -> None:
+    program = tmp_path / "squeue"
+    program.write_text("not a program")
+    program.chmod(0o644)
+
+    with pytest.raises(SlurmMissingError, match="does not start"):
+        run((str(program),), timeout_s=5)
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "text"),
+    [
+        ("slurm_load_jobs error: Unable to contact slurm controller (connect failure)", SlurmUnavailableError, "ping"),
+        ("error: connect: Connection refused", SlurmUnavailableError, "cannot reach slurmctld"),
+        ("Socket timed out on send/recv operation", SlurmUnavailableError, "cannot reach slurmctld"),
+        ("Munge encode failed: Failed to access socket", SlurmUnavailableError, "check that munged runs"),
+        ("fatal: Could not establish a configuration source", SlurmRefusedError, "finds no Slurm configuration"),
+        ("Access/permission denied", SlurmRefusedError, "denied access"),
+        ("Invalid job id specified", SlurmRefusedError, "exit status 3: Invalid job id specified"),
+        ("", SlurmRefusedError, "it gave no reason"),
+    ],
+)
+def test_bad_end_is_told_apart(said: str, kind: type[Exception], text: str) -> None:
+    with pytest.raises(kind, match=text):
+        shell(f"echo '{said}' >&2; exit 3")
+
+
+def test_wrong_slurm_conf_is_named() -> None:
+    variables = {"PATH": os.environ["PATH"], "SLURM_CONF": "/nowhere/slurm.conf"}
+    script = "echo 'fatal: Unable to process configuration file' >&2; exit 1"
+
+    with pytest.raises(SlurmRefusedError, match=r"SLURM_CONF names /nowhere/slurm\.conf: check that this file"):
+        run(("/bin/sh", "-c", script), timeout_s=5, variables=variables)
+
+
+def test_command_that_waits_for_its_configuration_says_so() -> None:
+    script = "echo 'error: s_p_parse_file: cannot stat file /x/slurm.conf, retrying' >&2; sleep 60"
+
+    with pytest.raises(SlurmRefusedError, match="finds no Slurm configuration"):
+        shell(script, timeout_s=0.5)
+
+
+def test_program_ended_by_a_signal_can_be_asked_again() -> None:
+    with pytest.raises(SlurmUnavailableError, match=f"ended by signal {int(signal.SIGTERM)}"):
+        shell("kill -TERM $$")
+
+
+def test_control_characters_of_a_complaint_are_escaped() -> None:
+    with pytest.raises(SlurmRefusedError) as caught:
+        shell("printf 'a\\033[31mb\\nc' >&2; exit 1")
+
+    assert str(caught.value).endswith("a\\x1b[31mb; c")
+
+
+def test_errors_are_one_line() -> None:
+    with pytest.raises(SlurmRefusedError) as caught:
+        shell("yes 'very long' | head -n 500 >&2; exit 1")
+
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+def test_variables_that_change_answers_are_dropped() -> None:
+    variables = {
+        "PATH": "/bin",
+        "SLURM_CONF": "/etc/slurm/slurm.conf",
+        "SLURM_JWT": "token",
+        "SLURM_CLUSTERS": "other",
+        "SLURM_TIME_FORMAT": "relative",
+        "SLURM_JSON": "1",
+        "SQUEUE_FORMAT": "%i",
+        "SINFO_ALL": "1",
+        "SPRIO_FORMAT": "%i",
+        "LC_TIME": "de_DE",
+        "LANG": "de_DE",
+    }
+
+    assert slurm_environment(variables) == {
+        "PATH": "/bin",
+        "SLURM_CONF": "/etc/slurm/slurm.conf",
+        "SLURM_JWT": "token",
+        "LC_ALL": "C.UTF-8",
+        "SLURM_TIME_FORMAT": "%s",
+        "SLURM_BITSTR_LEN": "0",
+    }
+
+
+def test_bytes_that_are_no_utf8_can_be_written_as_json() -> None:
+    assert text_of(b"a\xff\xc3\xa4") == "a\\xff\xe4"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("a\nb", "a; b"), ("a\x00\x07b", "a\\x00\\x07b"), ("\n\n", ""), ("x" * 400, "x" * 300 + "...")],
+    ids=["lines", "control", "blank", "long"],
+)
+def test_printable_text_stays_on_one_line(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+def test_commands_name_the_cluster_they_ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    squeue = tmp_path / "squeue"
+    squeue.write_text('#!/bin/sh\necho "$@"\n')
+    squeue.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+
+    here = SlurmCommands(timeout_s=5).ask("squeue", "-h")
+    there = SlurmCommands(timeout_s=5, cluster="blue").ask("squeue", "-h")
+
+    assert here.output == b"-h\n"
+    assert there.output == b"-M blue -h\n"

@@ -1,0 +1,155 @@
+"""Answers of real releases: what each reader makes of them, and that the readers agree."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+import pytest
+
+from advisor.domain.gang import GangRequest, GpuCount, SwitchRequest
+from advisor.domain.job import Allocation, ArrayRecord, HetRecord, Job, JobHints, JobState
+from advisor.domain.node import GpuPool, Node
+from advisor.domain.site import Partition
+from advisor.domain.snapshot import Snapshot
+from advisor.domain.topology import Switch, Topology, TopologyKind
+from tests.backends import recorded
+
+FIRST = tuple(f"n{number:02d}" for number in range(1, 5))
+LAST = tuple(f"n{number:02d}" for number in range(5, 9))
+
+
+@pytest.fixture(autouse=True)
+def _recorded_in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def without_gpu_use(node: Node) -> Node:
+    return replace(node, gpus=tuple(replace(pool, used=None) for pool in node.gpus))
+
+
+def without_gpus_per_job(job: Job) -> Job:
+    """What is left of a job where `--gpus`, and with it that there are none, cannot be seen."""
+    if job.gang.per_node or job.gang.per_task or job.gang.per_socket:
+        return job
+    gang = replace(job.gang, per_job=(), gpus_known=False)
+    return replace(job, gang=gang, allocation=job.allocation and replace(job.allocation, gpus=()))
+
+
+# What a reader cannot see, by the reader: the only differences there may be.
+MISSING: Mapping[str, tuple[Callable[[Job], Job], Callable[[Node], Node]]] = {
+    "text": (lambda job: job, lambda node: node),
+    "json": (lambda job: job, lambda node: node),
+    "pyslurm": (without_gpus_per_job, without_gpu_use),
+}
+READERS: Mapping[str, Callable[[], Snapshot]] = {
+    "text": recorded.text_snapshot,
+    "json": recorded.json_snapshot,
+    "pyslurm": recorded.pyslurm_snapshot,
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_readers_agree_but_for_what_they_cannot_see(reader: str) -> None:
+    blind_job, blind_node = MISSING[reader]
+    whole = recorded.json_snapshot()
+    expected = replace(
+        whole,
+        source=reader,
+        jobs=tuple(map(blind_job, whole.jobs)),
+        nodes=tuple(map(blind_node, whole.nodes)),
+    )
+
+    assert READERS[reader]() == expected
+
+
+def test_every_job_of_the_recorded_queue_is_there() -> None:
+    assert [job.job_id for job in recorded.text_snapshot().jobs] == list(range(4014, 4032))
+
+
+def test_recorded_gang_with_switches_waits_for_resources() -> None:
+    assert recorded.text_snapshot().jobs_by_id[4022] == Job(
+        job_id=4022,
+        state=JobState.PENDING,
+        reason="Resources",
+        name="vgg_ddp",
+        user="root",
+        partitions=("gpu",),
+        gang=GangRequest(
+            per_node=(GpuCount(count=8),),
+            nodes_min=2,
+            nodes_max=2,
+            tasks=2,
+            cpus=2,
+            memory_mib_per_node=64000,
+            switches=SwitchRequest(count=1, max_wait_s=1800.0),
+        ),
+        submit_time=1795220899.0,
+        eligible_time=1795220899.0,
+        time_limit_s=7200.0,
+        priority=1,
+        requeueable=True,
+    )
+
+
+def test_recorded_running_job_holds_typed_gpus() -> None:
+    job = recorded.text_snapshot().jobs_by_id[4019]
+
+    assert job.allocation == Allocation(nodes=("n06", "n07"), gpus=(GpuCount(gpu_type="a100", count=8),))
+    assert (job.start_time, job.end_time) == (1795220900.0, 1795393700.0)
+    assert job.hints == JobHints(model="bert", unknown=("elastic=2-8",))
+
+
+@pytest.mark.parametrize(
+    ("job_id", "array"),
+    [
+        (4021, ArrayRecord(array_job_id=4021, waiting="3-6", max_running=2)),
+        (4024, ArrayRecord(array_job_id=4021, task_id=1)),
+        (4022, None),
+    ],
+    ids=["waiting", "started", "no array"],
+)
+def test_recorded_array_records_are_told_apart(job_id: int, array: ArrayRecord | None) -> None:
+    assert recorded.text_snapshot().jobs_by_id[job_id].array == array
+
+
+def test_recorded_peculiarities_are_kept() -> None:
+    jobs = recorded.text_snapshot().jobs_by_id
+
+    assert jobs[4023].nice == 10
+    assert (jobs[4023].gang.nodes_min, jobs[4023].gang.nodes_max) == (1, 2)
+    assert jobs[4026].held
+    assert jobs[4027].dependency == "afterok:1(failed)"
+    assert (jobs[4028].start_time, jobs[4028].time_limit_s) == (1795224500.0, None)
+    assert not jobs[4029].gang.wants_gpus
+    assert jobs[4031].het == HetRecord(het_job_id=4030, offset=1)
+
+
+def test_recorded_nodes_partitions_and_topology_are_whole() -> None:
+    snapshot = recorded.text_snapshot()
+
+    assert snapshot.nodes[5].gpus == (GpuPool(gpu_type="a100", total=8, used=7),)
+    assert (snapshot.nodes[7].state, snapshot.nodes[7].flags) == ("IDLE", ("DRAIN",))
+    assert snapshot.nodes[7].reason == "ECC error gpu3"
+    assert snapshot.partitions == (Partition(name="gpu", nodes=FIRST + LAST),)
+    assert snapshot.topology == Topology(
+        kind=TopologyKind.TREE,
+        switches=(
+            Switch(name="leaf1", level=0, nodes=FIRST),
+            Switch(name="leaf2", level=0, nodes=LAST),
+            Switch(name="spine", level=1, nodes=FIRST + LAST),
+        ),
+    )
+
+
+def test_recorded_configuration_is_whole() -> None:
+    config = recorded.text_snapshot().config
+
+    assert (config.cluster, config.slurm_version, config.release) == ("t25", "25.11.7", (25, 11))
+    assert config.scheduler_parameters == {"bf_interval": "5", "max_switch_wait": "86400"}
+    assert config.select_parameters == ("CR_CORE",)
+    assert config.priority_max_age_s == 604800.0
+    assert config.private_data == ()

@@ -1,0 +1,175 @@
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from advisor.backends import spelling, tres
+from advisor.errors import DecodeError
+
+FIELD = "squeue Field"
+
+
+@pytest.fixture
+def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("2-00:00:00", 172800.0),
+        ("1:30:00", 5400.0),
+        ("30:00", 1800.0),
+        ("0:05", 5.0),
+        ("00:05:00", 300.0),
+        ("90", 5400.0),
+        ("7-0", 604800.0),
+        ("1-12", 129600.0),
+        ("UNLIMITED", None),
+        ("infinite", None),
+        ("INVALID", None),
+        ("NOT_SET", None),
+        ("Partition_Limit", None),
+        ("n/a", None),
+        ("NONE", None),
+    ],
+)
+def test_duration_is_seconds_or_none(text: str, seconds: float | None) -> None:
+    assert spelling.duration_s(text, field=FIELD) == seconds
+
+
+@pytest.mark.usefixtures("utc")
+@pytest.mark.parametrize(
+    ("text", "instant"),
+    [
+        ("1795220899", 1795220899.0),
+        ("2026-11-21T00:28:19", 1795220899.0),
+        ("Unknown", None),
+        ("N/A", None),
+        ("None", None),
+        ("0", None),
+    ],
+)
+def test_instant_is_posix_seconds_or_none(text: str, instant: float | None) -> None:
+    assert spelling.instant(text, field=FIELD) == instant
+
+
+def test_iso_time_is_read_in_the_local_zone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Etc/GMT-2")
+    time.tzset()
+    try:
+        assert spelling.instant("2026-11-21T02:28:19", field=FIELD) == 1795220899.0
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("text", "mib"), [("62.50G", 64000), ("3000M", 3000), ("1T", 1 << 20), ("512", 512), ("2048K", 2)]
+)
+def test_memory_is_mib(text: str, mib: int) -> None:
+    assert spelling.memory_mib(text, field=FIELD) == mib
+
+
+@pytest.mark.parametrize(("text", "number"), [("4", 4), ("1K", 1024), ("2.5K", 2560), ("1.5", 2), (" 7 ", 7)])
+def test_count_knows_binary_suffixes(text: str, number: int) -> None:
+    assert spelling.count(text, field=FIELD) == number
+
+
+@pytest.mark.parametrize(
+    ("text", "nodes"),
+    [
+        ("n[01-03,07]", ("n01", "n02", "n03", "n07")),
+        ("n2,n10,a", ("a", "n10", "n2")),
+        ("r[1-2]n[1-2]", ("r1n1", "r1n2", "r2n1", "r2n2")),
+        ("", ()),
+        ("(null)", ()),
+        ("N/A", ()),
+    ],
+)
+def test_node_list_is_unfolded_in_name_order(text: str, nodes: tuple[str, ...]) -> None:
+    assert spelling.node_names(text, field=FIELD) == nodes
+
+
+@pytest.mark.parametrize(
+    "text", ["n[1-", "n]", "@all", "n1;id", "n[1-99999999]", "n[0-9]" * 8, "n[3-1]", "n[" + "9" * 5000 + "-1]"]
+)
+def test_bad_node_list_is_refused(text: str) -> None:
+    with pytest.raises(DecodeError, match=r"squeue Field reads .* which is not a node list"):
+        spelling.node_names(text, field=FIELD)
+
+
+@pytest.mark.parametrize(
+    ("text", "nodes"), [("2-4", (2, 4)), ("2-2", (2, 2)), ("2", (2, None))], ids=["range", "exact", "at least"]
+)
+def test_node_counts_have_a_lower_and_perhaps_an_upper_end(text: str, nodes: tuple[int, int | None]) -> None:
+    assert spelling.node_counts(text, field=FIELD) == nodes
+
+
+@pytest.mark.parametrize(
+    ("text", "switches"), [("1@00:30:00", (1, 1800.0)), ("2@1-00:00:00", (2, 86400.0)), ("2", (2, 0.0))]
+)
+def test_switches_have_a_count_and_a_wait(text: str, switches: tuple[int, float]) -> None:
+    assert spelling.switches(text, field=FIELD) == switches
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("Resources", "Resources"),
+        ("None", "None"),
+        ("(null)", ""),
+        ("ReqNodeNotAvail, UnavailableNodes:n08", "ReqNodeNotAvail"),
+        ("ReqNodeNotAvail,_UnavailableNodes:n08", "ReqNodeNotAvail"),
+        ("Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions", "Resources"),
+        ("JobArrayTaskLimit,Priority", "JobArrayTaskLimit"),
+        ("", ""),
+    ],
+)
+def test_reason_is_one_plain_word(text: str, word: str) -> None:
+    assert spelling.reason_word(text) == word
+
+
+def test_negative_numbers_are_read() -> None:
+    assert spelling.integer("-50", field=FIELD) == -50
+
+
+def test_limit_above_a_year_counts_as_none() -> None:
+    assert spelling.time_limit_s(365 * 86400.0) == 365 * 86400.0
+    assert spelling.time_limit_s(365 * 86400.0 + 60) is None
+    assert spelling.time_limit_s(None) is None
+
+
+DECODERS: dict[str, Callable[[str], object]] = {
+    "count": lambda text: spelling.count(text, field=FIELD),
+    "integer": lambda text: spelling.integer(text, field=FIELD),
+    "memory": lambda text: spelling.memory_mib(text, field=FIELD),
+    "duration": lambda text: spelling.duration_s(text, field=FIELD),
+    "instant": lambda text: spelling.instant(text, field=FIELD),
+    "nodes": lambda text: spelling.node_names(text, field=FIELD),
+    "node counts": lambda text: spelling.node_counts(text, field=FIELD),
+    "switches": lambda text: spelling.switches(text, field=FIELD),
+    "names": spelling.names,
+    "reason": spelling.reason_word,
+    "gres": lambda text: tres.gres_list(text, field=FIELD),
+    "tres": lambda text: tres.tres(text, field=FIELD),
+}
+SPELLED = st.text(st.sampled_from("0123456789-:.,@[]()=/ gpuresatnodKMGT\n\x00\x1b\udc80"), max_size=40)
+
+
+@pytest.mark.parametrize("decode", DECODERS.values(), ids=DECODERS.keys())
+@given(text=st.one_of(st.text(max_size=60), SPELLED))
+def test_any_text_is_decoded_or_refused(decode: Callable[[str], object], text: str) -> None:
+    refused = ""
+    try:
+        decode(text)
+    except DecodeError as err:
+        refused = str(err)
+
+    assert "\n" not in refused

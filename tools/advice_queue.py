@@ -4,6 +4,7 @@ python -m tools.advice_queue [--release 26.05] [-o advisor/demo/snapshot.json]
 """
 
 import argparse
+import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -51,6 +52,11 @@ PENDING: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
+def advice_cluster(release: str) -> LiveCluster:
+    """Return the cluster, not yet started, that the queue is made for."""
+    return LiveCluster(release, gpu_types=GPU_TYPES, extra_lines=PRIORITY_LINES)
+
+
 def fill(cluster: LiveCluster) -> dict[str, int]:
     """Submit the queue to a fresh default cluster and return the job ids by name."""
     ids = {}
@@ -58,7 +64,7 @@ def fill(cluster: LiveCluster) -> dict[str, int]:
         ids[name] = cluster.submit(f"--job-name={name}", *request)
 
     def all_run() -> bool:
-        """the first jobs run"""
+        """Whether the first jobs run."""
         return len(cluster.run("squeue", "-h", "-a", "-t", "RUNNING", "-o", "%A").split()) == len(RUNNING)
 
     cluster.wait_for(all_run, 60.0)
@@ -77,21 +83,14 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, default=Path("advisor/demo/snapshot.json"))
     parser.add_argument("--age", type=float, default=75.0, help="seconds to wait before recording")
     args = parser.parse_args()
-    with LiveCluster(args.release, gpu_types=GPU_TYPES, extra_lines=PRIORITY_LINES) as cluster:
+    with advice_cluster(args.release) as cluster:
         fill(cluster)
         print(f"waiting {args.age:g} s for the jobs to grow old enough", file=sys.stderr)
         time.sleep(args.age)
-        cluster.run(
-            sys.executable,
-            "-m",
-            "advisor.cli.main",
-            "snapshot",
-            "--source",
-            "text",
-            "--anonymise",
-            "-o",
-            str(args.output.resolve()),
-        )
+        # With the cluster's own commands first on PATH, as an administrator there would run it.
+        sadvise = [sys.executable, "-m", "advisor.cli.main", "snapshot", "--source", "text", "-o", str(args.output)]
+        subprocess.run(sadvise, env=cluster.env, check=True)
+    args.output.chmod(0o644)
 
 
 if __name__ == "__main__":

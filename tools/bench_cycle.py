@@ -81,7 +81,9 @@ def synthetic(n_jobs: int, n_nodes: int, seed: int) -> Snapshot:
     )
 
 
-def _nodes(names: list[str], chance: np.random.Generator, first_id: int) -> tuple[list[Node], list[tuple[int, str, int, str, float]]]:
+def _nodes(
+    names: list[str], chance: np.random.Generator, first_id: int
+) -> tuple[list[Node], list[tuple[int, str, int, str, float]]]:
     nodes, running = [], []
     used_counts = chance.choice([0, 4, 6, 8, 8, 8, 8], size=len(names))
     ends = chance.integers(600, 86_400, size=len(names))
@@ -183,7 +185,17 @@ def _peak_mib() -> float:
 
 
 def _in_own_process(size: str, args: argparse.Namespace) -> Figures:
-    argv = [sys.executable, "-m", "tools.bench_cycle", "--one", size, "--repeat", str(args.repeat), "--seed", str(args.seed)]
+    argv = [
+        sys.executable,
+        "-m",
+        "tools.bench_cycle",
+        "--one",
+        size,
+        "--repeat",
+        str(args.repeat),
+        "--seed",
+        str(args.seed),
+    ]
     answer = subprocess.run(argv, capture_output=True, text=True, check=True)
     document: dict[str, Any] = json.loads(answer.stdout)
     return Figures(**document)

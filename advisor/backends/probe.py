@@ -1,28 +1,28 @@
 """What can only be learnt on the spot: commands, privileges, readers, and whether slurm.conf is what runs."""
 
-import os
-import pwd
 import shutil
 from collections.abc import Iterator
 from dataclasses import fields
 
-from advisor.backends import process, pyslurm_source, releases
-from advisor.backends.text_source import read_running_config
+from advisor.backends import pyslurm_source, releases
+from advisor.backends.process import Commands, text_of
+from advisor.backends.site_config import config_lines, site_config
+from advisor.backends.site_reader import own_identity
 from advisor.domain.site import SiteConfig
 from advisor.domain.snapshot import Snapshot
-from advisor.errors import AdvisorError
+from advisor.errors import AdvisorError, SlurmError
 from advisor.planning.site_checks import Check, Status
 
 COMMANDS = ("squeue", "sinfo", "scontrol", "sprio", "sdiag")
 
 
-def probes(snapshot: Snapshot, *, cluster: str | None, timeout_s: float) -> Iterator[Check]:
+def probes(snapshot: Snapshot, commands: Commands, *, timeout_s: float) -> Iterator[Check]:
     """Check the host and the running slurmctld; costs it two requests for its configuration."""
     yield _commands()
     yield _release(snapshot)
     yield _reader(snapshot, timeout_s)
-    yield _privileges(timeout_s)
-    yield _running_config(snapshot, cluster, timeout_s)
+    yield _privileges(commands)
+    yield _running_config(snapshot, commands)
 
 
 def _commands() -> Check:
@@ -60,49 +60,56 @@ def _reader(snapshot: Snapshot, timeout_s: float) -> Check:
     return Check(name="reader", status=Status.OK, text=f"{snapshot.source}; pyslurm {version} is importable")
 
 
-def _privileges(timeout_s: float) -> Check:
+def _privileges(commands: Commands) -> Check:
     """Find out which levers this user may move, as far as slurmdbd tells."""
-    user = pwd.getpwuid(os.geteuid()).pw_name
-    if os.geteuid() == 0:
-        return Check(name="privileges", status=Status.OK, text="root: every lever")
+    name, user = "privileges", own_identity()
+    if user.uid == 0:
+        return Check(name=name, status=Status.OK, text="root: every lever")
+    arguments = (
+        "-nP",
+        "show",
+        "user",
+        "where",
+        f"name={user.name}",
+        "withcoordinator",
+        "format=adminlevel,coordinators",
+    )
     try:
-        argv = ["sacctmgr", "-nP", "show", "user", user, "withcoordinator", "format=AdminLevel,Coordinators"]
-        answer = process.text_of(process.run(argv, timeout_s=timeout_s).output).strip()
-    except AdvisorError as err:
+        answer = text_of(commands.ask("sacctmgr", *arguments).output).strip()
+    except SlurmError as err:
         return Check(
-            name="privileges",
+            name=name,
             status=Status.UNKNOWN,
-            text=f"user {user}: slurmdbd was not asked: {err}",
+            text=f"user {user.name}: the accounting database was not asked: {err}",
             cost="own jobs can be changed in any case, others' by a coordinator or an Operator only",
         )
     level, _, accounts = answer.partition("|")
     if level in {"Operator", "Administrator"}:
-        return Check(name="privileges", status=Status.OK, text=f"user {user}: {level}, every lever")
+        return Check(name=name, status=Status.OK, text=f"user {user.name}: {level}, every lever")
     if accounts:
-        return Check(
-            name="privileges", status=Status.OK, text=f"user {user}: coordinator of {accounts}: every lever there"
-        )
+        return Check(name=name, status=Status.OK, text=f"user {user.name}: coordinator, every lever in {accounts}")
     return Check(
-        name="privileges",
+        name=name,
         status=Status.LACKS,
-        text=f"user {user}: no privilege",
+        text=f"user {user.name}: no privilege",
         cost="only the user's own jobs can be changed with the printed commands",
     )
 
 
-def _running_config(snapshot: Snapshot, cluster: str | None, timeout_s: float) -> Check:
+def _running_config(snapshot: Snapshot, commands: Commands) -> Check:
     name = "slurm.conf"
     try:
-        running = read_running_config(cluster=cluster, timeout_s=timeout_s)
+        raw = config_lines(text_of(commands.ask("scontrol", "show", "config").output))
+        running = site_config(raw, version=raw.get("slurm_version", ""))
     except AdvisorError as err:
-        return Check(name=name, status=Status.UNKNOWN, text=f"scontrol show config: {err}")
+        return Check(name=name, status=Status.UNKNOWN, text=f"not compared: {err}")
     differing = _differences(snapshot.config, running)
     if differing:
         return Check(
             name=name,
             status=Status.LACKS,
             text=f"differs from what slurmctld runs with: {', '.join(differing)}",
-            cost="advice follows the file; run scontrol reconfigure or mend the file",
+            cost="advice follows the file; run scontrol reconfigure, or mend the file",
         )
     return Check(name=name, status=Status.OK, text="says what slurmctld runs with")
 

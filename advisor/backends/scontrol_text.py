@@ -149,7 +149,8 @@ def _job(block: Row) -> JobRecord:
         "Reservation": block.get("Reservation", ""),
         "NumNodes": str(low),
         "MaxNodes": str(high or 0),
-        "tres-alloc": block.get("ReqTRES", "") if is_unset(allocated) else allocated,
+        # The oldest releases have one list, of what is allocated or else requested.
+        "tres-alloc": block.get("ReqTRES", block.get("TRES", "")) if is_unset(allocated) else allocated,
         "cpus-per-tres": block.get("CpusPerTres", ""),
         "ReqSwitch": str(count),
         "Wait4Switch": f"0:{wait_s:.0f}",

@@ -144,7 +144,7 @@ def _included(name: str, path: Path) -> Path:
 
 def _lines(path: Path) -> Iterator[str]:
     """Yield the lines of a file, continued ones joined and comments removed."""
-    joined = re.sub(r"\\[ \t]*\n", " ", "\n".join(_raw_lines(path)))
+    joined = re.sub(r"\\[ \t]*\n", "", "\n".join(_raw_lines(path)))
     for line in joined.split("\n"):
         bare = re.sub(r"(?<!\\)#.*", "", line).strip()
         if bare:

@@ -11,7 +11,7 @@ from advisor.backends.releases import release_of
 from advisor.backends.site_reader import SiteReader
 from advisor.backends.text_source import TextSource
 from advisor.clock import Clock
-from advisor.errors import ConfigError, SlurmError
+from advisor.errors import AdvisorError, ConfigError
 from advisor.ports import ClusterSource
 
 READERS: Final = ("auto", "text", "json", "pyslurm")
@@ -56,6 +56,6 @@ def _pyslurm_sees_all(site: SiteReader, timeout_s: float) -> bool:
     try:
         version = installed_version(timeout_s=timeout_s)
         config = site.read().config
-    except SlurmError:
+    except AdvisorError:
         return False
     return release_of(version) == config.release and "gres/gpu" in config.accounting_tres

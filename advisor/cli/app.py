@@ -2,7 +2,11 @@
 
 import typer
 
-from advisor.cli import check, config, explain, recommend, snapshot
+from advisor.cli.check import check
+from advisor.cli.config import app as config
+from advisor.cli.explain import explain
+from advisor.cli.recommend import recommend
+from advisor.cli.snapshot import snapshot
 
 app = typer.Typer(
     name="sadvise",
@@ -12,11 +16,11 @@ app = typer.Typer(
     help="Advice for the pending GPU jobs of a Slurm cluster: reorder, resize, consolidate. Changes nothing.",
     epilog="Exit codes: 0 fine, 1 error, 2 usage, 3 recommend --exit-code found something to change.",
 )
-app.command("recommend")(recommend.recommend)
-app.command("explain")(explain.explain)
-app.command("snapshot")(snapshot.snapshot)
-app.command("check")(check.check)
-app.add_typer(config.app, name="config")
+app.command()(recommend)
+app.command()(explain)
+app.command()(snapshot)
+app.command()(check)
+app.add_typer(config, name="config")
 
 
 def _version(value: bool) -> None:

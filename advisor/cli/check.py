@@ -21,7 +21,7 @@ def check(
     Asks slurmctld a little more than a snapshot does; run it by hand, not in a loop.
     """
     from advisor.cli.reading import Reading
-    from advisor.cli.render import columns, console, print_json, print_rows
+    from advisor.cli.render import print_json, print_rows, print_table
     from advisor.cli.report import meta
     from advisor.planning.site_checks import site_checks
 
@@ -32,13 +32,15 @@ def check(
     checks = list(site_checks(seen, settings.planning))
     if not demo and snapshot is None:
         from advisor.backends.probe import probes
+        from advisor.backends.process import SlurmCommands
 
-        checks = [*probes(seen, cluster=cluster, timeout_s=reading.timeout_of(settings)), *checks]
+        timeout_s = reading.timeout_of(settings)
+        checks = [*probes(seen, SlurmCommands(timeout_s=timeout_s, cluster=cluster), timeout_s=timeout_s), *checks]
     header = ["check", "status", "finding", "cost of lacking it"]
     rows = [[each.name, str(each.status), each.text, each.cost] for each in checks]
     if json:
         print_json({"meta": meta(seen, "sadvise.check/1"), "checks": [asdict(each) for each in checks]})
     elif parsable:
-        print_rows(header, rows, as_parsable=True, noheader=noheader, widths=[0] * 4)
+        print_rows(header, rows, as_parsable=True, noheader=noheader)
     else:
-        console().print(columns(header, rows, noheader=noheader))
+        print_table(header, rows, noheader=noheader)

@@ -22,7 +22,7 @@ def check(config: ConfigFile = None) -> None:
 @app.command()
 def show(config: ConfigFile = None, json: Json = False, parsable: Parsable = False, noheader: NoHeader = False) -> None:
     """Print every value in force and where it came from."""
-    from advisor.cli.render import columns, console, print_json, print_rows
+    from advisor.cli.render import print_json, print_rows, print_table
     from advisor.config import effective_values, load_config
 
     values = effective_values(load_config(config, os.environ))
@@ -36,9 +36,9 @@ def show(config: ConfigFile = None, json: Json = False, parsable: Parsable = Fal
             {"meta": meta, "values": [{"key": key, "value": value, "origin": origin} for key, value, origin in values]}
         )
     elif parsable:
-        print_rows(header, rows, as_parsable=True, noheader=noheader, widths=[0, 0, 0])
+        print_rows(header, rows, as_parsable=True, noheader=noheader)
     else:
-        console().print(columns(header, rows, noheader=noheader))
+        print_table(header, rows, noheader=noheader)
 
 
 @app.command()

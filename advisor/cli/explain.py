@@ -75,43 +75,41 @@ def _document(diagnosis: "Diagnosis", record: "CycleRecord", job: "Job") -> dict
 def _print(diagnosis: "Diagnosis", record: "CycleRecord", job: "Job", cluster: str | None) -> None:
     from rich.text import Text
 
-    from advisor.cli.render import console, title
+    from advisor.cli.render import console, print_labelled, title
     from advisor.cli.report import recommendation, shell
     from advisor.cli.text import safe
 
     out = console()
-    out.print(Text(safe(title(record.snapshot)), style="bold"))
-    out.print(Text(safe(f"job {job.job_id} {job.name}, user {job.user}, {job.state}, Slurm says {job.reason or '-'}")))
+    out.print(Text(safe(title(record.snapshot)), style="bold"), soft_wrap=True)
+    state = f"job {job.job_id} {job.name}, user {job.user}, {job.state}, Slurm says {job.reason or '-'}"
+    out.print(Text(safe(state)), soft_wrap=True)
     out.print()
     _print_finding(diagnosis.first, "because")
     for finding in diagnosis.further:
         _print_finding(finding, "also")
     if diagnosis.disagreement is not None:
-        out.print(Text(f"note     {safe(diagnosis.disagreement)}"))
+        print_labelled("note", diagnosis.disagreement)
     for text in diagnosis.unread:
-        out.print(Text(f"not read {safe(text)}"))
+        print_labelled("unread", text)
     if job.hints.unknown:
-        out.print(Text(f"hints    not understood in --comment: {safe(' '.join(job.hints.unknown))}"))
+        print_labelled("hints", f"not understood in --comment: {' '.join(job.hints.unknown)}")
     for change in record.recommendations:
         if change.job_id == job.job_id:
-            row = recommendation(change, cluster)
-            out.print(Text(f"advice   {change.kind}: {safe(change.text)}"))
-            out.print(Text(f"         {shell(row['command'])}"), soft_wrap=True)
+            print_labelled("advice", f"{change.kind}: {change.text}")
+            out.print(Text(f"        {shell(recommendation(change, cluster)['command'])}"), soft_wrap=True)
     if (rule := record.left_alone.get(job.job_id)) is not None:
-        out.print(f"advice   none: left alone by rule {rule}")
+        print_labelled("advice", f"none: left alone by rule {rule}")
 
 
 def _print_finding(finding: "Finding", label: str) -> None:
-    from rich.text import Text
+    from advisor.cli.render import instant, print_labelled
 
-    from advisor.cli.render import console
-    from advisor.cli.text import safe
-
-    out = console()
-    out.print(Text(f"{label:<8} {safe(finding.text)} ({finding.cause})"))
+    print_labelled(label, f"{finding.text} ({finding.cause})")
     if finding.evidence:
-        out.print(
-            Text("         " + ", ".join(f"{name} {safe(str(value))}" for name, value in finding.evidence.items()))
-        )
+        spelled = {
+            name: instant(value) if name.endswith("_time") and isinstance(value, float) else value
+            for name, value in finding.evidence.items()
+        }
+        print_labelled("", ", ".join(f"{name} {value}" for name, value in spelled.items()))
     for remedy in finding.remedies:
-        out.print(Text(f"change   {safe(remedy)}"))
+        print_labelled("change", remedy)

@@ -25,8 +25,6 @@ from advisor.cli.options import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rich.console import Console
-
     from advisor.cycle import CycleRecord
 
 
@@ -94,49 +92,47 @@ def recommend(
 def _print(
     record: "CycleRecord", shown: "Sequence[Mapping[str, Any]]", left_alone: "list[dict[str, Any]]", *, noheader: bool
 ) -> None:
-    from advisor.cli.render import console, print_overview
+    from advisor.cli.render import console, print_labelled, print_overview
     from advisor.cli.report import skipped_by_rule
     from advisor.planning.levers import missing_by_lever
     from advisor.planning.overview import overview
 
     out = console()
     if not noheader:
-        print_overview(out, record.snapshot, overview(record.snapshot))
+        print_overview(record.snapshot, overview(record.snapshot))
         out.print()
     for number, row in enumerate(shown, start=1):
-        _print_one(out, number, row, record)
-    if not shown:
-        out.print("nothing to recommend")
+        _print_one(number, row, record)
+    out.print(
+        "These commands change pending jobs; once a job has started there is nothing to revert."
+        if shown
+        else "Nothing to recommend."
+    )
     for lever, missing in sorted(missing_by_lever(record.snapshot).items()):
-        out.print(f"lever {lever} not used: {missing}")
+        print_labelled("no lever", f"{lever}: {missing}", width=10)
     if left_alone:
         counts = ", ".join(f"{count} {rule}" for rule, count in skipped_by_rule(left_alone).items())
-        out.print(f"left alone: {counts}")
+        print_labelled("left alone", counts, width=12)
 
 
-def _print_one(out: "Console", number: int, row: "Mapping[str, Any]", record: "CycleRecord") -> None:
-    from rich.padding import Padding
+def _print_one(number: int, row: "Mapping[str, Any]", record: "CycleRecord") -> None:
     from rich.text import Text
 
+    from advisor.cli.render import console, print_labelled
     from advisor.cli.report import in_words, saving_in_words, shell
     from advisor.cli.text import safe
     from advisor.planning.words import duration
 
+    out = console()
     job = record.snapshot.jobs_by_id[row["job_id"]]
     after_s = row["expected"]["revert_after_s"]
-    when = "" if after_s is None else f"   # if it has not started {duration(after_s)} after the change"
+    when = "" if after_s is None else f"   # due {duration(after_s)} after the change, if it has not started"
     heading = f"{number}. {row['kind']} job {row['job_id']}"
-    out.print(
-        Text.assemble(
-            (heading, "bold"),
-            f"  {safe(job.name)}, user {safe(job.user)}: {in_words(row['before'])} -> {in_words(row['after'])}",
-        )
-    )
-    for label, text in (
-        ("why", f"{safe(row['text'])} ({row['reason']})"),
-        ("gain", f"{saving_in_words(row['expected'])}, if {row['expected']['assumes']}"),
-    ):
-        out.print(Padding(Text(f"{label:<7} {text}"), (0, 0, 0, 3)))
+    change = f"  {safe(job.name)}, user {safe(job.user)}: {in_words(row['before'])} -> {in_words(row['after'])}"
+    out.print(Text.assemble((heading, "bold"), change), soft_wrap=True)
+    print_labelled("why", f"{row['text']} ({row['reason']})", indent=3)
+    print_labelled("gain", f"{saving_in_words(row['expected'])}, if {row['expected']['assumes']}", indent=3)
+    # Whole, however long: these lines are there to be copied.
     out.print(Text(f"   apply   {shell(row['command'])}"), soft_wrap=True)
     out.print(Text(f"   revert  {shell(row['revert'])}{when}"), soft_wrap=True)
     out.print()

@@ -1,6 +1,7 @@
 """Tables and paragraphs for people; every text from Slurm goes through `safe` first."""
 
 import sys
+import textwrap
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -39,32 +40,57 @@ def console() -> Console:
     return Console(width=None if terminal else PIPE_WIDTH, markup=False, highlight=False, emoji=False)
 
 
-def columns(
+def print_table(
     header: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), noheader: bool = False
-) -> Table:
-    """Build a plain table; `right` names the columns that hold numbers."""
+) -> None:
+    """Print a table for people, folded to the terminal; `right` names the columns that hold numbers."""
+    out = console()
+    if not out.is_terminal:
+        print_rows(header, rows, right=right, noheader=noheader)
+        return
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0), show_header=not noheader)
     for index, name in enumerate(header):
         table.add_column(name, justify="right" if index in right else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(safe(field)) for field in row))
-    return table
+    out.print(table)
+
+
+def print_labelled(label: str, text: str, *, indent: int = 0, width: int = 8) -> None:
+    """Print a paragraph beside its label, folded to the terminal and whole in a pipe."""
+    out = console()
+    lead = " " * indent + label.ljust(width)
+    line = lead + safe(text)
+    if out.is_terminal:
+        line = textwrap.fill(
+            line, max(out.width, 40), subsequent_indent=" " * len(lead), break_long_words=False, break_on_hyphens=False
+        )
+    out.print(Text(line), soft_wrap=True)
 
 
 def print_rows(
-    header: Sequence[str], rows: Sequence[Sequence[str]], *, as_parsable: bool, noheader: bool, widths: Sequence[int]
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    as_parsable: bool = False,
+    noheader: bool = False,
+    widths: Sequence[int] = (),
+    right: Sequence[int] = (),
 ) -> None:
-    """Print rows as `-P` or `-o` asks: bare fields, or columns of the widths asked for (0 for any)."""
+    """Print rows as `-P` or `-o` asks: bare fields, or columns of the widths asked for (0 or none for any)."""
     lines = [*([] if noheader else [list(header)]), *(list(row) for row in rows)]
     if as_parsable:
         sys.stdout.write(parsable(lines))
         return
     cleaned = [[safe(field) for field in row] for row in lines]
     natural = [max((len(row[index]) for row in cleaned), default=0) for index in range(len(header))]
-    wide = [asked or own for asked, own in zip(widths, natural, strict=True)]
+    wide = [asked or own for asked, own in zip(widths or [0] * len(header), natural, strict=True)]
     for row in cleaned:
-        fields = (field[:width].ljust(width) for field, width in zip(row, wide, strict=True))
-        sys.stdout.write(" ".join(fields).rstrip() + "\n")
+        fields = (
+            field[:width].rjust(width) if index in right else field[:width].ljust(width)
+            for index, (field, width) in enumerate(zip(row, wide, strict=True))
+        )
+        sys.stdout.write("  ".join(fields).rstrip() + "\n")
 
 
 def chosen_fields(text: str, known: Sequence[str]) -> tuple[list[str], list[int]]:
@@ -91,43 +117,32 @@ def title(snapshot: Snapshot) -> str:
     return f"{config.cluster or 'cluster'}, {release}, at {instant(snapshot.taken_at)}, {snapshot.source} reader"
 
 
-def print_overview(out: Console, snapshot: Snapshot, overview: Overview) -> None:
+def print_overview(snapshot: Snapshot, overview: Overview) -> None:
     """Print the state of the cluster."""
-    out.print(Text(safe(title(snapshot)), style="bold"))
+    out = console()
+    out.print(Text(safe(title(snapshot)), style="bold"), soft_wrap=True)
     out.print()
     if overview.gpu_types:
-        header = [
-            "GPU",
-            "total",
-            "in use",
-            "idle",
-            "down",
-            "short of CPUs",
-            "of memory",
-            "fragments",
-            "node",
-            "leaf",
-            "any",
-        ]
-        header[-3:] = ["largest on a node", "under a leaf", "anywhere"]
-        out.print(columns(header, [_gpu_row(row) for row in overview.gpu_types], right=range(1, 11)))
+        print_table(_GPU_HEADER, [_gpu_row(row) for row in overview.gpu_types], right=range(1, 11))
     else:
         out.print("no node has GPUs")
     out.print()
     jobs = overview.jobs
-    out.print(
-        f"{plural(jobs.running, 'job')} running, {jobs.pending} pending: {overview.pending_gpu_jobs} of them ask for "
-        f"{plural(overview.pending_gpus, 'GPU')}; {jobs.held} held, {jobs.dependent} dependent, {jobs.deferred} deferred"
+    print_labelled(
+        "jobs",
+        f"{jobs.running} running, {jobs.pending} pending; {overview.pending_gpu_jobs} pending ones ask for "
+        f"{plural(overview.pending_gpus, 'GPU')}; {jobs.held} held, {jobs.dependent} dependent, "
+        f"{jobs.deferred} deferred",
     )
     for share in overview.shares:
-        out.print(
-            f"{share.kind}: {share.total} in all, {plural(share.pending_jobs, 'pending job')} for {share.pending}"
+        print_labelled(
+            share.kind, f"{share.total} in all, {plural(share.pending_jobs, 'pending job')} for {share.pending}"
         )
     if overview.oldest is not None:
         delay = duration(overview.oldest.queueing_delay_s)
-        out.print(f"oldest waiting job: {overview.oldest.job_id}, eligible for {delay}")
+        print_labelled("oldest", f"job {overview.oldest.job_id} has been eligible for {delay}")
     for text in overview.unread:
-        out.print(Text(f"not read: {safe(text)}"))
+        print_labelled("unread", text)
 
 
 def _gpu_row(gpus: GpuTypeOverview) -> list[str]:

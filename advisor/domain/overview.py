@@ -40,9 +40,9 @@ class LargestGang:
 class GpuTypeOverview:
     """The GPUs of one type; an untyped pool is named "gpu".
 
-    `unavailable` are those that nobody holds on nodes that start nothing. What depends on the use of the GPUs
-    is None where the use of some of them is unknown. Pending jobs stand under each type they ask for by name;
-    an array counts with all its waiting tasks.
+    GPUs held in parts are in use. `unavailable` are those that nobody holds on nodes that start nothing. What
+    depends on the use of the GPUs is None where the use of some of them is unknown. Pending jobs stand under each
+    type they ask for by name; an array counts with all its waiting tasks.
     """
 
     gpu_type: str

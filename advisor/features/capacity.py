@@ -6,7 +6,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.domain.gang import GangRequest
+from advisor.domain.gang import GangRequest, GpuCount
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.features.nodes import (
@@ -213,7 +213,7 @@ class Fitter:
         """Mark the nodes that could be one of the gang's: `(n_nodes,)`."""
         types = self._table.gpu_types
         memory_mib = gang.memory_mib_per_node or 0
-        chunk = Chunk(gpus=gang.per_node, memory_mib=memory_mib)
+        chunk = Chunk(gpus=gang.per_node, cpus=_cpus_beside(gang, gang.per_node), memory_mib=memory_mib)
         able = view.open & (chunks_in(types, view.gpus, view.cpus, view.memory_mib, chunk) >= 1)
         if gang.exclusive and view.promise:
             able &= self._table.empty
@@ -237,18 +237,26 @@ class Fitter:
         amounts, needs = [], []
         for gpu in bounds(gang.per_job):
             held = gpus_of(types, view.gpus, gpu.gpu_type)
+            if gang.cpus_per_gpu:
+                held = np.minimum(held, view.cpus // gang.cpus_per_gpu)
             per_node = sum(bound.count for bound in gang.per_node)
             amounts.append(np.minimum(held, per_node) if per_node else held)
             needs.append(gpu.count)
         if gang.per_task or gang.tasks >= max(2, gang.nodes_min):
             rounded_up = gang.tasks - 1 if view.promise else 0
-            task = Chunk(gpus=gang.per_task, cpus=max(1, (gang.cpus + rounded_up) // gang.tasks))
+            cpus = max(_cpus_beside(gang, gang.per_task), (gang.cpus + rounded_up) // gang.tasks)
+            task = Chunk(gpus=gang.per_task, cpus=cpus)
             amounts.append(chunks_in(types, view.gpus, view.cpus, view.memory_mib, task))
             needs.append(gang.tasks)
         else:
             amounts.append(view.cpus)
             needs.append(max(1, gang.cpus))
         return np.stack(amounts, axis=1).astype(np.float64), np.array(needs, dtype=np.float64)
+
+
+def _cpus_beside(gang: GangRequest, gpus: tuple[GpuCount, ...]) -> int:
+    """Return the CPUs that must stand beside some of the gang's GPUs on one node, at least one."""
+    return max(1, (gang.cpus_per_gpu or 0) * sum(gpu.count for gpu in gpus))
 
 
 def _some_group_holds(offer: _Offer, group: Counts, nodes_min: int, nodes_max: int | None, promise: bool) -> bool:

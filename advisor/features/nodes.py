@@ -1,5 +1,6 @@
 """What nodes hold, as arrays over nodes made once per snapshot."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -7,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.domain.gang import GpuCount
+from advisor.domain.job import JobState
 from advisor.domain.node import Node
 from advisor.domain.site import SiteConfig
 from advisor.domain.snapshot import Snapshot
@@ -34,7 +36,7 @@ class NodeTable:
     usable: Flags  # (n_nodes,)
     gpu_types: tuple[str, ...]
     gpus_total: Counts  # (n_nodes, n_types)
-    gpus_idle: Counts  # (n_nodes, n_types), 0 where their use is unknown
+    gpus_idle: Counts  # (n_nodes, n_types), held by nobody in whole or in part; 0 where their use is unknown
     gpu_use_known: Flags  # (n_nodes, n_types)
     cpus_total: Counts  # (n_nodes,)
     cpus_idle: Counts  # (n_nodes,)
@@ -71,6 +73,9 @@ def node_table(snapshot: Snapshot) -> NodeTable:
             total[row, column] += pool.total
             idle[row, column] += pool.idle
             known[row, column] &= pool.used is not None
+    for row, count in _gpus_in_parts(snapshot, row_by_name).items():
+        # Which of a node's types is shared is not told; none of them is promised then.
+        idle[row] = np.maximum(0, idle[row] - count)
     return NodeTable(
         names=tuple(node.name for node in nodes),
         row_by_name=row_by_name,
@@ -88,6 +93,29 @@ def node_table(snapshot: Snapshot) -> NodeTable:
         partition_names=tuple(partition.name for partition in snapshot.partitions),
         partition_member=_membership(snapshot, row_by_name),
     )
+
+
+def _gpus_in_parts(snapshot: Snapshot, row_by_name: Mapping[str, int]) -> Mapping[int, int]:
+    """Count the GPUs of each row that jobs hold in parts.
+
+    Slurm counts such a GPU as idle, yet gives it to nobody as a whole. It fills one before it opens the next,
+    unless LL_SHARED_GRES tells it to spread them; then each job is taken to have opened its own.
+    """
+    spreads = any(word.upper() == "LL_SHARED_GRES" for word in snapshot.config.select_parameters)
+    held: dict[tuple[int, str], list[int]] = {}
+    for job in snapshot.jobs:
+        if job.gang.shares and job.allocation is not None and job.state is not JobState.PENDING:
+            for row in (row_by_name[name] for name in job.allocation.nodes if name in row_by_name):
+                for share in job.gang.shares:
+                    held.setdefault((row, share.kind), []).append(share.count)
+    in_parts: dict[int, int] = {}
+    for (row, kind), counts in held.items():
+        node = snapshot.nodes[row]
+        parts = sum(share.count for share in node.shares if share.kind == kind)
+        per_gpu = max(1, parts // max(1, sum(pool.total for pool in node.gpus))) if parts else sum(counts)
+        opened = counts if spreads else [sum(counts)]
+        in_parts[row] = in_parts.get(row, 0) + sum(math.ceil(count / per_gpu) for count in opened)
+    return in_parts
 
 
 def _switch_index(topology: Topology, row_by_name: Mapping[str, int], *, leaves: bool) -> Counts:

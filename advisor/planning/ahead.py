@@ -8,10 +8,10 @@ from advisor.domain.diagnosis import Cause
 from advisor.domain.job import Job
 from advisor.planning.case import Case
 from advisor.planning.requests import gpus_by_type, tasks_of
-from advisor.planning.slurm_reasons import RESOURCES, causes_named
+from advisor.planning.slurm_reasons import CONTENTION, causes_named
 
 # A job that Slurm leaves pending for any other reason holds nobody up.
-_COMPETING = RESOURCES | {Cause.PRIORITY, Cause.UNKNOWN}
+_COMPETING = CONTENTION | {Cause.UNKNOWN}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,10 +70,23 @@ def _untyped(counts: tuple[GpuCount, ...]) -> tuple[GpuCount, ...]:
 
 def _fewer_cpus(case: Case) -> Iterator[str]:
     gang = case.gang
+    if gang.cpus_per_gpu is not None:
+        yield from _fewer_cpus_per_gpu(case, gang.cpus_per_gpu)
+        return
     least = max(1, gang.tasks)
     if gang.cpus > least and case.fits_now_as(replace(gang, cpus=least)):
         cpus = _most(least, gang.cpus, lambda count: case.fits_now_as(replace(gang, cpus=count)))
         yield f"it fits now with {plural(cpus, 'CPU')} in place of {gang.cpus}"
+
+
+def _fewer_cpus_per_gpu(case: Case, asked: int) -> Iterator[str]:
+    def fits(count: int) -> bool:
+        # Slurm counts the CPUs in all from those of one GPU.
+        return case.fits_now_as(replace(case.gang, cpus_per_gpu=count, cpus=case.gang.cpus * count // asked))
+
+    if asked > 1 and fits(1):
+        cpus = _most(1, asked, fits)
+        yield f"it fits now with {plural(cpus, 'CPU')} per GPU in place of {asked}"
 
 
 def _less_memory(case: Case) -> Iterator[str]:
@@ -110,7 +123,8 @@ def _fewer_gpus(case: Case) -> Iterator[str]:
     (gpu,) = gang.all_counts
 
     def fits(count: int) -> bool:
-        return case.fits_now_as(gang.with_counts(scope, (replace(gpu, count=count),)))
+        cpus = gang.cpus if gang.cpus_per_gpu is None else gang.cpus * count // gpu.count
+        return case.fits_now_as(replace(gang.with_counts(scope, (replace(gpu, count=count),)), cpus=cpus))
 
     least = gang.nodes_min if scope is GpuScope.JOB else 1
     if gpu.count > least and fits(least):

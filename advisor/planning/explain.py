@@ -15,7 +15,7 @@ from advisor.planning.ahead import Ahead, ahead_of
 from advisor.planning.case import Case
 from advisor.planning.gates import gates
 from advisor.planning.shortage import shortages
-from advisor.planning.slurm_reasons import RESOURCES, causes_named, gives_no_reason
+from advisor.planning.slurm_reasons import CONTENTION, RESOURCES, causes_named, gives_no_reason
 from advisor.planning.words import duration, plural
 
 _PLACES = {
@@ -33,10 +33,6 @@ _DOUBTS = {
     Doubt.GPUS_UNKNOWN: "how many GPUs it asks for",
     Doubt.PARTITION_UNKNOWN: "all of its partitions",
 }
-
-
-# What Slurm finds by looking for nodes, as we do.
-_CONTENTION = RESOURCES | {Cause.PRIORITY}
 
 
 def diagnose(
@@ -164,7 +160,7 @@ def _disagreement(case: Case, findings: list[Finding]) -> str | None:
         return "Slurm finds no nodes that could ever be enough for it; our count finds some"
     if not named or Cause.UNKNOWN in named or not named.isdisjoint(finding.cause for finding in findings):
         return None
-    if named <= _CONTENTION and (case.job.reservation or not case.gang.gpus_known):
+    if named <= CONTENTION and (case.job.reservation or not case.gang.gpus_known):
         return None
     ours = " and ".join(finding.cause.replace("_", " ") for finding in findings) or "nothing in its way"
     return f"Slurm names a reason that the snapshot does not bear out: our count finds {ours}{_could_start(case)}"

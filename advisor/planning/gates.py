@@ -8,7 +8,7 @@ from advisor.domain.plan import Evidence
 from advisor.domain.site import Partition
 from advisor.planning.case import Case
 from advisor.planning.shortage import impossible
-from advisor.planning.slurm_reasons import causes_named
+from advisor.planning.slurm_reasons import CONTENTION, causes_named
 from advisor.planning.words import duration
 
 
@@ -74,7 +74,9 @@ def _begin_time(case: Case) -> Finding | None:
     eligible_time = case.job.eligible_time
     if eligible_time is None and Cause.BEGIN_TIME in causes_named(case.job.reason):
         return Finding(cause=Cause.BEGIN_TIME, text="it is not to begin yet; its begin time could not be read")
-    if eligible_time is None or eligible_time <= case.snapshot.taken_at:
+    # Slurm's clock and the reader's may differ by seconds: a job that Slurm has looked for is eligible.
+    tried = not causes_named(case.job.reason).isdisjoint(CONTENTION)
+    if eligible_time is None or eligible_time <= case.snapshot.taken_at or tried:
         return None
     wait_s = eligible_time - case.snapshot.taken_at
     return Finding(

@@ -23,6 +23,8 @@ from advisor.planning.words import duration, plural
 
 # The shortest time a job steps back for; below it the order settles by itself.
 MIN_LEASE_S = 600.0
+# The most points of priority that a job is put below the one it steps behind.
+LARGEST_STEP = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +123,8 @@ def _best_move(line: _Line, settings: PlanningSettings, limits: Limits) -> Move 
     score = line.work[:, None] * passed_weight - line.weight[:, None] * passed_work
     saved_s = (passed * line.work[:, None] - passed_work) / line.capacity[:, None]
     lease_s = np.maximum(passed_work / line.capacity[:, None], MIN_LEASE_S)
-    nice = line.priority[:, None] - line.priority[None, :] + 1
+    below = line.priority - _steps(line.priority)
+    nice = line.priority[:, None] - below[None, :]
     allowed = (
         meets
         & line.movable[:, None]
@@ -129,7 +132,7 @@ def _best_move(line: _Line, settings: PlanningSettings, limits: Limits) -> Move 
         & (lease_s + longest <= limits.max_added_delay_s)
         & (nice >= 1)
         & (nice <= limits.nice_max)
-        & (line.priority[None, :] > 1)  # Slurm keeps priorities at 1 or above; 0 would mean held
+        & (below[None, :] >= 1)  # Slurm keeps priorities at 1 or above; 0 would mean held
     )
     score = np.where(allowed, score, 0.0)
     source, target = np.unravel_index(int(score.argmax()), score.shape)
@@ -144,8 +147,18 @@ def _best_move(line: _Line, settings: PlanningSettings, limits: Limits) -> Move 
         lease_s=float(lease_s[source, target]),
         added_delay_max_s=float(lease_s[source, target] + longest[source, target]),
     )
-    line.step_back(int(source), int(line.priority[target]) - 1)
+    line.step_back(int(source), int(below[target]))
     return move
+
+
+def _steps(priority: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how far below each job another is put to stand right behind it `(n_rows,)`.
+
+    Half the way to the next lower priority: priorities move by a few points as jobs age.
+    """
+    gap = priority - np.r_[priority[1:], 0]
+    steps: NDArray[np.int64] = np.clip(gap // 2, 1, LARGEST_STEP)
+    return steps
 
 
 def recommendations(queue: QueueTable, found: list[Move], settings: PlanningSettings) -> Iterator[Recommendation]:

@@ -93,12 +93,9 @@ class _Piece:
 
 
 def _piece(gang: GangRequest, partitions: tuple[str, ...], table: NodeTable) -> _Piece:
+    gpus = _least_gpus(gang, table)
     return _Piece(
-        chunk=Chunk(
-            gpus=_least_gpus(gang, table),
-            cpus=_least_cpus(gang),
-            memory_mib=gang.memory_mib_per_node or 0,
-        ),
+        chunk=Chunk(gpus=gpus, cpus=_least_cpus(gang, gpus), memory_mib=gang.memory_mib_per_node or 0),
         exclusive=gang.exclusive,
         partitions=partitions,
         # A list of required nodes may be filled up with others unless it is longer than the node count.
@@ -118,8 +115,10 @@ def _least_gpus(gang: GangRequest, table: NodeTable) -> tuple[GpuCount, ...]:
     return (GpuCount(gpu_type=gang.gpu_type, count=left),)
 
 
-def _least_cpus(gang: GangRequest) -> int:
-    """Return the CPUs of one task, or an even share of them all; 1 where neither is known."""
+def _least_cpus(gang: GangRequest, gpus: tuple[GpuCount, ...]) -> int:
+    """Return the CPUs that go with so many GPUs, of one task, or an even share of all; 1 where none is known."""
+    if gang.cpus_per_gpu is not None:
+        return max(1, gang.cpus_per_gpu * sum(gpu.count for gpu in gpus))
     if gang.per_task:
         return max(1, gang.cpus // gang.tasks)
     return 1 if gang.nodes_max is None else max(1, gang.cpus // gang.nodes_max)

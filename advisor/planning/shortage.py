@@ -64,7 +64,7 @@ def _wanting(case: Case) -> Finding:
             cause=Cause.GPUS,
             text=f"it asks for {asked_in_words(case.gang)}; {idle} of {total} in its partition are idle",
             evidence=_counts(asked, idle, total) | {"gpus_short": asked.count - idle} | evidence,
-            remedies=(f"{gpus_in_words(lacking)} more come free", *remedies),
+            remedies=(f"{gpus_in_words(lacking)} more {'comes' if lacking[0].count == 1 else 'come'} free", *remedies),
         )
     return Finding(
         cause=Cause.FRAGMENTATION,

@@ -205,6 +205,16 @@ def _run_time_change_s(queue: QueueTable, row: int, size: int, settings: Plannin
     return float(queue.limit_s[row]) * (ratio - 1.0)
 
 
+def _limit_in_words(job: Job) -> str:
+    """Say what the time limit means for a job that runs longer."""
+    if job.time_limit_s is None:
+        return "it has no time limit"
+    saves = (
+        "" if job.hints.checkpoint_s is None else f"; it declares a checkpoint every {duration(job.hints.checkpoint_s)}"
+    )
+    return f"its time limit stays {duration(job.time_limit_s)}{saves}"
+
+
 def recommendations(
     queue: QueueTable,
     freed: Releases,
@@ -228,7 +238,7 @@ def recommendations(
             text = (
                 f"{now} GPUs come free within {duration(sizing.wait_saved_s)} by the time limits ahead; "
                 f"{sizing.gpus} ({declared}) can start now and run up to {duration(change_s)} longer, which ends "
-                f"{duration(saved_s * low_ratio)} to {duration(saved_s)} sooner"
+                f"{duration(saved_s * low_ratio)} to {duration(saved_s)} sooner; {_limit_in_words(job)}"
             )
         else:
             reason = Reason.IDLE_GPUS_TO_GROW

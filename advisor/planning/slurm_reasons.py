@@ -4,10 +4,13 @@ from collections.abc import Mapping
 
 from advisor.domain.diagnosis import Cause
 
-# What Slurm's "Resources" may stand for.
+# What Slurm's "Resources", and 26.05's words for one switch or block, may stand for.
 RESOURCES = frozenset(
     {Cause.GPUS, Cause.FRAGMENTATION, Cause.CPUS_OR_MEMORY, Cause.NODES_UNAVAILABLE, Cause.SWITCHES, Cause.IMPOSSIBLE}
 )
+
+# What Slurm says of a job whose turn it has looked for: such a job is eligible.
+CONTENTION = RESOURCES | {Cause.PRIORITY}
 
 _BY_WORD: Mapping[str, frozenset[Cause]] = {
     "": frozenset(),
@@ -44,6 +47,7 @@ _BY_OPENING: Mapping[str, frozenset[Cause]] = {
     "Reservation": frozenset({Cause.RESERVATION}),
     "ReqNodeNotAvail": frozenset({Cause.NODES_UNAVAILABLE, Cause.RESERVATION}),
     "Nodes_required_for_job_are_DOWN": frozenset({Cause.NODES_UNAVAILABLE, Cause.PRIORITY, Cause.RESERVATION}),
+    "Insufficient_resources_in_topology_unit": RESOURCES,
     "job_requeued_in_held_state": frozenset({Cause.HELD}),
     "launch_failed_requeued_held": frozenset({Cause.HELD}),
 }

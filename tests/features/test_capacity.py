@@ -144,6 +144,9 @@ TYPED = make_gang(gpu_type="a100", gpus=1)
         pytest.param((0, 0, 0, 0), make_gang(0, cpus=130, tasks=2, nodes_max=2), None, None, id="task above a node"),
         pytest.param((0, 0, 0, 0), make_gang(0, cpus=300, nodes_max=9), None, None, id="more CPUs than there are"),
         pytest.param((8, 4, 0, 0), make_gang(2, cpus=65, nodes_max=2), LEAF, LEAF, id="CPUs of two nodes"),
+        pytest.param((8, 8, 0, 0), replace(make_gang(8), cpus_per_gpu=9), LEAF, LEAF, id="CPUs beside each GPU"),
+        pytest.param((8, 8, 0, 0), replace(EIGHT_ON_EACH, cpus_per_gpu=9), None, None, id="CPUs beside all eight"),
+        pytest.param((8, 8, 8, 8), replace(TASKS, cpus_per_gpu=11), SPINE, SPINE, id="CPUs beside a task's GPUs"),
         pytest.param((8, 8, 0, 0), make_gang(8, cpus=65, nodes_max=1), None, None, id="CPUs above a node"),
     ],
 )
@@ -332,7 +335,33 @@ def test_fit_is_the_same_few_array_operations_however_many_nodes_there_are(gang:
     assert on_many <= on_few + 50
 
 
-def test_table_is_built_without_a_look_at_the_jobs() -> None:
+SHARDS = make_gang(0, shares=(ShareCount(kind="shard", count=3),))
+
+
+@pytest.mark.parametrize(
+    ("jobs", "words", "parts", "idle"),
+    [
+        pytest.param(1, (), 32, 7, id="three of four parts"),
+        pytest.param(3, (), 32, 5, id="nine parts fill two GPUs and open a third"),
+        pytest.param(3, ("LL_SHARED_GRES",), 32, 5, id="three jobs, spread"),
+        pytest.param(4, (), 32, 5, id="twelve parts fill three"),
+        pytest.param(4, ("CR_CPU", "ll_shared_gres"), 32, 4, id="four jobs, spread"),
+        pytest.param(2, (), 0, 7, id="parts of a GPU unknown"),
+        pytest.param(9, (), 4, 0, id="more than there are"),
+    ],
+)
+def test_gpu_held_in_parts_is_not_idle(jobs: int, words: tuple[str, ...], parts: int, idle: int) -> None:
+    node = make_node("n1", shares=(ShareCount(kind="shard", count=parts), ShareCount(kind="mps", count=800)))
+    running = [make_job(number, gang=SHARDS, running_on=["n1", "gone"]) for number in range(1, jobs + 1)]
+
+    table = node_table(
+        make_snapshot([*running, make_job(99, gang=SHARDS)], [node], config=make_config(select_parameters=words))
+    )
+
+    assert table.gpus_idle.tolist() == [[idle]]
+
+
+def test_table_takes_no_more_than_a_glance_at_each_job() -> None:
     snapshot = cluster(8, 8)
     crowded = replace(snapshot, jobs=(make_job(),) * 1000)
 

@@ -62,6 +62,7 @@ def small_gangs(draw: st.DrawFn) -> GangRequest:
         nodes_max=draw(st.none() | st.integers(nodes_min, 3)),
         tasks=draw(st.integers(1, 4)),
         cpus=draw(st.integers(1, 12)),
+        cpus_per_gpu=draw(st.none() | st.integers(1, 3)),
         memory_mib_per_node=draw(st.none() | st.integers(1, 100)),
         exclusive=draw(st.booleans()),
         required_nodes=draw(names),
@@ -80,12 +81,19 @@ def whole_of(asked: Sequence[GpuCount], gpu: GpuCount) -> int:
     return sum(other.count for other in asked) if gpu.gpu_type is None else gpu.count
 
 
+def beside(gang: GangRequest, gpus: Sequence[GpuCount]) -> int:
+    """The CPUs that must stand beside these GPUs."""
+    return max(1, (gang.cpus_per_gpu or 0) * sum(gpu.count for gpu in gpus))
+
+
 def enough(nodes: Sequence[Node], gang: GangRequest, *, now: bool) -> bool:
     """Whether exactly these nodes could be the gang's, written down as the rules read, without arrays."""
     cpus = [node.cpus - (node.cpus_used if now else 0) for node in nodes]
     for node, free in zip(nodes, cpus, strict=True):
         memory = node.memory_mib - (node.memory_used_mib if now else 0)
         if (now and not node.is_usable) or free < 1 or memory < (gang.memory_mib_per_node or 0):
+            return False
+        if free < beside(gang, gang.per_node):
             return False
         if any(idle_of(node, gpu.gpu_type, now=now) < whole_of(gang.per_node, gpu) for gpu in gang.per_node):
             return False
@@ -95,11 +103,15 @@ def enough(nodes: Sequence[Node], gang: GangRequest, *, now: bool) -> bool:
             return False
     cap = sum(gpu.count for gpu in gang.per_node) or 10**6
     for gpu in gang.per_job:
-        if sum(min(cap, idle_of(node, gpu.gpu_type, now=now)) for node in nodes) < whole_of(gang.per_job, gpu):
+        given = [
+            min(cap, idle_of(node, gpu.gpu_type, now=now), free // gang.cpus_per_gpu if gang.cpus_per_gpu else cap)
+            for node, free in zip(nodes, cpus, strict=True)
+        ]
+        if sum(given) < whole_of(gang.per_job, gpu):
             return False
     if not gang.per_task and gang.tasks < max(2, gang.nodes_min):
         return sum(cpus) >= gang.cpus
-    per_task = max(1, -(-gang.cpus // gang.tasks) if now else gang.cpus // gang.tasks)
+    per_task = max(beside(gang, gang.per_task), -(-gang.cpus // gang.tasks) if now else gang.cpus // gang.tasks)
     held = [
         min(
             [free // per_task]

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -12,26 +13,33 @@ from tools.live_slurm.roots import RELEASES, ready_releases
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run every test that uses a cluster on every release chosen for this session."""
-    if "cluster" in metafunc.fixturenames:
-        metafunc.parametrize("cluster", _chosen_releases(), indirect=True, scope="session")
+    if "release" in metafunc.fixturenames:
+        metafunc.parametrize("release", _chosen_releases(), scope="session")
 
 
-@pytest.fixture(scope="session")
-def cluster(request: pytest.FixtureRequest) -> Iterator[LiveCluster]:
-    """A running cluster in whatever state earlier tests left it; `fresh` and `mixed` give a known one."""
-    release: str = request.param
-    if not _named_releases() and not _required() and release not in ready_releases():
-        how = f"python -m tools.live_slurm bootstrap --release {release}" if RELEASES[release].suite else "install it"
-        pytest.skip(f"Slurm {release} is not there: {how}")
-    live = LiveCluster(release)
+@contextmanager
+def started(live: LiveCluster) -> Iterator[LiveCluster]:
+    """Run a cluster; skip the test where its release is not there, unless it is required or asked for by name."""
+    if not _named_releases() and not _required() and live.release not in ready_releases():
+        how = f"python -m tools.live_slurm bootstrap --release {live.release}"
+        pytest.skip(f"Slurm {live.release} is not there: {how if RELEASES[live.release].suite else 'install it'}")
     try:
         live.start()
     except LiveSlurmError as err:
         if _required():
             raise
-        pytest.skip(f"Slurm {release} does not start: {err}")
-    yield live
-    live.stop()
+        pytest.skip(f"Slurm {live.release} does not start: {err}")
+    try:
+        yield live
+    finally:
+        live.stop()
+
+
+@pytest.fixture(scope="session")
+def cluster(release: str) -> Iterator[LiveCluster]:
+    """A running cluster in whatever state earlier tests left it; `fresh` and `mixed` give a known one."""
+    with started(LiveCluster(release)) as live:
+        yield live
 
 
 @pytest.fixture

@@ -113,6 +113,13 @@ def test_deferred_job_says_how_long() -> None:
     assert found.first.evidence == {"eligible_time": TAKEN_AT + 90, "wait_s": 90.0}
 
 
+@pytest.mark.parametrize("reason", ["Priority", "Resources"])
+def test_job_that_slurm_has_tried_is_not_called_early_by_another_clock(reason: str) -> None:
+    found = diagnosis(make_job(1, eligible_time=TAKEN_AT + 5, reason=reason))
+
+    assert Cause.BEGIN_TIME not in causes(found)
+
+
 def test_begin_time_that_was_not_read_is_not_invented() -> None:
     found = diagnosis(make_job(1, eligible_time=None, reason="BeginTime"))
 

@@ -43,8 +43,8 @@ def test_long_job_steps_just_behind_the_short_ones() -> None:
 
     record = Cycle().judge(snapshot)
 
-    # The last short job has priority 895, so 106 puts the long one at 894.
-    assert moved(record) == {1: 106}
+    # The last short job has priority 895 and nothing stands below it: 50 points under it is 845.
+    assert moved(record) == {1: 155}
 
 
 def test_saving_is_the_gpu_time_passed_over_the_gpus_of_the_pool() -> None:
@@ -79,7 +79,7 @@ def test_job_that_waited_long_enough_is_not_passed() -> None:
     # Two GPUs for nearly as long: worth passing a new job, not one that weighs five times as much.
     behind = [make_job(20 + n, gpus=4, priority=900 - n, time_limit_s=3 * HOUR_S) for n in range(2)]
 
-    assert moved(Cycle().judge(busy(new, *behind))) == {1: 102}
+    assert moved(Cycle().judge(busy(new, *behind))) == {1: 151}
     assert moved(Cycle().judge(busy(old, *behind))) == {}
 
 
@@ -96,7 +96,7 @@ def test_long_work_is_not_let_ahead_beyond_the_bound_on_added_delay() -> None:
     )
 
     assert moved(Cycle().judge(snapshot)) == {}
-    assert moved(Cycle(limits=Limits(max_added_delay_s=8 * HOUR_S)).judge(snapshot)) == {1: 101}
+    assert moved(Cycle(limits=Limits(max_added_delay_s=8 * HOUR_S)).judge(snapshot)) == {1: 150}
 
 
 def test_nice_beyond_the_bound_is_not_proposed() -> None:
@@ -133,7 +133,7 @@ def test_jobs_of_any_type_pass() -> None:
     long = make_job(1, gang=make_gang(8, gpu_type="a100"), priority=1000, time_limit_s=2 * DAY_S)
     others = [make_job(10 + n, gpus=2, priority=900 - n, time_limit_s=HOUR_S) for n in range(4)]
 
-    assert moved(Cycle().judge(make_snapshot([long, *others], nodes))) == {1: 104}
+    assert moved(Cycle().judge(make_snapshot([long, *others], nodes))) == {1: 153}
 
 
 def test_job_that_starts_now_where_it_stands_is_left_there() -> None:
@@ -173,7 +173,7 @@ def test_partition_limit_stands_in_for_a_missing_one() -> None:
         snapshot.jobs, snapshot.nodes, partitions=[make_partition(nodes=FULL, max_time_s=2 * DAY_S)]
     )
 
-    assert moved(Cycle().judge(limited)) == {1: 106}
+    assert moved(Cycle().judge(limited)) == {1: 155}
 
 
 def test_no_more_changes_than_the_cap() -> None:
@@ -215,3 +215,11 @@ def test_text_names_the_jobs_let_ahead() -> None:
 
     assert "(10, 11)" in Cycle().judge(few).recommendations[0].text
     assert "(10, 11, 12 and 3 more)" in Cycle().judge(many).recommendations[0].text
+
+
+def test_job_is_put_half_way_to_the_next_lower_one() -> None:
+    after = make_job(30, gpus=2, priority=875, time_limit_s=7 * HOUR_S)
+    snapshot = busy(make_job(1, gpus=32, priority=1000, time_limit_s=2 * DAY_S), *shorts(6), after)
+
+    # Between 895 and 875, since the job at 875 is too long to be let ahead.
+    assert moved(Cycle().judge(snapshot)) == {1: 1000 - 885}

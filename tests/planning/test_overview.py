@@ -139,6 +139,8 @@ def test_memory_strands_nothing_where_it_is_not_handed_out() -> None:
         pytest.param(make_gang(3, nodes_max=1, cpus=31), "by_cpus", id="one CPU short"),
         pytest.param(make_gang(3, nodes_max=2, cpus=60), "startable", id="half of the CPUs"),
         pytest.param(make_gang(1, scope=GpuScope.TASK, tasks=2, cpus=62), "by_cpus", id="CPUs of a task"),
+        pytest.param(replace(make_gang(3, nodes_max=1), cpus_per_gpu=11), "by_cpus", id="CPUs per GPU"),
+        pytest.param(replace(make_gang(3, nodes_max=1), cpus_per_gpu=10), "startable", id="just enough CPUs per GPU"),
         pytest.param(make_gang(3, memory_mib_per_node=2001), "by_memory", id="one MiB short"),
         pytest.param(make_gang(3, cpus=31, nodes_max=1, memory_mib_per_node=2001), "by_memory", id="both short"),
         pytest.param(make_gang(9, nodes_max=1), "startable", id="never fits a node"),

@@ -95,6 +95,12 @@ def test_too_few_gpus_of_a_type_are_counted_where_most_are_idle() -> None:
     )
 
 
+def test_one_missing_gpu_comes_alone() -> None:
+    (finding,) = found(make_gang(1), idle(0))
+
+    assert finding.remedies == ("1 GPU more comes free",)
+
+
 def test_count_of_any_type_is_short_beside_one_that_is_not() -> None:
     pools = (GpuPool(gpu_type="a100", total=4), GpuPool(gpu_type="v100", total=4, used=4))
     gang = make_gang(per_job=(GpuCount(gpu_type="a100", count=3), GpuCount(count=3)))
@@ -170,6 +176,15 @@ BOTH = "GPUs are idle, but too few CPUs and too little memory beside them, for 2
             "GPUs are idle, but too little memory beside them, for 2 GPUs",
             ("it fits now with 3 GiB of memory on each node, in place of 5 GiB",),
             id="memory",
+        ),
+        pytest.param(
+            {"cpus": 16, "cpus_per_gpu": 8},
+            "GPUs are idle, but too few CPUs beside them, for 2 GPUs",
+            (
+                "it fits now with 5 CPUs per GPU in place of 8",
+                "it fits now with 1 GPU in place of 2, if it can run on fewer",
+            ),
+            id="CPUs per GPU",
         ),
         pytest.param({"cpus": 12, "memory_mib_per_node": 5120}, BOTH, (), id="both"),
     ],
@@ -300,6 +315,7 @@ PER_NODE = make_gang(4, scope=GpuScope.NODE, nodes_min=2, nodes_max=2)
         ),
         pytest.param(make_gang(2, nodes_max=2), idle(0, 0), (), id="nothing helps"),
         pytest.param(make_gang(2, gpu_type="a100"), idle(0, gpu_type="a100"), (), id="nor another type"),
+        pytest.param(replace(make_gang(2), cpus_per_gpu=2), idle(0, 0), (), id="nor fewer CPUs per GPU"),
         pytest.param(make_gang(2, scope=GpuScope.NODE, cpus=3, memory_mib_per_node=9), idle(0, 0), (), id="nothing"),
     ],
 )

@@ -67,6 +67,7 @@ def test_missing_nodes_may_be_closed_or_reserved(reason: str) -> None:
     assert {Cause.NODES_UNAVAILABLE, Cause.RESERVATION} <= causes_named(reason)
 
 
-def test_resources_stands_for_whatever_is_short() -> None:
-    assert causes_named("Resources") == RESOURCES
+@pytest.mark.parametrize("reason", ["Resources", "Insufficient_resources_in_topology_unit"])
+def test_resources_stands_for_whatever_is_short(reason: str) -> None:
+    assert causes_named(reason) == RESOURCES
     assert Cause.PRIORITY not in RESOURCES

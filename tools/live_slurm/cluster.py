@@ -6,7 +6,6 @@ import shlex
 import shutil
 import socket
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from tools.live_slurm.errors import LiveSlurmError
+from tools.live_slurm.folders import SharedFolder
 from tools.live_slurm.ports import PortBlock
 from tools.live_slurm.roots import open_root
 from tools.live_slurm.sandbox import Sandbox
@@ -26,8 +26,6 @@ START_DEADLINE_S = 60.0
 STOP_DEADLINE_S = 30.0
 # More at once make slurmctld slower, not faster.
 SUBMITTERS = 4
-# Short, because a socket's path has little room, and the same on the host and in every root filesystem.
-FOLDERS = Path("/tmp")  # noqa: S108 -- mkdtemp chooses the name below it
 RPC_LINE = re.compile(r"^\s+([A-Z][A-Z0-9_]+)\s*\(\s*\d+\) count:(\d+)", re.MULTILINE)
 SDIAG_RPC = "REQUEST_STATS_INFO"
 # A developer's own settings must not reach the test clusters.
@@ -68,6 +66,7 @@ class LiveCluster:
         self.folder = Path()
         self.env: dict[str, str] = {}
         self._root = Path("/")
+        self._shared: SharedFolder | None = None
         self._ports: PortBlock | None = None
         self._sandbox: Sandbox | None = None
 
@@ -107,11 +106,9 @@ class LiveCluster:
         if self._ports is not None:
             self._ports.release()
             self._ports = None
-        if self.folder != Path():
-            if self.folder.is_symlink():
-                self.folder.unlink()
-            shutil.rmtree(self._inner_folder, ignore_errors=True)
-            self.folder = Path()
+        if self._shared is not None:
+            self._shared.remove()
+            self._shared = None
 
     def run(self, *argv: str, check: bool = True, stdin: str = "", user: str | None = None) -> str:
         """Run a command of this cluster and return what it printed; without `check`, whatever its exit status."""
@@ -216,20 +213,18 @@ class LiveCluster:
 
     @property
     def _inner_folder(self) -> Path:
-        """The cluster's folder as a real path of the host."""
-        return self._root / self.folder.relative_to("/")
+        if self._shared is None:
+            raise LiveSlurmError("the cluster is not running")
+        return self._shared.inner
 
     def _pid(self, daemon: str) -> int:
         """Read a daemon's process id, which counts inside the sandbox only."""
         return int((self._inner_folder / f"{daemon}.pid").read_text())
 
     def _write_files(self) -> None:
-        """Make the cluster's folder, which has the same name on the host and in the root filesystem."""
-        inner = Path(tempfile.mkdtemp(prefix="sadvise-slurm-", dir=self._root / FOLDERS.relative_to("/")))
-        inner.chmod(0o755)
-        self.folder = FOLDERS / inner.name
-        if self._root != Path("/"):
-            self.folder.symlink_to(inner)
+        """Make the cluster's folder and everything the daemons read."""
+        self._shared = SharedFolder(self._root)
+        self.folder, inner = self._shared.path, self._shared.inner
         self._ports = PortBlock(1 + (self.shape.node_count if self.shape.start_slurmd else 1))
         host = socket.gethostname().partition(".")[0]
         conf = slurm_conf(self.shape, release=self.release, folder=self.folder, host=host, ports=self._ports.ports)

@@ -2,60 +2,54 @@
 
 import fcntl
 import socket
-import tempfile
-from pathlib import Path
 from typing import IO
 
 from tools.live_slurm.errors import LiveSlurmError
+from tools.live_slurm.folders import PARENT, PREFIX
 
 # Below the range from which the kernel hands out ports for outgoing connections.
 FIRST_PORT, LAST_PORT = 18000, 32000
+# Ports are reserved by this many at once.
+STEP = 32
 
 
 class PortBlock:
-    """Consecutive free ports, reserved by a file lock until released or until this process ends."""
+    """Consecutive free ports, reserved by file locks until released or until this process ends."""
 
     def __init__(self, count: int) -> None:
-        folder = Path(tempfile.gettempdir()) / "sadvise-slurm-ports"
-        folder.mkdir(exist_ok=True)
-        step = 32
-        held: list[IO[str]] = []
-        for start in range(FIRST_PORT, LAST_PORT, step):
-            lock = (folder / str(start)).open("w")
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                free = all(_is_free(port) for port in range(start, start + step))
-            except OSError:
-                free = False
-            if not free:
-                lock.close()
-                _close(held)
+        self._held: list[IO[str]] = []
+        for start in range(FIRST_PORT, LAST_PORT, STEP):
+            lock = _reserve(start)
+            if lock is None:
+                self.release()
                 continue
-            held.append(lock)
-            if len(held) * step >= count:
-                self._held = held
-                first = start + step - len(held) * step
-                self.ports = range(first, first + count)
+            self._held.append(lock)
+            if len(self._held) * STEP >= count:
+                first_port = start + STEP - len(self._held) * STEP
+                self.ports = range(first_port, first_port + count)
                 return
-        _close(held)
+        self.release()
         raise LiveSlurmError(f"no {count} consecutive free ports between {FIRST_PORT} and {LAST_PORT}")
 
     def release(self) -> None:
         """Give the ports back."""
-        _close(self._held)
+        for lock in self._held:
+            lock.close()
+        self._held.clear()
 
 
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
-
-
-def _close(locks: list[IO[str]]) -> None:
-    for lock in locks:
+def _reserve(start: int) -> IO[str] | None:
+    """Lock the ports from `start` on; None if another cluster has them or a program listens on one."""
+    folder = PARENT / f"{PREFIX}ports"
+    folder.mkdir(exist_ok=True)
+    lock = (folder / str(start)).open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for port in range(start, start + STEP):
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(("127.0.0.1", port))
+    except OSError:
         lock.close()
-    locks.clear()
+        return None
+    return lock

@@ -80,7 +80,7 @@ def _check_host() -> None:
         raise LiveSlurmError("test clusters need root: they use chroot and process namespaces")
     missing = [program for program in HOST_PROGRAMS if shutil.which(program) is None]
     if missing:
-        raise LiveSlurmError(f"not installed: {', '.join(missing)} (packages coreutils, mount and util-linux)")
+        raise LiveSlurmError(f"not found on PATH: {', '.join(missing)} (packages coreutils, mount and util-linux)")
 
 
 def _version(release: Release, root: Path) -> str:
@@ -105,18 +105,18 @@ def _bootstrap(release: Release, suite: str) -> None:
     cache = cache_folder()
     cache.mkdir(parents=True, exist_ok=True)
     target = cache / release.name
-    with _locked(cache / f"{release.name}.lock"):
+    with _locked(cache / f"{release.name}.lock") as lock:
         if target.exists():
             return
         if shutil.which("debootstrap") is None or not BOOTSTRAP_SCRIPT.exists():
-            raise LiveSlurmError("debootstrap is not installed: apt-get install debootstrap")
+            raise LiveSlurmError("debootstrap is not found on PATH: apt-get install debootstrap")
         # Whoever holds the lock may clear away what a killed bootstrap left.
         for leftover in cache.glob(f"{release.name}.partial-*"):
             shutil.rmtree(leftover)
         partial = Path(tempfile.mkdtemp(prefix=f"{release.name}.partial-", dir=cache))
         try:
             partial.chmod(0o755)
-            _run_debootstrap(suite, partial)
+            _run_debootstrap(suite, partial, lock)
             shutil.rmtree(partial / "var/cache/apt/archives", ignore_errors=True)
             # The copied name server may not answer where the cache is used, and Slurm waits for it.
             (partial / "etc/resolv.conf").write_text("")
@@ -128,13 +128,24 @@ def _bootstrap(release: Release, suite: str) -> None:
             raise
 
 
-def _run_debootstrap(suite: str, folder: Path) -> None:
-    argv = ["debootstrap", "--variant=minbase", f"--include={PACKAGES}", suite, str(folder)]
-    argv += [_mirror(), str(BOOTSTRAP_SCRIPT)]
+def _run_debootstrap(suite: str, folder: Path, lock: int) -> None:
+    # In namespaces of its own no mount of it stays behind, and ending the first process ends them all.
+    argv = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "debootstrap"]
+    argv += ["--variant=minbase", f"--include={PACKAGES}", suite, str(folder), _mirror(), str(BOOTSTRAP_SCRIPT)]
     with tempfile.TemporaryFile() as log:
-        answer = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=BOOTSTRAP_DEADLINE_S, check=False
-        )
+        try:
+            answer = subprocess.run(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                timeout=BOOTSTRAP_DEADLINE_S,
+                check=False,
+                # It keeps the lock for as long as it writes, even if this process is killed.
+                pass_fds=(lock,),
+            )
+        except subprocess.TimeoutExpired as err:
+            raise LiveSlurmError(f"debootstrap of {suite} took more than {BOOTSTRAP_DEADLINE_S:g} s") from err
         log.seek(0)
         said = log.read().decode(errors="replace").strip().splitlines()
     if answer.returncode != 0:
@@ -170,8 +181,8 @@ def _mirror() -> str:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold a file lock, which ends with this process at the latest."""
+def _locked(path: Path) -> Iterator[int]:
+    """Hold a file lock and lend its descriptor; the lock ends when the last process that has it ends."""
     with path.open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+        yield handle.fileno()

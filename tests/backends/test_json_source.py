@@ -1,0 +1,80 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from advisor.backends.json_source import NO_EXCLUSIVE, NO_SWITCHES, JsonSource
+from advisor.backends.site_reader import Identity, SiteReader
+from advisor.clock import ManualClock
+from tests.backends import recorded, source_contract
+from tests.backends.fake_slurm import FakeSlurm
+from tests.backends.test_scontrol_text import PARTITIONS
+
+
+@pytest.fixture(autouse=True)
+def _conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "slurm.conf"
+    path.write_text("ClusterName=filed\n")
+    monkeypatch.setenv("SLURM_CONF", str(path))
+
+
+def slurm(version: str) -> FakeSlurm:
+    """A cluster that dumps the recorded answers."""
+    nodes = recorded.text("nodes.json")
+    fake = FakeSlurm()
+    fake.texts |= {
+        "sinfo --version": f"slurm {version}\n",
+        "squeue -a --json": recorded.text("squeue.json"),
+        "scontrol -a show node --json": nodes,
+        "scontrol -a show partition --json": recorded.text("partitions.json"),
+        "sinfo -a --json": nodes,
+        "scontrol -a show partition": PARTITIONS.replace("n[01-02]", "n[01-08]").split("\n\n")[0],
+    }
+    return fake
+
+
+def source(fake: FakeSlurm) -> JsonSource:
+    clock = ManualClock(5000.0)
+    return JsonSource(fake, clock, SiteReader(fake, clock, identity=Identity(uid=0, name="root")))
+
+
+def test_json_source_keeps_the_contract() -> None:
+    snapshot = source_contract.check(source(slurm("25.11.7")))
+
+    assert snapshot.jobs == recorded.json_snapshot().jobs
+    assert snapshot.nodes == recorded.json_snapshot().nodes
+    assert snapshot.unread == ()
+
+
+@pytest.mark.parametrize(
+    ("version", "commands", "unread"),
+    [
+        ("22.05.8", ["squeue -a --json", "sinfo -a --json", "scontrol -a show partition"], (NO_SWITCHES,)),
+        (
+            "24.11.5",
+            ["squeue -a --json", "scontrol -a show node --json", "scontrol -a show partition --json"],
+            (),
+        ),
+        (
+            "26.05.5",
+            ["squeue -a --json", "scontrol -a show node --json", "scontrol -a show partition --json"],
+            (NO_EXCLUSIVE,),
+        ),
+    ],
+)
+def test_each_release_is_asked_for_what_it_has(version: str, commands: list[str], unread: tuple[str, ...]) -> None:
+    fake = slurm(version)
+
+    snapshot = source(fake).snapshot()
+
+    assert [" ".join(asked) for asked in fake.asked[1:]] == commands
+    assert snapshot.unread == unread
+
+
+def test_jobs_in_another_order_are_the_same_snapshot() -> None:
+    fake = slurm("25.11.7")
+    listed = json.loads(recorded.text("squeue.json"))
+    listed["jobs"].reverse()
+    fake.texts["squeue -a --json"] = json.dumps(listed)
+
+    assert source(fake).snapshot() == source(slurm("25.11.7")).snapshot()

@@ -1,0 +1,219 @@
+from collections.abc import Mapping
+
+import pytest
+
+from advisor.backends.records import JobRecord, NodeRecord, jobs_of, node_of
+from advisor.backends.tres import Gres, Tres
+from advisor.domain.gang import GpuCount, GpuScope, SwitchRequest
+from advisor.domain.job import Job, JobState
+from advisor.domain.node import Node
+
+A100 = Gres(name="gpu", gres_type="a100", count=8)
+V100 = Gres(name="gpu", gres_type="v100", count=8)
+
+
+def node(name: str, *gres: Gres) -> Node:
+    record = NodeRecord(
+        name=name,
+        states=("MIXED",),
+        cpus=16,
+        cpus_used=4,
+        memory_mib=64000,
+        memory_used_mib=0,
+        gres=gres,
+        partitions=("gpu",),
+    )
+    return node_of(record)
+
+
+NODES = (node("n01", A100), node("n02", A100), node("n03", V100))
+
+
+def record(**changes: object) -> JobRecord:
+    values: dict[str, object] = {"job_id": 7, "states": ("PENDING",), "submit_time": 1000.0, **changes}
+    return JobRecord(**values)  # type: ignore[arg-type]  # the table of values is checked by the dataclass itself
+
+
+def job(**changes: object) -> Job:
+    (made,) = jobs_of([record(**changes)], NODES)
+    return made
+
+
+def requests(scope: GpuScope, count: int, gres_type: str | None = None) -> Mapping[GpuScope, tuple[Gres, ...]]:
+    return {scope: (Gres(name="gpu", gres_type=gres_type, count=count),)}
+
+
+@pytest.mark.parametrize(
+    ("states", "state"),
+    [
+        (("PENDING",), JobState.PENDING),
+        (("RUNNING",), JobState.RUNNING),
+        (("RUNNING", "CONFIGURING"), JobState.RUNNING),
+        (("CONFIGURING",), JobState.RUNNING),
+        (("SUSPENDED",), JobState.SUSPENDED),
+        (("COMPLETED", "COMPLETING"), JobState.COMPLETING),
+        (("COMPLETING",), JobState.COMPLETING),
+        (("PENDING", "REQUEUED"), JobState.OTHER),
+        (("REQUEUED",), JobState.OTHER),
+        (("SOMETHING_NEW",), JobState.OTHER),
+    ],
+)
+def test_state_is_the_word_slurm_would_print(states: tuple[str, ...], state: JobState) -> None:
+    assert job(states=states).state is state
+
+
+@pytest.mark.parametrize("state", ["COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL"])
+def test_jobs_that_ended_are_left_out(state: str) -> None:
+    assert jobs_of([record(states=(state,))], NODES) == ()
+
+
+def test_jobs_come_by_id() -> None:
+    made = jobs_of([record(job_id=9), record(job_id=3), record(job_id=7)], NODES)
+
+    assert [each.job_id for each in made] == [3, 7, 9]
+
+
+@pytest.mark.parametrize(
+    ("changes", "node_range"),
+    [
+        ({"nodes_shown": 1, "nodes_max": 0, "tres": Tres(nodes=1)}, (1, 1)),
+        ({"nodes_shown": 2, "nodes_max": 0, "tres": Tres(nodes=1)}, (1, 2)),
+        ({"nodes_shown": 4, "nodes_max": 4, "tres": Tres(nodes=2)}, (2, 4)),
+        ({"nodes_shown": 2, "nodes_max": 6, "tres": Tres(nodes=2)}, (2, 6)),
+        ({"nodes_shown": 3, "nodes_max": 0}, (3, 3)),
+        ({"states": ("RUNNING",), "nodes_shown": 3, "nodes_max": 8, "tres": Tres(nodes=3)}, (3, 3)),
+    ],
+    ids=["open, one will do", "open, one will not", "-N2-4", "-N2-6", "no TRES", "running"],
+)
+def test_node_range_is_the_cautious_reading(changes: dict[str, object], node_range: tuple[int, int]) -> None:
+    gang = job(**changes).gang
+
+    assert (gang.nodes_min, gang.nodes_max) == node_range
+
+
+@pytest.mark.parametrize(
+    ("tres", "memory_mib"),
+    [(Tres(memory_mib=4000, nodes=2), 2000), (Tres(memory_mib=4000), 4000), (Tres(nodes=2), None)],
+)
+def test_memory_is_per_node_or_unknown(tres: Tres, memory_mib: int | None) -> None:
+    assert job(tres=tres).gang.memory_mib_per_node == memory_mib
+
+
+@pytest.mark.parametrize(
+    ("changes", "gpus"),
+    [
+        ({"requests": requests(GpuScope.NODE, 4), "nodes": ("n01", "n02")}, (GpuCount(gpu_type="a100", count=8),)),
+        ({"requests": requests(GpuScope.NODE, 4), "nodes": ("n01", "n03")}, (GpuCount(count=8),)),
+        ({"requests": requests(GpuScope.NODE, 4, "v100"), "nodes": ("n03",)}, (GpuCount(gpu_type="v100", count=4),)),
+        ({"requests": requests(GpuScope.JOB, 3), "nodes": ("n01",)}, (GpuCount(gpu_type="a100", count=3),)),
+        (
+            {"requests": requests(GpuScope.TASK, 1), "nodes": ("n01",), "tasks": 6},
+            (GpuCount(gpu_type="a100", count=6),),
+        ),
+        ({"requests": requests(GpuScope.SOCKET, 1), "nodes": ("n01",)}, ()),
+        ({"requests": requests(GpuScope.NODE, 4), "nodes": ("gone",)}, (GpuCount(count=4),)),
+        (
+            {"exclusive": True, "nodes": ("n01", "n03")},
+            (GpuCount(gpu_type="a100", count=8), GpuCount(gpu_type="v100", count=8)),
+        ),
+        ({"gpus_known": False, "nodes": ("n01",)}, ()),
+        ({"nodes": ("n01",)}, ()),
+        (
+            {"exclusive": True, "nodes": ("n01",), "tres": Tres(gpus=(GpuCount(count=2),))},
+            (GpuCount(gpu_type="a100", count=2),),
+        ),
+        (
+            {"nodes": ("n01", "n03"), "tres": Tres(gpus=(GpuCount(count=1), GpuCount(gpu_type="v100", count=4)))},
+            (GpuCount(count=1), GpuCount(gpu_type="v100", count=4)),
+        ),
+    ],
+    ids=[
+        "per node",
+        "two types",
+        "typed",
+        "per job",
+        "per task",
+        "per socket",
+        "unknown node",
+        "exclusive",
+        "not told",
+        "no GPUs",
+        "counted by Slurm",
+        "counted by type",
+    ],
+)
+def test_allocated_gpus_are_worked_out(changes: dict[str, object], gpus: tuple[GpuCount, ...]) -> None:
+    allocation = job(states=("RUNNING",), **changes).allocation
+
+    assert allocation is not None
+    assert allocation.gpus == gpus
+
+
+def test_pending_job_holds_nothing() -> None:
+    assert job(nodes=("n01",)).allocation is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "end_time"),
+    [
+        ({"states": ("RUNNING",), "limit_s": 60.0}, 5000.0),
+        ({"states": ("RUNNING",), "limit_s": None}, None),
+        ({"states": ("RUNNING",), "limit_s": 400 * 86400.0}, None),
+        ({"states": ("PENDING",), "limit_s": 60.0}, None),
+    ],
+    ids=["limited", "unlimited", "above a year", "pending"],
+)
+def test_end_is_known_of_started_jobs_with_a_limit(changes: dict[str, object], end_time: float | None) -> None:
+    assert job(end_time=5000.0, **changes).end_time == end_time
+
+
+@pytest.mark.parametrize(
+    ("changes", "held"),
+    [({"priority": 0}, True), ({"priority": 5}, False), ({}, False), ({"priority": 0, "states": ("RUNNING",)}, False)],
+)
+def test_priority_zero_of_a_pending_job_is_a_hold(changes: dict[str, object], held: bool) -> None:
+    assert job(**changes).held is held
+
+
+def test_switches_are_asked_for_only_by_a_count() -> None:
+    assert job(switch_count=1, switch_wait_s=60.0).gang.switches == SwitchRequest(count=1, max_wait_s=60.0)
+    assert job(switch_count=0, switch_wait_s=60.0).gang.switches is None
+
+
+def test_cpus_per_gpu_are_read_from_their_gres() -> None:
+    assert job(cpus_per_gres=(Gres(name="gpu", gres_type=None, count=6),)).gang.cpus_per_gpu == 6
+    assert job().gang.cpus_per_gpu is None
+
+
+def test_shares_are_never_whole_gpus() -> None:
+    gang = job(requests={GpuScope.NODE: (Gres(name="shard", gres_type=None, count=4),)}).gang
+
+    assert not gang.wants_gpus
+    assert [(share.kind, share.count) for share in gang.shares] == [("shard", 4)]
+
+
+@pytest.mark.parametrize(
+    ("states", "cpus_used", "state", "flags"),
+    [
+        (("ALLOCATED", "DRAIN"), 4, "MIXED", ("DRAIN",)),
+        (("ALLOCATED", "DRAIN"), 16, "ALLOCATED", ("DRAIN",)),
+        (("ALLOCATED",), 14, "ALLOCATED", ()),
+        (("IDLE", "PLANNED", "DRAIN"), 0, "IDLE", ("DRAIN", "PLANNED")),
+        ((), 0, "UNKNOWN", ()),
+    ],
+)
+def test_node_state_is_a_base_and_flags(
+    states: tuple[str, ...], cpus_used: int, state: str, flags: tuple[str, ...]
+) -> None:
+    made = node_of(NodeRecord(name="n01", states=states, cpus=16, cpus_used=cpus_used, memory_mib=1, memory_used_mib=0))
+
+    assert (made.state, made.flags) == (state, flags)
+
+
+@pytest.mark.parametrize(("reason", "shown"), [("none", ""), ("(null)", ""), ("ECC error", "ECC error")])
+def test_node_without_a_reason_has_none(reason: str, shown: str) -> None:
+    record = NodeRecord(
+        name="n01", states=("IDLE",), reason=reason, cpus=1, cpus_used=0, memory_mib=1, memory_used_mib=0
+    )
+
+    assert node_of(record).reason == shown

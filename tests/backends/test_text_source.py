@@ -1,0 +1,156 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from advisor.backends.process import Answer
+from advisor.backends.site_reader import Identity, SiteReader
+from advisor.backends.text_source import SPLIT_ARRAYS, TextSource, new_delimiter, read_running_config
+from advisor.clock import ManualClock
+from advisor.domain.gang import GpuCount
+from advisor.domain.job import Allocation
+from advisor.domain.node import GpuPool
+from advisor.errors import DecodeError
+from tests.backends import source_contract
+from tests.backends.fake_slurm import CONFIG_TEXT, JOB_ROW, FakeSlurm, job_row, node_row
+
+
+@pytest.fixture(autouse=True)
+def _conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "slurm.conf"
+    path.write_text("ClusterName=filed\nTopologyPlugin=topology/tree\n")
+    (tmp_path / "topology.conf").write_text("SwitchName=leaf1 Nodes=n[01-02]\n")
+    monkeypatch.setenv("SLURM_CONF", str(path))
+
+
+def source(slurm: FakeSlurm) -> TextSource:
+    clock = ManualClock(5000.0)
+    return TextSource(slurm, clock, SiteReader(slurm, clock, identity=Identity(uid=0, name="root")))
+
+
+BUSY = FakeSlurm(
+    jobs=(
+        job_row(JobID="9", State="RUNNING", NodeList="n01", tres_per_node="gres/gpu:2", TimeLimit="1:00:00"),
+        job_row(JobID="7", JobArrayID="7_[1-3]"),
+        job_row(JobID="5", State="COMPLETED"),
+    ),
+    nodes=(node_row(), node_row(NodeList="n02"), node_row(NodeList="n02", PartitionName="debug")),
+)
+
+
+def test_text_source_keeps_the_contract() -> None:
+    snapshot = source_contract.check(source(BUSY))
+
+    assert [job.job_id for job in snapshot.jobs] == [7, 9]
+    assert snapshot.jobs_by_id[9].allocation == Allocation(nodes=("n01",), gpus=(GpuCount(gpu_type="a100", count=2),))
+    assert snapshot.nodes[0].gpus == (GpuPool(gpu_type="a100", total=8, used=2),)
+    assert [partition.name for partition in snapshot.partitions] == ["debug", "gpu"]
+    assert snapshot.taken_at == 5000.0
+
+
+def test_rows_in_another_order_are_the_same_snapshot() -> None:
+    backwards = replace(BUSY, jobs=tuple(reversed(BUSY.jobs)), nodes=tuple(reversed(BUSY.nodes)))
+
+    assert source(backwards).snapshot() == source(BUSY).snapshot()
+
+
+def test_every_call_has_its_own_delimiter() -> None:
+    slurm = FakeSlurm()
+    text = source(slurm)
+
+    text.snapshot()
+    text.snapshot()
+
+    delimiters = {argument.rpartition(":")[2] for asked in slurm.asked for argument in asked if ":@" in argument}
+    assert len(delimiters) == 4
+    assert all(len(delimiter) == 13 for delimiter in delimiters)
+
+
+def test_delimiter_is_no_part_of_a_format() -> None:
+    delimiter = new_delimiter()
+
+    assert not set(delimiter) & set(",:. ")
+    assert delimiter.startswith("@")
+
+
+def test_job_name_that_forges_a_row_stays_a_name() -> None:
+    forged = "x@AAAAAAAAAAAA\n8@AAAAAAAAAAAA"
+
+    snapshot = source(FakeSlurm(jobs=(job_row(Name=forged),))).snapshot()
+
+    assert [(job.job_id, job.name) for job in snapshot.jobs] == [(7, forged)]
+
+
+def test_fields_a_release_lacks_are_said_to_be_unread() -> None:
+    complaints = "".join(
+        f"squeue: error: Invalid job format specification: {field}\n" for field in ("ExcNodes", "Exclusive", "CronJob")
+    )
+    slurm = FakeSlurm(jobs=(job_row(Exclusive="", CronJob="", OverSubscribe="NO"),), complaints=complaints)
+
+    snapshot = source(slurm).snapshot()
+
+    assert snapshot.jobs[0].gang.exclusive
+    assert snapshot.unread == (
+        SPLIT_ARRAYS,
+        "squeue of this release does not tell which nodes a job excludes",
+        "squeue of this release does not tell scrontab jobs from others",
+    )
+
+
+@pytest.mark.parametrize(
+    ("version", "unique"), [("slurm-wlm 22.05.8\n", True), ("slurm 24.11.5\n", False)], ids=["22.05", "24.11"]
+)
+def test_array_records_are_asked_for_one_by_one_where_squeue_can(version: str, unique: bool) -> None:
+    slurm = FakeSlurm()
+    slurm.texts["sinfo --version"] = version
+
+    snapshot = source(slurm).snapshot()
+
+    asked = next(asked for asked in slurm.asked if asked[0] == "squeue")
+    assert ("--array-unique" in asked) is unique
+    assert (SPLIT_ARRAYS in snapshot.unread) is not unique
+
+
+@pytest.mark.parametrize(("cluster", "local"), [(None, True), ("green", False)])
+def test_jobs_of_a_federation_are_left_to_their_own_clusters(cluster: str | None, local: bool) -> None:
+    slurm = FakeSlurm(cluster=cluster)
+
+    source(slurm).snapshot()
+
+    assert [("--local" in asked) for asked in slurm.asked if "-O" in asked] == [local, local]
+
+
+def test_partition_without_nodes_and_node_without_partition_are_left_out() -> None:
+    slurm = FakeSlurm(nodes=(node_row(), node_row(NodeList="n02", PartitionName="gpu")))
+
+    assert [partition.nodes for partition in source(slurm).snapshot().partitions] == [("n01", "n02")]
+
+
+def test_job_that_is_listed_twice_is_refused() -> None:
+    with pytest.raises(DecodeError, match="lists job 7 twice"):
+        source(FakeSlurm(jobs=(JOB_ROW, JOB_ROW))).snapshot()
+
+
+def test_empty_cluster_is_a_snapshot() -> None:
+    snapshot = source(FakeSlurm(jobs=(), nodes=())).snapshot()
+
+    assert (snapshot.jobs, snapshot.nodes, snapshot.partitions) == ((), (), ())
+
+
+def test_half_an_answer_is_no_snapshot() -> None:
+    class Cut(FakeSlurm):
+        def ask(self, program: str, *arguments: str) -> Answer:
+            whole = super().ask(program, *arguments)
+            return replace(whole, output=whole.output[:-20]) if program == "squeue" else whole
+
+    with pytest.raises(DecodeError, match="squeue gave an incomplete answer"):
+        source(Cut()).snapshot()
+
+
+def test_running_configuration_is_asked_of_slurmctld(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scontrol = tmp_path / "scontrol"
+    scontrol.write_text(f"#!/bin/sh\ncat <<'END'\n{CONFIG_TEXT}END\n")
+    scontrol.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+
+    assert read_running_config(cluster=None, timeout_s=5).cluster == "fake"

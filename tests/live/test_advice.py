@@ -1,0 +1,208 @@
+"""Advice on a live queue: every printed command does what it names, and every revert undoes it."""
+
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from advisor.backends.snapshot_file import read_snapshot
+from advisor.domain.snapshot import Snapshot
+from tests.live.conftest import started
+from tools.advice_queue import PENDING, advice_cluster, fill
+from tools.live_slurm import LiveCluster
+
+pytestmark = pytest.mark.live
+
+# Nothing here has waited a minute yet.
+EAGER = {"SADVISE_GUARD__MIN_JOB_AGE_S": "0"}
+FIELDS = (
+    "JobID,Nice,PriorityLong,ReqSwitch,Wait4Switch,NumNodes,MaxNodes,NumTasks,NumCPUs,tres-alloc,tres-per-job,"
+    "tres-per-node,tres-per-task,TimeLimit,MinTime,Comment,Partition,State,ReqNodes,Feature,MinCpus,MinMemory"
+)
+
+
+@pytest.fixture(scope="module")
+def advised(release: str) -> Iterator[tuple[LiveCluster, dict[str, int]]]:
+    """A cluster whose queue needs every kind of advice, and the job ids by name."""
+    with started(advice_cluster(release)) as live:
+        ids = fill(live)
+
+        def all_considered() -> bool:
+            """Slurm has looked at every job"""
+            reasons = live.run("squeue", "-h", "-a", "-t", "PENDING", "-o", "%r").split("\n")
+            return "None" not in reasons
+
+        live.wait_for(all_considered, 90.0)
+        yield live, ids
+
+
+def sadvise(live: LiveCluster, *arguments: str, check: bool = True) -> str:
+    """Run the command line as an administrator of the cluster would."""
+    argv = [sys.executable, "-m", "advisor.cli.main", *arguments]
+    answer = subprocess.run(argv, env={**live.env, **EAGER}, capture_output=True, text=True, check=False)
+    assert not check or answer.returncode == 0, answer.stderr
+    return answer.stdout
+
+
+def advice(live: LiveCluster, *arguments: str) -> list[dict[str, Any]]:
+    """Return the recommendations for the queue as it is now."""
+    document: dict[str, Any] = json.loads(sadvise(live, "recommend", "--json", *arguments))
+    return document["recommendations"]  # type: ignore[no-any-return]
+
+
+def state_of(live: LiveCluster, job_id: int) -> str:
+    """Return what Slurm says of a job, but for what its scheduler works out anew."""
+    layout = ",".join(f"{field}:@@" for field in FIELDS.split(","))
+    return live.run("squeue", "-h", "-a", "-j", str(job_id), "-O", layout)
+
+
+def taken(live: LiveCluster, folder: Path) -> Snapshot:
+    """Take a snapshot as the user would."""
+    path = folder / "now.json"
+    sadvise(live, "snapshot", "-o", str(path))
+    return read_snapshot(path)
+
+
+def holds(snapshot: Snapshot, job_id: int, wanted: Mapping[str, Any]) -> bool:
+    """Whether the job has the value that a recommendation names."""
+    job = snapshot.jobs_by_id[job_id]
+    for key, value in wanted.items():
+        found = job.nice if key == "nice" else getattr(job.gang, key)
+        match key:
+            case "switches" if found is not None:
+                found = {"count": found.count, "max_wait_s": found.max_wait_s}
+            case "per_job" | "per_node" | "per_task" | "per_socket":
+                found = [{"gpu_type": gpu.gpu_type, "count": gpu.count} for gpu in found]
+        if found != value:
+            return False
+    return True
+
+
+def test_queue_gets_advice_of_every_kind_by_every_lever(advised: tuple[LiveCluster, dict[str, int]]) -> None:
+    live, ids = advised
+
+    changes = advice(live)
+
+    assert {change["kind"] for change in changes} == {"reorder", "resize", "consolidate"}
+    assert {change["lever"] for change in changes} == {"nice", "gpu_count", "switches", "node_range"}
+    assert {change["job_id"] for change in changes} <= {ids[name] for name in PENDING}
+
+
+def test_printed_commands_do_what_they_name_and_reverts_undo_it(
+    advised: tuple[LiveCluster, dict[str, int]], tmp_path: Path
+) -> None:
+    live, _ = advised
+    changes = advice(live)
+    # Or the job that shrinks would start at once, which is the purpose, but leaves nothing to revert.
+    live.run("scontrol", "update", "PartitionName=gpu", "State=DOWN")
+
+    for change in changes:
+        job_id = change["job_id"]
+        before = state_of(live, job_id)
+        assert holds(taken(live, tmp_path), job_id, change["before"]), change
+
+        applied = live.ask(*change["command"])
+        after = taken(live, tmp_path)
+        reverted = live.ask(*change["revert"])
+
+        assert (applied.returncode, applied.stderr) == (0, ""), change
+        assert holds(after, job_id, change["after"]), change
+        assert (reverted.returncode, reverted.stderr) == (0, ""), change
+        assert state_of(live, job_id) == before, change
+    live.run("scontrol", "update", "PartitionName=gpu", "State=UP")
+
+
+def test_commands_printed_for_people_are_those_of_the_json(advised: tuple[LiveCluster, dict[str, int]]) -> None:
+    live, _ = advised
+
+    printed = sadvise(live, "recommend")
+
+    for change in advice(live):
+        assert f"apply   {shlex.join(change['command'])}\n" in printed
+        assert f"revert  {shlex.join(change['revert'])}" in printed
+
+
+def test_job_with_advice_applied_gets_no_more_of_it(advised: tuple[LiveCluster, dict[str, int]]) -> None:
+    live, ids = advised
+    change = next(change for change in advice(live) if change["lever"] == "switches")
+
+    live.run(*change["command"])
+    left = advice(live, "-j", str(change["job_id"]))
+    live.run(*change["revert"])
+
+    assert left == []
+    assert change["job_id"] == ids["gpt-ddp"]
+
+
+def test_filters_and_exit_code_follow_squeue(advised: tuple[LiveCluster, dict[str, int]]) -> None:
+    live, ids = advised
+
+    assert [change["job_id"] for change in advice(live, "-j", str(ids["gpt-ddp"]))] == [ids["gpt-ddp"]]
+    assert advice(live, "-p", "debug") == []
+    assert advice(live, "-u", "nobody") == []
+    assert sadvise(live, "recommend", "-u", "nobody", "-P", "-h") == ""
+    argv = [sys.executable, "-m", "advisor.cli.main", "recommend", "--exit-code"]
+    assert subprocess.run(argv, env={**live.env, **EAGER}, capture_output=True, check=False).returncode == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        ("held", "held_by_user"),
+        ("after-vision", "dependency"),
+        ("later", "begin_time"),
+        ("llama-pretrain", "gpus"),
+        ("resnet-elastic", "gpus"),
+    ],
+)
+def test_explain_names_what_keeps_a_job_waiting(
+    advised: tuple[LiveCluster, dict[str, int]], name: str, cause: str
+) -> None:
+    live, ids = advised
+
+    document = json.loads(sadvise(live, "explain", "--json", str(ids[name])))
+
+    diagnosis = document["diagnosis"]
+    assert cause in {finding["cause"] for finding in (diagnosis["first"], *diagnosis["further"])}
+
+
+def test_snapshot_file_gives_the_advice_of_the_live_queue(
+    advised: tuple[LiveCluster, dict[str, int]], tmp_path: Path
+) -> None:
+    live, _ = advised
+    taken(live, tmp_path)
+
+    from_file = advice(live, "--snapshot", str(tmp_path / "now.json"))
+
+    assert [change["command"] for change in from_file] == [change["command"] for change in advice(live)]
+
+
+def test_check_finds_every_lever_usable(advised: tuple[LiveCluster, dict[str, int]]) -> None:
+    live, _ = advised
+
+    checks = {check["name"]: check for check in json.loads(sadvise(live, "check", "--json"))["checks"]}
+
+    assert {checks[f"lever {lever}"]["status"] for lever in ("nice", "switches", "node_range", "gpu_count")} == {"ok"}
+    assert checks["slurm.conf"]["text"] == "says what slurmctld runs with"
+    assert checks["Slurm release"]["text"] == f"{live.version}, tested"
+
+
+def test_job_that_shrinks_starts_at_once(advised: tuple[LiveCluster, dict[str, int]]) -> None:
+    live, ids = advised
+    change = next(change for change in advice(live) if change["kind"] == "resize")
+    assert change["job_id"] == ids["resnet-elastic"]
+
+    live.run(*change["command"])
+
+    def it_runs() -> bool:
+        """the resized job runs"""
+        return live.run("squeue", "-h", "-j", str(change["job_id"]), "-o", "%T").strip() == "RUNNING"
+
+    live.wait_for(it_runs, 30.0)
+    held = live.run("scontrol", "-d", "show", "job", str(change["job_id"]))
+    assert f"JOB_GRES=gpu:v100:{change['after']['per_job'][0]['count']}\n" in held

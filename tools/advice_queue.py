@@ -27,14 +27,14 @@ RUNNING: Mapping[str, tuple[str, ...]] = {
     "sweep-1": (SHORT, "--gres=gpu:h100:8", "-n8", "--nodelist=n05"),
     "sweep-2": (SHORT, "--gres=gpu:h100:8", "-n8", "--nodelist=n06"),
     "preprocess": (DAY, "--gres=gpu:a100:5", "-n16", "--nodelist=n07"),
-    "vision": ("--time=2-00:00:00", "--gres=gpu:v100:5", "-n5", "--nodelist=n08"),
+    "vision": ("--time=2-00:00:00", "--gres=gpu:v100:4", "-n4", "--nodelist=n08"),
 }
 PENDING: Mapping[str, tuple[str, ...]] = {
     # One node would do; the range allows four.
     "bert-range": (DAY, "-N1-4", "--gpus=h100:8", "-n4"),
     # Two nodes under one leaf would do; finetune and the sweeps free them on either.
     "gpt-ddp": (DAY, "-N2", "--gpus-per-node=h100:8", "--ntasks-per-node=1"),
-    # May run on one GPU and more, and writes checkpoints: three v100 stand idle.
+    # May run on one GPU and more, and writes checkpoints: four v100 stand idle.
     "resnet-elastic": (
         "--time=02:00:00", "-N1", "--gpus=v100:8", "-n1", "--comment=sadvise: gpus=1-8 ckpt=300 model=resnet50",
     ),

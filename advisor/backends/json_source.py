@@ -47,7 +47,7 @@ class JsonSource:
             partitions=self._partitions(traits),
             unread=(
                 *(() if traits.switches_in_json else (NO_SWITCHES,)),
-                *(() if traits.exclusive_in_json else (NO_EXCLUSIVE,)),
+                *(() if traits.sharing_tells_exclusive else (NO_EXCLUSIVE,)),
             ),
         )
 

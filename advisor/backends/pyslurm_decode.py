@@ -59,7 +59,7 @@ def parse(answer: bytes) -> PyslurmAnswer:
     )
 
 
-def job_record(raw: Values, *, gpus_counted: bool) -> JobRecord:
+def job_record(raw: Values, *, gpus_counted: bool, sharing_tells_exclusive: bool = True) -> JobRecord:
     """Read one job; `gpus_counted` is whether the site counts GPUs as TRES, so that none means none."""
     allocated, requested = _tres(raw, "allocated_tres"), _tres(raw, "requested_tres")
     requests = {scope: _requested(raw, key) for scope, key in _REQUEST_KEYS.items()}
@@ -90,7 +90,7 @@ def job_record(raw: Values, *, gpus_counted: bool) -> JobRecord:
         requests=requests,
         gpus_known=seen or gpus_counted,
         cpus_per_gres=(Gres(name=GPU, gres_type=None, count=cpus_per_gpu),) if cpus_per_gpu else (),
-        exclusive=_text(raw, "resource_sharing").upper() == "NO",
+        exclusive=sharing_tells_exclusive and _text(raw, "resource_sharing").upper() == "NO",
         switch_count=_number(raw, "required_switches") or 0,
         switch_wait_s=float(_number(raw, "max_wait_time_switches") or 0),
         features=",".join(_strings(raw, "constraints")),

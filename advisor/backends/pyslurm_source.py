@@ -9,7 +9,7 @@ from typing import Final
 from advisor.backends import pyslurm_decode
 from advisor.backends.assembly import assemble
 from advisor.backends.process import Answer, run
-from advisor.backends.releases import release_of
+from advisor.backends.releases import release_of, traits_of
 from advisor.backends.site_reader import SiteReader
 from advisor.clock import Clock
 from advisor.domain.snapshot import Snapshot
@@ -23,6 +23,7 @@ INTERPRETER: Final = (sys.executable, "-P")
 GPUS_IN_USE: Final = (
     "pyslurm does not tell which GPUs of a node are in use unless AccountingStorageTRES counts gres/gpu"
 )
+NO_EXCLUSIVE: Final = "pyslurm of this release does not tell which jobs want whole nodes for themselves"
 GPUS_ASKED: Final = "pyslurm does not show --gpus of a job unless AccountingStorageTRES counts gres/gpu"
 
 _NOT_IMPORTABLE: Final = re.compile(r"ModuleNotFoundError|ImportError|cannot open shared object")
@@ -59,14 +60,21 @@ class PyslurmSource:
                 f"pyslurm {answer.version} does not fit Slurm {site.config.slurm_version}: {_INSTALL}"
             )
         gpus_counted = "gres/gpu" in site.config.accounting_tres
+        sharing = traits_of(site.config.release).sharing_tells_exclusive
         return assemble(
             source=self.name,
             taken_at=taken_at,
             site=site,
-            jobs=[pyslurm_decode.job_record(raw, gpus_counted=gpus_counted) for raw in answer.jobs],
+            jobs=[
+                pyslurm_decode.job_record(raw, gpus_counted=gpus_counted, sharing_tells_exclusive=sharing)
+                for raw in answer.jobs
+            ],
             nodes=[pyslurm_decode.node_record(raw) for raw in answer.nodes],
             partitions=[pyslurm_decode.partition(raw) for raw in answer.partitions],
-            unread=() if gpus_counted else (GPUS_IN_USE, GPUS_ASKED),
+            unread=(
+                *(() if gpus_counted else (GPUS_IN_USE, GPUS_ASKED)),
+                *(() if sharing else (NO_EXCLUSIVE,)),
+            ),
         )
 
 

@@ -20,14 +20,16 @@ class Traits:
     """What a release can do and how it names things.
 
     `scontrol_json` is whether nodes and partitions come as JSON from scontrol; squeue has JSON in every release.
-    `switches_in_json` and `exclusive_in_json` are whether its job JSON carries these. `default_priority_type` is
-    "" where it is not known. `tested` is whether a live cluster or recorded answers of it are part of the tests.
+    `switches_in_json` names the field of required switches, "" where there is none. `sharing_tells_exclusive` is
+    whether a job that wants whole nodes for itself says so in what JSON and pyslurm give as its sharing.
+    `default_priority_type` is "" where it is not known. `tested` is whether a live cluster or recorded answers of it
+    are part of the tests.
     """
 
     release: Release
     scontrol_json: bool = True
     switches_in_json: str = "required_switches"
-    exclusive_in_json: bool = True
+    sharing_tells_exclusive: bool = True
     gres_form: str = "gres/gpu"
     time_min_as_soft_limit: bool = True
     default_priority_type: str = ""
@@ -64,7 +66,7 @@ TRAITS: Final[Mapping[Release, Traits]] = {
         Traits(
             release=(26, 5),
             default_priority_type=_MULTIFACTOR,
-            exclusive_in_json=False,
+            sharing_tells_exclusive=False,
             squeue_lacks=(),
             tested=True,
         ),

@@ -2,7 +2,6 @@
 
 import math
 import re
-from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
@@ -133,11 +132,6 @@ def switches(text: str, *, field: str) -> tuple[int, float]:
 def names(text: str) -> tuple[str, ...]:
     """Split a list at its commas, in its own order, without what is unset."""
     return tuple(part for part in (raw.strip() for raw in text.split(",")) if not is_unset(part))
-
-
-def words(values: Iterable[str]) -> tuple[str, ...]:
-    """Sort state words, in capitals, each once."""
-    return tuple(sorted({value.strip().upper() for value in values} - {""}))
 
 
 def reason_word(text: str) -> str:

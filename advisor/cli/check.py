@@ -39,7 +39,7 @@ def check(
     header = ["check", "status", "finding", "cost of lacking it"]
     rows = [[each.name, str(each.status), each.text, each.cost] for each in checks]
     if json:
-        print_json({"meta": meta(seen, "sadvise.check/1"), "checks": [asdict(each) for each in checks]})
+        print_json({"meta": meta(seen, "sadvise.check/1", opened.name), "checks": [asdict(each) for each in checks]})
     elif parsable:
         print_rows(header, rows, as_parsable=True, noheader=noheader)
     else:

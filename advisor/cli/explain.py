@@ -38,7 +38,8 @@ def explain(
     name = job_name(job)
     reading = Reading(snapshot=snapshot, demo=demo, source=source, cluster=cluster, timeout_s=timeout, config=config)
     settings = reading.load_config()
-    record = Cycle(planning=settings.planning, limits=settings.guard).run(reading.open(settings))
+    opened = reading.open(settings)
+    record = Cycle(planning=settings.planning, limits=settings.guard).run(opened)
     seen = record.snapshot
     found = next((each for each in seen.jobs if name.names(each)), None)
     if found is None:
@@ -49,9 +50,11 @@ def explain(
     factors = None if snapshot is not None or demo else _factors(found, cluster, reading.timeout_of(settings))
     diagnosis = diagnose(seen, found.job_id, factors=factors)
     if json:
-        print_json({"meta": meta(seen, "sadvise.explain/1"), "diagnosis": _document(diagnosis, record, found)})
+        print_json(
+            {"meta": meta(seen, "sadvise.explain/1", opened.name), "diagnosis": _document(diagnosis, record, found)}
+        )
     else:
-        _print(diagnosis, record, found, cluster)
+        _print(diagnosis, record, found, cluster, opened.name)
 
 
 def _factors(job: "Job", cluster: str | None, timeout_s: float) -> "PriorityFactors | None":
@@ -72,7 +75,7 @@ def _document(diagnosis: "Diagnosis", record: "CycleRecord", job: "Job") -> dict
     }
 
 
-def _print(diagnosis: "Diagnosis", record: "CycleRecord", job: "Job", cluster: str | None) -> None:
+def _print(diagnosis: "Diagnosis", record: "CycleRecord", job: "Job", cluster: str | None, source: str) -> None:
     from rich.text import Text
 
     from advisor.cli.render import console, print_labelled, title
@@ -80,7 +83,7 @@ def _print(diagnosis: "Diagnosis", record: "CycleRecord", job: "Job", cluster: s
     from advisor.cli.text import safe
 
     out = console()
-    out.print(Text(safe(title(record.snapshot)), style="bold"), soft_wrap=True)
+    out.print(Text(safe(title(record.snapshot, source)), style="bold"), soft_wrap=True)
     state = f"job {job.job_id} {job.name}, user {job.user}, {job.state}, Slurm says {job.reason or '-'}"
     out.print(Text(safe(state)), soft_wrap=True)
     out.print()

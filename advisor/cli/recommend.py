@@ -63,7 +63,8 @@ def recommend(
     fields, widths = chosen_fields(format_ or ",".join(FIELDS), list(FIELDS))
     reading = Reading(snapshot=snapshot, demo=demo, source=source, cluster=cluster, timeout_s=timeout, config=config)
     settings = reading.load_config()
-    record = Cycle(planning=settings.planning, limits=settings.guard).run(reading.open(settings))
+    opened = reading.open(settings)
+    record = Cycle(planning=settings.planning, limits=settings.guard).run(opened)
     seen = record.snapshot
     shown = [
         recommendation(change, cluster)
@@ -74,7 +75,7 @@ def recommend(
     if json:
         print_json(
             {
-                "meta": meta(seen, SCHEMA),
+                "meta": meta(seen, SCHEMA, opened.name),
                 "cluster": cluster_values(overview(seen)),
                 "recommendations": shown,
                 "skipped": left_alone,
@@ -84,22 +85,27 @@ def recommend(
         rows = [[FIELDS[field](row) for field in fields] for row in shown]
         print_rows(fields, rows, as_parsable=parsable, noheader=noheader, widths=widths)
     else:
-        _print(record, shown, left_alone, noheader=noheader)
+        _print(record, shown, left_alone, source=None if noheader else opened.name)
     if exit_code and shown:
         raise typer.Exit(3)
 
 
 def _print(
-    record: "CycleRecord", shown: "Sequence[Mapping[str, Any]]", left_alone: "list[dict[str, Any]]", *, noheader: bool
+    record: "CycleRecord",
+    shown: "Sequence[Mapping[str, Any]]",
+    left_alone: "list[dict[str, Any]]",
+    *,
+    source: str | None,
 ) -> None:
+    """Print for people; without `source`, leave out the state of the cluster."""
     from advisor.cli.render import console, print_labelled, print_overview
     from advisor.cli.report import skipped_by_rule
     from advisor.planning.levers import missing_by_lever
     from advisor.planning.overview import overview
 
     out = console()
-    if not noheader:
-        print_overview(record.snapshot, overview(record.snapshot))
+    if source is not None:
+        print_overview(record.snapshot, overview(record.snapshot), source)
         out.print()
     for number, row in enumerate(shown, start=1):
         _print_one(number, row, record)

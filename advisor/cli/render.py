@@ -110,17 +110,27 @@ def instant(posix_s: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(posix_s))
 
 
-def title(snapshot: Snapshot) -> str:
-    """Return the line that says what was read."""
+_SOURCES = {
+    "text": "squeue and sinfo",
+    "json": "squeue --json",
+    "pyslurm": "pyslurm",
+    "file": "a snapshot file",
+    "demo": "the embedded queue",
+}
+
+
+def title(snapshot: Snapshot, source: str) -> str:
+    """Return the line that says what was read, and from where."""
     config = snapshot.config
     release = f"Slurm {config.slurm_version}" if config.slurm_version else "Slurm of unknown release"
-    return f"{config.cluster or 'cluster'}, {release}, at {instant(snapshot.taken_at)}, {snapshot.source} reader"
+    read = f"at {instant(snapshot.taken_at)}, read from {_SOURCES.get(source, source)}"
+    return f"{config.cluster or 'cluster'}, {release}, {read}"
 
 
-def print_overview(snapshot: Snapshot, overview: Overview) -> None:
+def print_overview(snapshot: Snapshot, overview: Overview, source: str) -> None:
     """Print the state of the cluster."""
     out = console()
-    out.print(Text(safe(title(snapshot)), style="bold"), soft_wrap=True)
+    out.print(Text(safe(title(snapshot, source)), style="bold"), soft_wrap=True)
     out.print()
     if overview.gpu_types:
         print_table(_GPU_HEADER, [_gpu_row(row) for row in overview.gpu_types], right=range(1, 11))

@@ -18,15 +18,15 @@ from advisor.planning.words import duration, plural
 SCHEMA = "sadvise.recommend/1"
 
 
-def meta(snapshot: Snapshot, schema: str) -> dict[str, Any]:
-    """Return the `meta` table that every JSON output opens with."""
+def meta(snapshot: Snapshot, schema: str, source: str) -> dict[str, Any]:
+    """Return the `meta` table that every JSON output opens with; `source` is where the snapshot was read from."""
     return {
         "tool": "sadvise",
         "version": __version__,
         "schema": schema,
         "slurm": snapshot.config.slurm_version or None,
         "cluster": snapshot.config.cluster or None,
-        "source": snapshot.source,
+        "source": source,
         "taken_at": snapshot.taken_at,
         "unread": list(snapshot.unread),
     }

@@ -131,12 +131,23 @@ def _shrunk(
         gang = resized(job.gang, size)
         if size > pool.left(int(queue.gpu_type[row])) or gang is None or not _fits_best(fitter, gang, job):
             continue
-        stretch = (now / size) ** settings.scaling_exponent - 1.0
-        saved_s = wait_s - limit_s * stretch
-        if np.isfinite(saved_s) and saved_s * settings.used_limit_ratio_low >= settings.min_saving_s:
-            return Sizing(row=row, gpus=size, wait_saved_s=wait_s)
-        return None
+        saved_s = wait_s - limit_s * (_stretch(now, size, settings) - 1.0)
+        enough = np.isfinite(saved_s) and saved_s * settings.used_limit_ratio_low >= settings.min_saving_s
+        # The limit stays: at least those that use up to twice the least share of it must still end within it.
+        ends = _share_that_ends(job, now, size, settings) >= min(1.0, 2 * settings.used_limit_ratio_low)
+        return Sizing(row=row, gpus=size, wait_saved_s=wait_s) if enough and ends else None
     return None
+
+
+def _stretch(now: int, size: int, settings: PlanningSettings) -> float:
+    """Return the run time at `size` over that at `now` GPUs."""
+    ratio: float = (now / size) ** settings.scaling_exponent
+    return ratio
+
+
+def _share_that_ends(job: Job, now: int, size: int, settings: PlanningSettings) -> float:
+    """Return the largest share of its limit that a job may use at `now` GPUs and still end within it at `size`."""
+    return 1.0 if job.time_limit_s is None else min(1.0, 1.0 / _stretch(now, size, settings))
 
 
 def _grown(
@@ -201,18 +212,18 @@ def _fits_best(fitter: Fitter, gang: GangRequest, job: Job) -> bool:
 
 def _run_time_change_s(queue: QueueTable, row: int, size: int, settings: PlanningSettings) -> float:
     """Return how much longer (or, below 0, shorter) the run takes at `size`, at the full time limit."""
-    ratio: float = (int(queue.gpus[row]) / size) ** settings.scaling_exponent
-    return float(queue.limit_s[row]) * (ratio - 1.0)
+    return float(queue.limit_s[row]) * (_stretch(int(queue.gpus[row]), size, settings) - 1.0)
 
 
-def _limit_in_words(job: Job) -> str:
+def _limit_in_words(job: Job, gpus: int, share: float) -> str:
     """Say what the time limit means for a job that runs longer."""
     if job.time_limit_s is None:
         return "it has no time limit"
-    saves = (
-        "" if job.hints.checkpoint_s is None else f"; it declares a checkpoint every {duration(job.hints.checkpoint_s)}"
-    )
-    return f"its time limit stays {duration(job.time_limit_s)}{saves}"
+    limit = duration(job.time_limit_s)
+    words = f"its limit stays {limit}, enough if it uses up to {share * 100:.0f} % of it at {gpus} GPUs"
+    if job.hints.checkpoint_s is None:
+        return words
+    return f"{words}, else it has to go on from its checkpoint, written every {duration(job.hints.checkpoint_s)}"
 
 
 def recommendations(
@@ -224,27 +235,30 @@ def recommendations(
     untouchable: frozenset[int],
 ) -> Iterator[Recommendation]:
     """Propose sizes for the elastic jobs of one pool, with the numbers behind each."""
-    low_ratio = settings.used_limit_ratio_low
+    low = settings.used_limit_ratio_low
     for sizing in sizings(queue, freed, rows, fitter, settings, untouchable):
         job, now = queue.jobs[sizing.row], int(queue.gpus[sizing.row])
         scope, gang = job.gang.scope, resized(job.gang, sizing.gpus)
         if scope is None or gang is None or job.hints.gpus is None:
             continue
         change_s = _run_time_change_s(queue, sizing.row, sizing.gpus, settings)
+        share = _share_that_ends(job, now, sizing.gpus, settings)
         saved_s = sizing.wait_saved_s - change_s
+        saving = f"{duration(saved_s * low)} to {duration(saved_s * share)}"
         declared = f"{job.hints.gpus.low}-{job.hints.gpus.high} GPUs declared"
         if sizing.gpus < now:
             reason = Reason.SMALLER_STARTS_SOONER
             text = (
                 f"{now} GPUs come free within {duration(sizing.wait_saved_s)} by the time limits ahead; "
-                f"{sizing.gpus} ({declared}) can start now and run up to {duration(change_s)} longer, which ends "
-                f"{duration(saved_s * low_ratio)} to {duration(saved_s)} sooner; {_limit_in_words(job)}"
+                f"{sizing.gpus} ({declared}) can start now, and though it runs "
+                f"{_stretch(now, sizing.gpus, settings):.1f} times as long it ends {saving} sooner; "
+                f"{_limit_in_words(job, now, share)}"
             )
         else:
             reason = Reason.IDLE_GPUS_TO_GROW
             text = (
                 f"{sizing.gpus - now} more GPUs stay idle that no waiting job can use; with {sizing.gpus} instead of "
-                f"{now} ({declared}) it runs {duration(saved_s * low_ratio)} to {duration(saved_s)} shorter"
+                f"{now} ({declared}) it runs {saving} shorter"
             )
         yield Recommendation(
             kind=Kind.RESIZE,
@@ -252,13 +266,13 @@ def recommendations(
             reason=reason,
             text=text,
             expected=Expected(
-                saved_s_low=saved_s * low_ratio,
-                saved_s_high=saved_s,
+                saved_s_low=saved_s * low,
+                saved_s_high=saved_s * share,
                 jobs_helped=1,
                 added_delay_max_s=0.0,
                 assumes=(
                     f"speed grows as GPUs to the power {settings.scaling_exponent:g}; "
-                    f"jobs use {low_ratio * 100:.0f} to 100 % of their time limits"
+                    f"jobs use {low * 100:.0f} to {share * 100:.0f} % of their time limits"
                 ),
             ),
             evidence={

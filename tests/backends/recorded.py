@@ -1,9 +1,12 @@
-"""The recorded answers of Slurm 25.11, decoded by every reader."""
+"""The recorded answers of real releases, decoded by every reader."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from advisor.backends import json_decode, pyslurm_decode, scontrol_text
+from advisor.backends import text as text_decode
 from advisor.backends.assembly import assemble
 from advisor.backends.releases import release_of, traits_of
 from advisor.backends.site_config import config_lines, site_config, topology_kind
@@ -11,7 +14,9 @@ from advisor.backends.site_reader import Site
 from advisor.backends.topology_text import shown_topology
 from advisor.domain.snapshot import Snapshot
 
-FOLDER = Path(__file__).parents[1] / "recorded" / "25.11"
+RECORDED = Path(__file__).parents[1] / "recorded"
+FOLDER = RECORDED / "25.11"
+LIVE_RELEASES = ("22.05", "24.11", "26.05")
 
 
 def text(name: str) -> str:
@@ -19,11 +24,12 @@ def text(name: str) -> str:
     return (FOLDER / name).read_text()
 
 
-def site() -> Site:
+def site(folder: Path = FOLDER) -> Site:
     """Decode the recorded configuration and topology."""
-    raw = config_lines(text("config.txt"))
+    raw = config_lines((folder / "config.txt").read_text())
     config = site_config(raw, version=raw["slurm_version"])
-    return Site(config=config, topology=shown_topology(topology_kind(config), text("topology.txt")))
+    shown = (folder / "topology.txt").read_text()
+    return Site(config=config, topology=shown_topology(topology_kind(config), shown))
 
 
 def text_snapshot() -> Snapshot:
@@ -64,6 +70,61 @@ def pyslurm_snapshot() -> Snapshot:
     )
 
 
-def _listed(key: str, name: str | None = None) -> list[dict[str, object]]:
-    answer = (FOLDER / f"{name or key}.json").read_bytes()
+def printed_snapshot(release: str, *, jobs_by_scontrol: bool = False) -> Snapshot:
+    """Decode what squeue and sinfo of a live release printed; or scontrol, as to the jobs."""
+    folder = RECORDED / release
+    blocks = (folder / "scontrol_job.txt").read_text()
+    rows = [dict(row) for row in _rows(folder, "squeue.txt", text_decode.JOB_FIELDS)]
+    if release == "26.05":
+        # squeue was not asked for this field when it was recorded; what it says stands in the other answer.
+        exclusive = {block["JobId"]: block["Exclusive"] for block in scontrol_text.blocks(blocks, key="JobId")}
+        rows = [row | {"Exclusive": exclusive[row["JobID"]]} for row in rows]
+    nodes = _rows(folder, "sinfo.txt", text_decode.NODE_FIELDS)
+    printed = map(text_decode.job_record, rows)
+    return assemble(
+        source="text",
+        taken_at=0.0,
+        site=site(folder),
+        jobs=scontrol_text.job_records(blocks) if jobs_by_scontrol else printed,
+        nodes=text_decode.node_records(nodes),
+        partitions=text_decode.partitions_of(nodes),
+    )
+
+
+def dumped_snapshot(release: str) -> Snapshot:
+    """Decode the JSON answers of a live release."""
+    folder = RECORDED / release
+    found = site(folder)
+    traits = traits_of(found.config.release)
+    nodes = _listed("nodes", None if traits.scontrol_json else "sinfo", folder)
+    return assemble(
+        source="json",
+        taken_at=0.0,
+        site=found,
+        jobs=[
+            json_decode.job_record(raw, switches_key=traits.switches_in_json)
+            for raw in _listed("jobs", "squeue", folder)
+        ],
+        nodes=map(json_decode.node_record, nodes),
+        partitions=map(json_decode.partition, _listed("partitions", None, folder))
+        if traits.scontrol_json
+        else scontrol_text.partitions((folder / "partition.txt").read_text()),
+    )
+
+
+def _rows(folder: Path, name: str, ours: Sequence[str]) -> list[text_decode.Row]:
+    """Split a recorded answer, whose fields commands.json names, into rows under our names."""
+    how = json.loads((folder / "commands.json").read_text())
+    names = {field.lower(): field for field in ours}
+    asked = [each.partition(":")[0] for each in how["commands"][name][-1].split(",")]
+    return text_decode.rows(
+        (folder / name).read_text(),
+        command=name,
+        fields=[names.get(field.lower(), field) for field in asked],
+        delimiter=how["separator"],
+    )
+
+
+def _listed(key: str, name: str | None = None, folder: Path = FOLDER) -> list[dict[str, Any]]:
+    answer = (folder / f"{name or key}.json").read_bytes()
     return json_decode.parse(answer, command=f"{name or key}.json", key=key)

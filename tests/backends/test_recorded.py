@@ -66,6 +66,68 @@ def test_readers_agree_but_for_what_they_cannot_see(reader: str) -> None:
     assert READERS[reader]() == expected
 
 
+def without_excluded_nodes(job: Job) -> Job:
+    return replace(job, gang=replace(job.gang, excluded_nodes=()))
+
+
+def without_switches(job: Job) -> Job:
+    return replace(job, gang=replace(job.gang, switches=None))
+
+
+def without_exclusive(job: Job) -> Job:
+    return replace(job, gang=replace(job.gang, exclusive=False))
+
+
+# What squeue and the JSON of a live release cannot see, by the release.
+MISSING_IN_TEXT: Mapping[str, Callable[[Job], Job]] = {"22.05": without_excluded_nodes}
+MISSING_IN_JSON: Mapping[str, Callable[[Job], Job]] = {"22.05": without_switches, "26.05": without_exclusive}
+
+
+def seen_through(snapshot: Snapshot, *blind: Callable[[Job], Job] | None) -> Snapshot:
+    """Leave out of every job what a reader cannot see."""
+    jobs = snapshot.jobs
+    for leave_out in filter(None, blind):
+        jobs = tuple(map(leave_out, jobs))
+    return replace(snapshot, source="", jobs=jobs)
+
+
+@pytest.mark.parametrize("release", recorded.LIVE_RELEASES)
+def test_text_and_json_of_a_live_release_agree_but_for_what_they_cannot_see(release: str) -> None:
+    text, dump = recorded.printed_snapshot(release), recorded.dumped_snapshot(release)
+
+    in_json = seen_through(text, MISSING_IN_JSON.get(release))
+    assert in_json == seen_through(dump, MISSING_IN_TEXT.get(release))
+    assert len(text.jobs) > 45
+
+
+@pytest.mark.parametrize("release", recorded.LIVE_RELEASES)
+def test_squeue_and_scontrol_of_a_live_release_agree_but_for_what_squeue_cannot_see(release: str) -> None:
+    by_squeue = recorded.printed_snapshot(release)
+    by_scontrol = recorded.printed_snapshot(release, jobs_by_scontrol=True)
+
+    assert seen_through(by_squeue) == seen_through(by_scontrol, MISSING_IN_TEXT.get(release))
+
+
+@pytest.mark.parametrize("release", recorded.LIVE_RELEASES)
+def test_requests_of_a_live_release_are_what_was_submitted(release: str) -> None:
+    snapshot = recorded.printed_snapshot(release)
+    gangs = {job.name: job.gang for job in snapshot.jobs}
+
+    assert gangs["gpus-12"].per_job == (GpuCount(count=12),)
+    assert gangs["gpus-typed-4"].per_job == (GpuCount(gpu_type="a100", count=4),)
+    assert (gangs["per-node-8x2"].per_node, gangs["per-node-8x2"].nodes_min) == ((GpuCount(count=8),), 2)
+    assert gangs["per-task"].per_task == (GpuCount(count=1),)
+    assert gangs["per-socket"].per_socket == (GpuCount(count=2),)
+    assert gangs["per-gpu-cpus-and-memory"].cpus_per_gpu == 2
+    assert (gangs["range-per-node"].nodes_min, gangs["range-per-node"].nodes_max) == (2, 4)
+    assert gangs["exclusive"].exclusive
+    assert not gangs["gres-8"].exclusive
+    assert gangs["switches"].switches == SwitchRequest(count=1, max_wait_s=1800.0)
+    assert gangs["shard"].shares[0].count == 31
+    assert not gangs["cpu-only"].wants_gpus
+    assert gangs["name | with, odd: characters %j"].per_node == (GpuCount(count=2),)
+
+
 def test_every_job_of_the_recorded_queue_is_there() -> None:
     assert [job.job_id for job in recorded.text_snapshot().jobs] == list(range(4014, 4032))
 

@@ -5,6 +5,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -71,16 +72,8 @@ def taken(live: LiveCluster, folder: Path) -> Snapshot:
 def holds(snapshot: Snapshot, job_id: int, wanted: Mapping[str, Any]) -> bool:
     """Whether the job has the value that a recommendation names."""
     job = snapshot.jobs_by_id[job_id]
-    for key, value in wanted.items():
-        found = job.nice if key == "nice" else getattr(job.gang, key)
-        match key:
-            case "switches" if found is not None:
-                found = {"count": found.count, "max_wait_s": found.max_wait_s}
-            case "per_job" | "per_node" | "per_task" | "per_socket":
-                found = [{"gpu_type": gpu.gpu_type, "count": gpu.count} for gpu in found]
-        if found != value:
-            return False
-    return True
+    found = json.loads(json.dumps({"nice": job.nice, **asdict(job.gang)}))
+    return all(found[key] == value for key, value in wanted.items())
 
 
 def test_queue_gets_advice_of_every_kind_by_every_lever(advised: tuple[LiveCluster, dict[str, int]]) -> None:

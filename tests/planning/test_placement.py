@@ -28,15 +28,25 @@ TWO_NODES = make_gang(8, scope=GpuScope.NODE, nodes_min=2, nodes_max=2, tasks=2)
 RANGE = make_gang(8, nodes_min=1, nodes_max=4)
 
 
-def waiting(gang: GangRequest = TWO_NODES, *, minutes: float = 5.0, hours: float = 48.0, **hints: Sensitivity) -> Job:
+def waiting(
+    gang: GangRequest = TWO_NODES, *, minutes: float = 5.0, hours: float = 48.0, sensitivity: Sensitivity | None = None
+) -> Job:
     """A gang that has waited some minutes and may run for some hours."""
-    return make_job(1, gang=gang, submitted_ago_s=minutes * 60, time_limit_s=hours * HOUR_S, hints=make_hints(**hints))
+    return make_job(
+        1,
+        gang=gang,
+        submitted_ago_s=minutes * 60,
+        time_limit_s=hours * HOUR_S,
+        hints=make_hints(sensitivity=sensitivity),
+    )
 
 
-def one_idle_node_per_leaf(job: Job, **config: dict[str, str]) -> Snapshot:
+def one_idle_node_per_leaf(job: Job, **parameters: str) -> Snapshot:
     """Two leaves of two nodes, one node of each idle: two nodes fit now only across leaves."""
     nodes = [make_node(name, used=8 if name in ("n02", "n04") else 0) for name in ("n01", "n02", "n03", "n04")]
-    return make_snapshot([job], nodes, config=make_config(**config))
+    return make_snapshot(
+        [job], nodes, config=make_config(scheduler_parameters=parameters or {"max_switch_wait": "86400"})
+    )
 
 
 def half_idle_nodes(job: Job) -> Snapshot:
@@ -90,7 +100,7 @@ def test_short_job_has_nothing_to_wait_for() -> None:
 
 
 def test_timer_is_cut_to_the_longest_wait_slurm_grants() -> None:
-    snapshot = one_idle_node_per_leaf(waiting(), scheduler_parameters={"max_switch_wait": "300"})
+    snapshot = one_idle_node_per_leaf(waiting(), max_switch_wait="300")
 
     assert timers(Cycle().judge(snapshot)) == {1: SwitchRequest(count=1, max_wait_s=300.0)}
 
@@ -163,7 +173,7 @@ def test_other_topologies_do_not_wait_for_switches(kind: TopologyKind) -> None:
 
 
 def test_slurms_own_delay_makes_the_advisor_stand_down() -> None:
-    snapshot = one_idle_node_per_leaf(waiting(), scheduler_parameters={"bf_topopt_enable": ""})
+    snapshot = one_idle_node_per_leaf(waiting(), bf_topopt_enable="")
     on_node = half_idle_nodes(waiting(RANGE))
     on_node = replace(on_node, config=snapshot.config)
 

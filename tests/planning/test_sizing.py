@@ -19,6 +19,7 @@ from tests.builders import (
     make_hints,
     make_job,
     make_node,
+    make_partition,
     make_snapshot,
 )
 
@@ -88,8 +89,33 @@ def test_blocked_job_shrinks_to_the_largest_size_that_starts_now() -> None:
 
     assert new_sizes(record) == {1: 2}
     assert record.recommendations[0].reason is Reason.SMALLER_STARTS_SOONER
-    # It starts 20 h sooner and runs 10 h x (2^0.9 - 1) longer.
-    assert record.recommendations[0].expected.saved_s_high == pytest.approx((20 - 10 * (2**0.9 - 1)) * HOUR_S)
+    # At its full limit it starts 20 h sooner and runs 10 h x (2^0.9 - 1) longer; within the limit it ends
+    # only if it uses no more than 1 / 2^0.9 of it.
+    saved_s = (20 - 10 * (2**0.9 - 1)) * HOUR_S
+    assert record.recommendations[0].expected.saved_s_high == pytest.approx(saved_s / 2**0.9)
+    assert record.recommendations[0].expected.saved_s_low == pytest.approx(saved_s * 0.2)
+    assert "up to 54 % of it at 4 GPUs, else it has to go on from its checkpoint" in record.recommendations[0].text
+
+
+def test_job_without_a_limit_of_its_own_shrinks_as_far_as_it_pays() -> None:
+    job = replace(elastic(1, 8, gpus=8), time_limit_s=None)
+    snapshot = make_snapshot(
+        blocked_cluster(job, hours=200),
+        [make_node("n01", used=6)],
+        partitions=[make_partition(nodes=["n01"], max_time_s=DAY_S)],
+    )
+
+    record = Cycle().judge(snapshot)
+
+    assert new_sizes(record) == {1: 2}
+    assert "it has no time limit" in record.recommendations[0].text
+
+
+def test_job_does_not_shrink_so_far_that_its_limit_hardly_suffices() -> None:
+    # A quarter of the GPUs takes 3.5 times as long: only runs below 29 % of the limit would end.
+    snapshot = make_snapshot(blocked_cluster(elastic(1, 8, gpus=8), hours=200), [make_node("n01", used=6)])
+
+    assert new_sizes(Cycle().judge(snapshot)) == {}
 
 
 def test_job_does_not_shrink_when_waiting_costs_less() -> None:

@@ -1,0 +1,190 @@
+"""The other commands, and what wrong input gets."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from advisor import __version__
+from advisor.backends.snapshot_file import read_snapshot
+from advisor.cli.filters import job_name
+from advisor.cli.reading import demo_path
+from advisor.cli.text import one_line, parsable, safe
+from advisor.domain.job import ArrayRecord, HetRecord
+from tests.builders import make_job
+from tests.cli.conftest import Sadvise
+
+
+def test_version_is_one_line(sadvise: Sadvise) -> None:
+    assert sadvise("--version").out.startswith(f"sadvise {__version__} (Python ")
+    assert sadvise("-V").out == sadvise("--version").out
+
+
+def test_help_lists_the_commands_and_exit_codes(sadvise: Sadvise) -> None:
+    out = sadvise("--help").out
+
+    assert all(command in out for command in ("recommend", "explain", "snapshot", "check", "config"))
+    assert "Exit codes" in out
+
+
+@pytest.mark.parametrize(
+    ("job", "cause"),
+    [("12", "gpus"), ("17", "held_by_user"), ("20", "begin_time"), ("23", "dependency"), ("16_3", "gpus")],
+)
+def test_explain_names_the_causes_as_json_and_for_people(sadvise: Sadvise, job: str, cause: str) -> None:
+    document = json.loads(sadvise("explain", "--demo", "--json", job).out)
+    diagnosis = document["diagnosis"]
+
+    causes = {finding["cause"] for finding in (diagnosis["first"], *diagnosis["further"])}
+
+    assert cause in causes
+    assert document["meta"]["schema"] == "sadvise.explain/1"
+    assert f"({cause})" in sadvise("explain", "--demo", job).out
+
+
+def test_explain_shows_advice_or_the_rule_that_forbids_it(sadvise: Sadvise) -> None:
+    assert "advice  consolidate:" in sadvise("explain", "--demo", "10").out
+    assert "advice  none: left alone by rule not_held" in sadvise("explain", "--demo", "17").out
+
+
+def test_snapshot_of_the_demo_reads_back_equal(sadvise: Sadvise, tmp_path: Path) -> None:
+    outcome = sadvise("snapshot", "--demo", "-o", str(tmp_path / "copy.json.gz"))
+
+    assert outcome.exit_code == 0
+    assert "23 jobs on 8 nodes" in outcome.err
+    assert read_snapshot(tmp_path / "copy.json.gz") == read_snapshot(demo_path())
+
+
+def test_anonymised_snapshot_gives_the_same_advice(sadvise: Sadvise, tmp_path: Path) -> None:
+    sadvise("snapshot", "--demo", "--anonymise", "-o", str(tmp_path / "anonymous.json"))
+
+    of_demo, of_copy = (
+        json.loads(sadvise("recommend", "--json", *where).out)["recommendations"]
+        for where in (["--demo"], ["--snapshot", str(tmp_path / "anonymous.json")])
+    )
+
+    assert "llama" not in (tmp_path / "anonymous.json").read_text()
+    assert [change["job_id"] for change in of_copy] == [change["job_id"] for change in of_demo]
+    assert [change["expected"] for change in of_copy] == [change["expected"] for change in of_demo]
+
+
+def test_check_of_a_file_names_status_and_cost(sadvise: Sadvise) -> None:
+    checks = {row["name"]: row for row in json.loads(sadvise("check", "--demo", "--json").out)["checks"]}
+
+    assert checks["lever nice"]["status"] == "ok"
+    assert checks["time_min_as_soft_limit"]["status"] == "lacks"
+    assert checks["time_min_as_soft_limit"]["cost"]
+    assert sadvise("check", "--demo").out.startswith("check")
+    assert sadvise("check", "--demo", "-P", "-h").out.startswith("lever switches|ok|usable|\n")
+
+
+def test_config_shows_where_each_value_comes_from(
+    sadvise: Sadvise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "sadvise.toml"
+    path.write_text("[planning]\ndepth = 50\n")
+    monkeypatch.setenv("SADVISE_GUARD__MAX_CHANGES", "5")
+
+    rows = sadvise("config", "show", "--config", str(path), "-P").out.splitlines()
+    document = json.loads(sadvise("config", "show", "--config", str(path), "--json").out)
+
+    assert f"planning.depth|50|{path}" in rows
+    assert "guard.max_changes|5|SADVISE_GUARD__MAX_CHANGES" in rows
+    assert {"key": "planning.depth", "value": 50, "origin": str(path)} in document["values"]
+    assert "planning.depth" in sadvise("config", "show", "--config", str(path)).out
+    assert str(path) in sadvise("config", "check", "--config", str(path)).out
+
+
+def test_config_example_is_valid(sadvise: Sadvise, tmp_path: Path) -> None:
+    path = tmp_path / "sadvise.toml"
+    path.write_text(sadvise("config", "example").out)
+
+    assert sadvise("config", "check", "--config", str(path)).exit_code == 0
+    assert sadvise("config", "check").out.startswith("valid")
+
+
+WRONG = {
+    "unknown job": (["explain", "--demo", "999"], "not in the queue"),
+    "no job id": (["explain", "--demo", "abc"], "give 123, 123_4"),
+    "two files": (["recommend", "--demo", "--snapshot", "x.json"], "exclude each other"),
+    "no file": (["recommend", "--snapshot", "/nonexistent.json"], "no such file"),
+    "bad host list": (["recommend", "--demo", "-w", "n[1-"], "not a host list"),
+    "bad field": (["recommend", "--demo", "-o", "job_id,colour"], "choose from job_id"),
+    "no configuration": (["config", "check", "--config", "/nonexistent.toml"], "/nonexistent.toml"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "words"), WRONG.values(), ids=list(WRONG))
+def test_wrong_input_gets_one_line_that_says_what_to_do(sadvise: Sadvise, arguments: list[str], words: str) -> None:
+    outcome = sadvise(*arguments)
+
+    assert outcome.exit_code == 1
+    assert outcome.out == ""
+    assert outcome.err.startswith("sadvise: error: ")
+    assert outcome.err.count("\n") == 1
+    assert words in outcome.err
+
+
+@pytest.mark.parametrize("arguments", [["recommend", "--nonsense"], ["nonsense"], ["snapshot"], ["explain"]])
+def test_wrong_usage_exits_with_two(sadvise: Sadvise, arguments: list[str]) -> None:
+    outcome = sadvise(*arguments)
+
+    assert outcome.exit_code == 2
+    assert outcome.err
+
+
+def test_without_slurm_the_error_says_what_to_do(sadvise: Sadvise, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+
+    outcome = sadvise("recommend")
+
+    assert outcome.exit_code == 1
+    assert outcome.err.count("\n") == 1
+    assert "not on PATH" in outcome.err
+
+
+def test_closed_pipe_ends_quietly() -> None:
+    shell = f"{sys.executable} -m advisor.cli.main recommend --demo --json | head -1"
+
+    answer = subprocess.run(["bash", "-o", "pipefail", "-c", shell], capture_output=True, text=True, check=False)
+
+    assert answer.stderr == ""
+    assert answer.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("word", "job", "named"),
+    [
+        ("7", make_job(7), True),
+        ("7", make_job(8), False),
+        ("7", make_job(8, array=ArrayRecord(array_job_id=7, task_id=1)), True),
+        ("7_1", make_job(8, array=ArrayRecord(array_job_id=7, task_id=1)), True),
+        ("7_2", make_job(8, array=ArrayRecord(array_job_id=7, task_id=1)), False),
+        ("7_[4-6]", make_job(7, array=ArrayRecord(array_job_id=7, waiting="1-9:5")), True),
+        ("7_[4-5]", make_job(7, array=ArrayRecord(array_job_id=7, waiting="1-9:5")), False),
+        ("7_1", make_job(7), False),
+        ("7+1", make_job(8, het=HetRecord(het_job_id=7, offset=1)), True),
+        ("7+0", make_job(8, het=HetRecord(het_job_id=7, offset=1)), False),
+        ("7", make_job(8, het=HetRecord(het_job_id=7, offset=1)), True),
+    ],
+)
+def test_jobs_are_named_as_squeue_names_them(word: str, job: object, named: bool) -> None:
+    assert job_name(word).names(job) is named  # type: ignore[arg-type]
+
+
+def test_text_is_made_safe_without_loss() -> None:
+    assert safe("plain") == "plain"
+    assert safe("é漢") == "é漢"
+    assert safe("a\x1b[31m\u202eb") == "a\\x1b[31m\\u202eb"
+    assert one_line("a\nb") == "a b"
+    assert parsable([["a|b", "c\n"]]) == "a\\x7cb|c\\n\n"
+
+
+def test_version_loads_nothing_heavy() -> None:
+    code = "import sys; sys.argv = ['sadvise', '-V']; from advisor.cli.main import main; main(); print(*sys.modules)"
+
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+
+    assert not {"typer", "pydantic", "numpy", "rich", "structlog", "ClusterShell"} & set(loaded)

@@ -1,0 +1,167 @@
+"""What `sadvise recommend` prints, for people and for programs."""
+
+import json
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from advisor.backends.snapshot_file import read_snapshot, write_snapshot
+from advisor.cli.reading import demo_path
+from advisor.cli.report import FIELDS, in_words
+from tests.builders import make_config, make_job, make_snapshot
+from tests.cli.conftest import Sadvise
+
+
+def test_demo_holds_every_kind_of_advice(sadvise: Sadvise) -> None:
+    document = json.loads(sadvise("recommend", "--demo", "--json").out)
+
+    assert {change["kind"] for change in document["recommendations"]} == {"reorder", "resize", "consolidate"}
+    assert {change["lever"] for change in document["recommendations"]} == {
+        "nice",
+        "gpu_count",
+        "node_range",
+        "switches",
+    }
+
+
+def test_json_has_the_published_shape(sadvise: Sadvise) -> None:
+    document = json.loads(sadvise("recommend", "--demo", "--json").out)
+
+    assert set(document) == {"meta", "cluster", "recommendations", "skipped"}
+    assert {"tool", "version", "schema", "slurm", "source", "taken_at"} <= set(document["meta"])
+    assert document["meta"]["tool"] == "sadvise"
+    assert document["meta"]["source"] == "demo"
+    for change in document["recommendations"]:
+        assert set(change) == {
+            "job_id", "kind", "lever", "before", "after", "reason", "text", "expected", "evidence", "command", "revert",
+        }  # fmt: skip
+        assert change["command"][:2] == change["revert"][:2] == ["scontrol", "update"]
+        assert change["command"][2] == change["revert"][2] == f"JobId={change['job_id']}"
+        assert len(change["command"]) == len(change["revert"]) == 4
+    assert all(set(job) == {"job_id", "rule"} for job in document["skipped"])
+
+
+def test_text_opens_with_the_state_of_the_cluster(sadvise: Sadvise) -> None:
+    lines = sadvise("recommend", "--demo").out.splitlines()
+
+    assert lines[0].startswith("live, Slurm 26.05")
+    assert lines[0].endswith("read from the embedded queue")
+    assert lines[2].split()[:2] == ["GPU", "type"]
+    assert any(line.startswith("oldest") for line in lines)
+
+
+def test_every_recommendation_shows_reason_gain_and_both_commands(sadvise: Sadvise) -> None:
+    out = sadvise("recommend", "--demo").out
+    changes = json.loads(sadvise("recommend", "--demo", "--json").out)["recommendations"]
+
+    for change in changes:
+        assert f"{change['kind']} job {change['job_id']}" in out
+        assert change["text"] in out
+        assert f"({change['reason']})" in out
+        assert f"   apply   {shlex.join(change['command'])}" in out
+        assert f"   revert  {shlex.join(change['revert'])}" in out
+
+
+def test_left_alone_jobs_are_counted_by_rule(sadvise: Sadvise) -> None:
+    assert "2 not_heterogeneous" in sadvise("recommend", "--demo").out
+
+
+def test_parsable_output_has_one_line_per_recommendation_and_no_stray_bar(sadvise: Sadvise) -> None:
+    lines = sadvise("recommend", "--demo", "-P").out.splitlines()
+
+    assert lines[0] == "|".join(FIELDS)
+    assert {line.count("|") for line in lines} == {len(FIELDS) - 1}
+    assert sadvise("recommend", "--demo", "-P", "-h").out.splitlines() == lines[1:]
+
+
+def test_chosen_fields_come_in_the_order_and_width_asked_for(sadvise: Sadvise) -> None:
+    out = sadvise("recommend", "--demo", "-o", "kind:5,job_id").out.splitlines()
+
+    assert out[0] == "kind   job_id"
+    assert out[1].startswith("conso  ")
+
+
+def test_exit_code_tells_that_something_would_change(sadvise: Sadvise) -> None:
+    assert sadvise("recommend", "--demo", "--exit-code").exit_code == 3
+    assert sadvise("recommend", "--demo", "--exit-code", "-u", "nobody").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "kept"),
+    [
+        ("-p", "gpu", True),
+        ("-p", "debug,other", False),
+        ("-u", "root", True),
+        ("-u", "alice", False),
+        ("-A", "lab", False),
+        ("-w", "n01", True),
+        ("-w", "n[90-99]", False),
+    ],
+)
+def test_filters_keep_the_jobs_they_name(sadvise: Sadvise, option: str, value: str, kept: bool) -> None:
+    document = json.loads(sadvise("recommend", "--demo", "--json", option, value).out)
+
+    assert bool(document["recommendations"]) is kept
+
+
+def test_quiet_cluster_gets_nothing_and_says_so(sadvise: Sadvise, tmp_path: Path) -> None:
+    write_snapshot(make_snapshot([]), tmp_path / "quiet.json")
+
+    outcome = sadvise("recommend", "--snapshot", str(tmp_path / "quiet.json"))
+
+    assert outcome.exit_code == 0
+    assert "Nothing to recommend." in outcome.out
+
+
+def test_lever_that_the_site_lacks_is_named_with_what_is_missing(sadvise: Sadvise, tmp_path: Path) -> None:
+    write_snapshot(make_snapshot([], config=make_config(priority_type="priority/basic")), tmp_path / "basic.json")
+
+    out = sadvise("recommend", "--snapshot", str(tmp_path / "basic.json")).out
+
+    assert "no lever  nice: PriorityType is priority/basic" in out
+
+
+def test_hostile_names_reach_the_terminal_spelled_out(sadvise: Sadvise, tmp_path: Path) -> None:
+    demo = read_snapshot(demo_path())
+    nasty = "\x1b[2Jowned\nfake|row\x00[red]\u202e"
+    hostile = replace(demo, jobs=tuple(replace(job, name=nasty, user=nasty) for job in demo.jobs))
+    write_snapshot(hostile, tmp_path / "hostile.json")
+
+    for arguments in (["recommend"], ["recommend", "-P"], ["explain", "12"]):
+        out = sadvise(*arguments, "--snapshot", str(tmp_path / "hostile.json")).out
+        assert not set(out) & {"\x1b", "\x00", "\u202e"}
+    assert "\\x1b[2Jowned\\nfake|row\\x00[red]\\u202e" in out
+
+
+def test_before_and_after_read_as_words() -> None:
+    assert in_words({"nice": 5}) == "nice 5"
+    assert in_words({"switches": None}) == "no switch wait"
+    assert in_words({"switches": {"count": 1, "max_wait_s": 600.0}}) == "1 leaf switch for up to 10 min"
+    assert in_words({"nodes_min": 1, "nodes_max": 1}) == "1 node"
+    assert in_words({"nodes_min": 1, "nodes_max": 4}) == "1-4 nodes"
+    assert in_words({"per_job": [{"gpu_type": None, "count": 8}]}) == "per job 8 GPUs"
+    assert in_words({"per_node": [{"gpu_type": "a100", "count": 8}]}) == "per node 8 a100"
+
+
+def test_unlimited_wait_and_unknown_use_show_as_unknown(sadvise: Sadvise, tmp_path: Path) -> None:
+    demo = read_snapshot(demo_path())
+    nodes = tuple(replace(node, gpus=tuple(replace(pool, used=None) for pool in node.gpus)) for node in demo.nodes)
+    write_snapshot(replace(demo, nodes=nodes), tmp_path / "unknown.json")
+
+    lines = sadvise("recommend", "--snapshot", str(tmp_path / "unknown.json")).out.splitlines()
+
+    assert lines[3].split()[2:4] == ["?", "?"]
+
+
+def test_cluster_name_goes_into_the_commands(sadvise: Sadvise) -> None:
+    changes = json.loads(sadvise("recommend", "--demo", "--json", "-M", "other").out)["recommendations"]
+
+    assert all(change["command"][:4] == ["scontrol", "-M", "other", "update"] for change in changes)
+
+
+def test_cpu_only_cluster_says_that_no_node_has_gpus(sadvise: Sadvise, tmp_path: Path) -> None:
+    write_snapshot(make_snapshot([make_job(1, gpus=0)], []), tmp_path / "cpu.json")
+
+    assert "no node has GPUs" in sadvise("recommend", "--snapshot", str(tmp_path / "cpu.json")).out

@@ -1,7 +1,7 @@
 """The pending GPU jobs that compete for GPUs now, as arrays, grouped into pools."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot
+from advisor.features.nodes import NodeTable
 
 ANY_TYPE = -1
 
@@ -94,10 +95,10 @@ def waiting_tasks(text: str) -> int:
     return max(1, count)
 
 
-def queue_table(snapshot: Snapshot, depth: int) -> QueueTable:
+def queue_table(snapshot: Snapshot, table: NodeTable, depth: int) -> QueueTable:
     """Build the table of the jobs that compete for GPUs in a snapshot, the first `depth` of each pool."""
     now = snapshot.taken_at
-    pools = _Pools(snapshot)
+    pools = _Pools(snapshot, table)
     line = sorted(
         (-job.priority, job.submit_time, job.job_id, pool, job)
         for job in snapshot.jobs
@@ -109,7 +110,7 @@ def queue_table(snapshot: Snapshot, depth: int) -> QueueTable:
         if kept[pool] < depth and job.gang.gpu_count and pools.serve(pool, job.gang.gpu_type):
             kept[pool] += 1
             jobs.append(job)
-    type_index: dict[str | None, int] = {name: index for index, name in enumerate(pools.gpu_types)}
+    type_index: dict[str | None, int] = {name: index for index, name in enumerate(table.gpu_types)}
     limits = [expected_limit_s(job, snapshot) for job in jobs]
     return QueueTable(
         jobs=tuple(jobs),
@@ -124,7 +125,7 @@ def queue_table(snapshot: Snapshot, depth: int) -> QueueTable:
             [np.nan if limit is None else expected_work(job, limit) for job, limit in zip(jobs, limits, strict=True)],
             dtype=np.float64,
         ),
-        gpu_types=pools.gpu_types,
+        gpu_types=table.gpu_types,
         pool_gpus=pools.totals,
         pool_idle=pools.idle,
         pool_by_partitions={
@@ -138,9 +139,10 @@ def queue_table(snapshot: Snapshot, depth: int) -> QueueTable:
 class _Pools:
     """Partitions joined where they share GPU nodes, split by priority tier."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        gpu_nodes = {node.name: node for node in snapshot.nodes if node.gpus}
-        groups = _joined({partition.name: gpu_nodes.keys() & set(partition.nodes) for partition in snapshot.partitions})
+    def __init__(self, snapshot: Snapshot, table: NodeTable) -> None:
+        has_gpus = table.gpus_total.any(axis=1)
+        members = dict(zip(table.partition_names, table.partition_member & has_gpus, strict=True))
+        groups = _joined({name: np.flatnonzero(rows).tolist() for name, rows in members.items()})
         keys = {
             partition.name: (groups[partition.name], -partition.priority_tier)
             for partition in snapshot.partitions
@@ -149,20 +151,14 @@ class _Pools:
         index = {key: number for number, key in enumerate(sorted(set(keys.values())))}
         self._pool_by_partition = {name: index[key] for name, key in keys.items()}
         self._pool_by_partitions: dict[tuple[str, ...], int | None] = {}
-        self.gpu_types = tuple(sorted({pool.gpu_type or "" for node in gpu_nodes.values() for pool in node.gpus}))
-        self.totals = np.zeros((len(index), len(self.gpu_types)), dtype=np.int32)
-        self.idle = np.zeros_like(self.totals)
-        members: dict[int, set[str]] = {}
+        self._type_index = {name: number for number, name in enumerate(table.gpu_types)}
+        open_rows = np.zeros((len(index), len(table.names)), dtype=np.bool_)
         for partition in snapshot.partitions:
             if partition.name in keys and partition.is_up:
-                members.setdefault(index[keys[partition.name]], set()).update(partition.nodes)
-        self._type_index = {name: number for number, name in enumerate(self.gpu_types)}
-        for pool, names in members.items():
-            for name in sorted(names & gpu_nodes.keys()):
-                if gpu_nodes[name].is_usable:
-                    for gpus in gpu_nodes[name].gpus:
-                        self.totals[pool, self._type_index[gpus.gpu_type or ""]] += gpus.total
-                        self.idle[pool, self._type_index[gpus.gpu_type or ""]] += gpus.idle
+                open_rows[self._pool_by_partition[partition.name]] |= members[partition.name] & table.usable
+        shape = (len(index), len(table.gpu_types))
+        self.totals = (open_rows.astype(np.int32) @ table.gpus_total).astype(np.int32).reshape(shape)
+        self.idle = (open_rows.astype(np.int32) @ table.gpus_startable).astype(np.int32).reshape(shape)
 
     def serve(self, pool: int, gpu_type: str | None) -> bool:
         """Whether a pool has GPUs in service of the type a job asks for."""
@@ -178,29 +174,26 @@ class _Pools:
         return self._pool_by_partitions[partitions]
 
 
-def _joined(nodes_by_partition: Mapping[str, Iterable[str]]) -> dict[str, int]:
+def _joined(rows_by_partition: Mapping[str, Iterable[int]]) -> dict[str, int]:
     """Number the groups of partitions that share nodes; partitions without nodes are absent."""
-    group_by_node: dict[str, int] = {}
+    group_by_row: dict[int, int] = {}
     members: list[list[str]] = []
-    nodes_of: list[set[str]] = []
-    for name in sorted(nodes_by_partition):
-        nodes = set(nodes_by_partition[name])
-        if not nodes:
+    rows_of: list[set[int]] = []
+    for name in sorted(rows_by_partition):
+        rows = set(rows_by_partition[name])
+        if not rows:
             continue
-        touching = sorted({group_by_node[node] for node in nodes if node in group_by_node})
+        touching = sorted({group_by_row[row] for row in rows if row in group_by_row})
         target = touching[0] if touching else len(members)
         if not touching:
             members.append([])
-            nodes_of.append(set())
+            rows_of.append(set())
         for other in touching[1:]:
             members[target] += members[other]
-            nodes_of[target] |= nodes_of[other]
-            members[other], nodes_of[other] = [], set()
+            rows_of[target] |= rows_of[other]
+            members[other], rows_of[other] = [], set()
         members[target].append(name)
-        nodes_of[target] |= nodes
-        group_by_node.update(dict.fromkeys(nodes_of[target], target))
-    return {name: number for number, names in enumerate(_non_empty(members)) for name in names}
-
-
-def _non_empty(groups: Sequence[Sequence[str]]) -> list[Sequence[str]]:
-    return [group for group in groups if group]
+        rows_of[target] |= rows
+        group_by_row.update(dict.fromkeys(rows_of[target], target))
+    groups = [names for names in members if names]
+    return {name: number for number, names in enumerate(groups) for name in names}

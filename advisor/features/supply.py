@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from advisor.domain.job import JobState
 from advisor.domain.snapshot import Snapshot
+from advisor.features.nodes import UNTYPED
 from advisor.features.queue import ANY_TYPE, QueueTable
 
 
@@ -24,13 +25,13 @@ def releases(snapshot: Snapshot, queue: QueueTable) -> Releases:
     """Collect the releases of the running jobs whose end is limited and whose GPUs are known."""
     type_index: dict[str | None, int] = {name: index for index, name in enumerate(queue.gpu_types)}
     rows = sorted(
-        (max(0.0, job.end_time - snapshot.taken_at), job.job_id, pool, type_index[gpus.gpu_type or ""], gpus.count)
+        (max(0.0, job.end_time - snapshot.taken_at), job.job_id, pool, type_index[gpus.gpu_type or UNTYPED], gpus.count)
         for job in snapshot.jobs
         if job.state is JobState.RUNNING and job.allocation is not None and job.end_time is not None
         for pool in [queue.pool_by_partitions.get(job.partitions)]
         if pool is not None
         for gpus in job.allocation.gpus
-        if (gpus.gpu_type or "") in type_index
+        if (gpus.gpu_type or UNTYPED) in type_index
     )
     return Releases(
         after_s=np.array([row[0] for row in rows], dtype=np.float64),

@@ -26,14 +26,15 @@ def plan(
     One proposal per job: a job that steps back is neither consolidated nor resized, and one that waits for a
     better place is not resized. Equal inputs give equal plans.
     """
-    queue = queue_table(snapshot, settings.depth)
+    table = node_table(snapshot)
+    queue = queue_table(snapshot, table, settings.depth)
     missing = frozenset(missing_by_lever(snapshot))
     freed = releases(snapshot, queue)
     found = [] if Lever.NICE in missing else ordering.moves(queue, freed, settings, limits, untouchable)
     changes = list(ordering.recommendations(queue, found, settings))
     queue = _reordered(queue, changes)
     done = untouchable | {change.job_id for change in changes}
-    changes += _pool_by_pool(snapshot, queue, freed, settings, missing, done)
+    changes += _pool_by_pool(Fitter(snapshot, table), snapshot, queue, freed, settings, missing, done)
     changes.sort(key=lambda change: (_KIND_RANK[change.kind], change.job_id))
     return Plan(recommendations=tuple(changes))
 
@@ -65,6 +66,7 @@ def _reordered(queue: QueueTable, changes: list[Recommendation]) -> QueueTable:
 
 
 def _pool_by_pool(
+    fitter: Fitter,
     snapshot: Snapshot,
     queue: QueueTable,
     freed: Releases,
@@ -73,7 +75,6 @@ def _pool_by_pool(
     done: frozenset[int],
 ) -> Iterator[Recommendation]:
     """Place and size the jobs of each pool, leaving alone those in `done`."""
-    fitter = Fitter(snapshot, node_table(snapshot))
     for pool in range(len(queue.pool_gpus)):
         rows = queue.rows_of(pool)
         if not len(rows):

@@ -7,9 +7,16 @@ import pytest
 
 from advisor.domain.gang import GpuScope
 from advisor.domain.job import Job
-from advisor.features.queue import ANY_TYPE, queue_table, waiting_tasks
+from advisor.domain.snapshot import Snapshot
+from advisor.features.nodes import node_table
+from advisor.features.queue import ANY_TYPE, QueueTable, queue_table, waiting_tasks
 from advisor.features.supply import backfilled, latest_starts_s, releases
 from tests.builders import HOUR_S, TAKEN_AT, make_gang, make_hints, make_job, make_node, make_partition, make_snapshot
+
+
+def table_of(snapshot: Snapshot) -> QueueTable:
+    """Build the table of a snapshot, deep enough for every test."""
+    return queue_table(snapshot, node_table(snapshot), 100)
 
 
 def ids(jobs: tuple[Job, ...]) -> list[int]:
@@ -26,7 +33,7 @@ def test_jobs_stand_in_the_order_slurm_considers_them() -> None:
         make_job(5, priority=20, submitted_ago_s=90),
     ]
 
-    assert ids(queue_table(make_snapshot(jobs), 100).jobs) == [2, 4, 5, 3, 1]
+    assert ids(table_of(make_snapshot(jobs)).jobs) == [2, 4, 5, 3, 1]
 
 
 @pytest.mark.parametrize(
@@ -45,13 +52,13 @@ def test_jobs_stand_in_the_order_slurm_considers_them() -> None:
     ],
 )
 def test_job_that_does_not_compete_is_left_out(job: Job) -> None:
-    assert ids(queue_table(make_snapshot([job]), 100).jobs) == []
+    assert ids(table_of(make_snapshot([job])).jobs) == []
 
 
 def test_gang_of_any_type_has_no_place_where_no_gpus_are_in_service() -> None:
     snapshot = make_snapshot([make_job(1)], [make_node("n01", state="DOWN")])
 
-    assert ids(queue_table(snapshot, 100).jobs) == []
+    assert ids(table_of(snapshot).jobs) == []
 
 
 def test_partitions_that_share_nodes_share_a_pool_of_their_tier() -> None:
@@ -66,7 +73,7 @@ def test_partitions_that_share_nodes_share_a_pool_of_their_tier() -> None:
     ]
     jobs = [make_job(number, partitions=(name,)) for number, name in enumerate("abcde", start=1)]
 
-    queue = queue_table(make_snapshot(jobs, nodes, partitions=partitions), 100)
+    queue = table_of(make_snapshot(jobs, nodes, partitions=partitions))
     pool = {job.job_id: int(queue.pool[row]) for row, job in enumerate(queue.jobs)}
 
     assert pool[1] == pool[2] == pool[3]
@@ -78,13 +85,13 @@ def test_partitions_that_share_nodes_share_a_pool_of_their_tier() -> None:
 def test_work_of_an_elastic_job_does_not_depend_on_its_present_size() -> None:
     small, large = (make_job(1, gpus=gpus, hints=make_hints(gpus=(2, 8))) for gpus in (2, 8))
 
-    works = [queue_table(make_snapshot([job]), 100).work[0] for job in (small, large)]
+    works = [table_of(make_snapshot([job])).work[0] for job in (small, large)]
 
     assert works[0] == works[1] == 2 * 24 * HOUR_S
 
 
 def test_unlimited_job_has_no_known_work() -> None:
-    assert np.isnan(queue_table(make_snapshot([make_job(1, time_limit_s=None)]), 100).work[0])
+    assert np.isnan(table_of(make_snapshot([make_job(1, time_limit_s=None)])).work[0])
 
 
 @pytest.mark.parametrize(
@@ -104,7 +111,7 @@ def test_latest_start_is_when_running_jobs_have_freed_enough() -> None:
         make_job(9, gang=make_gang(6, gpu_type="v100"), running_on=["n02"], started_ago_s=0.0, time_limit_s=HOUR_S),
     ]
     snapshot = make_snapshot(jobs, nodes)
-    queue = queue_table(snapshot, 100)
+    queue = table_of(snapshot)
 
     starts = latest_starts_s(queue, releases(snapshot, queue), np.arange(3), queue.gpus)
 
@@ -123,7 +130,7 @@ def test_backfill_starts_what_fits_and_ends_before_the_largest_gang_can_start() 
         make_job(9, gpus=12, running_on=["n01", "n02"], started_ago_s=0.0, time_limit_s=2 * HOUR_S),
     ]
     snapshot = make_snapshot(jobs, nodes)
-    queue = queue_table(snapshot, 100)
+    queue = table_of(snapshot)
 
     fits = backfilled(queue, releases(snapshot, queue), np.arange(4))
 
@@ -136,6 +143,6 @@ def test_release_of_unknown_end_or_pool_is_not_counted_on() -> None:
     other_type = make_job(7, gang=make_gang(8, gpu_type="h100"), running_on=["n03"])
     snapshot = make_snapshot([make_job(1), endless, elsewhere, other_type])
 
-    freed = releases(snapshot, queue_table(snapshot, 100))
+    freed = releases(snapshot, table_of(snapshot))
 
     assert freed.after_s.tolist() == []

@@ -1,6 +1,5 @@
 """The readers against real clusters: what they see, that they agree, and what they cost."""
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -173,4 +172,3 @@ def test_slurmctld_that_is_down_can_be_asked_again_later(cluster: LiveCluster) -
             opened("text").snapshot()
     finally:
         cluster.start_controller()
-        time.sleep(0.5)

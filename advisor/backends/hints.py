@@ -3,7 +3,9 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 
+from advisor.backends.spelling import CACHED_TEXTS
 from advisor.domain.job import GpuRange, JobHints, Sensitivity
 
 _OURS = re.compile(r"(?<![\w-])sadvise:([^;]*)", re.IGNORECASE | re.DOTALL)
@@ -15,6 +17,7 @@ _WORD_LENGTH = 40
 _MOST_UNKNOWN = 8
 
 
+@lru_cache(CACHED_TEXTS)
 def hints(comment: str) -> JobHints:
     """Read the hints of a comment; a word that nobody knows or a bad value is kept as unknown, never an error."""
     found = JobHints()

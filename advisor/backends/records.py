@@ -199,7 +199,7 @@ def _job(record: JobRecord, nodes_by_name: Mapping[str, Node]) -> Job:
 def _gang(record: JobRecord, *, pending: bool) -> GangRequest:
     nodes_min, nodes_max = _node_range(record, pending=pending)
     counts = {scope: gpu_counts(record.requests.get(scope, ())) for scope in GpuScope}
-    shares = share_counts(gres for scope in GpuScope for gres in record.requests.get(scope, ()))
+    shares = share_counts(tuple(gres for scope in GpuScope for gres in record.requests.get(scope, ())))
     cpus_per_gpu = gpu_counts(record.cpus_per_gres)
     memory_mib = record.tres.memory_mib
     return GangRequest(

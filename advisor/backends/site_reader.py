@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from advisor.backends.process import Commands, text_of
+from advisor.backends.process import Commands, printable, text_of
 from advisor.backends.releases import version_in
 from advisor.backends.site_config import config_lines, site_config, topology_kind
 from advisor.backends.slurm_conf import ConfigFileError, conf_path, read_conf, read_topology
@@ -53,6 +53,13 @@ def own_identity() -> Identity:
         return Identity(uid=uid, name=str(uid))
 
 
+def _check_named_file() -> None:
+    """Raise `SlurmRefusedError` for a SLURM_CONF that is not there: Slurm's commands wait a minute for it to appear."""
+    named = os.environ.get("SLURM_CONF")
+    if named and not Path(named).exists():
+        raise SlurmRefusedError(f"SLURM_CONF names {printable(named)}, which is not there: correct it or unset it")
+
+
 class SiteReader:
     """Reads the site and keeps it for `refresh_s`."""
 
@@ -75,6 +82,7 @@ class SiteReader:
         return self._site
 
     def _read(self) -> Site:
+        _check_named_file()
         raw, version = self._configuration()
         config = site_config(raw, version=version)
         unread = self._check_visibility(config, raw)

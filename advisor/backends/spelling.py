@@ -3,6 +3,7 @@
 import math
 import re
 from datetime import datetime
+from functools import lru_cache
 from typing import Final
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
@@ -15,6 +16,9 @@ UNSET: Final = frozenset(("", "(null)", "n/a", "none", "unknown", "not_set"))
 NO_LIMIT: Final = frozenset(("unlimited", "infinite", "infinity"))
 
 YEAR_S: Final = 365 * 86400
+
+# The same few texts fill most fields of a queue; each is read once.
+CACHED_TEXTS: Final = 4096
 
 _COUNT = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)", re.ASCII)
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
@@ -30,6 +34,7 @@ _MOST_NODES = 1 << 20
 _LONGEST_RANGE = 40
 
 
+@lru_cache(CACHED_TEXTS)
 def is_unset(text: str) -> bool:
     """Whether a field says that it holds nothing."""
     return text.strip().lower() in UNSET
@@ -40,6 +45,7 @@ def optional_text(text: str) -> str:
     return "" if text == "(null)" else text
 
 
+@lru_cache(CACHED_TEXTS)
 def count(text: str, *, field: str) -> int:
     """Decode a number, with Slurm's binary suffixes (`4`, `1K`, `2.5K`)."""
     match = _COUNT.fullmatch(text.strip())
@@ -48,6 +54,7 @@ def count(text: str, *, field: str) -> int:
     return round(float(match[1]) * 1024 ** _POWERS[match[2]]) if match[2] or "." in match[1] else int(match[1])
 
 
+@lru_cache(CACHED_TEXTS)
 def integer(text: str, *, field: str) -> int:
     """Decode a whole number that may be negative."""
     digits = text.strip().removeprefix("-")
@@ -64,6 +71,7 @@ def memory_mib(text: str, *, field: str) -> int:
     return round(float(match[1]) * 1024.0 ** (_POWERS[match[2] or "M"] - _POWERS["M"]))
 
 
+@lru_cache(CACHED_TEXTS)
 def duration_s(text: str, *, field: str) -> float | None:
     """Decode a duration (`2-00:00:00`, `1:30:00`, `30:00`, minutes alone); None where it is unlimited or not set.
 
@@ -103,6 +111,7 @@ def instant(text: str, *, field: str) -> float | None:
         raise unreadable(field, text, "a time") from err
 
 
+@lru_cache(CACHED_TEXTS)
 def node_names(text: str, *, field: str) -> tuple[str, ...]:
     """Unfold a node list (`n[01-04,07]`), sorted by name."""
     spelled = text.strip()
@@ -129,11 +138,13 @@ def switches(text: str, *, field: str) -> tuple[int, float]:
     return count(number, field=field), (duration_s(wait, field=field) or 0.0) if at else 0.0
 
 
+@lru_cache(CACHED_TEXTS)
 def names(text: str) -> tuple[str, ...]:
     """Split a list at its commas, in its own order, without what is unset."""
     return tuple(part for part in (raw.strip() for raw in text.split(",")) if not is_unset(part))
 
 
+@lru_cache(CACHED_TEXTS)
 def reason_word(text: str) -> str:
     """Return the plain word of why a job waits, without the detail that Slurm sometimes adds to it."""
     word = re.split(r"[,(\s]", optional_text(text).strip().replace(" ", "_"), maxsplit=1)[0].strip("_")

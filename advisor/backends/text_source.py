@@ -88,5 +88,6 @@ class TextSource:
         local = () if self._commands.cluster is not None else ("--local",)
         answer = self._commands.ask(command, *arguments, *local, "-O", field_list(fields, delimiter))
         lacking = unknown_fields(text_of(answer.complaints))
-        text = text_of(answer.output)
+        # The commands name a cluster that was asked for by its name before its rows.
+        text = text_of(answer.output).removeprefix(f"CLUSTER: {self._commands.cluster}\n")
         return rows(text, command=command, fields=fields, delimiter=delimiter, absent=lacking), lacking

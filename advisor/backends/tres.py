@@ -4,9 +4,10 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
-from advisor.backends.spelling import count, is_unset, memory_mib, unreadable
+from advisor.backends.spelling import CACHED_TEXTS, count, is_unset, memory_mib, unreadable
 from advisor.domain.gang import GpuCount, ShareCount
 from advisor.domain.node import GpuPool
 
@@ -43,6 +44,7 @@ class Tres:
 NO_TRES: Final = Tres()
 
 
+@lru_cache(CACHED_TEXTS)
 def gres_list(text: str, *, field: str) -> tuple[Gres, ...]:
     """Decode a GRES list in any of Slurm's forms (`gpu:a100:4(S:0)`, `gres:gpu:2`, `gres/gpu=1`)."""
     if is_unset(text):
@@ -51,18 +53,19 @@ def gres_list(text: str, *, field: str) -> tuple[Gres, ...]:
     return tuple(gres for gres in found if gres is not None)
 
 
-def gpu_counts(items: Iterable[Gres]) -> tuple[GpuCount, ...]:
+@lru_cache(CACHED_TEXTS)
+def gpu_counts(items: tuple[Gres, ...]) -> tuple[GpuCount, ...]:
     """Add up the whole GPUs of a list, one count for each type; a count of 0 asks for none."""
     return counts_of(_totals(items, GPU))
 
 
-def share_counts(items: Iterable[Gres]) -> tuple[ShareCount, ...]:
+@lru_cache(CACHED_TEXTS)
+def share_counts(items: tuple[Gres, ...]) -> tuple[ShareCount, ...]:
     """Add up the parts of GPUs of a list."""
-    listed = tuple(items)
     return tuple(
         ShareCount(kind=kind, gpu_type=gpu_type, count=number)
         for kind in SHARES
-        for gpu_type, number in _by_type(_totals(listed, kind))
+        for gpu_type, number in _by_type(_totals(items, kind))
     )
 
 
@@ -80,6 +83,7 @@ def gpu_pools(configured: Iterable[Gres], used: Iterable[Gres]) -> tuple[GpuPool
     )
 
 
+@lru_cache(CACHED_TEXTS)
 def tres(text: str, *, field: str) -> Tres:
     """Decode a TRES string (`cpu=8,mem=62.50G,node=1,billing=8,gres/gpu=8,gres/gpu:a100=8`)."""
     if is_unset(text):

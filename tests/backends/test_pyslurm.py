@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.backends import pyslurm_decode
+from advisor.backends.process import SlurmCommands
 from advisor.backends.pyslurm_decode import PyslurmAnswer
 from advisor.backends.pyslurm_source import (
     CHILD,
@@ -20,13 +21,14 @@ from advisor.backends.pyslurm_source import (
     installed_version,
 )
 from advisor.backends.records import JobRecord
+from advisor.backends.releases import release_of
 from advisor.backends.site_reader import Identity, SiteReader
 from advisor.backends.tres import Gres
-from advisor.clock import ManualClock
+from advisor.clock import ManualClock, SystemClock
 from advisor.domain.gang import GpuCount, GpuScope
 from advisor.domain.job import ArrayRecord, HetRecord
 from advisor.domain.site import Partition
-from advisor.errors import DecodeError, SlurmMissingError, SlurmRefusedError, SlurmUnavailableError
+from advisor.errors import DecodeError, SlurmError, SlurmMissingError, SlurmRefusedError, SlurmUnavailableError
 from tests.backends import recorded, source_contract
 from tests.backends.fake_slurm import FakeSlurm
 
@@ -253,3 +255,17 @@ def test_child_asks_for_keys_that_pyslurm_has() -> None:
 
     assert keys
     assert keys <= {*JOB, *NODE, *RECORDED["partitions"]["gpu"]}
+
+
+@pytest.mark.pyslurm
+def test_installed_pyslurm_reads_the_cluster_of_this_host() -> None:
+    try:
+        version = installed_version(timeout_s=20)
+    except SlurmError as err:
+        pytest.skip(str(err))
+    clock = SystemClock()
+    site = SiteReader(SlurmCommands(timeout_s=20), clock)
+
+    snapshot = source_contract.check(PyslurmSource(clock, site, timeout_s=60))
+
+    assert snapshot.config.release == release_of(version)

@@ -54,6 +54,15 @@ def test_slurmctld_is_asked_where_there_are_no_files() -> None:
     assert slurm.asked == [("scontrol", "show", "config"), ("scontrol", "show", "topology")]
 
 
+def test_slurm_conf_that_is_not_there_is_named_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "gone.conf"))
+    slurm = FakeSlurm()
+
+    with pytest.raises(SlurmRefusedError, match=r"SLURM_CONF names .*gone\.conf, which is not there"):
+        reader(slurm).read()
+    assert slurm.asked == []
+
+
 @pytest.mark.usefixtures("conf")
 def test_files_here_say_nothing_about_another_cluster() -> None:
     slurm = FakeSlurm(cluster="green")

@@ -120,6 +120,15 @@ def test_jobs_of_a_federation_are_left_to_their_own_clusters(cluster: str | None
     assert [("--local" in asked) for asked in slurm.asked if "-O" in asked] == [local, local]
 
 
+def test_name_of_the_cluster_before_its_rows_is_no_row() -> None:
+    class Named(FakeSlurm):
+        def ask(self, program: str, *arguments: str) -> Answer:
+            answer = super().ask(program, *arguments)
+            return replace(answer, output=b"CLUSTER: green\n" + answer.output) if "-O" in arguments else answer
+
+    assert [job.job_id for job in source(Named(cluster="green")).snapshot().jobs] == [7]
+
+
 def test_partition_without_nodes_and_node_without_partition_are_left_out() -> None:
     slurm = FakeSlurm(nodes=(node_row(), node_row(NodeList="n02", PartitionName="gpu")))
 

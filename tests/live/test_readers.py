@@ -7,8 +7,10 @@ import pytest
 
 from advisor.backends.priorities import read_priority_factors
 from advisor.backends.process import SlurmCommands
+from advisor.backends.releases import release_of, traits_of
 from advisor.backends.site_reader import SiteReader
 from advisor.backends.sources import open_source
+from advisor.backends.text import JOB_FIELDS, field_list, unknown_fields
 from advisor.backends.text_source import read_running_config
 from advisor.backends.topology_text import shown_topology
 from advisor.clock import SystemClock
@@ -101,6 +103,13 @@ def test_snapshot_costs_four_requests(cluster: LiveCluster, reader: str) -> None
         costs.append(sum(count - before.get(name, 0) for name, count in after.items() if name.startswith("REQUEST_")))
 
     assert costs == [MOST_REQUESTS, MOST_REQUESTS]
+
+
+def test_fields_that_squeue_lacks_are_those_of_the_table(cluster: LiveCluster) -> None:
+    answer = SlurmCommands(timeout_s=TIMEOUT_S).ask("squeue", "-h", "-O", field_list(JOB_FIELDS, "@"))
+
+    lacking = traits_of(release_of(cluster.version)).squeue_lacks
+    assert unknown_fields(answer.complaints.decode()) == set(lacking)
 
 
 def test_slurm_conf_says_what_slurmctld_runs_with(cluster: LiveCluster) -> None:

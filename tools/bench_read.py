@@ -24,6 +24,17 @@ from tools.live_slurm import LiveCluster
 
 READERS = ("text", "json", "pyslurm")
 PLAIN = "squeue --json"
+# The request forms of a mixed queue, in equal shares.
+SHAPES = (
+    ("--gres=gpu:2", "-n2", "--time=60"),
+    ("--gres=gpu:a100:4", "-n4", "--time=2-00:00:00"),
+    ("--gpus=8", "-n8", "-N1-4", "--time=1-00:00:00"),
+    ("--gpus-per-node=8", "-N2", "--time=12:00:00", "--switches=1@30:00"),
+    ("--gpus-per-task=1", "-n2", "--time=90"),
+    ("--gpus=4", "-n1", "--time=4:00:00", "--comment=sadvise: gpus=1-8 ckpt=300 model=bert"),
+    ("-n4", "--time=30", "--nice=10"),
+    ("--gres=gpu:1", "--mem=8G", "--exclude=n01,n03", "--time=UNLIMITED"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +58,9 @@ def main() -> None:
     args = parser.parse_args()
     with LiveCluster(args.release) as cluster:
         print(f"submitting {args.jobs} jobs to Slurm {cluster.version}", file=sys.stderr)
-        cluster.submit_many(args.jobs, "--gres=gpu:2", "-n2", "--time=60", "--comment=sadvise: gpus=1-8")
+        for number, shape in enumerate(SHAPES):
+            count = args.jobs // len(SHAPES) + (number < args.jobs % len(SHAPES))
+            cluster.submit_many(count, *shape)
         rows, left_out = measure(cluster, args.repeat)
         version = cluster.version
     if args.json:
@@ -59,9 +72,8 @@ def main() -> None:
     for row in rows:
         print(f"{row.reader:<14}{row.cpu_s:>8.3f}{row.wall_s:>8.3f}{row.jobs:>7}{sum(row.requests.values()):>10}")
     cpu = {row.reader: row.cpu_s for row in rows}
-    print(
-        f"json costs {cpu['json'] / cpu['text']:.1f} times the CPU of text, {PLAIN} {cpu[PLAIN] / cpu['text']:.1f} times"
-    )
+    json_ratio, plain_ratio = (cpu[name] / cpu["text"] for name in ("json", PLAIN))
+    print(f"CPU of json over text: {json_ratio:.1f}; of {PLAIN} over text: {plain_ratio:.1f}")
     for reader, reason in left_out.items():
         print(f"{reader} left out: {reason}")
 

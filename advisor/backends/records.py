@@ -6,10 +6,11 @@ A reader decodes Slurm's spellings; what they mean is decided here, once, so tha
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 from advisor.backends.hints import hints
-from advisor.backends.spelling import reason_word, time_limit_s
+from advisor.backends.spelling import CACHED_TEXTS, reason_word, time_limit_s
 from advisor.backends.tres import NO_TRES, Gres, Tres, counts_of, gpu_counts, gpu_pools, share_counts
 from advisor.domain.gang import GangRequest, GpuCount, GpuScope, SwitchRequest
 from advisor.domain.job import Allocation, ArrayRecord, HetRecord, Job, JobState
@@ -59,7 +60,8 @@ _FINAL_STATES: Final = frozenset(
 _STARTED: Final = (JobState.RUNNING, JobState.SUSPENDED, JobState.COMPLETING)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Not frozen: a record lives for a moment, and a frozen one takes markedly longer to make.
+@dataclass(slots=True, kw_only=True)
 class JobRecord:
     """What Slurm says of a job, spelled out but not yet judged.
 
@@ -198,28 +200,62 @@ def _job(record: JobRecord, nodes_by_name: Mapping[str, Node]) -> Job:
 
 def _gang(record: JobRecord, *, pending: bool) -> GangRequest:
     nodes_min, nodes_max = _node_range(record, pending=pending)
-    counts = {scope: gpu_counts(record.requests.get(scope, ())) for scope in GpuScope}
-    shares = share_counts(tuple(gres for scope in GpuScope for gres in record.requests.get(scope, ())))
-    cpus_per_gpu = gpu_counts(record.cpus_per_gres)
     memory_mib = record.tres.memory_mib
-    return GangRequest(
-        per_job=counts[GpuScope.JOB],
-        per_node=counts[GpuScope.NODE],
-        per_socket=counts[GpuScope.SOCKET],
-        per_task=counts[GpuScope.TASK],
-        shares=shares,
+    return _asked(
+        tuple(record.requests.items()),
+        record.cpus_per_gres,
         gpus_known=record.gpus_known,
         nodes_min=nodes_min,
         nodes_max=nodes_max,
         tasks=record.tasks,
         cpus=record.cpus,
-        cpus_per_gpu=cpus_per_gpu[0].count if cpus_per_gpu else None,
         memory_mib_per_node=memory_mib // (record.tres.nodes or nodes_min) if memory_mib else None,
         exclusive=record.exclusive,
-        switches=_switches(record),
+        switches=(record.switch_count, record.switch_wait_s),
         features=record.features,
-        required_nodes=record.required_nodes,
-        excluded_nodes=record.excluded_nodes,
+        nodes=(record.required_nodes, record.excluded_nodes),
+    )
+
+
+@lru_cache(CACHED_TEXTS)
+def _asked(  # noqa: PLR0913  (what a request is made of, as a key of the cache)
+    requests: tuple[tuple[GpuScope, tuple[Gres, ...]], ...],
+    cpus_per_gres: tuple[Gres, ...],
+    *,
+    gpus_known: bool,
+    nodes_min: int,
+    nodes_max: int,
+    tasks: int,
+    cpus: int,
+    memory_mib_per_node: int | None,
+    exclusive: bool,
+    switches: tuple[int, float],
+    features: str,
+    nodes: tuple[tuple[str, ...], tuple[str, ...]],
+) -> GangRequest:
+    """Make a request; whole queues ask for the same few things and then share one value."""
+    gpus = {scope: gpu_counts(listed) for scope, listed in requests}
+    cpus_per_gpu = gpu_counts(cpus_per_gres)
+    switch_count, switch_wait_s = switches
+    required_nodes, excluded_nodes = nodes
+    return GangRequest(
+        per_job=gpus.get(GpuScope.JOB, ()),
+        per_node=gpus.get(GpuScope.NODE, ()),
+        per_socket=gpus.get(GpuScope.SOCKET, ()),
+        per_task=gpus.get(GpuScope.TASK, ()),
+        shares=share_counts(tuple(gres for _, listed in requests for gres in listed)),
+        gpus_known=gpus_known,
+        nodes_min=nodes_min,
+        nodes_max=nodes_max,
+        tasks=tasks,
+        cpus=cpus,
+        cpus_per_gpu=cpus_per_gpu[0].count if cpus_per_gpu else None,
+        memory_mib_per_node=memory_mib_per_node,
+        exclusive=exclusive,
+        switches=SwitchRequest(count=switch_count, max_wait_s=switch_wait_s) if switch_count else None,
+        features=features,
+        required_nodes=required_nodes,
+        excluded_nodes=excluded_nodes,
     )
 
 
@@ -231,12 +267,6 @@ def _node_range(record: JobRecord, *, pending: bool) -> tuple[int, int]:
     # What the user asked for at least stands in the TRES only; the node count shown is an estimate.
     nodes_min = record.tres.nodes or shown
     return nodes_min, max(nodes_min, shown, record.nodes_max)
-
-
-def _switches(record: JobRecord) -> SwitchRequest | None:
-    if record.switch_count == 0:
-        return None
-    return SwitchRequest(count=record.switch_count, max_wait_s=record.switch_wait_s)
 
 
 def _allocation(record: JobRecord, gang: GangRequest, nodes_by_name: Mapping[str, Node]) -> Allocation:
@@ -277,5 +307,7 @@ def _typed(counts: Iterable[GpuCount], whole: Mapping[str | None, int]) -> tuple
 
 def _state_word(states: tuple[str, ...]) -> str:
     """Return the one word that Slurm's own commands would print."""
+    if len(states) == 1:
+        return states[0]
     flags = (flag for flag in _STATE_FLAGS if flag in states)
     return next(flags, states[0] if states else "")

@@ -101,10 +101,10 @@ def time_limit_s(limit_s: float | None) -> float | None:
 def instant(text: str, *, field: str) -> float | None:
     """Decode a point in time, seconds since 1970 or ISO in the local zone; None where there is none."""
     spelled = text.strip()
-    if is_unset(spelled):
-        return None
     if _SECONDS_SINCE_EPOCH.fullmatch(spelled):
         return float(spelled) or None
+    if is_unset(spelled):
+        return None
     try:
         return datetime.fromisoformat(spelled).timestamp()
     except (ValueError, OverflowError, OSError) as err:

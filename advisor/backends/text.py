@@ -6,10 +6,13 @@ call ends its fields with a delimiter that nobody can guess, and a whole answer 
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from functools import lru_cache
+from operator import itemgetter
+from typing import Final, TypedDict
 
 from advisor.backends.records import JobRecord, NodeRecord
 from advisor.backends.spelling import (
+    CACHED_TEXTS,
     NO_LIMIT,
     count,
     duration_s,
@@ -20,7 +23,7 @@ from advisor.backends.spelling import (
     node_names,
     optional_text,
 )
-from advisor.backends.tres import gres_list, tres
+from advisor.backends.tres import Gres, Tres, gres_list, tres
 from advisor.domain.gang import GpuScope
 from advisor.domain.job import ArrayRecord, HetRecord
 from advisor.domain.site import Partition
@@ -120,14 +123,17 @@ def rows(text: str, *, command: str, fields: Sequence[str], delimiter: str, abse
     parts = text.split(delimiter)
     if parts.pop() != ("\n" if parts else "") or len(parts) % len(fields):
         raise DecodeError(f"{command} gave an incomplete answer: try again")
-    missing = frozenset(absent)
+    missing = [field for field in fields if field in frozenset(absent)]
     found: list[Row] = []
     for start in range(0, len(parts), len(fields)):
         first = parts[start]
         if start and not first.startswith("\n"):
             raise DecodeError(f"{command} gave an answer whose rows do not fit its fields: try another --source")
-        values = (first.removeprefix("\n"), *parts[start + 1 : start + len(fields)])
-        found.append({key: value for key, value in zip(fields, values, strict=True) if key not in missing})
+        row = dict(zip(fields, parts[start : start + len(fields)], strict=True))
+        row[fields[0]] = first.removeprefix("\n")
+        for field in missing:
+            del row[field]
+        found.append(row)
     return found
 
 
@@ -143,21 +149,7 @@ def job_record(row: Row) -> JobRecord:
         partitions=names(row["Partition"]),
         qos=optional_text(row["QOS"]),
         comment=optional_text(row["Comment"]),
-        nodes_shown=count(row["NumNodes"], field="squeue NumNodes"),
-        nodes_max=count(row["MaxNodes"], field="squeue MaxNodes"),
-        tasks=max(1, count(row["NumTasks"], field="squeue NumTasks")),
-        cpus=count(row["NumCPUs"], field="squeue NumCPUs"),
-        tres=tres(row["tres-alloc"], field="squeue tres-alloc"),
-        requests={
-            scope: gres_list(row[key], field=f"squeue {key}") for scope, key in REQUEST_FIELDS.items() if row[key]
-        },
-        cpus_per_gres=gres_list(row["cpus-per-tres"], field="squeue cpus-per-tres"),
-        exclusive=_is_exclusive(row),
-        switch_count=count(row["ReqSwitch"], field="squeue ReqSwitch"),
-        switch_wait_s=duration_s(row["Wait4Switch"], field="squeue Wait4Switch") or 0.0,
-        features=optional_text(row["Feature"]),
-        required_nodes=node_names(row["ReqNodes"], field="squeue ReqNodes"),
-        excluded_nodes=node_names(row.get("ExcNodes", ""), field="squeue ExcNodes"),
+        **_asked(_REQUEST(row), row.get("ExcNodes", ""), row.get("Exclusive")),
         nodes=node_names(row["NodeList"], field="squeue NodeList"),
         array=_array(row),
         het=_het(row),
@@ -173,6 +165,65 @@ def job_record(row: Row) -> JobRecord:
         reservation=optional_text(row["Reservation"]),
         requeueable=row["Requeue"].strip() == "1",
         cron=row.get("CronJob", "").strip().lower() in ("1", "yes", "true"),
+    )
+
+
+_REQUEST = itemgetter(
+    "NumNodes",
+    "MaxNodes",
+    "NumTasks",
+    "NumCPUs",
+    "tres-alloc",
+    "cpus-per-tres",
+    "OverSubscribe",
+    "ReqSwitch",
+    "Wait4Switch",
+    "Feature",
+    "ReqNodes",
+    *REQUEST_FIELDS.values(),
+)
+
+
+class _Asked(TypedDict):
+    """What a job asks for, as `JobRecord` holds it."""
+
+    nodes_shown: int
+    nodes_max: int
+    tasks: int
+    cpus: int
+    tres: Tres
+    requests: Mapping[GpuScope, tuple[Gres, ...]]
+    cpus_per_gres: tuple[Gres, ...]
+    exclusive: bool
+    switch_count: int
+    switch_wait_s: float
+    features: str
+    required_nodes: tuple[str, ...]
+    excluded_nodes: tuple[str, ...]
+
+
+@lru_cache(CACHED_TEXTS)
+def _asked(values: tuple[str, ...], excluded_nodes: str, exclusive: str | None) -> _Asked:
+    """Read what a job asks for; whole queues ask for the same few things."""
+    nodes, most_nodes, tasks, cpus, counted, per_tres, sharing, switches, wait, feature, required, *asked = values
+    return _Asked(
+        nodes_shown=count(nodes, field="squeue NumNodes"),
+        nodes_max=count(most_nodes, field="squeue MaxNodes"),
+        tasks=max(1, count(tasks, field="squeue NumTasks")),
+        cpus=count(cpus, field="squeue NumCPUs"),
+        tres=tres(counted, field="squeue tres-alloc"),
+        requests={
+            scope: gres_list(text, field=f"squeue {key}")
+            for (scope, key), text in zip(REQUEST_FIELDS.items(), asked, strict=True)
+            if text
+        },
+        cpus_per_gres=gres_list(per_tres, field="squeue cpus-per-tres"),
+        exclusive=_is_exclusive(sharing, exclusive),
+        switch_count=count(switches, field="squeue ReqSwitch"),
+        switch_wait_s=duration_s(wait, field="squeue Wait4Switch") or 0.0,
+        features=optional_text(feature),
+        required_nodes=node_names(required, field="squeue ReqNodes"),
+        excluded_nodes=node_names(excluded_nodes, field="squeue ExcNodes"),
     )
 
 
@@ -233,15 +284,14 @@ def _most_nodes(size: str) -> int | None:
     return None if high.lower() in NO_LIMIT or is_unset(high) else count(high, field="sinfo Size")
 
 
-def _is_exclusive(row: Row) -> bool:
+def _is_exclusive(sharing: str, exclusive: str | None) -> bool:
     """Whether a job takes whole nodes for itself; releases with a field of its own for it do not use the older one."""
-    if "Exclusive" in row:
-        return row["Exclusive"].strip().upper() == "NODE"
-    return row["OverSubscribe"].strip().upper() == "NO"
+    return sharing.strip().upper() == "NO" if exclusive is None else exclusive.strip().upper() == "NODE"
 
 
 def _array(row: Row) -> ArrayRecord | None:
-    match = _ARRAY.fullmatch(row["JobArrayID"].strip())
+    spelled = row["JobArrayID"].strip()
+    match = _ARRAY.fullmatch(spelled) if "_" in spelled else None
     if match is None:
         return None
     base, waiting, throttle, task = match.groups()

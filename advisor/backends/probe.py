@@ -6,8 +6,7 @@ from dataclasses import fields
 
 from advisor.backends import pyslurm_source, releases
 from advisor.backends.process import Commands, text_of
-from advisor.backends.site_config import config_lines, site_config
-from advisor.backends.site_reader import own_identity
+from advisor.backends.site_reader import Identity, own_identity, running_config
 from advisor.domain.site import SiteConfig
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import AdvisorError, SlurmError
@@ -16,12 +15,14 @@ from advisor.planning.site_checks import Check, Status
 COMMANDS = ("squeue", "sinfo", "scontrol", "sprio", "sdiag")
 
 
-def probes(snapshot: Snapshot, commands: Commands, *, timeout_s: float) -> Iterator[Check]:
-    """Check the host and the running slurmctld; costs it two requests for its configuration."""
+def probes(
+    snapshot: Snapshot, commands: Commands, *, timeout_s: float, user: Identity | None = None
+) -> Iterator[Check]:
+    """Check the host, and the running slurmctld for `user`, None for who runs this; costs it two requests."""
     yield _commands()
     yield _release(snapshot)
     yield _reader(snapshot, timeout_s)
-    yield _privileges(commands)
+    yield _privileges(commands, user or own_identity())
     yield _running_config(snapshot, commands)
 
 
@@ -60,9 +61,9 @@ def _reader(snapshot: Snapshot, timeout_s: float) -> Check:
     return Check(name="reader", status=Status.OK, text=f"{snapshot.source}; pyslurm {version} is importable")
 
 
-def _privileges(commands: Commands) -> Check:
+def _privileges(commands: Commands, user: Identity) -> Check:
     """Find out which levers this user may move, as far as slurmdbd tells."""
-    name, user = "privileges", own_identity()
+    name = "privileges"
     if user.uid == 0:
         return Check(name=name, status=Status.OK, text="root: every lever")
     arguments = (
@@ -99,8 +100,7 @@ def _privileges(commands: Commands) -> Check:
 def _running_config(snapshot: Snapshot, commands: Commands) -> Check:
     name = "slurm.conf"
     try:
-        raw = config_lines(text_of(commands.ask("scontrol", "show", "config").output))
-        running = site_config(raw, version=raw.get("slurm_version", ""))
+        running = running_config(commands)
     except AdvisorError as err:
         return Check(name=name, status=Status.UNKNOWN, text=f"not compared: {err}")
     differing = _differences(snapshot.config, running)

@@ -30,8 +30,6 @@ class Traits:
     scontrol_json: bool = True
     switches_in_json: str = "required_switches"
     sharing_tells_exclusive: bool = True
-    gres_form: str = "gres/gpu"
-    time_min_as_soft_limit: bool = True
     default_priority_type: str = ""
     squeue_lacks: tuple[str, ...] = ("Exclusive", "CronJob")
     squeue_array_unique: bool = False
@@ -47,17 +45,13 @@ TRAITS: Final[Mapping[Release, Traits]] = {
             release=(22, 5),
             scontrol_json=False,
             switches_in_json="",
-            gres_form="gres:gpu",
-            time_min_as_soft_limit=False,
             default_priority_type="priority/basic",
             squeue_lacks=("ExcNodes", "Exclusive", "CronJob"),
             squeue_array_unique=True,
             tested=True,
         ),
         # What squeue of the untested releases has is not known for sure; it names what it lacks when asked.
-        Traits(
-            release=(23, 2), switches_in_json="minimum_switches", gres_form="gres:gpu", time_min_as_soft_limit=False
-        ),
+        Traits(release=(23, 2), switches_in_json="minimum_switches"),
         Traits(release=(23, 11), switches_in_json="minimum_switches"),
         Traits(release=(24, 5), switches_in_json="minimum_switches"),
         Traits(release=(24, 11), default_priority_type=_MULTIFACTOR, tested=True),

@@ -60,6 +60,12 @@ def _check_named_file() -> None:
         raise SlurmRefusedError(f"SLURM_CONF names {printable(named)}, which is not there: correct it or unset it")
 
 
+def running_config(commands: Commands) -> SiteConfig:
+    """Ask slurmctld for the configuration it runs with; costs it two requests."""
+    raw = config_lines(text_of(commands.ask("scontrol", "show", "config").output))
+    return site_config(raw, version=raw["slurm_version"])
+
+
 class SiteReader:
     """Reads the site and keeps it for `refresh_s`."""
 

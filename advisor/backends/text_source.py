@@ -5,9 +5,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from advisor.backends.assembly import assemble
-from advisor.backends.process import Commands, SlurmCommands, text_of
+from advisor.backends.process import Commands, text_of
 from advisor.backends.releases import traits_of
-from advisor.backends.site_config import config_lines, site_config
 from advisor.backends.site_reader import SiteReader
 from advisor.backends.text import (
     JOB_FIELDS,
@@ -21,7 +20,6 @@ from advisor.backends.text import (
     unknown_fields,
 )
 from advisor.clock import Clock
-from advisor.domain.site import SiteConfig
 from advisor.domain.snapshot import Snapshot
 
 _JOB_ARGUMENTS: Final = ("-h", "-a", "--noconvert")
@@ -38,13 +36,6 @@ SPLIT_ARRAYS: Final = "squeue of this release shows a waiting task that was spli
 def new_delimiter() -> str:
     """Return a delimiter that no job name can hold but by guessing 72 random bits."""
     return f"@{secrets.token_urlsafe(9)}"
-
-
-def read_running_config(*, cluster: str | None, timeout_s: float) -> SiteConfig:
-    """Ask slurmctld for the configuration it runs with; costs it two requests."""
-    answer = SlurmCommands(timeout_s=timeout_s, cluster=cluster).ask("scontrol", "show", "config")
-    raw = config_lines(text_of(answer.output))
-    return site_config(raw, version=raw["slurm_version"])
 
 
 class TextSource:

@@ -65,7 +65,7 @@ def timer_for(
     job became eligible. It is rounded down to whole minutes, since that is what Slurm's fields take.
     """
     spread = LocalityTier.SPINE if fit.tier_now is None else fit.tier_now
-    if fit.best_tier >= spread or job.hints.sensitivity is Sensitivity.LOW:
+    if fit.best_tier >= spread or fit.best_tier > LocalityTier.LEAF or job.hints.sensitivity is Sensitivity.LOW:
         return None
     timer_s = settings.node_timer_s if fit.best_tier is LocalityTier.NODE else settings.leaf_timer_s
     inflation, at_tier = inflation_at(spread, settings), inflation_at(fit.best_tier, settings)
@@ -81,20 +81,15 @@ def timer_for(
 def action_for(job: Job, timer: Timer, missing: frozenset[Lever]) -> Action | None:
     """Return the action that makes Slurm wait, or None where no lever serves this job."""
     gang = job.gang
-    match timer.tier:
-        case LocalityTier.NODE:
-            # Only a range that the user gave can be narrowed and restored exactly.
-            if Lever.NODE_RANGE in missing or gang.nodes_max is None or not gang.nodes_min == 1 < gang.nodes_max:
-                return None
-            before = NodeRange(low=gang.nodes_min, high=gang.nodes_max)
-            return SetNodeRange(job_id=job.job_id, before=before, after=NodeRange(low=1, high=1))
-        case LocalityTier.LEAF:
-            if Lever.SWITCHES in missing or gang.switches is not None:
-                return None
-            after = SwitchRequest(count=1, max_wait_s=timer.wait_s)
-            return SetSwitches(job_id=job.job_id, before=None, after=after)
-        case LocalityTier.SPINE | LocalityTier.CLUSTER:
+    if timer.tier is LocalityTier.NODE:
+        # Only a range that the user gave can be narrowed and restored exactly.
+        if Lever.NODE_RANGE in missing or gang.nodes_max is None or not gang.nodes_min == 1 < gang.nodes_max:
             return None
+        before = NodeRange(low=gang.nodes_min, high=gang.nodes_max)
+        return SetNodeRange(job_id=job.job_id, before=before, after=NodeRange(low=1, high=1))
+    if Lever.SWITCHES in missing or gang.switches is not None:
+        return None
+    return SetSwitches(job_id=job.job_id, before=None, after=SwitchRequest(count=1, max_wait_s=timer.wait_s))
 
 
 def recommendations(

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.domain.gang import GangRequest, GpuScope
+from advisor.domain.gang import GpuCount, GpuScope
 from advisor.domain.job import Job
-from advisor.domain.plan import Expected, Kind, Reason, Recommendation, SetGpus
+from advisor.domain.plan import Expected, Kind, Reason, Recommendation, SetGpus, applied
 from advisor.domain.topology import LocalityTier
 from advisor.features.capacity import Fitter
 from advisor.features.queue import ANY_TYPE, QueueTable
@@ -25,41 +25,49 @@ from advisor.planning.words import duration
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizing:
-    """A new total GPU count for one row of the queue, with the run-time and waiting it trades."""
+    """A new total GPU count for one row of the queue, how it is asked for, and the waiting it saves."""
 
     row: int
     gpus: int
+    action: SetGpus
     wait_saved_s: float
 
 
-def resized(gang: GangRequest, gpus: int) -> GangRequest | None:
-    """Return the gang at another total in the form the user asked in; None where that form cannot say it."""
-    scope = gang.scope
+def resized(job: Job, gpus: int) -> SetGpus | None:
+    """Return the action that asks for another total in the user's own form; None where that form cannot say it."""
+    gang, scope = job.gang, job.gang.scope
     if gang.cpus_per_gpu is not None:
         # Slurm derives CPUs and node count from the GPUs then, and does not take the node count back.
         return None
     if scope is GpuScope.JOB and len(gang.per_job) == 1 and not (gang.per_node or gang.per_socket or gang.per_task):
         # Slurm 26.05 lowers a node count above the GPU count, and does not raise it again.
         too_many_nodes = gang.nodes_max is not None and gang.nodes_max > gpus
-        return None if too_many_nodes else gang.with_counts(scope, (replace(gang.per_job[0], count=gpus),))
+        return None if too_many_nodes else _set_gpus(job.job_id, scope, gang.per_job, gpus)
     fixed_nodes = gang.nodes_min == gang.nodes_max
     if scope is GpuScope.NODE and fixed_nodes and len(gang.per_node) == 1 and not (gang.per_socket or gang.per_task):
         per_node, rest = divmod(gpus, gang.nodes_min)
         if rest == 0 and per_node > 0:
-            return gang.with_counts(scope, (replace(gang.per_node[0], count=per_node),))
+            return _set_gpus(job.job_id, scope, gang.per_node, per_node)
     return None
 
 
-def sizes_of(job: Job) -> list[int]:
-    """Return the sizes a job may take, ascending: the ends of its range and the powers of two between."""
+def _set_gpus(job_id: int, scope: GpuScope, before: tuple[GpuCount, ...], count: int) -> SetGpus:
+    return SetGpus(job_id=job_id, scope=scope, before=before, after=(replace(before[0], count=count),))
+
+
+def options(job: Job) -> dict[int, SetGpus]:
+    """Map the sizes a job may take, ascending, to how each is asked for.
+
+    They are the ends of its range and the powers of two between.
+    """
     declared = job.hints.gpus
     now = job.gang.gpu_count
     # One task per GPU means that the task count decides the size, and that is not ours to change.
     if declared is None or not now or (job.gang.tasks == now and now > 1):
-        return []
+        return {}
     powers = {1 << exponent for exponent in range(declared.high.bit_length())}
-    sizes = {size for size in powers | {declared.low, declared.high, now} if declared.low <= size <= declared.high}
-    return sorted(size for size in sizes if resized(job.gang, size) is not None)
+    sizes = sorted(size for size in powers | {declared.low, declared.high} if declared.low <= size <= declared.high)
+    return {size: action for size in sizes if (action := resized(job, size)) is not None}
 
 
 class _Pool:
@@ -127,15 +135,14 @@ def _shrunk(
 ) -> Sizing | None:
     """Return the largest smaller size that can start now and ends sooner than waiting does."""
     job, now, limit_s = queue.jobs[row], int(queue.gpus[row]), float(queue.limit_s[row])
-    for size in reversed([size for size in sizes_of(job) if size < now]):
-        gang = resized(job.gang, size)
-        if size > pool.left(int(queue.gpu_type[row])) or gang is None or not _fits_best(fitter, gang, job):
+    for size, action in reversed(options(job).items()):
+        if size >= now or size > pool.left(int(queue.gpu_type[row])) or not _fits_best(fitter, job, action):
             continue
         saved_s = wait_s - limit_s * (_stretch(now, size, settings) - 1.0)
         enough = np.isfinite(saved_s) and saved_s * settings.used_limit_ratio_low >= settings.min_saving_s
         # The limit stays: at least those that use up to twice the least share of it must still end within it.
         ends = _share_that_ends(job, now, size, settings) >= min(1.0, 2 * settings.used_limit_ratio_low)
-        return Sizing(row=row, gpus=size, wait_saved_s=wait_s) if enough and ends else None
+        return Sizing(row=row, gpus=size, action=action, wait_saved_s=wait_s) if enough and ends else None
     return None
 
 
@@ -170,12 +177,16 @@ def _grown(
         row, size = step
         pool.take(int(queue.gpu_type[row]), size - sizes[row])
         sizes[row] = size
-    return [Sizing(row=row, gpus=sizes[row], wait_saved_s=0.0) for row in elastic if sizes[row] > queue.gpus[row]]
+    return [
+        Sizing(row=row, gpus=sizes[row], action=options(queue.jobs[row])[sizes[row]], wait_saved_s=0.0)
+        for row in elastic
+        if sizes[row] > queue.gpus[row]
+    ]
 
 
 def _growth_pays(queue: QueueTable, row: int, settings: PlanningSettings) -> bool:
     """Whether the next larger size of a job already saves enough run time to be worth proposing."""
-    bigger = next((size for size in sizes_of(queue.jobs[row]) if size > queue.gpus[row]), None)
+    bigger = next((size for size in options(queue.jobs[row]) if size > queue.gpus[row]), None)
     if bigger is None or not np.isfinite(queue.limit_s[row]):
         return False
     saved_s = -_run_time_change_s(queue, row, bigger, settings)
@@ -194,19 +205,19 @@ def _best_step(
     steps = []
     for row in elastic:
         job, now = queue.jobs[row], sizes[row]
-        bigger = next((size for size in sizes_of(job) if size > now), None)
-        if bigger is None or bigger - now > pool.left(int(queue.gpu_type[row])):
+        bigger = next(((size, action) for size, action in options(job).items() if size > now), None)
+        if bigger is None or bigger[0] - now > pool.left(int(queue.gpu_type[row])):
             continue
-        gang = resized(job.gang, bigger)
-        gain = (bigger**settings.scaling_exponent - now**settings.scaling_exponent) / (bigger - now)
-        if gang is not None and gain >= settings.min_marginal_ratio and _fits_best(fitter, gang, job):
-            steps.append((-gain, job.job_id, row, bigger))
+        size, action = bigger
+        gain = (size**settings.scaling_exponent - now**settings.scaling_exponent) / (size - now)
+        if gain >= settings.min_marginal_ratio and _fits_best(fitter, job, action):
+            steps.append((-gain, job.job_id, row, size))
     return min(steps)[2:] if steps else None
 
 
-def _fits_best(fitter: Fitter, gang: GangRequest, job: Job) -> bool:
-    """Whether a gang could start now at the closest tier its size allows."""
-    fit = fitter.fit(gang, job.partitions)
+def _fits_best(fitter: Fitter, job: Job, action: SetGpus) -> bool:
+    """Whether a job could start now at its new size, at the closest tier that size allows."""
+    fit = fitter.fit(applied(job, action).gang, job.partitions)
     return fit.tier_now is not None and fit.tier_now <= fit.best_tier
 
 
@@ -238,14 +249,11 @@ def recommendations(
     low = settings.used_limit_ratio_low
     for sizing in sizings(queue, freed, rows, fitter, settings, untouchable):
         job, now = queue.jobs[sizing.row], int(queue.gpus[sizing.row])
-        scope, gang = job.gang.scope, resized(job.gang, sizing.gpus)
-        if scope is None or gang is None or job.hints.gpus is None:
-            continue
         change_s = _run_time_change_s(queue, sizing.row, sizing.gpus, settings)
         share = _share_that_ends(job, now, sizing.gpus, settings)
         saved_s = sizing.wait_saved_s - change_s
         saving = f"{duration(saved_s * low)} to {duration(saved_s * share)}"
-        declared = f"{job.hints.gpus.low}-{job.hints.gpus.high} GPUs declared"
+        declared = "" if job.hints.gpus is None else f"{job.hints.gpus.low}-{job.hints.gpus.high} GPUs declared"
         if sizing.gpus < now:
             reason = Reason.SMALLER_STARTS_SOONER
             text = (
@@ -262,7 +270,7 @@ def recommendations(
             )
         yield Recommendation(
             kind=Kind.RESIZE,
-            action=SetGpus(job_id=job.job_id, scope=scope, before=job.gang.counts(scope), after=gang.counts(scope)),
+            action=sizing.action,
             reason=reason,
             text=text,
             expected=Expected(

@@ -4,15 +4,15 @@ from pathlib import Path
 import pytest
 
 from advisor.backends.process import Answer
-from advisor.backends.site_reader import Identity, SiteReader
-from advisor.backends.text_source import SPLIT_ARRAYS, TextSource, new_delimiter, read_running_config
+from advisor.backends.site_reader import Identity, SiteReader, running_config
+from advisor.backends.text_source import SPLIT_ARRAYS, TextSource, new_delimiter
 from advisor.clock import ManualClock
 from advisor.domain.gang import GpuCount
 from advisor.domain.job import Allocation
 from advisor.domain.node import GpuPool
 from advisor.errors import DecodeError
 from tests.backends import source_contract
-from tests.backends.fake_slurm import CONFIG_TEXT, JOB_ROW, FakeSlurm, job_row, node_row
+from tests.backends.fake_slurm import JOB_ROW, FakeSlurm, job_row, node_row
 
 
 @pytest.fixture(autouse=True)
@@ -156,10 +156,5 @@ def test_half_an_answer_is_no_snapshot() -> None:
         source(Cut()).snapshot()
 
 
-def test_running_configuration_is_asked_of_slurmctld(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scontrol = tmp_path / "scontrol"
-    scontrol.write_text(f"#!/bin/sh\ncat <<'END'\n{CONFIG_TEXT}END\n")
-    scontrol.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-
-    assert read_running_config(cluster=None, timeout_s=5).cluster == "fake"
+def test_running_configuration_is_asked_of_slurmctld() -> None:
+    assert running_config(FakeSlurm()).cluster == "fake"

@@ -8,10 +8,9 @@ import pytest
 from advisor.backends.priorities import read_priority_factors
 from advisor.backends.process import SlurmCommands
 from advisor.backends.releases import release_of, traits_of
-from advisor.backends.site_reader import SiteReader
+from advisor.backends.site_reader import SiteReader, running_config
 from advisor.backends.sources import open_source
 from advisor.backends.text import JOB_FIELDS, field_list, unknown_fields
-from advisor.backends.text_source import read_running_config
 from advisor.backends.topology_text import shown_topology
 from advisor.clock import SystemClock
 from advisor.domain.job import Job, JobState
@@ -121,7 +120,7 @@ def test_slurm_conf_says_what_slurmctld_runs_with(cluster: LiveCluster) -> None:
     asked = cluster.rpc_counts().get("REQUEST_BUILD_INFO", 0) - before.get("REQUEST_BUILD_INFO", 0)
 
     assert asked == 0
-    assert site.config == read_running_config(cluster=None, timeout_s=TIMEOUT_S)
+    assert site.config == running_config(SlurmCommands(timeout_s=TIMEOUT_S))
     assert site.topology == shown_topology(TopologyKind.TREE, cluster.run("scontrol", "show", "topology"))
 
 

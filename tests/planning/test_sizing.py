@@ -9,7 +9,7 @@ from advisor.domain.gang import GangRequest, GpuCount, GpuScope
 from advisor.domain.job import Job
 from advisor.domain.plan import Reason, SetGpus
 from advisor.planning.settings import PlanningSettings
-from advisor.planning.sizing import resized, sizes_of
+from advisor.planning.sizing import options, resized
 from tests.builders import (
     DAY_S,
     HOUR_S,
@@ -151,13 +151,13 @@ def test_unread_configuration_leaves_sizes_alone() -> None:
 
 
 def test_sizes_are_the_ends_and_the_powers_of_two_between() -> None:
-    assert sizes_of(elastic(3, 12)) == [3, 4, 8, 12]
+    assert list(options(elastic(3, 12))) == [3, 4, 8, 12]
 
 
 def test_job_with_one_task_per_gpu_is_sized_by_its_tasks_not_by_us() -> None:
     job = replace(elastic(2, 8), gang=make_gang(4, tasks=4))
 
-    assert sizes_of(job) == []
+    assert options(job) == {}
 
 
 @pytest.mark.parametrize(
@@ -181,6 +181,6 @@ def test_job_with_one_task_per_gpu_is_sized_by_its_tasks_not_by_us() -> None:
 def test_size_changes_in_the_form_the_user_asked(
     gang: GangRequest, gpus: int, after: tuple[GpuCount, ...] | None
 ) -> None:
-    new = resized(gang, gpus)
+    action = resized(make_job(1, gang=gang), gpus)
 
-    assert (None if new is None or gang.scope is None else new.counts(gang.scope)) == after
+    assert (None if action is None else action.after) == after

@@ -1,0 +1,105 @@
+"""What check learns on the spot."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from advisor.backends.probe import COMMANDS, probes
+from advisor.backends.site_reader import Identity
+from advisor.domain.snapshot import Snapshot
+from advisor.errors import SlurmError, SlurmUnavailableError
+from advisor.planning.site_checks import Check, Status
+from tests.backends.fake_slurm import FakeSlurm
+from tests.builders import make_config, make_snapshot
+
+ROOT = Identity(uid=0, name="root")
+ADA = Identity(uid=1000, name="ada")
+ASKED = "sacctmgr -nP show user where name=ada withcoordinator format=adminlevel,coordinators"
+RUNNING = """SLURM_VERSION           = 24.11.5
+ClusterName             = test
+SchedulerType           = sched/backfill
+SchedulerParameters     = max_switch_wait=86400
+SelectTypeParameters    = CR_CORE_MEMORY
+TopologyPlugin          = topology/tree
+PriorityType            = priority/multifactor
+"""
+
+
+def probed(
+    texts: Mapping[str, str | SlurmError], *, user: Identity = ROOT, snapshot: Snapshot | None = None
+) -> dict[str, Check]:
+    """Probe a site whose commands give these answers."""
+    slurm = FakeSlurm(texts={"scontrol show config": RUNNING, **texts})
+    return {check.name: check for check in probes(snapshot or make_snapshot([]), slurm, timeout_s=30.0, user=user)}
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "words"),
+    [
+        ("Operator|\n", Status.OK, "Operator, every lever"),
+        ("None|physics,biology\n", Status.OK, "coordinator, every lever in physics,biology"),
+        ("None|\n", Status.LACKS, "no privilege"),
+        (SlurmUnavailableError("slurmdbd is down"), Status.UNKNOWN, "slurmdbd is down"),
+    ],
+)
+def test_privileges_follow_the_accounting_database(answer: str | SlurmError, status: Status, words: str) -> None:
+    check = probed({ASKED: answer}, user=ADA)["privileges"]
+
+    assert check.status is status
+    assert words in check.text
+
+
+def test_root_may_move_every_lever_without_asking() -> None:
+    assert probed({})["privileges"].text == "root: every lever"
+
+
+def test_missing_commands_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for command in COMMANDS[:-1]:
+        (tmp_path / command).touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    check = probed({})["commands"]
+
+    assert (check.status, check.text) == (Status.LACKS, "not on PATH: sdiag")
+
+
+def test_all_commands_on_path_are_fine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for command in COMMANDS:
+        (tmp_path / command).touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    assert probed({})["commands"].status is Status.OK
+
+
+@pytest.mark.parametrize(
+    ("version", "status"), [("24.11.5", Status.OK), ("23.02.7", Status.UNKNOWN), ("", Status.UNKNOWN)]
+)
+def test_release_says_whether_it_is_tested(version: str, status: Status) -> None:
+    check = probed({}, snapshot=make_snapshot([], config=make_config(slurm_version=version)))["Slurm release"]
+
+    assert check.status is status
+
+
+def test_lacking_pyslurm_is_no_lack() -> None:
+    check = probed({})["reader"]
+
+    assert check.status is Status.OK
+    assert check.text.startswith("text; pyslurm ")
+
+
+def test_file_that_differs_from_what_runs_is_named_field_by_field() -> None:
+    snapshot = make_snapshot([])
+    stale = replace(snapshot, config=replace(snapshot.config, priority_type="priority/basic"))
+
+    check = probed({}, snapshot=stale)["slurm.conf"]
+
+    assert check.status is Status.LACKS
+    assert "priority_type (priority/basic against priority/multifactor)" in check.text
+
+
+def test_configuration_that_cannot_be_asked_is_not_compared() -> None:
+    check = probed({"scontrol show config": SlurmUnavailableError("slurmctld is down")})["slurm.conf"]
+
+    assert (check.status, check.text) == (Status.UNKNOWN, "not compared: slurmctld is down")

@@ -1,0 +1,49 @@
+"""What a site offers, and what each lack costs."""
+
+from dataclasses import replace
+
+import pytest
+
+from advisor.domain.site import SiteConfig
+from advisor.domain.snapshot import Snapshot
+from advisor.planning.settings import PlanningSettings
+from advisor.planning.site_checks import Check, Status, site_checks
+from tests.builders import make_config, make_job, make_node, make_snapshot
+
+
+def checked(snapshot: Snapshot) -> dict[str, Check]:
+    """Check a site."""
+    return {check.name: check for check in site_checks(snapshot, PlanningSettings())}
+
+
+FULL = make_snapshot(
+    [make_job(1, priority=500)],
+    config=make_config(scheduler_parameters={"max_switch_wait": "86400", "time_min_as_soft_limit": ""}),
+)
+
+
+def test_full_site_lacks_nothing_and_costs_nothing() -> None:
+    assert {check.status for check in checked(FULL).values()} == {Status.OK}
+    assert {check.cost for check in checked(FULL).values()} == {""}
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "site"),
+    [
+        ("configuration", Status.UNKNOWN, replace(FULL, config=SiteConfig())),
+        ("lever nice", Status.LACKS, replace(FULL, config=make_config(priority_type="priority/basic"))),
+        ("max_switch_wait", Status.LACKS, replace(FULL, config=make_config(scheduler_parameters={}))),
+        ("time_min_as_soft_limit", Status.LACKS, replace(FULL, config=make_config())),
+        ("priorities", Status.LACKS, replace(FULL, jobs=(make_job(1, priority=1), make_job(2, priority=1)))),
+        ("priorities", Status.UNKNOWN, replace(FULL, jobs=())),
+        ("AccountingStorageTRES", Status.LACKS, replace(FULL, config=make_config(accounting_tres=("cpu",)))),
+        ("GPUs in use", Status.UNKNOWN, replace(FULL, nodes=(make_node(used=None),))),
+        ("PrivateData", Status.LACKS, replace(FULL, config=make_config(private_data=("jobs", "users")))),
+        ("not read", Status.UNKNOWN, replace(FULL, unread=("the topology",))),
+    ],
+)
+def test_lack_is_named_with_its_cost(name: str, status: Status, site: Snapshot) -> None:
+    check = checked(site)[name]
+
+    assert check.status is status
+    assert check.cost or name == "priorities"

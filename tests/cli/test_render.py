@@ -2,6 +2,7 @@
 
 import os
 import pty
+import re
 import subprocess
 import sys
 
@@ -24,7 +25,7 @@ def on_terminal(*arguments: str, columns: int) -> str:
             shown += chunk
         assert process.wait() == 0
     os.close(main)
-    return shown.decode().replace("\r\n", "\n")
+    return re.sub(r"\x1b\[[0-9;]*m", "", shown.decode()).replace("\r\n", "\n")
 
 
 def test_paragraphs_fold_to_the_terminal_and_commands_stay_whole() -> None:

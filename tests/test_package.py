@@ -1,0 +1,51 @@
+"""What is installed, and what the documents promise."""
+
+import re
+import zipfile
+from pathlib import Path
+
+import pytest
+from hatchling.builders.wheel import WheelBuilder
+
+from advisor.domain.plan import Reason
+from advisor.guard.rules import CHANGE_RULES, JOB_RULES
+from tests.cli.conftest import Sadvise, sadvise
+
+__all__ = ["sadvise"]
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_wheel_holds_exactly_one_import_package(tmp_path: Path) -> None:
+    wheel = next(iter(WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])))
+
+    names = zipfile.ZipFile(wheel).namelist()
+
+    assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == {"advisor"}
+    assert "advisor/demo/snapshot.json" in names
+    assert "advisor/py.typed" in names
+
+
+@pytest.mark.parametrize("code", [*Reason, *JOB_RULES, *CHANGE_RULES, "changes_within_cap"])
+def test_reason_codes_and_rules_are_documented(code: str) -> None:
+    assert f"| `{code}` |" in (ROOT / "docs" / "reasons.md").read_text()
+
+
+def test_readme_shows_what_the_demo_prints(sadvise: Sadvise) -> None:
+    readme = (ROOT / "README.md").read_text()
+    shown = re.search(r"<!-- sadvise recommend --demo -->\n\n((?:    .*\n)+)", readme)
+    printed = sadvise("recommend", "--demo").out
+
+    assert shown is not None
+    for line in shown[1].splitlines():
+        assert line.removeprefix("    ") in printed.splitlines()
+
+
+def test_readme_names_only_commands_that_exist(sadvise: Sadvise) -> None:
+    readme = (ROOT / "README.md").read_text()
+    helped = sadvise("--help").out
+
+    for command in set(re.findall(r"`sadvise ([a-z]+)", readme)):
+        assert command in helped
+    for target in set(re.findall(r"^    make ([a-z-]+)", readme, re.MULTILINE)):
+        assert f"\n{target}:" in (ROOT / "Makefile").read_text()

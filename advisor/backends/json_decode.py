@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from advisor.backends.records import JobRecord, NodeRecord
+from advisor.backends.releases import SWITCHES_IN_JSON
 from advisor.backends.spelling import names, node_names, unreadable
 from advisor.backends.tres import gres_list, tres
 from advisor.domain.gang import GpuScope
@@ -47,8 +48,8 @@ def parse(answer: bytes, *, command: str, key: str) -> list[dict[str, Any]]:
     return listed
 
 
-def job_record(raw: Mapping[str, Any], *, switches_key: str) -> JobRecord:
-    """Read one job of `squeue --json`; `switches_key` names the field of required switches, "" for none."""
+def job_record(raw: Mapping[str, Any]) -> JobRecord:
+    """Read one job of `squeue --json`."""
     allocated, requested = _text(raw, "tres_alloc_str"), _text(raw, "tres_req_str")
     return JobRecord(
         job_id=_number(raw, "job_id"),
@@ -70,7 +71,7 @@ def job_record(raw: Mapping[str, Any], *, switches_key: str) -> JobRecord:
         },
         cpus_per_gres=gres_list(_text(raw, "cpus_per_tres"), field="squeue --json cpus_per_tres"),
         exclusive="NONE" in _words(raw, "shared"),
-        switch_count=(_optional(raw, switches_key) or 0) if switches_key else 0,
+        switch_count=next((_optional(raw, key) or 0 for key in SWITCHES_IN_JSON if key in raw), 0),
         switch_wait_s=float(_optional(raw, "maximum_switch_wait_time") or 0),
         features=_text(raw, "features"),
         required_nodes=node_names(_text(raw, "required_nodes"), field="squeue --json required_nodes"),

@@ -42,7 +42,7 @@ class JsonSource:
             source=self.name,
             taken_at=taken_at,
             site=site,
-            jobs=(json_decode.job_record(raw, switches_key=traits.switches_in_json) for raw in jobs),
+            jobs=(json_decode.job_record(raw) for raw in jobs),
             nodes=nodes,
             partitions=self._partitions(traits),
             unread=(

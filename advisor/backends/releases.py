@@ -15,12 +15,16 @@ UNKNOWN_RELEASE: Final[Release] = (0, 0)
 _VERSION = re.compile(r"(\d{1,3})\.(\d{1,3})(?:\.[0-9A-Za-z.-]+)?")
 
 
+# One release speaks several versions of JSON: from v0.0.42 on, and before.
+SWITCHES_IN_JSON: Final = ("required_switches", "minimum_switches")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
     """What a release can do and how it names things.
 
     `scontrol_json` is whether nodes and partitions come as JSON from scontrol; squeue has JSON in every release.
-    `switches_in_json` names the field of required switches, "" where there is none. `sharing_tells_exclusive` is
+    `switches_in_json` is whether the job JSON carries required switches. `sharing_tells_exclusive` is
     whether a job that wants whole nodes for itself says so in what JSON and pyslurm give as its sharing.
     `default_priority_type` is "" where it is not known. `tested` is whether a live cluster or recorded answers of it
     are part of the tests.
@@ -28,7 +32,7 @@ class Traits:
 
     release: Release
     scontrol_json: bool = True
-    switches_in_json: str = "required_switches"
+    switches_in_json: bool = True
     sharing_tells_exclusive: bool = True
     default_priority_type: str = ""
     squeue_lacks: tuple[str, ...] = ("Exclusive", "CronJob")
@@ -44,16 +48,16 @@ TRAITS: Final[Mapping[Release, Traits]] = {
         Traits(
             release=(22, 5),
             scontrol_json=False,
-            switches_in_json="",
+            switches_in_json=False,
             default_priority_type="priority/basic",
             squeue_lacks=("ExcNodes", "Exclusive", "CronJob"),
             squeue_array_unique=True,
             tested=True,
         ),
         # What squeue of the untested releases has is not known for sure; it names what it lacks when asked.
-        Traits(release=(23, 2), switches_in_json="minimum_switches"),
-        Traits(release=(23, 11), switches_in_json="minimum_switches"),
-        Traits(release=(24, 5), switches_in_json="minimum_switches"),
+        Traits(release=(23, 2)),
+        Traits(release=(23, 11)),
+        Traits(release=(24, 5)),
         Traits(release=(24, 11), default_priority_type=_MULTIFACTOR, tested=True),
         Traits(release=(25, 5), default_priority_type=_MULTIFACTOR),
         Traits(release=(25, 11), default_priority_type=_MULTIFACTOR, tested=True),

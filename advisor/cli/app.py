@@ -16,10 +16,10 @@ app = typer.Typer(
     help="Advice for the pending GPU jobs of a Slurm cluster: reorder, resize, consolidate. Changes nothing.",
     epilog="Exit codes: 0 fine, 1 error, 2 usage, 3 recommend --exit-code found something to change.",
 )
-app.command()(recommend)
-app.command()(explain)
-app.command()(snapshot)
-app.command()(check)
+app.command(short_help="What should change, why, and how.")(recommend)
+app.command(short_help="Why a job is not starting.")(explain)
+app.command(short_help="Keep the state of the cluster in a file.")(snapshot)
+app.command(short_help="What this site offers, and what lacks cost.")(check)
 app.add_typer(config, name="config")
 
 

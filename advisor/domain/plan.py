@@ -46,11 +46,11 @@ class SetNice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetSwitches:
-    """Let Slurm hold the job back for few leaf switches; it ends by itself. `before` None means no request."""
+    """Let Slurm hold the job back for few leaf switches; it ends by itself. None means no request."""
 
     job_id: int
     before: SwitchRequest | None
-    after: SwitchRequest
+    after: SwitchRequest | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +108,11 @@ def present_value(job: Job, action: Action) -> int | SwitchRequest | NodeRange |
             return NodeRange(low=job.gang.nodes_min, high=job.gang.nodes_max or 0)
         case SetGpus(scope=scope):
             return job.gang.counts(scope)
+
+
+def undone(action: Action) -> Action:
+    """Return the action that takes another back."""
+    return replace(action, before=action.after, after=action.before)  # type: ignore[arg-type]  # both are of one kind
 
 
 def applied(job: Job, action: Action) -> Job:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.domain.job import Job
+from advisor.domain.slurm_reasons import CONTENTION, causes_named
 from advisor.domain.snapshot import Snapshot
 from advisor.features.nodes import NodeTable
 
@@ -43,14 +44,18 @@ class QueueTable:
 
 
 def competes_now(job: Job, now: float) -> bool:
-    """Whether a pending job asks for whole GPUs and may start as soon as there are enough."""
+    """Whether a pending job asks for whole GPUs and may start as soon as there are enough.
+
+    A job that Slurm holds back for another reason, such as a limit of its account, does not compete; nor does
+    one whose reason nobody knows.
+    """
     return (
         job.is_pending
         and job.gang.wants_gpus
         and not job.held
         and not job.dependency
         and not (job.eligible_time is not None and job.eligible_time > now)
-        and job.reason != "BeginTime"
+        and causes_named(job.reason) <= CONTENTION
     )
 
 

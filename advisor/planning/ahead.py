@@ -6,9 +6,9 @@ import numpy as np
 
 from advisor.domain.diagnosis import Cause
 from advisor.domain.job import Job
+from advisor.domain.slurm_reasons import CONTENTION, causes_named
 from advisor.planning.case import Case
 from advisor.planning.requests import gpus_by_type, tasks_of
-from advisor.planning.slurm_reasons import CONTENTION, causes_named
 
 # A job that Slurm leaves pending for any other reason holds nobody up.
 _COMPETING = CONTENTION | {Cause.UNKNOWN}

@@ -7,6 +7,7 @@ import numpy as np
 from advisor.domain.diagnosis import Cause, Diagnosis, Finding, PriorityFactors
 from advisor.domain.job import Job, JobState
 from advisor.domain.plan import Evidence
+from advisor.domain.slurm_reasons import CONTENTION, RESOURCES, causes_named, gives_no_reason
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier, TopologyKind
 from advisor.features.capacity import Doubt
@@ -15,7 +16,6 @@ from advisor.planning.ahead import Ahead, ahead_of
 from advisor.planning.case import Case
 from advisor.planning.gates import gates
 from advisor.planning.shortage import shortages
-from advisor.planning.slurm_reasons import CONTENTION, RESOURCES, causes_named, gives_no_reason
 from advisor.planning.words import duration, plural
 
 _PLACES = {

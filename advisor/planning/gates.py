@@ -6,9 +6,9 @@ from advisor.domain.diagnosis import Cause, Finding
 from advisor.domain.job import Job, JobState
 from advisor.domain.plan import Evidence
 from advisor.domain.site import Partition
+from advisor.domain.slurm_reasons import CONTENTION, causes_named
 from advisor.planning.case import Case
 from advisor.planning.shortage import impossible
-from advisor.planning.slurm_reasons import CONTENTION, causes_named
 from advisor.planning.words import duration
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from advisor.backends import json_decode, pyslurm_decode, scontrol_text
 from advisor.backends import text as text_decode
 from advisor.backends.assembly import assemble
-from advisor.backends.releases import release_of, traits_of
+from advisor.backends.releases import traits_of
 from advisor.backends.site_config import config_lines, site_config, topology_kind
 from advisor.backends.site_reader import Site
 from advisor.backends.topology_text import shown_topology
@@ -46,12 +46,11 @@ def text_snapshot() -> Snapshot:
 
 def json_snapshot() -> Snapshot:
     """Decode the JSON answers."""
-    switches_key = traits_of(release_of("25.11.7")).switches_in_json
     return assemble(
         source="json",
         taken_at=0.0,
         site=site(),
-        jobs=[json_decode.job_record(raw, switches_key=switches_key) for raw in _listed("jobs", "squeue")],
+        jobs=[json_decode.job_record(raw) for raw in _listed("jobs", "squeue")],
         nodes=map(json_decode.node_record, _listed("nodes")),
         partitions=map(json_decode.partition, _listed("partitions")),
     )
@@ -101,10 +100,7 @@ def dumped_snapshot(release: str) -> Snapshot:
         source="json",
         taken_at=0.0,
         site=found,
-        jobs=[
-            json_decode.job_record(raw, switches_key=traits.switches_in_json)
-            for raw in _listed("jobs", "squeue", folder)
-        ],
+        jobs=[json_decode.job_record(raw) for raw in _listed("jobs", "squeue", folder)],
         nodes=map(json_decode.node_record, nodes),
         partitions=map(json_decode.partition, _listed("partitions", None, folder))
         if traits.scontrol_json

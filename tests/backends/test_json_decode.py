@@ -128,15 +128,13 @@ JOB = JobRecord(
 )
 
 
-def job(changes: Mapping[str, object], switches_key: str = "required_switches") -> JobRecord:
-    return json_decode.job_record({**NEW_JOB, **changes}, switches_key=switches_key)
+def job(changes: Mapping[str, object]) -> JobRecord:
+    return json_decode.job_record({**NEW_JOB, **changes})
 
 
-@pytest.mark.parametrize(
-    ("raw", "switches_key"), [(OLD_JOB, ""), (NEW_JOB, "required_switches")], ids=["22.05", "26.05"]
-)
-def test_old_and_new_json_are_the_same_job(raw: Mapping[str, Any], switches_key: str) -> None:
-    assert json_decode.job_record(raw, switches_key=switches_key) == JOB
+@pytest.mark.parametrize("raw", [OLD_JOB, NEW_JOB], ids=["22.05", "26.05"])
+def test_old_and_new_json_are_the_same_job(raw: Mapping[str, Any]) -> None:
+    assert json_decode.job_record(raw) == JOB
 
 
 @pytest.mark.parametrize(
@@ -182,7 +180,9 @@ def test_values_of_a_job_are_read(changes: dict[str, object], field: str, value:
 
 
 def test_older_name_of_the_switches_is_used_where_it_stands() -> None:
-    assert job({"minimum_switches": 1}, "minimum_switches").switch_count == 1
+    older = {key: value for key, value in NEW_JOB.items() if key != "required_switches"}
+
+    assert json_decode.job_record({**older, "minimum_switches": 1}).switch_count == 1
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def test_hostile_texts_stay_in_their_field(name: str, comment: str) -> None:
     answer = json.dumps({"jobs": [{**NEW_JOB, "name": name, "comment": comment}], "errors": []}).encode()
 
     (raw,) = parse(answer)
-    record = json_decode.job_record(raw, switches_key="required_switches")
+    record = json_decode.job_record(raw)
 
     assert record.job_id == 7
     assert record.name == ("" if name == "(null)" else name.encode("utf-8", "backslashreplace").decode())

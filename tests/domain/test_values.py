@@ -16,6 +16,7 @@ from advisor.domain.plan import (
     applied,
     lever_of,
     present_value,
+    undone,
 )
 from advisor.domain.site import SiteConfig
 from advisor.domain.topology import LocalityTier
@@ -136,6 +137,7 @@ def test_applied_action_leaves_its_after_value(action: Action, lever: Lever) -> 
     assert lever_of(action) is lever
     assert present_value(job, action) == action.before
     assert present_value(applied(job, action), action) == action.after
+    assert applied(applied(job, action), undone(action)) == job
 
 
 @pytest.mark.parametrize(("priority", "after"), [(100, 95), (3, 1), (None, None)])

@@ -102,6 +102,7 @@ def test_no_change_breaks_a_published_bound(snapshot: Snapshot) -> None:
                 size = job.gang.with_counts(scope, counts).gpu_count
                 assert size is not None and 1 <= size <= 16
             case SetSwitches(after=switches):
+                assert switches is not None
                 assert 60.0 <= switches.max_wait_s <= EAGER.planning.leaf_timer_s
             case SetNodeRange():
                 assert change.revert_after_s == change.expected.added_delay_max_s > 0

@@ -1,0 +1,43 @@
+"""The exact command lines; each form was run on live releases."""
+
+import pytest
+
+from advisor.backends.commands import apply_argv, revert_argv
+from advisor.domain.gang import GpuScope, SwitchRequest
+from advisor.domain.plan import Action, NodeRange, SetGpus, SetNice, SetNodeRange, SetSwitches
+from tests.builders import gpu_counts
+
+WAIT = SwitchRequest(count=1, max_wait_s=600.0)
+
+
+@pytest.mark.parametrize(
+    ("action", "field", "undo"),
+    [
+        (SetNice(job_id=7, before=0, after=50), "Nice=50", "Nice=0"),
+        (SetSwitches(job_id=7, before=None, after=WAIT), "Switches=1@10", "Switches=0@0"),
+        (
+            SetNodeRange(job_id=7, before=NodeRange(low=1, high=4), after=NodeRange(low=1, high=1)),
+            "NumNodes=1-1",
+            "NumNodes=1-4",
+        ),
+        (
+            SetGpus(job_id=7, scope=GpuScope.JOB, before=gpu_counts(8), after=gpu_counts(4)),
+            "TresPerJob=gres:gpu:4",
+            "TresPerJob=gres:gpu:8",
+        ),
+        (
+            SetGpus(job_id=7, scope=GpuScope.NODE, before=gpu_counts(8, "a100"), after=gpu_counts(4, "a100")),
+            "TresPerNode=gres:gpu:a100:4",
+            "TresPerNode=gres:gpu:a100:8",
+        ),
+    ],
+)
+def test_each_action_has_one_field_to_do_and_one_to_undo(action: Action, field: str, undo: str) -> None:
+    assert apply_argv(action) == ["scontrol", "update", "JobId=7", field]
+    assert revert_argv(action) == ["scontrol", "update", "JobId=7", undo]
+
+
+def test_another_cluster_is_named_before_the_command() -> None:
+    argv = apply_argv(SetNice(job_id=7, before=0, after=1), "far")
+
+    assert argv == ["scontrol", "-M", "far", "update", "JobId=7", "Nice=1"]

@@ -104,6 +104,7 @@ def recommendations(
 ) -> Iterator[Recommendation]:
     """Propose timers for the gangs of one pool but those in `done`; `rows` `(n_rows,)` in planned order."""
     starts_s = latest_starts_s(queue, freed, rows, queue.smallest[rows])
+    longest_s = max(settings.node_timer_s, settings.leaf_timer_s)
     for row, start_s in zip(rows.tolist(), starts_s.tolist(), strict=True):
         job = queue.jobs[row]
         if (
@@ -111,6 +112,8 @@ def recommendations(
             or queue.gpus[row] < 2
             or job.gang.scope is GpuScope.SOCKET
             or not np.isfinite(queue.limit_s[row])
+            # Whatever its tier, its timer has ended; most of a long queue is done with here.
+            or queue.wait_s[row] > longest_s - MINUTE_S
         ):
             continue
         fit = fitter.fit(job.gang, job.partitions)

@@ -36,6 +36,11 @@ def assemble(
         jobs=jobs_of(jobs, all_nodes),
         unread=(*site.unread, *unread),
     )
+    if not snapshot.nodes:
+        raise DecodeError(
+            "Slurm lists no node in any partition: its answer was cut short, or the nodes are hidden from this user "
+            "(PrivateData=nodes): run `sinfo` to see what it says"
+        )
     _check_unique("job", [str(job.job_id) for job in snapshot.jobs])
     _check_unique("node", [node.name for node in snapshot.nodes])
     _check_unique("partition", [partition.name for partition in snapshot.partitions])

@@ -140,10 +140,16 @@ def test_job_that_is_listed_twice_is_refused() -> None:
         source(FakeSlurm(jobs=(JOB_ROW, JOB_ROW))).snapshot()
 
 
-def test_empty_cluster_is_a_snapshot() -> None:
-    snapshot = source(FakeSlurm(jobs=(), nodes=())).snapshot()
+def test_empty_queue_is_a_snapshot() -> None:
+    snapshot = source(FakeSlurm(jobs=())).snapshot()
 
-    assert (snapshot.jobs, snapshot.nodes, snapshot.partitions) == ((), (), ())
+    assert snapshot.jobs == ()
+    assert [node.name for node in snapshot.nodes] == ["n01"]
+
+
+def test_answer_without_any_node_is_no_snapshot() -> None:
+    with pytest.raises(DecodeError, match="Slurm lists no node"):
+        source(FakeSlurm(jobs=(), nodes=())).snapshot()
 
 
 def test_half_an_answer_is_no_snapshot() -> None:

@@ -15,6 +15,7 @@ class Circumstances:
 
     now: float
     limits: Limits
+    release: tuple[int, int]
     split_arrays: frozenset[int]
     outstanding: frozenset[int]
 
@@ -83,6 +84,14 @@ def gpus_known(job: Job, _around: Circumstances) -> bool:
     return job.gang.gpus_known
 
 
+def update_has_no_side_effect(job: Job, around: Circumstances) -> bool:
+    """Slurm 22.05 counts the CPUs of `--cpus-per-gpu` into a job's size at its first update, whatever is updated.
+
+    Its priority then differs for good, and no revert brings it back.
+    """
+    return job.gang.cpus_per_gpu is None or around.release > (22, 5)
+
+
 JOB_RULES: Mapping[str, JobRule] = {
     "job_still_pending": job_still_pending,
     "gpus_known": gpus_known,
@@ -95,6 +104,7 @@ JOB_RULES: Mapping[str, JobRule] = {
     "not_reserved": not_reserved,
     "not_opted_out": not_opted_out,
     "old_enough": old_enough,
+    "update_has_no_side_effect": update_has_no_side_effect,
     "no_change_outstanding": no_change_outstanding,
 }
 
@@ -154,7 +164,13 @@ def circumstances(snapshot: Snapshot, limits: Limits, outstanding: frozenset[int
     for job in snapshot.jobs:
         if job.array is not None:
             (split if job.array.array_job_id in seen else seen).add(job.array.array_job_id)
-    return Circumstances(now=snapshot.taken_at, limits=limits, split_arrays=frozenset(split), outstanding=outstanding)
+    return Circumstances(
+        now=snapshot.taken_at,
+        limits=limits,
+        release=snapshot.config.release,
+        split_arrays=frozenset(split),
+        outstanding=outstanding,
+    )
 
 
 def refusals(snapshot: Snapshot, around: Circumstances) -> Mapping[int, str]:

@@ -9,7 +9,7 @@ from advisor.domain.job import ArrayRecord, HetRecord, Job, JobState
 from advisor.domain.limits import Limits
 from advisor.domain.plan import Expected, Kind, Plan, Reason, Recommendation, SetGpus, SetNice
 from advisor.guard.rules import CHANGE_RULES, JOB_RULES, circumstances, judge, refusals
-from tests.builders import TAKEN_AT, make_gang, make_hints, make_job, make_snapshot
+from tests.builders import TAKEN_AT, make_config, make_gang, make_hints, make_job, make_snapshot
 
 PLAIN = make_job(1, gpus=4)
 
@@ -70,7 +70,7 @@ def test_every_job_rule_has_a_case() -> None:
     marks = test_job_that_must_not_be_touched_is_refused_by_name.pytestmark  # type: ignore[attr-defined]
     cases = {case[0] for mark in marks for case in mark.args[1]}
 
-    assert set(JOB_RULES) == cases | {"no_change_outstanding"}
+    assert set(JOB_RULES) == cases | {"no_change_outstanding", "update_has_no_side_effect"}
     assert set(CHANGE_RULES) == {
         "before_still_true",
         "nice_within_limits",
@@ -87,6 +87,14 @@ def test_whole_array_may_be_changed_but_not_once_a_task_has_split_off() -> None:
 
     assert refused_by(nice(), whole) is None
     assert refused_by(nice(), whole, task) == "array_not_split"
+
+
+def test_job_with_cpus_per_gpu_is_left_alone_on_the_release_that_weighs_it_anew() -> None:
+    job = replace(PLAIN, gang=make_gang(4, cpus_per_gpu=2))
+
+    for version, refused in (("22.05.8", {1: "update_has_no_side_effect"}), ("24.11.5", {})):
+        snapshot = make_snapshot([job], config=make_config(slurm_version=version))
+        assert refusals(snapshot, circumstances(snapshot, Limits())) == refused
 
 
 def test_job_that_left_the_queue_is_refused() -> None:

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.live
 # Nothing here has waited a minute yet.
 EAGER = {"SADVISE_GUARD__MIN_JOB_AGE_S": "0"}
 FIELDS = (
-    "JobID,Nice,PriorityLong,ReqSwitch,Wait4Switch,NumNodes,MaxNodes,NumTasks,NumCPUs,tres-alloc,tres-per-job,"
+    "JobID,Nice,ReqSwitch,Wait4Switch,NumNodes,MaxNodes,NumTasks,NumCPUs,tres-alloc,tres-per-job,"
     "tres-per-node,tres-per-task,TimeLimit,MinTime,Comment,Partition,State,ReqNodes,Feature,MinCpus,MinMemory"
 )
 
@@ -86,6 +86,33 @@ def test_queue_gets_advice_of_every_kind_by_every_lever(advised: tuple[LiveClust
     assert {change["job_id"] for change in changes} <= {ids[name] for name in PENDING}
 
 
+def try_out(live: LiveCluster, change: dict[str, Any], folder: Path) -> None:
+    """Run a change's command as printed and read it back, then its revert, and compare with the state before."""
+    job_id = change["job_id"]
+    before, priority = state_of(live, job_id), priority_of(live, job_id)
+    assert holds(taken(live, folder), job_id, change["before"]), change
+
+    applied = live.ask(*change["command"])
+    after = taken(live, folder)
+    reverted = live.ask(*change["revert"])
+
+    assert (applied.returncode, applied.stderr) == (0, ""), change
+    assert holds(after, job_id, change["after"]), change
+    assert (reverted.returncode, reverted.stderr) == (0, ""), change
+    assert state_of(live, job_id) == before, change
+
+    def priority_is_back() -> bool:
+        """Whether the job has its priority again, but for the point it may have aged."""
+        return abs(priority_of(live, job_id) - priority) <= 1
+
+    live.wait_for(priority_is_back, 15.0)
+
+
+def priority_of(live: LiveCluster, job_id: int) -> int:
+    """Return a job's priority."""
+    return int(live.run("squeue", "-h", "-a", "-j", str(job_id), "-O", "PriorityLong:").split()[0])
+
+
 def test_printed_commands_do_what_they_name_and_reverts_undo_it(
     advised: tuple[LiveCluster, dict[str, int]], tmp_path: Path
 ) -> None:
@@ -95,19 +122,19 @@ def test_printed_commands_do_what_they_name_and_reverts_undo_it(
     live.run("scontrol", "update", "PartitionName=gpu", "State=DOWN")
 
     for change in changes:
-        job_id = change["job_id"]
-        before = state_of(live, job_id)
-        assert holds(taken(live, tmp_path), job_id, change["before"]), change
-
-        applied = live.ask(*change["command"])
-        after = taken(live, tmp_path)
-        reverted = live.ask(*change["revert"])
-
-        assert (applied.returncode, applied.stderr) == (0, ""), change
-        assert holds(after, job_id, change["after"]), change
-        assert (reverted.returncode, reverted.stderr) == (0, ""), change
-        assert state_of(live, job_id) == before, change
+        try_out(live, change, tmp_path)
     live.run("scontrol", "update", "PartitionName=gpu", "State=UP")
+
+
+def test_advice_for_a_queue_of_every_request_form_can_be_done_and_undone(
+    cluster: LiveCluster, mixed: dict[str, int], tmp_path: Path
+) -> None:
+    changes = advice(cluster)
+
+    assert changes
+    assert {change["job_id"] for change in changes} <= set(mixed.values())
+    for change in changes:
+        try_out(cluster, change, tmp_path)
 
 
 def test_commands_printed_for_people_are_those_of_the_json(advised: tuple[LiveCluster, dict[str, int]]) -> None:

@@ -22,9 +22,10 @@ FULL = make_snapshot(
 )
 
 
-def test_full_site_lacks_nothing_and_costs_nothing() -> None:
-    assert {check.status for check in checked(FULL).values()} == {Status.OK}
-    assert {check.cost for check in checked(FULL).values()} == {""}
+def test_full_site_lacks_nothing_but_the_models_that_nobody_ships_yet() -> None:
+    lacking = {name for name, check in checked(FULL).items() if check.status is not Status.OK or check.cost}
+
+    assert lacking == {"models"}
 
 
 @pytest.mark.parametrize(

@@ -45,9 +45,10 @@ PENDING: Mapping[str, tuple[str, ...]] = {
     "eval-3": ("--time=00:45:00", "--gres=gpu:a100:4", "-n1"),
     "eval-array": ("--time=00:30:00", "--array=1-8%4", "--gres=gpu:a100:4", "-n1"),
     "held": (DAY, "--hold", "--gres=gpu:2"),
-    "het": (DAY, "-n8", "--gres=gpu:8", ":", "-n4", "--gres=gpu:4"),
+    # Long jobs whose users let others go first.
+    "het": (DAY, "--nice=20", "-n8", "--gres=gpu:8", ":", "--nice=20", "-n4", "--gres=gpu:4"),
     "later": (DAY, "--begin=now+1hour", "--gres=gpu:2"),
-    "opted-out": (DAY, "--gpus=a100:4", "-n4", "--comment=sadvise: off"),
+    "opted-out": (DAY, "--nice=20", "--gpus=a100:4", "-n4", "--comment=sadvise: off"),
     "cpu-only": (DAY, "-N7", "-n112"),
 }  # fmt: skip
 

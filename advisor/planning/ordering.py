@@ -8,7 +8,7 @@ backfill can start anyway count for nothing.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,7 @@ class Move:
 
     row: int
     passed_by: tuple[int, ...]
+    helped: int
     nice: int
     saved_s: float
     lease_s: float
@@ -41,7 +42,12 @@ class Move:
 
 @dataclass(slots=True)
 class _Line:
-    """The jobs of one pool in their present order; all arrays `(n_rows,)` and kept in that order."""
+    """The jobs of one pool in their present order; all arrays `(n_rows,)` and kept in that order.
+
+    No job is put below the priority `floor`.
+    """
+
+    floor: int
 
     rows: NDArray[np.intp]
     job_id: NDArray[np.int64]
@@ -53,15 +59,16 @@ class _Line:
     gpu_type: NDArray[np.int32]
     capacity: NDArray[np.float64]
     movable: NDArray[np.bool_]
-    counts: NDArray[np.bool_]  # False for jobs that backfill starts anyway
+    gains: NDArray[np.bool_]  # False for jobs that backfill starts anyway, and for those without a known limit
 
     def step_back(self, source: int, priority: int) -> None:
         """Move the job at place `source` to where `priority` puts it, by Slurm's own tie-breaks."""
         self.priority[source] = priority
         self.movable[source] = False
         order = np.lexsort((self.job_id, self.submit_time, -self.priority))
-        for name in self.__slots__:
-            setattr(self, name, getattr(self, name)[order])
+        for each in fields(self):
+            if each.name != "floor":
+                setattr(self, each.name, getattr(self, each.name)[order])
 
 
 def moves(
@@ -76,7 +83,7 @@ def moves(
         line = _line_of(queue, pool, settings, untouchable)
         line.movable &= latest_starts_s(queue, freed, line.rows, queue.smallest[line.rows]) > 0.0
         line.movable &= queue.wait_s[line.rows] <= limits.max_job_wait_s
-        line.counts &= ~backfilled(queue, freed, line.rows)
+        line.gains &= ~backfilled(queue, freed, line.rows)
         while len(found) < limits.max_changes and (move := _best_move(line, settings, limits)) is not None:
             found.append(move)
     return found
@@ -84,64 +91,75 @@ def moves(
 
 def _line_of(queue: QueueTable, pool: int, settings: PlanningSettings, untouchable: frozenset[int]) -> _Line:
     rows = queue.rows_of(pool)
-    rows = rows[np.isfinite(queue.work[rows])]
     totals = queue.pool_gpus[pool]
     types = queue.gpu_type[rows]
     capacity = np.where(types == ANY_TYPE, totals.sum(), totals[types]).astype(np.float64)
     jobs = [queue.jobs[row] for row in rows]
+    limited = np.isfinite(queue.limit_s[rows])
+    priority = queue.priority[rows].copy()
+    # Slurm keeps priorities at 1 or above; 0 would mean held. Below the last job of a line that is cut off stand jobs
+    # that this plan does not see.
+    floor = int(priority[-1]) + 1 if len(rows) == settings.depth else 1
     return _Line(
+        floor=floor,
         rows=rows,
         job_id=np.array([job.job_id for job in jobs], dtype=np.int64),
         submit_time=np.array([job.submit_time for job in jobs], dtype=np.float64),
-        priority=queue.priority[rows].copy(),
-        work=queue.work[rows],
+        priority=priority,
+        # A job without a limit keeps its place, and nobody steps behind it: it may run for ever.
+        work=np.where(limited, queue.work[rows], 0.0),
         weight=1.0 + queue.wait_s[rows] / settings.ageing_s,
-        limit_s=queue.limit_s[rows],
+        limit_s=np.where(limited, queue.limit_s[rows], np.inf),
         gpu_type=types,
         capacity=capacity,
         # A job whose nice is not 0 was moved by somebody already, and is never moved twice.
-        movable=np.array([job.nice == 0 and job.job_id not in untouchable for job in jobs], dtype=np.bool_),
-        counts=np.ones(len(rows), dtype=np.bool_),
+        movable=limited & np.array([job.nice == 0 and job.job_id not in untouchable for job in jobs], dtype=np.bool_),
+        gains=limited,
     )
 
 
 def _best_move(line: _Line, settings: PlanningSettings, limits: Limits) -> Move | None:
-    """Find the move with the largest weighted saving, make it in the line, and return it."""
+    """Find the move with the largest weighted saving, make it in the line, and return it.
+
+    Matrices are `(n_rows, n_rows)`: the job in row i put right below the priority of the job in row j.
+    """
     count = len(line.rows)
     if count < 2:
         return None
     places = np.arange(count)
     types = line.gpu_type
     meets = (types[:, None] == types[None, :]) | (types[:, None] == ANY_TYPE) | (types[None, :] == ANY_TYPE)
-    # (n_rows, n_rows): j stands behind i, wants the same GPUs, and does not get them by backfill anyway
-    meets &= (places[None, :] > places[:, None]) & line.counts[None, :]
-    passed = meets.cumsum(axis=1)
-    passed_work = np.where(meets, line.work, 0.0).cumsum(axis=1)
-    passed_weight = np.where(meets, line.weight, 0.0).cumsum(axis=1)
-    longest = np.maximum.accumulate(np.where(meets, line.limit_s, 0.0), axis=1)
-
-    score = line.work[:, None] * passed_weight - line.weight[:, None] * passed_work
-    saved_s = (passed * line.work[:, None] - passed_work) / line.capacity[:, None]
-    lease_s = np.maximum(passed_work / line.capacity[:, None], MIN_LEASE_S)
+    meets &= places[None, :] > places[:, None]  # j stands behind i and wants the same GPUs
+    gains = meets & line.gains[None, :]
     below = line.priority - _steps(line.priority)
+    last = _last_passed(line, below)
+    helped = np.take_along_axis(gains.cumsum(axis=1), last, axis=1)
+    helped_weight = np.take_along_axis(np.where(gains, line.weight, 0.0).cumsum(axis=1), last, axis=1)
+    passed_work = np.take_along_axis(np.where(meets, line.work, 0.0).cumsum(axis=1), last, axis=1)
+    longest = np.take_along_axis(np.maximum.accumulate(np.where(meets, line.limit_s, 0.0), axis=1), last, axis=1)
+
+    score = line.work[:, None] * helped_weight - line.weight[:, None] * passed_work
+    saved_s = (helped * line.work[:, None] - passed_work) / line.capacity[:, None]
+    lease_s = np.maximum(passed_work / line.capacity[:, None], MIN_LEASE_S)
     nice = line.priority[:, None] - below[None, :]
     allowed = (
-        meets
+        gains
         & line.movable[:, None]
         & (saved_s * settings.used_limit_ratio_low >= settings.min_saving_s)
         & (lease_s + longest <= limits.max_added_delay_s)
         & (nice >= 1)
         & (nice <= limits.nice_max)
-        & (below[None, :] >= 1)  # Slurm keeps priorities at 1 or above; 0 would mean held
+        & (below[None, :] >= line.floor)
     )
     score = np.where(allowed, score, 0.0)
     source, target = np.unravel_index(int(score.argmax()), score.shape)
     if score[source, target] <= 0.0:
         return None
-    behind = line.rows[meets[source] & (places <= target)]
+    passed_by = line.rows[meets[source] & (places <= last[source, target])]
     move = Move(
         row=int(line.rows[source]),
-        passed_by=tuple(int(row) for row in behind),
+        passed_by=tuple(int(row) for row in passed_by),
+        helped=int(helped[source, target]),
         nice=int(nice[source, target]),
         saved_s=float(saved_s[source, target]),
         lease_s=float(lease_s[source, target]),
@@ -151,12 +169,28 @@ def _best_move(line: _Line, settings: PlanningSettings, limits: Limits) -> Move 
     return move
 
 
+def _last_passed(line: _Line, below: NDArray[np.int64]) -> NDArray[np.intp]:
+    """Return the last row that stands before the job of row i once its priority is `below[j]`.
+
+    `below` is `(n_rows,)`, the result `(n_rows, n_rows)`. Jobs of the very same priority stand before it if they
+    were submitted earlier.
+    """
+    higher = np.searchsorted(-line.priority, -below, side="left")
+    higher_or_same = np.searchsorted(-line.priority, -below, side="right")
+    rank = np.empty(len(line.rows), dtype=np.intp)
+    rank[np.lexsort((line.job_id, line.submit_time))] = np.arange(len(line.rows))
+    earlier = np.zeros((len(rank), len(rank) + 1), dtype=np.intp)
+    earlier[:, 1:] = (rank[None, :] < rank[:, None]).cumsum(axis=1)
+    return np.asarray(higher[None, :] + earlier[:, higher_or_same] - earlier[:, higher] - 1)
+
+
 def _steps(priority: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return how far below each job another is put to stand right behind it `(n_rows,)`.
 
     Half the way to the next lower priority: priorities move by a few points as jobs age.
     """
-    gap = priority - np.r_[priority[1:], 0]
+    lower = np.r_[priority, 0][np.searchsorted(-priority, -priority, side="right")]
+    gap = priority - lower
     steps: NDArray[np.int64] = np.clip(gap // 2, 1, LARGEST_STEP)
     return steps
 
@@ -176,13 +210,13 @@ def recommendations(queue: QueueTable, found: list[Move], settings: PlanningSett
             text=(
                 f"asks for up to {work / 3600:.1f} GPU-hours and stands before {plural(len(passed), 'job')} that "
                 f"together ask for {passed_work / 3600:.1f} ({_some_ids(passed)}); behind them it saves "
-                f"{duration(low)} to {duration(high)} of waiting in all and is itself delayed by at most "
+                f"{duration(low)} to {duration(high)} of waiting in all, and they delay it by at most "
                 f"{duration(move.added_delay_max_s)}, if reverted after {duration(move.lease_s)}"
             ),
             expected=Expected(
                 saved_s_low=low,
                 saved_s_high=high,
-                jobs_helped=len(passed),
+                jobs_helped=move.helped,
                 added_delay_max_s=move.added_delay_max_s,
                 assumes=(
                     f"jobs use {settings.used_limit_ratio_low * 100:.0f} to 100 % of their time limits; "

@@ -223,3 +223,35 @@ def test_job_is_put_half_way_to_the_next_lower_one() -> None:
 
     # Between 895 and 875, since the job at 875 is too long to be let ahead.
     assert moved(Cycle().judge(snapshot)) == {1: 1000 - 885}
+
+
+def test_nobody_steps_behind_a_job_that_may_run_for_ever() -> None:
+    endless = make_job(30, gpus=2, priority=899, time_limit_s=None)
+    snapshot = busy(make_job(1, gpus=32, priority=1000, time_limit_s=2 * DAY_S), *shorts(6), endless)
+
+    # Behind job 10 of priority 900, and by its submission before the two at 899.
+    assert moved(Cycle().judge(snapshot)) == {1: 1000 - 899}
+
+
+def test_nobody_steps_behind_jobs_that_the_plan_does_not_see() -> None:
+    long = make_job(1, gpus=32, priority=1000, time_limit_s=2 * DAY_S)
+
+    record = Cycle(planning=PlanningSettings(depth=4)).judge(busy(long, *shorts(6)))
+
+    # Jobs 10, 11 and 12 are seen; from the priority of the last of them on anything may stand.
+    assert moved(record) == {1: 1000 - 899}
+
+
+def test_long_job_that_backfill_could_start_still_counts_for_the_bound() -> None:
+    # Four GPUs are idle, the long gang cannot start for 20 h, and a 4-GPU job of 10 h fits before that.
+    nodes = [make_node(name, used=8 if name != "n04" else 4) for name in FULL]
+    running = [
+        make_job(900 + number, gpus=8 if name != "n04" else 4, running_on=[name], started_ago_s=0.0,
+                 time_limit_s=20 * HOUR_S)
+        for number, name in enumerate(FULL)
+    ]  # fmt: skip
+    gang = make_job(1, gpus=32, priority=1000, time_limit_s=2 * DAY_S)
+    fits = make_job(2, gpus=4, priority=950, time_limit_s=10 * HOUR_S, nice=5)
+    short = make_job(3, gpus=8, priority=900, time_limit_s=HOUR_S)
+
+    assert moved(Cycle().judge(make_snapshot([gang, fits, short, *running], nodes))) == {}

@@ -108,6 +108,26 @@ def test_no_change_breaks_a_published_bound(snapshot: Snapshot) -> None:
                 assert change.revert_after_s == change.expected.added_delay_max_s > 0
 
 
+@settings(max_examples=150, deadline=None)
+@given(contended())
+def test_reorder_lets_ahead_just_the_jobs_it_counts(snapshot: Snapshot) -> None:
+    once = Cycle(planning=EAGER.planning, limits=replace(EAGER.limits, max_changes=1))
+
+    for change in once.judge(snapshot).recommendations:
+        if not isinstance(change.action, SetNice):
+            continue
+        line = {
+            job.job_id: (-(job.priority or 0), job.submit_time, job.job_id) for job in snapshot.jobs if job.is_pending
+        }
+        moved = applied(snapshot.jobs_by_id[change.job_id], change.action)
+        place = (-(moved.priority or 0), moved.submit_time, moved.job_id)
+        passing = [job_id for job_id, at in line.items() if line[change.job_id] < at < place]
+        limits = [snapshot.jobs_by_id[job_id].time_limit_s or 0.0 for job_id in passing]
+        assert len(passing) == change.evidence["jobs_passing"]
+        assert change.revert_after_s is not None
+        assert change.expected.added_delay_max_s == change.revert_after_s + max(limits)
+
+
 @settings(max_examples=50, deadline=None)
 @given(contended())
 def test_equal_snapshots_give_equal_words(snapshot: Snapshot) -> None:

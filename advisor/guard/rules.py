@@ -178,7 +178,7 @@ def refusals(snapshot: Snapshot, around: Circumstances) -> Mapping[int, str]:
     refused = {}
     for job in snapshot.jobs:
         if job.is_pending and (job.gang.wants_gpus or not job.gang.gpus_known):
-            rule = next((name for name, holds in JOB_RULES.items() if not holds(job, around)), None)
+            rule = _broken_by(job, around)
             if rule is not None:
                 refused[job.job_id] = rule
     return refused
@@ -203,5 +203,13 @@ def _refusal(change: Recommendation, job: Job | None, around: Circumstances, acc
         return "no_change_outstanding"
     if len(accepted) >= around.limits.max_changes:
         return "changes_within_cap"
-    by_job = next((name for name, holds in JOB_RULES.items() if not holds(job, around)), None)
-    return by_job or next((name for name, holds in CHANGE_RULES.items() if not holds(change, job, around)), None)
+    by_change = (name for name, holds in CHANGE_RULES.items() if not holds(change, job, around))
+    return _broken_by(job, around) or next(by_change, None)
+
+
+def _broken_by(job: Job, around: Circumstances) -> str | None:
+    """Return the first job rule that a job breaks; a plain loop, since it runs for every pending job."""
+    for name, holds in JOB_RULES.items():
+        if not holds(job, around):
+            return name
+    return None

@@ -1,6 +1,6 @@
 """Which gangs fit where on the nodes of a snapshot, now and ever."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import numpy as np
@@ -45,11 +45,13 @@ class Doubt(StrEnum):
 class Fit:
     """Where a gang could start now, and where it could if the nodes were empty and in service.
 
-    `tier_now` and `tier_ever` are the closest tiers, None for nowhere. "Now" is never promised wrongly but for
-    `doubts`; "ever" is never denied wrongly.
+    `tier_now`, `tier_in_service` (were the nodes that take jobs empty) and `tier_ever` (were all of them) are the
+    closest tiers, None for nowhere. "Now" is never promised wrongly but for `doubts`; the others are never denied
+    wrongly.
     """
 
     tier_now: LocalityTier | None
+    tier_in_service: LocalityTier | None = field(default=None, compare=False)
     tier_ever: LocalityTier | None
     doubts: tuple[Doubt, ...] = ()
 
@@ -59,9 +61,17 @@ class Fit:
         return bool(self.doubts)
 
     @property
+    def restricted(self) -> bool:
+        """Whether the gang may be kept from nodes that the table takes for fit; nothing is then changed about it.
+
+        Memory that is not asked for keeps it from none: Slurm fills in a default, or the node is empty.
+        """
+        return any(doubt is not Doubt.MEMORY for doubt in self.doubts)
+
+    @property
     def best_tier(self) -> LocalityTier:
-        """The closest tier the gang can ever have; CLUSTER where it fits nowhere."""
-        return LocalityTier.CLUSTER if self.tier_ever is None else self.tier_ever
+        """The closest tier the gang can have on the nodes in service; CLUSTER where it fits nowhere."""
+        return LocalityTier.CLUSTER if self.tier_in_service is None else self.tier_in_service
 
     @property
     def fits_now(self) -> bool:
@@ -137,6 +147,7 @@ class Fitter:
             open=np.ones_like(table.usable),
             promise=False,
         )
+        self._in_service = replace(self._ever, open=table.usable)
         self._fits: dict[tuple[GangRequest, tuple[str, ...]], Fit] = {}
 
     def fit(self, gang: GangRequest, partitions: tuple[str, ...]) -> Fit:
@@ -148,6 +159,7 @@ class Fitter:
             running = [name for name in known if self._partitions[name].is_up and gang.gpus_known]
             found = self._fits[key] = Fit(
                 tier_now=self._closest(gang, running, self._now),
+                tier_in_service=self._closest(gang, known, self._in_service),
                 tier_ever=self._closest(gang, known, self._ever),
                 doubts=self._doubts(gang, partitions),
             )

@@ -36,6 +36,8 @@ class QueueTable:
     gpu_types: tuple[str, ...]
     pool_gpus: NDArray[np.int32]  # (n_pools, n_types) whole GPUs on usable nodes
     pool_idle: NDArray[np.int32]  # (n_pools, n_types) of them idle
+    tasks: NDArray[np.int32]  # (n_jobs,) tasks of an array that wait behind one record, 1 for other jobs
+    others_wait: NDArray[np.bool_]  # (n_pools,) whether jobs outside a pool's rows wait for GPUs of its nodes
     pool_by_partitions: Mapping[tuple[str, ...], int]
 
     def rows_of(self, pool: int) -> NDArray[np.intp]:
@@ -77,8 +79,11 @@ def expected_work(job: Job, limit_s: float) -> float:
     A job that declares a GPU range counts at its smallest size: under the near-linear scaling that is assumed
     the GPU-time hardly depends on the size, and so a resize does not change the order.
     """
-    tasks = waiting_tasks(job.array.waiting) if job.array and job.array.task_id is None else 1
-    return smallest_size(job) * limit_s * tasks
+    return smallest_size(job) * limit_s * _tasks_of(job)
+
+
+def _tasks_of(job: Job) -> int:
+    return waiting_tasks(job.array.waiting) if job.array and job.array.task_id is None else 1
 
 
 def smallest_size(job: Job) -> int:
@@ -131,6 +136,8 @@ def queue_table(snapshot: Snapshot, table: NodeTable, depth: int) -> QueueTable:
             dtype=np.float64,
         ),
         gpu_types=table.gpu_types,
+        tasks=np.array([_tasks_of(job) for job in jobs], dtype=np.int32),
+        others_wait=_others_wait(snapshot, pools, jobs),
         pool_gpus=pools.totals,
         pool_idle=pools.idle,
         pool_by_partitions={
@@ -139,6 +146,30 @@ def queue_table(snapshot: Snapshot, table: NodeTable, depth: int) -> QueueTable:
             if (pool := pools.of(partitions)) is not None
         },
     )
+
+
+def _others_wait(snapshot: Snapshot, pools: "_Pools", jobs: list[Job]) -> NDArray[np.bool_]:
+    """Tell for each pool whether pending jobs that are not among its rows wait for GPUs of its nodes."""
+    shown = {job.job_id: pools.of(job.partitions) for job in jobs}
+    wait = np.zeros(len(pools.group), dtype=np.bool_)
+    seen: set[tuple[int, bool]] = set()
+    for job in snapshot.jobs:
+        if not job.is_pending or not (competes_now(job, snapshot.taken_at) or _asks_parts(job)):
+            continue
+        pool = pools.of(job.partitions)
+        if pool is None or (pool, job.job_id in shown) in seen:
+            continue
+        seen.add((pool, job.job_id in shown))
+        same_nodes = pools.group == pools.group[pool]
+        if job.job_id in shown:
+            same_nodes = same_nodes & (np.arange(len(wait)) != pool)
+        wait |= same_nodes
+    return wait
+
+
+def _asks_parts(job: Job) -> bool:
+    """Whether a job may take GPUs that cannot be counted: parts of them, or what the reader could not see."""
+    return bool(job.gang.shares) or not job.gang.gpus_known
 
 
 class _Pools:
@@ -154,6 +185,7 @@ class _Pools:
             if partition.name in groups
         }
         index = {key: number for number, key in enumerate(sorted(set(keys.values())))}
+        self.group = np.array([group for group, _ in sorted(set(keys.values()))], dtype=np.int32)
         self._pool_by_partition = {name: index[key] for name, key in keys.items()}
         self._pool_by_partitions: dict[tuple[str, ...], int | None] = {}
         self._type_index = {name: number for number, name in enumerate(table.gpu_types)}

@@ -78,6 +78,17 @@ def backfilled(queue: QueueTable, freed: Releases, rows: NDArray[np.intp]) -> ND
     return fits
 
 
+def wait_for_s(freed: Releases, pool: int, gpu_type: int, gpus: int, idle: NDArray[np.int64]) -> float:
+    """Return when `idle` `(n_types,)` and what is freed first make up `gpus` of one type; infinity for never."""
+    mine = freed.pool == pool
+    left = int(idle.sum()) if gpu_type == ANY_TYPE else int(idle[gpu_type])
+    if gpu_type != ANY_TYPE:
+        # What a job of any type gives back may be of another type.
+        mine &= freed.gpu_type == gpu_type
+    supply = np.r_[left, left + freed.gpus[mine].cumsum(dtype=np.int64)]
+    return float(np.r_[0.0, freed.after_s[mine], np.inf][np.searchsorted(supply, gpus, side="left")])
+
+
 def _meets(types: NDArray[np.int32], gpu_type: int) -> NDArray[np.bool_]:
     """Tell which jobs may want the GPUs that a job of `gpu_type` wants."""
     if gpu_type == ANY_TYPE:

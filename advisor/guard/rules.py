@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from advisor.domain.job import Job
 from advisor.domain.limits import Limits
-from advisor.domain.plan import Plan, Recommendation, SetGpus, SetNice, Verdict, present_value
+from advisor.domain.plan import Plan, Recommendation, SetGpus, SetNice, SetNodeRange, Verdict, present_value
 from advisor.domain.snapshot import Snapshot
 
 
@@ -142,6 +142,11 @@ def shrinking_survives_limit(change: Recommendation, job: Job, _around: Circumst
     return after >= before or job.time_limit_s is None or job.hints.checkpoint_s is not None
 
 
+def gpus_unchanged_by_nodes(change: Recommendation, job: Job, _around: Circumstances) -> bool:
+    """A change of the node count must not change how many GPUs the gang gets."""
+    return not isinstance(change.action, SetNodeRange) or not (job.gang.per_node or job.gang.per_socket)
+
+
 def before_still_true(change: Recommendation, job: Job, _around: Circumstances) -> bool:
     """The job still stands as the recommendation found it."""
     return change.action.before == present_value(job, change.action)
@@ -152,6 +157,7 @@ CHANGE_RULES: Mapping[str, ChangeRule] = {
     "nice_within_limits": nice_within_limits,
     "delay_within_limits": delay_within_limits,
     "long_waiter_not_delayed": long_waiter_not_delayed,
+    "gpus_unchanged_by_nodes": gpus_unchanged_by_nodes,
     "size_within_range": size_within_range,
     "shrinking_survives_limit": shrinking_survives_limit,
 }

@@ -83,7 +83,10 @@ def action_for(job: Job, timer: Timer, missing: frozenset[Lever]) -> Action | No
     gang = job.gang
     if timer.tier is LocalityTier.NODE:
         # Only a range that the user gave can be narrowed and restored exactly.
-        if Lever.NODE_RANGE in missing or gang.nodes_max is None or not gang.nodes_min == 1 < gang.nodes_max:
+        # Counted per node, fewer nodes would mean fewer GPUs.
+        counted_apart = gang.scope in (GpuScope.JOB, GpuScope.TASK)
+        ranged = gang.nodes_max is not None and gang.nodes_min == 1 < gang.nodes_max
+        if Lever.NODE_RANGE in missing or gang.nodes_max is None or not (counted_apart and ranged):
             return None
         before = NodeRange(low=gang.nodes_min, high=gang.nodes_max)
         return SetNodeRange(job_id=job.job_id, before=before, after=NodeRange(low=1, high=1))
@@ -117,6 +120,8 @@ def recommendations(
         ):
             continue
         fit = fitter.fit(job.gang, job.partitions)
+        if fit.restricted:
+            continue
         cap_s = np.inf if fit.best_tier is LocalityTier.NODE else snapshot.config.max_switch_wait_s
         timer = timer_for(job, fit, float(queue.limit_s[row]), float(queue.wait_s[row]), settings, float(cap_s))
         if timer is None or (fit.tier_now is None and start_s * settings.used_limit_ratio_low > timer.wait_s):

@@ -62,6 +62,7 @@ def _reordered(queue: QueueTable, changes: list[Recommendation]) -> QueueTable:
         gpu_type=queue.gpu_type[order],
         limit_s=queue.limit_s[order],
         work=queue.work[order],
+        tasks=queue.tasks[order],
     )
 
 

@@ -18,7 +18,7 @@ from advisor.domain.plan import Expected, Kind, Reason, Recommendation, SetGpus,
 from advisor.domain.topology import LocalityTier
 from advisor.features.capacity import Fitter
 from advisor.features.queue import ANY_TYPE, QueueTable
-from advisor.features.supply import Releases, latest_starts_s
+from advisor.features.supply import Releases, wait_for_s
 from advisor.planning.settings import PlanningSettings
 from advisor.planning.words import duration
 
@@ -63,7 +63,8 @@ def options(job: Job) -> dict[int, SetGpus]:
     declared = job.hints.gpus
     now = job.gang.gpu_count
     # One task per GPU means that the task count decides the size, and that is not ours to change.
-    if declared is None or not now or (job.gang.tasks == now and now > 1):
+    # A change to an array would change all of its tasks, those that fit now and those that do not.
+    if declared is None or not now or (job.gang.tasks == now and now > 1) or job.array is not None:
         return {}
     powers = {1 << exponent for exponent in range(declared.high.bit_length())}
     sizes = sorted(size for size in powers | {declared.low, declared.high} if declared.low <= size <= declared.high)
@@ -97,37 +98,74 @@ def sizings(
 
     Jobs in `untouchable` take their GPUs as they ask for them.
     """
-    pool = _Pool(queue.pool_idle[queue.pool[rows[0]]])
-    sizes = queue.gpus[rows].copy()
+    number = int(queue.pool[rows[0]])
+    pool = _Pool(queue.pool_idle[number])
     found: list[Sizing] = []
     starting: list[int] = []
-    blocked_types: set[int] = set()
-    for place, row in enumerate(rows.tolist()):
-        job, gpu_type = queue.jobs[row], int(queue.gpu_type[row])
-        if queue.gpus[row] <= pool.left(gpu_type) and _starts_now(fitter, job):
-            pool.take(gpu_type, int(queue.gpus[row]))
+    # Slurm starts nobody who would delay a job that waits ahead of it for the same GPUs.
+    waiting_types: set[int] = set()
+    releases = [freed]
+    for row in rows.tolist():
+        job, gpu_type, gpus = queue.jobs[row], int(queue.gpu_type[row]), int(queue.gpus[row])
+        if gpus <= pool.left(gpu_type) and _starts_now(fitter, job):
+            pool.take(gpu_type, gpus)
+            releases.append(_release(queue, row))
             starting.append(row)
+            if queue.tasks[row] > 1:
+                waiting_types.add(gpu_type)
             continue
         smaller = None
-        if job.hints.gpus is not None and job.job_id not in untouchable:
-            # What those ahead take once they have their new sizes decides how long this one would wait.
-            ahead = slice(place + 1)
-            wait_s = float(latest_starts_s(queue, freed, rows[ahead], sizes[ahead])[-1])
+        if job.job_id not in untouchable and job.hints.gpus is not None and not _meets_any(gpu_type, waiting_types):
+            wait_s = wait_for_s(_merged(releases), number, gpu_type, gpus, pool.idle)
             smaller = _shrunk(queue, row, wait_s, pool, fitter, settings)
         if smaller is None:
-            blocked_types.add(gpu_type)
+            waiting_types.add(gpu_type)
         else:
             pool.take(gpu_type, smaller.gpus)
-            sizes[place] = smaller.gpus
             found.append(smaller)
-    starting = [row for row in starting if queue.jobs[row].job_id not in untouchable]
-    return found + _grown(queue, starting, blocked_types, pool, fitter, settings)
+    growable = [
+        row
+        for row in starting
+        if queue.jobs[row].job_id not in untouchable
+        and not queue.others_wait[number]
+        and not _meets_any(int(queue.gpu_type[row]), waiting_types)
+    ]
+    return found + _grown(queue, growable, pool, fitter, settings)
+
+
+def _meets_any(gpu_type: int, types: set[int]) -> bool:
+    """Whether jobs of some types may want the GPUs that a job of `gpu_type` wants."""
+    return bool(types) and (gpu_type == ANY_TYPE or gpu_type in types or ANY_TYPE in types)
+
+
+def _release(queue: QueueTable, row: int) -> Releases:
+    """Return what a job that starts now gives back at its limit; never, where it has none."""
+    limit_s = float(queue.limit_s[row])
+    return Releases(
+        after_s=np.array([limit_s if np.isfinite(limit_s) else np.inf]),
+        pool=queue.pool[row : row + 1],
+        gpu_type=queue.gpu_type[row : row + 1],
+        gpus=queue.gpus[row : row + 1],
+    )
+
+
+def _merged(releases: Sequence[Releases]) -> Releases:
+    """Join releases in order of time."""
+    after_s = np.concatenate([each.after_s for each in releases])
+    order = np.argsort(after_s, kind="stable")
+    return Releases(
+        after_s=after_s[order],
+        pool=np.concatenate([each.pool for each in releases])[order],
+        gpu_type=np.concatenate([each.gpu_type for each in releases])[order],
+        gpus=np.concatenate([each.gpus for each in releases])[order],
+    )
 
 
 def _starts_now(fitter: Fitter, job: Job) -> bool:
     """Whether there is room for a job now, on few enough switches if it waits for those."""
-    tier = fitter.fit(job.gang, job.partitions).tier_now
-    return tier is not None and (job.gang.switches is None or tier <= LocalityTier.LEAF)
+    fit = fitter.fit(job.gang, job.partitions)
+    spread_allowed = job.gang.switches is None or (fit.tier_now is not None and fit.tier_now <= LocalityTier.LEAF)
+    return fit.fits_now and not fit.restricted and spread_allowed
 
 
 def _shrunk(
@@ -160,19 +198,13 @@ def _share_that_ends(job: Job, now: int, size: int, settings: PlanningSettings) 
 def _grown(
     queue: QueueTable,
     starting: Sequence[int],
-    blocked_types: set[int],
     pool: _Pool,
     fitter: Fitter,
     settings: PlanningSettings,
 ) -> list[Sizing]:
     """Give GPUs that nobody waits for to the jobs about to start, best gain per GPU first."""
     sizes = {row: int(queue.gpus[row]) for row in starting}
-    elastic = [
-        row
-        for row in starting
-        if not any(ANY_TYPE in (kind, queue.gpu_type[row]) or kind == queue.gpu_type[row] for kind in blocked_types)
-        and _growth_pays(queue, row, settings)
-    ]
+    elastic = [row for row in starting if _growth_pays(queue, row, settings)]
     while (step := _best_step(queue, elastic, sizes, pool, fitter, settings)) is not None:
         row, size = step
         pool.take(int(queue.gpu_type[row]), size - sizes[row])
@@ -218,7 +250,7 @@ def _best_step(
 def _fits_best(fitter: Fitter, job: Job, action: SetGpus) -> bool:
     """Whether a job could start now at its new size, at the closest tier that size allows."""
     fit = fitter.fit(applied(job, action).gang, job.partitions)
-    return fit.tier_now is not None and fit.tier_now <= fit.best_tier
+    return fit.tier_now is not None and fit.tier_now <= fit.best_tier and not fit.restricted
 
 
 def _run_time_change_s(queue: QueueTable, row: int, size: int, settings: PlanningSettings) -> float:

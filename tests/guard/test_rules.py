@@ -7,7 +7,17 @@ import pytest
 from advisor.domain.gang import GpuCount, GpuScope
 from advisor.domain.job import ArrayRecord, HetRecord, Job, JobState
 from advisor.domain.limits import Limits
-from advisor.domain.plan import Expected, Kind, Plan, Reason, Recommendation, SetGpus, SetNice
+from advisor.domain.plan import (
+    Expected,
+    Kind,
+    NodeRange,
+    Plan,
+    Reason,
+    Recommendation,
+    SetGpus,
+    SetNice,
+    SetNodeRange,
+)
 from advisor.guard.rules import CHANGE_RULES, JOB_RULES, circumstances, judge, refusals
 from tests.builders import TAKEN_AT, make_config, make_gang, make_hints, make_job, make_snapshot
 
@@ -76,6 +86,7 @@ def test_every_job_rule_has_a_case() -> None:
         "nice_within_limits",
         "delay_within_limits",
         "long_waiter_not_delayed",
+        "gpus_unchanged_by_nodes",
         "size_within_range",
         "shrinking_survives_limit",
     }
@@ -150,6 +161,17 @@ def test_growing_within_the_range_passes_and_shrinking_needs_a_checkpoint_or_no_
     assert refused_by(gpus(4, 8), hinted) is None
     assert refused_by(gpus(4, 2), replace(hinted, time_limit_s=None)) is None
     assert refused_by(gpus(4, 2), replace(hinted, hints=make_hints(gpus=(2, 8), checkpoint_s=60.0))) is None
+
+
+def test_narrowing_nodes_is_refused_where_gpus_are_counted_per_node() -> None:
+    action = SetNodeRange(job_id=1, before=NodeRange(low=1, high=4), after=NodeRange(low=1, high=1))
+    change = replace(nice(), kind=Kind.CONSOLIDATE, action=action)
+
+    per_node = replace(PLAIN, gang=make_gang(8, scope=GpuScope.NODE, nodes_min=1, nodes_max=4))
+    in_all = replace(PLAIN, gang=make_gang(8, nodes_min=1, nodes_max=4))
+
+    assert refused_by(change, per_node) == "gpus_unchanged_by_nodes"
+    assert refused_by(change, in_all) is None
 
 
 def test_resize_without_a_declared_range_is_refused() -> None:

@@ -185,3 +185,19 @@ def test_inflation_grows_with_the_tier() -> None:
     settings = PlanningSettings()
 
     assert [inflation_at(tier, settings) for tier in LocalityTier] == [1.0, 1.1, 1.3, 1.3]
+
+
+def test_gang_that_counts_gpus_per_node_keeps_its_node_range() -> None:
+    per_node = make_gang(4, scope=GpuScope.NODE, nodes_min=1, nodes_max=4)
+
+    assert timers(Cycle().judge(half_idle_nodes(waiting(per_node)))) == {}
+
+
+def test_gang_does_not_wait_for_a_node_that_is_out_of_service() -> None:
+    nodes = [make_node("n01", flags=("DRAIN",)), *(make_node(f"n0{number}", gpus=4) for number in (2, 3, 4))]
+
+    assert timers(Cycle().judge(make_snapshot([waiting(RANGE)], nodes))) == {}
+
+
+def test_gang_whose_features_restrict_it_is_left_alone() -> None:
+    assert timers(Cycle().judge(one_idle_node_per_leaf(waiting(replace(TWO_NODES, features="h100"))))) == {}

@@ -6,7 +6,7 @@ import pytest
 
 from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.gang import GangRequest, GpuCount, GpuScope
-from advisor.domain.job import Job
+from advisor.domain.job import ArrayRecord, Job
 from advisor.domain.plan import Reason, SetGpus
 from advisor.planning.settings import PlanningSettings
 from advisor.planning.sizing import options, resized
@@ -184,3 +184,44 @@ def test_size_changes_in_the_form_the_user_asked(
     action = resized(make_job(1, gang=gang), gpus)
 
     assert (None if action is None else action.after) == after
+
+
+def test_job_behind_one_that_waits_for_the_same_gpus_does_not_shrink() -> None:
+    # Slurm would not start it: it would delay the one ahead.
+    head = make_job(2, gpus=8, priority=2000, time_limit_s=DAY_S)
+    snapshot = make_snapshot([head, *blocked_cluster(elastic(1, 8))], [make_node("n01", used=6)])
+
+    assert new_sizes(Cycle().judge(snapshot)) == {}
+
+
+def test_job_without_room_for_its_features_is_not_sized() -> None:
+    featured = replace(elastic(2, 8), gang=replace(elastic(2, 8).gang, features="h100"))
+
+    assert new_sizes(Cycle().judge(make_snapshot([featured], [make_node("n01")]))) == {}
+
+
+def test_nobody_grows_while_a_job_of_another_tier_waits_for_the_same_nodes() -> None:
+    partitions = [make_partition("gpu", nodes=["n01"], priority_tier=10), make_partition("low", nodes=["n01"])]
+    low = replace(elastic(2, 8), partitions=("low",))
+    high = make_job(2, gpus=16, time_limit_s=DAY_S)
+
+    assert new_sizes(Cycle().judge(make_snapshot([low, high], [make_node("n01")], partitions=partitions))) == {}
+    assert new_sizes(Cycle().judge(make_snapshot([low], [make_node("n01")], partitions=partitions))) == {1: 8}
+
+
+def test_nobody_grows_while_a_job_of_unknown_size_waits() -> None:
+    sockets = make_job(2, gang=make_gang(4, scope=GpuScope.SOCKET))
+
+    assert new_sizes(Cycle().judge(make_snapshot([elastic(2, 8), sockets], [make_node("n01")]))) == {}
+
+
+def test_elastic_array_keeps_its_size() -> None:
+    array = replace(elastic(2, 8), array=ArrayRecord(array_job_id=1, waiting="0-9"))
+
+    assert new_sizes(Cycle().judge(make_snapshot([array], [make_node("n01")]))) == {}
+
+
+def test_nobody_grows_while_tasks_of_an_array_wait() -> None:
+    array = make_job(2, gpus=2, priority=500, array=ArrayRecord(array_job_id=2, waiting="0-9"))
+
+    assert new_sizes(Cycle().judge(make_snapshot([elastic(2, 8, gpus=4), array], [make_node("n01")]))) == {}

@@ -19,13 +19,17 @@ def assemble(
     nodes: Iterable[NodeRecord],
     partitions: Iterable[Partition],
     unread: Iterable[str] = (),
+    splits_told: bool = True,
 ) -> Snapshot:
     """Make the snapshot, sorted; raises `DecodeError` for what cannot be a cluster.
 
     A node without a partition runs no job, and sinfo does not list a partition without nodes, so that both are
     left out.
     """
-    all_nodes = sorted(map(node_of, nodes), key=lambda node: node.name)
+    try:
+        all_nodes = sorted(map(node_of, nodes), key=lambda node: node.name)
+    except ValueError as err:
+        raise DecodeError(f"Slurm answered with a node that cannot be: {err}; try another --source") from err
     snapshot = Snapshot(
         taken_at=taken_at,
         source=source,
@@ -35,6 +39,7 @@ def assemble(
         nodes=tuple(node for node in all_nodes if node.partitions),
         jobs=jobs_of(jobs, all_nodes),
         unread=(*site.unread, *unread),
+        splits_told=splits_told,
     )
     if not snapshot.nodes:
         raise DecodeError(

@@ -12,7 +12,7 @@ from typing import Final
 from advisor.backends.hints import hints
 from advisor.backends.spelling import CACHED_TEXTS, reason_word, time_limit_s
 from advisor.backends.tres import NO_TRES, Gres, Tres, counts_of, gpu_counts, gpu_pools, share_counts
-from advisor.domain.gang import GangRequest, GpuCount, GpuScope, SwitchRequest
+from advisor.domain.gang import MOST, GangRequest, GpuCount, GpuScope, SwitchRequest
 from advisor.domain.job import Allocation, ArrayRecord, HetRecord, Job, JobState
 from advisor.domain.node import Node
 from advisor.errors import DecodeError
@@ -205,11 +205,12 @@ def _gang(record: JobRecord, *, pending: bool) -> GangRequest:
         tuple(record.requests.items()),
         record.cpus_per_gres,
         gpus_known=record.gpus_known,
-        nodes_min=nodes_min,
-        nodes_max=nodes_max,
-        tasks=record.tasks,
-        cpus=record.cpus,
-        memory_mib_per_node=memory_mib // (record.tres.nodes or nodes_min) if memory_mib else None,
+        # As with GPUs: what is larger never starts.
+        nodes_min=min(nodes_min, MOST),
+        nodes_max=min(nodes_max, MOST),
+        tasks=min(record.tasks, MOST),
+        cpus=min(record.cpus, MOST),
+        memory_mib_per_node=min(memory_mib // (record.tres.nodes or nodes_min), MOST**2) if memory_mib else None,
         exclusive=record.exclusive,
         switches=(record.switch_count, record.switch_wait_s),
         features=record.features,

@@ -67,6 +67,7 @@ class TextSource:
             jobs=map(job_record, jobs),
             nodes=node_records(nodes),
             partitions=partitions_of(nodes),
+            splits_told=bool(unique),
             unread=(
                 *(() if unique else (SPLIT_ARRAYS,)),
                 *(said for field, said in _UNREAD.items() if field in lacking),

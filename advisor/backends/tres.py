@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Final
 
 from advisor.backends.spelling import CACHED_TEXTS, count, is_unset, memory_mib, unreadable
-from advisor.domain.gang import GpuCount, ShareCount
+from advisor.domain.gang import MOST, GpuCount, ShareCount
 from advisor.domain.node import GpuPool
 
 GPU: Final = "gpu"
@@ -103,8 +103,13 @@ def tres(text: str, *, field: str) -> Tres:
 
 
 def counts_of(totals: Mapping[str | None, int]) -> tuple[GpuCount, ...]:
-    """Return GPU counts in order, those of any type first, without empty ones."""
-    return tuple(GpuCount(gpu_type=gpu_type, count=number) for gpu_type, number in _by_type(totals) if number > 0)
+    """Return GPU counts in order, those of any type first, without empty ones.
+
+    Slurm takes a request for billions of GPUs; it never starts, and is read as the most that we count.
+    """
+    return tuple(
+        GpuCount(gpu_type=gpu_type, count=min(number, MOST)) for gpu_type, number in _by_type(totals) if number > 0
+    )
 
 
 def _tres_gpus(values: Mapping[str, str], *, field: str) -> tuple[GpuCount, ...] | None:

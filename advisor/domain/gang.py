@@ -3,6 +3,9 @@
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+# Far above any cluster; what is larger is damage or malice, and would overflow the arrays that plans are made of.
+MOST = 10**8
+
 
 class GpuScope(StrEnum):
     """What a GPU count is counted per; the value names Slurm's field."""
@@ -21,8 +24,8 @@ class GpuCount:
     count: int
 
     def __post_init__(self) -> None:
-        if self.count < 0:
-            raise ValueError(f"GPU count {self.count} is negative")
+        if not 0 <= self.count <= MOST:
+            raise ValueError(f"GPU count {self.count} is negative or above {MOST}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -68,6 +71,14 @@ class GangRequest:
     features: str = ""
     required_nodes: tuple[str, ...] = ()
     excluded_nodes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.nodes_min <= MOST or not 1 <= self.tasks <= MOST or not 0 <= self.cpus <= MOST:
+            raise ValueError(f"{self.nodes_min} nodes, {self.tasks} tasks, {self.cpus} CPUs are no request")
+        if self.nodes_max is not None and not 1 <= self.nodes_max <= MOST:
+            raise ValueError(f"{self.nodes_max} nodes at most are no request")
+        if not 0 <= (self.memory_mib_per_node or 0) <= MOST**2:
+            raise ValueError(f"{self.memory_mib_per_node} MiB per node are no request")
 
     def counts(self, scope: GpuScope) -> tuple[GpuCount, ...]:
         """Return the counts asked in one form."""

@@ -5,6 +5,10 @@ from enum import StrEnum
 
 from advisor.domain.gang import GangRequest, GpuCount
 
+# Slurm's ids, priorities and nices have 32 bits or fewer, and some of their arithmetic is wider.
+_LARGEST_ID = 2**53
+LATEST_TIME = 1e11
+
 
 class JobState(StrEnum):
     """The states that matter to a plan; every other one of Slurm's is OTHER."""
@@ -111,6 +115,13 @@ class Job:
     def __post_init__(self) -> None:
         if self.job_id <= 0:
             raise ValueError(f"job id {self.job_id} is not a positive number")
+        if self.job_id > _LARGEST_ID:
+            raise ValueError(f"job id {self.job_id} is beyond Slurm's numbers")
+        if not 0 <= (self.priority or 0) <= _LARGEST_ID or abs(self.nice) > _LARGEST_ID:
+            raise ValueError(f"priority {self.priority} with nice {self.nice} is beyond Slurm's numbers")
+        instants = (self.submit_time, self.eligible_time, self.start_time, self.end_time, self.time_limit_s)
+        if any(abs(instant or 0.0) > LATEST_TIME for instant in instants):
+            raise ValueError(f"a time of job {self.job_id} is beyond the year 5000")
 
     @property
     def is_pending(self) -> bool:

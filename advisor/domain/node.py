@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from advisor.domain.gang import ShareCount
+from advisor.domain.gang import MOST, ShareCount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -12,6 +12,10 @@ class GpuPool:
     gpu_type: str | None = None
     total: int
     used: int | None = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.total <= MOST or not 0 <= (self.used or 0) <= MOST:
+            raise ValueError(f"{self.used} of {self.total} GPUs are no use of a node")
 
     @property
     def idle(self) -> int:
@@ -67,6 +71,12 @@ class Node:
     partitions: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
     weight: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.cpus <= MOST or not 0 <= self.cpus_used <= MOST:
+            raise ValueError(f"node {self.name} has {self.cpus_used} of {self.cpus} CPUs in use, which cannot be")
+        if not 0 <= self.memory_mib <= MOST**2 or not 0 <= self.memory_used_mib <= MOST**2:
+            raise ValueError(f"node {self.name} has {self.memory_mib} MiB of memory, which cannot be")
 
     @property
     def is_usable(self) -> bool:

@@ -45,7 +45,7 @@ class SiteConfig:
     def release(self) -> tuple[int, int]:
         """The release as (year, month), (0, 0) where unknown; point releases do not count."""
         numbers = self.slurm_version.split(".")[:2]
-        if len(numbers) == 2 and all(number.isdecimal() for number in numbers):
+        if len(numbers) == 2 and all(number.isdecimal() and len(number) <= 4 for number in numbers):
             return int(numbers[0]), int(numbers[1])
         return 0, 0
 
@@ -53,4 +53,4 @@ class SiteConfig:
     def max_switch_wait_s(self) -> float:
         """The longest wait for switches that Slurm grants; its default is 300 s."""
         value = self.scheduler_parameters.get("max_switch_wait", "")
-        return float(value) if value.isdecimal() else 300.0
+        return float(value) if value.isdecimal() and len(value) <= 9 else 300.0

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from advisor.domain.job import Job
+from advisor.domain.job import LATEST_TIME, Job
 from advisor.domain.node import Node
 from advisor.domain.site import Partition, SiteConfig
 from advisor.domain.topology import Topology
@@ -15,7 +15,7 @@ class Snapshot:
     """The cluster at `taken_at` (POSIX seconds): jobs by id, nodes and partitions by name.
 
     `source` names the reader. `unread` lists in plain words what could not be read; nothing may be concluded
-    about it.
+    about it. `splits_told` is False where a reader shows waiting tasks that were split off an array as part of it.
     """
 
     taken_at: float
@@ -26,6 +26,11 @@ class Snapshot:
     nodes: tuple[Node, ...]
     jobs: tuple[Job, ...]
     unread: tuple[str, ...] = ()
+    splits_told: bool = True
+
+    def __post_init__(self) -> None:
+        if self.taken_at < 0 or self.taken_at > LATEST_TIME:
+            raise ValueError(f"taken_at {self.taken_at} is no time")
 
     @cached_property
     def jobs_by_id(self) -> Mapping[int, Job]:

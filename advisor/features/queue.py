@@ -7,12 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.domain.gang import MOST
 from advisor.domain.job import Job
 from advisor.domain.slurm_reasons import CONTENTION, causes_named
 from advisor.domain.snapshot import Snapshot
 from advisor.features.nodes import NodeTable
 
 ANY_TYPE = -1
+# Array expressions are compressed; a longer one is damage.
+_LONGEST_TASKS = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,14 +98,14 @@ def smallest_size(job: Job) -> int:
 def waiting_tasks(text: str) -> int:
     """Count the tasks of an array expression such as `3-6`, `1,4-10:2`; at least one."""
     count = 0
-    for part in text.split(","):
+    for part in text[:_LONGEST_TASKS].split(","):
         span, _, step = part.partition(":")
         low, _, high = span.partition("-")
-        if low.isdecimal() and high.isdecimal():
+        if low.isdecimal() and high.isdecimal() and max(len(low), len(high), len(step)) <= 9:
             count += max(0, (int(high) - int(low)) // (int(step) if step.isdecimal() and int(step) else 1) + 1)
         else:
             count += 1
-    return max(1, count)
+    return max(1, min(count, MOST))
 
 
 def queue_table(snapshot: Snapshot, table: NodeTable, depth: int) -> QueueTable:
@@ -117,7 +120,8 @@ def queue_table(snapshot: Snapshot, table: NodeTable, depth: int) -> QueueTable:
     kept = Counter[int]()
     jobs: list[Job] = []
     for *_, pool, job in line:
-        if kept[pool] < depth and job.gang.gpu_count and pools.serve(pool, job.gang.gpu_type):
+        # A gang larger than its pool can never start.
+        if kept[pool] < depth and 0 < (job.gang.gpu_count or 0) <= pools.capacity(pool, job.gang.gpu_type):
             kept[pool] += 1
             jobs.append(job)
     type_index: dict[str | None, int] = {name: index for index, name in enumerate(table.gpu_types)}
@@ -197,11 +201,11 @@ class _Pools:
         self.totals = (open_rows.astype(np.int32) @ table.gpus_total).astype(np.int32).reshape(shape)
         self.idle = (open_rows.astype(np.int32) @ table.gpus_startable).astype(np.int32).reshape(shape)
 
-    def serve(self, pool: int, gpu_type: str | None) -> bool:
-        """Whether a pool has GPUs in service of the type a job asks for."""
+    def capacity(self, pool: int, gpu_type: str | None) -> int:
+        """Return how many GPUs of the type a job asks for a pool has in service."""
         if gpu_type is None:
-            return bool(self.totals[pool].any())
-        return gpu_type in self._type_index and bool(self.totals[pool, self._type_index[gpu_type]])
+            return int(self.totals[pool].sum())
+        return int(self.totals[pool, self._type_index[gpu_type]]) if gpu_type in self._type_index else 0
 
     def of(self, partitions: tuple[str, ...]) -> int | None:
         """Return the pool of the first of `partitions` that has GPUs, None where none has."""

@@ -169,7 +169,8 @@ def circumstances(snapshot: Snapshot, limits: Limits, outstanding: frozenset[int
     split: set[int] = set()
     for job in snapshot.jobs:
         if job.array is not None:
-            (split if job.array.array_job_id in seen else seen).add(job.array.array_job_id)
+            unseen = snapshot.splits_told and job.array.array_job_id not in seen
+            (seen if unseen else split).add(job.array.array_job_id)
     return Circumstances(
         now=snapshot.taken_at,
         limits=limits,

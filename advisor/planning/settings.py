@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 HOUR_S = 3600.0
+LARGEST = 1e9
+LARGEST_INFLATION = 100.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,10 +27,14 @@ class PlanningSettings:
         for name in ("depth", "ageing_s", "node_timer_s", "leaf_timer_s"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be above 0")
+            if not 1 <= getattr(self, name) <= LARGEST:
+                raise ValueError(f"{name} must be at least 1 and at most {LARGEST:.0f}")
         for name in ("used_limit_ratio_low", "scaling_exponent", "min_marginal_ratio"):
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be above 0 and at most 1")
         if not 1 <= self.leaf_inflation <= self.spine_inflation:
             raise ValueError("leaf_inflation must be at least 1 and at most spine_inflation")
-        if self.min_saving_s < 0:
-            raise ValueError("min_saving_s must not be negative")
+        if self.spine_inflation > LARGEST_INFLATION:
+            raise ValueError(f"spine_inflation must be at most {LARGEST_INFLATION:.0f}")
+        if not 0 <= self.min_saving_s <= LARGEST:
+            raise ValueError(f"min_saving_s must not be negative, and at most {LARGEST:.0f}")

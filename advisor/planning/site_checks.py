@@ -64,7 +64,7 @@ def site_checks(snapshot: Snapshot, settings: PlanningSettings) -> Iterator[Chec
         cost=f"run times are taken as {settings.used_limit_ratio_low * 100:.0f} to 100 % of the time limits",
     )
     for text in snapshot.unread:
-        yield Check(name="not read", status=Status.UNKNOWN, text=text, cost="nothing is concluded about it")
+        yield Check(name="not read", status=Status.UNKNOWN, text=text, cost="advice leaves alone what depends on it")
 
 
 def _switch_wait(snapshot: Snapshot, settings: PlanningSettings) -> Check:

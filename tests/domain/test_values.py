@@ -1,5 +1,7 @@
 """Values that check themselves, and what they answer."""
 
+from collections.abc import Callable
+
 import pytest
 
 from advisor.domain.gang import GangRequest, GpuCount, GpuScope, SwitchRequest
@@ -39,6 +41,27 @@ def test_negative_counts_and_empty_ranges_are_refused() -> None:
         GpuRange(low=4, high=2)
     with pytest.raises(ValueError, match="positive"):
         Job(job_id=0, state=JobState.PENDING, gang=GangRequest(), submit_time=0.0)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: GpuCount(count=2**40),
+        lambda: make_gang(1, nodes_min=0),
+        lambda: make_gang(1, nodes_max=0),
+        lambda: make_gang(1, memory_mib_per_node=2**80),
+        lambda: make_job(2**60),
+        lambda: make_job(1, priority=2**80),
+        lambda: make_job(1, submit_time=-1e308),
+        lambda: make_node(cpus=2**40),
+        lambda: make_node(memory_mib=2**80),
+        lambda: make_node(gpus=2**40),
+        lambda: make_snapshot(taken_at=1e300),
+    ],
+)
+def test_numbers_that_no_cluster_has_are_refused(make: Callable[[], object]) -> None:
+    with pytest.raises(ValueError, match=r"\d"):
+        make()
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,13 @@ def test_whole_array_may_be_changed_but_not_once_a_task_has_split_off() -> None:
     assert refused_by(nice(), whole, task) == "array_not_split"
 
 
+def test_no_array_is_changed_where_splits_do_not_show() -> None:
+    whole = replace(PLAIN, array=ArrayRecord(array_job_id=1, waiting="3-6"))
+    snapshot = replace(make_snapshot([whole]), splits_told=False)
+
+    assert refusals(snapshot, circumstances(snapshot, Limits())) == {1: "array_not_split"}
+
+
 def test_job_with_cpus_per_gpu_is_left_alone_on_the_release_that_weighs_it_anew() -> None:
     job = replace(PLAIN, gang=make_gang(4, cpus_per_gpu=2))
 

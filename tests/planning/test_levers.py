@@ -62,6 +62,8 @@ def test_counts_agree_with_their_noun() -> None:
         {"leaf_inflation": 0.9},
         {"leaf_inflation": 1.4},
         {"min_saving_s": -1.0},
+        {"spine_inflation": 1e308},
+        {"ageing_s": 1e-300},
     ],
 )
 def test_senseless_planner_settings_are_refused(values: dict[str, float]) -> None:

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot
-from advisor.errors import ConfigError
+from advisor.errors import ConfigError, DecodeError
 
-_JOB = re.compile(r"(?P<id>\d+)(?:_(?P<task>\d+|\[[\d,\-:]+\])|\+(?P<offset>\d+))?")
+_JOB = re.compile(r"(?P<id>\d{1,10})(?:_(?P<task>\d{1,9}|\[[\d,\-:]{1,1000}\])|\+(?P<offset>\d{1,9}))?", re.ASCII)
+_MOST_TASKS = 10_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +53,16 @@ class JobFilter:
             and (self.nodes is None or self._meets_nodes(job, snapshot))
         )
 
+    def check(self, snapshot: Snapshot) -> None:
+        """Raise `ConfigError` for a partition or node that the cluster does not have."""
+        unknown = sorted((self.partitions or frozenset()) - snapshot.partitions_by_name.keys())
+        if unknown:
+            known = ", ".join(sorted(snapshot.partitions_by_name))
+            raise ConfigError(f"-p {unknown[0]!r} is no partition here: there are {known or 'none'}")
+        unknown = sorted((self.nodes or frozenset()) - {node.name for node in snapshot.nodes})
+        if unknown:
+            raise ConfigError(f"-w {unknown[0]!r} is no node of this cluster: see sinfo -N")
+
     def _meets_nodes(self, job: Job, snapshot: Snapshot) -> bool:
         wanted = self.nodes or frozenset()
         by_name = snapshot.partitions_by_name
@@ -63,10 +74,10 @@ def job_filter(
 ) -> JobFilter:
     """Parse the filter options; raises `ConfigError` on a word that names no job or no node."""
     return JobFilter(
-        partitions=_names(partitions),
-        users=_names(users),
-        accounts=_names(accounts),
-        jobs=None if jobs is None else tuple(job_name(word) for word in _words(jobs)),
+        partitions=_names(partitions, "-p"),
+        users=_names(users, "-u"),
+        accounts=_names(accounts, "-A"),
+        jobs=None if jobs is None else tuple(job_name(word) for word in sorted(_names(jobs, "-j") or ())),
         nodes=None if nodes is None else _nodes(nodes),
     )
 
@@ -85,29 +96,42 @@ def job_name(word: str) -> JobName:
 
 
 def _tasks(text: str) -> frozenset[int]:
-    """Read an array expression such as `1-9:2,12`; whatever is no number holds no task."""
+    """Read an array expression such as `1-9:2,12`; whatever is no number holds no task.
+
+    Raises `ConfigError` for numbers beyond those of any array.
+    """
     tasks: set[int] = set()
     for part in text.split(","):
         span, _, step = part.partition(":")
         low, dash, high = span.partition("-")
         if low.isdecimal() and (not dash or high.isdecimal()):
+            if max(int(low), int(high or low)) > _MOST_TASKS:
+                raise ConfigError(f"{part!r} names more tasks than an array can have")
             tasks.update(range(int(low), int(high or low) + 1, max(1, int(step)) if step.isdecimal() else 1))
     return frozenset(tasks)
 
 
-def _names(text: str | None) -> frozenset[str] | None:
-    return None if text is None else frozenset(_words(text))
+def _names(text: str | None, option: str) -> frozenset[str] | None:
+    if text is None:
+        return None
+    words = frozenset(_words(text))
+    if not words:
+        raise ConfigError(f"{option} names nothing: an unset variable? leave it out to see all")
+    return words
 
 
 def _words(text: str) -> list[str]:
     """Split at commas outside brackets."""
-    return [word for word in re.split(r",(?![^\[]*\])", text) if word]
+    return [word for word in re.split(r",(?![^\[]*\])", text) if word.strip()]
 
 
 def _nodes(text: str) -> frozenset[str]:
-    from ClusterShell.NodeSet import NodeSet, NodeSetException
+    from advisor.backends.spelling import node_names
 
     try:
-        return frozenset(str(node) for node in NodeSet(text))
-    except NodeSetException as err:
-        raise ConfigError(f"-w {text!r} is not a host list: {err}") from err
+        names = node_names(text, field="-w")
+    except DecodeError as err:
+        raise ConfigError(f"-w {text[:80]!r} is not a host list: give names such as n01,n[03-08]") from err
+    if not names:
+        raise ConfigError("-w names nothing: an unset variable? leave it out to see all")
+    return frozenset(names)

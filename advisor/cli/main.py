@@ -1,7 +1,9 @@
 """The entry point: answers the version at once, and turns our errors into one line and an exit code."""
 
+import io
 import os
 import sys
+from pathlib import Path
 
 
 def main() -> None:
@@ -14,15 +16,37 @@ def main() -> None:
     from advisor.cli.text import one_line
     from advisor.errors import AdvisorError
 
+    _prepare_output()
     try:
-        app(prog_name="sadvise")
+        try:
+            app(prog_name="sadvise")
+        finally:
+            sys.stdout.flush()
     except AdvisorError as err:
         sys.stderr.write(f"sadvise: error: {one_line(str(err))}\n")
         sys.exit(err.exit_code)
     except BrokenPipeError:
         # The reader of a pipe went away, as `head` does; what it wanted has been printed.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         sys.exit(0)
+    except OSError as err:
+        sys.stderr.write(f"sadvise: error: the output cannot be written: {one_line(str(err.strerror or err))}\n")
+        _discard_output()
+        sys.exit(1)
+
+
+def _prepare_output() -> None:
+    """Make sure that there is an output, and that no name is too foreign for it."""
+    if sys.stdout is None:
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115  (open as long as the program runs)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _discard_output() -> None:
+    """Let nothing be written at exit to an output that takes nothing."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def print_version() -> None:

@@ -57,8 +57,11 @@ def recommend(
     from advisor.cli.render import chosen_fields, print_json, print_rows
     from advisor.cli.report import FIELDS, SCHEMA, cluster_values, meta, recommendation, skipped
     from advisor.cycle import Cycle
+    from advisor.errors import ConfigError
     from advisor.planning.overview import overview
 
+    if json and (parsable or format_ is not None):
+        raise ConfigError("--json excludes -P and -o: give one")
     wanted = job_filter(partitions, users, accounts, jobs, nodes)
     fields, widths = chosen_fields(format_ or ",".join(FIELDS), list(FIELDS))
     reading = Reading(snapshot=snapshot, demo=demo, source=source, cluster=cluster, timeout_s=timeout, config=config)
@@ -66,8 +69,10 @@ def recommend(
     opened = reading.open(settings)
     record = Cycle(planning=settings.planning, limits=settings.guard).run(opened)
     seen = record.snapshot
+    wanted.check(seen)
+    named = cluster if snapshot is None and not demo else None
     shown = [
-        recommendation(change, cluster)
+        recommendation(change, named)
         for change in record.recommendations
         if wanted.keeps(seen.jobs_by_id[change.job_id], seen)
     ]

@@ -98,7 +98,7 @@ def chosen_fields(text: str, known: Sequence[str]) -> tuple[list[str], list[int]
     names, widths = [], []
     for word in text.split(","):
         name, _, width = word.strip().partition(":")
-        if name not in known or (width and not width.isdecimal()):
+        if name not in known or (width and not (width.isdecimal() and len(width) <= 4)):
             raise ConfigError(f"-o {word.strip()!r} is not a field: choose from {', '.join(known)}, each with :WIDTH")
         names.append(name)
         widths.append(int(width or 0))

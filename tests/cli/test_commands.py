@@ -111,6 +111,15 @@ WRONG = {
     "two files": (["recommend", "--demo", "--snapshot", "x.json"], "exclude each other"),
     "no file": (["recommend", "--snapshot", "/nonexistent.json"], "no such file"),
     "bad host list": (["recommend", "--demo", "-w", "n[1-"], "not a host list"),
+    "no partition": (["recommend", "--demo", "-p", "nosuch"], "there are debug, gpu"),
+    "no node": (["recommend", "--demo", "-w", "n99"], "no node of this cluster"),
+    "empty filter": (["recommend", "--demo", "-p", ""], "names nothing"),
+    "empty host list": (["recommend", "--demo", "-w", ""], "names nothing"),
+    "endless host list": (["recommend", "--demo", "-w", "n[1-999999999]"], "not a host list"),
+    "endless tasks": (["recommend", "--demo", "-j", "1_[0-99999999999]"], "more tasks"),
+    "endless job": (["explain", "--demo", "9" * 5000], "give 123"),
+    "endless width": (["recommend", "--demo", "-o", "job_id:99999999999"], "choose from"),
+    "two formats": (["recommend", "--demo", "--json", "-P"], "excludes"),
     "bad field": (["recommend", "--demo", "-o", "job_id,colour"], "choose from job_id"),
     "no configuration": (["config", "check", "--config", "/nonexistent.toml"], "/nonexistent.toml"),
 }
@@ -143,6 +152,24 @@ def test_without_slurm_the_error_says_what_to_do(sadvise: Sadvise, monkeypatch: 
     assert outcome.exit_code == 1
     assert outcome.err.count("\n") == 1
     assert "not on PATH" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("shell", "code", "words"),
+    [
+        ("{sadvise} recommend --demo > /dev/full", 1, "the output cannot be written"),
+        ("{sadvise} recommend --demo >&-", 0, ""),
+        ("PYTHONIOENCODING=ascii {sadvise} recommend --demo", 0, ""),
+    ],
+)
+def test_odd_outputs_get_no_traceback(shell: str, code: int, words: str) -> None:
+    command = shell.format(sadvise=f"{sys.executable} -m advisor.cli.main")
+
+    answer = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+
+    assert answer.returncode == code
+    assert "Traceback" not in answer.stderr
+    assert words in answer.stderr
 
 
 def test_closed_pipe_ends_quietly() -> None:

@@ -92,12 +92,11 @@ def test_exit_code_tells_that_something_would_change(sadvise: Sadvise) -> None:
     ("option", "value", "kept"),
     [
         ("-p", "gpu", True),
-        ("-p", "debug,other", False),
+        ("-p", "debug", False),
         ("-u", "root", True),
         ("-u", "alice", False),
         ("-A", "lab", False),
         ("-w", "n01", True),
-        ("-w", "n[90-99]", False),
     ],
 )
 def test_filters_keep_the_jobs_they_name(sadvise: Sadvise, option: str, value: str, kept: bool) -> None:
@@ -155,10 +154,10 @@ def test_unlimited_wait_and_unknown_use_show_as_unknown(sadvise: Sadvise, tmp_pa
     assert lines[3].split()[2:4] == ["?", "?"]
 
 
-def test_cluster_name_goes_into_the_commands(sadvise: Sadvise) -> None:
+def test_cluster_name_stays_out_of_the_commands_for_a_file(sadvise: Sadvise) -> None:
     changes = json.loads(sadvise("recommend", "--demo", "--json", "-M", "other").out)["recommendations"]
 
-    assert all(change["command"][:4] == ["scontrol", "-M", "other", "update"] for change in changes)
+    assert all(change["command"][:2] == ["scontrol", "update"] for change in changes)
 
 
 def test_cpu_only_cluster_says_that_no_node_has_gpus(sadvise: Sadvise, tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ PENDING: Mapping[str, tuple[str, ...]] = {
     "held": (DAY, "--hold", "--gres=gpu:2"),
     # Long jobs whose users let others go first.
     "het": (DAY, "--nice=20", "-n8", "--gres=gpu:8", ":", "--nice=20", "-n4", "--gres=gpu:4"),
-    "later": (DAY, "--begin=now+1hour", "--gres=gpu:2"),
+    "later": (DAY, "--nice=20", "--begin=now+1hour", "--gres=gpu:2"),
     "opted-out": (DAY, "--nice=20", "--gpus=a100:4", "-n4", "--comment=sadvise: off"),
     "cpu-only": (DAY, "-N7", "-n112"),
 }  # fmt: skip
@@ -72,7 +72,7 @@ def fill(cluster: LiveCluster) -> dict[str, int]:
     for name, request in PENDING.items():
         ids[name] = cluster.submit(f"--job-name={name}", *request)
     ids["after-vision"] = cluster.submit(
-        "--job-name=after-vision", DAY, "--gres=gpu:v100:4", f"--dependency=afterok:{ids['vision']}"
+        "--job-name=after-vision", DAY, "--nice=20", "--gres=gpu:v100:4", f"--dependency=afterok:{ids['vision']}"
     )
     return ids
 

@@ -19,6 +19,18 @@ _LONGEST_TASKS = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Others:
+    """The pending jobs that are not rows of a pool but may start on its nodes, lowest priority first.
+
+    GPU jobs of unknown size, that depend on others or are deferred, or beyond the planner's depth. Jobs for CPUs
+    only are left out: they take no GPUs.
+    """
+
+    priority: NDArray[np.int64]  # (n_others,)
+    limit_s: NDArray[np.float64]  # (n_others,), infinite where there is no limit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueueTable:
     """Competing jobs in the order in which Slurm considers them, row by row.
 
@@ -40,6 +52,7 @@ class QueueTable:
     pool_gpus: NDArray[np.int32]  # (n_pools, n_types) whole GPUs on usable nodes
     pool_idle: NDArray[np.int32]  # (n_pools, n_types) of them idle
     tasks: NDArray[np.int32]  # (n_jobs,) tasks of an array that wait behind one record, 1 for other jobs
+    others: tuple[Others, ...]  # (n_pools,)
     others_wait: NDArray[np.bool_]  # (n_pools,) whether jobs outside a pool's rows wait for GPUs of its nodes
     pool_by_partitions: Mapping[tuple[str, ...], int]
 
@@ -126,6 +139,7 @@ def queue_table(snapshot: Snapshot, table: NodeTable, depth: int) -> QueueTable:
             jobs.append(job)
     type_index: dict[str | None, int] = {name: index for index, name in enumerate(table.gpu_types)}
     limits = [expected_limit_s(job, snapshot) for job in jobs]
+    others, others_wait = _outside(snapshot, pools, jobs)
     return QueueTable(
         jobs=tuple(jobs),
         pool=np.array([pools.of(job.partitions) for job in jobs], dtype=np.int32),
@@ -141,7 +155,8 @@ def queue_table(snapshot: Snapshot, table: NodeTable, depth: int) -> QueueTable:
         ),
         gpu_types=table.gpu_types,
         tasks=np.array([_tasks_of(job) for job in jobs], dtype=np.int32),
-        others_wait=_others_wait(snapshot, pools, jobs),
+        others=others,
+        others_wait=others_wait,
         pool_gpus=pools.totals,
         pool_idle=pools.idle,
         pool_by_partitions={
@@ -152,23 +167,37 @@ def queue_table(snapshot: Snapshot, table: NodeTable, depth: int) -> QueueTable:
     )
 
 
-def _others_wait(snapshot: Snapshot, pools: "_Pools", jobs: list[Job]) -> NDArray[np.bool_]:
-    """Tell for each pool whether pending jobs that are not among its rows wait for GPUs of its nodes."""
-    shown = {job.job_id: pools.of(job.partitions) for job in jobs}
-    wait = np.zeros(len(pools.group), dtype=np.bool_)
-    seen: set[tuple[int, bool]] = set()
+def _outside(snapshot: Snapshot, pools: "_Pools", jobs: list[Job]) -> tuple[tuple[Others, ...], NDArray[np.bool_]]:
+    """Collect for each pool the pending GPU jobs that are not its rows, and tell whether any waits for its nodes."""
+    shown = {job.job_id for job in jobs}
+    busy = {pool for job in jobs if (pool := pools.of(job.partitions)) is not None}
+    waiting: set[int] = set()
+    found: list[list[tuple[int, float]]] = [[] for _ in pools.group]
     for job in snapshot.jobs:
-        if not job.is_pending or not (competes_now(job, snapshot.taken_at) or _asks_parts(job)):
+        if not job.is_pending or job.held or job.job_id in shown:
             continue
-        pool = pools.of(job.partitions)
-        if pool is None or (pool, job.job_id in shown) in seen:
+        parts = _asks_parts(job)
+        pool = pools.of(job.partitions) if parts or job.gang.wants_gpus else None
+        if pool is None:
             continue
-        seen.add((pool, job.job_id in shown))
-        same_nodes = pools.group == pools.group[pool]
-        if job.job_id in shown:
-            same_nodes = same_nodes & (np.arange(len(wait)) != pool)
-        wait |= same_nodes
-    return wait
+        if pool not in waiting and (parts or competes_now(job, snapshot.taken_at)):
+            waiting.add(pool)
+        if job.priority:
+            limit_s = expected_limit_s(job, snapshot)
+            found[pool].append((job.priority, np.inf if limit_s is None else limit_s))
+    others = []
+    for unsorted in found:
+        rows = np.array(sorted(unsorted), dtype=np.float64).reshape(-1, 2)
+        others.append(Others(priority=rows[:, 0].astype(np.int64), limit_s=rows[:, 1]))
+    wait = np.array(
+        [
+            any(pools.group[each] == group for each in waiting)
+            or any(each != pool and pools.group[each] == group for each in busy)
+            for pool, group in enumerate(pools.group)
+        ],
+        dtype=np.bool_,
+    )
+    return tuple(others), wait
 
 
 def _asks_parts(job: Job) -> bool:

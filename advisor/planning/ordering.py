@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from advisor.domain.job import Job
 from advisor.domain.limits import Limits
 from advisor.domain.plan import Expected, Kind, Reason, Recommendation, SetNice
-from advisor.features.queue import ANY_TYPE, QueueTable
+from advisor.features.queue import ANY_TYPE, Others, QueueTable
 from advisor.features.supply import Releases, backfilled, latest_starts_s
 from advisor.planning.settings import PlanningSettings
 from advisor.planning.words import duration, plural
@@ -48,6 +48,7 @@ class _Line:
     """
 
     floor: int
+    others: Others
 
     rows: NDArray[np.intp]
     job_id: NDArray[np.int64]
@@ -67,7 +68,7 @@ class _Line:
         self.movable[source] = False
         order = np.lexsort((self.job_id, self.submit_time, -self.priority))
         for each in fields(self):
-            if each.name != "floor":
+            if each.name not in ("floor", "others"):
                 setattr(self, each.name, getattr(self, each.name)[order])
 
 
@@ -102,6 +103,7 @@ def _line_of(queue: QueueTable, pool: int, settings: PlanningSettings, untouchab
     floor = int(priority[-1]) + 1 if len(rows) == settings.depth else 1
     return _Line(
         floor=floor,
+        others=_from(queue.others[pool], floor),
         rows=rows,
         job_id=np.array([job.job_id for job in jobs], dtype=np.int64),
         submit_time=np.array([job.submit_time for job in jobs], dtype=np.float64),
@@ -116,6 +118,12 @@ def _line_of(queue: QueueTable, pool: int, settings: PlanningSettings, untouchab
         movable=limited & np.array([job.nice == 0 and job.job_id not in untouchable for job in jobs], dtype=np.bool_),
         gains=limited,
     )
+
+
+def _from(others: Others, floor: int) -> Others:
+    """Return those of the others that a job of the line may step behind."""
+    start = int(np.searchsorted(others.priority, floor, side="left"))
+    return Others(priority=others.priority[start:], limit_s=others.limit_s[start:])
 
 
 def _best_move(line: _Line, settings: PlanningSettings, limits: Limits) -> Move | None:
@@ -137,6 +145,7 @@ def _best_move(line: _Line, settings: PlanningSettings, limits: Limits) -> Move 
     helped_weight = np.take_along_axis(np.where(gains, line.weight, 0.0).cumsum(axis=1), last, axis=1)
     passed_work = np.take_along_axis(np.where(meets, line.work, 0.0).cumsum(axis=1), last, axis=1)
     longest = np.take_along_axis(np.maximum.accumulate(np.where(meets, line.limit_s, 0.0), axis=1), last, axis=1)
+    longest = np.maximum(longest, _longest_other(line, below))
 
     score = line.work[:, None] * helped_weight - line.weight[:, None] * passed_work
     saved_s = (helped * line.work[:, None] - passed_work) / line.capacity[:, None]
@@ -167,6 +176,28 @@ def _best_move(line: _Line, settings: PlanningSettings, limits: Limits) -> Move 
     )
     line.step_back(int(source), int(below[target]))
     return move
+
+
+def _longest_other(line: _Line, below: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the longest limit of a job outside the line that the job of row i would let ahead at `below[j]`.
+
+    `below` is `(n_rows,)`, the result `(n_rows, n_rows)`: the largest limit over a range of priorities, read off
+    two overlapping blocks of a table of powers of two.
+    """
+    if not len(line.others.priority):
+        return np.zeros((len(below), len(below)))
+    blocks = [line.others.limit_s]
+    while len(blocks[-1]) > 1 << (len(blocks) - 1):
+        half = 1 << (len(blocks) - 1)
+        blocks.append(np.maximum(blocks[-1], np.r_[blocks[-1][half:], np.zeros(half)]))
+    table = np.stack(blocks)  # (n_powers, n_others): the largest of the 2**power limits from here on
+    low = np.searchsorted(line.others.priority, below, side="left")[None, :]
+    high = np.searchsorted(line.others.priority, line.priority, side="right")[:, None]
+    length = np.maximum(high - low, 1)
+    power = np.minimum(np.log2(length).astype(np.intp), len(blocks) - 1)
+    most = len(line.others.limit_s) - 1
+    first, second = np.minimum(low, most), np.clip(high - (1 << power), 0, most)
+    return np.where(high > low, np.maximum(table[power, first], table[power, second]), 0.0)
 
 
 def _last_passed(line: _Line, below: NDArray[np.int64]) -> NDArray[np.intp]:
@@ -220,7 +251,8 @@ def recommendations(queue: QueueTable, found: list[Move], settings: PlanningSett
                 added_delay_max_s=move.added_delay_max_s,
                 assumes=(
                     f"jobs use {settings.used_limit_ratio_low * 100:.0f} to 100 % of their time limits; "
-                    "GPUs of a type interchangeable; jobs that backfill starts anyway not counted"
+                    "GPUs of a type interchangeable; not counted: jobs that backfill starts anyway, "
+                    "for CPUs only, or submitted later"
                 ),
             ),
             evidence={

@@ -1,8 +1,11 @@
 """Which jobs step back, behind whom, and how far."""
 
+from dataclasses import replace
+
 import pytest
 
 from advisor.cycle import Cycle, CycleRecord
+from advisor.domain.gang import GpuScope
 from advisor.domain.job import ArrayRecord, Job
 from advisor.domain.limits import Limits
 from advisor.domain.plan import Kind, SetNice
@@ -255,3 +258,24 @@ def test_long_job_that_backfill_could_start_still_counts_for_the_bound() -> None
     short = make_job(3, gpus=8, priority=900, time_limit_s=HOUR_S)
 
     assert moved(Cycle().judge(make_snapshot([gang, fits, short, *running], nodes))) == {}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(make_job(50, gang=make_gang(4, scope=GpuScope.SOCKET), time_limit_s=7 * DAY_S), id="per socket"),
+        pytest.param(make_job(50, gang=make_gang(0, gpus_known=False), time_limit_s=30 * DAY_S), id="GPUs unknown"),
+        pytest.param(make_job(50, gpus=2, dependency="afterok:3", time_limit_s=30 * DAY_S), id="dependent"),
+        pytest.param(make_job(50, gpus=2, dependency="afterok:3", time_limit_s=None), id="dependent, no limit"),
+    ],
+)
+@pytest.mark.parametrize(("priority", "passed"), [(950, True), (1500, False), (200, False)])
+def test_long_job_outside_the_line_is_not_let_ahead(other: Job, priority: int, passed: bool) -> None:
+    long = make_job(1, gpus=32, priority=1000, time_limit_s=2 * DAY_S)
+    far = [
+        make_job(60 + n, priority=n + 1, gang=make_gang(1, scope=GpuScope.SOCKET), time_limit_s=60.0) for n in range(7)
+    ]
+
+    found = moved(Cycle().judge(busy(long, *shorts(6), replace(other, priority=priority), *far)))
+
+    assert found == ({} if passed else {1: 155})

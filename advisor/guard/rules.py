@@ -85,11 +85,13 @@ def gpus_known(job: Job, _around: Circumstances) -> bool:
 
 
 def update_has_no_side_effect(job: Job, around: Circumstances) -> bool:
-    """Slurm 22.05 counts the CPUs of `--cpus-per-gpu` into a job's size at its first update, whatever is updated.
+    """Some updates make Slurm weigh a job's size anew, so that its priority differs for good, whatever is reverted.
 
-    Its priority then differs for good, and no revert brings it back.
+    That happens to a node range with GPUs per node, and on 22.05 to a job with `--cpus-per-gpu`.
     """
-    return job.gang.cpus_per_gpu is None or around.release > (22, 5)
+    gang = job.gang
+    ranged_per_node = bool(gang.per_node) and gang.nodes_max is not None and gang.nodes_min < gang.nodes_max
+    return not ranged_per_node and (gang.cpus_per_gpu is None or around.release > (22, 5))
 
 
 JOB_RULES: Mapping[str, JobRule] = {

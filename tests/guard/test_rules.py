@@ -100,6 +100,12 @@ def test_whole_array_may_be_changed_but_not_once_a_task_has_split_off() -> None:
     assert refused_by(nice(), whole, task) == "array_not_split"
 
 
+def test_node_range_with_gpus_per_node_is_left_alone() -> None:
+    job = replace(PLAIN, gang=make_gang(4, scope=GpuScope.NODE, nodes_min=2, nodes_max=4))
+
+    assert refused_by(nice(), job) == "update_has_no_side_effect"
+
+
 def test_no_array_is_changed_where_splits_do_not_show() -> None:
     whole = replace(PLAIN, array=ArrayRecord(array_job_id=1, waiting="3-6"))
     snapshot = replace(make_snapshot([whole]), splits_told=False)
@@ -174,7 +180,7 @@ def test_narrowing_nodes_is_refused_where_gpus_are_counted_per_node() -> None:
     action = SetNodeRange(job_id=1, before=NodeRange(low=1, high=4), after=NodeRange(low=1, high=1))
     change = replace(nice(), kind=Kind.CONSOLIDATE, action=action)
 
-    per_node = replace(PLAIN, gang=make_gang(8, scope=GpuScope.NODE, nodes_min=1, nodes_max=4))
+    per_node = replace(PLAIN, gang=make_gang(8, scope=GpuScope.SOCKET, nodes_min=1, nodes_max=4))
     in_all = replace(PLAIN, gang=make_gang(8, nodes_min=1, nodes_max=4))
 
     assert refused_by(change, per_node) == "gpus_unchanged_by_nodes"

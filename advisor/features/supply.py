@@ -54,9 +54,10 @@ def latest_starts_s(
     starts = np.zeros(len(rows), dtype=np.float64)
     types = queue.gpu_type[rows]
     for gpu_type in np.unique(types):
+        pool = int(queue.pool[rows[0]])
         of_type = types == gpu_type
         demand = np.where(_meets(types, gpu_type), gpus, 0).cumsum(dtype=np.int64)
-        starts[of_type] = _times_for(queue, freed, int(queue.pool[rows[0]]), gpu_type, demand[of_type])
+        starts[of_type] = _times_for(freed, pool, gpu_type, queue.pool_idle[pool], demand[of_type])
     return starts
 
 
@@ -72,21 +73,15 @@ def backfilled(queue: QueueTable, freed: Releases, rows: NDArray[np.intp]) -> ND
         of_type = types == gpu_type
         pool = int(queue.pool[rows[0]])
         largest = gpus[_meets(types, gpu_type)].max(keepdims=True)
-        shadow_s = _times_for(queue, freed, pool, gpu_type, largest)
-        now = _times_for(queue, freed, pool, gpu_type, gpus) == 0.0
+        shadow_s = _times_for(freed, pool, gpu_type, queue.pool_idle[pool], largest)
+        now = _times_for(freed, pool, gpu_type, queue.pool_idle[pool], gpus) == 0.0
         fits |= of_type & now & (queue.limit_s[rows] <= shadow_s)
     return fits
 
 
 def wait_for_s(freed: Releases, pool: int, gpu_type: int, gpus: int, idle: NDArray[np.int64]) -> float:
     """Return when `idle` `(n_types,)` and what is freed first make up `gpus` of one type; infinity for never."""
-    mine = freed.pool == pool
-    left = int(idle.sum()) if gpu_type == ANY_TYPE else int(idle[gpu_type])
-    if gpu_type != ANY_TYPE:
-        # What a job of any type gives back may be of another type.
-        mine &= freed.gpu_type == gpu_type
-    supply = np.r_[left, left + freed.gpus[mine].cumsum(dtype=np.int64)]
-    return float(np.r_[0.0, freed.after_s[mine], np.inf][np.searchsorted(supply, gpus, side="left")])
+    return float(_times_for(freed, pool, gpu_type, idle, np.array([gpus], dtype=np.int64))[0])
 
 
 def _meets(types: NDArray[np.int32], gpu_type: int) -> NDArray[np.bool_]:
@@ -98,15 +93,15 @@ def _meets(types: NDArray[np.int32], gpu_type: int) -> NDArray[np.bool_]:
 
 
 def _times_for(
-    queue: QueueTable, freed: Releases, pool: int, gpu_type: int, demand: NDArray[np.int64]
+    freed: Releases, pool: int, gpu_type: int, idle: NDArray[np.integer], demand: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Return when idle and released GPUs first cover each demand, infinity for never."""
+    """Return when `idle` `(n_types,)` and released GPUs first cover each demand, infinity for never."""
     mine = freed.pool == pool
-    idle = int(queue.pool_idle[pool].sum())
+    left = int(idle.sum())
     if gpu_type != ANY_TYPE:
         mine &= freed.gpu_type == gpu_type
-        idle = int(queue.pool_idle[pool, gpu_type])
-    supply = np.r_[idle, idle + freed.gpus[mine].cumsum()]
+        left = int(idle[gpu_type])
+    supply = np.r_[left, left + freed.gpus[mine].cumsum(dtype=np.int64)]
     times = np.r_[0.0, freed.after_s[mine], np.inf]
     covered: NDArray[np.float64] = times[np.searchsorted(supply, demand, side="left")]
     return covered

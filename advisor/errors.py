@@ -3,6 +3,8 @@
 AdvisorError                    anything an administrator can mend; exit code 1
 ├── ConfigError                 sadvise.toml, an environment variable or an option
 ├── SnapshotFileError           a snapshot file cannot be read or written
+├── TraceError                  a trace cannot be read, imported or written
+├── SimulationError             a cluster file, a policy name or an output of a simulation is wrong
 ├── DecodeError                 an answer of Slurm is not what its release documents
 └── SlurmError                  Slurm did not answer as asked
     ├── SlurmMissingError       a Slurm command or pyslurm is not installed
@@ -24,6 +26,14 @@ class ConfigError(AdvisorError):
 
 class SnapshotFileError(AdvisorError):
     """A snapshot file cannot be read or written."""
+
+
+class TraceError(AdvisorError):
+    """A trace cannot be read, imported or written; the text names the file and the line."""
+
+
+class SimulationError(AdvisorError):
+    """A cluster file, a policy name or an output of a simulation is wrong."""
 
 
 class DecodeError(AdvisorError):

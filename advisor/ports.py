@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from advisor.domain.plan import Action, Receipt
 from advisor.domain.snapshot import Snapshot
 
 
@@ -17,3 +18,10 @@ class ClusterSource(Protocol):
 
     def snapshot(self) -> Snapshot:
         """Read the cluster as it is now."""
+
+
+class Actuator(Protocol):
+    """What carries an action to the cluster and reads back what came of it."""
+
+    def apply(self, action: Action) -> Receipt:
+        """Change one field of one pending job; what cannot be done is a receipt, not an error."""

@@ -3,9 +3,12 @@
 import typer
 
 from advisor.cli.check import check
+from advisor.cli.compare import compare
 from advisor.cli.config import app as config
 from advisor.cli.explain import explain
+from advisor.cli.import_ import import_
 from advisor.cli.recommend import recommend
+from advisor.cli.simulate import simulate
 from advisor.cli.snapshot import snapshot
 
 app = typer.Typer(
@@ -20,6 +23,9 @@ app.command(short_help="What should change, why, and how.")(recommend)
 app.command(short_help="Why a job is not starting.")(explain)
 app.command(short_help="Keep the state of the cluster in a file.")(snapshot)
 app.command(short_help="What this site offers, and what lacks cost.")(check)
+app.command(short_help="What a policy would have done to a trace.")(simulate)
+app.command(short_help="Policies over traces and seeds, with intervals.")(compare)
+app.command("import", short_help="Turn accounting or a public trace into a trace file.")(import_)
 app.add_typer(config, name="config")
 
 

@@ -182,3 +182,20 @@ class Verdict:
 
     recommendation: Recommendation
     refused_by: str | None = None
+
+
+class Outcome(StrEnum):
+    """What became of an action that was sent."""
+
+    APPLIED = "applied"
+    ALREADY_SO = "already_so"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """What became of an action, as read back; `text` is why it failed, in the cluster's own words."""
+
+    action: Action
+    outcome: Outcome
+    text: str = ""

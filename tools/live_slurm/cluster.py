@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tools.live_slurm.accounting import Accounting
 from tools.live_slurm.errors import LiveSlurmError
 from tools.live_slurm.folders import SharedFolder
 from tools.live_slurm.ports import PortBlock
@@ -20,7 +21,10 @@ from tools.live_slurm.roots import open_root
 from tools.live_slurm.sandbox import Sandbox
 from tools.live_slurm.settings import Shape, Topology, gres_conf, slurm_conf, topology_conf
 
-COMMANDS = ("sacct", "sacctmgr", "salloc", "sbatch", "scancel", "scontrol", "sdiag", "sinfo", "sprio", "squeue", "srun")
+COMMANDS = (
+    "sacct", "sacctmgr", "salloc", "sbatch", "scancel", "scontrol", "sdiag", "sinfo",
+    "sprio", "squeue", "srun", "sshare",
+)  # fmt: skip
 COMMAND_DEADLINE_S = 60.0
 START_DEADLINE_S = 60.0
 STOP_DEADLINE_S = 30.0
@@ -28,6 +32,7 @@ STOP_DEADLINE_S = 30.0
 SUBMITTERS = 4
 RPC_LINE = re.compile(r"^\s+([A-Z][A-Z0-9_]+)\s*\(\s*\d+\) count:(\d+)", re.MULTILINE)
 SDIAG_RPC = "REQUEST_STATS_INFO"
+CLUSTER_NAME = "live"
 # A developer's own settings must not reach the test clusters.
 SLURM_VARIABLES = ("SLURM_", "SBATCH_", "SINFO_", "SPRIO_", "SQUEUE_")
 
@@ -47,8 +52,12 @@ class LiveCluster:
         gpu_types: Sequence[str] | None = None,
         shards: Mapping[str, int] | None = None,
         start_slurmd: bool = True,
+        accounting: bool = False,
     ) -> None:
-        """Take a release such as `24.11`; `gpu_types` and `shards` tell nodes apart, see `Shape`."""
+        """Take a release such as `24.11`; `gpu_types` and `shards` tell nodes apart, see `Shape`.
+
+        With `accounting` every job also goes to an own slurmdbd, which knows nobody but root until told of others.
+        """
         self.release = release
         self.shape = Shape(
             topology=topology,
@@ -69,6 +78,8 @@ class LiveCluster:
         self._shared: SharedFolder | None = None
         self._ports: PortBlock | None = None
         self._sandbox: Sandbox | None = None
+        self._wants_accounting = accounting
+        self._accounting: Accounting | None = None
 
     def __enter__(self) -> Self:
         """Start the cluster."""
@@ -89,6 +100,9 @@ class LiveCluster:
             self._write_files()
             self._sandbox = Sandbox(self._root)
             self._start_munged()
+            if self._accounting is not None:
+                self._accounting.start(self._sandbox, host=_host())
+                self.wait_for(self._database_knows_the_cluster, START_DEADLINE_S, what="slurmdbd takes the cluster")
             self.start_controller(clean=True)
             if self.shape.start_slurmd:
                 for node in self.shape.nodes():
@@ -138,10 +152,16 @@ class LiveCluster:
         except subprocess.TimeoutExpired as err:
             raise LiveSlurmError(f"{' '.join(argv)}: no answer within {COMMAND_DEADLINE_S:g} s") from err
 
-    def submit(self, *sbatch_args: str, script: str = "sleep 3600") -> int:
-        """Submit one batch job and return its id; of a heterogeneous job, the leader's."""
+    def submit(self, *sbatch_args: str, script: str = "sleep 3600", user: str | None = None) -> int:
+        """Submit one batch job, as root or as another user, and return its id; of a heterogeneous job, the leader's."""
         argv = ["sbatch", "--parsable", "--output=/dev/null", *sbatch_args]
-        return int(self.run(*argv, stdin=f"#!/bin/sh\n{script}\n").partition(";")[0])
+        return int(self.run(*argv, stdin=f"#!/bin/sh\n{script}\n", user=user).partition(";")[0])
+
+    def add_account(self, account: str, *users: str, shares: int = 1) -> None:
+        """Tell slurmdbd of an account, its shares and its users, who share it equally."""
+        self.run("sacctmgr", "-i", "add", "account", account, f"Fairshare={shares}")
+        for user in users:
+            self.run("sacctmgr", "-i", "add", "user", user, f"Account={account}", "Fairshare=1")
 
     def submit_many(self, count: int, *sbatch_args: str) -> list[int]:
         """Submit held single jobs as fast as slurmctld takes them."""
@@ -225,9 +245,13 @@ class LiveCluster:
         """Make the cluster's folder and everything the daemons read."""
         self._shared = SharedFolder(self._root)
         self.folder, inner = self._shared.path, self._shared.inner
-        self._ports = PortBlock(1 + (self.shape.node_count if self.shape.start_slurmd else 1))
-        host = socket.gethostname().partition(".")[0]
-        conf = slurm_conf(self.shape, release=self.release, folder=self.folder, host=host, ports=self._ports.ports)
+        daemons = 1 + (self.shape.node_count if self.shape.start_slurmd else 1)
+        self._ports = PortBlock(daemons + 1)
+        ports = self._ports.ports
+        conf = slurm_conf(self.shape, release=self.release, folder=self.folder, host=_host(), ports=ports[:daemons])
+        if self._wants_accounting:
+            self._accounting = Accounting(root=self._root, folder=self.folder, inner=inner, port=ports[daemons])
+            conf += "\n".join(self._accounting.slurm_conf_lines()) + "\n"
         (inner / "slurm.conf").write_text(conf)
         (inner / "gres.conf").write_text(gres_conf(self.shape, folder=self.folder))
         if self.shape.topology != "flat":
@@ -272,6 +296,10 @@ class LiveCluster:
             raise LiveSlurmError(f"slurmctld {self.version} gave up{self._log_end()}")
         return " is UP" in self.run("scontrol", "ping", check=False)
 
+    def _database_knows_the_cluster(self) -> bool:
+        """Add the cluster, which slurmdbd refuses until it listens, and whether that worked."""
+        return self.ask("sacctmgr", "-i", "add", "cluster", CLUSTER_NAME).returncode == 0
+
     def _nodes_are_idle(self) -> bool:
         states = self.run("sinfo", "-h", "-a", "-N", "-o", "%T", check=False).split()
         return bool(states) and set(states) == {"idle"}
@@ -287,3 +315,8 @@ class LiveCluster:
         log = self._inner_folder / "slurmctld.log"
         lines = log.read_text(errors="replace").splitlines() if log.exists() else []
         return "; slurmctld.log ends: " + " | ".join(lines[-3:]) if lines else ""
+
+
+def _host() -> str:
+    """Name this machine as Slurm does."""
+    return socket.gethostname().partition(".")[0]

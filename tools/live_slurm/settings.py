@@ -77,7 +77,6 @@ def range_of(nodes: Sequence[Node]) -> str:
 
 def slurm_conf(shape: Shape, *, release: str, folder: Path, host: str, ports: range) -> str:
     """Write slurm.conf; the first port is slurmctld's, the others are the nodes'."""
-    parameters = ",".join(part for part in (SCHEDULER_PARAMETERS, shape.scheduler_parameters) if part)
     lines = [
         "ClusterName=live",
         f"SlurmctldHost={host}(127.0.0.1)",
@@ -104,7 +103,7 @@ def slurm_conf(shape: Shape, *, release: str, folder: Path, host: str, ports: ra
         "MaxJobCount=100000",
         f"TopologyPlugin={topology_plugin(shape.topology, release)}",
         "SchedulerType=sched/backfill",
-        f"SchedulerParameters={parameters}",
+        f"SchedulerParameters={scheduler_parameters(shape.scheduler_parameters)}",
         "SelectType=select/cons_tres",
         "SelectTypeParameters=CR_Core_Memory",
         f"DefMemPerCPU={MEMORY_PER_CPU_MIB}",
@@ -119,6 +118,13 @@ def slurm_conf(shape: Shape, *, release: str, folder: Path, host: str, ports: ra
         *shape.extra_lines,
     ]
     return "\n".join(lines) + "\n"
+
+
+def scheduler_parameters(added: str) -> str:
+    """Join the test clusters' own parameters with others; of a parameter given twice Slurm takes the first."""
+    given = {part.partition("=")[0] for part in added.split(",")}
+    kept = [part for part in SCHEDULER_PARAMETERS.split(",") if part.partition("=")[0] not in given]
+    return ",".join([*kept, added] if added else kept)
 
 
 def topology_plugin(topology: Topology, release: str) -> str:

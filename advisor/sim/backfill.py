@@ -1,0 +1,356 @@
+"""Backfill as slurmctld does it: every job that is tested gets a reservation of whole nodes, and none may delay another's.
+
+Reservations are made anew in every pass, in the order of the line. Ends of running jobs are taken from their limits, and
+looked at in groups that grow with their distance, as slurmctld does; `docs/fidelity.md` has the observations.
+"""
+
+import numpy as np
+
+from advisor.sim.compiled import compiled, inlined
+from advisor.sim.execution import start
+from advisor.sim.priority import strike
+from advisor.sim.slurm_placement import leaves_picked, per_node, pick_alike, pick_now, pick_shares
+from advisor.sim.slurm_state import Slurm
+from advisor.sim.state import NONE, State
+
+YEAR_S = 365.0 * 86_400.0
+_GROUP_S = 30.0
+
+
+@compiled
+def backfill_pass(s: State, m: Slurm, now: float) -> None:
+    """Start every job of the line that delays no reservation of one before it.
+
+    Ends as soon as no job further back can start now: what would be reserved for it changes nothing.
+    """
+    control = m.control[0]
+    control["backfill_time"] = now
+    control["backfill_due_time"] = np.inf
+    control["first_end"] = np.nan
+    m.first[:] = NONE
+    control["reservations"] = 0
+    _measure_room(s, m)
+    place = 0
+    left = min(s.tally[0]["pending"], control["bf_depth"])  # jobs still to be tested
+    while True:
+        while left > 0 and not _may_start(s, m, m.line[place + left - 1], now):
+            left -= 1
+        if left == 0:
+            break
+        left -= 1
+        row = m.line[place]
+        limit_s = planned_limit_s(s, m, row)
+        may_start = _may_start(s, m, row, now)
+        if may_start and pick_now(s, m, row, now + limit_s) and not waits_for_switches(s, m, row, now):
+            launch(s, m, place, now)
+            control["first_end"] = np.nan
+            _measure_room(s, m)
+            continue
+        place += 1
+        if control["reservations"] + len(s.nodes) > len(m.reservations):
+            continue
+        begin = _earliest(s, m, row, now, limit_s)
+        if begin < np.inf and _reserve(s, m, begin, begin + limit_s):
+            _measure_room(s, m)
+    m.first[:] = NONE
+
+
+@compiled
+def launch(s: State, m: Slurm, place: int, now: float) -> None:
+    """Start the job at a place of the line on the present pick."""
+    row = m.line[place]
+    strike(s, m, place)
+    s.jobs[row]["watch_time"] = np.inf
+    start(s, row, now)
+    mark_stale(s, m, row)
+
+
+@compiled
+def mark_stale(s: State, m: Slurm, row: int) -> None:
+    """Note that the expected ends on the nodes of a job have changed."""
+    job = s.jobs[row]
+    for at in range(job["pool"], job["pool"] + job["span"]):
+        m.stale[s.held_nodes[at]] = 1
+
+
+@inlined
+def planned_limit_s(s: State, m: Slurm, row: int) -> float:
+    """Return the run time that backfill plans with."""
+    job = s.jobs[row]
+    if m.control[0]["soft_limits"] and job["soft_limit_s"] > 0.0:
+        return min(job["soft_limit_s"], job["limit_s"])
+    return min(job["limit_s"], YEAR_S)
+
+
+@compiled
+def switch_wait_ends(s: State, m: Slurm, row: int) -> float:
+    """Return until when a job waits for few switches; the clock runs from its submission."""
+    job = s.jobs[row]
+    return job["submit_time"] + min(job["switches_wait_s"], m.control[0]["max_switch_wait_s"])
+
+
+@compiled
+def waits_for_switches(s: State, m: Slurm, row: int, now: float) -> bool:
+    """Whether the pick spreads a job over more leaves than it asked for while its wait lasts."""
+    job = s.jobs[row]
+    return 0 < job["switches"] < leaves_picked(s) and now < switch_wait_ends(s, m, row)
+
+
+@compiled
+def _measure_room(s: State, m: Slurm) -> None:
+    """Count the nodes with at least so many free GPUs, and find until when one of them at most is not reserved."""
+    most = len(m.fitting) - 2
+    m.fitting[:] = 0
+    m.open_until[:] = -np.inf
+    for node_row in range(len(s.nodes)):
+        node = s.nodes[node_row]
+        free = node["gpus_free"]
+        if free == 0 or node["is_up"] == 0:
+            continue
+        m.fitting[free] += 1
+        first = m.first[node_row]
+        until = np.inf if first == NONE else m.reservations[first]["start_time"]
+        m.open_until[free] = max(m.open_until[free], until)
+    for free in range(most - 1, 0, -1):
+        m.fitting[free] += m.fitting[free + 1]
+        m.open_until[free] = max(m.open_until[free], m.open_until[free + 1])
+
+
+@inlined
+def _may_start(s: State, m: Slurm, row: int, now: float) -> bool:
+    """Whether there may be room for a job now; what has none gets none later in the same pass."""
+    job = s.jobs[row]
+    if job["gpus"] > s.tally[0]["gpus_free"]:
+        return False
+    each = per_node(s, row)
+    until = now + planned_limit_s(s, m, row)
+    if each == 0:
+        return m.open_until[1] >= until
+    return each < len(m.fitting) and m.fitting[each] >= job["nodes_min"] and m.open_until[each] >= until
+
+
+@compiled
+def _expected_end(s: State, m: Slurm, row: int, now: float) -> float:
+    job = s.jobs[row]
+    hard = job["since_time"] + min(job["limit_s"], YEAR_S)
+    if m.control[0]["soft_limits"] == 0 or job["soft_limit_s"] <= 0.0:
+        return hard
+    soft = job["since_time"] + job["soft_limit_s"]
+    # Past its soft limit a job is planned with half of what is left.
+    return min(hard, soft) if now < soft else now + 0.5 * (hard - now)
+
+
+@compiled
+def _plan_node(s: State, m: Slurm, node_row: int, now: float) -> None:
+    """Sort the expected ends of a node's jobs and the GPUs free from each on."""
+    m.stale[node_row] = 0
+    node = s.nodes[node_row]
+    count = node["running"]
+    for place in range(count):
+        row = s.node_jobs[node_row, place]
+        when = _expected_end(s, m, row, now)
+        gpus = 0
+        job = s.jobs[row]
+        for at in range(job["pool"], job["pool"] + job["span"]):
+            if s.held_nodes[at] == node_row:
+                gpus = s.held_gpus[at]
+        at = place
+        while at > 0 and m.ends[node_row, at - 1] > when:
+            m.ends[node_row, at] = m.ends[node_row, at - 1]
+            m.freed[node_row, at] = m.freed[node_row, at - 1]
+            at -= 1
+        m.ends[node_row, at] = when
+        m.freed[node_row, at] = gpus
+    free = node["gpus_free"]
+    for place in range(count):
+        free += m.freed[node_row, place]
+        m.freed[node_row, place] = free
+    if count < m.ends.shape[1]:
+        m.ends[node_row, count] = np.inf
+
+
+@inlined
+def _suits(s: State, row: int, node_row: int) -> bool:
+    job, node = s.jobs[row], s.nodes[node_row]
+    return node["is_up"] == 1 and (job["gpu_type"] == NONE or job["gpu_type"] == node["gpu_type"])
+
+
+@inlined
+def _free_from(s: State, m: Slurm, row: int, node_row: int, gpus: int, now: float) -> float:
+    """Return when a planned node first has the GPUs free, reservations aside; infinity for never."""
+    node = s.nodes[node_row]
+    if not _suits(s, row, node_row) or node["gpus"] < gpus:
+        return np.inf
+    if node["gpus_free"] >= gpus:
+        return now
+    if m.control[0]["soft_limits"] == 1:
+        _plan_node(s, m, node_row, now)
+    for place in range(node["running"]):
+        if m.freed[node_row, place] >= gpus:
+            return max(now, m.ends[node_row, place])
+    return np.inf
+
+
+@inlined
+def _is_reserved(m: Slurm, node_row: int, begin: float, until: float) -> bool:
+    """Whether a reservation of a node overlaps a stretch of time."""
+    each = m.first[node_row]
+    while each != NONE and m.reservations[each]["start_time"] <= until:
+        if m.reservations[each]["end_time"] > begin:
+            return True
+        each = m.reservations[each]["next"]
+    return False
+
+
+@compiled
+def _earliest(s: State, m: Slurm, row: int, now: float, limit_s: float) -> float:
+    """Return when backfill expects a job to start, and pick its nodes; infinity for beyond the window."""
+    each = per_node(s, row)
+    job = s.jobs[row]
+    most_leaves = len(s.leaves)
+    if job["switches"] > 0 and now < switch_wait_ends(s, m, row):
+        most_leaves = job["switches"]
+    last = now + m.control[0]["bf_window_s"]
+    at = now
+    while at <= last:
+        for node in range(len(s.nodes)):
+            m.ready[node] = np.inf
+            if not _is_reserved(m, node, at, at + limit_s):
+                if m.stale[node] == 1:
+                    _plan_node(s, m, node, now)
+                m.ready[node] = _free_from(s, m, row, node, max(each, 1), now)
+        begin = _first_group(s, m, row, each, now, most_leaves)
+        if begin == np.inf:
+            at = _next_slot(m, at)
+            continue
+        begin = max(begin, at)
+        if begin == at or not _meets_reservation(s, m, begin, begin + limit_s):
+            return begin if begin <= last else np.inf
+        at = begin
+    return np.inf
+
+
+@compiled
+def _meets_reservation(s: State, m: Slurm, begin: float, until: float) -> bool:
+    """Whether any picked node is reserved in a stretch of time."""
+    for place in range(s.tally[0]["picked"]):
+        if _is_reserved(m, s.pick_nodes[place], begin, until):
+            return True
+    return False
+
+
+@compiled
+def _next_slot(m: Slurm, at: float) -> float:
+    """Return the first end of a reservation after an instant; infinity if there is none."""
+    following = np.inf
+    for each in range(m.control[0]["reservations"]):
+        when = m.reservations[each]["end_time"]
+        if at < when < following:
+            following = when
+    return following
+
+
+@compiled
+def _first_group(s: State, m: Slurm, row: int, each: int, now: float, most_leaves: int) -> float:
+    """Return when a job fits the ready nodes if running jobs end by their limits, group by group, and pick its nodes."""
+    wanted = s.jobs[row]["nodes_min"]
+    if each == 0:
+        wanted = 1
+    if _fits_at(s, m, row, each, wanted, now, most_leaves):
+        return now
+    enough = _nth_ready(m, wanted)
+    if enough == np.inf:
+        return np.inf
+    if np.isnan(m.control[0]["first_end"]):
+        m.control[0]["first_end"] = _end_after(s, m, now, np.inf, False)
+    step = _GROUP_S
+    bound = (np.floor(m.control[0]["first_end"] / _GROUP_S) + 2.0) * _GROUP_S
+    while True:
+        if bound >= enough:
+            when = _end_after(s, m, now, bound, True)
+            if _fits_at(s, m, row, each, wanted, when, most_leaves):
+                return when
+            if _end_after(s, m, now, np.inf, True) <= bound:
+                return np.inf
+        bound += step
+        step *= 2.0
+
+
+@compiled
+def _fits_at(s: State, m: Slurm, row: int, each: int, wanted: int, when: float, most_leaves: int) -> bool:
+    """Whether the nodes that are ready by an instant hold a job; picks them."""
+    for node in range(len(s.nodes)):
+        m.share[node] = 0
+        if m.ready[node] <= when:
+            m.share[node] = each if each > 0 else min(_free_at(s, m, node, when), s.jobs[row]["gpus"])
+    if each > 0:
+        return pick_alike(s, m, each, wanted, most_leaves)
+    return pick_shares(s, m, row) and leaves_picked(s) <= most_leaves
+
+
+@compiled
+def _nth_ready(m: Slurm, wanted: int) -> float:
+    """Return the instant by which so many nodes are ready; infinity for never."""
+    instant = -np.inf
+    while True:
+        count = 0
+        following = np.inf
+        for node in range(len(m.ready)):
+            if m.ready[node] <= instant:
+                count += 1
+            elif m.ready[node] < following:
+                following = m.ready[node]
+        if count >= wanted:
+            return instant
+        if following == np.inf:
+            return np.inf
+        instant = following
+
+
+@compiled
+def _end_after(s: State, m: Slurm, now: float, bound: float, is_last: bool) -> float:
+    """Return the last expected end of a running job up to a bound, or the first one; `now` if there is none."""
+    found = now if is_last else np.inf
+    for place in range(s.tally[0]["running"]):
+        when = _expected_end(s, m, s.running[place], now)
+        if when <= bound:
+            found = max(found, when) if is_last else min(found, when)
+    return found
+
+
+@compiled
+def _free_at(s: State, m: Slurm, node_row: int, when: float) -> int:
+    """Return the GPUs of a node that are free at an instant."""
+    free = s.nodes[node_row]["gpus_free"]
+    for place in range(s.nodes[node_row]["running"]):
+        if m.ends[node_row, place] <= when:
+            free = m.freed[node_row, place]
+    return int(free)
+
+
+@compiled
+def _reserve(s: State, m: Slurm, begin: float, until: float) -> bool:
+    """Reserve the picked nodes, whole, for a job of the line; tell whether any of them has free GPUs now."""
+    control = m.control[0]
+    has_room = False
+    resolution = control["bf_resolution_s"]
+    begin = np.floor(begin / resolution) * resolution
+    until = np.floor(until / resolution) * resolution
+    for place in range(s.tally[0]["picked"]):
+        node = s.pick_nodes[place]
+        has_room |= s.nodes[node]["gpus_free"] > 0
+        new = control["reservations"]
+        control["reservations"] += 1
+        m.reservations[new]["start_time"] = begin
+        m.reservations[new]["end_time"] = until
+        before = NONE
+        each = m.first[node]
+        while each != NONE and m.reservations[each]["start_time"] < begin:
+            before = each
+            each = m.reservations[each]["next"]
+        m.reservations[new]["next"] = each
+        if before == NONE:
+            m.first[node] = new
+        else:
+            m.reservations[before]["next"] = new
+    return has_room

@@ -1,0 +1,127 @@
+"""A cell of a sweep: one trace under one policy and one seed, and the digest under which its result is kept."""
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+import advisor
+from advisor.errors import AdvisorError, SimulationError
+from advisor.sim.result import RunResult, result_of
+from advisor.sim.trace import Trace
+
+if TYPE_CHECKING:
+    from advisor.sim.cluster import Cluster
+    from advisor.sim.outcome import Run
+    from advisor.sim.runner import Options
+
+Progress = Callable[[float], None]
+Simulate = Callable[["Cell", Progress | None], "Run"]
+
+# What decides the outcome of a run; a change in any of it makes older results another program's.
+_DECIDING = ("domain", "features", "guard", "planning", "predict", "sim")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One run of a sweep; the facts that `trace` does not tell are drawn with the seed."""
+
+    trace: Trace
+    cluster: "Cluster"
+    policy: str
+    seed: int
+    options: "Options"
+
+
+def drawn(trace: Trace, cluster: "Cluster", seed: int) -> Trace:
+    """Draw at random what a trace does not tell."""
+    from advisor.sim.profiles import NEUTRAL, load_profiles
+    from advisor.sim.sampling import fill
+
+    profiles = [name for name in load_profiles().names if name != NEUTRAL]
+    return fill(trace, profiles, seed, gpus_per_node=max(group.gpus for group in cluster.nodes))
+
+
+def simulate_drawn(cell: Cell, progress: Progress | None) -> "Run":
+    """Simulate a cell whose trace is told or drawn in full."""
+    # numba is loaded where a simulation runs, not where its results are read.
+    from advisor.sim.runner import simulate
+
+    return simulate(cell.trace, cell.cluster, cell.policy, seed=cell.seed, options=cell.options, progress=progress)
+
+
+def simulate_cell(cell: Cell, progress: Progress | None) -> "Run":
+    """Draw what the trace of a cell does not tell, and simulate."""
+    return simulate_drawn(replace(cell, trace=drawn(cell.trace, cell.cluster, cell.seed)), progress)
+
+
+def run_cell(cell: Cell, simulate: Simulate, progress: Progress | None = None) -> RunResult:
+    """Run a cell; an error names it."""
+    try:
+        return result_of(simulate(cell, progress))
+    except AdvisorError as err:
+        raise SimulationError(f"{cell.trace.name}, {cell.policy}, seed {cell.seed}: {err}") from err
+
+
+def keys_of(cells: Sequence[Cell]) -> list[str]:
+    """Return a digest for each cell of all that decides its outcome; the name of the trace does not."""
+    digests: dict[int, str] = {}
+    for cell in cells:
+        # A trace is long and stands in many cells.
+        if id(cell.trace) not in digests:
+            digests[id(cell.trace)] = digest_of(replace(cell.trace, name="", note=""))
+    return [
+        digest_of((_program(), digests[id(cell.trace)], cell.cluster, cell.policy, cell.seed, cell.options))
+        for cell in cells
+    ]
+
+
+def digest_of(value: object) -> str:
+    """Return a digest of a value made of dataclasses, arrays, mappings, sequences and plain values."""
+    digest = hashlib.sha256()
+    for part in _parts(value):
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def _parts(value: object) -> Iterator[bytes]:
+    """Yield bytes that differ for different values: every part says its type or its end."""
+    match value:
+        case np.ndarray():
+            yield f"array {value.dtype.descr} {value.shape}:".encode()
+            yield np.ascontiguousarray(value).tobytes()
+        case Mapping():
+            yield b"{"
+            for key in sorted(value, key=repr):
+                yield from _parts((key, value[key]))
+            yield b"}"
+        case str() | bytes():
+            yield ascii(value).encode()
+        case Sequence():
+            yield b"["
+            for item in value:
+                yield from _parts(item)
+                yield b","
+            yield b"]"
+        case _ if is_dataclass(value):
+            yield f"{type(value).__name__}(".encode()
+            for field in fields(value):
+                yield f"{field.name}=".encode()
+                yield from _parts(getattr(value, field.name))
+            yield b")"
+        case _:
+            yield ascii(value).encode()
+
+
+@cache
+def _program() -> str:
+    """Name this program by its version and by the sources that decide an outcome, which a checkout may have changed."""
+    root = Path(advisor.__file__).parent
+    sources = sorted(
+        path for folder in _DECIDING for path in (root / folder).rglob("*") if path.suffix in {".py", ".csv"}
+    )
+    return f"{advisor.__version__} {digest_of([path.read_bytes() for path in sources])}"

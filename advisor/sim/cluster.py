@@ -1,0 +1,201 @@
+"""The cluster that is simulated: node groups, network, Slurm's parameters, costs; from a TOML file or a short form."""
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass as validated
+
+from advisor.errors import SimulationError
+
+_STRICT = ConfigDict(extra="forbid", strict=True)
+_LARGEST = 1_000_000
+
+Count = Annotated[int, Field(ge=1, le=_LARGEST)]
+Positive = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
+
+
+@validated(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class NodeGroup:
+    """Alike nodes: `leaf` of them hang on one leaf switch (0: all)."""
+
+    count: Count
+    gpus: Annotated[int, Field(ge=1, le=64)]
+    gpu_type: str = ""
+    cpus: Count = 128
+    memory_mib: Annotated[int, Field(ge=1, le=10**12)] = 1_048_576
+    leaf: Annotated[int, Field(ge=0, le=_LARGEST)] = 0
+
+
+@validated(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class Network:
+    """What a node sends at most (`nic_gbps`), and how much more a leaf's nodes send than its uplinks carry."""
+
+    nic_gbps: Positive = 100.0
+    oversubscription: Annotated[float, Field(ge=1, le=1000, allow_inf_nan=False)] = 1.0
+
+
+@validated(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class Costs:
+    """What it costs to stop a job and start it again: `restart_s` without progress at every start but the first."""
+
+    restart_s: NotNegative = 60.0
+
+
+@validated(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class Failures:
+    """Node failures at random; 0 hours between failures of a node means none."""
+
+    node_mtbf_h: NotNegative = 0.0
+    repair_h: Positive = 4.0
+
+
+@validated(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class SlurmParameters:
+    """Slurm's own parameters, by their names in slurm.conf; the defaults of times and depths are Slurm's.
+
+    The priority weights are ours (Slurm's are all 0, which is first come, first served). Two periods of slurmctld
+    cannot be configured there: it looks up every `tick_s` whether to run the main pass, and ends jobs beyond their
+    limits every `limit_check_s`.
+    """
+
+    default_queue_depth: Count = 100
+    batch_sched_delay_s: NotNegative = 3.0
+    sched_interval_s: Positive = 60.0
+    bf_interval_s: Positive = 30.0
+    bf_max_job_test: Count = 500
+    bf_resolution_s: Positive = 60.0
+    bf_window_s: Positive = 86_400.0
+    max_switch_wait_s: NotNegative = 300.0
+    time_min_as_soft_limit: bool = False
+    priority_weight_age: NotNegative = 1000.0
+    priority_weight_fairshare: NotNegative = 10_000.0
+    priority_weight_job_size: NotNegative = 0.0
+    priority_weight_qos: NotNegative = 0.0
+    priority_max_age_s: Positive = 604_800.0
+    priority_calc_period_s: Positive = 300.0
+    priority_decay_half_life_s: NotNegative = 604_800.0
+    tick_s: NotNegative = 1.0
+    limit_check_s: NotNegative = 30.0
+    qos_priority: Mapping[str, NotNegative] = field(default_factory=dict)
+    account_shares: Mapping[str, Positive] = field(default_factory=dict)
+
+
+@validated(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class Cluster:
+    """What a cluster file says."""
+
+    nodes: Annotated[tuple[NodeGroup, ...], Field(min_length=1)]
+    network: Network = field(default_factory=Network)
+    costs: Costs = field(default_factory=Costs)
+    failures: Failures = field(default_factory=Failures)
+    slurm: SlurmParameters = field(default_factory=SlurmParameters)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs in all."""
+        return sum(group.count * group.gpus for group in self.nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Short:
+    """A word of the short form, the table it belongs to and its type."""
+
+    table: str
+    key: str
+    kind: type
+
+
+_SHORT = {
+    "nodes": _Short("nodes", "count", int),
+    "gpus": _Short("nodes", "gpus", int),
+    "type": _Short("nodes", "gpu_type", str),
+    "leaf": _Short("nodes", "leaf", int),
+    "cpus": _Short("nodes", "cpus", int),
+    "memory_mib": _Short("nodes", "memory_mib", int),
+    "nic_gbps": _Short("network", "nic_gbps", float),
+    "oversubscription": _Short("network", "oversubscription", float),
+    "restart_s": _Short("costs", "restart_s", float),
+}
+
+
+def parse_cluster(text: str) -> Cluster:
+    """Read a cluster from the short form `nodes=64,gpus=8,leaf=8`, or else from the TOML file of that name.
+
+    Raises `SimulationError` for whatever is unknown, missing or out of bounds.
+    """
+    if "=" in text and not Path(text).exists():
+        return _validated(_short(text), f"--cluster {text}")
+    return _validated(_toml(Path(text)), text)
+
+
+def _short(text: str) -> dict[str, Any]:
+    tables: dict[str, Any] = {"nodes": {}}
+    for word in text.split(","):
+        key, _, value = word.strip().partition("=")
+        known = _SHORT.get(key)
+        if known is None:
+            raise SimulationError(f"--cluster {text}: {key!r} is not known: {_nearest(key, tuple(_SHORT))}")
+        try:
+            tables.setdefault(known.table, {})[known.key] = known.kind(value)
+        except ValueError as err:
+            raise SimulationError(f"--cluster {text}: {key}={value} is no number") from err
+    tables["nodes"] = [tables["nodes"]]
+    return tables
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as err:
+        raise SimulationError(
+            f"{path}: no such cluster file; write one, or a short form such as nodes=64,gpus=8,leaf=8"
+        ) from err
+    except UnicodeDecodeError as err:
+        raise SimulationError(f"{path}: not UTF-8 text") from err
+    except OSError as err:
+        raise SimulationError(f"{path}: cannot be read: {err.strerror}") from err
+    except ValueError as err:
+        raise SimulationError(f"{path}: not valid TOML: {err}") from err
+
+
+def _validated(tables: dict[str, Any], origin: str) -> Cluster:
+    try:
+        # As JSON, because in strict mode pydantic makes dataclasses of nothing else.
+        return _ADAPTER.validate_json(json.dumps(tables, default=str))
+    except ValidationError as err:
+        fault = err.errors(include_url=False)[0]
+        where = ".".join(str(step) for step in fault["loc"])
+        if fault["type"] == "unexpected_keyword_argument":
+            hint = _nearest(str(fault["loc"][-1]), _known_keys(fault["loc"][:-1]))
+            raise SimulationError(f"{origin}: {where} is not known: {hint}") from err
+        if fault["type"] == "missing":
+            raise SimulationError(f"{origin}: {where} is missing") from err
+        raise SimulationError(f"{origin}: {where}: {fault['msg']}, not {fault['input']!r}") from err
+
+
+_TABLES: Mapping[str, type] = {
+    "nodes": NodeGroup,
+    "network": Network,
+    "costs": Costs,
+    "failures": Failures,
+    "slurm": SlurmParameters,
+}
+_ADAPTER = TypeAdapter(Cluster)
+
+
+def _known_keys(path: tuple[int | str, ...]) -> tuple[str, ...]:
+    if not path:
+        return tuple(_TABLES)
+    return tuple(each.name for each in fields(_TABLES[str(path[0])]))
+
+
+def _nearest(word: str, known: tuple[str, ...]) -> str:
+    near = get_close_matches(word, known, n=1)
+    return f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"

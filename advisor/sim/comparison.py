@@ -1,0 +1,215 @@
+"""Policies side by side on the same cells: each against the first, in all, by job size and by user."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.sim.metrics import Ends, Grouping
+from advisor.sim.result import RunResult
+from advisor.sim.statistics import CellName, Change, difference_of_figures, paired_difference
+
+Results = Mapping[CellName, RunResult]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfJobs:
+    """A metric over the jobs of a run: the mean of `values`, or their quantile at `share`."""
+
+    values: Callable[[RunResult], NDArray[np.float64]]
+    share: float | None = None
+
+
+# The rest of what is compared is one figure for each run.
+OF_JOBS: Mapping[str, OfJobs] = {
+    "mean_jct_s": OfJobs(values=lambda result: result.jct_s),
+    "p50_jct_s": OfJobs(values=lambda result: result.jct_s, share=0.50),
+    "p95_jct_s": OfJobs(values=lambda result: result.jct_s, share=0.95),
+    "p99_jct_s": OfJobs(values=lambda result: result.jct_s, share=0.99),
+    "mean_queueing_delay_s": OfJobs(values=lambda result: result.queueing_delay_s),
+    "p99_queueing_delay_s": OfJobs(values=lambda result: result.queueing_delay_s, share=0.99),
+    "mean_bounded_slowdown": OfJobs(values=lambda result: result.bounded_slowdown),
+}
+COMPARED = (
+    "mean_jct_s",
+    "p50_jct_s",
+    "p95_jct_s",
+    "p99_jct_s",
+    "mean_queueing_delay_s",
+    "p99_queueing_delay_s",
+    "max_queueing_delay_s",
+    "mean_bounded_slowdown",
+    "makespan_s",
+    "gpu_allocated_ratio",
+    "communication_overhead_ratio",
+)
+# Two ends of a job this close are the same: they differ by rounding, not by policy.
+SAME_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """How one metric of a policy differs from the first policy's, on one trace or, with `trace` None, over all."""
+
+    trace: str | None
+    policy: str
+    against: str
+    metric: str
+    change: Change
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDifference:
+    """How the mean JCT of one group of jobs differs; the means are over the jobs that finished under both."""
+
+    group: str
+    jobs: int
+    before_s: float
+    after_s: float
+    change: Change
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """How many jobs, or users by their mean, have a lower JCT than under the first policy, and how many a higher."""
+
+    lower: int
+    higher: int
+    same: int
+
+
+def by_policy(results: Sequence[RunResult]) -> dict[str, dict[CellName, RunResult]]:
+    """Return the results by policy and cell; the policies in the order in which they come."""
+    sorted_out: dict[str, dict[CellName, RunResult]] = {}
+    for result in results:
+        sorted_out.setdefault(result.summary.policy, {})[result.cell] = result
+    return sorted_out
+
+
+def traces_of(results: Sequence[RunResult]) -> tuple[str, ...]:
+    """Return the names of the traces in the order in which they come."""
+    return tuple(dict.fromkeys(result.summary.trace for result in results))
+
+
+def mean_of(metric: str, results: Results) -> float:
+    """Average a metric over cells."""
+    return float(np.mean([getattr(result.summary, metric) for result in results.values()]))
+
+
+def ends_of(results: Results) -> Ends:
+    """Add up over cells how jobs ended."""
+    each = [result.ends for result in results.values()]
+    return Ends(
+        finished=sum(ends.finished for ends in each),
+        time_limit=sum(ends.time_limit for ends in each),
+        impossible=sum(ends.impossible for ends in each),
+        not_ended=sum(ends.not_ended for ends in each),
+    )
+
+
+def compare(results: Sequence[RunResult], *, seed: int, metrics: Sequence[str] = COMPARED) -> list[Difference]:
+    """Compare every policy with the first: on each trace and, with several traces, over all."""
+    traces = traces_of(results)
+    scopes = [*traces, None] if len(traces) > 1 else list(traces)
+    policies = by_policy(results)
+    first, *others = policies
+    return [
+        Difference(
+            trace=trace,
+            policy=other,
+            against=first,
+            metric=metric,
+            change=_change(_on(policies[first], trace), _on(policies[other], trace), metric, seed),
+        )
+        for trace in scopes
+        for other in others
+        for metric in metrics
+    ]
+
+
+def compare_groups(before: Results, after: Results, grouping: Grouping, *, seed: int) -> list[GroupDifference]:
+    """Compare the mean JCT of each group that holds jobs, over cells of one trace."""
+    # Sorted within a group by row, which is the order of submission.
+    order = np.argsort(grouping.group_of_job, kind="stable")
+    ends = np.cumsum(np.bincount(grouping.group_of_job, minlength=len(grouping.names)))
+    found = []
+    for name, end, start in zip(grouping.names, ends, [0, *ends[:-1]], strict=True):
+        if start == end:
+            continue
+        rows = order[start:end]
+        a = {cell: result.jct_s[rows] for cell, result in before.items()}
+        b = {cell: result.jct_s[rows] for cell, result in after.items()}
+        found.append(
+            GroupDifference(
+                group=name,
+                jobs=len(rows),
+                before_s=_mean_of_both(a, b),
+                after_s=_mean_of_both(b, a),
+                change=paired_difference(a, b, seed=seed),
+            )
+        )
+    return found
+
+
+def tally_jobs(before: Results, after: Results) -> Tally:
+    """Count the jobs that finished under both by whether their JCT is lower or higher, over all seeds."""
+    return _tally([after[cell].jct_s - before[cell].jct_s for cell in sorted(before.keys() & after.keys())])
+
+
+def tally_groups(before: Results, after: Results, grouping: Grouping) -> Tally:
+    """Count the groups by whether the mean JCT of their jobs is lower or higher, over all seeds."""
+    size = len(grouping.names)
+    total, count = np.zeros(size), np.zeros(size)
+    for cell in sorted(before.keys() & after.keys()):
+        difference = after[cell].jct_s - before[cell].jct_s
+        both = ~np.isnan(difference)
+        total += np.bincount(grouping.group_of_job[both], weights=difference[both], minlength=size)
+        count += np.bincount(grouping.group_of_job[both], minlength=size)
+    return _tally([total[count > 0] / count[count > 0]])
+
+
+def heaviest(grouping: Grouping, weights: NDArray[np.float64], most: int, others: str) -> Grouping:
+    """Keep the `most` groups with the greatest sum of `weights` `(n_jobs,)`, greatest first; the rest become one."""
+    sums = np.bincount(grouping.group_of_job, weights=weights, minlength=len(grouping.names))
+    kept = np.argsort(-sums, kind="stable")[:most]
+    new_of_old = np.full(len(grouping.names), len(kept))
+    new_of_old[kept] = np.arange(len(kept))
+    return Grouping(
+        names=(*(grouping.names[old] for old in kept), others), group_of_job=new_of_old[grouping.group_of_job]
+    )
+
+
+def _on(results: Results, trace: str | None) -> Results:
+    return {cell: result for cell, result in results.items() if trace is None or cell.trace == trace}
+
+
+def _change(before: Results, after: Results, metric: str, seed: int) -> Change:
+    of_jobs = OF_JOBS.get(metric)
+    if of_jobs is not None:
+        return paired_difference(
+            {cell: of_jobs.values(result) for cell, result in before.items()},
+            {cell: of_jobs.values(result) for cell, result in after.items()},
+            seed=seed,
+            share=of_jobs.share,
+        )
+    return difference_of_figures(
+        {cell: getattr(result.summary, metric) for cell, result in before.items()},
+        {cell: getattr(result.summary, metric) for cell, result in after.items()},
+        seed=seed,
+    )
+
+
+def _mean_of_both(a: Mapping[CellName, NDArray[np.float64]], b: Mapping[CellName, NDArray[np.float64]]) -> float:
+    """Average `a` over all cells and over the jobs that have a value in both; NaN over none."""
+    values = np.concatenate([a[cell][~np.isnan(a[cell] + b[cell])] for cell in sorted(a.keys() & b.keys())])
+    return float(values.mean()) if len(values) else float("nan")
+
+
+def _tally(differences: Sequence[NDArray[np.float64]]) -> Tally:
+    """Count differences of seconds by sign; NaN counts nowhere."""
+    return Tally(
+        lower=sum(int((difference < -SAME_S).sum()) for difference in differences),
+        higher=sum(int((difference > SAME_S).sum()) for difference in differences),
+        same=sum(int((np.abs(difference) <= SAME_S).sum()) for difference in differences),
+    )

@@ -1,0 +1,82 @@
+"""Compile the loops of the simulator where numba is installed; without it they run as they stand, slowly."""
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+Function = TypeVar("Function", bound=Callable[..., object])
+Arrays = TypeVar("Arrays")
+
+try:
+    import numba
+except ModuleNotFoundError:
+    IS_COMPILED = False
+else:
+    # NUMBA_DISABLE_JIT=1 makes numba step aside, which is how the tests see into the loops.
+    IS_COMPILED = not numba.config.DISABLE_JIT
+
+
+def _prepare_cache() -> bool:
+    """Keep compiled code apart for each state of the sources, and tell whether it can be kept at all.
+
+    numba itself looks at a function's own file only, not at those of the functions that it calls.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = home / "sadvise" / f"compiled-{digest.hexdigest()[:16]}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    numba.config.CACHE_DIR = str(folder)
+    return os.access(folder, os.W_OK)
+
+
+_CAN_KEEP = IS_COMPILED and _prepare_cache()
+
+
+def compiled(function: Function) -> Function:
+    """Compile a function of arrays and numbers at its first call; the result is kept on disk for the next start."""
+    if not IS_COMPILED:
+        return function
+    return numba.njit(cache=_CAN_KEEP, error_model="numpy")(function)  # type: ignore[no-any-return]
+
+
+def inlined(function: Function) -> Function:
+    """Compile a small function into every place that calls it: a call costs more than what such a function does."""
+    if not IS_COMPILED:
+        return function
+    return numba.njit(cache=_CAN_KEEP, error_model="numpy", forceinline=True)(function)  # type: ignore[no-any-return]
+
+
+if TYPE_CHECKING or not IS_COMPILED:
+
+    def lent(arrays: Arrays) -> Arrays:
+        """Return the same tuple of arrays: nothing is compiled, so nothing is gained."""
+        return arrays
+
+else:
+    from numba.core import cgutils
+    from numba.extending import intrinsic
+
+    @intrinsic
+    def lent(typing_context, arrays):  # type: ignore[no-untyped-def]  # noqa: ARG001
+        """Return the same tuple of arrays without ownership: a loop then counts no references, which cost the most.
+
+        The caller keeps the arrays alive while the compiled function runs.
+        """
+
+        def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+            (lent_arrays,) = arguments
+            for place, kind in enumerate(signature.return_type.types):
+                value = builder.extract_value(lent_arrays, place)
+                array = context.make_array(kind)(context, builder, value=value)
+                array.meminfo = cgutils.get_null_value(array.meminfo.type)
+                lent_arrays = builder.insert_value(lent_arrays, array._getvalue(), place)  # noqa: SLF001
+            return lent_arrays
+
+        return arrays(arrays), generate

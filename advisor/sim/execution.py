@@ -1,0 +1,417 @@
+"""How running jobs progress: start, stop, and what neighbours and links do to each other's pace.
+
+A running job works off `left_s` at its `rate`; whenever its surroundings change, what it did so far is booked and the
+rate is worked out anew.
+"""
+
+import numpy as np
+
+from advisor.sim import heap
+from advisor.sim.compiled import compiled
+from advisor.sim.outcome import End
+from advisor.sim.profiles import contended_gbps, exposed_s, gpu_share_inflation, inflation, step_s
+from advisor.sim.state import ENDED, NONE, PENDING, RUNNING, State
+
+FINISHED, TIME_LIMIT = int(End.FINISHED), int(End.TIME_LIMIT)
+NODE_TIER, LEAF_TIER, SPINE_TIER = 0, 1, 2
+
+
+@compiled
+def start(s: State, row: int, now: float) -> None:
+    """Give a pending job the nodes of the present pick."""
+    job, tally = s.jobs[row], s.tally[0]
+    gpus = 0
+    at = job["pool"]
+    for place in range(tally["picked"]):
+        node = s.pick_nodes[place]
+        took = s.pick_gpus[place]
+        s.held_nodes[at + place] = node
+        s.held_gpus[at + place] = took
+        gpus += took
+        _take(s, row, node, took)
+    job["held"] = gpus
+    job["span"] = tally["picked"]
+    job["is_guest"] = 0
+    tally["gpus_free"] -= gpus
+    job["tier"] = _tier(s, row)
+    _join(s, row)
+    _begin(s, row, now)
+
+
+@compiled
+def start_as_guest(s: State, row: int, host: int, now: float) -> None:
+    """Let a pending job run on the very GPUs of a running one; both must want equally many."""
+    job, owner = s.jobs[row], s.jobs[host]
+    for place in range(owner["span"]):
+        node = s.held_nodes[owner["pool"] + place]
+        s.held_nodes[job["pool"] + place] = node
+        s.held_gpus[job["pool"] + place] = s.held_gpus[owner["pool"] + place]
+        s.node_jobs[node, s.nodes[node]["running"]] = row
+        s.nodes[node]["running"] += 1
+    job["held"] = owner["held"]
+    job["span"] = owner["span"]
+    job["tier"] = owner["tier"]
+    job["is_guest"] = 1
+    job["partner"] = host
+    owner["partner"] = row
+    _join(s, row)
+    _begin(s, row, now)
+
+
+@compiled
+def stop(s: State, row: int, now: float, phase: int) -> None:
+    """Take a running job off its GPUs; it ends, or waits again with what it has done (`phase`)."""
+    job, tally = s.jobs[row], s.tally[0]
+    book(s, row, now)
+    job["held_gpu_s"] += job["held"] * (now - job["since_time"])
+    segment = s.segments[tally["segments"]]
+    segment["job"] = row
+    segment["gpus"] = job["held"]
+    segment["nodes"] = job["span"]
+    segment["tier"] = job["tier"]
+    segment["start_time"] = job["since_time"]
+    segment["end_time"] = now
+    tally["segments"] += 1
+    _leave(s, row)
+    partner = job["partner"]
+    for place in range(job["span"]):
+        node = s.held_nodes[job["pool"] + place]
+        _forget(s, row, node)
+        if partner == NONE:
+            _give_back(s, row, node, s.held_gpus[job["pool"] + place])
+    if partner == NONE:
+        tally["gpus_free"] += job["held"]
+    else:
+        s.jobs[partner]["partner"] = NONE
+        s.jobs[partner]["is_guest"] = 0
+        job["partner"] = NONE
+        job["is_guest"] = 0
+    job["phase"] = phase
+    job["since_time"] = now
+    if phase == PENDING and s.rules[0]["loses_work"]:
+        _fall_back(s, row)
+    job["finish_time"] = np.inf
+    job["watch_time"] = np.inf
+    set_timer(s, row)
+    _repace_neighbours(s, row, now)
+    if partner != NONE:
+        repace(s, partner, now)
+    job["held"] = 0
+    job["span"] = 0
+
+
+@compiled
+def end(s: State, row: int, now: float, how: int) -> None:
+    """End a running job for good."""
+    stop(s, row, now, ENDED)
+    job = s.jobs[row]
+    job["end"] = how
+    job["end_time"] = now
+    s.tally[0]["ended"] += 1
+
+
+@compiled
+def preempt(s: State, row: int, now: float) -> None:
+    """Put a running job back into the queue."""
+    stop(s, row, now, PENDING)
+    s.jobs[row]["preemptions"] += 1
+    s.tally[0]["pending"] += 1
+
+
+@compiled
+def book(s: State, row: int, now: float) -> None:
+    """Book the progress and the cost of a running job up to now."""
+    job = s.jobs[row]
+    passed = now - job["booked_time"]
+    if passed <= 0.0:
+        return
+    job["attained_gpu_s"] += passed * job["held"]
+    working = now - max(job["booked_time"], job["progress_time"])
+    if working > 0.0:
+        job["left_s"] = max(0.0, job["left_s"] - working * job["rate"])
+        job["exposed_gpu_s"] += working * job["held"] * job["exposed_ratio"]
+        job["lost_gpu_s"] += (passed - working) * job["held"]
+    else:
+        job["lost_gpu_s"] += passed * job["held"]
+    job["booked_time"] = now
+
+
+@compiled
+def repace(s: State, row: int, now: float) -> None:
+    """Work out the pace of a running job anew, and when it ends."""
+    book(s, row, now)
+    job = s.jobs[row]
+    job["rate"] = _rate(s, row)
+    working_from = max(now, job["progress_time"])
+    job["finish_time"] = working_from + job["left_s"] / job["rate"]
+    set_timer(s, row)
+
+
+@compiled
+def set_timer(s: State, row: int) -> None:
+    """Set the next instant at which something is due for a job: its end, its time limit, or its policy's own."""
+    job, tally = s.jobs[row], s.tally[0]
+    due = job["watch_time"]
+    if job["phase"] == RUNNING:
+        due = min(due, job["finish_time"], kill_time(s, row))
+    keys, slots = s.jobs["timer"], s.jobs["heap_slot"]
+    job["timer"] = due
+    if slots[row] != NONE:
+        if due == np.inf:
+            tally["timers"] = heap.remove(s.timers, keys, slots, 0, tally["timers"], row)
+        else:
+            heap.moved(s.timers, keys, slots, 0, tally["timers"], row)
+    elif due < np.inf:
+        tally["timers"] = heap.push(s.timers, keys, slots, 0, tally["timers"], row)
+
+
+@compiled
+def kill_time(s: State, row: int) -> float:
+    """Return when the time limit of a running job ends it; under ideal execution limits do not bind."""
+    job, rules = s.jobs[row], s.rules[0]
+    if rules["limits_bind"] == 0:
+        return np.inf
+    due = job["since_time"] + job["limit_s"]
+    check, phase = rules["limit_check_s"], rules["limit_phase_time"]
+    return due if check == 0.0 else np.ceil((due - phase) / check) * check + phase
+
+
+@compiled
+def expired(s: State, row: int) -> int:
+    """Tell how the job whose timer is due ends: an `End`, or 0 if only its policy wants to look."""
+    job = s.jobs[row]
+    if job["phase"] != RUNNING:
+        return 0
+    if job["finish_time"] <= job["timer"]:
+        return FINISHED
+    return TIME_LIMIT if kill_time(s, row) <= job["timer"] else 0
+
+
+@compiled
+def next_instant(s: State) -> float:
+    """Return when something happens next without anybody's doing: a submission, a timer, a fault; infinity for never."""
+    tally = s.tally[0]
+    now = np.inf
+    if tally["arrived"] < len(s.jobs):
+        now = s.jobs[tally["arrived"]]["submit_time"]
+    if tally["timers"] > 0:
+        now = min(now, s.jobs[s.timers[0]]["timer"])
+    if tally["faults"] < len(s.faults) and (now < np.inf or tally["pending"] > 0):
+        now = min(now, s.faults[tally["faults"]]["time"])
+    return now
+
+
+@compiled
+def next_victim(s: State, now: float) -> int:
+    """Let the faults up to now happen, and return a job to be requeued for one of them; NONE when all is done."""
+    tally = s.tally[0]
+    while tally["faults"] < len(s.faults) and s.faults[tally["faults"]]["time"] <= now:
+        fault = s.faults[tally["faults"]]
+        node = s.nodes[fault["node"]]
+        node["is_up"] = fault["is_up"]
+        if fault["is_up"] == 0 and node["running"] > 0:
+            return int(s.node_jobs[fault["node"], 0])
+        tally["faults"] += 1
+    return NONE
+
+
+@compiled
+def _begin(s: State, row: int, now: float) -> None:
+    job, tally = s.jobs[row], s.tally[0]
+    s.running[tally["running"]] = row
+    job["queue_slot"] = tally["running"]
+    tally["running"] += 1
+    tally["pending"] -= 1
+    job["phase"] = RUNNING
+    job["since_time"] = now
+    job["booked_time"] = now
+    job["progress_time"] = now if job["starts"] == 0 else now + s.rules[0]["restart_s"]
+    if job["starts"] == 0:
+        job["start_time"] = now
+    job["starts"] += 1
+    repace(s, row, now)
+    _repace_neighbours(s, row, now)
+
+
+@compiled
+def _take(s: State, row: int, node_row: int, gpus: int) -> None:
+    job, node = s.jobs[row], s.nodes[node_row]
+    node["gpus_free"] -= gpus
+    node["cpus_free"] -= gpus * job["cpus_per_gpu"]
+    node["memory_free_mib"] -= gpus * job["memory_mib_per_gpu"]
+    s.leaves[node["leaf"]]["gpus_free"] -= gpus
+    s.node_jobs[node_row, node["running"]] = row
+    node["running"] += 1
+
+
+@compiled
+def _give_back(s: State, row: int, node_row: int, gpus: int) -> None:
+    job, node = s.jobs[row], s.nodes[node_row]
+    node["gpus_free"] += gpus
+    node["cpus_free"] += gpus * job["cpus_per_gpu"]
+    node["memory_free_mib"] += gpus * job["memory_mib_per_gpu"]
+    s.leaves[node["leaf"]]["gpus_free"] += gpus
+
+
+@compiled
+def _forget(s: State, row: int, node_row: int) -> None:
+    """Strike a job off the list of a node's jobs."""
+    node = s.nodes[node_row]
+    last = node["running"] - 1
+    for place in range(last + 1):
+        if s.node_jobs[node_row, place] == row:
+            s.node_jobs[node_row, place] = s.node_jobs[node_row, last]
+            s.node_jobs[node_row, last] = NONE
+            break
+    node["running"] = last
+
+
+@compiled
+def _tier(s: State, row: int) -> int:
+    job = s.jobs[row]
+    if job["span"] == 1:
+        return NODE_TIER
+    leaf = s.nodes[s.held_nodes[job["pool"]]]["leaf"]
+    for place in range(1, job["span"]):
+        if s.nodes[s.held_nodes[job["pool"] + place]]["leaf"] != leaf:
+            return SPINE_TIER
+    return LEAF_TIER
+
+
+@compiled
+def _join(s: State, row: int) -> None:
+    """Count a job among those that send on its nodes' links and its leaves' uplinks."""
+    _count_sender(s, row, 1)
+
+
+@compiled
+def _leave(s: State, row: int) -> None:
+    _count_sender(s, row, -1)
+    tally = s.tally[0]
+    slots = s.jobs["queue_slot"]
+    last = s.running[tally["running"] - 1]
+    s.running[slots[row]] = last
+    slots[last] = slots[row]
+    slots[row] = NONE
+    tally["running"] -= 1
+
+
+@compiled
+def _count_sender(s: State, row: int, step: int) -> None:
+    job = s.jobs[row]
+    if job["tier"] == NODE_TIER:
+        return
+    pressure = s.profiles[job["profile"]]["node_pressure"]
+    before = NONE
+    for place in range(job["span"]):
+        node = s.nodes[s.held_nodes[job["pool"] + place]]
+        node["pressure"] = max(0.0, node["pressure"] + step * pressure)
+        # Nodes of a leaf stand together in what a job holds.
+        if job["tier"] == SPINE_TIER and node["leaf"] != before:
+            before = node["leaf"]
+            s.leaves[before]["crossing"] += step
+
+
+@compiled
+def _bandwidth(s: State, row: int) -> float:
+    """Return what the slowest link of a gang over several nodes gives each of its nodes."""
+    job, rules = s.jobs[row], s.rules[0]
+    least = rules["nic_gbps"]
+    mine = s.profiles[job["profile"]]["node_pressure"]
+    here = 0
+    for place in range(job["span"]):
+        node = s.nodes[s.held_nodes[job["pool"] + place]]
+        least = min(least, contended_gbps(rules["nic_gbps"], max(0.0, node["pressure"] - mine)))
+        if job["tier"] != SPINE_TIER:
+            continue
+        here += 1
+        leaf = s.leaves[node["leaf"]]
+        last = place + 1 == job["span"] or s.nodes[s.held_nodes[job["pool"] + place + 1]]["leaf"] != node["leaf"]
+        if last:
+            uplink = leaf["nodes"] * rules["nic_gbps"] / rules["oversubscription"]
+            least = min(least, uplink / max(1, leaf["crossing"]) / here)
+            here = 0
+    return least
+
+
+@compiled
+def _rate(s: State, row: int) -> float:
+    """Return the work per second of a running job where it is, beside whom it is."""
+    job = s.jobs[row]
+    job["exposed_ratio"] = 0.0
+    if s.rules[0]["is_ideal"]:
+        return job["held"] / job["work_gpus"]
+    profile = s.profiles[job["profile"]]
+    rate = 1.0
+    if job["held"] != job["work_gpus"]:
+        rate = step_s(profile, job["work_gpus"]) / step_s(profile, job["held"])
+    speed = np.inf
+    for place in range(job["span"]):
+        node = s.nodes[s.held_nodes[job["pool"] + place]]
+        speed = min(speed, s.type_speed[job["profile"], node["gpu_type"]])
+    if job["span"] > 1:
+        # Traffic is stated for the speed of the profile's own GPU type and the size asked: a faster job sends more often.
+        pace = speed * rate
+        bandwidth = _bandwidth(s, row) / pace
+        rules = s.rules[0]
+        best_nodes = -(-job["held"] // rules["most_gpus"])
+        # Beyond one leaf a gang alone has the uplinks to itself, as far as its leaves' nodes may load them.
+        best = rules["nic_gbps"] if best_nodes <= rules["leaf_nodes"] else rules["nic_gbps"] / rules["oversubscription"]
+        rate /= inflation(profile, job["held"], job["span"], bandwidth, best_nodes, best / pace)
+        exposed = exposed_s(profile, job["held"], job["span"], bandwidth)
+        job["exposed_ratio"] = exposed / (1.0 + exposed)
+    rate *= speed / job["reference_speed"]
+    if job["partner"] != NONE:
+        rate /= gpu_share_inflation(profile, s.profiles[s.jobs[job["partner"]]["profile"]])
+    return rate
+
+
+@compiled
+def _repace_neighbours(s: State, row: int, now: float) -> None:
+    """Work out anew the pace of the jobs that share nodes or uplinks with one that came or goes."""
+    if s.rules[0]["is_ideal"]:
+        return
+    job = s.jobs[row]
+    if job["span"] == 1:
+        return
+    for place in range(job["span"]):
+        node_row = s.held_nodes[job["pool"] + place]
+        for other in range(s.nodes[node_row]["running"]):
+            neighbour = s.node_jobs[node_row, other]
+            if neighbour != row and s.jobs[neighbour]["span"] > 1:
+                repace(s, neighbour, now)
+    if job["tier"] == SPINE_TIER:
+        _repace_crossing(s, row, now)
+
+
+@compiled
+def _repace_crossing(s: State, row: int, now: float) -> None:
+    """Work out anew the pace of the other jobs that cross the uplinks of a job's leaves."""
+    job = s.jobs[row]
+    for place in range(s.tally[0]["running"]):
+        other = s.running[place]
+        if other == row or s.jobs[other]["tier"] != SPINE_TIER:
+            continue
+        if _shares_leaf(s, row, other):
+            repace(s, other, now)
+
+
+@compiled
+def _shares_leaf(s: State, one: int, other: int) -> bool:
+    first, second = s.jobs[one], s.jobs[other]
+    for place in range(first["span"]):
+        leaf = s.nodes[s.held_nodes[first["pool"] + place]]["leaf"]
+        for elsewhere in range(second["span"]):
+            if s.nodes[s.held_nodes[second["pool"] + elsewhere]]["leaf"] == leaf:
+                return True
+    return False
+
+
+@compiled
+def _fall_back(s: State, row: int) -> None:
+    """Return a stopped job to its last checkpoint, or to its beginning where it makes none."""
+    job = s.jobs[row]
+    done = job["work_s"] - job["left_s"]
+    kept = done // job["checkpoint_s"] * job["checkpoint_s"] if job["checkpoint_s"] > 0.0 else 0.0
+    job["lost_gpu_s"] += (done - kept) / job["rate"] * job["held"]
+    job["left_s"] = job["work_s"] - kept

@@ -1,0 +1,99 @@
+"""Slurm's accounting as `sacct -P` prints it: one line per job, columns apart by `|`, in any order.
+
+An answer of `sacct --json` is recognised by its first character and read by `sacct_json`.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from advisor.backends.spelling import count, duration_s, instant, is_unset, optional_text
+from advisor.backends.tres import tres
+from advisor.errors import DecodeError, TraceError
+from advisor.sim.bad_rows import BadRow
+from advisor.sim.importing.accounted import Accounted, jobs_of, needed
+from advisor.sim.importing.rows import Cells, LeftOut, Row, Source, check_text, reason
+from advisor.sim.importing.sacct_json import accounted_jobs
+
+# The comment comes last because it is the one text that may hold the separator.
+FIELDS: Final = (
+    "JobID,JobIDRaw,User,Account,QOS,Submit,Eligible,Start,ElapsedRaw,"
+    "TimelimitRaw,State,ReqTRES,AllocTRES,NNodes,Comment"
+)
+COMMAND: Final = f"SLURM_TIME_FORMAT=%s sacct -a -X -P -S START -o {FIELDS}"
+
+_SEPARATOR: Final = "|"
+# Of each group the first column that is there is read.
+_IDS: Final = ("JobIDRaw", "JobID")
+_ELAPSED: Final = ("ElapsedRaw", "Elapsed")
+_LIMITS: Final = ("TimelimitRaw", "Timelimit")
+_NEEDED: Final = (_IDS, ("Submit",), ("Start",), _ELAPSED, ("State",), ("ReqTRES", "AllocTRES"))
+
+
+def rows(source: Source) -> Iterator[Row]:
+    """Make rows of what sacct printed, as text or as JSON."""
+    lines = ((line, text) for line, text in enumerate(source.stream, start=1) if text.strip())
+    _, first = next(lines, (0, ""))
+    check_text(source.path, first)
+    if first.lstrip().startswith("{"):
+        return jobs_of(accounted_jobs(source, first))
+    header = _header(source, first)
+    return jobs_of(_record(header, line, text) for line, text in lines)
+
+
+def _header(source: Source, first: str) -> list[str]:
+    """Read the names of the columns, whose case does not count."""
+    known = {name.lower(): name for name in [*FIELDS.split(","), *_ELAPSED, *_LIMITS]}
+    header = [known.get(cell.strip().lower(), cell.strip()) for cell in first.split(_SEPARATOR)]
+    for group in _NEEDED:
+        if not any(name in header for name in group):
+            raise TraceError(f"{source.path}: column {' or '.join(group)} is missing: write the file with {COMMAND}")
+    return header
+
+
+def _record(header: list[str], line: int, text: str) -> Accounted | LeftOut | BadRow:
+    values = text.rstrip("\r\n").split(_SEPARATOR)
+    if len(values) > len(header) and header[-1] == "Comment":
+        values[len(header) - 1 :] = [_SEPARATOR.join(values[len(header) - 1 :])]
+    if len(values) != len(header):
+        return BadRow(line=line, why=f"{len(values)} columns where the header has {len(header)}")
+    cells = dict(zip(header, values, strict=True))
+    if "." in _first(cells, _IDS):
+        return LeftOut(why="job steps")
+    try:
+        return _accounted(line, cells)
+    except DecodeError as err:
+        return BadRow(line=line, why=reason(err))
+
+
+def _accounted(line: int, cells: Cells) -> Accounted:
+    # A component of a heterogeneous job is spelled as leader+offset.
+    leader, plus, _ = cells.get("JobID", "").partition("+")
+    nodes = cells.get("NNodes", "")
+    return Accounted(
+        line=line,
+        job_id=_first(cells, _IDS).strip(),
+        het_job_id=leader if plus else "",
+        states=frozenset(cells["State"].upper().split()[:1]),
+        submit_time=needed(instant(cells["Submit"], field="Submit"), "Submit"),
+        eligible_time=instant(cells.get("Eligible", ""), field="Eligible"),
+        start_time=instant(cells["Start"], field="Start"),
+        elapsed_s=_elapsed_s(cells),
+        limit_s=duration_s(_first(cells, _LIMITS), field="Timelimit"),
+        asked=tres(cells.get("ReqTRES", ""), field="ReqTRES"),
+        held=tres(cells.get("AllocTRES", ""), field="AllocTRES"),
+        nodes=None if is_unset(nodes) else count(nodes, field="NNodes"),
+        user=optional_text(cells.get("User", "")),
+        account=optional_text(cells.get("Account", "")),
+        qos=optional_text(cells.get("QOS", "")),
+        comment=cells.get("Comment", ""),
+    )
+
+
+def _elapsed_s(cells: Cells) -> float:
+    if "ElapsedRaw" in cells:
+        return float(count(cells["ElapsedRaw"], field="ElapsedRaw"))
+    return duration_s(cells["Elapsed"], field="Elapsed") or 0.0
+
+
+def _first(cells: Cells, names: Iterable[str]) -> str:
+    return next((cells[name] for name in names if name in cells), "")

@@ -1,0 +1,195 @@
+"""Where a gang goes: the pick of nodes for policies that place jobs themselves.
+
+A pick stands in `pick_nodes` and `pick_gpus`, `picked` entries long, the nodes of a leaf together. Nothing is taken
+until the job is started.
+"""
+
+from advisor.sim.compiled import compiled, inlined
+from advisor.sim.state import NONE, State
+
+
+@compiled
+def pick(s: State, row: int, gpus: int) -> bool:
+    """Pick the fewest nodes for a gang, under as few leaves as possible; False if they are not free.
+
+    On one node the fullest that fits, so that large gaps stay whole; over several, idle nodes and for the rest the
+    fullest that fits. Ties go to the first node.
+    """
+    s.tally[0]["picked"] = 0
+    if gpus > s.tally[0]["gpus_free"]:
+        return False
+    if gpus <= s.rules[0]["most_gpus"]:
+        return _pick_one(s, row, gpus)
+    return _pick_whole(s, row, gpus)
+
+
+@inlined
+def fits(s: State, row: int, node_row: int, gpus: int) -> bool:
+    """Whether a node has the GPUs, CPUs and memory for a part of a gang."""
+    job, node = s.jobs[row], s.nodes[node_row]
+    return (
+        node["gpus_free"] >= gpus
+        and node["is_up"] == 1
+        and (job["gpu_type"] == NONE or job["gpu_type"] == node["gpu_type"])
+        and node["cpus_free"] >= gpus * job["cpus_per_gpu"]
+        and node["memory_free_mib"] >= gpus * job["memory_mib_per_gpu"]
+    )
+
+
+@compiled
+def add_to_pick(s: State, node_row: int, gpus: int) -> None:
+    """Append a node to the pick."""
+    tally = s.tally[0]
+    s.pick_nodes[tally["picked"]] = node_row
+    s.pick_gpus[tally["picked"]] = gpus
+    tally["picked"] += 1
+
+
+@compiled
+def _pick_one(s: State, row: int, gpus: int) -> bool:
+    best = NONE
+    least = s.rules[0]["most_gpus"] + 1
+    for node in range(len(s.nodes)):
+        free = s.nodes[node]["gpus_free"]
+        if gpus <= free < least and fits(s, row, node, gpus):
+            best = node
+            least = free
+            if free == gpus:
+                break
+    if best == NONE:
+        return False
+    add_to_pick(s, best, gpus)
+    return True
+
+
+@compiled
+def _idle_gpus(s: State, row: int, node_row: int) -> int:
+    """Return the GPUs of a node that is wholly idle and of use to a job, else 0."""
+    node = s.nodes[node_row]
+    return node["gpus"] if node["gpus_free"] == node["gpus"] and fits(s, row, node_row, node["gpus"]) else 0
+
+
+@compiled
+def _idle_under(s: State, row: int, leaf_row: int) -> int:
+    leaf = s.leaves[leaf_row]
+    idle = 0
+    for node in range(leaf["first"], leaf["first"] + leaf["nodes"]):
+        idle += _idle_gpus(s, row, node)
+    return idle
+
+
+@compiled
+def _pick_whole(s: State, row: int, gpus: int) -> bool:
+    """Pick idle nodes: under the fullest leaf that has enough of them, else from the emptiest leaves on."""
+    rest = gpus % s.rules[0]["most_gpus"]
+    whole = gpus - rest
+    best = NONE
+    least = 0
+    total = 0
+    for leaf in range(len(s.leaves)):
+        if s.leaves[leaf]["gpus_free"] == 0:
+            continue
+        idle = _idle_under(s, row, leaf)
+        total += idle
+        if idle >= gpus and (best == NONE or idle < least):
+            best = leaf
+            least = idle
+    if total < whole:
+        return False
+    left = whole
+    if best != NONE:
+        left -= _pick_under(s, row, best, left)
+    else:
+        left = _pick_over_leaves(s, row, left)
+    if left <= 0 and rest > 0:
+        return _add_rest(s, row, rest, best)
+    return left <= 0
+
+
+@compiled
+def _pick_under(s: State, row: int, leaf_row: int, gpus: int) -> int:
+    """Add idle nodes of a leaf to the pick, up to `gpus`; return the GPUs added."""
+    leaf = s.leaves[leaf_row]
+    added = 0
+    for node in range(leaf["first"], leaf["first"] + leaf["nodes"]):
+        if added >= gpus:
+            break
+        idle = _idle_gpus(s, row, node)
+        if idle > 0:
+            took = min(idle, gpus - added)
+            add_to_pick(s, node, took)
+            added += took
+    return added
+
+
+@compiled
+def _pick_over_leaves(s: State, row: int, gpus: int) -> int:
+    """Add idle nodes leaf by leaf, the emptiest leaf that is left first; return the GPUs still missing."""
+    left = gpus
+    before = len(s.nodes) * s.rules[0]["most_gpus"] + 1
+    last = NONE
+    while left > 0:
+        best = NONE
+        most = 0
+        for leaf in range(len(s.leaves)):
+            idle = _idle_under(s, row, leaf)
+            # Those taken already stand before in the order of (idle GPUs, leaf).
+            taken = idle > before or (idle == before and leaf <= last)
+            if idle > most and not taken:
+                best = leaf
+                most = idle
+        if best == NONE:
+            break
+        left -= _pick_under(s, row, best, left)
+        before = most
+        last = best
+    return left
+
+
+@compiled
+def _add_rest(s: State, row: int, rest: int, leaf_row: int) -> bool:
+    """Add the node for what fills no whole node: the fullest that fits, under the leaf of the others if there is one."""
+    best = NONE
+    least = s.rules[0]["most_gpus"] + 1
+    near = False
+    for node in range(len(s.nodes)):
+        free = s.nodes[node]["gpus_free"]
+        if free < rest or not fits(s, row, node, rest) or _is_picked(s, node):
+            continue
+        is_near = s.nodes[node]["leaf"] == leaf_row
+        if (is_near and not near) or (is_near == near and free < least):
+            best = node
+            least = free
+            near = is_near
+    if best == NONE:
+        return False
+    _insert(s, best, rest)
+    return True
+
+
+@compiled
+def _insert(s: State, node_row: int, gpus: int) -> None:
+    """Put a node into the pick beside the others of its leaf."""
+    leaf = s.nodes[node_row]["leaf"]
+    add_to_pick(s, node_row, gpus)
+    place = s.tally[0]["picked"] - 1
+    found = NONE
+    for earlier in range(place):
+        if s.nodes[s.pick_nodes[earlier]]["leaf"] == leaf:
+            found = earlier
+    if found == NONE:
+        return
+    while place > found + 1:
+        s.pick_nodes[place] = s.pick_nodes[place - 1]
+        s.pick_gpus[place] = s.pick_gpus[place - 1]
+        place -= 1
+    s.pick_nodes[place] = node_row
+    s.pick_gpus[place] = gpus
+
+
+@compiled
+def _is_picked(s: State, node_row: int) -> bool:
+    for place in range(s.tally[0]["picked"]):
+        if s.pick_nodes[place] == node_row:
+            return True
+    return False

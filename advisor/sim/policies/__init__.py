@@ -1,0 +1,23 @@
+"""The policies that can be simulated, one file each."""
+
+from collections.abc import Mapping
+
+from advisor.sim.policies import (
+    drf,
+    fifo,
+    gandiva,
+    las,
+    optimus,
+    qssf,
+    rules,
+    sjf,
+    slurm,
+    srsf,
+    srtf,
+    tetris,
+    themis,
+)
+from advisor.sim.policy import Policy
+
+_MODULES = (slurm, fifo, sjf, srtf, srsf, qssf, las, drf, tetris, optimus, gandiva, themis, rules)
+POLICIES: Mapping[str, Policy] = {module.POLICY.name: module.POLICY for module in _MODULES}

@@ -1,0 +1,106 @@
+"""Gandiva: jobs take turns on an overloaded cluster, and try out whether two of them run well on the same GPUs.
+
+While the jobs ask for more GPUs than there are:
+- at the end of a time slice those that wait longest go first, and push aside those that run longest;
+- a job that still waits is put, by chance, on the GPUs of a running one that asks for as much. The pair is parted a
+  round later if the sum of both speeds, each over the job's speed alone, is below 1.
+
+Source: Xiao et al., OSDI 2018; random pairs and the threshold as in the port of Gandiva in the code of Gavel (Narayanan
+et al., OSDI 2020). Our interpretation: a slice is 20 minutes and ends for all jobs together, as a restart costs more
+than Gandiva's suspend and resume and a gang needs its nodes at one moment; the speed alone of a job that never had
+these GPUs for itself is taken to be that of its partner, over the best placement's; two models that ran badly together
+are not paired again at that size; pairs are parted when the overload ends; under ideal execution, which knows no
+slowdown on shared GPUs, none are made. Jobs are neither migrated for locality nor grown into idle GPUs.
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.sim.policies.round_policy import RoundPolicy
+from advisor.sim.rounds import View
+from advisor.sim.state import NONE, PENDING
+
+SLICE_S = 1200.0
+LEAST_SUM = 1.0
+
+Rows = NDArray[np.intp]
+
+
+class Match(NamedTuple):
+    """Two models on the same GPUs."""
+
+    gpus: int
+    first: int
+    second: int
+
+
+@dataclass(slots=True)
+class Gandiva:
+    """The policy, with what it learned of pairs."""
+
+    # What runs badly together.
+    _bad: set[Match] = field(default_factory=set)
+    # The guests of the last round that have to go.
+    _failed: Rows = field(default_factory=lambda: np.zeros(0, np.intp))
+
+    def __call__(self, view: View) -> None:
+        """Judge the pairs, turn the wheel at the end of a slice, start what fits, make pairs of the rest."""
+        is_overloaded = int(view.jobs["gpus"][view.active].sum()) > view.gpus
+        self._part(view, is_overloaded)
+        pending = _longest_first(view, view.pending)
+        if not len(pending):
+            return
+        order, turns = pending, is_overloaded and view.ends_slice(SLICE_S)
+        if turns:
+            order = np.concatenate((pending, _longest_first(view, view.running)[::-1]))
+        gpus = view.jobs["gpus"][order]
+        view.serve(order, gpus, gpus, may_preempt=turns)
+        if is_overloaded and not view.is_ideal:
+            self._pair(view, pending)
+
+    def _part(self, view: View, is_overloaded: bool) -> None:
+        """Part the pairs whose trial failed, and all where there is room."""
+        guests = view.running[view.jobs["is_guest"][view.running] == 1]
+        view.stop(guests[np.isin(guests, self._failed) | (not is_overloaded)])
+        self._failed = np.zeros(0, np.intp)
+
+    def _pair(self, view: View, pending: Rows) -> None:
+        """Draw a host for every job that still waits, as long as there are any that asked for the same."""
+        jobs = view.jobs
+        hosts: dict[int, list[int]] = {}
+        for row in view.running[jobs["partner"][view.running] == NONE].tolist():
+            hosts.setdefault(int(jobs["shape"][row]), []).append(row)
+        waiting = pending[(jobs["phase"][pending] == PENDING) & np.isin(jobs["shape"][pending], list(hosts))]
+        pairs: dict[int, int] = {}
+        for row, chance in zip(waiting.tolist(), view.problem.rng.random(len(waiting)).tolist(), strict=True):
+            candidates = hosts[int(jobs["shape"][row])]
+            if not candidates:
+                continue
+            drawn = int(chance * len(candidates))
+            # If they are known not to match, the next round draws again.
+            if _match(jobs, row, candidates[drawn]) not in self._bad:
+                pairs[row] = candidates.pop(drawn)
+        guests, partners = np.array(list(pairs), np.intp), np.array(list(pairs.values()), np.intp)
+        alone = jobs["rate"][partners]
+        view.share(guests, partners)
+        is_bad = jobs["rate"][guests] + jobs["rate"][partners] < LEAST_SUM * alone
+        self._failed = guests[is_bad]
+        self._bad |= {_match(jobs, *pair) for pair in zip(self._failed, partners[is_bad], strict=True)}
+
+
+def _longest_first(view: View, rows: Rows) -> Rows:
+    """Sort jobs by how long they have been waiting, or running, without a break."""
+    return rows[np.argsort(view.jobs["since_time"][rows], kind="stable")]
+
+
+def _match(jobs: NDArray[np.void], row: int, other: int) -> Match:
+    first, second = sorted((int(jobs["profile"][row]), int(jobs["profile"][other])))
+    return Match(gpus=int(jobs["gpus"][row]), first=first, second=second)
+
+
+POLICY = RoundPolicy(
+    name="gandiva", summary="time slices of 20 min and trial sharing of GPUs on overload (Gandiva)", make=Gandiva
+)

@@ -1,0 +1,35 @@
+"""Policies that differ only in the order of their queue and in whether they preempt."""
+
+from dataclasses import dataclass
+
+from advisor.sim.policy import Problem, drive
+from advisor.sim.queueing import Key, build_queue, run_queue
+from advisor.sim.state import State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuePolicy:
+    """One queue, consolidated placement; the fields are those of `build_queue`."""
+
+    name: str
+    summary: str
+    key: Key
+    by_gpus: bool = False
+    strict: bool = True
+    preemptive: bool = False
+    levels_gpu_s: tuple[float, ...] = ()
+    promote_ratio: float = 0.0
+    requeue_loses_work: bool = False
+
+    def run(self, problem: Problem) -> State:
+        """Run the compiled loop."""
+        queue = build_queue(
+            problem.state,
+            key=self.key,
+            by_gpus=self.by_gpus,
+            strict=self.strict,
+            preemptive=self.preemptive,
+            levels_gpu_s=self.levels_gpu_s,
+            promote_ratio=self.promote_ratio,
+        )
+        return drive(problem, problem.state, lambda state, until: run_queue(state, queue, until))

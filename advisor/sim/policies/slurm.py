@@ -1,0 +1,25 @@
+"""Plain Slurm: multifactor priority, the main pass and backfill, without an advisor."""
+
+from dataclasses import dataclass
+
+from advisor.sim.policy import Problem, drive
+from advisor.sim.slurm_state import build_slurm
+from advisor.sim.slurmctld import run_slurm
+from advisor.sim.state import State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlainSlurm:
+    """The model of slurmctld, left alone."""
+
+    name: str = "slurm"
+    summary: str = "plain Slurm: multifactor priority and backfill, no advisor"
+    requeue_loses_work: bool = True
+
+    def run(self, problem: Problem) -> State:
+        """Run the compiled loop."""
+        slurm = build_slurm(problem.state, problem.trace, problem.cluster)
+        return drive(problem, problem.state, lambda state, until: run_slurm(state, slurm, until))
+
+
+POLICY = PlainSlurm()

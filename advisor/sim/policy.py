@@ -1,0 +1,130 @@
+"""What a policy of the simulator is: something that runs a problem to its end on the common engine."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from advisor.domain.limits import Limits
+from advisor.errors import SimulationError
+from advisor.planning.settings import PlanningSettings
+from advisor.sim.cluster import Cluster
+from advisor.sim.queueing import DONE, FULL
+from advisor.sim.state import State, with_room
+from advisor.sim.trace import Trace
+
+# How often a run tells how far it is.
+_REPORTS = 200
+
+EXECUTIONS = ("measured", "ideal")
+SPEEDS = "oracle, estimated, noisy=PERCENT"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How a run is done; `speeds` is what policies believe that use run times or speeds.
+
+    oracle: the truth. estimated: run times are the time limits that users asked, speeds grow with the GPUs.
+    noisy=X: the truth made X percent longer or shorter, by a fair coin for each job.
+    """
+
+    execution: str = "measured"
+    speeds: str = "oracle"
+    planning: PlanningSettings = field(default_factory=PlanningSettings)
+    limits: Limits = field(default_factory=Limits)
+    advise_every_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        if self.execution not in EXECUTIONS:
+            raise SimulationError(f"execution {self.execution!r} is not known: known are {', '.join(EXECUTIONS)}")
+        if self.advise_every_s <= 0.0:
+            raise SimulationError(f"advice every {self.advise_every_s} s: give a number above 0")
+        _ = self.noise
+
+    @property
+    def noise(self) -> float | None:
+        """The share by which beliefs are off; None where they are the users' estimates."""
+        kind, _, percent = self.speeds.partition("=")
+        if self.speeds == "oracle":
+            return 0.0
+        if self.speeds == "estimated":
+            return None
+        try:
+            share = float(percent) / 100.0 if kind == "noisy" else -1.0
+        except ValueError:
+            share = -1.0
+        if not 0.0 <= share < 1.0:
+            raise SimulationError(f"speeds {self.speeds!r} are not known: known are {SPEEDS}, from 0 to below 100")
+        return share
+
+
+class Stopwatch:
+    """Times a run from the moment when its loops are compiled."""
+
+    def __init__(self) -> None:
+        self._began = time.perf_counter()
+
+    def start(self) -> None:
+        """Begin anew."""
+        self._began = time.perf_counter()
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the start."""
+        return time.perf_counter() - self._began
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """A trace on a cluster, ready to run; `tell` takes the share of jobs that ended."""
+
+    trace: Trace
+    cluster: Cluster
+    state: State
+    options: Options
+    rng: np.random.Generator
+    tell: Callable[[float], None]
+    watch: Stopwatch
+
+
+class Policy(Protocol):
+    """A way to run the jobs of a trace."""
+
+    @property
+    def name(self) -> str:
+        """The name on the command line."""
+
+    @property
+    def summary(self) -> str:
+        """One line for people."""
+
+    @property
+    def requeue_loses_work(self) -> bool:
+        """Whether a stopped job goes back to its last checkpoint, as in Slurm, or is saved on demand."""
+
+    def run(self, problem: Problem) -> State:
+        """Run all jobs and return the final state."""
+
+
+def drive(problem: Problem, state: State, step: Callable[[State, float], int]) -> State:
+    """Call a compiled loop until all jobs have ended; it stops at the instants given, and where room runs out."""
+    submitted = state.jobs["submit_time"]
+    length = float(submitted[-1] - submitted[0]) or 1.0
+    # Compiles the loop, and does nothing else: no event is that early.
+    step(state, -1.0)
+    problem.watch.start()
+    until = float(submitted[0])
+    while True:
+        stopped = step(state, until)
+        if stopped == DONE:
+            break
+        if stopped == FULL:
+            state = with_room(state)
+            continue
+        problem.tell(float(state.tally["ended"][0]) / len(submitted))
+        # Once all are submitted, what is left is one stretch.
+        until = until + length / _REPORTS if until < submitted[-1] else np.inf
+    problem.tell(1.0)
+    return state

@@ -1,0 +1,145 @@
+"""Which running jobs to put back into the queue so that a job fits."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.sim.compiled import compiled
+from advisor.sim.state import NONE, State
+
+
+@compiled
+def make_room(s: State, victims: NDArray[np.int32], costs: NDArray[np.float64], row: int, key: float) -> int:
+    """List the running jobs with a key above `key` that have to go so that a job fits; return how many, 0 if none help.
+
+    On one node the jobs with the highest keys go, on the node where the fewest GPUs are taken from others; over
+    several nodes all jobs of the nodes where that takes the fewest.
+    """
+    job = s.jobs[row]
+    free = s.tally[0]["gpus_free"]
+    for place in range(s.tally[0]["running"]):
+        other = s.jobs[s.running[place]]
+        if other["key"] > key:
+            free += other["held"]
+    if free < job["gpus"]:
+        return 0
+    if job["gpus"] <= s.rules[0]["most_gpus"]:
+        return _on_one_node(s, victims, row, key)
+    return _on_whole_nodes(s, victims, costs, row, key)
+
+
+@compiled
+def _on_one_node(s: State, victims: NDArray[np.int32], row: int, key: float) -> int:
+    job = s.jobs[row]
+    best = NONE
+    least = np.inf
+    for node_row in range(len(s.nodes)):
+        if not _could_fit(s, row, node_row, job["gpus"]):
+            continue
+        count = _victims_on(s, victims, node_row, key, job["gpus"])
+        if count == 0:
+            continue
+        cost = 0.0
+        for place in range(count):
+            cost += s.jobs[victims[place]]["held"]
+        if cost < least:
+            best = node_row
+            least = cost
+    return 0 if best == NONE else _victims_on(s, victims, best, key, job["gpus"])
+
+
+@compiled
+def _could_fit(s: State, row: int, node_row: int, gpus: int) -> bool:
+    """Whether a node could hold a part of a gang if it were empty."""
+    job, node = s.jobs[row], s.nodes[node_row]
+    return (
+        node["gpus"] >= gpus
+        and node["is_up"] == 1
+        and (job["gpu_type"] == NONE or job["gpu_type"] == node["gpu_type"])
+        and node["cpus"] >= gpus * job["cpus_per_gpu"]
+        and node["memory_mib"] >= gpus * job["memory_mib_per_gpu"]
+    )
+
+
+@compiled
+def _victims_on(s: State, victims: NDArray[np.int32], node_row: int, key: float, gpus: int) -> int:
+    """List the jobs of a node with the highest keys above `key`, until `gpus` are free there; 0 if they do not suffice."""
+    node = s.nodes[node_row]
+    free = node["gpus_free"]
+    count = 0
+    while free < gpus:
+        worst = NONE
+        for place in range(node["running"]):
+            other = s.node_jobs[node_row, place]
+            if s.jobs[other]["key"] <= key or _is_listed(victims, count, other):
+                continue
+            if worst == NONE or _goes_before(s, other, worst):
+                worst = other
+        if worst == NONE:
+            return 0
+        victims[count] = worst
+        count += 1
+        free += _held_on(s, worst, node_row)
+    return count
+
+
+@compiled
+def _goes_before(s: State, one: int, other: int) -> bool:
+    first, second = s.jobs[one]["key"], s.jobs[other]["key"]
+    return first > second or (first == second and one > other)
+
+
+@compiled
+def _is_listed(victims: NDArray[np.int32], count: int, row: int) -> bool:
+    for place in range(count):
+        if victims[place] == row:
+            return True
+    return False
+
+
+@compiled
+def _held_on(s: State, row: int, node_row: int) -> int:
+    job = s.jobs[row]
+    for place in range(job["span"]):
+        if s.held_nodes[job["pool"] + place] == node_row:
+            return int(s.held_gpus[job["pool"] + place])
+    return 0
+
+
+@compiled
+def _on_whole_nodes(s: State, victims: NDArray[np.int32], costs: NDArray[np.float64], row: int, key: float) -> int:
+    """Empty the nodes that are cheapest to empty."""
+    job = s.jobs[row]
+    for node_row in range(len(s.nodes)):
+        costs[node_row] = _cost_of_emptying(s, row, node_row, key)
+    count = 0
+    left = job["gpus"]
+    while left > 0:
+        best = NONE
+        for node_row in range(len(s.nodes)):
+            if costs[node_row] < np.inf and (best == NONE or costs[node_row] < costs[best]):
+                best = node_row
+        if best == NONE:
+            return 0
+        costs[best] = np.inf
+        left -= s.nodes[best]["gpus"]
+        for place in range(s.nodes[best]["running"]):
+            other = s.node_jobs[best, place]
+            if not _is_listed(victims, count, other):
+                victims[count] = other
+                count += 1
+    return count
+
+
+@compiled
+def _cost_of_emptying(s: State, row: int, node_row: int, key: float) -> float:
+    """Return the GPUs taken from others if a node is emptied; infinity if that cannot be."""
+    node = s.nodes[node_row]
+    if not _could_fit(s, row, node_row, node["gpus"]):
+        return np.inf
+    cost = 0.0
+    for place in range(node["running"]):
+        other = s.jobs[s.node_jobs[node_row, place]]
+        if other["key"] <= key:
+            return np.inf
+        cost += other["held"]
+    return cost

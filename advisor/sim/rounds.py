@@ -1,0 +1,263 @@
+"""The direct controller of policies that decide in rounds: between rounds jobs only arrive and end."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.sim.compiled import compiled, lent
+from advisor.sim.execution import end, expired, next_instant, next_victim, preempt
+from advisor.sim.policy import Problem, drive
+from advisor.sim.queueing import DONE, FULL, PAUSED
+from advisor.sim.serving import best_rates, book_all, put_back, serve, share_gpus, start_one
+from advisor.sim.state import FUTURE, NONE, PENDING, RUNNING, State
+
+
+@compiled
+def run_round(s: State, until: float) -> int:
+    """Let jobs arrive and end up to `until`: PAUSED there, DONE when all have ended, FULL when segments run out."""
+    s = lent(s)
+    tally = s.tally[0]
+    while True:
+        if len(s.segments) - tally["segments"] < 2 * tally["running"] + 2:
+            return FULL
+        now = next_instant(s)
+        if now == np.inf and tally["pending"] == 0:
+            return DONE
+        if now > until:
+            tally["now"] = until
+            return PAUSED
+        tally["now"] = now
+        while tally["timers"] > 0 and s.jobs[s.timers[0]]["timer"] <= now:
+            row = s.timers[0]
+            end(s, row, now, expired(s, row))
+        victim = next_victim(s, now)
+        while victim != NONE:
+            preempt(s, victim, now)
+            victim = next_victim(s, now)
+        while tally["arrived"] < len(s.jobs) and s.jobs[tally["arrived"]]["submit_time"] <= now:
+            job = s.jobs[tally["arrived"]]
+            if job["phase"] == FUTURE:
+                job["phase"] = PENDING
+                job["since_time"] = now
+                tally["pending"] += 1
+            else:
+                tally["ended"] += 1  # it can never fit
+            tally["arrived"] += 1
+
+
+class Decision(Protocol):
+    """What a policy does at the start of a round."""
+
+    def __call__(self, view: "View") -> None:
+        """Look at the cluster and change it through the view."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """Arrays that `serve` works in."""
+
+    failed: NDArray[np.int32]  # (n_shapes,)
+    victims: NDArray[np.int32]  # (most_running,)
+    costs: NDArray[np.float64]  # (n_nodes,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """The cluster as a policy sees and changes it at one instant.
+
+    Rows are rows of `jobs`; `active` are those of the jobs that pend or run at the start of the round, by submit time
+    and id, and with them everything listed here. A job may run on any number of GPUs from its `gpus_min` to its
+    `gpus_max`.
+    """
+
+    problem: Problem
+    state: State
+    now: float
+    active: NDArray[np.intp]
+    room: Room
+
+    @property
+    def jobs(self) -> NDArray[np.void]:
+        """The job table, `(n_jobs,)` of `JOB_DTYPE`; progress is booked up to now."""
+        return self.state.jobs
+
+    @property
+    def pending(self) -> NDArray[np.intp]:
+        """Rows of the pending jobs."""
+        return self.active[self.jobs["phase"][self.active] == PENDING]
+
+    @property
+    def running(self) -> NDArray[np.intp]:
+        """Rows of the running jobs."""
+        return self.active[self.jobs["phase"][self.active] == RUNNING]
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the cluster in all."""
+        return self.problem.cluster.gpus
+
+    @property
+    def gpus_free(self) -> int:
+        """GPUs that no job holds."""
+        return int(self.state.tally["gpus_free"][0])
+
+    @property
+    def restart_s(self) -> float:
+        """Time without progress at every start of a job but the first."""
+        return float(self.state.rules["restart_s"][0])
+
+    @property
+    def is_ideal(self) -> bool:
+        """Whether jobs run as if alone, and twice as fast on twice the GPUs."""
+        return self.problem.options.execution == "ideal"
+
+    def ends_slice(self, slice_s: float) -> bool:
+        """Whether a time slice ends now; slices begin at the zero of the trace."""
+        return self.now % slice_s == 0.0
+
+    def serve(
+        self,
+        rows: NDArray[np.integer],
+        gpus: NDArray[np.integer],
+        least: NDArray[np.integer] | None = None,
+        *,
+        may_preempt: bool = False,
+    ) -> None:
+        """Bring jobs to their sizes, `(n_rows,)` each, the first in `rows` first.
+
+        A pending job gets as many GPUs as fit, from `gpus` down to `least`, without it down to its `gpus_min`; 0 leaves
+        it where it is. If none fit, and `may_preempt`, the running jobs that come later, or are not listed, go back to
+        the queue, as few as make room. A running job is stopped by the size 0, moved to a smaller size at once, and to
+        a larger one if at least `least` fit; else it keeps its place.
+        """
+        smallest = self.jobs["gpus_min"][rows] if least is None else least
+        serve(
+            self.state,
+            rows.astype(np.int32),
+            gpus.astype(np.int32),
+            smallest.astype(np.int32),
+            self.room.failed,
+            self.room.victims,
+            self.room.costs,
+            self.now,
+            may_preempt,
+        )
+
+    def start(self, row: int, gpus: int) -> bool:
+        """Start a pending job on as many of `gpus` as fit; False if not even its `gpus_min` do."""
+        return start_one(self.state, row, gpus, int(self.jobs["gpus_min"][row]), self.now)
+
+    def share(self, rows: NDArray[np.integer], hosts: NDArray[np.integer]) -> None:
+        """Let pending jobs run on the GPUs of running ones that hold as many and share with none, `(n_rows,)` each."""
+        share_gpus(self.state, rows.astype(np.int32), hosts.astype(np.int32), self.now)
+
+    def stop(self, rows: NDArray[np.integer]) -> None:
+        """Put running jobs back into the queue."""
+        put_back(self.state, rows.astype(np.int32), self.now)
+
+    def remaining_s(self, rows: NDArray[np.integer]) -> NDArray[np.float64]:
+        """Return the believed run time left at the size asked, `(n_rows,)`."""
+        left: NDArray[np.float64] = (
+            self.jobs["believed_s"][rows] * self.jobs["left_s"][rows] / self.jobs["work_s"][rows]
+        )
+        return left
+
+    def speedup(self, rows: NDArray[np.integer], gpus: NDArray[np.integer]) -> NDArray[np.float64]:
+        """Return the believed speed at a size over the speed at the size asked, on the best placement, `(n_rows,)`."""
+        if self.problem.options.noise is None:
+            linear: NDArray[np.float64] = gpus / self.jobs["work_gpus"][rows]
+            return linear
+        return self.measured_speedup(rows, gpus)
+
+    def measured_speedup(self, rows: NDArray[np.integer], gpus: NDArray[np.integer]) -> NDArray[np.float64]:
+        """Return what `speedup` would be if it were measured."""
+        if self.is_ideal:
+            linear: NDArray[np.float64] = gpus / self.jobs["work_gpus"][rows]
+            return linear
+        rates = np.empty(len(rows))
+        best_rates(self.state, rows.astype(np.int32), gpus.astype(np.int32), rates)
+        return rates
+
+    def shares_per_gpu(self, rows: NDArray[np.integer]) -> NDArray[np.float64]:
+        """Return what one GPU of a job takes of the cluster's GPUs, CPUs and memory, `(n_rows, 3)`."""
+        nodes, jobs = self.state.nodes, self.jobs
+        return np.stack(
+            (
+                np.full(len(rows), 1.0 / nodes["gpus"].sum()),
+                jobs["cpus_per_gpu"][rows] / nodes["cpus"].sum(),
+                jobs["memory_mib_per_gpu"][rows] / nodes["memory_mib"].sum(),
+            ),
+            axis=1,
+        )
+
+    def shares_free(self) -> NDArray[np.float64]:
+        """Return what is free of the cluster's GPUs, CPUs and memory, `(3,)`."""
+        nodes = self.state.nodes
+        up = nodes[nodes["is_up"] == 1]
+        return np.array(
+            [
+                up[f"{name}_free{unit}"].sum() / nodes[f"{name}{unit}"].sum()
+                for name, unit in (("gpus", ""), ("cpus", ""), ("memory", "_mib"))
+            ]
+        )
+
+
+def run_rounds(problem: Problem, decide: Decision, every_s: float) -> State:
+    """Run a problem with a decision every so often; rounds of an empty cluster are left out.
+
+    Raises `RuntimeError` if a decision leaves jobs waiting for ever before an idle cluster.
+    """
+    room = Room(
+        failed=np.zeros(int(problem.state.jobs["shape"].max()) + 1, np.int32),
+        victims=np.zeros(len(problem.state.running), np.int32),
+        costs=np.zeros(len(problem.state.nodes)),
+    )
+    active = np.zeros(0, np.intp)
+    _compile(View(problem=problem, state=problem.state, now=0.0, active=active, room=room))
+    seen = 0
+
+    def step(state: State, until: float) -> int:
+        nonlocal active, seen
+        while True:
+            following = _next_round(state, every_s)
+            stopped = run_round(state, min(until, following))
+            if stopped != PAUSED or until < following:
+                return stopped
+            book_all(state, following)
+            arrived = int(state.tally["arrived"][0])
+            active = np.concatenate((active, np.arange(seen, arrived)))
+            phase = state.jobs["phase"][active]
+            active = active[(phase == PENDING) | (phase == RUNNING)]
+            seen = arrived
+            decide(View(problem=problem, state=state, now=following, active=active, room=room))
+            _check_goes_on(state)
+
+    return drive(problem, problem.state, step)
+
+
+def _compile(view: View) -> None:
+    """Compile what views call, by calls that do nothing."""
+    nothing = np.zeros(0, np.int32)
+    view.serve(nothing, nothing)
+    view.share(nothing, nothing)
+    view.stop(nothing)
+    start_one(view.state, 0, 0, 1, 0.0)
+    best_rates(view.state, nothing, nothing, np.zeros(0))
+    book_all(view.state, 0.0)
+
+
+def _next_round(state: State, every_s: float) -> float:
+    """Return the next instant of decision: the next multiple of the period at which a job is there."""
+    tally = state.tally[0]
+    if tally["pending"] or tally["running"] or tally["arrived"] == len(state.jobs):
+        return float(np.floor(tally["now"] / every_s) + 1.0) * every_s
+    return float(np.ceil(state.jobs["submit_time"][tally["arrived"]] / every_s)) * every_s
+
+
+def _check_goes_on(state: State) -> None:
+    tally = state.tally[0]
+    is_last = tally["arrived"] == len(state.jobs) and tally["faults"] == len(state.faults)
+    if tally["pending"] and not tally["running"] and is_last:
+        raise RuntimeError(f"the policy starts none of {tally['pending']} jobs on an idle cluster")

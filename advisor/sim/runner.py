@@ -1,0 +1,80 @@
+"""Simulate a trace on a cluster under a policy."""
+
+import resource
+from collections.abc import Callable
+from difflib import get_close_matches
+
+import numpy as np
+
+from advisor.errors import SimulationError
+from advisor.sim.cluster import Cluster
+from advisor.sim.outcome import Run
+from advisor.sim.policies import POLICIES
+from advisor.sim.policy import Options, Policy, Problem, Stopwatch
+from advisor.sim.profiles import load_profiles
+from advisor.sim.state import build_state, draw_faults, outcomes
+from advisor.sim.trace import Trace
+
+__all__ = ["Options", "known_policy", "simulate"]
+
+
+def simulate(
+    trace: Trace,
+    cluster: Cluster,
+    policy: str,
+    *,
+    seed: int = 0,
+    options: Options | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> Run:
+    """Run a trace to its end; `progress` is told the share of jobs that ended.
+
+    Raises `SimulationError` for an unknown policy and for a trace without jobs.
+    """
+    options = options or Options()
+    chosen = known_policy(policy)
+    if not len(trace):
+        raise SimulationError(f"{trace.name}: the trace has no jobs")
+    ideal = options.execution == "ideal"
+    state = build_state(trace, cluster, load_profiles(), ideal=ideal, loses_work=chosen.requeue_loses_work)
+    rng = np.random.default_rng(seed)
+    _believe(state.jobs, options, rng)
+    state = state._replace(faults=draw_faults(state, cluster, rng))
+    watch = Stopwatch()
+    problem = Problem(
+        trace=trace, cluster=cluster, state=state, options=options, rng=rng, tell=progress or _say_nothing, watch=watch
+    )
+    state = chosen.run(problem)
+    wall_s = watch.elapsed_s
+    return Run(
+        trace=trace,
+        policy=policy,
+        seed=seed,
+        cluster_gpus=cluster.gpus,
+        outcomes=outcomes(state),
+        segments=state.segments[: int(state.tally["segments"][0])],
+        wall_s=wall_s,
+        peak_rss_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0,
+    )
+
+
+def known_policy(name: str) -> Policy:
+    """Return the policy of a name; raises `SimulationError` that names the nearest."""
+    if name in POLICIES:
+        return POLICIES[name]
+    near = get_close_matches(name, POLICIES, n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise SimulationError(f"policy {name!r} is not known: {hint}known are {', '.join(POLICIES)}")
+
+
+def _believe(jobs: np.ndarray, options: Options, rng: np.random.Generator) -> None:
+    """Set the run times that policies believe in."""
+    noise = options.noise
+    if noise is None:
+        jobs["believed_s"] = np.where(np.isfinite(jobs["limit_s"]), jobs["limit_s"], jobs["work_s"])
+    elif noise > 0.0:
+        jobs["believed_s"] = jobs["work_s"] * rng.choice((1.0 - noise, 1.0 + noise), len(jobs))
+
+
+def _say_nothing(share: float) -> None:
+    """Take the progress of a run that nobody follows."""

@@ -1,0 +1,244 @@
+"""The simulated Slurm as the advisor meets the real one: it reads snapshots of it and changes its pending jobs."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from advisor.domain.gang import GangRequest, GpuCount, SwitchRequest
+from advisor.domain.job import Allocation, GpuRange, Job, JobHints, JobState
+from advisor.domain.node import GpuPool, Node
+from advisor.domain.plan import (
+    Action,
+    Outcome,
+    Receipt,
+    SetGpus,
+    SetNice,
+    SetNodeRange,
+    SetSwitches,
+    present_value,
+)
+from advisor.domain.site import Partition, SiteConfig
+from advisor.domain.snapshot import Snapshot
+from advisor.domain.topology import Switch, Topology, TopologyKind
+from advisor.sim.cluster import Cluster
+from advisor.sim.priority import sort_line
+from advisor.sim.slurm_placement import per_node
+from advisor.sim.slurm_state import Slurm
+from advisor.sim.slurmctld import ask_for_pass, watch_switches
+from advisor.sim.state import PENDING, State
+from advisor.sim.trace import Trace
+
+PARTITION = "gpu"
+
+
+class SimulatedSlurm:
+    """A `ClusterSource` and an `Actuator` over the arrays of a run.
+
+    Jobs and nodes that did not change since the last snapshot are the same objects in the next.
+    """
+
+    name = "simulated"
+
+    def __init__(self, trace: Trace, cluster: Cluster, state: State, slurm: Slurm) -> None:
+        """Take the arrays as they are; they are read and changed in place."""
+        self.state = state
+        self.slurm = slurm
+        self._trace = trace
+        self._row_by_id = {int(job_id): row for row, job_id in enumerate(trace.jobs["job_id"])}
+        width = len(str(len(state.nodes)))
+        self._names = tuple(f"n{row + 1:0{width}d}" for row in range(len(state.nodes)))
+        self._types = tuple(dict.fromkeys(group.gpu_type for group in cluster.nodes))
+        self._config = _site_config(cluster)
+        self._topology = _topology(state, self._names)
+        self._partition = Partition(name=PARTITION, nodes=tuple(sorted(self._names)))
+        self._running: dict[int, Job] = {}
+        self._pending: dict[int, tuple[float, Job]] = {}
+        self._nodes: dict[int, Node] = {}
+
+    @property
+    def now(self) -> float:
+        """The instant on the clock of the trace."""
+        return float(self.state.tally["now"][0])
+
+    def snapshot(self) -> Snapshot:
+        """Read the queue and the nodes as they are now."""
+        return Snapshot(
+            taken_at=self.now,
+            source=self.name,
+            config=self._config,
+            topology=self._topology,
+            partitions=(self._partition,),
+            nodes=tuple(self._read_nodes()),
+            jobs=tuple(sorted((*self._read_running(), *self._read_pending()), key=lambda job: job.job_id)),
+        )
+
+    def apply(self, action: Action) -> Receipt:
+        """Change a pending job as `scontrol update` would, and read it back."""
+        row = self._row_by_id.get(action.job_id)
+        if row is None or self.state.jobs["phase"][row] != PENDING:
+            return Receipt(action=action, outcome=Outcome.FAILED, text="the job is not pending")
+        if present_value(self.job(row), action) == action.after:
+            return Receipt(action=action, outcome=Outcome.ALREADY_SO)
+        self._write(row, action)
+        self._pending.pop(row, None)
+        sort_line(self.state, self.slurm)
+        ask_for_pass(self.slurm, self.now)
+        if present_value(self.job(row), action) != action.after:
+            return Receipt(action=action, outcome=Outcome.FAILED, text="read back another value than the one written")
+        return Receipt(action=action, outcome=Outcome.APPLIED)
+
+    def job(self, row: int) -> Job:
+        """Return a pending job as it stands."""
+        at = self.state.jobs[row]
+        kept = self._pending.get(row)
+        if kept is not None and kept[0] == at["priority"]:
+            return kept[1]
+        job = self._make(row, JobState.PENDING)
+        self._pending[row] = (float(at["priority"]), job)
+        return job
+
+    def job_by_id(self, job_id: int) -> Job | None:
+        """Return a job that is still pending, else None."""
+        row = self._row_by_id[job_id]
+        return self.job(row) if self.state.jobs["phase"][row] == PENDING else None
+
+    def _write(self, row: int, action: Action) -> None:
+        job = self.state.jobs[row]
+        match action:
+            case SetNice(before=before, after=after):
+                job["nice"] = after
+                job["priority"] = max(1.0, job["priority"] - (after - before))
+            case SetSwitches(after=switches):
+                job["switches"] = 0 if switches is None else switches.count
+                longest = self._config.max_switch_wait_s
+                job["switches_wait_s"] = 0.0 if switches is None else min(switches.max_wait_s, longest)
+                watch_switches(self.state, self.slurm, row, self.now)
+            case SetNodeRange(after=nodes):
+                job["nodes_min"], job["nodes_max"] = nodes.low, nodes.high
+            case SetGpus(after=counts):
+                each = sum(count.count for count in counts)
+                job["gpus"] = each * job["nodes_min"] if per_node(self.state, row) else each
+                job["resizes"] += 1
+
+    def _read_pending(self) -> Iterator[Job]:
+        count = int(self.state.tally["pending"][0])
+        for row in self.slurm.line[:count].tolist():
+            yield self.job(row)
+
+    def _read_running(self) -> Iterator[Job]:
+        count = int(self.state.tally["running"][0])
+        rows = self.state.running[:count].tolist()
+        self._running = {row: self._running.get(row) or self._make(row, JobState.RUNNING) for row in rows}
+        for row in rows:
+            self._pending.pop(row, None)
+        yield from self._running.values()
+
+    def _make(self, row: int, state: JobState) -> Job:
+        job, asked, trace = self.state.jobs[row], self._trace.jobs[row], self._trace
+        limit_s = float(job["limit_s"])
+        running = state is JobState.RUNNING
+        started = float(job["since_time"])
+        limited = bool(np.isfinite(limit_s))
+        job_range = (int(job["gpus_min"]), int(job["gpus_max"]))
+        return Job(
+            job_id=int(asked["job_id"]),
+            state=state,
+            reason="" if running else "Priority",
+            user=trace.users[asked["user"]],
+            account=trace.accounts[asked["account"]],
+            partitions=(PARTITION,),
+            qos=trace.qos[asked["qos"]],
+            gang=self._gang(row),
+            allocation=self._allocation(row) if running else None,
+            hints=JobHints(
+                gpus=GpuRange(low=job_range[0], high=job_range[1]) if job_range[0] < job_range[1] else None,
+                checkpoint_s=float(job["checkpoint_s"]) or None,
+            ),
+            submit_time=float(job["submit_time"]),
+            eligible_time=float(job["submit_time"]),
+            start_time=started if running else None,
+            end_time=started + limit_s if running and limited else None,
+            time_limit_s=limit_s if limited else None,
+            time_min_s=float(job["soft_limit_s"]) or None,
+            priority=int(job["priority"]),
+            nice=int(job["nice"]),
+            requeueable=True,
+        )
+
+    def _gang(self, row: int) -> GangRequest:
+        job = self.state.jobs[row]
+        code = int(job["gpu_type"])
+        gpu_type = (self._types[code] or None) if code >= 0 else None
+        each = per_node(self.state, row)
+        nodes_min, nodes_max = int(job["nodes_min"]), int(job["nodes_max"])
+        wanted = (GpuCount(gpu_type=gpu_type, count=each or int(job["gpus"])),)
+        waits = int(job["switches"])
+        return GangRequest(
+            per_node=wanted if each else (),
+            per_job=() if each else wanted,
+            nodes_min=nodes_min,
+            nodes_max=nodes_max or None,
+            cpus=max(1, int(job["gpus"]) * int(job["cpus_per_gpu"])),
+            memory_mib_per_node=(each or int(job["gpus"])) * int(job["memory_mib_per_gpu"]) or None,
+            switches=SwitchRequest(count=waits, max_wait_s=float(job["switches_wait_s"])) if waits else None,
+        )
+
+    def _allocation(self, row: int) -> Allocation:
+        job = self.state.jobs[row]
+        begin = int(job["pool"])
+        nodes = self.state.held_nodes[begin : begin + int(job["span"])].tolist()
+        code = int(self.state.nodes["gpu_type"][nodes[0]])
+        return Allocation(
+            nodes=tuple(sorted(self._names[node] for node in nodes)),
+            gpus=(GpuCount(gpu_type=self._types[code] or None, count=int(job["held"])),),
+        )
+
+    def _read_nodes(self) -> Iterator[Node]:
+        table = self.state.nodes
+        free = table["gpus_free"].tolist()
+        cpus, memory, up = table["cpus_free"].tolist(), table["memory_free_mib"].tolist(), table["is_up"].tolist()
+        for row, name in enumerate(self._names):
+            fixed = table[row]
+            kept = self._nodes.get(row)
+            used = int(fixed["gpus"]) - free[row]
+            if kept is None or kept.gpus[0].used != used or kept.cpus_used != kept.cpus - cpus[row] or not up[row]:
+                kept = Node(
+                    name=name,
+                    state="DOWN" if not up[row] else ("IDLE" if used == 0 else "MIXED"),
+                    cpus=int(fixed["cpus"]),
+                    cpus_used=int(fixed["cpus"]) - cpus[row],
+                    memory_mib=int(fixed["memory_mib"]),
+                    memory_used_mib=int(fixed["memory_mib"]) - memory[row],
+                    gpus=(
+                        GpuPool(
+                            gpu_type=self._types[int(fixed["gpu_type"])] or None, total=int(fixed["gpus"]), used=used
+                        ),
+                    ),
+                    partitions=(PARTITION,),
+                )
+                self._nodes[row] = kept
+            yield kept
+
+
+def _topology(state: State, names: tuple[str, ...]) -> Topology:
+    leaves = [
+        Switch(name=f"leaf{row + 1}", level=0, nodes=names[leaf["first"] : leaf["first"] + leaf["nodes"]])
+        for row, leaf in enumerate(state.leaves)
+    ]
+    return Topology(kind=TopologyKind.TREE, switches=(*leaves, Switch(name="spine", level=1, nodes=names)))
+
+
+def _site_config(cluster: Cluster) -> SiteConfig:
+    asked = cluster.slurm
+    soft = {"time_min_as_soft_limit": ""} if asked.time_min_as_soft_limit else {}
+    return SiteConfig(
+        cluster="simulated",
+        slurm_version="24.11",
+        scheduler_type="sched/backfill",
+        scheduler_parameters={"max_switch_wait": str(int(asked.max_switch_wait_s)), **soft},
+        topology_plugin="topology/tree",
+        priority_type="priority/multifactor",
+        priority_weights={"age": int(asked.priority_weight_age), "fairshare": int(asked.priority_weight_fairshare)},
+        priority_max_age_s=asked.priority_max_age_s,
+        priority_calc_period_s=asked.priority_calc_period_s,
+    )

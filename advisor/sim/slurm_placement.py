@@ -1,0 +1,243 @@
+"""Which nodes the model of Slurm gives a gang, as slurmctld 22.05 was seen to choose on topology/tree.
+
+A job with a fixed node count that divides its GPUs takes equally many on each node; any other takes what it finds.
+Among leaves the one with the fewest usable nodes that suffices, on a leaf the first nodes; `docs/fidelity.md` has the
+observations.
+"""
+
+from advisor.sim.compiled import compiled, inlined
+from advisor.sim.placement import add_to_pick, fits
+from advisor.sim.slurm_state import Slurm
+from advisor.sim.state import NONE, State
+
+
+@inlined
+def per_node(s: State, row: int) -> int:
+    """Return how many GPUs a job takes on each node, 0 if that is left open."""
+    job = s.jobs[row]
+    if job["nodes_min"] == job["nodes_max"] or job["gpus"] == 1:
+        return int(job["gpus"] // job["nodes_min"]) if job["gpus"] % job["nodes_min"] == 0 else 0
+    return 0
+
+
+@compiled
+def pick_now(s: State, m: Slurm, row: int, until: float) -> bool:
+    """Pick nodes that are free now and not reserved up to `until`; False if there are not enough.
+
+    Switches that the job waits for are not looked at.
+    """
+    s.tally[0]["picked"] = 0
+    job = s.jobs[row]
+    if job["gpus"] > s.tally[0]["gpus_free"]:
+        return False
+    each = per_node(s, row)
+    if each == 0:
+        for node in range(len(s.nodes)):
+            m.share[node] = _usable_gpus(s, m, row, node, until)
+        return pick_shares(s, m, row)
+    if job["nodes_min"] == 1:
+        return _pick_single(s, m, row, each, until)
+    for node in range(len(s.nodes)):
+        m.share[node] = each if is_open(s, m, row, node, each, until) else 0
+    return pick_alike(s, m, each, job["nodes_min"], len(s.nodes))
+
+
+@compiled
+def leaves_picked(s: State) -> int:
+    """Count the leaves of the present pick; nodes of a leaf stand together in it."""
+    count = 0
+    before = NONE
+    for place in range(s.tally[0]["picked"]):
+        leaf = s.nodes[s.pick_nodes[place]]["leaf"]
+        if leaf != before:
+            count += 1
+            before = leaf
+    return count
+
+
+@compiled
+def pick_alike(s: State, m: Slurm, each: int, wanted: int, most_leaves: int) -> bool:
+    """Pick `wanted` nodes of those with a share, by leaves: the one that just suffices, else the fullest and so on."""
+    tally = s.tally[0]
+    tally["picked"] = 0
+    usable = 0
+    for node in range(len(s.nodes)):
+        if m.share[node] > 0:
+            usable += 1
+    if usable < wanted:
+        return False
+    leaves = 0
+    while tally["picked"] < wanted:
+        leaf = _next_leaf(s, m, wanted - tally["picked"])
+        leaves += 1
+        if leaves > most_leaves:
+            return False
+        first = s.leaves[leaf]["first"]
+        for node in range(first, first + s.leaves[leaf]["nodes"]):
+            if m.share[node] > 0 and tally["picked"] < wanted:
+                add_to_pick(s, node, each)
+            m.share[node] = 0
+    return True
+
+
+@compiled
+def pick_shares(s: State, m: Slurm, row: int) -> bool:
+    """Pick nodes for a gang whose node count is open: those that can give most first, until they suffice.
+
+    Nodes that can give equally many are taken under leaves that are in use already, then leaf by leaf.
+    """
+    job, tally = s.jobs[row], s.tally[0]
+    tally["picked"] = 0
+    most = len(s.nodes) if job["nodes_max"] == 0 else job["nodes_max"]
+    left = job["gpus"]
+    level = min(s.rules[0]["most_gpus"], left)
+    m.chosen[:] = 0
+    while left > 0 and level > 0 and tally["picked"] < most:
+        node = _next_of_level(s, m, level, left)
+        if node == NONE:
+            level -= 1
+            continue
+        m.chosen[node] = 1
+        tally["picked"] += 1
+        left -= m.share[node]
+    if left > 0:
+        return False
+    return _hand_out(s, m, row)
+
+
+@compiled
+def _hand_out(s: State, m: Slurm, row: int) -> bool:
+    """Give the GPUs of a gang to its chosen nodes in their order; at least one to each that its node count needs."""
+    job, tally = s.jobs[row], s.tally[0]
+    count = tally["picked"]
+    tally["picked"] = 0
+    left = job["gpus"]
+    for node in range(len(s.nodes)):
+        if m.chosen[node] == 0:
+            continue
+        count -= 1
+        took = min(m.share[node], left - max(0, min(count, job["nodes_min"] - tally["picked"] - 1)))
+        if took > 0:
+            add_to_pick(s, node, took)
+            left -= took
+    node = 0
+    # A gang that must spread further than its GPUs need takes single GPUs elsewhere; one at least is left for each.
+    while tally["picked"] < job["nodes_min"] and node < len(s.nodes):
+        if m.chosen[node] == 0 and m.share[node] > 0 and _spare_one(s):
+            add_to_pick(s, node, 1)
+        node += 1
+    _sort_pick(s)
+    return left == 0 and tally["picked"] >= job["nodes_min"]
+
+
+@compiled
+def _spare_one(s: State) -> bool:
+    """Take a GPU back from a picked node that has more than one."""
+    for place in range(s.tally[0]["picked"]):
+        if s.pick_gpus[place] > 1:
+            s.pick_gpus[place] -= 1
+            return True
+    return False
+
+
+@compiled
+def _sort_pick(s: State) -> None:
+    """Put the picked nodes in their order, in which those of a leaf stand together."""
+    for place in range(1, s.tally[0]["picked"]):
+        node, gpus = s.pick_nodes[place], s.pick_gpus[place]
+        at = place
+        while at > 0 and s.pick_nodes[at - 1] > node:
+            s.pick_nodes[at] = s.pick_nodes[at - 1]
+            s.pick_gpus[at] = s.pick_gpus[at - 1]
+            at -= 1
+        s.pick_nodes[at] = node
+        s.pick_gpus[at] = gpus
+
+
+@inlined
+def is_open(s: State, m: Slurm, row: int, node: int, gpus: int, until: float) -> bool:
+    """Whether a node has the GPUs now and no reservation begins before `until` or at it."""
+    reserved = m.first[node]
+    if reserved != NONE and m.reservations[reserved]["start_time"] <= until:
+        return False
+    return fits(s, row, node, gpus)
+
+
+@compiled
+def _pick_single(s: State, m: Slurm, row: int, gpus: int, until: float) -> bool:
+    """Take the first node under the leaf with the fewest nodes that could take the job."""
+    best = NONE
+    least = len(s.nodes) + 1
+    for leaf in range(len(s.leaves)):
+        if s.leaves[leaf]["gpus_free"] < gpus:
+            continue
+        first = s.leaves[leaf]["first"]
+        usable = 0
+        front = NONE
+        for node in range(first, first + s.leaves[leaf]["nodes"]):
+            if s.nodes[node]["gpus_free"] >= gpus and is_open(s, m, row, node, gpus, until):
+                usable += 1
+                if front == NONE:
+                    front = node
+        if 0 < usable < least:
+            least = usable
+            best = front
+    if best == NONE:
+        return False
+    add_to_pick(s, best, gpus)
+    return True
+
+
+@compiled
+def _next_leaf(s: State, m: Slurm, wanted: int) -> int:
+    """Return the leaf with the fewest nodes with a share that suffices, else the one with the most."""
+    best = NONE
+    least = len(s.nodes) + 1
+    fullest = 0
+    most = -1
+    for leaf in range(len(s.leaves)):
+        first = s.leaves[leaf]["first"]
+        usable = 0
+        for node in range(first, first + s.leaves[leaf]["nodes"]):
+            if m.share[node] > 0:
+                usable += 1
+        if wanted <= usable < least:
+            best = leaf
+            least = usable
+        if usable > most:
+            fullest = leaf
+            most = usable
+    return best if best != NONE else fullest
+
+
+@compiled
+def _next_of_level(s: State, m: Slurm, level: int, left: int) -> int:
+    """Return the next node that gives `level` GPUs at most `left` counted: near the chosen ones, else by leaves."""
+    best = NONE
+    least = len(s.nodes) + 1
+    for leaf in range(len(s.leaves)):
+        first = s.leaves[leaf]["first"]
+        front = NONE
+        usable = 0
+        is_used = False
+        for node in range(first, first + s.leaves[leaf]["nodes"]):
+            is_used |= m.chosen[node] == 1
+            if m.chosen[node] == 0 and m.share[node] == level:
+                usable += 1
+                if front == NONE:
+                    front = node
+        if front != NONE and is_used:
+            return front
+        if front != NONE and usable < least:
+            best = front
+            least = usable
+    return best
+
+
+@compiled
+def _usable_gpus(s: State, m: Slurm, row: int, node: int, until: float) -> int:
+    """Return how many GPUs a node could give a gang now, no more than it wants."""
+    gpus = min(s.nodes[node]["gpus_free"], s.jobs[row]["gpus"])
+    while gpus > 0 and not is_open(s, m, row, node, gpus, until):
+        gpus -= 1
+    return int(gpus)

@@ -1,0 +1,134 @@
+"""The folder in which a sweep keeps every cell that it has finished.
+
+`results.jsonl` holds one line for each cell, `jobs/KEY.npy` the numbers of its jobs. A line is written after the
+numbers, at once and to the disk, so that whatever ends a sweep, the cells that stand in the file are whole.
+"""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationError
+
+from advisor.errors import SimulationError
+from advisor.sim.metrics import Ends, RunSummary
+from advisor.sim.result import GpuCurve, RunResult
+
+RESULTS = "results.jsonl"
+JOBS = "jobs"
+
+
+def _nan_for_null(summary: object) -> object:
+    """JSON knows no NaN."""
+    if not isinstance(summary, dict):
+        return summary
+    return {name: float("nan") if value is None else value for name, value in summary.items()}
+
+
+class _Line(BaseModel):
+    """One finished cell as it stands in the file."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", ser_json_inf_nan="null")
+
+    key: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
+    summary: Annotated[RunSummary, BeforeValidator(_nan_for_null)]
+    ends: Ends
+    cluster_gpus: int
+    curve: GpuCurve
+    sampled: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+class Store:
+    """A folder of finished cells; raises `SimulationError` where it cannot be written."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._file = folder / RESULTS
+        try:
+            (folder / JOBS).mkdir(parents=True, exist_ok=True)
+            self._end_last_line()
+        except OSError as err:
+            raise SimulationError(
+                f"{folder}: nothing can be kept there: {err.strerror}: choose another --store"
+            ) from err
+
+    def load(self) -> dict[str, RunResult]:
+        """Read the cells by key; what an interruption left half written is passed over, and its cell runs again."""
+        found = {}
+        for line in self._lines():
+            per_job = self._per_job(line)
+            if per_job is not None:
+                found[line.key] = RunResult(
+                    summary=line.summary,
+                    ends=line.ends,
+                    cluster_gpus=line.cluster_gpus,
+                    curve=line.curve,
+                    sampled=line.sampled,
+                    notes=line.notes,
+                    per_job=per_job,
+                )
+        return found
+
+    def keep(self, key: str, result: RunResult) -> RunResult:
+        """Write a cell to the disk; the answer has the numbers of its jobs there instead of in memory."""
+        line = _Line(
+            key=key,
+            summary=result.summary,
+            ends=result.ends,
+            cluster_gpus=result.cluster_gpus,
+            curve=result.curve,
+            sampled=result.sampled,
+            notes=result.notes,
+        )
+        try:
+            self._write_jobs(key, result.per_job)
+            with self._file.open("ab") as file:
+                file.write(line.model_dump_json().encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as err:
+            raise SimulationError(f"{self._folder}: a result cannot be written: {err.strerror}") from err
+        return replace(result, per_job=np.load(self._path(key), mmap_mode="r"))
+
+    def _path(self, key: str) -> Path:
+        return self._folder / JOBS / f"{key}.npy"
+
+    def _lines(self) -> Iterator[_Line]:
+        try:
+            content = self._file.read_bytes()
+        except OSError as err:
+            raise SimulationError(f"{self._file}: cannot be read: {err.strerror}") from err
+        for raw in content.split(b"\n"):
+            try:
+                yield _Line.model_validate_json(raw)
+            except ValidationError:
+                continue
+
+    def _per_job(self, line: _Line) -> NDArray[np.float64] | None:
+        try:
+            per_job = np.load(self._path(line.key), mmap_mode="r")
+        except (OSError, ValueError, EOFError):
+            return None
+        return per_job if per_job.shape == (3, line.summary.jobs) and per_job.dtype == np.float64 else None
+
+    def _write_jobs(self, key: str, per_job: NDArray[np.float64]) -> None:
+        """Write under a name of its own first, so that nobody ever meets half a file under the right one."""
+        with tempfile.NamedTemporaryFile(dir=self._folder / JOBS, suffix=".part", delete=False) as file:
+            np.save(file, per_job)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(file.name).replace(self._path(key))
+
+    def _end_last_line(self) -> None:
+        """Let the next line start afresh where the last one was cut off."""
+        with self._file.open("ab+") as file:
+            size = file.tell()
+            file.seek(max(0, size - 1))
+            if size and file.read(1) != b"\n":
+                file.write(b"\n")

@@ -1,0 +1,79 @@
+"""Traces times policies times seeds: every cell is run once, kept at once, and never run again."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from advisor.sim.cell import Cell, Progress, Simulate, keys_of, simulate_cell
+from advisor.sim.engines import Results, run_here, run_on_cores, run_on_slurm
+from advisor.sim.result import RunResult
+from advisor.sim.store import Store
+
+Engine = Literal["local", "slurm"]
+
+
+class SweepInterrupted(KeyboardInterrupt):
+    """Somebody ended the sweep; `kept` of its `cells` are in the store."""
+
+    def __init__(self, *, kept: int, cells: int) -> None:
+        super().__init__(f"{kept} of {cells} cells are kept")
+        self.kept = kept
+        self.cells = cells
+
+
+def run_sweep(
+    cells: Sequence[Cell],
+    *,
+    store: Path | None,
+    engine: Engine = "local",
+    workers: int = 1,
+    simulate: Simulate = simulate_cell,
+    progress: Progress | None = None,
+) -> list[RunResult]:
+    """Run the cells that `store` does not hold yet, and return the results of all, in the order of `cells`.
+
+    `progress` is told how many cells are done; with one worker, also how much of the next. Raises `SweepInterrupted`
+    on Ctrl-C, and `SimulationError` where a cell fails; what was finished by then is kept.
+    """
+    keys = keys_of(cells)
+    keeper = None if store is None else Store(store)
+    found = {} if keeper is None else keeper.load()
+    results = {key: found[key] for key in keys if key in found}
+    todo = {key: cell for key, cell in zip(keys, cells, strict=True) if key not in results}
+
+    def tell(share: float = 0.0) -> None:
+        if progress is not None:
+            progress(len(results) + share)
+
+    tell()
+    try:
+        with closing(_finished(todo, engine, workers, store, simulate, tell)) as finished:
+            for key, result in finished:
+                results[key] = result if keeper is None else keeper.keep(key, result)
+                tell()
+    except KeyboardInterrupt as err:
+        raise SweepInterrupted(kept=0 if keeper is None else len(results), cells=len(set(keys))) from err
+    return [_renamed(results[key], cell) for key, cell in zip(keys, cells, strict=True)]
+
+
+def _finished(
+    todo: Mapping[str, Cell],
+    engine: Engine,
+    workers: int,
+    store: Path | None,
+    simulate: Simulate,
+    progress: Progress,
+) -> Results:
+    """Yield cells as they finish."""
+    if not todo or (engine == "local" and min(workers, len(todo)) == 1):
+        return run_here(todo, simulate, progress)
+    if engine == "slurm":
+        return run_on_slurm(todo, simulate, workers, store)
+    return run_on_cores(todo, simulate, min(workers, len(todo)))
+
+
+def _renamed(result: RunResult, cell: Cell) -> RunResult:
+    """Give a result the name that its trace has now."""
+    return replace(result, summary=replace(result.summary, trace=cell.trace.name))

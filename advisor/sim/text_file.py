@@ -1,0 +1,92 @@
+"""Text files of traces: plain or gzip by what they hold, written whole or not at all; `-` is the standard stream."""
+
+import gzip
+import io
+import sys
+import tempfile
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Final, TextIO
+
+from advisor.errors import TraceError
+
+STANDARD_STREAM: Final = Path("-")
+
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+@contextmanager
+def opened_text(path: Path) -> Iterator[TextIO]:
+    """Open a text file for reading, unpacked; bytes that are no UTF-8 survive as lone surrogates.
+
+    Raises `TraceError` for a file that is not there, not readable or damaged, also while the block reads from it.
+    """
+    try:
+        raw = sys.stdin.buffer if path == STANDARD_STREAM else path.open("rb")
+        try:
+            packed = raw.peek(2)[:2] == _GZIP_MAGIC if isinstance(raw, io.BufferedReader) else False
+            content: IO[bytes] | gzip.GzipFile = gzip.GzipFile(fileobj=raw) if packed else raw
+            # Spreadsheets put a byte order mark in front.
+            text = io.TextIOWrapper(content, encoding="utf-8-sig", errors="surrogateescape", newline="")
+            try:
+                yield text
+            finally:
+                text.detach()
+        finally:
+            if path != STANDARD_STREAM:
+                raw.close()
+    except FileNotFoundError as err:
+        raise TraceError(f"{path}: no such file: check the path") from err
+    except (EOFError, zlib.error, gzip.BadGzipFile) as err:
+        raise TraceError(f"{path}: damaged gzip file ({err}): copy it again") from err
+    except OSError as err:
+        raise TraceError(f"{path}: cannot be read: {err.strerror or err}") from err
+
+
+def write_text(path: Path, pieces: Iterable[str]) -> None:
+    """Write pieces of text to a file, gzip where its name ends in .gz, equal bytes for equal text.
+
+    A plain file appears whole or not at all and only its owner may read it, for it holds users' names. A closed pipe
+    stays a `BrokenPipeError`; whatever else goes wrong is a `TraceError`.
+    """
+    try:
+        if path == STANDARD_STREAM:
+            _write(sys.stdout.buffer, pieces, packed=False)
+        elif path.is_symlink() or (path.exists() and not path.is_file()):
+            # Links, pipes and devices are written in place: renaming over one would replace it.
+            with path.open("wb") as stream:
+                _write(stream, pieces, packed=path.suffix == ".gz")
+        else:
+            _replace(path, pieces)
+    except BrokenPipeError:
+        raise
+    except OSError as err:
+        raise TraceError(f"{path}: cannot be written: {err.strerror or err}") from err
+    except UnicodeEncodeError as err:
+        raise TraceError(f"{path}: cannot be written: a name is not Unicode: {err.object[:40]!a}") from err
+
+
+def _replace(path: Path, pieces: Iterable[str]) -> None:
+    # The standard library creates temporary files for their owner only.
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".sadvise-", delete=False) as stream:
+        temporary = Path(stream.name)
+        try:
+            _write(stream, pieces, packed=path.suffix == ".gz")
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink()
+            raise
+
+
+def _write(stream: IO[bytes], pieces: Iterable[str], *, packed: bool) -> None:
+    encoded = (piece.encode("utf-8", "surrogateescape") for piece in pieces)
+    if packed:
+        with gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=stream, mtime=0) as pack:
+            for piece in encoded:
+                pack.write(piece)
+    else:
+        for piece in encoded:
+            stream.write(piece)
+    stream.flush()

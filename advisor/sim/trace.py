@@ -1,0 +1,57 @@
+"""A trace: the jobs of a workload, as they were submitted and as they would run alone."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+# One row per job, sorted by (submit_time, job_id). Codes are indices into the name tables of `Trace`.
+TRACE_DTYPE = np.dtype(
+    [
+        ("job_id", np.int64),
+        ("submit_time", np.float64),  # seconds from the trace's own zero
+        ("run_time_s", np.float64),  # at the requested size, alone, on the best placement, on the GPU type asked
+        ("gpus", np.int32),  # GPUs asked for, at least 1
+        ("gpus_min", np.int32),  # the range a resize may use; both `gpus` for a rigid job
+        ("gpus_max", np.int32),
+        ("nodes_min", np.int32),  # 0: the fewest that hold the GPUs
+        ("nodes_max", np.int32),  # 0: open
+        ("cpus_per_gpu", np.int32),
+        ("memory_mib_per_gpu", np.int64),
+        ("time_limit_s", np.float64),  # infinity: none
+        ("time_min_s", np.float64),  # 0: none
+        ("gpu_type", np.int32),  # code, -1: any
+        ("model", np.int32),  # code of the profile, -1: unknown
+        ("user", np.int32),
+        ("account", np.int32),
+        ("qos", np.int32),
+        ("switches", np.int32),  # Switches=count@wait, 0: not asked
+        ("switches_wait_s", np.float64),
+        ("nice", np.int32),
+        ("checkpoint_interval_s", np.float64),  # 0: no checkpoint, a requeue loses all work
+        ("recorded_start_time", np.float64),  # when it started in reality, NaN: unknown
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """The jobs of a workload; `jobs` is `(n_jobs,)` of `TRACE_DTYPE`.
+
+    `sampled` names the columns that a sampler filled in, `seed` what it drew from. `note` is free text on where
+    the trace comes from.
+    """
+
+    name: str
+    jobs: NDArray[np.void]
+    users: tuple[str, ...] = ("",)
+    accounts: tuple[str, ...] = ("",)
+    qos: tuple[str, ...] = ("normal",)
+    gpu_types: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    sampled: tuple[str, ...] = ()
+    seed: int | None = None
+    note: str = field(default="", compare=False)
+
+    def __len__(self) -> int:
+        return len(self.jobs)

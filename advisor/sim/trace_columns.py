@@ -1,0 +1,186 @@
+"""The columns of a trace: what a cell may say, what an empty one means, and which rows contradict themselves."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.domain.gang import MOST
+
+Mask = NDArray[np.bool_]
+
+LONGEST_S: Final = 1e12
+_MOST_MIB: Final = 10**12
+_ID_MOST: Final = 2**63 - 1
+_NICE_MOST: Final = 2**31 - 1
+# What is repeated of a wrong cell.
+_SHOWN: Final = 40
+
+
+class Kind(StrEnum):
+    """What a column holds."""
+
+    WHOLE = "whole"
+    NUMBER = "number"
+    NAME = "name"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column; `wanted` says what a cell may hold, within `low` to `high` or equal to `special`.
+
+    `default` is what an empty cell means; None where a cell must not be empty or takes it from `default_from`.
+    """
+
+    name: str
+    kind: Kind
+    wanted: str
+    default: float | None = None
+    default_from: str | None = None
+    low: float = 0
+    high: float = LONGEST_S
+    special: float | None = None
+
+    @property
+    def is_required(self) -> bool:
+        """Whether every row must fill this column."""
+        return self.kind is not Kind.NAME and self.default is None and self.default_from is None
+
+
+def _whole(name: str, wanted: str, high: float, *, low: float = 0, default: float | None = 0) -> Column:
+    return Column(name=name, kind=Kind.WHOLE, wanted=f"a whole number {wanted}", low=low, high=high, default=default)
+
+
+def _seconds(name: str, default: float | None, *, low: float = 0.0, wanted: str = "of at least 0") -> Column:
+    return Column(name=name, kind=Kind.NUMBER, wanted=f"a number of seconds {wanted}", low=low, default=default)
+
+
+def _name(name: str) -> Column:
+    return Column(name=name, kind=Kind.NAME, wanted="a name")
+
+
+# The least number above 0.
+_POSITIVE: Final = math.nextafter(0.0, 1.0)
+_GPUS: Final = f"from 1 to {MOST}"
+
+COLUMNS: Final[Mapping[str, Column]] = {
+    column.name: column
+    for column in (
+        _whole("job_id", f"from 0 to {_ID_MOST}", _ID_MOST, default=None),
+        _seconds("submit_time", None),
+        _seconds("run_time_s", None, low=_POSITIVE, wanted="above 0"),
+        _whole("gpus", _GPUS, MOST, low=1, default=None),
+        Column(
+            name="gpus_min", kind=Kind.WHOLE, wanted=f"a whole number {_GPUS}", low=1, high=MOST, default_from="gpus"
+        ),
+        Column(
+            name="gpus_max", kind=Kind.WHOLE, wanted=f"a whole number {_GPUS}", low=1, high=MOST, default_from="gpus"
+        ),
+        _whole("nodes_min", f"from 0 to {MOST}", MOST),
+        _whole("nodes_max", f"from 0 to {MOST}", MOST),
+        _whole("cpus_per_gpu", f"from 0 to {MOST}", MOST),
+        _whole("memory_mib_per_gpu", f"from 0 to {_MOST_MIB}", _MOST_MIB),
+        Column(
+            name="time_limit_s",
+            kind=Kind.NUMBER,
+            wanted="a number of seconds above 0, or inf",
+            low=_POSITIVE,
+            default=math.inf,
+            special=math.inf,
+        ),
+        _seconds("time_min_s", 0.0),
+        _name("gpu_type"),
+        _name("model"),
+        _name("user"),
+        _name("account"),
+        _name("qos"),
+        _whole("switches", f"from 0 to {MOST}", MOST),
+        _seconds("switches_wait_s", 0.0),
+        _whole("nice", f"from {-_NICE_MOST} to {_NICE_MOST}", _NICE_MOST, low=-_NICE_MOST),
+        _seconds("checkpoint_interval_s", 0.0),
+        Column(
+            name="recorded_start_time",
+            kind=Kind.NUMBER,
+            wanted="a number of seconds of at least 0",
+            default=math.nan,
+            special=math.nan,
+        ),
+    )
+}
+REQUIRED: Final = tuple(name for name, column in COLUMNS.items() if column.is_required)
+
+# What an empty name means; for the other two it is the code -1.
+EMPTY_NAMES: Final[Mapping[str, str]] = {"user": "", "account": "", "qos": "normal"}
+
+# The field of `Trace` that holds the names of a column's codes.
+NAMES_FIELD: Final[Mapping[str, str]] = {
+    "gpu_type": "gpu_types",
+    "model": "models",
+    "user": "users",
+    "account": "accounts",
+    "qos": "qos",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """What may not hold between two columns of a row; the message blames `column`."""
+
+    column: str
+    message: str
+    broken: Callable[[NDArray[np.void]], Mask]
+
+
+RULES: Final[Sequence[Rule]] = (
+    Rule(column="gpus_min", message="is above gpus", broken=lambda jobs: _mask(jobs["gpus_min"] > jobs["gpus"])),
+    Rule(column="gpus_max", message="is below gpus", broken=lambda jobs: _mask(jobs["gpus_max"] < jobs["gpus"])),
+    Rule(
+        column="nodes_min",
+        message="is above gpus: every node holds at least one",
+        broken=lambda jobs: _mask(jobs["nodes_min"] > jobs["gpus"]),
+    ),
+    Rule(
+        column="nodes_max",
+        message="is below nodes_min",
+        broken=lambda jobs: _mask((jobs["nodes_max"] != 0) & (jobs["nodes_max"] < jobs["nodes_min"])),
+    ),
+    Rule(
+        column="time_min_s",
+        message="is above time_limit_s",
+        broken=lambda jobs: _mask(jobs["time_min_s"] > jobs["time_limit_s"]),
+    ),
+    Rule(
+        column="recorded_start_time",
+        message="is before submit_time",
+        broken=lambda jobs: _mask(jobs["recorded_start_time"] < jobs["submit_time"]),
+    ),
+)
+
+
+def out_of_bounds(column: Column, values: NDArray[np.generic]) -> Mask:
+    """Mark the values that a column may not hold, `(n,)`."""
+    within = (values >= column.low) & (values <= column.high)  # type: ignore[operator]  # numbers of either kind
+    if column.special is not None:
+        within |= np.isnan(values) if math.isnan(column.special) else values == column.special
+    return _mask(~within)
+
+
+def not_wanted(column: Column, text: str) -> str:
+    """Say that a cell does not hold what its column wants."""
+    if not text:
+        return f"column {column.name} is empty: it wants {column.wanted}"
+    shown = text if text.isprintable() and len(text) <= _SHOWN else ascii(text[:_SHOWN])[1:-1]
+    return f"column {column.name}: {shown!r} is not {column.wanted}"
+
+
+def spelled(number: float) -> str:
+    """Spell a number in the fewest characters that read back as the same one."""
+    return repr(number).removesuffix(".0")
+
+
+def _mask(values: NDArray[np.bool_]) -> Mask:
+    return np.asarray(values, dtype=np.bool_)

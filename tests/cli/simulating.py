@@ -1,0 +1,62 @@
+"""Run `sadvise simulate` and `sadvise compare` over runs that follow from a rule instead of a simulator."""
+
+from pathlib import Path
+
+import pytest
+import typer
+
+import advisor.cli.app
+from advisor.cli.compare import compare
+from advisor.cli.simulate import simulate
+from advisor.sim.cluster import Cluster
+from advisor.sim.outcome import End, Run
+from advisor.sim.policy import Options
+from advisor.sim.trace import Trace
+from advisor.sim.trace_file import write_trace
+from tests.sim.runs import random_trace, shifted_run
+
+
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Offer the two commands alone, so that a test needs none of the others."""
+    app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
+    app.command()(simulate)
+    app.command()(compare)
+    monkeypatch.setattr(advisor.cli.app, "app", app)
+
+
+class Simulator:
+    """Stands in for the simulator; remembers the options it got, and is interrupted or kills a job where told."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str, int]] = []
+        self.options: list[Options] = []
+        self.interrupt_at: int | None = None
+        self.kill_first_under: str | None = None
+
+    def __call__(
+        self, trace: Trace, _cluster: Cluster, policy: str, *, seed: int, options: Options, **_: object
+    ) -> Run:
+        if self.interrupt_at == len(self.asked):
+            raise KeyboardInterrupt
+        self.asked.append((trace.name, policy, seed))
+        self.options.append(options)
+        run = shifted_run(trace, policy, seed)
+        if policy == self.kill_first_under:
+            run.outcomes["end"][0] = End.TIME_LIMIT
+        return run
+
+
+@pytest.fixture
+def simulator(commands: None, monkeypatch: pytest.MonkeyPatch) -> Simulator:
+    """Put the rule in place of the simulator."""
+    stand_in = Simulator()
+    monkeypatch.setattr("advisor.sim.runner.simulate", stand_in)
+    return stand_in
+
+
+def write(folder: Path, name: str = "week", *, jobs: int = 200, seed: int = 0) -> str:
+    """Write a trace and return its path."""
+    path = folder / f"{name}.csv"
+    write_trace(random_trace(jobs, name=name, seed=seed), path)
+    return str(path)

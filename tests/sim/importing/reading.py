@@ -1,0 +1,53 @@
+"""Read small workloads that tests write out in full."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from advisor.sim.importing.collect import Imported
+from advisor.sim.importing.formats import import_trace
+from advisor.sim.importing.rows import ImportOptions
+from advisor.sim.trace import Trace
+
+DATA_VARIABLE = "SADVISE_DATA"
+
+
+def imported(
+    folder: Path,
+    format_name: str,
+    lines: Sequence[str],
+    *,
+    virtual_cluster: str | None = None,
+    skip_bad: bool = False,
+) -> Imported:
+    """Write lines to a file and import it."""
+    path = folder / "workload.txt"
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", errors="surrogateescape")
+    options = ImportOptions(virtual_cluster=virtual_cluster)
+    return import_trace(format_name, path, options=options, skip_bad=skip_bad)
+
+
+def data_file(*parts: str) -> Path:
+    """Return a file of the published data; skip the test where there is none."""
+    folder = os.environ.get(DATA_VARIABLE)
+    if not folder:
+        pytest.skip(f"needs the published workloads: set {DATA_VARIABLE} to their folder")
+    path = Path(folder).joinpath("traces", *parts)
+    if not path.exists():
+        pytest.skip(f"needs {path}, which {DATA_VARIABLE} does not hold")
+    return path
+
+
+def by_id(trace: Trace) -> dict[int, dict[str, object]]:
+    """Map job ids to the columns of the job, names spelled out."""
+    jobs = {}
+    for row in trace.jobs:
+        job = {name: row[name].item() for name in trace.jobs.dtype.names or ()}
+        job["user"], job["account"] = trace.users[row["user"]], trace.accounts[row["account"]]
+        job["qos"] = trace.qos[row["qos"]]
+        job["model"] = trace.models[row["model"]] if row["model"] >= 0 else None
+        job["gpu_type"] = trace.gpu_types[row["gpu_type"]] if row["gpu_type"] >= 0 else None
+        jobs[int(row["job_id"])] = job
+    return jobs

@@ -1,0 +1,362 @@
+"""Slurm's accounting: what sacct of a real 22.05 printed, and what other releases spell otherwise."""
+
+import json
+import math
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from advisor.errors import TraceError
+from advisor.sim.importing.collect import Imported
+from advisor.sim.importing.formats import import_trace
+from advisor.sim.importing.sacct import COMMAND, FIELDS
+from tests.sim.importing.reading import by_id, imported
+
+# What sacct of 22.05.8 printed of one queue, as `SLURM_TIME_FORMAT=%s sacct -a -X -P` with more columns than are read
+# and in another order, and as `sacct --json` without steps.
+RECORDED = Path(__file__).parent / "recorded"
+ZERO = 1795238063
+
+# Only what must be there.
+HEADER = "JobID|Submit|Start|Elapsed|State|AllocTRES"
+
+
+def recorded(kind: str) -> Imported:
+    """Import a recorded answer, as text or as JSON."""
+    return import_trace("sacct", RECORDED / f"sacct_22.05.{kind}")
+
+
+@pytest.fixture
+def utc() -> Iterator[None]:
+    """Let times without a zone be UTC."""
+    before = os.environ.get("TZ")
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+    yield
+    if before is None:
+        del os.environ["TZ"]
+    else:
+        os.environ["TZ"] = before
+    time.tzset()
+
+
+@pytest.mark.parametrize("kind", ["txt", "json"])
+def test_recorded_accounting_becomes_a_trace(kind: str) -> None:
+    found = recorded(kind)
+
+    jobs = by_id(found.trace)
+    assert list(jobs) == [1, 2, 3, 4, 5, 6, 10, 12, 13, 17, 18, 22, 24, 9]
+    assert found.zero_time == ZERO
+    assert found.left_out == {"ended at once": 1, "requeued or resized": 1, "still running": 2, "without GPUs": 2}
+    job = jobs[2]
+    assert (job["submit_time"], job["recorded_start_time"], job["run_time_s"]) == (0.0, 5.0, 3.0)
+    assert (job["gpus"], job["cpus_per_gpu"], job["memory_mib_per_gpu"]) == (4, 1, 1000)
+    assert (job["user"], job["account"], job["qos"]) == ("root", "root", "normal")
+    assert job["time_limit_s"] == 2 * 86400.0
+    assert jobs[3]["time_limit_s"] == math.inf
+
+
+def test_text_and_json_of_one_queue_make_the_same_trace() -> None:
+    text, answer = recorded("txt").trace, recorded("json").trace
+
+    assert text.jobs.tobytes() == answer.jobs.tobytes()
+    assert (text.users, text.accounts, text.qos, text.models) == (
+        answer.users, answer.accounts, answer.qos, answer.models,
+    )  # fmt: skip
+
+
+def test_a_comment_with_the_separator_in_it_still_gives_its_hints() -> None:
+    job = by_id(recorded("txt").trace)[6]
+
+    assert (job["gpus"], job["gpus_min"], job["gpus_max"]) == (4, 1, 8)
+    assert (job["model"], job["checkpoint_interval_s"]) == ("bert", 300.0)
+
+
+def test_a_declared_range_that_the_job_did_not_keep_to_is_not_believed(tmp_path: Path) -> None:
+    row = "1|0|1|60|COMPLETED|gres/gpu=16|sadvise: gpus=1-8"
+
+    job = by_id(imported(tmp_path, "sacct", [f"{HEADER}|Comment", row.replace("|0|1|", "|100|101|")]).trace)[1]
+
+    assert (job["gpus_min"], job["gpus_max"]) == (16, 16)
+
+
+def test_an_exclusive_job_holds_all_gpus_of_its_node() -> None:
+    job = by_id(recorded("txt").trace)[10]
+
+    assert (job["gpus"], job["cpus_per_gpu"]) == (8, 2)
+
+
+def test_a_node_count_is_open_only_where_a_job_ran_on_more_than_it_asked() -> None:
+    jobs = by_id(recorded("txt").trace)
+
+    assert (jobs[18]["nodes_min"], jobs[18]["nodes_max"]) == (1, 0)
+    assert (jobs[4]["nodes_min"], jobs[4]["nodes_max"]) == (2, 2)
+    assert (jobs[2]["nodes_min"], jobs[2]["nodes_max"]) == (1, 1)
+
+
+def test_components_of_a_heterogeneous_job_start_together_as_one() -> None:
+    job = by_id(recorded("txt").trace)[13]
+
+    assert (job["gpus"], job["nodes_min"], job["nodes_max"]) == (12, 2, 2)
+
+
+def test_two_heterogeneous_jobs_in_a_row_stay_apart(tmp_path: Path) -> None:
+    rows = [f"{leader}+{part}|100|101|60|COMPLETED|gres/gpu=2,node=1" for leader in (5, 7) for part in (0, 1, 2)]
+
+    trace = imported(tmp_path, "sacct", [HEADER, *rows]).trace
+
+    assert trace.jobs["gpus"].tolist() == [6, 6]
+
+
+def test_an_array_task_enters_the_queue_when_it_is_eligible() -> None:
+    jobs = by_id(recorded("txt").trace)
+
+    assert (jobs[24]["submit_time"], jobs[24]["recorded_start_time"]) == (10.0, 10.0)
+    assert jobs[9]["submit_time"] == 14.0
+
+
+def test_ids_that_are_no_numbers_are_numbered_in_order(tmp_path: Path) -> None:
+    rows = ["9_2|100|101|60|COMPLETED|gres/gpu=1", "9_1|100|101|60|COMPLETED|gres/gpu=2"]
+
+    jobs = by_id(imported(tmp_path, "sacct", [HEADER, *rows]).trace)
+
+    assert {job_id: job["gpus"] for job_id, job in jobs.items()} == {0: 1, 1: 2}
+
+
+def test_few_columns_without_raw_ones_in_local_time_are_enough(tmp_path: Path, utc: None) -> None:
+    times = "2026-01-02T10:00:00|2026-01-02T09:59:30|1-01:00:00"
+    rows = [
+        "state|jobid|start|submit|elapsed|alloctres",
+        f"CANCELLED by 1000|5|{times}|cpu=8,gres/gpu:a100=4,gres/gpu=4,mem=1T",
+    ]
+
+    found = imported(tmp_path, "sacct", rows)
+
+    job = by_id(found.trace)[5]
+    assert found.zero_time == 1767347970.0
+    assert (job["gpus"], job["run_time_s"], job["recorded_start_time"]) == (4, 90000.0, 30.0)
+    assert (job["memory_mib_per_gpu"], job["time_limit_s"]) == (262144, math.inf)
+    # What a job was given says nothing about what it would have taken.
+    assert job["gpu_type"] is None
+
+
+def test_a_gpu_type_that_was_asked_for_is_kept(tmp_path: Path) -> None:
+    rows = [
+        f"{HEADER}|ReqTRES",
+        "1|100|101|60|COMPLETED|gres/gpu=4|gres/gpu:a100=4,gres/gpu=4",
+        "2|100|101|60|COMPLETED||gres/gpu:a100=1,gres/gpu:v100=1",
+    ]
+
+    jobs = by_id(imported(tmp_path, "sacct", rows).trace)
+
+    assert (jobs[1]["gpu_type"], jobs[2]["gpu_type"]) == ("a100", None)
+    assert jobs[2]["gpus"] == 2
+
+
+LIMITS = {
+    "no limit": ("UNLIMITED", math.inf), "the partition's": ("Partition_Limit", math.inf), "unset": ("", math.inf),
+    "minutes": ("90", 5400.0), "days": ("1-12:00:00", 129600.0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "limit_s"), LIMITS.values(), ids=list(LIMITS))
+def test_time_limits_in_every_spelling(tmp_path: Path, text: str, limit_s: float) -> None:
+    row = f"1|100|101|60|COMPLETED|gres/gpu=1|{text}"
+
+    job = by_id(imported(tmp_path, "sacct", [f"{HEADER}|Timelimit", row]).trace)[1]
+
+    assert job["time_limit_s"] == limit_s
+
+
+LEFT_OUT = {
+    "pending": ("1|100|Unknown|0|PENDING|gres/gpu=1", "never started"),
+    "cancelled before the start": ("1|100|None|0|CANCELLED by 7|gres/gpu=1", "never started"),
+    "suspended": ("1|100|101|60|SUSPENDED|gres/gpu=1", "still running"),
+    "on CPUs": ("1|100|101|60|COMPLETED|cpu=4,mem=1G", "without GPUs"),
+    "on a part of a GPU": ("1|100|101|60|COMPLETED|gres/shard=4", "without GPUs"),
+    "a step": ("1.batch|100|101|60|COMPLETED|gres/gpu=1", "job steps"),
+    "array not yet split": ("1_[3-9]|100|Unknown|0|PENDING|gres/gpu=1", "never started"),
+}
+
+
+@pytest.mark.parametrize(("row", "why"), LEFT_OUT.values(), ids=list(LEFT_OUT))
+def test_what_did_not_run_on_gpus_is_left_out_and_counted(tmp_path: Path, row: str, why: str) -> None:
+    found = imported(tmp_path, "sacct", [HEADER, row, "2|100|101|1:00|COMPLETED|gres/gpu=1"])
+
+    assert len(found.trace) == 1
+    assert found.left_out == {why: 1}
+
+
+def test_nothing_but_jobs_that_are_left_out_is_an_error_that_counts_them(tmp_path: Path) -> None:
+    rows = ["1|100|101|60|COMPLETED|cpu=4", "2|100|Unknown|0|PENDING|gres/gpu=1"]
+
+    with pytest.raises(TraceError, match=r"no GPU job that ran \(left out: 1 never started, 1 without GPUs\)"):
+        imported(tmp_path, "sacct", [HEADER, *rows])
+
+
+BAD = {
+    "no time": ("1|yesterday|101|60|COMPLETED|gres/gpu=1", "Submit reads 'yesterday', which is not a time"),
+    "no submission": ("1|Unknown|101|60|COMPLETED|gres/gpu=1", "Submit is not set"),
+    "no duration": ("1|100|101|long|COMPLETED|gres/gpu=1", "Elapsed reads 'long', which is not a duration"),
+    "no TRES": ("1|100|101|60|COMPLETED|four", "AllocTRES reads 'four', which is not a list of TRES"),
+    "cut short": ("1|100|101", "3 columns where the header has 6"),
+    "twice": ("2|100|101|60|COMPLETED|gres/gpu=1", "job '2' stands in an earlier line"),
+    "escape": ("1|\x1b[2J|101|60|COMPLETED|gres/gpu=1", "Submit reads"),
+}
+
+
+@pytest.mark.parametrize(("row", "words"), BAD.values(), ids=list(BAD))
+def test_a_bad_row_is_refused_by_its_line_or_skipped(tmp_path: Path, row: str, words: str) -> None:
+    lines = [HEADER, "2|100|101|60|COMPLETED|gres/gpu=1", row]
+
+    with pytest.raises(TraceError) as caught:
+        imported(tmp_path, "sacct", lines)
+
+    assert f"line 3: {words}" in str(caught.value)
+    assert "--source" not in str(caught.value)
+    assert "\x1b" not in str(caught.value)
+    skipped = imported(tmp_path, "sacct", lines, skip_bad=True)
+    assert (len(skipped.trace), skipped.bad.count) == (1, 1)
+    assert "1 bad row skipped (line 3)" in skipped.trace.note
+
+
+def test_a_missing_column_is_named_with_the_command_that_writes_it(tmp_path: Path) -> None:
+    with pytest.raises(TraceError) as caught:
+        imported(tmp_path, "sacct", ["JobID|Submit|Start|State|AllocTRES", "1|1|1|COMPLETED|"])
+
+    assert "column ElapsedRaw or Elapsed is missing" in str(caught.value)
+    assert COMMAND in str(caught.value)
+
+
+def test_the_columns_of_the_command_are_those_that_are_read(tmp_path: Path) -> None:
+    row = "1|1|ann|lab|normal|100|100|101|60|90|COMPLETED|gres/gpu=1|gres/gpu=1|1|"
+
+    job = by_id(imported(tmp_path, "sacct", [FIELDS.replace(",", "|"), row]).trace)[1]
+
+    assert (job["user"], job["run_time_s"], job["time_limit_s"], job["nodes_max"]) == ("ann", 60.0, 5400.0, 1)
+
+
+def entry(own_id: int, *, wrapped: bool, **changes: object) -> dict[str, Any]:
+    """Return a job as 22.05 prints it, or `wrapped` as releases from 23.11 on do."""
+
+    def number(value: int | None) -> object:
+        if not wrapped:
+            return value
+        return {"set": value is not None, "infinite": False, "number": value or 0}
+
+    def tres(nodes: int) -> list[Mapping[str, object]]:
+        name = "" if wrapped else None
+        return [
+            {"type": "cpu", "name": name, "id": 1, "count": 16},
+            {"type": "mem", "name": name, "id": 2, "count": 64000},
+            {"type": "energy", "name": name, "id": 3, "count": -2 if wrapped else None},
+            {"type": "node", "name": name, "id": 4, "count": nodes},
+            {"type": "gres", "name": "gpu", "id": 1001, "count": 8},
+            {"type": "gres", "name": "gpu:a100", "id": 1002, "count": 8},
+        ]
+
+    job = {
+        "job_id": own_id,
+        "account": "physics",
+        "user": "ann",
+        "qos": "high",
+        "allocation_nodes": 2,
+        "array": {"job_id": 0, "task_id": number(None), "task": ""},
+        "het": {"job_id": 0, "job_offset": number(None)},
+        "comment": {"administrator": "", "job": "sadvise: model=bert", "system": ""},
+        "state": {"current": ["COMPLETED"] if wrapped else "COMPLETED", "reason": "None"},
+        "time": {
+            "elapsed": 3600, "eligible": 1000, "end": 4700, "start": 1100, "submission": 990, "suspended": 0,
+            "limit": number(720),
+        },
+        "tres": {"allocated": tres(2), "requested": tres(1)},
+        "steps": [{"anything": 1}],
+    }  # fmt: skip
+    return {**job, **changes}
+
+
+@pytest.mark.parametrize("wrapped", [False, True], ids=["22.05", "23.11 and later"])
+def test_json_of_every_release_becomes_the_same_job(tmp_path: Path, wrapped: bool) -> None:
+    answer = {"meta": {}, "errors": [], "jobs": [entry(5, wrapped=wrapped)]}
+
+    found = imported(tmp_path, "sacct", ["", json.dumps(answer, indent=1)])
+
+    job = by_id(found.trace)[5]
+    assert found.zero_time == 1000.0
+    assert (job["run_time_s"], job["recorded_start_time"], job["time_limit_s"]) == (3600.0, 100.0, 43200.0)
+    assert (job["gpus"], job["cpus_per_gpu"], job["memory_mib_per_gpu"]) == (8, 2, 8000)
+    assert (job["nodes_min"], job["nodes_max"]) == (1, 0)
+    assert (job["user"], job["account"], job["qos"], job["model"]) == ("ann", "physics", "high", "bert")
+    assert job["gpu_type"] == "a100"
+
+
+TIMES = {"elapsed": 60, "eligible": 100, "start": 100, "submission": 100}
+JSON_LIMITS = {
+    "null": None,
+    "infinite": {"set": False, "infinite": True, "number": 0},
+    "bare mark": 0xFFFFFFFF,
+}
+
+
+@pytest.mark.parametrize("limit", JSON_LIMITS.values(), ids=list(JSON_LIMITS))
+def test_no_limit_in_json_is_no_limit(tmp_path: Path, limit: object) -> None:
+    job = entry(5, wrapped=True, time={**TIMES, "limit": limit})
+
+    found = imported(tmp_path, "sacct", [json.dumps({"jobs": [job]})])
+
+    assert found.trace.jobs["time_limit_s"].tolist() == [math.inf]
+
+
+def test_json_leaves_out_and_joins_as_text_does(tmp_path: Path) -> None:
+    jobs = [
+        entry(1, wrapped=True, state={"current": ["RUNNING", "COMPLETING"]}),
+        entry(2, wrapped=True, state={"current": ["PENDING"]}, time={**TIMES, "start": 0, "elapsed": 0}),
+        entry(3, wrapped=True, tres={"allocated": [], "requested": []}),
+        entry(4, wrapped=True, het={"job_id": 4, "job_offset": 0}),
+        entry(5, wrapped=True, het={"job_id": 4, "job_offset": 1}, comment="x", account=None),
+    ]
+
+    found = imported(tmp_path, "sacct", [json.dumps({"jobs": jobs})])
+
+    assert found.left_out == {"never started": 1, "still running": 1, "without GPUs": 1}
+    assert by_id(found.trace)[4]["gpus"] == 16
+
+
+BAD_ENTRIES: dict[str, tuple[object, str]] = {
+    "no object": ("job", "job is no object"),
+    "no times": (entry(1, wrapped=True, time=None), "time is no object"),
+    "no submission": (entry(1, wrapped=True, time={**TIMES, "submission": 0}), "time.submission is not set"),
+    "a list for a number": (entry(1, wrapped=True, job_id=[1]), "job_id reads '[1]', which is not a whole number"),
+    "too large": (entry(1, wrapped=True, time={**TIMES, "elapsed": 10**30}), "elapsed reads 1e+30, which is too large"),
+    "a truth value": (entry(1, wrapped=True, job_id=True), "job_id reads 'True', which is not a whole number"),
+    "a number for a name": (entry(1, wrapped=True, user=7), "user is no text"),
+    "no list of TRES": (entry(1, wrapped=True, tres={"allocated": {"a": 1}}), "tres.allocated is no list"),
+}
+
+
+@pytest.mark.parametrize(("bad", "words"), BAD_ENTRIES.values(), ids=list(BAD_ENTRIES))
+def test_a_bad_entry_of_json_is_refused_by_its_place(tmp_path: Path, bad: object, words: str) -> None:
+    answer = json.dumps({"jobs": [entry(9, wrapped=True), bad]})
+
+    with pytest.raises(TraceError) as caught:
+        imported(tmp_path, "sacct", [answer])
+
+    assert f"entry 2: {words}" in str(caught.value)
+    assert len(imported(tmp_path, "sacct", [answer], skip_bad=True).trace) == 1
+
+
+BROKEN_JSON = {
+    "cut short": ('{"jobs": [', "not whole JSON"),
+    "deep": ("{" + '"a":[' * 100_000, "not whole JSON"),
+    "other": ('{"nodes": []}', "JSON without a list of jobs"),
+}
+
+
+@pytest.mark.parametrize(("text", "words"), BROKEN_JSON.values(), ids=list(BROKEN_JSON))
+def test_json_that_is_no_answer_of_sacct_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(TraceError, match=words):
+        imported(tmp_path, "sacct", [text])

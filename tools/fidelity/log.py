@@ -1,0 +1,66 @@
+"""What slurmctld's own log tells, to the millisecond, of a workload."""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from tools.fidelity.recording import Pass, Scheduler
+
+STAMP = re.compile(r"^\[(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3})\] (.*)$")
+UP = re.compile(r"slurmctld version \S+ started on cluster")
+SUBMITTED = re.compile(r"_slurm_rpc_submit_batch_job: JobId=(\d+) InitPrio=(\d+)")
+STARTED_BY_MAIN = re.compile(r"sched: Allocate JobId=(\d+) ")
+STARTED_BY_BACKFILL = re.compile(r"_start_job: Started JobId=(\d+) in ")
+ENDED = re.compile(r"_job_complete: JobId=(\d+) done")
+MAIN_PASS = re.compile(r"Running job scheduler for (?:default depth|full queue)")
+BACKFILL_PASS = re.compile(r"_attempt_backfill: beginning")
+RECALCULATED = re.compile(r"decay_apply_weighted_factors: priority for job")
+# Priorities are computed anew once a minute, all within milliseconds.
+SAME_RECALCULATION_S = 1.0
+
+
+@dataclass(slots=True, kw_only=True)
+class ControllerLog:
+    """Times in POSIX seconds, by job id where they belong to jobs."""
+
+    start_time: float = 0.0
+    submits: dict[int, float] = field(default_factory=dict)
+    priorities: dict[int, int] = field(default_factory=dict)
+    starts: dict[int, Pass] = field(default_factory=dict)
+    ends: dict[int, float] = field(default_factory=dict)
+    passes: list[Pass] = field(default_factory=list)
+    recalculations: list[float] = field(default_factory=list)
+
+
+def read_log(lines: Iterable[str]) -> ControllerLog:
+    """Read a log from the last start of slurmctld on; it needs the level debug2."""
+    log = ControllerLog()
+    for time, text in _stamped(lines):
+        if UP.search(text):
+            log = ControllerLog(start_time=time)
+        elif match := SUBMITTED.search(text):
+            log.submits[int(match[1])] = time
+            log.priorities[int(match[1])] = int(match[2])
+        elif match := STARTED_BY_MAIN.search(text):
+            log.starts[int(match[1])] = Pass(scheduler=Scheduler.MAIN, time=time)
+        elif match := STARTED_BY_BACKFILL.search(text):
+            log.starts[int(match[1])] = Pass(scheduler=Scheduler.BACKFILL, time=time)
+        elif match := ENDED.search(text):
+            log.ends[int(match[1])] = time
+        elif MAIN_PASS.search(text):
+            log.passes.append(Pass(scheduler=Scheduler.MAIN, time=time))
+        elif BACKFILL_PASS.search(text):
+            log.passes.append(Pass(scheduler=Scheduler.BACKFILL, time=time))
+        elif RECALCULATED.search(text) and (
+            not log.recalculations or time - log.recalculations[-1] > SAME_RECALCULATION_S
+        ):
+            log.recalculations.append(time)
+    return log
+
+
+def _stamped(lines: Iterable[str]) -> Iterator[tuple[float, str]]:
+    for line in lines:
+        if match := STAMP.match(line):
+            # Slurm writes local time without saying so.
+            yield datetime.fromisoformat(match[1]).astimezone().timestamp(), match[2]

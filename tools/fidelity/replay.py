@@ -1,0 +1,131 @@
+"""Give the model the workload of a recording, and see when it starts each job."""
+
+import re
+from collections.abc import Mapping
+
+import numpy as np
+
+from advisor.domain.plan import SetNice
+from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
+from advisor.sim.profiles import load_profiles
+from advisor.sim.queueing import DONE
+from advisor.sim.slurm_cluster import SimulatedSlurm
+from advisor.sim.slurm_state import Phases, build_slurm
+from advisor.sim.slurmctld import run_slurm
+from advisor.sim.state import build_state, outcomes
+from advisor.sim.trace import TRACE_DTYPE, Trace
+from tools.fidelity.recording import Recording, Scheduler
+
+# About the time that slurmctld's background loop takes for one turn.
+_TICK_S = 1.0013
+_TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d+):(\d+)")
+
+
+def replay(recording: Recording) -> Mapping[int, float]:
+    """Map job ids to the instants at which the model starts them.
+
+    The model is told when slurmctld came up, what was submitted and changed when, and how long each job ran.
+    """
+    trace, cluster = trace_of(recording), cluster_of(recording)
+    state = build_state(trace, cluster, load_profiles(), ideal=True, loses_work=True)
+    # Sleeping jobs do not slow each other down, but their limits bind.
+    state.rules["limits_bind"] = 1
+    slurm = build_slurm(state, trace, cluster, phases_of(recording))
+    model = SimulatedSlurm(trace, cluster, state, slurm)
+    id_by_name = {job.request.name: job.job_id for job in recording.jobs}
+    for change in sorted(recording.changes_made, key=lambda change: change.time):
+        run_slurm(state, slurm, change.time)
+        job = model.job_by_id(id_by_name[change.name])
+        if job is not None:
+            model.apply(SetNice(job_id=job.job_id, before=job.nice, after=change.nice))
+    if run_slurm(state, slurm, np.inf) != DONE:
+        raise RuntimeError("the model stopped before the last job had ended")
+    found = outcomes(state)
+    return {int(job_id): float(start) for job_id, start in zip(trace.jobs["job_id"], found["start_time"], strict=True)}
+
+
+def trace_of(recording: Recording) -> Trace:
+    """Return the recorded workload as a trace; a job killed by its limit would have gone on sleeping."""
+    users = tuple(account.user for account in recording.accounts)
+    accounts = tuple(account.name for account in recording.accounts)
+    jobs = sorted(recording.jobs, key=lambda job: (job.submit_time, job.job_id))
+    rows = np.zeros(len(jobs), TRACE_DTYPE)
+    for row, job in zip(rows, jobs, strict=True):
+        asked = job.request
+        row["job_id"] = job.job_id
+        row["submit_time"] = job.submit_time
+        row["run_time_s"] = asked.sleep_s if job.state == "TIMEOUT" else job.run_time_s
+        row["gpus"] = row["gpus_min"] = row["gpus_max"] = asked.gpus
+        row["nodes_min"] = row["nodes_max"] = asked.nodes or 0
+        row["cpus_per_gpu"] = 1
+        row["time_limit_s"] = asked.time_limit_s
+        row["user"] = row["account"] = users.index(asked.user)
+        row["switches"] = 1 if asked.switches_wait_s else 0
+        row["switches_wait_s"] = asked.switches_wait_s
+        row["nice"] = asked.nice
+    rows["gpu_type"] = rows["model"] = -1
+    rows["recorded_start_time"] = [job.start_time for job in jobs]
+    return Trace(name=f"seed {recording.workload.seed}", jobs=rows, users=users, accounts=accounts)
+
+
+def cluster_of(recording: Recording) -> Cluster:
+    """Return the recorded cluster with the parameters that its slurmctld read."""
+    sizes = {len(leaf) for leaf in recording.leaves}
+    count = sum(len(leaf) for leaf in recording.leaves)
+    nodes = NodeGroup(count=count, gpus=recording.gpus_per_node, cpus=recording.cpus_per_node, leaf=max(sizes))
+    told = recording.parameters
+
+    def number(name: str) -> float:
+        return float(recording.scheduler_parameter(name) or 0)
+
+    slurm = SlurmParameters(
+        default_queue_depth=int(number("default_queue_depth")),
+        sched_interval_s=number("sched_interval"),
+        batch_sched_delay_s=number("batch_sched_delay"),
+        bf_interval_s=number("bf_interval"),
+        bf_max_job_test=int(number("bf_max_job_test")),
+        bf_resolution_s=number("bf_resolution"),
+        bf_window_s=60.0 * number("bf_window"),
+        max_switch_wait_s=number("max_switch_wait"),
+        priority_weight_age=float(told["PriorityWeightAge"]),
+        priority_weight_fairshare=float(told["PriorityWeightFairShare"]),
+        priority_weight_job_size=float(told["PriorityWeightJobSize"]),
+        priority_max_age_s=_seconds(told["PriorityMaxAge"]),
+        priority_calc_period_s=_seconds(told["PriorityCalcPeriod"]),
+        priority_decay_half_life_s=_seconds(told["PriorityDecayHalfLife"]),
+        tick_s=_ticks(recording)[1],
+        account_shares={account.name: float(account.shares) for account in recording.accounts},
+    )
+    return Cluster(nodes=(nodes,), slurm=slurm)
+
+
+def phases_of(recording: Recording) -> Phases:
+    """Return the instants from which the periods of the recorded slurmctld count: they depend on when it came up."""
+    up = recording.controller_start_time
+    backfills = [each.time for each in recording.passes if each.scheduler is Scheduler.BACKFILL]
+    return Phases(
+        main_time=_ticks(recording)[0],
+        backfill_time=min(backfills, default=up + 0.54),
+        priority_time=min(recording.recalculations, default=up + 60.80) - 60.0,
+    )
+
+
+def _ticks(recording: Recording) -> tuple[float, float]:
+    """Fit phase and period of the main scheduler's ticks to the instants of its passes."""
+    times = np.array(sorted(each.time for each in recording.passes if each.scheduler is Scheduler.MAIN))
+    ticks = np.round((times - times[0]) / _TICK_S)
+    # A job killed by its limit has a pass of its own between ticks.
+    on_tick = np.abs(times - times[0] - ticks * _TICK_S) < 0.1
+    period, phase = np.polyfit(ticks[on_tick], times[on_tick], 1)
+    # The loop begins 0.8 s after slurmctld came up.
+    turns = np.round((phase - recording.controller_start_time - 0.8) / period)
+    return float(phase - turns * period), float(period)
+
+
+def _seconds(text: str) -> float:
+    """Read a duration of `scontrol show config`, such as `7-00:00:00`."""
+    found = _TIME.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"{text!r} is no duration")
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)

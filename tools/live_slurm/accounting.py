@@ -1,0 +1,110 @@
+"""The accounting daemons of a test cluster: an own MariaDB that nobody else can reach, and slurmdbd on top of it."""
+
+import time
+from pathlib import Path
+
+from tools.live_slurm.errors import LiveSlurmError
+from tools.live_slurm.sandbox import Sandbox
+
+PACKAGES = "slurmdbd mariadb-server"
+PROGRAMS = ("usr/sbin/slurmdbd", "usr/sbin/mariadbd", "usr/bin/mariadb-install-db")
+START_DEADLINE_S = 60.0
+
+# The database dies with the cluster, so nothing in it need survive a power cut; 64 MiB hold every test's jobs.
+DATABASE_OPTIONS = (
+    "--skip-networking",
+    "--skip-log-bin",
+    "--user=root",
+    "--innodb-flush-log-at-trx-commit=0",
+    "--innodb-buffer-pool-size=64M",
+    "--innodb-lock-wait-timeout=900",
+    "--max-allowed-packet=16M",
+)
+
+
+class Accounting:
+    """Starts the two daemons in a sandbox, whose end is theirs; `folder` and `inner` as in `SharedFolder`."""
+
+    def __init__(self, *, root: Path, folder: Path, inner: Path, port: int) -> None:
+        missing = [program for program in PROGRAMS if not (root / program).exists()]
+        if missing:
+            names = ", ".join(Path(program).name for program in missing)
+            raise LiveSlurmError(f"{names} not installed in {root}: accounting needs the packages {PACKAGES}")
+        self._root, self._folder, self._inner, self._port = root, folder, inner, port
+
+    def slurm_conf_lines(self) -> list[str]:
+        """Write the lines of slurm.conf that send every job to slurmdbd."""
+        return [
+            "AccountingStorageType=accounting_storage/slurmdbd",
+            "AccountingStorageHost=127.0.0.1",
+            f"AccountingStoragePort={self._port}",
+            # Towards slurmdbd this, not AuthInfo, names munged's socket.
+            f"AccountingStoragePass={self._folder}/munge/socket",
+            "AccountingStorageTRES=gres/gpu",
+        ]
+
+    def start(self, sandbox: Sandbox, *, host: str) -> None:
+        """Start the database, then slurmdbd, and wait until each of them takes requests."""
+        database = self._folder / "database"
+        (self._inner / "database").mkdir()
+        sandbox.run(
+            [
+                "mariadb-install-db",
+                "--no-defaults",
+                f"--datadir={database}/files",
+                "--auth-root-authentication-method=normal",
+                "--skip-test-db",
+                "--user=root",
+            ]
+        )
+        options = [
+            "--no-defaults",
+            f"--datadir={database}/files",
+            f"--socket={database}/socket",
+            f"--pid-file={database}/pid",
+            *DATABASE_OPTIONS,
+        ]
+        # It never puts itself into the background.
+        sandbox.run(["sh", "-c", 'log=$1; shift; "$@" >"$log" 2>&1 &', "sh", f"{database}/log", "mariadbd", *options])
+        self._wait(self._inner / "database/socket", self._inner / "database/log", "mariadbd")
+        self._write_slurmdbd_conf(host)
+        # slurmdbd has no option for the place of its file, nor for the database's socket.
+        sandbox.run(
+            [
+                "env",
+                f"SLURM_CONF={self._folder}/slurm.conf",
+                f"MYSQL_UNIX_PORT={database}/socket",
+                "slurmdbd",
+            ]
+        )
+        self._wait(self._inner / "slurmdbd.pid", self._inner / "slurmdbd.log", "slurmdbd")
+
+    def _write_slurmdbd_conf(self, host: str) -> None:
+        lines = [
+            f"DbdHost={host}",
+            "DbdAddr=127.0.0.1",
+            f"DbdPort={self._port}",
+            "SlurmUser=root",
+            "AuthType=auth/munge",
+            f"AuthInfo=socket={self._folder}/munge/socket",
+            "StorageType=accounting_storage/mysql",
+            "StorageHost=localhost",
+            "StorageUser=root",
+            "StorageLoc=slurm_acct_db",
+            f"PidFile={self._folder}/slurmdbd.pid",
+            f"LogFile={self._folder}/slurmdbd.log",
+            # Jobs reach the database at once, not when enough of them have gathered.
+            "CommitDelay=0",
+        ]
+        conf = self._inner / "slurmdbd.conf"
+        conf.touch(mode=0o600)
+        conf.write_text("\n".join(lines) + "\n")
+
+    def _wait(self, sign: Path, log: Path, daemon: str) -> None:
+        """Wait for the file that a daemon makes when it is ready."""
+        deadline = time.monotonic() + START_DEADLINE_S
+        while not sign.exists():
+            if time.monotonic() > deadline:
+                said = log.read_text(errors="replace").splitlines() if log.exists() else []
+                raise LiveSlurmError(f"{daemon} did not start within {START_DEADLINE_S:g} s: {' | '.join(said[-3:])}")
+            time.sleep(0.05)

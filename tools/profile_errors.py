@@ -1,0 +1,263 @@
+"""How far the job profiles are from the measurements, as a table."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.sim.profiles import Profiles, gpu_share_inflation, inflation, node_inflation
+from tools.profile_data import Beside, Measurements, Speed, Spread, Step
+from tools.profile_fit import (
+    CONTENTION_FROM,
+    PAIRS_FROM,
+    SPREADS_FROM,
+    STEPS_FROM,
+    fit_contention,
+    fit_pairs,
+    fit_spreads,
+    fit_steps,
+    folds,
+    spread_rows,
+    spreads_at,
+    step_rows,
+    steps_at,
+    without_batch,
+)
+
+Vector = NDArray[np.float64]
+Row = TypeVar("Row")
+BY_MODEL = f"{PAIRS_FROM}, batch size unknown"
+HALVED, BY_PAIR = f"{CONTENTION_FROM}, NIC halved", f"{CONTENTION_FROM}, by pair"
+
+TITLES = {
+    "ElasticFlow": "step, 1-64 A100",
+    "Pollux one node": "step, 1-4 T4",
+    "Shockwave V100": "step, 1-8 V100",
+    "Rubick one node": "step, 1-8 A800",
+    "Rubick nodes": "step, 16-64 A800",
+    "Pollux nodes": "inflation, 2-4 nodes of T4",
+    "Rubick": "inflation, 2-8 nodes of A800, as many GPUs on each",
+    "Rubick uneven": "the same, not as many GPUs on each",
+    "Rubick ZeRO": "the same, with sharded optimizer states",
+    "Chronus": "inflation, 2-4 nodes",
+    "Gavel V100": "inflation, 2-8 servers with one V100",
+    "DeepShare nodes": "inflation, 4 nodes over 2",
+    "Gavel types": "K80 over V100",
+    "Zeus types": "P100, A40 over V100",
+    "NVIDIA types": "A100 over V100",
+    "Pollux T4 over Zeus V100": "T4 over V100",
+    "Gavel pairs": "two jobs on one GPU: V100, for two models K80",
+    BY_MODEL: "the same by model alone",
+    "Gavel K80 pairs": "two jobs on one K80",
+    "Gavel odd pairs": "two jobs on one V100, speeds alone doubtful",
+    "DeepShare beside": "two gangs on the same NICs",
+    HALVED: "the same, fitted with the NIC split evenly",
+    BY_PAIR: "the same, the median of each pair of models: no formula by model does better",
+}
+# Errors of these are differences of relative speeds; of all others, percentages of the time or speed.
+IN_SPEED = tuple(title for title in TITLES if "pairs" in title or "beside" in title)
+
+
+class Group(NamedTuple):
+    """What errors are gathered by."""
+
+    source: str
+    model: str
+    is_fitted: bool
+
+
+Errors = defaultdict[Group, list[float]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """The errors of one model, or of all (`model` empty), against one data set; `unseen` with rows left out."""
+
+    source: str
+    model: str
+    is_fitted: bool
+    rows: int
+    mean: float
+    median: float
+    most: float
+    unseen: float | None
+
+
+class _Table:
+    """What the shipped functions make of the shipped numbers."""
+
+    def __init__(self, profiles: Profiles) -> None:
+        self.profiles = profiles
+
+    def row(self, name: str) -> np.void:
+        """Return the profile of a name as the data sets write it, with or without a batch size."""
+        key = name if name in self.profiles.names else name.partition("/")[0]
+        profile: np.void = self.profiles.rows[self.profiles.names.index(key)]
+        return profile
+
+    def type_speed(self, model: str) -> dict[str, float]:
+        """Return the speeds of a model by GPU type."""
+        speeds = self.profiles.type_speed[self.profiles.names.index(model)]
+        return dict(zip(self.profiles.gpu_types, map(float, speeds), strict=True))
+
+    def step(self, row: Step) -> float:
+        """Return a step time over that at its base; the formula of `step_s` at any batch size."""
+        profile = self.row(row.model)
+        return float(steps_at(np.array([profile["serial_ratio"], profile["sync_ratio"]]), [row])[0])
+
+    def spread(self, row: Spread) -> float:
+        """Return the inflation of a placement."""
+        pace = row.pace * self.type_speed(row.model)[row.gpu_type]
+        here, best = row.gbps / pace, row.best_gbps / pace
+        return inflation(self.row(row.model), row.gpus, row.nodes, here, row.best_nodes, best)
+
+    def speed(self, row: Speed) -> float:
+        """Return the speed on a GPU type."""
+        return self.type_speed(row.model)[row.gpu_type]
+
+    def shared(self, row: Beside) -> float:
+        """Return the relative speed on a shared GPU."""
+        return 1.0 / gpu_share_inflation(self.row(row.mine), self.row(row.other))
+
+    def contended(self, row: Beside) -> float:
+        """Return the relative speed on a contended NIC."""
+        return 1.0 / node_inflation(self.row(row.mine), self.row(row.other))
+
+
+def error_lines(profiles: Profiles, measured: Measurements) -> list[Line]:
+    """Return the errors of a table of profiles by data set and model, led by the overall line of each data set."""
+    table = _Table(profiles)
+    errors: Errors = defaultdict(list)
+    for step in measured.steps:
+        group = Group(step.source, step.model, STEPS_FROM.get(step.model) == step.source)
+        errors[group].append(abs(table.step(step) / step.ratio - 1.0))
+    for spread in measured.spreads:
+        group = Group(spread.source, spread.model, SPREADS_FROM.get(spread.model) == spread.source)
+        errors[group].append(abs(table.spread(spread) / spread.ratio - 1.0))
+    for row in measured.speeds:
+        errors[Group(row.source, row.model, True)].append(abs(table.speed(row) / row.speed - 1.0))
+    pairs = [row for row in measured.pairs if row.source == PAIRS_FROM]
+    by_model = [replace(row, source=BY_MODEL) for row in without_batch(pairs)]
+    for pair in (*measured.pairs, *by_model):
+        group = Group(pair.source, pair.mine.partition("/")[0], pair.source in (PAIRS_FROM, BY_MODEL))
+        errors[group].append(abs(table.shared(pair) - pair.speed))
+    for source, beside, speed in _contended(table, measured.contention):
+        errors[Group(source, beside.mine, True)].append(abs(speed - beside.speed))
+    return _lines(errors, _unseen(table, measured))
+
+
+def _contended(table: _Table, rows: Sequence[Beside]) -> Iterator[tuple[str, Beside, float]]:
+    """Return what the table says of contended NICs, and for comparison what two other ways would."""
+    halved = fit_contention(rows, is_split_evenly=True)
+    by_pair: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for row in rows:
+        by_pair[row.mine, row.other].append(row.speed)
+    for row in rows:
+        yield row.source, row, table.contended(row)
+        yield HALVED, row, 1.0 / (1.0 + halved[row.mine][0])
+        yield BY_PAIR, row, median(by_pair[row.mine, row.other])
+
+
+def markdown(lines: Sequence[Line]) -> str:
+    """Return the table of the data sets and that of their models."""
+    heads = (
+        "| data set | what | fitted | rows | mean | median | most | rows left out |",
+        "| data set | model | fitted | rows | mean | median | most | rows left out |",
+    )
+    rule = "|---|---|---|--:|--:|--:|--:|--:|"
+    overall = [_cells(line, TITLES[line.source]) for line in lines if not line.model]
+    by_model = [_cells(line, line.model) for line in lines if line.model]
+    return "\n".join([heads[0], rule, *overall, "", heads[1], rule, *by_model, ""])
+
+
+def _cells(line: Line, what: str) -> str:
+    in_speed = line.source in IN_SPEED
+
+    def shown(error: float | None) -> str:
+        """Return an error in the unit of its data set."""
+        if error is None:
+            return ""
+        return f"{error:.3f}" if in_speed else f"{error:.1%}"
+
+    cells = [line.source, what, "yes" if line.is_fitted else "no", str(line.rows)]
+    return "| " + " | ".join([*cells, *map(shown, (line.mean, line.median, line.most, line.unseen))]) + " |"
+
+
+def _lines(errors: Errors, unseen: Errors) -> list[Line]:
+    lines = []
+    for source, is_fitted in dict.fromkeys((group.source, group.is_fitted) for group in errors):
+        parts = [group for group in sorted(errors) if (group.source, group.is_fitted) == (source, is_fitted)]
+        whole = Group(source, "", is_fitted)
+        lines.append(
+            _line(whole, np.concatenate([errors[part] for part in parts]), [e for p in parts for e in unseen[p]])
+        )
+        lines += [_line(part, np.array(errors[part]), unseen[part]) for part in parts]
+    return lines
+
+
+def _line(group: Group, errors: Vector, unseen: Sequence[float]) -> Line:
+    return Line(
+        source=group.source,
+        model=group.model,
+        is_fitted=group.is_fitted,
+        rows=len(errors),
+        mean=float(errors.mean()),
+        median=float(np.median(errors)),
+        most=float(errors.max()),
+        unseen=float(np.mean(unseen)) if unseen else None,
+    )
+
+
+def _unseen(table: _Table, measured: Measurements) -> Errors:
+    """Return the errors on rows that were left out, a fifth at a time, when the model was fitted."""
+    errors: Errors = defaultdict(list)
+    for model, source in STEPS_FROM.items():
+        errors[Group(source, model, True)] += _unseen_steps(step_rows(model, measured.steps))
+    for model, source in SPREADS_FROM.items():
+        rows = spread_rows(model, measured.spreads)
+        errors[Group(source, model, True)] += _unseen_spreads(rows, table.type_speed(model))
+    pairs = [row for row in measured.pairs if row.source == PAIRS_FROM]
+    for source, known in ((PAIRS_FROM, pairs), (BY_MODEL, without_batch(pairs))):
+        for row, error in _unseen_pairs(known):
+            errors[Group(source, row.mine.partition("/")[0], True)].append(error)
+    for row, error in _unseen_contention(measured.contention):
+        errors[Group(CONTENTION_FROM, row.mine, True)].append(error)
+    return errors
+
+
+def _unseen_steps(rows: Sequence[Step]) -> Iterator[float]:
+    for kept, left_out in _parts(rows):
+        yield from np.abs(steps_at(fit_steps(kept), left_out) / np.array([row.ratio for row in left_out]) - 1.0)
+
+
+def _unseen_spreads(rows: Sequence[Spread], type_speed: Mapping[str, float]) -> Iterator[float]:
+    for kept, left_out in _parts(rows):
+        found = spreads_at(fit_spreads(kept, type_speed), left_out, type_speed)
+        yield from np.abs(found / np.array([row.ratio for row in left_out]) - 1.0)
+
+
+def _unseen_pairs(rows: Sequence[Beside]) -> Iterator[tuple[Beside, float]]:
+    for kept, left_out in _parts(rows):
+        known = fit_pairs(kept)
+        for row in left_out:
+            if row.mine in known and row.other in known:
+                yield row, abs(1.0 / max(1.0, known[row.mine][0] + known[row.other][1]) - row.speed)
+
+
+def _unseen_contention(rows: Sequence[Beside]) -> Iterator[tuple[Beside, float]]:
+    for kept, left_out in _parts(rows):
+        known = fit_contention(kept)
+        for row in left_out:
+            yield row, abs(1.0 / (1.0 + known[row.mine][0] * known[row.other][1]) - row.speed)
+
+
+def _parts(rows: Sequence[Row]) -> Iterator[tuple[list[Row], list[Row]]]:
+    for mask in folds(len(rows)):
+        yield (
+            [row for row, is_left_out in zip(rows, mask, strict=True) if not is_left_out],
+            [row for row, is_left_out in zip(rows, mask, strict=True) if is_left_out],
+        )

@@ -83,7 +83,10 @@ def simulate(
         meta,
         run_values,
         setting_of,
+        spare_the_compiler,
     )
+
+    spare_the_compiler(demo_trace_path() if trace is None else trace)
     from advisor.config import load_config
     from advisor.errors import ConfigError
     from advisor.sim.cell import drawn

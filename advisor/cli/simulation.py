@@ -1,11 +1,12 @@
 """What `simulate` and `compare` share: their options, and from options to traces, policies and cells."""
 
 import math
+import os
 import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from importlib.resources import files
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 RUNS = "What is simulated"
 BASELINE = ("slurm", "rules")
 INTERRUPTED = 130
+# A few hundred jobs.
+SMALL_TRACE_BYTES = 60_000
 
 
 class Execution(StrEnum):
@@ -109,6 +112,16 @@ def setting_of(policies: Sequence[str] | None, execution: Execution, speeds: str
             if each.origin != DEFAULT and not each.key.startswith("source.")
         ),
     )
+
+
+def spare_the_compiler(path: Path) -> None:
+    """Let a small trace run as plain Python: compiling the simulator would take longer than it saves.
+
+    To be called before anything of the simulator is imported.
+    """
+    with suppress(OSError):  # a missing file is reported where it is read
+        if path.is_file() and path.stat().st_size < SMALL_TRACE_BYTES:
+            os.environ.setdefault("NUMBA_DISABLE_JIT", "1")
 
 
 def load_trace(path: Path, *, first: int | None, skip_bad: bool) -> "Trace":

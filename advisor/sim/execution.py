@@ -56,6 +56,7 @@ def start_as_guest(s: State, row: int, host: int, now: float) -> None:
     owner["partner"] = row
     _join(s, row)
     _begin(s, row, now)
+    repace(s, host, now)
 
 
 @compiled
@@ -189,7 +190,7 @@ def expired(s: State, row: int) -> int:
 
 @compiled
 def next_instant(s: State) -> float:
-    """Return when something happens next without anybody's doing: a submission, a timer, a fault; infinity for never."""
+    """Return when something happens next by itself: a submission, a timer, a fault; infinity for never."""
     tally = s.tally[0]
     now = np.inf
     if tally["arrived"] < len(s.jobs):
@@ -350,7 +351,7 @@ def _rate(s: State, row: int) -> float:
         node = s.nodes[s.held_nodes[job["pool"] + place]]
         speed = min(speed, s.type_speed[job["profile"], node["gpu_type"]])
     if job["span"] > 1:
-        # Traffic is stated for the speed of the profile's own GPU type and the size asked: a faster job sends more often.
+        # Traffic is stated for the profile's own GPU type and the size asked: a faster job sends more often.
         pace = speed * rate
         bandwidth = _bandwidth(s, row) / pace
         rules = s.rules[0]
@@ -387,7 +388,6 @@ def _repace_neighbours(s: State, row: int, now: float) -> None:
 @compiled
 def _repace_crossing(s: State, row: int, now: float) -> None:
     """Work out anew the pace of the other jobs that cross the uplinks of a job's leaves."""
-    job = s.jobs[row]
     for place in range(s.tally[0]["running"]):
         other = s.running[place]
         if other == row or s.jobs[other]["tier"] != SPINE_TIER:

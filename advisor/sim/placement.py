@@ -148,7 +148,7 @@ def _pick_over_leaves(s: State, row: int, gpus: int) -> int:
 
 @compiled
 def _add_rest(s: State, row: int, rest: int, leaf_row: int) -> bool:
-    """Add the node for what fills no whole node: the fullest that fits, under the leaf of the others if there is one."""
+    """Add the node for what fills no whole node: the fullest that fits, if possible under the leaf of the others."""
     best = NONE
     least = s.rules[0]["most_gpus"] + 1
     near = False

@@ -62,7 +62,7 @@ def _could_fit(s: State, row: int, node_row: int, gpus: int) -> bool:
 
 @compiled
 def _victims_on(s: State, victims: NDArray[np.int32], node_row: int, key: float, gpus: int) -> int:
-    """List the jobs of a node with the highest keys above `key`, until `gpus` are free there; 0 if they do not suffice."""
+    """List the jobs of a node with the highest keys above `key`, until `gpus` are free there; 0 if too few are."""
     node = s.nodes[node_row]
     free = node["gpus_free"]
     count = 0

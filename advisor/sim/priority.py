@@ -75,10 +75,10 @@ def sort_line(s: State, m: Slurm) -> bool:
 
 @compiled
 def charge(s: State, m: Slurm, row: int, now: float) -> None:
-    """Add what a running job used since it was last charged to its user and account."""
+    """Add what a running job used since it was last charged to its user and account; Slurm counts whole seconds."""
     since = max(m.charged_time[row], s.jobs[row]["since_time"])
     if now > since:
-        used = (now - since) * s.jobs[row]["held"]
+        used = (np.floor(now) - np.floor(since)) * s.jobs[row]["held"]
         association = m.associations[m.association[row]]
         association["usage"] += used
         m.account_usage[association["account"]] += used

@@ -1,7 +1,7 @@
 """The event loop of policies that keep one queue and place jobs themselves.
 
-Pending jobs wait in one heap for each shape of request: if the first of a shape does not fit, none of its shape does, so
-that a decision looks at shapes and not at the whole queue.
+Pending jobs wait in one heap for each shape of request: if the first of a shape does not fit, none of its shape does,
+so that a decision looks at shapes and not at the whole queue.
 """
 
 from enum import IntEnum
@@ -256,7 +256,7 @@ def _first(s: State, q: Queue) -> int:
 
 @compiled
 def _push_aside(s: State, q: Queue, row: int, now: float) -> bool:
-    """Preempt running jobs further back in the order so that a job fits, and pick its place; False if that is no use."""
+    """Preempt running jobs further back in the order so that a job fits, and pick its place; False if none help."""
     key = s.jobs[row]["key"]
     for place in range(s.tally[0]["running"]):
         other = s.running[place]

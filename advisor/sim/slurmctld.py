@@ -80,9 +80,9 @@ def _on_grid(instant: float, phase: float, step: float) -> float:
 @compiled
 def _next_event(s: State, m: Slurm) -> float:
     tally, control = s.tally[0], m.control[0]
-    now = next_instant(s)
+    # A pass over an empty line still keeps the next one away.
+    now = min(next_instant(s), control["pass_time"], control["backfill_due_time"])
     if tally["pending"] > 0:
-        now = min(now, control["pass_time"], control["backfill_due_time"])
         now = min(now, max(tally["now"], control["calc_time"] + control["calc_period_s"]))
     return now
 

@@ -325,7 +325,7 @@ def _shapes(jobs: NDArray[np.void]) -> None:
 def _node_type_codes(trace: Trace, node_types: tuple[str, ...]) -> NDArray[np.int32]:
     """Map the trace's GPU types to the cluster's; the last entry serves jobs of any type.
 
-    On a cluster of nameless GPUs every type is served. A type the cluster lacks maps to none, and the job is impossible.
+    On a cluster of nameless GPUs every type is served. A type the cluster lacks maps to none; the job is impossible.
     """
     if node_types == ("",):
         return np.full(len(trace.gpu_types) + 1, NONE, np.int32)

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.live.conftest import started
+from tools.fidelity.__main__ import comparison_of
 from tools.fidelity.live import SHORT_OVERRIDES, new_cluster, record_on
 from tools.fidelity.recording import Recording, Scheduler
+from tools.fidelity.replay import replay
 from tools.fidelity.workload import SHORT, draw_workload
 
 pytestmark = pytest.mark.live
@@ -55,3 +57,9 @@ def test_gang_that_waits_for_its_switch_gets_one_leaf_or_waits_its_time(recordin
     for job in gangs:
         leaves = {rank for rank, node in itertools.product(range(2), job.nodes) if node in recording.leaves[rank]}
         assert len(leaves) == 1 or job.queueing_delay_s >= job.request.switches_wait_s - 1
+
+
+def test_the_model_starts_the_jobs_as_slurmctld_does(recording: Recording) -> None:
+    comparison = comparison_of(recording, replay(recording))
+
+    assert comparison.passed, comparison

@@ -1,19 +1,24 @@
 """Traces and clusters for tests of the simulator: a test names what matters to it and nothing else."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from advisor.sim.cluster import Cluster, parse_cluster
+from advisor.sim.execution import end, expired, start
 from advisor.sim.outcome import Run
+from advisor.sim.placement import add_to_pick
 from advisor.sim.policy import Options
+from advisor.sim.profiles import load_profiles
 from advisor.sim.runner import simulate
+from advisor.sim.state import PENDING, State, build_state
 from advisor.sim.trace import TRACE_DTYPE, Trace
 
 IDEAL = Options(execution="ideal")
 
 
-def make_trace(jobs: Sequence[Mapping[str, float | str]], *, users: tuple[str, ...] = ("ann", "bob", "cy")) -> Trace:
+def make_trace(jobs: Sequence[Mapping[str, Any]], *, users: tuple[str, ...] = ("ann", "bob", "cy")) -> Trace:
     """Build a trace from the columns that matter; every job takes one GPU for 100 s and has no limit, unless told.
 
     `model` and `user` are given by name. A job takes the fewest nodes that hold it; `nodes_max` 0 leaves that open.
@@ -49,3 +54,33 @@ def run_of(trace: Trace, cluster: str | Cluster, policy: str, options: Options =
     """Simulate, by default without inflation and restart cost."""
     where = parse_cluster(cluster) if isinstance(cluster, str) else cluster
     return simulate(trace, where, policy, seed=seed, options=options)
+
+
+def make_state(trace: Trace, cluster: str | Cluster, *, ideal: bool = False, loses_work: bool = False) -> State:
+    """Build the arrays of a run before the first submission."""
+    where = parse_cluster(cluster) if isinstance(cluster, str) else cluster
+    return build_state(trace, where, load_profiles(), ideal=ideal, loses_work=loses_work)
+
+
+def submit(state: State, row: int, now: float) -> None:
+    """Let a job be pending, as a loop does at its submission."""
+    state.jobs["phase"][row] = PENDING
+    state.jobs["since_time"][row] = now
+    state.tally["pending"] += 1
+
+
+def place(state: State, row: int, gpus_by_node: Mapping[int, int], now: float) -> None:
+    """Start a job, which is submitted first if need be, on these nodes; nodes of a leaf stand together."""
+    if state.jobs["phase"][row] != PENDING:
+        submit(state, row, now)
+    state.tally["picked"] = 0
+    for node, gpus in gpus_by_node.items():
+        add_to_pick(state, node, gpus)
+    start(state, row, now)
+
+
+def run_out(state: State) -> None:
+    """Let the running jobs end, each when its time comes."""
+    while state.tally["timers"][0]:
+        row = int(state.timers[0])
+        end(state, row, float(state.jobs["timer"][row]), expired(state, row))

@@ -165,8 +165,8 @@ def test_a_gang_starts_spread_when_its_wait_for_a_switch_ends() -> None:
 
     run = run_of(make_trace(jobs), leaves, "slurm")
 
-    # Free from 50 on: one node of each leaf. The wait began with the submission and ends at 121; the next full main pass
-    # or backfill sees it.
+    # Free from 50 on: one node of each leaf. The wait began with the submission and ends at 121; the next full main
+    # pass or backfill sees it.
     assert starts_and_ends(run)[6] == (150, 250)
 
 
@@ -239,7 +239,7 @@ def test_a_failed_node_sends_its_job_back_to_the_last_checkpoint() -> None:
 
 def test_the_main_pass_waits_for_its_tick_and_for_the_batch_delay() -> None:
     slurm = replace(FIRST_COME, tick_s=2.0, batch_sched_delay_s=3.0)
-    jobs = [{"submit_time": 0.5, "run_time_s": 3}, {"submit_time": 1, "run_time_s": 3}]
+    jobs = [{"submit_time": 0.5, "run_time_s": 3}, {"submit_time": 1.0, "run_time_s": 3}]
 
     run = run_of(make_trace(jobs), cluster_of(NodeGroup(count=1, gpus=1), slurm=slurm), "slurm")
 

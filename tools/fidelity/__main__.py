@@ -1,21 +1,25 @@
-"""Records a workload on a real slurmctld.
+"""Runs a workload on a real slurmctld and on the model of it, and says how far apart their starts are.
 
-python -m tools.fidelity [--seed 1] [--short] -o FILE
+python -m tools.fidelity [--seed 1] [--short] [-o FILE]     on a slurmctld that it starts
+python -m tools.fidelity --recording FILE                   against one recorded before, without Slurm
 """
 
 import argparse
 import statistics
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
+from tools.fidelity.compare import LEAST_CORRELATION, Comparison, compare
 from tools.fidelity.live import SCHEDULER_PARAMETERS, SHORT_OVERRIDES, record
 from tools.fidelity.recording import Recording, RecordingError, read_recording, write_recording
+from tools.fidelity.replay import replay
 from tools.fidelity.workload import LONG, SHORT, draw_workload
 from tools.live_slurm import LiveSlurmError
 
 
 def main() -> int:
-    """Run one command line and return the exit status."""
+    """Run one command line and return the exit status, 1 if model and slurmctld do not agree."""
     options = _parser().parse_args()
     try:
         if options.recording:
@@ -29,23 +33,41 @@ def main() -> int:
         return 1
     if options.output:
         write_recording(recording, options.output)
-    _print(recording)
-    return 0
+    model_starts = replay(recording)
+    comparison = comparison_of(recording, model_starts)
+    _print(recording, model_starts)
+    _print_comparison(comparison)
+    return 0 if comparison.passed else 1
 
 
-def _print(recording: Recording) -> None:
+def comparison_of(recording: Recording, model_starts: Mapping[int, float]) -> Comparison:
+    """Compare the starts in the model with the recorded ones."""
+    live = {job.job_id: job.start_time for job in recording.jobs}
+    return compare(live, model_starts, submits={job.job_id: job.submit_time for job in recording.jobs})
+
+
+def _print(recording: Recording, model_starts: Mapping[int, float]) -> None:
     """Print what each job did, in the order of starts."""
-    print(f"{'job':>4} {'gpus':>4} {'nodes':<12} {'submit':>8} {'start':>8} {'end':>8} {'by':<8} state")
+    print(f"{'job':>4} {'gpus':>4} {'nodes':<12} {'submit':>8} {'start':>8} {'model':>8} {'diff':>8} {'by':<8} state")
     for job in sorted(recording.jobs, key=lambda job: (job.start_time, job.job_id)):
+        model = model_starts[job.job_id]
         print(
             f"{job.job_id:>4} {job.request.gpus:>4} {','.join(job.nodes):<12} {job.submit_time:>8.1f}"
-            f" {job.start_time:>8.1f} {job.end_time:>8.1f} {job.started_by:<8} {job.state}"
+            f" {job.start_time:>8.1f} {model:>8.1f} {model - job.start_time:>+8.1f} {job.started_by:<8} {job.state}"
         )
     delays_s = [job.queueing_delay_s for job in recording.jobs]
     by_backfill = sum(job.started_by == "backfill" for job in recording.jobs)
     print(
         f"{len(recording.jobs)} jobs, {by_backfill} started by backfill, mean queueing delay"
         f" {statistics.fmean(delays_s):.1f} s, last end after {max(job.end_time for job in recording.jobs):.0f} s"
+    )
+
+
+def _print_comparison(comparison: Comparison) -> None:
+    print(
+        f"rank correlation of starts {comparison.correlation:.3f} (at least {LEAST_CORRELATION}),"
+        f" mean difference {comparison.mean_difference_s:.1f} s (at most {comparison.allowed_difference_s:.1f}),"
+        f" largest {comparison.largest_difference_s:.0f} s: {'agrees' if comparison.passed else 'DOES NOT AGREE'}"
     )
 
 

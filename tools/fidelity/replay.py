@@ -34,14 +34,19 @@ def replay(recording: Recording) -> Mapping[int, float]:
     model = SimulatedSlurm(trace, cluster, state, slurm)
     id_by_name = {job.request.name: job.job_id for job in recording.jobs}
     for change in sorted(recording.changes_made, key=lambda change: change.time):
-        run_slurm(state, slurm, change.time)
+        run_slurm(state, slurm, change.time + clock_of(recording))
         job = model.job_by_id(id_by_name[change.name])
         if job is not None:
             model.apply(SetNice(job_id=job.job_id, before=job.nice, after=change.nice))
     if run_slurm(state, slurm, np.inf) != DONE:
         raise RuntimeError("the model stopped before the last job had ended")
-    found = outcomes(state)
-    return {int(job_id): float(start) for job_id, start in zip(trace.jobs["job_id"], found["start_time"], strict=True)}
+    starts = outcomes(state)["start_time"] - clock_of(recording)
+    return {int(job_id): float(start) for job_id, start in zip(trace.jobs["job_id"], starts, strict=True)}
+
+
+def clock_of(recording: Recording) -> float:
+    """Return the instant of the model's clock at which the workload starts: the second of the hour, as it was."""
+    return recording.zero_time % 3600.0
 
 
 def trace_of(recording: Recording) -> Trace:
@@ -53,7 +58,7 @@ def trace_of(recording: Recording) -> Trace:
     for row, job in zip(rows, jobs, strict=True):
         asked = job.request
         row["job_id"] = job.job_id
-        row["submit_time"] = job.submit_time
+        row["submit_time"] = job.submit_time + clock_of(recording)
         row["run_time_s"] = asked.sleep_s if job.state == "TIMEOUT" else job.run_time_s
         row["gpus"] = row["gpus_min"] = row["gpus_max"] = asked.gpus
         row["nodes_min"] = row["nodes_max"] = asked.nodes or 0
@@ -64,7 +69,7 @@ def trace_of(recording: Recording) -> Trace:
         row["switches_wait_s"] = asked.switches_wait_s
         row["nice"] = asked.nice
     rows["gpu_type"] = rows["model"] = -1
-    rows["recorded_start_time"] = [job.start_time for job in jobs]
+    rows["recorded_start_time"] = [job.start_time + clock_of(recording) for job in jobs]
     return Trace(name=f"seed {recording.workload.seed}", jobs=rows, users=users, accounts=accounts)
 
 
@@ -103,10 +108,11 @@ def phases_of(recording: Recording) -> Phases:
     """Return the instants from which the periods of the recorded slurmctld count: they depend on when it came up."""
     up = recording.controller_start_time
     backfills = [each.time for each in recording.passes if each.scheduler is Scheduler.BACKFILL]
+    clock = clock_of(recording)
     return Phases(
-        main_time=_ticks(recording)[0],
-        backfill_time=min(backfills, default=up + 0.54),
-        priority_time=min(recording.recalculations, default=up + 60.80) - 60.0,
+        main_time=clock + _ticks(recording)[0],
+        backfill_time=clock + min(backfills, default=up + 0.54),
+        priority_time=clock + min(recording.recalculations, default=up + 60.80) - 60.0,
     )
 
 

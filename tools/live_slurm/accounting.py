@@ -46,9 +46,12 @@ class Accounting:
     def start(self, sandbox: Sandbox, *, host: str) -> None:
         """Start the database, then slurmdbd, and wait until each of them takes requests."""
         database = self._folder / "database"
-        (self._inner / "database").mkdir()
+        # Two databases that start at once would use the same names in /tmp.
+        (self._inner / "database/tmp").mkdir(parents=True)
         sandbox.run(
             [
+                "env",
+                f"TMPDIR={database}/tmp",
                 "mariadb-install-db",
                 "--no-defaults",
                 f"--datadir={database}/files",
@@ -62,6 +65,7 @@ class Accounting:
             f"--datadir={database}/files",
             f"--socket={database}/socket",
             f"--pid-file={database}/pid",
+            f"--tmpdir={database}/tmp",
             *DATABASE_OPTIONS,
         ]
         # It never puts itself into the background.

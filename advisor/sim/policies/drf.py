@@ -28,8 +28,8 @@ def decide(view: View) -> None:
     gpus = view.gpus if is_slot_end else view.gpus_free
     jobs = view.jobs
     minimum = jobs["gpus_min"][rows]
-    share = view.shares_per_gpu(rows).max(axis=1)
-    sizes = deal(minimum, jobs["gpus_max"][rows], gpus, lambda place, size: -size * float(share[place]))
+    share = view.shares_per_gpu(rows).max(axis=1).tolist()
+    sizes = deal(minimum, jobs["gpus_max"][rows], gpus, lambda place, size: -size * share[place])
     # Placement may leave more room than the count says, and less: all are tried, in the order of submission.
     unserved = np.maximum(jobs["held"][rows], minimum)
     view.serve(rows, np.where(sizes > 0, sizes, unserved), may_preempt=is_slot_end)

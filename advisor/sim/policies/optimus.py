@@ -48,11 +48,11 @@ class Optimus:
                 view.serve(rows, minimum, may_preempt=True)
             return
         left_s = self._times_left(view, rows)
-        share = view.shares_per_gpu(rows).max(axis=1)
+        share = view.shares_per_gpu(rows).max(axis=1).tolist()
 
         def gain(place: int, size: int) -> float:
             saved_s = left_s(place, size) - left_s(place, size + 1)
-            return saved_s / float(share[place]) if saved_s > 0.0 else -np.inf
+            return saved_s / share[place] if saved_s > 0.0 else -np.inf
 
         held = jobs["held"][rows].astype(np.int64)
         target = deal(minimum, maximum, view.gpus, gain)

@@ -11,10 +11,10 @@ wins, then GPU after GPU goes to the winner whose rho one more lowers most. What
 highest rho first, in the same way.
 
 Source: Mahajan et al., NSDI 2020, with its fairness knob f = 0.8, which offers to 1 - f of the jobs, and its leases of
-20 minutes. Our interpretation: the published auction maximises the product of the values and takes hidden payments, ours
-takes bids greedily and all bids are truthful; leases end for all jobs together, as a gang needs its nodes at one moment,
-and until then jobs start, without preemption, on what is free; leftovers go by rho, not by chance; active jobs are
-counted now, not over the life of a job.
+20 minutes. Our interpretation: the published auction maximises the product of the values and takes hidden payments,
+ours takes bids greedily and all bids are truthful; leases end for all jobs together, as a gang needs its nodes at one
+moment, and until then jobs start, without preemption, on what is free; leftovers go by rho, not by chance; active jobs
+are counted now, not over the life of a job.
 """
 
 from collections.abc import Callable
@@ -67,7 +67,10 @@ def ideal_time_s(view: View, rows: Rows) -> Floats:
 
 
 def _sizes(view: View, rows: Rows, ideal_s: Floats, offered: int, gpus: int) -> NDArray[np.int64]:
-    """Deal GPUs to the jobs that bid, then to the others, `(n_rows,)`; one that gets none may take what it has or needs."""
+    """Deal GPUs to the jobs that bid, then to the others, `(n_rows,)`.
+
+    Placement may leave more room than the count says: a job that gets none may keep what it has, or take its minimum.
+    """
     jobs = view.jobs
     minimum, maximum = jobs["gpus_min"][rows], jobs["gpus_max"][rows]
     if (minimum == maximum).all():

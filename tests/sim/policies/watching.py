@@ -1,0 +1,90 @@
+"""Look into a run of a round policy: what it sees, and whether the books are right after every decision."""
+
+from collections.abc import Callable, MutableMapping
+from dataclasses import replace
+from typing import cast
+
+import numpy as np
+import pytest
+
+from advisor.sim.cluster import Cluster
+from advisor.sim.outcome import Run
+from advisor.sim.policies import POLICIES
+from advisor.sim.policies.round_policy import RoundPolicy
+from advisor.sim.policy import Options, Policy
+from advisor.sim.rounds import View
+from advisor.sim.state import NONE, PENDING, RUNNING
+from advisor.sim.trace import Trace
+from tests.sim.building import IDEAL, run_of
+
+
+def run_watched(
+    trace: Trace,
+    cluster: str | Cluster,
+    policy: str,
+    look: Callable[[View], None],
+    options: Options = IDEAL,
+    seed: int = 0,
+) -> Run:
+    """Simulate a round policy and call `look` after each of its decisions."""
+    original = POLICIES[policy]
+    assert isinstance(original, RoundPolicy)
+
+    def make() -> Callable[[View], None]:
+        decide = original.make()
+
+        def watched(view: View) -> None:
+            decide(view)
+            look(view)
+
+        return watched
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(cast(MutableMapping[str, Policy], POLICIES), policy, replace(original, make=make))
+        return run_of(trace, cluster, policy, options, seed)
+
+
+def first_view(trace: Trace, cluster: str | Cluster, options: Options = IDEAL) -> View:
+    """Return the cluster as it is after the first decision of a first-fit policy."""
+    views: list[View] = []
+
+    def keep(view: View) -> None:
+        if not views:
+            views.append(view)
+            raise StopIteration
+
+    with pytest.raises(StopIteration):
+        run_watched(trace, cluster, "tetris", keep, options)
+    return views[0]
+
+
+def check_books(view: View) -> None:
+    """Fail where a GPU is held twice, beyond two jobs that share it, or where a count does not tally."""
+    state, jobs = view.state, view.jobs
+    tally = state.tally[0]
+    used = np.zeros((len(state.nodes), 3), np.int64)
+    for row in view.running:
+        job = jobs[row]
+        span = slice(job["pool"], job["pool"] + job["span"])
+        nodes, gpus = state.held_nodes[span], state.held_gpus[span]
+        assert gpus.sum() == job["held"]
+        assert job["gpus_min"] <= job["held"] <= job["gpus_max"]
+        assert len(set(nodes.tolist())) == job["span"]
+        assert (state.nodes["is_up"][nodes] == 1).all()
+        if job["partner"] != NONE:
+            partner = jobs[job["partner"]]
+            theirs = slice(partner["pool"], partner["pool"] + partner["span"])
+            assert partner["phase"] == RUNNING and partner["partner"] == row
+            assert partner["is_guest"] + job["is_guest"] == 1
+            assert (state.held_nodes[theirs] == nodes).all() and (state.held_gpus[theirs] == gpus).all()
+        if not job["is_guest"]:
+            per_gpu = np.array([1, job["cpus_per_gpu"], job["memory_mib_per_gpu"]])
+            used[nodes] += gpus[:, None] * per_gpu
+    table = state.nodes
+    free = np.stack((table["gpus_free"], table["cpus_free"], table["memory_free_mib"]), axis=1)
+    owned = np.stack((table["gpus"], table["cpus"], table["memory_mib"]), axis=1)
+    assert (free >= 0).all() and (used + free == owned).all()
+    assert tally["gpus_free"] == table["gpus_free"].sum() == state.leaves["gpus_free"].sum()
+    arrived = jobs["phase"][: int(tally["arrived"])]
+    assert tally["running"] == len(view.running) == (arrived == RUNNING).sum()
+    assert tally["pending"] == len(view.pending) == (arrived == PENDING).sum()

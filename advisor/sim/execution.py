@@ -355,7 +355,7 @@ def _rate(s: State, row: int) -> float:
         pace = speed * rate
         bandwidth = _bandwidth(s, row) / pace
         rules = s.rules[0]
-        best_nodes = -(-job["held"] // rules["most_gpus"])
+        best_nodes = -(-job["held"] // job["node_gpus"])
         # Beyond one leaf a gang alone has the uplinks to itself, as far as its leaves' nodes may load them.
         best = rules["nic_gbps"] if best_nodes <= rules["leaf_nodes"] else rules["nic_gbps"] / rules["oversubscription"]
         rate /= inflation(profile, job["held"], job["span"], bandwidth, best_nodes, best / pace)

@@ -18,7 +18,7 @@ def pick(s: State, row: int, gpus: int) -> bool:
     s.tally[0]["picked"] = 0
     if gpus > s.tally[0]["gpus_free"]:
         return False
-    if gpus <= s.rules[0]["most_gpus"]:
+    if gpus <= s.jobs[row]["node_gpus"]:
         return _pick_one(s, row, gpus)
     return _pick_whole(s, row, gpus)
 
@@ -81,7 +81,7 @@ def _idle_under(s: State, row: int, leaf_row: int) -> int:
 @compiled
 def _pick_whole(s: State, row: int, gpus: int) -> bool:
     """Pick idle nodes: under the fullest leaf that has enough of them, else from the emptiest leaves on."""
-    rest = gpus % s.rules[0]["most_gpus"]
+    rest = gpus % s.jobs[row]["node_gpus"]
     whole = gpus - rest
     best = NONE
     least = 0

@@ -11,8 +11,9 @@ from advisor.domain.limits import Limits
 from advisor.errors import SimulationError
 from advisor.planning.settings import PlanningSettings
 from advisor.sim.cluster import Cluster
+from advisor.sim.outcome import End
 from advisor.sim.queueing import DONE, FULL
-from advisor.sim.state import State, with_room
+from advisor.sim.state import ENDED, FUTURE, State, with_room
 from advisor.sim.trace import Trace
 
 # How often a run tells how far it is.
@@ -106,6 +107,19 @@ class Policy(Protocol):
 
     def run(self, problem: Problem) -> State:
         """Run all jobs and return the final state."""
+
+
+def leave_out(state: State, fits: Callable[[int], bool]) -> None:
+    """Mark the jobs as impossible that do not fit on the idle cluster: they would wait for ever.
+
+    `fits` tells of a row; one of each shape is asked.
+    """
+    jobs = state.jobs
+    for row in np.unique(jobs["shape"], return_index=True)[1].tolist():
+        if jobs["phase"][row] == FUTURE and not fits(row):
+            alike = jobs["shape"] == jobs["shape"][row]
+            jobs["phase"][alike] = ENDED
+            jobs["end"][alike] = End.IMPOSSIBLE
 
 
 def drive(problem: Problem, state: State, step: Callable[[State, float], int]) -> State:

@@ -22,7 +22,7 @@ def make_room(s: State, victims: NDArray[np.int32], costs: NDArray[np.float64], 
             free += other["held"]
     if free < job["gpus"]:
         return 0
-    if job["gpus"] <= s.rules[0]["most_gpus"]:
+    if job["gpus"] <= job["node_gpus"]:
         return _on_one_node(s, victims, row, key)
     return _on_whole_nodes(s, victims, costs, row, key)
 

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from advisor.sim.compiled import compiled, lent
 from advisor.sim.execution import end, expired, next_instant, next_victim, preempt
-from advisor.sim.policy import Problem, drive
+from advisor.sim.placement import pick
+from advisor.sim.policy import Problem, drive, leave_out
 from advisor.sim.queueing import DONE, FULL, PAUSED
 from advisor.sim.serving import best_rates, book_all, put_back, serve, share_gpus, start_one
 from advisor.sim.state import FUTURE, NONE, PENDING, RUNNING, State
@@ -215,6 +216,8 @@ def run_rounds(problem: Problem, decide: Decision, every_s: float) -> State:
         costs=np.zeros(len(problem.state.nodes)),
     )
     active = np.zeros(0, np.intp)
+    state = problem.state
+    leave_out(state, lambda row: pick(state, row, state.jobs["gpus"][row]))
     _compile(View(problem=problem, state=problem.state, now=0.0, active=active, room=room))
     seen = 0
 

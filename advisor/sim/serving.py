@@ -155,7 +155,7 @@ def _push_aside(
     for place in range(s.tally[0]["running"]):
         other = s.jobs[s.running[place]]
         if other["is_guest"] == 1:
-            other["key"] = -1.0 if gpus <= s.rules[0]["most_gpus"] else s.jobs[other["partner"]]["key"]
+            other["key"] = -1.0 if gpus <= job["node_gpus"] else s.jobs[other["partner"]]["key"]
     # The room is made for the size asked, so the size wanted stands there meanwhile.
     asked = job["gpus"]
     job["gpus"] = gpus

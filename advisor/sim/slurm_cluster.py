@@ -21,7 +21,7 @@ from advisor.domain.site import Partition, SiteConfig
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import Switch, Topology, TopologyKind
 from advisor.sim.cluster import Cluster
-from advisor.sim.priority import sort_line
+from advisor.sim.priority import priority_of, sort_line
 from advisor.sim.slurm_placement import per_node
 from advisor.sim.slurm_state import Slurm
 from advisor.sim.slurmctld import ask_for_pass, watch_switches
@@ -105,9 +105,10 @@ class SimulatedSlurm:
     def _write(self, row: int, action: Action) -> None:
         job = self.state.jobs[row]
         match action:
-            case SetNice(before=before, after=after):
+            case SetNice(after=after):
                 job["nice"] = after
-                job["priority"] = max(1.0, job["priority"] - (after - before))
+                # Slurm brings the job's age up to date with it.
+                job["priority"] = priority_of(self.state, self.slurm, row, self.now)
             case SetSwitches(after=switches):
                 job["switches"] = 0 if switches is None else switches.count
                 longest = self._config.max_switch_wait_s

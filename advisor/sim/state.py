@@ -48,6 +48,7 @@ JOB_DTYPE = np.dtype(
         ("nodes_min", np.int32),  # never 0
         ("nodes_max", np.int32),  # 0: open
         ("best_nodes", np.int32),
+        ("node_gpus", np.int32),  # of the largest node that it may use
         ("cpus_per_gpu", np.int32),
         ("gpu_type", np.int32),
         ("profile", np.int32),
@@ -292,7 +293,8 @@ def _jobs(trace: Trace, profiles: Profiles, nodes: NDArray[np.void], node_types:
     usable = (jobs["gpu_type"][:, None] == NONE) | (jobs["gpu_type"][:, None] == np.arange(len(node_types))[None, :])
     most_by_type = np.array([nodes["gpus"][nodes["gpu_type"] == code].max() for code in range(len(node_types))])
     most = np.where(usable, most_by_type[None, :], 0).max(axis=1)
-    jobs["best_nodes"] = np.maximum(1, -(-jobs["gpus"] // np.maximum(most, 1)))
+    jobs["node_gpus"] = np.maximum(most, 1)
+    jobs["best_nodes"] = -(-jobs["gpus"] // jobs["node_gpus"])
     jobs["nodes_min"] = np.maximum(asked["nodes_min"], jobs["best_nodes"])
     jobs["nodes_max"] = np.where(jobs["nodes_max"] == 0, 0, np.maximum(jobs["nodes_max"], jobs["nodes_min"]))
     total = np.where(usable, np.array([nodes["gpus"][nodes["gpu_type"] == c].sum() for c in range(len(node_types))]), 0)

@@ -84,3 +84,18 @@ def run_out(state: State) -> None:
     while state.tally["timers"][0]:
         row = int(state.timers[0])
         end(state, row, float(state.jobs["timer"][row]), expired(state, row))
+
+
+def occupy(state: State, gpus_in_use: Sequence[int]) -> None:
+    """Count GPUs of each node as in use, by nobody in particular."""
+    used = np.array(gpus_in_use, np.int32)
+    state.nodes["gpus_free"] -= used
+    np.subtract.at(state.leaves["gpus_free"], state.nodes["leaf"], used)
+    state.tally["gpus_free"] -= used.sum()
+
+
+def picked(state: State) -> dict[int, int]:
+    """Return the GPUs of the present pick by node, in its order."""
+    count = int(state.tally["picked"][0])
+    nodes, gpus = state.pick_nodes[:count].tolist(), state.pick_gpus[:count].tolist()
+    return dict(zip(nodes, gpus, strict=True))

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from advisor.sim.policy import Problem, drive
+from advisor.sim.placement import pick
+from advisor.sim.policy import Problem, drive, leave_out
 from advisor.sim.queueing import Key, build_queue, run_queue
 from advisor.sim.state import State
 
@@ -32,4 +33,5 @@ class QueuePolicy:
             levels_gpu_s=self.levels_gpu_s,
             promote_ratio=self.promote_ratio,
         )
+        leave_out(problem.state, lambda row: pick(problem.state, row, problem.state.jobs["gpus"][row]))
         return drive(problem, problem.state, lambda state, until: run_queue(state, queue, until))

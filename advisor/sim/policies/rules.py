@@ -2,11 +2,14 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from advisor.cycle import Cycle
 from advisor.domain.plan import Action, Outcome, present_value, undone
-from advisor.sim.policy import Problem, drive
+from advisor.sim.policy import Problem, drive, leave_out
 from advisor.sim.queueing import PAUSED
 from advisor.sim.slurm_cluster import SimulatedSlurm
+from advisor.sim.slurm_placement import pick_now
 from advisor.sim.slurm_state import build_slurm
 from advisor.sim.slurmctld import run_slurm
 from advisor.sim.state import State
@@ -24,6 +27,7 @@ class AdvisedSlurm:
         """Run the compiled loop from cycle to cycle."""
         slurm = build_slurm(problem.state, problem.trace, problem.cluster)
         cluster = SimulatedSlurm(problem.trace, problem.cluster, problem.state, slurm)
+        leave_out(problem.state, lambda row: pick_now(problem.state, slurm, row, np.inf))
         advisor = _Advisor(cluster, Cycle(planning=problem.options.planning, limits=problem.options.limits))
         every_s = problem.options.advise_every_s
 

@@ -2,7 +2,10 @@
 
 from dataclasses import dataclass
 
-from advisor.sim.policy import Problem, drive
+import numpy as np
+
+from advisor.sim.policy import Problem, drive, leave_out
+from advisor.sim.slurm_placement import pick_now
 from advisor.sim.slurm_state import build_slurm
 from advisor.sim.slurmctld import run_slurm
 from advisor.sim.state import State
@@ -19,6 +22,7 @@ class PlainSlurm:
     def run(self, problem: Problem) -> State:
         """Run the compiled loop."""
         slurm = build_slurm(problem.state, problem.trace, problem.cluster)
+        leave_out(problem.state, lambda row: pick_now(problem.state, slurm, row, np.inf))
         return drive(problem, problem.state, lambda state, until: run_slurm(state, slurm, until))
 
 

@@ -77,9 +77,7 @@ def test_under_ideal_execution_the_gpu_time_held_is_the_work(policy: str) -> Non
 
 @pytest.mark.parametrize("policy", ROUND_POLICIES)
 def test_nodes_that_fail_are_left_and_used_again(policy: str) -> None:
-    cluster = Cluster(
-        nodes=(NodeGroup(count=3, gpus=4),), failures=Failures(node_mtbf_h=1.0, repair_h=0.5)
-    )
+    cluster = Cluster(nodes=(NodeGroup(count=3, gpus=4),), failures=Failures(node_mtbf_h=1.0, repair_h=0.5))
     trace = mixed_trace(seed=3)
 
     run = run_watched(trace, cluster, policy, check_books, Options())

@@ -1,8 +1,7 @@
 """Look into a run of a round policy: what it sees, and whether the books are right after every decision."""
 
-from collections.abc import Callable, MutableMapping
-from dataclasses import replace
-from typing import cast
+from collections.abc import Callable, Mapping, MutableMapping
+from typing import TypeVar, cast
 
 import numpy as np
 import pytest
@@ -12,25 +11,41 @@ from advisor.sim.outcome import Run
 from advisor.sim.policies import POLICIES
 from advisor.sim.policies.round_policy import RoundPolicy
 from advisor.sim.policy import Options, Policy
-from advisor.sim.rounds import View
+from advisor.sim.rounds import Decision, View
 from advisor.sim.state import NONE, PENDING, RUNNING
 from advisor.sim.trace import Trace
 from tests.sim.building import IDEAL, run_of
+
+Seen = TypeVar("Seen")
+
+
+def run_decision(
+    trace: Trace,
+    cluster: str | Cluster,
+    make: Callable[[], Decision],
+    options: Options = IDEAL,
+    seed: int = 0,
+) -> Run:
+    """Simulate a decision that no policy makes."""
+    made = RoundPolicy(name="made", summary="for a test", make=make)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(cast("MutableMapping[str, Policy]", POLICIES), "made", made)
+        return run_of(trace, cluster, "made", options, seed)
 
 
 def run_watched(
     trace: Trace,
     cluster: str | Cluster,
     policy: str,
-    look: Callable[[View], None],
+    look: Decision,
     options: Options = IDEAL,
     seed: int = 0,
 ) -> Run:
-    """Simulate a round policy and call `look` after each of its decisions."""
+    """Simulate a round policy and look at the cluster after each of its decisions."""
     original = POLICIES[policy]
     assert isinstance(original, RoundPolicy)
 
-    def make() -> Callable[[View], None]:
+    def make() -> Decision:
         decide = original.make()
 
         def watched(view: View) -> None:
@@ -39,23 +54,40 @@ def run_watched(
 
         return watched
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(cast(MutableMapping[str, Policy], POLICIES), policy, replace(original, make=make))
-        return run_of(trace, cluster, policy, options, seed)
+    return run_decision(trace, cluster, make, options, seed)
 
 
-def first_view(trace: Trace, cluster: str | Cluster, options: Options = IDEAL) -> View:
-    """Return the cluster as it is after the first decision of a first-fit policy."""
-    views: list[View] = []
+def run_script(trace: Trace, cluster: str | Cluster, script: Mapping[float, Decision], options: Options = IDEAL) -> Run:
+    """Simulate decisions at given instants; at all others every job gets what it asks, the first submitted first."""
 
-    def keep(view: View) -> None:
-        if not views:
-            views.append(view)
-            raise StopIteration
+    def decide(view: View) -> None:
+        script.get(view.now, start_all)(view)
+        check_books(view)
 
-    with pytest.raises(StopIteration):
-        run_watched(trace, cluster, "tetris", keep, options)
-    return views[0]
+    return run_decision(trace, cluster, lambda: decide, options)
+
+
+def start_all(view: View) -> None:
+    """Start every pending job that fits."""
+    view.serve(view.pending, view.jobs["gpus"][view.pending])
+
+
+def seen_at_first(trace: Trace, cluster: str | Cluster, look: Callable[[View], Seen], options: Options = IDEAL) -> Seen:
+    """Return what is seen before the first decision of a run."""
+    seen: list[Seen] = []
+
+    def decide(view: View) -> None:
+        seen.append(look(view))
+        start_all(view)
+
+    run_decision(trace, cluster, lambda: decide, options)
+    return seen[0]
+
+
+def sizes_of(run: Run) -> list[list[int]]:
+    """List the GPUs that every job held, one stretch of time after the other."""
+    stretches = run.segments[np.argsort(run.segments["start_time"], kind="stable")]
+    return [stretches["gpus"][stretches["job"] == row].tolist() for row in range(len(run.trace))]
 
 
 def check_books(view: View) -> None:

@@ -1,0 +1,172 @@
+"""What holds in every run, whatever the trace, the cluster and the policy."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from advisor.sim.cluster import Cluster, Costs, Failures, Network, NodeGroup
+from advisor.sim.outcome import End, Run
+from advisor.sim.policies import POLICIES
+from advisor.sim.policy import Options
+from advisor.sim.trace import Trace
+from tests.sim.building import IDEAL, make_trace, run_of
+from tests.sim.stepping import stepping
+
+MEASURED = Options(advise_every_s=100.0)
+EVERY_POLICY = pytest.mark.parametrize("policy", list(POLICIES))
+MODELS = ("bert", "gpt2", "lm", "recommendation")
+
+small = settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+
+
+@st.composite
+def traces(draw: st.DrawFn, *, elastic: bool = True) -> Trace:
+    """Draw up to ten jobs, some alike, some larger than any cluster here."""
+    jobs: list[dict[str, Any]] = []
+    at = 0
+    for _ in range(draw(st.integers(1, 10))):
+        at += draw(st.sampled_from([0, 0, 7, 60, 290, 1000]))
+        gpus = draw(st.sampled_from([1, 1, 2, 3, 4, 8, 40]))
+        job: dict[str, Any] = {
+            "submit_time": at,
+            "gpus": gpus,
+            "nodes_max": draw(st.sampled_from([0, 1, 4])),
+            "run_time_s": draw(st.sampled_from([1, 33, 250, 900, 4000])),
+            "cpus_per_gpu": draw(st.sampled_from([0, 1, 4])),
+            "checkpoint_interval_s": draw(st.sampled_from([0, 100])),
+            "model": draw(st.sampled_from(MODELS)),
+            "user": draw(st.sampled_from(["ann", "bob"])),
+            "gpu_type": draw(st.sampled_from([-1, 0, 1])),
+        }
+        if draw(st.booleans()):
+            job["time_limit_s"] = job["run_time_s"] * draw(st.sampled_from([0.5, 1.0, 3.0]))
+        if draw(st.booleans()):
+            job |= {"switches": 1, "switches_wait_s": 120.0}
+        if elastic and draw(st.booleans()):
+            job |= {"gpus_min": max(1, gpus // 2), "gpus_max": 2 * gpus}
+        jobs.append(job)
+    return replace(make_trace(jobs), gpu_types=("v100", "a100"))
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> Cluster:
+    """Draw a cluster of up to 24 GPUs, of one kind of node or of two."""
+    types = draw(st.sampled_from([("",), ("v100",), ("v100", "a100")]))
+    groups = tuple(
+        NodeGroup(
+            count=draw(st.integers(1, 4)),
+            gpus=draw(st.sampled_from([1, 2, 4])),
+            cpus=16,
+            leaf=draw(st.integers(0, 2)),
+            gpu_type=each,
+        )
+        for each in types
+    )
+    return Cluster(
+        nodes=groups,
+        network=Network(nic_gbps=50.0, oversubscription=draw(st.sampled_from([1.0, 4.0]))),
+        costs=Costs(restart_s=draw(st.sampled_from([0.0, 30.0]))),
+        failures=Failures(node_mtbf_h=draw(st.sampled_from([0.0, 0.0, 0.2])), repair_h=0.1),
+    )
+
+
+INSTANTS = st.lists(st.one_of(st.integers(0, 12_000).map(float), st.floats(0.0, 12_000.0)), max_size=40)
+
+
+def bytes_of(run: Run) -> bytes:
+    return run.outcomes.tobytes() + run.segments.tobytes()
+
+
+@EVERY_POLICY
+@small
+@given(trace=traces(), cluster=clusters(), instants=INSTANTS)
+def test_the_books_are_right_at_every_instant(
+    policy: str, trace: Trace, cluster: Cluster, instants: list[float]
+) -> None:
+    with stepping(instants):
+        run = run_of(trace, cluster, policy, MEASURED)
+
+    assert (run.outcomes["end"] != End.NOT).all()
+
+
+@EVERY_POLICY
+@small
+@given(trace=traces(), cluster=clusters(), instants=INSTANTS, options=st.sampled_from([IDEAL, MEASURED]))
+def test_stopping_on_the_way_changes_nothing(
+    policy: str, trace: Trace, cluster: Cluster, instants: list[float], options: Options
+) -> None:
+    straight = run_of(trace, cluster, policy, options)
+
+    with stepping(instants):
+        paused = run_of(trace, cluster, policy, options)
+
+    assert bytes_of(paused) == bytes_of(straight)
+
+
+@EVERY_POLICY
+@small
+@given(trace=traces(), cluster=clusters(), options=st.sampled_from([IDEAL, MEASURED]), seed=st.integers(0, 3))
+def test_every_possible_job_ends_once_after_it_began_after_it_was_submitted(
+    policy: str, trace: Trace, cluster: Cluster, options: Options, seed: int
+) -> None:
+    run = run_of(trace, cluster, policy, options, seed)
+
+    outcomes, segments = run.outcomes, run.segments
+    possible = outcomes["end"] != End.IMPOSSIBLE
+    assert np.isin(outcomes["end"][possible], [End.FINISHED, End.TIME_LIMIT]).all()
+    assert (outcomes["start_time"][possible] >= trace.jobs["submit_time"][possible]).all()
+    assert (outcomes["end_time"][possible] > outcomes["start_time"][possible]).all()
+    assert np.isnan(outcomes["start_time"][~possible]).all()
+    lengths = segments["end_time"] - segments["start_time"]
+    assert (lengths >= 0.0).all()
+    held = np.bincount(segments["job"], weights=segments["gpus"] * lengths, minlength=len(trace))
+    assert held == pytest.approx(outcomes["held_gpu_s"], rel=1e-9, abs=1e-6)
+    for row in np.flatnonzero(possible):
+        mine = segments[segments["job"] == row]
+        assert len(mine) == outcomes["preemptions"][row] + 1 or outcomes["resizes"][row] > 0
+        assert mine["start_time"][0] == outcomes["start_time"][row]
+        assert mine["end_time"][-1] == outcomes["end_time"][row]
+        # No job runs twice at one time.
+        assert (mine["start_time"][1:] >= mine["end_time"][:-1]).all()
+    assert (outcomes["exposed_gpu_s"] + outcomes["lost_gpu_s"] <= outcomes["held_gpu_s"] * (1 + 1e-9) + 1e-6).all()
+
+
+@EVERY_POLICY
+@small
+@given(trace=traces(elastic=False), cluster=clusters())
+def test_under_ideal_execution_a_rigid_job_holds_its_gpus_for_its_work_and_no_longer(
+    policy: str, trace: Trace, cluster: Cluster
+) -> None:
+    run = run_of(trace, cluster, policy, IDEAL)
+
+    possible = run.outcomes["end"] != End.IMPOSSIBLE
+    work_gpu_s = trace.jobs["run_time_s"] * trace.jobs["gpus"]
+    assert run.outcomes["held_gpu_s"][possible] == pytest.approx(work_gpu_s[possible], rel=1e-9, abs=1e-6)
+    assert (run.outcomes["lost_gpu_s"] == 0.0).all()
+
+
+@EVERY_POLICY
+@small
+@given(trace=traces(), cluster=clusters(), seed=st.integers(0, 3))
+def test_equal_seeds_give_equal_bytes(policy: str, trace: Trace, cluster: Cluster, seed: int) -> None:
+    options = replace(MEASURED, speeds="noisy=30")
+
+    first, second = (run_of(trace, cluster, policy, options, seed) for _ in range(2))
+
+    assert bytes_of(first) == bytes_of(second)
+
+
+@EVERY_POLICY
+@small
+@given(trace=traces(), cluster=clusters(), shift_s=st.sampled_from([0.0, 600.0, 86_400.0]))
+def test_ids_and_names_settle_nothing(policy: str, trace: Trace, cluster: Cluster, shift_s: float) -> None:
+    renamed = replace(trace, jobs=trace.jobs.copy(), users=("dan", "eve", "fay"))
+    renamed.jobs["job_id"] = renamed.jobs["job_id"] * 3 + int(shift_s)
+
+    first, second = run_of(trace, cluster, policy, MEASURED), run_of(renamed, cluster, policy, MEASURED)
+
+    assert bytes_of(first) == bytes_of(second)

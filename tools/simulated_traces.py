@@ -1,0 +1,133 @@
+"""The published traces that the simulator is measured on, each with a cluster of 8-GPU nodes at which it queues.
+
+They are read from a folder with `traces/ms_itp` and `traces/philly`, which is no part of this project.
+"""
+
+import argparse
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from math import ceil
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from advisor.errors import TraceError
+from advisor.sim.cluster import Cluster, parse_cluster
+from advisor.sim.importing.formats import import_trace
+from advisor.sim.importing.rows import ImportOptions
+from advisor.sim.trace import Trace
+
+DATA_VARIABLE: Final = "SADVISE_DATA"
+ITP: Final = ("01", "02", "04", "05", "07", "09", "10")
+# The virtual clusters with a hundred jobs and more from October on.
+PHILLY: Final = ("6214e9", "6c71a0", "b436b2", "103959", "0e4a51", "ee9e8c", "ed69ec", "7f04ca", "2869ce")
+# Before, the table holds a few long jobs only, over months.
+PHILLY_FROM: Final = datetime(2017, 10, 1, tzinfo=UTC).timestamp()
+GPUS_PER_NODE: Final = 8
+LOAD_RATIO: Final = 0.8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """A trace and the number of 8-GPU nodes that it is run on."""
+
+    trace: Trace
+    nodes: int
+
+    @property
+    def load_ratio(self) -> float:
+        """GPU-time that the jobs bring in while they are submitted, over what the cluster has in that time."""
+        return demand_gpus(self.trace) / (self.nodes * GPUS_PER_NODE)
+
+    def cluster(self, leaf: int = GPUS_PER_NODE) -> Cluster:
+        """Return the cluster, with `leaf` nodes under a leaf switch (0: all)."""
+        return parse_cluster(self.cluster_text(leaf))
+
+    def cluster_text(self, leaf: int = GPUS_PER_NODE) -> str:
+        """Return the cluster in the short form."""
+        return f"nodes={self.nodes},gpus={GPUS_PER_NODE},leaf={leaf}"
+
+    def first(self, jobs: int) -> "Workload":
+        """Return the first jobs on as many nodes."""
+        if jobs >= len(self.trace):
+            return self
+        return replace(self, trace=replace(self.trace, jobs=self.trace.jobs[:jobs]))
+
+
+def add_data_option(parser: argparse.ArgumentParser) -> None:
+    """Let a tool take the folder."""
+    parser.add_argument(
+        "--data", type=Path, metavar="DIR", help=f"folder with traces/ms_itp and traces/philly, default {DATA_VARIABLE}"
+    )
+
+
+def data_folder(given: Path | None) -> Path:
+    """Return the folder of the traces; raises `TraceError` where none is named or it is not there."""
+    named = given or Path(os.environ.get(DATA_VARIABLE, ""))
+    if named == Path():
+        raise TraceError(f"no folder of traces: give --data DIR or set {DATA_VARIABLE}")
+    if not (named / "traces" / "ms_itp").is_dir():
+        raise TraceError(f"{named}: holds no traces/ms_itp: --data must name the folder of the published traces")
+    return named
+
+
+def read_workloads(folder: Path, names: Sequence[str]) -> list[Workload]:
+    """Read traces by name, `itp 04` or `philly 6214e9`; raises `TraceError` where one cannot be read."""
+    return [read_workload(folder, name) for name in names]
+
+
+def read_workload(folder: Path, name: str) -> Workload:
+    """Read one trace by name, and choose the number of its nodes."""
+    source, _, which = name.partition(" ")
+    if source == "itp" and which in ITP:
+        imported = import_trace("itp", folder / "traces" / "ms_itp" / f"cluster{which}.csv.gz", name=name)
+        trace = imported.trace
+    elif source == "philly" and which in PHILLY:
+        options = ImportOptions(virtual_cluster=which)
+        imported = import_trace("philly", folder / "traces" / "philly" / "philly.csv.gz", options=options, name=name)
+        trace = _from(imported.trace, PHILLY_FROM - imported.zero_time)
+    else:
+        raise TraceError(f"trace {name!r} is not known: known are itp {', '.join(ITP)} and philly {', '.join(PHILLY)}")
+    # Slurm numbers jobs from 1, and so does the advisor's cycle.
+    trace.jobs["job_id"] += 1 - min(1, int(trace.jobs["job_id"].min()))
+    return Workload(trace=trace, nodes=nodes_of(trace))
+
+
+def demand_gpus(trace: Trace) -> float:
+    """Return the GPUs that the jobs of a trace would keep busy on average while they are submitted."""
+    jobs = trace.jobs
+    span_s = float(jobs["submit_time"][-1] - jobs["submit_time"][0]) or 1.0
+    return float((jobs["run_time_s"] * jobs["gpus"]).sum()) / span_s
+
+
+def nodes_of(trace: Trace) -> int:
+    """Return the nodes on which a trace comes to a load of 0.8 at most, but no fewer than its largest job fills."""
+    largest = -(-int(trace.jobs["gpus"].max()) // GPUS_PER_NODE)
+    return max(largest, ceil(demand_gpus(trace) / GPUS_PER_NODE / LOAD_RATIO))
+
+
+def repeated(workload: Workload, times: int) -> Workload:
+    """Repeat a trace one copy after the other, as often as `times`, at the load of one copy or 0.8 if that is less.
+
+    A copy begins where the one before has submitted its last job, or later where the copies would bring in more than
+    the cluster does in that time.
+    """
+    jobs, count = workload.trace.jobs, len(workload.trace)
+    span_s = float(jobs["submit_time"][-1] - jobs["submit_time"][0]) or 1.0
+    period_s = span_s * max(1.0, workload.load_ratio / LOAD_RATIO)
+    copies = np.tile(jobs, times)
+    copies["submit_time"] += np.repeat(np.arange(times) * period_s, count)
+    copies["job_id"] = np.arange(1, len(copies) + 1)
+    return replace(workload, trace=replace(workload.trace, jobs=copies))
+
+
+def _from(trace: Trace, start_time: float) -> Trace:
+    """Leave out the jobs submitted before an instant, and count time from the first that stays."""
+    jobs = trace.jobs[trace.jobs["submit_time"] >= start_time].copy()
+    if not len(jobs):
+        raise TraceError(f"{trace.name}: no job was submitted from October 2017 on: take the whole table")
+    jobs["submit_time"] -= jobs["submit_time"][0]
+    return replace(trace, jobs=jobs)

@@ -5,7 +5,6 @@ They are read from a folder with `traces/ms_itp` and `traces/philly`, which is n
 
 import argparse
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import ceil
@@ -72,11 +71,6 @@ def data_folder(given: Path | None) -> Path:
     if not (named / "traces" / "ms_itp").is_dir():
         raise TraceError(f"{named}: holds no traces/ms_itp: --data must name the folder of the published traces")
     return named
-
-
-def read_workloads(folder: Path, names: Sequence[str]) -> list[Workload]:
-    """Read traces by name, `itp 04` or `philly 6214e9`; raises `TraceError` where one cannot be read."""
-    return [read_workload(folder, name) for name in names]
 
 
 def read_workload(folder: Path, name: str) -> Workload:

@@ -1,7 +1,7 @@
-"""Backfill as slurmctld does it: every job that is tested gets a reservation of whole nodes, and none may delay another's.
+"""Backfill as slurmctld does it: every job that is tested gets a reservation of whole nodes, none may delay another's.
 
-Reservations are made anew in every pass, in the order of the line. Ends of running jobs are taken from their limits, and
-looked at in groups that grow with their distance, as slurmctld does; `docs/fidelity.md` has the observations.
+Reservations are made anew in every pass, in the order of the line. Ends of running jobs are taken from their limits,
+and looked at in groups that grow with their distance, as slurmctld does; `docs/fidelity.md` has the observations.
 """
 
 import numpy as np
@@ -252,7 +252,7 @@ def _next_slot(m: Slurm, at: float) -> float:
 
 @compiled
 def _first_group(s: State, m: Slurm, row: int, each: int, now: float, most_leaves: int) -> float:
-    """Return when a job fits the ready nodes if running jobs end by their limits, group by group, and pick its nodes."""
+    """Return when a job fits the ready nodes if jobs end by their limits, group by group, and pick its nodes."""
     wanted = s.jobs[row]["nodes_min"]
     if each == 0:
         wanted = 1

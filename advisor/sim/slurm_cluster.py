@@ -29,6 +29,17 @@ from advisor.sim.state import PENDING, State
 from advisor.sim.trace import Trace
 
 PARTITION = "gpu"
+# What a request is made of; jobs that ask alike share one.
+_REQUEST = (
+    "gpus",
+    "nodes_min",
+    "nodes_max",
+    "gpu_type",
+    "cpus_per_gpu",
+    "memory_mib_per_gpu",
+    "switches",
+    "switches_wait_s",
+)
 
 
 class SimulatedSlurm:
@@ -54,6 +65,7 @@ class SimulatedSlurm:
         self._running: dict[int, Job] = {}
         self._pending: dict[int, tuple[float, Job]] = {}
         self._nodes: dict[int, Node] = {}
+        self._gangs: dict[tuple[float, ...], GangRequest] = {}
 
     @property
     def now(self) -> float:
@@ -167,10 +179,18 @@ class SimulatedSlurm:
         )
 
     def _gang(self, row: int) -> GangRequest:
+        key = tuple(float(self.state.jobs[name][row]) for name in _REQUEST)
+        gang = self._gangs.get(key)
+        if gang is None:
+            gang = self._gangs[key] = self._make_gang(row)
+        return gang
+
+    def _make_gang(self, row: int) -> GangRequest:
         job = self.state.jobs[row]
         code = int(job["gpu_type"])
         gpu_type = (self._types[code] or None) if code >= 0 else None
         each = per_node(self.state, row)
+        on_one_node = each or int(min(job["gpus"], job["node_gpus"]))
         nodes_min, nodes_max = int(job["nodes_min"]), int(job["nodes_max"])
         wanted = (GpuCount(gpu_type=gpu_type, count=each or int(job["gpus"])),)
         waits = int(job["switches"])
@@ -180,7 +200,7 @@ class SimulatedSlurm:
             nodes_min=nodes_min,
             nodes_max=nodes_max or None,
             cpus=max(1, int(job["gpus"]) * int(job["cpus_per_gpu"])),
-            memory_mib_per_node=(each or int(job["gpus"])) * int(job["memory_mib_per_gpu"]) or None,
+            memory_mib_per_node=on_one_node * int(job["memory_mib_per_gpu"]) or None,
             switches=SwitchRequest(count=waits, max_wait_s=float(job["switches_wait_s"])) if waits else None,
         )
 

@@ -93,7 +93,7 @@ def pick_shares(s: State, m: Slurm, row: int) -> bool:
     level = min(s.rules[0]["most_gpus"], left)
     m.chosen[:] = 0
     while left > 0 and level > 0 and tally["picked"] < most:
-        node = _next_of_level(s, m, level, left)
+        node = _next_of_level(s, m, level)
         if node == NONE:
             level -= 1
             continue
@@ -211,8 +211,8 @@ def _next_leaf(s: State, m: Slurm, wanted: int) -> int:
 
 
 @compiled
-def _next_of_level(s: State, m: Slurm, level: int, left: int) -> int:
-    """Return the next node that gives `level` GPUs at most `left` counted: near the chosen ones, else by leaves."""
+def _next_of_level(s: State, m: Slurm, level: int) -> int:
+    """Return the next node that gives `level` GPUs: under the leaves of the chosen ones, else leaf by leaf."""
     best = NONE
     least = len(s.nodes) + 1
     for leaf in range(len(s.leaves)):

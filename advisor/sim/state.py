@@ -295,7 +295,8 @@ def _jobs(trace: Trace, profiles: Profiles, nodes: NDArray[np.void], node_types:
     most = np.where(usable, most_by_type[None, :], 0).max(axis=1)
     jobs["node_gpus"] = np.maximum(most, 1)
     jobs["best_nodes"] = -(-jobs["gpus"] // jobs["node_gpus"])
-    jobs["nodes_min"] = np.maximum(asked["nodes_min"], jobs["best_nodes"])
+    # As in Slurm, an open node count starts from one.
+    jobs["nodes_min"] = np.maximum(asked["nodes_min"], np.where(jobs["nodes_max"] == 0, 1, jobs["best_nodes"]))
     jobs["nodes_max"] = np.where(jobs["nodes_max"] == 0, 0, np.maximum(jobs["nodes_max"], jobs["nodes_min"]))
     total = np.where(usable, np.array([nodes["gpus"][nodes["gpu_type"] == c].sum() for c in range(len(node_types))]), 0)
     impossible = jobs["gpus"] > total.sum(axis=1)

@@ -99,3 +99,9 @@ def picked(state: State) -> dict[int, int]:
     count = int(state.tally["picked"][0])
     nodes, gpus = state.pick_nodes[:count].tolist(), state.pick_gpus[:count].tolist()
     return dict(zip(nodes, gpus, strict=True))
+
+
+def bytes_of(run: Run) -> bytes:
+    """Return the bytes of all that a run found out; those between the fields of a record are anybody's."""
+    tables = (run.outcomes, run.segments)
+    return b"".join(table[name].tobytes() for table in tables for name in table.dtype.names or ())

@@ -13,7 +13,7 @@ import pytest
 from advisor.sim.compiled import IS_COMPILED
 from advisor.sim.policy import Options
 from advisor.sim.trace import Trace
-from tests.sim.building import make_trace, run_of
+from tests.sim.building import bytes_of, make_trace, run_of
 
 ROOT = Path(__file__).parents[2]
 MODELS = ("bert", "gpt2", "lm", "vgg16")
@@ -45,7 +45,7 @@ def fingerprints() -> dict[str, str]:
     found = {}
     for policy in ("slurm", "fifo", "las"):
         run = run_of(busy_trace(), "nodes=6,gpus=4,leaf=3,oversubscription=4", policy, Options())
-        found[policy] = hashlib.sha256(run.outcomes.tobytes() + run.segments.tobytes()).hexdigest()
+        found[policy] = hashlib.sha256(bytes_of(run)).hexdigest()
     return found
 
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from advisor.sim.cluster import Cluster, Costs, Failures, Network, NodeGroup
-from advisor.sim.outcome import End, Run
+from advisor.sim.cluster import Cluster, Costs, Failures, Network, NodeGroup, SlurmParameters
+from advisor.sim.outcome import End
 from advisor.sim.policies import POLICIES
 from advisor.sim.policy import Options
 from advisor.sim.trace import Trace
-from tests.sim.building import IDEAL, make_trace, run_of
+from tests.sim.building import IDEAL, bytes_of, make_trace, run_of
 from tests.sim.stepping import stepping
 
 MEASURED = Options(advise_every_s=100.0)
@@ -44,6 +44,7 @@ def traces(draw: st.DrawFn, *, elastic: bool = True) -> Trace:
         }
         if draw(st.booleans()):
             job["time_limit_s"] = job["run_time_s"] * draw(st.sampled_from([0.5, 1.0, 3.0]))
+            job["time_min_s"] = job["time_limit_s"] * draw(st.sampled_from([0.0, 0.5]))
         if draw(st.booleans()):
             job |= {"switches": 1, "switches_wait_s": 120.0}
         if elastic and draw(st.booleans()):
@@ -71,14 +72,13 @@ def clusters(draw: st.DrawFn) -> Cluster:
         network=Network(nic_gbps=50.0, oversubscription=draw(st.sampled_from([1.0, 4.0]))),
         costs=Costs(restart_s=draw(st.sampled_from([0.0, 30.0]))),
         failures=Failures(node_mtbf_h=draw(st.sampled_from([0.0, 0.0, 0.2])), repair_h=0.1),
+        slurm=SlurmParameters(
+            time_min_as_soft_limit=draw(st.booleans()), bf_interval_s=draw(st.sampled_from([10.0, 30.0]))
+        ),
     )
 
 
 INSTANTS = st.lists(st.one_of(st.integers(0, 12_000).map(float), st.floats(0.0, 12_000.0)), max_size=40)
-
-
-def bytes_of(run: Run) -> bytes:
-    return run.outcomes.tobytes() + run.segments.tobytes()
 
 
 @EVERY_POLICY

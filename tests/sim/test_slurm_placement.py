@@ -100,6 +100,21 @@ def test_a_gang_with_a_least_node_count_spreads_to_it() -> None:
     assert len(names(state)) == 3
 
 
+def test_the_single_gpu_of_a_spread_gang_stands_in_the_order_of_nodes() -> None:
+    state, slurm = slurm_with("4 0 8 8 | 8 8 8 8", gpus=8, nodes_min=2, nodes_max=0)
+
+    found = pick_now(state, slurm, 0, 100.0)
+
+    assert found
+    assert list(names(state).items()) == [("n01", 1), ("n02", 7)]
+
+
+def test_no_gang_spreads_over_more_nodes_than_it_has_gpus() -> None:
+    state, slurm = slurm_with("0 0 0 0 | 0 0 0 0", gpus=2, nodes_min=3, nodes_max=0)
+
+    assert not pick_now(state, slurm, 0, 100.0)
+
+
 def test_a_reserved_node_is_closed_to_what_ends_after_the_reservation_begins() -> None:
     state, slurm = slurm_with("0 8 8 8 | 8 8 8 8", gpus=1)
     slurm.first[0] = 0

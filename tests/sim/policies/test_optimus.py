@@ -126,6 +126,7 @@ def test_a_fit_has_no_negative_number() -> None:
         pytest.param([1000, 900], [3, 3], [4, 2], 0, [3, 3], id="23 s saved for 210 s lost"),
         pytest.param([10_000, 100], [3, 3], [4, 2], 0, [4, 2], id="773 s saved for 77 s lost"),
         pytest.param([1000, 1000], [2, 2], [0, 4], 0, [0, 4], id="GPUs of a stopped job are free"),
+        pytest.param([9999, 9999, 100], [2, 2, 2], [3, 3, 1], 0, [3, 2, 1], id="nobody gives twice"),
         pytest.param(
             [10_000, 10_000, 10_000],
             [2, 2, 2],
@@ -165,3 +166,31 @@ def test_a_running_job_shrinks_for_one_that_waits() -> None:
     assert starts_and_ends(run) == [(0, 900 + 2400), (300, 900)]
     assert sizes_of(run) == [[4, 2, 4], [2]]
     assert run.outcomes["preemptions"].tolist() == [0, 0]
+
+
+def test_a_running_job_does_not_grow_for_less_than_a_restart() -> None:
+    trace = make_trace([{"gpus": 2, "gpus_max": 3, "run_time_s": 400}, {"gpus": 1, "run_time_s": 200}])
+
+    run = run_of(trace, "nodes=1,gpus=3,restart_s=60", "optimus", Options())
+
+    assert starts_and_ends(run) == [(0, 400), (0, 200)]
+    assert run.outcomes["resizes"].tolist() == [0, 0]
+
+
+def test_a_running_job_does_not_grow_by_a_part_that_is_not_worth_a_restart() -> None:
+    filler = {"run_time_s": 100, "memory_mib_per_gpu": 100}
+    trace = make_trace(
+        [
+            {"gpus": 2, "gpus_max": 4, "run_time_s": 455},
+            {"gpus": 1, "run_time_s": 10_000},
+            {"gpus": 3, "run_time_s": 20_000},
+            filler,
+            filler,
+        ]
+    )
+
+    run = run_of(trace, "nodes=2,gpus=4,memory_mib=100,restart_s=60", "optimus", Options())
+
+    # At 300 s one GPU is free on each node. Of the 155 s left, 4 GPUs would save 61 s but do not fit, and 3 save 41 s.
+    assert starts_and_ends(run)[0] == (0, 455)
+    assert run.outcomes["resizes"].tolist() == [0] * 5

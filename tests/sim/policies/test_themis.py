@@ -5,7 +5,7 @@ import pytest
 
 from advisor.sim.policies.themis import ideal_time_s, shared_time_s
 from tests.sim.building import make_trace, run_of, starts_and_ends
-from tests.sim.policies.watching import seen_at_first, sizes_of
+from tests.sim.policies.watching import run_script, seen_at_first, sizes_of
 
 
 def test_the_ideal_is_the_run_time_on_an_equal_share() -> None:
@@ -23,6 +23,23 @@ def test_the_shared_time_counts_from_submission() -> None:
     shared_s = seen_at_first(trace, "nodes=1,gpus=4", lambda view: shared_time_s(view, view.active))
 
     assert shared_s.tolist() == [200 + 50]
+
+
+def test_the_shared_time_goes_by_the_present_size() -> None:
+    trace = make_trace([{"gpus": 2, "gpus_max": 4, "run_time_s": 1000}])
+    shared_s: list[float] = []
+
+    run_script(
+        trace,
+        "nodes=1,gpus=4",
+        {
+            0.0: lambda view: view.serve(view.pending, np.array([4])),
+            300.0: lambda view: shared_s.extend(shared_time_s(view, view.active)),
+        },
+    )
+
+    # At 300 s as much as takes 400 s at the size asked is left, and it runs twice as fast.
+    assert shared_s == [300 + 200]
 
 
 def test_the_worst_off_gets_the_gpu_when_the_leases_end() -> None:
@@ -56,13 +73,23 @@ def test_among_those_who_bid_the_highest_gain_per_gpu_wins() -> None:
     assert np.argsort(run.outcomes["start_time"]).tolist()[:2] == [1, 2]
 
 
-def test_an_elastic_bidder_takes_what_it_can_use_and_others_what_it_leaves() -> None:
+def test_a_bid_counts_by_the_gpus_it_is_for() -> None:
+    small = {"gpus": 2, "gpus_min": 1, "run_time_s": 150}
+    trace = make_trace([{"gpus": 2, "run_time_s": 100}] + [small] * 5)
+
+    run = run_of(trace, "nodes=1,gpus=2", "themis")
+
+    # A lease lowers rho by 1/100 of the same on two GPUs, or by 1/150 on one.
+    assert [start for start, _ in starts_and_ends(run)][:2] == [300, 0]
+
+
+def test_an_elastic_bidder_takes_what_it_can_use_and_others_share_what_it_leaves() -> None:
     job = {"gpus": 2, "gpus_min": 1, "run_time_s": 100}
-    trace = make_trace([{**job, "gpus_max": 6}, {**job, "gpus_max": 4}])
+    trace = make_trace([{**job, "gpus_max": 4}, {**job, "gpus_max": 8}, {**job, "gpus_max": 8}])
 
     run = run_of(trace, "nodes=1,gpus=8", "themis")
 
-    assert sizes_of(run) == [[6], [2]]
+    assert sizes_of(run) == [[4], [2], [2]]
 
 
 def test_bidders_alike_share_alike() -> None:

@@ -1,0 +1,155 @@
+"""The advisor's own planner at work on the simulated Slurm."""
+
+from dataclasses import replace
+from typing import Any
+
+from advisor.cycle import Cycle
+from advisor.domain.gang import SwitchRequest
+from advisor.domain.limits import Limits
+from advisor.domain.plan import NodeRange, Outcome, SetNodeRange, SetSwitches
+from advisor.planning.settings import PlanningSettings
+from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
+from advisor.sim.outcome import End
+from advisor.sim.policies.rules import Lease, _Advisor
+from advisor.sim.policy import Options
+from advisor.sim.slurm_cluster import SimulatedSlurm
+from advisor.sim.slurm_state import build_slurm
+from advisor.sim.slurmctld import run_slurm
+from tests.sim.building import bytes_of, make_state, make_trace, run_of, starts_and_ends
+
+SLURM = SlurmParameters(tick_s=0.0, batch_sched_delay_s=0.0, limit_check_s=0.0, max_switch_wait_s=3600.0)
+EAGER = Options(
+    execution="ideal",
+    planning=PlanningSettings(min_saving_s=1.0),
+    limits=Limits(min_job_age_s=0.0),
+    advise_every_s=100.0,
+)
+HOUR_S = 3600.0
+
+
+def one_node() -> Cluster:
+    return Cluster(nodes=(NodeGroup(count=1, gpus=4),), slurm=SLURM)
+
+
+def queue_of_one_long_and_four_short() -> list[dict[str, Any]]:
+    long, short = {"run_time_s": 20 * HOUR_S, "time_limit_s": 24 * HOUR_S}, {"run_time_s": 500, "time_limit_s": 600}
+    first = {"gpus": 4, "run_time_s": 1000, "time_limit_s": 1200}
+    waiting = [{"submit_time": 20 + at, "gpus": 4, **short} for at in range(4)]
+    return [first, {"submit_time": 10, "gpus": 4, **long}, *waiting]
+
+
+def test_short_jobs_go_before_a_long_one() -> None:
+    trace = make_trace(queue_of_one_long_and_four_short())
+
+    plain, advised = (run_of(trace, one_node(), policy, EAGER) for policy in ("slurm", "rules"))
+
+    # Plain Slurm runs them in the order of submission; advised, the four of 500 s each run first.
+    assert starts_and_ends(plain)[1][0] == 1000.0
+    assert starts_and_ends(advised)[1][0] == 3000.0
+    assert advised.outcomes["end_time"].mean() < plain.outcomes["end_time"].mean()
+    assert (advised.outcomes["end"] == End.FINISHED).all()
+
+
+def test_without_anything_worth_saving_advice_changes_nothing() -> None:
+    trace = make_trace(queue_of_one_long_and_four_short())
+    idle = replace(EAGER, planning=PlanningSettings(min_saving_s=1e9))
+
+    plain, advised = run_of(trace, one_node(), "slurm", idle), run_of(trace, one_node(), "rules", idle)
+
+    assert bytes_of(advised) == bytes_of(plain)
+
+
+def test_advice_that_comes_too_late_changes_nothing() -> None:
+    trace = make_trace(queue_of_one_long_and_four_short())
+    late = replace(EAGER, advise_every_s=1e9)
+
+    plain, advised = run_of(trace, one_node(), "slurm", late), run_of(trace, one_node(), "rules", late)
+
+    assert bytes_of(advised) == bytes_of(plain)
+
+
+def advisor_at_work() -> tuple[_Advisor, SimulatedSlurm]:
+    """Two full nodes until 1000, and a gang of two nodes that waits: job 3."""
+    full = {"gpus": 4, "run_time_s": 1000, "time_limit_s": 1200}
+    gang = {"submit_time": 10, "gpus": 8, "nodes_min": 2, "nodes_max": 2, "time_limit_s": HOUR_S}
+    trace, cluster = make_trace([full, full, gang]), Cluster(nodes=(NodeGroup(count=2, gpus=4),), slurm=SLURM)
+    state = make_state(trace, cluster, ideal=True)
+    slurm = build_slurm(state, trace, cluster)
+    run_slurm(state, slurm, 100.0)
+    simulated = SimulatedSlurm(trace, cluster, state, slurm)
+    return _Advisor(simulated, Cycle()), simulated
+
+
+ASKED = SetSwitches(job_id=3, before=None, after=SwitchRequest(count=1, max_wait_s=600.0))
+
+
+def lend(advisor: _Advisor, simulated: SimulatedSlurm, due_time: float) -> None:
+    assert simulated.apply(ASKED).outcome is Outcome.APPLIED
+    advisor._leases[3] = Lease(action=ASKED, due_time=due_time)
+
+
+def test_a_change_is_taken_back_when_it_is_due() -> None:
+    advisor, simulated = advisor_at_work()
+    lend(advisor, simulated, due_time=100.0)
+
+    advisor.advise()
+
+    assert simulated.job(2).gang.switches is None
+    assert advisor._leases == {}
+
+
+def test_a_change_that_is_not_due_stays() -> None:
+    advisor, simulated = advisor_at_work()
+    lend(advisor, simulated, due_time=100.5)
+
+    advisor.advise()
+
+    assert simulated.job(2).gang.switches == ASKED.after
+    assert list(advisor._leases) == [3]
+
+
+def test_a_change_that_somebody_else_changed_is_left_to_them() -> None:
+    advisor, simulated = advisor_at_work()
+    lend(advisor, simulated, due_time=100.0)
+    other = SwitchRequest(count=1, max_wait_s=60.0)
+    simulated.apply(SetSwitches(job_id=3, before=ASKED.after, after=other))
+
+    advisor.advise()
+
+    assert simulated.job(2).gang.switches == other
+    assert advisor._leases == {}
+
+
+def test_a_change_of_a_job_that_started_is_forgotten() -> None:
+    advisor, simulated = advisor_at_work()
+    lend(advisor, simulated, due_time=1e9)
+
+    run_slurm(simulated.state, simulated.slurm, 1050.0)
+    advisor.advise()
+
+    assert advisor._leases == {}
+
+
+def test_of_several_changes_only_that_of_a_started_job_is_forgotten() -> None:
+    advisor, simulated = advisor_at_work()
+    lend(advisor, simulated, due_time=1e9)
+    wider = SetNodeRange(job_id=1, before=NodeRange(low=1, high=1), after=NodeRange(low=1, high=1))
+    advisor._leases[1] = Lease(action=wider, due_time=1e9)
+
+    advisor.advise()
+
+    assert list(advisor._leases) == [3]
+
+
+def test_an_elastic_gang_starts_smaller_rather_than_late() -> None:
+    full = {"gpus": 4, "run_time_s": 15 * HOUR_S, "time_limit_s": 20 * HOUR_S}
+    wide = {"submit_time": 10, "gpus": 16, "gpus_min": 8, "gpus_max": 16, "nodes_max": 0, "run_time_s": HOUR_S}
+    trace = make_trace([*[full] * 4, {**wide, "time_limit_s": 4 * HOUR_S, "checkpoint_interval_s": 600}])
+    cluster = Cluster(nodes=(NodeGroup(count=6, gpus=4, leaf=2),), slurm=SLURM)
+
+    plain, advised = run_of(trace, cluster, "slurm", EAGER), run_of(trace, cluster, "rules", EAGER)
+
+    # Eight GPUs are free at once; half the GPUs take twice as long.
+    assert starts_and_ends(plain)[4] == (15 * HOUR_S, 16 * HOUR_S)
+    assert starts_and_ends(advised)[4] == (100.0, 100.0 + 2 * HOUR_S)
+    assert advised.outcomes["resizes"].tolist() == [0, 0, 0, 0, 1]

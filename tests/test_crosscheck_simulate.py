@@ -1,0 +1,82 @@
+"""The cross-check: what counts as too far off, and that the simulator agrees with its reference."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.published_traces import write_traces
+from tools import crosscheck_simulate
+from tools.crosscheck_simulate import Comparison, Reference, compare, line_of, main
+from tools.simulated_traces import Workload, read_workload
+
+DATA = os.environ.get("SADVISE_DATA", "")
+needs_data = pytest.mark.skipif(not Path(DATA, "traces").is_dir(), reason="SADVISE_DATA names no traces")
+
+
+def make_comparison(ours_s: float) -> Comparison:
+    """Return a comparison with a reference of 100 s."""
+    return Comparison(
+        trace="itp 04", jobs=1, nodes=1, policy="fifo", reference_s=100.0, ours_s=ours_s, on_leaves_s=ours_s
+    )
+
+
+@pytest.mark.parametrize(
+    ("ours_s", "is_off"), [(100.0, False), (101.9, False), (98.1, False), (102.1, True), (97.9, True)]
+)
+def test_two_percent_is_the_limit(ours_s: float, is_off: bool) -> None:
+    assert make_comparison(ours_s).is_off is is_off
+
+
+def test_a_mean_over_no_job_is_off() -> None:
+    assert make_comparison(float("nan")).is_off
+    assert "TOO FAR" in line_of(make_comparison(float("nan")))
+
+
+def test_the_mean_is_that_of_a_queue_worked_out_by_hand(tmp_path: Path) -> None:
+    trace = read_workload(write_traces(tmp_path, jobs=4), "itp 04").trace
+
+    found = compare(Workload(trace=trace, nodes=1), "fifo", 1.0)
+
+    # 1, 2 and 4 GPUs start at once; the job of 8 was submitted at 180 s, and starts when the third ends at 3840 s.
+    assert found.ours_s == pytest.approx((3600 + 3660 + 3720 + 3840 - 180 + 3780) / 4)
+
+
+def test_a_difference_fails_the_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_traces(tmp_path, jobs=4)
+    monkeypatch.setattr(crosscheck_simulate, "REFERENCES", {"itp 04": Reference(nodes=1, mean_jct_s={"fifo": 1.0})})
+
+    status = main(["--data", str(tmp_path)])
+
+    assert status == 1
+    assert "0 of 1 within 2 %" in capsys.readouterr().out
+
+
+def test_missing_traces_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status = main(["--data", str(tmp_path)])
+
+    assert status == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_trace_without_a_reference_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    status = main(["itp 01"])
+
+    assert status == 1
+    assert "'itp 01' has no reference" in capsys.readouterr().err
+
+
+@needs_data
+def test_the_simulator_agrees_with_its_reference() -> None:
+    # In a process of its own, where the loops are compiled.
+    env = {name: value for name, value in os.environ.items() if name != "NUMBA_DISABLE_JIT"}
+    argv = [sys.executable, "-m", "tools.crosscheck_simulate", "itp 02", "itp 04"]
+
+    answer = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert "4 of 4 within 2 %" in answer.stdout

@@ -256,13 +256,14 @@ def _first_group(s: State, m: Slurm, row: int, each: int, now: float, most_leave
     wanted = s.jobs[row]["nodes_min"]
     if each == 0:
         wanted = 1
-    if _fits_at(s, m, row, each, wanted, now, most_leaves):
-        return now
     enough = _nth_ready(m, wanted)
     if enough == np.inf:
         return np.inf
+    if enough <= now and _fits_at(s, m, row, each, wanted, now, most_leaves):
+        return now
     if np.isnan(m.control[0]["first_end"]):
         m.control[0]["first_end"] = _end_after(s, m, now, np.inf, False)
+        m.control[0]["last_end"] = _end_after(s, m, now, np.inf, True)
     step = _GROUP_S
     bound = (np.floor(m.control[0]["first_end"] / _GROUP_S) + 2.0) * _GROUP_S
     while True:
@@ -270,7 +271,7 @@ def _first_group(s: State, m: Slurm, row: int, each: int, now: float, most_leave
             when = _end_after(s, m, now, bound, True)
             if _fits_at(s, m, row, each, wanted, when, most_leaves):
                 return when
-            if _end_after(s, m, now, np.inf, True) <= bound:
+            if m.control[0]["last_end"] <= bound:
                 return np.inf
         bound += step
         step *= 2.0

@@ -38,6 +38,7 @@ CONTROL_DTYPE = np.dtype(
         ("calc_time", np.float64),  # up to when priorities and usage have been worked out
         ("cluster_cpus", np.float64),
         ("first_end", np.float64),  # of all running jobs, by their limits, in the present backfill pass; NaN: not known
+        ("last_end", np.float64),  # known together with the first
         ("reservations", np.int64),  # in use
         ("soft_limits", np.int8),  # TimeMin is a soft limit
     ],

@@ -47,11 +47,12 @@ class Accounting:
         """Start the database, then slurmdbd, and wait until each of them takes requests."""
         database = self._folder / "database"
         # Two databases that start at once would use the same names in /tmp.
-        (self._inner / "database/tmp").mkdir(parents=True)
+        (self._inner / "database/scratch").mkdir(parents=True)
+        scratch = database / "scratch"
         sandbox.run(
             [
                 "env",
-                f"TMPDIR={database}/tmp",
+                f"TMPDIR={scratch}",
                 "mariadb-install-db",
                 "--no-defaults",
                 f"--datadir={database}/files",
@@ -65,7 +66,7 @@ class Accounting:
             f"--datadir={database}/files",
             f"--socket={database}/socket",
             f"--pid-file={database}/pid",
-            f"--tmpdir={database}/tmp",
+            f"--tmpdir={scratch}",
             *DATABASE_OPTIONS,
         ]
         # It never puts itself into the background.

@@ -113,7 +113,15 @@ def compare(
     import os
 
     from advisor.cli.render import print_json
-    from advisor.cli.simulation import change_values, command_line, end_values, meta, run_values, setting_of
+    from advisor.cli.simulation import (
+        change_values,
+        command_line,
+        end_values,
+        meta,
+        run_values,
+        setting_of,
+        warn_if_slow,
+    )
     from advisor.config import load_config
     from advisor.sim import comparison
     from advisor.sim.cell import Cell
@@ -133,6 +141,7 @@ def compare(
         for policy in setting.policies
         for seed in numbers
     ]
+    warn_if_slow(sum(len(cell.trace) for cell in cells))
     results = _run(cells, store, engine, workers)
     differences = comparison.compare(results, seed=numbers[0])
     command = command_line(

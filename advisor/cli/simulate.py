@@ -84,6 +84,7 @@ def simulate(
         run_values,
         setting_of,
         spare_the_compiler,
+        warn_if_slow,
     )
 
     spare_the_compiler(demo_trace_path() if trace is None else trace)
@@ -104,6 +105,7 @@ def simulate(
     if report is not None:
         check_writable(report)
     told = load_trace(demo_trace_path() if trace is None else trace, first=jobs, skip_bad=skip_bad)
+    warn_if_slow(len(told))
     filled = drawn(told, parsed, seed)
     results = _run(filled, parsed, setting, seed)
     differences = compare(results, seed=seed)

@@ -28,6 +28,7 @@ BASELINE = ("slurm", "rules")
 INTERRUPTED = 130
 # A few hundred jobs.
 SMALL_TRACE_BYTES = 60_000
+SLOW_JOBS = 2_000
 
 
 class Execution(StrEnum):
@@ -122,6 +123,16 @@ def spare_the_compiler(path: Path) -> None:
     with suppress(OSError):  # a missing file is reported where it is read
         if path.is_file() and path.stat().st_size < SMALL_TRACE_BYTES:
             os.environ.setdefault("NUMBA_DISABLE_JIT", "1")
+
+
+def warn_if_slow(jobs: int) -> None:
+    """Say on standard error when many jobs are about to be simulated by plain Python."""
+    from advisor.sim.compiled import IS_COMPILED
+
+    if not IS_COMPILED and jobs > SLOW_JOBS:
+        sys.stderr.write(
+            f"sadvise: {jobs:,} jobs without numba take about a hundred times longer: pip install 'sadvise[simulate]'\n"
+        )
 
 
 def load_trace(path: Path, *, first: int | None, skip_bad: bool) -> "Trace":

@@ -52,7 +52,12 @@ def run_here(cells: Mapping[str, Cell], simulate: Simulate, progress: Progress |
 
 def run_on_cores(cells: Mapping[str, Cell], simulate: Simulate, workers: int) -> Results:
     """Run cells in processes of this machine, and yield each by its key when it is done."""
-    from joblib.externals.loky import ProcessPoolExecutor
+    try:
+        from joblib.externals.loky import ProcessPoolExecutor
+    except ModuleNotFoundError as err:
+        raise SimulationError(
+            "several --workers need joblib: pip install 'sadvise[simulate]', or take --workers 1"
+        ) from err
 
     with tempfile.TemporaryDirectory(prefix="sadvise-") as folder, _tasks(cells, Path(folder)) as tasks:
         pool = ProcessPoolExecutor(max_workers=workers, initializer=_become_worker)

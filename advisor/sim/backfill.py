@@ -26,7 +26,6 @@ def backfill_pass(s: State, m: Slurm, now: float) -> None:
     control = m.control[0]
     control["backfill_time"] = now
     control["backfill_due_time"] = np.inf
-    control["first_end"] = np.nan
     m.first[:] = NONE
     control["reservations"] = 0
     _measure_room(s, m)
@@ -43,7 +42,6 @@ def backfill_pass(s: State, m: Slurm, now: float) -> None:
         may_start = _may_start(s, m, row, now)
         if may_start and pick_now(s, m, row, now + limit_s) and not waits_for_switches(s, m, row, now):
             launch(s, m, place, now)
-            control["first_end"] = np.nan
             _measure_room(s, m)
             continue
         place += 1
@@ -261,17 +259,15 @@ def _first_group(s: State, m: Slurm, row: int, each: int, now: float, most_leave
         return np.inf
     if enough <= now and _fits_at(s, m, row, each, wanted, now, most_leaves):
         return now
-    if np.isnan(m.control[0]["first_end"]):
-        m.control[0]["first_end"] = _end_after(s, m, now, np.inf, False)
-        m.control[0]["last_end"] = _end_after(s, m, now, np.inf, True)
+    first, last = _ends(s, m, now)
     step = _GROUP_S
-    bound = (np.floor(m.control[0]["first_end"] / _GROUP_S) + 2.0) * _GROUP_S
+    bound = (np.floor(first / _GROUP_S) + 2.0) * _GROUP_S
     while True:
         if bound >= enough:
-            when = _end_after(s, m, now, bound, True)
+            when = _last_end(s, m, now, bound)
             if _fits_at(s, m, row, each, wanted, when, most_leaves):
                 return when
-            if m.control[0]["last_end"] <= bound:
+            if last <= bound:
                 return np.inf
         bound += step
         step *= 2.0
@@ -280,10 +276,14 @@ def _first_group(s: State, m: Slurm, row: int, each: int, now: float, most_leave
 @compiled
 def _fits_at(s: State, m: Slurm, row: int, each: int, wanted: int, when: float, most_leaves: int) -> bool:
     """Whether the nodes that are ready by an instant hold a job; picks them."""
+    together = 0
     for node in range(len(s.nodes)):
         m.share[node] = 0
         if m.ready[node] <= when:
             m.share[node] = each if each > 0 else min(_free_at(s, m, node, when), s.jobs[row]["gpus"])
+            together += m.share[node]
+    if together < s.jobs[row]["gpus"]:
+        return False
     if each > 0:
         return pick_alike(s, m, each, wanted, most_leaves)
     return pick_shares(s, m, row) and leaves_picked(s) <= most_leaves
@@ -309,14 +309,37 @@ def _nth_ready(m: Slurm, wanted: int) -> float:
 
 
 @compiled
-def _end_after(s: State, m: Slurm, now: float, bound: float, is_last: bool) -> float:
-    """Return the last expected end of a running job up to a bound, or the first one; `now` if there is none."""
-    found = now if is_last else np.inf
+def _ends(s: State, m: Slurm, now: float) -> tuple[float, float]:
+    """Return the first and last expected end of the jobs on nodes that may be ready; `now` if there are none."""
+    first, last = np.inf, now
     for place in range(s.tally[0]["running"]):
-        when = _expected_end(s, m, s.running[place], now)
-        if when <= bound:
-            found = max(found, when) if is_last else min(found, when)
+        if _may_be_ready(s, m, s.running[place]):
+            when = _expected_end(s, m, s.running[place], now)
+            first = min(first, when)
+            last = max(last, when)
+    return min(first, last), last
+
+
+@compiled
+def _last_end(s: State, m: Slurm, now: float, bound: float) -> float:
+    """Return the last expected end up to a bound of the running jobs on nodes that may be ready."""
+    found = now
+    for place in range(s.tally[0]["running"]):
+        if _may_be_ready(s, m, s.running[place]):
+            when = _expected_end(s, m, s.running[place], now)
+            if when <= bound:
+                found = max(found, when)
     return found
+
+
+@compiled
+def _may_be_ready(s: State, m: Slurm, row: int) -> bool:
+    """Whether a running job holds a node that may be ready for the job at hand; other ends do not count."""
+    job = s.jobs[row]
+    for at in range(job["pool"], job["pool"] + job["span"]):
+        if m.ready[s.held_nodes[at]] < np.inf:
+            return True
+    return False
 
 
 @compiled

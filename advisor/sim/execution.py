@@ -174,7 +174,11 @@ def kill_time(s: State, row: int) -> float:
         return np.inf
     due = job["since_time"] + job["limit_s"]
     check, phase = rules["limit_check_s"], rules["limit_phase_time"]
-    return due if check == 0.0 else np.ceil((due - phase) / check) * check + phase
+    if check == 0.0:
+        return due
+    # slurmctld counts limits in whole seconds of its clock.
+    due = np.floor(job["since_time"]) + job["limit_s"]
+    return np.ceil((due - phase) / check) * check + phase
 
 
 @compiled

@@ -55,7 +55,9 @@ class SimulatedSlurm:
         self.state = state
         self.slurm = slurm
         self._trace = trace
-        self._row_by_id = {int(job_id): row for row, job_id in enumerate(trace.jobs["job_id"])}
+        # Slurm's ids begin at 1, those of a trace may begin at 0.
+        self._ids = trace.jobs["job_id"] + max(0, 1 - int(trace.jobs["job_id"].min()))
+        self._row_by_id = {int(job_id): row for row, job_id in enumerate(self._ids)}
         width = len(str(len(state.nodes)))
         self._names = tuple(f"n{row + 1:0{width}d}" for row in range(len(state.nodes)))
         self._types = tuple(dict.fromkeys(group.gpu_type for group in cluster.nodes))
@@ -154,7 +156,7 @@ class SimulatedSlurm:
         limited = bool(np.isfinite(limit_s))
         job_range = (int(job["gpus_min"]), int(job["gpus_max"]))
         return Job(
-            job_id=int(asked["job_id"]),
+            job_id=int(self._ids[row]),
             state=state,
             reason="" if running else "Priority",
             user=trace.users[asked["user"]],

@@ -32,9 +32,11 @@ def pick_now(s: State, m: Slurm, row: int, until: float) -> bool:
         return False
     each = per_node(s, row)
     if each == 0:
+        together = 0
         for node in range(len(s.nodes)):
             m.share[node] = _usable_gpus(s, m, row, node, until)
-        return pick_shares(s, m, row)
+            together += m.share[node]
+        return together >= job["gpus"] and pick_shares(s, m, row)
     if job["nodes_min"] == 1:
         return _pick_single(s, m, row, each, until)
     for node in range(len(s.nodes)):

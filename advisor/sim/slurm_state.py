@@ -37,8 +37,6 @@ CONTROL_DTYPE = np.dtype(
         ("backfill_due_time", np.float64),  # when it runs next; infinity: nothing changed since
         ("calc_time", np.float64),  # up to when priorities and usage have been worked out
         ("cluster_cpus", np.float64),
-        ("first_end", np.float64),  # of all running jobs, by their limits, in the present backfill pass; NaN: not known
-        ("last_end", np.float64),  # known together with the first
         ("reservations", np.int64),  # in use
         ("soft_limits", np.int8),  # TimeMin is a soft limit
     ],
@@ -123,7 +121,6 @@ def build_slurm(state: State, trace: Trace, cluster: Cluster, phases: Phases | N
         "backfill_due_time": np.inf,
         "calc_time": began.priority_time,
         "cluster_cpus": state.nodes["cpus"].sum(),
-        "first_end": np.nan,
         "soft_limits": asked.time_min_as_soft_limit,
     }
     for name, value in values.items():

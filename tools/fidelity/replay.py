@@ -28,8 +28,6 @@ def replay(recording: Recording) -> Mapping[int, float]:
     """
     trace, cluster = trace_of(recording), cluster_of(recording)
     state = build_state(trace, cluster, load_profiles(), ideal=True, loses_work=True)
-    # Sleeping jobs do not slow each other down, but their limits bind.
-    state.rules["limits_bind"] = 1
     slurm = build_slurm(state, trace, cluster, phases_of(recording))
     model = SimulatedSlurm(trace, cluster, state, slurm)
     id_by_name = {job.request.name: job.job_id for job in recording.jobs}
@@ -50,7 +48,7 @@ def clock_of(recording: Recording) -> float:
 
 
 def trace_of(recording: Recording) -> Trace:
-    """Return the recorded workload as a trace; a job killed by its limit would have gone on sleeping."""
+    """Return the recorded workload as a trace; a job killed by its limit ran as long as it did."""
     users = tuple(account.user for account in recording.accounts)
     accounts = tuple(account.name for account in recording.accounts)
     jobs = sorted(recording.jobs, key=lambda job: (job.submit_time, job.job_id))
@@ -59,7 +57,7 @@ def trace_of(recording: Recording) -> Trace:
         asked = job.request
         row["job_id"] = job.job_id
         row["submit_time"] = job.submit_time + clock_of(recording)
-        row["run_time_s"] = asked.sleep_s if job.state == "TIMEOUT" else job.run_time_s
+        row["run_time_s"] = job.run_time_s
         row["gpus"] = row["gpus_min"] = row["gpus_max"] = asked.gpus
         row["nodes_min"] = row["nodes_max"] = asked.nodes or 0
         row["cpus_per_gpu"] = 1
@@ -87,7 +85,7 @@ def cluster_of(recording: Recording) -> Cluster:
         default_queue_depth=int(number("default_queue_depth")),
         sched_interval_s=number("sched_interval"),
         batch_sched_delay_s=number("batch_sched_delay"),
-        bf_interval_s=number("bf_interval"),
+        bf_interval_s=_backfills(recording)[1],
         bf_max_job_test=int(number("bf_max_job_test")),
         bf_resolution_s=number("bf_resolution"),
         bf_window_s=60.0 * number("bf_window"),
@@ -107,25 +105,35 @@ def cluster_of(recording: Recording) -> Cluster:
 def phases_of(recording: Recording) -> Phases:
     """Return the instants from which the periods of the recorded slurmctld count: they depend on when it came up."""
     up = recording.controller_start_time
-    backfills = [each.time for each in recording.passes if each.scheduler is Scheduler.BACKFILL]
     clock = clock_of(recording)
     return Phases(
         main_time=clock + _ticks(recording)[0],
-        backfill_time=clock + min(backfills, default=up + 0.54),
+        backfill_time=clock + _backfills(recording)[0],
         priority_time=clock + min(recording.recalculations, default=up + 60.80) - 60.0,
     )
 
 
+def _backfills(recording: Recording) -> tuple[float, float]:
+    """Fit phase and period of backfill to the instants of its passes: it sleeps an interval after each."""
+    interval = float(recording.scheduler_parameter("bf_interval") or 30)
+    return _period(recording, Scheduler.BACKFILL, interval)
+
+
 def _ticks(recording: Recording) -> tuple[float, float]:
     """Fit phase and period of the main scheduler's ticks to the instants of its passes."""
-    times = np.array(sorted(each.time for each in recording.passes if each.scheduler is Scheduler.MAIN))
-    ticks = np.round((times - times[0]) / _TICK_S)
-    # A job killed by its limit has a pass of its own between ticks.
-    on_tick = np.abs(times - times[0] - ticks * _TICK_S) < 0.1
-    period, phase = np.polyfit(ticks[on_tick], times[on_tick], 1)
+    phase, period = _period(recording, Scheduler.MAIN, _TICK_S)
     # The loop begins 0.8 s after slurmctld came up.
     turns = np.round((phase - recording.controller_start_time - 0.8) / period)
-    return float(phase - turns * period), float(period)
+    return float(phase - turns * period), period
+
+
+def _period(recording: Recording, scheduler: Scheduler, about_s: float) -> tuple[float, float]:
+    """Fit phase and period of a scheduler that runs about so often; passes between are left out."""
+    times = np.array(sorted(each.time for each in recording.passes if each.scheduler is scheduler))
+    turns = np.round((times - times[0]) / about_s)
+    regular = np.abs(times - times[0] - turns * about_s) < 0.2
+    period, phase = np.polyfit(turns[regular], times[regular], 1)
+    return float(phase), float(period)
 
 
 def _seconds(text: str) -> float:

@@ -60,17 +60,22 @@ def reprioritise(s: State, m: Slurm, now: float) -> bool:
 
 @compiled
 def sort_line(s: State, m: Slurm) -> bool:
-    """Sort the line by priority, which is nearly sorted already; tell whether that changed it."""
-    changed = False
-    for place in range(1, s.tally[0]["pending"]):
+    """Sort the line by priority; tell whether that changed it."""
+    pending = s.tally[0]["pending"]
+    is_sorted = True
+    for place in range(1, pending):
+        if not _stands_before(s, m.line[place - 1], m.line[place]):
+            is_sorted = False
+            break
+    if is_sorted:
+        return False
+    # One number for priority and row: both are whole, and their product is far below what a float holds exactly.
+    keys = np.empty(pending)
+    for place in range(pending):
         row = m.line[place]
-        at = place
-        while at > 0 and _stands_before(s, row, m.line[at - 1]):
-            m.line[at] = m.line[at - 1]
-            at -= 1
-        m.line[at] = row
-        changed |= at != place
-    return changed
+        keys[place] = row - s.jobs[row]["priority"] * len(s.jobs)
+    m.line[:pending] = m.line[:pending][np.argsort(keys)]
+    return True
 
 
 @compiled

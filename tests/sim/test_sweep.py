@@ -249,8 +249,10 @@ def test_a_worker_that_dies_gets_one_line(cells: list[Cell]) -> None:
 
 
 SLOW = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
+# A job in the background of a shell is started deaf to Ctrl-C, and so are its children.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from advisor.sim.sweep import SweepInterrupted, run_sweep
 from tests.sim.runs import make_cell, random_trace, shifted
 

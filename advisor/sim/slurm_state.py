@@ -31,7 +31,6 @@ CONTROL_DTYPE = np.dtype(
         ("sched_interval_s", np.float64),
         ("pass_time", np.float64),  # when the main pass is due; infinity: not asked for
         ("last_pass_time", np.float64),
-        ("full_pass_time", np.float64),  # when the last full main pass ran
         ("backfill_phase_time", np.float64),  # an instant at which backfill may run
         ("backfill_time", np.float64),  # when it last ran
         ("backfill_due_time", np.float64),  # when it runs next; infinity: nothing changed since
@@ -50,7 +49,6 @@ ASSOCIATION_DTYPE = np.dtype(
         ("usage", np.float64),  # decayed, in GPU seconds
         ("factor", np.float64),
         ("account", np.int32),
-        ("rank", np.int32),
     ],
     align=True,
 )
@@ -114,7 +112,6 @@ def build_slurm(state: State, trace: Trace, cluster: Cluster, phases: Phases | N
         "pass_time": np.inf,
         # Until its first main pass slurmctld waits 3 s, whatever is configured.
         "last_pass_time": -np.inf if phases is None else began.main_time + 3.0 - asked.batch_sched_delay_s,
-        "full_pass_time": began.main_time,
         "tick_phase_time": began.main_time,
         "backfill_phase_time": began.backfill_time,
         "backfill_time": -np.inf,

@@ -2,6 +2,7 @@
 
 AdvisorError                    anything an administrator can mend; exit code 1
 ├── ConfigError                 sadvise.toml, an environment variable or an option
+├── ModelError                  a model is missing, damaged, foreign or answers nonsense
 ├── SnapshotFileError           a snapshot file cannot be read or written
 ├── TraceError                  a trace cannot be read, imported or written
 ├── SimulationError             a cluster file, a policy name or an output of a simulation is wrong
@@ -22,6 +23,10 @@ class AdvisorError(Exception):
 
 class ConfigError(AdvisorError):
     """The configuration is wrong; the text names the key and the file."""
+
+
+class ModelError(AdvisorError):
+    """A model is missing, damaged, foreign or answers nonsense; rules have to do."""
 
 
 class SnapshotFileError(AdvisorError):

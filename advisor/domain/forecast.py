@@ -1,0 +1,71 @@
+"""What models believe about the jobs of one snapshot."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from advisor.domain.topology import LocalityTier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """An 80 % interval with its median; what is forecast lies below `low`, and above `high`, once in ten."""
+
+    low: float
+    median: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.median <= self.high:
+            raise ValueError(f"{self.low}, {self.median}, {self.high} are no interval")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunTime:
+    """How long a job runs from its start, in seconds; `mean_s` is never below its interval's low end."""
+
+    interval_s: Interval
+    mean_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """So many GPUs at one locality tier."""
+
+    gpus: int
+    tier: LocalityTier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobForecast:
+    """What models believe of one job; None, or a missing key, where they do not know and rules have to do.
+
+    `speed_by_placement` maps a size and a tier to the speed there over the speed of the job as it asks on the best
+    tier. `inflation_beside` is its inflation beside the gangs that run now, should it start spread out among them.
+    `unknown` says in plain words what is not known and why.
+    """
+
+    run_time: RunTime | None = None
+    start_s: Interval | None = None
+    speed_by_placement: Mapping[Placement, Interval] = field(default_factory=dict)
+    inflation_beside: Interval | None = None
+    unknown: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecasts:
+    """The forecasts of one cycle by job id; start times count in seconds from the snapshot.
+
+    `models` names what spoke, `notes` says in plain words which model was refused and why.
+    """
+
+    by_job: Mapping[int, JobForecast] = field(default_factory=dict)
+    models: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def of(self, job_id: int) -> JobForecast:
+        """Return the forecast of a job; an empty one where there is none."""
+        return self.by_job.get(job_id, NOTHING_KNOWN)
+
+
+NOTHING_KNOWN = JobForecast()
+NO_FORECASTS = Forecasts()

@@ -1,0 +1,54 @@
+"""Fitted scikit-learn regressors as one ONNX graph."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+OPSET = {"": 18, "ai.onnx.ml": 3}
+INPUT, OUTPUT = "rows", "outputs"
+
+
+def to_onnx(regressors: Sequence[Any], columns: int) -> bytes:
+    """Put regressors side by side: `(n_rows, columns)` in, one column out for each output of each regressor.
+
+    They have to be fitted on float32: trees that were split on float64 answer otherwise for rows near a split.
+    """
+    from onnx import TensorProto, helper
+    from onnx.compose import add_prefix
+    from skl2onnx import convert_sklearn
+    from skl2onnx.common.data_types import FloatTensorType
+
+    nodes, initializers, parts = [], [], []
+    opsets: dict[str, int] = dict(OPSET)
+    for number, regressor in enumerate(regressors):
+        converted = convert_sklearn(
+            regressor, initial_types=[("x", FloatTensorType([None, columns]))], target_opset=OPSET
+        )
+        graph = add_prefix(converted, f"m{number}_").graph
+        opsets |= {each.domain: each.version for each in converted.opset_import}
+        source, result = graph.input[0].name, graph.output[0].name
+        nodes += [helper.make_node("Identity", [INPUT], [source]), *graph.node]
+        initializers += list(graph.initializer)
+        parts.append(result)
+    nodes.append(helper.make_node("Concat", parts, [OUTPUT], axis=1))
+    width = predictions(regressors, np.zeros((1, columns), dtype=np.float32)).shape[1]
+    whole = helper.make_graph(
+        nodes,
+        "sadvise",
+        [helper.make_tensor_value_info(INPUT, TensorProto.FLOAT, [None, columns])],
+        [helper.make_tensor_value_info(OUTPUT, TensorProto.FLOAT, [None, width])],
+        initializers,
+    )
+    model = helper.make_model(
+        whole, opset_imports=[helper.make_opsetid(domain, version) for domain, version in sorted(opsets.items())]
+    )
+    model.ir_version = 9
+    content: bytes = model.SerializeToString()
+    return content
+
+
+def predictions(regressors: Sequence[Any], rows: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Return what scikit-learn itself answers, in the layout of the graph: `(n_rows, n_outputs)`."""
+    return np.column_stack([np.asarray(each.predict(rows), dtype=np.float64) for each in regressors])

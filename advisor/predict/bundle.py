@@ -1,0 +1,21 @@
+"""One model as it is served: the graph, the parameters beside it, and what it was fitted for."""
+
+from dataclasses import dataclass
+
+from advisor.predict.onnx_model import OnnxModel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bundle:
+    """A checked model: its digests and its fingerprint were right.
+
+    `parameters` is the JSON text that the predictor of this kind wrote at the fit and reads itself: quantile
+    corrections, supports, tables. It never holds code.
+    """
+
+    kind: str
+    version: str
+    columns: tuple[str, ...]
+    outputs: tuple[str, ...]
+    model: OnnxModel
+    parameters: str

@@ -1,0 +1,52 @@
+"""One ONNX graph on one core of the controller; the only importer of onnxruntime."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.errors import ModelError
+
+CORES = 1
+
+
+class OnnxModel:
+    """A graph with float32 rows in, `(n_rows, n_columns)`, and float32 rows out, `(n_rows, n_outputs)`."""
+
+    def __init__(self, content: bytes, *, name: str, columns: int, outputs: int) -> None:
+        """Open a graph; raises `ModelError` if it is damaged or not of this shape."""
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = CORES
+        options.inter_op_num_threads = CORES
+        # A waiting thread that spins would take a core of the controller.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.log_severity_level = 4  # what goes wrong is raised, not printed
+        self.name = name
+        self._columns, self._outputs = columns, outputs
+        try:
+            self._session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        except Exception as err:  # onnxruntime raises a dozen kinds without a common base but this
+            raise ModelError(f"model {name}: ONNX Runtime cannot open it: {_first_line(err)}") from err
+        inputs, results = self._session.get_inputs(), self._session.get_outputs()
+        shapes = [list(each.shape[1:]) for each in (*inputs, *results)]
+        if len(inputs) != 1 or len(results) != 1 or shapes != [[columns], [outputs]]:
+            raise ModelError(f"model {name}: it is not a graph of {columns} columns in and {outputs} out")
+        self._input, self._result = inputs[0].name, results[0].name
+
+    def run(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the outputs for `rows` `(n_rows, n_columns)`; raises `ModelError` if one is not a finite number."""
+        if rows.dtype != np.float32 or rows.ndim != 2 or rows.shape[1] != self._columns:
+            raise ModelError(f"model {self.name}: it takes {self._columns} columns of float32, not {rows.shape}")
+        if not len(rows):
+            return np.empty((0, self._outputs), dtype=np.float32)
+        try:
+            found: NDArray[np.float32] = self._session.run([self._result], {self._input: rows})[0]
+        except Exception as err:  # as above
+            raise ModelError(f"model {self.name}: ONNX Runtime cannot run it: {_first_line(err)}") from err
+        if not np.isfinite(found).all():
+            raise ModelError(f"model {self.name}: it answers with what is no finite number")
+        return found
+
+
+def _first_line(err: Exception) -> str:
+    return (str(err).splitlines() or [type(err).__name__])[0]

@@ -1,0 +1,1 @@
+"""What `python -m tools.evaluate` judges, one module per predictor."""

@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 from advisor.errors import ModelError
 
 CORES = 1
+FINGERPRINT = "sadvise_fingerprint"
 
 
 class OnnxModel:
@@ -32,6 +33,8 @@ class OnnxModel:
         if len(inputs) != 1 or len(results) != 1 or shapes != [[columns], [outputs]]:
             raise ModelError(f"model {name}: it is not a graph of {columns} columns in and {outputs} out")
         self._input, self._result = inputs[0].name, results[0].name
+        # What the graph says of itself; empty where it says nothing.
+        self.fingerprint: str = self._session.get_modelmeta().custom_metadata_map.get(FINGERPRINT, "")
 
     def run(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the outputs for `rows` `(n_rows, n_columns)`; raises `ModelError` if one is not a finite number."""

@@ -1,0 +1,138 @@
+"""`sadvise models`: which models make the forecasts, whether they are sound, and which of them are in use."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from advisor.cli.options import Json, NoHeader, Parsable
+
+if TYPE_CHECKING:
+    from advisor.predict.library import Held, Library
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List, check and choose the models of forecasts.")
+
+SCHEMA = "sadvise.models/1"
+_HEADER = ("kind", "version", "in use", "from", "fitted", "parity", "sound")
+
+Folder = Annotated[
+    Path | None,
+    typer.Option(
+        "--models",
+        metavar="DIR",
+        envvar="SADVISE_MODELS",
+        help="The site's models, instead of /var/lib/sadvise/models.",
+    ),
+]
+Kind = Annotated[str, typer.Argument(metavar="KIND", help="run_time, start_time, throughput or interference.")]
+
+
+def library(folder: Path | None) -> "Library":
+    """Return the models at hand."""
+    from advisor.predict.library import SITE_FOLDER, Library
+
+    return Library(SITE_FOLDER if folder is None else folder)
+
+
+@app.command("list")
+def list_(models: Folder = None, json: Json = False, parsable: Parsable = False, noheader: NoHeader = False) -> None:
+    """Print every model, whether it ships or was fitted here, and which one of each kind is in use."""
+    from advisor.cli.render import print_json, print_rows, print_table
+
+    held = library(models).held()
+    if json:
+        print_json({"meta": _meta(), "models": [_document(each) for each in held]})
+        return
+    header, rows = list(_HEADER[:-1]), [_row(each) for each in held]
+    if parsable:
+        print_rows(header, rows, as_parsable=True, noheader=noheader)
+    else:
+        print_table(header, rows, noheader=noheader)
+
+
+@app.command()
+def show(
+    kind: Kind,
+    version: Annotated[str | None, typer.Argument(metavar="[VERSION]", help="That in use if not given.")] = None,
+    models: Folder = None,
+    json: Json = False,
+) -> None:
+    """Print the card of a model: what it was fitted on, how well it did on other rows, what it is made of."""
+    from advisor.cli.render import print_json
+    from advisor.cli.text import safe
+    from advisor.predict.library import read_card
+
+    held = library(models).find(kind, version)
+    if json:
+        print_json({"meta": _meta(), "model": _document(held)})
+        return
+    for line in read_card(held).splitlines():
+        sys.stdout.write(safe(line) + "\n")
+
+
+@app.command()
+def verify(models: Folder = None, json: Json = False, parsable: Parsable = False, noheader: NoHeader = False) -> None:
+    """Open every model and compare digests and fingerprints; exit with 1 if one is not sound."""
+    from advisor.cli.render import print_json, print_rows, print_table
+    from advisor.errors import ModelError
+    from advisor.predict.forecaster import checked
+
+    rows, documents, faults = [], [], 0
+    for each in library(models).held():
+        try:
+            checked(each)
+            fault = ""
+        except ModelError as err:
+            fault, faults = str(err), faults + 1
+        rows.append([*_row(each), fault or "yes"])
+        documents.append({**_document(each), "sound": not fault, "fault": fault or None})
+    if json:
+        print_json({"meta": _meta(), "models": documents})
+    elif parsable:
+        print_rows(list(_HEADER), rows, as_parsable=True, noheader=noheader)
+    else:
+        print_table(list(_HEADER), rows, noheader=noheader)
+    if faults:
+        raise typer.Exit(1)
+
+
+@app.command()
+def use(kind: Kind, version: Annotated[str, typer.Argument(metavar="VERSION")], models: Folder = None) -> None:
+    """Put a version in use, if it is sound; the next cycle forecasts with it."""
+    library(models).use(kind, version)
+    typer.echo(f"{kind}: {version} is in use")
+
+
+@app.command()
+def rollback(kind: Kind, models: Folder = None) -> None:
+    """Put the version back in use that was before."""
+    version = library(models).rollback(kind)
+    typer.echo(f"{kind}: {version} is in use")
+
+
+def _row(held: "Held") -> list[str]:
+    entry = held.entry
+    return [
+        entry.kind,
+        entry.version,
+        "yes" if held.in_use else "",
+        "package" if held.shipped else str(held.folder),
+        entry.fitted,
+        f"{entry.parity.max_error:.1g}",
+    ]
+
+
+def _document(held: "Held") -> dict[str, Any]:
+    return {
+        **held.entry.model_dump(mode="json"),
+        "in_use": held.in_use,
+        "shipped": held.shipped,
+        "folder": str(held.files),
+    }
+
+
+def _meta() -> dict[str, str]:
+    from advisor import __version__
+
+    return {"tool": "sadvise", "version": __version__, "schema": SCHEMA}

@@ -1,0 +1,103 @@
+"""From a fitted predictor to a model that can be served: graph, parity gate, card, manifest."""
+
+import importlib.metadata
+import platform
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor import __version__
+from advisor.errors import ModelError
+from advisor.fit.card import card
+from advisor.fit.export import predictions, to_onnx
+from advisor.fit.fitted import Fitted
+from advisor.predict.manifest import (
+    CARD,
+    GRAPH,
+    PARAMETERS,
+    Entry,
+    Parity,
+    digest,
+    fingerprint,
+    read_manifest,
+    write_file,
+    write_manifest,
+)
+from advisor.predict.onnx_model import FINGERPRINT, OnnxModel
+
+# The largest difference between graph and origin, as a share of the spread of the origin's answers.
+TOLERANCE = 1e-4
+LEAST_PROBE_ROWS = 20
+_PACKAGES = ("numpy", "scikit-learn", "skl2onnx", "onnx", "onnxruntime")
+
+
+def publish(fitted: Fitted, folder: Path, version: str, *, today: str) -> Entry:
+    """Write a fitted model as `folder/<kind>/<version>/`; `today` is an ISO date. It is not in use yet.
+
+    Raises `ModelError`, and writes nothing, if the graph answers otherwise than what it was made from, or if the
+    version is taken.
+    """
+    manifest = read_manifest(folder)
+    if manifest.entry(fitted.kind, version) is not None:
+        raise ModelError(f"{folder}: version {version} of {fitted.kind} is there already")
+    print_of = fingerprint(fitted.kind, fitted.columns, fitted.outputs)
+    graph = _graph(fitted, print_of)
+    parity = check_parity(fitted, graph)
+    files = {GRAPH: graph, PARAMETERS: fitted.parameters.encode()}
+    entry = Entry(
+        kind=fitted.kind,
+        version=version,
+        fitted=today,
+        seed=fitted.seed,
+        columns=fitted.columns,
+        outputs=fitted.outputs,
+        fingerprint=print_of,
+        parity=parity,
+        made_with=_versions(),
+        digests={name: digest(content) for name, content in files.items()},
+    )
+    files[CARD] = card(fitted, entry).encode()
+    for name, content in files.items():
+        write_file(folder / fitted.kind / version / name, content)
+    # Last, so that a version of which the manifest tells is there as a whole.
+    write_manifest(folder, manifest.model_copy(update={"model": (*manifest.model, entry)}))
+    return entry
+
+
+def check_parity(fitted: Fitted, graph: bytes) -> Parity:
+    """Compare a graph with what it was made from, on the probe rows; raises `ModelError` where they part."""
+    if len(fitted.probe) < LEAST_PROBE_ROWS:
+        raise ModelError(f"{fitted.kind}: {len(fitted.probe)} rows are too few to check the exported model on")
+    model = OnnxModel(graph, name=fitted.kind, columns=len(fitted.columns), outputs=len(fitted.outputs))
+    expected = predictions(fitted.regressors, fitted.probe)
+    error = float(np.max(np.abs(model.run(fitted.probe) - expected) / _spread(expected)))
+    if not error <= TOLERANCE:
+        raise ModelError(
+            f"{fitted.kind}: the exported model is off by {error:.2g} of the spread of its answers, more than "
+            f"{TOLERANCE:g}: not published"
+        )
+    return Parity(rows=len(fitted.probe), max_error=error, tolerance=TOLERANCE)
+
+
+def _spread(expected: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the standard deviation of each output; 1 for one that is constant. `(n_outputs,)`."""
+    deviation: NDArray[np.float64] = expected.std(axis=0)
+    return np.where(deviation > 0.0, deviation, 1.0)
+
+
+def _graph(fitted: Fitted, print_of: str) -> bytes:
+    import onnx
+
+    model = onnx.load_model_from_string(to_onnx(fitted.regressors, len(fitted.columns)))
+    onnx.helper.set_model_props(model, {FINGERPRINT: print_of})
+    content: bytes = model.SerializeToString()
+    return content
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "sadvise": __version__,
+        "python": platform.python_version(),
+        **{name: importlib.metadata.version(name) for name in _PACKAGES},
+    }

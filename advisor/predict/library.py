@@ -1,0 +1,156 @@
+"""The models at hand: the site's own before those that ship with the package, each checked before it is opened."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import advisor
+from advisor.errors import ModelError
+from advisor.predict.bundle import Bundle
+from advisor.predict.manifest import (
+    CARD,
+    GRAPH,
+    PARAMETERS,
+    Entry,
+    digest,
+    fingerprint,
+    read_file,
+    read_manifest,
+    write_manifest,
+)
+from advisor.predict.onnx_model import OnnxModel
+
+KINDS = ("run_time", "start_time", "throughput", "interference")
+SITE_FOLDER = Path("/var/lib/sadvise/models")
+LARGEST_FILE_BYTES = 64 * 2**20
+
+
+def shipped_folder() -> Path:
+    """Return the folder of the models that ship: inside an installed package, beside it in a checkout."""
+    package = Path(advisor.__file__).parent
+    inside = package / "models"
+    return inside if inside.is_dir() else package.parent / "models"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A version of a model and the folder that holds it."""
+
+    folder: Path
+    entry: Entry
+    in_use: bool
+    shipped: bool
+
+    @property
+    def files(self) -> Path:
+        """The folder of this very version."""
+        return self.folder / self.entry.kind / self.entry.version
+
+
+class Library:
+    """Two folders of models; what the site's manifest puts in use hides what ships."""
+
+    def __init__(self, site: Path = SITE_FOLDER, shipped: Path | None = None) -> None:
+        """Look into the site's folder, which need not exist, and into that of the package."""
+        self.site = site
+        self.shipped = shipped_folder() if shipped is None else shipped
+
+    def held(self) -> list[Held]:
+        """Return every version there is, by kind; raises `ModelError` for a manifest that cannot be read."""
+        ours, theirs = read_manifest(self.site), read_manifest(self.shipped)
+        chosen = theirs.in_use | ours.in_use
+        found = [
+            Held(folder=folder, entry=entry, in_use=chosen.get(entry.kind) == entry.version, shipped=shipped)
+            for folder, manifest, shipped in ((self.shipped, theirs, True), (self.site, ours, False))
+            for entry in manifest.model
+        ]
+        return sorted(found, key=lambda each: (each.entry.kind, not each.shipped, each.entry.version))
+
+    def load(self, kind: str) -> Bundle:
+        """Check and open the model in use of a kind; raises `ModelError` with the reason where it is not sound."""
+        version = self._version_in_use(kind)
+        if version is None:
+            raise ModelError(f"there is no {kind} model in use: see sadvise models list, or fit one: sadvise fit")
+        held = next((each for each in self.held() if each.entry.kind == kind and each.in_use), None)
+        if held is None:
+            raise ModelError(f"model {kind} {version} is in use but is not there: sadvise models use {kind} VERSION")
+        return opened(held)
+
+    def find(self, kind: str, version: str | None) -> Held:
+        """Return a version of a kind, that in use where none is named; the `ModelError` else names those there are."""
+        of_kind = [each for each in self.held() if each.entry.kind == kind]
+        for each in of_kind:
+            if each.in_use if version is None else each.entry.version == version:
+                return each
+        if not of_kind:
+            there = ", ".join(sorted({each.entry.kind for each in self.held()})) or "none"
+            raise ModelError(f"there is no model of kind {kind!r}: there are {there}")
+        versions = ", ".join(each.entry.version for each in of_kind)
+        raise ModelError(f"there is no version {version!r} of {kind}: there are {versions}")
+
+    def use(self, kind: str, version: str) -> None:
+        """Put a version in use from the next start on, if it is sound; remembers the one before."""
+        opened(self.find(kind, version))
+        manifest = read_manifest(self.site)
+        before = self._version_in_use(kind)
+        if before == version:
+            return
+        previous = manifest.previous | ({} if before is None else {kind: before})
+        changed = {"in_use": manifest.in_use | {kind: version}, "previous": previous}
+        write_manifest(self.site, manifest.model_copy(update=changed))
+
+    def rollback(self, kind: str) -> str:
+        """Put the version before the present one back in use, and return it; `ModelError` where there is none."""
+        before = read_manifest(self.site).previous.get(kind)
+        if before is None:
+            raise ModelError(f"there is nothing to roll {kind} back to: no other version was in use here before")
+        self.use(kind, before)
+        return before
+
+    def next_version(self, kind: str) -> str:
+        """Return the name for the next version that the site fits."""
+        taken = {each.version for each in read_manifest(self.site).model if each.kind == kind}
+        return next(name for number in range(1, len(taken) + 2) if (name := f"site-{number}") not in taken)
+
+    def _version_in_use(self, kind: str) -> str | None:
+        return read_manifest(self.site).in_use.get(kind) or read_manifest(self.shipped).in_use.get(kind)
+
+
+def opened(held: Held) -> Bundle:
+    """Check every digest and the fingerprint of a model, and open it; raises `ModelError`."""
+    entry = held.entry
+    name = f"{entry.kind} {entry.version}"
+    content = dict(_checked_files(held, name))
+    if entry.fingerprint != fingerprint(entry.kind, entry.columns, entry.outputs):
+        raise ModelError(f"model {name}: its fingerprint is not that of its columns: fit it anew, or roll back")
+    model = OnnxModel(content[GRAPH], name=name, columns=len(entry.columns), outputs=len(entry.outputs))
+    if model.fingerprint != entry.fingerprint:
+        raise ModelError(f"model {name}: its graph was made for other columns: fit it anew, or roll back")
+    return Bundle(
+        kind=entry.kind,
+        version=entry.version,
+        columns=entry.columns,
+        outputs=entry.outputs,
+        model=model,
+        parameters=content[PARAMETERS].decode(errors="replace"),
+    )
+
+
+def _checked_files(held: Held, name: str) -> Iterator[tuple[str, bytes]]:
+    for file in (GRAPH, PARAMETERS):
+        content = read_file(held.files / file, LARGEST_FILE_BYTES)
+        if content is None:
+            raise ModelError(f"model {name}: {held.files / file} is missing: restore it, or roll back")
+        if digest(content) != held.entry.digests.get(file):
+            raise ModelError(
+                f"model {name}: {held.files / file} is not the file of its digest: restore it, or roll back"
+            )
+        yield file, content
+
+
+def read_card(held: Held) -> str:
+    """Return the card of a model; raises `ModelError`."""
+    content = read_file(held.files / CARD, LARGEST_FILE_BYTES)
+    if content is None:
+        raise ModelError(f"{held.files / CARD} is missing: the model works without; restore it to read it")
+    return content.decode(errors="replace")

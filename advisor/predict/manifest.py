@@ -1,0 +1,130 @@
+"""manifest.toml: which models a folder holds, their digests, and which of them are in use."""
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from advisor.errors import ModelError
+
+FILE_NAME = "manifest.toml"
+GRAPH, PARAMETERS, CARD = "model.onnx", "parameters.json", "card.md"
+# Far above any manifest; more is damage or malice.
+SIZE_LIMIT_BYTES = 4 * 2**20
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]{0,63}$")]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+_CHECKED = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Parity(BaseModel):
+    """How far the graph was off what it was made from, on so many real rows, and how far it may be."""
+
+    model_config = _CHECKED
+
+    rows: int
+    max_error: float
+    tolerance: float
+
+
+class Entry(BaseModel):
+    """One version of one model; `made_with` maps packages to their versions, `digests` file names to SHA-256."""
+
+    model_config = _CHECKED
+
+    kind: Name
+    version: Name
+    fitted: str
+    seed: int
+    columns: tuple[str, ...] = Field(strict=False)
+    outputs: tuple[str, ...] = Field(strict=False)
+    fingerprint: Digest
+    parity: Parity
+    made_with: dict[str, str]
+    digests: dict[str, Digest]
+
+
+class Manifest(BaseModel):
+    """What a folder of models says of itself; `in_use` and `previous` map kinds to versions."""
+
+    model_config = _CHECKED
+
+    format: Literal["sadvise.models/1"] = "sadvise.models/1"
+    in_use: dict[Name, Name] = Field(default_factory=dict)
+    previous: dict[Name, Name] = Field(default_factory=dict)
+    model: tuple[Entry, ...] = Field(default=(), strict=False)
+
+    def entry(self, kind: str, version: str) -> Entry | None:
+        """Return the entry of a version, None where there is none."""
+        return next((each for each in self.model if (each.kind, each.version) == (kind, version)), None)
+
+
+def fingerprint(kind: str, columns: Sequence[str], outputs: Sequence[str]) -> str:
+    """Return what two models have in common that mean the same by their columns and outputs, in the same order."""
+    return hashlib.sha256(json.dumps([kind, list(columns), list(outputs)]).encode()).hexdigest()
+
+
+def digest(content: bytes) -> str:
+    """Return the SHA-256 of a file's content."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read the manifest of a folder; an empty one where there is no file. Raises `ModelError`."""
+    path = folder / FILE_NAME
+    content = read_file(path, SIZE_LIMIT_BYTES)
+    if content is None:
+        return Manifest()
+    try:
+        return Manifest.model_validate(tomllib.loads(content.decode()))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as err:
+        raise ModelError(f"{path}: is no TOML: {err}; restore it, or fit anew into an empty folder") from err
+    except ValidationError as err:
+        first = err.errors(include_url=False)[0]
+        where = ".".join(str(step) for step in first["loc"])
+        raise ModelError(f"{path}: {where}: {first['msg']}; restore it, or fit anew into an empty folder") from err
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write the manifest whole or not at all; raises `ModelError`."""
+    import tomli_w
+
+    write_file(folder / FILE_NAME, tomli_w.dumps(manifest.model_dump(mode="json")).encode())
+
+
+def read_file(path: Path, limit_bytes: int) -> bytes | None:
+    """Read a file of at most so many bytes; None where there is none. Raises `ModelError`."""
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(limit_bytes + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as err:
+        raise ModelError(f"{path}: cannot be read: {err.strerror}") from err
+    if len(content) > limit_bytes:
+        raise ModelError(f"{path}: is larger than {limit_bytes // 2**20} MiB, which no model of sadvise is")
+    return content
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file that appears whole or not at all, readable for all; raises `ModelError`."""
+    import tempfile
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".sadvise-", delete=False) as stream:
+            temporary = Path(stream.name)
+            try:
+                stream.write(content)
+                stream.flush()
+                temporary.chmod(0o644)
+                temporary.replace(path)
+            except BaseException:
+                temporary.unlink()
+                raise
+    except OSError as err:
+        raise ModelError(f"{path}: cannot be written: {err.strerror}") from err

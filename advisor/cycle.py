@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from advisor.domain.forecast import Forecasts
 from advisor.domain.limits import Limits
 from advisor.domain.plan import Plan, Recommendation, Verdict
 from advisor.domain.snapshot import Snapshot
 from advisor.guard.rules import circumstances, judge, refusals
 from advisor.planning.planner import plan
 from advisor.planning.settings import PlanningSettings
-from advisor.ports import ClusterSource
+from advisor.ports import ClusterSource, Forecaster, NoForecaster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +21,7 @@ class CycleRecord:
     """
 
     snapshot: Snapshot
+    forecasts: Forecasts
     plan: Plan
     verdicts: tuple[Verdict, ...]
     left_alone: Mapping[int, str]
@@ -36,6 +38,7 @@ class Cycle:
 
     planning: PlanningSettings = field(default_factory=PlanningSettings)
     limits: Limits = field(default_factory=Limits)
+    forecaster: Forecaster = field(default_factory=NoForecaster)
 
     def run(self, source: ClusterSource, outstanding: frozenset[int] = frozenset()) -> CycleRecord:
         """Read the cluster and judge a plan for it."""
@@ -45,9 +48,11 @@ class Cycle:
         """Plan and judge a snapshot at hand; `outstanding` names the jobs with a change under way."""
         around = circumstances(snapshot, self.limits, outstanding)
         left_alone = refusals(snapshot, around)
-        proposed = plan(snapshot, self.planning, self.limits, untouchable=frozenset(left_alone))
+        forecasts = self.forecaster.forecasts(snapshot)
+        proposed = plan(snapshot, self.planning, self.limits, untouchable=frozenset(left_alone), forecasts=forecasts)
         return CycleRecord(
             snapshot=snapshot,
+            forecasts=forecasts,
             plan=proposed,
             verdicts=judge(proposed, snapshot, around),
             left_alone=left_alone,

@@ -1,12 +1,13 @@
 """The pending GPU jobs that compete for GPUs now, as arrays, grouped into pools."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.domain.forecast import NO_FORECASTS, Forecasts
 from advisor.domain.gang import MOST
 from advisor.domain.job import Job
 from advisor.domain.slurm_reasons import CONTENTION, causes_named
@@ -31,12 +32,35 @@ class Others:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunTimes:
+    """Run times that a plan counts with, in seconds, `(n_jobs,)` each; NaN where no limit and no forecast is known.
+
+    By a model they are its 80 % interval and its mean. By rule `low_s` and `expected_s` are the least share of the
+    time limit that jobs are assumed to use, and `high_s` is the limit.
+    """
+
+    low_s: NDArray[np.float64]
+    expected_s: NDArray[np.float64]
+    high_s: NDArray[np.float64]
+    by_model: NDArray[np.bool_]
+
+    def at(self, rows: NDArray[np.intp]) -> "RunTimes":
+        """Return the run times of some rows, in their order."""
+        return RunTimes(
+            low_s=self.low_s[rows],
+            expected_s=self.expected_s[rows],
+            high_s=self.high_s[rows],
+            by_model=self.by_model[rows],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueueTable:
     """Competing jobs in the order in which Slurm considers them, row by row.
 
     A pool is a set of partitions that share GPU nodes, at one priority tier: only jobs of one pool can pass
-    each other by priority. `work` is the expected GPU-time in GPU seconds at the full time limit, NaN where
-    no limit is known; `gpu_type` indexes `gpu_types`, `ANY_TYPE` for a gang that takes any.
+    each other by priority. `run` holds what run times are believed; the GPU-time of a row is its `width` times its
+    run time. `gpu_type` indexes `gpu_types`, `ANY_TYPE` for a gang that takes any.
     """
 
     jobs: tuple[Job, ...]
@@ -47,7 +71,8 @@ class QueueTable:
     smallest: NDArray[np.int32]  # (n_jobs,) the least of `gpus` and the job's declared range
     gpu_type: NDArray[np.int32]  # (n_jobs,)
     limit_s: NDArray[np.float64]  # (n_jobs,)
-    work: NDArray[np.float64]  # (n_jobs,)
+    run: RunTimes
+    width: NDArray[np.float64]  # (n_jobs,) GPUs that the order counts for a row, all waiting tasks of an array together
     gpu_types: tuple[str, ...]
     pool_gpus: NDArray[np.int32]  # (n_pools, n_types) whole GPUs on usable nodes
     pool_idle: NDArray[np.int32]  # (n_pools, n_types) of them idle
@@ -59,6 +84,27 @@ class QueueTable:
     def rows_of(self, pool: int) -> NDArray[np.intp]:
         """Return the rows of a pool, in order."""
         return np.flatnonzero(self.pool == pool)
+
+    def by_priority(self, priority: NDArray[np.int64]) -> "QueueTable":
+        """Return the table with other priorities `(n_jobs,)`, in the order in which Slurm then considers the jobs."""
+        # Slurm's own tie-breaks, as in the table.
+        submit_time = np.array([job.submit_time for job in self.jobs])
+        job_id = np.array([job.job_id for job in self.jobs], dtype=np.int64)
+        order = np.lexsort((job_id, submit_time, -priority))
+        return replace(
+            self,
+            jobs=tuple(self.jobs[row] for row in order),
+            pool=self.pool[order],
+            priority=priority[order],
+            wait_s=self.wait_s[order],
+            gpus=self.gpus[order],
+            smallest=self.smallest[order],
+            gpu_type=self.gpu_type[order],
+            limit_s=self.limit_s[order],
+            run=self.run.at(order),
+            width=self.width[order],
+            tasks=self.tasks[order],
+        )
 
 
 def competes_now(job: Job, now: float) -> bool:
@@ -89,13 +135,24 @@ def expected_limit_s(job: Job, snapshot: Snapshot) -> float | None:
     return max(limits, default=None)
 
 
-def expected_work(job: Job, limit_s: float) -> float:
-    """Return the GPU seconds a job may use at its full limit, all waiting tasks of an array together.
+def run_times(jobs: Sequence[Job], limit_s: NDArray[np.float64], forecasts: Forecasts, rule_ratio: float) -> RunTimes:
+    """Return the run times to count with: forecasts where there are, else shares of the limits `(n_jobs,)`.
 
-    A job that declares a GPU range counts at its smallest size: under the near-linear scaling that is assumed
-    the GPU-time hardly depends on the size, and so a resize does not change the order.
+    `rule_ratio` is the share of its limit that a job is assumed to use where nothing is forecast at all. Beside jobs
+    with forecasts, one without is taken to use the share of its limit that they use in the mean.
     """
-    return smallest_size(job) * limit_s * _tasks_of(job)
+    found = [forecasts.of(job.job_id).run_time for job in jobs]
+    by_model = np.array([each is not None for each in found], dtype=np.bool_)
+    rows = [(each.interval_s.low, each.mean_s, each.interval_s.high) if each else (np.nan,) * 3 for each in found]
+    low_s, expected_s, high_s = np.array(rows, dtype=np.float64).reshape(-1, 3).T
+    limited = by_model & np.isfinite(limit_s)
+    ratio = float(np.mean(expected_s[limited] / limit_s[limited])) if limited.any() else rule_ratio
+    return RunTimes(
+        low_s=np.where(by_model, low_s, limit_s * min(rule_ratio, ratio)),
+        expected_s=np.where(by_model, expected_s, limit_s * ratio),
+        high_s=np.where(by_model, high_s, limit_s),
+        by_model=by_model,
+    )
 
 
 def _tasks_of(job: Job) -> int:
@@ -103,7 +160,11 @@ def _tasks_of(job: Job) -> int:
 
 
 def smallest_size(job: Job) -> int:
-    """Return the fewest whole GPUs a job may start with: its own count, or the low end of its range."""
+    """Return the fewest whole GPUs a job may start with: its own count, or the low end of its range.
+
+    The order counts a job that declares a range at this size: under near-linear scaling its GPU-time hardly depends
+    on the size, and so a resize does not change the order.
+    """
     gpus = job.gang.gpu_count or 0
     return gpus if job.hints.gpus is None else min(gpus, job.hints.gpus.low)
 
@@ -121,8 +182,13 @@ def waiting_tasks(text: str) -> int:
     return max(1, min(count, MOST))
 
 
-def queue_table(snapshot: Snapshot, table: NodeTable, depth: int) -> QueueTable:
-    """Build the table of the jobs that compete for GPUs in a snapshot, the first `depth` of each pool."""
+def queue_table(
+    snapshot: Snapshot, table: NodeTable, depth: int, forecasts: Forecasts = NO_FORECASTS, *, rule_ratio: float = 1.0
+) -> QueueTable:
+    """Build the table of the jobs that compete for GPUs in a snapshot, the first `depth` of each pool.
+
+    `rule_ratio` is the share of its limit that a job without a forecast is assumed to use.
+    """
     now = snapshot.taken_at
     pools = _Pools(snapshot, table)
     line = sorted(
@@ -139,6 +205,9 @@ def queue_table(snapshot: Snapshot, table: NodeTable, depth: int) -> QueueTable:
             jobs.append(job)
     type_index: dict[str | None, int] = {name: index for index, name in enumerate(table.gpu_types)}
     limits = [expected_limit_s(job, snapshot) for job in jobs]
+    limit_s = np.array([np.nan if limit is None else limit for limit in limits], dtype=np.float64)
+    smallest = np.array([smallest_size(job) for job in jobs], dtype=np.int32)
+    tasks = np.array([_tasks_of(job) for job in jobs], dtype=np.int32)
     others, others_wait = _outside(snapshot, pools, jobs)
     return QueueTable(
         jobs=tuple(jobs),
@@ -146,15 +215,13 @@ def queue_table(snapshot: Snapshot, table: NodeTable, depth: int) -> QueueTable:
         priority=np.array([job.priority for job in jobs], dtype=np.int64),
         wait_s=np.array([job.queueing_delay_s(now) for job in jobs], dtype=np.float64),
         gpus=np.array([job.gang.gpu_count for job in jobs], dtype=np.int32),
-        smallest=np.array([smallest_size(job) for job in jobs], dtype=np.int32),
+        smallest=smallest,
         gpu_type=np.array([type_index.get(job.gang.gpu_type, ANY_TYPE) for job in jobs], dtype=np.int32),
-        limit_s=np.array([np.nan if limit is None else limit for limit in limits], dtype=np.float64),
-        work=np.array(
-            [np.nan if limit is None else expected_work(job, limit) for job, limit in zip(jobs, limits, strict=True)],
-            dtype=np.float64,
-        ),
+        limit_s=limit_s,
+        run=run_times(jobs, limit_s, forecasts, rule_ratio),
+        width=smallest.astype(np.float64) * tasks,
         gpu_types=table.gpu_types,
-        tasks=np.array([_tasks_of(job) for job in jobs], dtype=np.int32),
+        tasks=tasks,
         others=others,
         others_wait=others_wait,
         pool_gpus=pools.totals,

@@ -1,10 +1,12 @@
-"""When GPUs come free, by the time limits of the jobs that hold them."""
+"""When GPUs come free, by the time limits of the jobs that hold them or as forecast."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.domain.forecast import Forecasts
 from advisor.domain.job import JobState
 from advisor.domain.snapshot import Snapshot
 from advisor.features.nodes import UNTYPED
@@ -21,13 +23,17 @@ class Releases:
     gpus: NDArray[np.int32]  # (n_releases,)
 
 
-def releases(snapshot: Snapshot, queue: QueueTable) -> Releases:
-    """Collect the releases of the running jobs whose end is limited and whose GPUs are known."""
+def releases(snapshot: Snapshot, queue: QueueTable, expected_s: Mapping[int, float] | None = None) -> Releases:
+    """Collect the releases of the running jobs whose GPUs are known: at their limits, or when they are expected.
+
+    `expected_s` maps job ids to the time that each is expected to run on; a job that is absent releases nothing.
+    """
+    after_s = _by_limits_s(snapshot) if expected_s is None else expected_s
     type_index: dict[str | None, int] = {name: index for index, name in enumerate(queue.gpu_types)}
     rows = sorted(
-        (max(0.0, job.end_time - snapshot.taken_at), job.job_id, pool, type_index[gpus.gpu_type or UNTYPED], gpus.count)
+        (after_s[job.job_id], job.job_id, pool, type_index[gpus.gpu_type or UNTYPED], gpus.count)
         for job in snapshot.jobs
-        if job.state is JobState.RUNNING and job.allocation is not None and job.end_time is not None
+        if job.state is JobState.RUNNING and job.allocation is not None and job.job_id in after_s
         for pool in [queue.pool_by_partitions.get(job.partitions)]
         if pool is not None
         for gpus in job.allocation.gpus
@@ -39,6 +45,30 @@ def releases(snapshot: Snapshot, queue: QueueTable) -> Releases:
         gpu_type=np.array([row[3] for row in rows], dtype=np.int32),
         gpus=np.array([row[4] for row in rows], dtype=np.int32),
     )
+
+
+def _by_limits_s(snapshot: Snapshot) -> dict[int, float]:
+    """Map running jobs to the time that they may still run."""
+    return {
+        job.job_id: max(0.0, job.end_time - snapshot.taken_at)
+        for job in snapshot.jobs
+        if job.state is JobState.RUNNING and job.end_time is not None
+    }
+
+
+def remaining_s(snapshot: Snapshot, forecasts: Forecasts, rule_ratio: float) -> dict[int, float]:
+    """Map running jobs to the time that they are expected to run on, the median where it is forecast.
+
+    A job without a forecast is taken to use `rule_ratio` of what its limit leaves.
+    """
+    found = {}
+    for job_id, left_s in _by_limits_s(snapshot).items():
+        run_time, start_time = forecasts.of(job_id).run_time, snapshot.jobs_by_id[job_id].start_time
+        if run_time is None or start_time is None:
+            found[job_id] = left_s * rule_ratio
+        else:
+            found[job_id] = min(left_s, max(0.0, start_time + run_time.interval_s.median - snapshot.taken_at))
+    return found
 
 
 def latest_starts_s(

@@ -1,6 +1,6 @@
-"""When a gang fits at the latest, by the time limits of the jobs that run."""
+"""When a gang fits, by the time limits of the jobs that run or by when they are expected to end."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -8,12 +8,13 @@ from numpy.typing import NDArray
 
 from advisor.domain.job import Allocation, Job, JobState
 from advisor.domain.snapshot import Snapshot
+from advisor.domain.topology import LocalityTier
 from advisor.features.capacity import Fitter
 from advisor.features.nodes import UNTYPED, Counts, NodeTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Holdings:
+class Holdings:
     """What running jobs hold, one row for each job on each of its nodes.
 
     `end_time` is infinite where no end is known. `vouched` says that the jobs are all there are, so that a node
@@ -36,28 +37,36 @@ def earliest_by_limits(snapshot: Snapshot, table: NodeTable, job: Job) -> float 
     """
     if Fitter(snapshot, table).fit(job.gang, job.partitions).fits_now:
         return snapshot.taken_at
-    holdings = _holdings(snapshot, table)
+    return earliest(snapshot, table, holdings_of(snapshot, table), job)
+
+
+def earliest(
+    snapshot: Snapshot, table: NodeTable, holdings: Holdings, job: Job, tier: LocalityTier = LocalityTier.CLUSTER
+) -> float | None:
+    """Return the first end of a running job after which a gang fits at a tier or closer; None if it never does."""
     times = np.unique(holdings.end_time[np.isfinite(holdings.end_time)])
     # More free resources never turn a yes into a no, so the first time that suffices can be bisected.
     low, high = 0, len(times)
     while low < high:
         middle = (low + high) // 2
         freed = _after(table, holdings, float(times[middle]))
-        if Fitter(snapshot, freed).fit(job.gang, job.partitions).fits_now:
+        tier_then = Fitter(snapshot, freed).fit(job.gang, job.partitions).tier_now
+        if tier_then is not None and tier_then <= tier:
             high = middle
         else:
             low = middle + 1
     return max(snapshot.taken_at, float(times[low])) if low < len(times) else None
 
 
-def _holdings(snapshot: Snapshot, table: NodeTable) -> _Holdings:
+def holdings_of(snapshot: Snapshot, table: NodeTable, remaining_s: Mapping[int, float] | None = None) -> Holdings:
+    """Return what running jobs hold until their limits or, where given, for as long as each is expected to run on."""
     held = list(_held(snapshot, table))
     gpus = np.zeros((len(held), len(table.gpu_types)), dtype=np.int32)
     for number, (job, allocation, rank, row) in enumerate(held):
         for column, count in _gpus_on(job, allocation, rank, table.gpus_total[row], table.gpu_types):
             gpus[number, column] += count
-    return _Holdings(
-        end_time=np.array([_end_time(job) for job, *_ in held], dtype=np.float64),
+    return Holdings(
+        end_time=np.array([_end_time(job, snapshot.taken_at, remaining_s) for job, *_ in held], dtype=np.float64),
         row=np.array([row for *_, row in held], dtype=np.intp),
         gpus=gpus,
         cpus=np.array([_part(job.gang.cpus, len(on.nodes), rank) for job, on, rank, _ in held], dtype=np.int32),
@@ -75,9 +84,11 @@ def _held(snapshot: Snapshot, table: NodeTable) -> Iterator[tuple[Job, Allocatio
                     yield job, job.allocation, rank, table.row_by_name[name]
 
 
-def _end_time(job: Job) -> float:
-    """Return when a job ends at the latest; a suspended one ends that much later as it stands still."""
-    return np.inf if job.end_time is None or job.state is JobState.SUSPENDED else job.end_time
+def _end_time(job: Job, now: float, remaining_s: Mapping[int, float] | None) -> float:
+    """Return when a job ends; a suspended one ends that much later as it stands still."""
+    if job.end_time is None or job.state is JobState.SUSPENDED:
+        return np.inf
+    return job.end_time if remaining_s is None else now + remaining_s.get(job.job_id, np.inf)
 
 
 def _gpus_on(
@@ -101,7 +112,7 @@ def _part(total: int, n_nodes: int, rank: int) -> int:
     return total // n_nodes + (rank < total % n_nodes)
 
 
-def _after(table: NodeTable, holdings: _Holdings, time: float) -> NodeTable:
+def _after(table: NodeTable, holdings: Holdings, time: float) -> NodeTable:
     """Return the table as it stands once every job that ends by `time` has given back what it holds."""
     gone = holdings.end_time <= time
     rows, n_nodes = holdings.row[gone], len(table.names)

@@ -35,7 +35,8 @@ class Move:
     passed_by: tuple[int, ...]
     helped: int
     nice: int
-    saved_s: float
+    saved_s: float  # in all, as expected
+    capacity: float
     lease_s: float
     added_delay_max_s: float
 
@@ -54,7 +55,8 @@ class _Line:
     job_id: NDArray[np.int64]
     submit_time: NDArray[np.float64]
     priority: NDArray[np.int64]
-    work: NDArray[np.float64]
+    work: NDArray[np.float64]  # expected GPU seconds
+    work_high: NDArray[np.float64]  # what the lease counts with
     weight: NDArray[np.float64]
     limit_s: NDArray[np.float64]
     gpu_type: NDArray[np.int32]
@@ -109,7 +111,8 @@ def _line_of(queue: QueueTable, pool: int, settings: PlanningSettings, untouchab
         submit_time=np.array([job.submit_time for job in jobs], dtype=np.float64),
         priority=priority,
         # A job without a limit keeps its place, and nobody steps behind it: it may run for ever.
-        work=np.where(limited, queue.work[rows], 0.0),
+        work=np.where(limited, queue.width[rows] * queue.run.expected_s[rows], 0.0),
+        work_high=np.where(limited, queue.width[rows] * queue.run.high_s[rows], 0.0),
         weight=1.0 + queue.wait_s[rows] / settings.ageing_s,
         limit_s=np.where(limited, queue.limit_s[rows], np.inf),
         gpu_type=types,
@@ -144,17 +147,18 @@ def _best_move(line: _Line, settings: PlanningSettings, limits: Limits) -> Move 
     helped = np.take_along_axis(gains.cumsum(axis=1), last, axis=1)
     helped_weight = np.take_along_axis(np.where(gains, line.weight, 0.0).cumsum(axis=1), last, axis=1)
     passed_work = np.take_along_axis(np.where(meets, line.work, 0.0).cumsum(axis=1), last, axis=1)
+    passed_high = np.take_along_axis(np.where(meets, line.work_high, 0.0).cumsum(axis=1), last, axis=1)
     longest = np.take_along_axis(np.maximum.accumulate(np.where(meets, line.limit_s, 0.0), axis=1), last, axis=1)
     longest = np.maximum(longest, _longest_other(line, below))
 
     score = line.work[:, None] * helped_weight - line.weight[:, None] * passed_work
     saved_s = (helped * line.work[:, None] - passed_work) / line.capacity[:, None]
-    lease_s = np.maximum(passed_work / line.capacity[:, None], MIN_LEASE_S)
+    lease_s = np.maximum(passed_high / line.capacity[:, None], MIN_LEASE_S)
     nice = line.priority[:, None] - below[None, :]
     allowed = (
         gains
         & line.movable[:, None]
-        & (saved_s * settings.used_limit_ratio_low >= settings.min_saving_s)
+        & (saved_s >= settings.min_saving_s)
         & (lease_s + longest <= limits.max_added_delay_s)
         & (nice >= 1)
         & (nice <= limits.nice_max)
@@ -171,6 +175,7 @@ def _best_move(line: _Line, settings: PlanningSettings, limits: Limits) -> Move 
         helped=int(helped[source, target]),
         nice=int(nice[source, target]),
         saved_s=float(saved_s[source, target]),
+        capacity=float(line.capacity[source]),
         lease_s=float(lease_s[source, target]),
         added_delay_max_s=float(lease_s[source, target] + longest[source, target]),
     )
@@ -229,20 +234,26 @@ def _steps(priority: NDArray[np.int64]) -> NDArray[np.int64]:
 def recommendations(queue: QueueTable, found: list[Move], settings: PlanningSettings) -> Iterator[Recommendation]:
     """Turn moves into recommendations, with the numbers behind each."""
     for move in found:
-        job = queue.jobs[move.row]
-        work = float(queue.work[move.row])
-        passed = [queue.jobs[row] for row in move.passed_by]
-        passed_work = float(queue.work[list(move.passed_by)].sum())
-        low, high = move.saved_s * settings.used_limit_ratio_low, move.saved_s
+        row, job, width = move.row, queue.jobs[move.row], float(queue.width[move.row])
+        passed = [queue.jobs[each] for each in move.passed_by]
+        passing = list(move.passed_by)
+        passed_work = float((queue.width[passing] * queue.run.expected_s[passing]).sum())
+        low_s, expected_s, high_s = (
+            float(each[row]) for each in (queue.run.low_s, queue.run.expected_s, queue.run.high_s)
+        )
+        # What is saved grows with the time that the job would have held the GPUs before the others.
+        for_each_s = move.helped * width / move.capacity
+        low, high = (move.saved_s + for_each_s * (each - expected_s) for each in (low_s, high_s))
         yield Recommendation(
             kind=Kind.REORDER,
             action=SetNice(job_id=job.job_id, before=job.nice, after=job.nice + move.nice),
             reason=Reason.LONG_WORK_AHEAD,
             text=(
-                f"asks for up to {work / 3600:.1f} GPU-hours and stands before {plural(len(passed), 'job')} that "
-                f"together ask for {passed_work / 3600:.1f} ({_some_ids(passed)}); behind them it saves "
-                f"{duration(low)} to {duration(high)} of waiting in all, and they delay it by at most "
-                f"{duration(move.added_delay_max_s)}, if reverted after {duration(move.lease_s)}"
+                f"may use up to {width * high_s / 3600:.1f} GPU-hours and stands before "
+                f" {plural(len(passed), 'job')} expected to use {passed_work / 3600:.1f} together "
+                f"({_some_ids(passed)}); behind them it saves {duration(low)} to {duration(high)} of waiting in all, "
+                f"and they delay it by at most {duration(move.added_delay_max_s)}, if reverted after "
+                f"{duration(move.lease_s)}"
             ),
             expected=Expected(
                 saved_s_low=low,
@@ -250,21 +261,34 @@ def recommendations(queue: QueueTable, found: list[Move], settings: PlanningSett
                 jobs_helped=move.helped,
                 added_delay_max_s=move.added_delay_max_s,
                 assumes=(
-                    f"jobs use {settings.used_limit_ratio_low * 100:.0f} to 100 % of their time limits; "
+                    f"{_run_times_in_words(queue, [row, *passing], settings)}; "
                     "GPUs of a type interchangeable; not counted: jobs that backfill starts anyway, "
                     "for CPUs only, or submitted later"
                 ),
             ),
             evidence={
-                "gpu_hours": round(work / 3600, 3),
+                "gpu_hours_low": round(width * low_s / 3600, 3),
+                "gpu_hours": round(width * expected_s / 3600, 3),
+                "gpu_hours_high": round(width * high_s / 3600, 3),
                 "gpu_hours_passing": round(passed_work / 3600, 3),
                 "jobs_passing": len(passed),
-                "priority": int(queue.priority[move.row]),
-                "priority_after": int(queue.priority[move.row]) - move.nice,
-                "queueing_delay_s": round(float(queue.wait_s[move.row]), 3),
+                "priority": int(queue.priority[row]),
+                "priority_after": int(queue.priority[row]) - move.nice,
+                "queueing_delay_s": round(float(queue.wait_s[row]), 3),
             },
             revert_after_s=move.lease_s,
         )
+
+
+def _run_times_in_words(queue: QueueTable, rows: list[int], settings: PlanningSettings) -> str:
+    """Say where the run times of some rows come from."""
+    by_model = int(queue.run.by_model[rows].sum())
+    by_rule = f"jobs use {settings.used_limit_ratio_low * 100:.0f} to 100 % of their time limits"
+    if not by_model:
+        return by_rule
+    forecast = f"run times of {plural(by_model, 'job')} as forecast"
+    rest = len(rows) - by_model
+    return forecast if not rest else f"{forecast}, {plural(rest, 'job')} by the share of their limits that others use"
 
 
 def _some_ids(jobs: list[Job]) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.domain.forecast import Interval
 from advisor.domain.gang import GpuScope, SwitchRequest
 from advisor.domain.job import Job, Sensitivity
 from advisor.domain.plan import (
@@ -24,12 +25,12 @@ from advisor.domain.plan import (
     SetNodeRange,
     SetSwitches,
 )
-from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
-from advisor.features.capacity import Fit, Fitter
+from advisor.features.capacity import Fit
 from advisor.features.queue import QueueTable
-from advisor.features.supply import Releases, latest_starts_s
-from advisor.planning.settings import PlanningSettings
+from advisor.features.supply import latest_starts_s
+from advisor.planning.beliefs import Beliefs
+from advisor.planning.surroundings import Surroundings
 from advisor.planning.words import duration
 
 MINUTE_S = 60.0
@@ -41,38 +42,27 @@ class Timer:
 
     tier: LocalityTier
     wait_s: float
-    inflation: float
-    inflation_at_tier: float
+    inflation: Interval
+    inflation_at_tier: Interval
 
 
-def inflation_at(tier: LocalityTier, settings: PlanningSettings) -> float:
-    """Return the inflation assumed for a gang spread at a tier."""
-    match tier:
-        case LocalityTier.NODE:
-            return 1.0
-        case LocalityTier.LEAF:
-            return settings.leaf_inflation
-        case LocalityTier.SPINE | LocalityTier.CLUSTER:
-            return settings.spine_inflation
-
-
-def timer_for(
-    job: Job, fit: Fit, limit_s: float, waited_s: float, settings: PlanningSettings, cap_s: float
-) -> Timer | None:
+def timer_for(queue: QueueTable, row: int, fit: Fit, beliefs: Beliefs, cap_s: float) -> Timer | None:
     """Return what is left of the timer of a gang that may start on a worse tier than it could, or None.
 
-    `limit_s` is the time limit, `cap_s` the longest wait the tier's lever grants. The timer started when the
-    job became eligible. It is rounded down to whole minutes, since that is what Slurm's fields take.
+    `cap_s` is the longest wait the tier's lever grants. The timer started when the job became eligible. It is rounded
+    down to whole minutes, since that is what Slurm's fields take.
     """
+    job, settings = queue.jobs[row], beliefs.settings
     spread = LocalityTier.SPINE if fit.tier_now is None else fit.tier_now
     if fit.best_tier >= spread or fit.best_tier > LocalityTier.LEAF or job.hints.sensitivity is Sensitivity.LOW:
         return None
     timer_s = settings.node_timer_s if fit.best_tier is LocalityTier.NODE else settings.leaf_timer_s
-    inflation, at_tier = inflation_at(spread, settings), inflation_at(fit.best_tier, settings)
+    inflation, at_tier = beliefs.inflation(job, spread), beliefs.inflation(job, fit.best_tier)
     # Never wait longer than waiting can save; a job that declares itself sensitive vouches for its whole limit.
-    used_ratio = 1.0 if job.hints.sensitivity is Sensitivity.HIGH else settings.used_limit_ratio_low
-    bound_s = limit_s * used_ratio * (inflation - at_tier)
-    wait_s = round(min(timer_s - waited_s, bound_s, cap_s), 3) // MINUTE_S * MINUTE_S
+    sensitive = job.hints.sensitivity is Sensitivity.HIGH
+    run_s = float((queue.run.high_s if sensitive else queue.run.expected_s)[row])
+    bound_s = run_s * (inflation.median - at_tier.median)
+    wait_s = round(min(timer_s - float(queue.wait_s[row]), bound_s, cap_s), 3) // MINUTE_S * MINUTE_S
     if wait_s < MINUTE_S:
         return None
     return Timer(tier=fit.best_tier, wait_s=wait_s, inflation=inflation, inflation_at_tier=at_tier)
@@ -96,17 +86,11 @@ def action_for(job: Job, timer: Timer, missing: frozenset[Lever]) -> Action | No
 
 
 def recommendations(
-    snapshot: Snapshot,
-    queue: QueueTable,
-    freed: Releases,
-    rows: NDArray[np.intp],
-    fitter: Fitter,
-    settings: PlanningSettings,
-    missing: frozenset[Lever],
-    done: frozenset[int],
+    around: Surroundings, queue: QueueTable, rows: NDArray[np.intp], done: frozenset[int]
 ) -> Iterator[Recommendation]:
     """Propose timers for the gangs of one pool but those in `done`; `rows` `(n_rows,)` in planned order."""
-    starts_s = latest_starts_s(queue, freed, rows, queue.smallest[rows])
+    settings = around.beliefs.settings
+    starts_s = latest_starts_s(queue, around.freed, rows, queue.smallest[rows])
     longest_s = max(settings.node_timer_s, settings.leaf_timer_s)
     for row, start_s in zip(rows.tolist(), starts_s.tolist(), strict=True):
         job = queue.jobs[row]
@@ -119,24 +103,25 @@ def recommendations(
             or queue.wait_s[row] > longest_s - MINUTE_S
         ):
             continue
-        fit = fitter.fit(job.gang, job.partitions)
+        fit = around.fitter.fit(job.gang, job.partitions)
         if fit.restricted:
             continue
-        cap_s = np.inf if fit.best_tier is LocalityTier.NODE else snapshot.config.max_switch_wait_s
-        timer = timer_for(job, fit, float(queue.limit_s[row]), float(queue.wait_s[row]), settings, float(cap_s))
-        if timer is None or (fit.tier_now is None and start_s * settings.used_limit_ratio_low > timer.wait_s):
+        cap_s = np.inf if fit.best_tier is LocalityTier.NODE else around.snapshot.config.max_switch_wait_s
+        timer = timer_for(queue, row, fit, around.beliefs, float(cap_s))
+        if timer is None or (fit.tier_now is None and start_s > timer.wait_s):
             continue  # by the time it may start, its timer has ended
-        action = action_for(job, timer, missing)
-        if action is not None:
-            yield _recommendation(queue, row, timer, action, fit, settings)
+        action = action_for(job, timer, around.missing)
+        # By rule nobody knows when a place comes free; with forecasts a wait in vain is not begun.
+        if action is None or (queue.run.by_model[row] and around.wait_for_s(job, timer.tier) > timer.wait_s):
+            continue
+        yield _recommendation(queue, row, timer, action, fit, around.beliefs)
 
 
 def _recommendation(
-    queue: QueueTable, row: int, timer: Timer, action: Action, fit: Fit, settings: PlanningSettings
+    queue: QueueTable, row: int, timer: Timer, action: Action, fit: Fit, beliefs: Beliefs
 ) -> Recommendation:
-    limit_s = float(queue.limit_s[row])
-    high_s = limit_s * (timer.inflation - timer.inflation_at_tier)
-    low_s = high_s * settings.used_limit_ratio_low
+    low_s = float(queue.run.low_s[row]) * max(0.0, timer.inflation.low - timer.inflation_at_tier.median)
+    high_s = float(queue.run.high_s[row]) * max(0.0, timer.inflation.high - timer.inflation_at_tier.median)
     on_node = timer.tier is LocalityTier.NODE
     place = "one node" if on_node else "one leaf switch"
     found = "it could start now only spread out" if fit.tier_now is not None else "free GPUs may soon come spread out"
@@ -154,8 +139,9 @@ def _recommendation(
             jobs_helped=1,
             added_delay_max_s=timer.wait_s,
             assumes=(
-                f"inflation {timer.inflation:g} spread against {timer.inflation_at_tier:g} on {place}; the low end is "
-                "a wait in vain"
+                f"inflation {timer.inflation.median:.3g} spread against {timer.inflation_at_tier.median:.3g} on "
+                f"{place}, {'as forecast' if beliefs.knows_placements(queue.jobs[row]) else 'by rule'}; the low end "
+                "is a wait in vain"
             ),
         ),
         evidence={

@@ -1,25 +1,33 @@
-"""The rule-based planner: order first, then places, then sizes."""
+"""The planner: order first, then places, then sizes; with forecasts where there are, else by rules."""
 
 from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
+from advisor.domain.forecast import NO_FORECASTS, Forecasts
 from advisor.domain.limits import Limits
 from advisor.domain.plan import Kind, Lever, Plan, Recommendation, SetNice, applied
 from advisor.domain.snapshot import Snapshot
 from advisor.features.capacity import Fitter, node_table
 from advisor.features.queue import QueueTable, queue_table
-from advisor.features.supply import Releases, releases
+from advisor.features.supply import releases, remaining_s
 from advisor.planning import ordering, placement, sizing
+from advisor.planning.beliefs import Beliefs
 from advisor.planning.levers import missing_by_lever
 from advisor.planning.settings import PlanningSettings
+from advisor.planning.surroundings import Surroundings
 
 _KIND_RANK = {kind: rank for rank, kind in enumerate(Kind)}
 
 
 def plan(
-    snapshot: Snapshot, settings: PlanningSettings, limits: Limits, *, untouchable: frozenset[int] = frozenset()
+    snapshot: Snapshot,
+    settings: PlanningSettings,
+    limits: Limits,
+    *,
+    untouchable: frozenset[int] = frozenset(),
+    forecasts: Forecasts = NO_FORECASTS,
 ) -> Plan:
     """Plan one cycle; jobs in `untouchable` keep their place in the line but are not changed.
 
@@ -27,14 +35,24 @@ def plan(
     better place is not resized. Equal inputs give equal plans.
     """
     table = node_table(snapshot)
-    queue = queue_table(snapshot, table, settings.depth)
+    ratio = settings.used_limit_ratio_low
+    queue = queue_table(snapshot, table, settings.depth, forecasts, rule_ratio=ratio)
     missing = frozenset(missing_by_lever(snapshot))
-    freed = releases(snapshot, queue)
-    found = [] if Lever.NICE in missing else ordering.moves(queue, freed, settings, limits, untouchable)
+    bounded = releases(snapshot, queue)
+    remaining = remaining_s(snapshot, forecasts, ratio)
+    found = [] if Lever.NICE in missing else ordering.moves(queue, bounded, settings, limits, untouchable)
     changes = list(ordering.recommendations(queue, found, settings))
+    around = Surroundings(
+        snapshot=snapshot,
+        table=table,
+        fitter=Fitter(snapshot, table),
+        freed=releases(snapshot, queue, remaining),
+        remaining_s=remaining,
+        beliefs=Beliefs(forecasts=forecasts, settings=settings),
+        missing=missing,
+    )
     queue = _reordered(queue, changes)
-    done = untouchable | {change.job_id for change in changes}
-    changes += _pool_by_pool(Fitter(snapshot, table), snapshot, queue, freed, settings, missing, done)
+    changes += _pool_by_pool(around, queue, untouchable | {change.job_id for change in changes})
     changes.sort(key=lambda change: (_KIND_RANK[change.kind], change.job_id))
     return Plan(recommendations=tuple(changes))
 
@@ -46,47 +64,23 @@ def _reordered(queue: QueueTable, changes: list[Recommendation]) -> QueueTable:
         for change in changes
         if isinstance(change.action, SetNice)
     }
-    priority = queue.priority - np.array([delta.get(job.job_id, 0) for job in queue.jobs], dtype=np.int64)
-    # Slurm's own tie-breaks, as in the table.
-    submit_time = np.array([job.submit_time for job in queue.jobs])
-    job_id = np.array([job.job_id for job in queue.jobs], dtype=np.int64)
-    order = np.lexsort((job_id, submit_time, -priority))
-    return replace(
-        queue,
-        jobs=tuple(queue.jobs[row] for row in order),
-        pool=queue.pool[order],
-        priority=priority[order],
-        wait_s=queue.wait_s[order],
-        gpus=queue.gpus[order],
-        smallest=queue.smallest[order],
-        gpu_type=queue.gpu_type[order],
-        limit_s=queue.limit_s[order],
-        work=queue.work[order],
-        tasks=queue.tasks[order],
-    )
+    moved = np.array([delta.get(job.job_id, 0) for job in queue.jobs], dtype=np.int64)
+    return queue.by_priority(queue.priority - moved)
 
 
-def _pool_by_pool(
-    fitter: Fitter,
-    snapshot: Snapshot,
-    queue: QueueTable,
-    freed: Releases,
-    settings: PlanningSettings,
-    missing: frozenset[Lever],
-    done: frozenset[int],
-) -> Iterator[Recommendation]:
+def _pool_by_pool(around: Surroundings, queue: QueueTable, done: frozenset[int]) -> Iterator[Recommendation]:
     """Place and size the jobs of each pool, leaving alone those in `done`."""
     for pool in range(len(queue.pool_gpus)):
         rows = queue.rows_of(pool)
         if not len(rows):
             continue
-        placed = list(placement.recommendations(snapshot, queue, freed, rows, fitter, settings, missing, done))
+        placed = list(placement.recommendations(around, queue, rows, done))
         yield from placed
-        if Lever.GPU_COUNT not in missing:
+        if Lever.GPU_COUNT not in around.missing:
             # A gang that waits for a better place leaves its GPUs to others for now.
             waiting = _changed(queue, placed)
             taken = done | {change.job_id for change in placed}
-            yield from sizing.recommendations(waiting, freed, rows, fitter, settings, taken)
+            yield from sizing.recommendations(waiting, around.freed, rows, around.fitter, around.beliefs, taken)
 
 
 def _changed(queue: QueueTable, changes: list[Recommendation]) -> QueueTable:

@@ -1,9 +1,9 @@
-"""Resize: sizes within the range a job declares, by marginal gain on an assumed scaling curve.
+"""Resize: sizes within the range a job declares, by marginal gain on its scaling curve.
 
-Speed at n GPUs is taken as n**scaling_exponent. A job that cannot start yet shrinks to the largest declared
-size that can start now, if running slower costs less than waiting; a job about to start grows onto GPUs that
-no waiting job can use, one step at a time to whoever gains most per GPU (the marginal-gain rule of Optimus and
-DL2's baselines; curve and thresholds are ours).
+Speed at n GPUs is as forecast, else taken as n**scaling_exponent. A job that cannot start yet shrinks to the largest
+declared size that can start now, if running slower costs less than waiting; a job about to start grows onto GPUs
+that no waiting job can use, one step at a time to whoever gains most per GPU (the marginal-gain rule of Optimus and
+DL2's baselines; the assumed curve and the thresholds are ours).
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,13 +19,13 @@ from advisor.domain.topology import LocalityTier
 from advisor.features.capacity import Fitter
 from advisor.features.queue import ANY_TYPE, QueueTable
 from advisor.features.supply import Releases, wait_for_s
-from advisor.planning.settings import PlanningSettings
+from advisor.planning.beliefs import Beliefs
 from advisor.planning.words import duration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizing:
-    """A new total GPU count for one row of the queue, how it is asked for, and the waiting it saves."""
+    """A new total GPU count for one row of the queue, how it is asked for, and the waiting it is expected to save."""
 
     row: int
     gpus: int
@@ -91,10 +91,10 @@ def sizings(
     freed: Releases,
     rows: NDArray[np.intp],
     fitter: Fitter,
-    settings: PlanningSettings,
+    beliefs: Beliefs,
     untouchable: frozenset[int],
 ) -> list[Sizing]:
-    """Size the elastic jobs of one pool; `rows` `(n_rows,)` in planned order.
+    """Size the elastic jobs of one pool; `rows` `(n_rows,)` in planned order, `freed` as it is expected.
 
     Jobs in `untouchable` take their GPUs as they ask for them.
     """
@@ -117,7 +117,7 @@ def sizings(
         smaller = None
         if job.job_id not in untouchable and job.hints.gpus is not None and not _meets_any(gpu_type, waiting_types):
             wait_s = wait_for_s(_merged(releases), number, gpu_type, gpus, pool.idle)
-            smaller = _shrunk(queue, row, wait_s, pool, fitter, settings)
+            smaller = _shrunk(queue, row, wait_s, pool, fitter, beliefs)
         if smaller is None:
             waiting_types.add(gpu_type)
         else:
@@ -130,7 +130,7 @@ def sizings(
         and not queue.others_wait[number]
         and not _meets_any(int(queue.gpu_type[row]), waiting_types)
     ]
-    return found + _grown(queue, growable, pool, fitter, settings)
+    return found + _grown(queue, growable, pool, fitter, beliefs)
 
 
 def _meets_any(gpu_type: int, types: set[int]) -> bool:
@@ -139,10 +139,10 @@ def _meets_any(gpu_type: int, types: set[int]) -> bool:
 
 
 def _release(queue: QueueTable, row: int) -> Releases:
-    """Return what a job that starts now gives back at its limit; never, where it has none."""
-    limit_s = float(queue.limit_s[row])
+    """Return what a job that starts now gives back when it is expected to end; never, where that is not known."""
+    run_s = float(queue.run.expected_s[row])
     return Releases(
-        after_s=np.array([limit_s if np.isfinite(limit_s) else np.inf]),
+        after_s=np.array([run_s if np.isfinite(run_s) else np.inf]),
         pool=queue.pool[row : row + 1],
         gpu_type=queue.gpu_type[row : row + 1],
         gpus=queue.gpus[row : row + 1],
@@ -168,31 +168,33 @@ def _starts_now(fitter: Fitter, job: Job) -> bool:
     return fit.fits_now and not fit.restricted and spread_allowed
 
 
-def _shrunk(
-    queue: QueueTable, row: int, wait_s: float, pool: _Pool, fitter: Fitter, settings: PlanningSettings
-) -> Sizing | None:
-    """Return the largest smaller size that can start now and ends sooner than waiting does."""
-    job, now, limit_s = queue.jobs[row], int(queue.gpus[row]), float(queue.limit_s[row])
+def _shrunk(queue: QueueTable, row: int, wait_s: float, pool: _Pool, fitter: Fitter, beliefs: Beliefs) -> Sizing | None:
+    """Return the largest smaller size that can start now and is expected to end sooner than waiting does."""
+    job, now = queue.jobs[row], int(queue.gpus[row])
     for size, action in reversed(options(job).items()):
         if size >= now or size > pool.left(int(queue.gpu_type[row])) or not _fits_best(fitter, job, action):
             continue
-        saved_s = wait_s - limit_s * (_stretch(now, size, settings) - 1.0)
-        enough = np.isfinite(saved_s) and saved_s * settings.used_limit_ratio_low >= settings.min_saving_s
-        # The limit stays: at least those that use up to twice the least share of it must still end within it.
-        ends = _share_that_ends(job, now, size, settings) >= min(1.0, 2 * settings.used_limit_ratio_low)
+        saved_s = wait_s - _run_time_change_s(queue, row, size, beliefs)
+        enough = np.isfinite(saved_s) and saved_s >= beliefs.settings.min_saving_s
+        ends = _ends_in_time(queue, row, size, beliefs)
         return Sizing(row=row, gpus=size, action=action, wait_saved_s=wait_s) if enough and ends else None
     return None
 
 
-def _stretch(now: int, size: int, settings: PlanningSettings) -> float:
-    """Return the run time at `size` over that at `now` GPUs."""
-    ratio: float = (now / size) ** settings.scaling_exponent
-    return ratio
+def _ends_in_time(queue: QueueTable, row: int, size: int, beliefs: Beliefs) -> bool:
+    """Whether a job most likely ends within its limit, which stays, at `size`.
+
+    By rule, at least those that use up to twice the least share of it must; by forecast, nine in ten.
+    """
+    share = _share_that_ends(queue.jobs[row], size, beliefs)
+    if queue.run.by_model[row]:
+        return bool(share >= 1.0 or queue.run.high_s[row] <= queue.limit_s[row] * share)
+    return share >= min(1.0, 2 * beliefs.settings.used_limit_ratio_low)
 
 
-def _share_that_ends(job: Job, now: int, size: int, settings: PlanningSettings) -> float:
-    """Return the largest share of its limit that a job may use at `now` GPUs and still end within it at `size`."""
-    return 1.0 if job.time_limit_s is None else min(1.0, 1.0 / _stretch(now, size, settings))
+def _share_that_ends(job: Job, size: int, beliefs: Beliefs) -> float:
+    """Return the largest share of its limit that a job may use as it asks and still end within it at `size`."""
+    return 1.0 if job.time_limit_s is None else min(1.0, 1.0 / beliefs.stretch(job, size).median)
 
 
 def _grown(
@@ -200,12 +202,12 @@ def _grown(
     starting: Sequence[int],
     pool: _Pool,
     fitter: Fitter,
-    settings: PlanningSettings,
+    beliefs: Beliefs,
 ) -> list[Sizing]:
     """Give GPUs that nobody waits for to the jobs about to start, best gain per GPU first."""
     sizes = {row: int(queue.gpus[row]) for row in starting}
-    elastic = [row for row in starting if _growth_pays(queue, row, settings)]
-    while (step := _best_step(queue, elastic, sizes, pool, fitter, settings)) is not None:
+    elastic = [row for row in starting if _growth_pays(queue, row, beliefs)]
+    while (step := _best_step(queue, elastic, sizes, pool, fitter, beliefs)) is not None:
         row, size = step
         pool.take(int(queue.gpu_type[row]), size - sizes[row])
         sizes[row] = size
@@ -216,13 +218,12 @@ def _grown(
     ]
 
 
-def _growth_pays(queue: QueueTable, row: int, settings: PlanningSettings) -> bool:
+def _growth_pays(queue: QueueTable, row: int, beliefs: Beliefs) -> bool:
     """Whether the next larger size of a job already saves enough run time to be worth proposing."""
     bigger = next((size for size in options(queue.jobs[row]) if size > queue.gpus[row]), None)
     if bigger is None or not np.isfinite(queue.limit_s[row]):
         return False
-    saved_s = -_run_time_change_s(queue, row, bigger, settings)
-    return saved_s * settings.used_limit_ratio_low >= settings.min_saving_s
+    return -_run_time_change_s(queue, row, bigger, beliefs) >= beliefs.settings.min_saving_s
 
 
 def _best_step(
@@ -231,7 +232,7 @@ def _best_step(
     sizes: dict[int, int],
     pool: _Pool,
     fitter: Fitter,
-    settings: PlanningSettings,
+    beliefs: Beliefs,
 ) -> tuple[int, int] | None:
     """Return the row and next size with the largest gain in speed per added GPU that still fits."""
     steps = []
@@ -241,8 +242,8 @@ def _best_step(
         if bigger is None or bigger[0] - now > pool.left(int(queue.gpu_type[row])):
             continue
         size, action = bigger
-        gain = (size**settings.scaling_exponent - now**settings.scaling_exponent) / (size - now)
-        if gain >= settings.min_marginal_ratio and _fits_best(fitter, job, action):
+        gain = (beliefs.speed(job, size).median - beliefs.speed(job, now).median) / (size - now)
+        if gain >= beliefs.settings.min_marginal_ratio and _fits_best(fitter, job, action):
             steps.append((-gain, job.job_id, row, size))
     return min(steps)[2:] if steps else None
 
@@ -253,16 +254,35 @@ def _fits_best(fitter: Fitter, job: Job, action: SetGpus) -> bool:
     return fit.tier_now is not None and fit.tier_now <= fit.best_tier and not fit.restricted
 
 
-def _run_time_change_s(queue: QueueTable, row: int, size: int, settings: PlanningSettings) -> float:
-    """Return how much longer (or, below 0, shorter) the run takes at `size`, at the full time limit."""
-    return float(queue.limit_s[row]) * (_stretch(int(queue.gpus[row]), size, settings) - 1.0)
+def _run_time_change_s(queue: QueueTable, row: int, size: int, beliefs: Beliefs) -> float:
+    """Return how much longer (or, below 0, shorter) the run is expected to take at `size`."""
+    return float(queue.run.expected_s[row]) * (beliefs.stretch(queue.jobs[row], size).median - 1.0)
 
 
-def _limit_in_words(job: Job, gpus: int, share: float) -> str:
+def _saved_s(queue: QueueTable, sizing: Sizing, beliefs: Beliefs) -> tuple[float, float]:
+    """Return the least and the most that a new size saves.
+
+    By rule the running jobs and this one use their limits in equal shares, from the least share on.
+    """
+    row, stretch = sizing.row, beliefs.stretch(queue.jobs[sizing.row], sizing.gpus)
+    if queue.run.by_model[row]:
+        ends = [
+            sizing.wait_saved_s - run_s * (each - 1.0)
+            for run_s in (float(queue.run.low_s[row]), float(queue.run.high_s[row]))
+            for each in (stretch.low, stretch.high)
+        ]
+        return min(ends), max(ends)
+    low_s = sizing.wait_saved_s - _run_time_change_s(queue, row, sizing.gpus, beliefs)
+    share = _share_that_ends(queue.jobs[row], sizing.gpus, beliefs)
+    return low_s, low_s * share * float(queue.run.high_s[row] / queue.run.expected_s[row])
+
+
+def _limit_in_words(queue: QueueTable, row: int, size: int, beliefs: Beliefs) -> str:
     """Say what the time limit means for a job that runs longer."""
+    job, gpus = queue.jobs[row], int(queue.gpus[row])
     if job.time_limit_s is None:
         return "it has no time limit"
-    limit = duration(job.time_limit_s)
+    share, limit = _share_that_ends(job, size, beliefs), duration(job.time_limit_s)
     words = f"its limit stays {limit}, enough if it uses up to {share * 100:.0f} % of it at {gpus} GPUs"
     if job.hints.checkpoint_s is None:
         return words
@@ -274,25 +294,21 @@ def recommendations(
     freed: Releases,
     rows: NDArray[np.intp],
     fitter: Fitter,
-    settings: PlanningSettings,
+    beliefs: Beliefs,
     untouchable: frozenset[int],
 ) -> Iterator[Recommendation]:
-    """Propose sizes for the elastic jobs of one pool, with the numbers behind each."""
-    low = settings.used_limit_ratio_low
-    for sizing in sizings(queue, freed, rows, fitter, settings, untouchable):
-        job, now = queue.jobs[sizing.row], int(queue.gpus[sizing.row])
-        change_s = _run_time_change_s(queue, sizing.row, sizing.gpus, settings)
-        share = _share_that_ends(job, now, sizing.gpus, settings)
-        saved_s = sizing.wait_saved_s - change_s
-        saving = f"{duration(saved_s * low)} to {duration(saved_s * share)}"
+    """Propose sizes for the elastic jobs of one pool, with the numbers behind each; `freed` as it is expected."""
+    for sizing in sizings(queue, freed, rows, fitter, beliefs, untouchable):
+        row, job, now = sizing.row, queue.jobs[sizing.row], int(queue.gpus[sizing.row])
+        low_s, high_s = _saved_s(queue, sizing, beliefs)
+        saving = f"{duration(low_s)} to {duration(high_s)}"
         declared = "" if job.hints.gpus is None else f"{job.hints.gpus.low}-{job.hints.gpus.high} GPUs declared"
         if sizing.gpus < now:
             reason = Reason.SMALLER_STARTS_SOONER
             text = (
-                f"{now} GPUs come free within {duration(sizing.wait_saved_s)} by the time limits ahead; "
-                f"{sizing.gpus} ({declared}) can start now, and though it runs "
-                f"{_stretch(now, sizing.gpus, settings):.1f} times as long it ends {saving} sooner; "
-                f"{_limit_in_words(job, now, share)}"
+                f"{now} GPUs are expected to come free in {duration(sizing.wait_saved_s)}; {sizing.gpus} ({declared}) "
+                f"can start now, and though it runs {beliefs.stretch(job, sizing.gpus).median:.1f} times as long it "
+                f"ends {saving} sooner; {_limit_in_words(queue, row, sizing.gpus, beliefs)}"
             )
         else:
             reason = Reason.IDLE_GPUS_TO_GROW
@@ -306,20 +322,23 @@ def recommendations(
             reason=reason,
             text=text,
             expected=Expected(
-                saved_s_low=saved_s * low,
-                saved_s_high=saved_s * share,
+                saved_s_low=low_s,
+                saved_s_high=high_s,
                 jobs_helped=1,
                 added_delay_max_s=0.0,
-                assumes=(
-                    f"speed grows as GPUs to the power {settings.scaling_exponent:g}; "
-                    f"jobs use {low * 100:.0f} to {share * 100:.0f} % of their time limits"
-                ),
+                assumes=f"{beliefs.scaling_in_words(job, sizing.gpus)}; {_run_time_in_words(queue, row, beliefs)}",
             ),
             evidence={
                 "gpus": now,
                 "gpus_after": sizing.gpus,
-                "wait_by_limits_s": round(sizing.wait_saved_s, 3),
-                "run_time_change_s": round(change_s, 3),
-                "time_limit_s": round(float(queue.limit_s[sizing.row]), 3),
+                "expected_wait_s": round(sizing.wait_saved_s, 3),
+                "expected_run_time_change_s": round(_run_time_change_s(queue, row, sizing.gpus, beliefs), 3),
+                "time_limit_s": round(float(queue.limit_s[row]), 3),
             },
         )
+
+
+def _run_time_in_words(queue: QueueTable, row: int, beliefs: Beliefs) -> str:
+    if queue.run.by_model[row]:
+        return "run times as forecast"
+    return f"jobs use {beliefs.settings.used_limit_ratio_low * 100:.0f} % of their time limits or more"

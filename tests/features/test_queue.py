@@ -85,16 +85,16 @@ def test_partitions_that_share_nodes_share_a_pool_of_their_tier() -> None:
     assert queue.pool_gpus[pool[5]].tolist() == [16]
 
 
-def test_work_of_an_elastic_job_does_not_depend_on_its_present_size() -> None:
+def test_width_of_an_elastic_job_does_not_depend_on_its_present_size() -> None:
     small, large = (make_job(1, gpus=gpus, hints=make_hints(gpus=(2, 8))) for gpus in (2, 8))
 
-    works = [table_of(make_snapshot([job])).work[0] for job in (small, large)]
+    widths = [table_of(make_snapshot([job])).width[0] for job in (small, large)]
 
-    assert works[0] == works[1] == 2 * 24 * HOUR_S
+    assert widths == [2.0, 2.0]
 
 
 def test_unlimited_job_has_no_known_work() -> None:
-    assert np.isnan(table_of(make_snapshot([make_job(1, time_limit_s=None)])).work[0])
+    assert np.isnan(table_of(make_snapshot([make_job(1, time_limit_s=None)])).run.expected_s[0])
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,13 @@ from dataclasses import replace
 import pytest
 
 from advisor.cycle import Cycle, CycleRecord
+from advisor.domain.forecast import NO_FORECASTS
 from advisor.domain.gang import GangRequest, GpuScope, SwitchRequest
 from advisor.domain.job import Job, Sensitivity
 from advisor.domain.plan import NodeRange, Reason, SetNodeRange, SetSwitches
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier, TopologyKind
-from advisor.planning.placement import inflation_at
+from advisor.planning.beliefs import Beliefs
 from advisor.planning.settings import PlanningSettings
 from tests.builders import (
     DAY_S,
@@ -184,7 +185,8 @@ def test_slurms_own_delay_makes_the_advisor_stand_down() -> None:
 def test_inflation_grows_with_the_tier() -> None:
     settings = PlanningSettings()
 
-    assert [inflation_at(tier, settings) for tier in LocalityTier] == [1.0, 1.1, 1.3, 1.3]
+    by_rule = Beliefs(forecasts=NO_FORECASTS, settings=settings)
+    assert [by_rule.inflation(make_job(1), tier).median for tier in LocalityTier] == [1.0, 1.1, 1.3, 1.3]
 
 
 def test_gang_that_counts_gpus_per_node_keeps_its_node_range() -> None:

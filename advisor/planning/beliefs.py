@@ -1,0 +1,78 @@
+"""What the planner counts with: the forecast of a job where there is one, else the rule of the settings."""
+
+from dataclasses import dataclass
+
+from advisor.domain.forecast import Forecasts, Interval, Placement
+from advisor.domain.job import Job
+from advisor.domain.topology import LocalityTier
+from advisor.planning.settings import PlanningSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beliefs:
+    """Speeds and inflations of jobs, by model or by rule."""
+
+    forecasts: Forecasts
+    settings: PlanningSettings
+
+    def speed(self, job: Job, gpus: int) -> Interval:
+        """Return the speed of a job at a size on its closest placement, in units of about one GPU's."""
+        asked = job.gang.gpu_count or 1
+        unit = float(asked) ** self.settings.scaling_exponent
+        found = self._at_closest(job, gpus)
+        if found is None:
+            return _exact(float(gpus) ** self.settings.scaling_exponent)
+        return Interval(low=found.low * unit, median=found.median * unit, high=found.high * unit)
+
+    def stretch(self, job: Job, gpus: int) -> Interval:
+        """Return the run time of a job at a size over that at the size it asks for."""
+        asked = float(job.gang.gpu_count or 1)
+        found = self._at_closest(job, gpus)
+        if found is None:
+            return _exact((asked / gpus) ** self.settings.scaling_exponent)
+        return Interval(low=1.0 / found.high, median=1.0 / found.median, high=1.0 / found.low)
+
+    def scaling_in_words(self, job: Job, gpus: int) -> str:
+        """Say where the speed at a size comes from."""
+        if self._at_closest(job, gpus) is None:
+            return f"speed grows as GPUs to the power {self.settings.scaling_exponent:g}"
+        return "speeds as forecast"
+
+    def inflation(self, job: Job, tier: LocalityTier) -> Interval:
+        """Return the inflation of a gang, at the size it asks for, spread at a tier; 1 on one node.
+
+        Where it is forecast, the neighbours that it would meet on nodes that are not its own count too.
+        """
+        forecast = self.forecasts.of(job.job_id)
+        gpus = job.gang.gpu_count or 1
+        speed = forecast.speed_by_placement.get(Placement(gpus=gpus, tier=tier))
+        if speed is None:
+            return _exact(_by_rule(tier, self.settings))
+        found = Interval(low=1.0 / speed.high, median=1.0 / speed.median, high=1.0 / speed.low)
+        beside = forecast.inflation_beside
+        if beside is None or tier is LocalityTier.NODE:
+            return found
+        return Interval(low=found.low * beside.low, median=found.median * beside.median, high=found.high * beside.high)
+
+    def knows_placements(self, job: Job) -> bool:
+        """Whether the inflations of a job are forecast."""
+        return bool(self.forecasts.of(job.job_id).speed_by_placement)
+
+    def _at_closest(self, job: Job, gpus: int) -> Interval | None:
+        speeds = self.forecasts.of(job.job_id).speed_by_placement
+        tiers = (Placement(gpus=gpus, tier=tier) for tier in LocalityTier)
+        return next((speeds[placement] for placement in tiers if placement in speeds), None)
+
+
+def _by_rule(tier: LocalityTier, settings: PlanningSettings) -> float:
+    match tier:
+        case LocalityTier.NODE:
+            return 1.0
+        case LocalityTier.LEAF:
+            return settings.leaf_inflation
+        case LocalityTier.SPINE | LocalityTier.CLUSTER:
+            return settings.spine_inflation
+
+
+def _exact(value: float) -> Interval:
+    return Interval(low=value, median=value, high=value)

@@ -1,0 +1,41 @@
+"""What the planners of places and sizes share in one cycle."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from advisor.domain.job import Job
+from advisor.domain.plan import Lever
+from advisor.domain.snapshot import Snapshot
+from advisor.domain.topology import LocalityTier
+from advisor.features.capacity import Fitter
+from advisor.features.nodes import NodeTable
+from advisor.features.supply import Releases
+from advisor.planning.beliefs import Beliefs
+from advisor.planning.earliest import Holdings, earliest, holdings_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """The cluster, what running jobs are expected to give back, what is believed, and the levers this site lacks.
+
+    `remaining_s` maps running jobs to the time that each is expected to run on.
+    """
+
+    snapshot: Snapshot
+    table: NodeTable
+    fitter: Fitter
+    freed: Releases
+    remaining_s: Mapping[int, float]
+    beliefs: Beliefs
+    missing: frozenset[Lever]
+
+    @cached_property
+    def holdings(self) -> Holdings:
+        """What running jobs hold, until they are expected to end."""
+        return holdings_of(self.snapshot, self.table, self.remaining_s)
+
+    def wait_for_s(self, job: Job, tier: LocalityTier) -> float:
+        """Return how long a gang is expected to wait for a tier if nobody comes in between; infinity for ever."""
+        found = earliest(self.snapshot, self.table, self.holdings, job, tier)
+        return float("inf") if found is None else found - self.snapshot.taken_at

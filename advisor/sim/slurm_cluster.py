@@ -116,6 +116,10 @@ class SimulatedSlurm:
         row = self._row_by_id[job_id]
         return self.job(row) if self.state.jobs["phase"][row] == PENDING else None
 
+    def row_of(self, job_id: int) -> int:
+        """Return the row of a job in the arrays."""
+        return self._row_by_id[job_id]
+
     def _write(self, row: int, action: Action) -> None:
         job = self.state.jobs[row]
         match action:

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from advisor.sim.policies import (
     drf,
     fifo,
+    forecast_noisy,
+    forecast_oracle,
     gandiva,
     las,
     optimus,
@@ -19,5 +21,21 @@ from advisor.sim.policies import (
 )
 from advisor.sim.policy import Policy
 
-_MODULES = (slurm, fifo, sjf, srtf, srsf, qssf, las, drf, tetris, optimus, gandiva, themis, rules)
+_MODULES = (
+    slurm,
+    fifo,
+    sjf,
+    srtf,
+    srsf,
+    qssf,
+    las,
+    drf,
+    tetris,
+    optimus,
+    gandiva,
+    themis,
+    rules,
+    forecast_noisy,
+    forecast_oracle,
+)
 POLICIES: Mapping[str, Policy] = {module.POLICY.name: module.POLICY for module in _MODULES}

@@ -44,12 +44,23 @@ class SourceSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ForecastSettings:
+    """Which models make the forecasts."""
+
+    enabled: Annotated[bool, "whether models forecast; without them the planner goes by its rules alone"] = True
+    models: Annotated[str, "folder of the models that this site fitted; those that ship serve for the rest"] = (
+        "/var/lib/sadvise/models"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """The configuration in force; `origins` maps keys ("planning.depth") to a file or variable, absent for defaults."""
 
     planning: PlanningSettings = field(default_factory=PlanningSettings)
     guard: Limits = field(default_factory=Limits)
     source: SourceSettings = field(default_factory=SourceSettings)
+    forecasts: ForecastSettings = field(default_factory=ForecastSettings)
     origins: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -85,12 +96,14 @@ class _Tables(BaseModel):
     planning: PlanningSettings
     guard: Limits
     source: SourceSettings
+    forecasts: ForecastSettings
 
 
-_TABLES: Mapping[str, type[PlanningSettings | Limits | SourceSettings]] = {
+_TABLES: Mapping[str, type[PlanningSettings | Limits | SourceSettings | ForecastSettings]] = {
     "planning": PlanningSettings,
     "guard": Limits,
     "source": SourceSettings,
+    "forecasts": ForecastSettings,
 }
 _KEYS: Mapping[str, tuple[str, ...]] = {
     table: tuple(key.name for key in fields(settings)) for table, settings in _TABLES.items()
@@ -255,7 +268,9 @@ def _validated(layers: Iterable[_Layer], origins: Mapping[str, str]) -> Config:
         tables = _Tables.model_validate_json(json.dumps(merged, default=str))
     except ValidationError as err:
         raise ConfigError(_fault(err.errors(include_url=False)[0], origins)) from err
-    return Config(planning=tables.planning, guard=tables.guard, source=tables.source, origins=origins)
+    return Config(
+        planning=tables.planning, guard=tables.guard, source=tables.source, forecasts=tables.forecasts, origins=origins
+    )
 
 
 def _fault(error: ErrorDetails, origins: Mapping[str, str]) -> str:

@@ -6,7 +6,9 @@ from advisor.cli.check import check
 from advisor.cli.compare import compare
 from advisor.cli.config import app as config
 from advisor.cli.explain import explain
+from advisor.cli.fit import app as fit
 from advisor.cli.import_ import import_
+from advisor.cli.models import app as models
 from advisor.cli.recommend import recommend
 from advisor.cli.simulate import simulate
 from advisor.cli.snapshot import snapshot
@@ -26,6 +28,8 @@ app.command(short_help="What this site offers, and what lacks cost.")(check)
 app.command(short_help="What a policy would have done to a trace.")(simulate)
 app.command(short_help="Policies over traces and seeds, with intervals.")(compare)
 app.command("import", short_help="Turn accounting or a public trace into a trace file.")(import_)
+app.add_typer(fit, name="fit")
+app.add_typer(models, name="models")
 app.add_typer(config, name="config")
 
 

@@ -31,7 +31,6 @@ def explain(
     from advisor.cli.reading import Reading
     from advisor.cli.render import print_json
     from advisor.cli.report import meta
-    from advisor.cycle import Cycle
     from advisor.errors import ConfigError
     from advisor.planning.explain import diagnose
 
@@ -39,7 +38,7 @@ def explain(
     reading = Reading(snapshot=snapshot, demo=demo, source=source, cluster=cluster, timeout_s=timeout, config=config)
     settings = reading.load_config()
     opened = reading.open(settings)
-    record = Cycle(planning=settings.planning, limits=settings.guard).run(opened)
+    record = reading.cycle(settings).run(opened)
     seen = record.snapshot
     found = next((each for each in seen.jobs if name.names(each)), None)
     if found is None:
@@ -67,8 +66,11 @@ def _factors(job: "Job", cluster: str | None, timeout_s: float) -> "PriorityFact
 
 
 def _document(diagnosis: "Diagnosis", record: "CycleRecord", job: "Job") -> dict[str, object]:
+    from advisor.cli.forecast_report import document
+
     return {
         **asdict(diagnosis),
+        "forecast": document(record.forecasts, job.job_id),
         "hints": asdict(job.hints),
         "left_alone_by": record.left_alone.get(job.job_id),
         "advice": [str(change.kind) for change in record.recommendations if change.job_id == job.job_id],
@@ -78,6 +80,7 @@ def _document(diagnosis: "Diagnosis", record: "CycleRecord", job: "Job") -> dict
 def _print(diagnosis: "Diagnosis", record: "CycleRecord", job: "Job", cluster: str | None, source: str) -> None:
     from rich.text import Text
 
+    from advisor.cli.forecast_report import lines as forecast_lines
     from advisor.cli.render import console, print_labelled, title
     from advisor.cli.report import recommendation, shell
     from advisor.cli.text import safe
@@ -96,6 +99,8 @@ def _print(diagnosis: "Diagnosis", record: "CycleRecord", job: "Job", cluster: s
         print_labelled("unread", text)
     if job.hints.unknown:
         print_labelled("hints", f"not understood in --comment: {' '.join(job.hints.unknown)}")
+    for label, text in forecast_lines(record, job):
+        print_labelled(label, text)
     for change in record.recommendations:
         if change.job_id == job.job_id:
             print_labelled("advice", f"{change.kind}: {change.text}")

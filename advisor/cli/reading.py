@@ -11,7 +11,8 @@ from advisor.errors import ConfigError
 
 if TYPE_CHECKING:
     from advisor.config import Config
-    from advisor.ports import ClusterSource
+    from advisor.cycle import Cycle
+    from advisor.ports import ClusterSource, Forecaster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,19 @@ class Reading:
     def timeout_of(self, config: "Config") -> float:
         """Return how long one Slurm command may take."""
         return config.source.timeout_s if self.timeout_s is None else self.timeout_s
+
+    def cycle(self, config: "Config") -> "Cycle":
+        """Return the pipeline with the settings and the models that are in force."""
+        from advisor.cycle import Cycle
+        from advisor.ports import NoForecaster
+
+        forecaster: Forecaster = NoForecaster()
+        if config.forecasts.enabled:
+            from advisor.predict.forecaster import ModelForecaster
+            from advisor.predict.library import Library
+
+            forecaster = ModelForecaster(Library(Path(config.forecasts.models)))
+        return Cycle(planning=config.planning, limits=config.guard, forecaster=forecaster)
 
     def open(self, config: "Config") -> "ClusterSource":
         """Open the source that the options, then the configuration, ask for."""

@@ -56,7 +56,6 @@ def recommend(
     from advisor.cli.reading import Reading
     from advisor.cli.render import chosen_fields, print_json, print_rows
     from advisor.cli.report import FIELDS, SCHEMA, cluster_values, meta, recommendation, skipped
-    from advisor.cycle import Cycle
     from advisor.errors import ConfigError
     from advisor.planning.overview import overview
 
@@ -67,7 +66,7 @@ def recommend(
     reading = Reading(snapshot=snapshot, demo=demo, source=source, cluster=cluster, timeout_s=timeout, config=config)
     settings = reading.load_config()
     opened = reading.open(settings)
-    record = Cycle(planning=settings.planning, limits=settings.guard).run(opened)
+    record = reading.cycle(settings).run(opened)
     seen = record.snapshot
     wanted.check(seen)
     named = cluster if snapshot is None and not demo else None
@@ -82,6 +81,7 @@ def recommend(
             {
                 "meta": meta(seen, SCHEMA, opened.name),
                 "cluster": cluster_values(overview(seen)),
+                "forecasts": {"models": list(record.forecasts.models), "notes": list(record.forecasts.notes)},
                 "recommendations": shown,
                 "skipped": left_alone,
             }
@@ -121,6 +121,10 @@ def _print(
     )
     for lever, missing in sorted(missing_by_lever(record.snapshot).items()):
         print_labelled("no lever", f"{lever}: {missing}", width=10)
+    if record.forecasts.models:
+        print_labelled("forecasts", f"by {', '.join(record.forecasts.models)}", width=11)
+    for note in record.forecasts.notes:
+        print_labelled("no model", f"{note}; rules serve instead", width=10)
     if left_alone:
         counts = ", ".join(f"{count} {rule}" for rule, count in skipped_by_rule(left_alone).items())
         print_labelled("left alone", counts, width=12)

@@ -11,7 +11,16 @@ from advisor.backends.commands import apply_argv, revert_argv
 from advisor.cycle import CycleRecord
 from advisor.domain.gang import GpuCount, SwitchRequest
 from advisor.domain.overview import Overview
-from advisor.domain.plan import NodeRange, Recommendation, SetGpus, SetNice, SetNodeRange, SetSwitches, lever_of
+from advisor.domain.plan import (
+    NodeRange,
+    Recommendation,
+    SetGpus,
+    SetNice,
+    SetNodeRange,
+    SetSwitches,
+    SetTimeMin,
+    lever_of,
+)
 from advisor.domain.snapshot import Snapshot
 from advisor.planning.words import duration, plural
 
@@ -43,6 +52,8 @@ def values(change: Recommendation) -> tuple[dict[str, Any], dict[str, Any]]:
             return _nodes(old), _nodes(new)
         case SetGpus(scope=scope, before=old, after=new):
             return {str(scope): _counts(old)}, {str(scope): _counts(new)}
+        case SetTimeMin(before=old, after=new):
+            return {"time_min_s": old}, {"time_min_s": new}
 
 
 def in_words(value: Mapping[str, Any]) -> str:
@@ -56,6 +67,10 @@ def in_words(value: Mapping[str, Any]) -> str:
             return f"{count} leaf switch for up to {wait_s / 60:.0f} min"
         case {"nodes_min": low, "nodes_max": high}:
             return f"{low} node" if low == high == 1 else f"{low}-{high} nodes"
+        case {"time_min_s": None}:
+            return "no soft limit"
+        case {"time_min_s": soft_s}:
+            return f"soft limit {duration(soft_s)}"
         case _:
             return ", ".join(
                 f"{key.replace('_', ' ')} " + "+".join(_gpus_in_words(gpu) for gpu in counts)

@@ -1,5 +1,6 @@
 """Fitted scikit-learn regressors as one ONNX graph."""
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,9 +24,12 @@ def to_onnx(regressors: Sequence[Any], columns: int) -> bytes:
     nodes, initializers, parts = [], [], []
     opsets: dict[str, int] = dict(OPSET)
     for number, regressor in enumerate(regressors):
-        converted = convert_sklearn(
-            regressor, initial_types=[("x", FloatTensorType([None, columns]))], target_opset=OPSET
-        )
+        with warnings.catch_warnings():
+            # skl2onnx hands protobuf 6 truth values as numbers; protobuf 7 refuses them, and is excluded for that.
+            warnings.filterwarnings("ignore", r"Field onnx\.AttributeProto\.ints", DeprecationWarning)
+            converted = convert_sklearn(
+                regressor, initial_types=[("x", FloatTensorType([None, columns]))], target_opset=OPSET
+            )
         graph = add_prefix(converted, f"m{number}_").graph
         opsets |= {each.domain: each.version for each in converted.opset_import}
         source, result = graph.input[0].name, graph.output[0].name

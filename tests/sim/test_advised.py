@@ -10,7 +10,7 @@ from advisor.domain.plan import NodeRange, Outcome, SetNodeRange, SetSwitches
 from advisor.planning.settings import PlanningSettings
 from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
 from advisor.sim.outcome import End
-from advisor.sim.policies.rules import Lease, _Advisor
+from advisor.sim.policies.advised import Lease, _Advisor
 from advisor.sim.policy import Options
 from advisor.sim.slurm_cluster import SimulatedSlurm
 from advisor.sim.slurm_state import build_slurm

@@ -1,0 +1,124 @@
+"""`sadvise fit`: fit the models of the forecasts on this site's own history and measurements."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from advisor.cli.models import Folder
+from advisor.cli.options import Cluster, Timeout
+
+if TYPE_CHECKING:
+    from advisor.fit.accounting import Accounting
+    from advisor.fit.fitted import Fitted
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Fit a model on this site's own data and put it in use; needs the extra `fit`.",
+)
+
+LIVE = "live"
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Where the fit draws from.")]
+Files = Annotated[list[Path], typer.Option("--from", metavar="FILE", help="A file of measurements; may be repeated.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Fit and print the card, write nothing.")]
+
+
+@app.command()
+def runtime(
+    source: Annotated[
+        str, typer.Option("--from", metavar="FILE|live", help="What sacct printed, plain or gzip; or ask it: live.")
+    ],
+    since: Annotated[
+        str, typer.Option("--since", metavar="TIME", help="With --from live: from when on, as sacct -S takes it.")
+    ] = "now-90days",
+    cluster: Cluster = None,
+    timeout: Timeout = None,
+    models: Folder = None,
+    seed: Seed = 0,
+    dry_run: DryRun = False,
+) -> None:
+    """Fit the run-time model on accounting, and keep its history of users with it.
+
+    A file is written with: SLURM_TIME_FORMAT=%s sacct -a -X -P -S START -o
+    User,Account,Partition,QOS,Submit,Start,End,ElapsedRaw,TimelimitRaw,State,ReqTRES,AllocTRES,JobName
+    """
+    _needs_extra()
+    from advisor.fit.accounting import ask_accounting, read_accounting
+    from advisor.fit.run_time import fit_run_time
+
+    if source == LIVE:
+        from advisor.backends.process import SlurmCommands
+
+        commands = SlurmCommands(timeout_s=600.0 if timeout is None else timeout, cluster=cluster, limit_bytes=1 << 30)
+        accounting = ask_accounting(commands, since=since)
+    else:
+        accounting = read_accounting(Path(source))
+    _tell(accounting)
+    _publish(fit_run_time(accounting.ended, seed=seed, keep_history=True), models, dry_run=dry_run)
+
+
+@app.command()
+def throughput(source: Files, models: Folder = None, seed: Seed = 0, dry_run: DryRun = False) -> None:
+    """Fit the throughput model on measured step times; docs/forecasts/throughput.md has the formats."""
+    _needs_extra()
+    from advisor.fit.throughput import fit_throughput
+
+    _publish(fit_throughput(source, seed=seed), models, dry_run=dry_run)
+
+
+@app.command()
+def interference(source: Files, models: Folder = None, seed: Seed = 0, dry_run: DryRun = False) -> None:
+    """Fit the interference model on measured pairs of jobs; docs/forecasts/interference.md has the formats."""
+    _needs_extra()
+    from advisor.fit.interference import fit_interference
+
+    _publish(fit_interference(source, seed=seed), models, dry_run=dry_run)
+
+
+def _needs_extra() -> None:
+    """Say what to install where the fitting libraries are missing."""
+    from importlib.util import find_spec
+
+    from advisor.errors import ConfigError
+
+    for module in ("sklearn", "skl2onnx"):
+        if find_spec(module) is None:
+            raise ConfigError(f"{module} is not installed, and fitting needs it: python -m pip install 'sadvise[fit]'")
+
+
+def _tell(accounting: "Accounting") -> None:
+    left_out = ", ".join(f"{count:,} {why}" for why, count in sorted(accounting.left_out.items()))
+    rest = f"; left out: {left_out}" if left_out else ""
+    typer.echo(f"{accounting.rows:,} rows, {len(accounting.ended):,} ended GPU jobs{rest}", err=True)
+
+
+def _publish(fitted: "Fitted", folder: Path | None, *, dry_run: bool) -> None:
+    """Export, check parity, write and put in use; print the card."""
+    from advisor.cli.models import library
+    from advisor.cli.render import instant
+    from advisor.cli.text import safe
+    from advisor.clock import SystemClock
+    from advisor.fit.publish import publish
+    from advisor.predict.library import read_card
+
+    held = library(folder)
+    today = instant(SystemClock().now())[:10]
+    if dry_run:
+        import tempfile
+
+        from advisor.predict.library import Library
+
+        with tempfile.TemporaryDirectory() as scratch:
+            publish(fitted, Path(scratch), "dry-run", today=today)
+            card = read_card(Library(Path(scratch), Path(scratch) / "none").find(fitted.kind, "dry-run"))
+        version = None
+    else:
+        version = held.next_version(fitted.kind)
+        publish(fitted, held.site, version, today=today)
+        held.use(fitted.kind, version)
+        card = read_card(held.find(fitted.kind, version))
+    for line in card.splitlines():
+        typer.echo(safe(line))
+    said = "nothing was written" if version is None else f"version {version} is in use; {held.site} holds it"
+    typer.echo(f"{fitted.kind}: {said}", err=True)

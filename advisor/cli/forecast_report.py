@@ -1,0 +1,75 @@
+"""The forecasts of a job, for people and as plain values."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from advisor.cli.render import instant
+from advisor.cycle import CycleRecord
+from advisor.domain.forecast import Forecasts, Interval, JobForecast
+from advisor.domain.job import Job
+from advisor.domain.topology import LocalityTier
+from advisor.planning.words import duration, plural
+
+_TIERS = {
+    LocalityTier.NODE: "on one node",
+    LocalityTier.LEAF: "under one leaf",
+    LocalityTier.SPINE: "over several leaves",
+    LocalityTier.CLUSTER: "anywhere",
+}
+
+
+def document(forecasts: Forecasts, job_id: int) -> dict[str, Any]:
+    """Return what is believed of a job as plain values; times in seconds, starts counted from the snapshot."""
+    forecast = forecasts.of(job_id)
+    run_time = forecast.run_time
+    return {
+        "run_time_s": None if run_time is None else {**asdict(run_time.interval_s), "mean": run_time.mean_s},
+        "start_s": _values(forecast.start_s),
+        "speeds": [
+            {"gpus": placement.gpus, "tier": placement.tier.name.lower(), **asdict(speed)}
+            for placement, speed in sorted(
+                forecast.speed_by_placement.items(), key=lambda each: (each[0].gpus, each[0].tier)
+            )
+        ],
+        "inflation_beside": _values(forecast.inflation_beside),
+        "unknown": list(forecast.unknown),
+        "models": list(forecasts.models),
+        "notes": list(forecasts.notes),
+    }
+
+
+def lines(record: CycleRecord, job: Job) -> Iterator[tuple[str, str]]:
+    """Yield labels and sentences about a job; every interval is one of 80 %."""
+    forecast = record.forecasts.of(job.job_id)
+    if job.is_pending and forecast.start_s is not None:
+        now = record.snapshot.taken_at
+        low, high = (instant(now + each) for each in (forecast.start_s.low, forecast.start_s.high))
+        middle = duration(forecast.start_s.median)
+        yield "starts", f"between {low} and {high} (80 %), as likely before as after {middle} from now"
+    if forecast.run_time is not None:
+        interval = forecast.run_time.interval_s
+        limit = "" if job.time_limit_s is None else f"; its limit is {duration(job.time_limit_s)}"
+        middle = f"{duration(interval.median)}{limit}"
+        low, high = duration(interval.low), duration(interval.high)
+        yield "runs", f"between {low} and {high} (80 %), as likely below as above {middle}"
+    if forecast.speed_by_placement:
+        yield "speed", f"over that as asked, at its closest: {'; '.join(_speeds(forecast))} (80 %)"
+    if forecast.inflation_beside is not None:
+        beside = forecast.inflation_beside
+        times = f"{beside.low:.2f} to {beside.high:.2f} times as long (80 %)"
+        yield "beside", f"spread out beside the gangs that run now it takes {times}"
+    for text in forecast.unknown:
+        yield "unknown", text
+    for note in record.forecasts.notes:
+        yield "no model", f"{note}; rules serve instead"
+
+
+def _speeds(forecast: JobForecast) -> Iterator[str]:
+    ordered = sorted(forecast.speed_by_placement.items(), key=lambda each: (each[0].gpus, each[0].tier))
+    for placement, speed in ordered:
+        yield f"{plural(placement.gpus, 'GPU')} {_TIERS[placement.tier]} {speed.low:.2f} to {speed.high:.2f}"
+
+
+def _values(interval: Interval | None) -> dict[str, float] | None:
+    return None if interval is None else asdict(interval)

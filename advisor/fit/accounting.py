@@ -1,0 +1,187 @@
+"""Ended jobs out of Slurm's accounting, as `sacct -P` prints them; what cannot be used is counted, never guessed."""
+
+import io
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TextIO
+
+import numpy as np
+
+from advisor.backends.spelling import CACHED_TEXTS, duration_s, instant, integer, is_unset, optional_text
+from advisor.backends.tres import NO_TRES, Tres, tres
+from advisor.errors import DecodeError, ModelError
+from advisor.predict.run_time_table import EndedJobs, RunTimeTable
+from advisor.sim.text_file import opened_text
+
+if TYPE_CHECKING:
+    from advisor.backends.process import Commands
+
+# The name comes last because it is the one text that may hold the separator.
+FIELDS: Final = "User,Account,Partition,QOS,Submit,Start,End,ElapsedRaw,TimelimitRaw,State,ReqTRES,AllocTRES,JobName"
+COMMAND: Final = f"SLURM_TIME_FORMAT=%s sacct -a -X -P -S START -o {FIELDS}"
+# The latest rows of a file that are looked at: months of a large site, and some hundred MiB of memory.
+ROWS_KEPT: Final = 500_000
+
+_SEPARATOR: Final = "|"
+_ELAPSED: Final = ("ElapsedRaw", "Elapsed")
+_LIMITS: Final = ("TimelimitRaw", "Timelimit")
+_NEEDED: Final = (("User", "Account"), ("Submit",), ("Start",), _ELAPSED, _LIMITS, ("State",), ("ReqTRES", "AllocTRES"))
+_NOT_ENDED: Final = ("RUNNING", "PENDING", "SUSPENDED", "COMPLETING", "REQUEUED", "RESIZING", "STAGE_OUT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accounting:
+    """Ended jobs that asked for GPUs, and how many rows did not become one, by reason."""
+
+    ended: EndedJobs
+    rows: int
+    left_out: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    user: str
+    account: str
+    name: str
+    partition: str
+    qos: str
+    asked: Tres
+    limit_s: float
+    submit_time: float
+    run_s: float
+    end_time: float
+    state: str
+
+
+def read_accounting(path: Path, *, rows_kept: int = ROWS_KEPT) -> Accounting:
+    """Read what sacct printed into a file, plain or gzip; `-` is standard input.
+
+    Raises `TraceError` for a file that cannot be read, `ModelError` for one that is not of sacct.
+    """
+    with opened_text(path) as stream:
+        return _read(stream, str(path), rows_kept)
+
+
+def ask_accounting(commands: "Commands", *, since: str, rows_kept: int = ROWS_KEPT) -> Accounting:
+    """Ask sacct for the jobs of all users since a time that it understands; raises `SlurmError`."""
+    answer = commands.ask("sacct", "-a", "-X", "-P", "-S", since, "-o", FIELDS)
+    return _read(io.StringIO(answer.output.decode(errors="surrogateescape")), "sacct", rows_kept)
+
+
+def _read(stream: TextIO, origin: str, rows_kept: int) -> Accounting:
+    header = _header(stream.readline(), origin)
+    # Rows are decoded once it is known which are the latest; sacct prints the oldest first.
+    latest: deque[str] = deque(maxlen=rows_kept)
+    count = 0
+    for line in stream:
+        if not line.isspace():
+            count += 1
+            latest.append(line)
+    left_out: Counter[str] = Counter()
+    if count > rows_kept:
+        left_out[f"before the latest {rows_kept:,}"] = count - rows_kept
+    return Accounting(ended=_table(list(_decoded(latest, header, left_out))), rows=count, left_out=dict(left_out))
+
+
+def _header(line: str, origin: str) -> list[str]:
+    """Read the names of the columns, whose case does not count."""
+    known = {name.lower(): name for name in (*FIELDS.split(","), *_ELAPSED, *_LIMITS, "JobID")}
+    header = [known.get(cell.strip().lower(), cell.strip()) for cell in line[:10_000].split(_SEPARATOR)]
+    for group in _NEEDED:
+        if not any(name in header for name in group):
+            raise ModelError(f"{origin}: column {' or '.join(group)} is missing: write the file with {COMMAND}")
+    return header
+
+
+def _decoded(lines: Iterable[str], header: list[str], left_out: Counter[str]) -> Iterator[_Ended]:
+    last = len(header) - 1
+    for line in lines:
+        values = line.rstrip("\r\n").split(_SEPARATOR, last)
+        if len(values) != len(header):
+            left_out["another number of columns than the header"] += 1
+            continue
+        cells = dict(zip(header, values, strict=True))
+        if "." in cells.get("JobID", ""):
+            left_out["job steps"] += 1
+            continue
+        try:
+            job = _job(cells)
+        except DecodeError:
+            left_out["a field that is not as sacct prints it"] += 1
+            continue
+        if isinstance(job, str):
+            left_out[job] += 1
+        else:
+            yield job
+
+
+def _job(cells: Mapping[str, str]) -> _Ended | str:
+    """Decode one job; a text says why it is left out."""
+    # CANCELLED is followed by who did it.
+    state = next(iter(cells["State"].split()), "")
+    submit_time, start_time = instant(cells["Submit"], field="Submit"), instant(cells["Start"], field="Start")
+    if state.startswith(_NOT_ENDED):
+        return "not ended"
+    if submit_time is None or start_time is None:
+        return "never started"
+    asked = _tres(cells.get("ReqTRES", "") or cells.get("AllocTRES", ""))
+    if not asked.gpus:
+        return "without GPUs"
+    limit_s = duration_s(_first(cells, _LIMITS), field="Timelimit")
+    elapsed_s = _elapsed_s(cells)
+    return _Ended(
+        user=optional_text(cells.get("User", "")),
+        account=optional_text(cells.get("Account", "")),
+        name=cells.get("JobName", ""),
+        partition=optional_text(cells.get("Partition", "")),
+        qos=optional_text(cells.get("QOS", "")),
+        asked=asked,
+        limit_s=np.nan if limit_s is None else limit_s,
+        submit_time=submit_time,
+        run_s=elapsed_s,
+        end_time=start_time + elapsed_s,
+        state=state,
+    )
+
+
+def _elapsed_s(cells: Mapping[str, str]) -> float:
+    if "ElapsedRaw" in cells:
+        return float(integer(cells["ElapsedRaw"], field="ElapsedRaw"))
+    return duration_s(cells["Elapsed"], field="Elapsed") or 0.0
+
+
+@lru_cache(CACHED_TEXTS)
+def _tres(text: str) -> Tres:
+    return NO_TRES if is_unset(text) else tres(text, field="ReqTRES")
+
+
+def _first(cells: Mapping[str, str], names: Iterable[str]) -> str:
+    return next((cells[name] for name in names if name in cells), "")
+
+
+def _table(jobs: list[_Ended]) -> EndedJobs:
+    def numbers(values: Iterable[float | int | None]) -> np.ndarray:
+        return np.array([np.nan if value is None else float(value) for value in values], dtype=np.float64)
+
+    return EndedJobs(
+        jobs=RunTimeTable(
+            user=tuple(job.user for job in jobs),
+            account=tuple(job.account for job in jobs),
+            name=tuple(job.name for job in jobs),
+            partition=tuple(job.partition for job in jobs),
+            qos=tuple(job.qos for job in jobs),
+            gpus=numbers(sum(each.count for each in job.asked.gpus or ()) for job in jobs),
+            cpus=numbers(job.asked.cpus for job in jobs),
+            nodes=numbers(job.asked.nodes for job in jobs),
+            memory_mib=numbers(job.asked.memory_mib for job in jobs),
+            limit_s=numbers(job.limit_s for job in jobs),
+            submit_time=numbers(job.submit_time for job in jobs),
+            elapsed_s=np.zeros(len(jobs)),
+        ),
+        run_s=numbers(job.run_s for job in jobs),
+        end_time=numbers(job.end_time for job in jobs),
+        state=tuple(job.state for job in jobs),
+    )

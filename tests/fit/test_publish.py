@@ -1,0 +1,76 @@
+"""The gate that a fitted model passes before it can be served."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.ensemble import HistGradientBoostingRegressor
+
+from advisor.errors import ModelError
+from advisor.fit.export import predictions, to_onnx
+from advisor.fit.publish import publish
+from advisor.predict.manifest import read_manifest
+from advisor.predict.onnx_model import OnnxModel
+from tests.predict.shelf import TODAY, Wrong, make_fitted
+
+
+def test_model_that_answers_otherwise_than_its_origin_is_not_published(tmp_path: Path) -> None:
+    from skl2onnx import update_registered_converter
+    from skl2onnx.common.shape_calculator import calculate_linear_regressor_output_shapes
+    from skl2onnx.operator_converters.linear_regressor import convert_sklearn_linear_regressor
+
+    update_registered_converter(
+        Wrong, "TestsWrong", calculate_linear_regressor_output_shapes, convert_sklearn_linear_regressor
+    )
+
+    with pytest.raises(ModelError, match="not published"):
+        publish(make_fitted(regressor=Wrong()), tmp_path, "site-1", today=TODAY)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_too_few_rows_to_compare_on_are_refused(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    few = replace(make_fitted(), probe=make_fitted().probe[:5])
+
+    with pytest.raises(ModelError, match="5 rows are too few"):
+        publish(few, tmp_path, "site-1", today=TODAY)
+
+
+def test_version_is_never_overwritten(tmp_path: Path) -> None:
+    publish(make_fitted(), tmp_path, "site-1", today=TODAY)
+
+    with pytest.raises(ModelError, match="is there already"):
+        publish(make_fitted(), tmp_path, "site-1", today=TODAY)
+
+
+def test_manifest_tells_what_it_was_made_with(tmp_path: Path) -> None:
+    entry = publish(make_fitted(), tmp_path, "site-1", today=TODAY)
+
+    assert read_manifest(tmp_path).model == (entry,)
+    assert entry.parity.rows == 50
+    assert entry.parity.max_error <= entry.parity.tolerance
+    assert {"sadvise", "python", "numpy", "scikit-learn", "skl2onnx", "onnx", "onnxruntime"} == set(entry.made_with)
+
+
+def test_folder_that_cannot_be_written_is_an_error_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(ModelError, match="cannot be"):
+        publish(make_fitted(), tmp_path / "file", "site-1", today=TODAY)
+
+
+def test_regressors_side_by_side_answer_as_they_do_alone() -> None:
+    generator = np.random.default_rng(1)
+    rows = generator.normal(size=(400, 3)).astype(np.float32)
+    rows[::7, 1] = np.nan
+    wanted = (np.nan_to_num(rows[:, 1]) + rows[:, 0] ** 2).astype(np.float32)
+    trees = [
+        HistGradientBoostingRegressor(loss="quantile", quantile=each, max_iter=10).fit(rows, wanted)
+        for each in (0.1, 0.5, 0.9)
+    ]
+
+    found = OnnxModel(to_onnx(trees, 3), name="trees", columns=3, outputs=3).run(rows)
+
+    assert np.abs(found - predictions(trees, rows)).max() < 1e-5

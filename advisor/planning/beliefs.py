@@ -38,10 +38,10 @@ class Beliefs:
             return f"speed grows as GPUs to the power {self.settings.scaling_exponent:g}"
         return "speeds as forecast"
 
-    def inflation(self, job: Job, tier: LocalityTier) -> Interval:
-        """Return the inflation of a gang, at the size it asks for, spread at a tier; 1 on one node.
+    def inflation(self, job: Job, tier: LocalityTier, best: LocalityTier) -> Interval:
+        """Return the inflation of a gang, at the size it asks for, at a tier; `best` is the closest it can sit.
 
-        Where it is forecast, the neighbours that it would meet on nodes that are not its own count too.
+        Where it is forecast, the neighbours count that it would meet when it sits on more nodes than it has to.
         """
         forecast = self.forecasts.of(job.job_id)
         gpus = job.gang.gpu_count or 1
@@ -50,7 +50,7 @@ class Beliefs:
             return _exact(_by_rule(tier, self.settings))
         found = Interval(low=1.0 / speed.high, median=1.0 / speed.median, high=1.0 / speed.low)
         beside = forecast.inflation_beside
-        if beside is None or tier is LocalityTier.NODE:
+        if beside is None or tier <= best:
             return found
         return Interval(low=found.low * beside.low, median=found.median * beside.median, high=found.high * beside.high)
 

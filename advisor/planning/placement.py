@@ -57,7 +57,10 @@ def timer_for(queue: QueueTable, row: int, fit: Fit, beliefs: Beliefs, cap_s: fl
     if fit.best_tier >= spread or fit.best_tier > LocalityTier.LEAF or job.hints.sensitivity is Sensitivity.LOW:
         return None
     timer_s = settings.node_timer_s if fit.best_tier is LocalityTier.NODE else settings.leaf_timer_s
-    inflation, at_tier = beliefs.inflation(job, spread), beliefs.inflation(job, fit.best_tier)
+    inflation, at_tier = (
+        beliefs.inflation(job, spread, fit.best_tier),
+        beliefs.inflation(job, fit.best_tier, fit.best_tier),
+    )
     # Never wait longer than waiting can save; a job that declares itself sensitive vouches for its whole limit.
     sensitive = job.hints.sensitivity is Sensitivity.HIGH
     run_s = float((queue.run.high_s if sensitive else queue.run.expected_s)[row])

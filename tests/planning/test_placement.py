@@ -186,7 +186,12 @@ def test_inflation_grows_with_the_tier() -> None:
     settings = PlanningSettings()
 
     by_rule = Beliefs(forecasts=NO_FORECASTS, settings=settings)
-    assert [by_rule.inflation(make_job(1), tier).median for tier in LocalityTier] == [1.0, 1.1, 1.3, 1.3]
+    assert [by_rule.inflation(make_job(1), tier, LocalityTier.NODE).median for tier in LocalityTier] == [
+        1.0,
+        1.1,
+        1.3,
+        1.3,
+    ]
 
 
 def test_gang_that_counts_gpus_per_node_keeps_its_node_range() -> None:

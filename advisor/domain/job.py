@@ -38,6 +38,12 @@ class GpuRange:
         if not 1 <= self.low <= self.high:
             raise ValueError(f"GPU range {self.low}-{self.high} is not a range of counts from 1 up")
 
+    @property
+    def sizes(self) -> list[int]:
+        """The sizes worth trying, ascending: both ends and the powers of two between."""
+        powers = {1 << exponent for exponent in range(self.high.bit_length())}
+        return sorted(size for size in powers | {self.low, self.high} if self.low <= size <= self.high)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobHints:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from advisor.domain.forecast import Forecasts, Interval, Placement
+from advisor.domain.forecast import Forecasts, Interval, JobForecast, Placement
 from advisor.domain.job import Job
 from advisor.domain.topology import LocalityTier
 from advisor.planning.settings import PlanningSettings
@@ -30,7 +30,7 @@ class Beliefs:
         found = self._at_closest(job, gpus)
         if found is None:
             return _exact((asked / gpus) ** self.settings.scaling_exponent)
-        return Interval(low=1.0 / found.high, median=1.0 / found.median, high=1.0 / found.low)
+        return _inverse(found)
 
     def scaling_in_words(self, job: Job, gpus: int) -> str:
         """Say where the speed at a size comes from."""
@@ -47,12 +47,21 @@ class Beliefs:
         gpus = job.gang.gpu_count or 1
         speed = forecast.speed_by_placement.get(Placement(gpus=gpus, tier=tier))
         if speed is None:
-            return _exact(_by_rule(tier, self.settings))
-        found = Interval(low=1.0 / speed.high, median=1.0 / speed.median, high=1.0 / speed.low)
+            return self._unmeasured(forecast, gpus, tier)
+        found = _inverse(speed)
         beside = forecast.inflation_beside
         if beside is None or tier <= best:
             return found
         return Interval(low=found.low * beside.low, median=found.median * beside.median, high=found.high * beside.high)
+
+    def _unmeasured(self, forecast: JobForecast, gpus: int, tier: LocalityTier) -> Interval:
+        """Return the inflation at a tier that is not forecast: by rule, from the tier below where that one is."""
+        below = forecast.speed_by_placement.get(Placement(gpus=gpus, tier=LocalityTier.LEAF))
+        by_rule = _by_rule(tier, self.settings)
+        if below is None or tier <= LocalityTier.LEAF:
+            return _exact(by_rule)
+        step, found = by_rule / self.settings.leaf_inflation, _inverse(below)
+        return Interval(low=found.low * step, median=found.median * step, high=found.high * step)
 
     def knows_placements(self, job: Job) -> bool:
         """Whether the inflations of a job are forecast."""
@@ -72,6 +81,10 @@ def _by_rule(tier: LocalityTier, settings: PlanningSettings) -> float:
             return settings.leaf_inflation
         case LocalityTier.SPINE | LocalityTier.CLUSTER:
             return settings.spine_inflation
+
+
+def _inverse(speed: Interval) -> Interval:
+    return Interval(low=1.0 / speed.high, median=1.0 / speed.median, high=1.0 / speed.low)
 
 
 def _exact(value: float) -> Interval:

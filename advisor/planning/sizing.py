@@ -56,19 +56,14 @@ def _set_gpus(job_id: int, scope: GpuScope, before: tuple[GpuCount, ...], count:
 
 
 def options(job: Job) -> dict[int, SetGpus]:
-    """Map the sizes a job may take, ascending, to how each is asked for.
-
-    They are the ends of its range and the powers of two between.
-    """
+    """Map the sizes a job may take, ascending, to how each is asked for."""
     declared = job.hints.gpus
     now = job.gang.gpu_count
     # One task per GPU means that the task count decides the size, and that is not ours to change.
     # A change to an array would change all of its tasks, those that fit now and those that do not.
     if declared is None or not now or (job.gang.tasks == now and now > 1) or job.array is not None:
         return {}
-    powers = {1 << exponent for exponent in range(declared.high.bit_length())}
-    sizes = sorted(size for size in powers | {declared.low, declared.high} if declared.low <= size <= declared.high)
-    return {size: action for size in sizes if (action := resized(job, size)) is not None}
+    return {size: action for size in declared.sizes if (action := resized(job, size)) is not None}
 
 
 class _Pool:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from advisor.domain.forecast import Forecasts, Interval, JobForecast, Placement, RunTime
-from advisor.domain.job import Job
+from advisor.domain.job import GpuRange, Job
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.sim.profiles import inflation, step_s
@@ -68,7 +68,7 @@ class KnownForecaster:
         at, rules = state.jobs[row], state.rules[0]
         profile, asked, on_node = state.profiles[at["profile"]], int(at["gpus"]), int(at["node_gpus"])
         found = {}
-        for gpus in _sizes(asked, int(at["gpus_min"]), int(at["gpus_max"])):
+        for gpus in sorted({asked, *GpuRange(low=int(at["gpus_min"]), high=int(at["gpus_max"])).sizes}):
             scaled = step_s(profile, asked) / step_s(profile, gpus)
             fewest = -(-gpus // on_node)
             best = rules["nic_gbps"] if fewest <= rules["leaf_nodes"] else rules["nic_gbps"] / rules["oversubscription"]
@@ -84,9 +84,3 @@ class KnownForecaster:
                 interval = Interval(low=min(low, speed), median=speed, high=max(high, speed))
                 found[Placement(gpus=gpus, tier=tier)] = interval
         return found
-
-
-def _sizes(asked: int, least: int, most: int) -> list[int]:
-    """Return the sizes that the planner may ask about."""
-    powers = [1 << exponent for exponent in range(most.bit_length()) if least <= 1 << exponent <= most]
-    return sorted({asked, least, most, *powers})

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from advisor.sim import policy, rounds
-from advisor.sim.policies import queue_policy, rules, slurm
+from advisor.sim.policies import advised, queue_policy, slurm
 from advisor.sim.policy import Problem
 from advisor.sim.queueing import DONE, FULL
 from advisor.sim.state import ENDED, FUTURE, NONE, PENDING, RUNNING, State, with_room
@@ -72,6 +72,6 @@ def stepping(instants: Sequence[float]) -> Iterator[None]:
                 left.pop(0)
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (queue_policy, rules, slurm, rounds, policy):
+        for module in (queue_policy, advised, slurm, rounds, policy):
             patch.setattr(module, "drive", drive)
         yield

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from advisor.sim.policies import (
     drf,
     fifo,
+    forecast,
     forecast_noisy,
     forecast_oracle,
     gandiva,
@@ -35,6 +36,7 @@ _MODULES = (
     gandiva,
     themis,
     rules,
+    forecast,
     forecast_noisy,
     forecast_oracle,
 )

@@ -1,0 +1,97 @@
+"""Which sizes, placements and neighbours of a pending gang are worth a forecast."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from advisor.domain.forecast import Placement
+from advisor.domain.job import Job, JobState
+from advisor.domain.node import Node
+from advisor.domain.snapshot import Snapshot
+from advisor.domain.topology import LocalityTier
+
+# Of the gangs that a spread one would meet on a node, the most that are counted.
+MOST_NEIGHBOURS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A placement of a job: the size and tier as the planner asks for them, and the nodes taken for it."""
+
+    placement: Placement
+    nodes: int
+
+
+class Cluster:
+    """What of a snapshot decides on the placements of its jobs."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        """Look at the usable nodes, and at the gangs that span nodes."""
+        self._nodes = [node for node in snapshot.nodes if node.is_usable]
+        self._largest: dict[tuple[tuple[str, ...], str | None], int] = {}
+        self._crowded: dict[tuple[tuple[str, ...], str | None], tuple[Job, ...]] = {}
+        self._spanning = [
+            job
+            for job in snapshot.jobs
+            if job.state is JobState.RUNNING and job.allocation is not None and len(job.allocation.nodes) > 1
+        ]
+
+    def candidates(self, job: Job) -> Iterator[Candidate]:
+        """Yield the placements of a job, those of the size it asks for first, at its closest before spread out.
+
+        Nothing is measured between leaves, so that more than one node is one tier here.
+        """
+        largest = self._gpus_on_node(job)
+        asked = job.gang.gpu_count or 0
+        if not largest or not asked:
+            return
+        declared = [] if job.hints.gpus is None else job.hints.gpus.sizes
+        for gpus in (asked, *(size for size in declared if size != asked)):
+            fewest = -(-gpus // largest)
+            if fewest == 1:
+                yield Candidate(placement=Placement(gpus=gpus, tier=LocalityTier.NODE), nodes=1)
+            if gpus > 1:
+                spread = max(fewest, 2)
+                yield Candidate(placement=Placement(gpus=gpus, tier=LocalityTier.LEAF), nodes=spread)
+
+    def neighbours(self, job: Job) -> tuple[Job, ...]:
+        """Return the gangs over several nodes that run where GPUs are idle for this one, those met most often first.
+
+        Which nodes Slurm would choose is not known; this is an interpretation.
+        """
+        key = (job.partitions, job.gang.gpu_type)
+        if key not in self._crowded:
+            idle = {node.name for node in self._nodes if self._serves(node.partitions, key[0]) and _idle(node, key[1])}
+            met = Counter[int]()
+            by_id = {}
+            for other in self._spanning:
+                there = idle.intersection(other.allocation.nodes if other.allocation else ())
+                if there:
+                    met[other.job_id] = len(there)
+                    by_id[other.job_id] = other
+            ranked = sorted(met, key=lambda job_id: (-met[job_id], job_id))
+            self._crowded[key] = tuple(by_id[job_id] for job_id in ranked[:MOST_NEIGHBOURS])
+        return self._crowded[key]
+
+    def _gpus_on_node(self, job: Job) -> int:
+        key = (job.partitions, job.gang.gpu_type)
+        if key not in self._largest:
+            self._largest[key] = max(
+                (
+                    pool.total
+                    for node in self._nodes
+                    if self._serves(node.partitions, key[0])
+                    for pool in node.gpus
+                    if key[1] in (None, pool.gpu_type)
+                ),
+                default=0,
+            )
+        return self._largest[key]
+
+    @staticmethod
+    def _serves(node_partitions: tuple[str, ...], partitions: tuple[str, ...]) -> bool:
+        return not set(node_partitions).isdisjoint(partitions)
+
+
+def _idle(node: Node, gpu_type: str | None) -> int:
+    return sum(pool.idle for pool in node.gpus if gpu_type in (None, pool.gpu_type))

@@ -1,0 +1,51 @@
+"""The shipped models at work on a simulated cluster, with the history that accounting would have by then."""
+
+from pathlib import Path
+
+import numpy as np
+
+from advisor.domain.forecast import Forecasts
+from advisor.domain.snapshot import Snapshot
+from advisor.predict.forecaster import ModelForecaster
+from advisor.predict.library import Library
+from advisor.predict.run_time import EndedJobs
+from advisor.sim.outcome import End
+from advisor.sim.slurm_cluster import SimulatedSlurm
+from advisor.sim.state import ENDED
+
+# As accounting words the ends.
+_STATES = {int(End.FINISHED): "COMPLETED", int(End.TIME_LIMIT): "TIMEOUT"}
+
+
+class LearningForecaster:
+    """A `ModelForecaster` that is told of every job that ended since it was last asked.
+
+    Only shipped models serve, so that a run is the same at every site.
+    """
+
+    def __init__(self, cluster: SimulatedSlurm) -> None:
+        """Watch a cluster from its start."""
+        self._cluster = cluster
+        self._models = ModelForecaster(Library(site=Path("/nonexistent")))
+        self._seen = 0
+
+    def forecasts(self, snapshot: Snapshot) -> Forecasts:
+        """Learn what ended, then forecast."""
+        self._models.add_ended(self._ended())
+        return self._models.forecasts(snapshot)
+
+    def _ended(self) -> EndedJobs:
+        """Return the jobs whose last stretch on GPUs ended since the last call, in the order of their ends."""
+        state = self._cluster.state
+        count = int(state.tally["segments"][0])
+        fresh = state.segments[self._seen : count]
+        self._seen = count
+        rows = fresh["job"]
+        over = (state.jobs["phase"][rows] == ENDED) & (state.jobs["end_time"][rows] == fresh["end_time"])
+        fresh, rows = fresh[over], rows[over]
+        return EndedJobs(
+            jobs=self._cluster.run_time_table(rows),
+            run_s=fresh["end_time"] - fresh["start_time"],
+            end_time=fresh["end_time"].astype(np.float64),
+            state=tuple(_STATES.get(end, "") for end in state.jobs["end"][rows].tolist()),
+        )

@@ -1,0 +1,10 @@
+"""Slurm with this advisor and the models that ship, which learn from the jobs that end."""
+
+from advisor.sim.learning import LearningForecaster
+from advisor.sim.policies.advised import AdvisedSlurm
+
+POLICY = AdvisedSlurm(
+    name="forecast",
+    summary="Slurm with this advisor, its advice applied, its forecasts by the shipped models and the jobs ended so far",
+    knowledge=lambda _, cluster: LearningForecaster(cluster),
+)

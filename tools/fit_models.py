@@ -1,0 +1,102 @@
+"""Fit the models that ship, from published measurements.
+
+    python -m tools.fit_models [--data DIR] [--only KIND] [--output FOLDER]
+
+DIR is a folder with `throughput`, `interference` and `traces`, by default SADVISE_DATA. The models in the folder are
+replaced. Equal data, versions and seed give equal models; docs/forecasts.md has what they are worth.
+"""
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from advisor.cli.render import instant
+from advisor.clock import SystemClock
+from advisor.errors import AdvisorError
+from advisor.fit.fitted import Fitted
+from advisor.fit.interference import fit_interference
+from advisor.fit.publish import publish
+from advisor.fit.run_time import fit_run_time
+from advisor.fit.start_time import fit_start_time
+from advisor.fit.throughput import fit_throughput
+from advisor.predict.library import Library
+from advisor.predict.manifest import Manifest, read_manifest, write_manifest
+from tools.evaluation.drac import read_ended
+from tools.simulated_traces import add_data_option, data_folder
+
+MODELS: Final = Path(__file__).parent.parent / "models"
+VERSION: Final = "default-1"
+SEED: Final = 0
+
+DRAC: Final = Path("traces/drac_slurm")
+
+
+def run_time(data: Path) -> Fitted:
+    """Fit on the GPU jobs of DRAC's Graham, without its history: its accounts mean nothing elsewhere."""
+    ended = read_ended([data / DRAC / "graham_gpu_jobs_until_2021-06-14.csv.gz"])
+    return fit_run_time(ended, seed=SEED, keep_history=False)
+
+
+def start_time(data: Path) -> Fitted:
+    """Fit on the noon polls of Graham's queue."""
+    return fit_start_time([data / DRAC / "graham_gpu_queue_snapshots_until_2021-06-14.csv.gz"], seed=SEED)
+
+
+def throughput(data: Path) -> Fitted:
+    """Fit on Pollux's T4 cloud and ElasticFlow's A100 servers."""
+    folders = (data / "throughput" / "pollux_aws_t4", data / "throughput" / "elasticflow_a100")
+    return fit_throughput([path for folder in folders for path in sorted(folder.glob("*.csv"))], seed=SEED)
+
+
+def interference(data: Path) -> Fitted:
+    """Fit on Gavel's pairs of jobs on one GPU and DeepShare's gangs on the same network."""
+    folder = data / "interference"
+    return fit_interference([folder / "gavel_pairs.csv", folder / "deepshare_network_contention.csv"], seed=SEED)
+
+
+FITS: Final[Mapping[str, Callable[[Path], Fitted]]] = {
+    "run_time": run_time,
+    "start_time": start_time,
+    "throughput": throughput,
+    "interference": interference,
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_data_option(parser)
+    parser.add_argument("--only", metavar="KIND", choices=FITS, action="append", help="only this model; may be repeated")
+    parser.add_argument("--output", metavar="FOLDER", type=Path, default=MODELS, help="where the models go")
+    options = parser.parse_args(argv)
+    try:
+        data = data_folder(options.data, os.environ)
+        for kind in options.only or FITS:
+            fitted = FITS[kind](data)
+            _replace(fitted, options.output)
+            print(f"{kind}: {', '.join(f'{name} {value:.4g}' for name, value in fitted.metrics.items())}")
+    except AdvisorError as err:
+        sys.stderr.write(f"fit_models: error: {err}\n")
+        return err.exit_code
+    return 0
+
+
+def _replace(fitted: Fitted, folder: Path) -> None:
+    """Publish a model in the place of the one before."""
+    manifest = read_manifest(folder)
+    others = tuple(each for each in manifest.model if each.kind != fitted.kind)
+    in_use = {kind: version for kind, version in manifest.in_use.items() if kind != fitted.kind}
+    write_manifest(folder, Manifest(in_use=in_use, model=others))
+    shutil.rmtree(folder / fitted.kind, ignore_errors=True)
+    publish(fitted, folder, VERSION, today=instant(SystemClock().now())[:10])
+    Library(folder, folder / "none").use(fitted.kind, VERSION)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
+
+

@@ -3,8 +3,10 @@
 Each pair was run on the live releases and read back: what a revert leaves behind is what stood before.
 """
 
+import math
+
 from advisor.domain.gang import GpuCount, GpuScope, SwitchRequest
-from advisor.domain.plan import Action, SetGpus, SetNice, SetNodeRange, SetSwitches, undone
+from advisor.domain.plan import Action, SetGpus, SetNice, SetNodeRange, SetSwitches, SetTimeMin, undone
 
 MINUTE_S = 60.0
 
@@ -28,6 +30,9 @@ def apply_argv(action: Action, cluster: str | None = None) -> list[str]:
             field = f"NumNodes={nodes.low}-{nodes.high}"
         case SetGpus(scope=scope, after=counts):
             field = f"{_GPU_FIELD[scope]}={','.join(_gres(gpu) for gpu in counts)}"
+        case SetTimeMin(after=soft_s):
+            # In minutes; 0 is none. Rounded up, since a job planned too short delays others.
+            field = f"TimeMin={0 if soft_s is None else math.ceil(soft_s / MINUTE_S)}"
     return ["scontrol", *(["-M", cluster] if cluster else []), "update", f"JobId={action.job_id}", field]
 
 

@@ -70,7 +70,7 @@ def in_words(value: Mapping[str, Any]) -> str:
         case {"time_min_s": None}:
             return "no soft limit"
         case {"time_min_s": soft_s}:
-            return f"soft limit {duration(soft_s)}"
+            return f"soft limit {soft_s / 60:.0f} min"
         case _:
             return ", ".join(
                 f"{key.replace('_', ' ')} " + "+".join(_gpus_in_words(gpu) for gpu in counts)

@@ -23,6 +23,7 @@ class Lever(StrEnum):
     NODE_RANGE = "node_range"
     NICE = "nice"
     GPU_COUNT = "gpu_count"
+    TIME_MIN = "time_min"
 
 
 class Reason(StrEnum):
@@ -33,6 +34,7 @@ class Reason(StrEnum):
     NODE_WORTH_WAITING = "node_worth_waiting"
     IDLE_GPUS_TO_GROW = "idle_gpus_to_grow"
     SMALLER_STARTS_SOONER = "smaller_starts_sooner"
+    RUNS_SHORTER_THAN_LIMIT = "runs_shorter_than_limit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +82,16 @@ class SetGpus:
     after: tuple[GpuCount, ...]
 
 
-Action = SetNice | SetSwitches | SetNodeRange | SetGpus
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetTimeMin:
+    """Let backfill plan with a run time below the limit, which stays; None means that it plans with the limit."""
+
+    job_id: int
+    before: float | None  # seconds
+    after: float | None  # seconds
+
+
+Action = SetNice | SetSwitches | SetNodeRange | SetGpus | SetTimeMin
 
 
 def lever_of(action: Action) -> Lever:
@@ -94,9 +105,11 @@ def lever_of(action: Action) -> Lever:
             return Lever.NODE_RANGE
         case SetGpus():
             return Lever.GPU_COUNT
+        case SetTimeMin():
+            return Lever.TIME_MIN
 
 
-def present_value(job: Job, action: Action) -> int | SwitchRequest | NodeRange | tuple[GpuCount, ...] | None:
+def present_value(job: Job, action: Action) -> int | float | SwitchRequest | NodeRange | tuple[GpuCount, ...] | None:
     """Return what the job holds now in the field that an action changes; compare with its before and after."""
     match action:
         case SetNice():
@@ -108,6 +121,8 @@ def present_value(job: Job, action: Action) -> int | SwitchRequest | NodeRange |
             return NodeRange(low=job.gang.nodes_min, high=job.gang.nodes_max or 0)
         case SetGpus(scope=scope):
             return job.gang.counts(scope)
+        case SetTimeMin():
+            return job.time_min_s
 
 
 def undone(action: Action) -> Action:
@@ -127,6 +142,8 @@ def applied(job: Job, action: Action) -> Job:
             return replace(job, gang=replace(job.gang, nodes_min=nodes.low, nodes_max=nodes.high))
         case SetGpus(scope=scope, after=counts):
             return replace(job, gang=job.gang.with_counts(scope, counts))
+        case SetTimeMin(after=after):
+            return replace(job, time_min_s=after)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

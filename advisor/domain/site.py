@@ -50,6 +50,24 @@ class SiteConfig:
         return 0, 0
 
     @property
+    def takes_soft_limits(self) -> bool:
+        """Whether backfill takes TimeMin for a soft limit; else TimeMin really shortens jobs. Known from 23.11 on."""
+        return self.release >= (23, 11) and "time_min_as_soft_limit" in self.scheduler_parameters
+
+    @property
+    def soft_limits_outlast_start(self) -> bool:
+        """Whether jobs behind a job that runs are planned with its soft limit; before 25.05.4 with its time limit."""
+        point = self.slurm_version.split(".")[2:3]
+        number = point[0].partition("-")[0] if point else ""
+        return self.release > (25, 5) or (self.release == (25, 5) and number.isdecimal() and int(number[:4]) >= 4)
+
+    @property
+    def backfill_resolution_s(self) -> float:
+        """The step in which backfill counts time; its default is 60 s."""
+        value = self.scheduler_parameters.get("bf_resolution", "")
+        return float(value) if value.isdecimal() and len(value) <= 9 else 60.0
+
+    @property
     def max_switch_wait_s(self) -> float:
         """The longest wait for switches that Slurm grants; its default is 300 s."""
         value = self.scheduler_parameters.get("max_switch_wait", "")

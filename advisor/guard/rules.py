@@ -5,8 +5,20 @@ from dataclasses import dataclass
 
 from advisor.domain.job import Job
 from advisor.domain.limits import Limits
-from advisor.domain.plan import Plan, Recommendation, SetGpus, SetNice, SetNodeRange, Verdict, present_value
+from advisor.domain.plan import (
+    Plan,
+    Recommendation,
+    SetGpus,
+    SetNice,
+    SetNodeRange,
+    SetTimeMin,
+    Verdict,
+    present_value,
+)
 from advisor.domain.snapshot import Snapshot
+
+# Slurm counts TimeMin in minutes, and 0 is none.
+SHORTEST_SOFT_LIMIT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +28,7 @@ class Circumstances:
     now: float
     limits: Limits
     release: tuple[int, int]
+    takes_soft_limits: bool
     split_arrays: frozenset[int]
     outstanding: frozenset[int]
 
@@ -149,6 +162,24 @@ def gpus_unchanged_by_nodes(change: Recommendation, job: Job, _around: Circumsta
     return not isinstance(change.action, SetNodeRange) or not (job.gang.per_node or job.gang.per_socket)
 
 
+def soft_limit_is_soft(change: Recommendation, _job: Job, around: Circumstances) -> bool:
+    """Where TimeMin is no soft limit, Slurm shortens the job to it."""
+    return not isinstance(change.action, SetTimeMin) or around.takes_soft_limits
+
+
+def soft_limit_within_limit(change: Recommendation, job: Job, _around: Circumstances) -> bool:
+    """A soft limit lies between a minute and the time limit of the job, which must have one."""
+    if not isinstance(change.action, SetTimeMin):
+        return True
+    after_s, limit_s = change.action.after, job.time_limit_s
+    return after_s is not None and limit_s is not None and SHORTEST_SOFT_LIMIT_S <= after_s <= limit_s
+
+
+def users_time_min_kept(change: Recommendation, job: Job, _around: Circumstances) -> bool:
+    """A TimeMin that is there already was set by the user, or by advice that is still out."""
+    return not isinstance(change.action, SetTimeMin) or (change.action.before is None and job.time_min_s is None)
+
+
 def before_still_true(change: Recommendation, job: Job, _around: Circumstances) -> bool:
     """The job still stands as the recommendation found it."""
     return change.action.before == present_value(job, change.action)
@@ -162,6 +193,9 @@ CHANGE_RULES: Mapping[str, ChangeRule] = {
     "gpus_unchanged_by_nodes": gpus_unchanged_by_nodes,
     "size_within_range": size_within_range,
     "shrinking_survives_limit": shrinking_survives_limit,
+    "soft_limit_is_soft": soft_limit_is_soft,
+    "soft_limit_within_limit": soft_limit_within_limit,
+    "users_time_min_kept": users_time_min_kept,
 }
 
 
@@ -177,6 +211,7 @@ def circumstances(snapshot: Snapshot, limits: Limits, outstanding: frozenset[int
         now=snapshot.taken_at,
         limits=limits,
         release=snapshot.config.release,
+        takes_soft_limits=snapshot.config.takes_soft_limits,
         split_arrays=frozenset(split),
         outstanding=outstanding,
     )

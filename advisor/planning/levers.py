@@ -37,6 +37,18 @@ def missing_for_gpu_count(snapshot: Snapshot) -> str | None:
     return None if snapshot.config.scheduler_type else "the configuration could not be read"
 
 
+def missing_for_time_min(snapshot: Snapshot) -> str | None:
+    """TimeMin leaves the time limit alone only where backfill takes it for a soft limit."""
+    config = snapshot.config
+    if config.release < (23, 11):
+        return f"Slurm {config.slurm_version or 'of an unknown release'} knows no soft limits; 23.11 and later do"
+    if not config.takes_soft_limits:
+        return "time_min_as_soft_limit is not in SchedulerParameters, so that TimeMin would shorten jobs"
+    if config.scheduler_type != "sched/backfill":
+        return f"SchedulerType is {config.scheduler_type or 'unknown'}, not sched/backfill"
+    return None
+
+
 def _stands_down(snapshot: Snapshot) -> str | None:
     if "bf_topopt_enable" in snapshot.config.scheduler_parameters:
         return "SchedulerParameters=bf_topopt_enable already delays jobs for a better place"
@@ -48,6 +60,7 @@ LEVERS: Mapping[Lever, Callable[[Snapshot], str | None]] = {
     Lever.NODE_RANGE: missing_for_node_range,
     Lever.NICE: missing_for_nice,
     Lever.GPU_COUNT: missing_for_gpu_count,
+    Lever.TIME_MIN: missing_for_time_min,
 }
 
 

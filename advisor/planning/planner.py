@@ -12,7 +12,7 @@ from advisor.domain.snapshot import Snapshot
 from advisor.features.capacity import Fitter, node_table
 from advisor.features.queue import QueueTable, queue_table
 from advisor.features.supply import releases, remaining_s
-from advisor.planning import ordering, placement, sizing
+from advisor.planning import ordering, placement, sizing, soft_limit
 from advisor.planning.beliefs import Beliefs
 from advisor.planning.levers import missing_by_lever
 from advisor.planning.settings import PlanningSettings
@@ -52,6 +52,10 @@ def plan(
         missing=missing,
     )
     queue = _reordered(queue, changes)
+    if Lever.TIME_MIN not in missing:
+        left = replace(limits, max_changes=limits.max_changes - len(changes))
+        moved, rows = untouchable | {change.job_id for change in changes}, np.arange(len(queue.jobs))
+        changes += soft_limit.recommendations(snapshot, queue, bounded, rows, forecasts, settings, left, moved)
     changes += _pool_by_pool(around, queue, untouchable | {change.job_id for change in changes})
     changes.sort(key=lambda change: (_KIND_RANK[change.kind], change.job_id))
     return Plan(recommendations=tuple(changes))

@@ -16,6 +16,7 @@ class PlanningSettings:
     ageing_s: Annotated[float, "a job that has waited this long weighs twice as much as a new one"] = 12 * HOUR_S
     min_saving_s: Annotated[float, "total job completion time a change must save to be worth proposing"] = 600.0
     used_limit_ratio_low: Annotated[float, "share of the time limit jobs are assumed to use, at least"] = 0.2
+    soft_limit_ratio_high: Annotated[float, "largest share of the limit that is worth a soft limit"] = 0.75
     node_timer_s: Annotated[float, "how long a gang waits to sit on one node"] = 600.0
     leaf_timer_s: Annotated[float, "how long a gang waits to sit under one leaf switch"] = 1800.0
     leaf_inflation: Annotated[float, "assumed inflation of a gang spread over nodes of one leaf"] = 1.1
@@ -29,7 +30,7 @@ class PlanningSettings:
                 raise ValueError(f"{name} must be above 0")
             if not 1 <= getattr(self, name) <= LARGEST:
                 raise ValueError(f"{name} must be at least 1 and at most {LARGEST:.0f}")
-        for name in ("used_limit_ratio_low", "scaling_exponent", "min_marginal_ratio"):
+        for name in ("used_limit_ratio_low", "soft_limit_ratio_high", "scaling_exponent", "min_marginal_ratio"):
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be above 0 and at most 1")
         if not 1 <= self.leaf_inflation <= self.spine_inflation:

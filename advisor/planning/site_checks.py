@@ -34,6 +34,7 @@ _LEVER_COST: Mapping[Lever, str] = {
     Lever.SWITCHES: "gangs are not held for one leaf switch; at submit --segment or a reservation may serve",
     Lever.NODE_RANGE: "gangs are not held for one node",
     Lever.GPU_COUNT: "no resizing",
+    Lever.TIME_MIN: "jobs forecast to end long before their limits wait for holes that fit their limits",
 }
 
 
@@ -82,8 +83,14 @@ def _switch_wait(snapshot: Snapshot, settings: PlanningSettings) -> Check:
 
 def _soft_limit(snapshot: Snapshot) -> Check:
     name = "time_min_as_soft_limit"
-    if name in snapshot.config.scheduler_parameters:
-        return Check(name=name, status=Status.OK, text="backfill can plan with forecasts below the time limit")
+    if snapshot.config.takes_soft_limits:
+        lasting = snapshot.config.soft_limits_outlast_start
+        return Check(
+            name=name,
+            status=Status.OK,
+            text="backfill can plan with forecasts below the time limit",
+            cost="" if lasting else "Slurm before 25.05.4 plans a job with its limit again once it runs",
+        )
     return Check(
         name=name,
         status=Status.LACKS,

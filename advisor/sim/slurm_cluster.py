@@ -1,8 +1,10 @@
 """The simulated Slurm as the advisor meets the real one: it reads snapshots of it and changes its pending jobs."""
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from advisor.domain.gang import GangRequest, GpuCount, SwitchRequest
 from advisor.domain.job import Allocation, GpuRange, Job, JobHints, JobState
@@ -15,11 +17,13 @@ from advisor.domain.plan import (
     SetNice,
     SetNodeRange,
     SetSwitches,
+    SetTimeMin,
     present_value,
 )
 from advisor.domain.site import Partition, SiteConfig
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import Switch, Topology, TopologyKind
+from advisor.predict.run_time_table import RunTimeTable
 from advisor.sim.cluster import Cluster
 from advisor.sim.priority import priority_of, sort_line
 from advisor.sim.slurm_placement import per_node
@@ -29,6 +33,7 @@ from advisor.sim.state import PENDING, State
 from advisor.sim.trace import Trace
 
 PARTITION = "gpu"
+MINUTE_S = 60.0
 # What a request is made of; jobs that ask alike share one.
 _REQUEST = (
     "gpus",
@@ -93,6 +98,8 @@ class SimulatedSlurm:
             return Receipt(action=action, outcome=Outcome.FAILED, text="the job is not pending")
         if present_value(self.job(row), action) == action.after:
             return Receipt(action=action, outcome=Outcome.ALREADY_SO)
+        if isinstance(action, SetTimeMin) and (action.after or 0.0) > self.state.jobs["limit_s"][row]:
+            return Receipt(action=action, outcome=Outcome.FAILED, text="Requested time limit is invalid")
         self._write(row, action)
         self._pending.pop(row, None)
         sort_line(self.state, self.slurm)
@@ -120,6 +127,26 @@ class SimulatedSlurm:
         """Return the row of a job in the arrays."""
         return self._row_by_id[job_id]
 
+    def run_time_table(self, rows: NDArray[np.integer]) -> RunTimeTable:
+        """Return jobs as accounting would tell of them."""
+        jobs, asked = self.state.jobs[rows], self._trace.jobs[rows]
+        gpus = jobs["gpus"].astype(np.float64)
+        count = len(rows)
+        return RunTimeTable(
+            user=tuple(self._trace.users[code] for code in asked["user"]),
+            account=tuple(self._trace.accounts[code] for code in asked["account"]),
+            name=("",) * count,
+            partition=(PARTITION,) * count,
+            qos=tuple(self._trace.qos[code] for code in asked["qos"]),
+            gpus=gpus,
+            cpus=np.maximum(1.0, gpus * jobs["cpus_per_gpu"]),
+            nodes=jobs["nodes_min"].astype(np.float64),
+            memory_mib=np.full(count, np.nan),
+            limit_s=np.where(np.isfinite(jobs["limit_s"]), jobs["limit_s"], np.nan),
+            submit_time=jobs["submit_time"].astype(np.float64),
+            elapsed_s=np.zeros(count),
+        )
+
     def _write(self, row: int, action: Action) -> None:
         job = self.state.jobs[row]
         match action:
@@ -138,6 +165,9 @@ class SimulatedSlurm:
                 each = sum(count.count for count in counts)
                 job["gpus"] = each * job["nodes_min"] if per_node(self.state, row) else each
                 job["resizes"] += 1
+            case SetTimeMin(after=soft_s):
+                # Slurm counts it in minutes.
+                job["soft_limit_s"] = 0.0 if soft_s is None else math.ceil(soft_s / MINUTE_S) * MINUTE_S
 
     def _read_pending(self) -> Iterator[Job]:
         count = int(self.state.tally["pending"][0])
@@ -170,6 +200,7 @@ class SimulatedSlurm:
             gang=self._gang(row),
             allocation=self._allocation(row) if running else None,
             hints=JobHints(
+                model=trace.models[asked["model"]] if asked["model"] >= 0 else None,
                 gpus=GpuRange(low=job_range[0], high=job_range[1]) if job_range[0] < job_range[1] else None,
                 checkpoint_s=float(job["checkpoint_s"]) or None,
             ),
@@ -260,7 +291,8 @@ def _site_config(cluster: Cluster) -> SiteConfig:
     soft = {"time_min_as_soft_limit": ""} if asked.time_min_as_soft_limit else {}
     return SiteConfig(
         cluster="simulated",
-        slurm_version="24.11",
+        # Running jobs are planned with their soft limits too, as Slurm does since 25.05.4.
+        slurm_version="26.05",
         scheduler_type="sched/backfill",
         scheduler_parameters={"max_switch_wait": str(int(asked.max_switch_wait_s)), **soft},
         topology_plugin="topology/tree",

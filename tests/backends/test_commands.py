@@ -4,7 +4,7 @@ import pytest
 
 from advisor.backends.commands import apply_argv, revert_argv
 from advisor.domain.gang import GpuScope, SwitchRequest
-from advisor.domain.plan import Action, NodeRange, SetGpus, SetNice, SetNodeRange, SetSwitches
+from advisor.domain.plan import Action, NodeRange, SetGpus, SetNice, SetNodeRange, SetSwitches, SetTimeMin
 from tests.builders import gpu_counts
 
 WAIT = SwitchRequest(count=1, max_wait_s=600.0)
@@ -30,6 +30,8 @@ WAIT = SwitchRequest(count=1, max_wait_s=600.0)
             "TresPerNode=gres:gpu:a100:4",
             "TresPerNode=gres:gpu:a100:8",
         ),
+        (SetTimeMin(job_id=7, before=None, after=1800.0), "TimeMin=30", "TimeMin=0"),
+        (SetTimeMin(job_id=7, before=60.0, after=1801.0), "TimeMin=31", "TimeMin=1"),
     ],
 )
 def test_each_action_has_one_field_to_do_and_one_to_undo(action: Action, field: str, undo: str) -> None:

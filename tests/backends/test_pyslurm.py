@@ -103,6 +103,8 @@ def test_gpus_that_pyslurm_does_not_show_are_unknown(
         ({"resource_sharing": "NO"}, "exclusive", True),
         ({"cpus_per_gpu": 6}, "cpus_per_gres", (gpu(6),)),
         ({"time_limit": "UNLIMITED"}, "limit_s", None),
+        ({"time_limit_min": 30}, "limit_min_s", 1800.0),
+        ({"time_limit_min": None}, "limit_min_s", None),
         ({"max_nodes": None}, "nodes_max", 0),
         ({"excluded_nodes": ["n01", "n02"]}, "excluded_nodes", ("n01", "n02")),
         ({"constraints": ["a100", "nvlink"]}, "features", "a100,nvlink"),

@@ -128,6 +128,15 @@ def test_requests_of_a_live_release_are_what_was_submitted(release: str) -> None
     assert gangs["name | with, odd: characters %j"].per_node == (GpuCount(count=2),)
 
 
+@pytest.mark.parametrize("release", recorded.LIVE_RELEASES)
+@pytest.mark.parametrize("read", [recorded.printed_snapshot, recorded.dumped_snapshot])
+def test_time_min_of_a_live_release_is_what_was_submitted(release: str, read: Callable[[str], Snapshot]) -> None:
+    jobs = {job.name: job for job in read(release).jobs}
+
+    assert (jobs["time-min"].time_min_s, jobs["time-min"].time_limit_s) == (1800.0, 86_400.0)
+    assert jobs["gres-8"].time_min_s is None
+
+
 def test_every_job_of_the_recorded_queue_is_there() -> None:
     assert [job.job_id for job in recorded.text_snapshot().jobs] == list(range(4014, 4032))
 

@@ -9,7 +9,8 @@ import pytest
 
 from advisor.backends.snapshot_file import read_snapshot, write_snapshot
 from advisor.cli.reading import demo_path
-from advisor.cli.report import FIELDS, in_words
+from advisor.cli.report import FIELDS, in_words, recommendation, values
+from advisor.domain.plan import Expected, Kind, Reason, Recommendation, SetTimeMin
 from tests.builders import make_config, make_job, make_snapshot
 from tests.cli.conftest import Sadvise
 
@@ -140,8 +141,29 @@ def test_before_and_after_read_as_words() -> None:
     assert in_words({"switches": {"count": 1, "max_wait_s": 600.0}}) == "1 leaf switch for up to 10 min"
     assert in_words({"nodes_min": 1, "nodes_max": 1}) == "1 node"
     assert in_words({"nodes_min": 1, "nodes_max": 4}) == "1-4 nodes"
+    assert in_words({"time_min_s": None}) == "no soft limit"
+    assert in_words({"time_min_s": 7200.0}) == "soft limit 120 min"
     assert in_words({"per_job": [{"gpu_type": None, "count": 8}]}) == "per job 8 GPUs"
     assert in_words({"per_node": [{"gpu_type": "a100", "count": 8}]}) == "per node 8 a100"
+
+
+def test_soft_limit_is_keyed_as_in_a_snapshot_file() -> None:
+    expected = Expected(saved_s_low=0.0, saved_s_high=1.0, jobs_helped=1, added_delay_max_s=0.0, assumes="nothing")
+    change = Recommendation(
+        kind=Kind.REORDER,
+        action=SetTimeMin(job_id=7, before=None, after=5400.0),
+        reason=Reason.RUNS_SHORTER_THAN_LIMIT,
+        text="",
+        expected=expected,
+        evidence={},
+    )
+
+    published = recommendation(change, None)
+
+    assert values(change) == ({"time_min_s": None}, {"time_min_s": 5400.0})
+    assert (published["lever"], published["before"], published["after"]) == ("time_min", *values(change))
+    assert published["command"] == ["scontrol", "update", "JobId=7", "TimeMin=90"]
+    assert published["revert"] == ["scontrol", "update", "JobId=7", "TimeMin=0"]
 
 
 def test_unlimited_wait_and_unknown_use_show_as_unknown(sadvise: Sadvise, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from advisor.domain.plan import (
     SetNice,
     SetNodeRange,
     SetSwitches,
+    SetTimeMin,
     applied,
     lever_of,
     present_value,
@@ -135,6 +136,35 @@ def test_release_and_switch_wait_read_from_the_configuration() -> None:
     assert make_config(scheduler_parameters={"max_switch_wait": "60"}).max_switch_wait_s == 60.0
 
 
+@pytest.mark.parametrize(
+    ("version", "parameters", "taken", "lasting"),
+    [
+        ("22.05.8", {"time_min_as_soft_limit": ""}, False, False),
+        ("23.11.4", {"time_min_as_soft_limit": ""}, True, False),
+        ("24.11.5", {}, False, False),
+        ("25.05", {"time_min_as_soft_limit": ""}, True, False),
+        ("25.05.3", {"time_min_as_soft_limit": ""}, True, False),
+        ("25.05.4-1", {"time_min_as_soft_limit": ""}, True, True),
+        ("25.05.10", {"time_min_as_soft_limit": ""}, True, True),
+        ("26.05.5", {"time_min_as_soft_limit": ""}, True, True),
+        ("", {"time_min_as_soft_limit": ""}, False, False),
+    ],
+)
+def test_soft_limits_are_known_by_release_and_parameter(
+    version: str, parameters: dict[str, str], taken: bool, lasting: bool
+) -> None:
+    config = SiteConfig(slurm_version=version, scheduler_parameters=parameters)
+
+    assert config.takes_soft_limits is taken
+    assert config.soft_limits_outlast_start is lasting
+
+
+def test_backfill_counts_in_minutes_unless_told_otherwise() -> None:
+    assert SiteConfig().backfill_resolution_s == 60.0
+    assert SiteConfig(scheduler_parameters={"bf_resolution": "600"}).backfill_resolution_s == 600.0
+    assert SiteConfig(scheduler_parameters={"bf_resolution": "soon"}).backfill_resolution_s == 60.0
+
+
 def test_snapshot_finds_jobs_and_partitions_by_name() -> None:
     snapshot = make_snapshot([make_job(7)])
 
@@ -152,6 +182,7 @@ WAIT = SwitchRequest(count=1, max_wait_s=600.0)
         (SetSwitches(job_id=1, before=None, after=WAIT), Lever.SWITCHES),
         (SetNodeRange(job_id=1, before=NodeRange(low=1, high=4), after=NodeRange(low=1, high=1)), Lever.NODE_RANGE),
         (SetGpus(job_id=1, scope=GpuScope.JOB, before=gpu_counts(4), after=gpu_counts(2)), Lever.GPU_COUNT),
+        (SetTimeMin(job_id=1, before=None, after=3600.0), Lever.TIME_MIN),
     ],
 )
 def test_applied_action_leaves_its_after_value(action: Action, lever: Lever) -> None:

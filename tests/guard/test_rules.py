@@ -17,7 +17,9 @@ from advisor.domain.plan import (
     SetGpus,
     SetNice,
     SetNodeRange,
+    SetTimeMin,
 )
+from advisor.domain.site import SiteConfig
 from advisor.guard.rules import CHANGE_RULES, JOB_RULES, circumstances, judge, refusals
 from tests.builders import TAKEN_AT, make_config, make_gang, make_hints, make_job, make_snapshot
 
@@ -44,9 +46,19 @@ def gpus(before: int, after: int) -> Recommendation:
     return replace(nice(delay_s=0.0), kind=Kind.RESIZE, action=action)
 
 
-def refused_by(change: Recommendation, *jobs: Job, limits: Limits | None = None) -> str | None:
+def soft_limit(after: float | None, *, before: float | None = None) -> Recommendation:
+    """Propose a soft limit in seconds."""
+    return replace(nice(delay_s=0.0), action=SetTimeMin(job_id=1, before=before, after=after))
+
+
+SOFT = make_config(scheduler_parameters={"time_min_as_soft_limit": ""})
+
+
+def refused_by(
+    change: Recommendation, *jobs: Job, limits: Limits | None = None, config: SiteConfig | None = None
+) -> str | None:
     """Judge one change to a queue."""
-    snapshot = make_snapshot(jobs)
+    snapshot = make_snapshot(jobs, config=config)
     verdicts = judge(Plan(recommendations=(change,)), snapshot, circumstances(snapshot, limits or Limits()))
     return verdicts[0].refused_by
 
@@ -89,6 +101,9 @@ def test_every_job_rule_has_a_case() -> None:
         "gpus_unchanged_by_nodes",
         "size_within_range",
         "shrinking_survives_limit",
+        "soft_limit_is_soft",
+        "soft_limit_within_limit",
+        "users_time_min_kept",
     }
 
 
@@ -185,6 +200,43 @@ def test_narrowing_nodes_is_refused_where_gpus_are_counted_per_node() -> None:
 
     assert refused_by(change, per_node) == "gpus_unchanged_by_nodes"
     assert refused_by(change, in_all) is None
+
+
+def test_soft_limit_between_a_minute_and_the_limit_passes() -> None:
+    for after_s in (60.0, 3600.0, 86_400.0):
+        assert refused_by(soft_limit(after_s), PLAIN, config=SOFT) is None
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param(make_config(), id="without the parameter"),
+        pytest.param(replace(SOFT, slurm_version="22.05.8"), id="a release that does not know it"),
+        pytest.param(replace(SOFT, slurm_version=""), id="an unknown release"),
+    ],
+)
+def test_soft_limit_is_refused_where_slurm_would_shorten_the_job(config: SiteConfig) -> None:
+    assert refused_by(soft_limit(3600.0), PLAIN, config=config) == "soft_limit_is_soft"
+
+
+@pytest.mark.parametrize(
+    ("change", "job"),
+    [
+        pytest.param(soft_limit(59.0), PLAIN, id="below a minute"),
+        pytest.param(soft_limit(86_460.0), PLAIN, id="above the limit"),
+        pytest.param(soft_limit(3600.0), replace(PLAIN, time_limit_s=None), id="no limit"),
+        pytest.param(soft_limit(None), PLAIN, id="none"),
+    ],
+)
+def test_soft_limit_out_of_bounds_is_refused(change: Recommendation, job: Job) -> None:
+    assert refused_by(change, job, config=SOFT) == "soft_limit_within_limit"
+
+
+def test_time_min_that_is_there_already_is_kept() -> None:
+    job = replace(PLAIN, time_min_s=1800.0)
+
+    assert refused_by(soft_limit(3600.0, before=1800.0), job, config=SOFT) == "users_time_min_kept"
+    assert refused_by(soft_limit(3600.0), job, config=SOFT) == "before_still_true"
 
 
 def test_resize_without_a_declared_range_is_refused() -> None:

@@ -19,9 +19,12 @@ def site(**config: object) -> Snapshot:
     return make_snapshot([], config=make_config(**config))  # type: ignore[arg-type]
 
 
+SOFT = {"max_switch_wait": "86400", "time_min_as_soft_limit": ""}
+
+
 def test_every_lever_is_judged_and_a_full_site_lacks_none() -> None:
     assert set(LEVERS) == set(Lever)
-    assert missing_by_lever(site()) == {}
+    assert missing_by_lever(site(scheduler_parameters=SOFT)) == {}
 
 
 @pytest.mark.parametrize(
@@ -35,6 +38,11 @@ def test_every_lever_is_judged_and_a_full_site_lacks_none() -> None:
         (Lever.SWITCHES, replace(site(), topology=make_topology(kind=TopologyKind.BLOCK)), "block"),
         (Lever.SWITCHES, replace(site(), topology=make_topology({"leaf1": ["n01"]})), "two leaf"),
         (Lever.GPU_COUNT, replace(site(), config=SiteConfig()), "could not be read"),
+        (Lever.TIME_MIN, site(), "time_min_as_soft_limit is not in SchedulerParameters"),
+        (Lever.TIME_MIN, site(slurm_version="22.05.8", scheduler_parameters=SOFT), "22.05.8 knows no soft limits"),
+        (Lever.TIME_MIN, site(slurm_version="", scheduler_parameters=SOFT), "an unknown release"),
+        (Lever.TIME_MIN, site(scheduler_type="sched/builtin", scheduler_parameters=SOFT), "sched/builtin"),
+        (Lever.TIME_MIN, site(scheduler_type="", scheduler_parameters=SOFT), "unknown"),
     ],
 )
 def test_missing_lever_says_what_is_missing(lever: Lever, snapshot: Snapshot, word: str) -> None:
@@ -58,6 +66,7 @@ def test_counts_agree_with_their_noun() -> None:
         {"depth": 0},
         {"ageing_s": 0.0},
         {"used_limit_ratio_low": 0.0},
+        {"soft_limit_ratio_high": 1.1},
         {"scaling_exponent": 1.1},
         {"leaf_inflation": 0.9},
         {"leaf_inflation": 1.4},

@@ -18,7 +18,9 @@ def checked(snapshot: Snapshot) -> dict[str, Check]:
 
 FULL = make_snapshot(
     [make_job(1, priority=500)],
-    config=make_config(scheduler_parameters={"max_switch_wait": "86400", "time_min_as_soft_limit": ""}),
+    config=make_config(
+        slurm_version="26.05.5", scheduler_parameters={"max_switch_wait": "86400", "time_min_as_soft_limit": ""}
+    ),
 )
 
 
@@ -35,6 +37,8 @@ def test_full_site_lacks_nothing_but_the_models_that_nobody_ships_yet() -> None:
         ("lever nice", Status.LACKS, replace(FULL, config=make_config(priority_type="priority/basic"))),
         ("max_switch_wait", Status.LACKS, replace(FULL, config=make_config(scheduler_parameters={}))),
         ("time_min_as_soft_limit", Status.LACKS, replace(FULL, config=make_config())),
+        ("lever time_min", Status.LACKS, replace(FULL, config=make_config())),
+        ("time_min_as_soft_limit", Status.OK, replace(FULL, config=replace(FULL.config, slurm_version="24.11.5"))),
         ("priorities", Status.LACKS, replace(FULL, jobs=(make_job(1, priority=1), make_job(2, priority=1)))),
         ("priorities", Status.UNKNOWN, replace(FULL, jobs=())),
         ("AccountingStorageTRES", Status.LACKS, replace(FULL, config=make_config(accounting_tres=("cpu",)))),

@@ -17,6 +17,7 @@ from advisor.domain.plan import (
     SetNice,
     SetNodeRange,
     SetSwitches,
+    SetTimeMin,
     present_value,
     undone,
 )
@@ -172,6 +173,7 @@ LEVERS = [
     pytest.param(
         SetGpus(job_id=7, scope=GpuScope.NODE, before=(GpuCount(count=4),), after=(GpuCount(count=2),)), id="GPUs"
     ),
+    pytest.param(SetTimeMin(job_id=7, before=None, after=1800.0), id="soft limit"),
 ]
 
 
@@ -192,6 +194,36 @@ def test_an_applied_change_is_read_back_and_can_be_taken_back(action: Action) ->
     assert now.cluster.apply(undone(action)).outcome is Outcome.APPLIED
     assert now.cluster.job(row) == before
     assert now.state.jobs["priority"][row] == priority
+
+
+def test_a_soft_limit_counts_in_minutes_and_stays_within_the_limit() -> None:
+    now = full_and_one()
+
+    rounded = now.cluster.apply(SetTimeMin(job_id=7, before=None, after=61.0))
+    beyond = now.cluster.apply(SetTimeMin(job_id=7, before=120.0, after=3660.0))
+
+    assert now.cluster.job(6).time_min_s == 120.0
+    assert (rounded.outcome, beyond.outcome) == (Outcome.FAILED, Outcome.FAILED)
+    assert "time limit" in beyond.text
+
+
+def test_a_soft_limit_lets_backfill_start_a_job_in_a_hole_too_short_for_its_limit() -> None:
+    full = {"gpus": 4, "run_time_s": 1000, "time_limit_s": 1200}
+    gang = {"gpus": 24, "nodes_min": 6, "nodes_max": 6, "submit_time": 10, "run_time_s": 500, "time_limit_s": 600}
+    small = {"gpus": 2, "submit_time": 20, "run_time_s": 300, "time_limit_s": 7200}
+    soft = replace(SIX, slurm=replace(SLURM, time_min_as_soft_limit=True))
+    trace = make_trace([*[full] * 5, {**full, "gpus": 2}, gang, small])
+    with_it, without = running(trace, soft), running(trace, soft)
+
+    receipt = with_it.cluster.apply(SetTimeMin(job_id=8, before=None, after=600.0))
+    with_it.go_on()
+    without.go_on()
+
+    assert receipt.outcome is Outcome.APPLIED
+    start_times = [float(each.state.jobs["start_time"][7]) for each in (with_it, without)]
+    assert start_times[0] < 200.0
+    assert start_times[1] >= 1500.0
+    assert with_it.state.jobs["limit_s"][7] == 7200.0
 
 
 def test_a_change_reaches_no_job_that_runs_and_none_that_is_unknown() -> None:

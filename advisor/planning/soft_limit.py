@@ -1,0 +1,148 @@
+"""Soft limits: let backfill plan a job with the run time it is forecast to need, where TimeMin says that.
+
+Users ask for far more time than they use, and backfill starts a job in a hole only if its limit fits there. Where the
+site takes TimeMin for a soft limit, backfill plans with it, and the limit itself stays. The soft limit is the high end
+of the forecast: one job in ten outlives it. Slurm then plans half of what its limit leaves, again and again, and jobs
+planned behind it slip by that much.
+"""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.domain.forecast import Forecasts, Interval
+from advisor.domain.job import Job
+from advisor.domain.limits import Limits
+from advisor.domain.plan import Expected, Kind, Reason, Recommendation, SetTimeMin
+from advisor.domain.site import SiteConfig
+from advisor.domain.snapshot import Snapshot
+from advisor.features.queue import ANY_TYPE, QueueTable
+from advisor.features.supply import Releases, backfilled, latest_starts_s
+from advisor.planning.settings import PlanningSettings
+from advisor.planning.words import duration
+
+MINUTE_S = 60.0
+# What lies above an 80 % interval.
+CHANCE_LONGER = 0.1
+
+
+def recommendations(
+    snapshot: Snapshot,
+    queue: QueueTable,
+    freed: Releases,
+    rows: NDArray[np.intp],
+    forecasts: Forecasts,
+    settings: PlanningSettings,
+    limits: Limits,
+    done: frozenset[int],
+) -> Iterator[Recommendation]:
+    """Propose soft limits for jobs but those in `done`, best placed first, no more than `limits.max_changes`.
+
+    `rows` `(n_rows,)` are in planned order and may be of several pools; `freed` is by the limits of running jobs. A job
+    that gets its GPUs at once anyway is left alone, and one whose user set TimeMin himself.
+    """
+    left = limits.max_changes
+    for row, wait_s in zip(rows.tolist(), _waits_s(queue, freed, rows).tolist(), strict=True):
+        job = queue.jobs[row]
+        run_time = forecasts.of(job.job_id).run_time
+        if left <= 0 or wait_s <= 0.0 or wait_s < settings.min_saving_s or run_time is None or job.job_id in done:
+            continue
+        soft_s = soft_limit_s(job, run_time.interval_s, snapshot.config, settings)
+        if soft_s is not None:
+            left -= 1
+            yield _recommendation(job, run_time.interval_s, soft_s, wait_s, snapshot.config)
+
+
+def soft_limit_s(job: Job, run_time_s: Interval, config: SiteConfig, settings: PlanningSettings) -> float | None:
+    """Return the soft limit of a job in whole minutes; None where it is not worth one, or its user chose one."""
+    if job.time_limit_s is None or job.time_min_s is not None:
+        return None
+    # Below its resolution backfill does not tell run times apart.
+    soft_s = math.ceil(max(run_time_s.high, config.backfill_resolution_s, MINUTE_S) / MINUTE_S) * MINUTE_S
+    short_enough = soft_s <= settings.soft_limit_ratio_high * job.time_limit_s
+    return soft_s if short_enough and job.time_limit_s - soft_s >= settings.min_saving_s else None
+
+
+def _waits_s(queue: QueueTable, freed: Releases, rows: NDArray[np.intp]) -> NDArray[np.float64]:
+    """Tell how long each job may wait if those before it use their limits `(n_rows,)`; 0 where it starts at once."""
+    waits_s = np.zeros(len(rows))
+    for pool in np.unique(queue.pool[rows]):
+        mine = np.flatnonzero(queue.pool[rows] == pool)
+        of_pool = rows[mine]
+        starts_s = latest_starts_s(queue, freed, of_pool, queue.gpus[of_pool])
+        # Nobody knows when jobs end that have not started, so that behind those the work in line has to do.
+        known = np.isfinite(starts_s)
+        starts_s[~known] = _by_work_s(queue, freed, of_pool)[~known]
+        starts_s[backfilled(queue, freed, of_pool)] = 0.0
+        waits_s[mine] = starts_s
+    return waits_s
+
+
+def _by_work_s(queue: QueueTable, freed: Releases, rows: NDArray[np.intp]) -> NDArray[np.float64]:
+    """Return the GPU-time before each job of one pool over the GPUs there are for it `(n_rows,)`.
+
+    Jobs without a time limit count for nothing.
+    """
+    found = np.zeros(len(rows))
+    pool, types = int(queue.pool[rows[0]]), queue.gpu_type[rows]
+    work = np.nan_to_num(queue.width[rows] * queue.limit_s[rows])
+    held = freed.after_s * freed.gpus * (freed.pool == pool)
+    for gpu_type in np.unique(types):
+        of_any = gpu_type == ANY_TYPE
+        meets = (types == gpu_type) | (types == ANY_TYPE) | of_any
+        running = held[(freed.gpu_type == gpu_type) | of_any].sum()
+        gpus = queue.pool_gpus[pool].sum() if of_any else queue.pool_gpus[pool, gpu_type]
+        ahead = np.where(meets, work, 0.0).cumsum() - work
+        found[types == gpu_type] = ((running + ahead) / gpus)[types == gpu_type]
+    return found
+
+
+def _recommendation(job: Job, run_time_s: Interval, soft_s: float, wait_s: float, config: SiteConfig) -> Recommendation:
+    limit_s = job.time_limit_s or soft_s
+    slip_s = limit_s - soft_s
+    return Recommendation(
+        kind=Kind.REORDER,
+        action=SetTimeMin(job_id=job.job_id, before=job.time_min_s, after=soft_s),
+        reason=Reason.RUNS_SHORTER_THAN_LIMIT,
+        text=(
+            f"asks for {duration(limit_s)} and is forecast to run {duration(run_time_s.low)} to "
+            f"{duration(run_time_s.high)}; planned with {duration(soft_s)} it can start in a hole that its limit does "
+            f"not fit, instead of in up to {duration(wait_s)}; the limit stays"
+        ),
+        expected=Expected(
+            saved_s_low=0.0,
+            saved_s_high=wait_s,
+            jobs_helped=1,
+            added_delay_max_s=0.0,
+            assumes=(
+                "run times as forecast; the low end is that no such hole comes up, the high end that one is there now; "
+                f"{_slip_in_words(slip_s, config)}"
+            ),
+        ),
+        evidence={
+            "time_limit_s": round(limit_s, 3),
+            "soft_limit_s": soft_s,
+            "run_time_s_low": round(run_time_s.low, 3),
+            "run_time_s_median": round(run_time_s.median, 3),
+            "run_time_s_high": round(run_time_s.high, 3),
+            "chance_longer": CHANCE_LONGER,
+            "chance_others_delayed": CHANCE_LONGER if config.soft_limits_outlast_start else 1.0,
+            "others_delayed_s_max": round(slip_s, 3),
+            "expected_wait_s_max": round(wait_s, 3),
+        },
+    )
+
+
+def _slip_in_words(slip_s: float, config: SiteConfig) -> str:
+    """Say what it may cost the jobs that are planned behind a job with a soft limit."""
+    if config.soft_limits_outlast_start:
+        return (
+            "one in ten such jobs runs longer, Slurm then plans half of what its limit leaves, and jobs planned behind "
+            f"it may start up to {duration(slip_s)} later"
+        )
+    return (
+        "once it runs, Slurm before 25.05.4 plans with its whole limit again, so that jobs planned behind it may start "
+        f"up to {duration(slip_s)} later however long it runs"
+    )

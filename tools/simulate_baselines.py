@@ -32,7 +32,7 @@ PAGE: Final = Path(__file__).parent.parent / "docs" / "results.md"
 TRACES: Final = (*(f"itp {name}" for name in ITP), *(f"philly {name}" for name in PHILLY))
 # A cycle of the advisor takes milliseconds, and more the more jobs are pending: whole traces would take hours.
 FIRST_JOBS: Final = 2000
-SLOW: Final = ("rules",)
+SLOW: Final = ("rules", "forecast", "forecast-noisy", "forecast-oracle")
 METRICS: Final = ("mean_jct_s", "p99_jct_s", "mean_queueing_delay_s", "mean_bounded_slowdown")
 METRIC: Final = METRICS[0]
 VERDICTS: Final = ("lower", "higher", "no clear difference")
@@ -78,7 +78,7 @@ def run_parts(
     cells = [cell for part in parts for cell in part.cells(seeds)]
     # What takes longest first, so that no worker is left alone with it at the end.
     cells.sort(key=lambda cell: (cell.policy not in SLOW, -len(cell.trace)))
-    results = run_sweep(cells, store=store, workers=workers, progress=_told(len(cells)))
+    results = run_sweep(cells, store=store, workers=workers, progress=told(len(cells)))
     order = list(POLICIES)
     results.sort(key=lambda result: (order.index(result.summary.policy), result.cell.seed))
     return {
@@ -203,7 +203,7 @@ def _section(part: Part, results: Sequence[RunResult], differences: Mapping[str,
     yield ""
 
 
-def _told(cells: int) -> Progress:
+def told(cells: int) -> Progress:
     """Return what says on the standard error how far the sweep is, at every cell that is done."""
     said = -1
 

@@ -7,7 +7,8 @@ planned behind it slip by that much.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,16 +44,37 @@ def recommendations(
     `rows` `(n_rows,)` are in planned order and may be of several pools; `freed` is by the limits of running jobs. A job
     that gets its GPUs at once anyway is left alone, and one whose user set TimeMin himself.
     """
+    soft_limits_s = {
+        row: soft_s
+        for row in rows.tolist()
+        if (job := queue.jobs[row]).job_id not in done
+        and (run_time := forecasts.of(job.job_id).run_time) is not None
+        and (soft_s := soft_limit_s(job, run_time.interval_s, snapshot.config, settings)) is not None
+    }
+    waits_s = dict(zip(rows.tolist(), _waits_s(queue, freed, rows).tolist(), strict=True))
     left = limits.max_changes
-    for row, wait_s in zip(rows.tolist(), _waits_s(queue, freed, rows).tolist(), strict=True):
-        job = queue.jobs[row]
-        run_time = forecasts.of(job.job_id).run_time
-        if left <= 0 or wait_s <= 0.0 or wait_s < settings.min_saving_s or run_time is None or job.job_id in done:
-            continue
-        soft_s = soft_limit_s(job, run_time.interval_s, snapshot.config, settings)
-        if soft_s is not None:
+    for row in _fitting(queue, freed, rows, soft_limits_s):
+        job, run_time = queue.jobs[row], forecasts.of(queue.jobs[row].job_id).run_time
+        if left > 0 and run_time is not None and waits_s[row] > 0.0 and waits_s[row] >= settings.min_saving_s:
             left -= 1
-            yield _recommendation(job, run_time.interval_s, soft_s, wait_s, snapshot.config)
+            yield _recommendation(job, run_time.interval_s, soft_limits_s[row], waits_s[row], snapshot.config)
+
+
+def _fitting(
+    queue: QueueTable, freed: Releases, rows: NDArray[np.intp], soft_limits_s: Mapping[int, float]
+) -> Iterator[int]:
+    """Yield the rows that backfill can start now with their soft limits; they stay in their order.
+
+    A soft limit on any other job lets Slurm plan it earlier at the cost of those that would have started before it,
+    which helps large gangs and raises the mean JCT.
+    """
+    planned_s = queue.limit_s.copy()
+    planned_s[list(soft_limits_s)] = list(soft_limits_s.values())
+    planned = replace(queue, limit_s=planned_s)
+    for pool in np.unique(queue.pool[rows]):
+        of_pool = rows[queue.pool[rows] == pool]
+        fits = backfilled(planned, freed, of_pool)
+        yield from (row for row in of_pool[fits].tolist() if row in soft_limits_s)
 
 
 def soft_limit_s(job: Job, run_time_s: Interval, config: SiteConfig, settings: PlanningSettings) -> float | None:

@@ -36,10 +36,10 @@ def run_time(low_s: float, median_s: float, high_s: float) -> JobForecast:
 HOUR_OR_TWO = run_time(0.5 * HOUR_S, HOUR_S, 2 * HOUR_S)
 
 
-def blocked(*waiting: Job) -> Snapshot:
-    """Two nodes: one runs two more hours, half of the other one more; a gang wants both, and others wait behind it."""
+def blocked(*waiting: Job, hours: float = 2.0) -> Snapshot:
+    """Two nodes: one runs for some hours, half of the other for one; a gang wants both, and others wait behind it."""
     running = [
-        make_job(90, gpus=8, running_on=["n01"], started_ago_s=0.0, time_limit_s=2 * HOUR_S),
+        make_job(90, gpus=8, running_on=["n01"], started_ago_s=0.0, time_limit_s=hours * HOUR_S),
         make_job(91, gpus=4, running_on=["n02"], started_ago_s=0.0, time_limit_s=HOUR_S),
     ]
     gang = make_job(80, gang=make_gang(16), priority=5000, time_limit_s=2 * HOUR_S)
@@ -156,7 +156,7 @@ def test_job_without_much_to_gain_is_left_alone(job: Job, forecast: JobForecast,
 def test_just_three_quarters_of_the_limit_are_worth_it() -> None:
     forecasts = Forecasts(by_job={1: run_time(HOUR_S, 2 * HOUR_S, 7.5 * HOUR_S)})
 
-    assert soft_limits(proposed(blocked(SMALL), forecasts)) == {1: 7.5 * HOUR_S}
+    assert soft_limits(proposed(blocked(SMALL, hours=8.0), forecasts)) == {1: 7.5 * HOUR_S}
 
 
 def test_job_without_a_forecast_and_one_that_is_done_with_are_left_alone() -> None:
@@ -176,18 +176,31 @@ def test_job_that_starts_at_once_is_left_alone() -> None:
     assert proposed(in_the_hole, forecasts) == []
 
 
-def test_job_that_waits_only_for_a_moment_is_left_alone() -> None:
-    running = make_job(90, gpus=8, running_on=["n01"], started_ago_s=0.0, time_limit_s=300.0)
-    snapshot = make_snapshot([running, SMALL], [make_node("n01", used=8)], config=LASTING)
+def test_job_that_would_wait_less_than_is_worth_a_change_is_left_alone() -> None:
     forecasts = Forecasts(by_job={1: HOUR_OR_TWO})
 
-    assert proposed(snapshot, forecasts) == []
-    assert soft_limits(proposed(snapshot, forecasts, settings=PlanningSettings(min_saving_s=300.0))) == {1: 2 * HOUR_S}
+    found = [
+        soft_limits(proposed(blocked(SMALL), forecasts, settings=PlanningSettings(min_saving_s=hours * HOUR_S)))
+        for hours in (3.0, 4.0)
+    ]
+
+    # It may wait for 3.25 h.
+    assert found == [{1: 2 * HOUR_S}, {}]
+
+
+def test_job_whose_soft_limit_fits_no_hole_is_left_alone() -> None:
+    forecasts = Forecasts(by_job={1: HOUR_OR_TWO})
+
+    # Another soft limit would let it be planned earlier, at the cost of those that start before it now.
+    assert proposed(blocked(SMALL, hours=1.9), forecasts) == []
+    assert proposed(blocked(replace(SMALL, gang=make_gang(8))), forecasts) == []
 
 
 def test_wait_is_by_the_ends_of_running_jobs_where_those_suffice() -> None:
-    running = make_job(90, gpus=8, running_on=["n01"], started_ago_s=0.0, time_limit_s=5 * HOUR_S)
-    snapshot = make_snapshot([running, SMALL], [make_node("n01", used=8)], config=LASTING)
+    running = [make_job(90, gpus=8, running_on=["n01"], started_ago_s=0.0, time_limit_s=5 * HOUR_S)]
+    gang = make_job(80, gang=make_gang(8), priority=5000, time_limit_s=2 * HOUR_S)
+    nodes = [make_node("n01", used=8), make_node("n02", used=4)]
+    snapshot = make_snapshot([*running, gang, SMALL], nodes, config=LASTING)
 
     (change,) = proposed(snapshot, Forecasts(by_job={1: HOUR_OR_TWO}))
 
@@ -206,11 +219,12 @@ def test_jobs_of_another_type_do_not_count_as_work_before_a_job() -> None:
     nodes = [make_node("n01", used=8, gpu_type="a100"), make_node("n02", used=8, gpu_type="h100")]
     snapshot = make_snapshot([*running, *waiting], nodes, config=LASTING)
 
-    changes = proposed(snapshot, Forecasts(by_job=dict.fromkeys(range(1, 5), HOUR_OR_TWO)))
+    queue = queue_table(snapshot, node_table(snapshot), 200)
 
-    waits_s = {change.job_id: change.expected.saved_s_high for change in changes}
+    waits_s = soft_limit._waits_s(queue, releases(snapshot, queue), np.arange(4))
+
     # The third waits for an hour and one job of its type, the last for the two nodes' hours and the three before it.
-    assert waits_s == {1: HOUR_S, 2: HOUR_S, 3: 11 * HOUR_S, 4: 16 * HOUR_S}
+    assert waits_s.tolist() == [HOUR_S, HOUR_S, 11 * HOUR_S, 16 * HOUR_S]
 
 
 def test_best_placed_jobs_come_first_where_only_so_many_may_change() -> None:
@@ -241,13 +255,14 @@ def test_plan_proposes_none_where_slurm_would_shorten_the_job() -> None:
 
 def test_job_is_changed_once_a_cycle_and_moves_come_first() -> None:
     # Long work of a forecast far below its limit stands before short work: it may step back or get a soft limit.
-    long_one = make_job(1, gpus=16, time_limit_s=4 * DAY_S, priority=4000)
+    long_one = make_job(1, gpus=4, time_limit_s=4 * DAY_S, priority=4000)
     short = [make_job(number, gpus=16, time_limit_s=600.0, priority=1000) for number in range(2, 8)]
     forecasts = Forecasts(by_job={1: run_time(1.5 * DAY_S, 2 * DAY_S, 2.5 * DAY_S)})
 
-    first = plan(blocked(long_one, *short), PlanningSettings(), Limits(), forecasts=forecasts).recommendations
+    waiting = blocked(long_one, *short, hours=72.0)
+    first = plan(waiting, PlanningSettings(), Limits(), forecasts=forecasts).recommendations
     unmovable = Limits(nice_max=0)
-    second = plan(blocked(long_one, *short), PlanningSettings(), unmovable, forecasts=forecasts).recommendations
+    second = plan(waiting, PlanningSettings(), unmovable, forecasts=forecasts).recommendations
 
     assert [type(change.action) for change in first if change.job_id == 1] == [SetNice]
     assert [type(change.action) for change in second if change.job_id == 1] == [SetTimeMin]
@@ -255,7 +270,7 @@ def test_job_is_changed_once_a_cycle_and_moves_come_first() -> None:
 
 def test_moves_and_soft_limits_together_stay_within_the_cap() -> None:
     long_one = make_job(1, gpus=16, time_limit_s=4 * DAY_S, priority=4000)
-    short = [make_job(number, gpus=16, time_limit_s=2 * HOUR_S, priority=1000) for number in range(2, 8)]
+    short = [make_job(number, gpus=4, time_limit_s=3 * HOUR_S, priority=1000) for number in range(2, 8)]
     by_job = {number: run_time(60.0, 120.0, 600.0) for number in range(2, 8)}
     limits = Limits(max_changes=3)
 

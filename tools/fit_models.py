@@ -11,13 +11,14 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from advisor.cli.render import instant
 from advisor.clock import SystemClock
 from advisor.errors import AdvisorError, ModelError
-from advisor.fit.fitted import Fitted
+from advisor.fit.fitted import Fitted, source_of
 from advisor.fit.interference import fit_interference
 from advisor.fit.publish import publish
 from advisor.fit.run_time import fit_run_time
@@ -37,8 +38,12 @@ DRAC: Final = Path("traces/drac_slurm")
 
 def run_time(data: Path) -> Fitted:
     """Fit on the GPU jobs of DRAC's Graham, without its history: its accounts mean nothing elsewhere."""
-    ended = read_ended([data / DRAC / "graham_gpu_jobs_until_2021-06-14.csv.gz"])
-    return fit_run_time(ended, seed=SEED, keep_history=False)
+    file = data / DRAC / "graham_gpu_jobs_until_2021-06-14.csv.gz"
+    ended = read_ended([file])
+    return replace(
+        fit_run_time(ended, seed=SEED, keep_history=False),
+        sources=(source_of(file.name, file.read_bytes(), len(ended)),),
+    )
 
 
 def start_time(data: Path) -> Fitted:
@@ -49,7 +54,7 @@ def start_time(data: Path) -> Fitted:
 def throughput(data: Path) -> Fitted:
     """Fit on Pollux's T4 cloud and ElasticFlow's A100 servers."""
     folders = (data / "throughput" / "pollux_aws_t4", data / "throughput" / "elasticflow_a100")
-    return fit_throughput([path for folder in folders for path in sorted(folder.glob("*.csv"))], seed=SEED)
+    return fit_throughput([path for folder in folders for path in sorted(folder.glob("*.csv"))], form="auto", seed=SEED)
 
 
 def interference(data: Path) -> Fitted:

@@ -1,5 +1,6 @@
 """`sadvise fit`: fit the models of the forecasts on this site's own history and measurements."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -55,7 +56,8 @@ def runtime(
     else:
         accounting = read_accounting(Path(source))
     _tell(accounting)
-    _publish(fit_run_time(accounting.ended, seed=seed, keep_history=True), models, dry_run=dry_run)
+    fitted = fit_run_time(accounting.ended, seed=seed, keep_history=True)
+    _publish(replace(fitted, sources=(accounting.source,)), models, dry_run=dry_run)
 
 
 @app.command()
@@ -64,7 +66,7 @@ def throughput(source: Files, models: Folder = None, seed: Seed = 0, dry_run: Dr
     _needs_extra()
     from advisor.fit.throughput import fit_throughput
 
-    _publish(fit_throughput(source, seed=seed), models, dry_run=dry_run)
+    _publish(fit_throughput(source, form="auto", seed=seed), models, dry_run=dry_run)
 
 
 @app.command()

@@ -1,5 +1,6 @@
 """Ended jobs out of Slurm's accounting, as `sacct -P` prints them; what cannot be used is counted, never guessed."""
 
+import hashlib
 import io
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,6 +14,7 @@ import numpy as np
 from advisor.backends.spelling import CACHED_TEXTS, duration_s, instant, integer, is_unset, optional_text
 from advisor.backends.tres import NO_TRES, Tres, tres
 from advisor.errors import DecodeError, ModelError
+from advisor.fit.fitted import Source
 from advisor.predict.run_time_table import EndedJobs, RunTimeTable
 from advisor.sim.text_file import opened_text
 
@@ -37,6 +39,7 @@ class Accounting:
     """Ended jobs that asked for GPUs, and how many rows did not become one, by reason."""
 
     ended: EndedJobs
+    source: Source
     rows: int
     left_out: Mapping[str, int]
 
@@ -72,18 +75,24 @@ def ask_accounting(commands: "Commands", *, since: str, rows_kept: int = ROWS_KE
 
 
 def _read(stream: TextIO, origin: str, rows_kept: int) -> Accounting:
-    header = _header(stream.readline(), origin)
+    first = stream.readline()
+    header = _header(first, origin)
+    digest = hashlib.sha256(first.encode(errors="surrogateescape"))
     # Rows are decoded once it is known which are the latest; sacct prints the oldest first.
     latest: deque[str] = deque(maxlen=rows_kept)
     count = 0
     for line in stream:
+        digest.update(line.encode(errors="surrogateescape"))
         if not line.isspace():
             count += 1
             latest.append(line)
     left_out: Counter[str] = Counter()
     if count > rows_kept:
         left_out[f"before the latest {rows_kept:,}"] = count - rows_kept
-    return Accounting(ended=_table(list(_decoded(latest, header, left_out))), rows=count, left_out=dict(left_out))
+    ended = _table(list(_decoded(latest, header, left_out)))
+    # Of the text, unpacked: equal accounting has an equal digest however it is packed.
+    source = Source(name=Path(origin).name, sha256=digest.hexdigest(), rows=count)
+    return Accounting(ended=ended, source=source, rows=count, left_out=dict(left_out))
 
 
 def _header(line: str, origin: str) -> list[str]:

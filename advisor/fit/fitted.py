@@ -1,5 +1,6 @@
 """What a fit hands to publishing."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,11 @@ class Source:
     name: str
     sha256: str
     rows: int
+
+
+def source_of(name: str, content: bytes, rows: int) -> Source:
+    """Return the source of a file's content."""
+    return Source(name=name, sha256=hashlib.sha256(content).hexdigest(), rows=rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

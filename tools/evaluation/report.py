@@ -1,6 +1,7 @@
 """How the judgement of a predictor is printed."""
 
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
@@ -76,7 +77,8 @@ def print_report(report: Report, *, as_json: bool) -> None:
         return
     from rich.console import Console
 
-    out = Console(soft_wrap=True)
+    # In a pipe nothing is folded.
+    out = Console(width=None if sys.stdout.isatty() else 400, soft_wrap=True, highlight=False)
     out.print(f"{report.what}: {report.train_rows} rows to fit on, {report.test_rows} to be judged on", markup=False)
     out.print(_table(report.scores))
     out.print(f"fit {report.fit_s:.2f} s, predict {report.predict_s:.3f} s")

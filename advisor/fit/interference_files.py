@@ -1,0 +1,336 @@
+"""Measured pairs of jobs in the forms in which they are published."""
+
+import csv
+import gzip
+import io
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from advisor.errors import ConfigError
+from advisor.fit.interference_profile import with_saturation
+from advisor.predict.interference_items import PROFILE, SETTINGS, Floats, Items, Pairs, Rows, Shared, name_key
+
+# Far above any measured table; more is not one.
+LARGEST_BYTES = 256 * 2**20
+Row = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One side of a measured pair; numbers are NaN where not given."""
+
+    group: str = ""
+    model: str = ""
+    variant: str = ""
+    batch: float = math.nan
+    gpus: float = 1.0
+    nodes: float = 1.0
+    steps_per_s: float = math.nan
+    gpu_busy: float = math.nan
+    memory_busy: float = math.nan
+    memory: float = math.nan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """A job beside another and its speed there over its speed alone."""
+
+    mine: Job
+    other: Job
+    speed: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """Measured relative speeds, row by row; rows with the same number in `pair` `(n_rows,)` are of the same pair."""
+
+    shared: Shared
+    pairs: Pairs
+    speed: Floats
+    pair: Rows
+
+    def __len__(self) -> int:
+        return len(self.speed)
+
+    def take(self, rows: Rows) -> "Measured":
+        """Return these rows, in this order."""
+        return Measured(shared=self.shared, pairs=self.pairs.take(rows), speed=self.speed[rows], pair=self.pair[rows])
+
+    def alone(self) -> "Measured":
+        """Return the same rows without the jobs and the pair numbers that none of them has."""
+        used, place = np.unique(np.concatenate([self.pairs.mine, self.pairs.other]), return_inverse=True)
+        return Measured(
+            shared=self.shared,
+            pairs=Pairs(items=self.pairs.items.take(used), mine=place[: len(self)], other=place[len(self) :]),
+            speed=self.speed,
+            pair=np.unique(self.pair, return_inverse=True)[1].astype(np.intp),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """A form of table: how it is told, what is shared in it, and how its rows are read."""
+
+    columns: tuple[str, ...]
+    shared: Shared
+    sides: Callable[["Table"], Iterator[Side]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """The rows of a file, and those of jobs alone where they stand in another."""
+
+    path: Path
+    header: tuple[str, ...]
+    rows: tuple[Row, ...]
+    singles: tuple[Row, ...] = ()
+
+
+def read_table(path: Path) -> Table:
+    """Read a table, .csv or .csv.gz; raises `ConfigError`."""
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(LARGEST_BYTES + 1)
+        if content[:2] == b"\x1f\x8b":
+            with gzip.GzipFile(fileobj=io.BytesIO(content)) as packed:
+                content = packed.read(LARGEST_BYTES + 1)
+    except (OSError, EOFError) as err:
+        raise ConfigError(f"{path}: cannot be read: {getattr(err, 'strerror', None) or err}") from err
+    if len(content) > LARGEST_BYTES:
+        raise ConfigError(f"{path}: is larger than {LARGEST_BYTES // 2**20} MiB, which no table of pairs is")
+    try:
+        lines = csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline=""))
+        header, rows = tuple(lines.fieldnames or ()), tuple(lines)
+    except (UnicodeDecodeError, csv.Error) as err:
+        raise ConfigError(f"{path}: is no table of comma-separated values: {err}") from err
+    if not rows:
+        raise ConfigError(f"{path}: holds no rows: give a table with a header and measured pairs")
+    return Table(path=path, header=header, rows=rows)
+
+
+def form_of(path: Path, header: Sequence[str]) -> str:
+    """Return the name of the form that a header shows; raises `ConfigError`."""
+    for name, form in FORMS.items():
+        if set(form.columns) <= set(header):
+            return name
+    raise ConfigError(f"{path}: its columns are of none of the known forms of pairs: {', '.join(FORMS)}")
+
+
+def read_sides(path: Path, form: str, singles: Path | None = None) -> list[Side]:
+    """Read the judged sides of the measured pairs of a file; raises `ConfigError`."""
+    table = read_table(path)
+    if missing := [name for name in FORMS[form].columns if name not in table.header]:
+        raise ConfigError(f"{path}: column {missing[0]} is missing: the form {form} needs it")
+    if singles is not None:
+        table = Table(path=path, header=table.header, rows=table.rows, singles=read_table(singles).rows)
+    return list(FORMS[form].sides(table))
+
+
+def measured(sides: Sequence[Side], shared: Shared) -> Measured:
+    """Put sides into arrays; equal jobs are one, and profiles are completed from what all of them show alone."""
+    jobs = sorted({each for side in sides for each in (side.mine, side.other)}, key=repr)
+    place = {job: row for row, job in enumerate(jobs)}
+    mine = np.array([place[side.mine] for side in sides], np.intp)
+    other = np.array([place[side.other] for side in sides], np.intp)
+    names = {
+        _identity(job): number for number, job in enumerate(sorted(jobs, key=lambda job: (_identity(job), repr(job))))
+    }
+    who = np.array([names[_identity(job)] for job in jobs], np.intp)
+    low, high = np.minimum(who[mine], who[other]), np.maximum(who[mine], who[other])
+    _, pair = np.unique(low * (len(jobs) + 1) + high, return_inverse=True)
+    return Measured(
+        shared=shared,
+        pairs=Pairs(items=items_of(jobs), mine=mine, other=other),
+        speed=np.array([side.speed for side in sides], np.float64),
+        pair=pair.astype(np.intp),
+    )
+
+
+def _identity(job: Job) -> str:
+    """Return what tells a job from others, whatever it was measured to do alone."""
+    return repr((job.group, name_key(job.model), job.variant, job.batch, job.gpus, job.nodes))
+
+
+def items_of(jobs: Sequence[Job]) -> Items:
+    """Return jobs as arrays, with the profiles that follow from them all."""
+    settings = np.array([[job.batch, job.gpus, job.nodes] for job in jobs], np.float64).reshape(-1, len(SETTINGS))
+    with np.errstate(divide="ignore"):
+        settings = np.log2(settings)
+    settings[~np.isfinite(settings)] = np.nan
+    profile = np.full((len(jobs), len(PROFILE)), np.nan)
+    profile[:, PROFILE.index("gpu_busy")] = [job.gpu_busy for job in jobs]
+    profile[:, PROFILE.index("memory_busy")] = [job.memory_busy for job in jobs]
+    profile[:, PROFILE.index("memory")] = [job.memory for job in jobs]
+    items = Items(
+        group=tuple(name_key(job.group) for job in jobs),
+        model=tuple(name_key(job.model) for job in jobs),
+        variant=tuple(job.variant for job in jobs),
+        settings=settings,
+        profile=profile,
+    )
+    return with_saturation(items, np.array([job.steps_per_s for job in jobs], np.float64))
+
+
+def number(table: Table, line: int, column: str, *, most: float = math.inf, empty: float | None = None) -> float:
+    """Read a number of at least 0; `empty` is what an empty cell stands for. Raises `ConfigError`."""
+    text = (table.rows[line].get(column) or "").strip()
+    if not text and empty is not None:
+        return empty
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0.0 <= value <= most or math.isinf(value):
+        raise ConfigError(f"{table.path}: line {line + 2}: {column} is {text!r}: give a number of at least 0")
+    return value
+
+
+def text(table: Table, line: int, column: str) -> str:
+    """Read a name; raises `ConfigError` where there is none."""
+    found = (table.rows[line].get(column) or "").strip()
+    if not found:
+        raise ConfigError(f"{table.path}: line {line + 2}: {column} is empty: give a name")
+    return found
+
+
+def _gavel(table: Table) -> Iterator[Side]:
+    for line in range(len(table.rows)):
+        alone = [number(table, line, f"isolated{side}") for side in "12"]
+        beside = [number(table, line, f"colocated{side}") for side in "12"]
+        jobs = [
+            Job(
+                group=text(table, line, "gpu_type"),
+                model=text(table, line, f"model{side}"),
+                batch=number(table, line, f"batch_size{side}", empty=math.nan),
+                steps_per_s=speed,
+            )
+            for side, speed in zip("12", alone, strict=True)
+        ]
+        if min(alone) > 0:
+            yield from _both(jobs, [with_it / without for with_it, without in zip(beside, alone, strict=True)])
+
+
+def _both(jobs: Sequence[Job], speeds: Sequence[float]) -> Iterator[Side]:
+    """Return the two sides of a pair; none if it did not run, which tables state as no speed on either side."""
+    if max(speeds) > 0:
+        yield Side(mine=jobs[0], other=jobs[1], speed=speeds[0])
+        yield Side(mine=jobs[1], other=jobs[0], speed=speeds[1])
+
+
+def _deepshare(table: Table) -> Iterator[Side]:
+    for line in range(len(table.rows)):
+        mine, other = (
+            Job(
+                model=text(table, line, f"{side}model"),
+                gpus=number(table, line, f"{side}gpus"),
+                nodes=number(table, line, f"{side}nodes"),
+            )
+            for side in ("", "corunner_")
+        )
+        if number(table, line, "extrapolated", empty=0.0) == 0.0:
+            yield Side(mine=mine, other=other, speed=number(table, line, "throughput_ratio"))
+
+
+def _blox(table: Table) -> Iterator[Side]:
+    alone: dict[tuple[str, float, str], float] = {}
+    paired: list[tuple[int, Job, Job]] = []
+    for line in range(len(table.rows)):
+        job = _blox_job(table, line, "1")
+        if text(table, line, "model2") == "Empty":
+            alone[job.model, job.gpus, job.variant] = number(table, line, "speed1")
+        else:
+            paired.append((line, job, _blox_job(table, line, "2")))
+    for line, *jobs in paired:
+        # Speeds are over the fastest plan of the model alone; where the same plan was run alone, over that one.
+        bases = [alone.get((job.model, job.gpus, job.variant), 0.0) or 1.0 for job in jobs]
+        found = [number(table, line, f"speed{side}") for side in "12"]
+        yield from _both(jobs, [speed / base for speed, base in zip(found, bases, strict=True)])
+
+
+def _blox_job(table: Table, line: int, side: str) -> Job:
+    plan = (table.rows[line].get("pipeline_strategy") or "").strip() if side == "1" else ""
+    sizes = (table.rows[line].get(f"batch_size{side}") or "").strip().split("/")
+    try:
+        batch = float(sizes[0]) if sizes[0] else math.nan
+    except ValueError as err:
+        raise ConfigError(
+            f"{table.path}: line {line + 2}: batch_size{side} is {'/'.join(sizes)!r}: give a number, or two as 256/16"
+        ) from err
+    return Job(
+        model=text(table, line, f"model{side}"),
+        variant="" if plan in {"", "NA"} else plan,
+        batch=batch if batch > 0 else math.nan,
+        gpus=number(table, line, f"gpu_num{side}"),
+    )
+
+
+def _lucid(table: Table) -> Iterator[Side]:
+    single_table = Table(path=table.path, header=(), rows=table.singles)
+    alone = {
+        _lucid_key(single, "", "batchsize"): (
+            number(single_table, line, "speed", empty=math.nan),
+            number(single_table, line, "gpu_util", empty=math.nan),
+            number(single_table, line, "gmem_util", empty=math.nan),
+            number(single_table, line, "gmem", empty=math.nan),
+        )
+        for line, single in enumerate(table.singles)
+    }
+    for line, row in enumerate(table.rows):
+        jobs = []
+        for side in "12":
+            found = alone.get(_lucid_key(row, side, f"batchsize{side}"), (math.nan,) * 4)
+            jobs.append(
+                Job(
+                    model=text(table, line, f"model{side}"),
+                    variant=" ".join(_lucid_key(row, side, f"batchsize{side}")[i] for i in (1, 3)),
+                    batch=number(table, line, f"batchsize{side}", empty=math.nan),
+                    gpus=number(table, line, f"gpu_num{side}", empty=1.0),
+                    steps_per_s=found[0],
+                    gpu_busy=found[1],
+                    memory_busy=found[2],
+                    memory=found[3],
+                )
+            )
+        yield from _both(jobs, [number(table, line, f"speed{side}") for side in "12"])
+
+
+def _lucid_key(row: Row, side: str, batch: str) -> tuple[str, str, str, str]:
+    cells = (
+        (row.get(column) or "").strip().lower() for column in (f"model{side}", f"dataset{side}", batch, f"amp{side}")
+    )
+    model, data_set, size, amp = cells
+    return name_key(model), data_set, size.removesuffix(".0"), amp.removesuffix(".0")
+
+
+FORMS: Mapping[str, Form] = {
+    "gavel": Form(
+        columns=(
+            "gpu_type", "model1", "batch_size1", "model2", "batch_size2", "isolated1", "isolated2", "colocated1",
+            "colocated2",
+        ),
+        shared=Shared.GPU,
+        sides=_gavel,
+    ),
+    "deepshare": Form(
+        columns=(
+            "model", "gpus", "nodes", "corunner_model", "corunner_gpus", "corunner_nodes", "throughput_ratio",
+        ),
+        shared=Shared.NODE,
+        sides=_deepshare,
+    ),
+    "blox": Form(
+        columns=("model1", "gpu_num1", "batch_size1", "speed1", "pipeline_strategy", "model2", "gpu_num2",
+                 "batch_size2", "speed2"),
+        shared=Shared.GPU,
+        sides=_blox,
+    ),
+    "lucid": Form(
+        columns=("model1", "batchsize1", "amp1", "speed1", "model2", "batchsize2", "amp2", "speed2"),
+        shared=Shared.GPU,
+        sides=_lucid,
+    ),
+}  # fmt: skip

@@ -1,0 +1,188 @@
+"""Which likeness of jobs explains the speeds of pairs: a search by errors on what was left out."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from itertools import pairwise
+
+import numpy as np
+
+from advisor.predict.interference_items import Floats, Items, Pairs, Rows, Shape, name_key, similarity
+
+# Rows that the search looks at; the fit takes all of them.
+SEARCHED_ROWS = 700
+FIRST_FACTOR, ROUNDS = 4.0, 2
+LEAST_GAIN = 1e-4
+# What an error for a model that was left out counts beside one for a pair that was.
+UNSEEN_WEIGHT = 0.25
+# Beyond it nothing would be left that a model never seen has in common with others.
+MOST_OWN_WEIGHT = 16.0
+OUTLIER, STEADYING = 0.03, 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """How far the slowed job, the other and what only both together tell move a relative speed, as variances."""
+
+    mine: float = 0.03
+    other: float = 0.03
+    both: float = 0.02
+    noise: float = 0.003
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """What the search found."""
+
+    mine: Shape
+    other: Shape
+    weights: Weights
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """What is said of each row `(n_rows,)` while its pair is left out, and while the models of it are.
+
+    For the latter a row appears once for each of its models; `rows` says which row it is.
+    """
+
+    by_pair: Floats
+    by_model: Floats
+    rows: Rows
+
+
+def search(pairs: Pairs, speed: Floats, pair: Rows, generator: np.random.Generator) -> Chosen:
+    """Return the likeness with the least mean error on what was left out, by steps along one number at a time."""
+    rows = _searched(pair, generator)
+    few = pairs.take(rows)
+    best = Chosen(mine=Shape(), other=Shape(), weights=Weights())
+    # Weights that followed the search would flatter it: each row has a say in what the others count.
+    weight, _ = steadied(few, speed[rows], pair[rows], best)
+    known = speed[rows], pair[rows], weight
+    value = _loss(few, *known, best)
+    factor = FIRST_FACTOR
+    for _ in range(ROUNDS):
+        for change in _changes():
+            for ratio in (factor, 1.0 / factor):
+                while (reached := _loss(few, *known, trial := change(best, ratio))) < value - LEAST_GAIN:
+                    best, value = trial, reached
+        factor = factor**0.5
+    return best
+
+
+def _searched(pair: Rows, generator: np.random.Generator) -> Rows:
+    """Return the rows of as many pairs as the search has time for."""
+    if len(pair) <= SEARCHED_ROWS:
+        return np.arange(len(pair))
+    order = generator.permutation(int(pair.max()) + 1)
+    rank = order[pair]
+    limit = np.sort(rank)[SEARCHED_ROWS]
+    return np.flatnonzero(rank < max(1, limit))
+
+
+def _changes() -> list[Callable[[Chosen, float], Chosen]]:
+    """Return the ways to change the likeness, each by a ratio."""
+
+    def of_weight(name: str) -> Callable[[Chosen, float], Chosen]:
+        return lambda at, ratio: replace(
+            at, weights=replace(at.weights, **{name: np.clip(getattr(at.weights, name) * ratio, 1e-5, 10.0)})
+        )
+
+    def of_shape(name: str) -> Callable[[Chosen, float], Chosen]:
+        def changed(at: Chosen, ratio: float) -> Chosen:
+            most = MOST_OWN_WEIGHT if name == "own_weight" else 1e3
+            value = float(np.clip(getattr(at.mine, name) * ratio, 1e-3, most))
+            return replace(at, mine=replace(at.mine, **{name: value}), other=replace(at.other, **{name: value}))
+
+        return changed
+
+    return [
+        *(of_weight(each.name) for each in fields(Weights)),
+        *(of_shape(each.name) for each in fields(Shape)),
+    ]
+
+
+def covariance(pairs: Pairs, chosen: Chosen) -> Floats:
+    """Return how alike pairs are, `(n_rows, n_rows)`: the sum over the sides and their product."""
+    mine = similarity(pairs.items, pairs.items, chosen.mine)[np.ix_(pairs.mine, pairs.mine)]
+    other = similarity(pairs.items, pairs.items, chosen.other)[np.ix_(pairs.other, pairs.other)]
+    weights = chosen.weights
+    return weights.mine * mine + weights.other * other + weights.both * mine * other
+
+
+def left_out(pairs: Pairs, speed: Floats, pair: Rows, chosen: Chosen, weight: Floats | float = 1.0) -> LeftOut:
+    """Return what is said of rows that were left out, in closed form; `weight` `(n_rows,)` is what rows count.
+
+    Leaving a block of rows out of a ridge regression changes their residuals from `(inv(K) y)` to
+    `solve(inv(K)[block, block], (inv(K) y)[block])`: Rasmussen and Williams, Gaussian Processes, 5.4.2.
+    """
+    gram = covariance(pairs, chosen)
+    gram[np.diag_indices_from(gram)] += chosen.weights.noise / weight
+    inverse = np.asarray(np.linalg.inv(gram), dtype=np.float64)
+    mean = float(np.average(speed, weights=np.broadcast_to(weight, speed.shape)))
+    solved: Floats = inverse @ (speed - mean)
+    by_pair = speed - _block_residuals(inverse, solved, pair)
+    blocks = [rows for rows in _rows_by_model(pairs) if len(rows) < len(pairs)]
+    rows = np.concatenate(blocks) if blocks else np.zeros(0, np.intp)
+    gaps = [np.linalg.solve(inverse[np.ix_(block, block)], solved[block]) for block in blocks]
+    by_model = speed[rows] - (np.concatenate(gaps) if gaps else np.zeros(0))
+    return LeftOut(by_pair=by_pair, by_model=by_model, rows=rows)
+
+
+def _block_residuals(inverse: Floats, solved: Floats, pair: Rows) -> Floats:
+    residuals = solved / np.diag(inverse)
+    order = np.argsort(pair, kind="stable")
+    starts = np.flatnonzero(np.r_[True, np.diff(pair[order]) > 0, True])
+    for start, end in pairwise(starts.tolist()):
+        if end - start > 1:
+            block = order[start:end]
+            residuals[block] = np.linalg.solve(inverse[np.ix_(block, block)], solved[block])
+    return residuals
+
+
+def _rows_by_model(pairs: Pairs) -> list[Rows]:
+    names = np.array([name_key(name) for name in pairs.items.model])
+    mine, other = names[pairs.mine], names[pairs.other]
+    present = sorted(set(mine.tolist()) | set(other.tolist()))
+    return [np.flatnonzero((mine == name) | (other == name)) for name in present]
+
+
+def _loss(pairs: Pairs, speed: Floats, pair: Rows, weight: Floats, chosen: Chosen) -> float:
+    try:
+        found = left_out(pairs, speed, pair, chosen, weight)
+    except np.linalg.LinAlgError:
+        return float("inf")
+    top = float(speed.max())
+    error = _mean_error(found.by_pair, speed, top)
+    if len(found.rows):
+        error += UNSEEN_WEIGHT * _mean_error(found.by_model, speed[found.rows], top)
+    return error
+
+
+def _mean_error(said: Floats, speed: Floats, top: float) -> float:
+    return float(np.mean(np.abs(np.clip(said, 0.0, top) - speed)))
+
+
+def steadied(pairs: Pairs, speed: Floats, pair: Rows, chosen: Chosen) -> tuple[Floats, LeftOut]:
+    """Return weights that let outliers count less, and what is said of rows that were left out under them.
+
+    A row counts by its size, not its square, once it is off by more than `OUTLIER`: least absolute errors by
+    repeatedly weighted squares.
+    """
+    weight = np.ones(len(pairs))
+    found = left_out(pairs, speed, pair, chosen)
+    for _ in range(STEADYING):
+        weight = 1.0 / np.maximum(1.0, np.abs(speed - found.by_pair) / OUTLIER)
+        found = left_out(pairs, speed, pair, chosen, weight)
+    return weight, found
+
+
+def basis(items: Items, shape: Shape, limit: int) -> Floats:
+    """Return what turns likeness to `items` into coordinates, `(n_items, n_coordinates)`, at most `limit` of them.
+
+    `similarity(x, items) @ basis` has the products of `similarity`: Williams and Seeger's use of Nystroem's method.
+    """
+    values, vectors = np.linalg.eigh(similarity(items, items, shape))
+    order = np.argsort(-values, kind="stable")[:limit]
+    order = order[values[order] > 1e-6 * values.max()]
+    scaled: Floats = vectors[:, order] / np.sqrt(values[order])
+    return scaled

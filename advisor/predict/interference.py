@@ -1,0 +1,218 @@
+"""How much longer jobs run beside others: inflation from the models of a job and of its neighbours."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.errors import ModelError
+from advisor.predict.bundle import Bundle
+from advisor.predict.interference_items import Floats, Pairs, Rows, Shared, name_key
+from advisor.predict.interference_section import (
+    COLUMNS,
+    LEAST_SPEED,
+    OUTPUTS,
+    Section,
+    read_parameters,
+    section_of,
+)
+from advisor.predict.intervals import Intervals
+
+KIND = "interference"
+NOBODY, UNKNOWN = -2, -1
+# Pairs in one call of the graph; more would only take memory.
+CHUNK = 16_384
+# Two jobs that take turns: what is said where nothing of this way of sharing was measured.
+TURNS = 2.0
+_STEPS_OF_BATCH = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NeighbourTable:
+    """Jobs and their neighbours; `mine`, `gpus`, `nodes`, `batch` and `shared` are `(n,)`, the others `(n, k)`.
+
+    Models are `InterferenceForecaster.codes`, -1 where not known; -2 in `other` is nobody. `batch`, samples per step
+    on one GPU, is NaN where not known, `shared` holds values of `Shared`.
+    """
+
+    mine: Rows
+    gpus: Floats
+    nodes: Floats
+    batch: Floats
+    other: Rows
+    other_gpus: Floats
+    other_nodes: Floats
+    shared: Rows
+
+    def __post_init__(self) -> None:
+        if {each.shape for each in (self.mine, self.gpus, self.nodes, self.batch, self.shared)} != {self.mine.shape}:
+            raise ValueError("the columns of jobs with neighbours differ in length")
+        if self.other.shape[:1] != self.mine.shape or not (
+            self.other.shape == self.other_gpus.shape == self.other_nodes.shape
+        ):
+            raise ValueError("the columns of neighbours differ in shape")
+
+    def __len__(self) -> int:
+        return len(self.mine)
+
+
+class InterferenceForecaster:
+    """The model of interference, asked for many jobs at once."""
+
+    def __init__(self, bundle: Bundle, sections: tuple[Section | None, Section | None]) -> None:
+        self._model = bundle.model
+        self._sections = sections
+        models = sorted({model for section in sections if section is not None for model in section.models})
+        self.models: tuple[str, ...] = tuple(models)
+        self._code = {model: code for code, model in enumerate(models)}
+
+    @classmethod
+    def from_bundle(cls, bundle: Bundle) -> "InterferenceForecaster":
+        """Take a model into service; raises `ModelError` if it is damaged or of another kind."""
+        if bundle.kind != KIND or bundle.columns != COLUMNS or bundle.outputs != OUTPUTS:
+            raise ModelError(f"model {bundle.kind} {bundle.version} is no model of interference as read here: fit anew")
+        name = f"{bundle.kind} {bundle.version}"
+        read = read_parameters(bundle.parameters, name)
+        gpu, node = (None if each is None else section_of(each, name) for each in (read.gpu, read.node))
+        if gpu is None and node is None:
+            raise ModelError(f"model {name}: parameters: nothing was measured; fit it anew")
+        return cls(bundle, (gpu, node))
+
+    def codes(self, names: Sequence[str]) -> Rows:
+        """Return the codes of models, -1 for those never measured; names are compared by letters and digits."""
+        return np.array([self._code.get(name_key(name), UNKNOWN) for name in names], dtype=np.intp)
+
+    def relative_speeds(self, pairs: Pairs, shared: Shared) -> Intervals:
+        """Return the speeds of jobs beside one other over their speeds alone, from all that is known of both."""
+        section = self._section(shared)
+        if section is None:
+            return _nothing_known(len(pairs))
+        mine, other = section.coordinates(pairs.items)
+        known = section.knows(pairs.items)
+        return self._speeds(
+            shared,
+            section,
+            lambda rows: section.columns(mine[pairs.mine[rows]], other[pairs.other[rows]]),
+            known[pairs.mine] & known[pairs.other],
+        )
+
+    def inflations(self, asked: NeighbourTable) -> Intervals:
+        """Return inflations of at least 1; several neighbours add up what each of them would add alone.
+
+        That they add up is an interpretation, pairs being all that is measured; jobs that take turns on a GPU do so.
+        A gang within one node has no part in a network that is shared. For an uplink the numbers are those of a shared
+        node, which is an assumption: no such row is `known`.
+        """
+        low, median, high = (np.ones(len(asked)) for _ in range(3))
+        known = np.ones(len(asked), dtype=np.bool_)
+        for shared in Shared:
+            rows, columns = np.nonzero((asked.shared == shared)[:, None] & (asked.other != NOBODY))
+            if shared is not Shared.GPU:
+                sends = (asked.nodes[rows] != 1) & (asked.other_nodes[rows, columns] != 1)
+                rows, columns = rows[sends], columns[sends]
+            if not len(rows):
+                continue
+            found, place = self._pairs(asked, rows, columns, shared)
+            low += _added(rows, found.high[place], len(asked))
+            median += _added(rows, found.median[place], len(asked))
+            high += _added(rows, found.low[place], len(asked))
+            known[rows[~found.known[place]]] = False
+            if shared is Shared.UPLINK:
+                known[rows] = False
+        return Intervals(low=low, median=median, high=high, known=known)
+
+    def _section(self, shared: Shared) -> Section | None:
+        return self._sections[0 if shared is Shared.GPU else 1]
+
+    def _pairs(self, asked: NeighbourTable, rows: Rows, columns: Rows, shared: Shared) -> tuple[Intervals, Rows]:
+        """Return the speeds of the pairs that differ, and for each neighbour which of them is its."""
+        section = self._section(shared)
+        if section is None:
+            return _nothing_known(1), np.zeros(len(rows), dtype=np.intp)
+        nobody_told = np.full(len(rows), np.nan)
+        mine = _different(asked.mine[rows], asked.batch[rows], asked.gpus[rows], asked.nodes[rows])
+        at = rows, columns
+        other = _different(asked.other[at], nobody_told, asked.other_gpus[at], asked.other_nodes[at])
+        here = np.array([*(section.code(model) for model in self.models), UNKNOWN], dtype=np.intp)
+        shares, at_mine, known = _alike(section, here, *mine)
+        other_shares, at_other, other_known = _alike(section, here, *other)
+        key = (at_mine * len(other_shares) + at_other) * 2 + (known & other_known)
+        different, place = np.unique(key, return_inverse=True)
+        first, second = different // 2 // len(other_shares), different // 2 % len(other_shares)
+        speeds = self._speeds(
+            shared,
+            section,
+            lambda rows: section.named_columns(shares[first[rows]], other_shares[second[rows]]),
+            different % 2 == 1,
+            named=True,
+        )
+        return speeds, place
+
+    def _speeds(
+        self,
+        shared: Shared,
+        section: Section,
+        columns: Callable[[slice], NDArray[np.float32]],
+        known: NDArray[np.bool_],
+        *,
+        named: bool = False,
+    ) -> Intervals:
+        """Return the speeds of pairs; `named` where little but names is told of those in a slice of `columns`."""
+        at = 0 if shared is Shared.GPU else 3
+        parts = [
+            self._model.run(columns(slice(start, start + CHUNK)))[:, at : at + 3]
+            for start in range(0, len(known), CHUNK)
+        ]
+        found = np.concatenate([np.empty((0, 3)), *parts]).astype(np.float64)
+        median = np.clip(found[:, 0], LEAST_SPEED, section.top_speed)
+        spread = np.exp(np.clip(found[:, 2 if named else 1], -20.0, 3.0))
+        factors = section.named_factors if named else section.known_factors
+        ends = [
+            np.where(known, factor * spread, error)
+            for factor, error in zip(factors, section.unseen_errors, strict=True)
+        ]
+        low, high = (np.clip(found[:, 0] + end, LEAST_SPEED, section.top_speed) for end in ends)
+        return Intervals(low=np.minimum(low, median), median=median, high=np.maximum(high, median), known=known)
+
+
+def _different(codes: Rows, batch: Floats, gpus: Floats, nodes: Floats) -> tuple[Floats, Rows]:
+    """Return the jobs that differ, `(n, 4)`: code and base-2 logarithms of the settings; and which of them each is."""
+    sizes = [np.nan_to_num(np.rint(each), nan=0.0) for each in (gpus, nodes)]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        quarters = np.rint(np.log2(batch) * _STEPS_OF_BATCH)
+    octaves = np.where(np.isfinite(quarters), np.clip(quarters, 0, 254) + 1, 0).astype(np.int64)
+    gpu_count, node_count = (np.clip(each, 0, 2047).astype(np.int64) for each in sizes)
+    keys, place = np.unique(((codes + 1) * 256 + octaves) * 2**22 + gpu_count * 2**11 + node_count, return_inverse=True)
+    jobs = np.empty((len(keys), 4))
+    jobs[:, 0] = keys // 2**30 - 1
+    told = keys // 2**22 % 256
+    jobs[:, 1] = np.where(told > 0, (told - 1) / _STEPS_OF_BATCH, np.nan)
+    for column, counted in ((2, keys // 2**11 % 2**11), (3, keys % 2**11)):
+        jobs[:, column] = np.where(counted > 0, np.log2(np.maximum(counted, 1)), np.nan)
+    return jobs, place
+
+
+def _alike(section: Section, here: Rows, jobs: Floats, place: Rows) -> tuple[Floats, Rows, NDArray[np.bool_]]:
+    """Return the shares of measured jobs that differ, and for each row of `place` which are its and if it is known.
+
+    `jobs` `(n, 4)` are codes and settings, `here` maps codes to those of this way of sharing.
+    """
+    shares, known = section.shares(here[jobs[:, 0].astype(np.intp)], jobs[:, 1:])
+    different, which = np.unique(shares.round(6), axis=0, return_inverse=True)
+    return different, which.reshape(-1)[place], known[place]
+
+
+def _added(rows: Rows, speeds: Floats, count: int) -> Floats:
+    """Return what neighbours with these relative speeds add to the inflation of each of `count` jobs."""
+    return np.asarray(np.bincount(rows, np.maximum(1.0 / speeds - 1.0, 0.0), minlength=count), dtype=np.float64)
+
+
+def _nothing_known(rows: int) -> Intervals:
+    """Return relative speeds where nothing of this way of sharing was measured."""
+    return Intervals(
+        low=np.full(rows, 1.0 / TURNS),
+        median=np.full(rows, 1.0),
+        high=np.full(rows, 1.0),
+        known=np.zeros(rows, dtype=np.bool_),
+    )

@@ -1,0 +1,140 @@
+"""Jobs as the forecast of interference sees them, and how alike two of them are."""
+
+from dataclasses import dataclass, fields
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Rows = NDArray[np.intp]
+
+# How a job runs: base-2 logarithms of its samples per step on one GPU, its GPUs and its nodes.
+SETTINGS = ("batch", "gpus", "nodes")
+# What a job shows when it runs alone, without a neighbour.
+PROFILE = ("step_time", "saturation", "type_speed", "gpu_busy", "memory_busy", "memory")
+# What a pair of jobs of one model has in common where the plan or the data set differs.
+OTHER_VARIANT = 0.6
+
+
+class Shared(IntEnum):
+    """What neighbours share."""
+
+    GPU = 0
+    NODE = 1
+    UPLINK = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Items:
+    """Jobs, row by row; `settings` `(n, 3)` and `profile` `(n, 6)` are NaN where not known, texts empty.
+
+    `group` is where numbers compare, the GPU type; `variant` is what else tells two jobs of one model apart: the data
+    set, the plan, the precision.
+    """
+
+    group: tuple[str, ...]
+    model: tuple[str, ...]
+    variant: tuple[str, ...]
+    settings: Floats
+    profile: Floats
+
+    def __post_init__(self) -> None:
+        count = len(self.model)
+        if self.settings.shape != (count, len(SETTINGS)) or self.profile.shape != (count, len(PROFILE)):
+            raise ValueError("settings and profile need one row for each job")
+        if not len(self.group) == len(self.variant) == count:
+            raise ValueError("the columns of a table of jobs differ in length")
+
+    def __len__(self) -> int:
+        return len(self.model)
+
+    def take(self, rows: Rows) -> "Items":
+        """Return these rows, in this order."""
+        chosen = rows.tolist()
+        return Items(
+            group=tuple(self.group[row] for row in chosen),
+            model=tuple(self.model[row] for row in chosen),
+            variant=tuple(self.variant[row] for row in chosen),
+            settings=self.settings[rows],
+            profile=self.profile[rows],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pairs:
+    """Who runs beside whom: `mine` and `other` `(n_rows,)` point into `items`."""
+
+    items: Items
+    mine: Rows
+    other: Rows
+
+    def __len__(self) -> int:
+        return len(self.mine)
+
+    def take(self, rows: Rows) -> "Pairs":
+        """Return these rows, in this order, over the same jobs."""
+        return Pairs(items=self.items, mine=self.mine[rows], other=self.other[rows])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What makes two jobs alike: how far a difference reaches, in spreads of a profile or in doublings of a setting.
+
+    `own_weight` is what jobs of one model have in common beyond their profiles, `group_alike` what jobs on different
+    GPU types have in common, over what those on the same type have beyond it.
+    """
+
+    time_length: float = 1.0
+    saturation_length: float = 1.0
+    profile_length: float = 1.0
+    size_length: float = 2.0
+    own_length: float = 4.0
+    own_weight: float = 1.0
+    group_alike: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not all(np.isfinite(getattr(self, each.name)) and getattr(self, each.name) > 0 for each in fields(self)):
+            raise ValueError("lengths and weights are positive numbers")
+
+
+def name_key(name: str) -> str:
+    """Return what names are compared by: their letters, small, and digits."""
+    return "".join(letter for letter in name.lower() if letter.isalnum())
+
+
+def similarity(these: Items, those: Items, shape: Shape) -> Floats:
+    """Return how alike jobs are, `(n_these, n_those)`, 0 to 1, as a kernel; profiles in spreads around their mean.
+
+    A GPU type that `those` do not hold is taken for the average of those they hold.
+    """
+    lengths = np.array([shape.time_length, shape.saturation_length, *[shape.profile_length] * (len(PROFILE) - 2)])
+    profile = _distances(these.profile, those.profile, lengths)
+    sizes = _distances(these.settings[:, 1:], those.settings[:, 1:], np.full(2, shape.size_length))
+    own = _distances(these.settings, those.settings, np.full(len(SETTINGS), shape.own_length))
+    same_model = _equal([name_key(name) for name in these.model], [name_key(name) for name in those.model])
+    same_variant = _equal(these.variant, those.variant)
+    of_one_model = same_model * np.exp(-0.5 * own) * np.where(same_variant, 1.0, OTHER_VARIANT)
+    alike = 1.0 + np.exp(-0.5 * (profile + sizes)) + shape.own_weight * of_one_model
+    same_group = _equal(these.group, those.group)
+    unheard = ~same_group.any(axis=1)
+    in_group = same_group.astype(np.float64)
+    in_group[unheard] = 1.0 / max(1, len(set(those.group)))
+    near: Floats = (shape.group_alike + in_group) / (shape.group_alike + 1.0)
+    return near * alike / (2.0 + shape.own_weight)
+
+
+def _distances(these: Floats, those: Floats, lengths: Floats) -> Floats:
+    """Return squared distances `(n_these, n_those)`; what is not known is 0, and one more away from what is known."""
+    filled = [np.nan_to_num(side) / lengths for side in (these, those)]
+    gaps = [np.isnan(side) / lengths for side in (these, those)]
+    mine, other = (np.concatenate(parts, axis=1) for parts in zip(filled, gaps, strict=True))
+    apart: Floats = np.sum((mine[:, None, :] - other[None, :, :]) ** 2, axis=2)
+    return apart
+
+
+def _equal(these: "tuple[str, ...] | list[str]", those: "tuple[str, ...] | list[str]") -> NDArray[np.bool_]:
+    code = {text: number for number, text in enumerate(dict.fromkeys([*these, *those]))}
+    mine, other = (np.array([code[text] for text in texts], np.intp) for texts in (these, those))
+    equal: NDArray[np.bool_] = mine[:, None] == other[None, :]
+    return equal

@@ -1,0 +1,242 @@
+"""What is known of one way of sharing: the jobs that were measured and how their pairs become columns of the graph."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from advisor.errors import ModelError
+from advisor.predict.interference_items import PROFILE, SETTINGS, Floats, Items, Pairs, Rows, Shape, similarity
+
+MOST_COLUMNS = 1024
+COLUMNS = tuple(f"product_{number:04d}" for number in range(MOST_COLUMNS))
+OUTPUTS = tuple(
+    f"{shared}_{output}" for shared in ("gpu", "node") for output in ("speed", "log_spread", "named_log_spread")
+)
+# Further from what was measured of a model, in doublings of a setting, nothing is known of it.
+LARGEST_REACH = 2.0
+LEAST_SPEED = 0.02
+# Among the settings that were measured of a model: how much less one counts that is a doubling further off.
+DOUBLING_WEIGHT = 4.0
+
+_CHECKED = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Likeness(BaseModel):
+    """A side of a pair: what makes jobs alike, and what turns likeness to those measured into coordinates."""
+
+    model_config = _CHECKED
+
+    time_length: float = Field(gt=0)
+    saturation_length: float = Field(gt=0)
+    profile_length: float = Field(gt=0)
+    size_length: float = Field(gt=0)
+    own_length: float = Field(gt=0)
+    own_weight: float = Field(gt=0)
+    group_alike: float = Field(gt=0)
+    basis: list[list[float]]
+
+
+class MeasuredItem(BaseModel):
+    """A job that was measured beside others."""
+
+    model_config = _CHECKED
+
+    group: str
+    model: str
+    variant: str
+    settings: list[float | None] = Field(min_length=len(SETTINGS), max_length=len(SETTINGS))
+    profile: list[float | None] = Field(min_length=len(PROFILE), max_length=len(PROFILE))
+
+
+class SectionParameters(BaseModel):
+    """The parameters of one way of sharing.
+
+    A column is `scale * mine[i] * other[j]`, where coordinate 0 is the constant 1. `known_factors` are the 10 % and
+    90 % quantiles of the error over the spread, `named_factors` the same where little but the names of the models is
+    told, `unseen_errors` those of the error where a model was never seen.
+    """
+
+    model_config = _CHECKED
+
+    items: list[MeasuredItem] = Field(min_length=2)
+    profile_mean: list[float] = Field(min_length=len(PROFILE), max_length=len(PROFILE))
+    profile_spread: list[float] = Field(min_length=len(PROFILE), max_length=len(PROFILE))
+    mine: Likeness
+    other: Likeness
+    products: list[tuple[int, int, float]] = Field(min_length=1, max_length=MOST_COLUMNS, strict=False)
+    known_factors: tuple[float, float] = Field(strict=False)
+    named_factors: tuple[float, float] = Field(strict=False)
+    unseen_errors: tuple[float, float] = Field(strict=False)
+    top_speed: float = Field(gt=0)
+
+
+class Parameters(BaseModel):
+    """What stands beside the graph: a part for GPUs that are shared, one for nodes; None where nothing was measured."""
+
+    model_config = _CHECKED
+
+    gpu: SectionParameters | None
+    node: SectionParameters | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """Coordinates of the jobs that were measured, `(n_items, n_coordinates)`, and how to find those of others."""
+
+    shape: Shape
+    basis: Floats
+    coordinates: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """One way of sharing, ready to be asked; `models` holds what names of models are compared by."""
+
+    items: Items
+    models: tuple[str, ...]
+    groups: frozenset[str]
+    profile_mean: Floats
+    profile_spread: Floats
+    mine: Side
+    other: Side
+    first: Rows
+    second: Rows
+    scale: Floats
+    known_factors: tuple[float, float]
+    named_factors: tuple[float, float]
+    unseen_errors: tuple[float, float]
+    top_speed: float
+
+    def columns(self, mine: Floats, other: Floats) -> NDArray[np.float32]:
+        """Return the columns of pairs from their coordinates, `(n_rows, MOST_COLUMNS)`."""
+        rows = np.zeros((len(mine), MOST_COLUMNS), dtype=np.float32)
+        one = np.ones((len(mine), 1), dtype=np.float32)
+        left = np.concatenate([one, mine.astype(np.float32)], axis=1)
+        right = np.concatenate([one, other.astype(np.float32)], axis=1)
+        used = len(self.scale)
+        np.multiply(left[:, self.first], right[:, self.second], out=rows[:, :used])
+        rows[:, :used] *= self.scale.astype(np.float32)
+        return rows
+
+    def coordinates(self, items: Items) -> tuple[Floats, Floats]:
+        """Return the coordinates of jobs as the slowed and as the other side, from all that is known of them."""
+        scaled = replace(items, profile=(items.profile - self.profile_mean) / self.profile_spread)
+        mine, other = (similarity(scaled, self.items, side.shape) @ side.basis for side in (self.mine, self.other))
+        return mine, other
+
+    def knows(self, items: Items) -> NDArray[np.bool_]:
+        """Return which jobs are of a model and a GPU type that were measured, not far from where they were."""
+        known = np.zeros(len(items), dtype=np.bool_)
+        models = np.array(self.items.model, dtype=object)
+        for row, (model, group) in enumerate(zip(items.model, items.group, strict=True)):
+            own = np.flatnonzero(models == model)
+            if len(own) and group in self.groups:
+                gaps = np.abs(np.nan_to_num(self.items.settings[own] - items.settings[row]))
+                known[row] = gaps.max(axis=1).min() <= LARGEST_REACH
+        return known
+
+    def code(self, model: str) -> int:
+        """Return the place of a model among those measured, -1 where it is not among them."""
+        return self.models.index(model) if model in self.models else -1
+
+    def shares(self, codes: Rows, settings: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+        """Return what each measured job stands for in jobs of which little is told, and which of these are known.
+
+        The shares `(n_jobs, n_items)` of a job add up to 1. Those of the same model stand for it, the nearest in their
+        settings most; for an unknown model all models do, alike.
+        """
+        of_item = np.array([self.code(model) for model in self.items.model], dtype=np.intp)
+        gaps = np.abs(np.nan_to_num(settings[:, None, :] - self.items.settings[None, :, :]))
+        own = codes[:, None] == of_item[None, :]
+        never = ~own.any(axis=1)
+        # Each model counts as much as any other, however many of its settings were measured.
+        base = np.where(own, 0.0, -np.inf)
+        base[never] = -np.log(np.bincount(of_item))[of_item]
+        nearness = base - DOUBLING_WEIGHT * np.sum(gaps**2, axis=2)
+        weights = np.exp(nearness - nearness.max(axis=1, keepdims=True))
+        reached = np.where(own, gaps.max(axis=2), np.inf).min(axis=1) <= LARGEST_REACH
+        scaled: Floats = weights / weights.sum(axis=1, keepdims=True)
+        return scaled, ~never & reached
+
+    def named_columns(self, mine: Floats, other: Floats) -> NDArray[np.float32]:
+        """Return the columns of pairs from the shares of their jobs, each `(n_rows, n_items)`.
+
+        What is said of a pair is the mean over the GPU types on which both were measured: on two types at once no pair
+        was, and columns of one job on one type beside another on another would be drawn to the mean of all pairs.
+        """
+        total = np.zeros((len(mine), MOST_COLUMNS), dtype=np.float32)
+        types = np.zeros(len(mine), dtype=np.float32)
+        for group in sorted(self.groups):
+            inside = np.array([each == group for each in self.items.group])
+            masses = [shares @ inside for shares in (mine, other)]
+            rows = np.flatnonzero((masses[0] > 0) & (masses[1] > 0))
+            left, right = (
+                shares[np.ix_(rows, np.flatnonzero(inside))] @ side.coordinates[inside] / mass[rows, None]
+                for shares, side, mass in zip((mine, other), (self.mine, self.other), masses, strict=True)
+            )
+            total[rows] += self.columns(left, right)
+            types[rows] += 1.0
+        apart = np.flatnonzero(types == 0)
+        total[apart] = self.columns(mine[apart] @ self.mine.coordinates, other[apart] @ self.other.coordinates)
+        types[apart] = 1.0
+        return total / types[:, None]
+
+    def pair_columns(self, pairs: Pairs) -> NDArray[np.float32]:
+        """Return the columns of pairs of jobs."""
+        mine, other = self.coordinates(pairs.items)
+        return self.columns(mine[pairs.mine], other[pairs.other])
+
+
+def read_parameters(text: str, name: str) -> Parameters:
+    """Read the parameters of a model; raises `ModelError`."""
+    try:
+        return Parameters.model_validate_json(text)
+    except ValidationError as err:
+        first = err.errors(include_url=False)[0]
+        where = ".".join(str(step) for step in first["loc"])
+        raise ModelError(f"model {name}: parameters: {where}: {first['msg']}; fit it anew, or roll back") from err
+
+
+def section_of(parameters: SectionParameters, name: str) -> Section:
+    """Return a way of sharing from its parameters; raises `ModelError` if they do not fit each other."""
+    items = Items(
+        group=tuple(each.group for each in parameters.items),
+        model=tuple(each.model for each in parameters.items),
+        variant=tuple(each.variant for each in parameters.items),
+        settings=np.array([each.settings for each in parameters.items], dtype=np.float64),
+        profile=np.array([each.profile for each in parameters.items], dtype=np.float64),
+    )
+    first, second = (np.array([each[place] for each in parameters.products], np.intp) for place in (0, 1))
+    mine, other = (_side(each, items, name) for each in (parameters.mine, parameters.other))
+    sides = ((first, mine), (second, other))
+    if any(at.min() < 0 or at.max() > side.basis.shape[1] for at, side in sides):
+        raise ModelError(f"model {name}: parameters: a product is of coordinates that are not there; fit it anew")
+    if min(parameters.profile_spread) <= 0:
+        raise ModelError(f"model {name}: parameters: a spread of profiles is not positive; fit it anew")
+    return Section(
+        items=items,
+        models=tuple(dict.fromkeys(items.model)),
+        groups=frozenset(items.group),
+        profile_mean=np.array(parameters.profile_mean),
+        profile_spread=np.array(parameters.profile_spread),
+        mine=mine,
+        other=other,
+        first=first,
+        second=second,
+        scale=np.array([each[2] for each in parameters.products]),
+        known_factors=parameters.known_factors,
+        named_factors=parameters.named_factors,
+        unseen_errors=parameters.unseen_errors,
+        top_speed=parameters.top_speed,
+    )
+
+
+def _side(likeness: Likeness, items: Items, name: str) -> Side:
+    numbers = likeness.model_dump()
+    rows = numbers.pop("basis")
+    if len(rows) != len(items) or len({len(row) for row in rows}) != 1 or not rows[0]:
+        raise ModelError(f"model {name}: parameters: a basis does not fit the jobs that were measured; fit it anew")
+    shape, basis = Shape(**numbers), np.array(rows, dtype=np.float64)
+    return Side(shape=shape, basis=basis, coordinates=similarity(items, items, shape) @ basis)

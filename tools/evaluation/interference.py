@@ -1,0 +1,283 @@
+"""How far off forecasts of interference are, on pairs that were not fitted on."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+from advisor.errors import ConfigError
+from advisor.fit.interference_files import FORMS, Measured, Side, measured, read_sides
+from advisor.predict.interference_items import Floats, Rows, Shared, name_key
+from tools.evaluation.interference_baselines import baselines
+from tools.evaluation.interference_options import ManyFiles
+from tools.evaluation.report import Report, Score, print_report, score
+
+if TYPE_CHECKING:
+    from advisor.fit.fitted import Fitted
+    from advisor.predict.interference import InterferenceForecaster
+
+SEED = 20240601
+# Below this a row of a type or a model would say little.
+LEAST_ROWS = 10
+UNIT = ""
+# A speed is inside where only rounding keeps it out.
+ROUNDING = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """Which rows to fit on and which to judge."""
+
+    fitted: Rows
+    judged: Rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """What was said of judged rows; all arrays `(n_rows,)`, `rows` says which rows of the measurements they are."""
+
+    rows: Rows
+    said: Floats
+    inside: NDArray[np.bool_]
+    known: NDArray[np.bool_]
+    by_baseline: dict[str, Floats]
+    fit_s: float
+    predict_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doubtful:
+    """Rows to leave out of a further score: a model as the slowed side, on one GPU type where one is named."""
+
+    text: str
+    group: str | None
+    model: str
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    app.command("interference", cls=ManyFiles)(interference)
+
+
+def interference(  # noqa: PLR0913, PLR0917 - a command takes the options it has
+    form: Annotated[str, typer.Option("--format", help=f"Form of the tables: {', '.join(FORMS)}.")],
+    train: Annotated[list[Path], typer.Option("--train", help="Tables of measured pairs to fit on.")],
+    test: Annotated[list[Path], typer.Option("--test", help="Tables of measured pairs to be judged on.")],
+    singles: Annotated[
+        Path | None, typer.Option("--singles", help="Table of jobs alone (form lucid): use of the GPU and its memory.")
+    ] = None,
+    folds: Annotated[
+        int | None, typer.Option("--folds", help="Judge each of so many parts of the pairs by the others.")
+    ] = None,
+    unseen_models: Annotated[
+        bool, typer.Option("--unseen-models", help="Judge the pairs of each model by those without it.")
+    ] = False,
+    doubtful: Annotated[
+        list[str] | None,
+        typer.Option("--doubtful", help="Also score without MODEL, or TYPE:MODEL, as the slowed side."),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Which pairs fall into which part.")] = SEED,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Judge forecasts of the relative speed of a job beside another; errors are absolute, in relative speed."""
+    if form not in FORMS:
+        raise ConfigError(f"--format {form}: there are {', '.join(FORMS)}")
+    if folds is not None and folds < 2:
+        raise ConfigError(f"--folds {folds}: give at least 2")
+    if folds is not None and unseen_models:
+        raise ConfigError("--folds excludes --unseen-models, which has a part for each model: give one")
+    same = sorted(path.resolve() for path in train) == sorted(path.resolve() for path in test)
+    if folds is not None and not same:
+        raise ConfigError("--folds splits one set of files: name the same files with --train and --test")
+    fit_on = [side for path in train for side in read_sides(path, form, singles)]
+    judge_on = fit_on if same else [side for path in test for side in read_sides(path, form, singles)]
+    report = evaluate(
+        fit_on,
+        judge_on,
+        shared=FORMS[form].shared,
+        folds=folds,
+        unseen_models=unseen_models,
+        doubtful=[_doubtful(each) for each in doubtful or ()],
+        seed=seed,
+    )
+    print_report(replace(report, what=f"interference, {form}"), as_json=json)
+
+
+def evaluate(
+    train: Sequence[Side],
+    test: Sequence[Side],
+    *,
+    shared: Shared,
+    folds: int | None = None,
+    unseen_models: bool = False,
+    doubtful: Sequence[Doubtful] = (),
+    seed: int = SEED,
+) -> Report:
+    """Fit, forecast and compare; raises `ConfigError` where there is nothing to fit on, or nothing left to judge.
+
+    What jobs do alone is told by the rows of both; what they do beside others only by those to fit on.
+    """
+    if not train or not test:
+        raise ConfigError(f"there is no pair that ran among the rows to {'judge' if train else 'fit on'}: give others")
+    one_set = train is test
+    table = measured(list(train) if one_set else [*train, *test], shared)
+    fit_rows = np.arange(len(train))
+    test_rows = fit_rows if one_set else np.arange(len(train), len(table))
+    notes = []
+    if not one_set:
+        test_rows, dropped = _not_fitted_on(table, fit_rows, test_rows)
+        if dropped:
+            notes.append(f"{dropped} rows to judge stand in the files to fit on as well and were left out.")
+    splits = list(_splits(table, fit_rows, test_rows, folds=folds, unseen_models=unseen_models, seed=seed))
+    if not splits:
+        raise ConfigError(
+            "no row to judge is left that was not fitted on: give other files, --folds 5 or --unseen-models"
+        )
+    found = _together([_judge(table, split, seed) for split in splits])
+    if unseen_models:
+        notes.append("Each model in turn is in no pair that was fitted on; a pair of two models is judged for each.")
+    return Report(
+        what="interference",
+        train_rows=len(train),
+        test_rows=len(found.rows),
+        fit_s=found.fit_s,
+        predict_s=found.predict_s,
+        scores=tuple(_scores(table, found, doubtful)),
+        notes=(*notes, "Errors are absolute differences of relative speed, the speed beside another over that alone."),
+    )
+
+
+def _doubtful(text: str) -> Doubtful:
+    group, colon, model = text.rpartition(":")
+    return Doubtful(text=text, group=name_key(group) if colon else None, model=name_key(model))
+
+
+def _not_fitted_on(table: Measured, fit_rows: Rows, test_rows: Rows) -> tuple[Rows, int]:
+    """Return the rows to judge that are no row to fit on, and how many are."""
+    identity = _identities(table)
+    keys = list(zip(identity[table.pairs.mine], identity[table.pairs.other], table.speed.tolist(), strict=True))
+    fitted = {keys[row] for row in fit_rows.tolist()}
+    kept = np.array([row for row in test_rows.tolist() if keys[row] not in fitted], dtype=np.intp)
+    return kept, len(test_rows) - len(kept)
+
+
+def _identities(table: Measured) -> Rows:
+    items = table.pairs.items
+    settings = [tuple(np.nan_to_num(row, nan=-1.0)) for row in items.settings]
+    keys = list(zip(items.group, items.model, items.variant, settings, strict=True))
+    code = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    return np.array([code[key] for key in keys], dtype=np.intp)
+
+
+def _splits(
+    table: Measured, fit_rows: Rows, test_rows: Rows, *, folds: int | None, unseen_models: bool, seed: int
+) -> Iterator[Split]:
+    if unseen_models:
+        models = np.array(table.pairs.items.model, dtype=object)
+        mine, other = models[table.pairs.mine], models[table.pairs.other]
+        for model in sorted(set(mine[test_rows]) | set(other[test_rows])):
+            has = (mine == model) | (other == model)
+            fitted, judged = fit_rows[~has[fit_rows]], test_rows[has[test_rows]]
+            if len(fitted):
+                yield Split(fitted=fitted, judged=judged)
+    elif folds is not None:
+        numbers = np.unique(table.pair)
+        order = np.random.default_rng(seed).permutation(len(numbers)) % folds
+        fold = order[np.searchsorted(numbers, table.pair)]
+        for each in range(folds):
+            fitted, judged = fit_rows[fold[fit_rows] != each], test_rows[fold[test_rows] == each]
+            if len(fitted) and len(judged):
+                yield Split(fitted=fitted, judged=judged)
+    elif len(test_rows) and fit_rows is not test_rows:
+        yield Split(fitted=fit_rows, judged=test_rows)
+
+
+def _judge(table: Measured, split: Split, seed: int) -> Judged:
+    from advisor.fit.interference import fit_measured
+
+    train, test = table.take(split.fitted), table.take(split.judged)
+    started_s = time.perf_counter()
+    on_gpu = table.shared is Shared.GPU
+    forecaster = served(fit_measured(train if on_gpu else None, None if on_gpu else train, seed=seed))
+    fitted_s = time.perf_counter()
+    said = forecaster.relative_speeds(test.pairs, table.shared)
+    ended_s = time.perf_counter()
+    inside = (said.low - ROUNDING <= test.speed) & (test.speed <= said.high + ROUNDING)
+    return Judged(
+        rows=split.judged,
+        said=said.median,
+        inside=inside,
+        known=said.known,
+        by_baseline=baselines(train, test),
+        fit_s=fitted_s - started_s,
+        predict_s=ended_s - fitted_s,
+    )
+
+
+def served(fitted: "Fitted") -> "InterferenceForecaster":
+    """Return what the advisor would ask: the exported graph, not the regressors."""
+    from advisor.fit.export import to_onnx
+    from advisor.predict.bundle import Bundle
+    from advisor.predict.interference import InterferenceForecaster
+    from advisor.predict.onnx_model import OnnxModel
+
+    columns, outputs = len(fitted.columns), len(fitted.outputs)
+    graph = to_onnx(fitted.regressors, columns)
+    return InterferenceForecaster.from_bundle(
+        Bundle(
+            kind=fitted.kind,
+            version="evaluated",
+            columns=fitted.columns,
+            outputs=fitted.outputs,
+            model=OnnxModel(graph, name=fitted.kind, columns=columns, outputs=outputs),
+            parameters=fitted.parameters,
+        )
+    )
+
+
+def _together(parts: Sequence[Judged]) -> Judged:
+    return Judged(
+        rows=np.concatenate([each.rows for each in parts]),
+        said=np.concatenate([each.said for each in parts]),
+        inside=np.concatenate([each.inside for each in parts]),
+        known=np.concatenate([each.known for each in parts]),
+        by_baseline={name: np.concatenate([each.by_baseline[name] for each in parts]) for name in parts[0].by_baseline},
+        fit_s=sum(each.fit_s for each in parts),
+        predict_s=sum(each.predict_s for each in parts),
+    )
+
+
+def _scores(table: Measured, found: Judged, doubtful: Sequence[Doubtful]) -> Iterator[Score]:
+    speed = table.speed[found.rows]
+    errors = np.abs(found.said - speed)
+
+    def of(name: str, rows: NDArray[np.bool_]) -> Score:
+        return score(name, UNIT, errors[rows], inside=found.inside[rows], known=found.known[rows])
+
+    everything = np.ones(len(speed), dtype=np.bool_)
+    yield of("forecast", everything)
+    for name, said in found.by_baseline.items():
+        yield score(name, UNIT, np.abs(said - speed))
+    items = table.pairs.items
+    mine = table.pairs.mine[found.rows]
+    groups = np.array(items.group, dtype=object)[mine]
+    models = np.array(items.model, dtype=object)[mine]
+    sides = [(f"forecast, on {group}", groups == group) for group in sorted(set(groups)) if group]
+    sides += [(f"forecast, {model} slowed", models == model) for model in sorted(set(models))]
+    for name, rows in sides:
+        if np.count_nonzero(rows) >= LEAST_ROWS and not rows.all():
+            yield of(name, rows)
+    if doubtful:
+        kept = everything.copy()
+        for each in doubtful:
+            kept &= ~((models == each.model) & ((groups == each.group) | (each.group is None)))
+        if kept.any():
+            text = ", ".join(each.text for each in doubtful)
+            yield of(f"forecast, without {text}", kept)
+            for group in sorted(set(groups[kept])) if len(set(groups)) > 1 else ():
+                yield of(f"forecast, without {text}, on {group}", kept & (groups == group))

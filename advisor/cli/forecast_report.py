@@ -62,7 +62,7 @@ def lines(record: CycleRecord, job: Job) -> Iterator[tuple[str, str]]:
     for text in forecast.unknown:
         yield "unknown", text
     for note in record.forecasts.notes:
-        yield "no model", f"{note}; rules serve instead"
+        yield "refused", f"{note}; rules serve instead"
 
 
 def _speeds(forecast: JobForecast) -> Iterator[str]:

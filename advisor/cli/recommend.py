@@ -124,7 +124,7 @@ def _print(
     if record.forecasts.models:
         print_labelled("forecasts", f"by {', '.join(record.forecasts.models)}", width=11)
     for note in record.forecasts.notes:
-        print_labelled("no model", f"{note}; rules serve instead", width=10)
+        print_labelled("refused", f"{note}; rules serve instead", width=11)
     if left_alone:
         counts = ", ".join(f"{count} {rule}" for rule, count in skipped_by_rule(left_alone).items())
         print_labelled("left alone", counts, width=12)

@@ -63,9 +63,14 @@ class Beliefs:
         step, found = by_rule / self.settings.leaf_inflation, _inverse(below)
         return Interval(low=found.low * step, median=found.median * step, high=found.high * step)
 
-    def knows_placements(self, job: Job) -> bool:
-        """Whether the inflations of a job are forecast."""
-        return bool(self.forecasts.of(job.job_id).speed_by_placement)
+    def inflation_in_words(self, job: Job, tier: LocalityTier) -> str:
+        """Say where the inflation at a tier comes from."""
+        speeds, gpus = self.forecasts.of(job.job_id).speed_by_placement, job.gang.gpu_count or 1
+        if Placement(gpus=gpus, tier=tier) in speeds:
+            return "as forecast"
+        if tier > LocalityTier.LEAF and Placement(gpus=gpus, tier=LocalityTier.LEAF) in speeds:
+            return "as forecast over nodes, by rule over leaves"
+        return "by rule"
 
     def _at_closest(self, job: Job, gpus: int) -> Interval | None:
         speeds = self.forecasts.of(job.job_id).speed_by_placement

@@ -250,7 +250,7 @@ def recommendations(queue: QueueTable, found: list[Move], settings: PlanningSett
             reason=Reason.LONG_WORK_AHEAD,
             text=(
                 f"may use up to {width * high_s / 3600:.1f} GPU-hours and stands before "
-                f" {plural(len(passed), 'job')} expected to use {passed_work / 3600:.1f} together "
+                f"{plural(len(passed), 'job')} expected to use {passed_work / 3600:.1f} together "
                 f"({_some_ids(passed)}); behind them it saves {duration(low)} to {duration(high)} of waiting in all, "
                 f"and they delay it by at most {duration(move.added_delay_max_s)}, if reverted after "
                 f"{duration(move.lease_s)}"

@@ -44,6 +44,7 @@ class Timer:
     wait_s: float
     inflation: Interval
     inflation_at_tier: Interval
+    spread: LocalityTier
 
 
 def timer_for(queue: QueueTable, row: int, fit: Fit, beliefs: Beliefs, cap_s: float) -> Timer | None:
@@ -68,7 +69,7 @@ def timer_for(queue: QueueTable, row: int, fit: Fit, beliefs: Beliefs, cap_s: fl
     wait_s = round(min(timer_s - float(queue.wait_s[row]), bound_s, cap_s), 3) // MINUTE_S * MINUTE_S
     if wait_s < MINUTE_S:
         return None
-    return Timer(tier=fit.best_tier, wait_s=wait_s, inflation=inflation, inflation_at_tier=at_tier)
+    return Timer(tier=fit.best_tier, wait_s=wait_s, inflation=inflation, inflation_at_tier=at_tier, spread=spread)
 
 
 def action_for(job: Job, timer: Timer, missing: frozenset[Lever]) -> Action | None:
@@ -143,8 +144,7 @@ def _recommendation(
             added_delay_max_s=timer.wait_s,
             assumes=(
                 f"inflation {timer.inflation.median:.3g} spread against {timer.inflation_at_tier.median:.3g} on "
-                f"{place}, {'as forecast' if beliefs.knows_placements(queue.jobs[row]) else 'by rule'}; the low end "
-                "is a wait in vain"
+                f"{place}, {beliefs.inflation_in_words(queue.jobs[row], timer.spread)}; the low end is a wait in vain"
             ),
         ),
         evidence={

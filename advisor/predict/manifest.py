@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -111,20 +112,14 @@ def read_file(path: Path, limit_bytes: int) -> bytes | None:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file that appears whole or not at all, readable for all; raises `ModelError`."""
-    import tempfile
-
+    """Write a file that appears whole or not at all; who may read it is the umask's matter. Raises `ModelError`."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".sadvise-", delete=False) as stream:
-            temporary = Path(stream.name)
-            try:
-                stream.write(content)
-                stream.flush()
-                temporary.chmod(0o644)
-                temporary.replace(path)
-            except BaseException:
-                temporary.unlink()
-                raise
+        try:
+            temporary.write_bytes(content)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
     except OSError as err:
         raise ModelError(f"{path}: cannot be written: {err.strerror}") from err

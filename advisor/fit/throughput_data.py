@@ -1,0 +1,239 @@
+"""Measured step times as published with Pollux and with ElasticFlow, read from CSV files."""
+
+import csv
+import gzip
+import hashlib
+import io
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.errors import TraceError
+from advisor.fit.fitted import Source
+
+FORMS = ("auto", "pollux", "elasticflow")
+# ElasticFlow states GPU counts only; its nodes had eight.
+GPUS_PER_NODE = 8
+_ENDINGS = (".csv", ".csv.gz")
+_LARGEST_COUNT = 10**6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """Step times, row by row; arrays `(n_rows,)`.
+
+    `least` and `most` are the fewest and the most GPUs on a node, `batch` is per GPU, `batch_asked` is what the file
+    keeps fixed: the batch per GPU with Pollux, the global batch with ElasticFlow. `file` indexes the files read.
+    """
+
+    model: NDArray[np.str_]
+    cluster: NDArray[np.str_]
+    gpus: NDArray[np.float64]
+    nodes: NDArray[np.float64]
+    least: NDArray[np.float64]
+    most: NDArray[np.float64]
+    batch: NDArray[np.float64]
+    batch_asked: NDArray[np.float64]
+    step_s: NDArray[np.float64]
+    file: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.step_s)
+
+    def take(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> Self:
+        """Return the rows of a mask or of indices."""
+        return type(self)(**{name: getattr(self, name)[rows] for name in self.__slots__})
+
+    def shapes(self) -> list[str]:
+        """Return the placement of each row as text; the order of its nodes does not count."""
+        counts = zip(self.gpus, self.nodes, self.least, self.most, strict=True)
+        return ["/".join(f"{each:g}" for each in row) for row in counts]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    gpus: int
+    nodes: int
+    least: int
+    most: int
+    batch: float
+    batch_asked: float
+    step_s: float
+
+
+def files_of(paths: Sequence[Path]) -> list[Path]:
+    """Return the files, and all CSV files of the folders, in `paths`, each once; raises `TraceError`."""
+    found: dict[Path, Path] = {}
+    for path in paths:
+        if path.is_dir():
+            inside = sorted(each for each in path.iterdir() if each.name.endswith(_ENDINGS) and each.is_file())
+            if not inside:
+                raise TraceError(f"{path}: no .csv or .csv.gz file in this folder: name a folder of measurements")
+        elif path.is_file():
+            inside = [path]
+        else:
+            raise TraceError(f"{path}: there is no such file or folder: check the path")
+        for each in inside:
+            found.setdefault(each.resolve(), each)
+    return list(found.values())
+
+
+def read_measured(files: Sequence[Path], form: str, gpus_per_node: int = GPUS_PER_NODE) -> Measured:
+    """Read files of one form, or of the form that their header shows with `auto`; raises `TraceError`."""
+    if form not in FORMS:
+        raise TraceError(f"unknown format {form!r}: it is one of {', '.join(FORMS)}")
+    rows: list[_Row] = []
+    models, clusters, numbers = [], [], []
+    for number, file in enumerate(files):
+        read = list(_read(file, form, gpus_per_node))
+        if not read:
+            raise TraceError(f"{file}: no measurement in it: every line is empty or could not run")
+        rows += read
+        models += [model_of(file)] * len(read)
+        clusters += [file.resolve().parent.name] * len(read)
+        numbers += [number] * len(read)
+    columns = {
+        name: np.array([getattr(row, name) for row in rows], dtype=np.float64)
+        for name in ("gpus", "nodes", "least", "most", "batch", "batch_asked", "step_s")
+    }
+    return Measured(
+        model=np.array(models, dtype=np.str_),
+        cluster=np.array(clusters, dtype=np.str_),
+        file=np.array(numbers, dtype=np.int64),
+        **columns,
+    )
+
+
+def model_of(file: Path) -> str:
+    """Return the model that a file measures: its name up to the first `-` or `.`."""
+    return re.split(r"[-.]", file.name, maxsplit=1)[0]
+
+
+def sources_of(files: Sequence[Path], measured: Measured) -> tuple[Source, ...]:
+    """Return the name, digest and number of rows of each file."""
+    return tuple(
+        Source(
+            name=f"{file.resolve().parent.name}/{file.name}",
+            sha256=hashlib.sha256(file.read_bytes()).hexdigest(),
+            rows=int((measured.file == number).sum()),
+        )
+        for number, file in enumerate(files)
+    )
+
+
+def _text(file: Path) -> str:
+    try:
+        content = file.read_bytes()
+        if file.name.endswith(".gz"):
+            content = gzip.decompress(content)
+        return content.decode("utf-8-sig")
+    except (OSError, EOFError, ValueError) as err:
+        raise TraceError(f"{file}: cannot be read ({err}): it has to be CSV text, or gzip of it") from err
+
+
+def _read(file: Path, form: str, gpus_per_node: int) -> Iterator[_Row]:
+    reader = csv.DictReader(io.StringIO(_text(file)), strict=True)
+    try:
+        names = [name.strip() for name in reader.fieldnames or []]
+        reader.fieldnames = names
+        lines = [(reader.line_num, line) for line in reader if any(value for value in line.values())]
+    except csv.Error as err:
+        raise TraceError(f"{file}: line {reader.line_num} is not CSV: {err}") from err
+    if not lines:
+        raise TraceError(f"{file}: it holds no line below its header: a measurement is missing")
+    is_elasticflow = "global_batch_size" in names
+    if form == "auto":
+        form = "elasticflow" if is_elasticflow else "pollux"
+    if form == "elasticflow":
+        yield from _elasticflow(file, names, lines, gpus_per_node)
+    else:
+        yield from _pollux(file, names, lines)
+
+
+Lines = list[tuple[int, dict[str, str]]]
+
+
+def _pollux(file: Path, names: Sequence[str], lines: Lines) -> Iterator[_Row]:
+    by_digits = "placement" in names
+    wanted = ("placement",) if by_digits else ("num_nodes", "num_replicas")
+    missing = [name for name in (*wanted, "local_bsz", "step_time") if name not in names]
+    if missing:
+        raise TraceError(
+            f"{file}: column {missing[0]} is missing: it has to have placement (or num_nodes and num_replicas), "
+            "local_bsz and step_time"
+        )
+    for number, line in lines:
+        where = f"{file}: line {number}"
+        if by_digits:
+            digits = (line["placement"] or "").strip()
+            if not re.fullmatch(r"[1-9]+", digits):
+                raise TraceError(f"{where}: placement {digits!r} is not one digit from 1 to 9 for each node")
+            on_node = [int(digit) for digit in digits]
+            gpus, nodes, least, most = sum(on_node), len(on_node), min(on_node), max(on_node)
+        else:
+            nodes, gpus = _count(where, line, "num_nodes"), _count(where, line, "num_replicas")
+            if gpus < nodes:
+                raise TraceError(f"{where}: {gpus} GPUs on {nodes} nodes: each node has to have one")
+            # How they were spread is not stated; as evenly as can be is our reading.
+            least, most = gpus // nodes, math.ceil(gpus / nodes)
+        batch, step_s = _positive(where, line, "local_bsz"), _positive(where, line, "step_time")
+        yield _Row(gpus=gpus, nodes=nodes, least=least, most=most, batch=batch, batch_asked=batch, step_s=step_s)
+
+
+def _elasticflow(file: Path, names: Sequence[str], lines: Lines, gpus_per_node: int) -> Iterator[_Row]:
+    sizes = [name for name in names if re.fullmatch(r"[1-9]\d{0,5}", name)]
+    if "global_batch_size" not in names or not sizes:
+        raise TraceError(f"{file}: its header has to be global_batch_size and numbers of GPUs, as 1,2,4")
+    for number, line in lines:
+        where = f"{file}: line {number}"
+        batch = _positive(where, line, "global_batch_size")
+        for name in sizes:
+            if not (line[name] or "").strip():
+                continue
+            rate = _number(where, line, name)
+            if rate < 0.0:
+                raise TraceError(f"{where}: {rate:g} iterations/s on {name} GPUs: it cannot be negative")
+            if rate > 0.0:
+                gpus = int(name)
+                nodes = math.ceil(gpus / gpus_per_node)
+                yield _Row(
+                    gpus=gpus,
+                    nodes=nodes,
+                    least=gpus // nodes,
+                    most=math.ceil(gpus / nodes),
+                    batch=batch / gpus,
+                    batch_asked=batch,
+                    step_s=1.0 / rate,
+                )
+
+
+def _number(where: str, line: Mapping[str, str], name: str) -> float:
+    text = (line[name] or "").strip()
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise TraceError(f"{where}: {name} is {text!r}, which is no finite number")
+    return number
+
+
+def _positive(where: str, line: Mapping[str, str], name: str) -> float:
+    number = _number(where, line, name)
+    # Outside of this, its inverse or a product with it would not be a finite number.
+    if not 1e-12 < number < 1e12:
+        raise TraceError(f"{where}: {name} is {number:g}: it has to be a number above 0")
+    return number
+
+
+def _count(where: str, line: Mapping[str, str], name: str) -> int:
+    number = _positive(where, line, name)
+    if number != int(number) or number > _LARGEST_COUNT:
+        raise TraceError(f"{where}: {name} is {number:g}: it has to be a whole number")
+    return int(number)

@@ -1,0 +1,286 @@
+"""Serving speeds: what is known, how wide, and what is refused."""
+
+import json
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from advisor.errors import ModelError
+from advisor.fit.throughput import fit_throughput
+from advisor.predict.bundle import Bundle
+from advisor.predict.throughput import PlacementTable, ThroughputForecaster
+from advisor.predict.throughput_adapt import adapt
+from advisor.predict.throughput_knowledge import UNTRAINED, Knowledge, parse_knowledge, write_knowledge
+from tests.predict.throughput_cluster import opened, steps, theta_of, work, write_cluster
+
+ROWS = 160_000
+NOTHING = np.zeros(0)
+# Twice the measured 0.2 s, for a machine under load.
+BUDGET_S = 0.5
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    folder = tmp_path_factory.mktemp("data")
+    slow = write_cluster(folder / "cloud_t4")
+    fast = write_cluster(folder / "ib_a100", network=-2.0)
+    return opened(fit_throughput([*slow, *fast], form="auto", seed=3))
+
+
+@pytest.fixture(scope="module")
+def forecaster(bundle: Bundle) -> ThroughputForecaster:
+    return ThroughputForecaster.from_bundle(bundle)
+
+
+def table(gpus: list[float], nodes: list[float], *, profile: int = -1, batch: float = np.nan) -> PlacementTable:
+    rows = len(gpus)
+    return PlacementTable(
+        profile=np.full(rows, profile),
+        gpu_type=np.full(rows, -1),
+        gpus=np.array(gpus, dtype=np.float64),
+        nodes=np.array(nodes, dtype=np.float64),
+        tier=np.array([0 if each == 1 else 1 for each in nodes]),
+        local_batch=np.full(rows, batch),
+        link_gbps=np.full(rows, np.nan),
+    )
+
+
+def test_names_are_compared_by_letters_and_digits(forecaster: ThroughputForecaster) -> None:
+    found = forecaster.codes(["Al-PHA", "beta", "omega", None, ""])
+
+    assert found.tolist() == [0, 1, -1, -1, -1]
+
+
+def test_gpu_types_are_found_by_the_word_they_share_with_a_cluster(forecaster: ThroughputForecaster) -> None:
+    found = forecaster.type_codes(["nvidia_a100-sxm4-40gb", "Tesla_T4", "h100", "tesla", None])
+
+    assert [forecaster.clusters[code] if code >= 0 else "" for code in found] == ["ib_a100", "cloud_t4", "", "", ""]
+
+
+def test_a_placement_over_itself_is_one(forecaster: ThroughputForecaster) -> None:
+    asked = table([8.0, 2.0], [2.0, 1.0])
+
+    found = forecaster.relative(asked, asked)
+
+    assert found.low.tolist() == found.median.tolist() == found.high.tolist() == [1.0, 1.0]
+    assert found.known.all()
+
+
+def test_speed_counts_from_one_gpu(forecaster: ThroughputForecaster) -> None:
+    found = forecaster.speeds(table([1.0, 4.0, 8.0], [1.0, 1.0, 2.0], profile=0))
+
+    assert found.median[0] == pytest.approx(1.0)
+    assert 2.0 < found.median[1] <= 4.0
+    assert np.all(found.low <= found.median) and np.all(found.median <= found.high)
+
+
+def test_spreading_an_unknown_job_has_a_wider_interval_than_one_node(forecaster: ThroughputForecaster) -> None:
+    found = forecaster.relative(table([4.0, 4.0], [1.0, 4.0]), table([2.0, 2.0], [1.0, 1.0]))
+
+    width = np.log(found.high / found.low)
+    assert width[1] > 2.0 * width[0]
+
+
+def test_more_gpus_than_were_ever_measured_are_not_known(forecaster: ThroughputForecaster) -> None:
+    found = forecaster.speeds(table([4.0, 400.0, 16.0], [1.0, 4.0, 16.0]))
+
+    assert found.known.tolist() == [True, False, False]
+
+
+def test_batch_far_from_those_of_the_profile_is_not_known(forecaster: ThroughputForecaster) -> None:
+    inside = forecaster.speeds(table([2.0], [1.0], profile=1, batch=16.0))
+    outside = forecaster.speeds(table([2.0], [1.0], profile=1, batch=5000.0))
+
+    assert inside.known.all() and not outside.known.any()
+
+
+def test_another_gpu_type_counts_by_the_models_that_both_measured(forecaster: ThroughputForecaster) -> None:
+    types = forecaster.type_codes(["t4", "a100", "h100"])
+    base = table([1.0] * 3, [1.0] * 3)
+
+    found = forecaster.relative(replace(base, gpu_type=types), replace(base, gpu_type=np.full(3, types[1])))
+
+    assert found.median == pytest.approx([1.0, 1.0, 1.0], rel=0.1)
+    assert found.known.tolist() == [True, True, False]
+
+
+def test_slower_link_makes_spreading_slower(forecaster: ThroughputForecaster) -> None:
+    asked, base = table([4.0, 4.0], [4.0, 4.0]), table([4.0, 4.0], [1.0, 1.0])
+
+    found = forecaster.relative(replace(asked, link_gbps=np.array([10.0, 400.0])), base)
+
+    assert found.median[0] < found.median[1]
+
+
+def test_smaller_batch_of_an_unknown_job_is_relative_to_its_own(forecaster: ThroughputForecaster) -> None:
+    asked, base = table([4.0], [1.0], batch=8.0), table([2.0], [1.0], batch=16.0)
+
+    strong, weak = (
+        forecaster.relative(asked, base),
+        forecaster.relative(replace(asked, local_batch=base.local_batch), base),
+    )
+
+    assert strong.median[0] < weak.median[0]
+    assert np.log(strong.high / strong.low)[0] > np.log(weak.high / weak.low)[0]
+
+
+def test_no_rows_give_no_answers(forecaster: ThroughputForecaster) -> None:
+    assert len(forecaster.speeds(table([], []))) == 0
+
+
+def test_rows_of_other_jobs_are_refused(forecaster: ThroughputForecaster) -> None:
+    with pytest.raises(ValueError, match="same jobs"):
+        forecaster.relative(table([1.0], [1.0]), table([1.0], [1.0], profile=1))
+
+
+@pytest.mark.parametrize(("gpus", "nodes"), [([1.0], [2.0]), ([1.0], [0.0]), ([np.nan], [1.0]), ([1.0, 2.0], [1.0])])
+def test_impossible_placements_are_refused(gpus: list[float], nodes: list[float]) -> None:
+    with pytest.raises(ValueError, match="placement"):
+        table(gpus, nodes)
+
+
+def test_a_full_queue_is_served_in_time(forecaster: ThroughputForecaster) -> None:
+    generator = np.random.default_rng(1)
+    gpus = generator.integers(1, 64, ROWS).astype(np.float64)
+    nodes = np.minimum(gpus, generator.integers(1, 9, ROWS).astype(np.float64))
+    asked = replace(
+        table([1.0] * ROWS, [1.0] * ROWS),
+        profile=generator.integers(-1, 4, ROWS),
+        gpus=gpus,
+        nodes=nodes,
+        local_batch=generator.uniform(8.0, 64.0, ROWS),
+    )
+    base = replace(asked, gpus=gpus + 1.0)
+    forecaster.relative(asked, base)
+
+    started = time.perf_counter()
+    found = forecaster.relative(asked, base)
+
+    assert time.perf_counter() - started < BUDGET_S
+    assert len(found) == ROWS
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"columns": ("a",)},
+        {"outputs": ("a",)},
+        {"kind": "run_time"},
+        {"parameters": "no json"},
+        {"parameters": "{}"},
+        {"parameters": "[" * 5000},
+    ],
+    ids=["columns", "outputs", "kind", "text", "empty", "deep"],
+)
+def test_foreign_or_damaged_bundle_is_refused_in_one_line(bundle: Bundle, change: dict[str, str]) -> None:
+    with pytest.raises(ModelError) as caught:
+        ThroughputForecaster.from_bundle(replace(bundle, **change))  # type: ignore[arg-type]
+
+    assert "\n" not in str(caught.value) and "fit it anew" in str(caught.value)
+
+
+@pytest.mark.parametrize("damage", ["theta", "covariance", "ragged", "extra", "batch", "nan"])
+def test_damaged_parameters_are_refused(bundle: Bundle, damage: str) -> None:
+    tree = json.loads(bundle.parameters)
+    profile = tree["profiles"][0]
+    changes = {
+        "theta": {"theta": profile["theta"][:-1]},
+        "covariance": {"covariance": [[-1.0] * 12] * 12},
+        "ragged": {"covariance": [[1.0] * 12] * 11 + [[1.0]]},
+        "extra": {"further": 1},
+        "batch": {"batch": [9.0, 1.0]},
+        "nan": {"noise": float("nan")},
+    }
+    profile.update(changes[damage])
+
+    with pytest.raises(ModelError, match="damaged"):
+        parse_knowledge(json.dumps(tree), "throughput test")
+
+
+def test_knowledge_survives_being_written(bundle: Bundle) -> None:
+    knowledge = parse_knowledge(bundle.parameters, "throughput test")
+
+    assert parse_knowledge(write_knowledge(knowledge), "again") == knowledge
+
+
+def test_points_of_one_node_and_the_network_foretell_several_nodes(bundle: Bundle) -> None:
+    knowledge = parse_knowledge(bundle.parameters, "throughput test")
+    known, asked = work("1", "2", "4"), work("22", "444", "1111")
+    theta = theta_of(2)
+
+    slow = adapt(knowledge, known, steps(theta, known), model=None, cluster="cloud_t4").step_s(asked)
+    fast = adapt(knowledge, known, steps(theta, known), model=None, cluster="ib_a100").step_s(asked)
+
+    true = steps(theta, asked)
+    assert slow.median == pytest.approx(true, rel=0.3)
+    assert np.all((slow.low < true) & (true < slow.high)) and slow.known.all()
+    assert np.all(fast.median < slow.median)
+
+
+def test_points_elsewhere_narrow_the_interval(forecaster: ThroughputForecaster) -> None:
+    one, two, asked = work("1", "2"), work("1", "2", "22", "44"), work("33")
+    theta = theta_of(1)
+
+    before = forecaster.observe(one, steps(theta, one), cluster="somewhere").step_s(asked)
+    after = forecaster.observe(two, steps(theta, two), cluster="somewhere").step_s(asked)
+
+    assert (after.high / after.low)[0] < (before.high / before.low)[0]
+    assert after.median == pytest.approx(steps(theta, asked), rel=0.15)
+
+
+def test_measured_model_needs_no_points(forecaster: ThroughputForecaster) -> None:
+    asked = work("22", "333")
+
+    found = forecaster.observe(work(), NOTHING, model="Gamma", cluster="cloud_t4").step_s(asked)
+
+    assert found.median == pytest.approx(steps(theta_of(2), asked), rel=0.1)
+    assert found.known.all()
+
+
+def test_measured_model_on_a_new_cluster_is_not_known(forecaster: ThroughputForecaster) -> None:
+    found = forecaster.observe(work(), NOTHING, model="gamma", cluster="new").step_s(work("1", "2"))
+
+    assert not found.known.any()
+
+
+def test_a_point_moves_a_measured_model_to_its_new_speed(forecaster: ThroughputForecaster) -> None:
+    one, asked = work("1"), work("2", "4")
+
+    found = forecaster.observe(one, 0.5 * steps(theta_of(0), one), model="alpha", cluster="new").step_s(asked)
+
+    assert found.median == pytest.approx(0.5 * steps(theta_of(0), asked), rel=0.1)
+
+
+def test_job_of_which_nothing_is_known_says_so() -> None:
+    found = adapt(UNTRAINED, work(), NOTHING, model=None, cluster=None).step_s(work("1", "44"))
+
+    assert not found.known.any()
+
+
+def test_ratio_of_an_observed_job_is_surer_than_its_steps(forecaster: ThroughputForecaster) -> None:
+    job = forecaster.observe(work(), NOTHING, model="beta", cluster="new")
+    asked, base = work("4"), work("2")
+
+    ratio, step = job.relative(asked, base), job.step_s(asked)
+    true = 2.0 * steps(theta_of(1), base) / steps(theta_of(1), asked)
+
+    assert (ratio.high / ratio.low)[0] < (step.high / step.low)[0]
+    assert ratio.low[0] < true[0] < ratio.high[0]
+    assert job.relative(asked, asked).high.tolist() == [1.0]
+
+
+def test_batch_beyond_all_that_was_seen_overflows_nothing(forecaster: ThroughputForecaster) -> None:
+    found = forecaster.observe(work("1"), np.array([1e-9])).step_s(work("1", "9999", batch=1e11))
+
+    assert np.isfinite(found.high).all() and not found.known.any()
+
+
+def test_largest_sizes_of_a_job_are_those_it_or_the_network_showed() -> None:
+    knowledge = Knowledge.model_validate(UNTRAINED.model_dump())
+    known = work("1", "2", "4")
+
+    found = adapt(knowledge, known, steps(theta_of(0), known), model=None, cluster=None).step_s(work("3", "5", "11"))
+
+    assert found.known.tolist() == [True, False, False]

@@ -1,0 +1,209 @@
+"""The judgement of the throughput predictor: what it may see, and what it says."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from advisor.errors import ConfigError
+from advisor.fit.throughput_data import files_of, read_measured
+from tests.predict.throughput_cluster import make_measured, steps, theta_of, work, write_cluster
+from tools.evaluation.report import Report, Score
+from tools.evaluation.throughput import add_to, evaluate
+from tools.evaluation.throughput_baselines import CURVE, LINEAR, NEAREST, ROOT, baselines, rows_known
+from tools.evaluation.throughput_expression import matching
+
+COLUMNS = {
+    "nodes": np.array([1.0, 1.0, 2.0]),
+    "gpus": np.array([1.0, 4.0, 8.0]),
+    "local_bsz": np.array([8.0, 8.0, 16.0]),
+}
+
+
+def named(report: Report, name: str) -> Score:
+    return next(each for each in report.scores if each.name == name)
+
+
+def run(*arguments: str) -> str:
+    app = typer.Typer()
+    add_to(app)
+    app.command("other")(lambda: None)
+    result = CliRunner().invoke(app, ["throughput", *arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("nodes==1", [True, True, False]),
+        ("gpus <= 4 and not nodes == 2", [True, True, False]),
+        ("nodes==2 or gpus<2", [True, False, True]),
+        ("(nodes==2 or gpus<2) and local_bsz>8", [False, False, True]),
+        ("2<=gpus<=4", [False, True, False]),
+        ("GPUS != 4 AND 1 = nodes", [True, False, False]),
+        ("gpus > 3.5", [False, True, True]),
+    ],
+)
+def test_expression_picks_rows(text: str, rows: list[bool]) -> None:
+    assert matching(text, COLUMNS).tolist() == rows
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "nodes", "nodes==", "foo==1", "nodes==1 nodes==2", "(nodes==1", "nodes==1)", "__import__('os')", "1", "and",
+     "nodes==1 +", "(" * 200 + "nodes==1" + ")" * 200],
+)  # fmt: skip
+def test_other_expressions_are_refused_in_one_line(text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        matching(text, COLUMNS)
+
+    assert "--profile" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_baselines_scale_from_the_nearest_known_point() -> None:
+    known = make_measured(
+        gpus=np.array([1.0, 4.0]), most=np.array([1.0, 4.0]), least=np.array([1.0, 4.0]), step_s=np.array([1.0, 1.2])
+    )
+    judged = make_measured(gpus=np.array([8.0]), most=np.array([8.0]), least=np.array([8.0]), batch=np.array([1.0]))
+
+    found = baselines(judged, known, known.take(np.zeros(2, dtype=np.bool_)))
+
+    assert found[LINEAR] == pytest.approx([1.2]) and found[NEAREST] == pytest.approx([1.2])
+    assert found[ROOT] == pytest.approx([1.2 * 2.0**0.1])
+    assert found[CURVE] == pytest.approx([1.2])
+
+
+def test_points_of_the_job_come_before_the_training() -> None:
+    judged, points = make_measured(), make_measured(step_s=np.array([2.0]))
+    train = make_measured(step_s=np.array([3.0, 4.0]))
+
+    assert rows_known(judged, points, train).step_s.tolist() == [2.0]
+    assert rows_known(judged, points.take(np.zeros(1, dtype=np.bool_)), train).step_s.tolist() == [3.0, 4.0]
+
+
+def test_folds_judge_every_row_once_and_beat_the_baselines(tmp_path: Path) -> None:
+    measured = read_measured(write_cluster(tmp_path / "net_t4"), "pollux")
+
+    report = evaluate(measured, measured, folds=5)
+
+    ours = named(report, "throughput")
+    assert ours.rows == report.test_rows == len(measured)
+    assert ours.mean_error < min(named(report, name).mean_error for name in (LINEAR, ROOT, CURVE, NEAREST))
+    assert ours.coverage is not None and 0.6 < ours.coverage < 1.0
+    assert {each.name for each in report.scores} >= {"throughput: alpha", "throughput: delta"}
+
+
+def test_model_to_be_judged_is_left_out_of_the_training(tmp_path: Path) -> None:
+    files = write_cluster(tmp_path / "net_t4", scatter=0.0)
+    measured = read_measured(files, "pollux")
+    odd = measured.model == "delta"
+    # Nobody could foresee this from the other models: whoever did has seen it.
+    measured.step_s[odd & (measured.nodes > 1)] *= 7.0
+
+    report = evaluate(measured, measured.take(odd), profile="nodes==1")
+
+    assert named(report, "throughput").mean_error > 50.0
+    assert any("delta" in note and "left out" in note for note in report.notes)
+
+
+def test_copy_of_a_training_file_elsewhere_is_left_out_as_well(tmp_path: Path) -> None:
+    write_cluster(tmp_path / "net_t4")
+    (tmp_path / "copy").mkdir()
+    (tmp_path / "copy" / "delta.csv").write_bytes((tmp_path / "net_t4" / "delta-placements.csv").read_bytes())
+    train, test = (read_measured(files_of([tmp_path / name]), "pollux") for name in ("net_t4", "copy"))
+
+    report = evaluate(train, test, profile="gpus==1")
+
+    assert any("delta" in note for note in report.notes)
+
+
+def test_other_models_teach_the_network(tmp_path: Path) -> None:
+    measured = read_measured(write_cluster(tmp_path / "net_t4"), "pollux")
+    delta = measured.model == "delta"
+
+    taught = evaluate(measured.take(~delta), measured.take(delta), profile="nodes==1")
+    alone = evaluate(measured.take(measured.gpus < 0), measured.take(delta), profile="nodes==1")
+
+    assert named(taught, "throughput").mean_error < 0.5 * named(alone, "throughput").mean_error
+    assert named(taught, "throughput").further["tau"] > 0.8
+    assert named(alone, "throughput").flagged == 1.0
+
+
+def test_known_model_on_a_new_cluster_is_judged_and_flagged(tmp_path: Path) -> None:
+    train = read_measured(write_cluster(tmp_path / "net_t4"), "pollux")
+    test = read_measured(write_cluster(tmp_path / "new_h100", models=("alpha",), network=-1.0), "pollux")
+
+    report = evaluate(train, test)
+
+    assert named(report, "throughput").flagged == 1.0
+    assert np.isfinite(named(report, "throughput").mean_error)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "said"),
+    [
+        ({"folds": 1}, "2 or more"),
+        ({"folds": 3, "profile": "nodes==1"}, "excludes --profile"),
+        ({"profile": "gpus>0"}, "no row is left"),
+        ({}, "nothing is known"),
+    ],
+)
+def test_senseless_questions_are_refused(keywords: dict[str, int | str], said: str) -> None:
+    rows = make_measured()
+
+    with pytest.raises(ConfigError, match=said):
+        evaluate(rows.take(np.zeros(1, dtype=np.bool_)), rows, **keywords)  # type: ignore[arg-type]
+
+
+def test_elasticflow_counts_errors_in_iterations_per_second(tmp_path: Path) -> None:
+    (tmp_path / "ib_a100").mkdir()
+    sizes = (1, 2, 4, 8, 16, 32)
+    for number, model in enumerate(("m", "n", "o")):
+        lines = ["global_batch_size," + ",".join(map(str, sizes))]
+        for batch in (64, 128):
+            placements = [
+                work(*(["8" * (size // 8)] if size > 8 else [str(size)]), batch=batch / size) for size in sizes
+            ]
+            rates = [1.0 / float(steps(theta_of(number, -2.0), each, reference=8.0)[0]) for each in placements]
+            lines.append(f"{batch}," + ",".join(repr(rate) for rate in rates))
+        (tmp_path / "ib_a100" / f"{model}.csv").write_text("\n".join(lines))
+
+    output = run(
+        "--format", "elasticflow", "--train", str(tmp_path / "ib_a100"), "--test",
+        *[str(tmp_path / "ib_a100" / f"{model}.csv") for model in "mno"], "--profile", "gpus<=8", "--json",
+    )  # fmt: skip
+
+    report = json.loads(output)
+    assert "iterations" in report["what"] and report["test_rows"] == 12
+    assert report["scores"][0]["mean_error"] < 15.0
+
+
+def test_command_prints_a_table(tmp_path: Path) -> None:
+    folder = tmp_path / "net_t4"
+    write_cluster(folder)
+
+    output = run("--train", str(folder), "--test", str(folder / "beta-placements.csv"), "--profile", "nodes==1")
+
+    assert "throughput" in output and LINEAR.split()[0] in output and "left out" in output
+
+
+def test_unknown_format_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there are pollux, elasticflow"):
+        run("--format", "excel", "--test", str(tmp_path))
+
+
+@pytest.mark.skipif("SADVISE_DATA" not in os.environ, reason="SADVISE_DATA names no folder of measurements")
+def test_measured_models_reach_their_figures() -> None:
+    folder = Path(os.environ["SADVISE_DATA"]) / "throughput"
+    measured = read_measured(files_of([folder / "pollux_aws_t4"]), "pollux")
+
+    placements = named(evaluate(measured, measured, folds=5), "throughput")
+    models = named(evaluate(measured, measured, profile="nodes==1"), "throughput")
+
+    assert placements.mean_error < 6.0
+    assert models.mean_error < 15.0 and models.further["tau"] > 0.8

@@ -11,6 +11,8 @@ import numpy as np
 
 import advisor
 from advisor.errors import AdvisorError, SimulationError
+from advisor.predict.library import shipped_folder
+from advisor.predict.manifest import FILE_NAME
 from advisor.sim.result import RunResult, result_of
 from advisor.sim.trace import Trace
 
@@ -119,9 +121,11 @@ def _parts(value: object) -> Iterator[bytes]:
 
 @cache
 def _program() -> str:
-    """Name this program by its version and by the sources that decide an outcome, which a checkout may have changed."""
+    """Name this program by its version, its models and the sources that decide an outcome, all that may change."""
     root = Path(advisor.__file__).parent
     sources = sorted(
         path for folder in _DECIDING for path in (root / folder).rglob("*") if path.suffix in {".py", ".csv"}
     )
-    return f"{advisor.__version__} {digest_of([path.read_bytes() for path in sources])}"
+    manifest = shipped_folder() / FILE_NAME
+    models = manifest.read_bytes() if manifest.is_file() else b""
+    return f"{advisor.__version__} {digest_of([models, *(path.read_bytes() for path in sources)])}"

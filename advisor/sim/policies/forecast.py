@@ -5,6 +5,6 @@ from advisor.sim.policies.advised import AdvisedSlurm
 
 POLICY = AdvisedSlurm(
     name="forecast",
-    summary="Slurm with this advisor, its advice applied, its forecasts by the shipped models and the jobs ended so far",
+    summary="Slurm with this advisor, its advice applied, forecast by the shipped models and the jobs ended so far",
     knowledge=lambda _, cluster: LearningForecaster(cluster),
 )

@@ -1,0 +1,198 @@
+"""What stands before each pending GPU job: the line by priority and what runs, as columns."""
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.domain.job import Job, JobState
+from advisor.domain.snapshot import Snapshot
+from advisor.features.queue import expected_limit_s, waiting_tasks
+
+Floats = NDArray[np.float64]
+Rows = NDArray[np.intp]
+Codes = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """GPUs and GPU seconds of some set of jobs, seen from each row; both `(n_jobs,)`."""
+
+    gpus: Floats
+    gpu_s: Floats
+
+    def take(self, rows: Rows) -> "Load":
+        """Return these rows, in this order."""
+        return Load(gpus=self.gpus[rows], gpu_s=self.gpu_s[rows])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BacklogTable:
+    """Pending GPU jobs, row by row, with what they ask for and what stands before them; NaN where not known.
+
+    `ahead` are the pending GPU jobs of higher priority, whose array tasks count one by one; `running` jobs hold GPUs,
+    and may hold them for `gpu_s` more GPU seconds. GPU seconds count up to the time limit where `by_limits`, else up to
+    a run time that was forecast. `eligible` is 0 for a job that waits for another job or for a time, else 1.
+    """
+
+    job_id: NDArray[np.int64]  # (n_jobs,)
+    gpus: Floats  # (n_jobs,)
+    limit_s: Floats  # (n_jobs,)
+    eligible: Floats  # (n_jobs,)
+    since_submit_s: Floats  # (n_jobs,)
+    since_eligible_s: Floats  # (n_jobs,), 0 before the job is eligible
+    ahead: Load
+    ahead_in_partition: Load
+    ahead_in_account: Load
+    running: Load
+    running_in_account: Load
+    by_limits: bool = True
+
+    def __post_init__(self) -> None:
+        loads = (self.ahead, self.ahead_in_partition, self.ahead_in_account, self.running, self.running_in_account)
+        columns = (self.gpus, self.limit_s, self.eligible, self.since_submit_s, self.since_eligible_s)
+        lengths = {len(each) for each in (*columns, *(part for load in loads for part in (load.gpus, load.gpu_s)))}
+        if lengths != {len(self.job_id)}:
+            raise ValueError(f"the columns of a backlog differ in length: {sorted(lengths | {len(self.job_id)})}")
+
+    def __len__(self) -> int:
+        return len(self.job_id)
+
+    def take(self, rows: Rows) -> "BacklogTable":
+        """Return these rows, in this order."""
+        return BacklogTable(
+            job_id=self.job_id[rows],
+            gpus=self.gpus[rows],
+            limit_s=self.limit_s[rows],
+            eligible=self.eligible[rows],
+            since_submit_s=self.since_submit_s[rows],
+            since_eligible_s=self.since_eligible_s[rows],
+            ahead=self.ahead.take(rows),
+            ahead_in_partition=self.ahead_in_partition.take(rows),
+            ahead_in_account=self.ahead_in_account.take(rows),
+            running=self.running.take(rows),
+            running_in_account=self.running_in_account.take(rows),
+            by_limits=self.by_limits,
+        )
+
+
+def backlog_table(snapshot: Snapshot, expected_s: Mapping[int, float] | None = None) -> BacklogTable:
+    """Build the table of the pending GPU jobs of a snapshot, in the order in which Slurm considers them.
+
+    `expected_s` maps job ids to how long a job will run from its start or, if it runs, from now on; time limits
+    stand in for jobs that it does not name. A held job is left out, as is one whose priority is unknown: neither has a
+    place in the line. A job without any limit counts with the longest limit there is. Of several partitions the
+    first counts. The row of an array stands for the first of its waiting tasks.
+    """
+    now = snapshot.taken_at
+    line = sorted(
+        (job for job in snapshot.jobs if job.is_pending and job.gang.wants_gpus and not job.held and job.priority),
+        key=lambda job: (-(job.priority or 0), job.submit_time, job.job_id),
+    )
+    running = [job for job in snapshot.jobs if job.state is JobState.RUNNING and job.gang.wants_gpus]
+    gpus = _floats(job.gang.gpu_count for job in line)
+    limit_s = _floats(expected_limit_s(job, snapshot) for job in line)
+    left_s = _floats(_left_s(job, snapshot) for job in running)
+    longest_s = max(np.nanmax(limit_s, initial=-np.inf), np.nanmax(left_s, initial=-np.inf))
+    pending = _Work.of(
+        # A size that the request does not tell is one GPU at least.
+        np.where(np.isnan(gpus), 1.0, gpus) * _floats(_tasks(job) for job in line),
+        _durations(line, limit_s, longest_s, expected_s),
+    )
+    held = _Work.of(_floats(_gpus_held(job) for job in running), _durations(running, left_s, longest_s, expected_s))
+    partition = _codes([job.partitions[:1] for job in line])
+    account = _codes([job.account for job in (*line, *running)])
+    everybody = np.zeros(len(line) + len(running), dtype=np.int64)
+    eligible = np.array([_is_eligible(job, now) for job in line], dtype=np.float64)
+    return BacklogTable(
+        job_id=np.array([job.job_id for job in line], dtype=np.int64),
+        gpus=gpus,
+        limit_s=limit_s,
+        eligible=eligible,
+        since_submit_s=_floats(max(0.0, now - job.submit_time) for job in line),
+        since_eligible_s=eligible * _floats(job.queueing_delay_s(now) for job in line),
+        ahead=pending.before(everybody[: len(line)]),
+        ahead_in_partition=pending.before(partition),
+        ahead_in_account=pending.before(account[: len(line)]),
+        running=held.seen_from(everybody[: len(line)], everybody[len(line) :]),
+        running_in_account=held.seen_from(account[: len(line)], account[len(line) :]),
+        by_limits=expected_s is None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """GPUs of jobs and the GPU seconds they are good for, job by job."""
+
+    gpus: Floats
+    gpu_s: Floats
+
+    @classmethod
+    def of(cls, gpus: Floats, duration_s: Floats) -> "_Work":
+        return cls(gpus, gpus * duration_s)
+
+    def before(self, codes: Codes) -> Load:
+        """Add up for each job of a line those before it that have its code."""
+        return Load(gpus=_sum_before(self.gpus, codes), gpu_s=_sum_before(self.gpu_s, codes))
+
+    def seen_from(self, line: Codes, codes: Codes) -> Load:
+        """Add up for each job of a line these jobs, `codes` `(n_these,)`, that have its code."""
+        size = int(max(line.max(initial=-1), codes.max(initial=-1))) + 1
+        gpus, gpu_s = (np.bincount(codes, each, size).astype(np.float64) for each in (self.gpus, self.gpu_s))
+        return Load(gpus=gpus[line], gpu_s=gpu_s[line])
+
+
+def _sum_before(amounts: Floats, codes: Codes) -> Floats:
+    order = np.argsort(codes, kind="stable")
+    before = np.cumsum(amounts[order]) - amounts[order]
+    first = np.searchsorted(codes[order], codes[order])
+    found = np.empty_like(before)
+    # The rounding of a difference of sums must not make a queue of less than nothing.
+    found[order] = np.maximum(before - before[first], 0.0)
+    return found
+
+
+def _durations(
+    jobs: Sequence[Job], limit_s: Floats, longest_s: float, expected_s: Mapping[int, float] | None
+) -> Floats:
+    """Return what each job is taken to run: as forecast, else to its limit, else as long as the longest."""
+    found = np.where(np.isnan(limit_s), longest_s if np.isfinite(longest_s) else np.nan, limit_s)
+    if expected_s is None:
+        return found
+    forecast_s = _floats(expected_s.get(job.job_id) for job in jobs)
+    return np.where(np.isnan(forecast_s), found, forecast_s)
+
+
+def _left_s(job: Job, snapshot: Snapshot) -> float | None:
+    """Return how long a running job may go on by its limit, None where there is none."""
+    if job.end_time is not None:
+        return max(0.0, job.end_time - snapshot.taken_at)
+    limit_s = expected_limit_s(job, snapshot)
+    if limit_s is None or job.start_time is None:
+        return limit_s
+    return max(0.0, job.start_time + limit_s - snapshot.taken_at)
+
+
+def _gpus_held(job: Job) -> int:
+    if job.allocation is not None and job.allocation.gpus:
+        return sum(gpus.count for gpus in job.allocation.gpus)
+    return job.gang.gpu_count or 1
+
+
+def _tasks(job: Job) -> int:
+    return waiting_tasks(job.array.waiting) if job.array and job.array.task_id is None else 1
+
+
+def _is_eligible(job: Job, now: float) -> bool:
+    return not job.dependency and (job.eligible_time is None or job.eligible_time <= now)
+
+
+def _floats(values: Iterable[float | None]) -> Floats:
+    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+
+
+def _codes(keys: Sequence[Hashable]) -> Codes:
+    """Number keys in the order in which they first appear."""
+    numbers: dict[Hashable, int] = {}
+    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)

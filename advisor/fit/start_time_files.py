@@ -1,0 +1,237 @@
+"""Polls of a queue, one row for each job that was pending: the published tables of Graham, read into a backlog."""
+
+import csv
+import hashlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.backends.tres import tres
+from advisor.errors import DecodeError, TraceError
+from advisor.features.backlog import BacklogTable, Floats, Load, Rows
+from advisor.fit.fitted import Source
+from advisor.sim.text_file import opened_text
+
+Codes = NDArray[np.int64]
+
+HOUR_S: Final = 3600.0
+_JOB, _POLL, _TRES, _ACCOUNT, _WAIT = "job_unique_id", "poll_time", "req_tres", "account_id", "poll_wait_sec"
+# That of the poll; the other is where the job ran in the end.
+_PARTITION = "partition_id_y"
+_TIMES: Final = (_POLL, "submit_time", "eligible_time")
+_LOADS: Final = ("q", "q_p", "q_a")
+_AMOUNTS: Final = (
+    "time_limit_sec",
+    *(f"{load}_{what}_above" for load in _LOADS for what in ("gpus", "gpu_hours")),
+    "r_gpus_above",
+    "r_a_gpus_above",
+)
+# What is left of a limit is below nothing for a job that its grace time keeps alive.
+_LEFT: Final = ("r_gpu_hours_above", "r_a_gpu_hours_above")
+# What is larger is damage.
+_MOST: Final = 1e12
+COLUMNS: Final = (_JOB, _ACCOUNT, _PARTITION, _TRES, *_TIMES, *_AMOUNTS, *_LEFT, _WAIT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Polls:
+    """Pending jobs as they stood at polls of the queue, and how long each still waited; all `(n_rows,)`.
+
+    `wait_s` is NaN for a job that was never seen to start. Rows with one number in `burst` are of jobs alike that were
+    submitted together, at one poll.
+    """
+
+    table: BacklogTable
+    poll_time: Floats
+    wait_s: Floats
+    burst: Codes
+    account: tuple[str, ...]
+    partition: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.wait_s)
+
+    @property
+    def start_time(self) -> Floats:
+        """When each job started, NaN where it was never seen to."""
+        return self.poll_time + self.wait_s
+
+    @property
+    def seen_until(self) -> float:
+        """The last moment at which anything was seen: a poll or a start."""
+        return float(max(np.max(self.poll_time), np.nanmax(self.start_time, initial=-np.inf)))
+
+    def started_by(self, instant: float) -> NDArray[np.bool_]:
+        """Tell which rows were polled before an instant, and their jobs seen to start before it."""
+        started: NDArray[np.bool_] = (self.poll_time < instant) & (self.start_time < instant)
+        return started
+
+    def take(self, chosen: NDArray[np.bool_]) -> "Polls":
+        """Return the rows that are marked."""
+        rows: Rows = np.flatnonzero(chosen)
+        return Polls(
+            table=self.table.take(rows),
+            poll_time=self.poll_time[rows],
+            wait_s=self.wait_s[rows],
+            burst=self.burst[rows],
+            account=tuple(self.account[row] for row in rows),
+            partition=tuple(self.partition[row] for row in rows),
+        )
+
+
+def read_polls(files: Sequence[Path]) -> tuple[Polls, tuple[Source, ...]]:
+    """Read tables of polls, .csv or .csv.gz, as one; raises `TraceError`, which names the file and the line.
+
+    Of the columns that hold what came after a poll only the wait is read: neither the run time, nor the final state
+    and priority, nor `q_*_run_hours`, which add up true run times.
+    """
+    cells: dict[str, list[str]] = {name: [] for name in COLUMNS}
+    floats: dict[str, list[float]] = {name: [] for name in (*_TIMES, *_AMOUNTS, *_LEFT, _WAIT, "gpus")}
+    sources = []
+    for path in files:
+        before = len(cells[_JOB])
+        _read(path, cells, floats)
+        content = path.read_bytes()
+        rows = len(cells[_JOB]) - before
+        sources.append(Source(name=path.name, sha256=hashlib.sha256(content).hexdigest(), rows=rows))
+    if not cells[_JOB]:
+        raise TraceError(
+            f"{', '.join(map(str, files)) or 'no file'}: there is no row of a pending GPU job: give others"
+        )
+    numbers = {name: np.array(values, dtype=np.float64) for name, values in floats.items()}
+    return _polls(cells, numbers), tuple(sources)
+
+
+def _read(path: Path, cells: dict[str, list[str]], floats: dict[str, list[float]]) -> None:
+    """Append what a file holds, the jobs without GPUs left out."""
+    readers: dict[str, Callable[[str], float]] = {
+        **dict.fromkeys(_TIMES, _instant),
+        **dict.fromkeys((*_AMOUNTS, _WAIT), _amount),
+        **dict.fromkeys(_LEFT, _left),
+    }
+    with opened_text(path) as stream:
+        lines = csv.DictReader(stream)
+        try:
+            missing = [name for name in COLUMNS if name not in (lines.fieldnames or ())]
+            if missing:
+                raise TraceError(f"{path}: column {missing[0]} is missing: give a table of polls of a queue")
+            for row in lines:
+                gpus = _of(path, lines.line_num, row, _TRES, _gpus)
+                if not gpus:
+                    continue
+                floats["gpus"].append(gpus)
+                for name, reader in readers.items():
+                    floats[name].append(_of(path, lines.line_num, row, name, reader))
+                for name in (_JOB, _ACCOUNT, _PARTITION):
+                    cells[name].append(row[name] or "")
+        except csv.Error as err:
+            raise TraceError(f"{path}, line {lines.line_num}: is no CSV: {err}; give a table of polls") from err
+
+
+def _of(path: Path, line: int, row: Mapping[str, str | None], name: str, reader: Callable[[str], float]) -> float:
+    text = row[name]
+    if text is None:
+        raise TraceError(f"{path}, line {line}: it ends before {name}: mend or leave out the row")
+    try:
+        return reader(text)
+    except (ValueError, DecodeError) as err:
+        raise TraceError(f"{path}, line {line}: {name} {text[:40]!r}: {err}: mend or leave out the row") from err
+
+
+def _gpus(text: str) -> float:
+    """Read how many GPUs a job asks for; 0 for none."""
+    return float(sum(gpus.count for gpus in tres(text, field="req_tres").gpus or ()))
+
+
+def _instant(text: str) -> float:
+    """Read a time, UTC where it names no zone."""
+    try:
+        found = datetime.fromisoformat(text.strip())
+    except ValueError as err:
+        raise ValueError("it is no time such as 2021-05-01 12:00:00") from err
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+
+
+def _left(text: str) -> float:
+    """Read a number that may be below 0; NaN where there is none."""
+    if not text.strip():
+        return math.nan
+    try:
+        found = float(text)
+    except ValueError as err:
+        raise ValueError("it is no number") from err
+    if not abs(found) <= _MOST:
+        raise ValueError("it is beyond any queue")
+    return found
+
+
+def _amount(text: str) -> float:
+    found = _left(text)
+    if found < 0.0:
+        raise ValueError("it is negative")
+    return found
+
+
+def _polls(cells: Mapping[str, list[str]], numbers: Mapping[str, Floats]) -> Polls:
+    poll_time = numbers[_POLL]
+    since_eligible_s = poll_time - numbers["eligible_time"]
+    running, running_in_account = _running(numbers)
+    loads = [
+        Load(gpus=numbers[f"{load}_gpus_above"], gpu_s=numbers[f"{load}_gpu_hours_above"] * HOUR_S) for load in _LOADS
+    ]
+    account = _numbered(cells[_ACCOUNT])
+    alike = np.column_stack(
+        [poll_time, numbers["submit_time"], account, numbers["gpus"], np.nan_to_num(numbers["time_limit_sec"])]
+    )
+    return Polls(
+        table=BacklogTable(
+            job_id=_numbered(cells[_JOB]),
+            gpus=numbers["gpus"],
+            limit_s=numbers["time_limit_sec"],
+            # When a job that waits for another becomes eligible is not known before it is.
+            eligible=(since_eligible_s >= 0.0).astype(np.float64),
+            since_submit_s=np.maximum(poll_time - numbers["submit_time"], 0.0),
+            since_eligible_s=np.maximum(since_eligible_s, 0.0),
+            ahead=loads[0],
+            ahead_in_partition=loads[1],
+            ahead_in_account=loads[2],
+            running=running,
+            running_in_account=running_in_account,
+        ),
+        poll_time=poll_time,
+        wait_s=numbers[_WAIT],
+        burst=np.unique(alike, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64),
+        account=tuple(cells[_ACCOUNT]),
+        partition=tuple(cells[_PARTITION]),
+    )
+
+
+def _running(numbers: Mapping[str, Floats]) -> tuple[Load, Load]:
+    """Return what runs in all, which is the same for all rows of a poll, and in the account of each row.
+
+    In the published table the rows of some jobs hold none of it; those of the others tell.
+    """
+    _, poll = np.unique(numbers[_POLL], return_inverse=True)
+    gpus, hours = numbers["r_gpus_above"], numbers["r_gpu_hours_above"]
+    most = np.full((2, int(poll.max()) + 1), -np.inf)
+    for found, column in zip(most, (gpus, hours), strict=True):
+        np.fmax.at(found, poll, column)
+    whole = np.where(most[0] > 0.0, most, np.nan)[:, poll]
+    told = gpus > 0.0
+    return (
+        Load(gpus=whole[0], gpu_s=np.maximum(whole[1], 0.0) * HOUR_S),
+        Load(
+            gpus=np.where(told, numbers["r_a_gpus_above"], np.nan),
+            gpu_s=np.where(told, np.maximum(numbers["r_a_gpu_hours_above"], 0.0) * HOUR_S, np.nan),
+        ),
+    )
+
+
+def _numbered(texts: Sequence[str]) -> Codes:
+    return np.unique(np.array(texts), return_inverse=True)[1].reshape(-1).astype(np.int64)

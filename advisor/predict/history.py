@@ -1,0 +1,186 @@
+"""What is remembered of ended jobs, and what it says about the next job of the same user."""
+
+import json
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from advisor.errors import ModelError
+from advisor.predict.run_time_features import RUNS_KEPT, Recalled
+from advisor.predict.run_time_table import TEXT_LIMIT, EndedJobs, RunTimeTable, name_family
+
+KEYS_KEPT = 20_000
+SERIES, REQUEST, FAMILY, USER, ACCOUNT = range(5)
+# Where a block looks, the most telling first: which of the keys that `keys_of` returns.
+_LOOKED_UP = ((SERIES, REQUEST), (FAMILY, USER, ACCOUNT))
+# Separates the parts of a key; texts are stripped of it.
+_BAR = "\x1f"
+_FORMAT: Literal["sadvise.history/1"] = "sadvise.history/1"
+
+Keys = tuple[str | None, ...]
+Seconds = Annotated[float, Field(ge=1, le=1e10)]
+
+
+class _Kept(BaseModel):
+    """The runs of one key, newest first: run time, time limit and end of each, one after the other."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+
+    key: Annotated[str, Field(max_length=6 * TEXT_LIMIT)]
+    count: Annotated[int, Field(ge=1, le=10**12)]
+    runs: Annotated[list[Seconds], Field(min_length=3, max_length=3 * RUNS_KEPT)]
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    format: Literal["sadvise.history/1"]
+    kept: Annotated[list[_Kept], Field(max_length=KEYS_KEPT)]
+
+
+class History:
+    """The last runs of every user, request and account; grows with every ended job and forgets the oldest keys."""
+
+    def __init__(self, keys_kept: int = KEYS_KEPT) -> None:
+        """Start without any memory."""
+        self._keys_kept = keys_kept
+        self._slots: dict[str, int] = {}
+        # `(slots, RUNS_KEPT, 3)`: run time, time limit, end; NaN where there is no run. The last slot stays empty.
+        self._runs = np.full((64, RUNS_KEPT, 3), np.nan)
+        self._counts = np.zeros(64, dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def add(self, ended: EndedJobs) -> None:
+        """Remember ended jobs, in the order of their ends; what cannot be learnt from is left out."""
+        good, _ = ended.usable()
+        rows = np.flatnonzero(good)
+        rows = rows[np.argsort(ended.end_time[rows], kind="stable")]
+        if len(rows) < len(ended) or (np.diff(rows) < 0).any():
+            ended = ended.take(rows)
+        self.add_rows(keys_of(ended.jobs), runs_of(ended))
+
+    def add_rows(self, keys: Sequence[Keys], runs: NDArray[np.float64]) -> None:
+        """Remember `runs` `(n_rows, 3)` under their keys, in this order."""
+        for of_job, run in zip(keys, runs, strict=True):
+            for key in of_job:
+                if key is not None:
+                    slot = self._slots.get(key)
+                    if slot is None:
+                        slot = self._new_slot(key)
+                    kept = self._runs[slot]
+                    kept[1:] = kept[:-1]
+                    kept[0] = run
+                    self._counts[slot] += 1
+
+    def recall(self, keys: Sequence[Keys]) -> Recalled:
+        """Return what is remembered under the keys of jobs."""
+        nothing = len(self._counts) - 1
+        find = self._slots.get
+        found = [
+            [
+                next((slot for kind in kinds if (slot := find(of_job[kind] or "", nothing)) != nothing), nothing)
+                for kinds in _LOOKED_UP
+            ]
+            for of_job in keys
+        ]
+        slots = np.array(found, dtype=np.int64).reshape(-1, len(_LOOKED_UP))
+        return Recalled(runs=self._runs[slots], counts=self._counts[slots])
+
+    def to_json(self) -> str:
+        """Return all of it as text."""
+        kept = []
+        for key, slot in self._slots.items():
+            runs = self._runs[slot]
+            known = runs[~np.isnan(runs[:, 0])]
+            kept.append({"key": key, "count": int(self._counts[slot]), "runs": known.round(0).ravel().tolist()})
+        return json.dumps({"format": _FORMAT, "kept": kept}, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> "History":
+        """Read what `to_json` wrote; raises `ModelError` for anything else."""
+        try:
+            found = _File.model_validate_json(text)
+        except ValidationError as err:
+            first = err.errors(include_url=False)[0]
+            where = ".".join(str(step) for step in first["loc"])
+            raise ModelError(f"history of run times: {where}: {first['msg']}; fit the model anew") from err
+        history = cls()
+        for each in found.kept:
+            if len(each.runs) % 3 or each.key in history._slots:
+                raise ModelError(
+                    "history of run times: a key is there twice, or a run is not whole; fit the model anew"
+                )
+            slot = history._new_slot(each.key)
+            runs = np.array(each.runs).reshape(-1, 3)
+            history._runs[slot, : len(runs)] = runs
+            history._counts[slot] = max(each.count, len(runs))
+        return history
+
+    def _new_slot(self, key: str) -> int:
+        if len(self._slots) >= self._keys_kept:
+            self._forget()
+        if len(self._slots) + 1 == len(self._counts):
+            self._resize(2 * len(self._counts))
+        slot = len(self._slots)
+        self._slots[key] = slot
+        return slot
+
+    def _forget(self) -> None:
+        """Drop the quarter of the keys whose last job ended longest ago."""
+        last_end = self._runs[: len(self._slots), 0, 2]
+        order = np.argsort(last_end, kind="stable")
+        stay = np.sort(order[-(3 * self._keys_kept // 4) :])
+        names = list(self._slots)
+        runs, counts = self._runs[stay], self._counts[stay]
+        self._slots = {names[slot]: number for number, slot in enumerate(stay.tolist())}
+        self._runs[:], self._counts[:] = np.nan, 0
+        self._runs[: len(stay)], self._counts[: len(stay)] = runs, counts
+
+    def _resize(self, size: int) -> None:
+        used = len(self._slots)
+        runs, counts = self._runs, self._counts
+        self._runs = np.full((size, RUNS_KEPT, 3), np.nan)
+        self._counts = np.zeros(size, dtype=np.int64)
+        self._runs[:used], self._counts[:used] = runs[:used], counts[:used]
+
+
+def runs_of(ended: EndedJobs) -> NDArray[np.float64]:
+    """Return what is remembered of each job, `(n_rows, 3)`: run time, at most the limit, time limit and end."""
+    limit_s = np.maximum(ended.jobs.limit_s, 1.0)
+    return np.column_stack([np.clip(ended.run_s, 1.0, limit_s), limit_s, ended.end_time])
+
+
+def keys_of(jobs: RunTimeTable) -> list[Keys]:
+    """Return under what the runs of each job are remembered, None where the job does not say; one key for each kind."""
+    cleaned: dict[str, str] = {}
+    families: dict[str, str] = {}
+    requests = np.column_stack([jobs.gpus, jobs.cpus, jobs.nodes, jobs.memory_mib, jobs.limit_s])
+    found: list[Keys] = []
+    for user, account, name, request in zip(jobs.user, jobs.account, jobs.name, requests.tolist(), strict=True):
+        who = cleaned.get(user) or cleaned.setdefault(user, _part(user))
+        paid_by = cleaned.get(account) or cleaned.setdefault(account, _part(account))
+        who = who or paid_by
+        family = families.get(name)
+        if family is None:
+            family = families.setdefault(name, _part(name_family(name)))
+        gpus, cpus, nodes, memory_mib, limit_s = request
+        asked = f"{gpus:.7g}/{cpus:.7g}/{nodes:.7g}/{memory_mib:.7g}/{limit_s:.7g}"
+        found.append(
+            (
+                f"s{who}{_BAR}{family}{_BAR}{asked}" if who and family else None,
+                f"r{who}{_BAR}{asked}" if who else None,
+                f"f{who}{_BAR}{family}" if who and family else None,
+                f"u{who}" if who else None,
+                f"a{paid_by}" if paid_by else None,
+            )
+        )
+    return found
+
+
+def _part(text: str) -> str:
+    return text[:TEXT_LIMIT].replace(_BAR, " ").strip()

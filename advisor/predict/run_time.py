@@ -1,0 +1,215 @@
+"""How long jobs run: quantiles from what they ask for and from how the last jobs of their users went."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from advisor.errors import ModelError
+from advisor.predict.bundle import Bundle
+from advisor.predict.history import REQUEST, History, Keys, keys_of, runs_of
+from advisor.predict.intervals import Intervals
+from advisor.predict.onnx_model import OnnxModel
+from advisor.predict.run_time_curve import AdaptiveLevels, Curves, Grid, quantiles_and_mean
+from advisor.predict.run_time_features import COLD, COLUMNS, GROUPS, LEVELS, Recalled, features
+from advisor.predict.run_time_table import LONGEST_S, EndedJobs, Rows, RunTimeTable
+
+__all__ = ["KIND", "EndedJobs", "RunTimeForecaster", "RunTimeTable", "RunTimes", "Support"]
+
+KIND = "run_time"
+Floats = NDArray[np.float64]
+_CHECKED = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Support(BaseModel):
+    """The least and the most that the jobs of the fit asked for."""
+
+    model_config = _CHECKED
+
+    gpus: tuple[float, float] = Field(strict=False)
+    cpus: tuple[float, float] = Field(strict=False)
+    nodes: tuple[float, float] = Field(strict=False)
+    memory_mib: tuple[float, float] = Field(strict=False)
+    limit_s: tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(ge=1, lt=LONGEST_S)]] = Field(strict=False)
+
+    def holds(self, jobs: RunTimeTable) -> NDArray[np.bool_]:
+        """Whether each job has a time limit and asks for no less and no more; what is not known counts as inside."""
+        inside = np.ones(len(jobs), dtype=np.bool_)
+        for column in ("gpus", "cpus", "nodes", "memory_mib", "limit_s"):
+            low, high = getattr(self, column)
+            asked = getattr(jobs, column)
+            # Bounds of -1 stand for a column that was empty. Without a limit there is nothing to forecast from; what
+            # else is not known leaves the forecast to the rest.
+            within = np.isnan(asked) if high < 0 else (asked >= low) & (asked <= high)
+            inside &= within | (np.isnan(asked) & (column != "limit_s"))
+        return inside
+
+
+Thresholds = Annotated[
+    tuple[Annotated[float, Field(ge=-50, le=50)], ...], Field(strict=False, min_length=2, max_length=200)
+]
+
+
+class Parameters(BaseModel):
+    """What stands beside the graph: thresholds of the curves, levels to read them at, support, and a site's history."""
+
+    model_config = _CHECKED
+
+    format: Literal["sadvise.run_time/1"] = "sadvise.run_time/1"
+    over_anchor: Thresholds
+    over_limit: Thresholds
+    levels: Annotated[tuple[Annotated[tuple[float, ...], Field(strict=False)], ...], Field(strict=False)]
+    rate: Annotated[float, Field(ge=0, le=0.1)]
+    burst_power: Annotated[float, Field(ge=0, le=1)]
+    support: Support
+    history: str | None = None
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> "Parameters":
+        for thresholds in (self.over_anchor, self.over_limit):
+            if list(thresholds) != sorted(set(thresholds)):
+                raise ValueError("thresholds have to rise")
+        if self.over_limit[-1] >= 0:
+            raise ValueError("thresholds over the limit have to be below 0")
+        if len(self.levels) != len(GROUPS) or any(len(each) != len(LEVELS) for each in self.levels):
+            raise ValueError(f"levels have to be {len(GROUPS)} times {len(LEVELS)}")
+        return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunTimes:
+    """Run times in seconds, from the start of each job: `quantiles_s` `(n_rows, 5)` at 10, 25, 50, 75 and 90 %.
+
+    `group` says what the forecast rests on, as an index of `GROUPS`; with it, `add_ended` can tell how good it was.
+    """
+
+    quantiles_s: Floats
+    mean_s: Floats
+    known: NDArray[np.bool_]
+    group: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.mean_s)
+
+    def intervals(self) -> Intervals:
+        """Return the 80 % intervals and medians."""
+        low, median, high = self.quantiles_s[:, (0, 2, 4)].T
+        return Intervals(low=low, median=median, high=high, known=self.known)
+
+    def take(self, rows: Rows) -> "RunTimes":
+        """Return these rows, in this order."""
+        return RunTimes(
+            quantiles_s=self.quantiles_s[rows], mean_s=self.mean_s[rows], known=self.known[rows], group=self.group[rows]
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawn:
+    """What the model says of jobs before any level is read off."""
+
+    curves: Curves
+    group: NDArray[np.int64]
+    elapsed_s: Floats
+    known: NDArray[np.bool_]
+
+    def take(self, rows: slice) -> "Drawn":
+        """Return these rows."""
+        return Drawn(
+            curves=self.curves.take(rows),
+            group=self.group[rows],
+            elapsed_s=self.elapsed_s[rows],
+            known=self.known[rows],
+        )
+
+
+class RunTimeForecaster:
+    """A model of run times with what it remembers; it learns from every ended job without being fitted anew."""
+
+    def __init__(self, model: OnnxModel, parameters: Parameters) -> None:
+        """Start from what the fit left, with the history it left, if any."""
+        self._model = model
+        self._grid = Grid(over_anchor=np.array(parameters.over_anchor), over_limit=np.array(parameters.over_limit))
+        self._support = parameters.support
+        self.levels = AdaptiveLevels(np.array(parameters.levels), parameters.rate, parameters.burst_power)
+        self.history = History() if parameters.history is None else History.from_json(parameters.history)
+
+    @classmethod
+    def from_bundle(cls, bundle: Bundle) -> "RunTimeForecaster":
+        """Take a checked model; raises `ModelError` if it is of another kind or its parameters are damaged."""
+        if bundle.kind != KIND or bundle.columns != COLUMNS:
+            raise ModelError(f"model {bundle.kind} {bundle.version}: is no run_time model of this release: fit it anew")
+        try:
+            parameters = Parameters.model_validate_json(bundle.parameters)
+        except ValidationError as err:
+            first = err.errors(include_url=False)[0]
+            where = ".".join(str(step) for step in first["loc"])
+            raise ModelError(f"model run_time {bundle.version}: {where}: {first['msg']}: fit it anew") from err
+        if bundle.outputs != outputs_of(parameters.over_anchor, parameters.over_limit):
+            raise ModelError(f"model run_time {bundle.version}: its outputs are not its thresholds: fit it anew")
+        return cls(bundle.model, parameters)
+
+    def forecast(self, jobs: RunTimeTable) -> RunTimes:
+        """Forecast jobs from what is known now; raises `ModelError` if the model answers nonsense."""
+        return self.read(self.draw(jobs, self.history.recall(keys_of(jobs))))
+
+    def add_ended(self, ended: EndedJobs, stated: RunTimes | None = None) -> None:
+        """Learn from ended jobs, in the order of their ends.
+
+        `stated` is what had been forecast for them, row by row, before they started; without it the levels stay as
+        they are, for a forecast made now would already know how the job's siblings ended.
+        """
+        good, _ = ended.usable()
+        rows = np.flatnonzero(good)
+        rows = rows[np.argsort(ended.end_time[rows], kind="stable")]
+        ended = ended.take(rows)
+        keys = keys_of(ended.jobs)
+        self.history.add_rows(keys, runs_of(ended))
+        if stated is not None:
+            stated = stated.take(rows)
+            for row, of_job in enumerate(keys):
+                self.note(ended, row, of_job, stated.quantiles_s[row], stated.group[row])
+        if len(ended):
+            self.levels.settle(float(ended.end_time[-1]))
+
+    def note(self, ended: EndedJobs, row: int, keys: Keys, quantiles_s: Floats, group: int) -> None:
+        """Keep how an ended job compares with the quantiles `(5,)` that had been forecast for it."""
+        run_s, limit_s = float(ended.run_s[row]), float(ended.jobs.limit_s[row])
+        self.levels.note(
+            due_time=float(ended.end_time[row]) + max(limit_s - run_s, 0.0),
+            group=int(group),
+            burst=f"{ended.jobs.submit_time[row] // 86400:.0f} {keys[REQUEST]}",
+            quantiles_s=quantiles_s,
+            run_s=min(max(run_s, 1.0), max(limit_s, 1.0)),
+        )
+
+    def draw(self, jobs: RunTimeTable, recalled: Recalled) -> Drawn:
+        """Run the model on jobs and what is remembered for them."""
+        limit_s = self._cap_s(jobs)
+        seen = features(jobs, recalled, limit_s)
+        return Drawn(
+            curves=self._grid.curves(self._model.run(seen.rows), seen.anchor, np.log(limit_s)),
+            group=seen.group,
+            elapsed_s=jobs.elapsed_s,
+            known=(seen.group != COLD) | self._support.holds(jobs),
+        )
+
+    def read(self, drawn: Drawn) -> RunTimes:
+        """Read curves at the levels that hold now."""
+        quantiles_s, mean_s = quantiles_and_mean(drawn.curves, self.levels, drawn.group, drawn.elapsed_s)
+        return RunTimes(quantiles_s=quantiles_s, mean_s=mean_s, known=drawn.known, group=drawn.group)
+
+    def _cap_s(self, jobs: RunTimeTable) -> Floats:
+        """Return the time limits; where there is none, the longest of the fit."""
+        limit_s = jobs.limit_s
+        limited = (limit_s > 0) & (limit_s < LONGEST_S)
+        return np.where(limited, limit_s, self._support.limit_s[1])
+
+
+def outputs_of(over_anchor: Sequence[float], over_limit: Sequence[float]) -> tuple[str, ...]:
+    """Return the names of the outputs: shares of run times below the anchor, or the limit, times e to these powers."""
+    return tuple(
+        f"{name}_{power:g}" for name, powers in (("anchor", over_anchor), ("limit", over_limit)) for power in powers
+    )

@@ -1,0 +1,182 @@
+"""Distributions of run times as curves: level against the logarithm of seconds."""
+
+import heapq
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.predict.run_time_features import LEVELS
+
+Floats = NDArray[np.float64]
+
+# Where the adaptive levels may go: far enough to mend a model that is off, never so far that they say nothing.
+LOWEST = np.array([0.01, 0.15, 0.4, 0.65, 0.8])
+HIGHEST = np.array([0.2, 0.35, 0.6, 0.85, 0.99])
+# Bounds what a forecaster that runs for months holds in memory.
+MOST_DUE = 200_000
+_MEAN_LEVELS = (np.arange(20) + 0.5) / 20
+# How far the curve goes beyond the outermost thresholds.
+_TAIL = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curves:
+    """For each job the share of run times below each of some thresholds; `cap` is the logarithm of its time limit.
+
+    `levels` and `logs` are `(n_rows, n_thresholds)`, rising from 0 to 1 and in the logarithm of seconds.
+    """
+
+    levels: Floats
+    logs: Floats
+    cap: Floats
+
+    def at(self, levels: Floats) -> Floats:
+        """Return the run times in seconds, `(n_rows, n)`, at levels `(n_rows, n)`; never above the time limit."""
+        found = _read(levels, self.logs, self.levels)
+        return np.exp(np.minimum(np.maximum(found, 0.0), self.cap[:, None]))
+
+    def level_of(self, run_s: Floats) -> Floats:
+        """Return the share of run times below `run_s` `(n_rows,)`; 0 where that is 0, 1 from the time limit on."""
+        wanted = np.log(np.maximum(run_s, 1e-9))
+        found = _read(wanted[:, None], self.levels, self.logs)[:, 0]
+        return np.where(run_s <= 0, 0.0, np.where(wanted >= self.cap, 1.0, found))
+
+    def take(self, rows: slice) -> "Curves":
+        """Return these rows."""
+        return Curves(levels=self.levels[rows], logs=self.logs[rows], cap=self.cap[rows])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """Where the model states shares of run times: logarithms over the anchor, then logarithms over the time limit."""
+
+    over_anchor: Floats
+    over_limit: Floats
+
+    @property
+    def size(self) -> int:
+        """How many outputs the model has."""
+        return len(self.over_anchor) + len(self.over_limit)
+
+    def curves(self, shares: NDArray[np.float32], anchor: Floats, cap: Floats) -> Curves:
+        """Make curves of what the model says, `(n_rows, size)`: halfway between its two answers.
+
+        One half knows best where runs repeat the last ones, the other where they end at their limit.
+        """
+        rising = np.clip(shares.astype(np.float64), 0.0, 1.0)
+        cut = len(self.over_anchor)
+        near = _closed(rising[:, :cut], anchor, self.over_anchor, self.over_anchor[-1] + _TAIL)
+        far = _closed(rising[:, cut:], cap, self.over_limit, 0.0)
+        logs = np.sort(np.hstack([near[1], far[1]]), axis=1)
+        levels = (_read(logs, *near) + _read(logs, *far)) / 2
+        return Curves(levels=levels, logs=logs, cap=cap)
+
+
+def _closed(shares: Floats, origin: Floats, thresholds: Floats, end: float) -> tuple[Floats, Floats]:
+    """Return levels that rise from 0 to 1, and at which logarithms."""
+    none = np.zeros((len(shares), 1))
+    at = np.concatenate([[thresholds[0] - _TAIL], thresholds, [end]])
+    return np.hstack([none, np.maximum.accumulate(shares, axis=1), none + 1.0]), origin[:, None] + at
+
+
+def _read(wanted: Floats, values: Floats, at: Floats) -> Floats:
+    """Interpolate rows of `values`, given `at` rising places, at `wanted` ones, `(n_rows, n_wanted)`."""
+    above = np.clip((at[:, None, :] < wanted[:, :, None]).sum(axis=2), 1, at.shape[1] - 1)
+    take = np.take_along_axis
+    return _between(
+        wanted,
+        (take(at, above - 1, axis=1), take(at, above, axis=1)),
+        (take(values, above - 1, axis=1), take(values, above, axis=1)),
+    )
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Due:
+    """A job that counts from `due_time` on; `number` keeps the order of those due at once."""
+
+    due_time: float
+    number: int
+    group: int
+    burst: str
+    above_low: bool
+    above_high: bool
+
+
+class AdaptiveLevels:
+    """At which level of its own curve a model has to be read so that a stated quantile is one, by group of jobs.
+
+    Adaptive conformal inference (Gibbs and Candes, 2021) at either end of the interval: after a job that ended below
+    its low end that level moves down a little, after any other up, in the long run as often as was stated. Two
+    additions are ours. A job counts only when its time limit would have ended it, for among jobs of one age the short
+    ones end first. And a burst of jobs of one user weighs as the fit weighs it, for it is hardly more than one.
+    """
+
+    def __init__(self, levels: Floats, rate: float, burst_power: float) -> None:
+        """Start with levels `(n_groups, len(LEVELS))`; `rate` is how far one job moves those at the ends."""
+        self.levels = np.maximum.accumulate(np.clip(levels, LOWEST, HIGHEST), axis=1)
+        self._rate, self._burst_power = rate, burst_power
+        self._due: list[_Due] = []
+        self._noted = 0
+        self._sizes: dict[str, int] = {}
+
+    def stated(self, group: NDArray[np.int64], nominal: Floats) -> Floats:
+        """Return the levels of the curves, `(n_rows, n)`, that stand for nominal ones `(n_rows, n)`."""
+        found = np.empty(nominal.shape)
+        for number, levels in enumerate(self.levels):
+            rows = group == number
+            found[rows] = np.interp(nominal[rows], (0.0, *LEVELS, 1.0), (0.0, *levels, 1.0))
+        return found
+
+    def nominal(self, group: NDArray[np.int64], stated: Floats) -> Floats:
+        """Return what levels `(n_rows,)` of the curves stand for."""
+        found = np.empty(stated.shape)
+        for number, levels in enumerate(self.levels):
+            rows = group == number
+            found[rows] = np.interp(stated[rows], (0.0, *levels, 1.0), (0.0, *LEVELS, 1.0))
+        return found
+
+    def note(self, *, due_time: float, group: int, burst: str, quantiles_s: Floats, run_s: float) -> None:
+        """Keep for later how a job ended that had been given these quantiles `(len(LEVELS),)`."""
+        # An end right at either end of the interval lies inside.
+        above_low, above_high = bool(run_s >= quantiles_s[0]), bool(run_s > quantiles_s[-1])
+        self._noted += 1
+        if len(self._due) < MOST_DUE:
+            heapq.heappush(self._due, _Due(due_time, self._noted, group, burst, above_low, above_high))
+
+    def settle(self, now: float) -> None:
+        """Move the levels by the jobs that count by now."""
+        while self._due and self._due[0].due_time < now:
+            due = heapq.heappop(self._due)
+            if len(self._sizes) > MOST_DUE:
+                self._sizes.clear()
+            size = self._sizes[due.burst] = self._sizes.get(due.burst, 0) + 1
+            weight = self._rate * size**-self._burst_power
+            levels = self.levels[due.group]
+            levels[0] += weight * (LEVELS[0] - (not due.above_low))
+            levels[-1] += weight * (LEVELS[-1] - (not due.above_high))
+            levels[:] = np.clip(levels, LOWEST, HIGHEST)
+
+
+def quantiles_and_mean(
+    given: Curves, levels: AdaptiveLevels, group: NDArray[np.int64], elapsed_s: Floats
+) -> tuple[Floats, Floats]:
+    """Return quantiles `(n_rows, len(LEVELS))` and means `(n_rows,)` of run times that have already lasted so long."""
+    passed = levels.nominal(group, given.level_of(elapsed_s))
+    nominal = np.concatenate([LEVELS, _MEAN_LEVELS])
+    wanted = passed[:, None] + nominal * (1.0 - passed[:, None])
+    cap = np.exp(given.cap)
+    # A job past its limit is about to end; it is never said to end before now, nor after its limit.
+    least = np.minimum(np.maximum(elapsed_s, 0.0), cap)
+    found = np.minimum(np.maximum(given.at(levels.stated(group, wanted)), least[:, None]), cap[:, None])
+    quantiles = np.maximum.accumulate(found[:, : len(LEVELS)], axis=1)
+    mean_s = np.clip(found[:, len(LEVELS) :].mean(axis=1), quantiles[:, 0], cap)
+    return quantiles, mean_s
+
+
+def _between(wanted: Floats, of: tuple[Floats, Floats], to: tuple[Floats, Floats]) -> Floats:
+    """Interpolate between two points of each row; where they coincide, the second."""
+    width = of[1] - of[0]
+    share = np.divide(wanted - of[0], width, out=np.ones_like(wanted), where=width > 0)
+    found: Floats = to[0] + np.clip(share, 0.0, 1.0) * (to[1] - to[0])
+    return found

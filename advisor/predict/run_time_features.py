@@ -1,0 +1,165 @@
+"""What a model of run times sees: how the last runs went, relative to an anchor, and what the job asks for."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.predict.run_time_table import RunTimeTable
+
+Floats = NDArray[np.float64]
+
+RUNS_KEPT = 32
+NEAR, USER = 0, 1
+BLOCKS = ("near", "user")
+# Without any run to go by, the anchor is this share of the time limit.
+COLD_RATIO = 0.2
+# Stands for what is not known: below anything that is, so that a tree can split it off.
+MISSING = np.float32(-30.0)
+LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
+COLD, USER_KNOWN, REQUEST_KNOWN = range(3)
+GROUPS = ("cold", "user known", "request known")
+
+_OF_REQUEST = ("limit", "limit_over_anchor", "group", "gpus", "cpus", "cpus_per_gpu", "memory_per_cpu", "nodes")
+_OF_BLOCK = (
+    "last",
+    "mean_of_two",
+    "recent_mean",
+    *(f"quantile_{level}" for level in LEVELS),
+    "spread",
+    "step",
+    "ratio_median",
+    "timed_out_ratio",
+    "instant_ratio",
+    "count",
+    "age",
+    "last_limit",
+    "same_limit_ratio",
+    "time_between",
+)
+COLUMNS = (*_OF_REQUEST, *(f"{block}_{column}" for block in BLOCKS for column in _OF_BLOCK))
+# Weight of a run relative to the next newer one, in `recent_mean`.
+_DECAY = 0.6
+_TIMED_OUT, _INSTANT_S, _TRIAL_RATIO = 0.98, 120.0, 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recalled:
+    """What is remembered for each job and block: that of its request, and that of its user.
+
+    `runs` `(n_rows, 2, RUNS_KEPT, 3)` are run time, time limit and end, newest first, NaN where there was no run;
+    `counts` `(n_rows, 2)` how many there ever were.
+    """
+
+    runs: Floats
+    counts: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Features:
+    """Rows for the model, `(n_rows, len(COLUMNS))`; the logarithm of the run time counts from `anchor` `(n_rows,)`."""
+
+    rows: NDArray[np.float32]
+    anchor: Floats
+    group: NDArray[np.int64]
+
+
+def features(jobs: RunTimeTable, recalled: Recalled, limit_s: Floats) -> Features:
+    """Turn what is known of jobs into rows; `limit_s` is the time limit, or what stands in for it."""
+    limit = np.log(limit_s)
+    logs = [np.log(recalled.runs[:, block, :, 0]) for block in (NEAR, USER)]
+    known = recalled.counts > 0
+    group = np.where(known[:, NEAR], REQUEST_KNOWN, np.where(known[:, USER], USER_KNOWN, COLD))
+    centres = [_centre(recalled.runs[:, block]) for block in (NEAR, USER)]
+    anchor = np.where(np.isnan(centres[NEAR]), centres[USER], centres[NEAR])
+    anchor = np.where(np.isnan(anchor), limit + np.log(COLD_RATIO), anchor)
+    anchor = np.minimum(anchor, limit)
+    cpus, gpus = _log(jobs.cpus), np.log(np.maximum(jobs.gpus, 0.5))
+    columns = [
+        limit,
+        limit - anchor,
+        group.astype(np.float64),
+        gpus,
+        cpus,
+        cpus - np.log(np.maximum(jobs.gpus, 1.0)),
+        _log(jobs.memory_mib) - cpus,
+        _log(jobs.nodes),
+    ]
+    for block in (NEAR, USER):
+        runs, counts = recalled.runs[:, block], recalled.counts[:, block]
+        columns += _block(runs, logs[block], counts, anchor=anchor, limit=limit, submit_time=jobs.submit_time)
+    rows = np.column_stack(columns)
+    rows = np.where(np.isfinite(rows), rows, MISSING).astype(np.float32)
+    return Features(rows=rows, anchor=anchor, group=group)
+
+
+def _block(
+    runs: Floats, logs: Floats, counts: NDArray[np.int64], *, anchor: Floats, limit: Floats, submit_time: Floats
+) -> list[Floats]:
+    """Sum up the runs `(n_rows, RUNS_KEPT, 3)` of one block, whose logarithms are `logs`; NaN where there are none."""
+    run_s, limit_s, end_time = runs[..., 0], runs[..., 1], runs[..., 2]
+    there = ~np.isnan(logs)
+    kept = there.sum(axis=1)
+    by_size = np.sort(logs, axis=1)
+    ratio = run_s / limit_s
+    decay = np.where(there, _DECAY ** np.arange(RUNS_KEPT), 0.0)
+    quantiles = [_quantile(by_size, kept, level) - anchor for level in LEVELS]
+    same_limit = np.abs(np.log(limit_s) - limit[:, None]) < 0.01
+    steps = np.abs(np.diff(logs[:, :8], axis=1))
+    log_ratios = np.sort(np.log(ratio), axis=1)
+    return [
+        logs[:, 0] - anchor,
+        _mean(logs[:, :2], there[:, :2]) - anchor,
+        _mean(logs, decay) - anchor,
+        *quantiles,
+        quantiles[3] - quantiles[1],
+        _mean(steps, there[:, 1:8]),
+        _quantile(log_ratios, kept, 0.5) + limit - anchor,
+        _mean(ratio >= _TIMED_OUT, there),
+        _mean(run_s < _INSTANT_S, there),
+        np.log1p(counts.astype(np.float64)),
+        np.log1p(np.maximum(submit_time - end_time[:, 0], 0.0)),
+        np.log(limit_s[:, 0]) - limit,
+        _mean(same_limit, there),
+        np.log1p(np.maximum(end_time[:, 0] - end_time[np.arange(len(kept)), np.maximum(kept - 1, 0)], 0.0)),
+    ]
+
+
+def _centre(runs: Floats) -> Floats:
+    """Return the median logarithm of the runs `(n_rows, RUNS_KEPT, 3)` that did not fail at once, NaN without any.
+
+    A run of seconds is a trial: what comes after it is most often not another one.
+    """
+    run_s, limit_s = runs[..., 0], runs[..., 1]
+    trial = (run_s < _INSTANT_S) & (run_s < _TRIAL_RATIO * limit_s)
+    logs = np.sort(np.log(np.where(trial, np.nan, run_s)), axis=1)
+    return _quantile(logs, _kept(logs), 0.5)
+
+
+def _kept(logs: Floats) -> NDArray[np.int64]:
+    kept: NDArray[np.int64] = (~np.isnan(logs)).sum(axis=1)
+    return kept
+
+
+def _quantile(by_size: Floats, kept: NDArray[np.int64], level: float) -> Floats:
+    """Return a quantile of the first `kept` values of each row, NaN where there are none."""
+    place = level * np.maximum(kept - 1, 0)
+    below = np.floor(place).astype(np.int64)
+    above = np.minimum(below + 1, np.maximum(kept - 1, 0))
+    row = np.arange(len(kept))
+    weight = place - below
+    found: Floats = by_size[row, below] * (1 - weight) + by_size[row, above] * weight
+    return found
+
+
+def _mean(values: NDArray[np.float64] | NDArray[np.bool_], weights: NDArray[np.float64] | NDArray[np.bool_]) -> Floats:
+    """Return the weighted mean of each row over what weighs anything, NaN where nothing does."""
+    total = weights.sum(axis=1).astype(np.float64)
+    summed = np.where(weights > 0, values, 0.0) * weights
+    found: Floats = np.divide(summed.sum(axis=1), total, out=np.full(len(total), np.nan), where=total > 0)
+    return found
+
+
+def _log(values: Floats) -> Floats:
+    # Zero and less stand for what is not known.
+    return np.log(np.where(values > 0, values, np.nan))

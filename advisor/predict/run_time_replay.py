@@ -1,0 +1,97 @@
+"""Forecasts in the order of time: each job by what had ended when it was submitted."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.predict.history import History, Keys, keys_of, runs_of
+from advisor.predict.run_time import RunTimeForecaster, RunTimes
+from advisor.predict.run_time_features import LEVELS, Recalled
+from advisor.predict.run_time_table import EndedJobs, Rows
+
+Floats = NDArray[np.float64]
+# Jobs whose remembered runs are held in memory at a time.
+CHUNK_ROWS = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """Jobs that were submitted while nothing ended, `rows`, and the jobs that had ended since the step before."""
+
+    ended: Rows
+    rows: Rows
+
+
+def steps(jobs: EndedJobs, wanted: NDArray[np.bool_]) -> Iterator[Step]:
+    """Go through the submissions of `wanted` jobs and the ends of usable ones in the order of time."""
+    usable, _ = jobs.usable()
+    ends = np.flatnonzero(usable)
+    ends = ends[np.argsort(jobs.end_time[ends], kind="stable")]
+    rows = np.flatnonzero(wanted)
+    rows = rows[np.argsort(jobs.jobs.submit_time[rows], kind="stable")]
+    # What ends at the very second of a submission is not known yet.
+    ended_before = np.searchsorted(jobs.end_time[ends], jobs.jobs.submit_time[rows], side="left")
+    starts = np.flatnonzero(np.diff(ended_before, prepend=-1))
+    done = 0
+    for start, stop in zip(starts, [*starts[1:], len(rows)], strict=True):
+        yield Step(ended=ends[done : ended_before[start]], rows=rows[start:stop])
+        done = ended_before[start]
+    yield Step(ended=ends[done:], rows=rows[:0])
+
+
+def chunks(all_steps: Iterator[Step]) -> Iterator[list[Step]]:
+    """Put steps together until they hold about `CHUNK_ROWS` jobs."""
+    held: list[Step] = []
+    count = 0
+    for step in all_steps:
+        held.append(step)
+        count += len(step.rows)
+        if count >= CHUNK_ROWS:
+            yield held
+            held, count = [], 0
+    if held:
+        yield held
+
+
+def recall_in_order(history: History, chunk: list[Step], keys: list[Keys], runs: Floats) -> Recalled:
+    """Let a history grow step by step, and return what it knew of the jobs of each."""
+    found = []
+    for step in chunk:
+        history.add_rows([keys[row] for row in step.ended.tolist()], runs[step.ended])
+        if len(step.rows):
+            found.append(history.recall([keys[row] for row in step.rows.tolist()]))
+    if not found:
+        return history.recall([])
+    return Recalled(
+        runs=np.concatenate([each.runs for each in found]), counts=np.concatenate([each.counts for each in found])
+    )
+
+
+def replay(forecaster: RunTimeForecaster, jobs: EndedJobs, wanted: NDArray[np.bool_]) -> RunTimes:
+    """Forecast each of the `wanted` jobs at its submission, in their order in `jobs`; learn from every job that ends.
+
+    The history and the levels of the forecaster go on growing as they would in service; nothing is fitted anew.
+    """
+    keys, runs = keys_of(jobs.jobs), runs_of(jobs)
+    size = len(jobs)
+    quantiles_s, mean_s = np.full((size, len(LEVELS)), np.nan), np.full(size, np.nan)
+    known, group = np.zeros(size, dtype=np.bool_), np.full(size, -1, dtype=np.int64)
+    for chunk in chunks(steps(jobs, wanted)):
+        recalled = recall_in_order(forecaster.history, chunk, keys, runs)
+        order = np.concatenate([step.rows for step in chunk])
+        drawn = forecaster.draw(jobs.jobs.take(order), recalled)
+        read = 0
+        for step in chunk:
+            for row in step.ended[group[step.ended] >= 0].tolist():
+                forecaster.note(jobs, row, keys[row], quantiles_s[row], group[row])
+            if not len(step.rows):
+                continue
+            forecaster.levels.settle(float(jobs.jobs.submit_time[step.rows[0]]))
+            found = forecaster.read(drawn.take(slice(read, read + len(step.rows))))
+            read += len(step.rows)
+            quantiles_s[step.rows], mean_s[step.rows] = found.quantiles_s, found.mean_s
+            known[step.rows], group[step.rows] = found.known, found.group
+    rows = np.flatnonzero(wanted)
+    return RunTimes(quantiles_s=quantiles_s[rows], mean_s=mean_s[rows], known=known[rows], group=group[rows])

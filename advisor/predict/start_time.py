@@ -1,0 +1,164 @@
+"""When pending jobs start: quantiles of the wait from now on, out of what stands before a job."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from advisor.errors import ModelError
+from advisor.features.backlog import BacklogTable, Floats
+from advisor.predict.bundle import Bundle
+from advisor.predict.intervals import Intervals
+from advisor.predict.onnx_model import OnnxModel
+
+KIND = "start_time"
+# Waits below do not differ to anybody, and Slurm itself looks at its queue about as often.
+FLOOR_S = 60.0
+# Nobody waits longer: bounds what a damaged model could say.
+LONGEST_S = 10 * 366 * 86_400.0
+COLUMNS = (
+    "log_hours_ahead",
+    "log_hours_ahead_in_partition",
+    "log_hours_ahead_in_account",
+    "log_gpus_ahead",
+    "log_gpus_ahead_in_account",
+    "log_hours_left",
+    "running_ratio_of_account",
+    "log_gpus",
+    "log_limit_s",
+    "log_hours_since_submit",
+    "log_hours_since_eligible",
+    "eligible",
+)
+OUTPUTS = ("log_wait", "square")
+# Outputs count from here, in log10 seconds: a square of what is near 0 survives float32.
+CENTRE = 4.5
+_LEAST_SPREAD = 0.05
+UNKNOWN = -1.0
+_HOUR_S = 3600.0
+
+
+def model_rows(table: BacklogTable) -> NDArray[np.float32]:
+    """Return the columns of the model, `(n_jobs, n_columns)`; -1, which none of them can be, where not known.
+
+    Whatever depends on the size of a cluster is divided by the GPUs that jobs hold there, so that hours are those in
+    which these GPUs would work off what stands before a job.
+    """
+    size = np.where(table.running.gpus > 0.0, table.running.gpus, np.nan)
+    columns = (
+        _log_hours(table.ahead.gpu_s / size),
+        _log_hours(table.ahead_in_partition.gpu_s / size),
+        _log_hours(table.ahead_in_account.gpu_s / size),
+        np.log10(1.0 + table.ahead.gpus / size),
+        np.log10(1.0 + table.ahead_in_account.gpus / size),
+        _log_hours(table.running.gpu_s / size),
+        table.running_in_account.gpus / size,
+        np.log10(1.0 + table.gpus),
+        np.log10(np.maximum(table.limit_s, 1.0)),
+        _log_hours(table.since_submit_s),
+        _log_hours(table.since_eligible_s),
+        table.eligible,
+    )
+    rows: NDArray[np.float32] = np.nan_to_num(np.stack(columns, axis=1), nan=UNKNOWN).astype(np.float32)
+    return rows
+
+
+def _log_hours(seconds: Floats) -> Floats:
+    logarithms: Floats = np.log10(1.0 + np.maximum(seconds, 0.0) / _HOUR_S)
+    return logarithms
+
+
+class Parameters(BaseModel):
+    """What stands beside the graph.
+
+    `low`, `median` and `high` are the quantiles of the error over the spread. Outside of `least` and `most` of a column
+    a row is not known.
+    """
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+    low: float
+    median: float
+    high: float
+    least: tuple[float, ...] = Field(strict=False, min_length=len(COLUMNS), max_length=len(COLUMNS))
+    most: tuple[float, ...] = Field(strict=False, min_length=len(COLUMNS), max_length=len(COLUMNS))
+    by_limits: bool
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if not self.low <= self.median <= self.high:
+            raise ValueError("the quantiles are not in order")
+        return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogWait:
+    """What a graph says of rows, in log10 seconds: the mean and the standard deviation; both `(n_rows,)`."""
+
+    mean: Floats
+    spread: Floats
+
+
+def log_wait_of(outputs: NDArray[np.floating]) -> LogWait:
+    """Sort out the outputs of a graph, `(n_rows, n_outputs)`."""
+    mean, square = outputs.astype(np.float64).T
+    spread = np.sqrt(np.maximum(square - mean**2, _LEAST_SPREAD**2))
+    return LogWait(mean=CENTRE + mean, spread=spread)
+
+
+class StartTimeForecaster:
+    """Forecasts the seconds from the snapshot to the start of each job of a backlog."""
+
+    def __init__(self, model: OnnxModel, parameters: Parameters) -> None:
+        self._model = model
+        self._parameters = parameters
+
+    @classmethod
+    def from_bundle(cls, bundle: Bundle) -> "StartTimeForecaster":
+        """Open a model; raises `ModelError` if it is not of this kind or its parameters are damaged."""
+        name = f"{bundle.kind} {bundle.version}"
+        if (bundle.kind, bundle.columns, bundle.outputs) != (KIND, COLUMNS, OUTPUTS):
+            raise ModelError(f"model {name}: it was not made for the start times of this release: fit it anew")
+        try:
+            return cls(bundle.model, Parameters.model_validate_json(bundle.parameters))
+        except ValidationError as err:
+            first = err.errors(include_url=False)[0]
+            where = ".".join(str(step) for step in first["loc"])
+            raise ModelError(f"model {name}: parameters: {where}: {first['msg']}; fit it anew, or roll back") from err
+
+    def forecast(self, table: BacklogTable) -> Intervals:
+        """Return the wait from now on of each row, in seconds.
+
+        Raises `ModelError` for GPU seconds of another making than those that the model was fitted on, or for an answer
+        that is no number.
+        """
+        fitted = self._parameters
+        if table.by_limits != fitted.by_limits:
+            raise ModelError(
+                f"model {self._model.name}: it was fitted on GPU-hours by "
+                f"{'time limits' if fitted.by_limits else 'forecast run times'}: give it such"
+            )
+        rows = model_rows(table)
+        found = log_wait_of(self._model.run(rows))
+        low, median, high = (
+            _seconds(found.mean + each * found.spread) for each in (fitted.low, fitted.median, fitted.high)
+        )
+        return Intervals(
+            low=low,
+            median=median,
+            high=high,
+            known=self._supported(rows),
+        )
+
+    def _supported(self, rows: NDArray[np.float32]) -> NDArray[np.bool_]:
+        """Tell which rows lie where there were rows to fit on; a column that is not known lies nowhere."""
+        least, most = (np.array(each, dtype=np.float32) for each in (self._parameters.least, self._parameters.most))
+        return np.asarray(((rows >= least) & (rows <= most)).all(axis=1), dtype=np.bool_)
+
+
+def _seconds(logarithms: Floats) -> Floats:
+    clipped = np.clip(logarithms, np.log10(FLOOR_S), np.log10(LONGEST_S))
+    seconds: Floats = 10.0**clipped
+    return seconds

@@ -1,0 +1,134 @@
+"""What `sadvise models` and `sadvise fit` print, and what they change."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from advisor.fit.accounting import FIELDS
+from advisor.predict.library import SITE_FOLDER
+from tests.cli.conftest import Sadvise
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder for the site's models."""
+    folder = tmp_path / "models"
+    monkeypatch.setenv("SADVISE_MODELS", str(folder))
+    monkeypatch.setenv("SADVISE_FORECASTS__MODELS", str(folder))
+    return folder
+
+
+def history(tmp_path: Path, jobs: int = 600) -> Path:
+    """Accounting of three users whose jobs run for a tenth, a half and nearly all of their limits."""
+    rng = np.random.default_rng(1)
+    lines = [FIELDS.replace(",", "|")]
+    for number in range(jobs):
+        user = number % 3
+        limit = int(rng.choice([60, 240, 1440]))
+        run_s = int(limit * 60 * (0.1, 0.5, 0.95)[user] * rng.uniform(0.7, 1.05))
+        submit = 1_772_323_200 + 600 * number
+        lines.append(
+            f"user{user}|lab|gpu|normal|{submit}|{submit + 60}|{submit + 60 + run_s}|{run_s}|{limit}|COMPLETED|"
+            f"cpu=8,mem=32G,node=1,gres/gpu={rng.choice([1, 2, 4])}||train_{number}"
+        )
+    path = tmp_path / "sacct.txt"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_list_names_the_shipped_models(sadvise: Sadvise, site: Path) -> None:
+    document = json.loads(sadvise("models", "list", "--json").out)
+
+    assert document["meta"]["schema"] == "sadvise.models/1"
+    assert {(each["kind"], each["in_use"], each["shipped"]) for each in document["models"]} == {
+        (kind, True, True) for kind in ("run_time", "start_time", "throughput", "interference")
+    }
+
+
+def test_verify_finds_the_shipped_models_sound(sadvise: Sadvise, site: Path) -> None:
+    answer = sadvise("models", "verify", "-P")
+
+    assert answer.exit_code == 0
+    assert [line.rsplit("|", 1)[1] for line in answer.out.splitlines()] == ["sound", "yes", "yes", "yes", "yes"]
+
+
+def test_show_prints_the_card(sadvise: Sadvise, site: Path) -> None:
+    assert sadvise("models", "show", "run_time").out.startswith("# run_time default-1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("show", "speed"), "there is no model of kind 'speed'"),
+        (("use", "run_time", "9"), "there is no version '9' of run_time"),
+        (("rollback", "run_time"), "nothing to roll run_time back to"),
+    ],
+)
+def test_wrong_name_is_one_line(sadvise: Sadvise, site: Path, arguments: tuple[str, ...], complaint: str) -> None:
+    answer = sadvise("models", *arguments)
+
+    assert answer.exit_code == 1
+    assert complaint in answer.err
+    assert len(answer.err.splitlines()) == 1
+
+
+def test_fit_on_accounting_is_used_and_rolled_back(sadvise: Sadvise, site: Path, tmp_path: Path) -> None:
+    fitted = sadvise("fit", "runtime", "--from", str(history(tmp_path)))
+
+    assert fitted.exit_code == 0, fitted.err
+    assert "600 rows, 600 ended GPU jobs" in fitted.err
+    assert fitted.out.startswith("# run_time site-1")
+    assert "run_time site-1" in sadvise("recommend", "--demo").out
+    assert sadvise("models", "rollback", "run_time").out == "run_time: default-1 is in use\n"
+    assert "run_time default-1" in sadvise("recommend", "--demo").out
+
+
+def test_dry_run_of_a_fit_writes_nothing(sadvise: Sadvise, site: Path, tmp_path: Path) -> None:
+    answer = sadvise("fit", "runtime", "--from", str(history(tmp_path)), "--dry-run")
+
+    assert answer.exit_code == 0, answer.err
+    assert "nothing was written" in answer.err
+    assert not site.exists()
+
+
+def test_history_that_is_too_short_fails_in_one_line(sadvise: Sadvise, site: Path, tmp_path: Path) -> None:
+    answer = sadvise("fit", "runtime", "--from", str(history(tmp_path, jobs=20)))
+
+    assert answer.exit_code == 1
+    assert not site.exists()
+    assert "Traceback" not in answer.err
+
+
+def test_damaged_model_of_the_site_leaves_the_advice_to_rules(sadvise: Sadvise, site: Path, tmp_path: Path) -> None:
+    sadvise("fit", "runtime", "--from", str(history(tmp_path)))
+    (site / "run_time" / "site-1" / "model.onnx").write_bytes(b"damaged")
+
+    advice, verified = sadvise("recommend", "--demo"), sadvise("models", "verify")
+
+    assert advice.exit_code == 0
+    assert "not the file of its digest" in advice.out
+    assert "rules serve instead" in advice.out
+    assert verified.exit_code == 1
+    assert "not the file of its digest" in verified.out
+
+
+def test_forecasts_can_be_turned_off(sadvise: Sadvise, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SADVISE_FORECASTS__ENABLED", "false")
+
+    document = json.loads(sadvise("recommend", "--demo", "--json").out)
+
+    assert document["forecasts"] == {"models": [], "notes": []}
+
+
+def test_explain_shows_the_forecasts_of_a_job(sadvise: Sadvise, site: Path) -> None:
+    told = sadvise("explain", "--demo", "12").out
+    forecast = json.loads(sadvise("explain", "--demo", "12", "--json").out)["diagnosis"]["forecast"]
+
+    assert "(80 %)" in told
+    assert forecast["run_time_s"]["low"] <= forecast["run_time_s"]["median"] <= forecast["run_time_s"]["high"]
+
+
+def test_models_of_the_site_lie_where_the_state_lies() -> None:
+    assert Path("/var/lib/sadvise/models") == SITE_FOLDER

@@ -1,0 +1,164 @@
+"""The shipped models at work on a snapshot, and what happens when one of them is not sound."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from advisor.cycle import Cycle
+from advisor.domain.forecast import Placement
+from advisor.domain.snapshot import Snapshot
+from advisor.domain.topology import LocalityTier
+from advisor.errors import ModelError
+from advisor.features.queue import expected_limit_s
+from advisor.predict.forecaster import ModelForecaster, checked
+from advisor.predict.library import Library, shipped_folder
+from advisor.predict.manifest import read_manifest, write_manifest
+from tests.builders import DAY_S, HOUR_S, make_gang, make_hints, make_job, make_node, make_snapshot
+
+from tests.predict.shelf import make_fitted, publish, TODAY  # isort: skip
+
+KINDS = ("run_time", "throughput", "interference", "start_time")
+
+
+def shipped(tmp_path: Path) -> Library:
+    """A copy of the shipped models that a test may damage."""
+    shutil.copytree(shipped_folder(), tmp_path / "models")
+    return Library(tmp_path / "site", tmp_path / "models")
+
+
+def busy() -> Snapshot:
+    """A running gang over two nodes, and pending jobs of several kinds, on four nodes of eight GPUs."""
+    running = make_job(90, gpus=8, running_on=["n01", "n02"], started_ago_s=HOUR_S, hints=make_hints(model="bert"))
+    single = make_job(1, gpus=1, time_limit_s=HOUR_S)
+    elastic = make_job(2, gpus=4, time_limit_s=DAY_S, hints=make_hints(model="bert", gpus=(2, 8)))
+    gang = make_job(3, gang=make_gang(16), time_limit_s=DAY_S, hints=make_hints(model="bert"))
+    nodes = [make_node(name, used=4 if name in ("n01", "n02") else 0) for name in ("n01", "n02", "n03", "n04")]
+    return make_snapshot([running, single, elastic, gang], nodes)
+
+
+def test_all_shipped_models_are_sound_and_in_use() -> None:
+    held = Library(Path("/nonexistent")).held()
+
+    for each in held:
+        checked(each)
+    assert {each.entry.kind for each in held if each.in_use} == set(KINDS)
+
+
+def test_every_gpu_job_gets_a_run_time_within_its_limit(tmp_path: Path) -> None:
+    snapshot = busy()
+
+    forecasts = ModelForecaster(shipped(tmp_path)).forecasts(snapshot)
+
+    assert forecasts.notes == ()
+    for job in snapshot.jobs:
+        run_time, limit_s = forecasts.of(job.job_id).run_time, expected_limit_s(job, snapshot)
+        assert run_time is not None
+        assert limit_s is not None
+        assert 0.0 < run_time.interval_s.low <= run_time.mean_s <= limit_s
+        assert run_time.interval_s.high <= limit_s
+
+
+def test_running_job_is_never_forecast_to_have_ended(tmp_path: Path) -> None:
+    run_time = ModelForecaster(shipped(tmp_path)).forecasts(busy()).of(90).run_time
+
+    assert run_time is not None
+    assert run_time.interval_s.low >= HOUR_S
+
+
+def test_profiled_job_gets_the_speeds_of_its_sizes(tmp_path: Path) -> None:
+    speeds = ModelForecaster(shipped(tmp_path)).forecasts(busy()).of(2).speed_by_placement
+
+    two, four, eight = (speeds[Placement(gpus=gpus, tier=LocalityTier.NODE)] for gpus in (2, 4, 8))
+    assert (four.low, four.median, four.high) == (1.0, 1.0, 1.0)
+    assert two.median < 1.0 < eight.median
+    assert two.low <= two.median <= two.high
+
+
+def test_what_is_not_known_is_said_and_left_to_the_rules(tmp_path: Path) -> None:
+    unknown = make_job(
+        1, gang=make_gang(64), time_limit_s=300 * DAY_S, hints=make_hints(model="nobody knows", gpus=(64, 4096))
+    )
+    nodes = [make_node(f"n{number:04d}") for number in range(600)]
+
+    forecast = ModelForecaster(shipped(tmp_path)).forecasts(make_snapshot([unknown], nodes)).of(1)
+
+    assert forecast.run_time is None
+    assert any(text.startswith("run time: ") for text in forecast.unknown)
+    assert any(text.startswith("speed: ") for text in forecast.unknown)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_damaged_model_is_noted_and_the_cycle_goes_on(tmp_path: Path, kind: str) -> None:
+    library = shipped(tmp_path)
+    graph = tmp_path / "models" / kind / "default-1" / "model.onnx"
+    graph.write_bytes(graph.read_bytes()[:-100])
+
+    record = Cycle(forecaster=ModelForecaster(library)).judge(busy())
+
+    assert [kind in note and "not the file of its digest" in note for note in record.forecasts.notes] == [True]
+    assert not any(name.startswith(kind) for name in record.forecasts.models)
+    assert len(record.forecasts.models) == len(KINDS) - 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_model_of_other_columns_is_refused_by_its_predictor(tmp_path: Path, kind: str) -> None:
+    publish(make_fitted(kind), tmp_path / "models", "default-1", today=TODAY)
+    library = Library(tmp_path / "site", tmp_path / "models")
+    Library(tmp_path / "models", tmp_path / "none").use(kind, "default-1")
+
+    with pytest.raises(ModelError, match=r"fit it anew|fit anew"):
+        checked(library.held()[0])
+    assert len(ModelForecaster(library).forecasts(busy()).notes) == len(KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_damaged_parameters_are_refused_in_one_line(tmp_path: Path, kind: str) -> None:
+    library = shipped(tmp_path)
+    path = tmp_path / "models" / kind / "default-1" / "parameters.json"
+    path.write_bytes(b'{"surprise": [1e999, null]}')
+    repin(tmp_path / "models", kind, path.read_bytes())
+
+    (note,) = ModelForecaster(library).forecasts(busy()).notes
+
+    assert kind in note or kind.replace("_", " ") in note
+    assert "\n" not in note
+
+
+def test_model_of_no_known_kind_is_refused(tmp_path: Path) -> None:
+    site = Library(tmp_path / "site", tmp_path / "none")
+    publish(make_fitted("horoscope"), site.site, "site-1", today=TODAY)
+
+    with pytest.raises(ModelError, match="no predictor of this kind"):
+        checked(site.held()[0])
+
+
+def test_forecasting_imports_no_fitting_library() -> None:
+    program = (
+        "import sys; from pathlib import Path; from advisor.predict.forecaster import ModelForecaster;"
+        "from advisor.predict.library import Library; from advisor.backends.snapshot_file import read_snapshot;"
+        "from advisor.cli.reading import demo_path;"
+        "found = ModelForecaster(Library(Path('/nonexistent'))).forecasts(read_snapshot(demo_path()));"
+        "assert len(found.models) == 4, found.notes;"
+        "print([name for name in ('sklearn', 'scipy', 'skl2onnx', 'onnx', 'pandas') if name in sys.modules])"
+    )
+
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert answer.stdout.strip() == "[]"
+
+
+def repin(folder: Path, kind: str, content: bytes) -> None:
+    """Write the digest of changed parameters into the manifest."""
+    from advisor.predict.manifest import PARAMETERS, digest
+
+    manifest = read_manifest(folder)
+    entries = tuple(
+        each.model_copy(update={"digests": {**each.digests, PARAMETERS: digest(content)}})
+        if each.kind == kind
+        else each
+        for each in manifest.model
+    )
+    write_manifest(folder, manifest.model_copy(update={"model": entries}))

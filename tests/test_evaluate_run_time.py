@@ -1,0 +1,267 @@
+import csv
+import gzip
+import json
+import os
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from advisor.errors import AdvisorError, ConfigError, TraceError
+from tests.predict.run_time_jobs import make_ended, make_site
+from tools.evaluation import run_time
+from tools.evaluation.drac import read_ended, read_tables
+from tools.evaluation.run_time import judge, parsed_date, pinball, rank_correlation
+from tools.evaluation.run_time_baselines import LAST_TWO, LIMIT, MEDIAN, RATIO, baselines, quantiles_of
+from tools.evaluation.run_time_trial import trial
+
+Rows = list[dict[str, str]]
+REAL = Path(os.environ.get("SADVISE_DATA", "/nowhere")) / "traces/drac_slurm/graham_gpu_jobs_until_2021-06-14.csv.gz"
+
+
+def site_rows(rows: int = 1200, *, seed: int = 0) -> Rows:
+    site = make_site(rows, seed=seed)
+    return [
+        {
+            "job_id": str(1000 * seed + row),
+            "cluster": "here",
+            "submit_time": in_words(site.jobs.submit_time[row]),
+            "start_time": in_words(site.end_time[row] - site.run_s[row]),
+            "end_time": in_words(site.end_time[row]),
+            "elapsed_s": f"{site.run_s[row]:.0f}",
+            "time_limit_s": "86400",
+            "state": "COMPLETED",
+            "account_id": site.jobs.user[row],
+            "partition_id": "7",
+            "req_cpus": "8",
+            "req_mem_mb": "32000",
+            "req_gpus": "1",
+            "alloc_nodes": "1",
+            "req_tres": "billing=1,cpu=8,gres/gpu=1",
+        }
+        for row in range(rows)
+    ]
+
+
+def in_words(instant: float) -> str:
+    return datetime.fromtimestamp(round(instant), UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def written(path: Path, rows: Rows) -> Path:
+    opened: Callable[..., object] = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "wt", newline="") as stream:  # type: ignore[attr-defined]
+        writer = csv.DictWriter(stream, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def run(*arguments: str) -> str:
+    app = typer.Typer()
+    app.callback()(lambda: None)
+    run_time.add_to(app)
+    result = CliRunner().invoke(app, ["runtime", *arguments], catch_exceptions=True)
+    if isinstance(result.exception, AdvisorError):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(tmp_path_factory.mktemp("site") / "jobs.csv.gz", site_rows())
+
+
+def test_the_last_three_weeks_of_one_file_are_judged(table: Path) -> None:
+    report = json.loads(run("--format", "drac", "--train", str(table), "--test", str(table), "--json"))
+
+    ours, *others = report["scores"]
+    assert report["train_rows"] + report["test_rows"] <= 1200 and report["test_rows"] > 300
+    assert {each["rows"] for each in report["scores"]} == {report["test_rows"]}
+    assert 0.7 < ours["coverage"] < 0.9
+    # This site was made so that a user's median says all there is; nothing can beat it by more than chance.
+    best = min(others, key=lambda each: float(each["further"]["pinball, h"]))
+    assert best["name"].startswith(MEDIAN)
+    assert all(
+        ours["further"]["pinball, h"]
+        < (1.1 if each["name"].startswith(MEDIAN) else 1.0) * each["further"]["pinball, h"]
+        for each in others
+    )
+    assert ours["further"]["rank correlation"] > 0.8
+
+
+def test_the_order_of_rows_and_further_columns_do_not_matter(table: Path, tmp_path: Path) -> None:
+    rows = site_rows()
+    order = np.random.default_rng(5).permutation(len(rows)).tolist()
+    other = written(tmp_path / "shuffled.csv", [rows[row] | {"note": "x,y"} for row in order])
+
+    first, second = (judge(trial(read_tables([path]), read_tables([path])), seed=0) for path in (table, other))
+
+    assert first.test_rows == second.test_rows
+    assert second.scores[1].mean_error == pytest.approx(first.scores[1].mean_error)
+    assert second.scores[0].mean_error == pytest.approx(first.scores[0].mean_error, rel=0.05)
+
+
+def test_files_apart_in_time_are_split_at_the_first_submission_of_the_test(tmp_path: Path) -> None:
+    rows = site_rows()
+    train, test = written(tmp_path / "a.csv", rows[:900]), written(tmp_path / "b.csv", rows[900:])
+
+    tried = trial(read_tables([train]), read_tables([test]))
+
+    submitted = tried.jobs.jobs.submit_time
+    assert np.flatnonzero(tried.judged).tolist() == list(range(900, 1200))
+    assert (tried.jobs.end_time[tried.fitted_on] < submitted[900]).all()
+    assert not (tried.fitted_on & tried.judged).any()
+
+
+def test_shuffled_files_are_judged_with_a_caution(tmp_path: Path) -> None:
+    rows = site_rows()
+    train, test = written(tmp_path / "a.csv", rows[::2]), written(tmp_path / "b.csv", rows[1::2])
+
+    tried = trial(read_tables([train]), read_tables([test]))
+
+    assert np.count_nonzero(tried.fitted_on) == 600 and np.count_nonzero(tried.judged) == 600
+    assert any(note.startswith("CAUTION") for note in tried.notes)
+
+
+def test_a_date_splits_whatever_the_files_are(table: Path) -> None:
+    at = parsed_date(in_words(make_site().jobs.submit_time[800]))
+
+    tried = trial(read_tables([table]), read_tables([table]), split_time=at)
+
+    assert np.count_nonzero(tried.judged) == 400
+    assert not any(note.startswith("CAUTION") for note in tried.notes)
+
+
+def test_a_job_in_both_files_is_one_job(tmp_path: Path) -> None:
+    rows = site_rows(400)
+    train, test = written(tmp_path / "a.csv", rows[:300] + rows[:10]), written(tmp_path / "b.csv", rows[250:])
+
+    tried = trial(read_tables([train]), read_tables([test]))
+
+    assert len(tried.jobs) == 400
+    assert any("10 there twice" in note for note in tried.notes)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"elapsed_s": "fast"}, r"line 2: elapsed_s 'fast' is no number"),
+        ({"elapsed_s": "-5"}, "line 2: elapsed_s"),
+        ({"req_cpus": "inf"}, "line 2: req_cpus 'inf'"),
+        ({"time_limit_s": "nan"}, "line 2: time_limit_s"),
+        ({"end_time": "yesterday"}, "line 2: end_time 'yesterday' is no date"),
+    ],
+)
+def test_a_wrong_cell_is_one_line_with_its_place(tmp_path: Path, change: Mapping[str, str], says: str) -> None:
+    rows = site_rows(3)
+    rows[0] |= change
+
+    with pytest.raises(TraceError, match=says) as refused:
+        read_ended([written(tmp_path / "jobs.csv", rows)])
+
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "column account_id is missing"),
+        (b"account_id,submit_time\n", "column end_time is missing"),
+        (b"\x1f\x8bnonsense", "damaged gzip|cannot be read"),
+        (b"\xff\xfe\x00\x01", "column account_id is missing"),
+    ],
+    ids=["empty", "columns", "gzip", "binary"],
+)
+def test_a_file_that_is_no_table_is_refused(tmp_path: Path, content: bytes, says: str) -> None:
+    path = tmp_path / "jobs.csv"
+    path.write_bytes(content)
+
+    with pytest.raises(TraceError, match=says):
+        read_ended([path])
+
+
+def test_a_missing_file_and_a_short_line_are_refused(tmp_path: Path) -> None:
+    path = written(tmp_path / "jobs.csv", site_rows(2))
+    path.write_text(path.read_text() + "1,2,3\n")
+
+    with pytest.raises(TraceError, match="no such file"):
+        read_ended([tmp_path / "none.csv"])
+    with pytest.raises(TraceError, match="line 4: 3 cells"):
+        read_ended([path])
+
+
+def test_a_table_of_jobs_that_have_not_ended_is_refused(tmp_path: Path) -> None:
+    rows = [row | {"end_time": "", "elapsed_s": ""} for row in site_rows(3)]
+
+    with pytest.raises(TraceError, match="no job that ended"):
+        read_ended([written(tmp_path / "jobs.csv", rows)])
+
+
+@pytest.mark.parametrize("split", ["tomorrow", "2021-13-45", ""])
+def test_a_split_that_is_no_date_is_refused(split: str) -> None:
+    with pytest.raises(ConfigError, match="is no date"):
+        parsed_date(split)
+
+
+@pytest.mark.parametrize(("split", "says"), [("1999-01-01", "0 usable jobs"), ("2099-01-01", "no job of the test")])
+def test_a_split_that_leaves_too_little_is_refused(table: Path, split: str, says: str) -> None:
+    tables = read_tables([table])
+
+    with pytest.raises(ConfigError, match=says):
+        trial(tables, tables, split_time=parsed_date(split))
+
+
+def test_baselines_use_only_what_had_ended() -> None:
+    begin = 1.6e9
+    jobs = make_ended(
+        [1000.0, 3000.0, 8000.0, 500.0, 500.0],
+        user=["a", "a", "a", "a", "b"],
+        submit_time=begin + np.array([0.0, 10.0, 20.0, 8010.0, 9000.0]),
+    )
+    everything = np.ones(5, dtype=np.bool_)
+
+    said = baselines(jobs, everything, everything)
+
+    share_s = 1000.0
+    np.testing.assert_allclose(said[LIMIT], 86_400.0)
+    np.testing.assert_allclose(said[RATIO], share_s)
+    np.testing.assert_allclose(said[LAST_TWO], [share_s, share_s, share_s, 2000.0, share_s])
+    np.testing.assert_allclose(said[MEDIAN], [share_s, share_s, share_s, 2000.0, share_s])
+
+
+def test_quantiles_of_a_baseline_never_exceed_the_limit() -> None:
+    said_s, limit_s = np.array([10.0, 20.0, 40.0]), np.array([15.0, 25.0, 100.0])
+
+    found = quantiles_of(said_s, np.array([10.0, 20.0, 80.0]), limit_s, np.ones(3, dtype=np.bool_))
+
+    assert (found <= limit_s[:, None]).all() and (np.diff(found, axis=1) >= 0).all()
+
+
+def test_pinball_loss_is_that_of_its_definition() -> None:
+    assert pinball(np.array([10.0]), np.array([[4.0, 8.0, 10.0, 14.0, 20.0]])) == pytest.approx(
+        (0.1 * 6 + 0.25 * 2 + 0 + 0.25 * 4 + 0.1 * 10) / 5
+    )
+
+
+def test_rank_correlation_shares_ranks_among_equals() -> None:
+    assert rank_correlation(np.array([1.0, 2.0, 3.0]), np.array([10.0, 20.0, 90.0])) == pytest.approx(1.0)
+    assert rank_correlation(np.array([1.0, 1.0, 2.0, 3.0]), np.array([1.0, 2.0, 4.0, 3.0])) == pytest.approx(
+        3.5 / np.sqrt(4.5 * 5.0)
+    )
+    assert rank_correlation(np.ones(4), np.arange(4.0)) == 0.0
+
+
+@pytest.mark.skipif(not REAL.is_file(), reason="SADVISE_DATA does not hold the jobs of Graham")
+def test_graham_is_forecast_better_than_any_baseline_does_it() -> None:
+    tables = read_tables([REAL])
+
+    ours, *others = judge(trial(tables, tables), seed=0).scores
+
+    assert ours.coverage is not None and 0.74 < ours.coverage < 0.88
+    assert ours.further["pinball, h"] < 0.85 * min(each.further["pinball, h"] for each in others)
+    assert ours.further["pinball, log10"] < min(each.further["pinball, log10"] for each in others)

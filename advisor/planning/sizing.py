@@ -179,11 +179,12 @@ def _shrunk(queue: QueueTable, row: int, wait_s: float, pool: _Pool, fitter: Fit
 def _ends_in_time(queue: QueueTable, row: int, size: int, beliefs: Beliefs) -> bool:
     """Whether a job most likely ends within its limit, which stays, at `size`.
 
-    By rule, at least those that use up to twice the least share of it must; by forecast, nine in ten.
+    By rule, at least those that use up to twice the least share of it must; by forecast, those that run as long as is
+    expected. The guard lets a job shrink only if it declares a checkpoint to go on from.
     """
     share = _share_that_ends(queue.jobs[row], size, beliefs)
     if queue.run.by_model[row]:
-        return bool(share >= 1.0 or queue.run.high_s[row] <= queue.limit_s[row] * share)
+        return bool(share >= 1.0 or queue.run.expected_s[row] <= queue.limit_s[row] * share)
     return share >= min(1.0, 2 * beliefs.settings.used_limit_ratio_low)
 
 

@@ -22,7 +22,6 @@ def test_demo_holds_every_kind_of_advice(sadvise: Sadvise) -> None:
     assert {change["lever"] for change in document["recommendations"]} == {
         "nice",
         "gpu_count",
-        "node_range",
         "switches",
     }
 
@@ -30,7 +29,7 @@ def test_demo_holds_every_kind_of_advice(sadvise: Sadvise) -> None:
 def test_json_has_the_published_shape(sadvise: Sadvise) -> None:
     document = json.loads(sadvise("recommend", "--demo", "--json").out)
 
-    assert set(document) == {"meta", "cluster", "recommendations", "skipped"}
+    assert set(document) == {"meta", "cluster", "forecasts", "recommendations", "skipped"}
     assert {"tool", "version", "schema", "slurm", "source", "taken_at"} <= set(document["meta"])
     assert document["meta"]["tool"] == "sadvise"
     assert document["meta"]["source"] == "demo"

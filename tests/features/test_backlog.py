@@ -74,6 +74,15 @@ def test_running_job_without_an_end_counts_by_its_start() -> None:
     assert table.running.gpu_s.tolist() == [4 * HOUR_S]
 
 
+def test_running_job_without_a_limit_counts_with_the_longest_there_is() -> None:
+    table = table_of(
+        make_job(1, time_limit_s=DAY_S),
+        make_job(2, gpus=2, running_on=["n01"], time_limit_s=None, allocation=None),
+    )
+
+    assert table.running.gpu_s.tolist() == [2 * DAY_S]
+
+
 def test_forecast_run_times_take_the_place_of_limits() -> None:
     jobs = [make_job(1, priority=20), make_job(2, priority=10), make_job(3, gpus=2, running_on=["n01"])]
 

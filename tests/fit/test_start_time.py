@@ -75,14 +75,22 @@ def test_burst_counts_as_one_job(tmp_path: Path) -> None:
     assert weight[:4].sum() == pytest.approx(weight[4])
 
 
-def test_few_polls_to_calibrate_on_widen_the_interval(polls: Polls) -> None:
+def test_calibrated_interval_covers_what_it_was_calibrated_on(polls: Polls) -> None:
     calibration = calibrate(polls, seen_until=polls.seen_until, seed=0)
 
-    low, _, high = factors(calibration)
+    low, high = factors(calibration)
 
     error = calibration.scaled_error
-    # Ten polls were looked at, so that 10 % at either end become 1 %.
-    assert 0.95 < np.average((error >= low) & (error <= high), weights=calibration.weight) < 1.0
+    assert np.mean((error >= low) & (error <= high)) == pytest.approx(0.8, abs=0.02)
+
+
+def test_polls_weigh_the_same_in_the_calibration(polls: Polls) -> None:
+    calibration = calibrate(polls, seen_until=polls.seen_until, seed=0)
+    first = calibration.poll_time == calibration.poll_time[0]
+
+    heavier = replace(calibration, weight=np.where(first, 50.0, 1.0) * calibration.weight)
+
+    assert factors(heavier) == pytest.approx(factors(calibration))
 
 
 def test_calibration_looks_at_the_latter_half_of_the_polls(polls: Polls) -> None:

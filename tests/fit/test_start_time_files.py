@@ -107,6 +107,14 @@ def test_wrong_cell_is_named(tmp_path: Path, changes: dict[str, object], message
         read_polls([path])
 
 
+def test_cell_of_absurd_length_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "polls.csv", [poll_row()])
+    path.write_text(path.read_text() + "1," + "2" * 200_000 + "\n")
+
+    with pytest.raises(TraceError, match="is no CSV: field larger"):
+        read_polls([path])
+
+
 def test_short_line_is_named(tmp_path: Path) -> None:
     path = write(tmp_path / "polls.csv", [poll_row()])
     path.write_text(path.read_text() + "1,2\n")

@@ -139,7 +139,8 @@ def test_job_does_not_grow_where_its_forecast_curve_is_flat() -> None:
 
 def test_job_that_may_outlive_its_limit_at_a_smaller_size_is_not_shrunk() -> None:
     def two_free(hours: float) -> CycleRecord:
-        waiting = make_job(1, gpus=4, time_limit_s=10 * HOUR_S, hints=make_hints(gpus=(2, 8), checkpoint_s=300.0))
+        hints = make_hints(gpus=(2, 8), checkpoint_s=300.0)
+        waiting = make_job(1, gpus=4, time_limit_s=10 * HOUR_S, hints=hints)
         running = make_job(2, gpus=6, running_on=["n01"], time_limit_s=30 * DAY_S, started_ago_s=0.0)
         speeds = {Placement(gpus=2, tier=ONE_NODE): exactly(0.5), Placement(gpus=4, tier=ONE_NODE): exactly(1.0)}
         forecast = JobForecast(run_time=runs(hours), speed_by_placement=speeds)

@@ -114,10 +114,10 @@ def test_damaged_parameters_are_refused(bundle: Bundle, parameters: str, message
         StartTimeForecaster.from_bundle(replace(bundle, parameters=parameters))
 
 
-def test_quantiles_out_of_order_are_refused(bundle: Bundle) -> None:
+def test_low_end_above_the_middle_is_refused(bundle: Bundle) -> None:
     damaged = bundle.parameters.replace('"low":-', '"low":')
 
-    with pytest.raises(ModelError, match="the quantiles are not in order"):
+    with pytest.raises(ModelError, match="parameters: low: Input should be less than or equal to 0"):
         StartTimeForecaster.from_bundle(replace(bundle, parameters=damaged))
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from advisor.fit.accounting import FIELDS, read_accounting
 from tests.live.conftest import started
 from tools.live_slurm import LiveCluster
 
@@ -77,6 +78,22 @@ def test_cancelled_job_stands_in_the_database_with_its_gpus(used: Used) -> None:
     used.live.wait_for(lambda: row()[0].startswith("CANCELLED"))
     assert row()[1:3] == ["games", "vision"]
     assert "gres/gpu=8" in row()[3].split(",")
+
+
+def test_ended_jobs_are_read_for_a_fit_of_run_times(used: Used, tmp_path: Path) -> None:
+    used.live.run("scancel", "--user=games,mail")
+    job_id = used.live.submit("--gres=gpu:1", "-n1", "--time=10", script="true", user="news")
+    used.live.wait_for(lambda: "COMPLETED" in used.live.run("sacct", "-n", "-X", "-j", str(job_id), "-o", "State"))
+    file = tmp_path / "sacct.txt"
+    file.write_text(used.live.run("sacct", "-a", "-X", "-P", "-S", "now-1hours", "-o", FIELDS))
+
+    accounting = read_accounting(file)
+
+    row = accounting.ended.jobs.user.index("news")
+    assert accounting.ended.jobs.account[row] == "biology"
+    assert (accounting.ended.jobs.gpus[row], accounting.ended.jobs.limit_s[row]) == (1.0, 600.0)
+    assert accounting.ended.state[row] == "COMPLETED"
+    assert set(accounting.left_out) <= {"not ended", "never started"}
 
 
 def test_stopped_cluster_leaves_neither_database_nor_processes(used: Used) -> None:

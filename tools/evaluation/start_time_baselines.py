@@ -6,10 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.features.backlog import Floats
-from advisor.fit.start_time import QUANTILES, log_wait
+from advisor.fit.start_time import HIGH, LOW, log_wait
 from advisor.fit.start_time_files import Polls
 
 BINS = 10
+_QUANTILES = (LOW, 0.5, HIGH)
 LEAST_IN_BIN = 20
 
 
@@ -37,7 +38,7 @@ def baselines(train: Polls, test: Polls) -> tuple[Guess, ...]:
 
 def _mean(train: Polls, test: Polls) -> Guess:
     true = log_wait(train.wait_s)
-    low, high = (np.full(len(test), np.quantile(true, quantile)) for quantile in (QUANTILES[0], QUANTILES[2]))
+    low, high = (np.full(len(test), np.quantile(true, quantile)) for quantile in (LOW, HIGH))
     return Guess(name="training mean", middle=np.full(len(test), true.mean()), low=low, high=high)
 
 
@@ -81,11 +82,11 @@ def _by_bin_of_work(train: Polls, test: Polls) -> Guess:
     if np.isfinite(ours).any():
         edges = np.quantile(ours[np.isfinite(ours)], np.linspace(0.0, 1.0, BINS + 1)[1:-1])
     bin_of_train, bin_of_test = (np.searchsorted(edges, each, side="right") for each in (ours, theirs))
-    found = np.tile(np.quantile(true, QUANTILES), (len(test), 1))
+    found = np.tile(np.quantile(true, _QUANTILES), (len(test), 1))
     for number in range(BINS):
         inside = np.isfinite(ours) & (bin_of_train == number)
         if inside.sum() >= LEAST_IN_BIN:
-            found[np.isfinite(theirs) & (bin_of_test == number)] = np.quantile(true[inside], QUANTILES)
+            found[np.isfinite(theirs) & (bin_of_test == number)] = np.quantile(true[inside], _QUANTILES)
     low, middle, high = found.T
     return Guess(name="quantiles by GPU-hours ahead", middle=middle, low=low, high=high)
 

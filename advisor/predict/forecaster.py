@@ -80,12 +80,13 @@ class ModelForecaster:
         told: defaultdict[int, _Told] = defaultdict(_Told)
         pending = [job for job in snapshot.jobs if job.is_pending and job.gang.wants_gpus]
         running = [job for job in snapshot.jobs if job.state is JobState.RUNNING and job.gang.wants_gpus]
-        for kind, work in (
-            ("run_time", lambda model: _tell_run_times(model, snapshot, [*pending, *running], told)),
-            ("throughput", lambda model: _tell_speeds(model, snapshot, pending, told)),
-            ("interference", lambda model: _tell_neighbours(model, snapshot, pending, told)),
-            ("start_time", lambda model: _tell_starts(model, snapshot, told)),
-        ):
+        works: dict[str, Callable[[Any], None]] = {
+            "run_time": lambda model: _tell_run_times(model, snapshot, [*pending, *running], told),
+            "throughput": lambda model: _tell_speeds(model, snapshot, pending, told),
+            "interference": lambda model: _tell_neighbours(model, snapshot, pending, told),
+            "start_time": lambda model: _tell_starts(model, snapshot, told),
+        }
+        for kind, work in works.items():
             if kind not in models:
                 continue
             try:

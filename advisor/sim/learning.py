@@ -1,11 +1,13 @@
 """The shipped models at work on a simulated cluster, with the history that accounting would have by then."""
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 
 from advisor.domain.forecast import Forecasts
 from advisor.domain.snapshot import Snapshot
+from advisor.predict.bundle import Bundle
 from advisor.predict.forecaster import ModelForecaster
 from advisor.predict.library import Library
 from advisor.predict.run_time import EndedJobs
@@ -13,20 +15,35 @@ from advisor.sim.outcome import End
 from advisor.sim.slurm_cluster import SimulatedSlurm
 from advisor.sim.state import ENDED
 
+_NOWHERE = Path("/nonexistent")
 # As accounting words the ends.
 _STATES = {int(End.FINISHED): "COMPLETED", int(End.TIME_LIMIT): "TIMEOUT"}
 
 
-class LearningForecaster:
-    """A `ModelForecaster` that is told of every job that ended since it was last asked.
+@cache
+def _opened(kind: str) -> Bundle:
+    """Open a shipped model once in a process: a sweep runs many simulations."""
+    return Library(_NOWHERE).load(kind)
 
-    Only shipped models serve, so that a run is the same at every site.
-    """
+
+class _Shipped(Library):
+    """The shipped models alone, so that a run is the same at every site."""
+
+    def __init__(self) -> None:
+        super().__init__(_NOWHERE)
+
+    def load(self, kind: str) -> Bundle:
+        """Return the checked model."""
+        return _opened(kind)
+
+
+class LearningForecaster:
+    """A `ModelForecaster` that is told of every job that ended since it was last asked."""
 
     def __init__(self, cluster: SimulatedSlurm) -> None:
         """Watch a cluster from its start."""
         self._cluster = cluster
-        self._models = ModelForecaster(Library(site=Path("/nonexistent")))
+        self._models = ModelForecaster(_Shipped())
         self._seen = 0
 
     def forecasts(self, snapshot: Snapshot) -> Forecasts:

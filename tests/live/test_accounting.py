@@ -1,5 +1,6 @@
 """A cluster with accounting: what its users have used moves their fair-share, and nothing of it is left behind."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,11 +82,17 @@ def test_cancelled_job_stands_in_the_database_with_its_gpus(used: Used) -> None:
 
 
 def test_ended_jobs_are_read_for_a_fit_of_run_times(used: Used, tmp_path: Path) -> None:
-    used.live.run("scancel", "--user=games,mail")
-    job_id = used.live.submit("--gres=gpu:1", "-n1", "--time=10", script="true", user="news")
-    used.live.wait_for(lambda: "COMPLETED" in used.live.run("sacct", "-n", "-X", "-j", str(job_id), "-o", "State"))
+    for user in ("games", "mail"):
+        used.live.run("scancel", f"--user={user}")
+    used.live.submit("--gres=gpu:1", "-n1", "--time=10", script="true", user="news")
+
+    def printed() -> str:
+        return used.live.run("sacct", "-a", "-X", "-P", "-S", "now-1hours", "-o", FIELDS)
+
+    # It is listed a moment after it became eligible.
+    used.live.wait_for(lambda: re.search(r"^news\|.*\|COMPLETED\|", printed(), re.MULTILINE) is not None)
     file = tmp_path / "sacct.txt"
-    file.write_text(used.live.run("sacct", "-a", "-X", "-P", "-S", "now-1hours", "-o", FIELDS))
+    file.write_text(printed())
 
     accounting = read_accounting(file)
 

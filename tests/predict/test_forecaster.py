@@ -13,12 +13,12 @@ from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.errors import ModelError
 from advisor.features.queue import expected_limit_s
+from advisor.fit.publish import publish
 from advisor.predict.forecaster import ModelForecaster, checked
 from advisor.predict.library import Library, shipped_folder
 from advisor.predict.manifest import read_manifest, write_manifest
 from tests.builders import DAY_S, HOUR_S, make_gang, make_hints, make_job, make_node, make_snapshot
-
-from tests.predict.shelf import make_fitted, publish, TODAY  # isort: skip
+from tests.predict.shelf import TODAY, make_fitted
 
 KINDS = ("run_time", "throughput", "interference", "start_time")
 

@@ -1,5 +1,7 @@
 """Forecasts that know the truth of a simulated cluster, or are off by a share of it."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import pytest
 
@@ -20,7 +22,7 @@ SLURM = SlurmParameters(tick_s=0.0, batch_sched_delay_s=0.0, limit_check_s=0.0)
 CLUSTER = Cluster(nodes=(NodeGroup(count=4, gpus=4),), slurm=SLURM, network=Network(nic_gbps=10.0))
 
 
-def told(noise: float, *jobs: dict[str, object]) -> tuple[Forecasts, State]:
+def told(noise: float, *jobs: Mapping[str, object]) -> tuple[Forecasts, State]:
     """Forecast jobs that wait behind one that holds all GPUs."""
     holder = {"gpus": 16, "run_time_s": HOUR_S, "time_limit_s": HOUR_S}
     trace = make_trace([holder, *({"submit_time": 10, **job} for job in jobs)])

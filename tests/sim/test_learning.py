@@ -1,0 +1,64 @@
+"""The shipped models on a simulated cluster: they learn from the jobs that end, and from nothing else."""
+
+from typing import Any
+
+import numpy as np
+
+from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
+from advisor.sim.learning import LearningForecaster
+from advisor.sim.slurm_cluster import SimulatedSlurm
+from advisor.sim.slurm_state import build_slurm
+from advisor.sim.slurmctld import run_slurm
+from tests.sim.building import make_state, make_trace
+
+HOUR_S = 3600.0
+CLUSTER = Cluster(
+    nodes=(NodeGroup(count=1, gpus=4),),
+    slurm=SlurmParameters(tick_s=0.0, batch_sched_delay_s=0.0, limit_check_s=0.0),
+)
+
+
+def medians_after(*instants: float) -> list[float]:
+    """Return the median run time that is forecast at each instant for the last of many jobs alike, in hours.
+
+    Each runs for a twentieth of its limit of ten hours, one after the other.
+    """
+    rows: list[dict[str, Any]] = [
+        {"submit_time": number, "gpus": 4, "run_time_s": HOUR_S / 2, "time_limit_s": 10 * HOUR_S}
+        for number in range(40)
+    ]
+    trace = make_trace(rows)
+    state = make_state(trace, CLUSTER)
+    slurm = build_slurm(state, trace, CLUSTER)
+    simulated = SimulatedSlurm(trace, CLUSTER, state, slurm)
+    learning = LearningForecaster(simulated)
+    run_slurm(state, slurm, -1.0)
+    found = []
+    for instant in instants:
+        run_slurm(state, slurm, instant)
+        run_time = learning.forecasts(simulated.snapshot()).of(40).run_time
+        assert run_time is not None
+        found.append(run_time.interval_s.median / HOUR_S)
+    return found
+
+
+def test_jobs_that_end_teach_what_the_user_runs() -> None:
+    before, after = medians_after(60.0, 15 * HOUR_S)
+
+    assert abs(after - 0.5) < abs(before - 0.5)
+    assert np.isclose(after, 0.5, atol=0.25)
+
+
+def test_each_ended_job_is_told_once_with_its_run_time() -> None:
+    trace = make_trace([{"gpus": 4, "run_time_s": 600.0, "time_limit_s": HOUR_S} for _ in range(3)])
+    state = make_state(trace, CLUSTER)
+    slurm = build_slurm(state, trace, CLUSTER)
+    learning = LearningForecaster(SimulatedSlurm(trace, CLUSTER, state, slurm))
+    run_slurm(state, slurm, -1.0)
+    run_slurm(state, slurm, 1300.0)
+
+    first, second = learning._ended(), learning._ended()
+
+    assert first.run_s.tolist() == [600.0, 600.0]
+    assert first.state == ("COMPLETED", "COMPLETED")
+    assert len(second) == 0

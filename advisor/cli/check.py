@@ -1,8 +1,21 @@
 """`sadvise check`: what this site offers, and what each lack costs."""
 
+from collections.abc import Iterator
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from advisor.cli.options import Cluster, ConfigFile, Demo, Json, NoHeader, Parsable, SnapshotFile, Source, Timeout
+
+if TYPE_CHECKING:
+    from advisor.config import Config
+    from advisor.planning.site_checks import Check
+
+_COSTS = {
+    "run_time": "run times are taken as shares of the time limits, and no soft limit is proposed",
+    "throughput": "speeds are taken as GPUs to a power, and the cost of spreading as the same for every job",
+    "interference": "neighbours are taken to cost nothing",
+    "start_time": "explain does not say when a job may start",
+}
 
 
 def check(
@@ -29,7 +42,7 @@ def check(
     settings = reading.load_config()
     opened = reading.open(settings)
     seen = opened.snapshot()
-    checks = list(site_checks(seen, settings.planning))
+    checks = [*site_checks(seen, settings.planning), *_models(settings)]
     if not demo and snapshot is None:
         from advisor.backends.probe import probes
         from advisor.backends.process import SlurmCommands
@@ -44,3 +57,31 @@ def check(
         print_rows(header, rows, as_parsable=True, noheader=noheader)
     else:
         print_table(header, rows, noheader=noheader)
+
+
+def _models(settings: "Config") -> "Iterator[Check]":
+    """Open every model that would forecast, and say where one is missing or refused."""
+    from pathlib import Path
+
+    from advisor.errors import ModelError
+    from advisor.planning.site_checks import Check, Status
+    from advisor.predict.forecaster import checked
+    from advisor.predict.library import Library
+
+    if not settings.forecasts.enabled:
+        cost = "the planner goes by its rules alone"
+        yield Check(name="models", status=Status.LACKS, text="turned off: forecasts.enabled is false", cost=cost)
+        return
+    library = Library(Path(settings.forecasts.models))
+    for kind, cost in _COSTS.items():
+        name = f"model {kind}"
+        try:
+            held = library.find(kind, None)
+            checked(held)
+        except ModelError as err:
+            yield Check(name=name, status=Status.LACKS, text=str(err), cost=cost)
+        else:
+            origin = "ships with sadvise; fit your own" if held.shipped else "fitted here"
+            yield Check(
+                name=name, status=Status.OK, text=f"{held.entry.version} of {held.entry.fitted}, {origin}", cost=""
+            )

@@ -58,12 +58,6 @@ def site_checks(snapshot: Snapshot, settings: PlanningSettings) -> Iterator[Chec
     yield _gpu_tres(snapshot)
     yield _gpu_use(snapshot)
     yield _visibility(snapshot)
-    yield Check(
-        name="models",
-        status=Status.LACKS,
-        text="this version ships none and plans by rules",
-        cost=f"run times are taken as {settings.used_limit_ratio_low * 100:.0f} to 100 % of the time limits",
-    )
     for text in snapshot.unread:
         yield Check(name="not read", status=Status.UNKNOWN, text=text, cost="advice leaves alone what depends on it")
 

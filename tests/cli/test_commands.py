@@ -57,7 +57,11 @@ def test_snapshot_of_the_demo_reads_back_equal(sadvise: Sadvise, tmp_path: Path)
     assert read_snapshot(tmp_path / "copy.json.gz") == read_snapshot(demo_path())
 
 
-def test_anonymised_snapshot_gives_the_same_advice(sadvise: Sadvise, tmp_path: Path) -> None:
+def test_anonymised_snapshot_gives_the_same_advice(
+    sadvise: Sadvise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What a job trains is replaced as well, and with it what models know of it.
+    monkeypatch.setenv("SADVISE_FORECASTS__ENABLED", "false")
     sadvise("snapshot", "--demo", "--anonymise", "-o", str(tmp_path / "anonymous.json"))
 
     of_demo, of_copy = (
@@ -68,6 +72,25 @@ def test_anonymised_snapshot_gives_the_same_advice(sadvise: Sadvise, tmp_path: P
     assert "llama" not in (tmp_path / "anonymous.json").read_text()
     assert [change["job_id"] for change in of_copy] == [change["job_id"] for change in of_demo]
     assert [change["expected"] for change in of_copy] == [change["expected"] for change in of_demo]
+
+
+def test_check_names_every_model_and_what_it_costs_to_lack_one(
+    sadvise: Sadvise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def models() -> dict[str, tuple[str, bool]]:
+        rows = json.loads(sadvise("check", "--demo", "--json").out)["checks"]
+        return {row["name"]: (row["status"], bool(row["cost"])) for row in rows if row["name"].startswith("model")}
+
+    kinds = ("run_time", "throughput", "interference", "start_time")
+    sound = models()
+    (tmp_path / "manifest.toml").write_text("damaged")
+    monkeypatch.setenv("SADVISE_FORECASTS__MODELS", str(tmp_path))
+    damaged = models()
+    monkeypatch.setenv("SADVISE_FORECASTS__ENABLED", "false")
+
+    assert sound == {f"model {kind}": ("ok", False) for kind in kinds}
+    assert damaged == {f"model {kind}": ("lacks", True) for kind in kinds}
+    assert models() == {"models": ("lacks", True)}
 
 
 def test_check_of_a_file_names_status_and_cost(sadvise: Sadvise) -> None:

@@ -127,6 +127,7 @@ def _paragraph(text: str) -> Iterator[str]:
 def _overall(results: Sequence[RunResult], differences: Differences) -> Iterator[str]:
     yield "| policy | change of mean JCT over all traces | lower | higher | no clear difference |"
     yield "|---|--:|--:|--:|--:|"
+    gains = False
     for policy in POLICIES[1:]:
         both = [result for result in results if result.summary.policy in (RULES, policy)]
         both.sort(key=lambda result: result.summary.policy != RULES)
@@ -134,12 +135,21 @@ def _overall(results: Sequence[RunResult], differences: Differences) -> Iterator
         read = [verdict(each[policy].change) for each in differences.values()]
         counts = (read.count("lower"), read.count("higher"), len(read) - read.count("lower") - read.count("higher"))
         yield f"| {policy} | {change_in_words(overall.change)} | {' | '.join(str(count) for count in counts)} |"
+        if policy == ORACLE:
+            gains = overall.change.high < 0.0
     kept = kept_share(differences)
     yield ""
-    yield (
-        f"Of the oracle's gain over `rules` the shipped models keep {kept.share * 100:.0f} % "
-        f"(95 % interval {kept.low * 100:.0f} to {kept.high * 100:.0f})."
-    )
+    if gains:
+        yield (
+            f"Of the oracle's gain over `rules` the shipped models keep {kept.share * 100:.0f} % "
+            f"(95 % interval {kept.low * 100:.0f} to {kept.high * 100:.0f})."
+        )
+    else:
+        yield from _paragraph(
+            f"""The oracle's own gain over `rules` is not clear of 0, so that the share of it which the shipped models
+            keep says nothing: {kept.share * 100:.0f} % (95 % interval {kept.low * 100:.0f} to {kept.high * 100:.0f})."""
+        )
+        return
     yield ""
 
 

@@ -105,7 +105,8 @@ def _head(command: str, *, soft_limits: bool) -> Iterator[str]:
     yield f"# What forecasts bring, {lever} soft limits"
     yield ""
     yield from _paragraph(
-        f"""Written by `{command}`; do not edit. sadvise {advisor.__version__}. The advisor's own cycle every 300 s on a
+        f"""Written by `{command}`; do not edit. sadvise {advisor.__version__}. The jobs of each
+        trace that its option says, the first ones. The advisor's own cycle every 300 s on a
         simulated Slurm, all its advice applied: `rules` knows time limits, `forecast` has the shipped models and learns
         from the jobs that end, `forecast-noisy` knows the truth within 30 %, `forecast-oracle` the truth. Change is
         that of the mean JCT against `rules`, over the jobs that finished under both; below 0 is better. In brackets
@@ -145,9 +146,10 @@ def _overall(results: Sequence[RunResult], differences: Differences) -> Iterator
             f"(95 % interval {kept.low * 100:.0f} to {kept.high * 100:.0f})."
         )
     else:
+        interval = f"{kept.low * 100:.0f} to {kept.high * 100:.0f}"
         yield from _paragraph(
             f"""The oracle's own gain over `rules` is not clear of 0, so that the share of it which the shipped models
-            keep says nothing: {kept.share * 100:.0f} % (95 % interval {kept.low * 100:.0f} to {kept.high * 100:.0f})."""
+            keep says nothing: {kept.share * 100:.0f} % (95 % interval {interval})."""
         )
         return
     yield ""
@@ -177,7 +179,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--store", type=Path, metavar="FOLDER", help="keep finished runs there")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="instead of the standard output")
     options = parser.parse_args(arguments)
-    command = "python -m tools.simulate_forecasts" + (" --soft-limits" if options.soft_limits else "")
+    command = f"python -m tools.simulate_forecasts --jobs {options.jobs}{' --soft-limits' * options.soft_limits}"
     try:
         folder = data_folder(options.data)
         workloads = [read_workload(folder, name) for name in options.traces or TRACES]

@@ -1,0 +1,38 @@
+"""What the page about forecasts end to end counts."""
+
+import pytest
+
+from advisor.sim.comparison import Difference
+from advisor.sim.statistics import Change, Pairing
+from tests.sim.building import make_trace
+from tools.simulate_forecasts import ORACLE, POLICIES, SHIPPED, cells_of, kept_share
+from tools.simulated_traces import Workload
+
+
+def change(policy: str, percent: float) -> Difference:
+    """A change of the mean JCT against the rules."""
+    found = Change(percent=percent, low=percent, high=percent, pairing=Pairing.JOBS, pairs=1, left_out=0, units=1)
+    return Difference(trace="one", policy=policy, against="rules", metric="mean_jct_s", change=found)
+
+
+def test_share_that_is_kept_is_that_of_the_summed_gains() -> None:
+    # Logarithms of 0.9 and 0.81 are one and two steps.
+    steps = {"one": (-10.0, -19.0), "two": (-10.0, -19.0)}
+    differences = {
+        name: {SHIPPED: change(SHIPPED, own), ORACLE: change(ORACLE, best)} for name, (own, best) in steps.items()
+    }
+
+    kept = kept_share(differences)
+
+    assert kept.share == pytest.approx(0.5)
+    assert (kept.low, kept.high) == pytest.approx((0.5, 0.5))
+
+
+def test_every_policy_runs_on_the_same_cluster() -> None:
+    workload = Workload(trace=make_trace([{"gpus": 1}]), nodes=2)
+
+    hard, soft = (cells_of([workload], [0], soft_limits=each) for each in (False, True))
+
+    assert [cell.policy for cell in hard] == list(POLICIES)
+    assert {cell.cluster.slurm.time_min_as_soft_limit for cell in hard} == {False}
+    assert {cell.cluster.slurm.time_min_as_soft_limit for cell in soft} == {True}

@@ -20,9 +20,11 @@ from tools.live_slurm import LiveCluster
 pytestmark = pytest.mark.live
 
 # Nothing here has waited a minute yet.
-EAGER = {"SADVISE_GUARD__MIN_JOB_AGE_S": "0"}
+FORECASTING = {"SADVISE_GUARD__MIN_JOB_AGE_S": "0"}
+# The queue is made so that rules find a use for every lever.
+EAGER = {**FORECASTING, "SADVISE_FORECASTS__ENABLED": "false"}
 # Long jobs stand everywhere in the mixed queue; by default nobody is put behind them.
-PATIENT = {"SADVISE_GUARD__MAX_ADDED_DELAY_S": "2592000"}
+PATIENT = {"SADVISE_GUARD__MAX_ADDED_DELAY_S": "2592000", "SADVISE_FORECASTS__ENABLED": "false"}
 FIELDS = (
     "JobID,Nice,ReqSwitch,Wait4Switch,NumNodes,MaxNodes,NumTasks,NumCPUs,tres-alloc,tres-per-job,"
     "tres-per-node,tres-per-task,TimeLimit,MinTime,Comment,Partition,State,ReqNodes,Feature,MinCpus,MinMemory"
@@ -86,6 +88,19 @@ def test_queue_gets_advice_of_every_kind_by_every_lever(advised: tuple[LiveClust
     assert {change["kind"] for change in changes} == {"reorder", "resize", "consolidate"}
     assert {change["lever"] for change in changes} == {"nice", "gpu_count", "switches", "node_range"}
     assert {change["job_id"] for change in changes} <= {ids[name] for name in PENDING}
+
+
+def test_models_forecast_a_live_queue(advised: tuple[LiveCluster, dict[str, int]]) -> None:
+    live, ids = advised
+
+    document = json.loads(sadvise(live, "recommend", "--json", settings=FORECASTING))
+    told = json.loads(sadvise(live, "explain", "--json", str(ids["llama-pretrain"]), settings=FORECASTING))
+
+    assert document["forecasts"]["notes"] == []
+    assert len(document["forecasts"]["models"]) == 4
+    assert {change["kind"] for change in document["recommendations"]} <= {"reorder", "resize", "consolidate"}
+    run_time = told["diagnosis"]["forecast"]["run_time_s"]
+    assert 0.0 < run_time["low"] <= run_time["median"] <= run_time["high"]
 
 
 def try_out(live: LiveCluster, change: dict[str, Any], folder: Path) -> None:

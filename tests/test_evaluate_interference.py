@@ -25,7 +25,7 @@ from tests.fit.interference_tables import (
 )
 from tools.evaluation import interference
 from tools.evaluation.interference import evaluate
-from tools.evaluation.interference_options import repeated
+from tools.evaluation.many_files import repeated
 from tools.evaluation.report import Report
 
 DATA = Path(os.environ.get("SADVISE_DATA", ""), "interference")

@@ -14,7 +14,7 @@ from advisor.errors import ConfigError
 from advisor.fit.interference_files import FORMS, Measured, Side, measured, read_sides
 from advisor.predict.interference_items import Floats, Rows, Shared, name_key
 from tools.evaluation.interference_baselines import baselines
-from tools.evaluation.interference_options import ManyFiles
+from tools.evaluation.many_files import ManyFiles
 from tools.evaluation.report import Report, Score, print_report, score
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tools.evaluation.interference_options import ManyFiles
+from tools.evaluation.many_files import ManyFiles
 from tools.evaluation.report import Report, Score, print_report, score
 
 if TYPE_CHECKING:

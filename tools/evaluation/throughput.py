@@ -14,7 +14,7 @@ from advisor.errors import ConfigError
 from advisor.fit.throughput_data import GPUS_PER_NODE, Measured, files_of, read_measured
 from advisor.predict.intervals import Intervals
 from advisor.predict.throughput_knowledge import UNTRAINED, Knowledge, simple
-from tools.evaluation.interference_options import ManyFiles
+from tools.evaluation.many_files import ManyFiles
 from tools.evaluation.report import Report, Score, print_report, score
 from tools.evaluation.throughput_baselines import baselines, rows_known
 from tools.evaluation.throughput_expression import matching

@@ -11,7 +11,6 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -40,10 +39,8 @@ def run_time(data: Path) -> Fitted:
     """Fit on the GPU jobs of DRAC's Graham, without its history: its accounts mean nothing elsewhere."""
     file = data / DRAC / "graham_gpu_jobs_until_2021-06-14.csv.gz"
     ended = read_ended([file])
-    return replace(
-        fit_run_time(ended, seed=SEED, keep_history=False),
-        sources=(source_of(file.name, file.read_bytes(), len(ended)),),
-    )
+    source = source_of(file.name, file.read_bytes(), len(ended))
+    return fit_run_time(ended, seed=SEED, keep_history=False, sources=(source,))
 
 
 def start_time(data: Path) -> Fitted:

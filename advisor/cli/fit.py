@@ -1,6 +1,5 @@
 """`sadvise fit`: fit the models of the forecasts on this site's own history and measurements."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -56,8 +55,8 @@ def runtime(
     else:
         accounting = read_accounting(Path(source))
     _tell(accounting)
-    fitted = fit_run_time(accounting.ended, seed=seed, keep_history=True)
-    _publish(replace(fitted, sources=(accounting.source,)), models, dry_run=dry_run)
+    fitted = fit_run_time(accounting.ended, seed=seed, keep_history=True, sources=(accounting.source,))
+    _publish(fitted, models, dry_run=dry_run)
 
 
 @app.command()

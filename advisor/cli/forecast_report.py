@@ -6,7 +6,7 @@ from typing import Any
 
 from advisor.cli.render import instant
 from advisor.cycle import CycleRecord
-from advisor.domain.forecast import Forecasts, Interval, JobForecast
+from advisor.domain.forecast import Forecasts, Interval, JobForecast, Placement
 from advisor.domain.job import Job
 from advisor.domain.topology import LocalityTier
 from advisor.planning.words import duration, plural
@@ -28,9 +28,7 @@ def document(forecasts: Forecasts, job_id: int) -> dict[str, Any]:
         "start_s": _values(forecast.start_s),
         "speeds": [
             {"gpus": placement.gpus, "tier": placement.tier.name.lower(), **asdict(speed)}
-            for placement, speed in sorted(
-                forecast.speed_by_placement.items(), key=lambda each: (each[0].gpus, each[0].tier)
-            )
+            for placement, speed in _ordered(forecast)
         ],
         "inflation_beside": _values(forecast.inflation_beside),
         "unknown": list(forecast.unknown),
@@ -65,9 +63,13 @@ def lines(record: CycleRecord, job: Job) -> Iterator[tuple[str, str]]:
         yield "refused", f"{note}; rules serve instead"
 
 
+def _ordered(forecast: JobForecast) -> list[tuple[Placement, Interval]]:
+    """Return the speeds by size, the closest tier first."""
+    return sorted(forecast.speed_by_placement.items(), key=lambda each: (each[0].gpus, each[0].tier))
+
+
 def _speeds(forecast: JobForecast) -> Iterator[str]:
-    ordered = sorted(forecast.speed_by_placement.items(), key=lambda each: (each[0].gpus, each[0].tier))
-    for placement, speed in ordered:
+    for placement, speed in _ordered(forecast):
         yield f"{plural(placement.gpus, 'GPU')} {_TIERS[placement.tier]} {speed.low:.2f} to {speed.high:.2f}"
 
 

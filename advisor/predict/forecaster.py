@@ -80,10 +80,11 @@ class ModelForecaster:
         told: defaultdict[int, _Told] = defaultdict(_Told)
         pending = [job for job in snapshot.jobs if job.is_pending and job.gang.wants_gpus]
         running = [job for job in snapshot.jobs if job.state is JobState.RUNNING and job.gang.wants_gpus]
+        cluster = Cluster(snapshot)
         works: dict[str, Callable[[Any], None]] = {
             "run_time": lambda model: _tell_run_times(model, snapshot, [*pending, *running], told),
-            "throughput": lambda model: _tell_speeds(model, snapshot, pending, told),
-            "interference": lambda model: _tell_neighbours(model, snapshot, pending, told),
+            "throughput": lambda model: _tell_speeds(model, cluster, pending, told),
+            "interference": lambda model: _tell_neighbours(model, cluster, pending, told),
             "start_time": lambda model: _tell_starts(model, snapshot, told),
         }
         for kind, work in works.items():
@@ -172,10 +173,7 @@ def _tell_starts(model: StartTimeForecaster, snapshot: Snapshot, told: defaultdi
             told[job_id].start_s = interval
 
 
-def _tell_speeds(
-    model: ThroughputForecaster, snapshot: Snapshot, jobs: list[Job], told: defaultdict[int, _Told]
-) -> None:
-    cluster = Cluster(snapshot)
+def _tell_speeds(model: ThroughputForecaster, cluster: Cluster, jobs: list[Job], told: defaultdict[int, _Told]) -> None:
     rows = [(job, candidate) for job in jobs for candidate in cluster.candidates(job)]
     if not rows:
         return
@@ -210,9 +208,8 @@ def _tell_speeds(
 
 
 def _tell_neighbours(
-    model: InterferenceForecaster, snapshot: Snapshot, jobs: list[Job], told: defaultdict[int, _Told]
+    model: InterferenceForecaster, cluster: Cluster, jobs: list[Job], told: defaultdict[int, _Told]
 ) -> None:
-    cluster = Cluster(snapshot)
     rows = [(job, near) for job in jobs if (job.gang.gpu_count or 0) > 1 and (near := cluster.neighbours(job))]
     if not rows:
         return

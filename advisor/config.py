@@ -54,6 +54,15 @@ class ForecastSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JournalSettings:
+    """Where it is kept what was changed, so that it can be taken back."""
+
+    file: Annotated[
+        str, "SQLite file of the changes that are out and of how long gangs waited; one for each cluster"
+    ] = "/var/lib/sadvise/journal.sqlite"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """The configuration in force; `origins` maps keys ("planning.depth") to a file or variable, absent for defaults."""
 
@@ -61,6 +70,7 @@ class Config:
     guard: Limits = field(default_factory=Limits)
     source: SourceSettings = field(default_factory=SourceSettings)
     forecasts: ForecastSettings = field(default_factory=ForecastSettings)
+    journal: JournalSettings = field(default_factory=JournalSettings)
     origins: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -97,13 +107,15 @@ class _Tables(BaseModel):
     guard: Limits
     source: SourceSettings
     forecasts: ForecastSettings
+    journal: JournalSettings
 
 
-_TABLES: Mapping[str, type[PlanningSettings | Limits | SourceSettings | ForecastSettings]] = {
+_TABLES: Mapping[str, type[PlanningSettings | Limits | SourceSettings | ForecastSettings | JournalSettings]] = {
     "planning": PlanningSettings,
     "guard": Limits,
     "source": SourceSettings,
     "forecasts": ForecastSettings,
+    "journal": JournalSettings,
 }
 _KEYS: Mapping[str, tuple[str, ...]] = {
     table: tuple(key.name for key in fields(settings)) for table, settings in _TABLES.items()
@@ -269,7 +281,12 @@ def _validated(layers: Iterable[_Layer], origins: Mapping[str, str]) -> Config:
     except ValidationError as err:
         raise ConfigError(_fault(err.errors(include_url=False)[0], origins)) from err
     return Config(
-        planning=tables.planning, guard=tables.guard, source=tables.source, forecasts=tables.forecasts, origins=origins
+        planning=tables.planning,
+        guard=tables.guard,
+        source=tables.source,
+        forecasts=tables.forecasts,
+        journal=tables.journal,
+        origins=origins,
     )
 
 

@@ -4,6 +4,7 @@ AdvisorError                    anything an administrator can mend; exit code 1
 ├── ConfigError                 sadvise.toml, an environment variable or an option
 ├── ModelError                  a model is missing, damaged, foreign or answers nonsense
 ├── SnapshotFileError           a snapshot file cannot be read or written
+├── JournalError                the journal cannot be opened, read or written, or is in use
 ├── TraceError                  a trace cannot be read, imported or written
 ├── SimulationError             a cluster file, a policy name or an output of a simulation is wrong
 ├── DecodeError                 an answer of Slurm is not what its release documents
@@ -31,6 +32,10 @@ class ModelError(AdvisorError):
 
 class SnapshotFileError(AdvisorError):
     """A snapshot file cannot be read or written."""
+
+
+class JournalError(AdvisorError):
+    """The journal cannot be opened, read or written, or is in use; the text names the file."""
 
 
 class TraceError(AdvisorError):

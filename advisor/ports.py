@@ -1,10 +1,19 @@
 """What the core needs from outside; Slurm, a file and the simulator plug in here."""
 
-from typing import Protocol
+from bisect import bisect_right, insort
+from collections.abc import Collection, Iterable
+from operator import attrgetter
+from typing import Final, Protocol
 
 from advisor.domain.forecast import NO_FORECASTS, Forecasts
-from advisor.domain.plan import Action, Receipt
+from advisor.domain.lease import Ending, Lease
+from advisor.domain.plan import Action, Lever, Receipt
 from advisor.domain.snapshot import Snapshot
+from advisor.domain.waits import Wait
+from advisor.errors import ConfigError
+
+# How long a journal remembers waits and leases that have ended.
+KEPT_S: Final = 30 * 86_400.0
 
 
 class ClusterSource(Protocol):
@@ -41,3 +50,96 @@ class NoForecaster:
     def forecasts(self, snapshot: Snapshot) -> Forecasts:  # noqa: ARG002  (the protocol's)
         """Return no forecasts."""
         return NO_FORECASTS
+
+
+class Journal(Protocol):
+    """What outlives the advisor: the changes that are out, and how long gangs waited.
+
+    One open lease for each job and field. Every method takes effect at once and whole, or raises an `AdvisorError`.
+    """
+
+    def claim(self, cluster: str) -> None:
+        """Belong to a cluster from the first call on; raises `ConfigError` for any other."""
+
+    def keep(self, lease: Lease) -> None:
+        """Write down an open lease: an intent before it is sent, or a new state of it in place of the old one."""
+
+    def close(self, lease: Lease, ending: Ending, ended_time: float) -> None:
+        """Write down how an open lease ended."""
+
+    def leases(self) -> tuple[Lease, ...]:
+        """Return the open leases, by job and field."""
+
+    def closed(self, job_ids: Collection[int]) -> tuple[Lease, ...]:
+        """Return the leases of jobs that ended within the last `KEPT_S`, in the order in which they did."""
+
+    def add_waits(self, waits: Iterable[Wait], observed_until: float) -> None:
+        """Add waits, and remember that every start up to an instant has been looked at."""
+
+    def waits(self, since: float) -> tuple[Wait, ...]:
+        """Return the waits that ended after an instant, in the order in which they did, as far as `KEPT_S` goes."""
+
+    def observed_until(self) -> float | None:
+        """Return up to which instant starts have been looked at; None if never."""
+
+
+class MemoryJournal:
+    """A journal that ends with the process, for simulations."""
+
+    def __init__(self) -> None:
+        self._cluster: str | None = None
+        self._open: dict[tuple[int, Lever], Lease] = {}
+        self._closed: list[Lease] = []
+        self._waits: list[Wait] = []
+        self._observed_until: float | None = None
+
+    def claim(self, cluster: str) -> None:
+        """Belong to a cluster from the first call on; raises `ConfigError` for any other."""
+        check_owner(self._cluster, cluster, "the journal")
+        self._cluster = cluster
+
+    def keep(self, lease: Lease) -> None:
+        """Write down an open lease in place of the job's earlier one on the field."""
+        self._open[lease.job_id, lease.lever] = lease
+
+    def close(self, lease: Lease, ending: Ending, ended_time: float) -> None:
+        """Move a lease to those that have ended."""
+        self._open.pop((lease.job_id, lease.lever), None)
+        insort(self._closed, lease.ended(ending, ended_time), key=attrgetter("ended_time"))
+        del self._closed[: bisect_right(self._closed, ended_time - KEPT_S, key=attrgetter("ended_time"))]
+
+    def leases(self) -> tuple[Lease, ...]:
+        """Return the open leases, by job and field."""
+        return tuple(self._open[key] for key in sorted(self._open))
+
+    def closed(self, job_ids: Collection[int]) -> tuple[Lease, ...]:
+        """Return the leases of jobs that ended, in the order in which they did."""
+        return tuple(lease for lease in self._closed if lease.job_id in job_ids)
+
+    def add_waits(self, waits: Iterable[Wait], observed_until: float) -> None:
+        """Add waits, and forget what ended too long ago."""
+        for wait in waits:
+            insort(self._waits, wait, key=attrgetter("ended_time"))
+        self._observed_until = observed_until
+        oldest = observed_until - KEPT_S
+        del self._waits[: self._ended_by(oldest)]
+
+    def waits(self, since: float) -> tuple[Wait, ...]:
+        """Return the waits that ended after an instant, in the order in which they did."""
+        return tuple(self._waits[self._ended_by(since) :])
+
+    def observed_until(self) -> float | None:
+        """Return up to which instant starts have been looked at; None if never."""
+        return self._observed_until
+
+    def _ended_by(self, instant: float) -> int:
+        return bisect_right(self._waits, instant, key=attrgetter("ended_time"))
+
+
+def check_owner(owner: str | None, cluster: str, journal: str) -> None:
+    """Raise `ConfigError` where a journal belongs to another cluster than the one at hand."""
+    if owner not in (None, cluster):
+        raise ConfigError(
+            f"{journal} holds the changes made on cluster {owner!a}, not those on {cluster!a}: "
+            "name one of its own with --journal or in journal.file"
+        )

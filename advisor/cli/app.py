@@ -2,6 +2,7 @@
 
 import typer
 
+from advisor.cli.apply import apply
 from advisor.cli.check import check
 from advisor.cli.compare import compare
 from advisor.cli.config import app as config
@@ -10,6 +11,7 @@ from advisor.cli.fit import app as fit
 from advisor.cli.import_ import import_
 from advisor.cli.models import app as models
 from advisor.cli.recommend import recommend
+from advisor.cli.revert import revert
 from advisor.cli.simulate import simulate
 from advisor.cli.snapshot import snapshot
 
@@ -18,11 +20,14 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    help="Advice for the pending GPU jobs of a Slurm cluster: reorder, resize, consolidate. Changes nothing.",
+    help="Advice for the pending GPU jobs of a Slurm cluster: reorder, resize, consolidate. "
+    "Nothing but apply and revert changes anything.",
     epilog="Exit codes: 0 fine, 1 error, 2 usage, 3 recommend --exit-code found something to change.",
 )
 app.command(short_help="What should change, why, and how.")(recommend)
 app.command(short_help="Why a job is not starting.")(explain)
+app.command(short_help="One cycle that changes pending jobs.")(apply)
+app.command(short_help="Take changes back.")(revert)
 app.command(short_help="Keep the state of the cluster in a file.")(snapshot)
 app.command(short_help="What this site offers, and what lacks cost.")(check)
 app.command(short_help="What a policy would have done to a trace.")(simulate)

@@ -3,18 +3,21 @@
 from dataclasses import replace
 from typing import Any
 
+from advisor.applying import Applier
 from advisor.cycle import Cycle
 from advisor.domain.gang import SwitchRequest
+from advisor.domain.lease import Lease, LeaseState
 from advisor.domain.limits import Limits
-from advisor.domain.plan import NodeRange, Outcome, SetNodeRange, SetSwitches
+from advisor.domain.plan import Action, NodeRange, Outcome, SetNice, SetNodeRange, SetSwitches, SetTimeMin, undone
 from advisor.planning.settings import PlanningSettings
 from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
 from advisor.sim.outcome import End
-from advisor.sim.policies.advised import Lease, _Advisor
+from advisor.sim.policies.advised import advise
 from advisor.sim.policy import Options
 from advisor.sim.slurm_cluster import SimulatedSlurm
 from advisor.sim.slurm_state import build_slurm
 from advisor.sim.slurmctld import run_slurm
+from tests.backends.actuator_contract import check
 from tests.sim.building import bytes_of, make_state, make_trace, run_of, starts_and_ends
 
 SLURM = SlurmParameters(tick_s=0.0, batch_sched_delay_s=0.0, limit_check_s=0.0, max_switch_wait_s=3600.0)
@@ -68,7 +71,7 @@ def test_advice_that_comes_too_late_changes_nothing() -> None:
     assert bytes_of(advised) == bytes_of(plain)
 
 
-def advisor_at_work() -> tuple[_Advisor, SimulatedSlurm]:
+def advisor_at_work() -> tuple[Applier, SimulatedSlurm]:
     """Two full nodes until 1000, and a gang of two nodes that waits: job 3."""
     full = {"gpus": 4, "run_time_s": 1000, "time_limit_s": 1200}
     gang = {"submit_time": 10, "gpus": 8, "nodes_min": 2, "nodes_max": 2, "time_limit_s": HOUR_S}
@@ -77,68 +80,76 @@ def advisor_at_work() -> tuple[_Advisor, SimulatedSlurm]:
     slurm = build_slurm(state, trace, cluster)
     run_slurm(state, slurm, 100.0)
     simulated = SimulatedSlurm(trace, cluster, state, slurm)
-    return _Advisor(simulated, Cycle()), simulated
+    return Applier(source=simulated, actuator=simulated, cycle=Cycle()), simulated
 
 
 ASKED = SetSwitches(job_id=3, before=None, after=SwitchRequest(count=1, max_wait_s=600.0))
 
 
-def lend(advisor: _Advisor, simulated: SimulatedSlurm, due_time: float) -> None:
+def out(action: Action, due_time: float) -> Lease:
+    return Lease(action=action, undo=undone(action), applied_time=50.0, due_time=due_time, state=LeaseState.OUT)
+
+
+def lend(applier: Applier, simulated: SimulatedSlurm, due_time: float) -> None:
     assert simulated.apply(ASKED).outcome is Outcome.APPLIED
-    advisor._leases[3] = Lease(action=ASKED, due_time=due_time)
+    applier.journal.keep(out(ASKED, due_time))
+
+
+def leased(applier: Applier) -> list[int]:
+    return [lease.job_id for lease in applier.journal.leases()]
 
 
 def test_a_change_is_taken_back_when_it_is_due() -> None:
-    advisor, simulated = advisor_at_work()
-    lend(advisor, simulated, due_time=100.0)
+    applier, simulated = advisor_at_work()
+    lend(applier, simulated, due_time=100.0)
 
-    advisor.advise()
+    advise(applier, simulated)
 
     assert simulated.job(2).gang.switches is None
-    assert advisor._leases == {}
+    assert leased(applier) == []
 
 
 def test_a_change_that_is_not_due_stays() -> None:
-    advisor, simulated = advisor_at_work()
-    lend(advisor, simulated, due_time=100.5)
+    applier, simulated = advisor_at_work()
+    lend(applier, simulated, due_time=100.5)
 
-    advisor.advise()
+    advise(applier, simulated)
 
     assert simulated.job(2).gang.switches == ASKED.after
-    assert list(advisor._leases) == [3]
+    assert leased(applier) == [3]
 
 
 def test_a_change_that_somebody_else_changed_is_left_to_them() -> None:
-    advisor, simulated = advisor_at_work()
-    lend(advisor, simulated, due_time=100.0)
+    applier, simulated = advisor_at_work()
+    lend(applier, simulated, due_time=100.0)
     other = SwitchRequest(count=1, max_wait_s=60.0)
     simulated.apply(SetSwitches(job_id=3, before=ASKED.after, after=other))
 
-    advisor.advise()
+    advise(applier, simulated)
 
     assert simulated.job(2).gang.switches == other
-    assert advisor._leases == {}
+    assert [lease.state for lease in applier.journal.leases()] == [LeaseState.HANDS_OFF]
 
 
 def test_a_change_of_a_job_that_started_is_forgotten() -> None:
-    advisor, simulated = advisor_at_work()
-    lend(advisor, simulated, due_time=1e9)
+    applier, simulated = advisor_at_work()
+    lend(applier, simulated, due_time=1e9)
 
     run_slurm(simulated.state, simulated.slurm, 1050.0)
-    advisor.advise()
+    advise(applier, simulated)
 
-    assert advisor._leases == {}
+    assert leased(applier) == []
 
 
 def test_of_several_changes_only_that_of_a_started_job_is_forgotten() -> None:
-    advisor, simulated = advisor_at_work()
-    lend(advisor, simulated, due_time=1e9)
+    applier, simulated = advisor_at_work()
+    lend(applier, simulated, due_time=1e9)
     wider = SetNodeRange(job_id=1, before=NodeRange(low=1, high=1), after=NodeRange(low=1, high=1))
-    advisor._leases[1] = Lease(action=wider, due_time=1e9)
+    applier.journal.keep(out(wider, due_time=1e9))
 
-    advisor.advise()
+    advise(applier, simulated)
 
-    assert list(advisor._leases) == [3]
+    assert leased(applier) == [3]
 
 
 def test_an_elastic_gang_starts_smaller_rather_than_late() -> None:
@@ -153,3 +164,16 @@ def test_an_elastic_gang_starts_smaller_rather_than_late() -> None:
     assert starts_and_ends(plain)[4] == (15 * HOUR_S, 16 * HOUR_S)
     assert starts_and_ends(advised)[4] == (100.0, 100.0 + 2 * HOUR_S)
     assert advised.outcomes["resizes"].tolist() == [0, 0, 0, 0, 1]
+
+
+def test_simulated_slurm_keeps_to_the_contract_of_actuators() -> None:
+    _, simulated = advisor_at_work()
+    two, four = NodeRange(low=2, high=2), NodeRange(low=2, high=4)
+    actions: list[Action] = [
+        SetNice(job_id=3, before=0, after=25),
+        ASKED,
+        SetNodeRange(job_id=3, before=two, after=four),
+        SetTimeMin(job_id=3, before=None, after=600.0),
+    ]
+
+    check(simulated, simulated, actions, running=1)

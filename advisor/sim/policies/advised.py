@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from advisor.applying import Applier
 from advisor.cycle import Cycle
-from advisor.domain.plan import Action, Outcome, present_value, undone
 from advisor.ports import Forecaster
 from advisor.sim.policy import Problem, drive, leave_out
 from advisor.sim.queueing import PAUSED
@@ -35,7 +35,7 @@ class AdvisedSlurm:
         leave_out(problem.state, lambda row: pick_now(problem.state, slurm, row, np.inf))
         forecaster = self.knowledge(problem, cluster)
         cycle = Cycle(planning=problem.options.planning, limits=problem.options.limits, forecaster=forecaster)
-        advisor = _Advisor(cluster, cycle)
+        applier = Applier(source=cluster, actuator=cluster, cycle=cycle)
         every_s = problem.options.advise_every_s
 
         def step(state: State, until: float) -> int:
@@ -45,46 +45,14 @@ class AdvisedSlurm:
                 stopped = run_slurm(state, slurm, min(until, following))
                 if stopped != PAUSED or until < following:
                     return stopped
-                advisor.advise()
+                advise(applier, cluster)
 
         return drive(problem, problem.state, step)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lease:
-    """A change that has to be taken back at `due_time`, unless the job has started or somebody changed it since."""
-
-    action: Action
-    due_time: float
-
-
-class _Advisor:
-    """Runs cycles, applies what no rule refused, and takes back what is due."""
-
-    def __init__(self, cluster: SimulatedSlurm, cycle: Cycle) -> None:
-        self._cluster = cluster
-        self._cycle = cycle
-        self._leases: dict[int, Lease] = {}
-
-    def advise(self) -> None:
-        """Run one cycle."""
-        if self._cluster.state.tally["pending"][0] == 0:
-            self._leases.clear()
-            return
-        self._take_back()
-        record = self._cycle.run(self._cluster, outstanding=frozenset(self._leases))
-        now = self._cluster.now
-        for change in record.recommendations:
-            receipt = self._cluster.apply(change.action)
-            if receipt.outcome is Outcome.APPLIED and change.revert_after_s is not None:
-                self._leases[change.job_id] = Lease(action=change.action, due_time=now + change.revert_after_s)
-
-    def _take_back(self) -> None:
-        """Take back what is due, and forget the leases of jobs that are no longer pending."""
-        for job_id, lease in list(self._leases.items()):
-            job = self._cluster.job_by_id(job_id)
-            if job is None or present_value(job, lease.action) != lease.action.after:
-                del self._leases[job_id]
-            elif lease.due_time <= self._cluster.now:
-                self._cluster.apply(undone(lease.action))
-                del self._leases[job_id]
+def advise(applier: Applier, cluster: SimulatedSlurm) -> None:
+    """Run one cycle; while no job is pending, no change is out either."""
+    if cluster.state.tally["pending"][0]:
+        applier.step()
+    elif applier.journal.leases():
+        applier.reconcile(cluster.snapshot())

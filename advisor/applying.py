@@ -1,0 +1,183 @@
+"""Applies what a cycle recommends, one change at a time, and takes back what is due; the same live and simulated.
+
+Whatever is about to be sent is written down first, so that a killed advisor leaves nothing that the next does not
+know of. A field that holds another value than ours was changed by a person: they win.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from advisor.cycle import Cycle, CycleRecord
+from advisor.domain.job import Job
+from advisor.domain.lease import Ending, Lease, LeaseState, intended
+from advisor.domain.plan import Outcome, Receipt, Recommendation, lever_of, present_value
+from advisor.domain.snapshot import Snapshot
+from advisor.domain.waits import Wait
+from advisor.ports import Actuator, ClusterSource, Journal, MemoryJournal
+
+# The snapshot, up to when starts were observed before, and the leases that are or were out for jobs started since.
+Observe = Callable[[Snapshot, float, Sequence[Lease]], tuple[Wait, ...]]
+Wanted = Callable[[Job, Snapshot], bool]
+
+# A command that outlived us, or a request in Slurm's backlog, may still take effect for as long.
+INTENT_GRACE_S: Final = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reconciled:
+    """What became of the open leases: those taken back or tried, and those that somebody else overruled."""
+
+    taken_back: tuple[Receipt, ...] = ()
+    overruled: tuple[Lease, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One cycle with what was done: what was taken back, what was judged, and what was applied, in order."""
+
+    record: CycleRecord
+    reconciled: Reconciled
+    applied: tuple[Receipt, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applier:
+    """What carries the plans of a cycle to a cluster; `wanted` narrows the jobs that get new changes.
+
+    `observe` learns from the jobs that started. An intent of which nobody knows what became is dropped after
+    `grace_s` if it took no effect until then.
+    """
+
+    source: ClusterSource
+    actuator: Actuator
+    cycle: Cycle
+    journal: Journal = field(default_factory=MemoryJournal)
+    observe: Observe | None = None
+    wanted: Wanted | None = None
+    grace_s: float = INTENT_GRACE_S
+
+    def step(self, snapshot: Snapshot | None = None) -> Step:
+        """Run one cycle on a snapshot just taken, or else on a new one, and apply what no rule refused.
+
+        Raises what the source, the actuator and the journal raise; the next step then finds out what was done.
+        """
+        seen = self.source.snapshot() if snapshot is None else snapshot
+        self.journal.claim(seen.config.cluster)
+        self._learn(seen)
+        reconciled = self.reconcile(seen)
+        if reconciled.taken_back:
+            seen = self.source.snapshot()
+        out = self.journal.leases()
+        record = self.cycle.judge(seen, frozenset(lease.job_id for lease in out if lease.keeps_others_off))
+        previous = {(lease.job_id, lease.lever): lease for lease in out}
+        applied = tuple(
+            self._apply(change, seen.taken_at, previous.get((change.job_id, lever_of(change.action))))
+            for change in record.recommendations
+            if self._wants(change, seen)
+        )
+        return Step(record=record, reconciled=reconciled, applied=applied)
+
+    def reconcile(self, snapshot: Snapshot) -> Reconciled:
+        """Bring the journal in line with the cluster, and take back what is due."""
+        return self._reconcile(snapshot, lambda lease: lease.is_due(snapshot.taken_at))
+
+    def revert(self, snapshot: Snapshot, job_ids: Collection[int] | None = None) -> Reconciled:
+        """Take back every change that is still ours, due or not; of some jobs only where `job_ids` names them."""
+        return self._reconcile(snapshot, lambda lease: job_ids is None or lease.job_id in job_ids)
+
+    def _learn(self, snapshot: Snapshot) -> None:
+        """Let the tuner look at the jobs that started since it last did."""
+        if self.observe is None:
+            return
+        until = self.journal.observed_until()
+        waits: tuple[Wait, ...] = ()
+        if until is not None:
+            started = frozenset(_started_since(snapshot, until))
+            still_open = [lease for lease in self.journal.leases() if lease.job_id in started]
+            waits = self.observe(snapshot, until, (*self.journal.closed(started), *still_open))
+        self.journal.add_waits(waits, max(snapshot.taken_at, until or 0.0))
+
+    def _wants(self, change: Recommendation, snapshot: Snapshot) -> bool:
+        return self.wanted is None or self.wanted(snapshot.jobs_by_id[change.job_id], snapshot)
+
+    def _apply(self, change: Recommendation, now: float, previous: Lease | None) -> Receipt:
+        """Write down a change, send it, and write down what came of it."""
+        lease = intended(change.action, now, after_s=change.revert_after_s, previous=previous)
+        self.journal.keep(lease)
+        receipt = self.actuator.apply(change.action)
+        if receipt.outcome is Outcome.APPLIED:
+            self._came_out(lease, now)
+        else:
+            self._came_to_nothing(lease, now)
+        return receipt
+
+    def _take_back(self, lease: Lease, now: float) -> Receipt:
+        """Take a change back; what fails is tried again in the next step, if it is still ours then."""
+        self.journal.keep(replace(lease, state=LeaseState.RETURNING))
+        receipt = self.actuator.apply(lease.undo)
+        if receipt.outcome is not Outcome.FAILED:
+            self.journal.close(lease, Ending.TAKEN_BACK, now)
+        return receipt
+
+    def _came_out(self, lease: Lease, now: float) -> Lease | None:
+        """Write down that a change took effect; one that gives the user's value back leaves nothing out."""
+        if lease.action.after == lease.undo.after:
+            self.journal.close(lease, Ending.TAKEN_BACK, now)
+            return None
+        return self._keep(replace(lease, state=LeaseState.OUT))
+
+    def _came_to_nothing(self, lease: Lease, now: float) -> Lease | None:
+        """Write down that a change took no effect; what was out on the field before it still is."""
+        earlier = lease.earlier
+        if earlier is None:
+            self.journal.close(lease, Ending.NOT_APPLIED, now)
+            return None
+        return self._keep(earlier)
+
+    def _keep(self, lease: Lease) -> Lease:
+        self.journal.keep(lease)
+        return lease
+
+    def _reconcile(self, snapshot: Snapshot, taken_back: Callable[[Lease], bool]) -> Reconciled:
+        self.journal.claim(snapshot.config.cluster)
+        receipts: list[Receipt] = []
+        overruled: list[Lease] = []
+        for lease in self.journal.leases():
+            current = self._current(lease, snapshot)
+            match None if current is None else current.state:
+                case LeaseState.HANDS_OFF if lease.state is not LeaseState.HANDS_OFF:
+                    overruled.append(lease)
+                case LeaseState.OUT | LeaseState.RETURNING if current is not None and taken_back(current):
+                    receipts.append(self._take_back(current, snapshot.taken_at))
+        return Reconciled(taken_back=tuple(receipts), overruled=tuple(overruled))
+
+    def _current(self, lease: Lease, snapshot: Snapshot) -> Lease | None:
+        """Return a lease as the snapshot shows it, None where it has ended; the journal says so too."""
+        job, now = snapshot.jobs_by_id.get(lease.job_id), snapshot.taken_at
+        if job is None or not (job.is_pending or lease.state is LeaseState.HANDS_OFF):
+            self.journal.close(lease, Ending.NO_LONGER_PENDING, now)
+            return None
+        held = present_value(job, lease.action)
+        match lease.state:
+            case LeaseState.HANDS_OFF:
+                return lease
+            case LeaseState.INTENDED if held == lease.action.before:
+                # What was sent may still be under way.
+                return lease if now - lease.applied_time < self.grace_s else self._came_to_nothing(lease, now)
+            case LeaseState.RETURNING if held == lease.undo.after:
+                self.journal.close(lease, Ending.TAKEN_BACK, now)
+                return None
+            case _ if held != lease.action.after:
+                return self._keep(replace(lease, state=LeaseState.HANDS_OFF))
+            case LeaseState.INTENDED:
+                return self._came_out(lease, now)
+            case LeaseState.OUT | LeaseState.RETURNING:
+                return lease
+
+
+def _started_since(snapshot: Snapshot, since: float) -> Iterator[int]:
+    """Name the jobs that started after an instant, up to that of the snapshot."""
+    for job in snapshot.jobs:
+        if job.allocation is not None and job.start_time is not None and since < job.start_time <= snapshot.taken_at:
+            yield job.job_id

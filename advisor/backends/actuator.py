@@ -1,0 +1,87 @@
+"""Changes pending jobs with scontrol, one field a call, and believes what squeue then says rather than scontrol."""
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from advisor.backends.commands import apply_argv
+from advisor.backends.process import Commands, printable, text_of
+from advisor.backends.records import jobs_of
+from advisor.backends.text import JOB_FIELDS, field_list, job_record, rows, unknown_fields
+from advisor.backends.text_source import new_delimiter
+from advisor.domain.job import Job
+from advisor.domain.plan import Action, Outcome, Receipt, SetNodeRange, present_value
+from advisor.errors import SlurmRefusedError
+
+# Nobody is at fault for these.
+NOT_PENDING: Final = "the job is not pending"
+CHANGED_MEANWHILE: Final = "somebody else has changed the field meanwhile"
+
+_NO_SUCH_JOB: Final = re.compile(r"invalid job id", re.IGNORECASE)
+_DENIED: Final = re.compile(r"permission denied|user not permitted|invalid user id", re.IGNORECASE)
+_MAY_CHANGE: Final = "Slurm denies it: it takes the owner of the job, a coordinator of its account or an Operator"
+
+
+class ScontrolActuator:
+    """An `Actuator` over `scontrol update`; each change costs slurmctld three requests for one job.
+
+    Raises `SlurmUnavailableError` where slurmctld gives no answer: whether the change took effect is unknown then.
+    """
+
+    def __init__(self, commands: Commands, *, delimiter: Callable[[], str] = new_delimiter) -> None:
+        self._commands = commands
+        self._delimiter = delimiter
+
+    def apply(self, action: Action) -> Receipt:
+        """Change one field of a job that still holds what the action found there, and read it back."""
+        job = self._read(action.job_id)
+        if job is None or not job.is_pending:
+            return Receipt(action=action, outcome=Outcome.FAILED, text=NOT_PENDING)
+        held = present_value(job, action)
+        if held == action.after:
+            return Receipt(action=action, outcome=Outcome.ALREADY_SO)
+        if held != action.before:
+            return Receipt(action=action, outcome=Outcome.FAILED, text=CHANGED_MEANWHILE)
+        said = self._send(action)
+        job = self._read(action.job_id)
+        if job is None or not job.is_pending:
+            return Receipt(action=action, outcome=Outcome.FAILED, text=NOT_PENDING)
+        if present_value(job, action) == action.after or (not said and _upper_end_hidden(job, action)):
+            return Receipt(action=action, outcome=Outcome.APPLIED)
+        return Receipt(
+            action=action, outcome=Outcome.FAILED, text=said or "read back another value than the one written"
+        )
+
+    def _send(self, action: Action) -> str:
+        """Run the command, and return what Slurm had to say against it."""
+        program, *arguments = apply_argv(action)
+        try:
+            return printable(text_of(self._commands.ask(program, *arguments).complaints))
+        except SlurmRefusedError as err:
+            said = str(err)
+            return _MAY_CHANGE if _DENIED.search(said) else printable(said)
+
+    def _read(self, job_id: int) -> Job | None:
+        """Read one job; None where Slurm no longer knows it."""
+        delimiter = self._delimiter()
+        local = () if self._commands.cluster is not None else ("--local",)
+        layout = field_list(JOB_FIELDS, delimiter)
+        try:
+            answer = self._commands.ask("squeue", "-h", "-a", "--noconvert", *local, "-j", str(job_id), "-O", layout)
+        except SlurmRefusedError as err:
+            if _NO_SUCH_JOB.search(str(err)):
+                return None
+            raise
+        text = text_of(answer.output).removeprefix(f"CLUSTER: {self._commands.cluster}\n")
+        absent = unknown_fields(text_of(answer.complaints))
+        found = rows(text, command="squeue", fields=JOB_FIELDS, delimiter=delimiter, absent=absent)
+        jobs = jobs_of(map(job_record, found), ())
+        return next((job for job in jobs if job.job_id == job_id), None)
+
+
+def _upper_end_hidden(job: Job, action: Action) -> bool:
+    """Whether the most nodes that a job accepts cannot be read, so that scontrol's word has to do.
+
+    From 24.11 on a restarted slurmctld keeps to the upper end of a range, but shows the lower one in its place.
+    """
+    return isinstance(action, SetNodeRange) and job.gang.nodes_min == action.after.low == job.gang.nodes_max

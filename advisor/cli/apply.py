@@ -1,0 +1,100 @@
+"""`sadvise apply`: one cycle that changes pending jobs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from advisor.cli.options import (
+    READING,
+    Accounts,
+    Cluster,
+    ConfigFile,
+    Jobs,
+    Json,
+    Nodes,
+    NoHeader,
+    Parsable,
+    Partitions,
+    Source,
+    Timeout,
+    Users,
+)
+
+SCHEMA = "sadvise.apply/1"
+
+JournalFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--journal",
+        metavar="FILE",
+        envvar="SADVISE_JOURNAL",
+        help="Journal of what was changed, instead of the configuration's journal.file.",
+        rich_help_panel=READING,
+    ),
+]
+
+
+def apply(
+    source: Source = None,
+    cluster: Cluster = None,
+    timeout: Timeout = None,
+    config: ConfigFile = None,
+    journal: JournalFile = None,
+    partitions: Partitions = None,
+    users: Users = None,
+    accounts: Accounts = None,
+    jobs: Jobs = None,
+    nodes: Nodes = None,
+    json: Json = False,
+    parsable: Parsable = False,
+    noheader: NoHeader = False,
+) -> None:
+    """Take back what is due, then apply what `sadvise recommend` recommends now, one change at a time.
+
+    Every change is written to the journal before it is sent and read back after. The filters say which jobs get new
+    changes. Exits with 1 if Slurm refused one.
+    """
+    from advisor.cli.changes import (
+        COLUMNS,
+        applier,
+        fields_of,
+        raise_if_refused,
+        receipt_row,
+        reconciled_rows,
+        refused_row,
+    )
+    from advisor.cli.filters import job_filter
+    from advisor.cli.reading import Reading
+    from advisor.cli.render import print_json, print_labelled, print_rows, print_table
+    from advisor.cli.report import meta, skipped, skipped_by_rule
+    from advisor.errors import ConfigError
+
+    if json and parsable:
+        raise ConfigError("--json excludes -P: give one")
+    wanted = job_filter(partitions, users, accounts, jobs, nodes)
+    reading = Reading(source=source, cluster=cluster, timeout_s=timeout, config=config)
+    with applier(reading, journal, wanted.keeps) as at_work:
+        seen = at_work.source.snapshot()
+        wanted.check(seen)
+        step = at_work.step(seen)
+        name = at_work.source.name
+    record = step.record
+    done = [
+        *reconciled_rows(step.reconciled, cluster),
+        *(receipt_row("applied", receipt, cluster) for receipt in step.applied),
+        *(refused_row(verdict, cluster) for verdict in record.verdicts if verdict.refused_by is not None),
+    ]
+    left_alone = skipped(record)
+    if json:
+        print_json({"meta": meta(record.snapshot, SCHEMA, name), "changes": done, "skipped": left_alone})
+    elif parsable:
+        print_rows(COLUMNS, [fields_of(row) for row in done], as_parsable=True, noheader=noheader)
+    elif done:
+        print_table(COLUMNS, [fields_of(row) for row in done], noheader=noheader)
+    else:
+        print_labelled("nothing", "to apply and nothing to take back")
+    if left_alone and not (json or parsable):
+        counts = ", ".join(f"{count} {rule}" for rule, count in skipped_by_rule(left_alone).items())
+        print_labelled("left alone", counts, width=12)
+    raise_if_refused((*step.reconciled.taken_back, *step.applied))

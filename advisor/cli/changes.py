@@ -1,0 +1,96 @@
+"""What `apply` and `revert` share: the applier they work with, and how they publish what was done."""
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from advisor.applying import Applier, Reconciled, Wanted
+from advisor.backends.actuator import CHANGED_MEANWHILE, NOT_PENDING, ScontrolActuator
+from advisor.backends.commands import apply_argv
+from advisor.backends.process import SlurmCommands
+from advisor.backends.sources import chosen_cluster
+from advisor.cli.reading import Reading
+from advisor.cli.report import shell
+from advisor.domain.lease import Lease
+from advisor.domain.plan import Action, Outcome, Receipt, Verdict, lever_of
+from advisor.errors import SlurmRefusedError
+from advisor.journal import opened
+from advisor.planning.words import plural
+
+COLUMNS = ("job_id", "lever", "done", "outcome", "text", "command")
+
+
+@contextmanager
+def applier(reading: Reading, journal: Path | None, wanted: Wanted | None = None) -> Iterator[Applier]:
+    """Open the cluster that the options name, and the journal under its lock."""
+    settings = reading.load_config()
+    timeout_s = reading.timeout_of(settings)
+    commands = SlurmCommands(timeout_s=timeout_s, cluster=chosen_cluster(reading.cluster, os.environ))
+    with opened(Path(settings.journal.file) if journal is None else journal) as held:
+        yield Applier(
+            source=reading.open(settings),
+            actuator=ScontrolActuator(commands),
+            cycle=reading.cycle(settings),
+            journal=held,
+            wanted=wanted,
+        )
+
+
+def receipt_row(done: str, receipt: Receipt, cluster: str | None) -> dict[str, Any]:
+    """Return what became of a change that was sent, as published."""
+    return {**_row(done, receipt.action, cluster), "outcome": str(receipt.outcome), "text": receipt.text}
+
+
+def refused_row(verdict: Verdict, cluster: str | None) -> dict[str, Any]:
+    """Return a change that a rule of ours refused, as published."""
+    return {**_row("refused", verdict.recommendation.action, cluster), "text": verdict.refused_by}
+
+
+def lease_row(done: str, lease: Lease, text: str, cluster: str | None) -> dict[str, Any]:
+    """Return a change that was left as it is, as published; the command would take it back."""
+    return {**_row(done, lease.undo, cluster), "text": text}
+
+
+def reconciled_rows(found: Reconciled, cluster: str | None) -> list[dict[str, Any]]:
+    """Return what was taken back, and what others have changed since, as published."""
+    return [
+        *(receipt_row("taken_back", receipt, cluster) for receipt in found.taken_back),
+        *(lease_row("hands_off", lease, CHANGED_MEANWHILE, cluster) for lease in found.overruled),
+    ]
+
+
+def fields_of(row: dict[str, Any]) -> list[str]:
+    """Return a published change as the fields of a line."""
+    return [shell(row[name]) if name == "command" else str(row[name] or "") for name in COLUMNS]
+
+
+def raise_if_refused(receipts: Iterable[Receipt]) -> None:
+    """Raise `SlurmRefusedError` where Slurm refused a change; that a job started or was changed is nobody's fault."""
+    sent = list(receipts)
+    refused = [
+        receipt
+        for receipt in sent
+        if receipt.outcome is Outcome.FAILED and receipt.text not in (NOT_PENDING, CHANGED_MEANWHILE)
+    ]
+    if refused:
+        raise SlurmRefusedError(
+            f"{len(refused)} of {plural(len(sent), 'change')} came to nothing, the first on job "
+            f"{refused[0].action.job_id}: {refused[0].text}"
+        )
+
+
+def _row(done: str, action: Action, cluster: str | None) -> dict[str, Any]:
+    values = asdict(action)
+    return {
+        "job_id": action.job_id,
+        "lever": str(lever_of(action)),
+        "done": done,
+        "outcome": None,
+        "text": "",
+        "before": values["before"],
+        "after": values["after"],
+        "command": apply_argv(action, cluster),
+    }

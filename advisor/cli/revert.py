@@ -1,0 +1,66 @@
+"""`sadvise revert`: take back what was applied."""
+
+from typing import Annotated
+
+import typer
+
+from advisor.cli.apply import JournalFile
+from advisor.cli.options import Cluster, ConfigFile, Json, NoHeader, Parsable, Source, Timeout
+
+SCHEMA = "sadvise.revert/1"
+UNSETTLED = "Slurm may still take it: run this again in some minutes"
+
+
+def revert(
+    jobs: Annotated[list[int] | None, typer.Argument(metavar="[JOBID]...", min=1, help="Jobs.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Take back every change that is out.")] = False,
+    source: Source = None,
+    cluster: Cluster = None,
+    timeout: Timeout = None,
+    config: ConfigFile = None,
+    journal: JournalFile = None,
+    json: Json = False,
+    parsable: Parsable = False,
+    noheader: NoHeader = False,
+) -> None:
+    """Take back changes that `sadvise apply` made, due or not, wherever a pending job still holds our value.
+
+    What somebody else has changed since stays as they want it, and is named. Exits with 1 if Slurm refused one.
+    """
+    from advisor.backends.actuator import CHANGED_MEANWHILE
+    from advisor.cli.changes import COLUMNS, applier, fields_of, lease_row, raise_if_refused, receipt_row
+    from advisor.cli.reading import Reading
+    from advisor.cli.render import print_json, print_labelled, print_rows, print_table
+    from advisor.cli.report import meta
+    from advisor.domain.lease import LeaseState
+    from advisor.errors import ConfigError
+
+    if bool(jobs) == every:
+        raise ConfigError("name the jobs whose changes are to be taken back, or give --all")
+    if json and parsable:
+        raise ConfigError("--json excludes -P: give one")
+    named = None if every else frozenset(jobs or ())
+    reading = Reading(source=source, cluster=cluster, timeout_s=timeout, config=config)
+    with applier(reading, journal) as at_work:
+        seen = at_work.source.snapshot()
+        found = at_work.revert(seen, named)
+        left = [lease for lease in at_work.journal.leases() if named is None or lease.job_id in named]
+        name = at_work.source.name
+    done = [
+        *(receipt_row("taken_back", receipt, cluster) for receipt in found.taken_back),
+        *(
+            lease_row("hands_off", lease, CHANGED_MEANWHILE, cluster)
+            for lease in left
+            if lease.state is LeaseState.HANDS_OFF
+        ),
+        *(lease_row("unsettled", lease, UNSETTLED, cluster) for lease in left if lease.state is LeaseState.INTENDED),
+    ]
+    if json:
+        print_json({"meta": meta(seen, SCHEMA, name), "changes": done})
+    elif parsable:
+        print_rows(COLUMNS, [fields_of(row) for row in done], as_parsable=True, noheader=noheader)
+    elif done:
+        print_table(COLUMNS, [fields_of(row) for row in done], noheader=noheader)
+    else:
+        print_labelled("nothing", "of ours is out on these jobs" if named else "of ours is out")
+    raise_if_refused(found.taken_back)

@@ -1,0 +1,86 @@
+"""What was changed about a pending job, until it is taken back or no longer matters."""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from advisor.domain.plan import Action, Lever, lever_of, undone
+
+
+class LeaseState(StrEnum):
+    """How far a change has come."""
+
+    INTENDED = "intended"  # written down; nobody knows yet whether Slurm took it
+    OUT = "out"
+    RETURNING = "returning"  # being taken back; nobody knows yet whether Slurm took that
+    HANDS_OFF = "hands_off"  # somebody else changed the field since, so the job is left alone
+
+
+class Ending(StrEnum):
+    """How a lease ended."""
+
+    NOT_APPLIED = "not_applied"
+    TAKEN_BACK = "taken_back"
+    NO_LONGER_PENDING = "no_longer_pending"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """A change to one field of one job: the action as sent, when, and when it is due to be taken back.
+
+    `undo` brings the field back to what the user had, before the first of our changes to it. `due_time` None means
+    that the change ends by itself or may stay. `ending` and `ended_time` are None until the lease has ended.
+    """
+
+    action: Action
+    undo: Action
+    applied_time: float
+    due_time: float | None = None
+    state: LeaseState = LeaseState.INTENDED
+    ending: Ending | None = None
+    ended_time: float | None = None
+
+    def __post_init__(self) -> None:
+        if lever_of(self.action) is not lever_of(self.undo) or self.action.job_id != self.undo.job_id:
+            raise ValueError(f"the lease of job {self.job_id} is taken back in another field or job")
+        if (self.ending is None) is not (self.ended_time is None):
+            raise ValueError(f"the lease of job {self.job_id} has ended in part")
+
+    @property
+    def job_id(self) -> int:
+        """The job that was changed."""
+        return self.action.job_id
+
+    @property
+    def lever(self) -> Lever:
+        """The field that was changed; a job has one lease for each at most."""
+        return lever_of(self.action)
+
+    @property
+    def keeps_others_off(self) -> bool:
+        """Whether the job gets no other change: this one is unsettled, has yet to be taken back, or was overruled."""
+        return self.state is not LeaseState.OUT or self.due_time is not None
+
+    def is_due(self, now: float) -> bool:
+        """Whether the change has to be taken back."""
+        return self.state is LeaseState.RETURNING or (self.due_time is not None and self.due_time <= now)
+
+    @property
+    def earlier(self) -> "Lease | None":
+        """The change that was out on the field before this one was sent; None where the field held the user's value."""
+        if self.action.before == self.undo.after:
+            return None
+        action = replace(self.action, before=self.undo.after, after=self.action.before)  # type: ignore[arg-type]  # of one kind
+        return Lease(action=action, undo=undone(action), applied_time=self.applied_time, state=LeaseState.OUT)
+
+    def ended(self, ending: Ending, ended_time: float) -> "Lease":
+        """Return the lease as it ended."""
+        return replace(self, ending=ending, ended_time=ended_time)
+
+
+def intended(action: Action, now: float, *, after_s: float | None = None, previous: Lease | None = None) -> Lease:
+    """Return the lease of an action about to be sent, due `after_s` from now.
+
+    `previous` is the lease that is out on the same field: what its user had there stays what is gone back to.
+    """
+    first = undone(action) if previous is None else replace(previous.undo, before=action.after)  # type: ignore[arg-type]  # of one kind
+    return Lease(action=action, undo=first, applied_time=now, due_time=None if after_s is None else now + after_s)

@@ -1,0 +1,258 @@
+"""`sadvise apply` and `sadvise revert` without a cluster: options, the journal and its lock."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+import pytest
+
+from advisor.applying import Applier, Reconciled, Wanted
+from advisor.cli import changes
+from advisor.cli.changes import (
+    COLUMNS,
+    fields_of,
+    lease_row,
+    raise_if_refused,
+    receipt_row,
+    reconciled_rows,
+)
+from advisor.cli.reading import Reading
+from advisor.cycle import Cycle
+from advisor.domain.lease import intended
+from advisor.domain.limits import Limits
+from advisor.domain.plan import Outcome, Receipt, SetNice, SetNodeRange
+from advisor.errors import SlurmRefusedError
+from advisor.journal import opened
+from advisor.ports import MemoryJournal
+from tests.builders import make_job
+from tests.cli.conftest import Sadvise
+from tests.fake_cluster import FakeCluster, fragmented, gang
+
+NICE = SetNice(job_id=7, before=0, after=50)
+DENIED = Receipt(action=NICE, outcome=Outcome.FAILED, text="Slurm denies it")
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> str:
+    return str(tmp_path / "journal.sqlite")
+
+
+@pytest.mark.parametrize("command", [("apply",), ("revert", "--all")])
+def test_journal_without_a_folder_is_one_line(sadvise: Sadvise, tmp_path: Path, command: tuple[str, ...]) -> None:
+    outcome = sadvise(*command, "--journal", str(tmp_path / "nowhere" / "journal.sqlite"))
+
+    assert outcome.exit_code == 1 and outcome.out == ""
+    assert "its folder is not there: make it, or name another file with --journal" in outcome.err
+    assert outcome.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [("apply",), ("revert", "7")])
+def test_second_applier_says_that_another_is_at_work(sadvise: Sadvise, journal: str, command: tuple[str, ...]) -> None:
+    with opened(Path(journal)):
+        outcome = sadvise(*command, "--journal", journal)
+
+    assert outcome.exit_code == 1
+    assert outcome.err.endswith("another sadvise is changing jobs with it: wait until it is done\n")
+    assert outcome.err.count("\n") == 1
+
+
+def test_journal_file_comes_from_the_configuration(sadvise: Sadvise, tmp_path: Path) -> None:
+    config = tmp_path / "sadvise.toml"
+    config.write_text(f'[journal]\nfile = "{tmp_path}/gone/journal.sqlite"\n')
+
+    assert f"{tmp_path}/gone/journal.sqlite: its folder" in sadvise("apply", "--config", str(config)).err
+    assert (
+        f"journal.file|{tmp_path}/gone/journal.sqlite|{config}"
+        in sadvise("config", "show", "--config", str(config), "-P").out.splitlines()
+    )
+
+
+def test_without_slurm_nothing_is_written_down(
+    sadvise: Sadvise, journal: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    outcome = sadvise("apply", "--journal", journal, "--source", "text")
+
+    assert outcome.exit_code == 1
+    assert "is not on PATH here" in outcome.err
+    with opened(Path(journal)) as held:
+        assert held.leases() == ()
+
+
+@pytest.mark.parametrize("arguments", [(), ("7", "--all")])
+def test_revert_wants_jobs_or_all_of_them(sadvise: Sadvise, journal: str, arguments: tuple[str, ...]) -> None:
+    outcome = sadvise("revert", *arguments, "--journal", journal)
+
+    assert outcome.exit_code == 1
+    assert "name the jobs whose changes are to be taken back, or give --all" in outcome.err
+
+
+def test_revert_takes_no_word_for_a_job(sadvise: Sadvise) -> None:
+    assert sadvise("revert", "seven").exit_code == 2
+    assert sadvise("revert", "0").exit_code == 2
+
+
+@pytest.mark.parametrize("command", [("apply",), ("revert", "--all")])
+def test_json_and_lines_exclude_each_other(sadvise: Sadvise, journal: str, command: tuple[str, ...]) -> None:
+    outcome = sadvise(*command, "--json", "-P", "--journal", journal)
+
+    assert outcome.exit_code == 1
+    assert "--json excludes -P: give one" in outcome.err
+
+
+def test_a_change_is_published_with_its_command() -> None:
+    row = receipt_row("applied", Receipt(action=NICE, outcome=Outcome.APPLIED), "far")
+
+    assert row == {
+        "job_id": 7,
+        "lever": "nice",
+        "done": "applied",
+        "outcome": "applied",
+        "text": "",
+        "before": 0,
+        "after": 50,
+        "command": ["scontrol", "-M", "far", "update", "JobId=7", "Nice=50"],
+    }
+    assert fields_of(row) == ["7", "nice", "applied", "applied", "", "scontrol -M far update JobId=7 Nice=50"]
+    assert len(fields_of(row)) == len(COLUMNS)
+
+
+def test_what_was_left_names_who_changed_it_and_the_command_that_would_take_it_back() -> None:
+    lease = intended(NICE, 0.0)
+
+    (row,) = reconciled_rows(Reconciled(overruled=(lease,)), None)
+
+    assert (row["done"], row["outcome"]) == ("hands_off", None)
+    assert row["text"] == "somebody else has changed the field meanwhile"
+    assert row["command"] == ["scontrol", "update", "JobId=7", "Nice=0"]
+    assert lease_row("unsettled", lease, "wait", None)["text"] == "wait"
+
+
+@pytest.mark.parametrize("text", ["the job is not pending", "somebody else has changed the field meanwhile"])
+def test_what_happens_to_a_job_meanwhile_is_no_error(text: str) -> None:
+    raise_if_refused([Receipt(action=NICE, outcome=Outcome.FAILED, text=text)])
+
+
+def test_what_slurm_refused_is_one_line() -> None:
+    with pytest.raises(
+        SlurmRefusedError, match=r"^1 of 2 changes came to nothing, the first on job 7: Slurm denies it$"
+    ):
+        raise_if_refused([Receipt(action=NICE, outcome=Outcome.APPLIED), DENIED])
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    """A cluster with a gang that should wait for one node, and a held job, in place of the live one."""
+    cluster = fragmented(make_job(11, gpus=2, held=True, priority=0))
+    journal = MemoryJournal()
+
+    @contextmanager
+    def applier(_reading: Reading, _journal: Path | None, wanted: Wanted | None = None) -> Iterator[Applier]:
+        yield Applier(source=cluster, actuator=cluster, cycle=Cycle(), journal=journal, wanted=wanted)
+
+    monkeypatch.setattr(changes, "applier", applier)
+    return cluster
+
+
+def test_json_tells_what_was_applied_and_which_rule_left_others_alone(sadvise: Sadvise, cluster: FakeCluster) -> None:
+    outcome = sadvise("apply", "--json")
+
+    document = json.loads(outcome.out)
+    assert outcome.exit_code == 0
+    assert (document["meta"]["schema"], document["meta"]["source"]) == ("sadvise.apply/1", "fake")
+    assert [(row["job_id"], row["done"], row["outcome"]) for row in document["changes"]] == [(9, "applied", "applied")]
+    assert document["skipped"] == [{"job_id": 11, "rule": "not_held"}]
+
+
+def test_people_get_a_table_and_the_rules(sadvise: Sadvise, cluster: FakeCluster) -> None:
+    first, second = sadvise("apply").out.splitlines(), sadvise("apply").out.splitlines()
+
+    assert first[0].split() == list(COLUMNS)
+    assert first[1].split() == [
+        "9",
+        "node_range",
+        "applied",
+        "applied",
+        "scontrol",
+        "update",
+        "JobId=9",
+        "NumNodes=1-1",
+    ]
+    assert first[2] == "left alone  1 not_held"
+    assert second == ["nothing to apply and nothing to take back", "left alone  1 no_change_outstanding, 1 not_held"]
+
+
+def test_lines_are_the_changes_alone(sadvise: Sadvise, cluster: FakeCluster) -> None:
+    assert sadvise("apply", "-P").out == (
+        f"{'|'.join(COLUMNS)}\n9|node_range|applied|applied||scontrol update JobId=9 NumNodes=1-1\n"
+    )
+    assert sadvise("revert", "9", "-P", "-h").out == (
+        "9|node_range|taken_back|applied||scontrol update JobId=9 NumNodes=1-4\n"
+    )
+
+
+def test_filters_say_which_jobs_get_changes(sadvise: Sadvise, cluster: FakeCluster) -> None:
+    wrong = sadvise("apply", "-p", "nowhere")
+
+    assert "-p 'nowhere' is no partition here" in wrong.err
+    assert json.loads(sadvise("apply", "-u", "nobody", "--json").out)["changes"] == []
+    assert cluster.sent == []
+
+
+def test_what_slurm_refuses_is_in_the_table_and_the_exit_code(sadvise: Sadvise, cluster: FakeCluster) -> None:
+    cluster.failing = {SetNodeRange: "Slurm denies it"}
+
+    outcome = sadvise("apply")
+
+    assert outcome.exit_code == 1
+    assert "failed   Slurm denies it" in outcome.out
+    assert outcome.err == "sadvise: error: 1 of 1 change came to nothing, the first on job 9: Slurm denies it\n"
+
+
+def test_what_our_own_rules_refuse_is_named(
+    sadvise: Sadvise, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    capped = Applier(
+        source=cluster, actuator=cluster, cycle=Cycle(limits=Limits(max_changes=0)), journal=MemoryJournal()
+    )
+    monkeypatch.setattr(changes, "applier", lambda *_: nullcontext(capped))
+
+    document = json.loads(sadvise("apply", "--json").out)
+
+    assert [(row["done"], row["text"], row["outcome"]) for row in document["changes"]] == [
+        ("refused", "changes_within_cap", None)
+    ]
+    assert cluster.sent == []
+
+
+def test_revert_takes_back_what_is_ours_and_names_what_others_changed(sadvise: Sadvise, cluster: FakeCluster) -> None:
+    sadvise("apply")
+    reverted = json.loads(sadvise("revert", "--all", "--json").out)
+    sadvise("apply")
+    cluster.jobs[9] = gang(nodes_max=2)
+    theirs = json.loads(sadvise("revert", "9", "--json").out)
+
+    assert reverted["meta"]["schema"] == "sadvise.revert/1"
+    assert [(row["job_id"], row["done"]) for row in reverted["changes"]] == [(9, "taken_back")]
+    assert [(row["job_id"], row["done"]) for row in theirs["changes"]] == [(9, "hands_off")]
+    assert cluster.jobs[9].gang.nodes_max == 2
+    assert sadvise("revert", "9").out.splitlines()[1].startswith("9       node_range  hands_off")
+
+
+def test_revert_says_what_may_still_take_effect(sadvise: Sadvise, cluster: FakeCluster) -> None:
+    cluster.unreachable = True
+    lost = sadvise("apply")
+    cluster.unreachable = False
+
+    (row,) = json.loads(sadvise("revert", "--all", "--json").out)["changes"]
+
+    assert (lost.exit_code, lost.err) == (1, "sadvise: error: no answer\n")
+    assert row["done"] == "unsettled"
+    assert row["text"].endswith("run this again in some minutes")
+
+
+def test_revert_says_when_nothing_is_out(sadvise: Sadvise, cluster: FakeCluster) -> None:
+    assert sadvise("revert", "--all").out == "nothing of ours is out\n"
+    assert sadvise("revert", "7").out == "nothing of ours is out on these jobs\n"

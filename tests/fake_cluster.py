@@ -1,0 +1,70 @@
+"""A cluster that is what its jobs say and does what it is told, for tests of applying."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from advisor.domain.job import Job
+from advisor.domain.plan import Action, NodeRange, Outcome, Receipt, SetNodeRange, applied, present_value
+from advisor.domain.snapshot import Snapshot
+from advisor.errors import SlurmUnavailableError
+from tests.builders import HOUR_S, TAKEN_AT, make_gang, make_job, make_snapshot
+
+# What the planner proposes for `fragmented`.
+HOLD = SetNodeRange(job_id=9, before=NodeRange(low=1, high=4), after=NodeRange(low=1, high=1))
+
+
+@dataclass
+class FakeCluster:
+    """A cluster that is what its jobs say; `failing` maps actions to what Slurm says against them."""
+
+    jobs: dict[int, Job]
+    now: float = TAKEN_AT
+    failing: Mapping[type[Action], str] = field(default_factory=dict)
+    unreachable: bool = False
+    is_lost: bool = False
+    sent: list[Action] = field(default_factory=list)
+    snapshots: int = 0
+    name: str = "fake"
+
+    def snapshot(self) -> Snapshot:
+        """Read the cluster as it is now."""
+        self.snapshots += 1
+        return make_snapshot(self.jobs.values(), taken_at=self.now)
+
+    def apply(self, action: Action) -> Receipt:
+        """Do as Slurm would; where it is lost, the answer is, where it is unreachable, the change too."""
+        self.sent.append(action)
+        if self.unreachable:
+            raise SlurmUnavailableError("no answer")
+        job = self.jobs[action.job_id]
+        if type(action) in self.failing:
+            return Receipt(action=action, outcome=Outcome.FAILED, text=self.failing[type(action)])
+        if present_value(job, action) == action.after:
+            return Receipt(action=action, outcome=Outcome.ALREADY_SO)
+        self.jobs[action.job_id] = applied(job, action)
+        if self.is_lost:
+            raise SlurmUnavailableError("the answer was lost")
+        return Receipt(action=action, outcome=Outcome.APPLIED)
+
+
+def gang(job_id: int = 9, nodes_max: int = 4) -> Job:
+    """A gang that fits one node and accepts several, of which the planner says: wait for one."""
+    return make_job(
+        job_id, gang=make_gang(4, nodes_min=1, nodes_max=nodes_max), submitted_ago_s=120.0, time_limit_s=HOUR_S * 24
+    )
+
+
+def fragmented(*more: Job) -> FakeCluster:
+    """A cluster whose free GPUs lie two by two, and the gang."""
+    running = [
+        make_job(number, gpus=6, running_on=[node], time_limit_s=2 * HOUR_S)
+        for number, node in enumerate(("n01", "n02", "n03", "n04"), start=1)
+    ]
+    jobs = (*running, gang(), *more)
+    return FakeCluster(jobs={job.job_id: job for job in jobs})
+
+
+def held(cluster: FakeCluster, action: Action = HOLD) -> FakeCluster:
+    """Let a job hold the value of an action."""
+    cluster.jobs[action.job_id] = applied(cluster.jobs[action.job_id], action)
+    return cluster

@@ -10,9 +10,10 @@ import pytest
 
 from advisor.sim.profiles import PROFILE_DTYPE, PROFILE_FILE, inflation, step_s
 from tools import profile_data
-from tools.fit_profiles import LIMITS, errors_of, faults_of, fit, main, table_text
+from tools.fit_profiles import LIMITS, faults_of, faults_of_page, fit, main, profiles_of, table_text
+from tools.network_errors import network_page
 from tools.profile_data import Beside, Spread, Step, read_measurements
-from tools.profile_errors import Line, markdown
+from tools.profile_errors import Line, error_lines, markdown
 from tools.profile_fit import (
     STEPS_FROM,
     fit_contention,
@@ -30,6 +31,8 @@ from tools.profile_fit import (
 )
 
 PAGE = Path(__file__).parent.parent / "docs" / "profiles.md"
+NETWORK_PAGE = PAGE.with_name("network.md")
+Fitted = tuple[str, list[Line], str]
 DATA = os.environ.get("SADVISE_DATA", "")
 needs_data = pytest.mark.skipif(not Path(DATA, "throughput").is_dir(), reason="SADVISE_DATA names no measurements")
 TYPE_SPEED = {"v100": 1.0, "t4": 0.5}
@@ -402,22 +405,31 @@ def test_a_folder_without_measurements_is_named_in_one_line(tmp_path: Path, caps
 
 
 @pytest.fixture(scope="module")
-def fitted() -> tuple[str, list[Line]]:
-    """Return the table that the measurements give, and its errors."""
+def fitted() -> Fitted:
+    """Return the table that the measurements give, its errors, and the page on the network model."""
     measured = read_measurements(Path(DATA))
     text = table_text(fit(measured))
-    return text, errors_of(text, measured)
+    profiles = profiles_of(text)
+    lines = error_lines(profiles, measured)
+    return text, lines, network_page(profiles, measured, lines)
 
 
 @needs_data
-def test_the_shipped_table_is_what_the_measurements_give(fitted: tuple[str, list[Line]]) -> None:
-    text, lines = fitted
+def test_the_shipped_table_is_what_the_measurements_give(fitted: Fitted) -> None:
+    text, lines, _ = fitted
 
     assert faults_of(text, lines, PROFILE_FILE) == []
 
 
 @needs_data
-def test_the_page_shows_the_errors_of_the_shipped_table(fitted: tuple[str, list[Line]]) -> None:
-    _, lines = fitted
+def test_the_page_shows_the_errors_of_the_shipped_table(fitted: Fitted) -> None:
+    _, lines, _ = fitted
 
     assert markdown(lines) in PAGE.read_text(encoding="utf-8")
+
+
+@needs_data
+def test_the_page_on_the_network_is_what_the_measurements_give(fitted: Fitted) -> None:
+    _, _, page = fitted
+
+    assert faults_of_page(page, NETWORK_PAGE) == []

@@ -1,10 +1,10 @@
 """Fit the job profiles of the simulator to published measurements, and say how far off they are.
 
-python -m tools.fit_profiles [--data DIR] [--check] [-o advisor/sim/profiles.csv]
+python -m tools.fit_profiles [--data DIR] [--check] [-o advisor/sim/profiles.csv] [--page docs/network.md]
 
 DIR is a folder with `throughput/` and `interference/`, by default SADVISE_DATA. The table of errors goes to the
-standard output. `--check` writes nothing: it fits again, and fails if the shipped table differs or an overall error is
-above its limit.
+standard output, and after it the page on the network model, which is also written. `--check` writes nothing: it fits
+again, and fails if the shipped table or the page differs or an overall error is above its limit.
 """
 
 import argparse
@@ -19,7 +19,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from advisor.sim.profiles import MODEL, NEUTRAL, PROFILE_FILE, SOURCE, SPEED_PREFIX, load_profiles
+from advisor.sim.profiles import MODEL, NEUTRAL, PROFILE_FILE, SOURCE, SPEED_PREFIX, Profiles, load_profiles
+from tools.network_errors import network_page
 from tools.profile_data import Measurements, Speed, read_measurements
 from tools.profile_errors import Line, error_lines, markdown
 from tools.profile_fit import (
@@ -41,6 +42,7 @@ from tools.profile_fit import (
     without_batch,
 )
 
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "network.md"
 GPU_TYPES = ("k80", "p100", "v100", "t4", "a40", "a100", "a800")
 REFERENCE_TYPE = "v100"
 # The same chip; only the links between the GPUs differ.
@@ -195,24 +197,34 @@ def faults_of(text: str, lines: Sequence[Line], shipped: Path) -> list[str]:
     return faults
 
 
-def errors_of(text: str, measured: Measurements) -> list[Line]:
-    """Return the errors of a table, read back as the simulator reads it."""
+def faults_of_page(text: str, page: Path) -> list[str]:
+    """Return one line if the page that stands there is another."""
+    if page.is_file() and page.read_text(encoding="utf-8") == text:
+        return []
+    return [f"{page} is not what the measurements give: run python -m tools.fit_profiles"]
+
+
+def profiles_of(text: str) -> Profiles:
+    """Return a table read back as the simulator reads it."""
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch) / PROFILE_FILE.name
         file.write_text(text, encoding="utf-8")
-        return error_lines(load_profiles(file), measured)
+        return load_profiles(file)
 
 
-def run(folder: Path, output: Path, *, is_check: bool) -> int:
-    """Fit, print the errors of the table, and write it or compare it with what stands at `output`."""
+def run(folder: Path, output: Path, page: Path, *, is_check: bool) -> int:
+    """Fit, print the errors of the table and the page, and write both or compare them with what stands there."""
     measured = read_measurements(folder)
     text = table_text(fit(measured))
-    lines = errors_of(text, measured)
-    print(markdown(lines), end="")
+    profiles = profiles_of(text)
+    lines = error_lines(profiles, measured)
+    page_text = network_page(profiles, measured, lines)
+    print(markdown(lines), page_text, sep="\n", end="")
     if not is_check:
         output.write_text(text, encoding="utf-8")
+        page.write_text(page_text, encoding="utf-8")
         return 0
-    faults = faults_of(text, lines, output)
+    faults = faults_of(text, lines, output) + faults_of_page(page_text, page)
     for fault in faults:
         print(fault, file=sys.stderr)
     return 1 if faults else 0
@@ -222,15 +234,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Read the options, and say in one line what is missing."""
     parser = argparse.ArgumentParser(prog="python -m tools.fit_profiles", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", type=Path, help="folder of measurements, default SADVISE_DATA")
-    parser.add_argument("--check", action="store_true", help="fit again, write nothing, exit 1 if the table differs")
+    parser.add_argument("--check", action="store_true", help="fit again, write nothing, exit 1 if a file differs")
     parser.add_argument("-o", "--output", type=Path, default=PROFILE_FILE, metavar="FILE")
+    parser.add_argument("--page", type=Path, default=PAGE, metavar="FILE", help="the page on the network model")
     options = parser.parse_args(arguments)
     named = options.data or os.environ.get("SADVISE_DATA")
     if not named:
         print("no folder of measurements: give --data DIR or set SADVISE_DATA", file=sys.stderr)
         return 1
     try:
-        return run(Path(named), options.output, is_check=options.check)
+        return run(Path(named), options.output, options.page, is_check=options.check)
     except FileNotFoundError as err:
         print(
             f"{err.filename}: not there; --data must name a folder with throughput/ and interference/", file=sys.stderr

@@ -87,7 +87,7 @@ class Line:
     unseen: float | None
 
 
-class _Table:
+class Shipped:
     """What the shipped functions make of the shipped numbers."""
 
     def __init__(self, profiles: Profiles) -> None:
@@ -130,7 +130,7 @@ class _Table:
 
 def error_lines(profiles: Profiles, measured: Measurements) -> list[Line]:
     """Return the errors of a table of profiles by data set and model, led by the overall line of each data set."""
-    table = _Table(profiles)
+    table = Shipped(profiles)
     errors: Errors = defaultdict(list)
     for step in measured.steps:
         group = Group(step.source, step.model, STEPS_FROM.get(step.model) == step.source)
@@ -150,7 +150,7 @@ def error_lines(profiles: Profiles, measured: Measurements) -> list[Line]:
     return _lines(errors, _unseen(table, measured))
 
 
-def _contended(table: _Table, rows: Sequence[Beside]) -> Iterator[tuple[str, Beside, float]]:
+def _contended(table: Shipped, rows: Sequence[Beside]) -> Iterator[tuple[str, Beside, float]]:
     """Return what the table says of contended NICs, and for comparison what two other ways would."""
     halved = fit_contention(rows, is_split_evenly=True)
     by_pair: dict[tuple[str, str], list[float]] = defaultdict(list)
@@ -212,7 +212,7 @@ def _line(group: Group, errors: Vector, unseen: Sequence[float]) -> Line:
     )
 
 
-def _unseen(table: _Table, measured: Measurements) -> Errors:
+def _unseen(table: Shipped, measured: Measurements) -> Errors:
     """Return the errors on rows that were left out, a fifth at a time, when the model was fitted."""
     errors: Errors = defaultdict(list)
     for model, source in STEPS_FROM.items():

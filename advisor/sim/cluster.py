@@ -2,7 +2,7 @@
 
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -19,6 +19,7 @@ _LARGEST = 1_000_000
 Count = Annotated[int, Field(ge=1, le=_LARGEST)]
 Positive = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
+Oversubscription = Annotated[float, Field(ge=1, le=1000, allow_inf_nan=False)]
 
 
 @validated(frozen=True, slots=True, kw_only=True, config=_STRICT)
@@ -35,10 +36,18 @@ class NodeGroup:
 
 @validated(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class Network:
-    """What a node sends at most (`nic_gbps`), and how much more a leaf's nodes send than its uplinks carry."""
+    """What the links carry, from inside a node up to the spine.
 
+    GPUs of a node get `node_gbps` from each other (0: no limit), which gangs there divide where it is shared; a node
+    sends `nic_gbps` at most. Each oversubscription is what comes from below over what is carried on: by the uplinks of
+    a leaf, and by the spine between all uplinks.
+    """
+
+    node_gbps: NotNegative = 0.0
+    node_shared: bool = False
     nic_gbps: Positive = 100.0
-    oversubscription: Annotated[float, Field(ge=1, le=1000, allow_inf_nan=False)] = 1.0
+    oversubscription: Oversubscription = 1.0
+    spine_oversubscription: Oversubscription = 1.0
 
 
 @validated(frozen=True, slots=True, kw_only=True, config=_STRICT)
@@ -103,13 +112,19 @@ class Cluster:
         return sum(group.count * group.gpus for group in self.nodes)
 
 
+def _truth(word: str) -> bool:
+    if word not in ("true", "false"):
+        raise ValueError(word)
+    return word == "true"
+
+
 @dataclass(frozen=True, slots=True)
 class _Short:
-    """A word of the short form, the table it belongs to and its type."""
+    """A word of the short form, the table it belongs to and how its value is read."""
 
     table: str
     key: str
-    kind: type
+    kind: Callable[[str], object]
 
 
 _SHORT = {
@@ -119,8 +134,11 @@ _SHORT = {
     "leaf": _Short("nodes", "leaf", int),
     "cpus": _Short("nodes", "cpus", int),
     "memory_mib": _Short("nodes", "memory_mib", int),
+    "node_gbps": _Short("network", "node_gbps", float),
+    "node_shared": _Short("network", "node_shared", _truth),
     "nic_gbps": _Short("network", "nic_gbps", float),
     "oversubscription": _Short("network", "oversubscription", float),
+    "spine_oversubscription": _Short("network", "spine_oversubscription", float),
     "restart_s": _Short("costs", "restart_s", float),
 }
 
@@ -145,7 +163,8 @@ def _short(text: str) -> dict[str, Any]:
         try:
             tables.setdefault(known.table, {})[known.key] = known.kind(value)
         except ValueError as err:
-            raise SimulationError(f"--cluster {text}: {key}={value} is no number") from err
+            wrong = "neither true nor false" if known.kind is _truth else "no number"
+            raise SimulationError(f"--cluster {text}: {key}={value} is {wrong}") from err
     tables["nodes"] = [tables["nodes"]]
     return tables
 

@@ -5,11 +5,13 @@ rate is worked out anew.
 """
 
 import numpy as np
+from numpy.typing import NDArray
 
 from advisor.sim import heap
 from advisor.sim.compiled import compiled
+from advisor.sim.links import best_gbps, count_sender, slowest_gbps, spine_ratio
 from advisor.sim.outcome import End
-from advisor.sim.profiles import contended_gbps, exposed_s, gpu_share_inflation, inflation, step_s
+from advisor.sim.profiles import exposed_s, gpu_share_inflation, inflation, step_s
 from advisor.sim.state import ENDED, NONE, PENDING, RUNNING, State
 
 FINISHED, TIME_LIMIT = int(End.FINISHED), int(End.TIME_LIMIT)
@@ -34,7 +36,7 @@ def start(s: State, row: int, now: float) -> None:
     job["is_guest"] = 0
     tally["gpus_free"] -= gpus
     job["tier"] = _tier(s, row)
-    _join(s, row)
+    _count_sender(s, row, 1)
     _begin(s, row, now)
 
 
@@ -54,7 +56,7 @@ def start_as_guest(s: State, row: int, host: int, now: float) -> None:
     job["is_guest"] = 1
     job["partner"] = host
     owner["partner"] = row
-    _join(s, row)
+    _count_sender(s, row, 1)
     _begin(s, row, now)
     repace(s, host, now)
 
@@ -284,12 +286,6 @@ def _tier(s: State, row: int) -> int:
 
 
 @compiled
-def _join(s: State, row: int) -> None:
-    """Count a job among those that send on its nodes' links and its leaves' uplinks."""
-    _count_sender(s, row, 1)
-
-
-@compiled
 def _leave(s: State, row: int) -> None:
     _count_sender(s, row, -1)
     tally = s.tally[0]
@@ -303,40 +299,17 @@ def _leave(s: State, row: int) -> None:
 
 @compiled
 def _count_sender(s: State, row: int, step: int) -> None:
+    """Count a job of several GPUs in or out among those that send on its links."""
     job = s.jobs[row]
-    if job["tier"] == NODE_TIER:
-        return
-    pressure = s.profiles[job["profile"]]["node_pressure"]
-    before = NONE
-    for place in range(job["span"]):
-        node = s.nodes[s.held_nodes[job["pool"] + place]]
-        node["pressure"] = max(0.0, node["pressure"] + step * pressure)
-        # Nodes of a leaf stand together in what a job holds.
-        if job["tier"] == SPINE_TIER and node["leaf"] != before:
-            before = node["leaf"]
-            s.leaves[before]["crossing"] += step
+    if job["held"] > 1:
+        pressure = s.profiles[job["profile"]]["node_pressure"]
+        count_sender(s, _nodes_of(s, row), pressure, job["tier"] == SPINE_TIER, step)
 
 
 @compiled
-def _bandwidth(s: State, row: int) -> float:
-    """Return what the slowest link of a gang over several nodes gives each of its nodes."""
-    job, rules = s.jobs[row], s.rules[0]
-    least = rules["nic_gbps"]
-    mine = s.profiles[job["profile"]]["node_pressure"]
-    here = 0
-    for place in range(job["span"]):
-        node = s.nodes[s.held_nodes[job["pool"] + place]]
-        least = min(least, contended_gbps(rules["nic_gbps"], max(0.0, node["pressure"] - mine)))
-        if job["tier"] != SPINE_TIER:
-            continue
-        here += 1
-        leaf = s.leaves[node["leaf"]]
-        last = place + 1 == job["span"] or s.nodes[s.held_nodes[job["pool"] + place + 1]]["leaf"] != node["leaf"]
-        if last:
-            uplink = leaf["nodes"] * rules["nic_gbps"] / rules["oversubscription"]
-            least = min(least, uplink / max(1, leaf["crossing"]) / here)
-            here = 0
-    return least
+def _nodes_of(s: State, row: int) -> NDArray[np.int32]:
+    job = s.jobs[row]
+    return s.held_nodes[job["pool"] : job["pool"] + job["span"]]
 
 
 @compiled
@@ -351,19 +324,18 @@ def _rate(s: State, row: int) -> float:
     if job["held"] != job["work_gpus"]:
         rate = step_s(profile, job["work_gpus"]) / step_s(profile, job["held"])
     speed = np.inf
-    for place in range(job["span"]):
-        node = s.nodes[s.held_nodes[job["pool"] + place]]
-        speed = min(speed, s.type_speed[job["profile"], node["gpu_type"]])
-    if job["span"] > 1:
+    nodes = _nodes_of(s, row)
+    for node in nodes:
+        speed = min(speed, s.type_speed[job["profile"], s.nodes[node]["gpu_type"]])
+    if job["held"] > 1:
         # Traffic is stated for the profile's own GPU type and the size asked: a faster job sends more often.
         pace = speed * rate
-        bandwidth = _bandwidth(s, row) / pace
-        rules = s.rules[0]
+        bandwidth = slowest_gbps(s, nodes, profile["node_pressure"], job["tier"] == SPINE_TIER, 0) / pace
         best_nodes = -(-job["held"] // job["node_gpus"])
-        # Beyond one leaf a gang alone has the uplinks to itself, as far as its leaves' nodes may load them.
-        best = rules["nic_gbps"] if best_nodes <= rules["leaf_nodes"] else rules["nic_gbps"] / rules["oversubscription"]
-        rate /= inflation(profile, job["held"], job["span"], bandwidth, best_nodes, best / pace)
-        exposed = exposed_s(profile, job["held"], job["span"], bandwidth)
+        best = best_gbps(s, best_nodes) / pace
+        # GPUs of one node send to each other what two nodes would: the traffic is stated for two.
+        rate /= inflation(profile, job["held"], max(job["span"], 2), bandwidth, max(best_nodes, 2), best)
+        exposed = exposed_s(profile, job["held"], max(job["span"], 2), bandwidth)
         job["exposed_ratio"] = exposed / (1.0 + exposed)
     rate *= speed / job["reference_speed"]
     if job["partner"] != NONE:
@@ -373,40 +345,47 @@ def _rate(s: State, row: int) -> float:
 
 @compiled
 def _repace_neighbours(s: State, row: int, now: float) -> None:
-    """Work out anew the pace of the jobs that share nodes or uplinks with one that came or goes."""
-    if s.rules[0]["is_ideal"]:
+    """Work out anew the pace of the jobs that share links with one that came or goes."""
+    if s.rules[0]["is_ideal"] or not _shares_links(s, row):
         return
     job = s.jobs[row]
-    if job["span"] == 1:
-        return
     for place in range(job["span"]):
         node_row = s.held_nodes[job["pool"] + place]
         for other in range(s.nodes[node_row]["running"]):
             neighbour = s.node_jobs[node_row, other]
-            if neighbour != row and s.jobs[neighbour]["span"] > 1:
+            if neighbour != row and _shares_links(s, neighbour):
                 repace(s, neighbour, now)
     if job["tier"] == SPINE_TIER:
         _repace_crossing(s, row, now)
 
 
 @compiled
+def _shares_links(s: State, row: int) -> bool:
+    """Tell whether a job sends over links that others on its nodes use, too."""
+    job = s.jobs[row]
+    return bool(job["span"] > 1 or (job["held"] > 1 and s.rules[0]["node_shared"]))
+
+
+@compiled
 def _repace_crossing(s: State, row: int, now: float) -> None:
-    """Work out anew the pace of the other jobs that cross the uplinks of a job's leaves."""
-    for place in range(s.tally[0]["running"]):
+    """Work out anew the pace of the other jobs that cross the uplinks of a job's leaves; of all if the spine binds."""
+    tally = s.tally[0]
+    share = spine_ratio(s, tally["loaded"])
+    for_all = share != tally["spine_ratio"]
+    tally["spine_ratio"] = share
+    for place in range(tally["running"]):
         other = s.running[place]
         if other == row or s.jobs[other]["tier"] != SPINE_TIER:
             continue
-        if _shares_leaf(s, row, other):
+        if for_all or _shares_leaf(s, row, other):
             repace(s, other, now)
 
 
 @compiled
 def _shares_leaf(s: State, one: int, other: int) -> bool:
-    first, second = s.jobs[one], s.jobs[other]
-    for place in range(first["span"]):
-        leaf = s.nodes[s.held_nodes[first["pool"] + place]]["leaf"]
-        for elsewhere in range(second["span"]):
-            if s.nodes[s.held_nodes[second["pool"] + elsewhere]]["leaf"] == leaf:
+    for mine in _nodes_of(s, one):
+        for theirs in _nodes_of(s, other):
+            if s.nodes[mine]["leaf"] == s.nodes[theirs]["leaf"]:
                 return True
     return False
 

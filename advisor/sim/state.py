@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.sim.cluster import Cluster
+from advisor.sim.cluster import Cluster, Network
 from advisor.sim.outcome import OUTCOME_DTYPE, SEGMENT_DTYPE, End
 from advisor.sim.profiles import PROFILE_DTYPE, Profiles
 from advisor.sim.trace import Trace
@@ -99,6 +99,7 @@ NODE_DTYPE = np.dtype(
         ("memory_mib", np.int64),
         ("memory_free_mib", np.int64),
         ("pressure", np.float64),  # on its NIC, of the jobs here that span nodes
+        ("inner_pressure", np.float64),  # on the links inside it, of the jobs of several GPUs
         ("gpus", np.int32),
         ("gpus_free", np.int32),
         ("cpus", np.int32),
@@ -133,6 +134,8 @@ TALLY_DTYPE = np.dtype(
         ("faults", np.int64),  # faults before this one have happened
         ("picked", np.int64),  # nodes in the present pick
         ("gpus_free", np.int64),  # on nodes that are down, too
+        ("loaded", np.int64),  # nodes under the leaves that jobs cross
+        ("spine_ratio", np.float64),  # of what the loaded uplinks carry, what the spine does
     ],
     align=True,
 )
@@ -142,12 +145,15 @@ FAULT_DTYPE = np.dtype([("time", np.float64), ("node", np.int32), ("is_up", np.i
 RULES_DTYPE = np.dtype(
     [
         ("restart_s", np.float64),
+        ("node_gbps", np.float64),  # infinity: no limit
         ("nic_gbps", np.float64),
         ("oversubscription", np.float64),
+        ("spine_oversubscription", np.float64),
         ("limit_check_s", np.float64),  # jobs beyond their limits are ended so often; 0: at once
         ("limit_phase_time", np.float64),  # an instant at which they are
         ("most_gpus", np.int32),  # on one node
         ("leaf_nodes", np.int32),  # under the largest leaf
+        ("node_shared", np.int8),  # jobs divide what a node's GPUs get from each other
         ("is_ideal", np.int8),
         ("limits_bind", np.int8),
         ("loses_work", np.int8),  # a stopped job goes back to its last checkpoint
@@ -209,15 +215,22 @@ def build_state(trace: Trace, cluster: Cluster, profiles: Profiles, *, ideal: bo
         faults=np.zeros(0, FAULT_DTYPE),
     )
     state.tally["gpus_free"] = nodes["gpus"].sum()
+    state.tally["spine_ratio"] = 1.0
     state.rules["restart_s"] = 0.0 if ideal else cluster.costs.restart_s
-    state.rules["nic_gbps"] = cluster.network.nic_gbps
-    state.rules["oversubscription"] = cluster.network.oversubscription
+    _lay_links(state, cluster.network)
     state.rules["most_gpus"] = most
     state.rules["leaf_nodes"] = leaves["nodes"].max()
     state.rules["is_ideal"] = ideal
     state.rules["limits_bind"] = not ideal
     state.rules["loses_work"] = loses_work and not ideal
     return state
+
+
+def _lay_links(state: State, network: Network) -> None:
+    for name in ("nic_gbps", "oversubscription", "spine_oversubscription"):
+        state.rules[name] = getattr(network, name)
+    state.rules["node_gbps"] = network.node_gbps or np.inf
+    state.rules["node_shared"] = network.node_shared and network.node_gbps > 0.0
 
 
 def with_room(state: State) -> State:

@@ -21,8 +21,11 @@ count = 3
 gpus = 4
 
 [network]
+node_gbps = 128
+node_shared = true
 nic_gbps = 200
 oversubscription = 2.0
+spine_oversubscription = 1.5
 
 [costs]
 restart_s = 30.0
@@ -49,11 +52,16 @@ def written(tmp_path: Path, text: str) -> str:
 
 
 def test_the_short_form_describes_one_group() -> None:
-    found = parse_cluster("nodes=64,gpus=8,leaf=8,type=v100,nic_gbps=25,oversubscription=4,restart_s=10,cpus=96")
+    found = parse_cluster(
+        "nodes=64,gpus=8,leaf=8,type=v100,node_gbps=128,node_shared=true,nic_gbps=25,oversubscription=4,"
+        "spine_oversubscription=2,restart_s=10,cpus=96"
+    )
 
     assert found == Cluster(
         nodes=(NodeGroup(count=64, gpus=8, leaf=8, gpu_type="v100", cpus=96),),
-        network=Network(nic_gbps=25.0, oversubscription=4.0),
+        network=Network(
+            node_gbps=128.0, node_shared=True, nic_gbps=25.0, oversubscription=4.0, spine_oversubscription=2.0
+        ),
         costs=Costs(restart_s=10.0),
     )
     assert found.gpus == 512
@@ -67,7 +75,9 @@ def test_a_file_says_everything(tmp_path: Path) -> None:
             NodeGroup(count=2, gpus=8, gpu_type="a100", cpus=64, memory_mib=500_000, leaf=1),
             NodeGroup(count=3, gpus=4),
         ),
-        network=Network(nic_gbps=200.0, oversubscription=2.0),
+        network=Network(
+            node_gbps=128.0, node_shared=True, nic_gbps=200.0, oversubscription=2.0, spine_oversubscription=1.5
+        ),
         costs=Costs(restart_s=30.0),
         failures=Failures(node_mtbf_h=1000.0),
         slurm=SlurmParameters(
@@ -97,6 +107,9 @@ def test_a_file_may_have_a_name_that_looks_like_the_short_form(tmp_path: Path, m
         ("nodes=0,gpus=8", "nodes.0.count: Input should be greater than or equal to 1, not 0"),
         ("nodes=1,gpus=8,nic_gbps=nan", "network.nic_gbps"),
         ("nodes=1,gpus=8,oversubscription=0.5", "network.oversubscription"),
+        ("nodes=1,gpus=8,spine_oversubscription=0.5", "network.spine_oversubscription"),
+        ("nodes=1,gpus=8,node_gbps=-1", "network.node_gbps"),
+        ("nodes=1,gpus=8,node_shared=yes", "node_shared=yes is neither true nor false"),
     ],
 )
 def test_a_wrong_short_form_is_refused_in_one_line(text: str, message: str) -> None:

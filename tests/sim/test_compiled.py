@@ -41,11 +41,13 @@ def busy_trace() -> Trace:
 
 
 def fingerprints() -> dict[str, str]:
-    """Return the SHA-256 of outcomes and segments by policy."""
+    """Return the SHA-256 of outcomes and segments by policy and cluster."""
+    plain = "nodes=6,gpus=4,leaf=3,oversubscription=4"
+    slow = "nodes=8,gpus=4,leaf=2,nic_gbps=50,spine_oversubscription=4,node_gbps=20,node_shared=true"
     found = {}
-    for policy in ("slurm", "fifo", "las"):
-        run = run_of(busy_trace(), "nodes=6,gpus=4,leaf=3,oversubscription=4", policy, Options())
-        found[policy] = hashlib.sha256(bytes_of(run)).hexdigest()
+    for policy, cluster in (("slurm", plain), ("fifo", plain), ("las", plain), ("slurm", slow), ("fifo", slow)):
+        run = run_of(busy_trace(), cluster, policy, Options())
+        found[f"{policy}, {cluster}"] = hashlib.sha256(bytes_of(run)).hexdigest()
     return found
 
 

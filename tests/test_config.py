@@ -227,7 +227,7 @@ def test_the_example_changes_nothing_until_a_line_is_uncommented(tmp_path: Path)
 
     config = load_config(None, NOTHING, folder=written(tmp_path, {"sadvise.toml": uncommented}))
 
-    assert tomllib.loads(example) == {"planning": {}, "guard": {}, "source": {}, "forecasts": {}}
+    assert tomllib.loads(example) == {"planning": {}, "guard": {}, "source": {}, "forecasts": {}, "journal": {}}
     assert {value.origin for value in effective_values(config)} == {f"{tmp_path}/sadvise.toml"}
     assert (config.planning, config.guard, config.source) == (Config().planning, Config().guard, Config().source)
 

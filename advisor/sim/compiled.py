@@ -24,7 +24,8 @@ def _prepare_cache() -> bool:
     numba itself looks at a function's own file only, not at those of the functions that it calls.
     """
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    here = Path(__file__).parent
+    for path in sorted([*here.glob("*.py"), here.parent / "planning" / "tuning.py"]):
         digest.update(path.read_bytes())
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = home / "sadvise" / f"compiled-{digest.hexdigest()[:16]}"

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.domain.topology import LocalityTier
 from advisor.sim.outcome import End, Run
 from advisor.sim.trace import Trace
 
@@ -57,6 +58,22 @@ class Ends:
     time_limit: int
     impossible: int
     not_ended: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierTimes:
+    """GPU-seconds that gangs of several GPUs held at each locality tier; as in `gpu_allocated_ratio`, once per job."""
+
+    node_gpu_s: float = 0.0
+    leaf_gpu_s: float = 0.0
+    spine_gpu_s: float = 0.0
+
+    @property
+    def shares(self) -> tuple[float, float, float]:
+        """What node, leaf and spine have of their sum; NaN where no gang held any."""
+        held = (self.node_gpu_s, self.leaf_gpu_s, self.spine_gpu_s)
+        node, leaf, spine = (_ratio(each, sum(held)) for each in held)
+        return node, leaf, spine
 
 
 class StepFunction(NamedTuple):
@@ -122,6 +139,18 @@ def count_ends(run: Run) -> Ends:
         time_limit=int(counts[End.TIME_LIMIT]),
         impossible=int(counts[End.IMPOSSIBLE]),
         not_ended=int(counts[End.NOT]),
+    )
+
+
+def tier_times(run: Run) -> TierTimes:
+    """Add up what gangs held at each tier."""
+    gangs = run.segments[run.segments["gpus"] > 1]
+    held_gpu_s = gangs["gpus"] * (gangs["end_time"] - gangs["start_time"])
+    sums = np.bincount(gangs["tier"], weights=held_gpu_s, minlength=len(LocalityTier))
+    return TierTimes(
+        node_gpu_s=float(sums[LocalityTier.NODE]),
+        leaf_gpu_s=float(sums[LocalityTier.LEAF]),
+        spine_gpu_s=float(sums[LocalityTier.SPINE]),
     )
 
 

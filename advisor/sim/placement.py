@@ -23,6 +23,98 @@ def pick(s: State, row: int, gpus: int) -> bool:
     return _pick_whole(s, row, gpus)
 
 
+@compiled
+def pick_leaf(s: State, row: int, gpus: int) -> bool:
+    """Pick free GPUs under one leaf, the one with the fewest that has enough, on as few nodes as they allow."""
+    s.tally[0]["picked"] = 0
+    best = NONE
+    least = 0
+    for leaf in range(len(s.leaves)):
+        if s.leaves[leaf]["gpus_free"] < gpus or (best != NONE and s.leaves[leaf]["gpus_free"] >= least):
+            continue
+        if _usable_under(s, row, leaf) >= gpus:
+            best = leaf
+            least = s.leaves[leaf]["gpus_free"]
+    if best == NONE:
+        return False
+    return _pick_fullest_parts(s, row, best, gpus) == 0
+
+
+@compiled
+def pick_anywhere(s: State, row: int, gpus: int) -> bool:
+    """Pick free GPUs wherever they are, from the leaf that has most of them on."""
+    s.tally[0]["picked"] = 0
+    if gpus > s.tally[0]["gpus_free"]:
+        return False
+    left = gpus
+    before = len(s.nodes) * s.rules[0]["most_gpus"] + 1
+    last = NONE
+    while left > 0:
+        best = NONE
+        most = 0
+        for leaf in range(len(s.leaves)):
+            usable = _usable_under(s, row, leaf)
+            taken = usable > before or (usable == before and leaf <= last)
+            if usable > most and not taken:
+                best = leaf
+                most = usable
+        if best == NONE:
+            return False
+        left = _pick_fullest_parts(s, row, best, left)
+        before = most
+        last = best
+    return True
+
+
+@compiled
+def usable_gpus(s: State, row: int, node_row: int) -> int:
+    """Return how many GPUs of a node a part of a gang could have."""
+    job, node = s.jobs[row], s.nodes[node_row]
+    if node["is_up"] == 0 or (job["gpu_type"] != NONE and job["gpu_type"] != node["gpu_type"]):
+        return 0
+    usable = node["gpus_free"]
+    if job["cpus_per_gpu"] > 0:
+        usable = min(usable, node["cpus_free"] // job["cpus_per_gpu"])
+    if job["memory_mib_per_gpu"] > 0:
+        usable = min(usable, node["memory_free_mib"] // job["memory_mib_per_gpu"])
+    return usable
+
+
+@compiled
+def _usable_under(s: State, row: int, leaf_row: int) -> int:
+    leaf = s.leaves[leaf_row]
+    usable = 0
+    if leaf["gpus_free"] == 0:
+        return 0
+    for node in range(leaf["first"], leaf["first"] + leaf["nodes"]):
+        usable += usable_gpus(s, row, node)
+    return usable
+
+
+@compiled
+def _pick_fullest_parts(s: State, row: int, leaf_row: int, gpus: int) -> int:
+    """Add parts of a leaf's nodes to the pick, the largest first, at last the smallest; return what is missing."""
+    leaf = s.leaves[leaf_row]
+    left = gpus
+    while left > 0:
+        best = NONE
+        most = 0
+        for node in range(leaf["first"], leaf["first"] + leaf["nodes"]):
+            usable = usable_gpus(s, row, node)
+            if usable == 0 or _is_picked(s, node):
+                continue
+            closer = usable < most if usable >= left and most >= left else usable > most
+            if closer:
+                best = node
+                most = usable
+        if best == NONE:
+            break
+        took = min(most, left)
+        add_to_pick(s, best, took)
+        left -= took
+    return left
+
+
 @inlined
 def fits(s: State, row: int, node_row: int, gpus: int) -> bool:
     """Whether a node has the GPUs, CPUs and memory for a part of a gang."""
@@ -163,12 +255,12 @@ def _add_rest(s: State, row: int, rest: int, leaf_row: int) -> bool:
             near = is_near
     if best == NONE:
         return False
-    _insert(s, best, rest)
+    insert_in_pick(s, best, rest)
     return True
 
 
 @compiled
-def _insert(s: State, node_row: int, gpus: int) -> None:
+def insert_in_pick(s: State, node_row: int, gpus: int) -> None:
     """Put a node into the pick beside the others of its leaf."""
     leaf = s.nodes[node_row]["leaf"]
     add_to_pick(s, node_row, gpus)

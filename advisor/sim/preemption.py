@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.sim.compiled import compiled
+from advisor.sim.placement import usable_gpus
 from advisor.sim.state import NONE, State
 
 
@@ -24,7 +25,55 @@ def make_room(s: State, victims: NDArray[np.int32], costs: NDArray[np.float64], 
         return 0
     if job["gpus"] <= job["node_gpus"]:
         return _on_one_node(s, victims, row, key)
-    return _on_whole_nodes(s, victims, costs, row, key)
+    return _on_whole_nodes(s, victims, costs, row, key, 0, len(s.nodes))
+
+
+@compiled
+def make_room_close(s: State, victims: NDArray[np.int32], costs: NDArray[np.float64], row: int, key: float) -> int:
+    """List as `make_room` does, but for a gang over several nodes under one leaf where it fits; the cheapest leaf."""
+    job = s.jobs[row]
+    if job["gpus"] <= job["node_gpus"] or job["best_nodes"] > s.rules[0]["leaf_nodes"]:
+        return make_room(s, victims, costs, row, key)
+    best = NONE
+    least = np.inf
+    for leaf_row in range(len(s.leaves)):
+        first, last = s.leaves[leaf_row]["first"], s.leaves[leaf_row]["first"] + s.leaves[leaf_row]["nodes"]
+        count = _on_whole_nodes(s, victims, costs, row, key, first, last)
+        cost = 0.0
+        for place in range(count):
+            cost += s.jobs[victims[place]]["held"]
+        if count > 0 and cost < least:
+            best = leaf_row
+            least = cost
+    if best == NONE:
+        return 0
+    first, last = s.leaves[best]["first"], s.leaves[best]["first"] + s.leaves[best]["nodes"]
+    return _on_whole_nodes(s, victims, costs, row, key, first, last)
+
+
+@compiled
+def make_room_anywhere(s: State, victims: NDArray[np.int32], row: int, key: float) -> int:
+    """List as `make_room` does, but for a gang that takes GPUs wherever they are: the highest keys go first."""
+    job = s.jobs[row]
+    free = 0
+    for node_row in range(len(s.nodes)):
+        free += usable_gpus(s, row, node_row)
+    count = 0
+    while free < job["gpus"]:
+        worst = NONE
+        for place in range(s.tally[0]["running"]):
+            other = s.running[place]
+            node_row = s.held_nodes[s.jobs[other]["pool"]]
+            if s.jobs[other]["key"] <= key or _is_listed(victims, count, other) or not _could_fit(s, row, node_row, 1):
+                continue
+            if worst == NONE or _goes_before(s, other, worst):
+                worst = other
+        if worst == NONE:
+            return 0
+        victims[count] = worst
+        count += 1
+        free += s.jobs[worst]["held"]
+    return count
 
 
 @compiled
@@ -106,16 +155,18 @@ def _held_on(s: State, row: int, node_row: int) -> int:
 
 
 @compiled
-def _on_whole_nodes(s: State, victims: NDArray[np.int32], costs: NDArray[np.float64], row: int, key: float) -> int:
-    """Empty the nodes that are cheapest to empty."""
+def _on_whole_nodes(
+    s: State, victims: NDArray[np.int32], costs: NDArray[np.float64], row: int, key: float, first: int, last: int
+) -> int:
+    """Empty the nodes from `first` up to `last` that are cheapest to empty."""
     job = s.jobs[row]
-    for node_row in range(len(s.nodes)):
+    for node_row in range(first, last):
         costs[node_row] = _cost_of_emptying(s, row, node_row, key)
     count = 0
     left = job["gpus"]
     while left > 0:
         best = NONE
-        for node_row in range(len(s.nodes)):
+        for node_row in range(first, last):
             if costs[node_row] < np.inf and (best == NONE or costs[node_row] < costs[best]):
                 best = node_row
         if best == NONE:

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from advisor.sim import heap
 from advisor.sim.compiled import compiled, lent
 from advisor.sim.execution import book, end, expired, next_instant, next_victim, preempt, set_timer, start
-from advisor.sim.placement import pick
-from advisor.sim.preemption import make_room
+from advisor.sim.placement import pick, pick_anywhere
+from advisor.sim.preemption import make_room, make_room_anywhere
 from advisor.sim.state import FUTURE, NONE, PENDING, State
 
 
@@ -56,6 +56,7 @@ class Queue(NamedTuple):
     group: NDArray[np.int32]  # (n_jobs,): jobs whose run times tell of each other
     group_sum_s: NDArray[np.float64]  # (n_groups,)
     group_count: NDArray[np.int64]  # (n_groups,)
+    spread: NDArray[np.int8]  # (n_jobs,): takes GPUs wherever they are
     victims: NDArray[np.int32]  # (most_running,)
     costs: NDArray[np.float64]  # (n_nodes,)
 
@@ -69,9 +70,13 @@ def build_queue(
     preemptive: bool = False,
     levels_gpu_s: tuple[float, ...] = (),
     promote_ratio: float = 0.0,
+    spread: NDArray[np.bool_] | None = None,
 ) -> Queue:
-    """Make the empty queue of a policy."""
+    """Make the empty queue of a policy; the jobs in `spread`, `(n_jobs,)`, are not consolidated."""
     jobs = state.jobs
+    spread = np.zeros(len(jobs), np.bool_) if spread is None else spread & (jobs["gpus"] > 1)
+    # Jobs of one shape are placed alike.
+    jobs["shape"] = np.unique(2 * jobs["shape"] + spread, return_inverse=True)[1]
     counts = np.bincount(jobs["shape"])
     pairs = np.stack([jobs["user"].astype(np.int64), jobs["gpus"].astype(np.int64)], axis=1)
     group = np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int32)
@@ -89,6 +94,7 @@ def build_queue(
         group=group,
         group_sum_s=np.zeros(int(group.max()) + 1),
         group_count=np.zeros(int(group.max()) + 1, np.int64),
+        spread=spread.astype(np.int8),
         victims=np.full(len(state.running), NONE, np.int32),
         costs=np.zeros(len(state.nodes)),
     )
@@ -222,7 +228,7 @@ def _serve(s: State, q: Queue, now: float) -> None:
         if row == NONE:
             return
         job = s.jobs[row]
-        placed = pick(s, row, job["gpus"])
+        placed = _pick(s, q, row)
         if not placed and rules["is_preemptive"]:
             placed = _push_aside(s, q, row, now)
         if placed:
@@ -235,6 +241,12 @@ def _serve(s: State, q: Queue, now: float) -> None:
             return
         else:
             q.blocked[job["shape"]] = 1
+
+
+@compiled
+def _pick(s: State, q: Queue, row: int) -> bool:
+    gpus = s.jobs[row]["gpus"]
+    return pick(s, row, gpus) or (q.spread[row] == 1 and pick_anywhere(s, row, gpus))
 
 
 @compiled
@@ -262,9 +274,12 @@ def _push_aside(s: State, q: Queue, row: int, now: float) -> bool:
         other = s.running[place]
         book(s, other, now)
         s.jobs[other]["key"] = key_of(s, q, other)
-    victims = make_room(s, q.victims, q.costs, row, key)
+    if q.spread[row] == 1:
+        victims = make_room_anywhere(s, q.victims, row, key)
+    else:
+        victims = make_room(s, q.victims, q.costs, row, key)
     for place in range(victims):
         victim = q.victims[place]
         preempt(s, victim, now)
         _enqueue(s, q, victim, now)
-    return victims > 0 and pick(s, row, s.jobs[row]["gpus"])
+    return victims > 0 and _pick(s, q, row)

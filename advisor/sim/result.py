@@ -1,6 +1,6 @@
 """What is kept of a run: its metrics, and as much of its jobs and its use of GPUs as comparing and drawing need."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from advisor.sim.metrics import (
     Ends,
     RunSummary,
+    TierTimes,
     bounded_slowdown,
     count_ends,
     gpus_over_time,
@@ -15,6 +16,7 @@ from advisor.sim.metrics import (
     makespan_s,
     queueing_delay_s,
     summarise,
+    tier_times,
     time_averages,
 )
 from advisor.sim.outcome import End, Run
@@ -47,6 +49,7 @@ class RunResult:
     sampled: tuple[str, ...]
     notes: tuple[str, ...]
     per_job: NDArray[np.float64]
+    tiers: TierTimes = field(default_factory=TierTimes)
 
     @property
     def cell(self) -> CellName:
@@ -79,6 +82,7 @@ def result_of(run: Run) -> RunResult:
         sampled=run.trace.sampled,
         notes=run.notes,
         per_job=np.stack([jct_s(run), queueing_delay_s(run), bounded_slowdown(run)]),
+        tiers=tier_times(run),
     )
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.sim.compiled import compiled, lent
-from advisor.sim.execution import end, expired, next_instant, next_victim, preempt
+from advisor.sim.execution import end, expired, next_instant, next_victim, preempt, set_timer
 from advisor.sim.placement import pick
 from advisor.sim.policy import Problem, drive, leave_out
 from advisor.sim.queueing import DONE, FULL, PAUSED
@@ -32,7 +32,12 @@ def run_round(s: State, until: float) -> int:
         tally["now"] = now
         while tally["timers"] > 0 and s.jobs[s.timers[0]]["timer"] <= now:
             row = s.timers[0]
-            end(s, row, now, expired(s, row))
+            how = expired(s, row)
+            if how > 0:
+                end(s, row, now, how)
+            else:
+                s.jobs[row]["watch_time"] = np.inf
+                set_timer(s, row)
         victim = next_victim(s, now)
         while victim != NONE:
             preempt(s, victim, now)
@@ -206,7 +211,7 @@ class View:
 
 
 def run_rounds(problem: Problem, decide: Decision, every_s: float) -> State:
-    """Run a problem with a decision every so often; rounds of an empty cluster are left out.
+    """Run a problem with a decision every so often, 0: whenever something happens; empty clusters need no decision.
 
     Raises `RuntimeError` if a decision leaves jobs waiting for ever before an idle cluster.
     """
@@ -254,6 +259,8 @@ def _compile(view: View) -> None:
 def _next_round(state: State, every_s: float) -> float:
     """Return the next instant of decision: the next multiple of the period at which a job is there."""
     tally = state.tally[0]
+    if every_s == 0.0:
+        return float(next_instant(state))
     if tally["pending"] or tally["running"] or tally["arrived"] == len(state.jobs):
         return float(np.floor(tally["now"] / every_s) + 1.0) * every_s
     return float(np.ceil(state.jobs["submit_time"][tally["arrived"]] / every_s)) * every_s

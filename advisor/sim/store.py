@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationError
 
 from advisor.errors import SimulationError
-from advisor.sim.metrics import Ends, RunSummary
+from advisor.sim.metrics import Ends, RunSummary, TierTimes
 from advisor.sim.result import GpuCurve, RunResult
 
 RESULTS = "results.jsonl"
@@ -40,6 +40,7 @@ class _Line(BaseModel):
     ends: Ends
     cluster_gpus: int
     curve: GpuCurve
+    tiers: TierTimes
     sampled: tuple[str, ...]
     notes: tuple[str, ...]
 
@@ -69,6 +70,7 @@ class Store:
                     ends=line.ends,
                     cluster_gpus=line.cluster_gpus,
                     curve=line.curve,
+                    tiers=line.tiers,
                     sampled=line.sampled,
                     notes=line.notes,
                     per_job=per_job,
@@ -83,6 +85,7 @@ class Store:
             ends=result.ends,
             cluster_gpus=result.cluster_gpus,
             curve=result.curve,
+            tiers=result.tiers,
             sampled=result.sampled,
             notes=result.notes,
         )

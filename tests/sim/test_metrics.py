@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from advisor.domain.topology import LocalityTier
 from advisor.sim.metrics import (
     RunSummary,
     StepFunction,
+    TierTimes,
     bounded_slowdown,
     by_gpus,
     by_user,
@@ -20,9 +22,11 @@ from advisor.sim.metrics import (
     jct_s,
     makespan_s,
     summarise,
+    tier_times,
     time_averages,
 )
 from advisor.sim.outcome import SEGMENT_DTYPE, End, Run
+from advisor.sim.result import result_of
 from tests.sim.building import make_trace
 from tests.sim.runs import NAN, make_run
 
@@ -143,6 +147,25 @@ def test_gpus_rise_at_starts_and_fall_at_ends(run: Run) -> None:
 
     assert times.tolist() == [0.0, 20.0, 30.0, 40.0, 60.0, 80.0, 100.0, 140.0]
     assert gpus.tolist() == [1.0, 3.0, 1.0, 2.0, 3.0, 2.0, 1.0, 0.0]
+
+
+def test_gpu_time_of_gangs_is_added_up_by_tier_and_single_gpus_are_left_out(run: Run) -> None:
+    run.segments["gpus"] = [2, 4, 8, 1]
+    run.segments["tier"] = [LocalityTier.NODE, LocalityTier.LEAF, LocalityTier.SPINE, LocalityTier.NODE]
+
+    tiers = tier_times(run)
+
+    # For 100 s, 10 s and 80 s.
+    assert (tiers.node_gpu_s, tiers.leaf_gpu_s, tiers.spine_gpu_s) == (200.0, 40.0, 640.0)
+    assert tiers.shares == pytest.approx((200 / 880, 40 / 880, 640 / 880))
+    assert result_of(run).tiers == tiers
+
+
+def test_where_no_gang_ran_tiers_have_no_shares() -> None:
+    run = make_run(make_trace([{}]), [(0.0, 100.0)])
+
+    assert tier_times(run) == TierTimes()
+    assert all(math.isnan(share) for share in tier_times(run).shares)
 
 
 Segments = list[tuple[int, float, float]]

@@ -3,6 +3,11 @@
 from collections.abc import Mapping
 
 from advisor.sim.policies import (
+    dally,
+    dally_consolidated,
+    dally_fixed,
+    dally_nowait,
+    dally_preempt,
     drf,
     fifo,
     forecast,
@@ -35,6 +40,11 @@ _MODULES = (
     optimus,
     gandiva,
     themis,
+    dally,
+    dally_preempt,
+    dally_nowait,
+    dally_consolidated,
+    dally_fixed,
     rules,
     forecast,
     forecast_noisy,

@@ -1,6 +1,10 @@
 """Policies that differ only in the order of their queue and in whether they preempt."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from advisor.sim.placement import pick
 from advisor.sim.policy import Problem, drive, leave_out
@@ -10,7 +14,7 @@ from advisor.sim.state import State
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuePolicy:
-    """One queue, consolidated placement; the fields are those of `build_queue`."""
+    """One queue; the fields are those of `build_queue`. All jobs are consolidated but those that `spread` marks."""
 
     name: str
     summary: str
@@ -21,6 +25,7 @@ class QueuePolicy:
     levels_gpu_s: tuple[float, ...] = ()
     promote_ratio: float = 0.0
     requeue_loses_work: bool = False
+    spread: Callable[[State], NDArray[np.bool_]] | None = None
 
     def run(self, problem: Problem) -> State:
         """Run the compiled loop."""
@@ -32,6 +37,7 @@ class QueuePolicy:
             preemptive=self.preemptive,
             levels_gpu_s=self.levels_gpu_s,
             promote_ratio=self.promote_ratio,
+            spread=None if self.spread is None else self.spread(problem.state),
         )
         leave_out(problem.state, lambda row: pick(problem.state, row, problem.state.jobs["gpus"][row]))
         return drive(problem, problem.state, lambda state, until: run_queue(state, queue, until))

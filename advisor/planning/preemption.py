@@ -1,0 +1,43 @@
+"""Network-sensitive preemption: whom a badly placed or waiting gang may push aside, and when that pays.
+
+Published are its aim and name (Dally, arXiv 2401.16492); key, victims, quantum and the rule of twice the cost are our
+interpretation. A victim waits for as long as the gang runs that took its place, which counts as a cost, too.
+"""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+# How much the network counts in the key; the rest is the GPU-time had so far.
+NETWORK_SHARE: Final = 0.5
+# A victim's key is higher by this much at least.
+KEY_MARGIN: Final = 0.1
+# It has run for so long since it started, and is not stopped again for so long.
+QUANTUM_S: Final = 1200.0
+APART_S: Final = 3600.0
+# What is gained is more than this many times what it costs.
+GAIN_OVER_COST: Final = 2.0
+
+
+def keys(done_s: Floats, held_s: Floats, attained_gpu_s: Floats) -> Floats:
+    """Return the priority keys of jobs, lowest first to be served, `(n_jobs,)`.
+
+    `done_s` is the run time on the best placement of what a job has done, `held_s` how long that took it: their
+    ratio, 1 for a job that never ran, is small for a job that its places hurt.
+    """
+    ratio = np.divide(done_s, held_s, out=np.ones(len(done_s)), where=held_s > 0.0)
+    most = attained_gpu_s.max(initial=0.0)
+    attained = attained_gpu_s / most if most > 0.0 else np.zeros(len(done_s))
+    found: Floats = np.clip(ratio, 0.0, 1.0) ** NETWORK_SHARE * attained ** (1.0 - NETWORK_SHARE)
+    return found
+
+
+def pays(gain_s: float, run_s: float, victims: int, restart_s: float) -> bool:
+    """Tell whether a gang that then runs for `run_s` gains more than twice what its victims lose.
+
+    Each victim waits for as long as the gang runs, and starts again.
+    """
+    return gain_s > GAIN_OVER_COST * victims * (run_s + restart_s)

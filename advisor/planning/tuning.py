@@ -1,0 +1,129 @@
+"""The auto-tuner of delay timers: how long it pays a gang to wait for a place close together.
+
+From the waits of gangs of one class follows at what rate places come free for them, by how long they have waited: the
+piecewise exponential model of survival analysis (Friedman, Annals of Statistics 1982), in which a wait that was given
+up counts for as long as it lasted and no longer. A recent wait weighs more than an old one, and a few imagined ones,
+with the mean of the settings, speak where nothing was seen. The timer is the wait T that is worth most,
+
+    worth x P(place within T) - expected wait up to T,
+
+and no longer than what the place can still save to this very job. Our interpretation of Dally, whose tuner is not
+published: a mean wait plus one standard deviation knows neither what a wait saves nor the waits that were given up.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.domain.topology import LocalityTier
+from advisor.domain.waits import Wait, gang_class
+from advisor.planning.settings import PlanningSettings
+
+# Within these bounds of the time waited, and beyond the last, places come free at one rate.
+EDGES_S = np.array([0.0, 60.0, 180.0, 600.0, 1800.0, 3600.0, 7200.0, 14400.0, np.inf])
+# A wait weighs half after the memory; beyond so many memories it is forgotten.
+MEMORIES = 6.0
+
+Rates = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuning:
+    """What the tuner assumes where nothing was seen, and how it forgets.
+
+    `expected_s` are mean waits by tier and count for `imagined` waits; one that was seen counts half after
+    `memory_s`.
+    """
+
+    expected_s: Mapping[LocalityTier, float]
+    imagined: float
+    memory_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What was seen lately of one class and tier: `got` of `gangs` got a place, nine in ten of these by `within_s`."""
+
+    gangs: int
+    got: int
+    within_s: float
+
+
+def rates(waits: Iterable[Wait], now: float, tuning: Tuning, tier: LocalityTier) -> Rates:
+    """Return places per second of waiting between `EDGES_S`, `(n_edges - 1,)`, from the waits of one class and tier."""
+    known = list(waits)
+    waited_s = np.array([wait.waited_s for wait in known])
+    got = np.array([wait.got for wait in known], np.bool_)
+    weight = 0.5 ** (np.array([now - wait.ended_time for wait in known]) / tuning.memory_s)
+    low_s, high_s = EDGES_S[:-1, None], EDGES_S[1:, None]
+    spent_s = (np.clip(waited_s, low_s, high_s) - low_s) @ weight  # (n_edges - 1,)
+    places = ((low_s < waited_s) & (waited_s <= high_s) & got) @ weight
+    # Where a stretch saw little, the rate over all of them speaks; where all saw little, the settings.
+    overall = (places.sum() + tuning.imagined) / (spent_s.sum() + tuning.imagined * tuning.expected_s[tier])
+    found: Rates = (places + tuning.imagined) / (spent_s + tuning.imagined / overall)
+    return found
+
+
+def best_wait_s(rate_per_s: Rates, worth_s: float, bound_s: float) -> float:
+    """Return the wait up to `bound_s` that is worth most, 0 where none is worth anything.
+
+    Plain loops, since the simulator compiles it.
+    """
+    best_s = 0.0
+    worth, most = 0.0, 0.0
+    waiting = 1.0  # the probability to be still waiting
+    for stretch in range(len(rate_per_s)):
+        begin_s, end_s = EDGES_S[stretch], min(EDGES_S[stretch + 1], bound_s)
+        if end_s <= begin_s:
+            break
+        rate = rate_per_s[stretch]
+        ends = 1.0 - np.exp(-rate * (end_s - begin_s))
+        # A place ends the wait at this rate, so a stretch pays throughout or not at all.
+        worth += waiting * ends * (worth_s - 1.0 / rate)
+        waiting *= 1.0 - ends
+        if worth > most:
+            best_s, most = end_s, worth
+    return best_s
+
+
+def tuning_of(settings: PlanningSettings) -> Tuning:
+    """Return what the settings assume."""
+    return Tuning(
+        expected_s={LocalityTier.NODE: settings.node_timer_s, LocalityTier.LEAF: settings.leaf_timer_s},
+        imagined=settings.timer_imagined,
+        memory_s=settings.timer_memory_s,
+    )
+
+
+class Tuner:
+    """What waits of all classes and tiers tell at one instant."""
+
+    def __init__(self, waits: Iterable[Wait], now: float, tuning: Tuning) -> None:
+        """Sort the waits that are not forgotten by class and tier."""
+        self._now = now
+        self._tuning = tuning
+        self._waits: dict[tuple[int, LocalityTier], list[Wait]] = {}
+        self._rates: dict[tuple[int, LocalityTier], Rates] = {}
+        for wait in waits:
+            if now - wait.ended_time <= MEMORIES * tuning.memory_s:
+                self._waits.setdefault((gang_class(wait.gpus), wait.tier), []).append(wait)
+
+    def rates(self, gpus: int, tier: LocalityTier) -> Rates:
+        """Return the rates of a gang's class and a tier, as `rates` does."""
+        key = (gang_class(gpus), tier)
+        if key not in self._rates:
+            self._rates[key] = rates(self._waits.get(key, ()), self._now, self._tuning, tier)
+        return self._rates[key]
+
+    def timer_s(self, gpus: int, tier: LocalityTier, *, worth_s: float, bound_s: float) -> float:
+        """Return how long a gang should wait for a tier that is worth so much waiting."""
+        return float(best_wait_s(self.rates(gpus, tier), worth_s, bound_s))
+
+    def seen(self, gpus: int, tier: LocalityTier) -> Seen:
+        """Say what was seen of a gang's class."""
+        waits = self._waits.get((gang_class(gpus), tier), ())
+        got_s = [wait.waited_s for wait in waits if wait.got]
+        within_s = float(np.quantile(got_s, 0.9, method="higher")) if got_s else 0.0
+        return Seen(gangs=len(waits), got=len(got_s), within_s=within_s)

@@ -1,0 +1,184 @@
+"""Delay scheduling: gangs are offered what is free, and decline a place that is too far apart until their timer ends.
+
+Tiers count for a gang relative to the best it could ever have: the fewest nodes under as few leaves as possible, then
+one leaf, then anything.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.planning import tuning
+from advisor.sim.compiled import compiled, lent
+from advisor.sim.execution import LEAF_TIER, NODE_TIER, SPINE_TIER, set_timer, start
+from advisor.sim.links import best_gbps, slowest_gbps
+from advisor.sim.placement import pick, pick_anywhere, pick_leaf
+from advisor.sim.profiles import inflation
+from advisor.sim.state import NONE, PENDING, State
+
+# What a shape was found not to have, in the present pass.
+_NOT_CLOSE, _NOT_LEAF, _NOT_ANY = 1, 2, 4
+# Two instants this close are one.
+_SAME_S = 1e-6
+
+best_wait_s = compiled(tuning.best_wait_s)
+
+
+class Patience(NamedTuple):
+    """How long gangs wait; tiers are `NODE_TIER` and `LEAF_TIER`."""
+
+    declined_s: NDArray[np.float64]  # (n_jobs,): for how long a gang has had a place and declined it
+    declining: NDArray[np.int8]  # (n_jobs,): whether it has one since the last pass
+    pass_time: NDArray[np.float64]  # (1,): of the last pass
+    reached: NDArray[np.int8]  # (n_jobs,): the tier it started at, -1 before
+    gang_class: NDArray[np.int32]  # (n_jobs,)
+    rate_per_s: NDArray[np.float64]  # (n_classes, 2, n_stretches), as of `tuning.rates`
+    fixed_s: NDArray[np.float64]  # (2,) by tier; NaN: the rates decide
+    least_inflation: NDArray[np.float64]  # (1,): a place that costs less is accepted at once
+    longest_s: NDArray[np.float64]  # (1,): no tuned timer is longer
+    missing: NDArray[np.int8]  # (n_shapes,): room to work in
+
+
+@compiled
+def offer(s: State, p: Patience, rows: NDArray[np.int32], now: float) -> None:
+    """Offer what is free to pending jobs, the first in `rows` first; who declines blocks nobody."""
+    s = lent(s)
+    p = lent(p)
+    p.missing[:] = 0
+    passed_s = now - p.pass_time[0]
+    p.pass_time[0] = now
+    for row in rows:
+        if p.declining[row] == 1:
+            p.declined_s[row] += passed_s
+            p.declining[row] = 0
+    for row in rows:
+        job = s.jobs[row]
+        if s.tally[0]["gpus_free"] == 0:
+            return
+        if job["phase"] != PENDING or not _offered(s, p, row):
+            continue
+        tier = tier_of_pick(s, row)
+        left_s = timer_s(s, p, row, tier) - p.declined_s[row]
+        if left_s <= _SAME_S:
+            p.reached[row] = tier
+            job["watch_time"] = np.inf
+            start(s, row, now)
+        else:
+            p.declining[row] = 1
+            job["watch_time"] = now + left_s
+            set_timer(s, row)
+
+
+@compiled
+def timer_s(s: State, p: Patience, row: int, tier: int) -> float:
+    """Return how long a gang declines the present pick, which is at a tier; 0: it accepts."""
+    if tier == NODE_TIER:
+        return 0.0
+    job = s.jobs[row]
+    cost = picked_inflation(s, row, tier == SPINE_TIER)
+    if cost < p.least_inflation[0]:
+        return 0.0
+    run_s = job["believed_s"] * job["left_s"] / job["work_s"]
+    longest_s = 0.0
+    for better in range(tier):
+        wait_s = p.fixed_s[better]
+        if np.isnan(wait_s):
+            there = 1.0 if better == NODE_TIER else picked_inflation(s, row, False)
+            saved_s = run_s * max(0.0, cost - there)
+            rates = p.rate_per_s[p.gang_class[row], better]
+            wait_s = best_wait_s(rates, saved_s, min(saved_s, p.longest_s[0]))
+        longest_s = max(longest_s, wait_s)
+    return longest_s
+
+
+@compiled
+def _offered(s: State, p: Patience, row: int) -> bool:
+    """Pick the closest place that is free for a job; False if there is none."""
+    job = s.jobs[row]
+    shape, gpus = job["shape"], job["gpus"]
+    missing = p.missing[shape]
+    if missing & _NOT_ANY or gpus > s.tally[0]["gpus_free"]:
+        return False
+    crosses = False
+    if not missing & _NOT_CLOSE:
+        if pick(s, row, gpus):
+            if tier_of_pick(s, row) == NODE_TIER:
+                return True
+            crosses = True
+        else:
+            p.missing[shape] |= _NOT_CLOSE
+    if not missing & _NOT_LEAF:
+        if pick_leaf(s, row, gpus):
+            return True
+        p.missing[shape] |= _NOT_LEAF
+    if crosses:
+        return pick(s, row, gpus)
+    if pick_anywhere(s, row, gpus):
+        return True
+    p.missing[shape] |= _NOT_ANY
+    return False
+
+
+@compiled
+def tier_of_pick(s: State, row: int) -> int:
+    """Return the tier of the present pick, relative to the best that the gang could have."""
+    job, tally = s.jobs[row], s.tally[0]
+    leaves = _leaves_of_pick(s)
+    fewest = -(-job["best_nodes"] // s.rules[0]["leaf_nodes"])
+    if leaves > fewest:
+        return SPINE_TIER
+    return NODE_TIER if tally["picked"] <= job["best_nodes"] else LEAF_TIER
+
+
+@compiled
+def _leaves_of_pick(s: State) -> int:
+    """Count the leaves of the present pick; the nodes of a leaf stand together."""
+    count = 0
+    before = NONE
+    for place in range(s.tally[0]["picked"]):
+        leaf = s.nodes[s.pick_nodes[place]]["leaf"]
+        if leaf != before:
+            count += 1
+            before = leaf
+    return count
+
+
+@compiled
+def picked_inflation(s: State, row: int, crosses: bool) -> float:
+    """Return the inflation of a gang on the present pick, beside the gangs that use its links now.
+
+    Where it does not cross leaves, the gang counts as alone: the nodes of another leaf are what it is about.
+    """
+    if s.rules[0]["is_ideal"]:
+        return 1.0
+    job = s.jobs[row]
+    profile = s.profiles[job["profile"]]
+    nodes = s.pick_nodes[: s.tally[0]["picked"]]
+    speed = np.inf
+    for node in nodes:
+        speed = min(speed, s.type_speed[job["profile"], s.nodes[node]["gpu_type"]])
+    here = slowest_gbps(s, nodes, 0.0, True, 1) if crosses else min(s.rules[0]["nic_gbps"], s.rules[0]["node_gbps"])
+    best = best_gbps(s, job["best_nodes"])
+    return inflation(profile, job["gpus"], max(len(nodes), 2), here / speed, max(job["best_nodes"], 2), best / speed)
+
+
+@compiled
+def sensitivities(s: State, rows: NDArray[np.int32], found: NDArray[np.float64]) -> None:
+    """Work out the inflation of gangs that are spread over one node more than needed, on two leaves, `(n_rows,)`."""
+    s = lent(s)
+    found[:] = 1.0
+    rules = s.rules[0]
+    if rules["is_ideal"]:
+        return
+    for place in range(len(rows)):
+        job = s.jobs[rows[place]]
+        if job["gpus"] == 1:
+            continue
+        fewest = job["best_nodes"]
+        best = best_gbps(s, fewest)
+        carried = rules["leaf_nodes"] * rules["nic_gbps"] / rules["oversubscription"] / max(1, (fewest + 1) // 2)
+        here = min(rules["nic_gbps"], carried)
+        speed = job["reference_speed"]
+        profile = s.profiles[job["profile"]]
+        found[place] = inflation(profile, job["gpus"], fewest + 1, here / speed, max(fewest, 2), best / speed)

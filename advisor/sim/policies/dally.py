@@ -1,0 +1,113 @@
+"""Dally: gangs wait for a place close together as long as that pays, and leave what they decline to others.
+
+Jobs are offered what is free in the order of submission; nobody blocks those behind. A gang declines a place that is
+further apart than the best it could have until its timer for a better tier ends. A timer counts the time in which the
+gang had a place to decline. It comes from the auto-tuner (`advisor/planning/tuning.py`), and ends with what the wait
+can save and with the bound on added delay.
+
+Source: Sharma et al., arXiv 2401.16492; published are delay scheduling at these tiers, timers that follow past waits,
+and no formulas. Our interpretation: the tuner, and that what a place costs is worked out for the nodes on offer, beside
+the gangs that use their links now.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.domain.topology import LocalityTier
+from advisor.domain.waits import LARGEST_CLASS, Wait, gang_class
+from advisor.planning.settings import PlanningSettings
+from advisor.planning.tuning import EDGES_S, Tuner, tuning_of
+from advisor.sim.execution import LEAF_TIER, NODE_TIER
+from advisor.sim.offers import Patience, offer
+from advisor.sim.policies.round_policy import RoundPolicy
+from advisor.sim.rounds import View
+from advisor.sim.state import RUNNING
+
+Rows = NDArray[np.intp]
+# By tier; NaN lets the tuner speak.
+Timers = tuple[float, float]
+
+TUNED: Final[Timers] = (np.nan, np.nan)
+TIERS: Final = ((NODE_TIER, LocalityTier.NODE), (LEAF_TIER, LocalityTier.LEAF))
+CLASSES: Final = LARGEST_CLASS.bit_length()
+# Rates are worked out anew so often, from so many waits at most.
+TUNED_EVERY_S: Final = 300.0
+REMEMBERED: Final = 1024
+
+
+@dataclass(slots=True)
+class Dally:
+    """The policy, with the waits that it saw; `fixed_s` are timers by tier in place of tuned ones."""
+
+    fixed_s: Timers = TUNED
+    _waits: deque[Wait] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    _patience: Patience | None = None
+    _tuned_time: float = -np.inf
+
+    def __call__(self, view: View) -> None:
+        """Tune, make room, offer what is free, and learn from who started."""
+        patience = self._patience = self._patience or _patience(view, self.fixed_s)
+        if view.now - self._tuned_time >= TUNED_EVERY_S and np.isnan(self.fixed_s).any():
+            self._tune(view, patience)
+        self.make_room(view)
+        pending = self.in_order(view, view.pending)
+        offer(view.state, patience, pending.astype(np.int32), view.now)
+        for row in pending[view.jobs["phase"][pending] == RUNNING].tolist():
+            self._learn(view, patience, row)
+
+    def tuner(self, now: float, settings: PlanningSettings) -> Tuner:
+        """Return what the waits that it saw tell at an instant."""
+        return Tuner(self._waits, now, tuning_of(settings))
+
+    def make_room(self, view: View) -> None:
+        """Stop nobody."""
+
+    def in_order(self, view: View, pending: Rows) -> Rows:  # noqa: ARG002  (for those that know a better one)
+        """Return the pending jobs in the order in which they are offered what is free: that of submission."""
+        return pending
+
+    def _tune(self, view: View, patience: Patience) -> None:
+        self._tuned_time = view.now
+        tuner = self.tuner(view.now, view.problem.options.planning)
+        for code in range(CLASSES):
+            for tier, locality in TIERS:
+                patience.rate_per_s[code, tier] = tuner.rates(1 << code, locality)
+
+    def _learn(self, view: View, patience: Patience, row: int) -> None:
+        """Remember how long a gang declined places before it started."""
+        waited_s = float(patience.declined_s[row])
+        if waited_s > 0.0:
+            for tier, locality in TIERS:
+                got = bool(patience.reached[row] <= tier)
+                gpus = int(view.jobs["gpus"][row])
+                self._waits.append(Wait(gpus=gpus, tier=locality, waited_s=waited_s, got=got, ended_time=view.now))
+        patience.declined_s[row] = 0.0
+
+
+def _patience(view: View, fixed_s: Timers) -> Patience:
+    jobs, options = view.jobs, view.problem.options
+    return Patience(
+        declined_s=np.zeros(len(jobs)),
+        declining=np.zeros(len(jobs), np.int8),
+        pass_time=np.array([view.now]),
+        reached=np.full(len(jobs), -1, np.int8),
+        gang_class=np.array([gang_class(int(gpus)).bit_length() - 1 for gpus in jobs["gpus"]], np.int32),
+        rate_per_s=np.zeros((CLASSES, len(TIERS), len(EDGES_S) - 1)),
+        fixed_s=np.array(fixed_s),
+        least_inflation=np.array([options.planning.insensitive_inflation]),
+        longest_s=np.array([options.limits.max_added_delay_s]),
+        missing=np.zeros(int(jobs["shape"].max()) + 1, np.int8),
+    )
+
+
+def dally_policy(name: str, summary: str, make: Callable[[], Dally]) -> RoundPolicy:
+    """Return a policy that decides whenever something happens."""
+    return RoundPolicy(name=name, summary=summary, make=make, every_s=0.0)
+
+
+POLICY = dally_policy("dally", "delay scheduling with timers that tune themselves (Dally)", Dally)

@@ -1,0 +1,113 @@
+"""Dally with preemption: gangs that wait, or sit badly, may push aside jobs that had more.
+
+The rules stand in `advisor/planning/preemption.py`. Every 5 minutes, lowest key first: a gang that waits gains the time
+until its victims would have ended by themselves; one that sits badly gains what it runs shorter on the best place, if
+need be without any victim, and pays its own restart. Run times are those of `--speeds`. Jobs are offered what is free
+in the order of their keys, too.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.planning.preemption import APART_S, KEY_MARGIN, QUANTUM_S, keys, pays
+from advisor.sim.execution import NODE_TIER
+from advisor.sim.offers import sensitivities, tier_of_pick
+from advisor.sim.placement import pick
+from advisor.sim.policies.dally import Dally, Rows, dally_policy
+from advisor.sim.preemption import make_room_close
+from advisor.sim.rounds import View
+from advisor.sim.state import RUNNING
+
+ROUND_S: Final = 300.0
+# Gangs looked at in a round.
+DEPTH: Final = 32
+# No job may be pushed aside that has this key.
+_SPARED: Final = -1.0
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(slots=True)
+class DallyPreempt(Dally):
+    """The policy, with its last round and when it stopped which job."""
+
+    _round_time: float = -np.inf
+    _stopped_time: Floats = field(default_factory=lambda: np.zeros(0))
+
+    def make_room(self, view: View) -> None:
+        """Push jobs aside, once in a round."""
+        if not len(self._stopped_time):
+            self._stopped_time = np.full(len(view.jobs), -np.inf)
+        if view.now - self._round_time < ROUND_S:
+            return
+        self._round_time = view.now
+        key, sensitive = self._keys(view), np.ones(len(view.jobs))
+        found = np.empty(len(view.active))
+        sensitivities(view.state, view.active.astype(np.int32), found)
+        sensitive[view.active] = found
+        order = view.active[np.argsort(key[view.active], kind="stable")]
+        for row in order[_could_gain(view, order)][:DEPTH].tolist():
+            self._try(view, row, key, sensitive)
+
+    def in_order(self, view: View, pending: Rows) -> Rows:
+        """Return the pending jobs by their keys, lowest first."""
+        return pending[np.argsort(self._keys(view)[pending], kind="stable")]
+
+    def _keys(self, view: View) -> Floats:
+        """Return the keys of the active jobs, `(n_jobs,)`."""
+        jobs = view.jobs[view.active]
+        found = np.zeros(len(view.jobs))
+        held_s = jobs["attained_gpu_s"] / jobs["gpus"]
+        found[view.active] = keys(jobs["work_s"] - jobs["left_s"], held_s, jobs["attained_gpu_s"])
+        return found
+
+    def _try(self, view: View, row: int, key: Floats, sensitive: Floats) -> None:
+        """Make room for a gang and start it there, if that pays."""
+        jobs, gpus = view.jobs, int(view.jobs["gpus"][row])
+        moves = bool(jobs["phase"][row] == RUNNING)
+        if moves and view.now - max(self._stopped_time[row], jobs["since_time"][row]) < APART_S:
+            return
+        is_free = pick(view.state, row, gpus) and tier_of_pick(view.state, row) == NODE_TIER
+        victims = np.zeros(0, np.intp) if is_free else self._victims(view, row, key, sensitive)
+        # A gang that waits is offered a place that is free anyway.
+        if not len(victims) and not (is_free and moves):
+            return
+        left_s = float(view.remaining_s(np.array([row]))[0])
+        if moves:
+            gain_s = left_s / jobs["rate"][row] - left_s - view.restart_s
+        else:
+            gain_s = float((view.remaining_s(victims) / jobs["rate"][victims]).max())
+        if pays(gain_s, left_s, len(victims), view.restart_s):
+            stopped = np.append(victims, row) if moves else victims
+            self._stopped_time[stopped] = view.now
+            view.stop(stopped)
+            view.start(row, gpus)
+
+    def _victims(self, view: View, row: int, key: Floats, sensitive: Floats) -> Rows:
+        """Return whom to stop so that a gang gets its best place; nobody where that cannot be."""
+        jobs, running = view.jobs, view.running
+        spared = (
+            (key[running] <= key[row] + KEY_MARGIN)
+            | (view.now - jobs["since_time"][running] < QUANTUM_S)
+            | (view.now - self._stopped_time[running] < APART_S)
+            | (sensitive[running] > sensitive[row])
+            | (running == row)
+        )
+        jobs["key"][running] = np.where(spared, _SPARED, key[running])
+        count = make_room_close(view.state, view.room.victims, view.room.costs, row, key[row])
+        return view.room.victims[:count].astype(np.intp)
+
+
+def _could_gain(view: View, rows: Rows) -> NDArray[np.bool_]:
+    """Mark gangs that wait, and those that run slower than on their best place."""
+    jobs = view.jobs[rows]
+    found: NDArray[np.bool_] = (jobs["phase"] != RUNNING) | (jobs["rate"] < 1.0 - 1e-9)
+    return found
+
+
+POLICY = dally_policy(
+    "dally+preempt", "dally, and preemption for gangs that the network hurts, every 5 min", DallyPreempt
+)

@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 RELEASE ?= 26.05
+PYTEST := $(BIN)/python -m pytest --cov --cov-report= --cov-fail-under=0
 
 .PHONY: demo test test-slurm check lint format docs clean
 
@@ -20,8 +21,13 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 demo: $(VENV)/.installed  ## the advice for the queue that ships with the package
 	$(BIN)/sadvise recommend --demo
 
+# Live tests mostly wait for Slurm, so they run beside the others; what they said comes at the end.
 test: $(VENV)/.installed-dev  ## all tests; live Slurm tests run for every release that can start here
-	$(BIN)/python -m pytest --cov --cov-report=term
+	@COVERAGE_FILE=.coverage.live $(PYTEST) tests/live >$(VENV)/live.log 2>&1 & live=$$!; \
+	COVERAGE_FILE=.coverage.others $(PYTEST) --ignore=tests/live; others=$$?; \
+	wait $$live; live=$$?; cat $(VENV)/live.log; test $$others -eq 0 -a $$live -eq 0
+	$(BIN)/python -m coverage combine --quiet .coverage.live .coverage.others
+	$(BIN)/python -m coverage report
 
 test-slurm: $(VENV)/.installed-dev  ## the live tests of one release: make test-slurm RELEASE=26.05
 	SADVISE_SLURM_RELEASES=$(RELEASE) SADVISE_REQUIRE_SLURM=1 $(BIN)/python -m pytest tests/live

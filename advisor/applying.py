@@ -11,9 +11,11 @@ from typing import Final
 from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
-from advisor.domain.plan import Outcome, Receipt, Recommendation, lever_of, present_value
+from advisor.domain.plan import Outcome, Receipt, Recommendation, Requeue, can_be_undone, lever_of, present_value
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.waits import Wait
+from advisor.planning.observing import started_since
+from advisor.planning.tuning import MEMORIES
 from advisor.ports import Actuator, ClusterSource, Journal, MemoryJournal
 
 # The snapshot, up to when starts were observed before, and the leases that are or were out for jobs started since.
@@ -69,14 +71,22 @@ class Applier:
         if reconciled.taken_back:
             seen = self.source.snapshot()
         out = self.journal.leases()
-        record = self.cycle.judge(seen, frozenset(lease.job_id for lease in out if lease.keeps_others_off))
+        waits = self.journal.waits(seen.taken_at - MEMORIES * self.cycle.planning.timer_memory_s)
+        stops = self.cycle.planning.preempt
+        ended = self.journal.closed(frozenset(job.job_id for job in seen.jobs if stops or job.is_pending))
+        busy = frozenset(lease.job_id for lease in out if lease.keeps_others_off)
+        record = self.cycle.judge(seen, busy, waits, (*ended, *out))
         previous = {(lease.job_id, lease.lever): lease for lease in out}
-        applied = tuple(
-            self._apply(change, seen.taken_at, previous.get((change.job_id, lever_of(change.action))))
-            for change in record.recommendations
-            if self._wants(change, seen)
-        )
-        return Step(record=record, reconciled=reconciled, applied=applied)
+        applied: list[Receipt] = []
+        # Gangs for which a job cannot be stopped, so that no further one is stopped in vain.
+        in_vain = {_stops_for(change) for change in record.recommendations if not self._wants(change, seen)} - {None}
+        for change in record.recommendations:
+            if self._wants(change, seen) and _stops_for(change) not in in_vain:
+                lease = previous.get((change.job_id, lever_of(change.action)))
+                applied.append(self._apply(change, seen.taken_at, lease))
+                if applied[-1].outcome is Outcome.FAILED and _stops_for(change) is not None:
+                    in_vain.add(_stops_for(change))
+        return Step(record=record, reconciled=reconciled, applied=tuple(applied))
 
     def reconcile(self, snapshot: Snapshot) -> Reconciled:
         """Bring the journal in line with the cluster, and take back what is due."""
@@ -121,7 +131,10 @@ class Applier:
         return receipt
 
     def _came_out(self, lease: Lease, now: float) -> Lease | None:
-        """Write down that a change took effect; one that gives the user's value back leaves nothing out."""
+        """Write down that a change took effect; what gives the user's value back, or stays done, leaves nothing out."""
+        if not can_be_undone(lease.action):
+            self.journal.close(lease, Ending.DONE_FOR_GOOD, now)
+            return None
         if lease.action.after == lease.undo.after:
             self.journal.close(lease, Ending.TAKEN_BACK, now)
             return None
@@ -155,6 +168,8 @@ class Applier:
     def _current(self, lease: Lease, snapshot: Snapshot) -> Lease | None:
         """Return a lease as the snapshot shows it, None where it has ended; the journal says so too."""
         job, now = snapshot.jobs_by_id.get(lease.job_id), snapshot.taken_at
+        if isinstance(lease.action, Requeue):
+            return self._stopped(lease, job, now)
         if job is None or not (job.is_pending or lease.state is LeaseState.HANDS_OFF):
             self.journal.close(lease, Ending.NO_LONGER_PENDING, now)
             return None
@@ -175,9 +190,20 @@ class Applier:
             case LeaseState.OUT | LeaseState.RETURNING:
                 return lease
 
+    def _stopped(self, lease: Lease, job: Job | None, now: float) -> Lease | None:
+        """Return the intent to stop a run for as long as it may still come true; None once that is settled."""
+        if job is None or present_value(job, lease.action) != lease.action.before:
+            return self._came_out(lease, now)
+        return lease if now - lease.applied_time < self.grace_s else self._came_to_nothing(lease, now)
+
+
+def _stops_for(change: Recommendation) -> int | None:
+    """Return the gang for which a change stops a job, if it stops one."""
+    return change.action.for_job_id if isinstance(change.action, Requeue) else None
+
 
 def _started_since(snapshot: Snapshot, since: float) -> Iterator[int]:
-    """Name the jobs that started after an instant, up to that of the snapshot."""
+    """Name the jobs that started after an earlier snapshot and before this one."""
     for job in snapshot.jobs:
-        if job.allocation is not None and job.start_time is not None and since < job.start_time <= snapshot.taken_at:
+        if started_since(job, since, snapshot):
             yield job.job_id

@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from advisor.domain.forecast import Forecasts
+from advisor.domain.lease import Lease
 from advisor.domain.limits import Limits
-from advisor.domain.plan import Plan, Recommendation, Verdict
+from advisor.domain.plan import Lever, Plan, Recommendation, Verdict
 from advisor.domain.snapshot import Snapshot
-from advisor.guard.rules import circumstances, judge, refusals
-from advisor.planning.planner import plan
+from advisor.domain.waits import Wait
+from advisor.guard.rules import circumstances, judge, refusals, stoppable
+from advisor.planning.planner import EVERY_LEVER, plan
 from advisor.planning.settings import PlanningSettings
 from advisor.ports import ClusterSource, Forecaster, NoForecaster
 
@@ -17,10 +19,13 @@ from advisor.ports import ClusterSource, Forecaster, NoForecaster
 class CycleRecord:
     """All that one cycle saw, proposed and judged.
 
-    `left_alone` maps pending GPU jobs that must not be changed to the rule that says so.
+    `waits` and `leases` are what was remembered of earlier ones. `left_alone` maps pending GPU jobs that must not be
+    changed to the rule that says so.
     """
 
     snapshot: Snapshot
+    waits: tuple[Wait, ...] = ()
+    leases: tuple[Lease, ...] = ()
     forecasts: Forecasts
     plan: Plan
     verdicts: tuple[Verdict, ...]
@@ -34,24 +39,54 @@ class CycleRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cycle:
-    """The pipeline and its settings."""
+    """The pipeline and its settings; it plans with the levers in `levers` alone."""
 
     planning: PlanningSettings = field(default_factory=PlanningSettings)
     limits: Limits = field(default_factory=Limits)
     forecaster: Forecaster = field(default_factory=NoForecaster)
+    levers: frozenset[Lever] = EVERY_LEVER
 
-    def run(self, source: ClusterSource, outstanding: frozenset[int] = frozenset()) -> CycleRecord:
+    def run(
+        self,
+        source: ClusterSource,
+        outstanding: frozenset[int] = frozenset(),
+        waits: tuple[Wait, ...] = (),
+        leases: tuple[Lease, ...] = (),
+    ) -> CycleRecord:
         """Read the cluster and judge a plan for it."""
-        return self.judge(source.snapshot(), outstanding)
+        return self.judge(source.snapshot(), outstanding, waits, leases)
 
-    def judge(self, snapshot: Snapshot, outstanding: frozenset[int] = frozenset()) -> CycleRecord:
-        """Plan and judge a snapshot at hand; `outstanding` names the jobs with a change under way."""
-        around = circumstances(snapshot, self.limits, outstanding)
+    def judge(
+        self,
+        snapshot: Snapshot,
+        outstanding: frozenset[int] = frozenset(),
+        waits: tuple[Wait, ...] = (),
+        leases: tuple[Lease, ...] = (),
+    ) -> CycleRecord:
+        """Plan and judge a snapshot at hand; `outstanding` names the jobs with a change under way.
+
+        `waits` is what was seen of gangs that waited for closer places, `leases` the changes that are or were out for
+        jobs that are pending, or that run if jobs may be stopped.
+        """
+        preempts = self.planning.preempt and Lever.CHECKPOINT_REQUEUE in self.levers
+        around = circumstances(snapshot, self.limits, outstanding, preempts=preempts, leases=leases)
         left_alone = refusals(snapshot, around)
         forecasts = self.forecaster.forecasts(snapshot)
-        proposed = plan(snapshot, self.planning, self.limits, untouchable=frozenset(left_alone), forecasts=forecasts)
+        proposed = plan(
+            snapshot,
+            self.planning,
+            self.limits,
+            untouchable=frozenset(left_alone),
+            forecasts=forecasts,
+            waits=waits,
+            leases=leases,
+            levers=self.levers,
+            stoppable=stoppable(snapshot, around),
+        )
         return CycleRecord(
             snapshot=snapshot,
+            waits=waits,
+            leases=leases,
             forecasts=forecasts,
             plan=proposed,
             verdicts=judge(proposed, snapshot, around),

@@ -11,7 +11,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter, ValidationError
 
 from advisor.domain.lease import Ending, Lease, LeaseState
-from advisor.domain.plan import Action, Lever, SetGpus, SetNice, SetNodeRange, SetSwitches, SetTimeMin
+from advisor.domain.plan import Action, Lever, Requeue, SetGpus, SetNice, SetNodeRange, SetSwitches, SetTimeMin
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
 from advisor.errors import JournalError
@@ -46,6 +46,7 @@ _ACTIONS: Mapping[Lever, TypeAdapter[Any]] = {
     Lever.NODE_RANGE: TypeAdapter(SetNodeRange),
     Lever.GPU_COUNT: TypeAdapter(SetGpus),
     Lever.TIME_MIN: TypeAdapter(SetTimeMin),
+    Lever.CHECKPOINT_REQUEUE: TypeAdapter(Requeue),
 }
 
 # What SQLite's own words leave out: what it means here, and what to do.

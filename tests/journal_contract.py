@@ -6,7 +6,7 @@ import pytest
 
 from advisor.domain.gang import GpuCount, GpuScope, SwitchRequest
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
-from advisor.domain.plan import NodeRange, SetGpus, SetNice, SetNodeRange, SetSwitches, SetTimeMin
+from advisor.domain.plan import NodeRange, Requeue, SetGpus, SetNice, SetNodeRange, SetSwitches, SetTimeMin
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
 from advisor.errors import ConfigError
@@ -27,6 +27,7 @@ ACTIONS = (
     ),
     SWITCHES,
     SetTimeMin(job_id=8, before=None, after=1800.0),
+    Requeue(job_id=8, for_job_id=9, before=NOW - 3600.0),
 )
 
 
@@ -71,7 +72,7 @@ def _check_leases(journal: Journal) -> None:
     journal.close(leases[1], Ending.NO_LONGER_PENDING, NOW + 3.0)
     journal.close(second, Ending.TAKEN_BACK, NOW + 2.0)
     journal.close(leases[3], Ending.NOT_APPLIED, NOW + 4.0)
-    assert [lease.job_id for lease in journal.leases()] == [6, 8]
+    assert [lease.job_id for lease in journal.leases()] == [6, 8, 8]
     assert journal.closed([5]) == (
         second.ended(Ending.TAKEN_BACK, NOW + 2.0),
         leases[1].ended(Ending.NO_LONGER_PENDING, NOW + 3.0),

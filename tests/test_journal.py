@@ -84,7 +84,7 @@ def test_actions_are_json_beside_the_lever_that_tells_their_kind(journal: Sqlite
 
     kept = {lever: json.loads(action) for lever, action in rows}
     assert kept["nice"] == {"job_id": 5, "before": 0, "after": 50}
-    assert set(kept) == {"nice", "node_range", "gpu_count", "switches", "time_min"}
+    assert set(kept) == {"nice", "node_range", "gpu_count", "switches", "time_min", "checkpoint_requeue"}
 
 
 def change(path: Path, statement: str) -> None:

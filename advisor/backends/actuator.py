@@ -1,4 +1,4 @@
-"""Changes pending jobs with scontrol, one field a call, and believes what squeue then says rather than scontrol."""
+"""Changes jobs with scontrol, one field a call, and believes what squeue then says rather than scontrol."""
 
 import re
 from collections.abc import Callable
@@ -10,11 +10,12 @@ from advisor.backends.records import jobs_of
 from advisor.backends.text import JOB_FIELDS, field_list, job_record, rows, unknown_fields
 from advisor.backends.text_source import new_delimiter
 from advisor.domain.job import Job
-from advisor.domain.plan import Action, Outcome, Receipt, SetNodeRange, present_value
+from advisor.domain.plan import Action, Outcome, Receipt, Requeue, SetNodeRange, present_value
 from advisor.errors import SlurmRefusedError
 
 # Nobody is at fault for these.
 NOT_PENDING: Final = "the job is not pending"
+NOT_RUNNING: Final = "the run that was to be stopped is over"
 CHANGED_MEANWHILE: Final = "somebody else has changed the field meanwhile"
 
 _NO_SUCH_JOB: Final = re.compile(r"invalid job id", re.IGNORECASE)
@@ -23,7 +24,7 @@ _MAY_CHANGE: Final = "Slurm denies it: it takes the owner of the job, a coordina
 
 
 class ScontrolActuator:
-    """An `Actuator` over `scontrol update`; each change costs slurmctld three requests for one job.
+    """An `Actuator` over `scontrol`; each change costs slurmctld three requests for one job.
 
     Raises `SlurmUnavailableError` where slurmctld gives no answer: whether the change took effect is unknown then.
     """
@@ -33,7 +34,9 @@ class ScontrolActuator:
         self._delimiter = delimiter
 
     def apply(self, action: Action) -> Receipt:
-        """Change one field of a job that still holds what the action found there, and read it back."""
+        """Change one field of a pending job that still holds what the action found, or stop a run, and read it back."""
+        if isinstance(action, Requeue):
+            return self._requeue(action)
         job = self._read(action.job_id)
         if job is None or not job.is_pending:
             return Receipt(action=action, outcome=Outcome.FAILED, text=NOT_PENDING)
@@ -51,6 +54,20 @@ class ScontrolActuator:
         return Receipt(
             action=action, outcome=Outcome.FAILED, text=said or "read back another value than the one written"
         )
+
+    def _requeue(self, action: Requeue) -> Receipt:
+        """Stop a job that is still in the run which the action found, and see that this run is over."""
+        job = self._read(action.job_id)
+        if job is None or present_value(job, action) != action.before:
+            return Receipt(action=action, outcome=Outcome.FAILED, text=NOT_RUNNING)
+        said = self._send(action)
+        job = self._read(action.job_id)
+        if job is None:
+            return Receipt(action=action, outcome=Outcome.FAILED, text=NOT_RUNNING)
+        # While its processes end it counts as completing, and it may soon be in a later run.
+        if present_value(job, action) == action.before:
+            return Receipt(action=action, outcome=Outcome.FAILED, text=said or "it still runs")
+        return Receipt(action=action, outcome=Outcome.APPLIED)
 
     def _send(self, action: Action) -> str:
         """Run the command, and return what Slurm had to say against it."""

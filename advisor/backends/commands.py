@@ -1,12 +1,23 @@
 """The scontrol command lines that apply a change and take it back; one field each, as argv, never a shell.
 
-Each pair was run on the live releases and read back: what a revert leaves behind is what stood before.
+Each pair was run on the live releases and read back: what a revert leaves behind is what stood before. A requeue has
+nothing that takes it back.
 """
 
 import math
 
 from advisor.domain.gang import GpuCount, GpuScope, SwitchRequest
-from advisor.domain.plan import Action, SetGpus, SetNice, SetNodeRange, SetSwitches, SetTimeMin, undone
+from advisor.domain.plan import (
+    Action,
+    Requeue,
+    SetGpus,
+    SetNice,
+    SetNodeRange,
+    SetSwitches,
+    SetTimeMin,
+    can_be_undone,
+    undone,
+)
 
 MINUTE_S = 60.0
 
@@ -20,7 +31,11 @@ _GPU_FIELD = {
 
 def apply_argv(action: Action, cluster: str | None = None) -> list[str]:
     """Return the command that brings a job to the action's after value."""
+    scontrol = ["scontrol", *(["-M", cluster] if cluster else [])]
     match action:
+        case Requeue():
+            # Only one that has not ended: Slurm would otherwise run a job again that ended a moment ago.
+            return [*scontrol, "requeue", "incomplete", str(action.job_id)]
         case SetNice(after=nice):
             field = f"Nice={nice}"
         case SetSwitches(after=switches):
@@ -33,12 +48,12 @@ def apply_argv(action: Action, cluster: str | None = None) -> list[str]:
         case SetTimeMin(after=soft_s):
             # In minutes; 0 is none. Rounded up, since a job planned too short delays others.
             field = f"TimeMin={0 if soft_s is None else math.ceil(soft_s / MINUTE_S)}"
-    return ["scontrol", *(["-M", cluster] if cluster else []), "update", f"JobId={action.job_id}", field]
+    return [*scontrol, "update", f"JobId={action.job_id}", field]
 
 
-def revert_argv(action: Action, cluster: str | None = None) -> list[str]:
-    """Return the command that brings a job back to the action's before value."""
-    return apply_argv(undone(action), cluster)
+def revert_argv(action: Action, cluster: str | None = None) -> list[str] | None:
+    """Return the command that brings a job back to the action's before value, None where nothing can."""
+    return apply_argv(undone(action), cluster) if can_be_undone(action) else None
 
 
 def _switches(switches: SwitchRequest | None) -> str:

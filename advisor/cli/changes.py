@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from advisor.applying import Applier, Reconciled, Wanted
-from advisor.backends.actuator import CHANGED_MEANWHILE, NOT_PENDING, ScontrolActuator
+from advisor.backends.actuator import CHANGED_MEANWHILE, NOT_PENDING, NOT_RUNNING, ScontrolActuator
 from advisor.backends.commands import apply_argv
 from advisor.backends.process import SlurmCommands
 from advisor.backends.sources import chosen_cluster
 from advisor.cli.reading import Reading
 from advisor.cli.report import shell
 from advisor.domain.lease import Lease
-from advisor.domain.plan import Action, Outcome, Receipt, Verdict, lever_of
+from advisor.domain.plan import Action, Outcome, Receipt, Verdict, can_be_undone, lever_of
 from advisor.errors import SlurmRefusedError
 from advisor.journal import opened
 from advisor.planning.words import plural
@@ -50,8 +50,9 @@ def refused_row(verdict: Verdict, cluster: str | None) -> dict[str, Any]:
 
 
 def lease_row(done: str, lease: Lease, text: str, cluster: str | None) -> dict[str, Any]:
-    """Return a change that was left as it is, as published; the command would take it back."""
-    return {**_row(done, lease.undo, cluster), "text": text}
+    """Return a change that was left as it is, as published; the command would take it back, None where nothing can."""
+    row = {**_row(done, lease.undo, cluster), "text": text}
+    return row if can_be_undone(lease.action) else {**row, "command": None}
 
 
 def reconciled_rows(found: Reconciled, cluster: str | None) -> list[dict[str, Any]]:
@@ -64,7 +65,7 @@ def reconciled_rows(found: Reconciled, cluster: str | None) -> list[dict[str, An
 
 def fields_of(row: dict[str, Any]) -> list[str]:
     """Return a published change as the fields of a line."""
-    return [shell(row[name]) if name == "command" else str(row[name] or "") for name in COLUMNS]
+    return [shell(row[name] or []) if name == "command" else str(row[name] or "") for name in COLUMNS]
 
 
 def raise_if_refused(receipts: Iterable[Receipt]) -> None:
@@ -73,7 +74,7 @@ def raise_if_refused(receipts: Iterable[Receipt]) -> None:
     refused = [
         receipt
         for receipt in sent
-        if receipt.outcome is Outcome.FAILED and receipt.text not in (NOT_PENDING, CHANGED_MEANWHILE)
+        if receipt.outcome is Outcome.FAILED and receipt.text not in (NOT_PENDING, NOT_RUNNING, CHANGED_MEANWHILE)
     ]
     if refused:
         raise SlurmRefusedError(

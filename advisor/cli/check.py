@@ -42,7 +42,7 @@ def check(
     settings = reading.load_config()
     opened = reading.open(settings)
     seen = opened.snapshot()
-    checks = [*site_checks(seen, settings.planning), *_models(settings)]
+    checks = [*site_checks(seen, settings.guard), *_models(settings)]
     if not demo and snapshot is None:
         from advisor.backends.probe import probes
         from advisor.backends.process import SlurmCommands

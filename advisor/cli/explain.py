@@ -1,16 +1,21 @@
 """`sadvise explain JOBID`: why a job is not starting."""
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from advisor.cli.apply import JournalFile
 from advisor.cli.options import Cluster, ConfigFile, Demo, Json, SnapshotFile, Source, Timeout
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from advisor.cycle import CycleRecord
     from advisor.domain.diagnosis import Diagnosis, Finding, PriorityFactors
     from advisor.domain.job import Job
+    from advisor.planning.timer_out import TimerOut
 
 
 def explain(
@@ -21,25 +26,32 @@ def explain(
     cluster: Cluster = None,
     timeout: Timeout = None,
     config: ConfigFile = None,
+    journal: JournalFile = None,
     json: Json = False,
 ) -> None:
     """Say why a pending job is not starting, the evidence, and what would change it.
 
-    What could not be read is said; nothing is invented. Also shows what the user declared and what advice there is.
+    What could not be read is said; nothing is invented. Also shows what the user declared, what advice there is, and
+    the delay timer that makes the job wait, if the journal knows of one.
     """
     from advisor.cli.filters import job_name
     from advisor.cli.reading import Reading
+    from advisor.cli.remembering import Memory, remembered
     from advisor.cli.render import print_json
     from advisor.cli.report import meta
     from advisor.errors import ConfigError
     from advisor.planning.explain import diagnose
+    from advisor.planning.timer_out import timers_out
 
     name = job_name(job)
     reading = Reading(snapshot=snapshot, demo=demo, source=source, cluster=cluster, timeout_s=timeout, config=config)
     settings = reading.load_config()
     opened = reading.open(settings)
-    record = reading.cycle(settings).run(opened)
-    seen = record.snapshot
+    seen = opened.snapshot()
+    memory = Memory()
+    if journal is not None or not (demo or snapshot):
+        memory = remembered(Path(settings.journal.file) if journal is None else journal, seen, settings.planning)
+    record = reading.cycle(settings).judge(seen, memory.outstanding, memory.waits, memory.leases)
     found = next((each for each in seen.jobs if name.names(each)), None)
     if found is None:
         raise ConfigError(
@@ -48,12 +60,16 @@ def explain(
         )
     factors = None if snapshot is not None or demo else _factors(found, cluster, reading.timeout_of(settings))
     diagnosis = diagnose(seen, found.job_id, factors=factors)
+    out = timers_out(
+        seen, found.job_id, settings.planning, settings.guard, record.forecasts, memory.waits, memory.leases
+    )
+    notes = [memory.note] if memory.note else []
     if json:
-        print_json(
-            {"meta": meta(seen, "sadvise.explain/1", opened.name), "diagnosis": _document(diagnosis, record, found)}
-        )
+        document = {**_document(diagnosis, record, found), "timers": [asdict(each) for each in out], "notes": notes}
+        print_json({"meta": meta(seen, "sadvise.explain/1", opened.name), "diagnosis": document})
     else:
         _print(diagnosis, record, found, cluster, opened.name)
+        _print_timers(out, notes)
 
 
 def _factors(job: "Job", cluster: str | None, timeout_s: float) -> "PriorityFactors | None":
@@ -107,6 +123,15 @@ def _print(diagnosis: "Diagnosis", record: "CycleRecord", job: "Job", cluster: s
             out.print(Text(f"        {shell(recommendation(change, cluster)['command'])}"), soft_wrap=True)
     if (rule := record.left_alone.get(job.job_id)) is not None:
         print_labelled("advice", f"none: left alone by rule {rule}")
+
+
+def _print_timers(timers: "Iterable[TimerOut]", notes: "Iterable[str]") -> None:
+    from advisor.cli.render import instant, print_labelled
+
+    for timer in timers:
+        print_labelled("timer", f"since {instant(timer.began_time)}: {timer.text}")
+    for note in notes:
+        print_labelled("note", note)
 
 
 def _print_finding(finding: "Finding", label: str) -> None:

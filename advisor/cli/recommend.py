@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from advisor.cycle import CycleRecord
 
+NO_REVERT = "none: the job starts again when Slurm has a place for it, from its last checkpoint"
+
 
 def recommend(
     snapshot: SnapshotFile = None,
@@ -48,7 +50,7 @@ def recommend(
         bool, typer.Option("--exit-code", help="Exit with 3 if there is something to recommend.")
     ] = False,
 ) -> None:
-    """Print which pending GPU jobs to reorder, resize or consolidate, why, and how to do and undo it by hand.
+    """Print which GPU jobs to reorder, resize, consolidate or stop, why, and how to do and undo it by hand.
 
     Opens with the state of the cluster. Reads only; nothing is changed.
     """
@@ -139,6 +141,7 @@ def _print_one(number: int, row: "Mapping[str, Any]", record: "CycleRecord") -> 
     from advisor.planning.words import duration
 
     out = console()
+    revert = NO_REVERT if row["revert"] is None else shell(row["revert"])
     job = record.snapshot.jobs_by_id[row["job_id"]]
     after_s = row["expected"]["revert_after_s"]
     when = "" if after_s is None else f"   # due {duration(after_s)} after the change, if it has not started"
@@ -149,5 +152,5 @@ def _print_one(number: int, row: "Mapping[str, Any]", record: "CycleRecord") -> 
     print_labelled("gain", f"{saving_in_words(row['expected'])}, if {row['expected']['assumes']}", indent=3)
     # Whole, however long: these lines are there to be copied.
     out.print(Text(f"   apply   {shell(row['command'])}"), soft_wrap=True)
-    out.print(Text(f"   revert  {shell(row['revert'])}{when}"), soft_wrap=True)
+    out.print(Text(f"   revert  {revert}{when}"), soft_wrap=True)
     out.print()

@@ -14,6 +14,7 @@ from advisor.domain.overview import Overview
 from advisor.domain.plan import (
     NodeRange,
     Recommendation,
+    Requeue,
     SetGpus,
     SetNice,
     SetNodeRange,
@@ -54,6 +55,8 @@ def values(change: Recommendation) -> tuple[dict[str, Any], dict[str, Any]]:
             return {str(scope): _counts(old)}, {str(scope): _counts(new)}
         case SetTimeMin(before=old, after=new):
             return {"time_min_s": old}, {"time_min_s": new}
+        case Requeue(before=old, after=new):
+            return {"run_start_time": old}, {"run_start_time": new}
 
 
 def in_words(value: Mapping[str, Any]) -> str:
@@ -67,6 +70,8 @@ def in_words(value: Mapping[str, Any]) -> str:
             return f"{count} leaf switch for up to {wait_s / 60:.0f} min"
         case {"nodes_min": low, "nodes_max": high}:
             return f"{low} node" if low == high == 1 else f"{low}-{high} nodes"
+        case {"run_start_time": start_time}:
+            return "pending" if start_time is None else "running"
         case {"time_min_s": None}:
             return "no soft limit"
         case {"time_min_s": soft_s}:
@@ -151,7 +156,7 @@ FIELDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
         "" if row["expected"]["revert_after_s"] is None else f"{row['expected']['revert_after_s']:.0f}"
     ),
     "command": lambda row: shell(row["command"]),
-    "revert": lambda row: shell(row["revert"]),
+    "revert": lambda row: "" if row["revert"] is None else shell(row["revert"]),
     "text": lambda row: str(row["text"]),
 }
 

@@ -1,9 +1,10 @@
-"""What was changed about a pending job, until it is taken back or no longer matters."""
+"""What was changed about a job, until it is taken back or no longer matters."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from advisor.domain.plan import Action, Lever, lever_of, undone
+from advisor.domain.plan import Action, Lever, Requeue, lever_of, undone
 
 
 class LeaseState(StrEnum):
@@ -21,6 +22,7 @@ class Ending(StrEnum):
     NOT_APPLIED = "not_applied"
     TAKEN_BACK = "taken_back"
     NO_LONGER_PENDING = "no_longer_pending"
+    DONE_FOR_GOOD = "done_for_good"  # it took effect, and nothing takes it back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,3 +86,14 @@ def intended(action: Action, now: float, *, after_s: float | None = None, previo
     """
     first = undone(action) if previous is None else replace(previous.undo, before=action.after)  # type: ignore[arg-type]  # of one kind
     return Lease(action=action, undo=first, applied_time=now, due_time=None if after_s is None else now + after_s)
+
+
+def stopped_since(leases: Iterable[Lease], instant: float) -> tuple[Requeue, ...]:
+    """Return the jobs that were stopped, or may have been, after an instant, each with the gang it was stopped for."""
+    return tuple(
+        lease.action
+        for lease in leases
+        if isinstance(lease.action, Requeue)
+        and lease.ending in (None, Ending.DONE_FOR_GOOD)
+        and lease.applied_time > instant
+    )

@@ -1,9 +1,12 @@
 """The bounds the guard keeps; each carries the sentence that documents it."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Final
 
 HOUR_S = 3600.0
+# A job that is stopped for a gang has run for so long since it started, and is not stopped again for so long.
+QUANTUM_S: Final = 1200.0
+APART_S: Final = HOUR_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +19,9 @@ class Limits:
     nice_min: Annotated[int, "lowest nice advice may set; below 0 needs an Operator"] = 0
     nice_max: Annotated[int, "highest nice advice may set"] = 10_000
     max_changes: Annotated[int, "most changes proposed in one cycle"] = 30
+    preempt_partitions: Annotated[
+        str, "partitions, separated by commas, in which jobs that declare a checkpoint may be stopped for a gang"
+    ] = ""
 
     def __post_init__(self) -> None:
         for name in ("min_job_age_s", "max_job_wait_s", "max_added_delay_s", "max_changes"):
@@ -23,3 +29,8 @@ class Limits:
                 raise ValueError(f"{name} must not be negative")
         if self.nice_min > self.nice_max:
             raise ValueError("nice_min must not be above nice_max")
+
+    @property
+    def partitions_to_preempt_in(self) -> frozenset[str]:
+        """The partitions in which running jobs may be stopped; none by default."""
+        return frozenset(name.strip() for name in self.preempt_partitions.split(",") if name.strip())

@@ -5,25 +5,27 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from advisor.domain.gang import GpuCount, GpuScope, SwitchRequest
-from advisor.domain.job import Job
+from advisor.domain.job import Job, JobState
 
 
 class Kind(StrEnum):
-    """The three kinds of change, in the order in which one job's proposals are considered."""
+    """The kinds of change, in the order in which they are judged; only the first is one to running jobs."""
 
+    PREEMPT = "preempt"
     CONSOLIDATE = "consolidate"
     RESIZE = "resize"
     REORDER = "reorder"
 
 
 class Lever(StrEnum):
-    """The field of Slurm that carries a change."""
+    """The field or command of Slurm that carries a change."""
 
     SWITCHES = "switches"
     NODE_RANGE = "node_range"
     NICE = "nice"
     GPU_COUNT = "gpu_count"
     TIME_MIN = "time_min"
+    CHECKPOINT_REQUEUE = "checkpoint_requeue"
 
 
 class Reason(StrEnum):
@@ -35,6 +37,7 @@ class Reason(StrEnum):
     IDLE_GPUS_TO_GROW = "idle_gpus_to_grow"
     SMALLER_STARTS_SOONER = "smaller_starts_sooner"
     RUNS_SHORTER_THAN_LIMIT = "runs_shorter_than_limit"
+    GANG_NEEDS_THE_PLACE = "gang_needs_the_place"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +94,27 @@ class SetTimeMin:
     after: float | None  # seconds
 
 
-Action = SetNice | SetSwitches | SetNodeRange | SetGpus | SetTimeMin
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requeue:
+    """Stop a running job, which starts again from its last checkpoint, so that a gang gets its place.
+
+    `before` is when the run began that is stopped; `after` None means that the job waits. It cannot be taken back.
+    """
+
+    job_id: int
+    for_job_id: int
+    before: float | None
+    after: float | None = None
+
+
+# What changes a field of a pending job.
+Change = SetNice | SetSwitches | SetNodeRange | SetGpus | SetTimeMin
+Action = Change | Requeue
+
+
+def can_be_undone(action: Action) -> bool:
+    """Whether an action can be taken back; a job that was stopped has lost its place and some work."""
+    return not isinstance(action, Requeue)
 
 
 def lever_of(action: Action) -> Lever:
@@ -107,6 +130,8 @@ def lever_of(action: Action) -> Lever:
             return Lever.GPU_COUNT
         case SetTimeMin():
             return Lever.TIME_MIN
+        case Requeue():
+            return Lever.CHECKPOINT_REQUEUE
 
 
 def present_value(job: Job, action: Action) -> int | float | SwitchRequest | NodeRange | tuple[GpuCount, ...] | None:
@@ -123,6 +148,8 @@ def present_value(job: Job, action: Action) -> int | float | SwitchRequest | Nod
             return job.gang.counts(scope)
         case SetTimeMin():
             return job.time_min_s
+        case Requeue():
+            return job.start_time if job.state is JobState.RUNNING else None
 
 
 def undone(action: Action) -> Action:
@@ -144,6 +171,8 @@ def applied(job: Job, action: Action) -> Job:
             return replace(job, gang=job.gang.with_counts(scope, counts))
         case SetTimeMin(after=after):
             return replace(job, time_min_s=after)
+        case Requeue():
+            return replace(job, state=JobState.PENDING, start_time=None, end_time=None, allocation=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +195,7 @@ Evidence = str | int | float
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
-    """One proposed change to one pending job, with the numbers behind it.
+    """One proposed change to one job, with the numbers behind it.
 
     `revert_after_s` is how long after the apply the change has to be taken back by hand, None where it
     ends by itself or may stay.

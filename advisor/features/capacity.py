@@ -165,6 +165,23 @@ class Fitter:
             )
         return found
 
+    def fewest_nodes(self, gang: GangRequest, partitions: tuple[str, ...]) -> int | None:
+        """Return the fewest nodes of a gang's own range that could hold it, were those in service empty.
+
+        None where the gang leaves its node count open, or none of its range would do.
+        """
+        if gang.nodes_max is None or self.fit(gang, partitions).tier_in_service is None:
+            return None
+        low, high = gang.nodes_min, gang.nodes_max
+        # More nodes never turn a yes into a no, so the first count that suffices can be bisected.
+        while low < high:
+            middle = (low + high) // 2
+            if self.fit(replace(gang, nodes_max=middle), partitions).tier_in_service is None:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
     def _doubts(self, gang: GangRequest, partitions: tuple[str, ...]) -> tuple[Doubt, ...]:
         holds = {
             Doubt.FEATURES: bool(gang.features),

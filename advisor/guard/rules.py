@@ -1,13 +1,16 @@
 """The rules that every change must keep; a refusal names the first rule that does not hold."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 
-from advisor.domain.job import Job
-from advisor.domain.limits import Limits
+from advisor.domain.job import Job, JobState
+from advisor.domain.lease import Lease, stopped_since
+from advisor.domain.limits import APART_S, QUANTUM_S, Limits
 from advisor.domain.plan import (
+    Action,
     Plan,
     Recommendation,
+    Requeue,
     SetGpus,
     SetNice,
     SetNodeRange,
@@ -23,7 +26,10 @@ SHORTEST_SOFT_LIMIT_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Circumstances:
-    """What the rules look at beside the job: the instant, the bounds, and what is under way."""
+    """What the rules look at beside the job: the instant, the bounds, and what is under way.
+
+    `preempts` says whether running jobs may be stopped at all, `stopped` names those stopped within the last hour.
+    """
 
     now: float
     limits: Limits
@@ -31,6 +37,8 @@ class Circumstances:
     takes_soft_limits: bool
     split_arrays: frozenset[int]
     outstanding: frozenset[int]
+    preempts: bool = False
+    stopped: frozenset[int] = frozenset()
 
 
 JobRule = Callable[[Job, Circumstances], bool]
@@ -124,6 +132,64 @@ JOB_RULES: Mapping[str, JobRule] = {
 }
 
 
+def preemption_on(_job: Job, around: Circumstances) -> bool:
+    """No job is stopped unless the site switched that on."""
+    return around.preempts
+
+
+def job_still_running(job: Job, _around: Circumstances) -> bool:
+    """Only a job that runs, on nodes that are known, can be stopped for another."""
+    return job.state is JobState.RUNNING and job.start_time is not None and job.allocation is not None
+
+
+def declares_checkpoint(job: Job, _around: Circumstances) -> bool:
+    """A job that writes no checkpoints would lose all its work."""
+    return bool(job.hints.checkpoint_s)
+
+
+def requeueable(job: Job, _around: Circumstances) -> bool:
+    """Slurm starts no job again that was submitted with `--no-requeue`."""
+    return job.requeueable
+
+
+def partition_allows_it(job: Job, around: Circumstances) -> bool:
+    """Jobs are stopped in partitions that the site named, and nowhere else."""
+    return bool(job.partitions) and around.limits.partitions_to_preempt_in.issuperset(job.partitions)
+
+
+def quantum_over(job: Job, around: Circumstances) -> bool:
+    """A job that started runs for a while before it is stopped."""
+    return job.start_time is not None and around.now - job.start_time >= QUANTUM_S
+
+
+def not_stopped_lately(job: Job, around: Circumstances) -> bool:
+    """No job is stopped twice within an hour."""
+    return job.job_id not in around.stopped
+
+
+# The rules for a running job that is to be stopped; none of those above lets a running job be changed otherwise.
+VICTIM_RULES: Mapping[str, JobRule] = {
+    "preemption_on": preemption_on,
+    "job_still_running": job_still_running,
+    "declares_checkpoint": declares_checkpoint,
+    "requeueable": requeueable,
+    "partition_allows_it": partition_allows_it,
+    "quantum_over": quantum_over,
+    "not_stopped_lately": not_stopped_lately,
+    **{
+        name: JOB_RULES[name]
+        for name in (
+            "array_not_split",
+            "not_heterogeneous",
+            "not_cron",
+            "not_reserved",
+            "not_opted_out",
+            "no_change_outstanding",
+        )
+    },
+}
+
+
 def nice_within_limits(change: Recommendation, _job: Job, around: Circumstances) -> bool:
     """Nice stays within the site's bounds."""
     action = change.action
@@ -137,7 +203,7 @@ def delay_within_limits(change: Recommendation, _job: Job, around: Circumstances
 
 def long_waiter_not_delayed(change: Recommendation, job: Job, around: Circumstances) -> bool:
     """A job that has waited for very long is never delayed further."""
-    waited_s = job.queueing_delay_s(around.now)
+    waited_s = job.queueing_delay_s(around.now if job.is_pending or job.start_time is None else job.start_time)
     return change.expected.added_delay_max_s <= 0 or waited_s <= around.limits.max_job_wait_s
 
 
@@ -199,8 +265,18 @@ CHANGE_RULES: Mapping[str, ChangeRule] = {
 }
 
 
-def circumstances(snapshot: Snapshot, limits: Limits, outstanding: frozenset[int] = frozenset()) -> Circumstances:
-    """Collect what the rules look at; `outstanding` names the jobs with a change under way."""
+def circumstances(
+    snapshot: Snapshot,
+    limits: Limits,
+    outstanding: frozenset[int] = frozenset(),
+    *,
+    preempts: bool = False,
+    leases: Iterable[Lease] = (),
+) -> Circumstances:
+    """Collect what the rules look at; `outstanding` names the jobs with a change under way.
+
+    `preempts` says whether running jobs may be stopped, `leases` tell which were.
+    """
     seen: set[int] = set()
     split: set[int] = set()
     for job in snapshot.jobs:
@@ -214,6 +290,8 @@ def circumstances(snapshot: Snapshot, limits: Limits, outstanding: frozenset[int
         takes_soft_limits=snapshot.config.takes_soft_limits,
         split_arrays=frozenset(split),
         outstanding=outstanding,
+        preempts=preempts,
+        stopped=frozenset(stop.job_id for stop in stopped_since(leases, snapshot.taken_at - APART_S)),
     )
 
 
@@ -228,8 +306,18 @@ def refusals(snapshot: Snapshot, around: Circumstances) -> Mapping[int, str]:
     return refused
 
 
+def stoppable(snapshot: Snapshot, around: Circumstances) -> frozenset[int]:
+    """Name the running jobs that every rule lets be stopped for a gang."""
+    if not around.preempts:
+        return frozenset()
+    return frozenset(job.job_id for job in snapshot.jobs if _broken_by(job, around, VICTIM_RULES) is None)
+
+
 def judge(plan: Plan, snapshot: Snapshot, around: Circumstances) -> tuple[Verdict, ...]:
-    """Judge each recommendation, in order, by every rule; later ones also by what was accepted before."""
+    """Judge each recommendation, in order, by every rule; later ones also by what was accepted before.
+
+    Of the jobs that would be stopped for one gang either all may be, or none is.
+    """
     verdicts: list[Verdict] = []
     accepted: set[int] = set()
     for change in plan.recommendations:
@@ -237,23 +325,39 @@ def judge(plan: Plan, snapshot: Snapshot, around: Circumstances) -> tuple[Verdic
         if refused_by is None:
             accepted.add(change.job_id)
         verdicts.append(Verdict(recommendation=change, refused_by=refused_by))
-    return tuple(verdicts)
+    in_vain = {
+        verdict.recommendation.action.for_job_id
+        for verdict in verdicts
+        if verdict.refused_by is not None and isinstance(verdict.recommendation.action, Requeue)
+    }
+    return tuple(
+        replace(verdict, refused_by="all_victims_or_none")
+        if verdict.refused_by is None and _stops_for(verdict.recommendation.action) in in_vain
+        else verdict
+        for verdict in verdicts
+    )
+
+
+def _stops_for(action: Action) -> int | None:
+    """Return the gang for which an action stops a job, if it stops one."""
+    return action.for_job_id if isinstance(action, Requeue) else None
 
 
 def _refusal(change: Recommendation, job: Job | None, around: Circumstances, accepted: set[int]) -> str | None:
     if job is None:
-        return "job_still_pending"
+        return "job_still_running" if isinstance(change.action, Requeue) else "job_still_pending"
     if job.job_id in accepted:
         return "no_change_outstanding"
     if len(accepted) >= around.limits.max_changes:
         return "changes_within_cap"
     by_change = (name for name, holds in CHANGE_RULES.items() if not holds(change, job, around))
-    return _broken_by(job, around) or next(by_change, None)
+    rules = VICTIM_RULES if isinstance(change.action, Requeue) else JOB_RULES
+    return _broken_by(job, around, rules) or next(by_change, None)
 
 
-def _broken_by(job: Job, around: Circumstances) -> str | None:
+def _broken_by(job: Job, around: Circumstances, rules: Mapping[str, JobRule] = JOB_RULES) -> str | None:
     """Return the first job rule that a job breaks; a plain loop, since it runs for every pending job."""
-    for name, holds in JOB_RULES.items():
+    for name, holds in rules.items():
         if not holds(job, around):
             return name
     return None

@@ -54,6 +54,22 @@ class Beliefs:
             return found
         return Interval(low=found.low * beside.low, median=found.median * beside.median, high=found.high * beside.high)
 
+    def inflation_on_more_nodes(self, job: Job, tier: LocalityTier) -> Interval:
+        """Return the inflation of a gang on more nodes of its closest tier than could hold it.
+
+        By rule, since no model tells it; but where the next tier is forecast, no more than there.
+        """
+        fewest = self.inflation(job, tier, tier)
+        step = self.settings.leaf_inflation
+        more = Interval(low=fewest.low * step, median=fewest.median * step, high=fewest.high * step)
+        beyond = Placement(gpus=job.gang.gpu_count or 1, tier=LocalityTier.SPINE)
+        if tier >= LocalityTier.SPINE or beyond not in self.forecasts.of(job.job_id).speed_by_placement:
+            return more
+        most = self.inflation(job, LocalityTier.SPINE, tier)
+        return Interval(
+            low=min(more.low, most.low), median=min(more.median, most.median), high=min(more.high, most.high)
+        )
+
     def _unmeasured(self, forecast: JobForecast, gpus: int, tier: LocalityTier) -> Interval:
         """Return the inflation at a tier that is not forecast: by rule, from the tier below where that one is."""
         below = forecast.speed_by_placement.get(Placement(gpus=gpus, tier=LocalityTier.LEAF))

@@ -21,6 +21,7 @@ class Holdings:
     from which they have all gone is empty.
     """
 
+    job_id: NDArray[np.int64]  # (n_holdings,)
     end_time: NDArray[np.float64]  # (n_holdings,)
     row: NDArray[np.intp]  # (n_holdings,)
     gpus: Counts  # (n_holdings, n_types)
@@ -49,7 +50,7 @@ def earliest(
     low, high = 0, len(times)
     while low < high:
         middle = (low + high) // 2
-        freed = _after(table, holdings, float(times[middle]))
+        freed = without(table, holdings, holdings.end_time <= times[middle])
         tier_then = Fitter(snapshot, freed).fit(job.gang, job.partitions).tier_now
         if tier_then is not None and tier_then <= tier:
             high = middle
@@ -66,6 +67,7 @@ def holdings_of(snapshot: Snapshot, table: NodeTable, remaining_s: Mapping[int, 
         for column, count in _gpus_on(job, allocation, rank, table.gpus_total[row], table.gpu_types):
             gpus[number, column] += count
     return Holdings(
+        job_id=np.array([job.job_id for job, *_ in held], dtype=np.int64),
         end_time=np.array([_end_time(job, snapshot.taken_at, remaining_s) for job, *_ in held], dtype=np.float64),
         row=np.array([row for *_, row in held], dtype=np.intp),
         gpus=gpus,
@@ -112,9 +114,8 @@ def _part(total: int, n_nodes: int, rank: int) -> int:
     return total // n_nodes + (rank < total % n_nodes)
 
 
-def _after(table: NodeTable, holdings: Holdings, time: float) -> NodeTable:
-    """Return the table as it stands once every job that ends by `time` has given back what it holds."""
-    gone = holdings.end_time <= time
+def without(table: NodeTable, holdings: Holdings, gone: NDArray[np.bool_]) -> NodeTable:
+    """Return the table as it stands once what is `gone` `(n_holdings,)` has been given back."""
     rows, n_nodes = holdings.row[gone], len(table.names)
     gpus, cpus, memory_mib = table.gpus_idle.copy(), table.cpus_idle.copy(), table.memory_idle_mib.copy()
     np.add.at(gpus, rows, holdings.gpus[gone])

@@ -49,6 +49,11 @@ def missing_for_time_min(snapshot: Snapshot) -> str | None:
     return None
 
 
+def missing_for_checkpoint_requeue(snapshot: Snapshot) -> str | None:
+    """Every release requeues running jobs; which jobs may be is up to the settings and the guard."""
+    return None if snapshot.config.scheduler_type else "the configuration could not be read"
+
+
 def _stands_down(snapshot: Snapshot) -> str | None:
     if "bf_topopt_enable" in snapshot.config.scheduler_parameters:
         return "SchedulerParameters=bf_topopt_enable already delays jobs for a better place"
@@ -61,6 +66,7 @@ LEVERS: Mapping[Lever, Callable[[Snapshot], str | None]] = {
     Lever.NICE: missing_for_nice,
     Lever.GPU_COUNT: missing_for_gpu_count,
     Lever.TIME_MIN: missing_for_time_min,
+    Lever.CHECKPOINT_REQUEUE: missing_for_checkpoint_requeue,
 }
 
 

@@ -1,56 +1,60 @@
 """The planner: order first, then places, then sizes; with forecasts where there are, else by rules."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from operator import attrgetter
 
 import numpy as np
 
 from advisor.domain.forecast import NO_FORECASTS, Forecasts
+from advisor.domain.lease import Lease
 from advisor.domain.limits import Limits
 from advisor.domain.plan import Kind, Lever, Plan, Recommendation, SetNice, applied
 from advisor.domain.snapshot import Snapshot
+from advisor.domain.waits import Wait
 from advisor.features.capacity import Fitter, node_table
 from advisor.features.queue import QueueTable, queue_table
 from advisor.features.supply import releases, remaining_s
-from advisor.planning import ordering, placement, sizing, soft_limit
+from advisor.planning import ordering, placement, room, sizing, soft_limit
 from advisor.planning.beliefs import Beliefs
 from advisor.planning.levers import missing_by_lever
+from advisor.planning.observing import past_by_job
 from advisor.planning.settings import PlanningSettings
 from advisor.planning.surroundings import Surroundings
+from advisor.planning.tuning import Tuner, tuning_of
 
+EVERY_LEVER = frozenset(Lever)
 _KIND_RANK = {kind: rank for rank, kind in enumerate(Kind)}
 
 
-def plan(
+def plan(  # noqa: PLR0913  (all that one cycle knows)
     snapshot: Snapshot,
     settings: PlanningSettings,
     limits: Limits,
     *,
     untouchable: frozenset[int] = frozenset(),
     forecasts: Forecasts = NO_FORECASTS,
+    waits: Iterable[Wait] = (),
+    leases: Iterable[Lease] = (),
+    levers: frozenset[Lever] = EVERY_LEVER,
+    stoppable: frozenset[int] = frozenset(),
 ) -> Plan:
     """Plan one cycle; jobs in `untouchable` keep their place in the line but are not changed.
 
-    One proposal per job: a job that steps back is neither consolidated nor resized, and one that waits for a
+    `waits` is what was seen of gangs that waited, `leases` the changes that are or were out for pending jobs, `levers`
+    what may be used, `stoppable` the running jobs that may be stopped for a gang; where some are, nothing else is
+    proposed. One proposal per job: a job that steps back is neither consolidated nor resized, and one that waits for a
     better place is not resized. Equal inputs give equal plans.
     """
-    table = node_table(snapshot)
-    ratio = settings.used_limit_ratio_low
-    queue = queue_table(snapshot, table, settings.depth, forecasts, rule_ratio=ratio)
-    missing = frozenset(missing_by_lever(snapshot))
-    bounded = releases(snapshot, queue)
-    remaining = remaining_s(snapshot, forecasts, ratio)
+    leases = tuple(leases)
+    queue, around = surroundings(snapshot, settings, limits, forecasts, waits, leases, levers)
+    stops = list(room.recommendations(around, queue, stoppable, leases))
+    if stops:
+        # Nobody else moves until the gang has what comes free.
+        return Plan(recommendations=tuple(sorted(stops, key=attrgetter("job_id"))))
+    bounded, missing = releases(snapshot, queue), around.missing
     found = [] if Lever.NICE in missing else ordering.moves(queue, bounded, settings, limits, untouchable)
     changes = list(ordering.recommendations(queue, found, settings))
-    around = Surroundings(
-        snapshot=snapshot,
-        table=table,
-        fitter=Fitter(snapshot, table),
-        freed=releases(snapshot, queue, remaining),
-        remaining_s=remaining,
-        beliefs=Beliefs(forecasts=forecasts, settings=settings),
-        missing=missing,
-    )
     queue = _reordered(queue, changes)
     if Lever.TIME_MIN not in missing:
         left = replace(limits, max_changes=limits.max_changes - len(changes))
@@ -59,6 +63,33 @@ def plan(
     changes += _pool_by_pool(around, queue, untouchable | {change.job_id for change in changes})
     changes.sort(key=lambda change: (_KIND_RANK[change.kind], change.job_id))
     return Plan(recommendations=tuple(changes))
+
+
+def surroundings(
+    snapshot: Snapshot,
+    settings: PlanningSettings,
+    limits: Limits,
+    forecasts: Forecasts = NO_FORECASTS,
+    waits: Iterable[Wait] = (),
+    leases: Iterable[Lease] = (),
+    levers: frozenset[Lever] = EVERY_LEVER,
+) -> tuple[QueueTable, Surroundings]:
+    """Return the pending jobs in line, and all else that a plan looks at."""
+    table, ratio = node_table(snapshot), settings.used_limit_ratio_low
+    queue = queue_table(snapshot, table, settings.depth, forecasts, rule_ratio=ratio)
+    remaining = remaining_s(snapshot, forecasts, ratio)
+    return queue, Surroundings(
+        snapshot=snapshot,
+        table=table,
+        fitter=Fitter(snapshot, table),
+        freed=releases(snapshot, queue, remaining),
+        remaining_s=remaining,
+        beliefs=Beliefs(forecasts=forecasts, settings=settings),
+        missing=frozenset(missing_by_lever(snapshot)) | (EVERY_LEVER - levers),
+        limits=limits,
+        tuner=Tuner(waits, snapshot.taken_at, tuning_of(settings)),
+        past_by_job=past_by_job(leases, snapshot.taken_at),
+    )
 
 
 def _reordered(queue: QueueTable, changes: list[Recommendation]) -> QueueTable:

@@ -9,15 +9,16 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.domain.limits import APART_S, QUANTUM_S
+
+__all__ = ["APART_S", "QUANTUM_S", "keys", "outweighs", "pays"]
+
 Floats = NDArray[np.float64]
 
 # How much the network counts in the key; the rest is the GPU-time had so far.
 NETWORK_SHARE: Final = 0.5
 # A victim's key is higher by this much at least.
 KEY_MARGIN: Final = 0.1
-# It has run for so long since it started, and is not stopped again for so long.
-QUANTUM_S: Final = 1200.0
-APART_S: Final = 3600.0
 # What is gained is more than this many times what it costs.
 GAIN_OVER_COST: Final = 2.0
 
@@ -40,4 +41,9 @@ def pays(gain_s: float, run_s: float, victims: int, restart_s: float) -> bool:
 
     Each victim waits for as long as the gang runs, and starts again.
     """
-    return gain_s > GAIN_OVER_COST * victims * (run_s + restart_s)
+    return outweighs(gain_s, victims * (run_s + restart_s))
+
+
+def outweighs(gain_s: float, cost_s: float) -> bool:
+    """Tell whether a gain is worth the cost."""
+    return gain_s > GAIN_OVER_COST * cost_s

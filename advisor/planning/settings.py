@@ -22,6 +22,8 @@ class PlanningSettings:
     timer_memory_s: Annotated[float, "the time in which a wait that was seen comes to count half"] = 3600.0
     timer_imagined: Annotated[float, "how many waits the assumed ones count for"] = 2.0
     insensitive_inflation: Annotated[float, "a gang that a worse place slows by less does not wait"] = 1.05
+    preempt: Annotated[bool, "whether jobs that declare a checkpoint may be stopped for gangs"] = False
+    restart_s: Annotated[float, "assumed time that a stopped job needs, once it starts again, to go on"] = 60.0
     leaf_inflation: Annotated[float, "assumed inflation of a gang spread over nodes of one leaf"] = 1.1
     spine_inflation: Annotated[float, "assumed inflation of a gang spread over leaves"] = 1.3
     scaling_exponent: Annotated[float, "assumed speed of n GPUs is n to this power"] = 0.9
@@ -41,5 +43,5 @@ class PlanningSettings:
         for name in ("spine_inflation", "insensitive_inflation"):
             if not 1 <= getattr(self, name) <= LARGEST_INFLATION:
                 raise ValueError(f"{name} must be at least 1 and at most {LARGEST_INFLATION:.0f}")
-        if not 0 <= self.min_saving_s <= LARGEST:
-            raise ValueError(f"min_saving_s must not be negative, and at most {LARGEST:.0f}")
+        if min(self.min_saving_s, self.restart_s) < 0 or max(self.min_saving_s, self.restart_s) > LARGEST:
+            raise ValueError(f"min_saving_s and restart_s must not be negative, and at most {LARGEST:.0f}")

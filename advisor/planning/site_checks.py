@@ -4,10 +4,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from advisor.domain.limits import Limits
 from advisor.domain.plan import Lever
 from advisor.domain.snapshot import Snapshot
-from advisor.planning.levers import LEVERS
-from advisor.planning.settings import PlanningSettings
+from advisor.domain.topology import TopologyKind
+from advisor.planning.levers import LEVERS, MINUTE_S
 from advisor.planning.words import duration
 
 
@@ -31,14 +32,23 @@ class Check:
 
 _LEVER_COST: Mapping[Lever, str] = {
     Lever.NICE: "no reordering",
-    Lever.SWITCHES: "gangs are not held for one leaf switch; at submit --segment or a reservation may serve",
-    Lever.NODE_RANGE: "gangs are not held for one node",
+    Lever.SWITCHES: "gangs are not held for one leaf switch",
+    Lever.NODE_RANGE: "gangs are not held for few nodes",
     Lever.GPU_COUNT: "no resizing",
     Lever.TIME_MIN: "jobs forecast to end long before their limits wait for holes that fit their limits",
+    Lever.CHECKPOINT_REQUEUE: "no running job is stopped for a gang",
 }
 
 
-def site_checks(snapshot: Snapshot, settings: PlanningSettings) -> Iterator[Check]:
+_TOPOLOGY_COST: Mapping[TopologyKind, str] = {
+    TopologyKind.BLOCK: "no pending job can be made to wait for one block: users ask at submit (--segment), or an "
+    "operator makes a reservation",
+    TopologyKind.FLAT: "gangs are held for few nodes only; topology/tree would let them wait for one leaf switch too",
+    TopologyKind.OTHER: "gangs are held for few nodes only",
+}
+
+
+def site_checks(snapshot: Snapshot, limits: Limits) -> Iterator[Check]:
     """Check a site by its snapshot, lever by lever and parameter by parameter."""
     if not snapshot.config.slurm_version:
         yield Check(
@@ -52,7 +62,9 @@ def site_checks(snapshot: Snapshot, settings: PlanningSettings) -> Iterator[Chec
             text=text or "usable",
             cost="" if text is None else _LEVER_COST[lever],
         )
-    yield _switch_wait(snapshot, settings)
+    yield _topology(snapshot)
+    if snapshot.topology.kind is TopologyKind.TREE:
+        yield _switch_wait(snapshot, limits)
     yield _soft_limit(snapshot)
     yield _priorities(snapshot)
     yield _gpu_tres(snapshot)
@@ -62,16 +74,28 @@ def site_checks(snapshot: Snapshot, settings: PlanningSettings) -> Iterator[Chec
         yield Check(name="not read", status=Status.UNKNOWN, text=text, cost="advice leaves alone what depends on it")
 
 
-def _switch_wait(snapshot: Snapshot, settings: PlanningSettings) -> Check:
-    longest_s = snapshot.config.max_switch_wait_s
-    enough = longest_s >= settings.leaf_timer_s
+def _topology(snapshot: Snapshot) -> Check:
+    kind = snapshot.topology.kind
+    leaves = kind is TopologyKind.TREE and len(snapshot.topology.leaves) > 1
+    tiers = "few nodes and for one leaf switch" if leaves else "few nodes"
+    return Check(
+        name="topology",
+        status=Status.LACKS if kind in _TOPOLOGY_COST else Status.OK,
+        text=f"{kind}: gangs can wait for {tiers}",
+        cost=_TOPOLOGY_COST.get(kind, ""),
+    )
+
+
+def _switch_wait(snapshot: Snapshot, limits: Limits) -> Check:
+    """Compare what Slurm grants with the longest timer that the planner may set."""
+    granted_s = snapshot.config.max_switch_wait_s
+    longest_s = limits.max_added_delay_s // MINUTE_S * MINUTE_S
+    enough = granted_s >= longest_s
     return Check(
         name="max_switch_wait",
         status=Status.OK if enough else Status.LACKS,
-        text=f"Slurm waits up to {duration(longest_s)} for switches",
-        cost=""
-        if enough
-        else f"timers are cut to it; set SchedulerParameters=max_switch_wait={settings.leaf_timer_s:.0f}",
+        text=f"Slurm waits up to {duration(granted_s)} for switches; timers may last up to {duration(longest_s)}",
+        cost="" if enough else f"timers are cut to it; set SchedulerParameters=max_switch_wait={longest_s:.0f}",
     )
 
 

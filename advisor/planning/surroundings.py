@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from advisor.domain.job import Job
+from advisor.domain.limits import Limits
 from advisor.domain.plan import Lever
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
@@ -13,13 +14,16 @@ from advisor.features.nodes import NodeTable
 from advisor.features.supply import Releases
 from advisor.planning.beliefs import Beliefs
 from advisor.planning.earliest import Holdings, earliest, holdings_of
+from advisor.planning.observing import NO_PAST, Past
+from advisor.planning.tuning import Tuner
 
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
-    """The cluster, what running jobs are expected to give back, what is believed, and the levers this site lacks.
+    """The cluster, what running jobs are expected to give back, what is believed, and the levers that are not there.
 
-    `remaining_s` maps running jobs to the time that each is expected to run on.
+    `remaining_s` maps running jobs to the time that each is expected to run on, `past_by_job` jobs to what our advice
+    did to them before.
     """
 
     snapshot: Snapshot
@@ -29,11 +33,18 @@ class Surroundings:
     remaining_s: Mapping[int, float]
     beliefs: Beliefs
     missing: frozenset[Lever]
+    limits: Limits
+    tuner: Tuner
+    past_by_job: Mapping[int, Past]
 
     @cached_property
     def holdings(self) -> Holdings:
         """What running jobs hold, until they are expected to end."""
         return holdings_of(self.snapshot, self.table, self.remaining_s)
+
+    def past_of(self, job_id: int) -> Past:
+        """Return what our advice did to a job before."""
+        return self.past_by_job.get(job_id, NO_PAST)
 
     def wait_for_s(self, job: Job, tier: LocalityTier) -> float:
         """Return how long a gang is expected to wait for a tier if nobody comes in between; infinity for ever."""

@@ -53,7 +53,8 @@ class Seen:
 
 def rates(waits: Iterable[Wait], now: float, tuning: Tuning, tier: LocalityTier) -> Rates:
     """Return places per second of waiting between `EDGES_S`, `(n_edges - 1,)`, from the waits of one class and tier."""
-    known = list(waits)
+    # In one order, so that sums agree to the last bit.
+    known = sorted(waits, key=lambda wait: (wait.ended_time, wait.waited_s, wait.got))
     waited_s = np.array([wait.waited_s for wait in known])
     got = np.array([wait.got for wait in known], np.bool_)
     weight = 0.5 ** (np.array([now - wait.ended_time for wait in known]) / tuning.memory_s)

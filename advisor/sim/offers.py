@@ -1,7 +1,7 @@
 """Delay scheduling: gangs are offered what is free, and decline a place that is too far apart until their timer ends.
 
 Tiers count for a gang relative to the best it could ever have: the fewest nodes under as few leaves as possible, then
-one leaf, then anything.
+one leaf, then anything. Where nodes or leaves differ in size, even the idle cluster may have nothing better for it.
 """
 
 from typing import NamedTuple
@@ -28,7 +28,8 @@ best_wait_s = compiled(tuning.best_wait_s)
 class Patience(NamedTuple):
     """How long gangs wait; tiers are `NODE_TIER` and `LEAF_TIER`."""
 
-    declined_s: NDArray[np.float64]  # (n_jobs,): for how long a gang has had a place and declined it
+    declined_s: NDArray[np.float64]  # (n_jobs,): for how long a gang has had a place and declined it, since it ran
+    spent_s: NDArray[np.float64]  # (n_jobs,): for how long it did before
     declining: NDArray[np.int8]  # (n_jobs,): whether it has one since the last pass
     pass_time: NDArray[np.float64]  # (1,): of the last pass
     reached: NDArray[np.int8]  # (n_jobs,): the tier it started at, -1 before
@@ -36,7 +37,8 @@ class Patience(NamedTuple):
     rate_per_s: NDArray[np.float64]  # (n_classes, 2, n_stretches), as of `tuning.rates`
     fixed_s: NDArray[np.float64]  # (2,) by tier; NaN: the rates decide
     least_inflation: NDArray[np.float64]  # (1,): a place that costs less is accepted at once
-    longest_s: NDArray[np.float64]  # (1,): no tuned timer is longer
+    longest_s: NDArray[np.float64]  # (1,): tuned timers let no gang decline for longer in all
+    best_tier: NDArray[np.int8]  # (n_shapes,): what a shape has on the idle cluster
     missing: NDArray[np.int8]  # (n_shapes,): room to work in
 
 
@@ -52,10 +54,11 @@ def offer(s: State, p: Patience, rows: NDArray[np.int32], now: float) -> None:
         if p.declining[row] == 1:
             p.declined_s[row] += passed_s
             p.declining[row] = 0
+    declined = taken = False
     for row in rows:
         job = s.jobs[row]
         if s.tally[0]["gpus_free"] == 0:
-            return
+            break
         if job["phase"] != PENDING or not _offered(s, p, row):
             continue
         tier = tier_of_pick(s, row)
@@ -64,30 +67,56 @@ def offer(s: State, p: Patience, rows: NDArray[np.int32], now: float) -> None:
             p.reached[row] = tier
             job["watch_time"] = np.inf
             start(s, row, now)
+            taken = declined
         else:
+            declined = True
             p.declining[row] = 1
             job["watch_time"] = now + left_s
             set_timer(s, row)
+    if taken:
+        _forget_places(s, p, rows)
+
+
+@compiled
+def _forget_places(s: State, p: Patience, rows: NDArray[np.int32]) -> None:
+    """Stop the clocks of gangs whose last place went to one further back."""
+    for row in rows:
+        if p.declining[row] == 1 and not _offered(s, p, row):
+            p.declining[row] = 0
+            s.jobs[row]["watch_time"] = np.inf
+            set_timer(s, row)
+
+
+@compiled
+def best_tiers(s: State, p: Patience, rows: NDArray[np.int32]) -> None:
+    """Work out the best tiers of the shapes of jobs, while the cluster is idle."""
+    s = lent(s)
+    p = lent(p)
+    p.missing[:] = 0
+    for row in rows:
+        if _offered(s, p, row):
+            p.best_tier[s.jobs[row]["shape"]] = tier_of_pick(s, row)
 
 
 @compiled
 def timer_s(s: State, p: Patience, row: int, tier: int) -> float:
     """Return how long a gang declines the present pick, which is at a tier; 0: it accepts."""
-    if tier == NODE_TIER:
-        return 0.0
     job = s.jobs[row]
+    best_tier = p.best_tier[job["shape"]]
+    if tier <= best_tier:
+        return 0.0
     cost = picked_inflation(s, row, tier == SPINE_TIER)
     if cost < p.least_inflation[0]:
         return 0.0
     run_s = job["believed_s"] * job["left_s"] / job["work_s"]
     longest_s = 0.0
-    for better in range(tier):
+    for better in range(best_tier, tier):
         wait_s = p.fixed_s[better]
         if np.isnan(wait_s):
             there = 1.0 if better == NODE_TIER else picked_inflation(s, row, False)
             saved_s = run_s * max(0.0, cost - there)
             rates = p.rate_per_s[p.gang_class[row], better]
-            wait_s = best_wait_s(rates, saved_s, min(saved_s, p.longest_s[0]))
+            wait_s = best_wait_s(rates, saved_s, min(saved_s, p.longest_s[0] - p.spent_s[row]))
         longest_s = max(longest_s, wait_s)
     return longest_s
 
@@ -123,21 +152,32 @@ def _offered(s: State, p: Patience, row: int) -> bool:
 @compiled
 def tier_of_pick(s: State, row: int) -> int:
     """Return the tier of the present pick, relative to the best that the gang could have."""
-    job, tally = s.jobs[row], s.tally[0]
-    leaves = _leaves_of_pick(s)
-    fewest = -(-job["best_nodes"] // s.rules[0]["leaf_nodes"])
-    if leaves > fewest:
-        return SPINE_TIER
-    return NODE_TIER if tally["picked"] <= job["best_nodes"] else LEAF_TIER
+    return _tier_of(s, row, s.pick_nodes[: s.tally[0]["picked"]])
 
 
 @compiled
-def _leaves_of_pick(s: State) -> int:
-    """Count the leaves of the present pick; the nodes of a leaf stand together."""
+def tier_held(s: State, row: int) -> int:
+    """Return the tier at which a running gang sits, relative to the best that it could have."""
+    job = s.jobs[row]
+    return _tier_of(s, row, s.held_nodes[job["pool"] : job["pool"] + job["span"]])
+
+
+@compiled
+def _tier_of(s: State, row: int, nodes: NDArray[np.int32]) -> int:
+    job = s.jobs[row]
+    fewest = -(-job["best_nodes"] // s.rules[0]["leaf_nodes"])
+    if _leaves_of(s, nodes) > fewest:
+        return SPINE_TIER
+    return NODE_TIER if len(nodes) <= job["best_nodes"] else LEAF_TIER
+
+
+@compiled
+def _leaves_of(s: State, nodes: NDArray[np.int32]) -> int:
+    """Count the leaves of nodes, `(n_nodes,)`; those of a leaf stand together."""
     count = 0
     before = NONE
-    for place in range(s.tally[0]["picked"]):
-        leaf = s.nodes[s.pick_nodes[place]]["leaf"]
+    for node in nodes:
+        leaf = s.nodes[node]["leaf"]
         if leaf != before:
             count += 1
             before = leaf
@@ -177,7 +217,8 @@ def sensitivities(s: State, rows: NDArray[np.int32], found: NDArray[np.float64])
             continue
         fewest = job["best_nodes"]
         best = best_gbps(s, fewest)
-        carried = rules["leaf_nodes"] * rules["nic_gbps"] / rules["oversubscription"] / max(1, (fewest + 1) // 2)
+        # The leaf with the larger half is the slower one.
+        carried = rules["leaf_nodes"] * rules["nic_gbps"] / rules["oversubscription"] / ((fewest + 2) // 2)
         here = min(rules["nic_gbps"], carried)
         speed = job["reference_speed"]
         profile = s.profiles[job["profile"]]

@@ -11,8 +11,10 @@ from advisor.domain.job import Allocation, GpuRange, Job, JobHints, JobState
 from advisor.domain.node import GpuPool, Node
 from advisor.domain.plan import (
     Action,
+    Change,
     Outcome,
     Receipt,
+    Requeue,
     SetGpus,
     SetNice,
     SetNodeRange,
@@ -94,6 +96,8 @@ class SimulatedSlurm:
     def apply(self, action: Action) -> Receipt:
         """Change a pending job as `scontrol update` would, and read it back."""
         row = self._row_by_id.get(action.job_id)
+        if isinstance(action, Requeue):
+            return Receipt(action=action, outcome=Outcome.FAILED, text="the model of slurmctld does not requeue")
         if row is None or self.state.jobs["phase"][row] != PENDING:
             return Receipt(action=action, outcome=Outcome.FAILED, text="the job is not pending")
         if present_value(self.job(row), action) == action.after:
@@ -147,7 +151,7 @@ class SimulatedSlurm:
             elapsed_s=np.zeros(count),
         )
 
-    def _write(self, row: int, action: Action) -> None:
+    def _write(self, row: int, action: Change) -> None:
         job = self.state.jobs[row]
         match action:
             case SetNice(after=after):

@@ -8,7 +8,7 @@ import pytest
 from advisor.backends.actuator import ScontrolActuator
 from advisor.backends.process import Answer
 from advisor.domain.gang import SwitchRequest
-from advisor.domain.plan import Action, NodeRange, Outcome, SetNice, SetNodeRange, SetSwitches
+from advisor.domain.plan import Action, NodeRange, Outcome, Requeue, SetNice, SetNodeRange, SetSwitches
 from advisor.errors import DecodeError, SlurmError, SlurmRefusedError, SlurmUnavailableError
 from tests.backends.fake_slurm import JOB_ROW, FakeSlurm, job_row
 
@@ -145,6 +145,47 @@ def test_an_upper_end_that_slurm_no_longer_shows_is_believed_unless_it_complaine
 
     assert outcome_of(Slurm(before=tight, after=tight), RELAX) == (Outcome.APPLIED, "")
     assert outcome_of(Slurm(before=tight, after=tight, answer="refused"), RELAX) == (Outcome.FAILED, "refused")
+
+
+RUNS = job_row(State="RUNNING", StartTime="1000", NodeList="n01")
+STOP = Requeue(job_id=7, for_job_id=9, before=1000.0)
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        job_row(),
+        job_row(State="COMPLETING", StartTime="1000", NodeList="n01"),
+        job_row(State="RUNNING", StartTime="1300", NodeList="n01"),
+    ],
+    ids=["pending", "completing", "in a later run"],
+)
+def test_a_run_is_stopped_once_it_is_no_longer_the_one_that_runs(after: Mapping[str, str]) -> None:
+    slurm = Slurm(before=RUNS, after=after)
+
+    assert outcome_of(slurm, STOP) == (Outcome.APPLIED, "")
+    assert slurm.sent == [("scontrol", "requeue", "incomplete", "7")]
+
+
+@pytest.mark.parametrize(
+    "shown", [None, job_row(), {**RUNS, "StartTime": "1300"}], ids=["gone", "pending", "later run"]
+)
+def test_another_run_than_the_one_meant_is_not_stopped(shown: Mapping[str, str] | None) -> None:
+    slurm = Slurm(before=shown)
+
+    assert outcome_of(slurm, STOP) == (Outcome.FAILED, "the run that was to be stopped is over")
+    assert slurm.sent == []
+
+
+def test_a_run_that_goes_on_or_a_job_that_is_gone_is_a_failure() -> None:
+    refused = SlurmRefusedError("Requested operation is presently disabled for job 7")
+
+    assert outcome_of(Slurm(before=RUNS, after=RUNS), STOP) == (Outcome.FAILED, "it still runs")
+    assert outcome_of(Slurm(before=RUNS, after=RUNS, answer=refused), STOP) == (Outcome.FAILED, str(refused))
+    assert outcome_of(Slurm(before=RUNS, after=None), STOP) == (
+        Outcome.FAILED,
+        "the run that was to be stopped is over",
+    )
 
 
 def test_an_answer_cut_short_is_an_error() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from advisor.backends.commands import apply_argv, revert_argv
 from advisor.domain.gang import GpuScope, SwitchRequest
-from advisor.domain.plan import Action, NodeRange, SetGpus, SetNice, SetNodeRange, SetSwitches, SetTimeMin
+from advisor.domain.plan import Action, NodeRange, Requeue, SetGpus, SetNice, SetNodeRange, SetSwitches, SetTimeMin
 from tests.builders import gpu_counts
 
 WAIT = SwitchRequest(count=1, max_wait_s=600.0)
@@ -37,6 +37,14 @@ WAIT = SwitchRequest(count=1, max_wait_s=600.0)
 def test_each_action_has_one_field_to_do_and_one_to_undo(action: Action, field: str, undo: str) -> None:
     assert apply_argv(action) == ["scontrol", "update", "JobId=7", field]
     assert revert_argv(action) == ["scontrol", "update", "JobId=7", undo]
+
+
+def test_requeue_is_for_jobs_that_have_not_ended_and_nothing_takes_it_back() -> None:
+    action = Requeue(job_id=7, for_job_id=9, before=1000.0)
+
+    assert apply_argv(action) == ["scontrol", "requeue", "incomplete", "7"]
+    assert apply_argv(action, "far") == ["scontrol", "-M", "far", "requeue", "incomplete", "7"]
+    assert revert_argv(action) is None
 
 
 def test_another_cluster_is_named_before_the_command() -> None:

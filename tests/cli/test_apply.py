@@ -21,7 +21,7 @@ from advisor.cli.reading import Reading
 from advisor.cycle import Cycle
 from advisor.domain.lease import intended
 from advisor.domain.limits import Limits
-from advisor.domain.plan import Outcome, Receipt, SetNice, SetNodeRange
+from advisor.domain.plan import Outcome, Receipt, Requeue, SetNice, SetNodeRange
 from advisor.errors import SlurmRefusedError
 from advisor.journal import opened
 from advisor.ports import MemoryJournal
@@ -130,7 +130,23 @@ def test_what_was_left_names_who_changed_it_and_the_command_that_would_take_it_b
     assert lease_row("unsettled", lease, "wait", None)["text"] == "wait"
 
 
-@pytest.mark.parametrize("text", ["the job is not pending", "somebody else has changed the field meanwhile"])
+def test_a_job_that_was_stopped_has_no_command_that_takes_it_back() -> None:
+    lease = intended(Requeue(job_id=7, for_job_id=9, before=1.0), 2.0)
+
+    row = lease_row("unsettled", lease, "wait", None)
+
+    assert (row["lever"], row["command"]) == ("checkpoint_requeue", None)
+    assert fields_of(row) == ["7", "checkpoint_requeue", "unsettled", "", "wait", ""]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the job is not pending",
+        "the run that was to be stopped is over",
+        "somebody else has changed the field meanwhile",
+    ],
+)
 def test_what_happens_to_a_job_meanwhile_is_no_error(text: str) -> None:
     raise_if_refused([Receipt(action=NICE, outcome=Outcome.FAILED, text=text)])
 

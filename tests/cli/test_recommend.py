@@ -9,10 +9,12 @@ import pytest
 
 from advisor.backends.snapshot_file import read_snapshot, write_snapshot
 from advisor.cli.reading import demo_path
+from advisor.cli.recommend import _print
 from advisor.cli.report import FIELDS, in_words, recommendation, values
-from advisor.domain.plan import Expected, Kind, Reason, Recommendation, SetTimeMin
-from tests.builders import make_config, make_job, make_snapshot
+from advisor.domain.plan import Expected, Kind, Reason, Recommendation, Requeue, SetTimeMin
+from tests.builders import make_cluster, make_config, make_job, make_snapshot
 from tests.cli.conftest import Sadvise
+from tests.planning.test_room import FULL, GANG, judged
 
 
 def test_demo_holds_every_kind_of_advice(sadvise: Sadvise) -> None:
@@ -23,6 +25,7 @@ def test_demo_holds_every_kind_of_advice(sadvise: Sadvise) -> None:
         "nice",
         "gpu_count",
         "switches",
+        "node_range",
     }
 
 
@@ -163,6 +166,38 @@ def test_soft_limit_is_keyed_as_in_a_snapshot_file() -> None:
     assert (published["lever"], published["before"], published["after"]) == ("time_min", *values(change))
     assert published["command"] == ["scontrol", "update", "JobId=7", "TimeMin=90"]
     assert published["revert"] == ["scontrol", "update", "JobId=7", "TimeMin=0"]
+
+
+def test_a_job_that_is_stopped_has_no_revert_and_says_so() -> None:
+    change = Recommendation(
+        kind=Kind.PREEMPT,
+        action=Requeue(job_id=7, for_job_id=9, before=1000.0),
+        reason=Reason.GANG_NEEDS_THE_PLACE,
+        text="",
+        expected=Expected(saved_s_low=1.0, saved_s_high=2.0, jobs_helped=1, added_delay_max_s=3.0, assumes="it"),
+        evidence={},
+    )
+
+    row = recommendation(change, "far")
+
+    assert (row["before"], row["after"]) == ({"run_start_time": 1000.0}, {"run_start_time": None})
+    assert (in_words(row["before"]), in_words(row["after"])) == ("running", "pending")
+    assert row["command"] == ["scontrol", "-M", "far", "requeue", "incomplete", "7"]
+    assert row["revert"] is None and FIELDS["revert"](row) == ""
+
+
+def test_recommended_stop_prints_that_nothing_takes_it_back(
+    sadvise: Sadvise, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = judged(make_cluster([*FULL, GANG]))
+    shown = [recommendation(change, None) for change in record.recommendations]
+
+    _print(record, shown, [], source=None)
+
+    out = capsys.readouterr().out
+    assert "1. preempt job 1  job1, user alice: running -> pending" in out
+    assert "   apply   scontrol requeue incomplete 1\n" in out
+    assert "   revert  none: the job starts again when Slurm has a place for it, from its last checkpoint\n" in out
 
 
 def test_unlimited_wait_and_unknown_use_show_as_unknown(sadvise: Sadvise, tmp_path: Path) -> None:

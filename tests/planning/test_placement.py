@@ -8,6 +8,7 @@ from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.forecast import NO_FORECASTS
 from advisor.domain.gang import GangRequest, GpuScope, SwitchRequest
 from advisor.domain.job import Job, Sensitivity
+from advisor.domain.limits import Limits
 from advisor.domain.plan import NodeRange, Reason, SetNodeRange, SetSwitches
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier, TopologyKind
@@ -64,36 +65,47 @@ def timers(record: CycleRecord) -> dict[int, object]:
     }
 
 
-def test_gang_waits_for_one_leaf_as_long_as_the_timer_still_runs() -> None:
+def test_gang_waits_for_one_leaf_from_now_on() -> None:
     record = Cycle().judge(one_idle_node_per_leaf(waiting(minutes=5)))
 
-    # 30 min of timer, 5 of them gone.
-    assert timers(record) == {1: SwitchRequest(count=1, max_wait_s=25 * 60.0)}
+    # 48 hours at 20 % of the limit, times 1.3 - 1.1, are 6912 s; half an hour is how long it is assumed to take.
+    assert timers(record) == {1: SwitchRequest(count=1, max_wait_s=115 * 60.0)}
     assert record.recommendations[0].reason is Reason.LEAF_WORTH_WAITING
     assert record.recommendations[0].revert_after_s is None
-    assert record.recommendations[0].expected.added_delay_max_s == 25 * 60.0
+    assert record.recommendations[0].expected.added_delay_max_s == 115 * 60.0
+
+
+def test_time_already_in_the_queue_takes_nothing_off_a_timer() -> None:
+    new, old = (Cycle().judge(one_idle_node_per_leaf(waiting(minutes=minutes))) for minutes in (5, 300))
+
+    assert timers(old) == timers(new) != {}
 
 
 def test_wait_is_never_longer_than_it_can_save() -> None:
-    # Two hours at 20 % of the limit, times 1.3 - 1.1, are 288 s.
-    record = Cycle().judge(one_idle_node_per_leaf(waiting(hours=2)))
+    # 13 hours at 20 % of the limit, times 1.3 - 1.1, are 1872 s; 12 hours less than the half hour that it may take.
+    worth, not_worth = (Cycle().judge(one_idle_node_per_leaf(waiting(hours=hours))) for hours in (13, 12))
 
-    assert timers(record) == {1: SwitchRequest(count=1, max_wait_s=4 * 60.0)}
+    assert timers(worth) == {1: SwitchRequest(count=1, max_wait_s=31 * 60.0)}
+    assert timers(not_worth) == {}
 
 
 def test_gang_that_calls_itself_sensitive_vouches_for_its_whole_limit() -> None:
-    record = Cycle().judge(one_idle_node_per_leaf(waiting(hours=2, sensitivity=Sensitivity.HIGH)))
+    record = Cycle().judge(one_idle_node_per_leaf(waiting(hours=3, sensitivity=Sensitivity.HIGH)))
 
-    # Two hours times 1.3 - 1.1 are 24 min.
-    assert timers(record) == {1: SwitchRequest(count=1, max_wait_s=24 * 60.0)}
+    # Three hours times 1.3 - 1.1 are 36 min.
+    assert timers(record) == {1: SwitchRequest(count=1, max_wait_s=36 * 60.0)}
+
+
+def test_wait_is_never_longer_than_the_bound_on_added_delay() -> None:
+    snapshot = one_idle_node_per_leaf(waiting())
+
+    assert timers(Cycle(limits=Limits(max_added_delay_s=1799.0)).judge(snapshot)) == {
+        1: SwitchRequest(count=1, max_wait_s=29 * 60.0)
+    }
 
 
 def test_insensitive_gang_never_waits() -> None:
     assert timers(Cycle().judge(one_idle_node_per_leaf(waiting(sensitivity=Sensitivity.LOW)))) == {}
-
-
-def test_gang_whose_timer_has_ended_takes_the_next_tier() -> None:
-    assert timers(Cycle().judge(one_idle_node_per_leaf(waiting(minutes=30)))) == {}
 
 
 def test_short_job_has_nothing_to_wait_for() -> None:
@@ -127,7 +139,8 @@ def test_gang_held_to_few_nodes_until_the_timer_ends() -> None:
 
     assert timers(record) == {1: NodeRange(low=1, high=1)}
     assert record.recommendations[0].reason is Reason.NODE_WORTH_WAITING
-    assert record.recommendations[0].revert_after_s == 5 * 60.0
+    # 34560 s times 1.1 - 1.
+    assert record.recommendations[0].revert_after_s == 57 * 60.0
 
 
 def test_node_count_the_user_left_open_is_not_touched() -> None:

@@ -103,8 +103,10 @@ def test_no_change_breaks_a_published_bound(snapshot: Snapshot) -> None:
                 assert size is not None and 1 <= size <= 16
             case SetSwitches(after=switches):
                 assert switches is not None
-                assert 60.0 <= switches.max_wait_s <= EAGER.planning.leaf_timer_s
-            case SetNodeRange():
+                assert 60.0 <= switches.max_wait_s <= snapshot.config.max_switch_wait_s
+                assert switches.max_wait_s == change.expected.added_delay_max_s
+            case SetNodeRange(before=before, after=after):
+                assert before.low == after.low <= after.high < before.high
                 assert change.revert_after_s == change.expected.added_delay_max_s > 0
             case SetTimeMin():
                 # Nothing is forecast here.

@@ -4,16 +4,19 @@ from dataclasses import replace
 
 import pytest
 
+from advisor.domain.limits import Limits
 from advisor.domain.site import SiteConfig
 from advisor.domain.snapshot import Snapshot
-from advisor.planning.settings import PlanningSettings
+from advisor.domain.topology import TopologyKind
 from advisor.planning.site_checks import Check, Status, site_checks
-from tests.builders import make_config, make_job, make_node, make_snapshot
+from tests.builders import HOUR_S, make_config, make_job, make_node, make_snapshot, make_topology
+
+LIMITS = Limits()
 
 
-def checked(snapshot: Snapshot) -> dict[str, Check]:
+def checked(snapshot: Snapshot, limits: Limits = LIMITS) -> dict[str, Check]:
     """Check a site."""
-    return {check.name: check for check in site_checks(snapshot, PlanningSettings())}
+    return {check.name: check for check in site_checks(snapshot, limits)}
 
 
 FULL = make_snapshot(
@@ -36,6 +39,9 @@ def test_full_site_lacks_nothing() -> None:
         ("configuration", Status.UNKNOWN, replace(FULL, config=SiteConfig())),
         ("lever nice", Status.LACKS, replace(FULL, config=make_config(priority_type="priority/basic"))),
         ("max_switch_wait", Status.LACKS, replace(FULL, config=make_config(scheduler_parameters={}))),
+        ("topology", Status.LACKS, replace(FULL, topology=make_topology(kind=TopologyKind.FLAT))),
+        ("topology", Status.LACKS, replace(FULL, topology=make_topology(kind=TopologyKind.BLOCK))),
+        ("topology", Status.LACKS, replace(FULL, topology=make_topology(kind=TopologyKind.OTHER))),
         ("time_min_as_soft_limit", Status.LACKS, replace(FULL, config=make_config())),
         ("lever time_min", Status.LACKS, replace(FULL, config=make_config())),
         ("time_min_as_soft_limit", Status.OK, replace(FULL, config=replace(FULL.config, slurm_version="24.11.5"))),
@@ -52,3 +58,21 @@ def test_lack_is_named_with_its_cost(name: str, status: Status, site: Snapshot) 
 
     assert check.status is status
     assert check.cost or name == "priorities"
+
+
+def test_longest_timer_says_what_to_set() -> None:
+    site = replace(FULL, config=make_config(scheduler_parameters={"max_switch_wait": "3600"}))
+
+    enough, short = (checked(site, Limits(max_added_delay_s=hours * HOUR_S)) for hours in (1, 6))
+
+    assert enough["max_switch_wait"].status is Status.OK
+    assert short["max_switch_wait"].cost == "timers are cut to it; set SchedulerParameters=max_switch_wait=21600"
+
+
+def test_where_gangs_cannot_wait_for_switches_nobody_is_told_to_let_them() -> None:
+    flat = checked(replace(FULL, topology=make_topology(kind=TopologyKind.FLAT)))
+    block = checked(replace(FULL, topology=make_topology(kind=TopologyKind.BLOCK)))
+
+    assert "max_switch_wait" not in flat and "max_switch_wait" not in block
+    assert "few nodes only" in flat["topology"].cost
+    assert "--segment" in block["topology"].cost and "reservation" in block["topology"].cost

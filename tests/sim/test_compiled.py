@@ -45,7 +45,9 @@ def fingerprints() -> dict[str, str]:
     plain = "nodes=6,gpus=4,leaf=3,oversubscription=4"
     slow = "nodes=8,gpus=4,leaf=2,nic_gbps=50,spine_oversubscription=4,node_gbps=20,node_shared=true"
     found = {}
-    for policy, cluster in (("slurm", plain), ("fifo", plain), ("las", plain), ("slurm", slow), ("fifo", slow)):
+    plainly = ("slurm", "fifo", "las", "dally", "dally+preempt", "dally-nowait", "dally-consolidated", "dally-fixed")
+    slowly = ("slurm", "fifo", "dally", "dally+preempt")
+    for policy, cluster in (*((each, plain) for each in plainly), *((each, slow) for each in slowly)):
         run = run_of(busy_trace(), cluster, policy, Options())
         found[f"{policy}, {cluster}"] = hashlib.sha256(bytes_of(run)).hexdigest()
     return found

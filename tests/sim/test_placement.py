@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from advisor.sim.cluster import Cluster, NodeGroup
-from advisor.sim.placement import fits, pick
-from advisor.sim.preemption import make_room
+from advisor.sim.placement import _pick_over_leaves, fits, pick, pick_anywhere, pick_leaf, usable_gpus
+from advisor.sim.preemption import _held_on, make_room, make_room_anywhere, make_room_close
 from advisor.sim.state import State
 from tests.sim.building import make_state, make_trace, occupy, picked, place, run_of, starts_and_ends
 
@@ -77,6 +77,90 @@ def test_a_node_that_is_down_holds_nothing() -> None:
     state.nodes["is_up"][0] = 0
 
     assert not pick(state, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "in_use", "expected"),
+    [
+        pytest.param(4, [2, 2, 4, 4, 1, 3, 3, 3], {0: 2, 1: 2}, id="the leaf with the fewest that has enough"),
+        pytest.param(5, [2, 2, 4, 4, 1, 3, 3, 3], {4: 3, 5: 1, 6: 1}, id="the only leaf that has enough"),
+        pytest.param(6, [3, 2, 3, 1, 4, 4, 4, 4], {3: 3, 1: 2, 0: 1}, id="the largest parts first"),
+        pytest.param(5, [2, 1, 3, 0, 4, 4, 4, 4], {3: 4, 2: 1}, id="of the last part the smallest that suffices"),
+        pytest.param(2, [2, 2, 4, 4, 2, 2, 4, 4], {0: 2}, id="the first of equal ones"),
+        pytest.param(8, [4, 4, 0, 0, 0, 0, 0, 1], {2: 4, 3: 4}, id="whole nodes where they are"),
+    ],
+)
+def test_a_gang_spread_under_one_leaf_takes_few_parts(gpus: int, in_use: list[int], expected: dict[int, int]) -> None:
+    state = state_with(gpus, in_use)
+
+    found = pick_leaf(state, 0, gpus)
+
+    assert found
+    assert list(picked(state).items()) == list(expected.items())
+
+
+@pytest.mark.parametrize(
+    ("gpus", "in_use", "expected"),
+    [
+        pytest.param(5, [3, 3, 3, 4, 2, 2, 2, 4], {4: 2, 5: 2, 6: 1}, id="one leaf if that has enough"),
+        pytest.param(
+            8, [3, 3, 3, 4, 2, 2, 2, 4], {4: 2, 5: 2, 6: 2, 0: 1, 1: 1}, id="the leaf with most, then the next"
+        ),
+        pytest.param(5, [2, 2, 4, 4, 4, 2, 2, 4], {0: 2, 1: 2, 5: 1}, id="leaves that have equally many"),
+        pytest.param(9, [3, 3, 3, 4, 2, 2, 2, 4], {4: 2, 5: 2, 6: 2, 0: 1, 1: 1, 2: 1}, id="all there is"),
+    ],
+)
+def test_a_gang_spread_anywhere_takes_few_leaves(gpus: int, in_use: list[int], expected: dict[int, int]) -> None:
+    state = state_with(gpus, in_use)
+
+    found = pick_anywhere(state, 0, gpus)
+
+    assert found
+    assert list(picked(state).items()) == list(expected.items())
+
+
+def test_a_gang_does_not_fit_under_a_leaf_that_has_too_little() -> None:
+    state = state_with(8, [4, 4, 1, 0, 4, 4, 1, 0])
+
+    assert not pick_leaf(state, 0, 8)
+    assert pick_anywhere(state, 0, 8)
+
+
+def test_what_nodes_that_are_down_have_is_of_no_use_to_a_spread_gang() -> None:
+    state = state_with(4, [2, 2, 4, 4, 2, 2, 4, 4])
+    state.nodes["is_up"][:2] = 0
+
+    under_a_leaf = pick_leaf(state, 0, 4)
+
+    assert under_a_leaf
+    assert picked(state) == {4: 2, 5: 2}
+    assert not pick_anywhere(state, 0, 5)
+    assert not pick_anywhere(state, 0, 9)
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        pytest.param({}, [4, 3, 0], id="the free GPUs of nodes that are up"),
+        pytest.param({"cpus_per_gpu": 48}, [2, 2, 0], id="as far as CPUs go"),
+        pytest.param({"memory_mib_per_gpu": 400_000}, [2, 2, 0], id="as far as memory goes"),
+        pytest.param({"memory_mib_per_gpu": 300_000, "cpus_per_gpu": 100}, [1, 1, 0], id="the least of all"),
+    ],
+)
+def test_usable_is_what_a_part_of_a_gang_could_have(asked: dict[str, int], expected: list[int]) -> None:
+    state = make_state(make_trace([{"gpus": 4, "nodes_min": 4, "nodes_max": 0, **asked}]), "nodes=3,gpus=4")
+    occupy(state, [0, 1, 0])
+    state.nodes["is_up"][2] = 0
+
+    assert [usable_gpus(state, 0, node) for node in range(3)] == expected
+
+
+def test_nodes_of_another_type_are_of_no_use() -> None:
+    groups = (NodeGroup(count=1, gpus=4, gpu_type="a100"), NodeGroup(count=1, gpus=4, gpu_type="v100"))
+    trace = replace(make_trace([{"gpu_type": 0}]), gpu_types=("v100",))
+    state = make_state(trace, Cluster(nodes=groups))
+
+    assert [usable_gpus(state, 0, node) for node in range(2)] == [0, 4]
 
 
 def test_a_gang_of_a_type_whose_nodes_are_small_takes_several_of_them() -> None:
@@ -168,3 +252,114 @@ def test_a_small_job_makes_a_gang_over_several_nodes_go() -> None:
 
     # Either node costs at least the gang; on the second the other job would have to go as well.
     assert victims[:count].tolist() == [0]
+
+
+def test_room_is_made_for_a_gang_under_the_leaf_where_that_costs_least() -> None:
+    # Leaves of two nodes: the first would cost 3 + 3 GPUs, the second 4 + 1, and two single nodes elsewhere only 1 + 2.
+    sizes = [3, 3, 4, 1, 2, 4]
+    jobs = [*({"gpus": gpus} for gpus in sizes), {"gpus": 8, "nodes_max": 0}]
+    state = make_state(make_trace(jobs), "nodes=6,gpus=4,leaf=2")
+    for row, gpus in enumerate(sizes):
+        place(state, row, {row: gpus}, 0.0)
+    state.jobs["key"] = 5.0
+    victims, costs = np.zeros(48, np.int32), np.zeros(6)
+
+    anywhere = make_room(state, victims, costs, 6, 1.0)
+    anywhere_victims = victims[:anywhere].tolist()
+    close = make_room_close(state, victims, costs, 6, 1.0)
+
+    assert anywhere_victims == [3, 4]
+    assert victims[:close].tolist() == [3, 2]
+
+
+def test_room_is_made_under_no_leaf_where_one_of_its_nodes_keeps_a_job() -> None:
+    jobs = [{"gpus": 4}] * 4 + [{"gpus": 8, "nodes_max": 0}]
+    state = make_state(make_trace(jobs), "nodes=4,gpus=4,leaf=2")
+    for row in range(4):
+        place(state, row, {row: 4}, 0.0)
+    victims, costs = np.zeros(32, np.int32), np.zeros(4)
+
+    state.jobs["key"] = [5, 0, 0, 5, 1]
+    over_leaves_only = make_room_close(state, victims, costs, 4, 1.0)
+    state.jobs["key"] = [5, 0, 5, 5, 1]
+    in_the_second = make_room_close(state, victims, costs, 4, 1.0)
+
+    assert over_leaves_only == 0
+    assert victims[:in_the_second].tolist() == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "expected"),
+    [pytest.param(3, [1], id="on one node"), pytest.param(12, [1, 0, 2], id="over more nodes than a leaf has")],
+)
+def test_where_there_is_nothing_closer_room_is_made_anywhere(gpus: int, expected: list[int]) -> None:
+    jobs = [{"gpus": 4}, {"gpus": 3}, {"gpus": 4}, {"gpus": gpus, "nodes_max": 0}]
+    state = make_state(make_trace(jobs), "nodes=3,gpus=4,leaf=2")
+    for row in range(3):
+        place(state, row, {row: int(state.jobs["gpus"][row])}, 0.0)
+    state.jobs["key"] = [5, 5, 5, 1]
+    victims = np.zeros(24, np.int32)
+
+    count = make_room_close(state, victims, np.zeros(3), 3, 1.0)
+
+    assert victims[:count].tolist() == expected
+
+
+def test_for_a_gang_that_goes_anywhere_the_highest_keys_make_room_wherever_they_run() -> None:
+    jobs = [{"gpus": 2}, {"gpus": 2}, {"gpus": 2}, {"gpus": 2}, {"gpus": 4, "nodes_max": 0}]
+    state = make_state(make_trace(jobs), "nodes=3,gpus=3")
+    for row, node in enumerate((0, 1, 2)):
+        place(state, row, {node: 2}, 0.0)
+    victims = np.zeros(18, np.int32)
+
+    state.jobs["key"] = [4, 6, 5, 0, 1]
+    one = make_room_anywhere(state, victims, 4, 1.0)
+    highest = victims[:one].tolist()
+    state.jobs["key"] = [5, 5, 5, 0, 1]
+    make_room_anywhere(state, victims, 4, 1.0)
+    last_of_equal_ones = int(victims[0])
+
+    # One GPU is free on each node, so one more is needed.
+    assert highest == [1]
+    assert last_of_equal_ones == 2
+
+
+def test_a_gang_that_goes_anywhere_needs_no_room_where_enough_is_free() -> None:
+    jobs = [{"gpus": 2}, {"gpus": 2}, {"gpus": 2, "nodes_max": 0}]
+    state = make_state(make_trace(jobs), "nodes=2,gpus=3")
+    place(state, 0, {0: 2}, 0.0)
+    place(state, 1, {1: 2}, 0.0)
+    state.jobs["key"] = [5, 5, 1]
+
+    assert make_room_anywhere(state, np.zeros(12, np.int32), 2, 1.0) == 0
+
+
+def test_a_gang_that_goes_anywhere_gets_no_room_from_jobs_that_come_before_or_run_where_it_cannot() -> None:
+    groups = (NodeGroup(count=2, gpus=2, gpu_type="v100"), NodeGroup(count=1, gpus=2, gpu_type="a100"))
+    jobs = [{"gpus": 2}, {"gpus": 2}, {"gpus": 2}, {"gpus": 4, "nodes_max": 0, "gpu_type": 0}]
+    trace = replace(make_trace(jobs), gpu_types=("v100",))
+    state = make_state(trace, Cluster(nodes=groups))
+    for row in range(3):
+        place(state, row, {row: 2}, 0.0)
+    victims = np.zeros(12, np.int32)
+
+    state.jobs["key"] = [5, 0, 9, 1]
+    too_few = make_room_anywhere(state, victims, 3, 1.0)
+    state.jobs["key"] = [5, 6, 9, 1]
+    both = make_room_anywhere(state, victims, 3, 1.0)
+
+    assert too_few == 0
+    assert victims[:both].tolist() == [1, 0]
+
+
+def test_gpus_that_no_idle_node_has_are_told_as_missing() -> None:
+    state = state_with(24, [0, 1, 0, 0, 0, 0, 0, 1])
+
+    assert _pick_over_leaves(state, 0, 28) == 4
+
+
+def test_a_job_holds_nothing_of_a_node_where_it_does_not_run() -> None:
+    state = make_state(make_trace([{"gpus": 6, "nodes_max": 2}]), "nodes=3,gpus=4")
+    place(state, 0, {0: 4, 2: 2}, 0.0)
+
+    assert [_held_on(state, 0, node) for node in range(3)] == [4, 0, 2]

@@ -8,6 +8,7 @@ import pytest
 from advisor.sim.cluster import Cluster, Costs, NodeGroup
 from advisor.sim.outcome import End
 from advisor.sim.policy import Options
+from advisor.sim.trace import Trace
 from tests.sim.building import make_trace, run_of, starts_and_ends
 
 ONE_GPU = "nodes=1,gpus=1"
@@ -147,6 +148,51 @@ def test_las_lets_go_a_waiting_job_the_moment_the_running_one_sinks() -> None:
     run = run_of(trace, ONE_GPU, "las")
 
     assert starts_and_ends(run) == [(0, 60_010), (57_600, 57_610)]
+
+
+def fragmented(model: str | None, gpus: int) -> Trace:
+    """Build eight jobs that leave two GPUs of each node of 8, for 1000 s, and then a gang."""
+    gang = {"submit_time": 10, "gpus": gpus, "nodes_max": 0} | ({"model": model} if model else {})
+    return make_trace([{"gpus": 6, "run_time_s": 1000}] * 8 + [gang])
+
+
+@pytest.mark.parametrize(
+    ("model", "gpus", "start_time", "nodes"),
+    [
+        pytest.param("bert", 16, 10, 8, id="another model on fragments"),
+        pytest.param("bert", 4, 10, 2, id="another model on two nodes, though one would hold it"),
+        pytest.param("bert", 2, 10, 1, id="another model on one node where that is free"),
+        pytest.param("vgg16", 16, 1000, 2, id="a skewed model on whole nodes"),
+        pytest.param("vgg16", 4, 1000, 1, id="a skewed model on one node"),
+        pytest.param("recommendation (batch size 512)", 4, 1000, 1, id="a skewed model at any batch size"),
+        pytest.param(None, 16, 1000, 2, id="a model that is not known on whole nodes"),
+    ],
+)
+def test_las_consolidates_skewed_models_only(model: str | None, gpus: int, start_time: float, nodes: int) -> None:
+    run = run_of(fragmented(model, gpus), "nodes=8,gpus=8", "las")
+
+    gang = run.segments[run.segments["job"] == 8]
+    assert gang["start_time"].tolist() == [start_time]
+    assert gang["nodes"].tolist() == [nodes]
+
+
+@pytest.mark.parametrize(
+    ("model", "preempted"),
+    [
+        pytest.param("bert", [0, 0, 1, 1, 0], id="the last two, wherever they run"),
+        pytest.param("vgg16", [1, 0, 1, 0, 0], id="the last of one node"),
+    ],
+)
+def test_las_makes_room_on_one_node_for_skewed_models_only(model: str, preempted: list[int]) -> None:
+    # Each node has one of the jobs of two GPUs and one of the others; at 72,000 s all have had their 16 GPU hours.
+    sunk = [{"gpus": gpus, "run_time_s": 100_000} for gpus in (2, 2, 1, 1)]
+    gang = {"submit_time": 72_000, "gpus": 2, "nodes_max": 0, "model": model}
+    trace = make_trace([*sunk, gang])
+
+    run = run_of(trace, "nodes=2,gpus=3", "las")
+
+    assert run.outcomes["preemptions"].tolist() == preempted
+    assert starts_and_ends(run)[4] == (72_000, 72_100)
 
 
 def test_qssf_learns_from_what_the_same_user_ran_before() -> None:

@@ -7,6 +7,9 @@ import numpy as np
 
 from advisor.applying import Applier
 from advisor.cycle import Cycle
+from advisor.domain.plan import Lever
+from advisor.planning.observing import observed
+from advisor.planning.planner import EVERY_LEVER
 from advisor.ports import Forecaster
 from advisor.sim.policy import Problem, drive, leave_out
 from advisor.sim.queueing import PAUSED
@@ -21,33 +24,53 @@ Knowledge = Callable[[Problem, SimulatedSlurm], Forecaster]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdvisedSlurm:
-    """The model of slurmctld with the advisor's cycle every `advise_every_s`; nothing is read while none is pending."""
+    """The model of slurmctld with the advisor's cycle every `advise_every_s`, using `levers` alone.
+
+    Nothing is read while no job is pending.
+    """
 
     name: str
     summary: str
     knowledge: Knowledge
+    levers: frozenset[Lever] = EVERY_LEVER
     requeue_loses_work: bool = True
 
     def run(self, problem: Problem) -> State:
         """Run the compiled loop from cycle to cycle."""
+        applier, cluster = self.advisor(problem)
+        every_s = problem.options.advise_every_s
+        return drive(problem, problem.state, lambda state, until: follow(applier, cluster, state, until, every_s))
+
+    def advisor(self, problem: Problem) -> tuple[Applier, SimulatedSlurm]:
+        """Set up the simulated Slurm before the first submission, and what advises it."""
         slurm = build_slurm(problem.state, problem.trace, problem.cluster)
         cluster = SimulatedSlurm(problem.trace, problem.cluster, problem.state, slurm)
         leave_out(problem.state, lambda row: pick_now(problem.state, slurm, row, np.inf))
-        forecaster = self.knowledge(problem, cluster)
-        cycle = Cycle(planning=problem.options.planning, limits=problem.options.limits, forecaster=forecaster)
-        applier = Applier(source=cluster, actuator=cluster, cycle=cycle)
-        every_s = problem.options.advise_every_s
+        cycle = Cycle(
+            planning=problem.options.planning,
+            limits=problem.options.limits,
+            forecaster=self.knowledge(problem, cluster),
+            levers=self.levers,
+        )
+        return Applier(source=cluster, actuator=cluster, cycle=cycle, observe=observed), cluster
 
-        def step(state: State, until: float) -> int:
-            cluster.state = state
-            while True:
-                following = (state.tally["now"][0] // every_s + 1.0) * every_s
-                stopped = run_slurm(state, slurm, min(until, following))
-                if stopped != PAUSED or until < following:
-                    return stopped
-                advise(applier, cluster)
 
-        return drive(problem, problem.state, step)
+def follow(applier: Applier, cluster: SimulatedSlurm, state: State, until: float, every_s: float) -> int:
+    """Run the compiled loop up to an instant, with a cycle every `every_s`; what is due is taken back on time."""
+    cluster.state = state
+    while True:
+        now = state.tally["now"][0]
+        cycle_time = (now // every_s + 1.0) * every_s
+        due = (lease.due_time for lease in applier.journal.leases() if lease.due_time is not None)
+        following = min((instant for instant in due if instant > now), default=cycle_time)
+        following = min(following, cycle_time)
+        stopped = run_slurm(state, cluster.slurm, min(until, following))
+        if stopped != PAUSED or until < following:
+            return stopped
+        if following < cycle_time:
+            applier.reconcile(cluster.snapshot())
+        else:
+            advise(applier, cluster)
 
 
 def advise(applier: Applier, cluster: SimulatedSlurm) -> None:

@@ -23,7 +23,7 @@ from advisor.domain.waits import LARGEST_CLASS, Wait, gang_class
 from advisor.planning.settings import PlanningSettings
 from advisor.planning.tuning import EDGES_S, Tuner, tuning_of
 from advisor.sim.execution import LEAF_TIER, NODE_TIER
-from advisor.sim.offers import Patience, offer
+from advisor.sim.offers import Patience, best_tiers, offer
 from advisor.sim.policies.round_policy import RoundPolicy
 from advisor.sim.rounds import View
 from advisor.sim.state import RUNNING
@@ -54,17 +54,17 @@ class Dally:
         patience = self._patience = self._patience or _patience(view, self.fixed_s)
         if view.now - self._tuned_time >= TUNED_EVERY_S and np.isnan(self.fixed_s).any():
             self._tune(view, patience)
-        self.make_room(view)
+        self.make_room(view, patience)
         pending = self.in_order(view, view.pending)
         offer(view.state, patience, pending.astype(np.int32), view.now)
         for row in pending[view.jobs["phase"][pending] == RUNNING].tolist():
-            self._learn(view, patience, row)
+            self.learn(view, patience, row)
 
     def tuner(self, now: float, settings: PlanningSettings) -> Tuner:
         """Return what the waits that it saw tell at an instant."""
         return Tuner(self._waits, now, tuning_of(settings))
 
-    def make_room(self, view: View) -> None:
+    def make_room(self, view: View, patience: Patience) -> None:
         """Stop nobody."""
 
     def in_order(self, view: View, pending: Rows) -> Rows:  # noqa: ARG002  (for those that know a better one)
@@ -78,21 +78,27 @@ class Dally:
             for tier, locality in TIERS:
                 patience.rate_per_s[code, tier] = tuner.rates(1 << code, locality)
 
-    def _learn(self, view: View, patience: Patience, row: int) -> None:
+    def learn(self, view: View, patience: Patience, row: int) -> None:
         """Remember how long a gang declined places before it started."""
-        waited_s = float(patience.declined_s[row])
+        since_pass_s = view.now - patience.pass_time[0] if patience.declining[row] else 0.0
+        waited_s = float(patience.declined_s[row] + since_pass_s)
         if waited_s > 0.0:
             for tier, locality in TIERS:
                 got = bool(patience.reached[row] <= tier)
                 gpus = int(view.jobs["gpus"][row])
                 self._waits.append(Wait(gpus=gpus, tier=locality, waited_s=waited_s, got=got, ended_time=view.now))
+        patience.spent_s[row] += waited_s
         patience.declined_s[row] = 0.0
+        patience.declining[row] = 0
 
 
 def _patience(view: View, fixed_s: Timers) -> Patience:
+    """Make the arrays at the first decision of a run, when nothing runs yet."""
     jobs, options = view.jobs, view.problem.options
-    return Patience(
+    shapes = int(jobs["shape"].max()) + 1
+    patience = Patience(
         declined_s=np.zeros(len(jobs)),
+        spent_s=np.zeros(len(jobs)),
         declining=np.zeros(len(jobs), np.int8),
         pass_time=np.array([view.now]),
         reached=np.full(len(jobs), -1, np.int8),
@@ -101,8 +107,12 @@ def _patience(view: View, fixed_s: Timers) -> Patience:
         fixed_s=np.array(fixed_s),
         least_inflation=np.array([options.planning.insensitive_inflation]),
         longest_s=np.array([options.limits.max_added_delay_s]),
-        missing=np.zeros(int(jobs["shape"].max()) + 1, np.int8),
+        best_tier=np.zeros(shapes, np.int8),
+        missing=np.zeros(shapes, np.int8),
     )
+    one_of_each = np.unique(jobs["shape"], return_index=True)[1]
+    best_tiers(view.state, patience, one_of_each.astype(np.int32))
+    return patience
 
 
 def dally_policy(name: str, summary: str, make: Callable[[], Dally]) -> RoundPolicy:

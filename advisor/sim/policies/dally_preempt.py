@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.planning.preemption import APART_S, KEY_MARGIN, QUANTUM_S, keys, pays
-from advisor.sim.execution import NODE_TIER
-from advisor.sim.offers import sensitivities, tier_of_pick
+from advisor.sim.offers import Patience, sensitivities, tier_held, tier_of_pick
 from advisor.sim.placement import pick
 from advisor.sim.policies.dally import Dally, Rows, dally_policy
 from advisor.sim.preemption import make_room_close
@@ -37,7 +36,7 @@ class DallyPreempt(Dally):
     _round_time: float = -np.inf
     _stopped_time: Floats = field(default_factory=lambda: np.zeros(0))
 
-    def make_room(self, view: View) -> None:
+    def make_room(self, view: View, patience: Patience) -> None:
         """Push jobs aside, once in a round."""
         if not len(self._stopped_time):
             self._stopped_time = np.full(len(view.jobs), -np.inf)
@@ -49,8 +48,9 @@ class DallyPreempt(Dally):
         sensitivities(view.state, view.active.astype(np.int32), found)
         sensitive[view.active] = found
         order = view.active[np.argsort(key[view.active], kind="stable")]
-        for row in order[_could_gain(view, order)][:DEPTH].tolist():
-            self._try(view, row, key, sensitive)
+        could_gain = [row for row in order.tolist() if _could_gain(view, patience, row)]
+        for row in could_gain[:DEPTH]:
+            self._try(view, patience, row, key, sensitive)
 
     def in_order(self, view: View, pending: Rows) -> Rows:
         """Return the pending jobs by their keys, lowest first."""
@@ -64,13 +64,14 @@ class DallyPreempt(Dally):
         found[view.active] = keys(jobs["work_s"] - jobs["left_s"], held_s, jobs["attained_gpu_s"])
         return found
 
-    def _try(self, view: View, row: int, key: Floats, sensitive: Floats) -> None:
+    def _try(self, view: View, patience: Patience, row: int, key: Floats, sensitive: Floats) -> None:
         """Make room for a gang and start it there, if that pays."""
         jobs, gpus = view.jobs, int(view.jobs["gpus"][row])
         moves = bool(jobs["phase"][row] == RUNNING)
         if moves and view.now - max(self._stopped_time[row], jobs["since_time"][row]) < APART_S:
             return
-        is_free = pick(view.state, row, gpus) and tier_of_pick(view.state, row) == NODE_TIER
+        best_tier = patience.best_tier[jobs["shape"][row]]
+        is_free = pick(view.state, row, gpus) and tier_of_pick(view.state, row) <= best_tier
         victims = np.zeros(0, np.intp) if is_free else self._victims(view, row, key, sensitive)
         # A gang that waits is offered a place that is free anyway.
         if not len(victims) and not (is_free and moves):
@@ -85,27 +86,28 @@ class DallyPreempt(Dally):
             self._stopped_time[stopped] = view.now
             view.stop(stopped)
             view.start(row, gpus)
+            patience.reached[row] = best_tier
+            self.learn(view, patience, row)
 
     def _victims(self, view: View, row: int, key: Floats, sensitive: Floats) -> Rows:
-        """Return whom to stop so that a gang gets its best place; nobody where that cannot be."""
+        """Return whom to stop so that a gang gets its best place, never itself; nobody where that cannot be."""
         jobs, running = view.jobs, view.running
         spared = (
             (key[running] <= key[row] + KEY_MARGIN)
             | (view.now - jobs["since_time"][running] < QUANTUM_S)
             | (view.now - self._stopped_time[running] < APART_S)
             | (sensitive[running] > sensitive[row])
-            | (running == row)
         )
         jobs["key"][running] = np.where(spared, _SPARED, key[running])
         count = make_room_close(view.state, view.room.victims, view.room.costs, row, key[row])
         return view.room.victims[:count].astype(np.intp)
 
 
-def _could_gain(view: View, rows: Rows) -> NDArray[np.bool_]:
-    """Mark gangs that wait, and those that run slower than on their best place."""
-    jobs = view.jobs[rows]
-    found: NDArray[np.bool_] = (jobs["phase"] != RUNNING) | (jobs["rate"] < 1.0 - 1e-9)
-    return found
+def _could_gain(view: View, patience: Patience, row: int) -> bool:
+    """Tell whether a gang waits, or is slowed where it sits and could sit closer."""
+    job = view.jobs[row]
+    is_slowed = bool(job["rate"] < 1.0 - 1e-9)
+    return job["phase"] != RUNNING or (is_slowed and tier_held(view.state, row) > patience.best_tier[job["shape"]])
 
 
 POLICY = dally_policy(

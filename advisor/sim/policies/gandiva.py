@@ -5,12 +5,15 @@ While the jobs ask for more GPUs than there are:
 - a job that still waits is put, by chance, on the GPUs of a running one that asks for as much. The pair is parted a
   round later if the sum of both speeds, each over the job's speed alone, is below 1.
 
+At the end of a slice a gang that its place slows moves to its closest place if that has come free.
+
 Source: Xiao et al., OSDI 2018; random pairs and the threshold as in the port of Gandiva in the code of Gavel (Narayanan
 et al., OSDI 2020). Our interpretation: a slice is 20 minutes and ends for all jobs together, as a restart costs more
 than Gandiva's suspend and resume and a gang needs its nodes at one moment; the speed alone of a job that never had
 these GPUs for itself is taken to be that of its partner, over the best placement's; two models that ran badly together
 are not paired again at that size; pairs are parted when the overload ends; under ideal execution, which knows no
-slowdown on shared GPUs, none are made. Jobs are neither migrated for locality nor grown into idle GPUs.
+slowdown on shared GPUs, none are made. A gang moves only to the fewest nodes under one leaf, and not while it shares.
+Jobs are not grown into idle GPUs.
 """
 
 from dataclasses import dataclass, field
@@ -19,12 +22,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.sim.offers import tier_held, tier_of_pick
+from advisor.sim.placement import pick
 from advisor.sim.policies.round_policy import RoundPolicy
 from advisor.sim.rounds import View
 from advisor.sim.state import NONE, PENDING
 
 SLICE_S = 1200.0
 LEAST_SUM = 1.0
+# Up to rounding, a gang on its closest place, alone on its links, runs at 1.
+SLOWED_BELOW = 1.0 - 1e-9
 
 Rows = NDArray[np.intp]
 
@@ -50,6 +57,8 @@ class Gandiva:
         """Judge the pairs, turn the wheel at the end of a slice, start what fits, make pairs of the rest."""
         is_overloaded = int(view.jobs["gpus"][view.active].sum()) > view.gpus
         self._part(view, is_overloaded)
+        if view.ends_slice(SLICE_S):
+            _move_closer(view)
         pending = _longest_first(view, view.pending)
         if not len(pending):
             return
@@ -89,6 +98,17 @@ class Gandiva:
         is_bad = jobs["rate"][guests] + jobs["rate"][partners] < LEAST_SUM * alone
         self._failed = guests[is_bad]
         self._bad |= {_match(jobs, *pair) for pair in zip(self._failed, partners[is_bad], strict=True)}
+
+
+def _move_closer(view: View) -> None:
+    """Move the gangs that their places slow, one after the other, each to its closest place where one is free."""
+    jobs, running = view.jobs, view.running
+    slowed = running[(jobs["rate"][running] < SLOWED_BELOW) & (jobs["partner"][running] == NONE)]
+    for row in slowed.tolist():
+        gpus = int(jobs["gpus"][row])
+        if pick(view.state, row, gpus) and tier_of_pick(view.state, row) < tier_held(view.state, row):
+            view.stop(np.array([row]))
+            view.start(row, gpus)
 
 
 def _longest_first(view: View, rows: Rows) -> Rows:

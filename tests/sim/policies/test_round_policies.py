@@ -14,7 +14,8 @@ from tests.sim.policies.watching import check_books, run_watched
 
 MODELS = ("a3c", "bert", "lm", "resnet50")
 CLUSTER = "nodes=3,gpus=4,cpus=32,memory_mib=4000,leaf=2"
-ROUND_POLICIES = [name for name, policy in POLICIES.items() if isinstance(policy, RoundPolicy)]
+EVERY_S = {name: policy.every_s for name, policy in POLICIES.items() if isinstance(policy, RoundPolicy)}
+ROUND_POLICIES = list(EVERY_S)
 
 
 def mixed_trace(seed: int, jobs: int = 60) -> Trace:
@@ -47,7 +48,12 @@ def mixed_trace(seed: int, jobs: int = 60) -> Trace:
 
 
 def test_the_policies_in_rounds_are_those_of_the_literature() -> None:
-    assert ROUND_POLICIES == ["drf", "tetris", "optimus", "gandiva", "themis"]
+    in_rounds = [name for name, every_s in EVERY_S.items() if every_s > 0.0]
+    whenever_something_happens = [name for name, every_s in EVERY_S.items() if every_s == 0.0]
+
+    assert in_rounds == ["drf", "tetris", "optimus", "gandiva", "themis"]
+    dally = ["dally", "dally+preempt", "dally-nowait", "dally-consolidated", "dally-fixed"]
+    assert whenever_something_happens == dally
 
 
 @pytest.mark.parametrize("policy", ROUND_POLICIES)
@@ -103,7 +109,8 @@ def test_on_an_idle_cluster_a_rigid_job_starts_with_the_next_round_and_runs_thro
 
     run = run_of(trace, "nodes=2,gpus=4", policy)
 
-    assert starts_and_ends(run) == [(300, 5300), (20_100, 20_110)]
+    starts = (300, 20_100) if EVERY_S[policy] else (10, 20_000)
+    assert starts_and_ends(run) == [(starts[0], starts[0] + 5000), (starts[1], starts[1] + 10)]
     assert run.outcomes["preemptions"].tolist() == run.outcomes["resizes"].tolist() == [0, 0]
 
 
@@ -115,4 +122,5 @@ def test_a_gpu_type_is_waited_for(policy: str) -> None:
 
     run = run_of(trace, cluster, policy)
 
-    assert starts_and_ends(run) == [(0, 100), (300, 400)]
+    second = 300 if EVERY_S[policy] else 100
+    assert starts_and_ends(run) == [(0, 100), (second, second + 100)]

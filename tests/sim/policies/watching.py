@@ -25,9 +25,10 @@ def run_decision(
     make: Callable[[], Decision],
     options: Options = IDEAL,
     seed: int = 0,
+    every_s: float = 300.0,
 ) -> Run:
     """Simulate a decision that no policy makes."""
-    made = RoundPolicy(name="made", summary="for a test", make=make)
+    made = RoundPolicy(name="made", summary="for a test", make=make, every_s=every_s)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(cast("MutableMapping[str, Policy]", POLICIES), "made", made)
         return run_of(trace, cluster, "made", options, seed)
@@ -54,7 +55,7 @@ def run_watched(
 
         return watched
 
-    return run_decision(trace, cluster, make, options, seed)
+    return run_decision(trace, cluster, make, options, seed, original.every_s)
 
 
 def run_script(trace: Trace, cluster: str | Cluster, script: Mapping[float, Decision], options: Options = IDEAL) -> Run:

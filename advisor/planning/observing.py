@@ -1,0 +1,137 @@
+"""What timers of ours tell: how long gangs waited for closer places, and how long each job has been held back."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from advisor.domain.gang import SwitchRequest
+from advisor.domain.job import Allocation, Job
+from advisor.domain.lease import Ending, Lease, LeaseState
+from advisor.domain.plan import Action, SetNice, SetNodeRange, SetSwitches
+from advisor.domain.snapshot import Snapshot
+from advisor.domain.topology import LocalityTier
+from advisor.domain.waits import Wait
+
+# What is not known to have been in force, or to have been left alone, tells nothing.
+_TELLING = frozenset({LeaseState.OUT, LeaseState.RETURNING})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """What our advice did to one pending job: the tiers that it has had timers for, and how long it was held back."""
+
+    tiers: frozenset[LocalityTier] = frozenset()
+    delayed_s: float = 0.0
+
+
+NO_PAST = Past()
+
+
+def timer_tier(action: Action) -> LocalityTier | None:
+    """Return the tier that an action makes a gang wait for; None for one that is no timer."""
+    match action:
+        case SetSwitches(after=SwitchRequest()):
+            return LocalityTier.LEAF
+        case SetNodeRange(before=before, after=after) if after.high < before.high:
+            return LocalityTier.NODE
+        case _:
+            return None
+
+
+def timer_s(lease: Lease) -> float:
+    """Return how long the timer of a lease runs in all; infinity where only taking it back ends it."""
+    if isinstance(lease.action, SetSwitches) and lease.action.after is not None:
+        # Slurm's clock starts as it first looks at the job after the update, within seconds.
+        return lease.action.after.max_wait_s
+    return float("inf") if lease.due_time is None else lease.due_time - lease.applied_time
+
+
+def past_by_job(leases: Iterable[Lease], now: float) -> Mapping[int, Past]:
+    """Map jobs to what changes that are or were out did to them; a timer counts for as long as it ran."""
+    found: dict[int, Past] = {}
+    for lease in leases:
+        tier = timer_tier(lease.action)
+        if lease.ending is Ending.NOT_APPLIED or (tier is None and not _steps_back(lease.action)):
+            continue
+        out_s = max(0.0, (now if lease.ended_time is None else lease.ended_time) - lease.applied_time)
+        before = found.get(lease.job_id, NO_PAST)
+        found[lease.job_id] = Past(
+            tiers=before.tiers if tier is None or _cut_short(lease) else before.tiers | {tier},
+            delayed_s=before.delayed_s + (min(out_s, timer_s(lease)) if tier is LocalityTier.LEAF else out_s),
+        )
+    return found
+
+
+def started_since(job: Job, since: float, snapshot: Snapshot) -> bool:
+    """Whether a job started after one snapshot and before another, so that each start lies between just two of them.
+
+    Slurm tells whole seconds: what starts in the second of a snapshot is left to the next.
+    """
+    if job.allocation is None or job.start_time is None:
+        return False
+    return math.floor(since) <= job.start_time < math.floor(snapshot.taken_at)
+
+
+def observed(snapshot: Snapshot, since: float, leases: Sequence[Lease]) -> tuple[Wait, ...]:
+    """Return the waits of the gangs that started after an instant, from the timers that were out for them.
+
+    A gang without a timer of ours declined nothing, so it tells nothing.
+    """
+    leases_by_job: dict[int, list[Lease]] = {}
+    for lease in leases:
+        leases_by_job.setdefault(lease.job_id, []).append(lease)
+    found: list[Wait] = []
+    for job in snapshot.jobs:
+        held, start_time = job.allocation, job.start_time
+        if job.job_id not in leases_by_job or not started_since(job, since, snapshot):
+            continue
+        if held is not None and start_time is not None and _gpus(job, held) >= 2:
+            found += _waits(job, held, start_time, leases_by_job[job.job_id], snapshot)
+    return tuple(sorted(found, key=lambda wait: wait.ended_time))
+
+
+def _waits(
+    job: Job, held: Allocation, start_time: float, leases: Sequence[Lease], snapshot: Snapshot
+) -> Iterator[Wait]:
+    for lease in leases:
+        tier, ended_time = timer_tier(lease.action), lease.ended_time
+        if tier is None or lease.state not in _TELLING or lease.ending is Ending.NOT_APPLIED:
+            continue
+        if ended_time is None:
+            ended_time = float("inf")
+        elif lease.ending is Ending.NO_LONGER_PENDING:
+            if ended_time < start_time:
+                continue  # it was about an earlier start of a job that was requeued
+            ended_time = float("inf")
+        # A node range holds until it is taken back, however long it has been due.
+        length_s = timer_s(lease) if tier is LocalityTier.LEAF else float("inf")
+        until = min(ended_time, lease.applied_time + length_s)
+        if start_time < lease.applied_time:
+            continue
+        got = start_time < until
+        if got and not _sits_there(lease.action, held, snapshot):
+            continue  # Slurm would not have started it there: somebody changed it, and nobody saw the change
+        waited_s = min(start_time, until) - lease.applied_time
+        yield Wait(gpus=_gpus(job, held), tier=tier, waited_s=waited_s, got=got, ended_time=start_time)
+
+
+def _cut_short(lease: Lease) -> bool:
+    """Whether a person had a node range taken back before it was due; Slurm's wait for switches is never renewed."""
+    early = lease.due_time is not None and lease.ended_time is not None and lease.ended_time < lease.due_time
+    return early and lease.ending is Ending.TAKEN_BACK
+
+
+def _steps_back(action: Action) -> bool:
+    return isinstance(action, SetNice) and action.after > action.before
+
+
+def _sits_there(action: Action, held: Allocation, snapshot: Snapshot) -> bool:
+    """Whether a gang sits as its timer wanted."""
+    if isinstance(action, SetNodeRange):
+        return len(held.nodes) <= action.after.high
+    return snapshot.topology.tier_of(held.nodes) <= LocalityTier.LEAF
+
+
+def _gpus(job: Job, held: Allocation) -> int:
+    """Return the GPUs of a gang, by its request where that tells; 0 where nothing does."""
+    return job.gang.gpu_count or sum(gpu.count for gpu in held.gpus)

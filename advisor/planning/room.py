@@ -1,0 +1,351 @@
+"""Preempt: which running jobs are stopped, to start again from a checkpoint, so that a gang gets a close place.
+
+The rules stand in `preemption.py`. Only for pending gangs: to move running ones is left to the simulator. What a job
+has had, and how much its place slows it, is told by the snapshot since its last start alone.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from advisor.domain.gang import GpuScope
+from advisor.domain.job import Job, JobState, Sensitivity
+from advisor.domain.lease import Lease, stopped_since
+from advisor.domain.plan import Expected, Kind, Lever, Reason, Recommendation, Requeue
+from advisor.domain.snapshot import Snapshot
+from advisor.domain.topology import LocalityTier
+from advisor.features.capacity import Fitter
+from advisor.features.queue import QueueTable, competes_now
+from advisor.planning.earliest import without
+from advisor.planning.preemption import APART_S, KEY_MARGIN, keys, outweighs
+from advisor.planning.surroundings import Surroundings
+from advisor.planning.words import duration, plural
+
+# For as long, and a second, Slurm holds back a job that it was told to requeue.
+REQUEUE_HOLD_S: Final = 121.0
+# Nodes, or leaves, on which room is looked for: those where the fewest jobs would have to go.
+TRIES: Final = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """The jobs to stop so that a gang fits on one node or leaf; `place` is its name."""
+
+    tier: LocalityTier
+    place: str
+    victims: tuple[Job, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stake:
+    """A gang with what it gains if it starts at a tier now, and how long it then runs, in seconds."""
+
+    job: Job
+    tier: LocalityTier
+    gain_s: float
+    run_s: float
+    run_s_low: float
+    run_s_high: float
+
+
+def recommendations(
+    around: Surroundings, queue: QueueTable, stoppable: frozenset[int], leases: Iterable[Lease]
+) -> Iterator[Recommendation]:
+    """Propose the jobs to stop for the gang that stands first in the line of each pool, where that pays.
+
+    What comes free goes to whom Slurm looks at first, so that nothing is gained for anybody else. `stoppable` names
+    the jobs that may be stopped, `leases` tell for whom jobs were stopped before: no gang gets room twice in an hour.
+    """
+    if not stoppable or Lever.CHECKPOINT_REQUEUE in around.missing:
+        return
+    now = around.snapshot.taken_at
+    served = {stop.for_job_id for stop in stopped_since(leases, now - APART_S)}
+    key_by_job = _keys(around)
+    left = around.limits.max_changes
+    for pool in range(len(queue.pool_gpus)):
+        rows = queue.rows_of(pool)
+        gang = queue.jobs[rows[0]] if len(rows) else None
+        if gang is None or gang.job_id in served or not _may_get_room(gang) or _stands_behind(gang, around.snapshot):
+            continue
+        bound = _sensitivity(around, gang)
+        spared = {job_id for job_id, key in key_by_job.items() if key <= KEY_MARGIN}
+        candidates = {
+            job_id: job
+            for job_id in sorted(stoppable - spared)
+            if _remaining_known(around, job_id)
+            and _sensitivity(around, job := around.snapshot.jobs_by_id[job_id]) <= bound
+        }
+        for stake in _stakes(around, queue, int(rows[0])):
+            room = _room(around, stake, candidates, key_by_job)
+            if room is None or len(room.victims) > left or not _pays(around, stake, room):
+                continue
+            left -= len(room.victims)
+            yield from (_recommendation(around, stake, room, victim, key_by_job) for victim in room.victims)
+            break
+
+
+def _may_get_room(job: Job) -> bool:
+    """Whether a pending job is a gang that starts as one, and by itself."""
+    return (
+        (job.gang.gpu_count or 0) >= 2
+        and job.gang.scope is not GpuScope.SOCKET
+        and job.array is None
+        and job.het is None
+        and not (job.reservation or job.hints.opted_out)
+    )
+
+
+def _stands_behind(gang: Job, snapshot: Snapshot) -> bool:
+    """Whether somebody stands before a gang who may take GPUs of the same nodes."""
+    wanted = _nodes_of(gang, snapshot)
+    return any(
+        other.job_id != gang.job_id
+        and (competes_now(other, snapshot.taken_at) or _takes_parts(other))
+        and _rank(other, snapshot) > _rank(gang, snapshot)
+        and not wanted.isdisjoint(_nodes_of(other, snapshot))
+        for other in snapshot.jobs
+        if other.is_pending
+    )
+
+
+def _takes_parts(job: Job) -> bool:
+    """Whether a pending job may start on GPUs that cannot be counted."""
+    return not job.held and (bool(job.gang.shares) or not job.gang.gpus_known)
+
+
+def _nodes_of(job: Job, snapshot: Snapshot) -> frozenset[str]:
+    named = frozenset(job.partitions)
+    listed = (part.nodes for part in snapshot.partitions if part.name in named)
+    told = (node.name for node in snapshot.nodes if named.intersection(node.partitions))
+    return frozenset(name for nodes in listed for name in nodes).union(told)
+
+
+def _rank(job: Job, snapshot: Snapshot) -> tuple[int, int, float, int]:
+    """Return where Slurm has a job in its line; higher is looked at before."""
+    partitions = (snapshot.partitions_by_name.get(name) for name in job.partitions)
+    tier = max((partition.priority_tier for partition in partitions if partition is not None), default=0)
+    return tier, job.priority or 0, -job.submit_time, -job.job_id
+
+
+def _keys(around: Surroundings) -> Mapping[int, float]:
+    """Map the running GPU jobs to their keys; a pending one has had nothing that the snapshot tells of, so it has 0."""
+    snapshot = around.snapshot
+    held = [
+        (job, snapshot.taken_at - job.start_time, sum(gpu.count for gpu in job.allocation.gpus))
+        for job in snapshot.jobs
+        if job.state is JobState.RUNNING and job.start_time is not None and job.allocation is not None
+    ]
+    held_s = np.array([max(0.0, elapsed_s) for _, elapsed_s, _ in held])
+    slower = np.array([_inflation_here(around, job) for job, *_ in held])
+    gpus = np.array([count for *_, count in held], dtype=np.float64)
+    found = keys(held_s / slower, held_s, held_s * gpus)
+    return {job.job_id: float(key) for (job, *_), key in zip(held, found, strict=True)}
+
+
+def _inflation_here(around: Surroundings, job: Job) -> float:
+    """Return the inflation of a running job where it sits, over that on its best place."""
+    if job.allocation is None or (job.gang.gpu_count or 0) < 2:
+        return 1.0
+    return _inflation(around, job, around.snapshot.topology.tier_of(job.allocation.nodes))
+
+
+def _inflation(around: Surroundings, job: Job, tier: LocalityTier) -> float:
+    """Return the inflation of a gang at a tier over that on its best place, at least 1."""
+    best = around.fitter.fit(job.gang, job.partitions).best_tier
+    there, alone = (around.beliefs.inflation(job, each, best).median for each in (max(tier, best), best))
+    return max(1.0, there / alone)
+
+
+def _sensitivity(around: Surroundings, job: Job) -> float:
+    """Return how much spreading over leaves slows a job, or what its user says of that."""
+    match job.hints.sensitivity:
+        case Sensitivity.HIGH:
+            return float("inf")
+        case Sensitivity.LOW:
+            return 1.0
+        case None:
+            return _inflation(around, job, LocalityTier.SPINE) if (job.gang.gpu_count or 0) > 1 else 1.0
+
+
+def _remaining_known(around: Surroundings, job_id: int) -> bool:
+    """Whether it is forecast for how long a running job will run on."""
+    return around.beliefs.forecasts.of(job_id).run_time is not None and job_id in around.remaining_s
+
+
+def _stakes(around: Surroundings, queue: QueueTable, row: int) -> Iterator[Stake]:
+    """Tell what a gang gains on one node, and else under one leaf, where its run time is forecast.
+
+    Without room made for it, it would start at the tier where waiting and running on costs it the least.
+    """
+    job, fit = queue.jobs[row], around.fitter.fit(queue.jobs[row].gang, queue.jobs[row].partitions)
+    if fit.restricted or not queue.run.by_model[row]:
+        return
+    run_s, spread = float(queue.run.expected_s[row]), fit.tier_now
+    for tier in (LocalityTier.NODE, LocalityTier.LEAF):
+        if tier < fit.best_tier or (spread is not None and spread <= tier):
+            continue
+        slower = _inflation(around, job, tier)
+        otherwise_s = min(
+            (0.0 if spread is not None and spread <= each else around.wait_for_s(job, each))
+            + run_s * (_inflation(around, job, each) - slower)
+            for each in LocalityTier
+            if each >= tier
+        )
+        yield Stake(
+            job=job,
+            tier=tier,
+            gain_s=otherwise_s,
+            run_s=run_s * slower,
+            run_s_low=float(queue.run.low_s[row]) * slower,
+            run_s_high=float(queue.run.high_s[row]) * slower,
+        )
+
+
+def _room(
+    around: Surroundings, stake: Stake, candidates: Mapping[int, Job], key_by_job: Mapping[int, float]
+) -> Room | None:
+    """Find the place where the fewest of the candidates have to go, and among such the fewest GPUs."""
+    held = _held_by_row(around, candidates)
+    tries = []
+    for place, rows in _places(around, stake.tier):
+        short = (stake.job.gang.gpu_count or 0) - int(around.table.gpus_startable[rows].sum())
+        line = _in_line(held, rows, key_by_job)
+        freed = np.cumsum([0, *(gpus for _, gpus in line)])
+        if line and freed[-1] >= short:
+            # So many have to go at least: the request may want more than GPUs.
+            tries.append((max(1, int(np.searchsorted(freed, short))), place, rows, line, short))
+    best: Room | None = None
+    for least, place, rows, line, short in sorted(tries, key=lambda each: each[:2])[:TRIES]:
+        if best is not None and least > len(best.victims):
+            break
+        alone = [candidates[job_id] for job_id, gpus in line if gpus >= short]
+        jobs = [candidates[job_id] for job_id, _ in line]
+        victims = _one_alone(around, stake, rows, alone) or _several(around, stake, rows, jobs, least)
+        if victims and (best is None or _burden(victims) < _burden(best.victims)):
+            best = Room(tier=stake.tier, place=place, victims=tuple(sorted(victims, key=lambda job: job.job_id)))
+    return best
+
+
+def _places(around: Surroundings, tier: LocalityTier) -> Iterator[tuple[str, list[int]]]:
+    """List the nodes in service, or the leaves with those below them, by name and rows of the table."""
+    table = around.table
+    if tier is LocalityTier.NODE:
+        yield from ((table.names[row], [row]) for row in np.flatnonzero(table.usable).tolist())
+        return
+    for number in np.unique(table.leaf[table.leaf >= 0]).tolist():
+        rows = np.flatnonzero((table.leaf == number) & table.usable).tolist()
+        yield around.snapshot.topology.switches[number].name, rows
+
+
+def _held_by_row(around: Surroundings, candidates: Mapping[int, Job]) -> Mapping[int, Mapping[int, int]]:
+    """Map rows of nodes to the GPUs that each of the candidates holds there."""
+    holdings, found = around.holdings, defaultdict[int, Counter[int]](Counter)
+    held = zip(holdings.job_id.tolist(), holdings.row.tolist(), holdings.gpus.sum(axis=1).tolist(), strict=True)
+    for job_id, row, gpus in held:
+        if job_id in candidates:
+            found[row][job_id] += gpus
+    return found
+
+
+def _in_line(
+    held: Mapping[int, Mapping[int, int]], rows: list[int], key_by_job: Mapping[int, float]
+) -> list[tuple[int, int]]:
+    """List the candidates on some nodes with the GPUs they hold there: most first, then the highest key."""
+    gpus = Counter[int]()
+    for row in rows:
+        gpus.update(held.get(row, {}))
+    return sorted(gpus.items(), key=lambda item: (-item[1], -key_by_job[item[0]], item[0]))
+
+
+def _one_alone(around: Surroundings, stake: Stake, rows: list[int], line: list[Job]) -> list[Job]:
+    """Return the candidate with the fewest GPUs without whom a gang fits on some nodes; empty if there is none."""
+    # The line stands: among equals the highest key goes.
+    ascending = sorted(line, key=lambda job: _burden([job]))
+    return next(([job] for job in ascending if _fits(around, stake, rows, [job])), [])
+
+
+def _several(around: Surroundings, stake: Stake, rows: list[int], line: list[Job], least: int) -> list[Job]:
+    """Return candidates, none of whom could stay, without whom a gang fits on some nodes; empty where it never does."""
+    counts = range(max(2, least), len(line) + 1)
+    chosen = next((line[:count] for count in counts if _fits(around, stake, rows, line[:count])), [])
+    for victim in reversed(chosen):
+        others = [job for job in chosen if job is not victim]
+        if others and _fits(around, stake, rows, others):
+            chosen = others
+    return chosen
+
+
+def _fits(around: Surroundings, stake: Stake, rows: list[int], gone: list[Job]) -> bool:
+    """Whether a gang fits on some nodes once some jobs are gone."""
+    table = without(around.table, around.holdings, np.isin(around.holdings.job_id, [job.job_id for job in gone]))
+    only = np.zeros_like(table.usable)
+    only[rows] = table.usable[rows]
+    fit = Fitter(around.snapshot, replace(table, usable=only)).fit(stake.job.gang, stake.job.partitions)
+    return fit.tier_now is not None and fit.tier_now <= stake.tier
+
+
+def _burden(victims: Iterable[Job]) -> tuple[int, int]:
+    """Return how many jobs have to go, and how many GPUs they hold."""
+    held = [sum(gpu.count for gpu in job.allocation.gpus) for job in victims if job.allocation is not None]
+    return len(held), sum(held)
+
+
+def _pays(around: Surroundings, stake: Stake, room: Room) -> bool:
+    """Whether a gang gains more than twice what its victims lose, and keeps none of them waiting for too long."""
+    within = max(REQUEUE_HOLD_S, stake.run_s_high) <= around.limits.max_added_delay_s
+    return within and outweighs(stake.gain_s, _cost_s(around, room, stake.run_s))
+
+
+def _cost_s(around: Surroundings, room: Room, run_s: float) -> float:
+    """Return what the victims lose: work, the restart, and the time in which a gang runs for `run_s` in their place."""
+    each_s = around.beliefs.settings.restart_s + max(REQUEUE_HOLD_S, run_s)
+    return sum(_lost_s(around, victim) + each_s for victim in room.victims)
+
+
+def _lost_s(around: Surroundings, job: Job) -> float:
+    """Return the work that a job is expected to lose: half a checkpoint interval, or all before the first one."""
+    interval_s = job.hints.checkpoint_s or float("inf")
+    elapsed_s = around.snapshot.taken_at - (job.start_time or 0.0)
+    return elapsed_s if elapsed_s < interval_s else interval_s / 2
+
+
+def _recommendation(
+    around: Surroundings, stake: Stake, room: Room, victim: Job, key_by_job: Mapping[int, float]
+) -> Recommendation:
+    gang, count = stake.job, len(room.victims)
+    place = f"node {room.place}" if room.tier is LocalityTier.NODE else f"leaf switch {room.place}"
+    cost_s = _cost_s(around, room, stake.run_s)
+    low_s, high_s = (stake.gain_s - _cost_s(around, room, run_s) for run_s in (stake.run_s_high, stake.run_s_low))
+    return Recommendation(
+        kind=Kind.PREEMPT,
+        action=Requeue(job_id=victim.job_id, for_job_id=gang.job_id, before=victim.start_time),
+        reason=Reason.GANG_NEEDS_THE_PLACE,
+        text=(
+            f"job {gang.job_id}, first in line with {gang.gang.gpu_count} GPUs, would end {duration(stake.gain_s)} "
+            f"sooner on {place}, for which {plural(count, 'job')} would have to go; that costs them "
+            f"{duration(cost_s)}: work since a checkpoint, the restart, and the wait of {duration(stake.run_s)} while "
+            f"it runs"
+        ),
+        expected=Expected(
+            saved_s_low=min(low_s, high_s) / count,
+            saved_s_high=high_s / count,
+            jobs_helped=1,
+            added_delay_max_s=max(REQUEUE_HOLD_S, stake.run_s_high),
+            assumes="run times as forecast, half a checkpoint interval is lost, and a place for it comes free then",
+        ),
+        evidence={
+            "gang_job_id": gang.job_id,
+            "gang_gpus": gang.gang.gpu_count or 0,
+            "place": room.place,
+            "tier": room.tier.name.lower(),
+            "victims": count,
+            "gain_s": round(stake.gain_s, 3),
+            "cost_s": round(cost_s, 3),
+            "lost_work_s": round(_lost_s(around, victim), 3),
+            "key": round(key_by_job[victim.job_id], 3),
+            "key_needed_above": KEY_MARGIN,
+        },
+    )

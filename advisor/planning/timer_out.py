@@ -1,0 +1,108 @@
+"""The delay timer that is out for one job, explained as if it were chosen now."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from advisor.domain.forecast import Forecasts
+from advisor.domain.lease import Lease, LeaseState
+from advisor.domain.limits import Limits
+from advisor.domain.plan import Evidence, SetNodeRange, applied
+from advisor.domain.snapshot import Snapshot
+from advisor.domain.topology import LocalityTier
+from advisor.domain.waits import Wait
+from advisor.planning.observing import timer_s, timer_tier
+from advisor.planning.planner import surroundings
+from advisor.planning.settings import PlanningSettings
+from advisor.planning.timers import Timer, closer_places, timer_of
+from advisor.planning.words import duration
+
+_IN_FORCE = frozenset({LeaseState.OUT, LeaseState.RETURNING})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimerOut:
+    """A timer of ours that makes a pending job wait: since when, until when, and why, with the numbers behind it."""
+
+    tier: str
+    began_time: float
+    ends_time: float
+    text: str
+    evidence: Mapping[str, Evidence]
+
+
+def timers_out(
+    snapshot: Snapshot,
+    job_id: int,
+    settings: PlanningSettings,
+    limits: Limits,
+    forecasts: Forecasts,
+    waits: Iterable[Wait],
+    leases: Iterable[Lease],
+) -> tuple[TimerOut, ...]:
+    """Return the timers that are out for a pending job by its open leases, in the order in which they began."""
+    job = snapshot.jobs_by_id.get(job_id)
+    if job is None or not job.is_pending:
+        return ()
+    known = tuple(waits)
+    out = [
+        (lease, tier)
+        for lease in leases
+        if lease.job_id == job_id and lease.ending is None and lease.state in _IN_FORCE
+        if (tier := timer_tier(lease.action)) is not None
+    ]
+    out.sort(key=lambda each: each[0].applied_time)
+    return tuple(_explained(snapshot, lease, tier, settings, limits, forecasts, known) for lease, tier in out)
+
+
+def _explained(
+    snapshot: Snapshot,
+    lease: Lease,
+    tier: LocalityTier,
+    settings: PlanningSettings,
+    limits: Limits,
+    forecasts: Forecasts,
+    waits: tuple[Wait, ...],
+) -> TimerOut:
+    length_s = timer_s(lease)
+    timer = _timer(snapshot, lease, tier, settings, limits, forecasts, waits)
+    ends_time = lease.applied_time + length_s
+    left_s = ends_time - snapshot.taken_at
+    left = f"{duration(left_s)} of it left" if left_s > 0.0 else "which is over"
+    if timer is None:
+        text = f"waits up to {duration(length_s)} for {_words(lease)}; what staying spread costs cannot be told now"
+    else:
+        text = timer.in_words()
+    return TimerOut(
+        tier=tier.name.lower(),
+        began_time=lease.applied_time,
+        ends_time=ends_time,
+        text=f"{text} ({left})",
+        evidence={"timer_s": length_s} if timer is None else timer.evidence(),
+    )
+
+
+def _timer(
+    snapshot: Snapshot,
+    lease: Lease,
+    tier: LocalityTier,
+    settings: PlanningSettings,
+    limits: Limits,
+    forecasts: Forecasts,
+    waits: tuple[Wait, ...],
+) -> Timer | None:
+    """Return the timer with what speaks for it now; None where the job would be waiting for that place no more."""
+    asked = applied(snapshot.jobs_by_id[lease.job_id], lease.undo)
+    before = replace(snapshot, jobs=tuple(asked if job.job_id == lease.job_id else job for job in snapshot.jobs))
+    queue, around = surroundings(before, settings, limits, forecasts, waits)
+    row = next((row for row, job in enumerate(queue.jobs) if job.job_id == lease.job_id), None)
+    if row is None:
+        return None
+    fit = around.fitter.fit(asked.gang, asked.partitions)
+    place = next((place for place in closer_places(around, asked, fit) if place.tier is tier), None)
+    return None if place is None else timer_of(around, queue, row, place, timer_s(lease))
+
+
+def _words(lease: Lease) -> str:
+    if isinstance(lease.action, SetNodeRange):
+        return "one node" if lease.action.after.high == 1 else f"{lease.action.after.high} nodes"
+    return "one leaf switch"

@@ -1,0 +1,192 @@
+"""For which closer place a gang should wait, and how long: delay scheduling with timers that tune themselves.
+
+A gang that could start now, or soon, only on a worse tier than it could have waits for the better one until its timer
+ends: first for few nodes, then for one leaf switch. Our interpretation of Dally, whose timers are not published.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from advisor.domain.forecast import Interval
+from advisor.domain.gang import GangRequest, GpuScope
+from advisor.domain.job import Job, Sensitivity
+from advisor.domain.plan import Evidence, Lever
+from advisor.domain.topology import LocalityTier
+from advisor.domain.waits import LARGEST_CLASS, gang_class
+from advisor.features.capacity import Fit
+from advisor.features.queue import QueueTable
+from advisor.planning.surroundings import Surroundings
+from advisor.planning.tuning import Seen
+from advisor.planning.words import duration
+
+MINUTE_S = 60.0
+_SETTINGS = {LocalityTier.NODE: "node_timer_s", LocalityTier.LEAF: "leaf_timer_s"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A closer place that a gang could wait for, beside where it would start otherwise.
+
+    `tier` says whose timer it is: NODE for few nodes, LEAF for one leaf switch. `gang` asks for no more nodes than the
+    place has.
+    """
+
+    tier: LocalityTier
+    gang: GangRequest
+    closest: LocalityTier
+    spread: LocalityTier
+    inflation: Interval
+    inflation_there: Interval
+
+    @property
+    def words(self) -> str:
+        """The place as people say it."""
+        if self.tier is LocalityTier.LEAF:
+            return "one leaf switch"
+        return "one node" if self.gang.nodes_max == 1 else f"{self.gang.nodes_max} nodes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timer:
+    """How long one gang should wait for a place, what was seen of such waits, and what it costs to stay spread."""
+
+    place: Place
+    gpus: int
+    wait_s: float
+    seen: Seen
+    assumed_s: float
+    cost_s: Interval
+
+    def in_words(self) -> str:
+        """Say how long, why so long, and what for."""
+        low, high = duration(self.cost_s.low), duration(self.cost_s.high)
+        return (
+            f"waits up to {duration(self.wait_s)} for {self.place.words}: {self._seen()}; staying spread would cost "
+            f"{low if low == high else f'{low} to {high}'} of run time"
+        )
+
+    def evidence(self) -> dict[str, Evidence]:
+        """Return the numbers behind the words."""
+        return {
+            "gpus": self.gpus,
+            "timer_s": self.wait_s,
+            "gangs_seen": self.seen.gangs,
+            "gangs_got": self.seen.got,
+            "within_s": round(self.seen.within_s, 3),
+            "assumed_wait_s": self.assumed_s,
+            "spread_cost_s": round(self.cost_s.median, 3),
+            "spread_cost_s_low": round(self.cost_s.low, 3),
+            "spread_cost_s_high": round(self.cost_s.high, 3),
+        }
+
+    def _seen(self) -> str:
+        kind, seen = _class_in_words(self.gpus), self.seen
+        if not seen.gangs:
+            assumed = f"planning.{_SETTINGS[self.place.tier]} speaks: {duration(self.assumed_s)} on average"
+            return f"no gang of {kind} was seen waiting lately, so {assumed}"
+        within = f"within {duration(seen.within_s)}"
+        if seen.gangs == 1:
+            return f"the last gang of {kind} {f'got there {within}' if seen.got else 'did not get there'}"
+        if not seen.got:
+            return f"none of the last {seen.gangs} gangs of {kind} got there"
+        return f"{seen.got} of the last {seen.gangs} gangs of {kind} got there {within}"
+
+
+def closer_places(around: Surroundings, job: Job, fit: Fit) -> Iterator[Place]:
+    """Find the closer places that a lever can make a gang wait for, the closest first; each is waited for once."""
+    if job.hints.sensitivity is Sensitivity.LOW:
+        return
+    spread = LocalityTier.SPINE if fit.tier_now is None else fit.tier_now
+    past = around.past_of(job.job_id)
+    if LocalityTier.NODE not in past.tiers and Lever.NODE_RANGE not in around.missing:
+        held = _held(around, job, fit)
+        if held is not None:
+            yield _place(around, job, LocalityTier.NODE, held, fit.best_tier, spread)
+    if (
+        LocalityTier.LEAF not in past.tiers
+        and Lever.SWITCHES not in around.missing
+        and job.gang.switches is None
+        and job.gang.nodes_max != 1
+        and fit.best_tier <= LocalityTier.LEAF < spread
+    ):
+        yield _place(around, job, LocalityTier.LEAF, job.gang, LocalityTier.LEAF, spread)
+
+
+def timer_for(around: Surroundings, queue: QueueTable, row: int, place: Place) -> Timer | None:
+    """Return the timer of a gang that begins to wait now, in whole minutes as Slurm counts them; None for none.
+
+    It is never longer than the run time that the place saves to this very job, than what the bound on added delay has
+    left for it, and than its lever grants.
+    """
+    job, settings = queue.jobs[row], around.beliefs.settings
+    there = place.inflation_there.median
+    if place.inflation.median < settings.insensitive_inflation * there:
+        return None
+    # A job that declares itself sensitive vouches for its whole limit.
+    sensitive = job.hints.sensitivity is Sensitivity.HIGH
+    run_s = float((queue.run.high_s if sensitive else queue.run.expected_s)[row])
+    worth_s = run_s * (place.inflation.median - there)
+    left_s = around.limits.max_added_delay_s - around.past_of(job.job_id).delayed_s
+    # The clock of Slurm's own wait starts with the update, as long as the job never had one.
+    cap_s = around.snapshot.config.max_switch_wait_s if place.tier is LocalityTier.LEAF else float("inf")
+    gpus = int(queue.gpus[row])
+    tuned_s = around.tuner.timer_s(gpus, place.tier, worth_s=worth_s, bound_s=min(worth_s, left_s, cap_s))
+    wait_s = round(tuned_s, 3) // MINUTE_S * MINUTE_S
+    return timer_of(around, queue, row, place, wait_s) if wait_s >= MINUTE_S else None
+
+
+def timer_of(around: Surroundings, queue: QueueTable, row: int, place: Place, wait_s: float) -> Timer:
+    """Return a timer of a given length with what speaks for it."""
+    gpus, settings = int(queue.gpus[row]), around.beliefs.settings
+    there, expected = place.inflation_there.median, float(queue.run.expected_s[row])
+    return Timer(
+        place=place,
+        gpus=gpus,
+        wait_s=wait_s,
+        seen=around.tuner.seen(gpus, place.tier),
+        assumed_s=settings.node_timer_s if place.tier is LocalityTier.NODE else settings.leaf_timer_s,
+        cost_s=Interval(
+            low=float(queue.run.low_s[row]) * max(0.0, place.inflation.low - there),
+            median=expected * max(0.0, place.inflation.median - there),
+            high=float(queue.run.high_s[row]) * max(0.0, place.inflation.high - there),
+        ),
+    )
+
+
+def _held(around: Surroundings, job: Job, fit: Fit) -> GangRequest | None:
+    """Return the request of a gang held to the fewest nodes that could take it; None where that asks nothing of it.
+
+    Only a range that the user gave can be narrowed and restored exactly. Counted per node, fewer nodes would mean
+    fewer GPUs.
+    """
+    gang, fitter = job.gang, around.fitter
+    if gang.scope not in (GpuScope.JOB, GpuScope.TASK) or gang.nodes_max is None or gang.nodes_min >= gang.nodes_max:
+        return None
+    fewest = fitter.fewest_nodes(gang, job.partitions)
+    if fewest is None or fewest >= gang.nodes_max:
+        return None
+    held = replace(gang, nodes_max=fewest)
+    at_fewest = fitter.fit(held, job.partitions)
+    return None if at_fewest.fits_now or at_fewest.best_tier > fit.best_tier else held
+
+
+def _place(
+    around: Surroundings, job: Job, tier: LocalityTier, gang: GangRequest, closest: LocalityTier, spread: LocalityTier
+) -> Place:
+    beliefs, best = around.beliefs, min(closest, spread)
+    same = spread <= closest
+    return Place(
+        tier=tier,
+        gang=gang,
+        closest=closest,
+        spread=spread,
+        inflation=beliefs.inflation_on_more_nodes(job, closest) if same else beliefs.inflation(job, spread, best),
+        inflation_there=beliefs.inflation(job, closest, best),
+    )
+
+
+def _class_in_words(gpus: int) -> str:
+    most = gang_class(gpus)
+    if most == LARGEST_CLASS:
+        return f"more than {most // 2} GPUs"
+    return f"{most} GPUs" if most <= 2 else f"{most // 2 + 1} to {most} GPUs"

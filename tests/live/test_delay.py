@@ -1,0 +1,117 @@
+"""Delay timers on live clusters: gangs wait for a close place or start spread when their timer ends; none is stuck."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from advisor.domain.lease import LeaseState
+from advisor.journal import opened
+from tests.live.conftest import started
+from tests.live.test_advice import sadvise
+from tools.advice_queue import PRIORITY_LINES
+from tools.live_slurm import LiveCluster
+
+pytestmark = pytest.mark.live
+
+ROOT = Path(__file__).parent.parent.parent
+# Each gang has a partition of its own on leaves n01 to n04 and n05 to n08.
+PARTITIONS = ("in-time Nodes=n01,n02,n05", "in-vain Nodes=n03,n04,n06", "ranged Nodes=n07,n08")
+# Short timers, by rule, and nothing waits until a job is a minute old.
+SETTINGS = {
+    "SADVISE_GUARD__MAX_ADDED_DELAY_S": "60",
+    "SADVISE_GUARD__MIN_JOB_AGE_S": "0",
+    "SADVISE_FORECASTS__ENABLED": "false",
+}
+SOON, LATER, NEVER = "sleep 20", "sleep 45", "sleep 3600"
+LONG = "--time=2-00:00:00"
+
+
+@pytest.fixture(scope="module")
+def cluster(release: str) -> Iterator[LiveCluster]:
+    """Eight nodes of eight GPUs under two leaf switches, for gangs of three partitions."""
+    if release == "24.11":
+        pytest.skip("the oldest and the newest release stand for all")
+    lines = [f"PartitionName={partition} MaxTime=UNLIMITED State=UP" for partition in PARTITIONS]
+    shape = {"gpu_types": ["a100"] * 8, "shards": {}, "extra_lines": (*PRIORITY_LINES, *lines)}
+    with started(LiveCluster(release, **shape)) as live:
+        yield live
+
+
+def fill(live: LiveCluster) -> Mapping[str, int]:
+    """Occupy every node, and let three gangs wait whose first chance is a spread place."""
+    for node, script in (("n01", LATER), ("n02", SOON), ("n05", SOON), ("n03", SOON), ("n04", NEVER), ("n06", SOON)):
+        live.submit(LONG, "--time=00:02:00", "--gres=gpu:8", "-n1", f"--nodelist={node}", script=script)
+    for node in ("n07", "n08"):
+        live.submit(LONG, "--gres=gpu:4", "-n1", f"--nodelist={node}", script=NEVER)
+        live.submit("--time=00:02:00", "--gres=gpu:4", "-n1", f"--nodelist={node}", script=SOON)
+    pair = (LONG, "-N2", "--gpus-per-node=8", "--ntasks-per-node=1")
+    return {
+        "in-time": live.submit("-p", "in-time", *pair),
+        "in-vain": live.submit("-p", "in-vain", *pair),
+        "ranged": live.submit("-p", "ranged", LONG, "-N1-2", "--gpus=8", "-n2"),
+    }
+
+
+def advisor_until(live: LiveCluster, journal: Path, timers: Mapping[int, str]) -> None:
+    """Let an advisor run until every gang has its timer, then kill it with whatever it is doing."""
+    line = f"while :; do {sys.executable} -m advisor.cli.main apply --json --journal {journal}; done"
+    process = subprocess.Popen(
+        ["/bin/sh", "-c", line],
+        env={**live.env, **SETTINGS},
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        live.wait_for(lambda: all(wait in asked(live, job_id) for job_id, wait in timers.items()), 40.0, what="timers")
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def asked(live: LiveCluster, job_id: int) -> str:
+    """Return what a pending job asks of its nodes and switches."""
+    return live.run("squeue", "-h", "-j", str(job_id), "-O", "MaxNodes:@,ReqSwitch:@,Wait4Switch:@")
+
+
+def nodes_of(live: LiveCluster, job_id: int) -> str:
+    """Return the nodes of a running job; nothing while it pends."""
+    return live.run("squeue", "-h", "-t", "RUNNING", "-j", str(job_id), "-o", "%N").strip()
+
+
+def test_gangs_get_a_close_place_in_time_or_start_spread_and_a_killed_advisor_leaves_none_stuck(
+    cluster: LiveCluster, tmp_path: Path
+) -> None:
+    journal, began = tmp_path / "journal.sqlite", time.monotonic()
+    gangs = fill(cluster)
+    waits = {gangs["in-time"]: "2@1@1:00@", gangs["in-vain"]: "2@1@1:00@", gangs["ranged"]: "1@0@"}
+
+    advisor_until(cluster, journal, waits)
+    begun_s = time.monotonic() - began
+    cluster.wait_for(lambda: nodes_of(cluster, gangs["in-time"]) != "", 60.0, what="the gang in time runs")
+    spread_early = nodes_of(cluster, gangs["in-vain"])
+    cluster.wait_for(lambda: nodes_of(cluster, gangs["in-vain"]) != "", 90.0, what="the gang in vain runs")
+    held = nodes_of(cluster, gangs["ranged"])
+    done = json.loads(sadvise(cluster, "apply", "--json", "--journal", str(journal), settings=SETTINGS))["changes"]
+    cluster.wait_for(lambda: nodes_of(cluster, gangs["ranged"]) != "", 30.0, what="the relaxed gang runs")
+
+    # All spread places were free after 20 s; only the timers kept the gangs from them.
+    assert begun_s < 20.0
+    assert nodes_of(cluster, gangs["in-time"]) == "n[01-02]"
+    assert spread_early == ""
+    assert nodes_of(cluster, gangs["in-vain"]) == "n[03,06]"
+    # Nobody was there to relax it; the next advisor does.
+    assert held == ""
+    assert [(row["job_id"], row["lever"]) for row in done if row["done"] == "taken_back"] == [
+        (gangs["ranged"], "node_range")
+    ]
+    assert nodes_of(cluster, gangs["ranged"]) == "n[07-08]"
+    with opened(journal) as kept:
+        assert [lease for lease in kept.leases() if lease.state is not LeaseState.OUT] == []

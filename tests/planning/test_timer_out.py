@@ -1,0 +1,107 @@
+"""A timer that is out explains itself as if it were chosen now."""
+
+from dataclasses import replace
+
+import pytest
+
+from advisor.domain.forecast import NO_FORECASTS
+from advisor.domain.gang import SwitchRequest
+from advisor.domain.lease import Ending, Lease, LeaseState, intended
+from advisor.domain.limits import Limits
+from advisor.domain.plan import Action, NodeRange, SetNice, SetNodeRange, SetSwitches, applied
+from advisor.domain.snapshot import Snapshot
+from advisor.domain.topology import LocalityTier
+from advisor.domain.waits import Wait
+from advisor.planning.settings import PlanningSettings
+from advisor.planning.timer_out import TimerOut, timers_out
+from tests.builders import TAKEN_AT, make_gang, make_job, make_snapshot
+from tests.planning.test_placement import RANGE, half_idle_nodes, one_idle_node_per_leaf, waiting
+
+HELD = SetNodeRange(job_id=1, before=NodeRange(low=1, high=4), after=NodeRange(low=1, high=1))
+ASKED = SetSwitches(job_id=1, before=None, after=SwitchRequest(count=1, max_wait_s=840.0))
+
+
+def out(action: Action, *, ago_s: float, due_s: float | None = None, state: LeaseState = LeaseState.OUT) -> Lease:
+    """A change that was applied a while ago."""
+    return replace(intended(action, TAKEN_AT - ago_s, after_s=due_s), state=state)
+
+
+def with_changes(snapshot: Snapshot, *leases: Lease) -> Snapshot:
+    """The snapshot as it stands once the changes have taken effect."""
+    jobs = {job.job_id: job for job in snapshot.jobs}
+    for lease in leases:
+        jobs[lease.job_id] = applied(jobs[lease.job_id], lease.action)
+    return replace(snapshot, jobs=tuple(jobs.values()))
+
+
+def told(snapshot: Snapshot, *leases: Lease, waits: tuple[Wait, ...] = ()) -> tuple[TimerOut, ...]:
+    """What is told of the gang."""
+    return timers_out(snapshot, 1, PlanningSettings(), Limits(), NO_FORECASTS, waits, leases)
+
+
+def test_wait_for_one_leaf_says_how_others_fared_and_what_spreading_costs() -> None:
+    lease = out(ASKED, ago_s=300.0)
+    waits = tuple(
+        Wait(gpus=16, tier=LocalityTier.LEAF, waited_s=660.0, got=number < 9, ended_time=TAKEN_AT)
+        for number in range(12)
+    )
+
+    (timer,) = told(with_changes(one_idle_node_per_leaf(waiting()), lease), lease, waits=waits)
+
+    assert timer.text == (
+        "waits up to 14 min for one leaf switch: 9 of the last 12 gangs of 9 to 16 GPUs got there within 11 min; "
+        "staying spread would cost 1.9 h to 9.6 h of run time (9 min of it left)"
+    )
+    assert (timer.tier, timer.began_time, timer.ends_time) == ("leaf", TAKEN_AT - 300.0, TAKEN_AT + 540.0)
+    assert {"gangs_seen": 12, "gangs_got": 9, "timer_s": 840.0}.items() <= timer.evidence.items()
+
+
+def test_wait_for_few_nodes_is_explained_by_the_range_that_the_user_gave() -> None:
+    lease = out(HELD, ago_s=300.0, due_s=1800.0)
+
+    (timer,) = told(with_changes(half_idle_nodes(waiting(RANGE)), lease), lease)
+
+    assert timer.text.startswith("waits up to 30 min for one node: no gang of 5 to 8 GPUs was seen waiting lately")
+    assert timer.text.endswith("staying spread would cost 58 min to 4.8 h of run time (25 min of it left)")
+
+
+def test_both_timers_of_a_gang_are_told_in_their_order() -> None:
+    held, asked = out(HELD, ago_s=100.0, due_s=600.0), out(ASKED, ago_s=1000.0)
+
+    assert [timer.tier for timer in told(half_idle_nodes(waiting(RANGE)), held, asked)] == ["leaf", "node"]
+
+
+@pytest.mark.parametrize(
+    ("action", "words"),
+    [
+        (ASKED, "waits up to 14 min for one leaf switch; what staying spread costs cannot be told now (which is over)"),
+        (HELD, "waits up to 14 min for one node; what staying spread costs cannot be told now (which is over)"),
+        (
+            replace(HELD, after=NodeRange(low=1, high=2)),
+            "waits up to 14 min for 2 nodes; what staying spread costs cannot be told now (which is over)",
+        ),
+    ],
+    ids=["leaf", "node", "nodes"],
+)
+def test_gang_that_is_kept_by_something_else_now_says_only_what_is_out(action: Action, words: str) -> None:
+    lease = out(action, ago_s=900.0, due_s=840.0)
+    fits_now = make_snapshot([waiting(make_gang(8, nodes_max=4))])
+    not_in_line = make_snapshot([replace(waiting(RANGE), dependency="afterok:7")])
+
+    assert [timer.text for timer in (*told(fits_now, lease), *told(not_in_line, lease))] == [words, words]
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "lease"),
+    [
+        (make_snapshot(), out(ASKED, ago_s=60.0)),
+        (make_snapshot([make_job(1, gpus=8, running_on=["n01"])]), out(ASKED, ago_s=60.0)),
+        (half_idle_nodes(waiting(RANGE)), out(replace(ASKED, job_id=2), ago_s=60.0)),
+        (half_idle_nodes(waiting(RANGE)), out(ASKED, ago_s=60.0).ended(Ending.TAKEN_BACK, TAKEN_AT)),
+        (half_idle_nodes(waiting(RANGE)), out(ASKED, ago_s=60.0, state=LeaseState.HANDS_OFF)),
+        (half_idle_nodes(waiting(RANGE)), out(SetNice(job_id=1, before=0, after=9), ago_s=60.0, due_s=600.0)),
+    ],
+    ids=["gone", "started", "of another job", "ended", "overruled", "no timer"],
+)
+def test_without_a_timer_in_force_nothing_is_told(snapshot: Snapshot, lease: Lease) -> None:
+    assert told(snapshot, lease) == ()

@@ -1,0 +1,336 @@
+"""How long gangs wait: what was seen, what it saves, what is left of the bounds, and few nodes as a place."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from advisor.cycle import Cycle, CycleRecord
+from advisor.domain.forecast import Forecasts, Interval, JobForecast, Placement
+from advisor.domain.gang import GangRequest, SwitchRequest
+from advisor.domain.job import Job, Sensitivity
+from advisor.domain.lease import Ending, Lease, LeaseState, intended
+from advisor.domain.limits import Limits
+from advisor.domain.plan import Action, Lever, NodeRange, Reason, SetNice, SetNodeRange, SetSwitches
+from advisor.domain.snapshot import Snapshot
+from advisor.domain.topology import LocalityTier
+from advisor.domain.waits import Wait
+from advisor.planning.beliefs import Beliefs
+from advisor.planning.settings import PlanningSettings
+from tests.builders import HOUR_S, TAKEN_AT, make_config, make_gang, make_job, make_node, make_snapshot, make_topology
+from tests.planning.test_placement import RANGE, half_idle_nodes, one_idle_node_per_leaf, timers, waiting
+from tests.planning.test_planner import contended
+
+NODE, LEAF = LocalityTier.NODE, LocalityTier.LEAF
+HELD = SetNodeRange(job_id=1, before=NodeRange(low=1, high=4), after=NodeRange(low=1, high=1))
+ASKED = SetSwitches(job_id=1, before=None, after=SwitchRequest(count=1, max_wait_s=600.0))
+
+
+def seen(count: int, waited_s: float, *, got: bool, gpus: int = 16, tier: LocalityTier = LEAF) -> tuple[Wait, ...]:
+    """Some waits that have just ended."""
+    return (Wait(gpus=gpus, tier=tier, waited_s=waited_s, got=got, ended_time=TAKEN_AT),) * count
+
+
+def waits_of(record: CycleRecord) -> float | None:
+    """How long the one gang waits, None if not at all."""
+    found = [change.expected.added_delay_max_s for change in record.recommendations]
+    return found[0] if found else None
+
+
+def test_places_that_came_soon_make_a_short_job_wait_for_as_long_as_they_took() -> None:
+    # Two hours are worth 288 s of waiting, less than the half hour that is assumed.
+    snapshot = one_idle_node_per_leaf(waiting(hours=2))
+
+    before, after = Cycle().judge(snapshot), Cycle().judge(snapshot, waits=seen(8, 120.0, got=True))
+
+    # All eight got it in the third minute; what comes later is worth less than it takes.
+    assert waits_of(before) is None
+    assert waits_of(after) == 180.0
+
+
+def test_waits_in_vain_end_the_waiting() -> None:
+    snapshot = one_idle_node_per_leaf(waiting())
+
+    # Six hours in vain beside two assumed places in an hour: a place takes 3.5 hours, and the wait is worth 1.9.
+    assert waits_of(Cycle().judge(snapshot)) == 115 * 60.0
+    assert waits_of(Cycle().judge(snapshot, waits=seen(3, 7200.0, got=False))) is None
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        seen(3, 7200.0, got=False, gpus=64),
+        seen(3, 7200.0, got=False, tier=NODE),
+        tuple(replace(wait, ended_time=TAKEN_AT - 7 * HOUR_S) for wait in seen(3, 7200.0, got=False)),
+    ],
+    ids=["of another class", "for another tier", "forgotten"],
+)
+def test_other_waits_change_nothing(waits: tuple[Wait, ...]) -> None:
+    assert waits_of(Cycle().judge(one_idle_node_per_leaf(waiting()), waits=waits)) == 115 * 60.0
+
+
+def test_timer_follows_contention_up_and_down_within_minutes() -> None:
+    snapshot = one_idle_node_per_leaf(waiting())
+    vain = seen(3, 7200.0, got=False)
+    got = seen(6, 240.0, got=True)
+
+    assert waits_of(Cycle().judge(snapshot, waits=vain)) is None
+    assert waits_of(Cycle().judge(snapshot, waits=(*vain, *got))) is not None
+
+
+def test_timer_says_what_was_seen_and_what_spreading_costs() -> None:
+    record = Cycle().judge(
+        one_idle_node_per_leaf(waiting()), waits=(*seen(9, 660.0, got=True), *seen(3, 900.0, got=False))
+    )
+
+    (change,) = record.recommendations
+    assert change.text == (
+        "16 GPUs fit one leaf switch, but it could start now only spread out; waits up to 1.9 h for one leaf switch: "
+        "9 of the last 12 gangs of 9 to 16 GPUs got there within 11 min; staying spread would cost 1.9 h to 9.6 h of "
+        "run time"
+    )
+    assert {"gangs_seen": 12, "gangs_got": 9, "within_s": 660.0, "timer_s": 6900.0}.items() <= change.evidence.items()
+    assert change.evidence["spread_cost_s"] == 6912.0
+
+
+@pytest.mark.parametrize(
+    ("waits", "words"),
+    [
+        ((), "no gang of 9 to 16 GPUs was seen waiting lately, so planning.leaf_timer_s speaks: 30 min on average"),
+        (seen(1, 60.0, got=False), "the last gang of 9 to 16 GPUs did not get there"),
+        (seen(2, 60.0, got=False), "none of the last 2 gangs of 9 to 16 GPUs got there"),
+        (seen(1, 60.0, got=True), "the last gang of 9 to 16 GPUs got there within 1 min"),
+    ],
+)
+def test_timer_says_how_little_was_seen(waits: tuple[Wait, ...], words: str) -> None:
+    (change,) = Cycle().judge(one_idle_node_per_leaf(waiting()), waits=waits).recommendations
+
+    assert words in change.text
+
+
+@pytest.mark.parametrize(("gpus", "words"), [(2, "gang of 2 GPUs"), (40, "gang of more than 32 GPUs")])
+def test_timer_names_the_class_of_a_gang(gpus: int, words: str) -> None:
+    nodes = [make_node(f"n{number:02}", used=4 if number > 8 else 7) for number in range(1, 17)]
+    snapshot = make_snapshot([waiting(make_gang(gpus, nodes_max=16))], nodes)
+    crowded = replace(snapshot, nodes=tuple(make_node(node.name, used=7) for node in nodes))
+
+    (change,) = Cycle().judge(snapshot if gpus > 16 else crowded).recommendations
+
+    assert words in change.text
+
+
+def spread(job: Job, *, idle: int, gpus: int = 8, nodes: int = 4, leaf: int = 2) -> Snapshot:
+    """Nodes with a few idle GPUs each, under leaves of a few nodes."""
+    names = [f"n{number:02}" for number in range(1, nodes + 1)]
+    leaves = {f"leaf{at}": names[at : at + leaf] for at in range(0, nodes, leaf)}
+    table = [make_node(name, gpus, used=gpus - idle) for name in names]
+    return make_snapshot([job], table, topology=make_topology(leaves))
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "held", "wait_s"),
+    [
+        # Over three nodes and so over leaves now; two are enough: 34560 s x (1.3 - 1.1).
+        (spread(waiting(make_gang(12, nodes_max=4)), idle=4), NodeRange(low=1, high=2), 115 * 60.0),
+        # Over three nodes of one leaf now; two are enough: 34560 s x 1.1 x (1.1 - 1).
+        (spread(waiting(make_gang(12, nodes_max=4)), idle=4, leaf=4), NodeRange(low=1, high=2), 63 * 60.0),
+        # Four GPUs on each node do not divide six: two nodes hold it, three are free in part.
+        (spread(waiting(make_gang(6, nodes_max=4)), idle=2, gpus=4, leaf=4), NodeRange(low=1, high=2), 63 * 60.0),
+        # Larger than a leaf: three nodes instead of four, both over leaves: 34560 s x 1.3 x (1.1 - 1).
+        (spread(waiting(make_gang(20, nodes_max=4)), idle=5), NodeRange(low=1, high=3), 74 * 60.0),
+        # The user's least stays.
+        (
+            spread(waiting(make_gang(12, nodes_min=2, nodes_max=4, tasks=2)), idle=4),
+            NodeRange(low=2, high=2),
+            115 * 60.0,
+        ),
+    ],
+    ids=["over leaves", "under one leaf", "not divided", "larger than a leaf", "least of two"],
+)
+def test_gang_larger_than_a_node_is_held_to_the_fewest_nodes(
+    snapshot: Snapshot, held: NodeRange, wait_s: float
+) -> None:
+    record = Cycle().judge(snapshot)
+
+    assert timers(record) == {1: held}
+    (change,) = record.recommendations
+    assert change.reason is Reason.NODE_WORTH_WAITING
+    assert change.revert_after_s == change.expected.added_delay_max_s == wait_s
+    assert f"fit {held.high} nodes" in change.text
+
+
+@pytest.mark.parametrize(
+    "gang",
+    [
+        make_gang(12, nodes_max=2),
+        make_gang(12, nodes_min=3, nodes_max=4, tasks=3),
+        make_gang(12),
+        make_gang(40, nodes_max=4),
+    ],
+    ids=["no room", "least above the fewest", "open", "fits nowhere"],
+)
+def test_range_without_room_is_left_as_it_is(gang: GangRequest) -> None:
+    assert timers(Cycle().judge(spread(waiting(gang), idle=4, leaf=4))) == {}
+
+
+def test_gang_that_fits_its_fewest_nodes_now_needs_no_timer() -> None:
+    assert timers(Cycle().judge(spread(waiting(make_gang(12, nodes_max=4)), idle=6, leaf=4))) == {}
+
+
+def test_gang_that_no_lever_can_hold_to_one_node_waits_for_one_leaf() -> None:
+    nodes = [make_node(f"n0{number}", used=4 if number in (1, 3) else 8) for number in range(1, 5)]
+
+    record = Cycle().judge(make_snapshot([waiting(make_gang(8))], nodes))
+
+    # 34560 s times 1.3 - 1.1.
+    assert timers(record) == {1: SwitchRequest(count=1, max_wait_s=115 * 60.0)}
+
+
+def across_leaves() -> Snapshot:
+    """Eight GPUs that one node could hold are free on two nodes of two leaves."""
+    nodes = [make_node(f"n0{number}", used=4 if number in (1, 3) else 8) for number in range(1, 5)]
+    return make_snapshot([waiting(RANGE)], nodes)
+
+
+def ended(action: Action, *, after_s: float, ending: Ending = Ending.TAKEN_BACK) -> Lease:
+    """A change that was out until now."""
+    lease = intended(action, TAKEN_AT - after_s, after_s=after_s)
+    return replace(lease, state=LeaseState.OUT).ended(ending, TAKEN_AT)
+
+
+def test_gang_whose_node_timer_has_ended_waits_for_one_leaf_next() -> None:
+    first = Cycle().judge(across_leaves())
+    second = Cycle().judge(across_leaves(), leases=(ended(HELD, after_s=600.0),))
+
+    assert timers(first) == {1: NodeRange(low=1, high=1)}
+    assert timers(second) == {1: SwitchRequest(count=1, max_wait_s=115 * 60.0)}
+
+
+def test_no_tier_is_waited_for_twice() -> None:
+    both = (ended(HELD, after_s=600.0), ended(ASKED, after_s=700.0))
+
+    assert timers(Cycle().judge(across_leaves(), leases=both)) == {}
+    assert timers(Cycle().judge(half_idle_nodes(waiting(RANGE)), leases=both[:1])) == {}
+
+
+def test_timer_that_a_person_cut_short_may_be_set_again_but_not_slurms_own() -> None:
+    held, asked = (replace(ended(action, after_s=600.0), due_time=TAKEN_AT + 60.0) for action in (HELD, ASKED))
+    requeued = replace(held, ending=Ending.NO_LONGER_PENDING)
+
+    assert timers(Cycle().judge(across_leaves(), leases=(held,))) == {1: NodeRange(low=1, high=1)}
+    assert timers(Cycle().judge(half_idle_nodes(waiting(RANGE)), leases=(requeued,))) == {}
+    assert timers(Cycle().judge(one_idle_node_per_leaf(waiting()), leases=(replace(asked, due_time=None),))) == {}
+
+
+def test_change_that_was_never_applied_counts_for_nothing() -> None:
+    lease = ended(HELD, after_s=600.0, ending=Ending.NOT_APPLIED)
+
+    assert timers(Cycle().judge(across_leaves(), leases=(lease,))) == {1: NodeRange(low=1, high=1)}
+
+
+@pytest.mark.parametrize(
+    ("lease", "left_min"),
+    [
+        (ended(HELD, after_s=1200.0), 40),
+        (ended(SetNice(job_id=1, before=0, after=100), after_s=2400.0), 20),
+        (ended(SetNice(job_id=1, before=100, after=0), after_s=2400.0), 60),
+    ],
+    ids=["by a timer", "by nice", "not by less nice"],
+)
+def test_what_a_job_was_delayed_before_is_taken_off_the_bound(lease: Lease, left_min: int) -> None:
+    cycle = Cycle(limits=Limits(max_added_delay_s=HOUR_S), levers=frozenset({Lever.SWITCHES}))
+
+    record = cycle.judge(across_leaves(), leases=(lease,))
+
+    assert waits_of(record) == left_min * 60.0
+
+
+def test_only_the_levers_that_may_be_used_are_planned_with() -> None:
+    record = Cycle(levers=frozenset(Lever) - {Lever.SWITCHES}).judge(one_idle_node_per_leaf(waiting()))
+
+    assert record.recommendations == ()
+
+
+def test_cost_of_more_nodes_is_by_rule_and_no_more_than_that_of_more_leaves() -> None:
+    job = make_job(1, gang=make_gang(12))
+    speeds = {
+        Placement(gpus=12, tier=tier): exactly(speed) for tier, speed in ((LEAF, 1.0), (LocalityTier.SPINE, 0.98))
+    }
+    by_job = {1: JobForecast(speed_by_placement=speeds)}
+
+    by_rule = Beliefs(forecasts=Forecasts(by_job={}), settings=PlanningSettings())
+    forecast = Beliefs(forecasts=Forecasts(by_job=by_job), settings=PlanningSettings())
+
+    assert by_rule.inflation_on_more_nodes(job, LEAF).median == pytest.approx(1.1 * 1.1)
+    assert forecast.inflation_on_more_nodes(job, LEAF).median == pytest.approx(1 / 0.98)
+
+
+def exactly(value: float) -> Interval:
+    """An interval without width."""
+    return Interval(low=value, median=value, high=value)
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[Wait, ...]:
+    """Draw what was seen lately."""
+    wait = st.builds(
+        Wait,
+        gpus=st.sampled_from([2, 4, 8, 16, 48]),
+        tier=st.sampled_from([NODE, LEAF]),
+        waited_s=st.sampled_from([0.0, 30.0, 300.0, 5000.0, 90_000.0]),
+        got=st.booleans(),
+        ended_time=st.sampled_from([TAKEN_AT, TAKEN_AT - 1000.0, TAKEN_AT - 20_000.0]),
+    )
+    return tuple(draw(st.lists(wait, max_size=30)))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    snapshot=contended(),
+    waits=histories(),
+    delay_s=st.sampled_from([0.0, 59.0, 600.0, 5000.0, 1e6]),
+    switch_wait=st.sampled_from(["60", "300", "86400"]),
+    leaf_timer_s=st.sampled_from([1.0, 600.0, 50_000.0]),
+    imagined=st.sampled_from([1.0, 2.0, 50.0]),
+    delayed_s=st.sampled_from([0.0, 300.0, 1e5]),
+    sensitivity=st.sampled_from([None, Sensitivity.HIGH]),
+)
+def test_no_timer_exceeds_a_bound(
+    snapshot: Snapshot,
+    waits: tuple[Wait, ...],
+    delay_s: float,
+    switch_wait: str,
+    leaf_timer_s: float,
+    imagined: float,
+    delayed_s: float,
+    sensitivity: Sensitivity | None,
+) -> None:
+    jobs = tuple(replace(job, hints=replace(job.hints, sensitivity=sensitivity)) for job in snapshot.jobs)
+    config = make_config(scheduler_parameters={"max_switch_wait": switch_wait})
+    leases = tuple(ended(replace(HELD, job_id=job.job_id), after_s=delayed_s) for job in jobs[:3] if delayed_s)
+    cycle = Cycle(
+        planning=PlanningSettings(
+            node_timer_s=leaf_timer_s / 2 + 1, leaf_timer_s=leaf_timer_s, timer_imagined=imagined
+        ),
+        limits=Limits(max_added_delay_s=delay_s),
+        levers=frozenset({Lever.SWITCHES, Lever.NODE_RANGE}),
+    )
+
+    record = cycle.judge(replace(snapshot, jobs=jobs, config=config), waits=waits, leases=leases)
+
+    assert all(verdict.refused_by != "delay_within_limits" for verdict in record.verdicts)
+    for change in record.plan.recommendations:
+        timer_s = change.expected.added_delay_max_s
+        before_s = delayed_s if change.job_id in {lease.job_id for lease in leases} else 0.0
+        # A job that calls itself sensitive vouches for its whole limit, others for a fifth of it.
+        worth = "spread_cost_s" if sensitivity is None else "spread_cost_s_high"
+        assert timer_s >= 60.0
+        assert timer_s + before_s <= delay_s
+        assert timer_s <= float(change.evidence[worth]) + 1e-3
+        match change.action:
+            case SetSwitches(after=SwitchRequest(max_wait_s=wait_s)):
+                assert wait_s == timer_s <= config.max_switch_wait_s
+            case action:
+                assert isinstance(action, SetNodeRange)
+                assert change.revert_after_s == timer_s

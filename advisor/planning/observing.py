@@ -90,6 +90,18 @@ def observed(snapshot: Snapshot, since: float, leases: Sequence[Lease]) -> tuple
     return tuple(sorted(found, key=lambda wait: wait.ended_time))
 
 
+def still_waiting(snapshot: Snapshot, leases: Iterable[Lease]) -> Iterator[Wait]:
+    """Yield the waits of pending gangs up to now, from the timers that are out."""
+    for lease in leases:
+        tier, job = timer_tier(lease.action), snapshot.jobs_by_id.get(lease.job_id)
+        if tier is None or lease.state is not LeaseState.OUT or lease.ending is not None or job is None:
+            continue
+        gpus, waited_s = job.gang.gpu_count or 0, snapshot.taken_at - lease.applied_time
+        if job.is_pending and gpus >= 2 and waited_s > 0.0:
+            lasted_s = min(waited_s, timer_s(lease))
+            yield Wait(gpus=gpus, tier=tier, waited_s=lasted_s, got=False, ended_time=snapshot.taken_at)
+
+
 def _waits(
     job: Job, held: Allocation, start_time: float, leases: Sequence[Lease], snapshot: Snapshot
 ) -> Iterator[Wait]:

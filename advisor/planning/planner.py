@@ -18,7 +18,7 @@ from advisor.features.supply import releases, remaining_s
 from advisor.planning import ordering, placement, room, sizing, soft_limit
 from advisor.planning.beliefs import Beliefs
 from advisor.planning.levers import missing_by_lever
-from advisor.planning.observing import past_by_job
+from advisor.planning.observing import past_by_job, still_waiting
 from advisor.planning.settings import PlanningSettings
 from advisor.planning.surroundings import Surroundings
 from advisor.planning.tuning import Tuner, tuning_of
@@ -46,7 +46,7 @@ def plan(  # noqa: PLR0913  (all that one cycle knows)
     proposed. One proposal per job: a job that steps back is neither consolidated nor resized, and one that waits for a
     better place is not resized. Equal inputs give equal plans.
     """
-    leases = tuple(leases)
+    leases = tuple(leases)  # read more than once
     queue, around = surroundings(snapshot, settings, limits, forecasts, waits, leases, levers)
     stops = list(room.recommendations(around, queue, stoppable, leases))
     if stops:
@@ -75,6 +75,7 @@ def surroundings(
     levers: frozenset[Lever] = EVERY_LEVER,
 ) -> tuple[QueueTable, Surroundings]:
     """Return the pending jobs in line, and all else that a plan looks at."""
+    leases = tuple(leases)
     table, ratio = node_table(snapshot), settings.used_limit_ratio_low
     queue = queue_table(snapshot, table, settings.depth, forecasts, rule_ratio=ratio)
     remaining = remaining_s(snapshot, forecasts, ratio)
@@ -87,7 +88,7 @@ def surroundings(
         beliefs=Beliefs(forecasts=forecasts, settings=settings),
         missing=frozenset(missing_by_lever(snapshot)) | (EVERY_LEVER - levers),
         limits=limits,
-        tuner=Tuner(waits, snapshot.taken_at, tuning_of(settings)),
+        tuner=Tuner((*waits, *still_waiting(snapshot, leases)), snapshot.taken_at, tuning_of(settings)),
         past_by_job=past_by_job(leases, snapshot.taken_at),
     )
 

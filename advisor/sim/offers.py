@@ -205,7 +205,10 @@ def picked_inflation(s: State, row: int, crosses: bool) -> float:
 
 @compiled
 def sensitivities(s: State, rows: NDArray[np.int32], found: NDArray[np.float64]) -> None:
-    """Work out the inflation of gangs that are spread over one node more than needed, on two leaves, `(n_rows,)`."""
+    """Work out the inflation of gangs that are spread over one node more than needed, on two leaves, `(n_rows,)`.
+
+    The uplink is that of the leaf with the smaller half of the nodes, free but for the gang.
+    """
     s = lent(s)
     found[:] = 1.0
     rules = s.rules[0]
@@ -217,8 +220,7 @@ def sensitivities(s: State, rows: NDArray[np.int32], found: NDArray[np.float64])
             continue
         fewest = job["best_nodes"]
         best = best_gbps(s, fewest)
-        # The leaf with the larger half is the slower one.
-        carried = rules["leaf_nodes"] * rules["nic_gbps"] / rules["oversubscription"] / ((fewest + 2) // 2)
+        carried = rules["leaf_nodes"] * rules["nic_gbps"] / rules["oversubscription"] / ((fewest + 1) // 2)
         here = min(rules["nic_gbps"], carried)
         speed = job["reference_speed"]
         profile = s.profiles[job["profile"]]

@@ -10,7 +10,7 @@ from advisor.domain.plan import Action, NodeRange, SetNice, SetNodeRange, SetSwi
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
-from advisor.planning.observing import Past, observed, past_by_job, started_since, timer_tier
+from advisor.planning.observing import Past, observed, past_by_job, started_since, still_waiting, timer_tier
 from tests.builders import HOUR_S, TAKEN_AT, make_gang, make_job, make_snapshot
 
 NODE, LEAF = LocalityTier.NODE, LocalityTier.LEAF
@@ -152,3 +152,33 @@ def test_changes_count_for_as_long_as_they_held_a_job_back() -> None:
 
     # 700 s of few nodes, 600 s until the wait for switches ended by itself, 50 s behind others.
     assert past == {1: Past(tiers=frozenset({NODE, LEAF}), delayed_s=1350.0)}
+
+
+def waiting(gpus: int = 8) -> Snapshot:
+    """A gang that is pending."""
+    return make_snapshot([make_job(1, gang=make_gang(gpus))])
+
+
+def test_gang_that_still_waits_tells_how_long_it_has_waited_so_far() -> None:
+    assert list(still_waiting(waiting(), [lease(HELD, ago_s=400.0, due_s=900.0)])) == [
+        wait(NODE, 400.0, got=False, ago_s=0.0)
+    ]
+    # Slurm's own timer ended after its 600 s, and the gang waits for something else since.
+    assert list(still_waiting(waiting(), [lease(ASKED, ago_s=900.0)])) == [wait(LEAF, 600.0, got=False, ago_s=0.0)]
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "leases"),
+    [
+        (started("n01"), [lease(HELD, ago_s=400.0)]),
+        (make_snapshot([]), [lease(HELD, ago_s=400.0)]),
+        (waiting(gpus=1), [lease(HELD, ago_s=400.0)]),
+        (waiting(), [lease(HELD, ago_s=0.0)]),
+        (waiting(), [lease(HELD, ago_s=400.0, state=LeaseState.INTENDED)]),
+        (waiting(), [lease(HELD, ago_s=400.0).ended(Ending.TAKEN_BACK, TAKEN_AT - 50.0)]),
+        (waiting(), [lease(SetNice(job_id=1, before=0, after=9), ago_s=400.0)]),
+    ],
+    ids=["started", "gone", "one GPU", "just applied", "not known to be out", "taken back", "no timer"],
+)
+def test_what_does_not_wait_by_a_timer_that_is_out_tells_nothing(snapshot: Snapshot, leases: list[Lease]) -> None:
+    assert list(still_waiting(snapshot, leases)) == []

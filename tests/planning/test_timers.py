@@ -178,6 +178,37 @@ def test_gang_that_fits_its_fewest_nodes_now_needs_no_timer() -> None:
     assert timers(Cycle().judge(spread(waiting(make_gang(12, nodes_max=4)), idle=6, leaf=4))) == {}
 
 
+def test_gang_is_not_held_to_few_nodes_where_more_sit_closer_together() -> None:
+    # Three small nodes of one leaf hold it, or two large ones under two leaves; now it takes small ones of both leaves.
+    small = [make_node(f"n0{number}", 4, used=1 if number < 4 else 0) for number in (1, 2, 3, 4)]
+    large = [make_node(name, 8, used=8) for name in ("n05", "n06")]
+    leaves = {"leaf1": ("n01", "n02", "n03"), "leaf2": ("n04",), "leaf3": ("n05",), "leaf4": ("n06",)}
+    snapshot = make_snapshot([waiting(make_gang(12, nodes_max=5))], [*small, *large], topology=make_topology(leaves))
+
+    assert timers(Cycle().judge(snapshot)) == {1: SwitchRequest(count=1, max_wait_s=115 * 60.0)}
+
+
+def free_in(seconds: float, gang: GangRequest) -> Snapshot:
+    """A full cluster, of which every other node is expected to come free."""
+    running = [
+        make_job(number, gpus=8, running_on=[f"n0{number}"], started_ago_s=0.0, time_limit_s=5 * seconds)
+        for number in (2, 4)
+    ]
+    nodes = [make_node(f"n0{number}", used=8) for number in range(1, 5)]
+    return make_snapshot([replace(waiting(gang), job_id=9), *running], nodes)
+
+
+def test_timer_is_set_shortly_before_the_first_chance_and_not_long_before() -> None:
+    gang = make_gang(16, nodes_min=2, nodes_max=2, tasks=2)
+
+    assert set(timers(Cycle().judge(free_in(500.0, gang)))) == {9}
+    assert timers(Cycle().judge(free_in(700.0, gang))) == {}
+
+
+def test_gang_that_takes_one_node_only_has_no_leaves_to_wait_for() -> None:
+    assert timers(Cycle().judge(free_in(500.0, make_gang(8, nodes_max=1)))) == {}
+
+
 def test_gang_that_no_lever_can_hold_to_one_node_waits_for_one_leaf() -> None:
     nodes = [make_node(f"n0{number}", used=4 if number in (1, 3) else 8) for number in range(1, 5)]
 

@@ -201,8 +201,9 @@ def test_gang_does_not_begin_a_wait_in_vain() -> None:
 
 @pytest.mark.parametrize(("spread_speed", "waits"), [(1.0, False), (0.96, False), (0.94, True)])
 def test_gang_that_spreading_hardly_slows_never_waits(spread_speed: float, waits: bool) -> None:
-    # Ten hours would be worth the wait; below 5 % nobody waits.
-    by_job = {1: gang_forecast(spread_speed=spread_speed), 51: JobForecast(run_time=runs(0.25))}
+    # Thirty hours at 0.96 would lose 75 min, more than a wait; but below 5 % nobody waits.
+    gang = replace(gang_forecast(spread_speed=spread_speed), run_time=runs(30))
+    by_job = {1: gang, 51: JobForecast(run_time=runs(0.25))}
 
     assert bool(actions(judged(spread_gang(leaf_free_in_s=900.0), by_job), SetSwitches)) is waits
 

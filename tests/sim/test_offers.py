@@ -326,8 +326,8 @@ def test_sensitivities_are_those_of_one_node_more_on_two_leaves() -> None:
 
     sensitivities(state, np.arange(4, dtype=np.int32), found)
 
-    # An uplink of 7.5 Gb/s serves one node of the smaller gang and two of the larger.
-    assert found == pytest.approx([slower(4, 2, 7.5, 2, np.inf), slower(8, 3, 3.75, 2, 10.0), 1.0, 1.0])
+    # An uplink of 7.5 Gb/s serves one node of two, and one of three under the leaf with the smaller half.
+    assert found == pytest.approx([slower(4, 2, 7.5, 2, np.inf), slower(8, 3, 7.5, 2, 10.0), 1.0, 1.0])
 
 
 def test_under_ideal_execution_nobody_is_sensitive() -> None:

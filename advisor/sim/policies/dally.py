@@ -11,8 +11,9 @@ the gangs that use their links now.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -46,6 +47,7 @@ class Dally:
 
     fixed_s: Timers = TUNED
     _waits: deque[Wait] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    _still: list[Wait] = field(default_factory=list)
     _patience: Patience | None = None
     _tuned_time: float = -np.inf
 
@@ -62,7 +64,7 @@ class Dally:
 
     def tuner(self, now: float, settings: PlanningSettings) -> Tuner:
         """Return what the waits that it saw tell at an instant."""
-        return Tuner(self._waits, now, tuning_of(settings))
+        return Tuner(chain(self._waits, self._still), now, tuning_of(settings))
 
     def make_room(self, view: View, patience: Patience) -> None:
         """Stop nobody."""
@@ -73,6 +75,12 @@ class Dally:
 
     def _tune(self, view: View, patience: Patience) -> None:
         self._tuned_time = view.now
+        # Who still waits tells as much as who gave up.
+        self._still = [
+            wait
+            for row in view.pending[patience.declined_s[view.pending] > 0.0].tolist()
+            for wait in _waits(view, row, float(patience.declined_s[row]), None)
+        ]
         tuner = self.tuner(view.now, view.problem.options.planning)
         for code in range(CLASSES):
             for tier, locality in TIERS:
@@ -83,13 +91,18 @@ class Dally:
         since_pass_s = view.now - patience.pass_time[0] if patience.declining[row] else 0.0
         waited_s = float(patience.declined_s[row] + since_pass_s)
         if waited_s > 0.0:
-            for tier, locality in TIERS:
-                got = bool(patience.reached[row] <= tier)
-                gpus = int(view.jobs["gpus"][row])
-                self._waits.append(Wait(gpus=gpus, tier=locality, waited_s=waited_s, got=got, ended_time=view.now))
+            self._waits.extend(_waits(view, row, waited_s, int(patience.reached[row])))
         patience.spent_s[row] += waited_s
         patience.declined_s[row] = 0.0
         patience.declining[row] = 0
+
+
+def _waits(view: View, row: int, waited_s: float, reached: int | None) -> Iterator[Wait]:
+    """Yield a gang's wait for each tier, up to now; `reached` is the tier it starts at, None while it waits."""
+    gpus = int(view.jobs["gpus"][row])
+    for tier, locality in TIERS:
+        got = reached is not None and reached <= tier
+        yield Wait(gpus=gpus, tier=locality, waited_s=waited_s, got=got, ended_time=view.now)
 
 
 def _patience(view: View, fixed_s: Timers) -> Patience:

@@ -82,9 +82,9 @@ def planned_limit_s(s: State, m: Slurm, row: int) -> float:
 
 @compiled
 def switch_wait_ends(s: State, m: Slurm, row: int) -> float:
-    """Return until when a job waits for few switches; the clock runs from its submission."""
+    """Return until when a job waits for few switches; the clock runs from when it first asked for them, once."""
     job = s.jobs[row]
-    return job["submit_time"] + min(job["switches_wait_s"], m.control[0]["max_switch_wait_s"])
+    return m.switches_time[row] + min(job["switches_wait_s"], m.control[0]["max_switch_wait_s"])
 
 
 @compiled

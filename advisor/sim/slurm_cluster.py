@@ -162,6 +162,8 @@ class SimulatedSlurm:
                 job["switches"] = 0 if switches is None else switches.count
                 longest = self._config.max_switch_wait_s
                 job["switches_wait_s"] = 0.0 if switches is None else min(switches.max_wait_s, longest)
+                if switches is not None:
+                    self.slurm.switches_time[row] = min(self.slurm.switches_time[row], self.now)
                 watch_switches(self.state, self.slurm, row, self.now)
             case SetNodeRange(after=nodes):
                 job["nodes_min"], job["nodes_max"] = nodes.low, nodes.high

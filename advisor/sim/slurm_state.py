@@ -63,6 +63,7 @@ class Slurm(NamedTuple):
     associations: NDArray[np.void]  # (n_associations,)
     account_usage: NDArray[np.float64]  # (n_accounts,)
     account_shares: NDArray[np.float64]  # (n_accounts,)
+    switches_time: NDArray[np.float64]  # (n_jobs,): when a job's wait for few switches began; infinity: not yet
     charged_time: NDArray[np.float64]  # (n_jobs,): up to when a running job's usage is charged
     qos_factor: NDArray[np.float64]  # (n_qos,)
     ends: NDArray[np.float64]  # (n_nodes, most_on_node): expected ends on each node, sorted
@@ -138,6 +139,7 @@ def build_slurm(state: State, trace: Trace, cluster: Cluster, phases: Phases | N
         associations=associations,
         account_usage=np.zeros(len(trace.accounts)),
         account_shares=np.array([asked.account_shares.get(name, 1.0) for name in trace.accounts]),
+        switches_time=np.where(state.jobs["switches"] > 0, state.jobs["submit_time"], np.inf),
         charged_time=np.zeros(len(trace)),
         qos_factor=np.array([asked.qos_priority.get(name, 0.0) / highest for name in trace.qos]),
         ends=np.full((len(state.nodes), most), np.inf),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from advisor.cycle import Cycle
 from advisor.domain.limits import Limits
-from advisor.domain.plan import SetGpus, SetNice, SetNodeRange, SetSwitches, SetTimeMin, applied, present_value
+from advisor.domain.plan import Requeue, SetGpus, SetNice, SetNodeRange, SetSwitches, SetTimeMin, applied, present_value
 from advisor.domain.snapshot import Snapshot
 from advisor.planning.settings import PlanningSettings
 from tests.builders import DAY_S, HOUR_S, make_gang, make_hints, make_job, make_node, make_snapshot
@@ -108,8 +108,8 @@ def test_no_change_breaks_a_published_bound(snapshot: Snapshot) -> None:
             case SetNodeRange(before=before, after=after):
                 assert before.low == after.low <= after.high < before.high
                 assert change.revert_after_s == change.expected.added_delay_max_s > 0
-            case SetTimeMin():
-                # Nothing is forecast here.
+            case SetTimeMin() | Requeue():
+                # Nothing is forecast here, and no job may be stopped.
                 raise AssertionError(change)
 
 

@@ -243,3 +243,14 @@ def test_run_is_the_same_every_time(speeds: str) -> None:
     first, second = (run_of(trace, cluster, "slurm+dally", options) for _ in range(2))
 
     assert bytes_of(first) == bytes_of(second)
+
+
+def test_gang_that_finds_no_leaf_waits_for_its_whole_timer() -> None:
+    trace, cluster = two_leaves()
+    trace.jobs["run_time_s"][1] = 20 * HOUR_S
+    options = replace(BY_RULE, limits=Limits(min_job_age_s=0.0, max_added_delay_s=600.0))
+
+    timed = run_of(trace, cluster, "slurm+dally", options)
+
+    # Submitted at 10, asked at 100 to wait ten minutes, counted from there; the next backfill sees that they are over.
+    assert 700.0 <= starts_and_ends(timed)[4][0] <= 730.0

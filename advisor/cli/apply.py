@@ -1,16 +1,11 @@
 """`sadvise apply`: one cycle that changes pending jobs."""
 
-from pathlib import Path
-from typing import Annotated
-
-import typer
-
 from advisor.cli.options import (
-    READING,
     Accounts,
     Cluster,
     ConfigFile,
     Jobs,
+    JournalFile,
     Json,
     Nodes,
     NoHeader,
@@ -22,17 +17,6 @@ from advisor.cli.options import (
 )
 
 SCHEMA = "sadvise.apply/1"
-
-JournalFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--journal",
-        metavar="FILE",
-        envvar="SADVISE_JOURNAL",
-        help="Journal of what was changed, instead of the configuration's journal.file.",
-        rich_help_panel=READING,
-    ),
-]
 
 
 def apply(

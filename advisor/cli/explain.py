@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from advisor.cli.apply import JournalFile
-from advisor.cli.options import Cluster, ConfigFile, Demo, Json, SnapshotFile, Source, Timeout
+from advisor.cli.options import Cluster, ConfigFile, Demo, JournalFile, Json, SnapshotFile, Source, Timeout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -30,6 +30,16 @@ SnapshotFile = Annotated[
         rich_help_panel=READING,
     ),
 ]
+JournalFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--journal",
+        metavar="FILE",
+        envvar="SADVISE_JOURNAL",
+        help="Journal of what was changed, instead of the configuration's journal.file.",
+        rich_help_panel=READING,
+    ),
+]
 Demo = Annotated[
     bool,
     typer.Option("--demo", help="Use the queue that ships with sadvise; needs no Slurm.", rich_help_panel=READING),

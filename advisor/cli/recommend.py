@@ -11,6 +11,7 @@ from advisor.cli.options import (
     Demo,
     Format,
     Jobs,
+    JournalFile,
     Json,
     Nodes,
     NoHeader,
@@ -37,6 +38,7 @@ def recommend(
     cluster: Cluster = None,
     timeout: Timeout = None,
     config: ConfigFile = None,
+    journal: JournalFile = None,
     partitions: Partitions = None,
     users: Users = None,
     accounts: Accounts = None,
@@ -54,9 +56,12 @@ def recommend(
 
     Opens with the state of the cluster. Reads only; nothing is changed.
     """
+    from pathlib import Path
+
     from advisor.cli.filters import job_filter
     from advisor.cli.reading import Reading
-    from advisor.cli.render import chosen_fields, print_json, print_rows
+    from advisor.cli.remembering import Memory, remembered
+    from advisor.cli.render import chosen_fields, print_json, print_labelled, print_rows
     from advisor.cli.report import FIELDS, SCHEMA, cluster_values, meta, recommendation, skipped
     from advisor.errors import ConfigError
     from advisor.planning.overview import overview
@@ -68,8 +73,11 @@ def recommend(
     reading = Reading(snapshot=snapshot, demo=demo, source=source, cluster=cluster, timeout_s=timeout, config=config)
     settings = reading.load_config()
     opened = reading.open(settings)
-    record = reading.cycle(settings).run(opened)
-    seen = record.snapshot
+    seen = opened.snapshot()
+    memory = Memory()
+    if journal is not None or not (demo or snapshot):
+        memory = remembered(Path(settings.journal.file) if journal is None else journal, seen, settings.planning)
+    record = reading.cycle(settings).judge(seen, memory.outstanding, memory.waits, memory.leases)
     wanted.check(seen)
     named = cluster if snapshot is None and not demo else None
     shown = [
@@ -93,6 +101,8 @@ def recommend(
         print_rows(fields, rows, as_parsable=parsable, noheader=noheader, widths=widths)
     else:
         _print(record, shown, left_alone, source=None if noheader else opened.name)
+        if memory.is_broken:
+            print_labelled("journal", memory.note)
     if exit_code and shown:
         raise typer.Exit(3)
 

@@ -14,11 +14,15 @@ from advisor.planning.tuning import MEMORIES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """The waits that were seen and the leases of pending jobs; `note` says why nothing is known, "" where it is."""
+    """The waits that were seen and the leases of pending jobs; `note` says why nothing is known, "" where it is.
+
+    `is_broken`: there is a journal, and it cannot be read.
+    """
 
     waits: tuple[Wait, ...] = ()
     leases: tuple[Lease, ...] = ()
     note: str = ""
+    is_broken: bool = False
 
     @property
     def outstanding(self) -> frozenset[int]:
@@ -33,7 +37,7 @@ def remembered(path: Path, snapshot: Snapshot, settings: PlanningSettings) -> Me
             return Memory(note=f"{path}: there is no such journal, {_COST}")
         journal = SqliteJournal(path)
     except (AdvisorError, OSError) as err:
-        return Memory(note=f"{err}; {_COST}")
+        return Memory(note=f"{err}; {_COST}", is_broken=True)
     try:
         pending = frozenset(job.job_id for job in snapshot.jobs if job.is_pending)
         waits = journal.waits(snapshot.taken_at - MEMORIES * settings.timer_memory_s)
@@ -41,7 +45,7 @@ def remembered(path: Path, snapshot: Snapshot, settings: PlanningSettings) -> Me
         if waits or leases:
             journal.claim(snapshot.config.cluster)
     except AdvisorError as err:
-        return Memory(note=f"{err}; {_COST}")
+        return Memory(note=f"{err}; {_COST}", is_broken=True)
     finally:
         journal.close_file()
     return Memory(waits=waits, leases=leases)

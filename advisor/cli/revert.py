@@ -4,8 +4,7 @@ from typing import Annotated
 
 import typer
 
-from advisor.cli.apply import JournalFile
-from advisor.cli.options import Cluster, ConfigFile, Json, NoHeader, Parsable, Source, Timeout
+from advisor.cli.options import Cluster, ConfigFile, JournalFile, Json, NoHeader, Parsable, Source, Timeout
 
 SCHEMA = "sadvise.revert/1"
 UNSETTLED = "Slurm may still take it: run this again in some minutes"

@@ -11,7 +11,9 @@ from advisor.backends.snapshot_file import read_snapshot, write_snapshot
 from advisor.cli.reading import demo_path
 from advisor.cli.recommend import _print
 from advisor.cli.report import FIELDS, in_words, recommendation, values
-from advisor.domain.plan import Expected, Kind, Reason, Recommendation, Requeue, SetTimeMin
+from advisor.domain.lease import LeaseState, intended
+from advisor.domain.plan import Expected, Kind, NodeRange, Reason, Recommendation, Requeue, SetNodeRange, SetTimeMin
+from advisor.journal import opened
 from tests.builders import make_cluster, make_config, make_job, make_snapshot
 from tests.cli.conftest import Sadvise
 from tests.planning.test_room import FULL, GANG, judged
@@ -220,3 +222,30 @@ def test_cpu_only_cluster_says_that_no_node_has_gpus(sadvise: Sadvise, tmp_path:
     write_snapshot(make_snapshot([make_job(1, gpus=0)], []), tmp_path / "cpu.json")
 
     assert "no node has GPUs" in sadvise("recommend", "--snapshot", str(tmp_path / "cpu.json")).out
+
+
+def test_advice_counts_with_what_the_journal_says_is_out(sadvise: Sadvise, tmp_path: Path) -> None:
+    journal = tmp_path / "journal.sqlite"
+    before = json.loads(sadvise("recommend", "--demo", "--json").out)
+    held = SetNodeRange(job_id=9, before=NodeRange(low=1, high=4), after=NodeRange(low=1, high=1))
+    with opened(journal) as kept:
+        kept.claim(before["meta"]["cluster"])
+        kept.keep(replace(intended(held, 0.0, after_s=600.0), state=LeaseState.OUT))
+
+    after = json.loads(sadvise("recommend", "--demo", "--json", "--journal", str(journal)).out)
+
+    assert 9 in {row["job_id"] for row in before["recommendations"]}
+    assert 9 not in {row["job_id"] for row in after["recommendations"]}
+    assert {row["rule"] for row in after["skipped"] if row["job_id"] == 9} == {"no_change_outstanding"}
+
+
+def test_journal_that_cannot_be_read_is_a_line_beside_the_advice(sadvise: Sadvise, tmp_path: Path) -> None:
+    broken, missing = tmp_path / "broken.sqlite", tmp_path / "missing.sqlite"
+    broken.write_text("no journal at all, but long enough to be looked at " * 40)
+
+    said = sadvise("recommend", "--demo", "--journal", str(broken))
+    silent = sadvise("recommend", "--demo", "--journal", str(missing))
+
+    assert said.exit_code == silent.exit_code == 0
+    assert "1. consolidate job 9" in said.out and "is no journal of sadvise" in said.out
+    assert "journal" not in silent.out and not missing.exists()

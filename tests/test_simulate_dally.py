@@ -97,6 +97,7 @@ def test_a_trace_has_its_changes_in_one_row() -> None:
     assert cells[1:3] == ["60", "2 min"]
     assert cells[3].startswith("-48.0 %")
     assert "| mean JCT | -48.0 % (-48.0 to -48.0) | 3 | 0 | 0 |" in text
+    assert "Jobs that did not finish: under `slurm` all did, under `slurm+dally` all did." in text
     assert "Written by `the command`" in text and "## Oversubscription 10:1" in text
 
 

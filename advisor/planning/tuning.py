@@ -25,6 +25,8 @@ from advisor.planning.settings import PlanningSettings
 EDGES_S = np.array([0.0, 60.0, 180.0, 600.0, 1800.0, 3600.0, 7200.0, 14400.0, np.inf])
 # A wait weighs half after the memory; beyond so many memories it is forgotten.
 MEMORIES = 6.0
+# Nineteen places in twenty that come at random have come within so many mean waits.
+UNSEEN_MEANS = 3.0
 
 Rates = NDArray[np.float64]
 
@@ -119,7 +121,12 @@ class Tuner:
         return self._rates[key]
 
     def timer_s(self, gpus: int, tier: LocalityTier, *, worth_s: float, bound_s: float) -> float:
-        """Return how long a gang should wait for a tier that is worth so much waiting."""
+        """Return how long a gang should wait for a tier that is worth so much waiting.
+
+        On nothing but the settings it waits no longer than for the most of what they imagine.
+        """
+        if (gang_class(gpus), tier) not in self._waits:
+            bound_s = min(bound_s, UNSEEN_MEANS * self._tuning.expected_s[tier])
         return float(best_wait_s(self.rates(gpus, tier), worth_s, bound_s))
 
     def seen(self, gpus: int, tier: LocalityTier) -> Seen:

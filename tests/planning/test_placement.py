@@ -68,11 +68,11 @@ def timers(record: CycleRecord) -> dict[int, object]:
 def test_gang_waits_for_one_leaf_from_now_on() -> None:
     record = Cycle().judge(one_idle_node_per_leaf(waiting(minutes=5)))
 
-    # 48 hours at 20 % of the limit, times 1.3 - 1.1, are 6912 s; half an hour is how long it is assumed to take.
-    assert timers(record) == {1: SwitchRequest(count=1, max_wait_s=115 * 60.0)}
+    # 48 hours at 20 % of the limit, times 1.3 - 1.1, are 6912 s; half an hour is assumed, and at most three times that.
+    assert timers(record) == {1: SwitchRequest(count=1, max_wait_s=90 * 60.0)}
     assert record.recommendations[0].reason is Reason.LEAF_WORTH_WAITING
     assert record.recommendations[0].revert_after_s is None
-    assert record.recommendations[0].expected.added_delay_max_s == 115 * 60.0
+    assert record.recommendations[0].expected.added_delay_max_s == 90 * 60.0
 
 
 def test_time_already_in_the_queue_takes_nothing_off_a_timer() -> None:
@@ -139,8 +139,8 @@ def test_gang_held_to_few_nodes_until_the_timer_ends() -> None:
 
     assert timers(record) == {1: NodeRange(low=1, high=1)}
     assert record.recommendations[0].reason is Reason.NODE_WORTH_WAITING
-    # 34560 s times 1.1 - 1.
-    assert record.recommendations[0].revert_after_s == 57 * 60.0
+    # 34560 s times 1.1 - 1 are 57 min; ten minutes are assumed, and at most three times that.
+    assert record.recommendations[0].revert_after_s == 30 * 60.0
 
 
 def test_node_count_the_user_left_open_is_not_touched() -> None:

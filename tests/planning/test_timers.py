@@ -27,6 +27,10 @@ HELD = SetNodeRange(job_id=1, before=NodeRange(low=1, high=4), after=NodeRange(l
 ASKED = SetSwitches(job_id=1, before=None, after=SwitchRequest(count=1, max_wait_s=600.0))
 
 
+# A place is assumed to take so long that three times as long leaves room for what it saves.
+ROOMY = PlanningSettings(node_timer_s=3600.0, leaf_timer_s=2400.0)
+
+
 def seen(count: int, waited_s: float, *, got: bool, gpus: int = 16, tier: LocalityTier = LEAF) -> tuple[Wait, ...]:
     """Some waits that have just ended."""
     return (Wait(gpus=gpus, tier=tier, waited_s=waited_s, got=got, ended_time=TAKEN_AT),) * count
@@ -53,8 +57,17 @@ def test_waits_in_vain_end_the_waiting() -> None:
     snapshot = one_idle_node_per_leaf(waiting())
 
     # Six hours in vain beside two assumed places in an hour: a place takes 3.5 hours, and the wait is worth 1.9.
-    assert waits_of(Cycle().judge(snapshot)) == 115 * 60.0
+    assert waits_of(Cycle().judge(snapshot)) == 90 * 60.0
     assert waits_of(Cycle().judge(snapshot, waits=seen(3, 7200.0, got=False))) is None
+
+
+def test_where_nothing_was_seen_a_gang_waits_no_longer_than_three_assumed_means() -> None:
+    # It would save 115 min, and half an hour is assumed.
+    snapshot = one_idle_node_per_leaf(waiting())
+
+    assert waits_of(Cycle().judge(snapshot)) == 90 * 60.0
+    assert waits_of(Cycle(planning=ROOMY).judge(snapshot)) == 115 * 60.0
+    assert waits_of(Cycle().judge(snapshot, waits=seen(1, 600.0, got=True))) == 115 * 60.0
 
 
 @pytest.mark.parametrize(
@@ -67,7 +80,7 @@ def test_waits_in_vain_end_the_waiting() -> None:
     ids=["of another class", "for another tier", "forgotten"],
 )
 def test_other_waits_change_nothing(waits: tuple[Wait, ...]) -> None:
-    assert waits_of(Cycle().judge(one_idle_node_per_leaf(waiting()), waits=waits)) == 115 * 60.0
+    assert waits_of(Cycle().judge(one_idle_node_per_leaf(waiting()), waits=waits)) == 90 * 60.0
 
 
 def test_timer_follows_contention_up_and_down_within_minutes() -> None:
@@ -151,7 +164,7 @@ def spread(job: Job, *, idle: int, gpus: int = 8, nodes: int = 4, leaf: int = 2)
 def test_gang_larger_than_a_node_is_held_to_the_fewest_nodes(
     snapshot: Snapshot, held: NodeRange, wait_s: float
 ) -> None:
-    record = Cycle().judge(snapshot)
+    record = Cycle(planning=ROOMY).judge(snapshot)
 
     assert timers(record) == {1: held}
     (change,) = record.recommendations
@@ -185,7 +198,7 @@ def test_gang_is_not_held_to_few_nodes_where_more_sit_closer_together() -> None:
     leaves = {"leaf1": ("n01", "n02", "n03"), "leaf2": ("n04",), "leaf3": ("n05",), "leaf4": ("n06",)}
     snapshot = make_snapshot([waiting(make_gang(12, nodes_max=5))], [*small, *large], topology=make_topology(leaves))
 
-    assert timers(Cycle().judge(snapshot)) == {1: SwitchRequest(count=1, max_wait_s=115 * 60.0)}
+    assert timers(Cycle(planning=ROOMY).judge(snapshot)) == {1: SwitchRequest(count=1, max_wait_s=115 * 60.0)}
 
 
 def free_in(seconds: float, gang: GangRequest) -> Snapshot:
@@ -212,7 +225,7 @@ def test_gang_that_takes_one_node_only_has_no_leaves_to_wait_for() -> None:
 def test_gang_that_no_lever_can_hold_to_one_node_waits_for_one_leaf() -> None:
     nodes = [make_node(f"n0{number}", used=4 if number in (1, 3) else 8) for number in range(1, 5)]
 
-    record = Cycle().judge(make_snapshot([waiting(make_gang(8))], nodes))
+    record = Cycle(planning=ROOMY).judge(make_snapshot([waiting(make_gang(8))], nodes))
 
     # 34560 s times 1.3 - 1.1.
     assert timers(record) == {1: SwitchRequest(count=1, max_wait_s=115 * 60.0)}
@@ -231,8 +244,8 @@ def ended(action: Action, *, after_s: float, ending: Ending = Ending.TAKEN_BACK)
 
 
 def test_gang_whose_node_timer_has_ended_waits_for_one_leaf_next() -> None:
-    first = Cycle().judge(across_leaves())
-    second = Cycle().judge(across_leaves(), leases=(ended(HELD, after_s=600.0),))
+    first = Cycle(planning=ROOMY).judge(across_leaves())
+    second = Cycle(planning=ROOMY).judge(across_leaves(), leases=(ended(HELD, after_s=600.0),))
 
     assert timers(first) == {1: NodeRange(low=1, high=1)}
     assert timers(second) == {1: SwitchRequest(count=1, max_wait_s=115 * 60.0)}

@@ -38,7 +38,7 @@ def make_bench(paces: Mapping[str, float], exposed_ratios: Mapping[str, float] |
         policy: [make_result(policy, seed, pace, exposed.get(policy, 0.5)) for seed in SEEDS]
         for policy, pace in paces.items()
     }
-    unlimited = {None: [make_result(UNLIMITED, seed, 0.1, 0.25) for seed in SEEDS]}
+    unlimited: dict[float | None, list[RunResult]] = {None: [make_result(UNLIMITED, seed, 0.1, 0.25) for seed in SEEDS]}
     return Bench(corners={CORNER: own}, unlimited=unlimited, nic_gbps=100.0)
 
 

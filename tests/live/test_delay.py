@@ -39,8 +39,8 @@ def cluster(release: str) -> Iterator[LiveCluster]:
     if release == "24.11":
         pytest.skip("the oldest and the newest release stand for all")
     lines = [f"PartitionName={partition} MaxTime=UNLIMITED State=UP" for partition in PARTITIONS]
-    shape = {"gpu_types": ["a100"] * 8, "shards": {}, "extra_lines": (*PRIORITY_LINES, *lines)}
-    with started(LiveCluster(release, **shape)) as live:
+    extra_lines = (*PRIORITY_LINES, *lines)
+    with started(LiveCluster(release, gpu_types=["a100"] * 8, shards={}, extra_lines=extra_lines)) as live:
         yield live
 
 

@@ -67,9 +67,9 @@ def test_a_run_is_the_same_when_its_timers_are_read() -> None:
 
     assert np.array_equal(run.outcomes, simulate_timers(make_cell(TUNED_NAME), None).outcomes)
     assert np.array(watch.timers_s).shape == (2, 2, 2)
-    # Before anything was seen, and when all is forgotten, a wait is worth two hours, and for a leaf not ten minutes.
+    # Before anything was seen, and when all is forgotten, a gang waits for three assumed means at most.
     assert watch.timers_s[0] == watch.timers_s[1]
-    assert watch.timers_s[0][1] == [7200.0, 7200.0]
+    assert watch.timers_s[0][1] == [1800.0, 5400.0]
     assert watch.timers_s[0][0][1] == 0.0
 
 
@@ -153,7 +153,7 @@ def test_timers_fall_where_places_become_rare_and_rise_where_they_become_frequen
     rare, frequent = place_curve(0, FREQUENT_S, RARE_S, 8.0), place_curve(0, RARE_S, FREQUENT_S, 8.0)
 
     # A place that comes after ten minutes is worth two hours; one that comes after four is not.
-    assert (rare[times < HALF_S] == SAVES_S[-1]).all()
+    assert (rare[(times > 0.0) & (times < HALF_S)] == SAVES_S[-1]).all()
     assert rare[times >= HALF_S].mean() < 0.9 * SAVES_S[-1]
     assert (frequent[times >= HALF_S + 24.0 * HOUR_S] == SAVES_S[-1]).all()
     assert np.array_equal(rare, place_curve(0, FREQUENT_S, RARE_S, 8.0))

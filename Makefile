@@ -23,7 +23,7 @@ demo: $(VENV)/.installed  ## the advice for the queue that ships with the packag
 
 # Live tests mostly wait for Slurm, so most run beside the others, and what they said comes after. Those of fidelity
 # measure when Slurm does something, so they run alone.
-LATER := tests/live/test_delay.py tests/live/test_preempt.py
+LATER := tests/live/test_apply.py tests/live/test_delay.py
 ALONE := tests/live/test_fidelity.py
 test: $(VENV)/.installed-dev  ## all tests; live Slurm tests run for every release that can start here
 	@COVERAGE_FILE=.coverage.live $(PYTEST) tests/live $(LATER:%=--ignore=%) $(ALONE:%=--ignore=%) >$(VENV)/live.log 2>&1 & \

@@ -2,6 +2,7 @@
 
 import pytest
 
+from advisor.sim.execution import LEAF_TIER, SPINE_TIER
 from advisor.sim.policy import Options
 from advisor.sim.profiles import load_profiles
 from tests.sim.building import make_trace, run_of, starts_and_ends
@@ -107,3 +108,32 @@ def test_no_pairs_are_made_under_ideal_execution() -> None:
     run = run_of(trace, "nodes=1,gpus=1", "gandiva")
 
     assert starts_and_ends(run) == [(0, 1000), (1200, 2200)]
+
+
+def test_gang_that_its_place_slows_moves_closer_once_a_place_comes_free() -> None:
+    # Two leaves have one node free each when the gang comes; the third leaf comes free at 1,000 s.
+    trace = make_trace(
+        [
+            {"gpus": 8, "run_time_s": 9000},
+            {"gpus": 8, "run_time_s": 100},
+            {"gpus": 8, "run_time_s": 9000},
+            {"gpus": 8, "run_time_s": 100},
+            {"gpus": 16, "run_time_s": 1000, "nodes_max": 2},
+            {"gpus": 16, "run_time_s": 3000, "nodes_max": 2, "submit_time": 150, "model": "bert"},
+        ]
+    )
+
+    run = run_of(trace, "nodes=6,gpus=8,leaf=2,nic_gbps=10,oversubscription=10", "gandiva", MEASURED)
+
+    stays = run.segments[run.segments["job"] == 5]
+    assert stays["start_time"].tolist() == [300.0, 1200.0]
+    assert stays["tier"].tolist() == [SPINE_TIER, LEAF_TIER]
+    assert not run.outcomes["preemptions"][:5].any()
+
+
+def test_gang_that_its_place_does_not_slow_stays() -> None:
+    trace = make_trace([{"gpus": 16, "run_time_s": 3000, "nodes_max": 2, "model": "bert"}])
+
+    run = run_of(trace, "nodes=6,gpus=8,leaf=2,nic_gbps=10,oversubscription=10", "gandiva", MEASURED)
+
+    assert starts_and_ends(run) == [(0.0, 3000.0)]

@@ -18,6 +18,7 @@ from advisor.domain.lease import Lease
 from advisor.domain.plan import Action, Outcome, Receipt, Verdict, can_be_undone, lever_of
 from advisor.errors import SlurmRefusedError
 from advisor.journal import opened
+from advisor.planning.observing import observed
 from advisor.planning.words import plural
 
 COLUMNS = ("job_id", "lever", "done", "outcome", "text", "command")
@@ -35,6 +36,7 @@ def applier(reading: Reading, journal: Path | None, wanted: Wanted | None = None
             actuator=ScontrolActuator(commands),
             cycle=reading.cycle(settings),
             journal=held,
+            observe=observed,
             wanted=wanted,
         )
 

@@ -272,3 +272,13 @@ def test_revert_says_what_may_still_take_effect(sadvise: Sadvise, cluster: FakeC
 def test_revert_says_when_nothing_is_out(sadvise: Sadvise, cluster: FakeCluster) -> None:
     assert sadvise("revert", "--all").out == "nothing of ours is out\n"
     assert sadvise("revert", "7").out == "nothing of ours is out on these jobs\n"
+
+
+def test_what_applies_also_learns_from_the_jobs_that_started(journal: str) -> None:
+    reading = Reading(snapshot=None, demo=True, source=None, cluster=None, timeout_s=None, config=None)
+
+    with changes.applier(reading, Path(journal)) as at_work:
+        seen = at_work.source.snapshot()
+        at_work._learn(seen)
+
+        assert at_work.journal.observed_until() == seen.taken_at

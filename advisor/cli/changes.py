@@ -12,7 +12,7 @@ from advisor.backends.actuator import CHANGED_MEANWHILE, NOT_PENDING, NOT_RUNNIN
 from advisor.backends.commands import apply_argv
 from advisor.backends.process import SlurmCommands
 from advisor.backends.sources import chosen_cluster
-from advisor.cli.reading import Reading
+from advisor.cli.reading import Reading, journal_file
 from advisor.cli.report import shell
 from advisor.domain.lease import Lease
 from advisor.domain.plan import Action, Outcome, Receipt, Verdict, can_be_undone, lever_of
@@ -30,7 +30,7 @@ def applier(reading: Reading, journal: Path | None, wanted: Wanted | None = None
     settings = reading.load_config()
     timeout_s = reading.timeout_of(settings)
     commands = SlurmCommands(timeout_s=timeout_s, cluster=chosen_cluster(reading.cluster, os.environ))
-    with opened(Path(settings.journal.file) if journal is None else journal) as held:
+    with opened(journal_file(settings, journal)) as held:
         yield Applier(
             source=reading.open(settings),
             actuator=ScontrolActuator(commands),

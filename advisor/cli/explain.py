@@ -1,7 +1,6 @@
 """`sadvise explain JOBID`: why a job is not starting."""
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -35,7 +34,6 @@ def explain(
     """
     from advisor.cli.filters import job_name
     from advisor.cli.reading import Reading
-    from advisor.cli.remembering import Memory, remembered
     from advisor.cli.render import print_json
     from advisor.cli.report import meta
     from advisor.errors import ConfigError
@@ -47,9 +45,7 @@ def explain(
     settings = reading.load_config()
     opened = reading.open(settings)
     seen = opened.snapshot()
-    memory = Memory()
-    if journal is not None or not (demo or snapshot):
-        memory = remembered(Path(settings.journal.file) if journal is None else journal, seen, settings.planning)
+    memory = reading.memory(settings, journal, seen)
     record = reading.cycle(settings).judge(seen, memory.outstanding, memory.waits, memory.leases)
     found = next((each for each in seen.jobs if name.names(each)), None)
     if found is None:

@@ -10,8 +10,10 @@ from advisor.cli.options import Reader
 from advisor.errors import ConfigError
 
 if TYPE_CHECKING:
+    from advisor.cli.remembering import Memory
     from advisor.config import Config
     from advisor.cycle import Cycle
+    from advisor.domain.snapshot import Snapshot
     from advisor.ports import ClusterSource, Forecaster
 
 
@@ -35,6 +37,14 @@ class Reading:
     def timeout_of(self, config: "Config") -> float:
         """Return how long one Slurm command may take."""
         return config.source.timeout_s if self.timeout_s is None else self.timeout_s
+
+    def memory(self, config: "Config", journal: Path | None, seen: "Snapshot") -> "Memory":
+        """Return what the journal knows; of a file or the demo nothing, unless a journal is named."""
+        from advisor.cli.remembering import Memory, remembered
+
+        if journal is None and (self.demo or self.snapshot is not None):
+            return Memory()
+        return remembered(journal_file(config, journal), seen, config.planning)
 
     def cycle(self, config: "Config") -> "Cycle":
         """Return the pipeline with the settings and the models that are in force."""
@@ -67,6 +77,11 @@ class Reading:
             timeout_s=self.timeout_of(config),
             clock=SystemClock(),
         )
+
+
+def journal_file(config: "Config", given: Path | None) -> Path:
+    """Return the journal that an option names, else that of the configuration."""
+    return Path(config.journal.file) if given is None else given
 
 
 def demo_path() -> Path:

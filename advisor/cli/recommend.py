@@ -56,11 +56,8 @@ def recommend(
 
     Opens with the state of the cluster. Reads only; nothing is changed.
     """
-    from pathlib import Path
-
     from advisor.cli.filters import job_filter
     from advisor.cli.reading import Reading
-    from advisor.cli.remembering import Memory, remembered
     from advisor.cli.render import chosen_fields, print_json, print_labelled, print_rows
     from advisor.cli.report import FIELDS, SCHEMA, cluster_values, meta, recommendation, skipped
     from advisor.errors import ConfigError
@@ -74,9 +71,7 @@ def recommend(
     settings = reading.load_config()
     opened = reading.open(settings)
     seen = opened.snapshot()
-    memory = Memory()
-    if journal is not None or not (demo or snapshot):
-        memory = remembered(Path(settings.journal.file) if journal is None else journal, seen, settings.planning)
+    memory = reading.memory(settings, journal, seen)
     record = reading.cycle(settings).judge(seen, memory.outstanding, memory.waits, memory.leases)
     wanted.check(seen)
     named = cluster if snapshot is None and not demo else None

@@ -11,19 +11,20 @@ interrupted; a change of the simulator makes them anew.
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from advisor.errors import AdvisorError, SimulationError
+from advisor.errors import SimulationError
 from advisor.sim.cell import Cell, Progress, simulate_drawn
 from advisor.sim.cluster import parse_cluster
 from advisor.sim.result import RunResult
 from advisor.sim.runner import Options, known_policy
-from advisor.sim.sweep import SweepInterrupted, run_sweep
+from advisor.sim.sweep import run_sweep
 from tools.dally.page import UNLIMITED, Bench, Corner, page
 from tools.dally.workload import cluster_text, make_trace, roomy_cluster_text
+from tools.page_file import check_counts, command_of, exit_code_of, write_page
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "dally.md"
 POLICIES: Final = "dally,dally+preempt,dally-nowait,dally-consolidated,dally-fixed,las,gandiva,slurm"
@@ -114,25 +115,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="runs at once")
     parser.add_argument("-o", "--output", type=Path, default=PAGE, metavar="FILE")
     options = parser.parse_args(arguments)
-    try:
+
+    def work() -> None:
         policies = [known_policy(name).name for name in _distinct(options.policies)]
         loads = [_load_ratio(word) for word in _distinct(options.loads)]
         oversubscriptions = [_number("--oversubscription", word) for word in _distinct(options.oversubscription)]
-        for name in ("jobs", "seeds", "workers"):
-            if getattr(options, name) < 1:
-                raise SimulationError(f"--{name} {getattr(options, name)}: give 1 or more")
+        check_counts(options, ("jobs", "seeds", "workers"))
         nic_gbps = _number("--nic", options.nic)
         tasks = list(tasks_of(policies, loads, oversubscriptions, options.seeds, options.jobs, nic_gbps))
         bench = run_bench(tasks, store=options.store, workers=options.workers)
-        text = page(bench, _command(options, parser.get_default))
-        _write(options.output, text)
-    except SweepInterrupted as err:
-        print(f"interrupted: {err}", file=sys.stderr)
-        return 130
-    except AdvisorError as err:
-        print(err, file=sys.stderr)
-        return 1
-    return 0
+        write_page(options.output, page(bench, command_of(parser, options, DECIDING)))
+
+    return exit_code_of(work)
 
 
 def _distinct(words: str) -> list[str]:
@@ -151,19 +145,6 @@ def _number(option: str, word: str) -> float:
     if not 0.0 < value < float("inf"):
         raise SimulationError(f"{option} {word}: give numbers above 0, with commas between them")
     return value
-
-
-def _command(options: argparse.Namespace, default: Callable[[str], object]) -> str:
-    """Return the command that makes the page again."""
-    given = [f"--{name} {getattr(options, name)}" for name in DECIDING if getattr(options, name) != default(name)]
-    return " ".join(["python -m tools.bench_dally", *given])
-
-
-def _write(output: Path, text: str) -> None:
-    try:
-        output.write_text(text, encoding="utf-8")
-    except OSError as err:
-        raise SimulationError(f"{output}: cannot be written: {err.strerror}") from err
 
 
 if __name__ == "__main__":

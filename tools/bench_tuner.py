@@ -8,17 +8,15 @@ command goes on where it was interrupted; a change of the simulator makes them a
 
 import argparse
 import os
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 import advisor
-from advisor.errors import AdvisorError, SimulationError
-from advisor.sim.sweep import SweepInterrupted
 from tools.dally.page import paragraph
 from tools.dally.regret import Regrets, regret_section, run_regrets
 from tools.dally.step_page import step_section
+from tools.page_file import check_counts, command_of, exit_code_of, write_page
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "tuner.md"
 SEEDS: Final = 10
@@ -52,34 +50,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="runs at once")
     parser.add_argument("-o", "--output", type=Path, default=PAGE, metavar="FILE")
     options = parser.parse_args(arguments)
-    try:
-        for name in ("jobs", "seeds", "workers"):
-            if getattr(options, name) < 1:
-                raise SimulationError(f"--{name} {getattr(options, name)}: give 1 or more")
+
+    def work() -> None:
+        check_counts(options, ("jobs", "seeds", "workers"))
         regrets = run_regrets(options.seeds, options.jobs, store=options.store, workers=options.workers)
-        text = page(regrets, step_section(options.seeds, options.workers), _command(options, parser.get_default))
-        _write(options.output, text)
-    except SweepInterrupted as err:
-        print(f"interrupted: {err}", file=sys.stderr)
-        return 130
-    except AdvisorError as err:
-        print(err, file=sys.stderr)
-        return 1
-    return 0
+        steps = step_section(options.seeds, options.workers)
+        write_page(options.output, page(regrets, steps, command_of(parser, options, ("jobs", "seeds"))))
 
-
-def _command(options: argparse.Namespace, default: Callable[[str], object]) -> str:
-    given = [
-        f"--{name} {getattr(options, name)}" for name in ("jobs", "seeds") if getattr(options, name) != default(name)
-    ]
-    return " ".join(["python -m tools.bench_tuner", *given])
-
-
-def _write(output: Path, text: str) -> None:
-    try:
-        output.write_text(text, encoding="utf-8")
-    except OSError as err:
-        raise SimulationError(f"{output}: cannot be written: {err.strerror}") from err
+    return exit_code_of(work)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ of `tools/simulate_baselines.py`, with leaf uplinks of these oversubscriptions a
 import argparse
 import os
 import shlex
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import advisor
-from advisor.errors import AdvisorError, SimulationError
+from advisor.errors import SimulationError
 from advisor.planning.words import duration
 from advisor.sim.cell import Cell, drawn, simulate_drawn
 from advisor.sim.cluster import Cluster
@@ -29,10 +28,11 @@ from advisor.sim.metrics import Grouping, by_gpus, by_user
 from advisor.sim.result import RunResult
 from advisor.sim.runner import Options, known_policy
 from advisor.sim.statistics import CellName, Change, paired_difference
-from advisor.sim.sweep import SweepInterrupted, run_sweep
+from advisor.sim.sweep import run_sweep
 from advisor.sim.trace import Trace
 from advisor.sim.wording import LABELS, change_in_words, ends_in_words, shown, verdict
 from tools.dally.page import paragraph
+from tools.page_file import exit_code_of, write_page
 from tools.simulate_baselines import FIRST_JOBS, TRACES, VERDICTS, told
 from tools.simulated_traces import Workload, add_data_option, data_folder, read_workload
 
@@ -241,7 +241,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--store", type=Path, metavar="FOLDER", help="keep finished runs there")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="instead of the standard output")
     options = parser.parse_args(arguments)
-    try:
+
+    def work() -> None:
         policy = known_policy(options.policy).name
         oversubscriptions = [_ratio(word) for word in options.oversubscription.split(",")]
         folder = data_folder(options.data)
@@ -249,18 +250,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.jobs:
             workloads = [workload.first(options.jobs) for workload in workloads]
         corners = run_corners(workloads, oversubscriptions, policy, store=options.store, workers=options.workers)
-        text = page(corners, _command(options))
-    except SweepInterrupted as err:
-        print(f"interrupted: {err}", file=sys.stderr)
-        return 130
-    except AdvisorError as err:
-        print(err, file=sys.stderr)
-        return 1
-    if options.output is None:
-        print(text)
-    else:
-        options.output.write_text(text, encoding="utf-8")
-    return 0
+        write_page(options.output, page(corners, _command(options)))
+
+    return exit_code_of(work)
 
 
 def run_corners(

@@ -9,10 +9,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.domain.limits import APART_S, QUANTUM_S
-
-__all__ = ["APART_S", "QUANTUM_S", "keys", "outweighs", "pays"]
-
 Floats = NDArray[np.float64]
 
 # How much the network counts in the key; the rest is the GPU-time had so far.

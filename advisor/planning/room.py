@@ -14,13 +14,14 @@ import numpy as np
 from advisor.domain.gang import GpuScope
 from advisor.domain.job import Job, JobState, Sensitivity
 from advisor.domain.lease import Lease, stopped_since
+from advisor.domain.limits import APART_S
 from advisor.domain.plan import Expected, Kind, Lever, Reason, Recommendation, Requeue
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.features.capacity import Fitter
 from advisor.features.queue import QueueTable, competes_now
 from advisor.planning.earliest import without
-from advisor.planning.preemption import APART_S, KEY_MARGIN, keys, outweighs
+from advisor.planning.preemption import KEY_MARGIN, keys, outweighs
 from advisor.planning.surroundings import Surroundings
 from advisor.planning.words import duration, plural
 

@@ -6,12 +6,12 @@ know of. A field that holds another value than ours was changed by a person: the
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, Protocol
 
 from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
-from advisor.domain.plan import Outcome, Receipt, Recommendation, Requeue, can_be_undone, lever_of, present_value
+from advisor.domain.plan import Action, Outcome, Receipt, Recommendation, Requeue, can_be_undone, lever_of, present_value
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.waits import Wait
 from advisor.planning.observing import started_since
@@ -28,26 +28,65 @@ INTENT_GRACE_S: Final = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconciled:
-    """What became of the open leases: those taken back or tried, and those that somebody else overruled."""
+    """What became of the open leases: those taken back or tried, and those that somebody else overruled.
+
+    `put_off` is what was to be taken back and may not be sent now, each with why.
+    """
 
     taken_back: tuple[Receipt, ...] = ()
     overruled: tuple[Lease, ...] = ()
+    put_off: tuple["PutOff", ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutOff:
+    """A change that may not be sent now, in plain words why."""
+
+    action: Action
+    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One cycle with what was done: what was taken back, what was judged, and what was applied, in order."""
+    """One cycle with what was done: what was taken back, what was judged, and what was applied, in order.
+
+    `held_back` is what no rule refused and the gate did, each with why.
+    """
 
     record: CycleRecord
     reconciled: Reconciled
     applied: tuple[Receipt, ...]
+    held_back: tuple[PutOff, ...] = ()
+
+
+class Gate(Protocol):
+    """Says, right before anything is sent, in plain words why it must not be sent now; None where it may."""
+
+    def against_change(self, change: Recommendation, job: Job) -> str | None:
+        """Say why a change must not be applied now."""
+
+    def against_return(self, lease: Lease) -> str | None:
+        """Say why a change must not be taken back now."""
+
+
+class OpenGate:
+    """Lets everything pass, as for a person at the terminal."""
+
+    def against_change(self, change: Recommendation, job: Job) -> str | None:  # noqa: ARG002  (the protocol's)
+        """Let a change pass."""
+        return None
+
+    def against_return(self, lease: Lease) -> str | None:  # noqa: ARG002  (the protocol's)
+        """Let a return pass."""
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applier:
     """What carries the plans of a cycle to a cluster; `wanted` narrows the jobs that get new changes.
 
-    `observe` learns from the jobs that started. An intent of which nobody knows what became is dropped after
+    `observe` learns from the jobs that started. `planned` is told of a cycle before anything of it is sent. `gate` is
+    asked before each change is sent. An intent of which nobody knows what became is dropped after
     `grace_s` if it took no effect until then.
     """
 
@@ -57,6 +96,8 @@ class Applier:
     journal: Journal = field(default_factory=MemoryJournal)
     observe: Observe | None = None
     wanted: Wanted | None = None
+    planned: Callable[[CycleRecord], None] | None = None
+    gate: Gate = field(default_factory=OpenGate)
     grace_s: float = INTENT_GRACE_S
 
     def step(self, snapshot: Snapshot | None = None) -> Step:
@@ -73,28 +114,46 @@ class Applier:
         out = self.journal.leases()
         waits = self.journal.waits(seen.taken_at - MEMORIES * self.cycle.planning.timer_memory_s)
         stops = self.cycle.planning.preempt
-        ended = self.journal.closed(frozenset(job.job_id for job in seen.jobs if stops or job.is_pending))
+        ended = self.journal.closed(
+            frozenset(job.job_id for job in seen.jobs if stops or job.is_pending),
+            since=seen.taken_at - self.cycle.limits.fairness_window_s,
+        )
         busy = frozenset(lease.job_id for lease in out if lease.keeps_others_off)
         record = self.cycle.judge(seen, busy, waits, (*ended, *out))
         previous = {(lease.job_id, lease.lever): lease for lease in out}
+        if self.planned is not None:
+            self.planned(record)
         applied: list[Receipt] = []
+        held_back: list[PutOff] = []
         # Gangs for which a job cannot be stopped, so that no further one is stopped in vain.
         in_vain = {_stops_for(change) for change in record.recommendations if not self._wants(change, seen)} - {None}
         for change in record.recommendations:
-            if self._wants(change, seen) and _stops_for(change) not in in_vain:
+            if not self._wants(change, seen) or _stops_for(change) in in_vain:
+                continue
+            job = seen.jobs_by_id[change.job_id]
+            against = self.gate.against_change(change, job)
+            if against is None:
                 lease = previous.get((change.job_id, lever_of(change.action)))
-                applied.append(self._apply(change, seen.taken_at, lease))
-                if applied[-1].outcome is Outcome.FAILED and _stops_for(change) is not None:
-                    in_vain.add(_stops_for(change))
-        return Step(record=record, reconciled=reconciled, applied=tuple(applied))
+                applied.append(self._apply(change, seen.taken_at, lease, job))
+            else:
+                held_back.append(PutOff(action=change.action, text=against))
+            if _stops_for(change) is not None and (against or applied[-1].outcome is Outcome.FAILED):
+                in_vain.add(_stops_for(change))
+        return Step(record=record, reconciled=reconciled, applied=tuple(applied), held_back=tuple(held_back))
 
     def reconcile(self, snapshot: Snapshot) -> Reconciled:
         """Bring the journal in line with the cluster, and take back what is due."""
         return self._reconcile(snapshot, lambda lease: lease.is_due(snapshot.taken_at))
 
     def revert(self, snapshot: Snapshot, job_ids: Collection[int] | None = None) -> Reconciled:
-        """Take back every change that is still ours, due or not; of some jobs only where `job_ids` names them."""
-        return self._reconcile(snapshot, lambda lease: job_ids is None or lease.job_id in job_ids)
+        """Take back, for a person, every change that is still ours; of some jobs only where `job_ids` names them."""
+        return self._reconcile(snapshot, lambda lease: job_ids is None or lease.job_id in job_ids, by_person=True)
+
+    def leave(self, snapshot: Snapshot) -> Reconciled:
+        """Take back what nobody else would, for a daemon that ends: every change that has to be taken back one day."""
+        return self._reconcile(
+            snapshot, lambda lease: lease.due_time is not None or lease.state is LeaseState.RETURNING
+        )
 
     def _learn(self, snapshot: Snapshot) -> None:
         """Let the tuner look at the jobs that started since it last did."""
@@ -111,9 +170,16 @@ class Applier:
     def _wants(self, change: Recommendation, snapshot: Snapshot) -> bool:
         return self.wanted is None or self.wanted(snapshot.jobs_by_id[change.job_id], snapshot)
 
-    def _apply(self, change: Recommendation, now: float, previous: Lease | None) -> Receipt:
+    def _apply(self, change: Recommendation, now: float, previous: Lease | None, job: Job) -> Receipt:
         """Write down a change, send it, and write down what came of it."""
-        lease = intended(change.action, now, after_s=change.revert_after_s, previous=previous)
+        lease = intended(
+            change.action,
+            now,
+            after_s=change.revert_after_s,
+            previous=previous,
+            job=job,
+            added_delay_s=change.expected.added_delay_max_s,
+        )
         self.journal.keep(lease)
         receipt = self.actuator.apply(change.action)
         if receipt.outcome is Outcome.APPLIED:
@@ -127,7 +193,7 @@ class Applier:
         self.journal.keep(replace(lease, state=LeaseState.RETURNING))
         receipt = self.actuator.apply(lease.undo)
         if receipt.outcome is not Outcome.FAILED:
-            self.journal.close(lease, Ending.TAKEN_BACK, now)
+            self.journal.close(lease, _returned(lease), now)
         return receipt
 
     def _came_out(self, lease: Lease, now: float) -> Lease | None:
@@ -152,18 +218,26 @@ class Applier:
         self.journal.keep(lease)
         return lease
 
-    def _reconcile(self, snapshot: Snapshot, taken_back: Callable[[Lease], bool]) -> Reconciled:
+    def _reconcile(
+        self, snapshot: Snapshot, taken_back: Callable[[Lease], bool], *, by_person: bool = False
+    ) -> Reconciled:
         self.journal.claim(snapshot.config.cluster)
         receipts: list[Receipt] = []
         overruled: list[Lease] = []
+        put_off: list[PutOff] = []
         for lease in self.journal.leases():
             current = self._current(lease, snapshot)
             match None if current is None else current.state:
                 case LeaseState.HANDS_OFF if lease.state is not LeaseState.HANDS_OFF:
                     overruled.append(lease)
                 case LeaseState.OUT | LeaseState.RETURNING if current is not None and taken_back(current):
-                    receipts.append(self._take_back(current, snapshot.taken_at))
-        return Reconciled(taken_back=tuple(receipts), overruled=tuple(overruled))
+                    against = self.gate.against_return(current)
+                    if against is None:
+                        wanted = replace(current, by_person=current.by_person or by_person)
+                        receipts.append(self._take_back(wanted, snapshot.taken_at))
+                    else:
+                        put_off.append(PutOff(action=current.undo, text=against))
+        return Reconciled(taken_back=tuple(receipts), overruled=tuple(overruled), put_off=tuple(put_off))
 
     def _current(self, lease: Lease, snapshot: Snapshot) -> Lease | None:
         """Return a lease as the snapshot shows it, None where it has ended; the journal says so too."""
@@ -171,7 +245,8 @@ class Applier:
         if isinstance(lease.action, Requeue):
             return self._stopped(lease, job, now)
         if job is None or not (job.is_pending or lease.state is LeaseState.HANDS_OFF):
-            self.journal.close(lease, Ending.NO_LONGER_PENDING, now)
+            gone = Ending.OVERRULED if lease.state is LeaseState.HANDS_OFF else Ending.NO_LONGER_PENDING
+            self.journal.close(lease, gone, now)
             return None
         held = present_value(job, lease.action)
         match lease.state:
@@ -181,10 +256,10 @@ class Applier:
                 # What was sent may still be under way.
                 return lease if now - lease.applied_time < self.grace_s else self._came_to_nothing(lease, now)
             case LeaseState.RETURNING if held == lease.undo.after:
-                self.journal.close(lease, Ending.TAKEN_BACK, now)
+                self.journal.close(lease, _returned(lease), now)
                 return None
             case _ if held != lease.action.after:
-                return self._keep(replace(lease, state=LeaseState.HANDS_OFF))
+                return self._keep(replace(lease, state=LeaseState.HANDS_OFF, overruled_time=now))
             case LeaseState.INTENDED:
                 return self._came_out(lease, now)
             case LeaseState.OUT | LeaseState.RETURNING:
@@ -195,6 +270,11 @@ class Applier:
         if job is None or present_value(job, lease.action) != lease.action.before:
             return self._came_out(lease, now)
         return lease if now - lease.applied_time < self.grace_s else self._came_to_nothing(lease, now)
+
+
+def _returned(lease: Lease) -> Ending:
+    """Return how a change ends that was taken back."""
+    return Ending.REVERTED if lease.by_person else Ending.TAKEN_BACK
 
 
 def _stops_for(change: Recommendation) -> int | None:

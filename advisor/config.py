@@ -12,12 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from advisor.domain.limits import Limits
+from advisor.domain.mode import Modes
 from advisor.errors import ConfigError
 from advisor.planning.settings import PlanningSettings
 
@@ -71,6 +72,7 @@ class Config:
     source: SourceSettings = field(default_factory=SourceSettings)
     forecasts: ForecastSettings = field(default_factory=ForecastSettings)
     journal: JournalSettings = field(default_factory=JournalSettings)
+    mode: Modes = field(default_factory=Modes)
     origins: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -108,14 +110,17 @@ class _Tables(BaseModel):
     source: SourceSettings
     forecasts: ForecastSettings
     journal: JournalSettings
+    mode: Modes
 
 
-_TABLES: Mapping[str, type[PlanningSettings | Limits | SourceSettings | ForecastSettings | JournalSettings]] = {
+# A new table is a field of `Config` and of `_Tables`, and a line here.
+_TABLES: Mapping[str, type[Any]] = {
     "planning": PlanningSettings,
     "guard": Limits,
     "source": SourceSettings,
     "forecasts": ForecastSettings,
     "journal": JournalSettings,
+    "mode": Modes,
 }
 _KEYS: Mapping[str, tuple[str, ...]] = {
     table: tuple(key.name for key in fields(settings)) for table, settings in _TABLES.items()
@@ -280,14 +285,7 @@ def _validated(layers: Iterable[_Layer], origins: Mapping[str, str]) -> Config:
         tables = _Tables.model_validate_json(json.dumps(merged, default=str))
     except ValidationError as err:
         raise ConfigError(_fault(err.errors(include_url=False)[0], origins)) from err
-    return Config(
-        planning=tables.planning,
-        guard=tables.guard,
-        source=tables.source,
-        forecasts=tables.forecasts,
-        journal=tables.journal,
-        origins=origins,
-    )
+    return Config(**{table: getattr(tables, table) for table in _TABLES}, origins=origins)
 
 
 def _fault(error: ErrorDetails, origins: Mapping[str, str]) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from advisor.domain.forecast import Forecasts
 from advisor.domain.lease import Lease
 from advisor.domain.limits import Limits
+from advisor.domain.mode import EVERYTHING, Modes
 from advisor.domain.plan import Lever, Plan, Recommendation, Verdict
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.waits import Wait
@@ -19,11 +20,12 @@ from advisor.ports import ClusterSource, Forecaster, NoForecaster
 class CycleRecord:
     """All that one cycle saw, proposed and judged.
 
-    `waits` and `leases` are what was remembered of earlier ones. `left_alone` maps pending GPU jobs that must not be
+    `outstanding`, `waits` and `leases` are what was remembered of earlier ones. `left_alone` maps pending GPU jobs that must not be
     changed to the rule that says so.
     """
 
     snapshot: Snapshot
+    outstanding: frozenset[int] = frozenset()
     waits: tuple[Wait, ...] = ()
     leases: tuple[Lease, ...] = ()
     forecasts: Forecasts
@@ -39,12 +41,13 @@ class CycleRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cycle:
-    """The pipeline and its settings; it plans with the levers in `levers` alone."""
+    """The pipeline and its settings; it plans with the levers in `levers` alone, and not for jobs only observed."""
 
     planning: PlanningSettings = field(default_factory=PlanningSettings)
     limits: Limits = field(default_factory=Limits)
     forecaster: Forecaster = field(default_factory=NoForecaster)
     levers: frozenset[Lever] = EVERY_LEVER
+    modes: Modes = EVERYTHING
 
     def run(
         self,
@@ -66,10 +69,10 @@ class Cycle:
         """Plan and judge a snapshot at hand; `outstanding` names the jobs with a change under way.
 
         `waits` is what was seen of gangs that waited for closer places, `leases` the changes that are or were out for
-        jobs that are pending, or that run if jobs may be stopped.
+        jobs that are pending, or that run if jobs may be stopped, and for any job within the guard's window.
         """
         preempts = self.planning.preempt and Lever.CHECKPOINT_REQUEUE in self.levers
-        around = circumstances(snapshot, self.limits, outstanding, preempts=preempts, leases=leases)
+        around = circumstances(snapshot, self.limits, outstanding, preempts=preempts, leases=leases, modes=self.modes)
         left_alone = refusals(snapshot, around)
         forecasts = self.forecaster.forecasts(snapshot)
         proposed = plan(
@@ -85,6 +88,7 @@ class Cycle:
         )
         return CycleRecord(
             snapshot=snapshot,
+            outstanding=outstanding,
             waits=waits,
             leases=leases,
             forecasts=forecasts,

@@ -3,6 +3,7 @@
 import fcntl
 import os
 import sqlite3
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -59,6 +60,7 @@ _FAULTS: Mapping[str, str] = {
     "SQLITE_BUSY": "is held by another program: try again when that is done",
     "SQLITE_IOERR": "cannot be read or written: check its disk",
 }
+_LOCK_POLL_S: Final = 0.05
 _NO_FOLDER: Final = "its folder is not there: make it, or name another file with --journal"
 
 
@@ -108,10 +110,14 @@ class SqliteJournal:
         """Return the open leases, by job and field."""
         return self._read_leases("WHERE ending IS NULL ORDER BY job_id, lever")
 
-    def closed(self, job_ids: Collection[int]) -> tuple[Lease, ...]:
-        """Return the leases of jobs that ended, in the order in which they did."""
+    def closed(self, job_ids: Collection[int], since: float | None = None) -> tuple[Lease, ...]:
+        """Return the leases of jobs, and of any job since an instant, that ended, in the order in which they did."""
         found = self._read_leases("WHERE ending IS NOT NULL ORDER BY ended_time, id")
-        return tuple(lease for lease in found if lease.job_id in job_ids)
+        return tuple(
+            lease
+            for lease in found
+            if lease.job_id in job_ids or (since is not None and (lease.ended_time or 0.0) > since)
+        )
 
     def add_waits(self, waits: Iterable[Wait], observed_until: float) -> None:
         """Add waits with the instant up to which starts have been looked at, and forget what ended too long ago."""
@@ -217,9 +223,12 @@ class SqliteJournal:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[SqliteJournal]:
-    """Open a journal under its lock for as long as the block lasts; raises `JournalError` where another holds it."""
-    with _locked(path):
+def opened(path: Path, *, wait_s: float = 0.0) -> Iterator[SqliteJournal]:
+    """Open a journal under its lock for as long as the block lasts.
+
+    Raises `JournalError` where another still holds it after `wait_s`.
+    """
+    with locked(path, wait_s=wait_s):
         journal = SqliteJournal(path)
         try:
             yield journal
@@ -228,8 +237,11 @@ def opened(path: Path) -> Iterator[SqliteJournal]:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock beside a file; it ends with the process, however that ends."""
+def locked(path: Path, *, wait_s: float = 0.0) -> Iterator[None]:
+    """Hold the lock beside a journal, under which jobs are changed; it ends with the process, however that ends.
+
+    Raises `JournalError` where another still holds it after `wait_s`.
+    """
     lock = path.with_name(f"{path.name}.lock")
     try:
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -238,11 +250,21 @@ def _locked(path: Path) -> Iterator[None]:
     except OSError as err:
         raise JournalError(f"{lock}: cannot be opened: {err.strerror}: name another file with --journal") from err
     with open(descriptor, "r+b", buffering=0):  # noqa: PTH123  (a descriptor)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as err:
-            raise JournalError(f"{path}: another sadvise is changing jobs with it: wait until it is done") from err
+        deadline = time.monotonic() + wait_s
+        while not _taken(descriptor):
+            if time.monotonic() >= deadline:
+                raise JournalError(f"{path}: another sadvise is changing jobs with it: wait until it is done")
+            time.sleep(_LOCK_POLL_S)
         yield
+
+
+def _taken(descriptor: int) -> bool:
+    """Take a lock if nobody holds it."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _lease(

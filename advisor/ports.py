@@ -70,8 +70,11 @@ class Journal(Protocol):
     def leases(self) -> tuple[Lease, ...]:
         """Return the open leases, by job and field."""
 
-    def closed(self, job_ids: Collection[int]) -> tuple[Lease, ...]:
-        """Return the leases of jobs that ended within the last `KEPT_S`, in the order in which they did."""
+    def closed(self, job_ids: Collection[int], since: float | None = None) -> tuple[Lease, ...]:
+        """Return the leases of jobs that ended within the last `KEPT_S`, in the order in which they did.
+
+        With `since` also those of any other job that ended after that instant.
+        """
 
     def add_waits(self, waits: Iterable[Wait], observed_until: float) -> None:
         """Add waits, and remember that every start up to an instant has been looked at."""
@@ -112,9 +115,13 @@ class MemoryJournal:
         """Return the open leases, by job and field."""
         return tuple(self._open[key] for key in sorted(self._open))
 
-    def closed(self, job_ids: Collection[int]) -> tuple[Lease, ...]:
-        """Return the leases of jobs that ended, in the order in which they did."""
-        return tuple(lease for lease in self._closed if lease.job_id in job_ids)
+    def closed(self, job_ids: Collection[int], since: float | None = None) -> tuple[Lease, ...]:
+        """Return the leases of jobs, and of any job since an instant, that ended, in the order in which they did."""
+        return tuple(
+            lease
+            for lease in self._closed
+            if lease.job_id in job_ids or (since is not None and (lease.ended_time or 0.0) > since)
+        )
 
     def add_waits(self, waits: Iterable[Wait], observed_until: float) -> None:
         """Add waits, and forget what ended too long ago."""

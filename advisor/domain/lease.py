@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from advisor.domain.job import Job
 from advisor.domain.plan import Action, Lever, Requeue, lever_of, undone
 
 
@@ -22,6 +23,8 @@ class Ending(StrEnum):
     NOT_APPLIED = "not_applied"
     TAKEN_BACK = "taken_back"
     NO_LONGER_PENDING = "no_longer_pending"
+    REVERTED = "reverted"  # a person had it taken back, so the job is left alone
+    OVERRULED = "overruled"  # somebody else had changed the field, and the job is no longer pending
     DONE_FOR_GOOD = "done_for_good"  # it took effect, and nothing takes it back
 
 
@@ -31,6 +34,9 @@ class Lease:
 
     `undo` brings the field back to what the user had, before the first of our changes to it. `due_time` None means
     that the change ends by itself or may stay. `ending` and `ended_time` are None until the lease has ended.
+    `added_delay_s` is the most that the change may make the job start later, together with earlier ones on the same
+    field. `by_person`: a person wants it back. `overruled_time` is when it was seen that somebody else changed the
+    field.
     """
 
     action: Action
@@ -40,6 +46,11 @@ class Lease:
     state: LeaseState = LeaseState.INTENDED
     ending: Ending | None = None
     ended_time: float | None = None
+    user: str = ""
+    account: str = ""
+    added_delay_s: float = 0.0
+    by_person: bool = False
+    overruled_time: float | None = None
 
     def __post_init__(self) -> None:
         if lever_of(self.action) is not lever_of(self.undo) or self.action.job_id != self.undo.job_id:
@@ -72,20 +83,37 @@ class Lease:
         if self.action.before == self.undo.after:
             return None
         action = replace(self.action, before=self.undo.after, after=self.action.before)  # type: ignore[arg-type]  # of one kind
-        return Lease(action=action, undo=undone(action), applied_time=self.applied_time, state=LeaseState.OUT)
+        return replace(self, action=action, undo=undone(action), due_time=None, state=LeaseState.OUT)
 
     def ended(self, ending: Ending, ended_time: float) -> "Lease":
         """Return the lease as it ended."""
         return replace(self, ending=ending, ended_time=ended_time)
 
 
-def intended(action: Action, now: float, *, after_s: float | None = None, previous: Lease | None = None) -> Lease:
+def intended(
+    action: Action,
+    now: float,
+    *,
+    after_s: float | None = None,
+    previous: Lease | None = None,
+    job: Job | None = None,
+    added_delay_s: float = 0.0,
+) -> Lease:
     """Return the lease of an action about to be sent, due `after_s` from now.
 
-    `previous` is the lease that is out on the same field: what its user had there stays what is gone back to.
+    `previous` is the lease that is out on the same field: what its user had there stays what is gone back to, and its
+    delay counts on.
     """
     first = undone(action) if previous is None else replace(previous.undo, before=action.after)  # type: ignore[arg-type]  # of one kind
-    return Lease(action=action, undo=first, applied_time=now, due_time=None if after_s is None else now + after_s)
+    return Lease(
+        action=action,
+        undo=first,
+        applied_time=now,
+        due_time=None if after_s is None else now + after_s,
+        user="" if job is None else job.user,
+        account="" if job is None else job.account,
+        added_delay_s=added_delay_s + (0.0 if previous is None else previous.added_delay_s),
+    )
 
 
 def stopped_since(leases: Iterable[Lease], instant: float) -> tuple[Requeue, ...]:

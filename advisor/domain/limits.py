@@ -19,12 +19,13 @@ class Limits:
     nice_min: Annotated[int, "lowest nice advice may set; below 0 needs an Operator"] = 0
     nice_max: Annotated[int, "highest nice advice may set"] = 10_000
     max_changes: Annotated[int, "most changes proposed in one cycle"] = 30
+    fairness_window_s: Annotated[float, "time over which the bounds for a user and an account are counted"] = 24 * HOUR_S
     preempt_partitions: Annotated[
         str, "partitions, separated by commas, in which jobs that declare a checkpoint may be stopped for a gang"
     ] = ""
 
     def __post_init__(self) -> None:
-        for name in ("min_job_age_s", "max_job_wait_s", "max_added_delay_s", "max_changes"):
+        for name in ("min_job_age_s", "max_job_wait_s", "max_added_delay_s", "max_changes", "fairness_window_s"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative")
         if self.nice_min > self.nice_max:

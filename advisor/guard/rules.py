@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from advisor.domain.job import Job, JobState
 from advisor.domain.lease import Lease, stopped_since
 from advisor.domain.limits import APART_S, QUANTUM_S, Limits
+from advisor.domain.mode import EVERYTHING, Mode, Modes
 from advisor.domain.plan import (
     Action,
     Plan,
@@ -39,6 +40,7 @@ class Circumstances:
     outstanding: frozenset[int]
     preempts: bool = False
     stopped: frozenset[int] = frozenset()
+    modes: Modes = EVERYTHING
 
 
 JobRule = Callable[[Job, Circumstances], bool]
@@ -115,6 +117,11 @@ def update_has_no_side_effect(job: Job, around: Circumstances) -> bool:
     return not ranged_per_node and (gang.cpus_per_gpu is None or around.release > (22, 5))
 
 
+def mode_allows_advice(job: Job, around: Circumstances) -> bool:
+    """Jobs whose partition or account is only observed get no advice."""
+    return around.modes.of(job) is not Mode.OBSERVE
+
+
 JOB_RULES: Mapping[str, JobRule] = {
     "job_still_pending": job_still_pending,
     "gpus_known": gpus_known,
@@ -128,6 +135,7 @@ JOB_RULES: Mapping[str, JobRule] = {
     "not_opted_out": not_opted_out,
     "old_enough": old_enough,
     "update_has_no_side_effect": update_has_no_side_effect,
+    "mode_allows_advice": mode_allows_advice,
     "no_change_outstanding": no_change_outstanding,
 }
 
@@ -184,6 +192,7 @@ VICTIM_RULES: Mapping[str, JobRule] = {
             "not_cron",
             "not_reserved",
             "not_opted_out",
+            "mode_allows_advice",
             "no_change_outstanding",
         )
     },
@@ -272,10 +281,11 @@ def circumstances(
     *,
     preempts: bool = False,
     leases: Iterable[Lease] = (),
+    modes: Modes = EVERYTHING,
 ) -> Circumstances:
     """Collect what the rules look at; `outstanding` names the jobs with a change under way.
 
-    `preempts` says whether running jobs may be stopped, `leases` tell which were.
+    `preempts` says whether running jobs may be stopped, `leases` tell which were, and what else was changed.
     """
     seen: set[int] = set()
     split: set[int] = set()
@@ -292,6 +302,7 @@ def circumstances(
         outstanding=outstanding,
         preempts=preempts,
         stopped=frozenset(stop.job_id for stop in stopped_since(leases, snapshot.taken_at - APART_S)),
+        modes=modes,
     )
 
 

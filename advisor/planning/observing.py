@@ -130,7 +130,7 @@ def _waits(
 def _cut_short(lease: Lease) -> bool:
     """Whether a person had a node range taken back before it was due; Slurm's wait for switches is never renewed."""
     early = lease.due_time is not None and lease.ended_time is not None and lease.ended_time < lease.due_time
-    return early and lease.ending is Ending.TAKEN_BACK
+    return early and lease.ending in {Ending.TAKEN_BACK, Ending.REVERTED}
 
 
 def _steps_back(action: Action) -> bool:

@@ -1,0 +1,70 @@
+"""How far the daemon may go with a job: watch it, advise on it, or change it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from typing import Annotated
+
+from advisor.domain.job import Job
+
+
+class Mode(StrEnum):
+    """The modes, the most careful first."""
+
+    OBSERVE = "observe"  # the job is forecast and learned from; nothing is proposed for it
+    RECOMMEND = "recommend"  # recommendations are written down
+    APPLY = "apply"  # what no rule refuses is applied
+
+
+_CAREFUL_FIRST = tuple(Mode)
+
+
+@lru_cache(maxsize=64)
+def _modes(key: str, text: str) -> Mapping[str, Mode]:
+    """Read `name=mode, name=mode`; raises `ValueError` for anything else."""
+    found: dict[str, Mode] = {}
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, mode = (part.strip() for part in entry.partition("="))
+        if not (name and equals and mode in _CAREFUL_FIRST):
+            raise ValueError(f"{key} must be name=mode pairs with the modes {', '.join(Mode)}")
+        if name in found:
+            raise ValueError(f"{key} must name {name} once")
+        found[name] = Mode(mode)
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Modes:
+    """How far the daemon may go, by partition and account; the most careful mode that applies to a job counts."""
+
+    default: Annotated[Mode, "mode of what is not named below: observe, recommend or apply"] = Mode.OBSERVE
+    partitions: Annotated[str, 'modes of partitions, such as "gpu=apply, debug=observe"'] = ""
+    accounts: Annotated[str, 'modes of accounts, such as "vision=apply, theory=recommend"'] = ""
+
+    def __post_init__(self) -> None:
+        for name in ("partitions", "accounts"):
+            _modes(name, getattr(self, name))
+
+    def of(self, job: Job) -> Mode:
+        """Return the mode of a job: the most careful of its partitions' and its account's, as far as they are named.
+
+        A partition that is not named counts with the default where another of the same job is named.
+        """
+        partitions, accounts = _modes("partitions", self.partitions), _modes("accounts", self.accounts)
+        said = [partitions.get(name, self.default) for name in job.partitions if partitions]
+        if not any(name in partitions for name in job.partitions):
+            said = []
+        if job.account in accounts:
+            said.append(accounts[job.account])
+        return min(said, key=_CAREFUL_FIRST.index, default=self.default)
+
+    @property
+    def farthest(self) -> Mode:
+        """The mode that goes farthest of all that are named, the default among them."""
+        named = (*_modes("partitions", self.partitions).values(), *_modes("accounts", self.accounts).values())
+        return max((self.default, *named), key=_CAREFUL_FIRST.index)
+
+
+# What a person at the terminal asks for is theirs to decide.
+EVERYTHING = Modes(default=Mode.APPLY)

@@ -1,0 +1,31 @@
+"""What one round of the daemon did: a cycle with all that stood around it, for the log, the metrics and the journal."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from advisor.applying import Step
+from advisor.domain.lease import LeaseState
+from advisor.domain.load import ControllerLoad
+from advisor.domain.mode import Mode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """One round; `step` is None where it was skipped or failed, and `fault` says why in one line.
+
+    `mode` is the mode that goes farthest now; `held_to` says in plain words what keeps it below the configured one
+    (a pause, breakers, a control day), each with its name. `rpcs` counts the requests of this process to slurmctld by
+    kind since it started. `interval_s` is how long after the start of this round the next one starts.
+    """
+
+    started_time: float
+    duration_s: float
+    cpu_s: float
+    mode: Mode
+    interval_s: float
+    step: Step | None = None
+    fault: str = ""
+    held_to: Mapping[str, str] = field(default_factory=dict)
+    load: ControllerLoad | None = None
+    rpcs: Mapping[str, int] = field(default_factory=dict)
+    open_leases: Mapping[LeaseState, int] = field(default_factory=dict)

@@ -11,7 +11,17 @@ from typing import Final, Protocol
 from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
-from advisor.domain.plan import Action, Outcome, Receipt, Recommendation, Requeue, can_be_undone, lever_of, present_value
+from advisor.domain.plan import (
+    Action,
+    Outcome,
+    Receipt,
+    Recommendation,
+    Requeue,
+    can_be_undone,
+    lever_of,
+    may_hold,
+    present_value,
+)
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.waits import Wait
 from advisor.planning.observing import started_since
@@ -184,7 +194,7 @@ class Applier:
         receipt = self.actuator.apply(change.action)
         if receipt.outcome is Outcome.APPLIED:
             self._came_out(lease, now)
-        else:
+        elif receipt.is_settled:
             self._came_to_nothing(lease, now)
         return receipt
 
@@ -194,6 +204,8 @@ class Applier:
         receipt = self.actuator.apply(lease.undo)
         if receipt.outcome is not Outcome.FAILED:
             self.journal.close(lease, _returned(lease), now)
+        elif receipt.is_overruled:
+            self.journal.keep(replace(lease, state=LeaseState.HANDS_OFF, overruled_time=now))
         return receipt
 
     def _came_out(self, lease: Lease, now: float) -> Lease | None:
@@ -222,6 +234,7 @@ class Applier:
         self, snapshot: Snapshot, taken_back: Callable[[Lease], bool], *, by_person: bool = False
     ) -> Reconciled:
         self.journal.claim(snapshot.config.cluster)
+        self._reopen(snapshot)
         receipts: list[Receipt] = []
         overruled: list[Lease] = []
         put_off: list[PutOff] = []
@@ -230,6 +243,9 @@ class Applier:
             match None if current is None else current.state:
                 case LeaseState.HANDS_OFF if lease.state is not LeaseState.HANDS_OFF:
                     overruled.append(lease)
+                case LeaseState.INTENDED if by_person and current is not None and taken_back(current):
+                    # Should it come true after all, it is taken back then.
+                    self._keep(replace(current, by_person=True))
                 case LeaseState.OUT | LeaseState.RETURNING if current is not None and taken_back(current):
                     against = self.gate.against_return(current)
                     if against is None:
@@ -238,6 +254,21 @@ class Applier:
                     else:
                         put_off.append(PutOff(action=current.undo, text=against))
         return Reconciled(taken_back=tuple(receipts), overruled=tuple(overruled), put_off=tuple(put_off))
+
+    def _reopen(self, snapshot: Snapshot) -> None:
+        """Own again what jobs that had started bring back: Slurm keeps their fields when it requeues them."""
+        owned = {(lease.job_id, lease.lever) for lease in self.journal.leases()}
+        pending = frozenset(job.job_id for job in snapshot.jobs if job.is_pending)
+        # In the order in which they ended, so that the last one of each field stays.
+        last = {(lease.job_id, lease.lever): lease for lease in self.journal.closed(pending)}
+        for key, lease in sorted(last.items()):
+            if lease.ending is Ending.NO_LONGER_PENDING and key not in owned:
+                job = snapshot.jobs_by_id[lease.job_id]
+                again = next(
+                    (own for own in (lease, lease.earlier) if own and may_hold(job, own.action, own.action.after)), None
+                )
+                if again is not None and present_value(job, again.action) != again.undo.after:
+                    self._keep(again.reopened())
 
     def _current(self, lease: Lease, snapshot: Snapshot) -> Lease | None:
         """Return a lease as the snapshot shows it, None where it has ended; the journal says so too."""
@@ -253,12 +284,11 @@ class Applier:
             case LeaseState.HANDS_OFF:
                 return lease
             case LeaseState.INTENDED if held == lease.action.before:
-                # What was sent may still be under way.
-                return lease if now - lease.applied_time < self.grace_s else self._came_to_nothing(lease, now)
+                return self._still_under_way(lease, now)
             case LeaseState.RETURNING if held == lease.undo.after:
                 self.journal.close(lease, _returned(lease), now)
                 return None
-            case _ if held != lease.action.after:
+            case _ if not may_hold(job, lease.action, lease.action.after):
                 return self._keep(replace(lease, state=LeaseState.HANDS_OFF, overruled_time=now))
             case LeaseState.INTENDED:
                 return self._came_out(lease, now)
@@ -269,6 +299,12 @@ class Applier:
         """Return the intent to stop a run for as long as it may still come true; None once that is settled."""
         if job is None or present_value(job, lease.action) != lease.action.before:
             return self._came_out(lease, now)
+        return self._still_under_way(lease, now)
+
+    def _still_under_way(self, lease: Lease, now: float) -> Lease | None:
+        """Return an intent of which nothing is seen for as long as it may come true; what was before it after that."""
+        if now < lease.applied_time:
+            return self._keep(lease.begun_anew(now))
         return lease if now - lease.applied_time < self.grace_s else self._came_to_nothing(lease, now)
 
 

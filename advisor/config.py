@@ -17,9 +17,14 @@ from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
+from advisor.daemon_settings import DaemonSettings
+from advisor.domain.experiment import ExperimentSettings
 from advisor.domain.limits import Limits
 from advisor.domain.mode import Modes
 from advisor.errors import ConfigError
+from advisor.guard.breakers import BreakerSettings
+from advisor.metrics.settings import EndpointSettings
+from advisor.pacing import BudgetSettings
 from advisor.planning.settings import PlanningSettings
 
 FOLDER = Path("/etc/sadvise")
@@ -59,8 +64,15 @@ class JournalSettings:
     """Where it is kept what was changed, so that it can be taken back."""
 
     file: Annotated[
-        str, "SQLite file of the changes that are out and of how long gangs waited; one for each cluster"
+        str, "SQLite file of the changes that are out, of what was done and why; one for each cluster"
     ] = "/var/lib/sadvise/journal.sqlite"
+    keep_days: Annotated[float, "days for which cycles, outcomes and the audit are kept"] = 90.0
+    records_mib: Annotated[float, "most room that cycles kept whole, for `sadvise replay`, may take"] = 512.0
+
+    def __post_init__(self) -> None:
+        for name in ("keep_days", "records_mib"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be above 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +85,11 @@ class Config:
     forecasts: ForecastSettings = field(default_factory=ForecastSettings)
     journal: JournalSettings = field(default_factory=JournalSettings)
     mode: Modes = field(default_factory=Modes)
+    daemon: DaemonSettings = field(default_factory=DaemonSettings)
+    metrics: EndpointSettings = field(default_factory=EndpointSettings)
+    experiment: ExperimentSettings = field(default_factory=ExperimentSettings)
+    budget: BudgetSettings = field(default_factory=BudgetSettings)
+    breakers: BreakerSettings = field(default_factory=BreakerSettings)
     origins: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -111,6 +128,11 @@ class _Tables(BaseModel):
     forecasts: ForecastSettings
     journal: JournalSettings
     mode: Modes
+    daemon: DaemonSettings
+    metrics: EndpointSettings
+    experiment: ExperimentSettings
+    budget: BudgetSettings
+    breakers: BreakerSettings
 
 
 # A new table is a field of `Config` and of `_Tables`, and a line here.
@@ -121,6 +143,11 @@ _TABLES: Mapping[str, type[Any]] = {
     "forecasts": ForecastSettings,
     "journal": JournalSettings,
     "mode": Modes,
+    "daemon": DaemonSettings,
+    "metrics": EndpointSettings,
+    "experiment": ExperimentSettings,
+    "budget": BudgetSettings,
+    "breakers": BreakerSettings,
 }
 _KEYS: Mapping[str, tuple[str, ...]] = {
     table: tuple(key.name for key in fields(settings)) for table, settings in _TABLES.items()
@@ -174,7 +201,8 @@ def example_toml() -> str:
         of_key, _, name = key.partition(".")
         if of_key != table:
             table = of_key
-            lines += ["", f"# {_TABLES[table].__doc__}", f"[{table}]"]
+            # The first line of a docstring stands for itself; more would not be behind the comment sign.
+            lines += ["", f"# {(_TABLES[table].__doc__ or '').partition(chr(10))[0]}", f"[{table}]"]
         # TOML and JSON spell numbers, texts and truth values alike.
         lines += ["", f"# {sentence}", f"# {name} = {json.dumps(default)}"]
     return "\n".join(lines) + "\n"

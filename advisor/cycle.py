@@ -10,7 +10,8 @@ from advisor.domain.mode import EVERYTHING, Modes
 from advisor.domain.plan import Lever, Plan, Recommendation, Verdict
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.waits import Wait
-from advisor.guard.rules import circumstances, judge, refusals, stoppable
+from advisor.guard.circumstances import circumstances, delays_left_s
+from advisor.guard.rules import judge, refusals, stoppable
 from advisor.planning.planner import EVERY_LEVER, plan
 from advisor.planning.settings import PlanningSettings
 from advisor.ports import ClusterSource, Forecaster, NoForecaster
@@ -85,6 +86,7 @@ class Cycle:
             leases=leases,
             levers=self.levers,
             stoppable=stoppable(snapshot, around),
+            delay_left_s=delays_left_s(snapshot, around),
         )
         return CycleRecord(
             snapshot=snapshot,

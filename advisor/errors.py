@@ -11,7 +11,8 @@ AdvisorError                    anything an administrator can mend; exit code 1
 └── SlurmError                  Slurm did not answer as asked
     ├── SlurmMissingError       a Slurm command or pyslurm is not installed
     ├── SlurmRefusedError       Slurm answered with an error that a retry will not mend
-    └── SlurmUnavailableError   no answer within the deadline, or slurmctld down; a retry can help
+    ├── SlurmUnavailableError   no answer within the deadline, or slurmctld down; a retry can help
+    └── BudgetSpentError        asking would cost slurmctld more than it is to be asked; a later try can help
 """
 
 
@@ -64,5 +65,11 @@ class SlurmRefusedError(SlurmError):
 
 class SlurmUnavailableError(SlurmError):
     """Slurm gave no answer within the deadline, or slurmctld is down."""
+
+    retryable = True
+
+
+class BudgetSpentError(SlurmError):
+    """Nothing was sent: it would cost slurmctld more requests than the budget has left."""
 
     retryable = True

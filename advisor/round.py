@@ -2,11 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from advisor.applying import Step
 from advisor.domain.lease import LeaseState
 from advisor.domain.load import ControllerLoad
 from advisor.domain.mode import Mode
+from advisor.outcomes import Coverage
+
+# What of a job was forecast.
+Forecasted = Literal["start", "run_time"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,8 +19,9 @@ class Round:
     """One round; `step` is None where it was skipped or failed, and `fault` says why in one line.
 
     `mode` is the mode that goes farthest now; `held_to` says in plain words what keeps it below the configured one
-    (a pause, breakers, a control day), each with its name. `rpcs` counts the requests of this process to slurmctld by
-    kind since it started. `interval_s` is how long after the start of this round the next one starts.
+    (a pause, a breaker, a journal that failed), each with its name. `rpcs` counts the requests of this process to
+    slurmctld by kind since it started. `coverage` tells for "start" and "run_time" how many forecasts held.
+    `interval_s` is how long after the start of this round the next one starts.
     """
 
     started_time: float
@@ -29,3 +35,17 @@ class Round:
     load: ControllerLoad | None = None
     rpcs: Mapping[str, int] = field(default_factory=dict)
     open_leases: Mapping[LeaseState, int] = field(default_factory=dict)
+    coverage: Mapping[Forecasted, Coverage] = field(default_factory=dict)
+
+    @property
+    def summary(self) -> str:
+        """The round in one line, for `systemctl status`."""
+        held = f" (held by {', '.join(self.held_to)})" if self.held_to else ""
+        if self.step is None:
+            return f"{self.mode}{held}: {self.fault or 'nothing was read'}"
+        proposed = len(self.step.record.recommendations)
+        out = sum(self.open_leases.values())
+        return (
+            f"{self.mode}{held}: {proposed} recommended, {len(self.step.applied)} sent, "
+            f"{len(self.step.reconciled.taken_back)} taken back, {out} out"
+        )

@@ -1,10 +1,20 @@
 """A cluster that is what its jobs say and does what it is told, for tests of applying."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from advisor.domain.job import Job
-from advisor.domain.plan import Action, NodeRange, Outcome, Receipt, SetNodeRange, applied, present_value
+from advisor.domain.plan import (
+    Action,
+    NodeRange,
+    Outcome,
+    Receipt,
+    Requeue,
+    SetNodeRange,
+    applied,
+    may_hold,
+    present_value,
+)
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import SlurmUnavailableError
 from tests.builders import HOUR_S, TAKEN_AT, make_gang, make_job, make_snapshot
@@ -15,36 +25,70 @@ HOLD = SetNodeRange(job_id=9, before=NodeRange(low=1, high=4), after=NodeRange(l
 
 @dataclass
 class FakeCluster:
-    """A cluster that is what its jobs say; `failing` maps actions to what Slurm says against them."""
+    """A cluster that is what its jobs say; `failing` maps actions to what Slurm says against them.
+
+    Of the jobs in `ends_hidden` it shows the lower end of their node range in place of the upper one, as Slurm does
+    from 24.11 on once slurmctld was restarted. Where it `lags`, changes wait in `under_way` until they `arrive`.
+    """
 
     jobs: dict[int, Job]
     now: float = TAKEN_AT
     failing: Mapping[type[Action], str] = field(default_factory=dict)
     unreachable: bool = False
     is_lost: bool = False
+    lags: bool = False
+    does_nothing: bool = False
     sent: list[Action] = field(default_factory=list)
+    under_way: list[Action] = field(default_factory=list)
+    ends_hidden: set[int] = field(default_factory=set)
     snapshots: int = 0
     name: str = "fake"
 
     def snapshot(self) -> Snapshot:
         """Read the cluster as it is now."""
         self.snapshots += 1
-        return make_snapshot(self.jobs.values(), taken_at=self.now)
+        return make_snapshot(map(self.shown, self.jobs.values()), taken_at=self.now)
+
+    def shown(self, job: Job) -> Job:
+        """Return a job as Slurm shows it."""
+        if job.job_id not in self.ends_hidden or job.gang.nodes_max is None:
+            return job
+        return replace(job, gang=replace(job.gang, nodes_max=job.gang.nodes_min))
 
     def apply(self, action: Action) -> Receipt:
         """Do as Slurm would; where it is lost, the answer is, where it is unreachable, the change too."""
         self.sent.append(action)
         if self.unreachable:
             raise SlurmUnavailableError("no answer")
-        job = self.jobs[action.job_id]
+        job = self.jobs.get(action.job_id)
+        if job is None or not (job.is_pending or isinstance(action, Requeue)):
+            return Receipt(action=action, outcome=Outcome.FAILED, text="the job is not pending")
         if type(action) in self.failing:
             return Receipt(action=action, outcome=Outcome.FAILED, text=self.failing[type(action)])
-        if present_value(job, action) == action.after:
+        held = present_value(self.shown(job), action)
+        if held == action.after:
             return Receipt(action=action, outcome=Outcome.ALREADY_SO)
+        hides = job.job_id in self.ends_hidden and may_hold(self.shown(job), action, action.before)
+        if held != action.before and not hides:
+            text = "somebody else has changed the field meanwhile"
+            return Receipt(action=action, outcome=Outcome.FAILED, text=text, is_overruled=True)
+        if self.lags:
+            self.under_way.append(action)
+            raise SlurmUnavailableError("no answer yet")
+        if self.does_nothing:
+            return Receipt(action=action, outcome=Outcome.FAILED, text="read back another value", is_settled=False)
         self.jobs[action.job_id] = applied(job, action)
         if self.is_lost:
             raise SlurmUnavailableError("the answer was lost")
         return Receipt(action=action, outcome=Outcome.APPLIED)
+
+    def arrive(self) -> None:
+        """Let what is under way take effect, whatever the jobs hold by now: Slurm compares nothing."""
+        for action in self.under_way:
+            job = self.jobs.get(action.job_id)
+            if job is not None and job.is_pending:
+                self.jobs[action.job_id] = applied(job, action)
+        self.under_way.clear()
 
 
 def gang(job_id: int = 9, nodes_max: int = 4) -> Job:

@@ -69,6 +69,13 @@ def _check_leases(journal: Journal) -> None:
     journal.keep(second)
     assert [lease for lease in journal.leases() if lease.lever is out.lever] == [second]
 
+    told = replace(
+        second, user="al\nice", account="lab|1", added_delay_s=90.5, by_person=True, overruled_time=NOW + 1.5
+    )
+    journal.keep(told)
+    assert [lease for lease in journal.leases() if lease.lever is out.lever] == [told]
+    journal.keep(second)
+
     journal.close(leases[1], Ending.NO_LONGER_PENDING, NOW + 3.0)
     journal.close(second, Ending.TAKEN_BACK, NOW + 2.0)
     journal.close(leases[3], Ending.NOT_APPLIED, NOW + 4.0)
@@ -79,6 +86,8 @@ def _check_leases(journal: Journal) -> None:
     )
     assert [lease.ending for lease in journal.closed([5, 7, 999])][-1] is Ending.NOT_APPLIED
     assert journal.closed([]) == ()
+    assert [lease.job_id for lease in journal.closed([], since=NOW + 2.0)] == [5, 7]
+    assert [lease.job_id for lease in journal.closed([5], since=NOW + 3.0)] == [5, 5, 7], "each once, as they ended"
 
     again = replace(leases[1], applied_time=NOW + 5.0)
     journal.keep(again)

@@ -123,10 +123,13 @@ def test_a_change_that_is_not_due_stays() -> None:
 def test_a_change_that_may_stay_does_not_keep_others_off() -> None:
     soft = SetTimeMin(job_id=9, before=None, after=1800.0)
     cluster = held(fragmented(), soft)
-    at_work = applier_on(cluster, lent(soft, due_in_s=None))
+    early, late = (replace(lent(soft, due_in_s=None), applied_time=TAKEN_AT - ago_s) for ago_s in (599.0, 600.0))
+    in_cooldown = applier_on(held(fragmented(), soft), early).step()
+    at_work = applier_on(cluster, late)
 
     step = at_work.step()
 
+    assert in_cooldown.applied == () and in_cooldown.record.left_alone[9] == "cooldown_over"
     assert [receipt.action for receipt in step.applied] == [HOLD]
     assert [lease.lever for lease in at_work.journal.leases()] == ["node_range", "time_min"]
 
@@ -143,8 +146,8 @@ def test_a_lease_ends_with_the_wait_of_its_job(state: LeaseState, gone: bool) ->
 
     at_work.reconcile(cluster.snapshot())
 
-    requeued_job_stays_theirs = state is LeaseState.HANDS_OFF and not gone
-    assert endings(at_work) == ([] if requeued_job_stays_theirs else [Ending.NO_LONGER_PENDING])
+    theirs = [Ending.OVERRULED] if gone else []  # a job that is requeued stays theirs
+    assert endings(at_work) == (theirs if state is LeaseState.HANDS_OFF else [Ending.NO_LONGER_PENDING])
     assert cluster.sent == []
 
 
@@ -158,8 +161,10 @@ def test_what_somebody_else_changed_stays_and_the_job_is_left_alone(state: Lease
 
     assert [lease.job_id for lease in first.reconciled.overruled] == [9]
     assert second.reconciled.overruled == ()
-    assert first.record.left_alone[9] == second.record.left_alone[9] == "no_change_outstanding"
-    assert [lease.state for lease in at_work.journal.leases()] == [LeaseState.HANDS_OFF]
+    assert first.record.left_alone[9] == second.record.left_alone[9] == "no_person_objected"
+    assert [(lease.state, lease.overruled_time) for lease in at_work.journal.leases()] == [
+        (LeaseState.HANDS_OFF, TAKEN_AT)
+    ]
     assert cluster.sent == []
 
 

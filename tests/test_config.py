@@ -1,8 +1,10 @@
 """sadvise.toml: layers, origins, and complaints that name the file, the key and what to do."""
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from advisor.config import (
     load_config,
     variable_of,
 )
+from advisor.domain.mode import Mode
 from advisor.errors import ConfigError
 
 NOTHING: Mapping[str, str] = {}
@@ -223,13 +226,26 @@ def test_a_file_that_may_not_be_read_is_an_error(tmp_path: Path) -> None:
 
 def test_the_example_changes_nothing_until_a_line_is_uncommented(tmp_path: Path) -> None:
     example = example_toml()
-    uncommented = "\n".join(line.removeprefix("# ") if " = " in line else line for line in example.splitlines())
+    uncommented = re.sub(r"^# (\w+ = )", r"\1", example, flags=re.MULTILINE)
 
     config = load_config(None, NOTHING, folder=written(tmp_path, {"sadvise.toml": uncommented}))
 
-    assert tomllib.loads(example) == {"planning": {}, "guard": {}, "source": {}, "forecasts": {}, "journal": {}}
+    assert tomllib.loads(example) == {key.partition(".")[0]: {} for key, _, _ in describe()}
     assert {value.origin for value in effective_values(config)} == {f"{tmp_path}/sadvise.toml"}
-    assert (config.planning, config.guard, config.source) == (Config().planning, Config().guard, Config().source)
+    assert replace(config, origins={}) == Config()
+
+
+def test_modes_are_read_and_a_mode_that_does_not_exist_is_refused_in_one_line(tmp_path: Path) -> None:
+    toml = '[mode]\ndefault = "recommend"\npartitions = "gpu=apply, debug=observe"\n'
+    wrong = {"SADVISE_MODE__ACCOUNTS": "vision=aply"}
+
+    config = load_config(None, NOTHING, folder=written(tmp_path, {"sadvise.toml": toml}))
+
+    assert (config.mode.default, config.mode.farthest) == (Mode.RECOMMEND, Mode.APPLY)
+    with pytest.raises(ConfigError, match=r"^SADVISE_MODE__ACCOUNTS: mode: accounts must be name=mode pairs with"):
+        load_config(None, wrong, folder=tmp_path)
+    with pytest.raises(ConfigError, match=r"^SADVISE_MODE__DEFAULT: mode\.default: Input should be 'observe', "):
+        load_config(None, {"SADVISE_MODE__DEFAULT": "aply"}, folder=tmp_path)
 
 
 def test_every_key_has_a_sentence_and_its_default() -> None:

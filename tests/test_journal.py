@@ -125,7 +125,7 @@ def test_a_newer_schema_is_refused_and_left_as_it_is(path: Path) -> None:
     change(path, f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
     before = path.read_bytes()
 
-    with pytest.raises(JournalError, match=r"written by a newer sadvise \(schema 2, this one knows 1\)"), opened(path):
+    with pytest.raises(JournalError, match=r"written by a newer sadvise \(schema 3, this one knows 2\)"), opened(path):
         pass
     assert path.read_bytes() == before
 

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,9 @@ TAKEN_AT = 1_800_000_000.0
 NODES_PER_LEAF = 16
 TYPES = ("a100", "h100", "v100")
 PARTITIONS = ("gpu", "long", "debug", "vision")
+# Shared by all jobs, as the readers do it.
+_NO_HINTS = JobHints()
+_ELASTIC = JobHints(gpus=GpuRange(low=1, high=16), checkpoint_s=300.0)
 DEFAULT_SIZES = "1000:100,10000:1000,100000:10000"
 
 
@@ -135,6 +139,14 @@ def _pending(job_id: int, chance: np.random.Generator) -> Job:
     per_node = gpus <= 8 and chance.random() < 0.5
     elastic = gpus and chance.random() < 0.1
     waited_s = float(chance.integers(0, 200_000))
+    partition = PARTITIONS[int(chance.integers(len(PARTITIONS)))]
+    gang = _gang(
+        per_node=counts if per_node else (),
+        per_job=() if per_node else counts,
+        nodes_max=max(1, gpus // 8) if chance.random() < 0.5 else 4 * max(1, gpus // 8),
+        cpus=max(1, gpus * 4),
+        memory_mib_per_node=int(chance.choice([8_000, 64_000])),
+    )
     return Job(
         job_id=job_id,
         state=JobState.PENDING,
@@ -142,22 +154,21 @@ def _pending(job_id: int, chance: np.random.Generator) -> Job:
         name=f"train{job_id}",
         user=f"user{job_id % 500}",
         account=f"lab{job_id % 50}",
-        partitions=(PARTITIONS[int(chance.integers(len(PARTITIONS)))],),
-        gang=GangRequest(
-            per_node=counts if per_node else (),
-            per_job=() if per_node else counts,
-            nodes_max=max(1, gpus // 8) if chance.random() < 0.5 else 4 * max(1, gpus // 8),
-            tasks=1,
-            cpus=max(1, gpus * 4),
-            memory_mib_per_node=int(chance.choice([8_000, 64_000])),
-        ),
-        hints=JobHints(gpus=GpuRange(low=1, high=16), checkpoint_s=300.0) if elastic else JobHints(),
+        partitions=(partition,),
+        gang=gang,
+        hints=_ELASTIC if elastic else _NO_HINTS,
         submit_time=TAKEN_AT - waited_s,
         eligible_time=TAKEN_AT - waited_s,
         time_limit_s=float(chance.choice([1800, 3600, 14_400, 86_400, 172_800])),
         priority=int(chance.integers(1, 9000)),
         held=bool(chance.random() < 0.05),
     )
+
+
+@cache
+def _gang(**asked: Any) -> GangRequest:
+    """Share equal requests, as the readers do."""
+    return GangRequest(**asked)
 
 
 def measure(n_jobs: int, n_nodes: int, repeat: int, seed: int) -> Figures:

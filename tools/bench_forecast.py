@@ -16,9 +16,10 @@ import numpy as np
 
 from advisor.errors import AdvisorError
 from advisor.features.backlog import backlog_table
-from advisor.predict.forecaster import ModelForecaster, run_time_table
+from advisor.predict.forecaster import ModelForecaster
 from advisor.predict.interference import InterferenceForecaster, NeighbourTable
 from advisor.predict.interference_items import Shared
+from advisor.predict.kept_run_times import run_time_table
 from advisor.predict.library import Library
 from advisor.predict.run_time import RunTimeForecaster
 from advisor.predict.start_time import StartTimeForecaster

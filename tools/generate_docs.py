@@ -9,6 +9,7 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from advisor.backends.snapshot_file import SnapshotFile
 from advisor.config import describe, example_toml, variable_of
+from tools.metrics_page import metrics_page
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
@@ -53,6 +54,7 @@ def snapshot_schema() -> str:
 
 PAGES: Mapping[str, Callable[[], str]] = {
     "configuration.md": configuration_page,
+    "metrics.md": metrics_page,
     "sadvise.example.toml": example_toml,
     "snapshot.schema.json": snapshot_schema,
 }

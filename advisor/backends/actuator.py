@@ -10,15 +10,18 @@ from advisor.backends.records import jobs_of
 from advisor.backends.text import JOB_FIELDS, field_list, job_record, rows, unknown_fields
 from advisor.backends.text_source import new_delimiter
 from advisor.domain.job import Job
-from advisor.domain.plan import Action, Outcome, Receipt, Requeue, SetNodeRange, present_value
+from advisor.domain.plan import Action, Outcome, Receipt, Requeue, SetNodeRange, may_hold, present_value
 from advisor.errors import SlurmRefusedError
 
 # Nobody is at fault for these.
 NOT_PENDING: Final = "the job is not pending"
 NOT_RUNNING: Final = "the run that was to be stopped is over"
 CHANGED_MEANWHILE: Final = "somebody else has changed the field meanwhile"
+ANOTHER_VALUE: Final = "read back another value than the one written"
 
 _NO_SUCH_JOB: Final = re.compile(r"invalid job id", re.IGNORECASE)
+# Where both ends are told it is a range, such as 1-1.
+_ONE_END: Final = re.compile(r" NumNodes=\d+ ")
 _DENIED: Final = re.compile(r"permission denied|user not permitted|invalid user id", re.IGNORECASE)
 _MAY_CHANGE: Final = "Slurm denies it: it takes the owner of the job, a coordinator of its account or an Operator"
 
@@ -43,17 +46,16 @@ class ScontrolActuator:
         held = present_value(job, action)
         if held == action.after:
             return Receipt(action=action, outcome=Outcome.ALREADY_SO)
-        if held != action.before:
-            return Receipt(action=action, outcome=Outcome.FAILED, text=CHANGED_MEANWHILE)
+        if held != action.before and not (may_hold(job, action, action.before) and self._hides_upper_end(job.job_id)):
+            return Receipt(action=action, outcome=Outcome.FAILED, text=CHANGED_MEANWHILE, is_overruled=True)
         said = self._send(action)
         job = self._read(action.job_id)
         if job is None or not job.is_pending:
-            return Receipt(action=action, outcome=Outcome.FAILED, text=NOT_PENDING)
+            # It may have taken effect just before the job started, which brings the value back when it is requeued.
+            return Receipt(action=action, outcome=Outcome.FAILED, text=NOT_PENDING, is_settled=bool(said))
         if present_value(job, action) == action.after or (not said and _upper_end_hidden(job, action)):
             return Receipt(action=action, outcome=Outcome.APPLIED)
-        return Receipt(
-            action=action, outcome=Outcome.FAILED, text=said or "read back another value than the one written"
-        )
+        return Receipt(action=action, outcome=Outcome.FAILED, text=said or ANOTHER_VALUE, is_settled=bool(said))
 
     def _requeue(self, action: Requeue) -> Receipt:
         """Stop a job that is still in the run which the action found, and see that this run is over."""
@@ -77,6 +79,11 @@ class ScontrolActuator:
         except SlurmRefusedError as err:
             said = str(err)
             return _MAY_CHANGE if _DENIED.search(said) else printable(said)
+
+    def _hides_upper_end(self, job_id: int) -> bool:
+        """Whether Slurm shows but one end of a job's node range, as `scontrol show job` tells and squeue does not."""
+        said = text_of(self._commands.ask("scontrol", "-o", "show", "job", str(job_id)).output)
+        return _ONE_END.search(said) is not None
 
     def _read(self, job_id: int) -> Job | None:
         """Read one job; None where Slurm no longer knows it."""

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 from advisor.backends.records import JobRecord, NodeRecord, jobs_of, node_of
 from advisor.backends.site_reader import Site
+from advisor.domain.job import Job
 from advisor.domain.site import Partition
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import DecodeError
@@ -15,7 +16,7 @@ def assemble(
     source: str,
     taken_at: float,
     site: Site,
-    jobs: Iterable[JobRecord],
+    jobs: Iterable[JobRecord | Job],
     nodes: Iterable[NodeRecord],
     partitions: Iterable[Partition],
     unread: Iterable[str] = (),

@@ -5,24 +5,33 @@ from collections.abc import Iterator
 from dataclasses import fields
 
 from advisor.backends import pyslurm_source, releases
-from advisor.backends.process import Commands, text_of
+from advisor.backends.diagnostics import read_load
+from advisor.backends.privileges import GIVES, TAKES, Level, read_privilege
+from advisor.backends.process import Commands
 from advisor.backends.site_reader import Identity, own_identity, running_config
 from advisor.domain.site import SiteConfig
 from advisor.domain.snapshot import Snapshot
-from advisor.errors import AdvisorError, SlurmError
+from advisor.errors import AdvisorError
+from advisor.pacing import PacingSettings, strained
 from advisor.planning.site_checks import Check, Status
 
 COMMANDS = ("squeue", "sinfo", "scontrol", "sprio", "sdiag")
 
 
 def probes(
-    snapshot: Snapshot, commands: Commands, *, timeout_s: float, user: Identity | None = None
+    snapshot: Snapshot,
+    commands: Commands,
+    *,
+    timeout_s: float,
+    user: Identity | None = None,
+    pacing: PacingSettings | None = None,
 ) -> Iterator[Check]:
-    """Check the host, and the running slurmctld for `user`, None for who runs this; costs it two requests."""
+    """Check the host, and the running slurmctld for `user`, None for who runs this; costs it six requests at most."""
     yield _commands()
     yield _release(snapshot)
     yield _reader(snapshot, timeout_s)
-    yield _privileges(commands, user or own_identity())
+    yield from _privileges(commands, user or own_identity())
+    yield _load(commands, pacing or PacingSettings())
     yield _running_config(snapshot, commands)
 
 
@@ -61,40 +70,40 @@ def _reader(snapshot: Snapshot, timeout_s: float) -> Check:
     return Check(name="reader", status=Status.OK, text=f"{snapshot.source}; pyslurm {version} is importable")
 
 
-def _privileges(commands: Commands, user: Identity) -> Check:
-    """Find out which levers this user may move, as far as slurmdbd tells."""
-    name = "privileges"
-    if user.uid == 0:
-        return Check(name=name, status=Status.OK, text="root: every lever")
-    arguments = (
-        "-nP",
-        "show",
-        "user",
-        "where",
-        f"name={user.name}",
-        "withcoordinator",
-        "format=adminlevel,coordinators",
-    )
-    try:
-        answer = text_of(commands.ask("sacctmgr", *arguments).output).strip()
-    except SlurmError as err:
-        return Check(
-            name=name,
-            status=Status.UNKNOWN,
-            text=f"user {user.name}: the accounting database was not asked: {err}",
-            cost="own jobs can be changed in any case, others' by a coordinator or an Operator only",
+def _privileges(commands: Commands, user: Identity) -> Iterator[Check]:
+    """Tell what each level of privilege gives, and which of them this user has."""
+    held = read_privilege(commands, user)
+    if held.known:
+        status = Status.LACKS if held.level is Level.NONE else Status.OK
+        cost = "only the user's own jobs can be changed" if held.level is Level.NONE else ""
+    else:
+        status = Status.UNKNOWN
+        cost = "what is not known counts as not given: changes that may be denied are not sent"
+    yield Check(name="privileges", status=status, text=held.text, cost=cost)
+    levels = list(Level)
+    for level in levels:
+        has = levels.index(level) <= levels.index(held.level)
+        lacking = Status.LACKS if held.known else Status.UNKNOWN
+        yield Check(
+            name=f"privilege {level}",
+            status=Status.OK if has else lacking,
+            text=GIVES[level],
+            cost="" if has else TAKES[level],
         )
-    level, _, accounts = answer.partition("|")
-    if level in {"Operator", "Administrator"}:
-        return Check(name=name, status=Status.OK, text=f"user {user.name}: {level}, every lever")
-    if accounts:
-        return Check(name=name, status=Status.OK, text=f"user {user.name}: coordinator, every lever in {accounts}")
-    return Check(
-        name=name,
-        status=Status.LACKS,
-        text=f"user {user.name}: no privilege",
-        cost="only the user's own jobs can be changed with the printed commands",
-    )
+
+
+def _load(commands: Commands, pacing: PacingSettings) -> Check:
+    name = "slurmctld load"
+    try:
+        load = read_load(commands)
+    except AdvisorError as err:
+        return Check(name=name, status=Status.UNKNOWN, text=f"not told: {err}", cost="the daemon skips such a round")
+    strain = strained(load, pacing)
+    if strain:
+        return Check(name=name, status=Status.LACKS, text=strain, cost="the daemon skips rounds and makes them rarer")
+    told = {"server threads": load.server_threads, "messages in the agent queue": load.agent_queue}
+    shown = [f"{number} {what}" for what, number in told.items() if number is not None]
+    return Check(name=name, status=Status.OK, text=", ".join(shown) or "nothing that shows strain")
 
 
 def _running_config(snapshot: Snapshot, commands: Commands) -> Check:

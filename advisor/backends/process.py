@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Final, Protocol
@@ -25,6 +26,8 @@ _CHUNK_BYTES = 1 << 16
 # How long pipes may stay open once the program is gone; then whoever still holds them is killed.
 _DRAIN_S = 1.0
 _COMPLAINT_LENGTH = 300
+# How soon a command ends that nobody waits for any more.
+_PATIENCE_STEP_S = 0.1
 
 # Whatever changes what Slurm's commands print, or which cluster they ask, is ours to choose.
 _DROPPED_VARIABLES = re.compile(
@@ -61,6 +64,17 @@ class Answer:
     complaints: bytes = b""
 
 
+class Patience(Protocol):
+    """Says how long commands are waited for, besides their own deadlines."""
+
+    @property
+    def until(self) -> float:
+        """When patience ends, on the monotonic clock."""
+
+    def exhausted(self) -> str | None:
+        """Say in plain words why nobody waits any more, None while somebody does."""
+
+
 class Commands(Protocol):
     """Runs Slurm's commands for one cluster; recorded answers plug in here."""
 
@@ -74,16 +88,21 @@ class Commands(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmCommands:
-    """Slurm's own commands, as they are found on PATH."""
+    """Slurm's own commands, as they are found on PATH.
+
+    With `patience`, a command that outlasts it is killed, and none is started once it is exhausted.
+    """
 
     timeout_s: float
     cluster: str | None = None
     limit_bytes: int = OUTPUT_LIMIT_BYTES
+    patience: Patience | None = None
 
     def ask(self, program: str, *arguments: str) -> Answer:
         """Run a command for the cluster."""
         chosen = () if self.cluster is None else ("-M", self.cluster)
-        return run((program, *chosen, *arguments), timeout_s=self.timeout_s, limit_bytes=self.limit_bytes)
+        argv = (program, *chosen, *arguments)
+        return run(argv, timeout_s=self.timeout_s, limit_bytes=self.limit_bytes, patience=self.patience)
 
 
 def run(
@@ -92,6 +111,7 @@ def run(
     timeout_s: float,
     limit_bytes: int = OUTPUT_LIMIT_BYTES,
     variables: Mapping[str, str] | None = None,
+    patience: Patience | None = None,
 ) -> Answer:
     """Run a program to its end and return what it printed.
 
@@ -99,6 +119,7 @@ def run(
     above `limit_bytes`; whatever the program started is killed with it.
     """
     program = argv[0]
+    _check_patience(program, patience, "was not started")
     environment = slurm_environment(os.environ if variables is None else variables)
     try:
         process = subprocess.Popen(
@@ -117,9 +138,10 @@ def run(
         raise SlurmMissingError(f"{program} does not start: {printable(str(err))}") from err
     output = _Reader(process, process.stdout, limit_bytes, must_fit=True)
     complaints = _Reader(process, process.stderr, COMPLAINT_LIMIT_BYTES, must_fit=False)
-    in_time = _wait(process, timeout_s, (output, complaints))
+    in_time = _wait(process, timeout_s, (output, complaints), patience)
     said = bytes(complaints.content)
     if not in_time:
+        _check_patience(program, patience, "was ended before it answered")
         raise _late(program, timeout_s, said, environment)
     if output.overflowed:
         raise DecodeError(
@@ -184,13 +206,19 @@ def _late(program: str, timeout_s: float, complaints: bytes, environment: Mappin
     )
 
 
-def _wait(process: subprocess.Popen[bytes], timeout_s: float, readers: "tuple[_Reader, ...]") -> bool:
+def _check_patience(program: str, patience: Patience | None, what: str) -> None:
+    """Raise for a program that nobody waits for."""
+    reason = None if patience is None else patience.exhausted()
+    if reason is not None:
+        raise SlurmUnavailableError(f"{program} {what}: {reason}")
+
+
+def _wait(
+    process: subprocess.Popen[bytes], timeout_s: float, readers: "tuple[_Reader, ...]", patience: Patience | None
+) -> bool:
     """Wait for the program and its pipes to end, and tell whether it ended in time; nothing of it stays behind."""
     try:
-        process.wait(timeout_s)
-        in_time = True
-    except subprocess.TimeoutExpired:
-        in_time = False
+        in_time = _ended(process, timeout_s, patience)
     finally:
         if process.returncode is None:
             _kill_group(process)
@@ -203,6 +231,21 @@ def _wait(process: subprocess.Popen[bytes], timeout_s: float, readers: "tuple[_R
         for reader in readers:
             reader.join(_DRAIN_S)
     return in_time
+
+
+def _ended(process: subprocess.Popen[bytes], timeout_s: float, patience: Patience | None) -> bool:
+    """Wait for a program, and tell whether it ended before its deadline and before patience did."""
+    deadline = time.monotonic() + timeout_s
+    while patience is None or patience.exhausted() is None:
+        left_s = max(0.0, deadline - time.monotonic())
+        if patience is not None:
+            left_s = min(left_s, _PATIENCE_STEP_S, max(0.0, patience.until - time.monotonic()))
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(left_s)
+            return True
+        if time.monotonic() >= deadline:
+            return False
+    return False
 
 
 class _Reader(threading.Thread):

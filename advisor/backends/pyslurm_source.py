@@ -8,7 +8,7 @@ from typing import Final
 
 from advisor.backends import pyslurm_decode
 from advisor.backends.assembly import assemble
-from advisor.backends.process import Answer, run
+from advisor.backends.process import Answer, Commands, SlurmCommands
 from advisor.backends.releases import release_of, traits_of
 from advisor.backends.site_reader import SiteReader
 from advisor.clock import Clock
@@ -32,7 +32,7 @@ _INSTALL: Final = "pip install 'sadvise[pyslurm]' with the pyslurm of this Slurm
 
 def installed_version(*, timeout_s: float, interpreter: Sequence[str] = INTERPRETER) -> str:
     """Return the version of pyslurm; raises `SlurmError` where it cannot be imported."""
-    answer = _run_child(interpreter, "--version", timeout_s=timeout_s)
+    answer = _run_child(SlurmCommands(timeout_s=timeout_s, limit_bytes=LIMIT_BYTES), interpreter, "--version")
     match = re.search(rb'"version": "([^"]*)"', answer.output)
     return match[1].decode("utf-8", "backslashreplace") if match else ""
 
@@ -43,18 +43,25 @@ class PyslurmSource:
     name = "pyslurm"
 
     def __init__(
-        self, clock: Clock, site: SiteReader, *, timeout_s: float, interpreter: Sequence[str] = INTERPRETER
+        self,
+        clock: Clock,
+        site: SiteReader,
+        *,
+        timeout_s: float,
+        interpreter: Sequence[str] = INTERPRETER,
+        commands: Commands | None = None,
     ) -> None:
+        """Take the interpreter that has pyslurm, and through what it is run, None for no more than a deadline."""
         self._clock = clock
         self._site = site
-        self._timeout_s = timeout_s
+        self._commands = commands or SlurmCommands(timeout_s=timeout_s, limit_bytes=LIMIT_BYTES)
         self._interpreter = interpreter
 
     def snapshot(self) -> Snapshot:
         """Read the cluster as it is now."""
         site = self._site.read()
         taken_at = self._clock.now()
-        answer = pyslurm_decode.parse(_run_child(self._interpreter, timeout_s=self._timeout_s).output)
+        answer = pyslurm_decode.parse(_run_child(self._commands, self._interpreter).output)
         if site.config.release != (0, 0) and release_of(answer.version) != site.config.release:
             raise SlurmRefusedError(
                 f"pyslurm {answer.version} does not fit Slurm {site.config.slurm_version}: {_INSTALL}"
@@ -78,9 +85,10 @@ class PyslurmSource:
         )
 
 
-def _run_child(interpreter: Sequence[str], *arguments: str, timeout_s: float) -> Answer:
+def _run_child(commands: Commands, interpreter: Sequence[str], *arguments: str) -> Answer:
+    program, *options = interpreter
     try:
-        return run((*interpreter, str(CHILD), *arguments), timeout_s=timeout_s, limit_bytes=LIMIT_BYTES)
+        return commands.ask(program, *options, str(CHILD), *arguments)
     except SlurmRefusedError as err:
         if _NOT_IMPORTABLE.search(str(err)):
             raise SlurmMissingError(f"pyslurm cannot be imported here: {_INSTALL}") from err

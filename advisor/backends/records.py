@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from operator import attrgetter
 from typing import Final
 
 from advisor.backends.hints import hints
@@ -150,12 +151,16 @@ def node_of(record: NodeRecord) -> Node:
     )
 
 
-def jobs_of(records: Iterable[JobRecord], nodes: Iterable[Node]) -> tuple[Job, ...]:
-    """Make the jobs of the records that have not ended, by id."""
+def jobs_of(records: Iterable[JobRecord | Job], nodes: Iterable[Node]) -> tuple[Job, ...]:
+    """Make the jobs of the records that have not ended, by id; what is a job already stays as it is."""
     nodes_by_name = {node.name: node for node in nodes}
-    waiting = (record for record in records if _state_word(record.states) not in _FINAL_STATES)
     try:
-        return tuple(sorted((_job(record, nodes_by_name) for record in waiting), key=lambda job: job.job_id))
+        jobs = [
+            each if isinstance(each, Job) else _job(each, nodes_by_name)
+            for each in records
+            if isinstance(each, Job) or _state_word(each.states) not in _FINAL_STATES
+        ]
+        return tuple(sorted(jobs, key=attrgetter("job_id")))
     except ValueError as err:
         raise DecodeError(f"Slurm answered with a job that cannot be: {err}; try another --source") from err
 

@@ -1,11 +1,12 @@
 """Opens the reader that the configuration names."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from advisor.backends.json_source import LIMIT_BYTES, JsonSource
-from advisor.backends.process import OUTPUT_LIMIT_BYTES, SlurmCommands
+from advisor.backends.process import OUTPUT_LIMIT_BYTES, Commands, SlurmCommands
+from advisor.backends.pyslurm_source import LIMIT_BYTES as PYSLURM_LIMIT_BYTES
 from advisor.backends.pyslurm_source import PyslurmSource, installed_version
 from advisor.backends.releases import release_of
 from advisor.backends.site_reader import SiteReader
@@ -17,15 +18,23 @@ from advisor.ports import ClusterSource
 READERS: Final = ("auto", "text", "json", "pyslurm")
 
 
-def open_source(name: str, *, cluster: str | None, timeout_s: float, clock: Clock) -> ClusterSource:
+def open_source(
+    name: str,
+    *,
+    cluster: str | None,
+    timeout_s: float,
+    clock: Clock,
+    through: Callable[[SlurmCommands], Commands] = lambda plain: plain,
+) -> ClusterSource:
     """Open a reader by name; `cluster` None means SLURM_CLUSTERS, or else the cluster of this host.
 
     `auto` reads text, unless pyslurm fits this Slurm and the site counts GPUs as TRES, without which pyslurm does
-    not see which are in use.
+    not see which are in use. Whatever is asked goes `through` what is given, such as a budget.
     """
     asked = chosen_cluster(cluster, os.environ)
     limit_bytes = LIMIT_BYTES if name == "json" else OUTPUT_LIMIT_BYTES
-    commands = SlurmCommands(timeout_s=timeout_s, cluster=asked, limit_bytes=limit_bytes)
+    commands = through(SlurmCommands(timeout_s=timeout_s, cluster=asked, limit_bytes=limit_bytes))
+    large = through(SlurmCommands(timeout_s=timeout_s, limit_bytes=PYSLURM_LIMIT_BYTES))
     site = SiteReader(commands, clock)
     match name:
         case "text":
@@ -35,10 +44,10 @@ def open_source(name: str, *, cluster: str | None, timeout_s: float, clock: Cloc
         case "pyslurm":
             if asked is not None:
                 raise ConfigError("pyslurm reads only the cluster of this host: use --source text with --cluster")
-            return PyslurmSource(clock, site, timeout_s=timeout_s)
+            return PyslurmSource(clock, site, timeout_s=timeout_s, commands=large)
         case "auto":
             if asked is None and _pyslurm_sees_all(site, timeout_s):
-                return PyslurmSource(clock, site, timeout_s=timeout_s)
+                return PyslurmSource(clock, site, timeout_s=timeout_s, commands=large)
             return TextSource(commands, clock, site)
         case _:
             raise ConfigError(f"there is no reader {name!r}: choose one of {', '.join(READERS)}")

@@ -54,6 +54,11 @@ def count(text: str, *, field: str) -> int:
     return round(float(match[1]) * 1024 ** _POWERS[match[2]]) if match[2] or "." in match[1] else int(match[1])
 
 
+def whole(text: str, *, field: str) -> int:
+    """Decode a number that differs from job to job, past the cache of `count`, which such would only fill."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 20 else count(text, field=field)
+
+
 @lru_cache(CACHED_TEXTS)
 def integer(text: str, *, field: str) -> int:
     """Decode a whole number that may be negative."""
@@ -100,6 +105,8 @@ def time_limit_s(limit_s: float | None) -> float | None:
 
 def instant(text: str, *, field: str) -> float | None:
     """Decode a point in time, seconds since 1970 or ISO in the local zone; None where there is none."""
+    if text.isascii() and text.isdecimal() and len(text) <= 12:
+        return float(text) or None
     spelled = text.strip()
     if _SECONDS_SINCE_EPOCH.fullmatch(spelled):
         return float(spelled) or None

@@ -5,7 +5,7 @@ call ends its fields with a delimiter that nobody can guess, and a whole answer 
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from operator import itemgetter
 from typing import Final, TypedDict
@@ -22,6 +22,7 @@ from advisor.backends.spelling import (
     names,
     node_names,
     optional_text,
+    whole,
 )
 from advisor.backends.tres import Gres, Tres, gres_list, tres
 from advisor.domain.gang import GpuScope
@@ -115,32 +116,41 @@ def unknown_fields(complaints: str) -> frozenset[str]:
     return frozenset(_UNKNOWN_FIELD.findall(complaints))
 
 
-def rows(text: str, *, command: str, fields: Sequence[str], delimiter: str, absent: Iterable[str] = ()) -> list[Row]:
-    """Split an answer into rows; fields that are `absent` are left out of them.
+def printed_rows(text: str, *, command: str, fields: Sequence[str], delimiter: str) -> Iterator[list[str]]:
+    """Split an answer into the values of its rows, in the order of `fields`.
 
     Raises `DecodeError` unless the answer ends with the end of a row and every row has every field.
     """
     parts = text.split(delimiter)
     if parts.pop() != ("\n" if parts else "") or len(parts) % len(fields):
         raise DecodeError(f"{command} gave an incomplete answer: try again")
-    missing = [field for field in fields if field in frozenset(absent)]
-    found: list[Row] = []
     for start in range(0, len(parts), len(fields)):
-        first = parts[start]
-        if start and not first.startswith("\n"):
+        values = parts[start : start + len(fields)]
+        if start and not values[0].startswith("\n"):
             raise DecodeError(f"{command} gave an answer whose rows do not fit its fields: try another --source")
-        row = dict(zip(fields, parts[start : start + len(fields)], strict=True))
-        row[fields[0]] = first.removeprefix("\n")
-        for field in missing:
-            del row[field]
-        found.append(row)
-    return found
+        values[0] = values[0].removeprefix("\n")
+        yield values
+
+
+def row_of(values: Sequence[str], fields: Sequence[str], absent: frozenset[str] = frozenset()) -> Row:
+    """Return a row by field; those that are `absent`, since this release does not have them, are left out."""
+    row = dict(zip(fields, values, strict=True))
+    for field in absent:
+        row.pop(field, None)
+    return row
+
+
+def rows(text: str, *, command: str, fields: Sequence[str], delimiter: str, absent: Iterable[str] = ()) -> list[Row]:
+    """Split an answer into rows; fields that are `absent` are left out of them. Raises as `printed_rows` does."""
+    missing = frozenset(absent)
+    printed = printed_rows(text, command=command, fields=fields, delimiter=delimiter)
+    return [row_of(values, fields, missing) for values in printed]
 
 
 def job_record(row: Row) -> JobRecord:
     """Read a job from its row, or from a block of `scontrol show job` under squeue's names."""
     return JobRecord(
-        job_id=count(row["JobID"], field="squeue JobID"),
+        job_id=whole(row["JobID"], field="squeue JobID"),
         states=(row["State"].strip(),),
         reason=row["Reason"],
         name=optional_text(row["Name"]),
@@ -159,7 +169,7 @@ def job_record(row: Row) -> JobRecord:
         end_time=instant(row["EndTime"], field="squeue EndTime"),
         limit_s=duration_s(row["TimeLimit"], field="squeue TimeLimit"),
         limit_min_s=duration_s(row["MinTime"], field="squeue MinTime"),
-        priority=count(row["PriorityLong"], field="squeue PriorityLong"),
+        priority=whole(row["PriorityLong"], field="squeue PriorityLong"),
         nice=integer(row["Nice"], field="squeue Nice"),
         dependency=optional_text(row["Dependency"]),
         reservation=optional_text(row["Reservation"]),

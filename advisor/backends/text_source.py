@@ -1,22 +1,22 @@
 """Reads a live cluster with squeue and sinfo: two commands, four requests to slurmctld."""
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from advisor.backends.assembly import assemble
+from advisor.backends.kept_rows import KeptRows
 from advisor.backends.process import Commands, text_of
 from advisor.backends.releases import traits_of
 from advisor.backends.site_reader import SiteReader
 from advisor.backends.text import (
     JOB_FIELDS,
     NODE_FIELDS,
-    Row,
     field_list,
-    job_record,
     node_records,
     partitions_of,
-    rows,
+    printed_rows,
+    row_of,
     unknown_fields,
 )
 from advisor.clock import Clock
@@ -50,6 +50,7 @@ class TextSource:
         self._clock = clock
         self._site = site
         self._delimiter = delimiter
+        self._kept = KeptRows()
 
     def snapshot(self) -> Snapshot:
         """Read the cluster as it is now."""
@@ -58,13 +59,15 @@ class TextSource:
         # Jobs first: a job that starts in between then shows on its node and is not promised its GPUs twice.
         # Each array record as slurmctld holds it, where squeue can; one row per task would be far too many.
         unique = ("--array-unique",) if traits_of(site.config.release).squeue_array_unique else ()
-        jobs, lacking = self._rows("squeue", (*_JOB_ARGUMENTS, *unique), JOB_FIELDS)
-        nodes, _ = self._rows("sinfo", _NODE_ARGUMENTS, NODE_FIELDS)
-        return assemble(
+        printed, lacking = self._printed("squeue", (*_JOB_ARGUMENTS, *unique), JOB_FIELDS)
+        jobs = self._kept.read(printed, lacking)
+        printed, lacking_of_nodes = self._printed("sinfo", _NODE_ARGUMENTS, NODE_FIELDS)
+        nodes = [row_of(values, NODE_FIELDS, lacking_of_nodes) for values in printed]
+        snapshot = assemble(
             source=self.name,
             taken_at=taken_at,
             site=site,
-            jobs=map(job_record, jobs),
+            jobs=jobs,
             nodes=node_records(nodes),
             partitions=partitions_of(nodes),
             splits_told=bool(unique),
@@ -73,13 +76,17 @@ class TextSource:
                 *(said for field, said in _UNREAD.items() if field in lacking),
             ),
         )
+        self._kept.keep(snapshot.jobs)
+        return snapshot
 
-    def _rows(self, command: str, arguments: Sequence[str], fields: Sequence[str]) -> tuple[list[Row], frozenset[str]]:
-        """Ask for fields; return the rows and the fields that this release does not have."""
+    def _printed(
+        self, command: str, arguments: Sequence[str], fields: Sequence[str]
+    ) -> tuple[Iterator[list[str]], frozenset[str]]:
+        """Ask for fields; return the values of the rows and the fields that this release does not have."""
         delimiter = self._delimiter()
         local = () if self._commands.cluster is not None else ("--local",)
         answer = self._commands.ask(command, *arguments, *local, "-O", field_list(fields, delimiter))
         lacking = unknown_fields(text_of(answer.complaints))
         # The commands name a cluster that was asked for by its name before its rows.
         text = text_of(answer.output).removeprefix(f"CLUSTER: {self._commands.cluster}\n")
-        return rows(text, command=command, fields=fields, delimiter=delimiter, absent=lacking), lacking
+        return printed_rows(text, command=command, fields=fields, delimiter=delimiter), lacking

@@ -3,15 +3,20 @@
 import typer
 
 from advisor.cli.apply import apply
+from advisor.cli.brought import report
 from advisor.cli.check import check
 from advisor.cli.compare import compare
 from advisor.cli.config import app as config
 from advisor.cli.explain import explain
 from advisor.cli.fit import app as fit
 from advisor.cli.import_ import import_
+from advisor.cli.journal import journal
 from advisor.cli.models import app as models
+from advisor.cli.pause import pause, resume
 from advisor.cli.recommend import recommend
+from advisor.cli.replay import replay
 from advisor.cli.revert import revert
+from advisor.cli.serve import serve
 from advisor.cli.simulate import simulate
 from advisor.cli.snapshot import snapshot
 
@@ -21,13 +26,19 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     help="Advice for the pending GPU jobs of a Slurm cluster: reorder, resize, consolidate. "
-    "Nothing but apply and revert changes anything.",
+    "Nothing changes anything but apply, revert and the daemon where [mode] says apply.",
     epilog="Exit codes: 0 fine, 1 error, 2 usage, 3 recommend --exit-code found something to change.",
 )
 app.command(short_help="What should change, why, and how.")(recommend)
 app.command(short_help="Why a job is not starting.")(explain)
 app.command(short_help="One cycle that changes pending jobs.")(apply)
 app.command(short_help="Take changes back.")(revert)
+app.command(short_help="The daemon.")(serve)
+app.command(short_help="Have the daemon change nothing, at once.")(pause)
+app.command(short_help="Let the daemon change jobs again.")(resume)
+app.command(short_help="What the changes brought, with intervals.")(report)
+app.command(short_help="What is out, and what was proposed and done.")(journal)
+app.command(short_help="Plan a recorded cycle again.")(replay)
 app.command(short_help="Keep the state of the cluster in a file.")(snapshot)
 app.command(short_help="What this site offers, and what lacks cost.")(check)
 app.command(short_help="What a policy would have done to a trace.")(simulate)

@@ -29,7 +29,7 @@ def check(
     parsable: Parsable = False,
     noheader: NoHeader = False,
 ) -> None:
-    """Check the Slurm release, topology, parameters, privileges and readers, with what it costs to lack each.
+    """Check the Slurm release, topology, parameters, privileges, load and readers, with what it costs to lack each.
 
     Asks slurmctld a little more than a snapshot does; run it by hand, not in a loop.
     """
@@ -48,7 +48,8 @@ def check(
         from advisor.backends.process import SlurmCommands
 
         timeout_s = reading.timeout_of(settings)
-        checks = [*probes(seen, SlurmCommands(timeout_s=timeout_s, cluster=cluster), timeout_s=timeout_s), *checks]
+        commands = SlurmCommands(timeout_s=timeout_s, cluster=cluster)
+        checks = [*probes(seen, commands, timeout_s=timeout_s, pacing=settings.daemon.pacing), *checks]
     header = ["check", "status", "finding", "cost of lacking it"]
     rows = [[each.name, str(each.status), each.text, each.cost] for each in checks]
     if json:

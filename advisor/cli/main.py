@@ -35,6 +35,13 @@ def main() -> None:
         sys.exit(1)
 
 
+def serve() -> None:
+    """Run the `sadvised` command, which is `sadvise serve`."""
+    if sys.argv[1:] not in (["--version"], ["-V"]):
+        sys.argv.insert(1, "serve")
+    main()
+
+
 def _prepare_output() -> None:
     """Make sure that there is an output, and that no name is too foreign for it."""
     if sys.stdout is None:

@@ -10,6 +10,7 @@ from advisor.errors import AdvisorError
 from advisor.journal import SqliteJournal
 from advisor.planning.settings import PlanningSettings
 from advisor.planning.tuning import MEMORIES
+from advisor.ports import check_owner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +36,7 @@ def remembered(path: Path, snapshot: Snapshot, settings: PlanningSettings) -> Me
     try:
         if not path.exists():
             return Memory(note=f"{path}: there is no such journal, {_COST}")
-        journal = SqliteJournal(path)
+        journal = SqliteJournal.read_only(path)
     except (AdvisorError, OSError) as err:
         return Memory(note=f"{err}; {_COST}", is_broken=True)
     try:
@@ -43,7 +44,7 @@ def remembered(path: Path, snapshot: Snapshot, settings: PlanningSettings) -> Me
         waits = journal.waits(snapshot.taken_at - MEMORIES * settings.timer_memory_s)
         leases = (*journal.closed(pending), *journal.leases())
         if waits or leases:
-            journal.claim(snapshot.config.cluster)
+            check_owner(journal.cluster(), snapshot.config.cluster, str(path))
     except AdvisorError as err:
         return Memory(note=f"{err}; {_COST}", is_broken=True)
     finally:

@@ -152,7 +152,7 @@ class GangRequest:
     @property
     def wants_gpus(self) -> bool:
         """Whether whole GPUs are asked for in any form."""
-        return self.scope is not None
+        return bool(self.per_job or self.per_node or self.per_socket or self.per_task)
 
 
 def _total(counts: tuple[GpuCount, ...]) -> int:

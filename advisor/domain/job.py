@@ -125,9 +125,9 @@ class Job:
             raise ValueError(f"job id {self.job_id} is beyond Slurm's numbers")
         if not 0 <= (self.priority or 0) <= _LARGEST_ID or abs(self.nice) > _LARGEST_ID:
             raise ValueError(f"priority {self.priority} with nice {self.nice} is beyond Slurm's numbers")
-        instants = (self.submit_time, self.eligible_time, self.start_time, self.end_time, self.time_limit_s)
-        if any(abs(instant or 0.0) > LATEST_TIME for instant in instants):
-            raise ValueError(f"a time of job {self.job_id} is beyond the year 5000")
+        for instant in (self.submit_time, self.eligible_time, self.start_time, self.end_time, self.time_limit_s):
+            if instant is not None and abs(instant) > LATEST_TIME:
+                raise ValueError(f"a time of job {self.job_id} is beyond the year 5000")
 
     @property
     def is_pending(self) -> bool:

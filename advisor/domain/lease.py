@@ -74,8 +74,10 @@ class Lease:
         return self.state is not LeaseState.OUT or self.due_time is not None
 
     def is_due(self, now: float) -> bool:
-        """Whether the change has to be taken back."""
-        return self.state is LeaseState.RETURNING or (self.due_time is not None and self.due_time <= now)
+        """Whether the change has to be taken back: also where the clock was set back, so that nobody knows when."""
+        if self.by_person or self.state is LeaseState.RETURNING:
+            return True
+        return self.due_time is not None and not self.applied_time <= now < self.due_time
 
     @property
     def earlier(self) -> "Lease | None":
@@ -88,6 +90,16 @@ class Lease:
     def ended(self, ending: Ending, ended_time: float) -> "Lease":
         """Return the lease as it ended."""
         return replace(self, ending=ending, ended_time=ended_time)
+
+    def begun_anew(self, now: float) -> "Lease":
+        """Return the lease as given now, for a clock that was set back to before it was."""
+        due_time = None if self.due_time is None else self.due_time - self.applied_time + now
+        return replace(self, applied_time=now, due_time=due_time)
+
+    def reopened(self) -> "Lease":
+        """Return a lease that had ended as it is open again; the delay stays booked on the one that ended."""
+        state = LeaseState.RETURNING if self.state is LeaseState.RETURNING else LeaseState.OUT
+        return replace(self, state=state, ending=None, ended_time=None, added_delay_s=0.0)
 
 
 def intended(

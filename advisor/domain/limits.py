@@ -8,6 +8,19 @@ HOUR_S = 3600.0
 QUANTUM_S: Final = 1200.0
 APART_S: Final = HOUR_S
 
+_NOT_NEGATIVE: Final = (
+    "min_job_age_s",
+    "max_job_wait_s",
+    "max_added_delay_s",
+    "cooldown_s",
+    "max_changes",
+    "max_changes_per_user",
+    "max_changes_per_account",
+    "max_user_delay_s",
+    "max_account_delay_s",
+    "fairness_window_s",
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -18,14 +31,25 @@ class Limits:
     max_added_delay_s: Annotated[float, "most that advice may delay any one job"] = 6 * HOUR_S
     nice_min: Annotated[int, "lowest nice advice may set; below 0 needs an Operator"] = 0
     nice_max: Annotated[int, "highest nice advice may set"] = 10_000
-    max_changes: Annotated[int, "most changes proposed in one cycle"] = 30
-    fairness_window_s: Annotated[float, "time over which the bounds for a user and an account are counted"] = 24 * HOUR_S
+    cooldown_s: Annotated[float, "a job is left alone for so long after it was changed, or its change refused"] = 600.0
+    max_changes: Annotated[int, "most changes in one cycle"] = 30
+    max_changes_per_user: Annotated[int, "most changes in one cycle to jobs of one user"] = 5
+    max_changes_per_account: Annotated[int, "most changes in one cycle to jobs of one account"] = 10
+    max_user_delay_s: Annotated[float, "most that advice may delay all jobs of a user together within the window"] = (
+        24 * HOUR_S
+    )
+    max_account_delay_s: Annotated[
+        float, "most that advice may delay all jobs of an account together within the window"
+    ] = 96 * HOUR_S
+    fairness_window_s: Annotated[float, "time over which the delays of a user and of an account are added up"] = (
+        24 * HOUR_S
+    )
     preempt_partitions: Annotated[
         str, "partitions, separated by commas, in which jobs that declare a checkpoint may be stopped for a gang"
     ] = ""
 
     def __post_init__(self) -> None:
-        for name in ("min_job_age_s", "max_job_wait_s", "max_added_delay_s", "max_changes", "fairness_window_s"):
+        for name in _NOT_NEGATIVE:
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative")
         if self.nice_min > self.nice_max:

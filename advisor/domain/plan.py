@@ -152,6 +152,16 @@ def present_value(job: Job, action: Action) -> int | float | SwitchRequest | Nod
             return job.start_time if job.state is JobState.RUNNING else None
 
 
+def may_hold(job: Job, action: Action, value: object) -> bool:
+    """Whether a job may hold a value in the field that an action changes, as far as Slurm shows the field.
+
+    Once a job was requeued, or from 24.11 on slurmctld restarted, it shows the lower end of a node range for both.
+    """
+    held = present_value(job, action)
+    hides = isinstance(held, NodeRange) and isinstance(value, NodeRange) and held.low == held.high == value.low
+    return hides or held == value
+
+
 def undone(action: Action) -> Action:
     """Return the action that takes another back."""
     return replace(action, before=action.after, after=action.before)  # type: ignore[arg-type]  # both are of one kind
@@ -240,8 +250,14 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """What became of an action, as read back; `text` is why it failed, in the cluster's own words."""
+    """What became of an action, as read back; `text` is why it failed, in the cluster's own words.
+
+    `is_settled` False: it was sent and nobody refused it, so it may have taken effect, or still may. `is_overruled`:
+    it was not sent, because somebody else has changed the field.
+    """
 
     action: Action
     outcome: Outcome
     text: str = ""
+    is_settled: bool = True
+    is_overruled: bool = False

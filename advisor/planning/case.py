@@ -61,11 +61,11 @@ class Case:
 
     def fits_now_as(self, gang: GangRequest) -> bool:
         """Whether the job would fit now if it asked for something else."""
-        return self.fitter.fit(gang, self.job.partitions).fits_now
+        return self.fitter.tier_now(gang, self.job.partitions) is not None
 
     def fits_now_with(self, table: NodeTable) -> bool:
         """Whether the gang would fit now on other nodes."""
-        return Fitter(self.snapshot, table).fit(self.gang, self.job.partitions).fits_now
+        return Fitter(self.snapshot, table).tier_now(self.gang, self.job.partitions) is not None
 
     def most_idle(self, gpu_type: str | None) -> Counts:
         """Return the idle GPUs of a type on each usable node of that partition which has most: `(n_nodes,)`."""

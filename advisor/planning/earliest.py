@@ -36,7 +36,7 @@ def earliest_by_limits(snapshot: Snapshot, table: NodeTable, job: Job) -> float 
     An upper bound if nobody else takes what comes free; None where it does not fit even then, or where the
     ends that matter are unknown. What a job holds is taken from its request per node, else assumed even.
     """
-    if Fitter(snapshot, table).fit(job.gang, job.partitions).fits_now:
+    if Fitter(snapshot, table).tier_now(job.gang, job.partitions) is not None:
         return snapshot.taken_at
     return earliest(snapshot, table, holdings_of(snapshot, table), job)
 
@@ -51,7 +51,7 @@ def earliest(
     while low < high:
         middle = (low + high) // 2
         freed = without(table, holdings, holdings.end_time <= times[middle])
-        tier_then = Fitter(snapshot, freed).fit(job.gang, job.partitions).tier_now
+        tier_then = Fitter(snapshot, freed).tier_now(job.gang, job.partitions)
         if tier_then is not None and tier_then <= tier:
             high = middle
         else:

@@ -7,7 +7,7 @@ that every move stops paying in the end. Fluid model, ours: GPUs of a type are i
 backfill can start anyway count for nothing.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -61,6 +61,7 @@ class _Line:
     limit_s: NDArray[np.float64]
     gpu_type: NDArray[np.int32]
     capacity: NDArray[np.float64]
+    left_s: NDArray[np.float64]  # how much longer each may be delayed
     movable: NDArray[np.bool_]
     gains: NDArray[np.bool_]  # False for jobs that backfill starts anyway, and for those without a known limit
 
@@ -75,15 +76,21 @@ class _Line:
 
 
 def moves(
-    queue: QueueTable, freed: Releases, settings: PlanningSettings, limits: Limits, untouchable: frozenset[int]
+    queue: QueueTable,
+    freed: Releases,
+    settings: PlanningSettings,
+    limits: Limits,
+    untouchable: frozenset[int],
+    delay_left_s: Mapping[int, float],
 ) -> list[Move]:
     """Return the moves worth making, best first within each pool; no job moves twice.
 
-    A job that gets its GPUs now where it stands is left there.
+    A job that gets its GPUs now where it stands is left there, and one that `delay_left_s` names is delayed no longer.
     """
     found: list[Move] = []
     for pool in range(len(queue.pool_gpus)):
         line = _line_of(queue, pool, settings, untouchable)
+        line.left_s = np.array([delay_left_s.get(job_id, limits.max_added_delay_s) for job_id in line.job_id.tolist()])
         line.movable &= latest_starts_s(queue, freed, line.rows, queue.smallest[line.rows]) > 0.0
         line.movable &= queue.wait_s[line.rows] <= limits.max_job_wait_s
         line.gains &= ~backfilled(queue, freed, line.rows)
@@ -117,6 +124,7 @@ def _line_of(queue: QueueTable, pool: int, settings: PlanningSettings, untouchab
         limit_s=np.where(limited, queue.limit_s[rows], np.inf),
         gpu_type=types,
         capacity=capacity,
+        left_s=np.zeros(len(rows)),
         # A job whose nice is not 0 was moved by somebody already, and is never moved twice.
         movable=limited & np.array([job.nice == 0 and job.job_id not in untouchable for job in jobs], dtype=np.bool_),
         gains=limited,
@@ -159,7 +167,7 @@ def _best_move(line: _Line, settings: PlanningSettings, limits: Limits) -> Move 
         gains
         & line.movable[:, None]
         & (saved_s >= settings.min_saving_s)
-        & (lease_s + longest <= limits.max_added_delay_s)
+        & (lease_s + longest <= line.left_s[:, None])
         & (nice >= 1)
         & (nice <= limits.nice_max)
         & (below[None, :] >= line.floor)

@@ -47,9 +47,11 @@ def recommendations(
             or not np.isfinite(queue.run.expected_s[row])
         ):
             continue
-        fit = around.fitter.fit(job.gang, job.partitions)
         # What may start neither now nor soon has nothing to decline; most of a long queue is done with here.
-        if fit.restricted or (fit.tier_now is None and start_s > SOON_S):
+        if start_s > SOON_S and around.fitter.tier_now(job.gang, job.partitions) is None:
+            continue
+        fit = around.fitter.fit(job.gang, job.partitions)
+        if fit.restricted:
             continue
         timer = _first_timer(around, queue, row, fit, start_s)
         if timer is not None:

@@ -1,8 +1,9 @@
 """The planner: order first, then places, then sizes; with forecasts where there are, else by rules."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from operator import attrgetter
+from types import MappingProxyType
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from advisor.planning.surroundings import Surroundings
 from advisor.planning.tuning import Tuner, tuning_of
 
 EVERY_LEVER = frozenset(Lever)
+NO_BOUNDS: Mapping[int, float] = MappingProxyType({})
 _KIND_RANK = {kind: rank for rank, kind in enumerate(Kind)}
 
 
@@ -38,22 +40,24 @@ def plan(  # noqa: PLR0913  (all that one cycle knows)
     leases: Iterable[Lease] = (),
     levers: frozenset[Lever] = EVERY_LEVER,
     stoppable: frozenset[int] = frozenset(),
+    delay_left_s: Mapping[int, float] = NO_BOUNDS,
 ) -> Plan:
     """Plan one cycle; jobs in `untouchable` keep their place in the line but are not changed.
 
     `waits` is what was seen of gangs that waited, `leases` the changes that are or were out for pending jobs, `levers`
     what may be used, `stoppable` the running jobs that may be stopped for a gang; where some are, nothing else is
-    proposed. One proposal per job: a job that steps back is neither consolidated nor resized, and one that waits for a
-    better place is not resized. Equal inputs give equal plans.
+    proposed. `delay_left_s` maps jobs to how much longer they may be delayed, where that is less than the full bound.
+    One proposal per job: a job that steps back is neither consolidated nor resized, and one that waits for a better
+    place is not resized. Equal inputs give equal plans.
     """
     leases = tuple(leases)  # read more than once
-    queue, around = surroundings(snapshot, settings, limits, forecasts, waits, leases, levers)
+    queue, around = surroundings(snapshot, settings, limits, forecasts, waits, leases, levers, delay_left_s)
     stops = list(room.recommendations(around, queue, stoppable, leases))
     if stops:
         # Nobody else moves until the gang has what comes free.
         return Plan(recommendations=tuple(sorted(stops, key=attrgetter("job_id"))))
     bounded, missing = releases(snapshot, queue), around.missing
-    found = [] if Lever.NICE in missing else ordering.moves(queue, bounded, settings, limits, untouchable)
+    found = [] if Lever.NICE in missing else ordering.moves(queue, bounded, settings, limits, untouchable, delay_left_s)
     changes = list(ordering.recommendations(queue, found, settings))
     queue = _reordered(queue, changes)
     if Lever.TIME_MIN not in missing:
@@ -73,6 +77,7 @@ def surroundings(
     waits: Iterable[Wait] = (),
     leases: Iterable[Lease] = (),
     levers: frozenset[Lever] = EVERY_LEVER,
+    delay_left_s: Mapping[int, float] = NO_BOUNDS,
 ) -> tuple[QueueTable, Surroundings]:
     """Return the pending jobs in line, and all else that a plan looks at."""
     leases = tuple(leases)
@@ -90,6 +95,7 @@ def surroundings(
         limits=limits,
         tuner=Tuner((*waits, *still_waiting(snapshot, leases)), snapshot.taken_at, tuning_of(settings)),
         past_by_job=past_by_job(leases, snapshot.taken_at),
+        delay_left_s=delay_left_s,
     )
 
 

@@ -158,9 +158,11 @@ def _merged(releases: Sequence[Releases]) -> Releases:
 
 def _starts_now(fitter: Fitter, job: Job) -> bool:
     """Whether there is room for a job now, on few enough switches if it waits for those."""
+    if fitter.tier_now(job.gang, job.partitions) is None:
+        return False
     fit = fitter.fit(job.gang, job.partitions)
     spread_allowed = job.gang.switches is None or (fit.tier_now is not None and fit.tier_now <= LocalityTier.LEAF)
-    return fit.fits_now and not fit.restricted and spread_allowed
+    return not fit.restricted and spread_allowed
 
 
 def _shrunk(queue: QueueTable, row: int, wait_s: float, pool: _Pool, fitter: Fitter, beliefs: Beliefs) -> Sizing | None:
@@ -246,8 +248,12 @@ def _best_step(
 
 def _fits_best(fitter: Fitter, job: Job, action: SetGpus) -> bool:
     """Whether a job could start now at its new size, at the closest tier that size allows."""
-    fit = fitter.fit(applied(job, action).gang, job.partitions)
-    return fit.tier_now is not None and fit.tier_now <= fit.best_tier and not fit.restricted
+    gang = applied(job, action).gang
+    tier_now = fitter.tier_now(gang, job.partitions)
+    if tier_now is None:
+        return False
+    fit = fitter.fit(gang, job.partitions)
+    return tier_now <= fit.best_tier and not fit.restricted
 
 
 def _run_time_change_s(queue: QueueTable, row: int, size: int, beliefs: Beliefs) -> float:

@@ -23,7 +23,7 @@ class Surroundings:
     """The cluster, what running jobs are expected to give back, what is believed, and the levers that are not there.
 
     `remaining_s` maps running jobs to the time that each is expected to run on, `past_by_job` jobs to what our advice
-    did to them before.
+    did to them before, `delay_left_s` jobs to how much longer they may be delayed where it is less than the full bound.
     """
 
     snapshot: Snapshot
@@ -36,6 +36,7 @@ class Surroundings:
     limits: Limits
     tuner: Tuner
     past_by_job: Mapping[int, Past]
+    delay_left_s: Mapping[int, float]
 
     @cached_property
     def holdings(self) -> Holdings:
@@ -45,6 +46,11 @@ class Surroundings:
     def past_of(self, job_id: int) -> Past:
         """Return what our advice did to a job before."""
         return self.past_by_job.get(job_id, NO_PAST)
+
+    def delay_left_of(self, job_id: int) -> float:
+        """Return how much longer a job may be delayed."""
+        full_s = self.limits.max_added_delay_s
+        return min(full_s - self.past_of(job_id).delayed_s, self.delay_left_s.get(job_id, full_s))
 
     def wait_for_s(self, job: Job, tier: LocalityTier) -> float:
         """Return how long a gang is expected to wait for a tier if nobody comes in between; infinity for ever."""

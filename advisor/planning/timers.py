@@ -126,7 +126,7 @@ def timer_for(around: Surroundings, queue: QueueTable, row: int, place: Place) -
     sensitive = job.hints.sensitivity is Sensitivity.HIGH
     run_s = float((queue.run.high_s if sensitive else queue.run.expected_s)[row])
     worth_s = run_s * (place.inflation.median - there)
-    left_s = around.limits.max_added_delay_s - around.past_of(job.job_id).delayed_s
+    left_s = around.delay_left_of(job.job_id)
     # The clock of Slurm's own wait starts with the update, as long as the job never had one.
     cap_s = around.snapshot.config.max_switch_wait_s if place.tier is LocalityTier.LEAF else float("inf")
     gpus = int(queue.gpus[row])

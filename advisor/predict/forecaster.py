@@ -1,27 +1,26 @@
 """The models at work: from a snapshot to what is believed of its GPU jobs."""
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from advisor.domain.forecast import Forecasts, Interval, JobForecast, Placement, RunTime
+from advisor.domain.forecast import Forecasts, Interval, JobForecast, RunTime
 from advisor.domain.job import Job, JobState
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import ModelError
 from advisor.features.backlog import backlog_table
-from advisor.features.queue import expected_limit_s
+from advisor.predict import start_time
 from advisor.predict.bundle import Bundle
 from advisor.predict.interference import InterferenceForecaster, NeighbourTable
 from advisor.predict.interference_items import Shared
-from advisor.predict.intervals import Intervals
+from advisor.predict.kept_run_times import KeptRunTimes, listed
+from advisor.predict.kept_speeds import KeptSpeeds, Speeds
 from advisor.predict.library import Held, Library, opened
-from advisor.predict.placements import MOST_NEIGHBOURS, Candidate, Cluster
-from advisor.predict.run_time import EndedJobs, RunTimeForecaster, RunTimeTable
+from advisor.predict.placements import MOST_NEIGHBOURS, Cluster
+from advisor.predict.run_time import EndedJobs, RunTimeForecaster
 from advisor.predict.start_time import StartTimeForecaster
-from advisor.predict.throughput import PlacementTable, ThroughputForecaster
+from advisor.predict.throughput import ThroughputForecaster
 
 PREDICTORS: Mapping[str, Callable[[Bundle], Any]] = {
     "run_time": RunTimeForecaster.from_bundle,
@@ -29,7 +28,16 @@ PREDICTORS: Mapping[str, Callable[[Bundle], Any]] = {
     "interference": InterferenceForecaster.from_bundle,
     "start_time": StartTimeForecaster.from_bundle,
 }
+# What a predictor is kept in, so that it is not asked the same again in every cycle.
+KEPT: Mapping[str, Callable[[Any], Any]] = {"run_time": KeptRunTimes, "throughput": KeptSpeeds}
+
+Answer = TypeVar("Answer")
+
 _OUTSIDE = "lies outside of what the model was fitted on"
+_RUN_TIME_UNKNOWN = f"run time: its request {_OUTSIDE}"
+_SPEED_UNKNOWN = f"speed: a size or placement of it {_OUTSIDE}"
+_NEIGHBOURS_UNKNOWN = f"neighbours: its model, or one of theirs, {_OUTSIDE}"
+_START_UNKNOWN = f"start time: the state of this queue {_OUTSIDE}"
 
 
 def checked(held: Held) -> None:
@@ -43,76 +51,107 @@ def _predictor(bundle: Bundle) -> Any:
     return PREDICTORS[bundle.kind](bundle)
 
 
-@dataclass(slots=True)
-class _Told:
-    """What is being put together for one job."""
+class _Told(NamedTuple):
+    """What the models tell of one job: a value, why there is none, or None where nobody was asked."""
 
-    run_time: RunTime | None = None
-    start_s: Interval | None = None
-    speeds: dict[Placement, Interval] = field(default_factory=dict)
-    beside: Interval | None = None
-    unknown: list[str] = field(default_factory=list)
+    run_time: RunTime | str | None
+    speeds: Speeds | None
+    beside: Interval | str | None
+    start_s: Interval | str | None
 
     def forecast(self) -> JobForecast:
-        """Return it as it stands."""
+        """Return it as the core knows it."""
+        speed_unknown = self.speeds is not None and not self.speeds.all_known
+        unknown = (self.run_time, _SPEED_UNKNOWN if speed_unknown else None, self.beside, self.start_s)
         return JobForecast(
-            run_time=self.run_time,
-            start_s=self.start_s,
-            speed_by_placement=self.speeds,
-            inflation_beside=self.beside,
-            unknown=tuple(self.unknown),
+            run_time=None if isinstance(self.run_time, str) else self.run_time,
+            start_s=None if isinstance(self.start_s, str) else self.start_s,
+            speed_by_placement={} if self.speeds is None else self.speeds.by_placement,
+            inflation_beside=None if isinstance(self.beside, str) else self.beside,
+            unknown=tuple(each for each in unknown if isinstance(each, str)),
         )
+
+
+_NOTHING = _Told(None, None, None, None)
 
 
 class ModelForecaster:
     """Forecasts with the models in use; one that is missing, damaged or answers nonsense is left out with a note."""
 
-    def __init__(self, library: Library) -> None:
-        """Take the models of a library; they are opened when they are first needed."""
+    def __init__(self, library: Library, *, start_times: bool = True) -> None:
+        """Take the models of a library; they are opened when they are first needed.
+
+        `start_times` False leaves out when jobs start: people ask for that, plans do not, and it changes for every job
+        with every other one.
+        """
         self._library = library
+        self._kinds = [kind for kind in PREDICTORS if start_times or kind != start_time.KIND]
         self._opened: dict[str, Any] | None = None
         self._versions: dict[str, str] = {}
         self._notes: dict[str, str] = {}
+        self._told: dict[int, tuple[_Told, JobForecast]] = {}
 
     def forecasts(self, snapshot: Snapshot) -> Forecasts:
-        """Forecast the GPU jobs of a snapshot that are pending or running."""
-        models = self._models()
-        told: defaultdict[int, _Told] = defaultdict(_Told)
+        """Forecast the GPU jobs of a snapshot that are pending or running.
+
+        What is told of a job that did not change since the last snapshot is what was told then.
+        """
         pending = [job for job in snapshot.jobs if job.is_pending and job.gang.wants_gpus]
         running = [job for job in snapshot.jobs if job.state is JobState.RUNNING and job.gang.wants_gpus]
-        cluster = Cluster(snapshot)
-        works: dict[str, Callable[[Any], None]] = {
-            "run_time": lambda model: _tell_run_times(model, snapshot, [*pending, *running], told),
-            "throughput": lambda model: _tell_speeds(model, cluster, pending, told),
-            "interference": lambda model: _tell_neighbours(model, cluster, pending, told),
-            "start_time": lambda model: _tell_starts(model, snapshot, told),
-        }
-        for kind, work in works.items():
-            if kind not in models:
-                continue
-            try:
-                work(models[kind])
-            except ModelError as err:
-                self._refuse(kind, err)
+        cluster, alike = Cluster(snapshot), _Alike(pending)
+        run_times: Sequence[RunTime | None] = self._ask(
+            "run_time", lambda model: model.forecast(pending, running, snapshot), ()
+        )
+        speeds: Sequence[Speeds | None] = self._ask("throughput", lambda model: model.forecast(alike.jobs, cluster), ())
+        beside: Sequence[Interval | str | None] = self._ask(
+            "interference", lambda model: _beside(model, cluster, alike.jobs), ()
+        )
+        starts_s: Mapping[int, Interval | str] = self._ask("start_time", lambda model: _starts_s(model, snapshot), {})
+        told: dict[int, tuple[_Told, JobForecast]] = {}
+        nobody = (None,) * len(alike.jobs)
+        by_kind = [*zip(speeds or nobody, beside or nobody, strict=True), (None, None)]
+        # Running jobs are asked for nothing but their run times.
+        kinds = (*alike.numbers, *(-1 for _ in running))
+        for number, job in enumerate((*pending, *running)):
+            run_time = (run_times[number] or _RUN_TIME_UNKNOWN) if run_times else None
+            found = _Told(run_time, *by_kind[kinds[number]], starts_s.get(job.job_id))
+            before = self._told.get(job.job_id)
+            if before is not None and before[0] == found:
+                told[job.job_id] = before
+            elif found != _NOTHING:
+                told[job.job_id] = found, found.forecast()
+        self._told = told
         return Forecasts(
-            by_job={job_id: each.forecast() for job_id, each in told.items()},
+            by_job={job_id: forecast for job_id, (_, forecast) in told.items()},
             models=tuple(f"{kind} {self._versions[kind]}" for kind in self._models()),
             notes=tuple(self._notes.values()),
         )
+
+    def _ask(self, kind: str, work: Callable[[Any], Answer], nothing: Answer) -> Answer:
+        """Return what a model says, `nothing` where it is not there or answers nonsense."""
+        models = self._models()
+        if kind not in models:
+            return nothing
+        try:
+            return work(models[kind])
+        except ModelError as err:
+            self._refuse(kind, err)
+            return nothing
 
     def add_ended(self, ended: EndedJobs) -> None:
         """Let the run-time model learn from jobs that ended."""
         model = self._models().get("run_time")
         if model is not None and len(ended):
-            model.add_ended(ended)
+            model.model.add_ended(ended)
 
     def _models(self) -> dict[str, Any]:
         if self._opened is None:
             self._opened = {}
-            for kind in PREDICTORS:
+            for kind in self._kinds:
                 try:
                     bundle = self._library.load(kind)
-                    self._opened[kind] = _predictor(bundle)
+                    predictor = _predictor(bundle)
+                    self._opened[kind] = KEPT[kind](predictor) if kind in KEPT else predictor
                     self._versions[kind] = bundle.version
                 except ModelError as err:
                     self._notes[kind] = str(err)
@@ -124,95 +163,36 @@ class ModelForecaster:
         self._notes[kind] = str(err)
 
 
-def run_time_table(jobs: Sequence[Job], snapshot: Snapshot) -> RunTimeTable:
-    """Return jobs as the run-time model sees them; a running one is asked about from where it stands."""
+class _Alike:
+    """Pending jobs by what they ask for: `jobs` has one of each kind, `numbers` the kind of each.
 
-    def numbers(values: Iterable[float | None]) -> np.ndarray:
-        return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+    Readers share equal requests and hints, so that identity finds most of what is alike, at hardly any cost.
+    """
 
-    gangs = [job.gang for job in jobs]
-    return RunTimeTable(
-        user=tuple(job.user for job in jobs),
-        account=tuple(job.account for job in jobs),
-        name=tuple(job.name for job in jobs),
-        partition=tuple(job.partitions[0] if job.partitions else "" for job in jobs),
-        qos=tuple(job.qos for job in jobs),
-        gpus=numbers(gang.gpu_count for gang in gangs),
-        cpus=numbers(gang.cpus or None for gang in gangs),
-        nodes=numbers(gang.nodes_min for gang in gangs),
-        memory_mib=numbers(
-            None if gang.memory_mib_per_node is None else gang.memory_mib_per_node * gang.nodes_min for gang in gangs
-        ),
-        limit_s=numbers(expected_limit_s(job, snapshot) for job in jobs),
-        submit_time=numbers(job.submit_time for job in jobs),
-        elapsed_s=numbers(
-            0.0 if job.is_pending or job.start_time is None else max(0.0, snapshot.taken_at - job.start_time)
-            for job in jobs
-        ),
-    )
+    def __init__(self, pending: Sequence[Job]) -> None:
+        self.jobs: list[Job] = []
+        self.numbers: list[int] = []
+        number_by_kind: dict[tuple[int, int, tuple[str, ...]], int] = {}
+        for job in pending:
+            kind = (id(job.gang), id(job.hints), job.partitions)
+            number = number_by_kind.setdefault(kind, len(self.jobs))
+            if number == len(self.jobs):
+                self.jobs.append(job)
+            self.numbers.append(number)
 
 
-def _tell_run_times(
-    model: RunTimeForecaster, snapshot: Snapshot, jobs: list[Job], told: defaultdict[int, _Told]
-) -> None:
-    found = model.forecast(run_time_table(jobs, snapshot))
-    intervals = _listed(found.intervals())
-    for job, interval, mean_s in zip(jobs, intervals, found.mean_s.tolist(), strict=True):
-        if interval is None:
-            told[job.job_id].unknown.append(f"run time: its request {_OUTSIDE}")
-        else:
-            told[job.job_id].run_time = RunTime(interval_s=interval, mean_s=mean_s)
-
-
-def _tell_starts(model: StartTimeForecaster, snapshot: Snapshot, told: defaultdict[int, _Told]) -> None:
+def _starts_s(model: StartTimeForecaster, snapshot: Snapshot) -> dict[int, Interval | str]:
     table = backlog_table(snapshot)
-    for job_id, interval in zip(table.job_id.tolist(), _listed(model.forecast(table)), strict=True):
-        if interval is None:
-            told[job_id].unknown.append(f"start time: the state of this queue {_OUTSIDE}")
-        else:
-            told[job_id].start_s = interval
+    found = zip(table.job_id.tolist(), listed(model.forecast(table)), strict=True)
+    return {job_id: interval or _START_UNKNOWN for job_id, interval in found}
 
 
-def _tell_speeds(model: ThroughputForecaster, cluster: Cluster, jobs: list[Job], told: defaultdict[int, _Told]) -> None:
-    rows = [(job, candidate) for job in jobs for candidate in cluster.candidates(job)]
+def _beside(model: InterferenceForecaster, cluster: Cluster, jobs: Sequence[Job]) -> list[Interval | str | None]:
+    """Return what the gangs that run would cost each job beside them; None where there are none."""
+    near_by_row = [cluster.neighbours(job) if (job.gang.gpu_count or 0) > 1 else () for job in jobs]
+    rows = [(job, near) for job, near in zip(jobs, near_by_row, strict=True) if near]
     if not rows:
-        return
-    bases: dict[int, Candidate] = {}
-    for job, candidate in rows:
-        bases.setdefault(job.job_id, candidate)
-    profile = model.codes([job.hints.model for job, _ in rows])
-    # A job that changes its size keeps its batch as a whole (DL2), which fills its GPUs as it is asked for.
-    batch = model.largest_batches(profile)
-    asked_gpus = np.array([bases[job.job_id].placement.gpus for job, _ in rows], dtype=np.float64)
-    tables = []
-    for candidates in ([each for _, each in rows], [bases[job.job_id] for job, _ in rows]):
-        gpus = np.array([each.placement.gpus for each in candidates], dtype=np.float64)
-        tables.append(
-            PlacementTable(
-                profile=profile,
-                gpu_type=model.type_codes([job.gang.gpu_type for job, _ in rows]),
-                gpus=gpus,
-                nodes=np.array([each.nodes for each in candidates], dtype=np.float64),
-                tier=np.array([each.placement.tier for each in candidates], dtype=np.int64),
-                local_batch=batch * asked_gpus / gpus,
-                link_gbps=np.full(len(rows), np.nan),
-            )
-        )
-    outside = set()
-    for (job, candidate), interval in zip(rows, _listed(model.relative(*tables)), strict=True):
-        if interval is not None:
-            told[job.job_id].speeds[candidate.placement] = interval
-        elif job.job_id not in outside:
-            outside.add(job.job_id)
-            told[job.job_id].unknown.append(f"speed: a size or placement of it {_OUTSIDE}")
-
-
-def _tell_neighbours(
-    model: InterferenceForecaster, cluster: Cluster, jobs: list[Job], told: defaultdict[int, _Told]
-) -> None:
-    rows = [(job, near) for job in jobs if (job.gang.gpu_count or 0) > 1 and (near := cluster.neighbours(job))]
-    if not rows:
-        return
+        return []
 
     def padded(values: Callable[[Job], float], nobody: float) -> np.ndarray:
         return np.array(
@@ -233,17 +213,5 @@ def _tell_neighbours(
             shared=np.full(len(rows), int(Shared.NODE)),
         )
     )
-    for (job, _), interval in zip(rows, _listed(found), strict=True):
-        if interval is None:
-            told[job.job_id].unknown.append(f"neighbours: its model, or one of theirs, {_OUTSIDE}")
-        else:
-            told[job.job_id].beside = interval
-
-
-def _listed(found: Intervals) -> list[Interval | None]:
-    """Return the intervals one by one, None where they are not to be relied on."""
-    columns = (found.low.tolist(), found.median.tolist(), found.high.tolist(), found.known.tolist())
-    return [
-        Interval(low=min(low, median), median=median, high=max(high, median)) if known else None
-        for low, median, high, known in zip(*columns, strict=True)
-    ]
+    intervals = iter(listed(found))
+    return [(next(intervals) or _NEIGHBOURS_UNKNOWN) if near else None for near in near_by_row]

@@ -51,6 +51,9 @@ class History:
         # `(slots, RUNS_KEPT, 3)`: run time, time limit, end; NaN where there is no run. The last slot stays empty.
         self._runs = np.full((64, RUNS_KEPT, 3), np.nan)
         self._counts = np.zeros(64, dtype=np.int64)
+        # What `version` was when a slot was last written to; 0 where nothing is.
+        self._written = np.zeros(64, dtype=np.int64)
+        self.version = 0
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -76,9 +79,20 @@ class History:
                     kept[1:] = kept[:-1]
                     kept[0] = run
                     self._counts[slot] += 1
+                    self._written[slot] = self.version = self.version + 1
 
     def recall(self, keys: Sequence[Keys]) -> Recalled:
         """Return what is remembered under the keys of jobs."""
+        slots = self._found(keys)
+        return Recalled(runs=self._runs[slots], counts=self._counts[slots])
+
+    def stamps(self, keys: Sequence[Keys]) -> NDArray[np.int64]:
+        """Return numbers, `(n_rows, 2)`, that stay the same for the keys of a job as long as `recall` does."""
+        stamps: NDArray[np.int64] = self._written[self._found(keys)]
+        return stamps
+
+    def _found(self, keys: Sequence[Keys]) -> NDArray[np.int64]:
+        """Return the slots of each job's blocks, `(n_rows, 2)`; the last one where nothing is remembered."""
         nothing = len(self._counts) - 1
         find = self._slots.get
         found = [
@@ -88,8 +102,7 @@ class History:
             ]
             for of_job in keys
         ]
-        slots = np.array(found, dtype=np.int64).reshape(-1, len(_LOOKED_UP))
-        return Recalled(runs=self._runs[slots], counts=self._counts[slots])
+        return np.array(found, dtype=np.int64).reshape(-1, len(_LOOKED_UP))
 
     def to_json(self) -> str:
         """Return all of it as text."""
@@ -119,6 +132,7 @@ class History:
             runs = np.array(each.runs).reshape(-1, 3)
             history._runs[slot, : len(runs)] = runs
             history._counts[slot] = max(each.count, len(runs))
+            history._written[slot] = history.version = history.version + 1
         return history
 
     def _new_slot(self, key: str) -> int:
@@ -136,17 +150,17 @@ class History:
         order = np.argsort(last_end, kind="stable")
         stay = np.sort(order[-(3 * self._keys_kept // 4) :])
         names = list(self._slots)
-        runs, counts = self._runs[stay], self._counts[stay]
+        runs, counts, written = self._runs[stay], self._counts[stay], self._written[stay]
         self._slots = {names[slot]: number for number, slot in enumerate(stay.tolist())}
-        self._runs[:], self._counts[:] = np.nan, 0
-        self._runs[: len(stay)], self._counts[: len(stay)] = runs, counts
+        self._runs[:], self._counts[:], self._written[:] = np.nan, 0, 0
+        self._runs[: len(stay)], self._counts[: len(stay)], self._written[: len(stay)] = runs, counts, written
 
     def _resize(self, size: int) -> None:
         used = len(self._slots)
-        runs, counts = self._runs, self._counts
+        runs, counts, written = self._runs, self._counts, self._written
         self._runs = np.full((size, RUNS_KEPT, 3), np.nan)
-        self._counts = np.zeros(size, dtype=np.int64)
-        self._runs[:used], self._counts[:used] = runs[:used], counts[:used]
+        self._counts, self._written = (np.zeros(size, dtype=np.int64) for _ in range(2))
+        self._runs[:used], self._counts[:used], self._written[:used] = runs[:used], counts[:used], written[:used]
 
 
 def runs_of(ended: EndedJobs) -> NDArray[np.float64]:

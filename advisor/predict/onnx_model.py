@@ -1,5 +1,7 @@
 """One ONNX graph on one core of the controller; the only importer of onnxruntime."""
 
+import os
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,6 +16,8 @@ class OnnxModel:
 
     def __init__(self, content: bytes, *, name: str, columns: int, outputs: int) -> None:
         """Open a graph; raises `ModelError` if it is damaged or not of this shape."""
+        # Or recent releases write into the home folder and report to their maker; asking them not to comes too late.
+        os.environ["ORT_DISABLE_TELEMETRY"] = "1"
         import onnxruntime
 
         options = onnxruntime.SessionOptions()

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from advisor.domain.forecast import Placement
-from advisor.domain.job import Job, JobState
+from advisor.domain.job import GpuRange, Job, JobState
 from advisor.domain.node import Node
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
@@ -35,24 +35,8 @@ class Cluster:
             for job in snapshot.jobs
             if job.state is JobState.RUNNING and job.allocation is not None and len(job.allocation.nodes) > 1
         ]
-
-    def candidates(self, job: Job) -> Iterator[Candidate]:
-        """Yield the placements of a job, those of the size it asks for first, at its closest before spread out.
-
-        Nothing is measured between leaves, so that more than one node is one tier here.
-        """
-        largest = self._gpus_on_node(job)
-        asked = job.gang.gpu_count or 0
-        if not largest or not asked:
-            return
-        declared = [] if job.hints.gpus is None else job.hints.gpus.sizes
-        for gpus in (asked, *(size for size in declared if size != asked)):
-            fewest = -(-gpus // largest)
-            if fewest == 1:
-                yield Candidate(placement=Placement(gpus=gpus, tier=LocalityTier.NODE), nodes=1)
-            if gpus > 1:
-                spread = max(fewest, 2)
-                yield Candidate(placement=Placement(gpus=gpus, tier=LocalityTier.LEAF), nodes=spread)
+        spanned = {name for job in self._spanning if job.allocation is not None for name in job.allocation.nodes}
+        self._spanned = [node for node in self._nodes if node.name in spanned]
 
     def neighbours(self, job: Job) -> tuple[Job, ...]:
         """Return the gangs over several nodes that run where GPUs are idle for this one, those met most often first.
@@ -61,7 +45,9 @@ class Cluster:
         """
         key = (job.partitions, job.gang.gpu_type)
         if key not in self._crowded:
-            idle = {node.name for node in self._nodes if self._serves(node.partitions, key[0]) and _idle(node, key[1])}
+            idle = {
+                node.name for node in self._spanned if self._serves(node.partitions, key[0]) and _idle(node, key[1])
+            }
             met = Counter[int]()
             by_id = {}
             for other in self._spanning:
@@ -73,7 +59,8 @@ class Cluster:
             self._crowded[key] = tuple(by_id[job_id] for job_id in ranked[:MOST_NEIGHBOURS])
         return self._crowded[key]
 
-    def _gpus_on_node(self, job: Job) -> int:
+    def gpus_on_node(self, job: Job) -> int:
+        """Return the most GPUs of a job's type that a usable node of its partitions has, 0 for none."""
         key = (job.partitions, job.gang.gpu_type)
         if key not in self._largest:
             self._largest[key] = max(
@@ -91,6 +78,23 @@ class Cluster:
     @staticmethod
     def _serves(node_partitions: tuple[str, ...], partitions: tuple[str, ...]) -> bool:
         return not set(node_partitions).isdisjoint(partitions)
+
+
+def candidates(largest: int, asked: int | None, declared: GpuRange | None) -> Iterator[Candidate]:
+    """Yield the placements of a job, those of the size it asks for first, at its closest before spread out.
+
+    `largest` is the most GPUs of its kind on one node, `declared` its range. Nothing is measured between leaves, so
+    that more than one node is one tier here.
+    """
+    if not largest or not asked:
+        return
+    for gpus in (asked, *(size for size in (declared.sizes if declared else ()) if size != asked)):
+        fewest = -(-gpus // largest)
+        if fewest == 1:
+            yield Candidate(placement=Placement(gpus=gpus, tier=LocalityTier.NODE), nodes=1)
+        if gpus > 1:
+            spread = max(fewest, 2)
+            yield Candidate(placement=Placement(gpus=gpus, tier=LocalityTier.LEAF), nodes=spread)
 
 
 def _idle(node: Node, gpu_type: str | None) -> int:

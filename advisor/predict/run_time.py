@@ -115,13 +115,23 @@ class Drawn:
     elapsed_s: Floats
     known: NDArray[np.bool_]
 
-    def take(self, rows: slice) -> "Drawn":
+    def take(self, rows: slice | Rows) -> "Drawn":
         """Return these rows."""
         return Drawn(
             curves=self.curves.take(rows),
             group=self.group[rows],
             elapsed_s=self.elapsed_s[rows],
             known=self.known[rows],
+        )
+
+    @classmethod
+    def join(cls, parts: Sequence["Drawn"]) -> "Drawn":
+        """Return the rows of all parts, at least one."""
+        return cls(
+            curves=Curves.join([part.curves for part in parts]),
+            group=np.concatenate([part.group for part in parts]),
+            elapsed_s=np.concatenate([part.elapsed_s for part in parts]),
+            known=np.concatenate([part.known for part in parts]),
         )
 
 

@@ -1,6 +1,7 @@
 """Distributions of run times as curves: level against the logarithm of seconds."""
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,9 +43,18 @@ class Curves:
         found = _read(wanted[:, None], self.levels, self.logs)[:, 0]
         return np.where(run_s <= 0, 0.0, np.where(wanted >= self.cap, 1.0, found))
 
-    def take(self, rows: slice) -> "Curves":
+    def take(self, rows: slice | NDArray[np.int64]) -> "Curves":
         """Return these rows."""
         return Curves(levels=self.levels[rows], logs=self.logs[rows], cap=self.cap[rows])
+
+    @classmethod
+    def join(cls, parts: Sequence["Curves"]) -> "Curves":
+        """Return the rows of all parts, at least one."""
+        return cls(
+            levels=np.concatenate([part.levels for part in parts]),
+            logs=np.concatenate([part.logs for part in parts]),
+            cap=np.concatenate([part.cap for part in parts]),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

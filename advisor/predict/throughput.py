@@ -97,7 +97,8 @@ class ThroughputForecaster:
     def codes(self, names: Sequence[str | None]) -> NDArray[np.int64]:
         """Return the profile of each model by its name; letters and digits count; -1 where there is none."""
         known = {simple(name): code for code, name in enumerate(self.models)}
-        return np.array([known.get(simple(name), -1) for name in names], dtype=np.int64)
+        code_by_name = {name: known.get(simple(name), -1) for name in set(names)}
+        return np.array([code_by_name[name] for name in names], dtype=np.int64)
 
     def largest_batches(self, codes: NDArray[np.int64]) -> Vector:
         """Return the largest batch per GPU that was measured of each profile, 1 for an unknown one."""
@@ -106,10 +107,11 @@ class ThroughputForecaster:
     def type_codes(self, names: Sequence[str | None]) -> NDArray[np.int64]:
         """Return the cluster whose name shares a word with a digit, as `a100`, with each GPU type; -1 for none."""
         words = [tokens(cluster) for cluster in self.clusters]
-        return np.array(
-            [next((code for code, each in enumerate(words) if each & tokens(name)), -1) for name in names],
-            dtype=np.int64,
-        )
+        code_by_name = {
+            name: next((code for code, each in enumerate(words) if each & of_name), -1)
+            for name, of_name in ((name, tokens(name)) for name in set(names))
+        }
+        return np.array([code_by_name[name] for name in names], dtype=np.int64)
 
     def speeds(self, asked: PlacementTable) -> Intervals:
         """Return the speed, samples per second, relative to the same model on one GPU of the reference type.

@@ -140,21 +140,21 @@ def _over_jobs(pair: _Pair, share: float | None, rng: np.random.Generator, resam
     blocks = min(math.isqrt(jobs), MOST_BLOCKS)
     block_of_job = np.arange(jobs) * blocks // jobs
     times_drawn = rng.multinomial(blocks, np.full(blocks, 1 / blocks), size=resamples)
-    figures = _sums if share is None else partial(_quantiles, share=share)
+    figures = sums_of_draws if share is None else partial(quantiles_of_draws, share=share)
     log_ratios = _log_ratios(figures(pair.a, block_of_job, times_drawn), figures(pair.b, block_of_job, times_drawn))
     return _change(
         pair.log_ratio(share), log_ratios, units=blocks, pairing=Pairing.JOBS, pairs=jobs, left_out=pair.left_out
     )
 
 
-def _sums(
+def sums_of_draws(
     values: NDArray[np.float64], block_of_job: NDArray[np.int64], times_drawn: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     """Return the sum of the values of every draw `(resamples,)`; `times_drawn` is `(resamples, blocks)`."""
     return np.asarray(times_drawn @ np.bincount(block_of_job, weights=values))
 
 
-def _quantiles(
+def quantiles_of_draws(
     values: NDArray[np.float64], block_of_job: NDArray[np.int64], times_drawn: NDArray[np.int64], *, share: float
 ) -> NDArray[np.float64]:
     """Return the quantile at `share` of every draw `(resamples,)`, to a thousandth of the jobs.
@@ -220,7 +220,7 @@ def _interval(estimate: float, drawn: NDArray[np.float64], units: int) -> tuple[
     """Return the 95 % interval of a log ratio; NaN where the draws reach no end."""
     # The bootstrap divides by the number of units where an unbiased variance divides by one less.
     widening = math.sqrt(units / (units - 1))
-    reach = _t_quantile(units - 1) * widening
+    reach = t_quantile(units - 1) * widening
     if math.isfinite(estimate) and np.isfinite(drawn).all():
         error = float(drawn.std())
         return estimate - reach * error, estimate + reach * error
@@ -250,7 +250,7 @@ def _percent(log_ratio: float) -> float:
     return 100 * math.expm1(min(log_ratio, 6 * math.log(10)))
 
 
-def _t_quantile(freedom: int) -> float:
+def t_quantile(freedom: int) -> float:
     if freedom <= len(_T):
         return _T[freedom - 1]
     z = _NORMAL

@@ -17,6 +17,12 @@ from tests.builders import make_config, make_snapshot
 ROOT = Identity(uid=0, name="root")
 ADA = Identity(uid=1000, name="ada")
 ASKED = "sacctmgr -nP show user where name=ada withcoordinator format=adminlevel,coordinators"
+SDIAG = """sdiag output at Sat Nov 21 02:49:45 2026 (1795229385)
+Server thread count:  3
+Agent queue size:     0
+Remote Procedure Call statistics by message type
+"""
+IN_MEMORY = "scontrol -o show assoc_mgr users=ada flags=users"
 RUNNING = """SLURM_VERSION           = 24.11.5
 ClusterName             = test
 SchedulerType           = sched/backfill
@@ -24,6 +30,7 @@ SchedulerParameters     = max_switch_wait=86400
 SelectTypeParameters    = CR_CORE_MEMORY
 TopologyPlugin          = topology/tree
 PriorityType            = priority/multifactor
+AccountingStorageType   = accounting_storage/slurmdbd
 """
 
 
@@ -31,28 +38,40 @@ def probed(
     texts: Mapping[str, str | SlurmError], *, user: Identity = ROOT, snapshot: Snapshot | None = None
 ) -> dict[str, Check]:
     """Probe a site whose commands give these answers."""
-    slurm = FakeSlurm(texts={"scontrol show config": RUNNING, **texts})
+    slurm = FakeSlurm(texts={"scontrol show config": RUNNING, "sdiag": SDIAG, **texts})
     return {check.name: check for check in probes(snapshot or make_snapshot([]), slurm, timeout_s=30.0, user=user)}
 
 
 @pytest.mark.parametrize(
-    ("answer", "status", "words"),
+    ("answer", "status", "words", "levels"),
     [
-        ("Operator|\n", Status.OK, "Operator, every lever"),
-        ("None|physics,biology\n", Status.OK, "coordinator, every lever in physics,biology"),
-        ("None|\n", Status.LACKS, "no privilege"),
-        (SlurmUnavailableError("slurmdbd is down"), Status.UNKNOWN, "slurmdbd is down"),
+        ("Operator|\n", Status.OK, "Operator and may change every job", ["ok", "ok", "ok"]),
+        ("None|physics,biology\n", Status.OK, "coordinator of biology, physics", ["ok", "ok", "lacks"]),
+        ("None|\n", Status.LACKS, "no privilege", ["ok", "lacks", "lacks"]),
+        (SlurmUnavailableError("slurmdbd is down"), Status.UNKNOWN, "slurmdbd is down", ["ok", "unknown", "unknown"]),
     ],
+    ids=["operator", "coordinator", "ordinary", "not told"],
 )
-def test_privileges_follow_the_accounting_database(answer: str | SlurmError, status: Status, words: str) -> None:
-    check = probed({ASKED: answer}, user=ADA)["privileges"]
+def test_privileges_tell_what_each_level_gives_and_which_this_user_has(
+    answer: str | SlurmError, status: Status, words: str, levels: list[str]
+) -> None:
+    in_memory = SlurmUnavailableError("slurmctld does not tell")
 
-    assert check.status is status
-    assert words in check.text
+    checks = probed({ASKED: answer, IN_MEMORY: in_memory}, user=ADA)
+
+    rows = [checks[f"privilege {level}"] for level in ("none", "coordinator", "operator")]
+    assert checks["privileges"].status is status
+    assert words in checks["privileges"].text
+    assert [row.status for row in rows] == levels
+    assert [bool(row.cost) for row in rows] == [row.status is not Status.OK for row in rows]
+    assert "gpu_count" in rows[0].text
 
 
 def test_root_may_move_every_lever_without_asking() -> None:
-    assert probed({})["privileges"].text == "root: every lever"
+    checks = probed({})
+
+    assert checks["privileges"].text == "root may change every job"
+    assert checks["privilege operator"].status is Status.OK
 
 
 def test_missing_commands_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,3 +122,24 @@ def test_configuration_that_cannot_be_asked_is_not_compared() -> None:
     check = probed({"scontrol show config": SlurmUnavailableError("slurmctld is down")})["slurm.conf"]
 
     assert (check.status, check.text) == (Status.UNKNOWN, "not compared: slurmctld is down")
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "words"),
+    [
+        (SDIAG, Status.OK, "3 server threads, 0 messages in the agent queue"),
+        (SDIAG.replace("count:  3", "count:  99"), Status.LACKS, "99 server threads (strained from 64)"),
+        (
+            SDIAG.replace("Server thread", "Other").replace("Agent queue", "Other"),
+            Status.OK,
+            "nothing that shows strain",
+        ),
+        (SlurmUnavailableError("slurmctld is down"), Status.UNKNOWN, "not told: slurmctld is down"),
+    ],
+    ids=["quiet", "strained", "not shown", "no answer"],
+)
+def test_load_of_slurmctld_is_told(answer: str | SlurmError, status: Status, words: str) -> None:
+    check = probed({"sdiag": answer})["slurmctld load"]
+
+    assert (check.status, check.text) == (status, words)
+    assert bool(check.cost) is (status is not Status.OK)

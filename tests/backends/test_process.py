@@ -1,7 +1,10 @@
+import math
 import os
 import signal
 import sys
+import threading
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -192,3 +195,59 @@ def test_commands_name_the_cluster_they_ask(tmp_path: Path, monkeypatch: pytest.
 
     assert here.output == b"-h\n"
     assert there.output == b"-M blue -h\n"
+
+
+@dataclass
+class Waiting:
+    """Patience that ends at an instant, or as soon as it is told to."""
+
+    until: float = math.inf
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+    def exhausted(self) -> str | None:
+        """Say why nobody waits any more."""
+        if self.stopped.is_set():
+            return "stopping: told to end"
+        return "deadline: the round is over" if time.monotonic() >= self.until else None
+
+
+def test_command_is_killed_at_once_when_nobody_waits_for_it_any_more(tmp_path: Path) -> None:
+    patience = Waiting()
+    threading.Timer(0.3, patience.stopped.set).start()
+    script = f"echo $$ > {tmp_path}/self; sleep 60"
+    begun = time.monotonic()
+
+    with pytest.raises(SlurmUnavailableError, match="/bin/sh was ended before it answered: stopping: told to end"):
+        run(("/bin/sh", "-c", script), timeout_s=60.0, patience=patience)
+
+    assert time.monotonic() - begun < 2.0
+    wait_until_gone(int((tmp_path / "self").read_text()))
+
+
+def test_command_is_killed_at_the_end_of_its_round() -> None:
+    patience = Waiting(until=time.monotonic() + 0.3)
+
+    with pytest.raises(SlurmUnavailableError, match="ended before it answered: deadline: the round is over"):
+        run(("sleep", "60"), timeout_s=60.0, patience=patience)
+
+
+def test_deadline_of_a_command_counts_where_it_comes_first() -> None:
+    patience = Waiting(until=time.monotonic() + 60.0)
+
+    with pytest.raises(SlurmUnavailableError, match=r"gave no answer within 0\.3 s"):
+        run(("sleep", "60"), timeout_s=0.3, patience=patience)
+
+
+def test_no_command_is_started_once_patience_is_exhausted(tmp_path: Path) -> None:
+    patience = Waiting(until=time.monotonic())
+
+    with pytest.raises(SlurmUnavailableError, match="touch was not started: deadline: the round is over"):
+        run(("touch", str(tmp_path / "started")), timeout_s=5.0, patience=patience)
+
+    assert not (tmp_path / "started").exists()
+
+
+def test_patience_does_not_touch_what_ends_in_time() -> None:
+    commands = SlurmCommands(timeout_s=20.0, patience=Waiting())
+
+    assert commands.ask("sh", "-c", "sleep 0.3; echo out").output == b"out\n"

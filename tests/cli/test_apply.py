@@ -243,15 +243,23 @@ def test_what_our_own_rules_refuse_is_named(
     assert cluster.sent == []
 
 
-def test_revert_takes_back_what_is_ours_and_names_what_others_changed(sadvise: Sadvise, cluster: FakeCluster) -> None:
+def test_what_a_person_took_back_is_not_applied_again(sadvise: Sadvise, cluster: FakeCluster) -> None:
     sadvise("apply")
     reverted = json.loads(sadvise("revert", "--all", "--json").out)
+    again = json.loads(sadvise("apply", "--json").out)
+
+    assert reverted["meta"]["schema"] == "sadvise.revert/1"
+    assert [(row["job_id"], row["done"]) for row in reverted["changes"]] == [(9, "taken_back")]
+    assert again["changes"] == []
+    assert {row["rule"] for row in again["skipped"] if row["job_id"] == 9} == {"no_person_objected"}
+    assert cluster.jobs[9].gang.nodes_max == 4
+
+
+def test_revert_names_what_others_changed(sadvise: Sadvise, cluster: FakeCluster) -> None:
     sadvise("apply")
     cluster.jobs[9] = gang(nodes_max=2)
     theirs = json.loads(sadvise("revert", "9", "--json").out)
 
-    assert reverted["meta"]["schema"] == "sadvise.revert/1"
-    assert [(row["job_id"], row["done"]) for row in reverted["changes"]] == [(9, "taken_back")]
     assert [(row["job_id"], row["done"]) for row in theirs["changes"]] == [(9, "hands_off")]
     assert cluster.jobs[9].gang.nodes_max == 2
     assert sadvise("revert", "9").out.splitlines()[1].startswith("9       node_range  hands_off")

@@ -189,3 +189,31 @@ def test_more_idle_resources_never_move_a_gang_away(
         assert after.tier_now <= before.tier_now
         assert before.tier_ever is not None
         assert before.tier_ever <= before.tier_now
+
+
+@settings(max_examples=200, deadline=None)
+@given(small_clusters(), small_gangs())
+def test_fewest_nodes_are_the_first_of_the_range_that_are_enough(snapshot: Snapshot, gang: GangRequest) -> None:
+    fitter = Fitter(snapshot, node_table(snapshot))
+    gang = replace(gang, nodes_max=gang.nodes_max or 3)
+    counts = range(gang.nodes_min, (gang.nodes_max or 3) + 1)
+
+    fewest = fitter.fewest_nodes(gang, ("gpu",))
+
+    fits = [count for count in counts if fit(snapshot, replace(gang, nodes_max=count)).tier_in_service is not None]
+    assert fewest == (fits[0] if fits else None)
+
+
+@settings(max_examples=200, deadline=None)
+@given(small_clusters(), small_gangs())
+def test_one_fitter_answers_like_a_fresh_one_for_each_question(snapshot: Snapshot, gang: GangRequest) -> None:
+    fitter = Fitter(snapshot, node_table(snapshot))
+    asked = [replace(gang, nodes_max=count) for count in (None, *range(gang.nodes_min, 4))]
+
+    found = [fitter.fit(each, ("gpu",)) for each in asked]
+
+    # The tier in service does not count in a comparison of fits.
+    alone = [fit(snapshot, each) for each in asked]
+    assert found == alone
+    assert [each.tier_in_service for each in found] == [each.tier_in_service for each in alone]
+    assert [each.tier_now for each in found] == [fitter.tier_now(each, ("gpu",)) for each in asked]

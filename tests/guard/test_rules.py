@@ -1,77 +1,22 @@
-"""Every rule, by the case it is there for."""
+"""Every rule about a job and about a change to it, by the case it is there for."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
-from advisor.domain.gang import GpuCount, GpuScope
+from advisor.domain.gang import GpuScope
 from advisor.domain.job import ArrayRecord, HetRecord, Job, JobState
-from advisor.domain.lease import Ending, LeaseState, intended
-from advisor.domain.limits import APART_S, QUANTUM_S, Limits
-from advisor.domain.plan import (
-    Expected,
-    Kind,
-    NodeRange,
-    Plan,
-    Reason,
-    Recommendation,
-    Requeue,
-    SetGpus,
-    SetNice,
-    SetNodeRange,
-    SetTimeMin,
-)
+from advisor.domain.lease import Ending, Lease, LeaseState
+from advisor.domain.limits import Limits
+from advisor.domain.mode import Mode, Modes
+from advisor.domain.plan import Kind, NodeRange, Plan, Recommendation, SetNodeRange
 from advisor.domain.site import SiteConfig
-from advisor.guard.rules import (
-    CHANGE_RULES,
-    JOB_RULES,
-    VICTIM_RULES,
-    Circumstances,
-    circumstances,
-    judge,
-    refusals,
-    stoppable,
-)
+from advisor.guard.change_rules import CHANGE_RULES
+from advisor.guard.circumstances import circumstances
+from advisor.guard.job_rules import JOB_RULES, LARGEST_LOCAL_ID
+from advisor.guard.rules import judge, refusals
 from tests.builders import TAKEN_AT, make_config, make_gang, make_hints, make_job, make_snapshot
-
-PLAIN = make_job(1, gpus=4)
-
-
-def nice(job_id: int = 1, *, before: int = 0, after: int = 50, delay_s: float = 600.0) -> Recommendation:
-    """Propose a nice."""
-    return Recommendation(
-        kind=Kind.REORDER,
-        action=SetNice(job_id=job_id, before=before, after=after),
-        reason=Reason.LONG_WORK_AHEAD,
-        text="",
-        expected=Expected(
-            saved_s_low=1.0, saved_s_high=2.0, jobs_helped=1, added_delay_max_s=delay_s, assumes="nothing"
-        ),
-        evidence={},
-    )
-
-
-def gpus(before: int, after: int) -> Recommendation:
-    """Propose a total GPU count."""
-    action = SetGpus(job_id=1, scope=GpuScope.JOB, before=(GpuCount(count=before),), after=(GpuCount(count=after),))
-    return replace(nice(delay_s=0.0), kind=Kind.RESIZE, action=action)
-
-
-def soft_limit(after: float | None, *, before: float | None = None) -> Recommendation:
-    """Propose a soft limit in seconds."""
-    return replace(nice(delay_s=0.0), action=SetTimeMin(job_id=1, before=before, after=after))
-
-
-SOFT = make_config(scheduler_parameters={"time_min_as_soft_limit": ""})
-
-
-def refused_by(
-    change: Recommendation, *jobs: Job, limits: Limits | None = None, config: SiteConfig | None = None
-) -> str | None:
-    """Judge one change to a queue."""
-    snapshot = make_snapshot(jobs, config=config)
-    verdicts = judge(Plan(recommendations=(change,)), snapshot, circumstances(snapshot, limits or Limits()))
-    return verdicts[0].refused_by
+from tests.guard.proposals import PLAIN, SOFT, gpus, lent, nice, refused_by, soft_limit
 
 
 def test_plain_change_passes() -> None:
@@ -89,6 +34,7 @@ def test_plain_change_passes() -> None:
         ("not_deferred", replace(PLAIN, reason="BeginTime")),
         ("array_not_split", replace(PLAIN, array=ArrayRecord(array_job_id=1, task_id=3))),
         ("not_heterogeneous", replace(PLAIN, het=HetRecord(het_job_id=1, offset=0))),
+        ("not_federated", replace(PLAIN, job_id=LARGEST_LOCAL_ID + 1)),
         ("not_cron", replace(PLAIN, cron=True)),
         ("not_reserved", replace(PLAIN, reservation="class")),
         ("not_opted_out", replace(PLAIN, hints=make_hints(opted_out=True))),
@@ -96,18 +42,25 @@ def test_plain_change_passes() -> None:
     ],
 )
 def test_job_that_must_not_be_touched_is_refused_by_name(rule: str, job: Job) -> None:
-    assert refused_by(nice(), job) == rule
+    assert refused_by(nice(job.job_id), job) == rule
 
 
 def test_every_job_rule_has_a_case() -> None:
     marks = test_job_that_must_not_be_touched_is_refused_by_name.pytestmark  # type: ignore[attr-defined]
     cases = {case[0] for mark in marks for case in mark.args[1]}
 
-    assert set(JOB_RULES) == cases | {"no_change_outstanding", "update_has_no_side_effect"}
+    assert set(JOB_RULES) == cases | {
+        "no_change_outstanding",
+        "update_has_no_side_effect",
+        "mode_allows_advice",
+        "no_person_objected",
+        "cooldown_over",
+    }
     assert set(CHANGE_RULES) == {
         "before_still_true",
         "nice_within_limits",
         "delay_within_limits",
+        "total_delay_within_limit",
         "long_waiter_not_delayed",
         "gpus_unchanged_by_nodes",
         "size_within_range",
@@ -159,21 +112,84 @@ def test_job_with_a_change_under_way_is_refused() -> None:
     assert refusals(snapshot, around) == {1: "no_change_outstanding"}
 
 
-def test_second_change_to_one_job_is_refused() -> None:
+@pytest.mark.parametrize(
+    "modes",
+    [
+        pytest.param(Modes(), id="by default"),
+        pytest.param(Modes(default=Mode.APPLY, partitions="gpu=observe"), id="by partition"),
+        pytest.param(Modes(default=Mode.APPLY, accounts="lab=observe"), id="by account"),
+    ],
+)
+def test_job_that_is_only_observed_gets_no_advice(modes: Modes) -> None:
+    assert refused_by(nice(), PLAIN, modes=modes) == "mode_allows_advice"
+
+
+def test_job_of_another_partition_and_account_than_those_observed_gets_advice() -> None:
+    modes = Modes(default=Mode.OBSERVE, partitions="gpu=recommend", accounts="lab=apply")
+    snapshot = make_snapshot([PLAIN, replace(PLAIN, job_id=2, account="other", partitions=("cpu",))])
+
+    assert refusals(snapshot, circumstances(snapshot, Limits(), modes=modes)) == {2: "mode_allows_advice"}
+
+
+def test_largest_id_of_a_cluster_of_its_own_is_no_federated_job() -> None:
+    job = replace(PLAIN, job_id=LARGEST_LOCAL_ID)
+
+    assert refused_by(nice(job.job_id), job) is None
+
+
+@pytest.mark.parametrize(
+    "lease",
+    [
+        pytest.param(lent(ending=Ending.REVERTED, ended_ago_s=900.0), id="reverted"),
+        pytest.param(lent(ending=Ending.OVERRULED, ended_ago_s=900.0), id="overruled in an earlier wait"),
+        pytest.param(replace(lent(), state=LeaseState.HANDS_OFF), id="overruled"),
+        pytest.param(replace(lent(), state=LeaseState.RETURNING, by_person=True), id="being reverted"),
+    ],
+)
+def test_job_whose_change_a_person_did_not_want_is_left_alone_for_good(lease: Lease) -> None:
     snapshot = make_snapshot([PLAIN])
 
-    verdicts = judge(Plan(recommendations=(nice(), nice())), snapshot, circumstances(snapshot, Limits()))
+    assert refused_by(nice(), PLAIN, leases=[lease]) == "no_person_objected"
+    assert refusals(snapshot, circumstances(snapshot, Limits(), leases=[lease])) == {1: "no_person_objected"}
 
-    assert [verdict.refused_by for verdict in verdicts] == [None, "no_change_outstanding"]
+
+@pytest.mark.parametrize(
+    "lease",
+    [
+        pytest.param(lent(ago_s=599.0), id="changed"),
+        pytest.param(lent(ending=Ending.TAKEN_BACK, ended_ago_s=599.0, due_after_s=60.0), id="taken back"),
+        pytest.param(lent(ending=Ending.NOT_APPLIED, ended_ago_s=599.0), id="refused by Slurm"),
+        pytest.param(lent(ago_s=-3600.0), id="by a clock that went back"),
+        pytest.param(lent(ago_s=599.0, ending=Ending.NO_LONGER_PENDING), id="changed in an earlier wait"),
+    ],
+)
+def test_job_that_was_changed_lately_is_left_alone_for_a_while(lease: Lease) -> None:
+    assert refused_by(nice(), PLAIN, leases=[lease]) == "cooldown_over"
+    assert refused_by(nice(2), PLAIN, replace(PLAIN, job_id=2), leases=[lease]) is None
 
 
-def test_changes_beyond_the_cap_are_refused() -> None:
-    snapshot = make_snapshot([PLAIN, make_job(2)])
-    plan = Plan(recommendations=(nice(), nice(job_id=2)))
+@pytest.mark.parametrize(
+    "lease",
+    [
+        pytest.param(lent(ago_s=600.0), id="changed"),
+        pytest.param(lent(ending=Ending.TAKEN_BACK, ended_ago_s=600.0, due_after_s=60.0), id="taken back"),
+        pytest.param(lent(ending=Ending.NO_LONGER_PENDING), id="back in the queue"),
+    ],
+)
+def test_cooldown_ends(lease: Lease) -> None:
+    assert refused_by(nice(), PLAIN, leases=[lease]) is None
 
-    verdicts = judge(plan, snapshot, circumstances(snapshot, Limits(max_changes=1)))
 
-    assert [verdict.refused_by for verdict in verdicts] == [None, "changes_within_cap"]
+HELD_TIGHT = SetNodeRange(job_id=1, before=NodeRange(low=1, high=4), after=NodeRange(low=1, high=1))
+
+
+def test_timer_that_ran_its_course_leaves_the_job_to_the_timer_of_the_next_tier() -> None:
+    over = lent(action=HELD_TIGHT, ago_s=300.0, due_after_s=300.0, ending=Ending.TAKEN_BACK)
+    cut_short = replace(over, due_time=TAKEN_AT + 1.0)
+
+    assert refused_by(nice(), PLAIN, leases=[over]) is None
+    assert refused_by(nice(), PLAIN, leases=[cut_short]) == "cooldown_over"
+    assert refused_by(nice(), PLAIN, leases=[over, lent(ago_s=599.0)]) == "cooldown_over"
 
 
 @pytest.mark.parametrize(
@@ -263,128 +279,6 @@ def test_long_waiter_is_not_delayed_but_may_be_helped() -> None:
     assert refused_by(gpus(4, 8), old) is None
 
 
-VICTIM = make_job(
-    1,
-    gpus=4,
-    running_on=["n01"],
-    started_ago_s=QUANTUM_S,
-    hints=make_hints(checkpoint_s=300.0),
-    requeueable=True,
-)
-ALLOWED = Limits(preempt_partitions="debug, gpu")
-
-
-def stop(job: Job = VICTIM, *, for_job_id: int = 9, delay_s: float = 600.0) -> Recommendation:
-    """Propose to stop a running job."""
-    action = Requeue(job_id=job.job_id, for_job_id=for_job_id, before=job.start_time)
-    return replace(nice(delay_s=delay_s), kind=Kind.PREEMPT, action=action)
-
-
-def preempting(
-    *jobs: Job, limits: Limits = ALLOWED, on: bool = True, stopped_ago_s: float | None = None
-) -> Circumstances:
-    """What the rules look at where jobs may be stopped; job 1 was stopped before if `stopped_ago_s` says when."""
-    snapshot = make_snapshot(jobs)
-    leases = []
-    if stopped_ago_s is not None:
-        action = Requeue(job_id=1, for_job_id=8, before=1.0)
-        lease = replace(intended(action, TAKEN_AT - stopped_ago_s), state=LeaseState.INTENDED)
-        leases.append(lease.ended(Ending.DONE_FOR_GOOD, TAKEN_AT - stopped_ago_s))
-    return circumstances(snapshot, limits, preempts=on, leases=leases)
-
-
-def stop_refused_by(change: Recommendation, *jobs: Job, around: Circumstances | None = None) -> str | None:
-    """Judge one job that would be stopped."""
-    snapshot = make_snapshot(jobs)
-    return judge(Plan(recommendations=(change,)), snapshot, around or preempting(*jobs))[0].refused_by
-
-
-def test_running_job_that_saves_its_work_may_be_stopped_where_the_site_allows_it() -> None:
-    assert stop_refused_by(stop(), VICTIM) is None
-    assert stoppable(make_snapshot([VICTIM]), preempting(VICTIM)) == {1}
-
-
-@pytest.mark.parametrize(
-    ("rule", "job"),
-    [
-        pytest.param("job_still_running", make_job(1, gpus=4, hints=VICTIM.hints, requeueable=True), id="pending"),
-        pytest.param("job_still_running", replace(VICTIM, state=JobState.COMPLETING), id="completing"),
-        pytest.param("job_still_running", replace(VICTIM, state=JobState.SUSPENDED), id="suspended"),
-        pytest.param("job_still_running", replace(VICTIM, allocation=None), id="nowhere"),
-        pytest.param("declares_checkpoint", replace(VICTIM, hints=make_hints()), id="no checkpoint"),
-        pytest.param("declares_checkpoint", replace(VICTIM, hints=make_hints(checkpoint_s=0.0)), id="no interval"),
-        pytest.param("requeueable", replace(VICTIM, requeueable=False), id="--no-requeue"),
-        pytest.param("partition_allows_it", replace(VICTIM, partitions=("long",)), id="another partition"),
-        pytest.param("partition_allows_it", replace(VICTIM, partitions=("gpu", "long")), id="one of two partitions"),
-        pytest.param("partition_allows_it", replace(VICTIM, partitions=()), id="no partition"),
-        pytest.param("quantum_over", replace(VICTIM, start_time=TAKEN_AT - QUANTUM_S + 1), id="just started"),
-        pytest.param("array_not_split", replace(VICTIM, array=ArrayRecord(array_job_id=1, task_id=3)), id="array task"),
-        pytest.param("not_heterogeneous", replace(VICTIM, het=HetRecord(het_job_id=1, offset=0)), id="het"),
-        pytest.param("not_cron", replace(VICTIM, cron=True), id="cron"),
-        pytest.param("not_reserved", replace(VICTIM, reservation="class"), id="reserved"),
-        pytest.param(
-            "not_opted_out", replace(VICTIM, hints=make_hints(checkpoint_s=300.0, opted_out=True)), id="opted out"
-        ),
-    ],
-)
-def test_running_job_that_must_not_be_stopped_is_refused_by_name(rule: str, job: Job) -> None:
-    assert stop_refused_by(stop(job), job) == rule
-    assert stoppable(make_snapshot([job]), preempting(job)) == frozenset()
-
-
-def test_every_rule_for_victims_has_a_case() -> None:
-    marks = test_running_job_that_must_not_be_stopped_is_refused_by_name.pytestmark  # type: ignore[attr-defined]
-    cases = {case.values[0] for mark in marks for case in mark.args[1]}
-
-    assert set(VICTIM_RULES) == cases | {"preemption_on", "not_stopped_lately", "no_change_outstanding"}
-
-
-def test_nobody_is_stopped_unless_that_is_switched_on_and_a_partition_named() -> None:
-    off, nowhere = preempting(VICTIM, on=False), preempting(VICTIM, limits=Limits())
-
-    assert stop_refused_by(stop(), VICTIM, around=off) == "preemption_on"
-    assert stop_refused_by(stop(), VICTIM, around=nowhere) == "partition_allows_it"
-    assert stoppable(make_snapshot([VICTIM]), off) == stoppable(make_snapshot([VICTIM]), nowhere) == frozenset()
-
-
-def test_nobody_is_stopped_twice_within_an_hour() -> None:
-    lately, long_ago = (preempting(VICTIM, stopped_ago_s=ago_s) for ago_s in (APART_S - 1, APART_S))
-
-    assert stop_refused_by(stop(), VICTIM, around=lately) == "not_stopped_lately"
-    assert stop_refused_by(stop(), VICTIM, around=long_ago) is None
-
-
-def test_run_that_was_to_be_stopped_must_be_the_one_that_runs() -> None:
-    other = replace(VICTIM, start_time=TAKEN_AT - 2 * QUANTUM_S)
-
-    assert stop_refused_by(stop(VICTIM), other) == "before_still_true"
-    assert stop_refused_by(stop(VICTIM), replace(VICTIM, job_id=2)) == "job_still_running"
-
-
-def test_nobody_is_kept_waiting_beyond_the_published_bounds() -> None:
-    patient = replace(VICTIM, eligible_time=VICTIM.submit_time - 47 * 3600.0)
-    long_waiter = replace(VICTIM, eligible_time=VICTIM.submit_time - 49 * 3600.0)
-
-    assert stop_refused_by(stop(delay_s=6 * 3600.0 + 1), VICTIM) == "delay_within_limits"
-    assert stop_refused_by(stop(), long_waiter) == "long_waiter_not_delayed"
-    # What counts is how long it waited before it started, not how long it has been running since.
-    assert stop_refused_by(stop(), patient) is None
-
-
-def test_of_the_jobs_in_the_way_of_one_gang_all_are_stopped_or_none() -> None:
-    second, other = replace(VICTIM, job_id=2, requeueable=False), replace(VICTIM, job_id=3)
-    snapshot = make_snapshot([VICTIM, second, other])
-    plan = Plan(recommendations=(stop(VICTIM), stop(second), stop(other, for_job_id=8)))
-
-    verdicts = judge(plan, snapshot, preempting(VICTIM, second, other))
-
-    assert [verdict.refused_by for verdict in verdicts] == ["all_victims_or_none", "requeueable", None]
-
-
-def test_running_jobs_are_changed_in_no_other_way() -> None:
-    assert stop_refused_by(replace(nice(), action=SetNice(job_id=1, before=0, after=50)), VICTIM) == "job_still_pending"
-
-
 def test_refusals_cover_pending_gpu_jobs_only() -> None:
     cpu_only = replace(make_job(2, gang=make_gang(0)), held=True)
     unknown = replace(make_job(3, gang=make_gang(0, gpus_known=False)))
@@ -394,10 +288,20 @@ def test_refusals_cover_pending_gpu_jobs_only() -> None:
     assert refusals(snapshot, circumstances(snapshot, Limits())) == {3: "gpus_known"}
 
 
-@pytest.mark.parametrize(
-    "bounds",
-    [{"min_job_age_s": -1.0}, {"max_job_wait_s": -1.0}, {"max_changes": -1}, {"nice_min": 5, "nice_max": 4}],
-)
-def test_senseless_limits_are_refused(bounds: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match="must not be"):
-        Limits(**bounds)  # type: ignore[arg-type]
+def test_delays_of_one_job_add_up() -> None:
+    before = lent(delay_s=4 * 3600.0)
+
+    assert refused_by(nice(delay_s=2 * 3600.0), PLAIN, leases=[before]) is None
+    assert refused_by(nice(delay_s=2 * 3600.0 + 1), PLAIN, leases=[before]) == "total_delay_within_limit"
+    assert refused_by(nice(delay_s=0.0), PLAIN, leases=[replace(before, added_delay_s=7 * 3600.0)]) is None
+
+
+@pytest.mark.parametrize("name", [each.name for each in fields(Limits) if each.name[:5] not in ("nice_", "preem")])
+def test_no_bound_is_negative(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} must not be negative"):
+        Limits(**{name: -1})  # type: ignore[arg-type]
+
+
+def test_bounds_of_nice_are_in_order() -> None:
+    with pytest.raises(ValueError, match="nice_min must not be above nice_max"):
+        Limits(nice_min=5, nice_max=4)

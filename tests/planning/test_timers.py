@@ -258,19 +258,23 @@ def test_no_tier_is_waited_for_twice() -> None:
     assert timers(Cycle().judge(half_idle_nodes(waiting(RANGE)), leases=both[:1])) == {}
 
 
-def test_timer_that_a_person_cut_short_may_be_set_again_but_not_slurms_own() -> None:
+# Without the cooldown of the guard, to see what the planner makes of a change that has just ended.
+AT_ONCE = Cycle(limits=Limits(cooldown_s=0.0))
+
+
+def test_timer_that_was_cut_short_may_be_set_again_but_not_slurms_own() -> None:
     held, asked = (replace(ended(action, after_s=600.0), due_time=TAKEN_AT + 60.0) for action in (HELD, ASKED))
     requeued = replace(held, ending=Ending.NO_LONGER_PENDING)
 
-    assert timers(Cycle().judge(across_leaves(), leases=(held,))) == {1: NodeRange(low=1, high=1)}
-    assert timers(Cycle().judge(half_idle_nodes(waiting(RANGE)), leases=(requeued,))) == {}
-    assert timers(Cycle().judge(one_idle_node_per_leaf(waiting()), leases=(replace(asked, due_time=None),))) == {}
+    assert timers(AT_ONCE.judge(across_leaves(), leases=(held,))) == {1: NodeRange(low=1, high=1)}
+    assert timers(AT_ONCE.judge(half_idle_nodes(waiting(RANGE)), leases=(requeued,))) == {}
+    assert timers(AT_ONCE.judge(one_idle_node_per_leaf(waiting()), leases=(replace(asked, due_time=None),))) == {}
 
 
 def test_change_that_was_never_applied_counts_for_nothing() -> None:
     lease = ended(HELD, after_s=600.0, ending=Ending.NOT_APPLIED)
 
-    assert timers(Cycle().judge(across_leaves(), leases=(lease,))) == {1: NodeRange(low=1, high=1)}
+    assert timers(AT_ONCE.judge(across_leaves(), leases=(lease,))) == {1: NodeRange(low=1, high=1)}
 
 
 @pytest.mark.parametrize(
@@ -283,7 +287,7 @@ def test_change_that_was_never_applied_counts_for_nothing() -> None:
     ids=["by a timer", "by nice", "not by less nice"],
 )
 def test_what_a_job_was_delayed_before_is_taken_off_the_bound(lease: Lease, left_min: int) -> None:
-    cycle = Cycle(limits=Limits(max_added_delay_s=HOUR_S), levers=frozenset({Lever.SWITCHES}))
+    cycle = Cycle(limits=Limits(max_added_delay_s=HOUR_S, cooldown_s=0.0), levers=frozenset({Lever.SWITCHES}))
 
     record = cycle.judge(across_leaves(), leases=(lease,))
 
@@ -357,7 +361,7 @@ def test_no_timer_exceeds_a_bound(
         planning=PlanningSettings(
             node_timer_s=leaf_timer_s / 2 + 1, leaf_timer_s=leaf_timer_s, timer_imagined=imagined
         ),
-        limits=Limits(max_added_delay_s=delay_s),
+        limits=Limits(max_added_delay_s=delay_s, cooldown_s=0.0),
         levers=frozenset({Lever.SWITCHES, Lever.NODE_RANGE}),
     )
 

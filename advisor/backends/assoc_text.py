@@ -1,0 +1,168 @@
+"""Decodes what `scontrol -o show assoc_mgr` says of associations and QOS: their limits, and how far they are used."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from advisor.backends.process import printable
+from advisor.backends.spelling import count
+from advisor.errors import DecodeError
+
+_FIRST_LINE: Final = "Current Association Manager state"
+_NAMED = re.compile(r"(.*)\((\d+)\)", re.ASCII)
+_AMOUNT = re.compile(r"(N|\d+)(?:\((\d+)\))?", re.ASCII)
+_HOLDER = re.compile(r"(\S+)=\{([^{}]*)\}")
+_BY_ACCOUNT: Final = " Account Limits="
+_BY_USER: Final = " User Limits="
+# What a number of GPUs has a part in, or may have; others need not be decoded.
+_COUNTED = re.compile(r"gres/gpu(:.*)?|billing|cpu|mem")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amount:
+    """How much of something may be used, None for any, and how much is."""
+
+    most: int | None
+    used: int = 0
+
+
+Amounts = Mapping[str, Amount]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Association:
+    """An account, or a user in an account and perhaps in a partition only; `parent_id` None stands at the root.
+
+    The mappings go by TRES, those of `amounts` by the name of the limit first.
+    """
+
+    association_id: int
+    account: str
+    user: str
+    uid: str
+    partition: str
+    parent_id: int | None
+    amounts: Mapping[str, Amounts]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QosLimits:
+    """A QOS: what binds all of it, and each account and user (by uid) in it."""
+
+    name: str
+    amounts: Mapping[str, Amounts]
+    by_account: Mapping[str, Mapping[str, Amounts]] = field(default_factory=dict)
+    by_uid: Mapping[str, Mapping[str, Amounts]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssociationState:
+    """Everything that was shown."""
+
+    associations: tuple[Association, ...]
+    qos: tuple[QosLimits, ...]
+
+
+def decode_associations(text: str) -> AssociationState:
+    """Decode an answer in one line for each record; raises `DecodeError` for what is not one."""
+    lines = text.split("\n")
+    if lines[0] != _FIRST_LINE and not (lines[0].startswith("CLUSTER: ") and _FIRST_LINE in lines[1:2]):
+        raise DecodeError("scontrol show assoc_mgr gave no list of associations: try again")
+    return AssociationState(
+        associations=tuple(_association(line) for line in lines if line.startswith("ClusterName=")),
+        qos=tuple(_qos(line) for line in lines if line.startswith("QOS=")),
+    )
+
+
+def partition_qos(text: str) -> dict[str, str]:
+    """Map the partitions that `scontrol -o show partition` lists to their QOS, "" for none."""
+    found: dict[str, str] = {}
+    for line in text.split("\n"):
+        if line.startswith("PartitionName="):
+            raw = _pairs(line)
+            found[raw["PartitionName"]] = "" if raw.get("QoS", "N/A") == "N/A" else raw["QoS"]
+    return found
+
+
+def _association(line: str) -> Association:
+    raw = _pairs(line)
+    try:
+        user, uid = _numbered(raw["UserName"]) if raw["UserName"] else ("", "")
+        parent = raw["ParentAccount"]
+        return Association(
+            association_id=count(raw["ID"], field="association ID"),
+            account=raw["Account"],
+            user=user,
+            uid=uid,
+            partition=raw["Partition"],
+            # That of a user is the account it stands in.
+            parent_id=count(_numbered(parent)[1], field="association parent") if parent else None,
+            amounts=_limits(raw),
+        )
+    except KeyError as err:
+        raise DecodeError(f"scontrol show assoc_mgr shows an association without {err.args[0]}") from err
+
+
+def _qos(line: str) -> QosLimits:
+    shared, by_account, by_user = line, "", ""
+    if _BY_ACCOUNT in line:
+        shared, _, by_account = line.partition(_BY_ACCOUNT)
+        by_account, _, by_user = by_account.partition(_BY_USER)
+    raw = _pairs(shared)
+    return QosLimits(
+        name=_numbered(raw["QOS"])[0],
+        amounts=_limits(raw),
+        by_account=dict(_holders(by_account)),
+        by_uid={_uid(name): limits for name, limits in _holders(by_user)},
+    )
+
+
+def _holders(text: str) -> Iterator[tuple[str, Mapping[str, Amounts]]]:
+    for name, limits in _HOLDER.findall(text):
+        yield name, _limits(_pairs(limits))
+
+
+def _uid(name: str) -> str:
+    match = _NAMED.fullmatch(name)
+    return name if match is None else match[2]
+
+
+def _numbered(text: str) -> tuple[str, str]:
+    """Take `name(4)` apart."""
+    match = _NAMED.fullmatch(text)
+    if match is None:
+        raise DecodeError(f"scontrol show assoc_mgr shows {printable(text, 60)!a}, which is no name with a number")
+    return match[1], match[2]
+
+
+def _pairs(line: str) -> dict[str, str]:
+    """Take `Key=value Key=value` apart; a key that comes twice is no answer of Slurm's."""
+    found: dict[str, str] = {}
+    for word in line.split():
+        key, equals, value = word.partition("=")
+        if equals and key in found:
+            raise DecodeError(f"scontrol shows {printable(key, 60)!a} twice in one record")
+        if equals:
+            found[key] = value
+    return found
+
+
+def _limits(raw: Mapping[str, str]) -> dict[str, Amounts]:
+    return {name: _amounts(name, value) for name, value in raw.items() if "TRES" in name and value}
+
+
+def _amounts(name: str, text: str) -> dict[str, Amount]:
+    """Decode `cpu=N(2),gres/gpu=8(2)` or `gres/gpu=6`, as far as it matters."""
+    found: dict[str, Amount] = {}
+    for item in text.split(","):
+        tres, equals, amount = item.partition("=")
+        if not equals:
+            raise DecodeError(f"scontrol show assoc_mgr shows {name}={printable(text, 60)!a}, which is no list of TRES")
+        if _COUNTED.fullmatch(tres) is None:
+            continue
+        match = _AMOUNT.fullmatch(amount)
+        if match is None or len(amount) > 60:
+            raise DecodeError(f"scontrol show assoc_mgr shows {name} of {tres} as {printable(amount, 60)!a}")
+        found[tres] = Amount(most=None if match[1] == "N" else int(match[1]), used=int(match[2] or 0))
+    return found

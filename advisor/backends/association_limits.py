@@ -1,0 +1,259 @@
+"""Whether a job of another size would still fit the limits of its associations and QOS, as slurmctld holds them.
+
+Slurm takes the new size from everyone who may change the job. A job beyond a limit then waits for ever, or, where an
+Operator's change lifts the limit for the job, takes what was meant for others. In doubt nothing is changed.
+"""
+
+import math
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from advisor.backends.assoc_text import (
+    Amount,
+    Amounts,
+    Association,
+    AssociationState,
+    QosLimits,
+    decode_associations,
+    partition_qos,
+)
+from advisor.backends.process import Commands, text_of
+from advisor.backends.site_reader import running_config
+from advisor.domain.gang import GangRequest
+from advisor.domain.job import Job
+from advisor.domain.plan import Recommendation, SetGpus
+from advisor.errors import AdvisorError
+
+# What was read serves one round; AccountingStorageEnforce takes a restart to change.
+KEPT_S: Final = 20.0
+CONFIG_KEPT_S: Final = 600.0
+
+_MINUTE_S: Final = 60.0
+_GPU: Final = "gres/gpu"
+# Names that Slurm takes on a command line as they are; a comma would name two.
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_.@-]+", re.ASCII)
+# By limit: whether what others use counts, and whether it counts minutes.
+_GROUP: Final = {"GrpTRES": False, "GrpTRESMins": True, "GrpTRESRunMins": True}
+_HOLDER: Final = ("MaxTRESPU", "MaxTRESPA")
+_EACH_JOB: Final = {"MaxTRESPJ": False, "MaxTRESMinsPJ": True}
+_EACH_NODE: Final = "MaxTRESPN"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """What a job would use: GPUs in all, of each type it names, and for how many minutes (None for no limit)."""
+
+    gpus: int
+    by_type: dict[str, int]
+    nodes: int
+    minutes: float | None
+    cpus_follow: bool
+    # Of changes that were let pass on the same reading.
+    others: int = 0
+
+
+def demand_of(gang: GangRequest, time_limit_s: float | None, others: int = 0) -> Demand | None:
+    """Return what a request would use, None where its number of GPUs cannot be told."""
+    gpus = gang.gpu_count
+    if gpus is None:
+        return None
+    counts = gang.counts(gang.scope) if gang.scope is not None else ()
+    whole = sum(each.count for each in counts) or 1
+    by_type = {each.gpu_type: each.count * gpus // whole for each in counts if each.gpu_type is not None}
+    return Demand(
+        gpus=gpus,
+        by_type=by_type,
+        nodes=gang.nodes_min,
+        minutes=None if time_limit_s is None else time_limit_s / _MINUTE_S,
+        cpus_follow=gang.cpus_per_gpu is not None,
+        others=others,
+    )
+
+
+def exceeded(job: Job, demand: Demand, state: AssociationState, qos_names: Iterable[str]) -> str | None:
+    """Name the first limit that a job would not fit, or that cannot be told; None where it fits all of them."""
+    chain = _chain(job, state)
+    if not chain:
+        return f"slurmctld shows no association of user {job.user!a} in account {job.account!a}"
+    by_name = {each.name: each for each in state.qos}
+    said = _beyond_associations(chain, demand)
+    for name in qos_names:
+        said = said or _beyond_qos(name, by_name.get(name), job, chain[0].uid, demand)
+    return said
+
+
+def _beyond_associations(chain: Sequence[Association], demand: Demand) -> str | None:
+    for limit in (*_EACH_JOB, _EACH_NODE):
+        nearest: dict[str, Amount] = {}
+        for association in reversed(chain):
+            # Of each TRES the limit that stands closest to the user counts.
+            nearest |= {
+                tres: each for tres, each in association.amounts.get(limit, {}).items() if each.most is not None
+            }
+        if (said := _beyond(limit, nearest, demand)) is not None:
+            return f"{said} of {_name(chain[0])}"
+    for association in chain:
+        for limit in _GROUP:
+            if (said := _beyond(limit, association.amounts.get(limit, {}), demand)) is not None:
+                return f"{said} of {_name(association)}"
+    return None
+
+
+def _chain(job: Job, state: AssociationState) -> list[Association]:
+    """Return the associations that bind a job, the user's first and the root last; none where one is not shown."""
+    accounts = [each for each in state.associations if not each.user]
+    own = [
+        each
+        for each in state.associations
+        if each.user == job.user and each.account == job.account and each.partition in ("", *job.partitions)
+    ]
+    above = next((each for each in accounts if each.account == job.account), None)
+    if not own or above is None:
+        return []
+    # One for a partition stands closer than one for all.
+    chain = [*sorted(own, key=lambda each: (not each.partition, each.partition)), above]
+    by_id = {each.association_id: each for each in accounts}
+    while above.parent_id is not None:
+        found = by_id.get(above.parent_id)
+        if found is None or found in chain:
+            return []
+        chain.append(found)
+        above = found
+    return chain
+
+
+def _beyond_qos(name: str, qos: QosLimits | None, job: Job, uid: str, demand: Demand) -> str | None:
+    if qos is None:
+        return f"slurmctld shows no QOS {name!a}"
+    for limit in (*_GROUP, *_EACH_JOB, _EACH_NODE):
+        if (said := _beyond(limit, qos.amounts.get(limit, {}), demand)) is not None:
+            return f"{said} of QOS {name}"
+    # What binds each user or account is shown with its use, and a job that waits has given its user a place there.
+    for holder, limits in ((job.account, qos.by_account.get(job.account)), (job.user, qos.by_uid.get(uid))):
+        if limits is None:
+            return f"slurmctld does not show what QOS {name} leaves to {holder!a}"
+        for limit in _HOLDER:
+            if (said := _beyond(limit, limits.get(limit, {}), demand)) is not None:
+                return f"{said} of {holder!a} in QOS {name}"
+    return None
+
+
+def _beyond(limit: str, amounts: Amounts, demand: Demand) -> str | None:
+    """Say that a limit would not hold, or that this cannot be told."""
+    for tres, amount in amounts.items():
+        if amount.most is None:
+            continue
+        wanted = _wanted(limit, tres, demand)
+        if wanted is None:
+            return f"the job may not fit {limit}={tres}={amount.most}"
+        if wanted == 0:
+            continue
+        used = float(amount.used)
+        if limit in (*_GROUP, *_HOLDER):
+            # Whatever their type and time limit, the others are taken to count as much for each GPU.
+            used += demand.others * max(1.0, wanted / demand.gpus)
+        if used + wanted > amount.most:
+            in_use = f", of which {used:g} are in use" if used else ""
+            return f"{wanted:g} would be beyond {limit}={tres}={amount.most}{in_use},"
+    return None
+
+
+def _wanted(limit: str, tres: str, demand: Demand) -> float | None:
+    """Return how much of a TRES a job would count for, 0 where its size has no part in it, None if unknown."""
+    minutes = _GROUP.get(limit, False) or _EACH_JOB.get(limit, False)
+    if tres == "cpu" and not demand.cpus_follow:
+        return 0
+    if not tres.startswith(_GPU) or (minutes and demand.minutes is None):
+        # What GPUs add to the bill is the partition's affair, and memory may follow their number.
+        return None
+    kind = tres.removeprefix(f"{_GPU}:") if tres != _GPU else None
+    # Without a type in the request any of the GPUs may be of this one.
+    gpus = demand.gpus if kind is None or not demand.by_type else demand.by_type.get(kind, 0)
+    if limit == _EACH_NODE:
+        gpus = math.ceil(gpus / demand.nodes)
+    return gpus * demand.minutes if minutes and demand.minutes is not None else gpus
+
+
+def _name(association: Association) -> str:
+    if association.user:
+        return f"user {association.user!a} in account {association.account!a}"
+    return f"account {association.account!a}"
+
+
+class AssociationLimits:
+    """Asks slurmctld for the limits of a job's user before the job is given another size; for one thread.
+
+    One reading costs slurmctld two requests, and two more every ten minutes. Where `privileged` says so, for an
+    Operator or root, a smaller size is checked as well.
+    """
+
+    def __init__(
+        self, commands: Commands, *, privileged: Callable[[], bool], monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._commands = commands
+        self._privileged = privileged
+        self._monotonic = monotonic
+        self._enforced: tuple[float, bool] | None = None
+        self._read_at = -math.inf
+        self._states: dict[str, AssociationState] = {}
+        self._partition_qos: dict[str, str] = {}
+        self._granted = 0
+
+    def against(self, change: Recommendation, job: Job) -> str | None:
+        """Say why a change must not be sent for the sake of a limit; None where it may."""
+        action = change.action
+        if not isinstance(action, SetGpus) or not (_grows(action) or self._privileged()):
+            return None
+        gang = job.gang.with_counts(action.scope, action.after)
+        try:
+            if not self._limits_are_enforced():
+                return None
+            self._forget_what_is_old()
+            demand = demand_of(gang, job.time_limit_s, self._granted)
+            if demand is None:
+                return "limits: how many GPUs the job would use cannot be told"
+            said = exceeded(job, demand, self._state(job.user), self._qos_of(job))
+        except AdvisorError as err:
+            return f"limits: they cannot be read: {err}"
+        if said is not None:
+            return f"limits: {said}"
+        self._granted += demand.gpus
+        return None
+
+    def _limits_are_enforced(self) -> bool:
+        now = self._monotonic()
+        if self._enforced is None or now - self._enforced[0] >= CONFIG_KEPT_S:
+            self._enforced = now, bool({"limits", "safe"} & set(running_config(self._commands).accounting_enforce))
+        return self._enforced[1]
+
+    def _forget_what_is_old(self) -> None:
+        if self._monotonic() - self._read_at >= KEPT_S:
+            self._states, self._partition_qos, self._granted = {}, {}, 0
+            self._read_at = self._monotonic()
+
+    def _state(self, user: str) -> AssociationState:
+        if user not in self._states:
+            # Every account is shown, and of the users this one.
+            named = (f"users={user}",) if _PLAIN_NAME.fullmatch(user) else ()
+            answer = self._commands.ask("scontrol", "-o", "show", "assoc_mgr", *named, "flags=assoc,qos")
+            self._states[user] = decode_associations(text_of(answer.output))
+        return self._states[user]
+
+    def _qos_of(self, job: Job) -> Iterator[str]:
+        """Name the job's QOS and those of its partitions; one that is not known is told by its name not being there."""
+        if not self._partition_qos:
+            answer = self._commands.ask("scontrol", "-o", "-a", "show", "partition")
+            self._partition_qos = partition_qos(text_of(answer.output))
+        yield job.qos
+        for partition in job.partitions:
+            name = self._partition_qos.get(partition, f"of partition {partition}")
+            if name:
+                yield name
+
+
+def _grows(action: SetGpus) -> bool:
+    before = {each.gpu_type: each.count for each in action.before}
+    return any(each.count > before.get(each.gpu_type, 0) for each in action.after)

@@ -1,0 +1,43 @@
+"""The pending jobs of one read after another: a row of squeue that did not change is not decoded again.
+
+Most of a long queue stands still from one read to the next, for Slurm computes priorities every few minutes. The row
+alone decides what a pending job is; what a started one holds depends on its nodes too, so those are always decoded.
+"""
+
+import secrets
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+
+from advisor.backends.records import JobRecord
+from advisor.backends.text import JOB_FIELDS, job_record, row_of
+from advisor.domain.job import Job
+
+
+class KeptRows:
+    """The pending jobs of the last read by what was printed of them; digests, since rows are long."""
+
+    def __init__(self) -> None:
+        """Keep nothing yet."""
+        # Nobody can name a job so that the fields of one row pass for those of another.
+        self._between = f"\x1f{secrets.token_urlsafe(9)}\x1f"
+        self._absent = frozenset[str]()
+        self._jobs: dict[bytes, Job] = {}
+        self._digests: dict[int, bytes] = {}
+
+    def read(self, printed: Iterable[Sequence[str]], absent: frozenset[str]) -> list[JobRecord | Job]:
+        """Return the jobs of rows: whole where a row is known, else as they are printed; `absent` as in `row_of`."""
+        if absent != self._absent:
+            self._absent, self._jobs = absent, {}
+        found: list[JobRecord | Job] = []
+        self._digests = {}
+        for values in printed:
+            text = self._between.join(values).encode("utf-8", "surrogateescape")
+            digest = blake2b(text, digest_size=16).digest()
+            job = self._jobs.get(digest) or job_record(row_of(values, JOB_FIELDS, absent))
+            self._digests[job.job_id] = digest
+            found.append(job)
+        return found
+
+    def keep(self, jobs: Iterable[Job]) -> None:
+        """Keep the pending ones of the jobs that the last read came to."""
+        self._jobs = {self._digests[job.job_id]: job for job in jobs if job.is_pending and job.job_id in self._digests}

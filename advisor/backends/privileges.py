@@ -1,0 +1,165 @@
+"""What Slurm lets this user change: the own jobs, those of some accounts, or all."""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from advisor.backends.process import Commands, printable, text_of
+from advisor.backends.site_config import config_lines
+from advisor.backends.site_reader import Identity, own_identity
+from advisor.domain.job import Job
+from advisor.domain.plan import Lever, Recommendation, SetNice
+from advisor.errors import AdvisorError
+
+REFRESH_S: Final = 600.0
+
+_OPERATORS: Final = frozenset(("operator", "administrator"))
+# "Not Set" is slurmctld's word for what sacctmgr calls None.
+_ORDINARY: Final = frozenset(("", "none", "not set"))
+
+
+class Level(StrEnum):
+    """How far a user's privilege goes, the least first."""
+
+    NONE = "none"
+    COORDINATOR = "coordinator"
+    OPERATOR = "operator"
+
+
+_LEVERS: Final = ", ".join(Lever)
+# What each level lets a user change, and how to give it.
+GIVES: Final[Mapping[Level, str]] = {
+    Level.NONE: f"the own jobs: {_LEVERS}; nice from 0 up",
+    Level.COORDINATOR: "the same for every job of the coordinator's accounts and of those below them",
+    Level.OPERATOR: "the same for every job; nice below 0 as well",
+}
+TAKES: Final[Mapping[Level, str]] = {
+    Level.NONE: "",
+    Level.COORDINATOR: "takes `sacctmgr add coordinator account=ACCOUNT names=USER` and slurmdbd",
+    Level.OPERATOR: "takes `sacctmgr modify user USER set adminlevel=Operator` and slurmdbd, SlurmUser or root",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Privilege:
+    """What Slurm lets a user change, and in plain words why; `accounts` are those that a coordinator looks after.
+
+    `known` is False where slurmdbd did not say all, so that it may be more.
+    """
+
+    user: str
+    level: Level
+    accounts: frozenset[str] = frozenset()
+    text: str = ""
+    known: bool = True
+
+    def against(self, change: Recommendation, job: Job) -> str | None:
+        """Say why Slurm would deny a change, None where it would not."""
+        if self.level is Level.OPERATOR:
+            return None
+        if isinstance(change.action, SetNice) and change.action.after < 0:
+            return f"privilege: a nice below 0 takes an Operator, and {self.text}"
+        if job.user == self.user or job.account in self.accounts:
+            return None
+        return f"privilege: the job belongs to another user of account {printable(job.account, 60)}, and {self.text}"
+
+
+def read_privilege(commands: Commands, user: Identity | None = None) -> Privilege:
+    """Find out what Slurm lets a user change, None for who runs this; costs slurmctld three requests at most.
+
+    What cannot be known counts as not given.
+    """
+    who = user or own_identity()
+    if who.uid == 0:
+        return Privilege(user=who.name, level=Level.OPERATOR, text="root may change every job")
+    doubts: list[str] = []
+    configuration = _configuration(commands, doubts)
+    if _is_slurm_user(who, configuration.get("slurmuser", "")):
+        return Privilege(user=who.name, level=Level.OPERATOR, text=f"{who.name} is SlurmUser and may change every job")
+    if configuration and "slurmdbd" not in configuration.get("accountingstoragetype", ""):
+        text = f"{who.name} has no privilege: without slurmdbd there are neither coordinators nor Operators"
+        return Privilege(user=who.name, level=Level.NONE, text=text)
+    level, accounts = _from_database(commands, who, doubts)
+    if level is None:
+        level = _from_controller(commands, who, doubts)
+    return _privilege(who, level, accounts, "; ".join(doubts))
+
+
+def _privilege(who: Identity, level: str | None, accounts: frozenset[str], doubts: str) -> Privilege:
+    unsure = f" as far as is known ({doubts})" if doubts else ""
+    if level is not None and level.lower() in _OPERATORS:
+        text = f"{who.name} is {level} and may change every job"
+        return Privilege(user=who.name, level=Level.OPERATOR, text=text)
+    if accounts:
+        text = f"{who.name} is coordinator of {printable(', '.join(sorted(accounts)))}{unsure}"
+        return Privilege(user=who.name, level=Level.COORDINATOR, accounts=accounts, text=text, known=not doubts)
+    text = f"{who.name} has no privilege{unsure}"
+    return Privilege(user=who.name, level=Level.NONE, text=text, known=not doubts)
+
+
+def _configuration(commands: Commands, doubts: list[str]) -> Mapping[str, str]:
+    try:
+        return config_lines(text_of(commands.ask("scontrol", "show", "config").output))
+    except AdvisorError as err:
+        doubts.append(f"slurmctld did not tell who is SlurmUser: {err}")
+        return {}
+
+
+def _is_slurm_user(who: Identity, named: str) -> bool:
+    """Whether `slurm(64030)` is the user."""
+    name, _, uid = named.partition("(")
+    return bool(named) and (name == who.name or uid.rstrip(")") == str(who.uid))
+
+
+def _from_database(commands: Commands, who: Identity, doubts: list[str]) -> tuple[str | None, frozenset[str]]:
+    """Return the user's level and accounts; slurmdbd lists the accounts below a coordinator's as well."""
+    named = (f"name={who.name}", "withcoordinator", "format=adminlevel,coordinators")
+    try:
+        answer = text_of(commands.ask("sacctmgr", "-nP", "show", "user", "where", *named).output)
+    except AdvisorError as err:
+        doubts.append(f"the accounting database was not asked: {err}")
+        return None, frozenset()
+    level, _, accounts = answer.partition("\n")[0].strip().partition("|")
+    return level, frozenset(filter(None, accounts.split(",")))
+
+
+def _from_controller(commands: Commands, who: Identity, doubts: list[str]) -> str | None:
+    """Ask slurmctld for the level, which it knows without slurmdbd; the accounts of coordinators it does not show."""
+    try:
+        answer = text_of(commands.ask("scontrol", "-o", "show", "assoc_mgr", f"users={who.name}", "flags=users").output)
+    except AdvisorError as err:
+        doubts.append(f"nor did slurmctld tell: {err}")
+        return None
+    for line in answer.split("\n"):
+        if line.startswith(f"UserName={who.name}({who.uid}) "):
+            level = line.partition("AdminLevel=")[2].strip()
+            return None if level.lower() in _ORDINARY else level
+    return None
+
+
+class Privileges:
+    """The privilege of this user, read anew every ten minutes; what was not told is asked again after one."""
+
+    def __init__(
+        self, commands: Commands, *, user: Identity | None = None, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._commands = commands
+        self._user = user
+        self._monotonic = monotonic
+        self._read_at = -math.inf
+        self._held: Privilege | None = None
+
+    def read(self) -> Privilege:
+        """Return the privilege, read anew where the last reading is too old."""
+        now = self._monotonic()
+        kept_s = REFRESH_S if self._held is None or self._held.known else REFRESH_S / 10
+        if self._held is None or now - self._read_at >= kept_s:
+            self._held, self._read_at = read_privilege(self._commands, self._user), now
+        return self._held
+
+    def against(self, change: Recommendation, job: Job) -> str | None:
+        """Say why Slurm would deny a change, None where it would not."""
+        return self.read().against(change, job)

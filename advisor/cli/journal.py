@@ -1,0 +1,237 @@
+"""`sadvise journal`: what is out, what was proposed and done, and whether the audit is whole."""
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from advisor.cli.options import FILTERS, OUTPUT, ConfigFile, JournalFile, Json, NoHeader, Parsable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from advisor.journal import SqliteJournal
+    from advisor.journal.views import Looked
+
+SCHEMA = "sadvise.journal/1"
+
+
+class View(StrEnum):
+    """The parts of the journal."""
+
+    LEASES = "leases"
+    CYCLES = "cycles"
+    CHANGES = "changes"
+    AUDIT = "audit"
+    VERIFY = "verify"
+
+
+def journal(
+    view: Annotated[
+        View,
+        typer.Argument(
+            metavar="[VIEW]",
+            help="leases: changes that are out; changes: all that was proposed, refused, held back, applied and taken "
+            "back; cycles; audit; verify: whether the audit is whole.",
+        ),
+    ] = View.LEASES,
+    jobs: Annotated[
+        str | None,
+        typer.Option("-j", "--jobs", metavar="LIST", help="Jobs, separated by commas.", rich_help_panel=FILTERS),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since",
+            metavar="TIME",
+            help="Nothing before: 90s, 30m, 2h, 3d, 1w ago, or 2026-03-01T12:00.",
+            rich_help_panel=FILTERS,
+        ),
+    ] = None,
+    most: Annotated[
+        int, typer.Option("-n", "--lines", min=1, help="At most so many, the newest.", rich_help_panel=OUTPUT)
+    ] = 50,
+    journal_file: JournalFile = None,
+    config: ConfigFile = None,
+    json: Json = False,
+    parsable: Parsable = False,
+    noheader: NoHeader = False,
+) -> None:
+    """Print what the journal knows, newest first; reads only, also beside a running daemon.
+
+    `verify` exits with 1 where the audit is not whole, and names the first row that does not hold.
+    """
+    from advisor.cli.reading import Reading
+    from advisor.cli.reading import journal_file as chosen
+    from advisor.errors import ConfigError
+    from advisor.journal import SqliteJournal
+
+    if json and parsable:
+        raise ConfigError("--json excludes -P: give one")
+    looked = _looked(jobs, since, most)
+    held = SqliteJournal.read_only(chosen(Reading(config=config).load_config(), journal_file))
+    try:
+        if view is View.VERIFY:
+            _verify(held, json=json)
+            return
+        rows = _rows(held, view, looked)
+        cluster = held.cluster()
+    finally:
+        held.close_file()
+    _print(view, rows, cluster, json=json, parsable=parsable, noheader=noheader)
+
+
+def _print(
+    view: View, rows: "list[dict[str, Any]]", cluster: str | None, *, json: bool, parsable: bool, noheader: bool
+) -> None:
+    from advisor.cli.render import print_json, print_labelled, print_rows, print_table
+
+    if json:
+        print_json({"meta": _meta(cluster), view.value: rows})
+        return
+    columns = _columns(view)
+    lines = [[as_text(row) for as_text in columns.values()] for row in rows]
+    if parsable:
+        print_rows(list(columns), lines, as_parsable=True, noheader=noheader)
+    elif lines:
+        print_table(list(columns), lines, noheader=noheader)
+    else:
+        print_labelled("nothing", "of ours is out" if view is View.LEASES else "is written down")
+
+
+def _verify(held: "SqliteJournal", *, json: bool) -> None:
+    """Say whether the audit is whole, and exit with 1 if not."""
+    from dataclasses import asdict
+
+    from advisor.cli.render import print_json, print_labelled
+    from advisor.planning.words import plural
+
+    found = held.verify()
+    if json:
+        print_json({"meta": _meta(held.cluster()), "verify": asdict(found)})
+    elif found.broken is None:
+        print_labelled(
+            "whole", f"{plural(found.rows, 'row')} from number {found.first} on, last hash {found.last_hash}"
+        )
+    else:
+        print_labelled("broken", f"row {found.broken}: {found.fault}; {plural(found.rows, 'row')} before it hold")
+    if found.broken is not None:
+        raise typer.Exit(1)
+
+
+def _looked(jobs: str | None, since: str | None, most: int) -> "Looked":
+    from advisor.cli.instants import instant_of
+    from advisor.clock import SystemClock
+    from advisor.errors import ConfigError
+    from advisor.journal.views import Looked
+
+    ids = None
+    if jobs is not None:
+        try:
+            ids = tuple(int(word) for word in jobs.split(","))
+        except ValueError as err:
+            raise ConfigError(f"-j {jobs!r}: give job ids, separated by commas") from err
+    return Looked(job_ids=ids, since=0.0 if since is None else instant_of(since, SystemClock().now()), most=most)
+
+
+def _rows(held: "SqliteJournal", view: View, looked: "Looked") -> "list[dict[str, Any]]":
+    """Return the rows of a view as published."""
+    from dataclasses import asdict
+
+    match view:
+        case View.LEASES:
+            found = [
+                lease
+                for lease in held.leases()
+                if (looked.job_ids is None or lease.job_id in looked.job_ids) and lease.applied_time > looked.since
+            ]
+            newest = sorted(found, key=lambda lease: (-lease.applied_time, lease.job_id, lease.lever))
+            return [
+                {
+                    "job_id": lease.job_id,
+                    "lever": str(lease.lever),
+                    "state": str(lease.state),
+                    **_values(asdict(lease.action), asdict(lease.undo)),
+                    "user": lease.user,
+                    "account": lease.account,
+                    "applied_time": lease.applied_time,
+                    "due_time": lease.due_time,
+                    "added_delay_s": lease.added_delay_s,
+                }
+                for lease in newest[: looked.most]
+            ]
+        case View.CYCLES:
+            return [asdict(cycle) for cycle in held.cycles(looked)]
+        case View.CHANGES:
+            return [
+                {
+                    "time": change.time,
+                    "cycle_id": change.cycle_id,
+                    "job_id": change.job_id,
+                    "lever": change.lever,
+                    "done": str(change.done),
+                    "before": asdict(change.action)["before"],
+                    "after": asdict(change.action)["after"],
+                    "said": change.said,
+                }
+                for change in held.changes(looked)
+            ]
+        case View.AUDIT | View.VERIFY:
+            return [asdict(row) for row in held.audit(looked.since, looked.most)]
+
+
+def _values(action: "Mapping[str, Any]", undo: "Mapping[str, Any]") -> dict[str, Any]:
+    """Return what the user had and what holds now."""
+    return {"before": undo["after"], "after": action["after"]}
+
+
+def _columns(view: View) -> "Mapping[str, Callable[[Mapping[str, Any]], str]]":
+    """Map the columns of a view to how they are spelled for people."""
+    from advisor.cli.render import instant
+
+    def plain(names: "Sequence[str]") -> "dict[str, Callable[[Mapping[str, Any]], str]]":
+        return {name: lambda row, name=name: _spelled(row[name]) for name in names}  # type: ignore[misc]  # bound here
+
+    def times(names: "Sequence[str]") -> "dict[str, Callable[[Mapping[str, Any]], str]]":
+        return {
+            name: lambda row, name=name: "" if row[name] is None else instant(row[name])  # type: ignore[misc]  # bound here
+            for name in names
+        }
+
+    match view:
+        case View.LEASES:
+            return {
+                **plain(("job_id", "lever", "state", "before", "after", "user", "account")),
+                **times(("applied_time", "due_time")),
+                **plain(("added_delay_s",)),
+            }
+        case View.CYCLES:
+            return {
+                **plain(("cycle_id",)),
+                **times(("taken_at",)),
+                **plain(("pending", "proposed", "recommended", "left_alone", "applied", "held_back", "record_bytes")),
+                "digest": lambda row: str(row["digest"])[:12],
+                **plain(("note",)),
+            }
+        case View.CHANGES:
+            return {**times(("time",)), **plain(("cycle_id", "job_id", "lever", "done", "before", "after", "said"))}
+        case View.AUDIT | View.VERIFY:
+            return {**plain(("number",)), **times(("time",)), **plain(("event", "detail"))}
+
+
+def _spelled(value: Any) -> str:
+    import json
+
+    match value:
+        case None:
+            return ""
+        case str():
+            return value
+        case _:
+            return json.dumps(value, separators=(",", ":"))
+
+
+def _meta(cluster: str | None) -> dict[str, Any]:
+    from advisor import __version__
+
+    return {"tool": "sadvise", "version": __version__, "schema": SCHEMA, "cluster": cluster}

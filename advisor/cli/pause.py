@@ -1,0 +1,48 @@
+"""`sadvise pause` and `sadvise resume`: stop the daemon from changing anything, at once."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from advisor.cli.options import ConfigFile
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def pause(
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for those who look later.")] = "",
+    config: ConfigFile = None,
+) -> None:
+    """Have the daemon send nothing that changes a job, from the next moment on; it goes on reading and recommending.
+
+    What is out stays out: `sadvise revert --all` takes it back. The pause is a file in the runtime folder.
+    """
+    import getpass
+
+    from advisor.cli.render import print_labelled
+    from advisor.daemon.pause import pause as pause_daemon
+
+    folder = _folder(config)
+    pause_daemon(folder, by=getpass.getuser(), reason=reason)
+    print_labelled("paused", f"{folder}; `sadvise resume` lets it go on")
+
+
+def resume(config: ConfigFile = None) -> None:
+    """Let the daemon change jobs again."""
+    from advisor.cli.render import print_labelled
+    from advisor.daemon.pause import resume as resume_daemon
+
+    folder = _folder(config)
+    was = resume_daemon(folder)
+    print_labelled("resumed" if was else "nothing", str(folder) if was else "was paused")
+
+
+def _folder(config: "Path | None") -> "Path":
+    """Return the runtime folder of the configuration in force."""
+    import os
+    from pathlib import Path
+
+    from advisor.config import load_config
+
+    return Path(load_config(config, os.environ).daemon.runtime_folder)

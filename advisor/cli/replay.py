@@ -1,0 +1,111 @@
+"""`sadvise replay`: plan a recorded cycle again, and compare."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from advisor.cli.options import ConfigFile, JournalFile, Json, NoHeader, Parsable
+
+if TYPE_CHECKING:
+    from advisor.config import Config
+    from advisor.journal.records import Recorded
+    from advisor.journal.replay import Deviation
+
+SCHEMA = "sadvise.replay/1"
+COLUMNS = ("job_id", "what", "recorded", "replayed")
+LAST = "last"
+
+
+def replay(
+    cycle: Annotated[str, typer.Argument(metavar="CYCLE", help="Number of a cycle, or last.")] = LAST,
+    with_config: Annotated[
+        bool,
+        typer.Option("--with-config", help="Plan with the settings of today, and show what would differ."),
+    ] = False,
+    journal: JournalFile = None,
+    config: ConfigFile = None,
+    json: Json = False,
+    parsable: Parsable = False,
+    noheader: NoHeader = False,
+) -> None:
+    """Plan a recorded cycle again from what it saw, with the forecasts and the settings it had.
+
+    Prints "same" where that gives the same bytes; else prints what differs, and exits with 1. With --with-config the
+    forecasts stay those that were recorded, and a difference is no error.
+    """
+    from advisor.cli.reading import Reading, journal_file
+    from advisor.errors import ConfigError
+    from advisor.journal import SqliteJournal
+    from advisor.journal.records import digest_of
+    from advisor.journal.replay import cycle_of, deviations, replayed
+
+    if json and parsable:
+        raise ConfigError("--json excludes -P: give one")
+    if cycle != LAST and not (cycle.isascii() and cycle.isdecimal() and len(cycle) <= 18):
+        raise ConfigError(f"{cycle!a} is no cycle: give its number, or {LAST}")
+    settings = Reading(config=config).load_config()
+    held = SqliteJournal.read_only(journal_file(settings, journal))
+    try:
+        found = held.recorded(None if cycle == LAST else int(cycle))
+    finally:
+        held.close_file()
+    again = replayed(found, _today(found, settings) if with_config else cycle_of(found))
+    differing = deviations(found.outcome, again)
+    _print(found, digest_of(again), differing, json=json, parsable=parsable, noheader=noheader)
+    if again != found.outcome and not with_config:
+        raise typer.Exit(1)
+
+
+def _today(found: "Recorded", settings: "Config") -> Any:
+    """Return the pipeline as the configuration sets it now, with the levers of then."""
+    from advisor.cycle import Cycle
+
+    return Cycle(planning=settings.planning, limits=settings.guard, levers=found.levers, modes=settings.mode)
+
+
+def _print(
+    found: "Recorded",
+    digest: str,
+    differing: "tuple[Deviation, ...]",
+    *,
+    json: bool,
+    parsable: bool,
+    noheader: bool,
+) -> None:
+    from dataclasses import asdict
+
+    from advisor import __version__
+    from advisor.cli.render import print_json, print_labelled, print_rows, print_table
+
+    rows = [[str(each.job_id), each.what, each.recorded, each.replayed] for each in differing]
+    if json:
+        meta = {
+            "tool": "sadvise",
+            "version": __version__,
+            "schema": SCHEMA,
+            "cluster": found.snapshot.config.cluster or None,
+        }
+        cycle = {
+            "cycle_id": found.cycle_id,
+            "taken_at": found.snapshot.taken_at,
+            "version": found.version,
+            "digest": found.digest,
+        }
+        print_json(
+            {
+                "meta": meta,
+                "cycle": cycle,
+                "same": digest == found.digest,
+                "digest": digest,
+                "differences": [asdict(each) for each in differing],
+            }
+        )
+    elif parsable:
+        print_rows(COLUMNS, rows, as_parsable=True, noheader=noheader)
+    elif digest == found.digest:
+        print_labelled("same", f"cycle {found.cycle_id}, digest {digest}")
+    else:
+        print_labelled("differs", f"cycle {found.cycle_id}, digest {found.digest} recorded, {digest} now", width=9)
+        if found.version != __version__:
+            print_labelled("recorded", f"by sadvise {found.version}, which may have planned otherwise", width=10)
+        print_table(COLUMNS, rows, noheader=noheader)

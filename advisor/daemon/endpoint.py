@@ -1,0 +1,206 @@
+"""Tells metrics and health over HTTP, on loopback or a Unix socket; nothing can be written there."""
+
+import contextlib
+import errno
+import json
+import os
+import socket
+import stat
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from socketserver import TCPServer, ThreadingMixIn
+from typing import Any, Final, cast
+
+from advisor.errors import ConfigError
+from advisor.metrics.observer import CONTENT_TYPE, Metrics
+from advisor.metrics.settings import LoopbackAddress, SocketFile, address_of
+
+# Requests are a few hundred bytes, and answers are ready at once; who needs longer is broken or hostile.
+SLOWEST_S: Final = 5.0
+MOST_CONNECTIONS: Final = 8
+_LOOK_S: Final = 0.2
+_SOCKET_MODE: Final = 0o660
+_JSON: Final = "application/json"
+_TEXT: Final = "text/plain; charset=utf-8"
+
+
+@contextmanager
+def served(listen: str, metrics: Metrics) -> Iterator[str]:
+    """Answer requests as long as the block lasts; yields where, "" for nowhere.
+
+    Raises `ConfigError` where the place cannot be taken.
+    """
+    try:
+        address = address_of(listen)
+    except ValueError as err:
+        raise ConfigError(f"metrics.{err}") from err
+    if address is None:
+        yield ""
+        return
+    server = _Server(metrics, address)
+    thread = threading.Thread(target=server.serve_forever, args=(_LOOK_S,), name="metrics", daemon=True)
+    thread.start()
+    try:
+        yield server.place
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class _Server(ThreadingMixIn, TCPServer):
+    """Listens, and answers each request in a thread of its own, a few at a time."""
+
+    allow_reuse_address = True
+    daemon_threads = True
+    # A slow client must not keep the daemon from ending.
+    block_on_close = False
+
+    def __init__(self, metrics: Metrics, address: LoopbackAddress | SocketFile) -> None:
+        """Take a place; raises `ConfigError` where it is not to be had."""
+        self.metrics = metrics
+        self._path: Path | None = None
+        self._inode = -1
+        self._begun_by_connection: dict[Any, float] = {}
+        self._connections = threading.Lock()
+        match address:
+            case LoopbackAddress(host=host, port=port):
+                self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+                where: Any = (host, port)
+                said = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            case SocketFile(path=path):
+                self.address_family = socket.AF_UNIX
+                self._path = Path(path)
+                where = path
+                said = f"unix:{path}"
+                _clear(self._path)
+        try:
+            super().__init__(where, _Answer)
+            if self._path is not None:
+                self._path.chmod(_SOCKET_MODE)
+                self._inode = self._path.stat().st_ino
+        except OSError as err:
+            busy = "another program listens there" if err.errno == errno.EADDRINUSE else err.strerror
+            raise ConfigError(
+                f"metrics.listen: {said}: {busy}: name another place, or set it to an empty text"
+            ) from err
+        self.place = said if isinstance(address, SocketFile) else f"{said.rpartition(':')[0]}:{self.server_address[1]}"
+
+    def server_bind(self) -> None:
+        """Bind; a socket's file is never open to all, not even for a moment."""
+        if self._path is not None:
+            os.fchmod(self.socket.fileno(), _SOCKET_MODE)
+        super().server_bind()
+
+    def server_close(self) -> None:
+        """Stop listening, and remove the socket if it still is ours."""
+        super().server_close()
+        if self._path is not None:
+            with contextlib.suppress(FileNotFoundError):
+                if self._path.lstat().st_ino == self._inode:
+                    self._path.unlink()
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Take a connection in."""
+        connection, client = super().get_request()
+        with self._connections:
+            self._begun_by_connection[connection] = time.monotonic()
+        return connection, client
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ARG002  (the base class's)
+        """Turn a connection away where too many are open."""
+        with self._connections:
+            return len(self._begun_by_connection) <= MOST_CONNECTIONS
+
+    def shutdown_request(self, request: Any) -> None:
+        """Let a connection go."""
+        with self._connections:
+            self._begun_by_connection.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Cut off whoever takes too long over a request, also one who sends a byte now and then."""
+        now = time.monotonic()
+        with self._connections:
+            late = [each for each, begun in self._begun_by_connection.items() if now - begun > SLOWEST_S]
+        for connection in late:
+            with contextlib.suppress(OSError):  # gone by itself
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a client that went away; it harms nobody else, and could fill the log."""
+
+
+class _Answer(BaseHTTPRequestHandler):
+    """Answers one request."""
+
+    timeout = SLOWEST_S
+
+    def do_GET(self) -> None:
+        """Answer with what a path tells."""
+        metrics = cast("_Server", self.server).metrics
+        match self.path.partition("?")[0]:
+            case "/metrics":
+                self._answer(HTTPStatus.OK, CONTENT_TYPE, metrics.exposition())
+            case "/healthz":
+                report = metrics.health.report()
+                status = HTTPStatus.OK if report.is_well else HTTPStatus.SERVICE_UNAVAILABLE
+                self._answer(status, _JSON, json.dumps(asdict(report)).encode() + b"\n")
+            case _:
+                self._answer(HTTPStatus.NOT_FOUND, _TEXT, b"not found: there are /metrics and /healthz\n")
+
+    do_HEAD = do_GET  # noqa: N815  (the base class's)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
+        """Answer a request that is none of ours; nothing that the client sent is sent back."""
+        # What the base class knows no method for is one that is not allowed here.
+        status = HTTPStatus.METHOD_NOT_ALLOWED if code == HTTPStatus.NOT_IMPLEMENTED else HTTPStatus(code)
+        self._answer(status, _TEXT, f"{status.phrase.lower()}\n".encode())
+
+    def version_string(self) -> str:
+        """Say who answers, without the version of anything."""
+        return "sadvise"
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  (the base class's)
+        """Log no requests: Prometheus asks every few seconds."""
+
+    def _answer(self, status: HTTPStatus, content_type: str, body: bytes) -> None:
+        self.close_connection = True
+        self.send_response(status)
+        if status is HTTPStatus.METHOD_NOT_ALLOWED:
+            self.send_header("Allow", "GET, HEAD")
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+
+def _clear(path: Path) -> None:
+    """Remove a socket that an earlier daemon of ours left behind; raises `ConfigError` where it is anything else."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return
+    except OSError as err:
+        raise ConfigError(f"metrics.listen: {path}: {err.strerror}") from err
+    if not stat.S_ISSOCK(found.st_mode) or found.st_uid != os.geteuid():
+        raise ConfigError(f"metrics.listen: {path} is there and is no socket of this user: name another path")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+            return
+        except OSError as err:
+            raise ConfigError(f"metrics.listen: {path}: {err.strerror or err}: name another path") from err
+    raise ConfigError(f"metrics.listen: {path}: another program listens there: stop it, or name another path")

@@ -1,0 +1,117 @@
+"""Builds the parts of the daemon from a configuration."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from advisor.applying import Applier
+from advisor.backends.actuator import ScontrolActuator
+from advisor.backends.association_limits import AssociationLimits
+from advisor.backends.budget import BudgetedCommands, RpcBudget
+from advisor.backends.diagnostics import read_load
+from advisor.backends.privileges import Level, Privileges
+from advisor.backends.process import Commands, SlurmCommands
+from advisor.backends.sources import chosen_cluster, open_source
+from advisor.clock import Clock
+from advisor.config import Config
+from advisor.cycle import Cycle
+from advisor.daemon.hold import ChangeCheck, DaemonGate, Patience
+from advisor.daemon.service import Outfit
+from advisor.daemon.tally import CountedCommands, Tally
+from advisor.domain.job import Job
+from advisor.domain.plan import Recommendation
+from advisor.planning.observing import observed
+from advisor.ports import ClusterSource, Forecaster, NoForecaster
+
+
+class LiveParts:
+    """Builds outfits for the cluster of this host; the budget and the patience outlive each of them."""
+
+    def __init__(self, clock: Clock, patience: Patience) -> None:
+        """Take the clock, and what tells commands when nobody waits for them any more."""
+        self._clock = clock
+        self._patience = patience
+        self._budget: RpcBudget | None = None
+        self._tally = Tally()
+
+    def build(self, config: Config) -> Outfit:
+        """Build the parts; raises `ConfigError` for what cannot be built."""
+        budget = self._budget = self._budget_of(config)
+        # The end has no time to wait for tokens, and comes once.
+        last = Patience()
+        folder = Path(config.daemon.runtime_folder)
+        commands = self._commands(config, self._patience, budget)
+        privileges = Privileges(commands)
+        limits = AssociationLimits(commands, privileged=lambda: privileges.read().level is Level.OPERATOR)
+        gate = DaemonGate(
+            runtime_folder=folder,
+            modes=config.mode,
+            patience=self._patience,
+            checks=(self._experiment(config), privileges.against, limits.against),
+            room=budget.against_change,
+            room_to_return=budget.against_return,
+        )
+        cycle = Cycle(planning=config.planning, limits=config.guard, forecaster=forecaster(config), modes=config.mode)
+        return Outfit(
+            config=config,
+            applier=Applier(
+                source=self._source(config, self._patience, budget),
+                actuator=ScontrolActuator(commands),
+                cycle=cycle,
+                observe=observed,
+                gate=gate,
+            ),
+            leaver=Applier(
+                source=self._source(config, last, None),
+                actuator=ScontrolActuator(self._commands(config, last, None)),
+                cycle=cycle,
+                gate=DaemonGate(runtime_folder=folder, modes=config.mode, patience=last),
+            ),
+            gate=gate,
+            last=last,
+            read_load=lambda: read_load(commands),
+            rpcs=lambda: budget.rpcs,
+            asked=self._tally.counts,
+        )
+
+    def _budget_of(self, config: Config) -> RpcBudget:
+        """Return the budget of this process, by the settings of a configuration."""
+        if self._budget is None:
+            return RpcBudget(config.budget)
+        self._budget.adopt(config.budget)
+        return self._budget
+
+    def _commands(self, config: Config, patience: Patience, budget: RpcBudget | None) -> Commands:
+        plain = SlurmCommands(timeout_s=config.source.timeout_s, cluster=chosen_cluster(None, os.environ))
+        return self._within(plain, patience, budget)
+
+    def _source(self, config: Config, patience: Patience, budget: RpcBudget | None) -> ClusterSource:
+        return open_source(
+            config.source.reader,
+            cluster=None,
+            timeout_s=config.source.timeout_s,
+            clock=self._clock,
+            through=lambda plain: self._within(plain, patience, budget),
+        )
+
+    def _within(self, plain: SlurmCommands, patience: Patience, budget: RpcBudget | None) -> Commands:
+        """Return commands that nobody waits for longer than patience lasts, within a budget if there is one."""
+        patient = CountedCommands(commands=replace(plain, patience=patience), tally=self._tally)
+        return patient if budget is None else BudgetedCommands(commands=patient, budget=budget)
+
+    def _experiment(self, config: Config) -> ChangeCheck:
+        def against(_change: Recommendation, job: Job) -> str | None:
+            said = config.experiment.against_change(self._clock.now(), job.partitions)
+            return None if said is None else f"control: {said}"
+
+        return against
+
+
+def forecaster(config: Config) -> Forecaster:
+    """Return the models that forecast, or nothing where they are turned off."""
+    if not config.forecasts.enabled:
+        return NoForecaster()
+    from advisor.predict.forecaster import ModelForecaster
+    from advisor.predict.library import Library
+
+    return ModelForecaster(Library(Path(config.forecasts.models)))

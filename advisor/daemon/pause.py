@@ -1,0 +1,71 @@
+"""The pause file: as long as it is there, the daemon sends nothing that changes a job."""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from advisor.errors import ConfigError
+
+NAME: Final = "pause"
+_REASON_LENGTH: Final = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """Since when nothing is changed, by whose wish, and why; as far as the file tells."""
+
+    since_time: float
+    by: str = ""
+    reason: str = ""
+
+    @property
+    def text(self) -> str:
+        """The pause in plain words."""
+        by = f" by {self.by}" if self.by else ""
+        return f"paused{by}{f': {self.reason}' if self.reason else ''}"
+
+
+def paused(folder: Path) -> Pause | None:
+    """Return the pause in force; a file that says nothing, or cannot be read, is one all the same."""
+    path = folder / NAME
+    try:
+        since_time = path.stat().st_mtime
+    except FileNotFoundError:
+        return None
+    except OSError as err:
+        return Pause(since_time=0.0, reason=f"{path} cannot be looked at: {err.strerror}")
+    try:
+        said = json.loads(path.read_bytes()[:4096])
+        return Pause(since_time=since_time, by=_shown(said.get("by")), reason=_shown(said.get("reason")))
+    except (OSError, ValueError, AttributeError):
+        return Pause(since_time=since_time)
+
+
+def pause(folder: Path, *, by: str, reason: str) -> None:
+    """Make the daemon send nothing from now on; raises `ConfigError` where the file cannot be written."""
+    path = folder / NAME
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        with open(descriptor, "w", encoding="utf-8") as stream:  # noqa: PTH123  (a descriptor)
+            json.dump({"by": _shown(by), "reason": _shown(reason)}, stream)
+    except OSError as err:
+        raise ConfigError(f"{path}: {err.strerror}: nothing is paused; run as root or as the daemon's user") from err
+
+
+def resume(folder: Path) -> bool:
+    """Let the daemon go on, and tell whether it was paused; raises `ConfigError` where the file cannot be removed."""
+    path = folder / NAME
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        return False
+    except OSError as err:
+        raise ConfigError(f"{path}: {err.strerror}: still paused; run as root or as the daemon's user") from err
+    return True
+
+
+def _shown(text: object) -> str:
+    """Return what somebody wrote in a form that cannot break a line or a terminal."""
+    return "".join(char if char.isprintable() else " " for char in str(text or ""))[:_REASON_LENGTH]

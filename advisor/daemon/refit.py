@@ -1,0 +1,23 @@
+"""Fits run times anew on the site's accounting, in a process of its own."""
+
+import sys
+from typing import Final
+
+from advisor.backends.process import Patience, printable, run, text_of
+from advisor.config import Config
+
+DEADLINE_S: Final = 3600.0
+
+
+def refit(config: Config, patience: Patience) -> str:
+    """Run `sadvise fit runtime` with the least claim to the processor, and return what it said last.
+
+    Raises `SlurmError` where it failed or took too long; the models in use stay as they are then.
+    """
+    answer = run(
+        ("nice", "-n", "19", sys.executable, "-m", "advisor.cli.main", "fit", "runtime", "--from", "live",
+         "--models", config.forecasts.models),
+        timeout_s=DEADLINE_S,
+        patience=patience,
+    )  # fmt: skip
+    return printable(text_of(answer.complaints))

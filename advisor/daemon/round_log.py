@@ -1,0 +1,164 @@
+"""What an administrator wants to read of a round: what was changed, what was not and why, what is different now."""
+
+from collections.abc import Collection, Hashable, Iterable, Mapping
+from typing import Any, Final
+
+from advisor.applying import PutOff, Step
+from advisor.domain.gang import SwitchRequest
+from advisor.domain.mode import Mode
+from advisor.domain.plan import Action, NodeRange, Outcome, Receipt, Recommendation, lever_of
+from advisor.round import Round
+
+# A fault that stays is told again after so many rounds.
+REMINDED_AFTER: Final = 60
+
+
+class RoundLog:
+    """Logs rounds; it remembers just what it needs to tell what is new."""
+
+    def __init__(self, log: Any) -> None:
+        """Take the log to write to."""
+        self._log = log
+        self._mode: Mode | None = None
+        self._held_to: frozenset[str] = frozenset()
+        self._put_off: frozenset[Hashable] = frozenset()
+        self._counts: Hashable = None
+        self._unfilled: frozenset[str] = frozenset()
+        self._failed_rounds = 0
+        self._fault = ""
+
+    def tell(self, done: Round, unfilled: Collection[str] = ()) -> None:
+        """Log a round: one line of its own, and one for each thing that it did or that is different.
+
+        `unfilled` says what of the metrics could not be filled.
+        """
+        self._tell_mode(done)
+        for fault in sorted(set(unfilled) - self._unfilled):
+            self._log.warning("metrics not filled", fault=fault)
+        self._unfilled = frozenset(unfilled)
+        if done.step is None:
+            self._tell_fault(done)
+            return
+        if self._failed_rounds:
+            self._log.info("rounds are done again", failed_rounds=self._failed_rounds)
+            self._failed_rounds, self._fault = 0, ""
+        self._tell_sent(done.step)
+        self._tell_put_off(done.step)
+        self._tell_counts(done, done.step)
+
+    def _tell_mode(self, done: Round) -> None:
+        if self._mode is not None and done.mode is not self._mode:
+            self._log.info("mode changed", before=str(self._mode), after=str(done.mode))
+        for name in sorted(done.held_to.keys() - self._held_to):
+            self._log.warning("nothing is applied", by=name, why=done.held_to[name])
+        for name in sorted(self._held_to - done.held_to.keys()):
+            self._log.info("no longer kept from applying", by=name)
+        self._mode, self._held_to = done.mode, frozenset(done.held_to)
+
+    def _tell_fault(self, done: Round) -> None:
+        again = done.fault == self._fault and self._failed_rounds % REMINDED_AFTER
+        tell = self._log.debug if again else self._log.warning
+        self._failed_rounds += 1
+        self._fault = done.fault
+        tell("round not done", fault=done.fault, failed_rounds=self._failed_rounds, next_in_s=done.interval_s)
+
+    def _tell_sent(self, step: Step) -> None:
+        changes = {(change.job_id, lever_of(change.action)): change for change in step.record.recommendations}
+        users = step.record.snapshot.jobs_by_id
+        for receipt in step.applied:
+            change = changes.get((receipt.action.job_id, lever_of(receipt.action)))
+            job = users.get(receipt.action.job_id)
+            about = {} if change is None else _why(change)
+            self._tell_receipt("change", receipt, {**({} if job is None else {"user": job.user}), **about})
+        for receipt in step.reconciled.taken_back:
+            self._tell_receipt("take-back", receipt, {})
+        for lease in step.reconciled.overruled:
+            self._log.warning("somebody else changed the field: the job is left alone", **_action(lease.action))
+
+    def _tell_receipt(self, what: str, receipt: Receipt, about: Mapping[str, object]) -> None:
+        fields = {**_action(receipt.action), **about}
+        match receipt.outcome:
+            case Outcome.APPLIED:
+                self._log.info(f"{what} applied", **fields)
+            case Outcome.ALREADY_SO:
+                self._log.info(f"{what} not needed", **fields)
+            case Outcome.FAILED:
+                self._log.warning(f"{what} failed", **fields, fault=receipt.text)
+
+    def _tell_put_off(self, step: Step) -> None:
+        """Tell what was held back; at info only what was not in the round before."""
+        told: set[Hashable] = set()
+        for what, put_off in (("change held back", step.held_back), ("take-back put off", step.reconciled.put_off)):
+            for each in put_off:
+                key = _key(what, each)
+                told.add(key)
+                (self._log.debug if key in self._put_off else self._log.info)(
+                    what, **_action(each.action), why=each.text
+                )
+        self._put_off = frozenset(told)
+
+    def _tell_counts(self, done: Round, step: Step) -> None:
+        """Tell the round in one line; at info only where something was done, or is other than in the round before."""
+        proposed, judged = len(step.record.recommendations), len(step.record.verdicts)
+        open_leases = sum(done.open_leases.values())
+        did = bool(step.applied or step.reconciled.taken_back or step.reconciled.overruled)
+        counts = (proposed, judged, len(step.held_back), open_leases)
+        (self._log.info if did or counts != self._counts else self._log.debug)(
+            "round",
+            mode=str(done.mode),
+            recommended=proposed,
+            refused=judged - proposed,
+            sent=len(step.applied),
+            failed=_failed(step.applied),
+            held_back=len(step.held_back),
+            taken_back=len(step.reconciled.taken_back),
+            open_leases=open_leases,
+            duration_s=round(done.duration_s, 2),
+            cpu_s=round(done.cpu_s, 2),
+            next_in_s=done.interval_s,
+        )
+        self._counts = counts
+
+
+def _failed(receipts: Iterable[Receipt]) -> int:
+    return sum(1 for receipt in receipts if receipt.outcome is Outcome.FAILED)
+
+
+def _key(what: str, put_off: PutOff) -> Hashable:
+    """Name what was put off without the figures in its reason, which differ from round to round."""
+    return what, put_off.action.job_id, lever_of(put_off.action), put_off.text.partition(":")[0]
+
+
+def _action(action: Action) -> dict[str, object]:
+    return {
+        "job_id": action.job_id,
+        "lever": str(lever_of(action)),
+        "before": _shown(action.before),
+        "after": _shown(action.after),
+    }
+
+
+def _why(change: Recommendation) -> dict[str, object]:
+    expected = change.expected
+    return {
+        "kind": str(change.kind),
+        "reason": str(change.reason),
+        "saved_s": f"{expected.saved_s_low:.0f}..{expected.saved_s_high:.0f}",
+        "added_delay_max_s": round(expected.added_delay_max_s),
+        "text": change.text,
+    }
+
+
+def _shown(value: object) -> object:
+    """Return what a field held, in as few characters as say it."""
+    match value:
+        case NodeRange(low=low, high=high):
+            return f"{low}-{high}"
+        case SwitchRequest(count=count, max_wait_s=max_wait_s):
+            return f"{count}@{max_wait_s:.0f}s"
+        case tuple():
+            return ",".join(f"{gpus.gpu_type or 'gpu'}:{gpus.count}" for gpus in value)
+        case None:
+            return "none"
+        case _:
+            return value

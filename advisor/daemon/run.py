@@ -1,0 +1,198 @@
+"""Runs the daemon: a scheduler with one worker, signals, the service manager, and an orderly end."""
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Final
+
+from advisor.clock import Clock
+from advisor.config import Config
+from advisor.daemon.notify import Notifier
+from advisor.daemon.service import Service
+from advisor.errors import AdvisorError
+
+if TYPE_CHECKING:
+    from apscheduler.schedulers.background import BackgroundScheduler
+    from apscheduler.triggers.interval import IntervalTrigger
+
+# Signals that end the daemon, and the one that has it read its configuration anew.
+_ENDING: Final = (signal.SIGTERM, signal.SIGINT)
+_RELOAD: Final = signal.SIGHUP
+# How long the end may take, in all: what runs is told to stop, then what has to be taken back is.
+END_S: Final = 5.0
+_WORK_ENDS_S: Final = 1.5
+_SPARE_S: Final = 0.5
+_HEARTBEAT_S: Final = 10.0
+_LOOK_S: Final = 1.0
+# A step of the wall clock beyond this sets the rounds anew, since the scheduler plans them by that clock.
+_CLOCK_STEP_S: Final = 5.0
+
+
+class Daemon:
+    """A service under a scheduler with one worker: rounds, reloads and the heartbeat never overlap."""
+
+    def __init__(
+        self,
+        service: Service,
+        reload: Callable[[], Config],
+        refit: Callable[[Config], str],
+        notifier: Notifier,
+        clock: Clock,
+        log: Any,
+    ) -> None:
+        """Take the service, what reads the configuration anew, what fits models and tells how it went, and the ends."""
+        self._service = service
+        self._reload = reload
+        self._refit = refit
+        self._notifier = notifier
+        self._clock = clock
+        self._log = log
+        self._signals: SimpleQueue[int] = SimpleQueue()
+        self._scheduler = _scheduler()
+        self._planned_s = service.interval_s
+
+    def run(self) -> bool:
+        """Work until told to end; tell whether everything came to its end, or a worker is still stuck."""
+        with self._heard():
+            self._start()
+            self._watch()
+            return self._end()
+
+    def _start(self) -> None:
+        config = self._service.config.daemon
+        self._scheduler.add_job(self._round, self._trigger(), id="round", next_run_time=self._now())
+        self._scheduler.add_job(self._notifier.alive, "interval", seconds=_HEARTBEAT_S, id="heartbeat")
+        self._scheduler.add_job(self._prune, "cron", hour=config.night_hour, id="prune", jitter=600)
+        # Beside the rounds, since it takes minutes; the work is done by another process.
+        self._scheduler.add_job(
+            self._fit, "cron", hour=config.night_hour, minute=30, id="fit", jitter=600, executor="beside"
+        )
+        self._scheduler.start()
+        self._notifier.ready()
+        self._log.info("started", mode=str(self._service.config.mode.farthest), pid=os.getpid())
+
+    def _watch(self) -> None:
+        """Wait for signals until one ends it; set the rounds anew where somebody moved the clock."""
+        offset_s = self._clock.now() - time.monotonic()
+        while True:
+            try:
+                heard = self._signals.get(timeout=_LOOK_S)
+            except Empty:
+                heard = None
+            if heard in _ENDING:
+                self._log.info("told to end", signal=signal.Signals(heard).name)
+                return
+            if heard == _RELOAD:
+                self._read_anew_soon()
+            step_s = self._clock.now() - time.monotonic() - offset_s
+            if abs(step_s) > _CLOCK_STEP_S:
+                offset_s += step_s
+                self._log.warning("the clock was set", step_s=round(step_s, 1))
+                self._plan_rounds()
+                self._scheduler.reschedule_job("heartbeat", trigger="interval", seconds=_HEARTBEAT_S)
+
+    def _round(self) -> None:
+        """Run one round, and plan the next anew where the interval has changed."""
+        try:
+            self._notifier.status(self._service.round().summary)
+        except Exception:
+            # A fault of ours must not end what watches over leases; it is told, and the next round tries again.
+            self._log.exception("a round failed: a fault of sadvise itself")
+        self._notifier.alive()
+        if self._service.interval_s != self._planned_s:
+            self._plan_rounds()
+
+    def _plan_rounds(self) -> None:
+        self._planned_s = self._service.interval_s
+        self._scheduler.reschedule_job("round", trigger=self._trigger())
+
+    def _trigger(self) -> "IntervalTrigger":
+        from apscheduler.triggers.interval import IntervalTrigger
+
+        jitter_s = self._service.config.daemon.jitter_s
+        return IntervalTrigger(seconds=self._planned_s, jitter=jitter_s or None, timezone=UTC)
+
+    def _read_anew_soon(self) -> None:
+        """Have the worker read the configuration between two rounds; a second wish waits for the first."""
+        self._scheduler.add_job(self._read_anew, "date", run_date=self._now(), max_instances=8)
+
+    def _read_anew(self) -> None:
+        """Read, check and swap the configuration; a broken one changes nothing."""
+        self._notifier.reloading()
+        try:
+            self._service.reconfigure(self._reload())
+        except AdvisorError as err:
+            self._log.warning("configuration not taken, the old one stays in force", fault=str(err))
+            self._notifier.status(f"configuration not taken: {err}")
+        else:
+            self._log.info("configuration read anew", mode=str(self._service.config.mode.farthest))
+            self._plan_rounds()
+        self._notifier.ready()
+        self._notifier.alive()
+
+    def _prune(self) -> None:
+        try:
+            self._service.prune()
+        except AdvisorError as err:
+            self._log.warning("the journal was not pruned", fault=str(err))
+
+    def _fit(self) -> None:
+        """Fit models in another process, where that is asked for, then take what it published."""
+        if not self._service.config.daemon.refit:
+            return
+        try:
+            self._log.info("models fitted anew", said=self._refit(self._service.config))
+            self._read_anew_soon()
+        except AdvisorError as err:
+            self._log.warning("models were not fitted anew, the old ones stay in use", fault=str(err))
+
+    def _end(self) -> bool:
+        """Stop what runs, take back what nobody else would, and say what stays out."""
+        until = time.monotonic() + END_S - _SPARE_S
+        self._notifier.stopping()
+        self._service.stop()
+        ender = threading.Thread(target=self._scheduler.shutdown, daemon=True)
+        ender.start()
+        ender.join(_WORK_ENDS_S)
+        if ender.is_alive():
+            self._log.warning("ended in the middle of a round: the next start, or `sadvise revert`, sees to its leases")
+            return False
+        left = self._service.leave(until - time.monotonic())
+        self._log.info("ended", **left)
+        return True
+
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self._clock.now(), UTC)
+
+    @contextmanager
+    def _heard(self) -> Iterator[None]:
+        """Hear signals as long as the block lasts."""
+        before = {
+            number: signal.signal(number, lambda heard, _frame: self._signals.put(heard))
+            for number in (*_ENDING, _RELOAD)
+        }
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _scheduler() -> "BackgroundScheduler":
+    from apscheduler.executors.pool import ThreadPoolExecutor
+    from apscheduler.schedulers.background import BackgroundScheduler
+
+    # A heartbeat that is left out because a round still works is no news.
+    logging.getLogger("apscheduler").setLevel(logging.ERROR)
+    return BackgroundScheduler(
+        executors={"default": ThreadPoolExecutor(1), "beside": ThreadPoolExecutor(1)},
+        job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
+        timezone=UTC,
+        daemon=True,
+    )

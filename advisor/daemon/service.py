@@ -1,0 +1,204 @@
+"""One round after the other: look at the load, read the cluster, take back, plan, apply, remember."""
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from advisor import __version__
+from advisor.applying import Applier, Reconciled, Step
+from advisor.clock import Clock
+from advisor.config import Config
+from advisor.cycle import CycleRecord
+from advisor.daemon.hold import DaemonGate, Patience
+from advisor.daemon.keeping import Keeper
+from advisor.daemon.pause import paused
+from advisor.daemon.standing import Standing
+from advisor.domain.load import ControllerLoad
+from advisor.domain.mode import Mode
+from advisor.domain.plan import Outcome
+from advisor.domain.snapshot import Snapshot
+from advisor.errors import AdvisorError, ConfigError, JournalError
+from advisor.guard.breakers import Health
+from advisor.journal import Retention, SqliteJournal
+from advisor.pacing import next_interval_s, strained
+from advisor.round import Round
+
+# What only a new start can change.
+_LASTING: Final = (("journal", "file"), ("daemon", "runtime_folder"), ("metrics", "listen"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outfit:
+    """What a configuration makes of the parts: all that a reload swaps at once.
+
+    `applier` works within the budget of requests; `leaver` does so without, for the end, and as long as `last` says.
+    `asked` tells how many of the last commands there were, and how many of them failed.
+    """
+
+    config: Config
+    applier: Applier
+    leaver: Applier
+    gate: DaemonGate
+    last: Patience
+    read_load: Callable[[], ControllerLoad]
+    rpcs: Callable[[], Mapping[str, int]]
+    asked: Callable[[], tuple[int, int]] = lambda: (0, 0)
+
+
+class Service:
+    """The rounds of one daemon; one thread at a time uses it."""
+
+    def __init__(
+        self, build: Callable[[Config], Outfit], config: Config, clock: Clock, told: Callable[[Round], None]
+    ) -> None:
+        """Take what builds the parts from a configuration, and who is told of every round."""
+        self._build = build
+        self._clock = clock
+        self._told = told
+        self._outfit = build(config)
+        retention = Retention(keep_days=config.journal.keep_days, records_mib=config.journal.records_mib)
+        self._keeper = Keeper(Path(config.journal.file), retention, clock)
+        self._standing = Standing()
+        self._standing.note("started", version=__version__, mode=str(config.mode.farthest))
+        self._reads_failed = 0
+        # Since the breakers were last looked at.
+        self._loads: deque[ControllerLoad] = deque(maxlen=16)
+        self.interval_s = config.daemon.interval_s
+
+    @property
+    def config(self) -> Config:
+        """The configuration in force."""
+        return self._outfit.config
+
+    def round(self) -> Round:
+        """Run one round; what fails is said in it, so that the next one can try again."""
+        outfit, begun, cpu_s = self._outfit, time.monotonic(), time.process_time()
+        started_time = self._clock.now()
+        outfit.gate.patience.start(outfit.config.daemon.deadline_s)
+        load, step, fault = None, None, ""
+        pacing = outfit.config.daemon.pacing
+        try:
+            load = outfit.read_load()
+            strain = strained(load, pacing)
+            self._loads.append(load)
+            if strain:
+                fault = f"slurmctld is under strain, so this round is left out: {strain}"
+            else:
+                step = self._step(outfit, outfit.applier.source.snapshot())
+                self._reads_failed = 0
+        except AdvisorError as err:
+            fault = str(err)
+            self._reads_failed += 1
+        self.interval_s = next_interval_s(self.interval_s, pacing, trouble=step is None)
+        done = Round(
+            started_time=started_time,
+            duration_s=time.monotonic() - begun,
+            cpu_s=time.process_time() - cpu_s,
+            mode=self._mode(),
+            interval_s=self.interval_s,
+            step=step,
+            fault=fault,
+            held_to=self._held_to(),
+            load=load,
+            rpcs=outfit.rpcs(),
+            open_leases=Counter(lease.state for lease in self._keeper.leases),
+            coverage=self._standing.coverage,
+        )
+        self._told(done)
+        return done
+
+    def reconfigure(self, config: Config) -> None:
+        """Take another configuration from the next round on; raises `ConfigError` for one that cannot be taken."""
+        for table, key in _LASTING:
+            before, after = (getattr(getattr(each, table), key) for each in (self.config, config))
+            if before != after:
+                raise ConfigError(f"{table}.{key} takes a restart to change: it stays {before!a}")
+        self._outfit = self._build(config)
+        self.interval_s = config.daemon.interval_s
+        self._standing.note("configuration read anew", mode=str(config.mode.farthest))
+
+    def prune(self) -> None:
+        """Forget what is too old to be of use; raises `JournalError`."""
+        with self._keeper.held() as journal:
+            journal.prune(self._clock.now())
+
+    def stop(self) -> None:
+        """Have what runs now end at once; for any thread."""
+        self._outfit.gate.patience.stopping.set()
+
+    def leave(self, for_s: float) -> Mapping[str, str | int]:
+        """Take back, for so long at most, what nobody else would, and tell what came of it.
+
+        What stays out is in the journal, and `sadvise revert` or the next start see to it.
+        """
+        outfit = self._outfit
+        outfit.last.start(for_s)
+        try:
+            with self._keeper.held() as journal:
+                left = self._leave(journal, outfit.leaver)
+                journal.note(self._clock.now(), "ended", left)
+                return left
+        except AdvisorError as err:
+            return {"taken_back": 0, "still_out": len(self._keeper.leases), "because": str(err)}
+        finally:
+            self._keeper.close()
+
+    def _leave(self, journal: SqliteJournal, leaver: Applier) -> Mapping[str, str | int]:
+        found = Reconciled()
+        if journal.leases():
+            found = replace(leaver, journal=journal).leave(leaver.source.snapshot())
+            journal.returns(self._clock.now(), found)
+        return {
+            "taken_back": sum(1 for receipt in found.taken_back if receipt.outcome is not Outcome.FAILED),
+            "still_out": len(journal.leases()),
+            **({"because": found.put_off[0].text} if found.put_off else {}),
+        }
+
+    def _step(self, outfit: Outfit, snapshot: Snapshot) -> Step:
+        """Take back, plan and apply; without a journal nothing is sent, and the cluster is only observed."""
+        try:
+            with self._keeper.held() as journal:
+                return self._kept_step(outfit, snapshot, journal)
+        except JournalError as err:
+            outfit.gate.held_to = {"journal": str(err)}
+        busy = frozenset(lease.job_id for lease in self._keeper.leases)
+        return Step(record=outfit.applier.cycle.judge(snapshot, busy), reconciled=Reconciled(), applied=())
+
+    def _kept_step(self, outfit: Outfit, snapshot: Snapshot, journal: SqliteJournal) -> Step:
+        """Run one step, all of which the journal keeps."""
+        standing, cycle = self._standing, outfit.applier.cycle
+        standing.begin(journal, outfit.config, snapshot.taken_at, paused=self._paused())
+        asked, failed = outfit.asked()
+        health = Health(
+            now=snapshot.taken_at,
+            reads_failed=self._reads_failed,
+            error_ratio=failed / asked if asked else None,
+            requests=asked,
+        )
+        outfit.gate.held_to = standing.judged(journal, health, tuple(self._loads), outfit.config.breakers)
+        self._loads.clear()
+        numbers: list[int] = []
+
+        def planned(record: CycleRecord) -> None:
+            numbers.append(journal.record(record, cycle))
+
+        step = replace(outfit.applier, journal=journal, planned=planned).step(snapshot)
+        journal.receipts(numbers[0], step)
+        standing.follow(journal, step)
+        return step
+
+    def _paused(self) -> str:
+        pause = paused(self._outfit.gate.runtime_folder)
+        return "" if pause is None else pause.text
+
+    def _held_to(self) -> Mapping[str, str]:
+        """Name what keeps the daemon from applying now, each with why."""
+        pause = self._paused()
+        return {**self._outfit.gate.held_to, **({"paused": pause} if pause else {})}
+
+    def _mode(self) -> Mode:
+        farthest = self.config.mode.farthest
+        return Mode.RECOMMEND if farthest is Mode.APPLY and self._held_to() else farthest

@@ -1,0 +1,110 @@
+"""What the daemon knows from round to round: breakers, the jobs it follows, how good its forecasts were."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from advisor.applying import Step
+from advisor.config import Config
+from advisor.domain.load import ControllerLoad
+from advisor.guard.breakers import ALL_CLOSED, BreakerSettings, BreakerState, Health, judged
+from advisor.journal import SqliteJournal
+from advisor.outcomes import Coverage, Follower, run_time_coverage, start_coverage
+from advisor.round import Forecasted
+
+# How far back, and how often, it is looked how good the forecasts were.
+_JUDGED_OVER_S: Final = 3 * 86_400.0
+_JUDGED_EVERY_S: Final = 3600.0
+_BREAKERS: Final = "breakers"
+_EXPERIMENT: Final = "experiment"
+
+
+class Standing:
+    """What outlives a round; what has to outlive the daemon too stands in the journal."""
+
+    def __init__(self) -> None:
+        """Know nothing until `begin`."""
+        self._breakers = ALL_CLOSED
+        self._follower: Follower | None = None
+        self._experiment = ""
+        self._paused = False
+        self._notes: list[tuple[str, Mapping[str, str | int | float]]] = []
+        self._judged_time = float("-inf")
+        self.coverage: Mapping[Forecasted, Coverage] = {}
+
+    def note(self, event: str, **detail: str | float) -> None:
+        """Remember to write something into the audit as soon as the journal is at hand."""
+        self._notes.append((event, detail))
+
+    def begin(self, journal: SqliteJournal, config: Config, now: float, *, paused: str) -> None:
+        """Begin a round: take up what an earlier daemon left, and write down what has happened since the last one."""
+        if self._follower is None:
+            self._breakers = _kept_state(journal)
+            self._follower = Follower(journal.open_outcomes(), seen_at=journal.observed_until())
+        self._follower.experiment = config.experiment
+        if bool(paused) is not self._paused:
+            self._paused = bool(paused)
+            self.note("paused" if paused else "resumed", **({"said": paused} if paused else {}))
+        if config.experiment.digest != self._experiment:
+            self._experiment = config.experiment.digest
+            if self._experiment and not _registered(journal, self._experiment):
+                self._notes.append((_EXPERIMENT, config.experiment.registration()))
+        while self._notes:
+            event, detail = self._notes[0]
+            journal.note(now, event, detail)
+            del self._notes[0]
+
+    def judged(
+        self, journal: SqliteJournal, health: Health, loads: Sequence[ControllerLoad], settings: BreakerSettings
+    ) -> Mapping[str, str]:
+        """Look at the breakers, at every load since the last look; map those that are open to why, in words."""
+        before = self._breakers
+        known = replace(
+            health,
+            coverage_ratio=self.coverage["run_time"].share if "run_time" in self.coverage else None,
+            ended_jobs=self.coverage["run_time"].n if "run_time" in self.coverage else 0,
+            leases=(*journal.closed((), since=health.now - settings.objections_window_s), *journal.leases()),
+        )
+        for load in loads:
+            self._breakers = judged(self._breakers, replace(known, load=load), settings)
+        sentences = self._breakers.sentences(settings)
+        if [each.name for each in before.open] != [each.name for each in self._breakers.open]:
+            journal.note(health.now, _BREAKERS, {**sentences, "state": _states().dump_json(self._breakers).decode()})
+        return sentences
+
+    def follow(self, journal: SqliteJournal, step: Step) -> None:
+        """Follow the jobs through a step, and now and then judge the forecasts by those that ended."""
+        now = step.record.snapshot.taken_at
+        if self._follower is None:
+            return
+        changed = self._follower.follow_step(step)
+        if changed:
+            journal.keep_outcomes(changed)
+        if not 0 <= now - self._judged_time < _JUDGED_EVERY_S:
+            self._judged_time = now
+            ended = journal.outcomes(now - _JUDGED_OVER_S)
+            self.coverage = {"start": start_coverage(ended), "run_time": run_time_coverage(ended)}
+
+
+def _kept_state(journal: SqliteJournal) -> BreakerState:
+    """Return the breakers as the last daemon left them; a state that cannot be read counts as none."""
+    row = journal.last(_BREAKERS)
+    if row is None:
+        return ALL_CLOSED
+    try:
+        return _states().validate_json(str(row.detail.get("state", "")), strict=True)
+    except ValidationError:
+        return ALL_CLOSED
+
+
+def _registered(journal: SqliteJournal, digest: str) -> bool:
+    row = journal.last(_EXPERIMENT)
+    return row is not None and row.detail.get("digest") == digest
+
+
+@cache
+def _states() -> TypeAdapter[BreakerState]:
+    return TypeAdapter(BreakerState)

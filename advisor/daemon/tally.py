@@ -1,0 +1,49 @@
+"""Counts how many of the last commands Slurm did not answer."""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from advisor.backends.process import Answer, Commands
+from advisor.errors import SlurmUnavailableError
+
+_REMEMBERED: Final = 100
+
+
+class Tally:
+    """The last commands, by whether they were answered."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._failed: deque[bool] = deque(maxlen=_REMEMBERED)
+
+    def add(self, *, failed: bool) -> None:
+        """Count a command."""
+        self._failed.append(failed)
+
+    def counts(self) -> tuple[int, int]:
+        """Return how many of the last commands there were, and how many of them failed."""
+        return len(self._failed), sum(self._failed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountedCommands:
+    """Commands of which it is counted how many Slurm did not answer; a refusal is an answer."""
+
+    commands: Commands
+    tally: Tally = field(repr=False)
+
+    @property
+    def cluster(self) -> str | None:
+        """The cluster that is asked."""
+        return self.commands.cluster
+
+    def ask(self, program: str, *arguments: str) -> Answer:
+        """Run a command, and count it."""
+        try:
+            answer = self.commands.ask(program, *arguments)
+        except SlurmUnavailableError:
+            self.tally.add(failed=True)
+            raise
+        self.tally.add(failed=False)
+        return answer

@@ -1,0 +1,222 @@
+"""What the nodes of one partition could give to a gang, and how few of them, or how close together, would be enough."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.domain.gang import GangRequest, GpuCount
+from advisor.features.nodes import (
+    Chunk,
+    Counts,
+    Flags,
+    Floats,
+    Mebibytes,
+    NodeTable,
+    bounds,
+    chunks_in,
+    gpus_of,
+    rows_of,
+)
+
+# Below the smallest shortage that integer counts up to 10^8 can show, above the rounding of a sum of 10^5 terms.
+_ENOUGH = 1.0 - 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What the nodes offer under one question; `promise` is True for "now", where nothing may be overstated."""
+
+    gpus: Counts  # (n_nodes, n_types)
+    cpus: Counts  # (n_nodes,)
+    memory_mib: Mebibytes  # (n_nodes,)
+    open: Flags  # (n_nodes,)
+    promise: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """The nodes of one partition that a view offers anything of at all; every array stands in the order of `rows`."""
+
+    table: NodeTable
+    rows: NDArray[np.intp]  # (n_rows,) of the table
+    gpus: Counts  # (n_rows, n_types)
+    cpus: Counts  # (n_rows,)
+    memory_mib: Mebibytes  # (n_rows,)
+    promise: bool
+
+    @classmethod
+    def of(cls, table: NodeTable, member: Flags, view: View) -> "Side":
+        """Take the nodes that are open and have a CPU, without which Slurm starts nothing."""
+        rows = np.flatnonzero(member & view.open & (view.cpus > 0))
+        return cls(
+            table=table,
+            rows=rows,
+            gpus=view.gpus[rows],
+            cpus=view.cpus[rows],
+            memory_mib=view.memory_mib[rows],
+            promise=view.promise,
+        )
+
+    @cached_property
+    def _gpus_by_type(self) -> dict[str | None, tuple[int, int]]:
+        """Map GPU types to how many there are in all and on one node at most."""
+        found: dict[str | None, tuple[int, int]] = {}
+        for gpu_type in (*self.table.gpu_types, None):
+            gpus = gpus_of(self.table.gpu_types, self.gpus, gpu_type)
+            found[gpu_type] = int(gpus.sum(dtype=np.int64)), int(gpus.max(initial=0))
+        return found
+
+    def lacks(self, gang: GangRequest) -> bool:
+        """Whether there are too few GPUs at a glance; most of a long queue is done with here."""
+        nothing = (0, 0)
+        return any(gpu.count > self._gpus_by_type.get(gpu.gpu_type, nothing)[0] for gpu in gang.per_job) or any(
+            gpu.count > self._gpus_by_type.get(gpu.gpu_type, nothing)[1] for gpu in gang.per_node
+        )
+
+    def able(self, gang: GangRequest) -> Flags:
+        """Mark the nodes that could be one of the gang's, but for those that it names: `(n_rows,)`."""
+        types = self.table.gpu_types
+        memory_mib = gang.memory_mib_per_node or 0
+        chunk = Chunk(gpus=gang.per_node, cpus=_cpus_beside(gang, gang.per_node), memory_mib=memory_mib)
+        able = chunks_in(types, self.gpus, self.cpus, self.memory_mib, chunk) >= 1
+        if gang.exclusive and self.promise:
+            able &= self.table.empty[self.rows]
+        for gpu in gang.per_socket:
+            # The sockets are unknown: one at least, and never more GPUs than the node has.
+            whole = gpus_of(types, self.table.gpus_total[self.rows], gpu.gpu_type)
+            able &= gpus_of(types, self.gpus, gpu.gpu_type) >= (
+                np.maximum(whole, gpu.count) if self.promise else gpu.count
+            )
+        held = [gpus_of(types, self.gpus, gpu.gpu_type) > 0 for gpu in gang.per_job if gpu.count]
+        if held:
+            able &= held[0] if len(held) == 1 else np.any(np.stack(held), axis=0)
+        return np.asarray(able)
+
+    def amounts(self, gang: GangRequest, able: Flags) -> Floats:
+        """Return what each of the `able` nodes gives of each thing that is counted over the gang, as a share of all.
+
+        `(n_able, n_needs)`. CPUs go in whole tasks where there are several.
+        """
+        types, gpus, cpus = self.table.gpu_types, self.gpus[able], self.cpus[able]
+        shares = []
+        for gpu in bounds(gang.per_job):
+            held = gpus_of(types, gpus, gpu.gpu_type)
+            if gang.cpus_per_gpu:
+                held = np.minimum(held, cpus // gang.cpus_per_gpu)
+            per_node = sum(bound.count for bound in gang.per_node)
+            shares.append((np.minimum(held, per_node) if per_node else held) / gpu.count)
+        if gang.per_task or gang.tasks >= max(2, gang.nodes_min):
+            rounded_up = gang.tasks - 1 if self.promise else 0
+            beside = max(_cpus_beside(gang, gang.per_task), (gang.cpus + rounded_up) // gang.tasks)
+            task = Chunk(gpus=gang.per_task, cpus=beside)
+            shares.append(chunks_in(types, gpus, cpus, self.memory_mib[able], task) / gang.tasks)
+        else:
+            shares.append(cpus / max(1, gang.cpus))
+        # A node gives at most all: what it has beyond that helps nobody, and may be much.
+        return np.minimum(np.stack(shares, axis=1), 1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offer:
+    """The nodes that may take part in a gang, and what each gives as shares, 1 at most, of what it needs in all."""
+
+    rows: NDArray[np.intp]  # (n_rows,)
+    shares: Floats  # (n_rows, n_needs)
+    pinned: Flags  # (n_rows,), those that the gang insists on
+    promise: bool
+
+    @classmethod
+    def of(cls, side: Side, gang: GangRequest) -> "Offer | None":
+        """Ask one partition; None where GPUs are too few, or a node that the gang insists on cannot take part."""
+        if side.lacks(gang):
+            return None
+        able, pinned = side.able(gang), np.zeros(len(side.rows), dtype=np.bool_)
+        if gang.excluded_nodes:
+            able &= ~np.isin(side.rows, rows_of(side.table, gang.excluded_nodes))
+        if gang.required_nodes:
+            pinned = np.isin(side.rows, rows_of(side.table, gang.required_nodes))
+            if chooses_among_required(gang):
+                able &= pinned
+                pinned[:] = False
+            elif np.count_nonzero(pinned & able) < len(set(gang.required_nodes)):
+                return None
+        return cls(rows=side.rows[able], shares=side.amounts(gang, able), pinned=pinned[able], promise=side.promise)
+
+    def fewest(self) -> int | None:
+        """Return on how few nodes a gang that names none fits, if it must bound them; None where all are too few."""
+        if not len(self.rows):
+            return None
+        sums = self._sums
+        if not (sums[-1] >= _ENOUGH).all():
+            return None
+        return int((sums < _ENOUGH).sum(axis=0).max()) + 1
+
+    def is_enough(self, nodes_min: int, nodes_max: int | None) -> bool:
+        """Whether the nodes hold the gang, wherever they stand."""
+        if len(self.rows) < max(nodes_min, 1):
+            return False
+        if nodes_max is None or nodes_max >= len(self.rows):
+            return bool((self._values(bounded=nodes_max is not None).sum(axis=0) >= _ENOUGH).all())
+        return bool((self._sums[nodes_max - 1] >= _ENOUGH).all())
+
+    def is_enough_on_one(self, nodes_min: int) -> bool:
+        """Whether one of the nodes holds the gang."""
+        pins = int(self.pinned.sum())
+        if nodes_min > 1 or pins > 1:
+            return False
+        holds = (self.shares >= _ENOUGH).all(axis=1)
+        return bool((holds & self.pinned if pins else holds).any())
+
+    def is_enough_together(self, group: Counts, nodes_min: int, nodes_max: int | None) -> bool:
+        """Whether the nodes of one group hold the gang; `group` is `(n_rows,)`, -1 for none."""
+        inside = group >= 0
+        group, pinned = group[inside], self.pinned[inside]
+        nodes = np.bincount(group)
+        holds = nodes >= nodes_min
+        if self.pinned.any():
+            holds &= np.bincount(group, weights=pinned) >= self.pinned.sum()
+        bound = None if nodes_max is None or nodes_max >= nodes.max(initial=0) else nodes_max
+        for share in self._values(bounded=nodes_max is not None)[inside].T:
+            if not holds.any():
+                return False
+            holds &= _largest_sums(share, group, pinned, bound) >= _ENOUGH
+        return bool(holds.any())
+
+    def _values(self, *, bounded: bool) -> Floats:
+        """Return what each node counts for, `(n_rows, n_needs)`.
+
+        With a bound on the nodes, several needs and a promise to make, each node counts as much as its scarcest share,
+        `(n_rows, 1)`: such nodes do add up to every need at once, and more free resources never turn a yes into a no.
+        """
+        return self.shares.min(axis=1, keepdims=True) if bounded and self.promise else self.shares
+
+    @cached_property
+    def _sums(self) -> Floats:
+        """What the first so many nodes give under a bound, pinned ones first, then the largest: `(n_rows, n_needs)`."""
+        values = self._values(bounded=True)
+        first, others = values[self.pinned], values[~self.pinned]
+        largest = [-np.sort(-each, axis=0) for each in (first, others) if len(each)]
+        return np.asarray((np.concatenate(largest) if largest else values).cumsum(axis=0))
+
+
+def chooses_among_required(gang: GangRequest) -> bool:
+    """Whether the nodes that a gang requires are more than it may have: Slurm 23.02 and later choose among them."""
+    return gang.nodes_max is not None and len(gang.required_nodes) > gang.nodes_max
+
+
+def _largest_sums(share: Floats, group: Counts, pinned: Flags, nodes_max: int | None) -> Floats:
+    """Add up each group's `nodes_max` largest shares, those of pinned nodes first: `(n_groups,)`."""
+    n_groups = int(group.max(initial=-1)) + 1
+    if nodes_max is not None:
+        order = np.lexsort((-share, ~pinned, group))
+        group, share = group[order], share[order]
+        rank = np.arange(len(group)) - np.searchsorted(group, group)
+        group, share = group[rank < nodes_max], share[rank < nodes_max]
+    return np.asarray(np.bincount(group, weights=share, minlength=n_groups), dtype=np.float64)
+
+
+def _cpus_beside(gang: GangRequest, gpus: tuple[GpuCount, ...]) -> int:
+    """Return the CPUs that must stand beside some of the gang's GPUs on one node, at least one."""
+    return max(1, (gang.cpus_per_gpu or 0) * sum(gpu.count for gpu in gpus))

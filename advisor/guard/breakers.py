@@ -1,0 +1,248 @@
+"""Circuit breakers: what holds the daemon to recommendations until its cause has been gone for a while.
+
+A breaker opens at once and closes slowly: its cause must be seen to be gone, and `rest_s` must pass while somebody
+looks. A figure that is not known opens nothing and closes nothing.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Final
+
+from advisor.domain.lease import Ending, Lease
+from advisor.domain.load import ControllerLoad
+from advisor.guard.ledger import person_objected
+
+HOUR_S = 3600.0
+# Between two looks no more rest is counted, so that neither a clock that jumps nor a night without us closes a breaker.
+LONGEST_STEP_S: Final = 600.0
+_NO_LOAD: Final = ControllerLoad()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerSettings:
+    """When the daemon stops changing jobs by itself, and how long after the cause has gone it goes on."""
+
+    rest_s: Annotated[float, "how long the cause of a breaker must be gone before changes are made again"] = 1800.0
+    max_server_threads: Annotated[int, "most threads slurmctld may have busy; it has 256"] = 64
+    max_cycle_s: Annotated[float, "longest pass of Slurm's main scheduler"] = 5.0
+    max_backfill_cycle_s: Annotated[float, "longest pass of Slurm's backfill scheduler"] = 300.0
+    max_agent_queue: Annotated[int, "most messages that slurmctld may have waiting for nodes"] = 1000
+    max_database_queue: Annotated[int, "most records that slurmctld may have waiting for slurmdbd"] = 10_000
+    max_reads_failed: Annotated[int, "most reads of the cluster that may fail in a row"] = 2
+    max_error_ratio: Annotated[float, "largest share of the requests to slurmctld that may fail"] = 0.2
+    min_requests: Annotated[int, "requests that the share of failures must rest on"] = 20
+    min_coverage_ratio: Annotated[float, "least share of run times that may lie within their 80 % intervals"] = 0.6
+    min_ended_jobs: Annotated[int, "jobs that ended which the share of forecasts that held must rest on"] = 50
+    max_objections: Annotated[int, "most jobs whose changes people may take back or overrule within the window"] = 3
+    max_objections_of_user: Annotated[int, "most overruled jobs of one user that count within the window"] = 2
+    objections_window_s: Annotated[float, "time over which objections of people are counted"] = 24 * HOUR_S
+
+    def __post_init__(self) -> None:
+        for name in ("max_error_ratio", "min_coverage_ratio"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be from 0 to 1")
+        for name in BreakerSettings.__slots__:
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """What is known of the controller, the requests to it, the forecasts and the people at an instant; None unknown.
+
+    `reads_failed` counts the reads that failed in a row, `error_ratio` is the share of `requests` that failed,
+    `coverage_ratio` the share of `ended_jobs` whose run time lay within its 80 % interval. `leases` are the open ones
+    and those that ended within the window of the objections.
+    """
+
+    now: float
+    load: ControllerLoad | None = None
+    reads_failed: int | None = None
+    error_ratio: float | None = None
+    requests: int = 0
+    coverage_ratio: float | None = None
+    ended_jobs: int = 0
+    leases: tuple[Lease, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenBreaker:
+    """A breaker that is open, since when, what was last seen of its cause, and for how long that has been gone.
+
+    `keys` names the bounds that were exceeded. `rested_s` counts up to `looked_time`; None while the cause has not
+    been seen to be gone.
+    """
+
+    name: str
+    keys: tuple[str, ...]
+    cause: str
+    opened_time: float
+    looked_time: float
+    rested_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerState:
+    """The breakers that are open, and those of which too little was known when last looked at, both in their order."""
+
+    open: tuple[OpenBreaker, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        """Whether the daemon is held to recommendations."""
+        return bool(self.open)
+
+    def sentences(self, settings: BreakerSettings) -> Mapping[str, str]:
+        """Map each open breaker to its figure and bound, and to what it waits for, in words."""
+        return {each.name: f"{each.cause}; {_waits_for(each, self.unknown, settings)}" for each in self.open}
+
+
+ALL_CLOSED = BreakerState()
+
+# Keys of the settings whose figure is known to what is wrong with it in words, "" for nothing.
+Findings = Mapping[str, str]
+Look = Callable[[Health, BreakerSettings], Findings]
+
+
+def controller_threads(health: Health, settings: BreakerSettings) -> Findings:
+    """Look whether slurmctld answers more requests at a time than it should."""
+    load = health.load or _NO_LOAD
+    return _at_most(settings, "max_server_threads", load.server_threads, "slurmctld has {} threads busy")
+
+
+def controller_cycle(health: Health, settings: BreakerSettings) -> Findings:
+    """Look whether Slurm's schedulers take long for their passes."""
+    load = health.load or _NO_LOAD
+    return {
+        **_at_most(settings, "max_cycle_s", load.cycle_s, "Slurm's scheduler took {} s"),
+        **_at_most(settings, "max_backfill_cycle_s", load.backfill_cycle_s, "Slurm's backfill took {} s"),
+    }
+
+
+def controller_queue(health: Health, settings: BreakerSettings) -> Findings:
+    """Look whether slurmctld cannot get rid of its messages to nodes or to its database."""
+    load = health.load or _NO_LOAD
+    return {
+        **_at_most(settings, "max_agent_queue", load.agent_queue, "{} messages to nodes wait in slurmctld"),
+        **_at_most(settings, "max_database_queue", load.database_queue, "{} records for slurmdbd wait in slurmctld"),
+    }
+
+
+def slurm_errors(health: Health, settings: BreakerSettings) -> Findings:
+    """Look whether Slurm gives errors instead of answers."""
+    ratio = health.error_ratio if health.requests >= max(1, settings.min_requests) else None
+    return {
+        **_at_most(settings, "max_reads_failed", health.reads_failed, "{} reads of the cluster failed in a row"),
+        **_at_most(
+            settings, "max_error_ratio", ratio, f"a share of {{}} of the last {health.requests} requests failed"
+        ),
+    }
+
+
+def forecast_drift(health: Health, settings: BreakerSettings) -> Findings:
+    """Look whether run times no longer lie where they were forecast."""
+    ratio = health.coverage_ratio
+    if ratio is None or health.ended_jobs < max(1, settings.min_ended_jobs):
+        return {}
+    fault = (
+        f"a share of {ratio:.3g} of the run times of {health.ended_jobs} jobs lay within their intervals, at least "
+        f"{settings.min_coverage_ratio:g} must (breakers.min_coverage_ratio)"
+    )
+    return {"min_coverage_ratio": "" if ratio >= settings.min_coverage_ratio else fault}
+
+
+def people_object(health: Health, settings: BreakerSettings) -> Findings:
+    """Look whether people take back or overrule what we do."""
+    if health.leases is None:
+        return {}
+    since = health.now - settings.objections_window_s
+    count = objections(health.leases, since, settings.max_objections_of_user)
+    return _at_most(settings, "max_objections", count, "people took back or overruled changes to {} jobs")
+
+
+def objections(leases: Iterable[Lease], since: float, most_of_user: int) -> int:
+    """Count the jobs whose changes people objected to after an instant.
+
+    A change that was taken back through us counts in full, since only administrators may. Of the jobs of one user that
+    were overruled in Slurm, which their owner may do, no more than `most_of_user` count: nobody turns the advisor off
+    for all others alone.
+    """
+    reverted: set[int] = set()
+    overruled: dict[int, str] = {}
+    for lease in leases:
+        seen_time = lease.ended_time if lease.overruled_time is None else lease.overruled_time
+        if not person_objected(lease) or (seen_time is not None and seen_time <= since):
+            continue
+        if lease.by_person or lease.ending is Ending.REVERTED:
+            reverted.add(lease.job_id)
+        else:
+            overruled[lease.job_id] = lease.user
+    by_user: dict[str, int] = {}
+    for job_id, user in overruled.items():
+        if job_id not in reverted:
+            by_user[user] = by_user.get(user, 0) + 1
+    return len(reverted) + sum(min(count, most_of_user) for count in by_user.values())
+
+
+BREAKERS: Mapping[str, Look] = {
+    "controller_threads": controller_threads,
+    "controller_cycle": controller_cycle,
+    "controller_queue": controller_queue,
+    "slurm_errors": slurm_errors,
+    "forecast_drift": forecast_drift,
+    "people_object": people_object,
+}
+
+
+def judged(state: BreakerState, health: Health, settings: BreakerSettings) -> BreakerState:
+    """Return the breakers after one more look."""
+    before_by_name = {each.name: each for each in state.open}
+    still_open: list[OpenBreaker] = []
+    unknown: list[str] = []
+    for name, look in BREAKERS.items():
+        before, found = before_by_name.get(name), look(health, settings)
+        unseen = () if before is None else tuple(key for key in before.keys if key not in found)
+        if unseen or not found:
+            unknown.append(name)
+        faults = {key: fault for key, fault in found.items() if fault}
+        if faults:
+            after: OpenBreaker | None = OpenBreaker(
+                name=name,
+                keys=(*faults, *unseen),
+                cause=" and ".join(faults.values()),
+                opened_time=health.now if before is None else before.opened_time,
+                looked_time=health.now,
+            )
+        elif before is None:
+            after = None
+        elif unseen:
+            after = replace(before, looked_time=health.now)
+        else:
+            after = _rested(before, health.now, settings.rest_s)
+        still_open += [] if after is None else [after]
+    return BreakerState(open=tuple(still_open), unknown=tuple(unknown))
+
+
+def _rested(breaker: OpenBreaker, now: float, rest_s: float) -> OpenBreaker | None:
+    """Return a breaker whose cause is seen to be gone; None where that has lasted long enough."""
+    step_s = min(max(0.0, now - breaker.looked_time), LONGEST_STEP_S)
+    rested_s = 0.0 if breaker.rested_s is None else breaker.rested_s + step_s
+    return None if rested_s >= rest_s else replace(breaker, looked_time=now, rested_s=rested_s)
+
+
+def _at_most(settings: BreakerSettings, key: str, figure: float | None, words: str) -> Findings:
+    """Hold a figure against its upper bound."""
+    if figure is None:
+        return {}
+    bound: float = getattr(settings, key)
+    fault = f"{words.format(f'{figure:.6g}')}, at most {bound:g} may (breakers.{key})"
+    return {key: "" if figure <= bound else fault}
+
+
+def _waits_for(breaker: OpenBreaker, unknown: Iterable[str], settings: BreakerSettings) -> str:
+    if breaker.name in unknown:
+        return "too little is known of it now, so that it stays open"
+    if breaker.rested_s is None:
+        return "it stays open while that lasts"
+    return f"that has gone, and it closes after another {settings.rest_s - breaker.rested_s:.0f} s without"

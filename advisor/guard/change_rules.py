@@ -1,0 +1,97 @@
+"""The rules about one change: whether it keeps the bounds, and what the user asked for."""
+
+from collections.abc import Callable, Mapping
+
+from advisor.domain.job import Job
+from advisor.domain.plan import Recommendation, SetGpus, SetNice, SetNodeRange, SetTimeMin, present_value
+from advisor.guard.circumstances import Circumstances
+
+# Slurm counts TimeMin in minutes, and 0 is none.
+SHORTEST_SOFT_LIMIT_S = 60.0
+
+ChangeRule = Callable[[Recommendation, Job, Circumstances], bool]
+
+
+def nice_within_limits(change: Recommendation, _job: Job, around: Circumstances) -> bool:
+    """Nice stays within the site's bounds."""
+    action = change.action
+    return not isinstance(action, SetNice) or around.limits.nice_min <= action.after <= around.limits.nice_max
+
+
+def delay_within_limits(change: Recommendation, _job: Job, around: Circumstances) -> bool:
+    """No change delays a job by more than the published bound."""
+    return change.expected.added_delay_max_s <= around.limits.max_added_delay_s
+
+
+def total_delay_within_limit(change: Recommendation, job: Job, around: Circumstances) -> bool:
+    """All changes to a job together delay it by no more than the published bound."""
+    added_s = change.expected.added_delay_max_s
+    return added_s <= 0 or added_s <= around.job_delay_left_s(job)
+
+
+def long_waiter_not_delayed(change: Recommendation, job: Job, around: Circumstances) -> bool:
+    """A job that has waited for very long is never delayed further.
+
+    It may still be helped: to leave it out would starve it for the sake of a rule against starving.
+    """
+    waited_s = job.queueing_delay_s(around.now if job.is_pending or job.start_time is None else job.start_time)
+    return change.expected.added_delay_max_s <= 0 or waited_s <= around.limits.max_job_wait_s
+
+
+def size_within_range(change: Recommendation, job: Job, _around: Circumstances) -> bool:
+    """A job is only resized within the range it declares."""
+    if not isinstance(change.action, SetGpus):
+        return True
+    size = job.gang.with_counts(change.action.scope, change.action.after).gpu_count
+    return job.hints.gpus is not None and size is not None and job.hints.gpus.low <= size <= job.hints.gpus.high
+
+
+def shrinking_survives_limit(change: Recommendation, job: Job, _around: Circumstances) -> bool:
+    """A smaller job runs longer under the same time limit, so it must have no limit or write checkpoints."""
+    if not isinstance(change.action, SetGpus):
+        return True
+    before, after = (sum(gpu.count for gpu in counts) for counts in (change.action.before, change.action.after))
+    return after >= before or job.time_limit_s is None or job.hints.checkpoint_s is not None
+
+
+def gpus_unchanged_by_nodes(change: Recommendation, job: Job, _around: Circumstances) -> bool:
+    """A change of the node count must not change how many GPUs the gang gets."""
+    return not isinstance(change.action, SetNodeRange) or not (job.gang.per_node or job.gang.per_socket)
+
+
+def soft_limit_is_soft(change: Recommendation, _job: Job, around: Circumstances) -> bool:
+    """Where TimeMin is no soft limit, Slurm shortens the job to it."""
+    return not isinstance(change.action, SetTimeMin) or around.takes_soft_limits
+
+
+def soft_limit_within_limit(change: Recommendation, job: Job, _around: Circumstances) -> bool:
+    """A soft limit lies between a minute and the time limit of the job, which must have one."""
+    if not isinstance(change.action, SetTimeMin):
+        return True
+    after_s, limit_s = change.action.after, job.time_limit_s
+    return after_s is not None and limit_s is not None and SHORTEST_SOFT_LIMIT_S <= after_s <= limit_s
+
+
+def users_time_min_kept(change: Recommendation, job: Job, _around: Circumstances) -> bool:
+    """A TimeMin that is there already was set by the user, or by advice that is still out."""
+    return not isinstance(change.action, SetTimeMin) or (change.action.before is None and job.time_min_s is None)
+
+
+def before_still_true(change: Recommendation, job: Job, _around: Circumstances) -> bool:
+    """The job still stands as the recommendation found it."""
+    return change.action.before == present_value(job, change.action)
+
+
+CHANGE_RULES: Mapping[str, ChangeRule] = {
+    "before_still_true": before_still_true,
+    "nice_within_limits": nice_within_limits,
+    "delay_within_limits": delay_within_limits,
+    "total_delay_within_limit": total_delay_within_limit,
+    "long_waiter_not_delayed": long_waiter_not_delayed,
+    "gpus_unchanged_by_nodes": gpus_unchanged_by_nodes,
+    "size_within_range": size_within_range,
+    "shrinking_survives_limit": shrinking_survives_limit,
+    "soft_limit_is_soft": soft_limit_is_soft,
+    "soft_limit_within_limit": soft_limit_within_limit,
+    "users_time_min_kept": users_time_min_kept,
+}

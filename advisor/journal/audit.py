@@ -1,0 +1,102 @@
+"""The audit: every change of a lease and what the daemon did, in rows that are chained by their hashes.
+
+The chain shows whether a row was changed, taken out or put in. It cannot show that the newest rows were cut off, or
+that all of it was written anew: for that the last hash has to be kept elsewhere.
+"""
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+Detail = str | int | float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditRow:
+    """One row of the audit; `time` is when it was written."""
+
+    number: int
+    time: float
+    event: str
+    detail: Mapping[str, Detail]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """What a walk along the chain found: how many rows hold, the last hash, and the first broken row with its fault."""
+
+    rows: int
+    first: int
+    last_hash: str
+    broken: int | None = None
+    fault: str = ""
+
+
+def append(database: sqlite3.Connection, time: float, event: str, detail: Mapping[str, Detail]) -> None:
+    """Write a row; the caller holds the transaction that also holds what the row tells of."""
+    last = database.execute("SELECT id, hash FROM audit ORDER BY id DESC LIMIT 1").fetchone()
+    number, previous = last or database.execute("SELECT id, hash FROM audit_anchor").fetchone()
+    text = json.dumps(dict(detail), sort_keys=True, separators=(",", ":"))
+    database.execute(
+        "INSERT INTO audit (id, time, event, detail, previous, hash) VALUES (?, ?, ?, ?, ?, ?)",
+        (number + 1, time, event, text, previous, _hash(number + 1, time, event, text, previous)),
+    )
+
+
+def rows(database: sqlite3.Connection, since: float, most: int) -> Iterator[AuditRow]:
+    """Return the rows written after an instant, newest first."""
+    found = database.execute(
+        "SELECT id, time, event, detail FROM audit WHERE time > ? ORDER BY id DESC LIMIT ?", (since, most)
+    )
+    for number, time, event, detail in found:
+        yield AuditRow(number=number, time=time, event=event, detail=json.loads(detail))
+
+
+def last(database: sqlite3.Connection, event: str) -> AuditRow | None:
+    """Return the newest row about an event; None where there is none."""
+    found = database.execute(
+        "SELECT id, time, event, detail FROM audit WHERE event = ? ORDER BY id DESC LIMIT 1", (event,)
+    ).fetchone()
+    if found is None:
+        return None
+    number, time, _, detail = found
+    return AuditRow(number=number, time=time, event=event, detail=json.loads(detail))
+
+
+def verify(database: sqlite3.Connection) -> Verified:
+    """Walk the chain from its anchor to its end, or to the first row that does not hold."""
+    anchor, expected = database.execute("SELECT id, hash FROM audit_anchor").fetchone()
+    count = 0
+    for number, time, event, detail, previous, found in database.execute(
+        "SELECT id, time, event, detail, previous, hash FROM audit ORDER BY id"
+    ):
+        fault = ""
+        if number != anchor + count + 1:
+            fault = f"row {anchor + count + 1} is missing"
+        elif previous != expected:
+            fault = "it does not follow from the row before it"
+        elif found != _hash(number, time, event, detail, previous):
+            fault = "it was changed after it was written"
+        if fault:
+            return Verified(rows=count, first=anchor + 1, last_hash=expected, broken=number, fault=fault)
+        expected, count = found, count + 1
+    return Verified(rows=count, first=anchor + 1, last_hash=expected)
+
+
+def prune(database: sqlite3.Connection, before: float, least: int) -> int:
+    """Delete the rows up to the last one written before an instant, but not the newest ones; return how many."""
+    newest = database.execute("SELECT max(id) FROM audit").fetchone()[0] or 0
+    last = database.execute(
+        "SELECT id, hash FROM audit WHERE time < ? AND id <= ? ORDER BY id DESC LIMIT 1", (before, newest - least)
+    ).fetchone()
+    if last is None:
+        return 0
+    database.execute("UPDATE audit_anchor SET id = ?, hash = ?", last)
+    return database.execute("DELETE FROM audit WHERE id <= ?", (last[0],)).rowcount
+
+
+def _hash(number: int, time: float, event: str, detail: str, previous: str) -> str:
+    content = json.dumps([number, time, event, detail], separators=(",", ":"))
+    return hashlib.sha256(f"{previous}\n{content}".encode()).hexdigest()

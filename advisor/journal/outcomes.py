@@ -1,0 +1,32 @@
+"""The part of the journal that tells what became of the jobs."""
+
+from collections.abc import Iterable
+
+from advisor.domain.outcome import JobOutcome
+from advisor.journal.base import JournalBase
+from advisor.journal.rows import outcome_of, outcome_row
+
+
+class OutcomeTables(JournalBase):
+    """One outcome for each job and submit time, for ids are used again."""
+
+    def keep_outcomes(self, outcomes: Iterable[JobOutcome]) -> None:
+        """Write down outcomes, each in place of what was known of the same job before."""
+        with self._writing():
+            self._database.executemany(
+                "INSERT OR REPLACE INTO outcomes (job_id, submit_time, end_time, outcome) VALUES (?, ?, ?, ?)",
+                map(outcome_row, outcomes),
+            )
+
+    def outcomes(self, since: float) -> tuple[JobOutcome, ...]:
+        """Return the outcomes of jobs that ended after an instant, in the order in which they did."""
+        return self._read("end_time > ? ORDER BY end_time, job_id, submit_time", since)
+
+    def open_outcomes(self) -> tuple[JobOutcome, ...]:
+        """Return the outcomes of jobs that have not been seen to end, by job."""
+        return self._read("end_time IS NULL ORDER BY job_id, submit_time")
+
+    def _read(self, which: str, *values: float) -> tuple[JobOutcome, ...]:
+        with self._reading():
+            rows = self._database.execute(f"SELECT outcome FROM outcomes WHERE {which}", values)  # noqa: S608  (ours)
+            return tuple(outcome_of(text) for (text,) in rows.fetchall())

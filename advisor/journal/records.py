@@ -1,0 +1,274 @@
+"""The record of a cycle: all that is needed to plan it again, small because it tells what changed since the last.
+
+A record that stands by itself is a frame; those after it tell what changed since the one before. Ten thousand jobs
+make a frame of some hundred kilobytes and a record of some ten after it.
+"""
+
+import hashlib
+import json
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from operator import attrgetter, itemgetter
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic_core import PydanticSerializationError
+
+from advisor import __version__
+from advisor.cycle import Cycle, CycleRecord
+from advisor.domain.forecast import Forecasts, Interval, JobForecast, Placement, RunTime
+from advisor.domain.job import Job
+from advisor.domain.lease import Lease
+from advisor.domain.limits import Limits
+from advisor.domain.mode import Modes
+from advisor.domain.node import Node
+from advisor.domain.plan import Lever, Verdict, lever_of
+from advisor.domain.snapshot import Snapshot
+from advisor.domain.waits import Wait
+from advisor.journal.differences import Difference, difference, mapped, restored
+from advisor.journal.rows import LeaseRow, lease_of, lease_row
+from advisor.planning.settings import PlanningSettings
+
+# Long enough that frames do not matter, short enough that a record is read soon.
+RECORDS_IN_FRAME: Final = 60
+# The fastest: what stands in a frame repeats itself, so that more effort brings little.
+_LEVEL: Final = 1
+# A record beyond is damage: a frame of 100,000 jobs has a tenth of it.
+_MOST_BYTES: Final = 1 << 30
+
+ForecastRow = tuple[
+    int,
+    RunTime | None,
+    Interval | None,
+    tuple[tuple[Placement, Interval], ...],
+    Interval | None,
+    tuple[str, ...],
+]
+
+
+class _Content(BaseModel):
+    """A record as it stands in the file; `site` is a snapshot without jobs and nodes, None where it stayed the same."""
+
+    model_config = ConfigDict(ser_json_inf_nan="constants", defer_build=True)
+
+    version: str
+    taken_at: float
+    site: Snapshot | None
+    jobs: Difference[Job]
+    nodes: Difference[Node]
+    forecasts: Difference[ForecastRow]
+    models: tuple[str, ...]
+    notes: tuple[str, ...]
+    outstanding: tuple[int, ...]
+    waits: Difference[Wait]
+    leases: Difference[LeaseRow]
+    planning: PlanningSettings
+    limits: Limits
+    levers: tuple[Lever, ...]
+    modes: Modes
+    verdicts: str
+    left_alone: Difference[tuple[int, str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """A recorded cycle: what it saw, what it was set to, and what came of it, as canonical JSON."""
+
+    cycle_id: int
+    version: str
+    snapshot: Snapshot
+    outstanding: frozenset[int]
+    waits: tuple[Wait, ...]
+    leases: tuple[Lease, ...]
+    forecasts: Forecasts
+    planning: PlanningSettings
+    limits: Limits
+    levers: frozenset[Lever]
+    modes: Modes
+    outcome: bytes
+
+    @property
+    def digest(self) -> str:
+        """The digest of what came of it."""
+        return digest_of(self.outcome)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lists:
+    """What of one record the next may share."""
+
+    site: Snapshot | None = None
+    jobs: tuple[Job, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    forecasts: tuple[tuple[int, JobForecast], ...] = ()
+    waits: tuple[Wait, ...] = ()
+    leases: tuple[Lease, ...] = ()
+    left_alone: tuple[tuple[int, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packed:
+    """A record ready to be written, with the cycle whose record is its frame."""
+
+    frame: int
+    content: bytes
+
+
+class Recorder:
+    """Packs records one after another; a fault between packing and `written` makes the next one a frame."""
+
+    def __init__(self) -> None:
+        self._last: _Lists | None = None
+        self._packed: _Lists | None = None
+        self._frame = 0
+        self._count = 0
+
+    def forget(self) -> None:
+        """Let the next record stand by itself."""
+        self._last = self._packed = None
+
+    def packed(self, cycle_id: int, record: CycleRecord, cycle: Cycle) -> Packed | None:
+        """Pack a record; None where it holds a text that is not Unicode."""
+        last = self._last if self._count < RECORDS_IN_FRAME else None
+        lists = _lists(record)
+        try:
+            content = zlib.compress(_content(record, cycle, last or _Lists(), lists).model_dump_json().encode(), _LEVEL)
+        except (PydanticSerializationError, UnicodeEncodeError):
+            self.forget()
+            return None
+        if last is None:
+            self._frame, self._count = cycle_id, 0
+        self._packed, self._count = lists, self._count + 1
+        return Packed(frame=self._frame, content=content)
+
+    def written(self) -> None:
+        """Say that the record packed last is in the file."""
+        self._last, self._packed = self._packed, None
+
+
+def recorded(cycle_id: int, contents: Iterable[bytes]) -> Recorded:
+    """Unpack the last of some records, from its frame on; raises `ValueError` where they make no sense."""
+    lists, content = _Lists(), None
+    for packed in contents:
+        content = _Content.model_validate_json(_unpacked(packed), strict=True)
+        lists = _Lists(
+            site=content.site or lists.site,
+            jobs=restored(lists.jobs, content.jobs),
+            nodes=restored(lists.nodes, content.nodes),
+            forecasts=restored(lists.forecasts, mapped(content.forecasts, _forecast_of)),
+            waits=restored(lists.waits, content.waits),
+            leases=restored(lists.leases, mapped(content.leases, lease_of)),
+            left_alone=restored(lists.left_alone, content.left_alone),
+        )
+    if content is None or lists.site is None:
+        raise ValueError("a record lacks its frame")
+    return Recorded(
+        cycle_id=cycle_id,
+        version=content.version,
+        snapshot=replace(lists.site, taken_at=content.taken_at, jobs=lists.jobs, nodes=lists.nodes),
+        outstanding=frozenset(content.outstanding),
+        waits=lists.waits,
+        leases=lists.leases,
+        forecasts=Forecasts(by_job=dict(lists.forecasts), models=content.models, notes=content.notes),
+        planning=content.planning,
+        limits=content.limits,
+        levers=frozenset(content.levers),
+        modes=content.modes,
+        outcome=_outcome(content.verdicts, lists.left_alone),
+    )
+
+
+def outcome_of(record: CycleRecord) -> bytes:
+    """Return what came of a cycle as canonical JSON: its verdicts in order, and the jobs left alone."""
+    return _outcome(_verdicts(record), _left_alone(record))
+
+
+def digest_of(outcome: bytes) -> str:
+    """Return the SHA-256 of what came of a cycle."""
+    return hashlib.sha256(outcome).hexdigest()
+
+
+_VERDICT: Final = TypeAdapter(Verdict)
+
+
+def _verdicts(record: CycleRecord) -> str:
+    # Two kinds of action may hold the same values, so the lever is told beside them.
+    found = [
+        {
+            "lever": str(lever_of(verdict.recommendation.action)),
+            **_VERDICT.dump_python(verdict, mode="json"),
+        }
+        for verdict in record.verdicts
+    ]
+    return json.dumps(found, sort_keys=True, separators=(",", ":"))
+
+
+def _left_alone(record: CycleRecord) -> tuple[tuple[int, str], ...]:
+    return tuple(sorted(record.left_alone.items()))
+
+
+def _outcome(verdicts: str, left_alone: tuple[tuple[int, str], ...]) -> bytes:
+    return f'{{"left_alone":{json.dumps(left_alone, separators=(",", ":"))},"verdicts":{verdicts}}}'.encode()
+
+
+def _lists(record: CycleRecord) -> _Lists:
+    # What stays the same from cycle to cycle must not differ in the instant.
+    site = replace(record.snapshot, jobs=(), nodes=(), taken_at=0.0)
+    return _Lists(
+        site=site,
+        jobs=record.snapshot.jobs,
+        nodes=record.snapshot.nodes,
+        forecasts=tuple(record.forecasts.by_job.items()),
+        waits=record.waits,
+        leases=record.leases,
+        left_alone=_left_alone(record),
+    )
+
+
+def _content(record: CycleRecord, cycle: Cycle, last: _Lists, lists: _Lists) -> _Content:
+    """Say what changed; nothing is checked, for it all comes from the core."""
+    return _Content.model_construct(
+        version=__version__,
+        taken_at=record.snapshot.taken_at,
+        site=None if lists.site == last.site else lists.site,
+        jobs=difference(last.jobs, lists.jobs, attrgetter("job_id")),
+        nodes=difference(last.nodes, lists.nodes, attrgetter("name")),
+        forecasts=mapped(difference(last.forecasts, lists.forecasts, itemgetter(0)), _forecast_row),
+        models=record.forecasts.models,
+        notes=record.forecasts.notes,
+        outstanding=tuple(sorted(record.outstanding)),
+        waits=difference(last.waits, lists.waits, lambda wait: wait),
+        leases=mapped(difference(last.leases, lists.leases, lambda lease: lease), lease_row),
+        planning=cycle.planning,
+        limits=cycle.limits,
+        levers=tuple(sorted(cycle.levers)),
+        modes=cycle.modes,
+        verdicts=_verdicts(record),
+        left_alone=difference(last.left_alone, lists.left_alone, itemgetter(0)),
+    )
+
+
+def _forecast_row(item: tuple[int, JobForecast]) -> ForecastRow:
+    job_id, forecast = item
+    speeds = tuple(forecast.speed_by_placement.items())
+    return job_id, forecast.run_time, forecast.start_s, speeds, forecast.inflation_beside, forecast.unknown
+
+
+def _forecast_of(row: ForecastRow) -> tuple[int, JobForecast]:
+    job_id, run_time, start_s, speeds, beside, unknown = row
+    forecast = JobForecast(
+        run_time=run_time, start_s=start_s, speed_by_placement=dict(speeds), inflation_beside=beside, unknown=unknown
+    )
+    return job_id, forecast
+
+
+def _unpacked(content: bytes) -> bytes:
+    unpacking = zlib.decompressobj()
+    try:
+        plain = unpacking.decompress(content, _MOST_BYTES)
+    except zlib.error as err:
+        raise ValueError(f"a record is damaged: {err}") from err
+    if not unpacking.eof:
+        raise ValueError("a record is cut short, or longer than any")
+    return plain

@@ -1,0 +1,135 @@
+"""Leases, actions and outcomes as rows."""
+
+import json
+from collections.abc import Mapping
+from functools import cache, lru_cache
+from typing import Any, Final
+
+from pydantic import TypeAdapter
+
+from advisor.domain.lease import Ending, Lease, LeaseState
+from advisor.domain.outcome import JobOutcome
+from advisor.domain.plan import (
+    Action,
+    Lever,
+    Requeue,
+    SetGpus,
+    SetNice,
+    SetNodeRange,
+    SetSwitches,
+    SetTimeMin,
+    lever_of,
+)
+from advisor.journal.audit import Detail
+
+LeaseRow = tuple[
+    int, str, str, str, float, float | None, str, str | None, float | None, str, str, float, bool, float | None
+]
+LEASE_COLUMNS: Final = (
+    "job_id, lever, action, undo, applied_time, due_time, state, ending, ended_time, user, account, added_delay_s, "
+    "by_person, overruled_time"
+)
+LEASE_VALUES: Final = ", ".join("?" * (LEASE_COLUMNS.count(",") + 1))
+
+# The lever stands beside the JSON of an action and says which kind it is.
+_ACTIONS: Mapping[Lever, TypeAdapter[Any]] = {
+    Lever.NICE: TypeAdapter(SetNice),
+    Lever.SWITCHES: TypeAdapter(SetSwitches),
+    Lever.NODE_RANGE: TypeAdapter(SetNodeRange),
+    Lever.GPU_COUNT: TypeAdapter(SetGpus),
+    Lever.TIME_MIN: TypeAdapter(SetTimeMin),
+    Lever.CHECKPOINT_REQUEUE: TypeAdapter(Requeue),
+}
+
+
+def action_text(action: Action) -> str:
+    """Return the JSON of an action; its lever has to stand beside it."""
+    return str(_ACTIONS[lever_of(action)].dump_json(action).decode())
+
+
+def action_of(lever: str, text: str) -> Action:
+    """Return the action that a lever and its JSON stand for; raises `ValueError` where they are none."""
+    action: Action = _ACTIONS[Lever(lever)].validate_json(text, strict=True)
+    return action
+
+
+def lease_row(lease: Lease) -> LeaseRow:
+    """Return a lease as the values of `LEASE_COLUMNS`."""
+    return (
+        lease.job_id,
+        lease.lever,
+        action_text(lease.action),
+        action_text(lease.undo),
+        lease.applied_time,
+        lease.due_time,
+        lease.state,
+        lease.ending,
+        lease.ended_time,
+        lease.user,
+        lease.account,
+        lease.added_delay_s,
+        lease.by_person,
+        lease.overruled_time,
+    )
+
+
+@lru_cache(maxsize=20_000)
+def lease_of(row: LeaseRow) -> Lease:
+    """Return the lease that a row stands for; raises `ValueError` where it is none.
+
+    Those that have ended are read in every cycle for as long as the guard's window reaches, so they are remembered.
+    """
+    _, lever, action, undo, applied, due, state, ending, ended, user, account, added, by_person, overruled = row
+    return Lease(
+        action=action_of(lever, action),
+        undo=action_of(lever, undo),
+        applied_time=applied,
+        due_time=due,
+        state=LeaseState(state),
+        ending=None if ending is None else Ending(ending),
+        ended_time=ended,
+        user=user,
+        account=account,
+        added_delay_s=added,
+        by_person=bool(by_person),
+        overruled_time=overruled,
+    )
+
+
+def audit_detail(lease: Lease) -> dict[str, Detail]:
+    """Return what the audit tells of a lease; `before` is what the user had, `after` what the change makes of it."""
+    detail: dict[str, Detail] = {
+        "job_id": lease.job_id,
+        "lever": str(lease.lever),
+        "user": lease.user,
+        "account": lease.account,
+        "before": value_text(lease.undo, "after"),
+        "after": value_text(lease.action, "after"),
+        "added_delay_s": lease.added_delay_s,
+    }
+    if lease.due_time is not None:
+        detail["due_time"] = lease.due_time
+    if lease.by_person:
+        detail["by_person"] = 1
+    return detail
+
+
+def value_text(action: Action, name: str) -> str:
+    """Return the `before` or the `after` of an action as short JSON."""
+    value = _ACTIONS[lever_of(action)].dump_python(action, mode="json")[name]
+    return json.dumps(value, separators=(",", ":"))
+
+
+@cache
+def _outcomes() -> TypeAdapter[JobOutcome]:
+    return TypeAdapter(JobOutcome)
+
+
+def outcome_row(outcome: JobOutcome) -> tuple[int, float, float | None, str]:
+    """Return an outcome as job, submit time, end time and JSON."""
+    return outcome.job_id, outcome.submit_time, outcome.end_time, _outcomes().dump_json(outcome).decode()
+
+
+def outcome_of(text: str) -> JobOutcome:
+    """Return the outcome that a JSON text stands for; raises `ValueError` where it is none."""
+    return _outcomes().validate_json(text, strict=True)

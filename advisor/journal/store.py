@@ -1,0 +1,87 @@
+"""The journal as a SQLite file: what is out and what was done, kept through kills and restarts."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Self
+
+from advisor.clock import Clock, SystemClock
+from advisor.journal import audit
+from advisor.journal.cycles import CycleTables
+from advisor.journal.file import connected, connected_to_look
+from advisor.journal.leases import LeaseTables
+from advisor.journal.lock import locked
+from advisor.journal.outcomes import OutcomeTables
+from advisor.journal.retention import DAY_S, Retention
+
+# The newest rows stay whatever their age, so that a clock that jumps ahead does not empty the journal.
+LEAST_KEPT: Final = 10_000
+
+
+class SqliteJournal(LeaseTables, CycleTables, OutcomeTables):
+    """A journal in a file; `opened` sees to it that no two programs change jobs with it at a time."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        thorough: bool = False,
+        retention: Retention | None = None,
+        clock: Clock | None = None,
+        only_look: bool = False,
+    ) -> None:
+        """Open a journal, or make a new one; raises `JournalError` for one that is damaged, foreign or newer.
+
+        With `thorough` every page of it is looked at, with `only_look` nothing can be written.
+        """
+        super().__init__(
+            path,
+            connected_to_look(path) if only_look else connected(path, thorough=thorough),
+            retention=retention or Retention(),
+            clock=clock or SystemClock(),
+        )
+
+    @classmethod
+    def read_only(cls, path: Path) -> Self:
+        """Open a journal only to read it, beside a daemon that writes it; raises `JournalError`."""
+        return cls(path, only_look=True)
+
+    def prune(self, now: float) -> None:
+        """Delete what is older than the retention asks for, and cut the log that SQLite writes first."""
+        before = now - self._retention.keep_days * DAY_S
+        with self._writing():
+            self._database.execute(
+                "DELETE FROM records WHERE frame IN (SELECT frame FROM records GROUP BY frame "
+                "HAVING max(cycle_id) IN (SELECT id FROM cycles WHERE taken_at < ?)) "
+                "AND frame < (SELECT max(frame) FROM records)",
+                (before,),
+            )
+            self._make_room()
+            self._database.execute(
+                "DELETE FROM cycles WHERE taken_at < ? AND id <= (SELECT max(id) FROM cycles) - ? "
+                "AND id NOT IN (SELECT cycle_id FROM records)",
+                (before, LEAST_KEPT),
+            )
+            self._database.execute(
+                "DELETE FROM changes WHERE time < ? AND id <= (SELECT max(id) FROM changes) - ?", (before, LEAST_KEPT)
+            )
+            self._database.execute("DELETE FROM outcomes WHERE end_time < ?", (before,))
+            rows = audit.prune(self._database, before, LEAST_KEPT)
+            if rows:
+                audit.append(self._database, now, "pruned", {"rows": rows})
+        with self._reading():
+            self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+
+
+@contextmanager
+def opened(path: Path, *, wait_s: float = 0.0) -> Iterator[SqliteJournal]:
+    """Open a journal under its lock for as long as the block lasts.
+
+    Raises `JournalError` where another still holds it after `wait_s`.
+    """
+    with locked(path, wait_s=wait_s):
+        journal = SqliteJournal(path)
+        try:
+            yield journal
+        finally:
+            journal.close_file()

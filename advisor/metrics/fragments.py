@@ -1,0 +1,43 @@
+"""How the idle GPUs of a partition lie: on nodes that are free as a whole, or beside what runs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from advisor.domain.snapshot import Snapshot
+
+# The name under which GPUs stand whose type Slurm was not told.
+UNTYPED = "gpu"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """The GPUs of one type in one partition."""
+
+    partition: str
+    gpu_type: str
+
+
+@dataclass(slots=True, kw_only=True)
+class PoolUse:
+    """How many GPUs there are; `idle` on nodes that start jobs, `fragmented` beside GPUs in use, `largest` on one."""
+
+    total: int = 0
+    idle: int = 0
+    fragmented: int = 0
+    largest: int = 0
+
+
+def use_by_pool(snapshot: Snapshot) -> Mapping[Pool, PoolUse]:
+    """Count the GPUs of every partition by type, in one pass over the nodes; cheap enough for every round."""
+    found: dict[tuple[str, str], PoolUse] = {}
+    for node in snapshot.nodes:
+        usable = node.is_usable
+        for gpus in node.gpus:
+            idle = gpus.idle if usable else 0
+            for partition in node.partitions:
+                use = found.setdefault((partition, gpus.gpu_type or UNTYPED), PoolUse())
+                use.total += gpus.total
+                use.idle += idle
+                use.fragmented += idle if idle < gpus.total else 0
+                use.largest = max(use.largest, idle)
+    return {Pool(partition=name, gpu_type=gpu_type): use for (name, gpu_type), use in sorted(found.items())}

@@ -1,0 +1,77 @@
+"""Whether the daemon works: when its last good cycle was, and what holds it back."""
+
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Final
+
+from advisor.domain.mode import Mode
+from advisor.metrics.catalogue import PAUSED
+from advisor.round import Round
+
+# A round may be late, or fail once, without anybody being told.
+STALE_INTERVALS: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthReport:
+    """What `/healthz` tells; `last_cycle_age_s` None means that there was no good cycle yet."""
+
+    status: str
+    last_cycle_age_s: float | None
+    mode: str
+    paused: bool
+    breakers: tuple[str, ...]
+
+    @property
+    def is_well(self) -> bool:
+        """Whether the daemon does what it is there for."""
+        return self.status != "stale"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """What of the rounds so far matters here; instants on the monotonic clock, which nobody sets."""
+
+    good_at: float | None
+    interval_s: float
+    mode: Mode | None = None
+    paused: bool = False
+    breakers: tuple[str, ...] = ()
+
+
+class Health:
+    """Follows the rounds; any thread may ask."""
+
+    def __init__(
+        self, *, interval_s: float, breakers: Collection[str] = (), monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Start to wait for the first good cycle."""
+        self._monotonic = monotonic
+        self._breakers = frozenset(breakers)
+        self._started_at = monotonic()
+        self._seen = _Seen(good_at=None, interval_s=interval_s)
+
+    def observe(self, done: Round) -> None:
+        """Take in a round that has just ended."""
+        # One assignment, so that another thread never sees half of it.
+        self._seen = _Seen(
+            good_at=self._seen.good_at if done.step is None else self._monotonic(),
+            interval_s=done.interval_s,
+            mode=done.mode,
+            paused=PAUSED in done.held_to,
+            breakers=tuple(sorted(self._breakers.intersection(done.held_to))),
+        )
+
+    def report(self) -> HealthReport:
+        """Return how it stands now."""
+        seen, now = self._seen, self._monotonic()
+        since = self._started_at if seen.good_at is None else seen.good_at
+        well = "starting" if seen.good_at is None else "ok"
+        return HealthReport(
+            status="stale" if now - since > STALE_INTERVALS * seen.interval_s else well,
+            last_cycle_age_s=None if seen.good_at is None else round(now - seen.good_at, 1),
+            mode="unknown" if seen.mode is None else str(seen.mode),
+            paused=seen.paused,
+            breakers=seen.breakers,
+        )

@@ -1,0 +1,265 @@
+"""Fills the metrics from the rounds of the daemon, and writes them out for Prometheus."""
+
+import threading
+import time
+from collections import Counter as Tally
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Literal
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
+
+from advisor.applying import PutOff, Step
+from advisor.cycle import CycleRecord
+from advisor.domain.job import JobState
+from advisor.domain.lease import Ending, Lease, LeaseState
+from advisor.domain.load import ControllerLoad
+from advisor.domain.mode import Mode
+from advisor.domain.plan import Kind, Lever, Outcome, Receipt, lever_of
+from advisor.domain.topology import LocalityTier
+from advisor.guard.breakers import BREAKERS
+from advisor.metrics.catalogue import METRICS, PAUSED, BoundedValues, Metric, MetricKind, class_of
+from advisor.metrics.fragments import use_by_pool
+from advisor.metrics.health import Health
+from advisor.round import Round
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+ACCEPTED: Final = "accepted"
+REVERTED: Final = "reverted"
+OVERRULED: Final = "overruled"
+_BUCKETS_S: Final = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 45.0, 60.0, 90.0)
+_UNKNOWN: Final = float("nan")
+# A timer of a tier is a change of this field.
+_TIMER_TIERS: Final[Mapping[Lever, LocalityTier]] = {
+    Lever.NODE_RANGE: LocalityTier.NODE,
+    Lever.SWITCHES: LocalityTier.LEAF,
+}
+_COLLECTORS: Final = ("round", "plan", "sent", "leases", "gpus", "journal")
+
+# One change to one job, by when it was sent, and what a person did about it.
+_Objection = tuple[int, Lever, float, str]
+
+
+class Metrics:
+    """The metrics of one daemon, in a registry of their own; one thread fills them, any may read."""
+
+    def __init__(
+        self,
+        *,
+        version: str,
+        interval_s: float,
+        journal: Path | None = None,
+        breakers: Collection[str] = tuple(BREAKERS),
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin at zero; `journal` is the file whose size is told, `breakers` names those that there are."""
+        self.health = Health(interval_s=interval_s, breakers=breakers, monotonic=monotonic)
+        self._journal = journal
+        self._breakers = tuple(sorted(breakers))
+        self._lock = threading.Lock()
+        self._registry = CollectorRegistry()
+        # When a series began is of use to OpenMetrics alone, and would double the number of series.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        made = {metric.name: _made(metric, self._registry) for metric in METRICS}
+        self._counters = {name: metric for name, metric in made.items() if isinstance(metric, Counter)}
+        self._gauges = {name: metric for name, metric in made.items() if isinstance(metric, Gauge)}
+        self._durations = {name: metric for name, metric in made.items() if isinstance(metric, Histogram)}
+        self._rules, self._classes, self._kinds, self._held = (BoundedValues() for _ in range(4))
+        self._rpcs: Mapping[str, int] = {}
+        self._objections: set[_Objection] = set()
+        self._began_time: float | None = None
+        self._start(version, interval_s)
+
+    def observe(self, done: Round) -> tuple[str, ...]:
+        """Take in a round; return in one line each which part could not be filled, and why."""
+        self.health.observe(done)
+        for of, (share, jobs) in done.coverage.items():
+            self.observe_coverage(of, share, jobs)
+        self._began_time = done.started_time if self._began_time is None else self._began_time
+        faults: list[str] = []
+        with self._lock:
+            with self._collected("round", faults):
+                self._observe_round(done)
+            if done.step is not None:
+                with self._collected("plan", faults):
+                    self._observe_plan(done.step.record)
+                with self._collected("sent", faults):
+                    self._observe_sent(done.step)
+                with self._collected("leases", faults):
+                    self._observe_leases(done.step.record)
+                with self._collected("gpus", faults):
+                    self._observe_gpus(done.step.record)
+            with self._collected("journal", faults):
+                self._gauges["sadvise_journal_size_bytes"].set(_size(self._journal))
+        return tuple(faults)
+
+    def observe_coverage(self, of: Literal["start", "run_time"], share: float, jobs: int) -> None:
+        """Take in which share of the forecasts' 80 % intervals held what came, over so many jobs; NaN over none."""
+        with self._lock:
+            self._gauges["sadvise_forecast_coverage_ratio"].labels(of).set(share)
+            self._gauges["sadvise_forecast_coverage_jobs"].labels(of).set(jobs)
+
+    def exposition(self) -> bytes:
+        """Return all metrics in Prometheus's text format."""
+        with self._lock:
+            return generate_latest(self._registry)
+
+    def _start(self, version: str, interval_s: float) -> None:
+        """Set what is known from the start, so that an increase from nothing is seen as one."""
+        self._gauges["sadvise_build_info"].labels(version).set(1)
+        self._gauges["sadvise_interval_seconds"].set(interval_s)
+        for outcome in ("planned", "no_plan"):
+            self._counters["sadvise_cycles_total"].labels(outcome)
+        for kind in Kind:
+            self._counters["sadvise_recommendations_total"].labels(kind, ACCEPTED)
+        for lever in Lever:
+            for result in Outcome:
+                self._counters["sadvise_changes_total"].labels(lever, result)
+                self._counters["sadvise_returns_total"].labels(lever, result)
+        for objection in (REVERTED, OVERRULED):
+            self._counters["sadvise_objections_total"].labels(objection)
+        for state in LeaseState:
+            self._gauges["sadvise_leases"].labels(state)
+        for collector in _COLLECTORS:
+            self._gauges["sadvise_collector_success"].labels(collector)
+        for breaker in self._breakers:
+            self._gauges["sadvise_breaker_open"].labels(breaker)
+        self.observe_coverage("start", _UNKNOWN, 0)
+        self.observe_coverage("run_time", _UNKNOWN, 0)
+        self._observe_load(ControllerLoad())
+
+    @contextmanager
+    def _collected(self, collector: str, faults: list[str]) -> Iterator[None]:
+        """Fill one part of the metrics; what goes wrong there must not stop the daemon, and is told."""
+        begun, success = time.monotonic(), 1
+        try:
+            yield
+        except Exception as err:
+            success = 0
+            faults.append(f"{collector}: {type(err).__name__}: {err}")
+        self._gauges["sadvise_collector_success"].labels(collector).set(success)
+        self._gauges["sadvise_collector_duration_seconds"].labels(collector).set(time.monotonic() - begun)
+
+    def _observe_round(self, done: Round) -> None:
+        self._counters["sadvise_cycles_total"].labels("no_plan" if done.step is None else "planned").inc()
+        self._durations["sadvise_cycle_duration_seconds"].observe(done.duration_s)
+        self._counters["sadvise_cycle_cpu_seconds_total"].inc(max(0.0, done.cpu_s))
+        self._gauges["sadvise_interval_seconds"].set(done.interval_s)
+        if done.step is not None:
+            self._gauges["sadvise_last_good_cycle_timestamp_seconds"].set(done.started_time)
+        for mode in Mode:
+            self._gauges["sadvise_mode"].labels(mode).set(mode is done.mode)
+        self._gauges["sadvise_paused"].set(PAUSED in done.held_to)
+        self._show("sadvise_held", Tally(self._held.of(name) for name in done.held_to))
+        for breaker in self._breakers:
+            self._gauges["sadvise_breaker_open"].labels(breaker).set(breaker in done.held_to)
+        for state in LeaseState:
+            self._gauges["sadvise_leases"].labels(state).set(done.open_leases.get(state, 0))
+        for kind, count in done.rpcs.items():
+            # A count that fell began anew.
+            before = self._rpcs.get(kind, 0)
+            self._counters["sadvise_rpcs_total"].labels(self._kinds.of(kind)).inc(
+                count - before if count >= before else count
+            )
+        self._rpcs = dict(done.rpcs)
+        self._observe_load(done.load or ControllerLoad())
+
+    def _observe_load(self, load: ControllerLoad) -> None:
+        for name, value in (
+            ("server_threads", load.server_threads),
+            ("agent_queue", load.agent_queue),
+            ("database_queue", load.database_queue),
+            ("main_cycle_seconds", load.cycle_s),
+            ("backfill_cycle_seconds", load.backfill_cycle_s),
+        ):
+            self._gauges[f"sadvise_controller_{name}"].set(_UNKNOWN if value is None else value)
+
+    def _observe_plan(self, record: CycleRecord) -> None:
+        for verdict in record.verdicts:
+            rule = ACCEPTED if verdict.refused_by is None else self._rules.of(verdict.refused_by)
+            self._counters["sadvise_recommendations_total"].labels(verdict.recommendation.kind, rule).inc()
+        kinds = Tally(change.kind for change in record.recommendations)
+        for kind in Kind:
+            self._gauges["sadvise_recommended"].labels(kind).set(kinds[kind])
+        states = Tally(job.state for job in record.snapshot.jobs)
+        for state in JobState:
+            self._gauges["sadvise_jobs"].labels(state).set(states[state])
+        self._show("sadvise_jobs_left_alone", Tally(map(self._rules.of, record.left_alone.values())))
+        self._gauges["sadvise_forecast_models_refused"].set(len(record.forecasts.notes))
+        waits = Tally((wait.tier, "got" if wait.got else "gave_up") for wait in record.waits)
+        for tier in _TIMER_TIERS.values():
+            for outcome in ("got", "gave_up"):
+                self._gauges["sadvise_timer_waits"].labels(tier.name.lower(), outcome).set(waits[tier, outcome])
+
+    def _observe_sent(self, step: Step) -> None:
+        _count_receipts(self._counters["sadvise_changes_total"], step.applied)
+        _count_receipts(self._counters["sadvise_returns_total"], step.reconciled.taken_back)
+        self._count_put_off("sadvise_held_back_total", step.held_back)
+        self._count_put_off("sadvise_returns_put_off_total", step.reconciled.put_off)
+
+    def _observe_leases(self, record: CycleRecord) -> None:
+        still_open = [lease for lease in record.leases if lease.ending is None]
+        overdue = sum(1 for lease in still_open if lease.is_due(record.snapshot.taken_at))
+        self._gauges["sadvise_leases_overdue"].set(overdue)
+        out = Tally(lease.lever for lease in still_open if lease.state is LeaseState.OUT)
+        for lever, tier in _TIMER_TIERS.items():
+            self._gauges["sadvise_timers"].labels(tier.name.lower()).set(out[lever])
+        for objection, instant in _objections(record.leases):
+            # What was there at the start happened before it, and a lease is met in round after round.
+            if instant >= (self._began_time or 0.0) and objection not in self._objections:
+                self._objections.add(objection)
+                self._counters["sadvise_objections_total"].labels(objection[-1]).inc()
+
+    def _observe_gpus(self, record: CycleRecord) -> None:
+        gauges = [self._gauges[f"sadvise_{name}gpus"] for name in ("", "idle_", "fragmented_", "largest_idle_")]
+        for gauge in gauges:
+            gauge.clear()
+        for pool, use in use_by_pool(record.snapshot).items():
+            for gauge, value in zip(gauges, (use.total, use.idle, use.fragmented, use.largest), strict=True):
+                gauge.labels(pool.partition, pool.gpu_type).set(value)
+
+    def _count_put_off(self, name: str, put_off: Iterable[PutOff]) -> None:
+        for each in put_off:
+            self._counters[name].labels(self._classes.of(class_of(each.text))).inc()
+
+    def _show(self, name: str, counts: Mapping[str, int]) -> None:
+        """Show counts by label; what was there before and is no more, as 0."""
+        gauge = self._gauges[name]
+        for sample in next(iter(gauge.collect())).samples:
+            gauge.labels(**sample.labels).set(0)
+        for value, count in counts.items():
+            gauge.labels(value).set(count)
+
+
+def _made(metric: Metric, registry: CollectorRegistry) -> Counter | Gauge | Histogram:
+    match metric.kind:
+        case MetricKind.COUNTER:
+            return Counter(metric.name, metric.sentence, metric.labels, registry=registry)
+        case MetricKind.GAUGE:
+            return Gauge(metric.name, metric.sentence, metric.labels, registry=registry)
+        case MetricKind.HISTOGRAM:
+            return Histogram(metric.name, metric.sentence, metric.labels, registry=registry, buckets=_BUCKETS_S)
+
+
+def _count_receipts(counter: Counter, receipts: Iterable[Receipt]) -> None:
+    for receipt in receipts:
+        counter.labels(lever_of(receipt.action), receipt.outcome).inc()
+
+
+def _objections(leases: Iterable[Lease]) -> Iterator[tuple[_Objection, float]]:
+    """Name the changes that people objected to, each with when they did."""
+    for lease in leases:
+        if lease.ending is Ending.REVERTED:
+            yield (lease.job_id, lease.lever, lease.applied_time, REVERTED), lease.ended_time or lease.applied_time
+        elif lease.ending is Ending.OVERRULED or (lease.ending is None and lease.state is LeaseState.HANDS_OFF):
+            seen_time = lease.overruled_time or lease.ended_time or lease.applied_time
+            yield (lease.job_id, lease.lever, lease.applied_time, OVERRULED), seen_time
+
+
+def _size(journal: Path | None) -> float:
+    """Return the bytes of a journal and its log; unknown without a file."""
+    if journal is None:
+        return _UNKNOWN
+    log = journal.with_name(f"{journal.name}-wal")
+    return float(journal.stat().st_size + (log.stat().st_size if log.exists() else 0))

@@ -1,0 +1,190 @@
+"""Run times of the jobs of a queue, cycle after cycle: a job that did not change is not forecast anew.
+
+The queue of a minute ago is the queue of now but for few jobs, and a forecast rests on nothing but the job's own
+request, on what is remembered of its kind, and on the levels. So this answers as a forecast of the whole queue would.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from advisor.domain.forecast import Interval, RunTime
+from advisor.domain.gang import GangRequest
+from advisor.domain.job import Job
+from advisor.domain.snapshot import Snapshot
+from advisor.features.queue import expected_limit_s
+from advisor.predict.history import Keys, keys_of
+from advisor.predict.intervals import Intervals
+from advisor.predict.run_time import Drawn, RunTimeForecaster, RunTimeTable
+
+# So many rows at a time: the tables between a request and its quantiles are a hundred times as wide as the request.
+CHUNK = 1024
+
+# All of a job that its forecast depends on, but for how long it has run.
+_Asked = tuple[str, str, str, tuple[str, ...], str, GangRequest, float | None, float]
+_Stamps = tuple[int, int]
+
+
+def run_time_table(jobs: Sequence[Job], snapshot: Snapshot) -> RunTimeTable:
+    """Return jobs as the run-time model sees them; a running one is asked about from where it stands."""
+
+    def numbers(values: Iterable[float | None]) -> np.ndarray:
+        return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+
+    gangs = [job.gang for job in jobs]
+    return RunTimeTable(
+        user=tuple(job.user for job in jobs),
+        account=tuple(job.account for job in jobs),
+        name=tuple(job.name for job in jobs),
+        partition=tuple(job.partitions[0] if job.partitions else "" for job in jobs),
+        qos=tuple(job.qos for job in jobs),
+        gpus=numbers(gang.gpu_count for gang in gangs),
+        cpus=numbers(gang.cpus or None for gang in gangs),
+        nodes=numbers(gang.nodes_min for gang in gangs),
+        memory_mib=numbers(
+            None if gang.memory_mib_per_node is None else gang.memory_mib_per_node * gang.nodes_min for gang in gangs
+        ),
+        limit_s=numbers(expected_limit_s(job, snapshot) for job in jobs),
+        submit_time=numbers(job.submit_time for job in jobs),
+        elapsed_s=numbers(_elapsed_s(job, snapshot) for job in jobs),
+    )
+
+
+def listed(found: Intervals) -> list[Interval | None]:
+    """Return the intervals one by one, None where they are not to be relied on."""
+    columns = (found.low.tolist(), found.median.tolist(), found.high.tolist(), found.known.tolist())
+    return [
+        Interval(low=min(low, median), median=median, high=max(high, median)) if known else None
+        for low, median, high, known in zip(*columns, strict=True)
+    ]
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What was forecast for one job; `row` is that of its curve, for a job that ran."""
+
+    asked: _Asked
+    keys: Keys
+    stamps: _Stamps
+    run_time: RunTime | None
+    row: int = -1
+
+
+class KeptRunTimes:
+    """The run-time model with its last answers; it holds those of the last queue alone."""
+
+    def __init__(self, model: RunTimeForecaster) -> None:
+        """Take a model; nothing is kept yet."""
+        self.model = model
+        self._pending: dict[int, _Kept] = {}
+        self._running: dict[int, _Kept] = {}
+        self._curves: Drawn | None = None
+        self._history = -1
+        self._levels = b""
+
+    def forecast(self, pending: Sequence[Job], running: Sequence[Job], snapshot: Snapshot) -> list[RunTime | None]:
+        """Return the run times of pending jobs, then of running ones; None where the model does not know.
+
+        Raises `ModelError` if the model answers nonsense.
+        """
+        history, levels = self.model.history, self.model.levels.levels.tobytes()
+        if levels != self._levels:
+            self._pending.clear()
+            self._levels = levels
+        grown = history.version != self._history
+        self._history = history.version
+        limits_s = _LimitsOf(snapshot)
+        waiting = self._of_pending(pending, snapshot, limits_s, grown=grown)
+        return waiting + self._of_running(running, snapshot, limits_s, grown=grown)
+
+    def _of_pending(
+        self, jobs: Sequence[Job], snapshot: Snapshot, limits_s: "_LimitsOf", *, grown: bool
+    ) -> list[RunTime | None]:
+        kept, fresh = self._unchanged(jobs, self._pending, limits_s, grown=grown)
+        for start in range(0, len(fresh), CHUNK):
+            some = fresh[start : start + CHUNK]
+            table = run_time_table([job for job, _ in some], snapshot)
+            keys = keys_of(table)
+            drawn = self.model.draw(table, self.model.history.recall(keys))
+            for (job, asked), of_job, stamps, run_time in zip(
+                some, keys, self._stamps(keys), self._read(drawn), strict=True
+            ):
+                kept[job.job_id] = _Kept(asked, of_job, stamps, run_time)
+        self._pending = kept
+        return [kept[job.job_id].run_time for job in jobs]
+
+    def _of_running(
+        self, jobs: Sequence[Job], snapshot: Snapshot, limits_s: "_LimitsOf", *, grown: bool
+    ) -> list[RunTime | None]:
+        """Read the curves anew, which say less and less the longer a job has run; draw them only where they changed."""
+        kept, fresh = self._unchanged(jobs, self._running, limits_s, grown=grown)
+        curves = (
+            [] if self._curves is None else [self._curves.take(np.array([each.row for each in kept.values()], int))]
+        )
+        for start in range(0, len(fresh), CHUNK):
+            some = fresh[start : start + CHUNK]
+            table = run_time_table([job for job, _ in some], snapshot)
+            keys = keys_of(table)
+            curves.append(self.model.draw(table, self.model.history.recall(keys)))
+            for (job, asked), of_job, stamps in zip(some, keys, self._stamps(keys), strict=True):
+                kept[job.job_id] = _Kept(asked, of_job, stamps, None)
+        for row, each in enumerate(kept.values()):
+            each.row = row
+        self._running, self._curves = kept, Drawn.join(curves) if kept else None
+        if self._curves is None:
+            return []
+        elapsed_s = dict.fromkeys(kept, 0.0) | {job.job_id: _elapsed_s(job, snapshot) for job in jobs}
+        drawn = replace(self._curves, elapsed_s=np.array([elapsed_s[job_id] for job_id in kept], dtype=np.float64))
+        found: list[RunTime | None] = []
+        for start in range(0, len(kept), CHUNK):
+            found += self._read(drawn.take(slice(start, start + CHUNK)))
+        return [found[kept[job.job_id].row] for job in jobs]
+
+    def _unchanged(
+        self, jobs: Sequence[Job], before: dict[int, _Kept], limits_s: "_LimitsOf", *, grown: bool
+    ) -> tuple[dict[int, _Kept], list[tuple[Job, _Asked]]]:
+        """Part jobs into those whose forecast still holds and those to be forecast, with what these ask for."""
+        same: dict[int, _Kept] = {}
+        fresh: list[tuple[Job, _Asked]] = []
+        for job in jobs:
+            limit_s = limits_s.of(job) if job.time_limit_s is None else job.time_limit_s
+            asked = (job.user, job.account, job.name, job.partitions, job.qos, job.gang, limit_s, job.submit_time)
+            kept = before.get(job.job_id)
+            if kept is not None and kept.asked == asked:
+                same[job.job_id] = kept
+            else:
+                fresh.append((job, asked))
+        if not grown or not same:
+            return same, fresh
+        stamps = self._stamps([kept.keys for kept in same.values()])
+        learnt = {job_id for (job_id, kept), now in zip(same.items(), stamps, strict=True) if kept.stamps != now}
+        fresh += [(job, same.pop(job.job_id).asked) for job in jobs if job.job_id in learnt]
+        return same, fresh
+
+    def _stamps(self, keys: Sequence[Keys]) -> list[_Stamps]:
+        return [(near, user) for near, user in self.model.history.stamps(keys).tolist()]
+
+    def _read(self, drawn: Drawn) -> list[RunTime | None]:
+        found = self.model.read(drawn)
+        return [
+            None if interval is None else RunTime(interval_s=interval, mean_s=mean_s)
+            for interval, mean_s in zip(listed(found.intervals()), found.mean_s.tolist(), strict=True)
+        ]
+
+
+class _LimitsOf:
+    """The limits of jobs that have none of their own, each set of partitions once."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._by_partitions: dict[tuple[str, ...], float | None] = {}
+
+    def of(self, job: Job) -> float | None:
+        if job.partitions not in self._by_partitions:
+            self._by_partitions[job.partitions] = expected_limit_s(job, self._snapshot)
+        return self._by_partitions[job.partitions]
+
+
+def _elapsed_s(job: Job, snapshot: Snapshot) -> float:
+    return 0.0 if job.is_pending or job.start_time is None else max(0.0, snapshot.taken_at - job.start_time)

@@ -1,0 +1,185 @@
+"""What each lever promised, and what was seen: how changes ended, starts in time, and places that were got."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from advisor.domain.lease import Ending, Lease
+from advisor.domain.outcome import JobOutcome, SeenChange
+from advisor.domain.plan import Lever
+from advisor.domain.topology import LocalityTier
+from advisor.domain.waits import Wait
+
+_Z: Final = 1.959964
+# How a change stands that no journal entry ends.
+_OUT: Final = "out"
+_RENEWED: Final = "renewed"
+_UNKNOWN: Final = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """So many of `n`, with Wilson's 95 % interval of the share; NaN where `n` is 0."""
+
+    count: int
+    n: int
+
+    @property
+    def ratio(self) -> float:
+        """The share itself."""
+        return self.count / self.n if self.n else float("nan")
+
+    @property
+    def low(self) -> float:
+        """The lower end of the interval."""
+        return self._end(-1.0)
+
+    @property
+    def high(self) -> float:
+        """The upper end of the interval."""
+        return self._end(1.0)
+
+    def _end(self, side: float) -> float:
+        if not self.n:
+            return float("nan")
+        middle = self.ratio + _Z**2 / (2 * self.n)
+        reach = _Z * math.sqrt(self.ratio * (1 - self.ratio) / self.n + _Z**2 / (4 * self.n**2))
+        return min(1.0, max(0.0, (middle + side * reach) / (1 + _Z**2 / self.n)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeverTally:
+    """What one lever did.
+
+    `applied` took effect, as read back; `not_applied` was sent in vain. Of those applied, `out` are still out,
+    `renewed` gave way to a later change on the same field, `stayed` were out until the job was no longer pending,
+    `taken_back` were taken back when they were due, `reverted` because a person said so, `overruled` met somebody
+    else's change, `done` can be taken back by nothing, and of `unknown` nobody saw the end. Savings are sums over the
+    changes that state one. `in_time`: of the jobs that a change may hold back, those that started within the promised
+    delay of the change itself, so that the promise was kept whatever else they waited for; `in_time_by_forecast`:
+    those that did so counted from the upper end of the forecast that was made right before.
+    """
+
+    lever: Lever
+    applied: int
+    not_applied: int
+    out: int
+    renewed: int
+    stayed: int
+    taken_back: int
+    reverted: int
+    overruled: int
+    done: int
+    unknown: int
+    jobs: int
+    saved_s_low: float
+    saved_s_high: float
+    in_time: Share
+    in_time_by_forecast: Share
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacesGot:
+    """How many of the gangs that were made to wait for a tier got a place there."""
+
+    tier: LocalityTier
+    got: Share
+
+
+def lever_tallies(
+    outcomes: Iterable[JobOutcome], ended: Iterable[Lease], *, since: float, now: float
+) -> tuple[LeverTally, ...]:
+    """Count what each lever did since an instant; `ended` are leases, for what was sent in vain."""
+    made: dict[Lever, list[tuple[JobOutcome, SeenChange]]] = {}
+    for outcome in outcomes:
+        for change in outcome.changes:
+            if change.applied_time >= since:
+                made.setdefault(change.lever, []).append((outcome, change))
+    in_vain = Counter(
+        lease.lever for lease in ended if lease.ending is Ending.NOT_APPLIED and lease.applied_time >= since
+    )
+    return tuple(
+        _tally(lever, made.get(lever, []), in_vain[lever], now) for lever in Lever if lever in made or in_vain[lever]
+    )
+
+
+def places_got(waits: Iterable[Wait]) -> tuple[PlacesGot, ...]:
+    """Count, tier by tier, which of the gangs that waited got their place."""
+    by_tier: dict[LocalityTier, list[bool]] = {}
+    for wait in waits:
+        by_tier.setdefault(wait.tier, []).append(wait.got)
+    return tuple(
+        PlacesGot(tier=tier, got=Share(count=sum(by_tier[tier]), n=len(by_tier[tier]))) for tier in sorted(by_tier)
+    )
+
+
+def _tally(lever: Lever, made: Sequence[tuple[JobOutcome, SeenChange]], in_vain: int, now: float) -> LeverTally:
+    kinds = Counter(_end_of(outcome, change) for outcome, change in made)
+    kept: list[bool] = []
+    kept_by_forecast: list[bool] = []
+    for outcome, change in made:
+        waited_s = _waited_s(outcome, change, now)
+        if waited_s is None:
+            continue
+        kept.append(waited_s <= change.added_delay_s)
+        foretold_s = _foretold_s(outcome, change)
+        if foretold_s is not None:
+            kept_by_forecast.append(waited_s <= foretold_s + change.added_delay_s)
+    return LeverTally(
+        lever=lever,
+        applied=len(made),
+        not_applied=in_vain,
+        out=kinds[_OUT],
+        renewed=kinds[_RENEWED],
+        stayed=kinds[Ending.NO_LONGER_PENDING],
+        taken_back=kinds[Ending.TAKEN_BACK],
+        reverted=kinds[Ending.REVERTED],
+        overruled=kinds[Ending.OVERRULED],
+        done=kinds[Ending.DONE_FOR_GOOD],
+        unknown=kinds[_UNKNOWN],
+        jobs=len({(outcome.job_id, outcome.submit_time) for outcome, _ in made}),
+        saved_s_low=sum(change.saved_s_low or 0.0 for _, change in made),
+        saved_s_high=sum(change.saved_s_high or 0.0 for _, change in made),
+        in_time=Share(count=sum(kept), n=len(kept)),
+        in_time_by_forecast=Share(count=sum(kept_by_forecast), n=len(kept_by_forecast)),
+    )
+
+
+def _end_of(outcome: JobOutcome, change: SeenChange) -> str:
+    """Return how a change ended, in a word."""
+    if change.overruled_time is not None:
+        return Ending.OVERRULED
+    if change.ending is not None:
+        return change.ending
+    if _is_renewed(outcome, change):
+        return _RENEWED
+    return _OUT if outcome.end_time is None else _UNKNOWN
+
+
+def _is_renewed(outcome: JobOutcome, change: SeenChange) -> bool:
+    return any(other.lever is change.lever and other.applied_time > change.applied_time for other in outcome.changes)
+
+
+def _waited_s(outcome: JobOutcome, change: SeenChange, now: float) -> float | None:
+    """Return how long after a change its job started; None where it promised nothing, or nothing can be said yet.
+
+    A job that still waits beyond what was promised is late already. Leaving it out would flatter.
+    """
+    if change.added_delay_s <= 0.0 or _is_renewed(outcome, change):
+        return None
+    started = outcome.last_start_time if change.lever is Lever.CHECKPOINT_REQUEUE else outcome.start_time
+    if started is not None and started >= change.applied_time:
+        return started - change.applied_time
+    still_waits = started is None and outcome.end_time is None
+    late = still_waits and now - change.applied_time > change.added_delay_s
+    return math.inf if late else None
+
+
+def _foretold_s(outcome: JobOutcome, change: SeenChange) -> float | None:
+    """Return how long after a change its job was to start at the latest, by the forecast made before the first one."""
+    forecast = outcome.changed_forecast
+    if forecast is None or forecast.start_time is None:
+        return None
+    return max(0.0, forecast.start_time.high - change.applied_time)

@@ -1,0 +1,183 @@
+-- Turns the habits of a site into hints for sadvise, which reads them in the comment of a job:
+-- "sadvise: model=bert gpus=2-8 ckpt=600". What the habits are stands in sadvise_site.lua.
+--
+-- slurmctld runs this for every submission, under its locks. So it opens no file and starts no program, looks at a
+-- bounded piece of whatever a user wrote, and no error leaves it: Slurm 26.05 refuses a job whose script fails.
+
+local MOST_RULES = 64
+local MOST_WORDS = 8
+local TEXT_LENGTH = 256
+local COMMENT_LENGTH = 4096
+local WORD_LENGTH = 60
+-- What the decoder of sadvise takes apart; nothing else of an environment can get into a comment.
+local WORD = "^[%a_]+=[%w._+-]+$"
+local VALUE = "^[%w._+-]+$"
+local GPU_FIELDS = { "tres_per_job", "tres_per_node", "tres_per_task", "tres_per_socket" }
+local HINTS = { "model", "gpus", "ckpt", "sensitivity" }
+
+local function log(text)
+  pcall(slurm.log_info, "%s", "sadvise: " .. text)
+end
+
+-- Read the site's table; what is wrong with it is said once, here.
+local function site_table()
+  local folder = string.match(debug.getinfo(1, "S").source, "^@(.*/)") or "/etc/slurm/"
+  local reader, found = loadfile(folder .. "sadvise_site.lua"), nil
+  if not reader then
+    local fault
+    reader, fault = loadfile("/etc/slurm/sadvise_site.lua")
+    if not reader then
+      log("no site table is in use: " .. tostring(fault))
+      return {}
+    end
+  end
+  local ran
+  ran, found = pcall(reader)
+  if not ran or type(found) ~= "table" then
+    log("no site table is in use: sadvise_site.lua does not return one: " .. tostring(found))
+    return {}
+  end
+  return found
+end
+
+local function text_or_nil(value)
+  return type(value) == "string" and value ~= "" and value or nil
+end
+
+-- Append the well-formed words of a text to a list.
+local function add_words(words, text)
+  for word in string.gmatch(string.sub(text, 1, TEXT_LENGTH), "[^%s,]+") do
+    if #words >= MOST_WORDS then
+      return
+    end
+    if #word <= WORD_LENGTH and (word == "off" or string.find(word, WORD)) then
+      words[#words + 1] = word
+    end
+  end
+end
+
+local function read_rules(written)
+  local rules = {}
+  for place, rule in ipairs(type(written) == "table" and written or {}) do
+    if place > MOST_RULES then
+      log("rules behind number " .. MOST_RULES .. " are left out")
+      break
+    end
+    local words = {}
+    if type(rule) == "table" and text_or_nil(rule.hints) then
+      add_words(words, rule.hints)
+    end
+    if #words > 0 then
+      rules[#rules + 1] = {
+        name = text_or_nil(rule.name),
+        account = text_or_nil(rule.account),
+        partition = text_or_nil(rule.partition),
+        requeue = rule.requeue == true,
+        words = words,
+      }
+    else
+      log("rule " .. place .. " is left out: it needs hints such as \"model=bert ckpt=600\"")
+    end
+  end
+  return rules
+end
+
+-- Check the site's table once, so that nothing of it can fail later.
+local function read_site()
+  local written = site_table()
+  local site = { variable = text_or_nil(written.variable), variables = {}, extend = written.extend_comments == true }
+  local variables = type(written.variables) == "table" and written.variables or {}
+  for _, hint in ipairs(HINTS) do
+    if text_or_nil(variables[hint]) then
+      site.variables[#site.variables + 1] = { hint = hint, name = variables[hint] }
+    end
+  end
+  site.rules = read_rules(written.rules)
+  site.asks_environment = site.variable ~= nil or #site.variables > 0
+  return site
+end
+
+local loaded, SITE = pcall(read_site)
+if not loaded then
+  log("no site table is in use: " .. tostring(SITE))
+  SITE = { variables = {}, rules = {}, extend = false, asks_environment = false }
+end
+
+local function wants_gpus(job)
+  for _, field in ipairs(GPU_FIELDS) do
+    local asked = job[field]
+    if type(asked) == "string" and string.find(asked, "gpu", 1, true) then
+      return true
+    end
+  end
+  return false
+end
+
+local function rule_holds(rule, job, name)
+  return (not rule.name or string.sub(name, 1, #rule.name) == rule.name)
+    and (not rule.account or (job.account or job.default_account) == rule.account)
+    and (not rule.partition or job.partition == rule.partition)
+    and (not rule.requeue or job.requeue == 1)
+end
+
+-- Append what the job's environment says; of interactive jobs Slurm has none, and logs each try to look.
+local function add_environment(words, job)
+  if not SITE.asks_environment or not job.script then
+    return
+  end
+  for _, each in ipairs(SITE.variables) do
+    local value = text_or_nil(job.environment[each.name])
+    if value and #value <= WORD_LENGTH and string.find(value, VALUE) then
+      add_words(words, each.hint .. "=" .. value)
+    end
+  end
+  local hints = SITE.variable and text_or_nil(job.environment[SITE.variable])
+  if hints then
+    add_words(words, hints)
+  end
+end
+
+local function hint(job)
+  local comment = job.comment or ""
+  -- The user has spoken, or wrote something that is not ours to add to.
+  if comment ~= "" and (not SITE.extend or #comment > COMMENT_LENGTH) then
+    return
+  end
+  if string.find(string.lower(comment), "sadvise:", 1, true) or not wants_gpus(job) then
+    return
+  end
+  -- sadvise lets the last of two words on one thing count, so the user's come last.
+  local words = {}
+  local name = type(job.name) == "string" and job.name or ""
+  for _, rule in ipairs(SITE.rules) do
+    if rule_holds(rule, job, name) then
+      for _, word in ipairs(rule.words) do
+        words[#words + 1] = word
+      end
+      break
+    end
+  end
+  local own = {}
+  add_environment(own, job)
+  for _, word in ipairs(own) do
+    words[#words + 1] = word
+  end
+  if #words > 0 then
+    job.comment = (comment ~= "" and comment .. "; " or "") .. "sadvise: " .. table.concat(words, " ")
+  end
+end
+
+function slurm_job_submit(job_desc, _partitions, _uid)
+  local went_well, fault = pcall(hint, job_desc)
+  if not went_well then
+    log("a job goes without hints: " .. tostring(fault))
+  end
+  return slurm.SUCCESS
+end
+
+-- Slurm wants this function; every scontrol update passes through it, also those of sadvise.
+function slurm_job_modify(_job_desc, _job, _partitions, _uid)
+  return slurm.SUCCESS
+end
+
+return slurm.SUCCESS

@@ -1,0 +1,84 @@
+"""A service over a fake cluster, for tests of rounds."""
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from advisor.applying import Applier
+from advisor.clock import ManualClock
+from advisor.config import Config, load_config
+from advisor.cycle import Cycle
+from advisor.daemon.hold import DaemonGate, Patience
+from advisor.daemon.service import Outfit, Service
+from advisor.domain.lease import Lease
+from advisor.domain.load import ControllerLoad
+from advisor.domain.mode import Mode, Modes
+from advisor.errors import AdvisorError
+from advisor.journal import opened
+from advisor.planning.observing import observed
+from advisor.round import Round
+from tests.builders import TAKEN_AT
+from tests.fake_cluster import FakeCluster
+
+
+@dataclass
+class Site:
+    """A fake cluster with a daemon's service, and what it told."""
+
+    folder: Path
+    cluster: FakeCluster
+    mode: Mode = Mode.APPLY
+    load: ControllerLoad = field(default_factory=ControllerLoad)
+    silent: AdvisorError | None = None
+    told: list[Round] = field(default_factory=list)
+    clock: ManualClock = field(default_factory=lambda: ManualClock(TAKEN_AT))
+    stopping: threading.Event = field(default_factory=threading.Event)
+
+    def config(self, **tables: object) -> Config:
+        """Return the configuration, with some tables replaced."""
+        config = load_config(self.folder / "sadvise.toml", {})
+        return replace(config, mode=Modes(default=self.mode), **tables)  # type: ignore[arg-type]  # a test's own
+
+    def service(self) -> Service:
+        """Start a service."""
+        (self.folder / "sadvise.toml").write_text(
+            f'[journal]\nfile = "{self.folder}/journal.sqlite"\n[daemon]\nruntime_folder = "{self.folder}"\n'
+        )
+        return Service(self.outfit, self.config(), self.clock, self.told.append)
+
+    def outfit(self, config: Config) -> Outfit:
+        """Build the parts over the fake cluster."""
+        gate = DaemonGate(runtime_folder=self.folder, modes=config.mode, patience=Patience(self.stopping))
+        last = Patience()
+        applier = Applier(
+            source=self.cluster,
+            actuator=self.cluster,
+            cycle=Cycle(planning=config.planning, limits=config.guard, modes=config.mode),
+            observe=observed,
+            gate=gate,
+        )
+        return Outfit(
+            config=config,
+            applier=applier,
+            leaver=replace(applier, gate=replace(gate, patience=last)),
+            gate=gate,
+            last=last,
+            read_load=self.read_load,
+            rpcs=self.rpcs,
+        )
+
+    def read_load(self) -> ControllerLoad:
+        """Tell the load, or fail as asked."""
+        if self.silent is not None:
+            raise self.silent
+        return self.load
+
+    def rpcs(self) -> Mapping[str, int]:
+        """Count the snapshots."""
+        return {"snapshot": self.cluster.snapshots}
+
+    def journal_leases(self) -> tuple[Lease, ...]:
+        """Read the open leases, as another program would."""
+        with opened(self.folder / "journal.sqlite", wait_s=5.0) as journal:
+            return journal.leases()

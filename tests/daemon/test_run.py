@@ -1,0 +1,239 @@
+"""The daemon as a whole: rounds, signals, faults of its own, and the end."""
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from advisor.clock import Clock, SystemClock
+from advisor.config import Config
+from advisor.daemon.notify import Notifier
+from advisor.daemon.run import Daemon
+from advisor.daemon.service import Service
+from advisor.domain.mode import Mode, Modes
+from advisor.errors import ConfigError, SlurmUnavailableError
+from tests.daemon.rounds import Site
+from tests.fake_cluster import fragmented
+
+
+@dataclass
+class Log:
+    """Keeps what is logged."""
+
+    events: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
+
+    def __getattr__(self, level: str) -> Callable[..., None]:
+        return lambda event, **said: self.events.append((level, event, said))
+
+    def said(self, event: str) -> list[dict[str, Any]]:
+        """Return what was said with an event."""
+        return [said for _, each, said in self.events if each == event]
+
+
+@dataclass
+class Running:
+    """A daemon that can be started in this thread, with something to do beside it."""
+
+    site: Site
+    service: Service
+    log: Log
+    manager: socket.socket
+    notifier: Notifier
+    reloaded: Callable[[], Config]
+    refitted: list[Config] = field(default_factory=list)
+    clock: Clock = field(default_factory=SystemClock)
+
+    def run(self, *beside: Callable[[], None]) -> tuple[bool, float]:
+        """Run until each thing beside it is done and the daemon was told to end; return how that went, and took."""
+        daemon = Daemon(
+            self.service,
+            reload=self.reloaded,
+            refit=self._refit,
+            notifier=self.notifier,
+            clock=self.clock,
+            log=self.log,
+        )
+        told: list[float] = []
+
+        def play() -> None:
+            try:
+                for each in beside:
+                    each()
+            finally:
+                told.append(time.monotonic())
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        player = threading.Thread(target=play)
+        player.start()
+        whole = daemon.run()
+        player.join()
+        return whole, time.monotonic() - told[0]
+
+    def rounds(self, count: int) -> Callable[[], None]:
+        """Return what waits until so many rounds were told."""
+
+        def wait() -> None:
+            deadline = time.monotonic() + 20.0
+            while len(self.site.told) < count:
+                assert time.monotonic() < deadline, "no further round"
+                time.sleep(0.02)
+
+        return wait
+
+    def heard(self) -> list[str]:
+        """Return what the service manager heard so far."""
+        found = []
+        while True:
+            try:
+                found.append(self.manager.recv(4096).decode())
+            except BlockingIOError:
+                return found
+
+    def _refit(self, config: Config) -> str:
+        self.refitted.append(config)
+        return "fitted"
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Running]:
+    """A daemon over a fake cluster, with a round every second, and a service manager that listens."""
+    site = Site(folder=tmp_path, cluster=fragmented())
+    service = site.service()
+    quick = replace(service.config.daemon, interval_s=1.0, jitter_s=0.0)
+    service.reconfigure(replace(service.config, daemon=quick))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.setblocking(False)
+        yield Running(
+            site=site,
+            service=service,
+            log=Log(),
+            manager=manager,
+            notifier=Notifier({"NOTIFY_SOCKET": str(tmp_path / "notify")}),
+            reloaded=lambda: service.config,
+        )
+
+
+def hang_up() -> None:
+    """Ask for a reload, as `systemctl reload` does."""
+    os.kill(os.getpid(), signal.SIGHUP)
+
+
+def test_rounds_follow_each_other_and_the_end_leaves_nothing_out(running: Running) -> None:
+    before = dict(running.site.cluster.jobs)
+
+    whole, took_s = running.run(running.rounds(3))
+
+    started = [done.started_time for done in running.site.told]
+    assert whole and took_s < 5.0
+    assert len(running.site.told) >= 3
+    assert running.site.told[0].step is not None and len(running.site.told[0].step.applied) == 1
+    assert running.log.said("ended") == [{"taken_back": 1, "still_out": 0}]
+    assert running.site.cluster.jobs == before
+    assert started == sorted(started)
+    heard = running.heard()
+    assert heard[0] == "READY=1" and heard[-1] == "STOPPING=1"
+    assert "WATCHDOG=1" in heard and any(state.startswith("STATUS=apply: 1 recommended, 1 sent") for state in heard)
+
+
+def test_a_reload_counts_from_the_next_round_on(running: Running) -> None:
+    running.reloaded = lambda: replace(running.service.config, mode=Modes(default=Mode.OBSERVE))
+
+    running.run(running.rounds(1), hang_up, running.rounds(3))
+
+    assert (running.site.told[0].mode, running.site.told[-1].mode) == (Mode.APPLY, Mode.OBSERVE)
+    assert running.log.said("configuration read anew") == [{"mode": "observe"}]
+    assert any(state.startswith("RELOADING=1\nMONOTONIC_USEC=") for state in running.heard())
+
+
+def test_a_broken_configuration_leaves_the_old_one_in_force(running: Running) -> None:
+    def broken() -> Config:
+        raise ConfigError("sadvise.toml: not valid TOML")
+
+    running.reloaded = broken
+
+    running.run(running.rounds(1), hang_up, running.rounds(3))
+
+    assert [said["fault"] for said in running.log.said("configuration not taken, the old one stays in force")] == [
+        "sadvise.toml: not valid TOML"
+    ]
+    assert running.site.told[-1].mode is Mode.APPLY
+    heard = running.heard()
+    assert "STATUS=configuration not taken: sadvise.toml: not valid TOML" in heard
+    assert heard.count("READY=1") == 2
+
+
+def test_a_fault_of_our_own_does_not_end_the_rounds(running: Running) -> None:
+    read = running.site.cluster.snapshot
+    faults = iter([ZeroDivisionError("a fault")])
+
+    def faulty() -> Any:
+        for fault in faults:
+            raise fault
+        return read()
+
+    running.site.cluster.snapshot = faulty  # type: ignore[method-assign]
+
+    running.run(running.rounds(2))
+
+    assert [level for level, event, _ in running.log.events if event.startswith("a round failed")] == ["exception"]
+    assert running.site.told[-1].step is not None
+
+
+def test_rounds_come_seldom_while_slurm_is_silent(running: Running) -> None:
+    running.site.silent = SlurmUnavailableError("no answer")
+
+    running.run(running.rounds(2), lambda: time.sleep(1.5))
+
+    assert [done.interval_s for done in running.site.told] == [2.0, 4.0]
+
+
+@dataclass
+class SetClock:
+    """The clock of the machine, set by so much."""
+
+    set_by_s: float = 0.0
+
+    def now(self) -> float:
+        """Return the time as it is set."""
+        return time.time() + self.set_by_s
+
+
+def test_a_clock_that_is_set_is_noticed_once(running: Running) -> None:
+    clock = SetClock()
+
+    def set_back() -> None:
+        clock.set_by_s = -7200.0
+
+    running.clock = clock
+    running.run(running.rounds(1), set_back, running.rounds(4))
+
+    assert [round(said["step_s"], -1) for said in running.log.said("the clock was set")] == [-7200.0]
+
+
+def test_a_round_that_does_not_end_does_not_keep_the_daemon(running: Running) -> None:
+    free = threading.Event()
+    reading = threading.Event()
+
+    def stuck() -> Any:
+        reading.set()
+        free.wait(20.0)
+        raise SlurmUnavailableError("late")
+
+    def wait_until_reading() -> None:
+        assert reading.wait(5.0)
+
+    running.site.cluster.snapshot = stuck  # type: ignore[method-assign]
+
+    whole, took_s = running.run(wait_until_reading)
+    free.set()
+
+    assert not whole and took_s < 5.0
+    assert running.log.said("ended in the middle of a round: the next start, or `sadvise revert`, sees to its leases")

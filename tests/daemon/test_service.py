@@ -1,0 +1,214 @@
+"""Rounds of the daemon over a fake cluster: what is sent, what is not, and why."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from advisor.daemon.pause import pause, resume
+from advisor.domain.lease import LeaseState
+from advisor.domain.load import ControllerLoad
+from advisor.domain.mode import Mode, Modes
+from advisor.domain.plan import Expected, Kind, Reason, Recommendation
+from advisor.errors import ConfigError, SlurmUnavailableError
+from advisor.journal import locked
+from tests.daemon.rounds import Site
+from tests.fake_cluster import HOLD, fragmented
+
+
+def make_change() -> Recommendation:
+    """Return what the planner proposes for the gang."""
+    expected = Expected(saved_s_low=0.0, saved_s_high=1.0, jobs_helped=1, added_delay_max_s=1.0, assumes="")
+    return Recommendation(
+        kind=Kind.CONSOLIDATE, action=HOLD, reason=Reason.NODE_WORTH_WAITING, text="", expected=expected, evidence={}
+    )
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    """A cluster of which the planner says: let the gang wait for one node."""
+    return Site(folder=tmp_path, cluster=fragmented())
+
+
+@pytest.mark.parametrize(
+    ("mode", "recommended", "sent"), [(Mode.OBSERVE, 0, 0), (Mode.RECOMMEND, 1, 0), (Mode.APPLY, 1, 1)]
+)
+def test_mode_decides_how_far_a_round_goes(site: Site, mode: Mode, recommended: int, sent: int) -> None:
+    site.mode = mode
+
+    done = site.service().round()
+
+    assert done.step is not None and done.mode is mode and done.fault == ""
+    assert len(done.step.record.recommendations) == recommended
+    assert len(done.step.applied) == len(site.cluster.sent) == sent
+    assert len(done.step.held_back) == recommended - sent
+
+
+def test_next_round_proposes_nothing_new(site: Site) -> None:
+    service = site.service()
+    service.round()
+
+    again = service.round()
+
+    assert again.step is not None and again.step.record.recommendations == ()
+    assert again.open_leases == {LeaseState.OUT: 1}
+    assert again.rpcs == {"snapshot": 2}
+    assert site.told == [site.told[0], again]
+
+
+def test_a_pause_holds_everything_back_even_what_is_due(site: Site) -> None:
+    service = site.service()
+    service.round()
+    site.cluster.now += 86_400.0
+    pause(site.folder, by="ada", reason="maintenance")
+
+    held = service.round()
+    resume(site.folder)
+    freed = service.round()
+
+    assert held.step is not None and held.step.applied == () and held.mode is Mode.RECOMMEND
+    assert [off.text for off in held.step.reconciled.put_off] == ["paused: paused by ada: maintenance"]
+    assert held.held_to == {"paused": "paused by ada: maintenance"}
+    assert freed.step is not None and len(freed.step.reconciled.taken_back) == 1 and freed.held_to == {}
+
+
+def test_a_pause_in_the_middle_of_a_round_counts_at_once(site: Site) -> None:
+    service = site.service()
+    outfit = site.outfit(site.config())
+    gate = outfit.gate
+
+    before = gate.against_change(make_change(), site.cluster.jobs[9])
+    pause(site.folder, by="ada", reason="")
+
+    assert before is None
+    assert gate.against_change(make_change(), site.cluster.jobs[9]) == "paused: paused by ada"
+    assert service.config.mode.default is Mode.APPLY
+
+
+def test_a_broken_journal_stops_changes_and_not_the_watching(site: Site) -> None:
+    service = site.service()
+    (site.folder / "journal.sqlite").write_bytes(b"this is no journal" * 99)
+
+    blind = service.round()
+    (site.folder / "journal.sqlite").unlink()
+    again = service.round()
+
+    assert blind.step is not None and len(blind.step.record.recommendations) == 1
+    assert blind.step.applied == () and "is no journal of sadvise" in blind.held_to["journal"]
+    assert blind.mode is Mode.RECOMMEND
+    assert again.step is not None and len(again.step.applied) == 1 and again.held_to == {}
+
+
+def test_jobs_with_changes_out_are_left_alone_while_the_journal_is_broken(site: Site) -> None:
+    service = site.service()
+    service.round()
+    # Somebody else has the journal; what was read of it last still counts.
+    with locked(site.folder / "journal.sqlite"):
+        blind = service.round()
+
+    assert "another sadvise is changing jobs with it" in blind.held_to["journal"]
+    assert blind.step is not None and blind.step.record.outstanding == {9}
+
+
+def test_a_silent_slurmctld_is_asked_less_often_and_then_again_as_before(site: Site) -> None:
+    service = site.service()
+    site.silent = SlurmUnavailableError("sdiag cannot reach slurmctld")
+
+    silent = [service.round() for _ in range(6)]
+    site.silent = None
+    answered = [service.round() for _ in range(12)]
+
+    assert all(done.step is None and done.fault == "sdiag cannot reach slurmctld" for done in silent)
+    assert [done.interval_s for done in silent] == [120.0, 240.0, 480.0, 600.0, 600.0, 600.0]
+    assert answered[-1].interval_s == 60.0
+    assert answered[0].step is not None
+
+
+def test_a_strained_slurmctld_is_left_alone(site: Site) -> None:
+    site.load = ControllerLoad(server_threads=200)
+
+    done = site.service().round()
+
+    assert done.step is None and site.cluster.snapshots == 0
+    assert "200 server threads" in done.fault and done.interval_s == 120.0
+
+
+def test_leaving_takes_back_what_nobody_else_would(site: Site) -> None:
+    service = site.service()
+    before = dict(site.cluster.jobs)
+    service.round()
+    assert site.cluster.jobs != before
+
+    service.stop()
+    left = service.leave(4.0)
+
+    assert left == {"taken_back": 1, "still_out": 0}
+    assert site.cluster.jobs == before
+    assert site.journal_leases() == ()
+
+
+def test_leaving_in_a_pause_leaves_everything(site: Site) -> None:
+    service = site.service()
+    service.round()
+    pause(site.folder, by="", reason="")
+
+    left = service.leave(4.0)
+
+    assert left == {"taken_back": 0, "still_out": 1, "because": "paused: paused"}
+    assert len(site.journal_leases()) == 1
+
+
+def test_leaving_without_slurm_leaves_the_leases_to_the_next_start(site: Site) -> None:
+    service = site.service()
+    service.round()
+    site.cluster.unreachable = True
+
+    assert service.leave(4.0) == {"taken_back": 0, "still_out": 1, "because": "no answer"}
+    assert [lease.state for lease in site.journal_leases()] == [LeaseState.RETURNING]
+
+
+def test_nothing_is_sent_once_the_daemon_is_told_to_end(site: Site) -> None:
+    service = site.service()
+    outfit = site.outfit(site.config())
+
+    service.stop()
+
+    said = outfit.gate.against_change(make_change(), site.cluster.jobs[9])
+    assert said == "stopping: sadvised was told to end"
+
+
+def test_another_configuration_counts_from_the_next_round_on(site: Site) -> None:
+    service = site.service()
+
+    service.reconfigure(replace(site.config(), mode=Modes(default=Mode.OBSERVE)))
+    done = service.round()
+
+    assert done.mode is Mode.OBSERVE and done.step is not None and done.step.record.recommendations == ()
+
+
+@pytest.mark.parametrize("table", ["journal", "daemon"])
+def test_what_takes_a_restart_is_not_reloaded(site: Site, table: str) -> None:
+    service = site.service()
+    before = site.config()
+    moved = {
+        "journal": replace(before.journal, file="/elsewhere"),
+        "daemon": replace(before.daemon, runtime_folder="/elsewhere"),
+    }
+
+    with pytest.raises(ConfigError, match="takes a restart to change"):
+        service.reconfigure(replace(before, **{table: moved[table]}))  # type: ignore[arg-type]  # a test's own
+
+    assert getattr(service.config, table) == getattr(before, table)
+
+
+def test_a_person_who_changes_a_job_meanwhile_wins(site: Site) -> None:
+    service = site.service()
+    service.round()
+    theirs = replace(site.cluster.jobs[9].gang, nodes_max=2)
+    site.cluster.jobs[9] = replace(site.cluster.jobs[9], gang=theirs)
+
+    done = service.round()
+    service.leave(4.0)
+
+    assert done.step is not None and [lease.job_id for lease in done.step.reconciled.overruled] == [9]
+    assert site.cluster.jobs[9].gang == theirs

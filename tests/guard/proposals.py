@@ -1,0 +1,78 @@
+"""Changes to judge, and the judging of one of them."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from advisor.domain.gang import GpuCount, GpuScope
+from advisor.domain.job import Job
+from advisor.domain.lease import Ending, Lease, LeaseState, intended
+from advisor.domain.limits import Limits
+from advisor.domain.mode import EVERYTHING, Modes
+from advisor.domain.plan import Action, Expected, Kind, Plan, Reason, Recommendation, SetGpus, SetNice, SetTimeMin
+from advisor.domain.site import SiteConfig
+from advisor.guard.circumstances import circumstances
+from advisor.guard.rules import judge
+from tests.builders import HOUR_S, TAKEN_AT, make_config, make_job, make_snapshot
+
+PLAIN = make_job(1, gpus=4)
+
+
+def nice(
+    job_id: int = 1, *, before: int = 0, after: int = 50, delay_s: float = 600.0, saved_s: float = 1.5
+) -> Recommendation:
+    """Propose a nice."""
+    return Recommendation(
+        kind=Kind.REORDER,
+        action=SetNice(job_id=job_id, before=before, after=after),
+        reason=Reason.LONG_WORK_AHEAD,
+        text="",
+        expected=Expected(
+            saved_s_low=saved_s, saved_s_high=saved_s, jobs_helped=1, added_delay_max_s=delay_s, assumes="nothing"
+        ),
+        evidence={},
+    )
+
+
+def gpus(before: int, after: int) -> Recommendation:
+    """Propose a total GPU count."""
+    action = SetGpus(job_id=1, scope=GpuScope.JOB, before=(GpuCount(count=before),), after=(GpuCount(count=after),))
+    return replace(nice(delay_s=0.0), kind=Kind.RESIZE, action=action)
+
+
+def soft_limit(after: float | None, *, before: float | None = None) -> Recommendation:
+    """Propose a soft limit in seconds."""
+    return replace(nice(delay_s=0.0), action=SetTimeMin(job_id=1, before=before, after=after))
+
+
+SOFT = make_config(scheduler_parameters={"time_min_as_soft_limit": ""})
+
+
+def refused_by(
+    change: Recommendation,
+    *jobs: Job,
+    limits: Limits | None = None,
+    config: SiteConfig | None = None,
+    leases: Iterable[Lease] = (),
+    modes: Modes = EVERYTHING,
+) -> str | None:
+    """Judge one change to a queue."""
+    snapshot = make_snapshot(jobs, config=config)
+    around = circumstances(snapshot, limits or Limits(), leases=leases, modes=modes)
+    return judge(Plan(recommendations=(change,)), snapshot, around)[0].refused_by
+
+
+def lent(
+    job: Job = PLAIN,
+    *,
+    ago_s: float = HOUR_S,
+    delay_s: float = 600.0,
+    ending: Ending | None = None,
+    ended_ago_s: float = 0.0,
+    due_after_s: float | None = None,
+    action: Action | None = None,
+) -> Lease:
+    """A change given to a job some time ago, a nice unless `action` says otherwise."""
+    change = SetNice(job_id=job.job_id, before=0, after=50) if action is None else action
+    lease = intended(change, TAKEN_AT - ago_s, after_s=due_after_s, job=job, added_delay_s=delay_s)
+    lease = replace(lease, state=LeaseState.OUT)
+    return lease if ending is None else lease.ended(ending, TAKEN_AT - ended_ago_s)

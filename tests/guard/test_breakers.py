@@ -1,0 +1,307 @@
+"""What makes the daemon stop changing jobs by itself, and when it goes on."""
+
+import json
+from dataclasses import asdict, fields, replace
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+
+from advisor.domain.lease import Ending, Lease, LeaseState
+from advisor.domain.load import ControllerLoad
+from advisor.guard.breakers import (
+    ALL_CLOSED,
+    BREAKERS,
+    LONGEST_STEP_S,
+    BreakerSettings,
+    BreakerState,
+    Health,
+    judged,
+    objections,
+)
+from tests.builders import DAY_S, TAKEN_AT, make_job
+from tests.guard.proposals import lent
+
+SETTINGS = BreakerSettings()
+CALM = ControllerLoad(server_threads=3, agent_queue=0, database_queue=0, cycle_s=0.1, backfill_cycle_s=2.0)
+WELL = Health(
+    now=TAKEN_AT,
+    load=CALM,
+    reads_failed=0,
+    error_ratio=0.0,
+    requests=100,
+    coverage_ratio=0.8,
+    ended_jobs=500,
+    leases=(),
+)
+
+
+def reverted(count: int) -> tuple[Lease, ...]:
+    """Changes to so many jobs that people took back just now."""
+    return tuple(lent(make_job(job_id), ending=Ending.REVERTED) for job_id in range(1, count + 1))
+
+
+AILING = {
+    "controller_threads": [replace(WELL, load=replace(CALM, server_threads=65))],
+    "controller_cycle": [
+        replace(WELL, load=replace(CALM, cycle_s=5.1)),
+        replace(WELL, load=replace(CALM, backfill_cycle_s=301.0)),
+    ],
+    "controller_queue": [
+        replace(WELL, load=replace(CALM, agent_queue=1001)),
+        replace(WELL, load=replace(CALM, database_queue=10_001)),
+    ],
+    "slurm_errors": [replace(WELL, reads_failed=3), replace(WELL, error_ratio=0.21)],
+    "forecast_drift": [replace(WELL, coverage_ratio=0.59)],
+    "people_object": [replace(WELL, leases=reverted(4))],
+}
+AT_BOUND = replace(
+    WELL,
+    load=ControllerLoad(
+        server_threads=64, agent_queue=1000, database_queue=10_000, cycle_s=5.0, backfill_cycle_s=300.0
+    ),
+    reads_failed=2,
+    error_ratio=0.2,
+    coverage_ratio=0.6,
+    leases=reverted(3),
+)
+
+
+def names(state: BreakerState) -> list[str]:
+    """Name the open breakers."""
+    return [each.name for each in state.open]
+
+
+def after(state: BreakerState, *looks: tuple[float, Health]) -> BreakerState:
+    """Look again and again, each so long after `TAKEN_AT`."""
+    for at_s, health in looks:
+        state = judged(state, replace(health, now=TAKEN_AT + at_s), SETTINGS)
+    return state
+
+
+def test_every_breaker_has_a_case() -> None:
+    assert set(AILING) == set(BREAKERS)
+
+
+@pytest.mark.parametrize(("name", "health"), [(name, each) for name, cases in AILING.items() for each in cases])
+def test_figure_beyond_its_bound_opens_its_breaker_alone(name: str, health: Health) -> None:
+    state = judged(ALL_CLOSED, health, SETTINGS)
+
+    assert names(state) == [name]
+    assert state.holds
+
+
+@pytest.mark.parametrize("health", [WELL, AT_BOUND], ids=["well", "at every bound"])
+def test_figures_within_their_bounds_open_nothing(health: Health) -> None:
+    assert judged(ALL_CLOSED, health, SETTINGS) == ALL_CLOSED
+    assert not ALL_CLOSED.holds
+
+
+def test_what_is_not_known_opens_nothing_and_is_named() -> None:
+    nothing = judged(ALL_CLOSED, Health(now=TAKEN_AT), SETTINGS)
+    no_threads = judged(ALL_CLOSED, replace(WELL, load=replace(CALM, server_threads=None)), SETTINGS)
+
+    assert (nothing.open, nothing.unknown) == ((), tuple(BREAKERS))
+    assert (no_threads.open, no_threads.unknown) == ((), ("controller_threads",))
+
+
+@pytest.mark.parametrize(
+    "health",
+    [replace(WELL, error_ratio=1.0, requests=19), replace(WELL, coverage_ratio=0.0, ended_jobs=49)],
+    ids=["requests", "jobs"],
+)
+def test_share_of_too_few_opens_nothing(health: Health) -> None:
+    assert not judged(ALL_CLOSED, health, SETTINGS).open
+
+
+def test_sentence_names_figure_bound_key_and_what_it_waits_for() -> None:
+    ill = AILING["controller_threads"][0]
+    open_, resting = after(ALL_CLOSED, (0.0, ill)), after(ALL_CLOSED, (0.0, ill), (60.0, WELL), (120.0, WELL))
+    blind = after(ALL_CLOSED, (0.0, ill), (60.0, replace(WELL, load=None)))
+    cause = "slurmctld has 65 threads busy, at most 64 may (breakers.max_server_threads)"
+
+    assert open_.sentences(SETTINGS) == {"controller_threads": f"{cause}; it stays open while that lasts"}
+    assert resting.sentences(SETTINGS)["controller_threads"] == (
+        f"{cause}; that has gone, and it closes after another 1740 s without"
+    )
+    assert blind.sentences(SETTINGS)["controller_threads"] == (
+        f"{cause}; too little is known of it now, so that it stays open"
+    )
+
+
+def test_sentence_on_forecasts_says_how_many_they_rest_on() -> None:
+    (sentence,) = judged(ALL_CLOSED, AILING["forecast_drift"][0], SETTINGS).sentences(SETTINGS).values()
+
+    assert sentence.startswith(
+        "a share of 0.59 of the run times of 500 jobs lay within their intervals, at least 0.6 must"
+    )
+
+
+def test_two_faults_of_one_breaker_are_both_named_and_both_have_to_go() -> None:
+    both = replace(WELL, load=replace(CALM, cycle_s=9.0, backfill_cycle_s=900.0))
+    half_blind = replace(WELL, load=replace(CALM, backfill_cycle_s=None))
+
+    state = after(ALL_CLOSED, (0.0, both))
+    later = after(state, *((600.0 * step, half_blind) for step in range(1, 20)))
+
+    assert state.open[0].keys == ("max_cycle_s", "max_backfill_cycle_s")
+    assert " and Slurm's backfill took 900 s, " in state.open[0].cause
+    assert names(later) == list(later.unknown) == ["controller_cycle"]
+
+
+def test_fault_that_is_out_of_sight_is_not_forgotten_for_another() -> None:
+    first = replace(WELL, load=replace(CALM, cycle_s=9.0))
+    other = replace(WELL, load=replace(CALM, cycle_s=None, backfill_cycle_s=900.0))
+
+    state = after(ALL_CLOSED, (0.0, first), (60.0, other))
+
+    assert state.open[0].keys == ("max_backfill_cycle_s", "max_cycle_s")
+
+
+def test_breaker_closes_once_its_cause_has_been_gone_for_long_enough() -> None:
+    ill = AILING["slurm_errors"][0]
+    rest = [(60.0 * minute, WELL) for minute in range(1, 31)]
+
+    almost = after(ALL_CLOSED, (0.0, ill), *rest)
+    closed = after(almost, (31 * 60.0, WELL))
+
+    assert names(almost) == ["slurm_errors"]
+    assert almost.open[0].opened_time == TAKEN_AT
+    assert closed == ALL_CLOSED
+
+
+def test_cause_that_comes_back_begins_the_rest_anew() -> None:
+    ill = AILING["slurm_errors"][0]
+    rest = [(60.0 * minute, WELL) for minute in range(1, 31)]
+
+    state = after(ALL_CLOSED, (0.0, ill), *rest, (1860.0, ill), (1920.0, WELL), (1980.0, WELL))
+
+    assert [(each.opened_time, each.rested_s) for each in state.open] == [(TAKEN_AT, 60.0)]
+
+
+def test_neither_a_night_without_us_nor_a_clock_that_jumps_closes_a_breaker() -> None:
+    ill = AILING["slurm_errors"][0]
+
+    ahead = after(ALL_CLOSED, (0.0, ill), (60.0, WELL), (60.0 + 30 * DAY_S, WELL))
+    back = after(ALL_CLOSED, (0.0, ill), (60.0, WELL), (60.0 - DAY_S, WELL))
+
+    assert ahead.open[0].rested_s == LONGEST_STEP_S
+    assert back.open[0].rested_s == 0.0
+
+
+def test_state_survives_a_restart() -> None:
+    state = after(ALL_CLOSED, (0.0, AILING["people_object"][0]), (60.0, WELL), (90.0, replace(WELL, load=None)))
+
+    stored = json.dumps(asdict(state))
+
+    assert TypeAdapter(BreakerState).validate_json(stored) == state
+
+
+def overruled(job_id: int, user: str, ago_s: float = 60.0) -> Lease:
+    """A change that somebody overruled in Slurm."""
+    lease = lent(make_job(job_id, user=user))
+    return replace(lease, state=LeaseState.HANDS_OFF, overruled_time=TAKEN_AT - ago_s)
+
+
+def test_objections_are_counted_by_job_within_the_window() -> None:
+    twice = [overruled(1, "alice"), lent(make_job(1), ending=Ending.REVERTED)]
+    requeued = overruled(2, "bob").ended(Ending.OVERRULED, TAKEN_AT)
+    old = [overruled(3, "carol", ago_s=DAY_S), lent(make_job(4), ending=Ending.REVERTED, ended_ago_s=DAY_S)]
+    returning = replace(lent(make_job(5)), state=LeaseState.RETURNING, by_person=True)
+    ours = [lent(make_job(6)), lent(make_job(7), ending=Ending.TAKEN_BACK)]
+
+    count = objections([*twice, requeued, *old, returning, *ours], TAKEN_AT - DAY_S, 9)
+
+    assert count == 3
+
+
+def test_one_user_alone_cannot_turn_the_advisor_off_for_all() -> None:
+    alone = tuple(overruled(job_id, "mallory") for job_id in range(1, 100))
+
+    among_others = (*alone, overruled(200, "alice"), overruled(201, "bob"))
+
+    assert not judged(ALL_CLOSED, replace(WELL, leases=alone), SETTINGS).open
+    assert names(judged(ALL_CLOSED, replace(WELL, leases=among_others), SETTINGS)) == ["people_object"]
+
+
+@pytest.mark.parametrize("name", [each.name for each in fields(BreakerSettings)])
+def test_senseless_settings_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=rf"^{name} must (not be negative|be from 0 to 1)$"):
+        BreakerSettings(**{name: -1})
+
+
+def test_share_above_one_is_refused() -> None:
+    with pytest.raises(ValueError, match="max_error_ratio must be from 0 to 1"):
+        BreakerSettings(max_error_ratio=1.1)
+
+
+# All that may be known of one figure of each kind, unknown ones among them.
+HEALTHS = [
+    Health(
+        now=TAKEN_AT,
+        load=ControllerLoad(server_threads=threads, cycle_s=cycle_s, backfill_cycle_s=backfill_s),
+        reads_failed=reads_failed,
+        coverage_ratio=coverage,
+        ended_jobs=50,
+        leases=None if objected is None else reverted(objected),
+    )
+    for threads, cycle_s, backfill_s, reads_failed, coverage, objected in product(
+        (None, 3, 65), (None, 0.1, 9.0), (None, 2.0, 900.0), (None, 0, 3), (None, 0.8, 0.1), (None, 0, 4)
+    )
+]
+
+
+def looks() -> st.SearchStrategy[list[tuple[float, Health]]]:
+    """Draw what is seen in turn, with the seconds between."""
+    between = st.sampled_from([1.0, 60.0, 599.0, 1800.0, DAY_S])
+    return st.lists(st.tuples(between, st.just(WELL) | st.sampled_from(HEALTHS)), max_size=12)
+
+
+def worse(health: Health) -> Health:
+    """Make everything that is known worse."""
+    known = asdict(health.load or ControllerLoad())
+    return replace(
+        health,
+        load=ControllerLoad(**{key: None if value is None else value * 2 + 1 for key, value in known.items()}),
+        reads_failed=None if health.reads_failed is None else health.reads_failed + 1,
+        coverage_ratio=None if health.coverage_ratio is None else health.coverage_ratio / 2,
+        leases=None if health.leases is None else reverted(len(health.leases) + 1),
+    )
+
+
+@given(looks())
+def test_no_breaker_closes_early(seen: list[tuple[float, Health]]) -> None:
+    state, now, bad_time = ALL_CLOSED, TAKEN_AT, dict[str, float]()
+    for after_s, health in seen:
+        now += after_s
+        before, state = state, judged(state, replace(health, now=now), SETTINGS)
+        faults = judged(ALL_CLOSED, replace(health, now=now), SETTINGS)
+        bad_time |= dict.fromkeys(names(faults), now)
+        for name in set(names(before)) - set(names(state)):
+            assert now - bad_time[name] >= SETTINGS.rest_s
+            assert name not in state.unknown
+
+
+@given(looks(), st.sampled_from(HEALTHS))
+def test_worse_figures_never_close_what_better_ones_leave_open(seen: list[tuple[float, Health]], last: Health) -> None:
+    state, now = ALL_CLOSED, TAKEN_AT
+    for after_s, health in seen:
+        now += after_s
+        state = judged(state, replace(health, now=now), SETTINGS)
+
+    better, bad = (judged(state, replace(each, now=now + 60.0), SETTINGS) for each in (last, worse(last)))
+
+    assert set(names(better)) <= set(names(bad))
+
+
+@given(looks())
+def test_equal_looks_give_equal_states(seen: list[tuple[float, Health]]) -> None:
+    first, second = ALL_CLOSED, ALL_CLOSED
+    for after_s, health in seen:
+        now = TAKEN_AT + after_s
+        first, second = (judged(each, replace(health, now=now), SETTINGS) for each in (first, second))
+
+    assert first == second
+    assert names(first) == [name for name in BREAKERS if name in names(first)]

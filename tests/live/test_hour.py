@@ -1,0 +1,33 @@
+"""A minute of arrivals with the daemon in mode apply; `python -m tools.live_hour` is the long form."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.live.conftest import started
+from tools.live_hour import hour_cluster, play
+from tools.live_slurm import LiveCluster
+
+pytestmark = pytest.mark.live
+
+
+@pytest.fixture(scope="module")
+def busy(release: str) -> Iterator[LiveCluster]:
+    if release != "26.05":
+        pytest.skip("one release is enough for the short form")
+    with started(hour_cluster(release)) as live:
+        yield live
+
+
+def test_a_minute_in_mode_apply_leaves_every_job_as_submitted(
+    busy: LiveCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PATH", "SLURM_CONF"):
+        monkeypatch.setenv(name, busy.env[name])
+
+    hour = play(busy, 1.0, seed=1, interval_s=5.0, folder=tmp_path)
+
+    assert hour.faults == []
+    assert len(hour.submitted) > 3
+    assert hour.rpcs.total() > 0

@@ -1,0 +1,122 @@
+"""Rounds of the daemon put together by hand, for tests of what is told of them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from advisor.applying import PutOff, Reconciled, Step
+from advisor.cycle import CycleRecord
+from advisor.domain.forecast import NO_FORECASTS
+from advisor.domain.job import Job
+from advisor.domain.lease import Lease, LeaseState
+from advisor.domain.load import ControllerLoad
+from advisor.domain.mode import Mode
+from advisor.domain.plan import (
+    Expected,
+    Kind,
+    Outcome,
+    Plan,
+    Reason,
+    Receipt,
+    Recommendation,
+    SetNice,
+    Verdict,
+    undone,
+)
+from advisor.domain.waits import Wait
+from advisor.round import Round
+from tests.builders import TAKEN_AT, make_job, make_snapshot
+
+ROUND_S = 60.0
+
+
+def nice_action(job_id: int = 1, after: int = 100) -> SetNice:
+    """Return a job's step back."""
+    return SetNice(job_id=job_id, before=0, after=after)
+
+
+def change(job_id: int = 1, *, kind: Kind = Kind.REORDER, text: str = "let the shorter go first") -> Recommendation:
+    """Return advice that a job steps back."""
+    return Recommendation(
+        kind=kind,
+        action=nice_action(job_id),
+        reason=Reason.LONG_WORK_AHEAD,
+        text=text,
+        expected=Expected(
+            saved_s_low=60.0, saved_s_high=600.0, jobs_helped=1, added_delay_max_s=30.0, assumes="that nothing changes"
+        ),
+        evidence={},
+    )
+
+
+def lease(job_id: int = 1, **fields: object) -> Lease:
+    """Return a change that is out since half a minute."""
+    action = nice_action(job_id)
+    out = Lease(action=action, undo=undone(action), applied_time=TAKEN_AT - 30.0, state=LeaseState.OUT)
+    return replace(out, **fields)  # type: ignore[arg-type]  # the test's own
+
+
+def receipt(job_id: int = 1, outcome: Outcome = Outcome.APPLIED, text: str = "") -> Receipt:
+    """Return what became of a job's step back."""
+    return Receipt(action=nice_action(job_id), outcome=outcome, text=text)
+
+
+def put_off(job_id: int = 1, text: str = "mode: recommend for this job") -> PutOff:
+    """Return a job's step back that was not sent."""
+    return PutOff(action=nice_action(job_id), text=text)
+
+
+def step(
+    *,
+    jobs: Sequence[Job] = (),
+    verdicts: Sequence[Verdict] = (),
+    left_alone: Mapping[int, str] | None = None,
+    leases: Sequence[Lease] = (),
+    waits: Sequence[Wait] = (),
+    applied: Sequence[Receipt] = (),
+    held_back: Sequence[PutOff] = (),
+    reconciled: Reconciled | None = None,
+) -> Step:
+    """Return a cycle with what was done of it."""
+    record = CycleRecord(
+        snapshot=make_snapshot(jobs or [make_job(1)]),
+        waits=tuple(waits),
+        leases=tuple(leases),
+        forecasts=NO_FORECASTS,
+        plan=Plan(recommendations=tuple(verdict.recommendation for verdict in verdicts)),
+        verdicts=tuple(verdicts),
+        left_alone=left_alone or {},
+    )
+    return Step(
+        record=record,
+        reconciled=reconciled or Reconciled(),
+        applied=tuple(applied),
+        held_back=tuple(held_back),
+    )
+
+
+def make_round(
+    done: Step | None = None,
+    *,
+    number: int = 0,
+    mode: Mode = Mode.APPLY,
+    fault: str = "",
+    interval_s: float = ROUND_S,
+    held_to: Mapping[str, str] | None = None,
+    load: ControllerLoad | None = None,
+    rpcs: Mapping[str, int] | None = None,
+    open_leases: Mapping[LeaseState, int] | None = None,
+) -> Round:
+    """Return the round of a step, `number` rounds after the first; without one, a round that failed."""
+    return Round(
+        started_time=TAKEN_AT - 1.0 + number * ROUND_S,
+        duration_s=1.5,
+        cpu_s=0.25,
+        mode=mode,
+        interval_s=interval_s,
+        step=done,
+        fault=fault or ("" if done else "squeue: no answer within 30 s"),
+        held_to=held_to or {},
+        load=load,
+        rpcs=rpcs or {},
+        open_leases=open_leases or {},
+    )

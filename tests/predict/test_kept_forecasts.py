@@ -1,0 +1,207 @@
+"""A forecaster that keeps what it told of jobs that did not change tells the same as one that never saw them."""
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from advisor.domain.job import Job
+from advisor.domain.snapshot import Snapshot
+from advisor.predict.bundle import Bundle
+from advisor.predict.forecaster import ModelForecaster
+from advisor.predict.history import History, keys_of
+from advisor.predict.library import Library
+from advisor.predict.run_time import EndedJobs
+from advisor.predict.run_time_features import RUNS_KEPT
+from tests.builders import DAY_S, HOUR_S, TAKEN_AT, make_gang, make_hints, make_job, make_node, make_snapshot
+from tests.predict.run_time_jobs import make_ended, make_jobs
+
+NODES = [make_node(name, used=4 if name in ("n01", "n02") else 0) for name in ("n01", "n02", "n03", "n04")]
+
+
+@cache
+def opened(kind: str) -> Bundle:
+    """Open a shipped model once."""
+    return Library(Path("/nonexistent")).load(kind)
+
+
+class Shipped(Library):
+    """The shipped models, opened once for all tests."""
+
+    def load(self, kind: str) -> Bundle:
+        """Return the checked model."""
+        return opened(kind)
+
+
+def forecaster(*, start_times: bool = True) -> ModelForecaster:
+    """A forecaster that has seen nothing."""
+    return ModelForecaster(Shipped(Path("/nonexistent")), start_times=start_times)
+
+
+def some_ended(count: int = 1, run_s: float = HOUR_S, *, user: str = "ada") -> EndedJobs:
+    """Jobs as in these queues that ended."""
+    return make_ended([run_s] * count, user=user, account="physics", name="train")
+
+
+@st.composite
+def jobs(draw: st.DrawFn, job_id: int) -> Job:
+    """Draw a job of few kinds, pending or running, so that one often stays as it was."""
+    gpus = draw(st.sampled_from([1, 4, 16]))
+    started_ago_s = draw(st.sampled_from([None, 600.0, 30 * HOUR_S]))
+    running = {"running_on": ["n01", "n02"], "started_ago_s": started_ago_s} if started_ago_s else {}
+    return make_job(
+        job_id,
+        gang=make_gang(gpus, nodes_max=draw(st.sampled_from([None, 2]))),
+        user=draw(st.sampled_from(["ada", "bob", ""])),
+        account=draw(st.sampled_from(["physics", "chemistry"])),
+        name=draw(st.sampled_from(["train", "train7"])),
+        hints=make_hints(
+            model=draw(st.sampled_from([None, "bert"])), gpus=draw(st.sampled_from([None, (2, 8), (64, 4096)]))
+        ),
+        time_limit_s=draw(st.sampled_from([HOUR_S, DAY_S, None])),
+        priority=draw(st.integers(1, 3)),
+        **running,  # type: ignore[arg-type]
+    )
+
+
+def slightly_other(job: Job) -> st.SearchStrategy[Job]:
+    """Draw the job with one other value."""
+    others: dict[str, object] = {
+        "user": "eve",
+        "account": "biology",
+        "name": "other",
+        "gang": make_gang(8),
+        "hints": make_hints(model="gpt2"),
+        "time_limit_s": 2 * HOUR_S,
+        "submit_time": job.submit_time - HOUR_S,
+        "start_time": None if job.start_time is None else job.start_time - HOUR_S,
+        "priority": 7,
+    }
+    return st.sampled_from([replace(job, **{name: value}) for name, value in others.items()])  # type: ignore[arg-type]
+
+
+@st.composite
+def queues(draw: st.DrawFn) -> list[tuple[Snapshot, EndedJobs | None]]:
+    """Draw snapshots with what ended after each."""
+    found = []
+    present: dict[int, Job] = {}
+    for step in range(draw(st.integers(2, 4))):
+        for job_id in draw(st.sets(st.integers(1, 6), max_size=4)):
+            present[job_id] = draw(jobs(job_id))
+        for job_id in draw(st.sets(st.sampled_from(sorted(present)), max_size=2)) if present else ():
+            present[job_id] = draw(slightly_other(present[job_id]))
+        for job_id in draw(st.sets(st.integers(1, 6), max_size=2)):
+            present.pop(job_id, None)
+        nodes = draw(st.sampled_from([NODES, NODES[:2], [make_node("n01", gpus=64)]]))
+        ended = st.builds(some_ended, st.just(1), st.sampled_from([60.0, HOUR_S]), user=st.sampled_from(["ada", "bob"]))
+        snapshot = make_snapshot(list(present.values()), nodes, taken_at=TAKEN_AT + 60.0 * step)
+        found.append((snapshot, draw(st.none() | ended)))
+    return found
+
+
+@settings(max_examples=60, deadline=None)
+@given(queues())
+def test_what_is_kept_is_what_would_be_forecast_anew(steps: list[tuple[Snapshot, EndedJobs | None]]) -> None:
+    keeps, learnt = forecaster(), list[EndedJobs]()
+
+    for snapshot, ended in steps:
+        anew = forecaster()
+        for each in learnt:
+            anew.add_ended(each)
+
+        assert repr(keeps.forecasts(snapshot)) == repr(anew.forecasts(snapshot))
+
+        if ended is not None:
+            learnt.append(ended)
+            keeps.add_ended(ended)
+
+
+def test_unchanged_job_is_told_the_very_same() -> None:
+    queue = [make_job(1, hints=make_hints(model="bert")), make_job(2, gang=make_gang(4))]
+    keeps = forecaster(start_times=False)
+
+    first = keeps.forecasts(make_snapshot(queue, NODES))
+    second = keeps.forecasts(
+        make_snapshot([make_job(1, hints=make_hints(model="bert"))], NODES, taken_at=TAKEN_AT + 60)
+    )
+
+    assert second.of(1) is first.of(1)
+    assert set(second.by_job) == {1}
+
+
+def test_levels_that_moved_change_what_is_told() -> None:
+    snapshot = make_snapshot([make_job(1)], NODES)
+    keeps = forecaster()
+    before = keeps.forecasts(snapshot)
+
+    model = keeps._models()["run_time"].model
+    model.levels.levels[:, 2] = 0.6
+
+    assert keeps.forecasts(snapshot).of(1) != before.of(1)
+
+
+def test_start_times_can_be_left_out() -> None:
+    snapshot = make_snapshot([make_job(1, priority=5)], NODES)
+
+    with_them, without = (forecaster(start_times=each).forecasts(snapshot) for each in (True, False))
+
+    assert any(name.startswith("start_time") for name in with_them.models)
+    assert not any(name.startswith("start_time") for name in without.models)
+    assert without.of(1).start_s is None
+    assert without.of(1).run_time == with_them.of(1).run_time
+
+
+@pytest.mark.parametrize("rows", [1, 7, 300])
+def test_run_times_do_not_depend_on_who_else_is_asked_about(rows: int) -> None:
+    model = forecaster()._models()["run_time"].model
+    table = make_jobs(700, gpus=np.arange(700) % 9 + 1, limit_s=3600.0 * (np.arange(700) % 48 + 1))
+
+    together, alone = model.forecast(table), model.forecast(table.take(np.arange(rows)))
+
+    assert np.array_equal(alone.quantiles_s, together.quantiles_s[:rows])
+    assert np.array_equal(alone.mean_s, together.mean_s[:rows])
+
+
+def test_stamps_change_with_what_is_recalled_and_with_nothing_else() -> None:
+    history, asked = History(), keys_of(make_jobs(3, user=["ada", "bob", "eve"], account="", name="train"))
+    nothing = history.stamps(asked)
+
+    history.add(some_ended(user="ada"))
+    ada = history.stamps(asked)
+    history.add(some_ended(RUNS_KEPT + 1, user="bob"))
+    both = history.stamps(asked)
+
+    assert nothing.tolist() == [[0, 0]] * 3
+    assert (ada[0] != nothing[0]).any()
+    assert ada[1:].tolist() == nothing[1:].tolist()
+    assert both[0].tolist() == ada[0].tolist()
+    assert (both[1] != ada[1]).any()
+    assert both[2].tolist() == [0, 0]
+
+
+def test_stamp_outlives_what_others_make_a_history_forget() -> None:
+    history, asked = History(keys_kept=40), keys_of(make_jobs(2, user=["ada", "bob"], account="", name="train"))
+    history.add(make_ended([60.0], user="ada", account="", name="train", submit_time=1.0e9))
+    history.add(make_ended([60.0], user="bob", account="", name="train", submit_time=1.9e9))
+    before = history.stamps(asked)
+
+    others = [f"user{number}" for number in range(30)]
+    history.add(make_ended([60.0] * 30, user=others, account="", name="train", submit_time=1.5e9))
+    after = history.stamps(asked)
+
+    assert after[0].tolist() == [0, 0]
+    assert after[1].tolist() == before[1].tolist()
+
+
+def test_history_that_was_read_back_has_stamps() -> None:
+    history, asked = History(), keys_of(make_jobs(1, user="ada", name="train"))
+    history.add(some_ended(user="ada"))
+
+    again = History.from_json(history.to_json())
+
+    assert (again.stamps(asked) > 0).all()
+    assert again.version > 0

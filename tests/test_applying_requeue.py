@@ -1,0 +1,113 @@
+"""Applying: what a started job brings back when it is requeued is ours again, and is taken back."""
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from advisor.applying import Applier
+from advisor.cycle import Cycle
+from advisor.domain.job import JobState
+from advisor.domain.lease import Ending, LeaseState, intended
+from advisor.domain.plan import Action, Outcome, Receipt, SetNice, undone
+from tests.builders import TAKEN_AT
+from tests.fake_cluster import HOLD, FakeCluster, fragmented, gang, held
+from tests.test_applying import applier_on, endings, lent, running
+
+NICE = SetNice(job_id=9, before=0, after=50)
+
+
+def started_and_back(at_work: Applier, cluster: FakeCluster) -> None:
+    """Let the job start with whatever it holds, let the advisor see it, and requeue it as Slurm does."""
+    waiting = cluster.jobs[9]
+    cluster.jobs[9] = replace(running(), gang=waiting.gang, nice=waiting.nice)
+    at_work.reconcile(cluster.snapshot())
+    cluster.jobs[9] = waiting
+
+
+def test_a_requeued_job_gets_back_what_its_user_had() -> None:
+    cluster = held(fragmented())
+    at_work = applier_on(cluster, lent(due_in_s=0.0))
+    started_and_back(at_work, cluster)
+
+    found = at_work.reconcile(cluster.snapshot())
+
+    assert [receipt.action for receipt in found.taken_back] == [undone(HOLD)]
+    assert cluster.jobs[9].gang.nodes_max == 4
+    assert endings(at_work) == [Ending.NO_LONGER_PENDING, Ending.TAKEN_BACK]
+
+
+def test_the_delay_of_a_requeued_job_is_booked_once() -> None:
+    cluster = held(fragmented())
+    at_work = applier_on(cluster, replace(lent(), added_delay_s=60.0))
+    started_and_back(at_work, cluster)
+
+    at_work.reconcile(cluster.snapshot())
+
+    (lease,) = at_work.journal.leases()
+    (past,) = at_work.journal.closed([9])
+    assert (lease.state, lease.added_delay_s, past.added_delay_s) == (LeaseState.OUT, 0.0, 60.0)
+
+
+@pytest.mark.parametrize("nodes_max", [4, 2], ids=["as its user had it", "changed since"])
+def test_a_requeued_job_without_our_value_stays_as_it_is(nodes_max: int) -> None:
+    cluster = held(fragmented())
+    at_work = applier_on(cluster, lent(due_in_s=0.0))
+    started_and_back(at_work, cluster)
+    cluster.jobs[9] = gang(nodes_max=nodes_max)
+
+    at_work.revert(cluster.snapshot())
+
+    assert at_work.journal.leases() == ()
+    assert cluster.sent == []
+
+
+def test_an_intent_that_a_job_started_with_gives_way_to_what_was_out_before_it() -> None:
+    cluster = held(fragmented(), NICE)
+    first = replace(intended(NICE, TAKEN_AT - 60.0), state=LeaseState.OUT)
+    second = intended(replace(NICE, before=50, after=80), TAKEN_AT - 30.0, previous=first)
+    at_work = applier_on(cluster, second)
+    started_and_back(at_work, cluster)
+
+    at_work.revert(cluster.snapshot())
+
+    assert cluster.sent == [undone(NICE)]
+    assert cluster.jobs[9].nice == 0
+    assert at_work.journal.leases() == ()
+
+
+def test_a_return_that_a_job_started_before_is_finished_when_it_is_back() -> None:
+    cluster = held(fragmented(), NICE)
+    at_work = applier_on(cluster, lent(NICE, state=LeaseState.RETURNING, due_in_s=None))
+    started_and_back(at_work, cluster)
+
+    at_work.reconcile(cluster.snapshot())
+
+    assert cluster.jobs[9].nice == 0
+
+
+@dataclass
+class Starting(FakeCluster):
+    """A cluster that starts a job right after it took a change, so that nobody can read the change back."""
+
+    waiting: dict[int, JobState] = field(default_factory=dict)
+
+    def apply(self, action: Action) -> Receipt:
+        """Take the change, start the job, and say what the reading back says."""
+        super().apply(action)
+        self.waiting[action.job_id] = self.jobs[action.job_id].state
+        self.jobs[action.job_id] = replace(running(), gang=self.jobs[action.job_id].gang)
+        return Receipt(action=action, outcome=Outcome.FAILED, text="the job is not pending", is_settled=False)
+
+
+def test_a_change_that_nobody_could_read_back_is_known_when_the_job_comes_back() -> None:
+    cluster = Starting(jobs=fragmented().jobs)
+    at_work = Applier(source=cluster, actuator=cluster, cycle=Cycle())
+    at_work.step()
+    intents = at_work.journal.leases()
+    at_work.reconcile(cluster.snapshot())
+    cluster.jobs[9] = held(fragmented()).jobs[9]
+
+    at_work.reconcile(cluster.snapshot())
+
+    assert [lease.state for lease in intents] == [LeaseState.INTENDED]
+    assert [(lease.action, lease.state) for lease in at_work.journal.leases()] == [(HOLD, LeaseState.OUT)]

@@ -1,0 +1,100 @@
+"""What it costs to write down whole cycles: processor time and room, at a queue of which a part changes each cycle.
+
+    python -m tools.bench_journal [--size 10000:1000] [--cycles 61] [--changed 0.01] [--models]
+
+The jobs are made anew for each cycle, as a reader would, so that nothing is known to be the same without a look.
+"""
+
+import argparse
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from advisor.cycle import Cycle
+from advisor.domain.snapshot import Snapshot
+from advisor.journal import SqliteJournal
+from advisor.journal.replay import replayed
+from advisor.journal.views import Looked
+from advisor.predict.forecaster import ModelForecaster
+from advisor.predict.library import Library
+from tools.bench_cycle import synthetic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """Processor seconds and kilobytes of the first record, which stands by itself, and of those after it on average."""
+
+    first_s: float
+    next_s: float
+    mean_s: float
+    first_kb: float
+    next_kb: float
+    replay_s: float
+    is_same: bool
+
+
+def later(seen: Snapshot, fresh: Snapshot, changed: float, chance: np.random.Generator) -> Snapshot:
+    """Return the queue a minute later: jobs equal to those seen, but that some changed their priority."""
+    moved = chance.random(len(seen.jobs)) < changed
+    jobs = tuple(
+        replace(job, priority=(old.priority or 0) + int(is_moved))
+        for job, old, is_moved in zip(fresh.jobs, seen.jobs, moved, strict=True)
+    )
+    return replace(fresh, taken_at=seen.taken_at + 60.0, jobs=jobs)
+
+
+def measure(jobs: int, nodes: int, cycles: int, changed: float, *, models: bool = False) -> Figures:
+    """Write down so many cycles, and plan the last one again."""
+    chance = np.random.default_rng(1)
+    # A folder without models: those that ship serve.
+    cycle = Cycle(forecaster=ModelForecaster(Library(Path("/nonexistent")))) if models else Cycle()
+    seen = synthetic(jobs, nodes, 1)
+    times = []
+    with tempfile.TemporaryDirectory() as folder:
+        journal = SqliteJournal(Path(folder) / "journal.sqlite")
+        for _ in range(cycles):
+            seen = later(seen, synthetic(jobs, nodes, 1), changed, chance)
+            record = cycle.judge(seen)
+            started = time.process_time()
+            journal.record(record, cycle, whole=True)
+            times.append(time.process_time() - started)
+        sizes = [whole.record_bytes for whole in reversed(journal.cycles(Looked(most=cycles)))]
+        started = time.process_time()
+        found = journal.recorded()
+        is_same = replayed(found) == found.outcome
+        replay_s = time.process_time() - started
+        journal.close_file()
+    return Figures(
+        first_s=times[0],
+        next_s=sum(times[1:]) / (cycles - 1),
+        mean_s=sum(times) / cycles,
+        first_kb=sizes[0] / 1e3,
+        next_kb=sum(sizes[1:]) / (cycles - 1) / 1e3,
+        replay_s=replay_s,
+        is_same=is_same,
+    )
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Measure and print the figures."""
+    parser = argparse.ArgumentParser(prog="python -m tools.bench_journal", description=__doc__.splitlines()[0])
+    parser.add_argument("--size", default="10000:1000", metavar="JOBS:NODES", help="default 10000:1000")
+    parser.add_argument("--cycles", type=int, default=61, help="default 61: the second stretch begins with the last")
+    parser.add_argument("--changed", type=float, default=0.01, help="share of jobs that change in each cycle")
+    parser.add_argument("--models", action="store_true", help="forecast with the models that ship")
+    args = parser.parse_args(arguments)
+    jobs, nodes = (int(number) for number in args.size.split(":"))
+    found = measure(jobs, nodes, max(2, args.cycles), args.changed, models=args.models)
+    print(
+        f"{jobs} pending jobs, {args.changed:.0%} changed per cycle, {max(2, args.cycles)} cycles: "
+        f"first {found.first_s:.3f} s CPU and {found.first_kb:.0f} kB, next {found.next_s:.3f} s and "
+        f"{found.next_kb:.0f} kB, mean {found.mean_s:.3f} s; read and planned again in {found.replay_s:.2f} s, "
+        f"{'the same' if found.is_same else 'NOT the same'}"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""The two package formats around one tree of files."""
+
+import os
+import platform
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tools.build_packages.errors import BuildError, run
+from tools.build_packages.staging import CONFIG_FILE, Stage
+
+SCRIPTS = Path(__file__).parent / "scripts"
+RELEASE = "1"
+SUMMARY = "Scheduling advisor for Slurm GPU clusters"
+DESCRIPTION = (
+    "Reads the queue and the nodes, forecasts, and recommends how to reorder, resize and consolidate pending GPU jobs.",
+    "The daemon is installed but neither enabled nor started: see /usr/share/doc/sadvise/install.md.",
+)
+
+
+def build_deb(stage: Stage, out: Path, maintainer: str) -> Path:
+    """Build the Debian package; the tree stays as it is."""
+    env = _environment(stage)
+    architecture = run(["dpkg", "--print-architecture"], env=env).strip()
+    control = stage.folder / "DEBIAN"
+    control.mkdir()
+    try:
+        _write_control(control, stage, architecture, maintainer)
+        package = out / f"sadvise_{stage.version}-{RELEASE}_{architecture}.deb"
+        # Strong compression of what is mostly compiled code costs minutes and saves little.
+        run(["dpkg-deb", "--root-owner-group", "-Zzstd", "-z6", "--build", str(stage.folder), str(package)], env=env)
+    finally:
+        shutil.rmtree(control)
+    return package
+
+
+def build_rpm(stage: Stage, out: Path, _maintainer: str) -> Path:
+    """Build the RPM package; the tree stays as it is."""
+    top = stage.folder.parent / "rpm"
+    top.mkdir()
+    spec = top / "sadvise.spec"
+    spec.write_text(_spec(stage))
+    defines = {"_topdir": str(top), "_rpmdir": str(top / "done"), "_rpmfilename": "%{NAME}.rpm"}
+    argv = ["rpmbuild", "-bb", "--quiet"]
+    for name, value in defines.items():
+        argv += ["--define", f"{name} {value}"]
+    run([*argv, str(spec)], env=_environment(stage))
+    package = out / f"sadvise-{stage.version}-{RELEASE}.{platform.machine()}.rpm"
+    shutil.move(top / "done/sadvise.rpm", package)
+    return package
+
+
+FORMATS: Mapping[str, Callable[[Stage, Path, str], Path]] = {"deb": build_deb, "rpm": build_rpm}
+
+
+def _environment(stage: Stage) -> dict[str, str]:
+    return {**os.environ, "SOURCE_DATE_EPOCH": str(stage.built_time), "LC_ALL": "C.UTF-8", "TZ": "UTC"}
+
+
+def _write_control(control: Path, stage: Stage, architecture: str, maintainer: str) -> None:
+    """Write what dpkg reads of a package."""
+    size_kib = sum(path.lstat().st_size for path in stage.folder.rglob("*") if not path.is_dir()) // 1024
+    fields = {
+        "Package": "sadvise",
+        "Version": f"{stage.version}-{RELEASE}",
+        "Architecture": architecture,
+        "Maintainer": maintainer,
+        "Installed-Size": str(size_kib),
+        # The environment's compiled parts fit one minor release of Python only.
+        "Depends": f"{stage.python}, libc6 (>= {stage.glibc}), libstdc++6, passwd",
+        "Recommends": "slurm-client",
+        "Section": "admin",
+        "Priority": "optional",
+        "Description": SUMMARY + "".join(f"\n {line}" for line in DESCRIPTION),
+    }
+    (control / "control").write_text("".join(f"{name}: {value}\n" for name, value in fields.items()))
+    (control / "conffiles").write_text(f"/{CONFIG_FILE}\n")
+    common = (SCRIPTS / "common.sh").read_text()
+    for name in ("postinst", "prerm", "postrm"):
+        script = control / name
+        script.write_text(f"#!/bin/sh\nset -e\n{common}\n{(SCRIPTS / f'{name}.sh').read_text()}")
+        script.chmod(0o755)
+    control.chmod(0o755)
+
+
+def _spec(stage: Stage) -> str:
+    """Fill in the template of the spec file."""
+    if " " in str(stage.folder) or "%" in str(stage.folder):
+        raise BuildError(
+            f"{stage.folder}: rpmbuild takes no folder with a space or a percent sign: choose another TMPDIR"
+        )
+    values = {
+        "VERSION": stage.version,
+        "RELEASE": RELEASE,
+        "REQUIRES": f"/usr/bin/{stage.python}, glibc >= {stage.glibc}, libstdc++",
+        "DESCRIPTION": "\n".join(DESCRIPTION),
+        "STAGE": str(stage.folder),
+        # A percent sign would begin a macro.
+        "COMMON": (SCRIPTS / "common.sh").read_text().replace("%", "%%"),
+        "FILES": "\n".join(_listed(stage.folder)),
+    }
+    text = (SCRIPTS / "sadvise.spec").read_text()
+    for name, value in values.items():
+        text = text.replace(f"@{name}@", value)
+    return text
+
+
+def _listed(folder: Path) -> list[str]:
+    """List what the package owns: the environment as a whole, elsewhere file by file, so that shared folders stay."""
+    owned = ["/opt/sadvise", "/usr/share/sadvise", "/usr/share/doc/sadvise"]
+    others = [
+        f"/{path.relative_to(folder)}"
+        for path in sorted((folder / "usr").rglob("*"))
+        if path.is_symlink() or not path.is_dir()
+    ]
+    return owned + [path for path in others if not path.startswith(tuple(f"{each}/" for each in owned))]

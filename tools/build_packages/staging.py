@@ -1,0 +1,202 @@
+"""The tree of files that both packages hold."""
+
+import json
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hatchling.builders.wheel import WheelBuilder
+
+from tools.build_packages.errors import BuildError, run
+
+ROOT = Path(__file__).parent.parent.parent
+PREFIX = Path("opt/sadvise")
+CONFIG_FILE = Path("etc/sadvise/sadvise.toml")
+# Commands of ours; those of the libraries in the environment are nobody's business.
+COMMANDS = ("sadvise", "sadvised")
+# Isolated: neither the variables nor the modules of whoever runs it count.
+SHEBANG = "#!/opt/sadvise/bin/python3 -I\n"
+# Sources and where they go; a folder goes with all it holds.
+FILES: Mapping[str, str] = {
+    "systemd/sadvised.service": "usr/lib/systemd/system/sadvised.service",
+    "systemd/sadvise.sysusers": "usr/lib/sysusers.d/sadvise.conf",
+    "systemd/sadvise.tmpfiles": "usr/lib/tmpfiles.d/sadvise.conf",
+    "systemd/controller-only.conf": "usr/share/sadvise/systemd/controller-only.conf",
+    "systemd/no-network-filter.conf": "usr/share/sadvise/systemd/no-network-filter.conf",
+    "slurm": "usr/share/sadvise/slurm",
+    "README.md": "usr/share/doc/sadvise/README.md",
+    "CHANGELOG.md": "usr/share/doc/sadvise/CHANGELOG.md",
+    "SECURITY.md": "usr/share/doc/sadvise/SECURITY.md",
+    "LICENSE": "usr/share/doc/sadvise/copyright",
+    "docs/install.md": "usr/share/doc/sadvise/install.md",
+    "docs/configuration.md": "usr/share/doc/sadvise/configuration.md",
+    "docs/reasons.md": "usr/share/doc/sadvise/reasons.md",
+}
+LINKS: Mapping[str, str] = {
+    "usr/bin/sadvise": "/opt/sadvise/bin/sadvise",
+    "usr/sbin/sadvised": "/opt/sadvise/bin/sadvised",
+}
+COMPLETION = "usr/share/bash-completion/completions/sadvise"
+DEPENDENCIES = "usr/share/doc/sadvise/dependencies.txt"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A finished tree, and what a machine needs to run it."""
+
+    folder: Path
+    version: str
+    python: str
+    glibc: str
+    built_time: int
+
+
+def build_stage(folder: Path, *, interpreter: Path, constraint: Path | None, built_time: int) -> Stage:
+    """Fill a folder with everything that is installed; `interpreter` is the one that will run it."""
+    env = _environment(built_time)
+    python = _checked(interpreter, env)
+    environment = folder / PREFIX
+    run([str(interpreter), "-m", "venv", "--without-pip", str(environment)], env=env)
+    wheel = _wheel(folder.parent / "wheel", built_time)
+    _install(environment, wheel, constraint, folder / DEPENDENCIES, env)
+    _clean(environment, folder, interpreter)
+    # Made here and never checked against the sources: the service cannot write beside them.
+    compiling = [str(environment / "bin/python3"), "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]
+    run([*compiling, "-s", str(folder), "-p", "/", str(environment / "lib")], env=env)
+    _copy_files(folder)
+    _write_printed(folder, environment, env)
+    _settle(folder, built_time)
+    glibc = _glibc(environment)
+    return Stage(folder=folder, version=wheel.name.split("-")[1], python=python, glibc=glibc, built_time=built_time)
+
+
+def _environment(built_time: int) -> dict[str, str]:
+    """Make an environment in which equal inputs give equal files."""
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("SADVISE_", "PYTHON", "_SADVISE_"))
+    }
+    fixed = {"SOURCE_DATE_EPOCH": str(built_time), "PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
+    return {**kept, **fixed}
+
+
+def _checked(interpreter: Path, env: Mapping[str, str]) -> str:
+    """Return the name of the interpreter, such as `python3.11`; it has to be one that a package can ask for."""
+    ask = "import os, sys; print(os.path.realpath(sys.executable)); print('%d.%d' % sys.version_info[:2])"
+    path, version = run([str(interpreter), "-I", "-c", ask], env=env).split()
+    if Path(path).parent != Path("/usr/bin"):
+        raise BuildError(f"{interpreter} is {path}, which no package brings: name one of /usr/bin with --python")
+    if tuple(int(part) for part in version.split(".")) < (3, 11):
+        raise BuildError(f"{interpreter} is Python {version}: sadvise needs 3.11 or newer, name one with --python")
+    return f"python{version}"
+
+
+def _wheel(folder: Path, built_time: int) -> Path:
+    """Build the wheel of this checkout."""
+    os.environ["SOURCE_DATE_EPOCH"] = str(built_time)
+    return Path(next(iter(WheelBuilder(str(ROOT)).build(directory=str(folder), versions=["standard"]))))
+
+
+def _install(environment: Path, wheel: Path, constraint: Path | None, listed: Path, env: Mapping[str, str]) -> None:
+    """Install the wheel and what it needs, and list from which archives."""
+    report = wheel.parent / "report.json"
+    argv = [sys.executable, "-m", "pip", "--python", str(environment / "bin/python3"), "install", "--quiet"]
+    argv += ["--disable-pip-version-check", "--no-compile", "--only-binary", ":all:", "--report", str(report)]
+    argv += ["--constraint", str(constraint)] if constraint else []
+    run([*argv, str(wheel)], env=env)
+    installed = json.loads(report.read_text())["install"]
+    lines = [
+        f"{each['metadata']['name']}=={each['metadata']['version']}"
+        f" --hash=sha256:{each['download_info']['archive_info']['hashes']['sha256']}\n"
+        for each in installed
+        if each["metadata"]["name"] != "sadvise"
+    ]
+    listed.parent.mkdir(parents=True)
+    listed.write_text("".join(sorted(lines, key=str.lower)))
+
+
+def _clean(environment: Path, folder: Path, interpreter: Path) -> None:
+    """Take out what names the place of the build or serves nobody."""
+    for script in (environment / "bin").iterdir():
+        if script.name in COMMANDS:
+            _, _, body = script.read_text().partition("\n")
+            script.write_text(SHEBANG + body)
+        elif not script.name.startswith("python"):
+            script.unlink()
+    settings = environment / "pyvenv.cfg"
+    lines = settings.read_text().splitlines(keepends=True)
+    settings.write_text("".join(line for line in lines if not line.startswith("command")))
+    python = (environment / "bin/python3").readlink()
+    if python != interpreter.resolve():
+        (environment / "bin/python3").unlink()
+        (environment / "bin/python3").symlink_to(interpreter.resolve())
+    for origin in environment.glob("lib/python*/site-packages/sadvise-*.dist-info/direct_url.json"):
+        origin.unlink()
+    for link in environment.glob("lib64"):
+        # A link in most environments; either way nothing of ours is behind it.
+        link.unlink()
+    for leftover in (environment / "share", environment / "include"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    if str(folder) in settings.read_text():
+        raise BuildError(f"{settings} names the place of the build: this Python's venv writes what is not expected")
+
+
+def _copy_files(folder: Path) -> None:
+    """Copy everything that is not Python."""
+    for source, target in FILES.items():
+        path = folder / target
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / source).is_dir():
+            shutil.copytree(ROOT / source, path)
+        else:
+            shutil.copyfile(ROOT / source, path)
+    for name, destination in LINKS.items():
+        link = folder / name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(destination)
+    (folder / CONFIG_FILE).parent.joinpath("conf.d").mkdir(parents=True)
+
+
+def _write_printed(folder: Path, environment: Path, env: Mapping[str, str]) -> None:
+    """Write what our own command prints: the configuration and the completion."""
+    command = [str(environment / "bin/python3"), "-I", str(environment / "bin/sadvise")]
+    (folder / CONFIG_FILE).write_text(run([*command, "config", "example"], env=env))
+    completion = folder / COMPLETION
+    completion.parent.mkdir(parents=True)
+    completion.write_text(run(command, env={**env, "_SADVISE_COMPLETE": "source_bash"}))
+
+
+def _settle(folder: Path, built_time: int) -> None:
+    """Give every file the mode and the time that do not depend on who built it when."""
+    for path in [folder, *sorted(folder.rglob("*"))]:
+        if path.is_symlink():
+            os.utime(path, (built_time, built_time), follow_symlinks=False)
+            continue
+        runs = path.is_dir() or bool(path.stat().st_mode & 0o100)
+        path.chmod(0o755 if runs else 0o644)
+        os.utime(path, (built_time, built_time))
+
+
+def _glibc(environment: Path) -> str:
+    """Find the C library that the newest of the compiled libraries wants."""
+    tags = (path.read_text() for path in environment.glob("lib/python*/site-packages/*.dist-info/WHEEL"))
+    minors = [
+        min(int(minor) for minor in re.findall(r"manylinux_2_(\d+)_", text))
+        for text in tags
+        if re.search(r"manylinux_2_\d+_", text)
+    ]
+    return f"2.{max(minors, default=17)}"
+
+
+def default_time(env: Mapping[str, str]) -> int:
+    """Return the time that every file gets: SOURCE_DATE_EPOCH, or that of the last commit, or now without either."""
+    if env.get("SOURCE_DATE_EPOCH", "").isdecimal():
+        return int(env["SOURCE_DATE_EPOCH"])
+    try:
+        return int(run(["git", "-C", str(ROOT), "log", "-1", "--format=%ct"], env=env))
+    except (BuildError, ValueError):
+        return int(time.time())

@@ -1,0 +1,238 @@
+"""Fault points: where a process can be ended by kill -9, around everything that writes or asks Slurm."""
+
+import functools
+import os
+import random
+import signal
+import sqlite3
+import sys
+import threading
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from advisor.backends.process import Answer, Commands
+from advisor.domain.lease import Ending, Lease
+from advisor.domain.plan import Action, Receipt
+from advisor.domain.waits import Wait
+from advisor.journal import SqliteJournal
+from advisor.ports import Actuator
+
+# How a child says that it ended as it should, or that something was raised.
+DONE, RAISED = 0, 70
+# Slurm takes a few milliseconds for a command, so a kill while one is under way comes within these.
+IN_FLIGHT_S = 0.012
+
+JOURNAL_POINTS = tuple(
+    f"{when} journal.{method}" for method in ("claim", "keep", "close", "add_waits") for when in ("before", "after")
+)
+SQL_POINTS = (
+    "before BEGIN",
+    "after BEGIN",
+    "inside a transaction, after DELETE",
+    "inside a transaction, after INSERT",
+    "inside a transaction, after UPDATE",
+    "before COMMIT",
+    "after COMMIT",
+)
+SLURM_POINTS = (
+    "before actuator.apply",
+    "before the first read",
+    "after the first read",
+    "before the command",
+    "while the command runs",
+    "after the command",
+    "before the read back",
+    "after the read back",
+    "after actuator.apply",
+)
+ALL_POINTS = (*JOURNAL_POINTS, *SQL_POINTS, *SLURM_POINTS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aim:
+    """The fault point at which a process dies, and how often it passes it unharmed before."""
+
+    point: str
+    spared: int = 0
+    delay_s: float = 0.0
+
+
+@dataclass
+class Points:
+    """Counts the fault points that this process passes, and ends it at the one aimed at, as the kernel would."""
+
+    aim: Aim | None = None
+    passed: Counter[str] = field(default_factory=Counter)
+
+    def at(self, point: str) -> None:
+        """Pass a fault point, or die there."""
+        if self._is_aimed(point):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def during(self, point: str) -> None:
+        """Pass a fault point after which something takes a while, or die somewhere within that."""
+        if self._is_aimed(point) and self.aim is not None:
+            threading.Timer(self.aim.delay_s, os.kill, (os.getpid(), signal.SIGKILL)).start()
+
+    def _is_aimed(self, point: str) -> bool:
+        self.passed[point] += 1
+        return self.aim is not None and point == self.aim.point and self.passed[point] > self.aim.spared
+
+
+class DeadlyJournal(SqliteJournal):
+    """A journal with a fault point before and after every write that a step makes."""
+
+    def __init__(self, path: Path, points: Points) -> None:
+        self._points = points
+        super().__init__(path)
+
+    def claim(self, cluster: str) -> None:
+        """Belong to a cluster."""
+        self._points.at("before journal.claim")
+        super().claim(cluster)
+        self._points.at("after journal.claim")
+
+    def keep(self, lease: Lease) -> None:
+        """Write down an open lease."""
+        self._points.at("before journal.keep")
+        super().keep(lease)
+        self._points.at("after journal.keep")
+
+    def close(self, lease: Lease, ending: Ending, ended_time: float) -> None:
+        """Write down how a lease ended."""
+        self._points.at("before journal.close")
+        super().close(lease, ending, ended_time)
+        self._points.at("after journal.close")
+
+    def add_waits(self, waits: Iterable[Wait], observed_until: float) -> None:
+        """Add waits."""
+        self._points.at("before journal.add_waits")
+        super().add_waits(waits, observed_until)
+        self._points.at("after journal.add_waits")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadlyActuator:
+    """An actuator with a fault point before and after every change."""
+
+    inner: Actuator
+    points: Points
+
+    def apply(self, action: Action) -> Receipt:
+        """Apply a change."""
+        self.points.at("before actuator.apply")
+        receipt = self.inner.apply(action)
+        self.points.at("after actuator.apply")
+        return receipt
+
+
+@dataclass
+class DeadlyCommands:
+    """Slurm's commands with fault points around each; the read that follows a change is the read back."""
+
+    inner: Commands
+    points: Points
+    has_sent: bool = False
+
+    @property
+    def cluster(self) -> str | None:
+        """The cluster that is asked."""
+        return self.inner.cluster
+
+    def ask(self, program: str, *arguments: str) -> Answer:
+        """Run a command."""
+        if program == "scontrol":
+            self.has_sent = True
+            self.points.at("before the command")
+            self.points.during("while the command runs")
+            answer = self.inner.ask(program, *arguments)
+            self.points.at("after the command")
+            return answer
+        read = "read back" if self.has_sent else "first read"
+        self.has_sent = False
+        self.points.at(f"before the {read}")
+        answer = self.inner.ask(program, *arguments)
+        self.points.at(f"after the {read}")
+        return answer
+
+
+def deadly_connection(points: Points) -> type[sqlite3.Connection]:
+    """Return a kind of SQLite connection with fault points around and inside every transaction."""
+
+    class DeadlyConnection(sqlite3.Connection):
+        """A connection whose statements are fault points."""
+
+        def execute(self, sql: str, *arguments: Any) -> sqlite3.Cursor:
+            """Run a statement."""
+            return self._around(sql, lambda: super(DeadlyConnection, self).execute(sql, *arguments))
+
+        def executemany(self, sql: str, *arguments: Any) -> sqlite3.Cursor:
+            """Run a statement for many rows."""
+            return self._around(sql, lambda: super(DeadlyConnection, self).executemany(sql, *arguments))
+
+        def _around(self, sql: str, run: Callable[[], sqlite3.Cursor]) -> sqlite3.Cursor:
+            verb = sql.split(maxsplit=1)[0].upper() if sql.strip() else ""
+            if verb in ("BEGIN", "COMMIT"):
+                points.at(f"before {verb}")
+            cursor = run()
+            if verb in ("BEGIN", "COMMIT"):
+                points.at(f"after {verb}")
+            elif self.in_transaction and verb in ("DELETE", "INSERT", "UPDATE"):
+                points.at(f"inside a transaction, after {verb}")
+            return cursor
+
+    return DeadlyConnection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fate:
+    """How a child ended: killed where it was aimed at, or done, or by an error, which then stands in `error`."""
+
+    killed: bool
+    error: str = ""
+
+
+def in_a_child(work: Callable[[Points], None], aim: Aim | None) -> Fate:
+    """Do some work in a process of its own that shares nothing open with this one, and say how it ended."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        _live(work, Points(aim=aim), writing)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as said:
+        error = said.read().decode(errors="replace")
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    if code not in (DONE, RAISED, -signal.SIGKILL):
+        error = error or f"the child ended with {code}"
+    return Fate(killed=code == -signal.SIGKILL, error=error)
+
+
+def _live(work: Callable[[Points], None], points: Points, writing: int) -> None:
+    """Be the child, to its end."""
+    code = RAISED
+    try:
+        connect = functools.partial(sqlite3.connect, factory=deadly_connection(points))
+        with mock.patch.object(sqlite3, "connect", connect):
+            work(points)
+        code = DONE
+    except BaseException:
+        os.write(writing, traceback.format_exc()[-2000:].encode())
+    finally:
+        sys.stdout.flush()
+        os._exit(code)
+
+
+def aimed(chance: random.Random, hits: Counter[str]) -> Aim:
+    """Aim at one of the fault points, half of the time at one that was hit least."""
+    least = min(hits[point] for point in ALL_POINTS)
+    rare = [point for point in ALL_POINTS if hits[point] == least]
+    point = chance.choice(rare if chance.random() < 0.5 else ALL_POINTS)
+    spared = chance.choice((0, 0, 0, 0, 0, 1, 1, 2, 4))
+    return Aim(point=point, spared=spared, delay_s=chance.uniform(0.0, IN_FLIGHT_S))

@@ -1,0 +1,122 @@
+"""Changes on every lever for jobs at random, beside those of the planner, so that every kind of write is met."""
+
+import random
+from dataclasses import dataclass, field, replace
+
+from advisor.cycle import Cycle, CycleRecord
+from advisor.domain.gang import GpuScope, SwitchRequest
+from advisor.domain.job import Job
+from advisor.domain.lease import Lease
+from advisor.domain.plan import (
+    Action,
+    Change,
+    Expected,
+    Kind,
+    Lever,
+    NodeRange,
+    Reason,
+    Recommendation,
+    SetGpus,
+    SetNice,
+    SetNodeRange,
+    SetSwitches,
+    SetTimeMin,
+    Verdict,
+)
+from advisor.domain.snapshot import Snapshot
+from advisor.domain.waits import Wait
+
+HELD_S = 600.0
+MINUTE_S = 60.0
+Value = object
+
+
+def change_of(job: Job, lever: Lever, chance: random.Random) -> Change | None:
+    """Make up a change of one field of a pending job to a value that Slurm takes; None where there is none."""
+    gang = job.gang
+    match lever:
+        case Lever.NICE:
+            return SetNice(job_id=job.job_id, before=job.nice, after=job.nice + chance.randint(1, 40))
+        case Lever.SWITCHES:
+            taken = None if gang.switches is None else gang.switches.max_wait_s
+            minutes = chance.choice([number for number in range(5, 60, 5) if number * MINUTE_S != taken])
+            wanted = SwitchRequest(count=1, max_wait_s=minutes * MINUTE_S)
+            return SetSwitches(job_id=job.job_id, before=gang.switches, after=wanted)
+        case Lever.NODE_RANGE if gang.nodes_max is not None and gang.per_job and gang.nodes_max > gang.nodes_min:
+            held = NodeRange(low=gang.nodes_min, high=gang.nodes_max)
+            wanted_high = chance.randrange(held.low, held.high)
+            return SetNodeRange(job_id=job.job_id, before=held, after=NodeRange(low=held.low, high=wanted_high))
+        case Lever.GPU_COUNT if job.hints.gpus is not None and len(gang.per_job) == 1:
+            (held_gpus,) = gang.per_job
+            counts = [count for count in (1, 2, 4, 8) if count != held_gpus.count]
+            wanted_gpus = (replace(held_gpus, count=chance.choice(counts)),)
+            return SetGpus(job_id=job.job_id, scope=GpuScope.JOB, before=gang.per_job, after=wanted_gpus)
+        case Lever.TIME_MIN:
+            minutes = chance.choice([number for number in range(10, 100, 10) if number * MINUTE_S != job.time_min_s])
+            return SetTimeMin(job_id=job.job_id, before=job.time_min_s, after=minutes * MINUTE_S)
+        case _:
+            return None
+
+
+# Requeue is no field of a pending job.
+FIELDS = (Lever.NICE, Lever.SWITCHES, Lever.NODE_RANGE, Lever.GPU_COUNT, Lever.TIME_MIN)
+
+
+def field_of(job: Job, lever: Lever) -> Value:
+    """Return what a job holds in the field of a lever."""
+    match lever:
+        case Lever.NICE:
+            return job.nice
+        case Lever.SWITCHES:
+            return job.gang.switches
+        case Lever.NODE_RANGE:
+            return NodeRange(low=job.gang.nodes_min, high=job.gang.nodes_max or 0)
+        case Lever.GPU_COUNT:
+            return job.gang.per_job
+        case Lever.TIME_MIN:
+            return job.time_min_s
+        case Lever.CHECKPOINT_REQUEUE:
+            return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RandomCycle(Cycle):
+    """The pipeline as it is, and on top of what it recommends up to `most` changes made up by `chance`."""
+
+    chance: random.Random = field(default_factory=random.Random)
+    most: int = 4
+
+    def judge(
+        self,
+        snapshot: Snapshot,
+        outstanding: frozenset[int] = frozenset(),
+        waits: tuple[Wait, ...] = (),
+        leases: tuple[Lease, ...] = (),
+    ) -> CycleRecord:
+        """Plan and judge a snapshot, and add the changes made up."""
+        record = Cycle.judge(self, snapshot, outstanding, waits, leases)
+        taken = {change.job_id for change in record.recommendations}
+        free = [
+            job
+            for job in snapshot.jobs
+            if job.is_pending and job.job_id not in record.left_alone and job.job_id not in taken
+        ]
+        made_up = [
+            Verdict(recommendation=_recommended(change, self.chance))
+            for job in self.chance.sample(free, min(self.most, len(free)))
+            if (change := change_of(job, self.chance.choice(FIELDS), self.chance)) is not None
+        ]
+        return replace(record, verdicts=(*record.verdicts, *made_up))
+
+
+def _recommended(action: Action, chance: random.Random) -> Recommendation:
+    return Recommendation(
+        kind=Kind.REORDER,
+        action=action,
+        reason=Reason.LONG_WORK_AHEAD,
+        text="made up by the kill test",
+        expected=Expected(saved_s_low=0.0, saved_s_high=0.0, jobs_helped=0, added_delay_max_s=0.0, assumes="nothing"),
+        evidence={},
+        # A change without an end may be followed by another on the same field.
+        revert_after_s=chance.choice([None, HELD_S]),
+    )

@@ -1,0 +1,315 @@
+"""An hour of a live cluster under arrivals, with the daemon in mode apply; and what must be true at its end.
+
+    python -m tools.live_hour --release 22.05 --minutes 60 --seed 1
+
+Seeded jobs of tens of seconds to minutes arrive: gangs that accept several nodes, gangs over two nodes, small jobs, of
+several users. `sadvise serve` runs with a short interval. At the end: every job has ended well or is in the queue; no
+lease was out for longer than the delay booked for it, nor is more booked than the guard allows; slurmctld counted no
+more requests than the budget allows; the daemon ended in order within 5 s; and after `sadvise revert --all` every
+pending job holds what it was submitted with. Prints a table, and exits with 1 if one of them is not so.
+"""
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from advisor.backends.sources import open_source
+from advisor.clock import SystemClock
+from advisor.config import Config, load_config
+from advisor.domain.job import Job
+from advisor.domain.lease import Ending, Lease
+from advisor.domain.plan import NodeRange, SetNodeRange
+from advisor.journal import opened
+from tools.advice_queue import PRIORITY_LINES
+from tools.live_slurm import LiveCluster
+from tools.live_slurm.roots import RELEASES
+
+NODES: Final = 8
+GPUS_PER_NODE: Final = 8
+END_S: Final = 5.0
+USERS: Final = ("root", "games", "mail", "news")
+# What slurmctld is asked by jobs, their nodes and those who submit them; everything else is asked by the daemon.
+NOT_OURS: Final = (
+    "REQUEST_SUBMIT_BATCH_JOB",
+    "REQUEST_COMPLETE_BATCH_SCRIPT",
+    "REQUEST_STEP_COMPLETE",
+    "REQUEST_COMPLETE_PROLOG",
+    "MESSAGE_",
+    "REQUEST_PING",
+)
+MINUTE_S: Final = 60.0
+POLL_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sort:
+    """A sort of job: how it is asked for, on how many GPUs, and which nodes it accepts."""
+
+    name: str
+    request: tuple[str, ...]
+    gpus: int
+    nodes: NodeRange
+    weight: int
+
+
+SORTS: Final = (
+    Sort(name="range", request=("-N1-4", "--gpus=a100:8", "-n4"), gpus=8, nodes=NodeRange(low=1, high=4), weight=4),
+    Sort(name="pair", request=("-N1-2", "--gpus=a100:4", "-n2"), gpus=4, nodes=NodeRange(low=1, high=2), weight=3),
+    Sort(
+        name="spread",
+        request=("-N2", "--gpus-per-node=a100:8", "--ntasks-per-node=1"),
+        gpus=16,
+        nodes=NodeRange(low=2, high=2),
+        weight=3,
+    ),
+    Sort(name="small", request=("-N1", "--gres=gpu:a100:2", "-n1"), gpus=2, nodes=NodeRange(low=1, high=1), weight=4),
+)  # fmt: skip
+
+
+@dataclass
+class Hour:
+    """What was submitted, and what was found at the end; `faults` are the things that must not be."""
+
+    submitted: dict[int, Sort] = field(default_factory=dict)
+    done: int = 0
+    waiting: int = 0
+    running: int = 0
+    rpcs: Counter[str] = field(default_factory=Counter)
+    allowed: float = 0.0
+    leases: tuple[Lease, ...] = ()
+    longest_out_s: float = 0.0
+    most_booked_s: float = 0.0
+    ended_in_s: float = 0.0
+    rounds: int = 0
+    faults: list[str] = field(default_factory=list)
+
+
+def hour_cluster(release: str) -> LiveCluster:
+    """Return the cluster, not yet started, that the hour runs on: two leaf switches of four nodes."""
+    return LiveCluster(release, node_count=NODES, gpu_types=["a100"] * NODES, shards={}, extra_lines=PRIORITY_LINES)
+
+
+def configured(folder: Path, interval_s: float) -> Path:
+    """Write the daemon's configuration: mode apply, and everything else by default but the pace."""
+    path = folder / "sadvise.toml"
+    path.write_text(
+        f'[mode]\ndefault = "apply"\n[journal]\nfile = "{folder}/journal.sqlite"\n'
+        f'[daemon]\nruntime_folder = "{folder}"\ninterval_s = {interval_s:g}\njitter_s = 0.0\n'
+        # Jobs here live for minutes, so they are looked at sooner, and changed again sooner.
+        f"[guard]\nmin_job_age_s = 5.0\ncooldown_s = 30.0\n"
+    )
+    return path
+
+
+@contextmanager
+def daemon(live: LiveCluster, config: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run `sadvise serve` until the block ends, and kill it if it still runs then."""
+    with log.open("wb") as said:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "advisor.cli.main", "serve", "--config", str(config)],
+            env=live.env, stdin=subprocess.DEVNULL, stdout=said, stderr=said,
+        )  # fmt: skip
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+def arrive(live: LiveCluster, hour: Hour, chance: random.Random, marks: Path) -> float:
+    """Submit a job, and return after how long the next one comes."""
+    sort = chance.choices(SORTS, [each.weight for each in SORTS])[0]
+    seconds = chance.choice((15, 25, 40, 60, 90, 150))
+    limit = f"--time={max(1, 2 * seconds // 60)}"
+    script = f"sleep {seconds}\n: >{marks}/$SLURM_JOB_ID"
+    job_id = live.submit(limit, *sort.request, script=script, user=chance.choice(USERS))
+    hour.submitted[job_id] = sort
+    # Its work over all GPUs is the time after which the next may come; a little sooner makes a queue.
+    return chance.expovariate(1.0) * sort.gpus * seconds / (NODES * GPUS_PER_NODE) / 1.15
+
+
+def play(live: LiveCluster, minutes: float, seed: int, interval_s: float, folder: Path) -> Hour:
+    """Run the hour in a folder that jobs may write to, and look at everything at its end."""
+    hour, chance, marks = Hour(), random.Random(seed), live.folder / "marks"
+    marks.mkdir()
+    marks.chmod(0o777)
+    config = configured(folder, interval_s)
+    settings = load_config(config, {})
+    before, began = live.rpc_counts(), time.monotonic()
+    stats_before = _statistics(live)
+    with daemon(live, config, folder / "log") as process:
+        next_s = 0.0
+        while (passed_s := time.monotonic() - began) < minutes * MINUTE_S:
+            if process.poll() is not None:
+                hour.faults.append(f"the daemon ended by itself with {process.returncode}: {_tail(folder / 'log')}")
+                return hour
+            while next_s <= passed_s:
+                next_s += arrive(live, hour, chance, marks)
+            time.sleep(POLL_S)
+        _count_requests(live, hour, before, stats_before, settings, time.monotonic() - began)
+        told = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(4 * END_S)
+        except subprocess.TimeoutExpired:
+            hour.faults.append(f"the daemon did not end within {4 * END_S:g} s")
+        hour.ended_in_s = time.monotonic() - told
+        if process.returncode != 0:
+            hour.faults.append(f"the daemon ended with {process.returncode}: {_tail(folder / 'log')}")
+    _look(live, hour, config, settings, folder, marks)
+    return hour
+
+
+def _statistics(live: LiveCluster) -> int:
+    """Count what sdiag itself cost, which `rpc_counts` leaves out."""
+    for line in live.run("sdiag").splitlines():
+        if "REQUEST_STATS_INFO" in line and "count:" in line:
+            return int(line.partition("count:")[2].split()[0])
+    return 0
+
+
+def _count_requests(
+    live: LiveCluster, hour: Hour, before: Mapping[str, int], stats: int, settings: Config, passed_s: float
+) -> None:
+    """Count what slurmctld was asked by the daemon, against what the budget allowed by then."""
+    now = live.rpc_counts()
+    # Two of sdiag's were asked here.
+    now["REQUEST_STATS_INFO"] = _statistics(live) - stats - 2
+    hour.rpcs = Counter(
+        {name: count - before.get(name, 0) for name, count in now.items() if count > before.get(name, 0)}
+    )
+    for name in [name for name in hour.rpcs if name.startswith(NOT_OURS)]:
+        del hour.rpcs[name]
+    hour.allowed = settings.budget.burst + settings.budget.rpcs_per_minute * passed_s / MINUTE_S
+    if hour.rpcs.total() > hour.allowed:
+        hour.faults.append(f"{hour.rpcs.total()} requests are more than the {hour.allowed:.0f} of the budget")
+
+
+def _look(live: LiveCluster, hour: Hour, config: Path, settings: Config, folder: Path, marks: Path) -> None:
+    """Take everything back, and compare jobs and leases with what must be."""
+    if hour.ended_in_s > END_S:
+        hour.faults.append(f"the daemon took {hour.ended_in_s:.1f} s to end")
+    revert = [sys.executable, "-m", "advisor.cli.main", "revert", "--all", "--json", "--config", str(config)]
+    answer = subprocess.run(revert, env=live.env, capture_output=True, text=True, check=False)
+    if answer.returncode != 0:
+        hour.faults.append(f"revert --all: {answer.stderr.strip()}")
+    else:
+        unsettled = [row for row in json.loads(answer.stdout)["changes"] if row["done"] == "unsettled"]
+        hour.faults.extend(f"unsettled after revert --all: {row}" for row in unsettled)
+    os.environ.update({name: live.env[name] for name in ("PATH", "SLURM_CONF")})
+    snapshot = open_source("text", cluster=None, timeout_s=30.0, clock=SystemClock()).snapshot()
+    left = {job.job_id: job for job in snapshot.jobs}
+    for job in snapshot.jobs:
+        if job.is_pending and job.job_id in hour.submitted:
+            hour.faults.extend(_strays(job, hour.submitted[job.job_id]))
+    hour.waiting = sum(job.is_pending for job in snapshot.jobs)
+    hour.running = len(snapshot.jobs) - hour.waiting
+    hour.done = sum((marks / str(job_id)).exists() for job_id in hour.submitted)
+    lost = [job_id for job_id in hour.submitted if job_id not in left and not (marks / str(job_id)).exists()]
+    hour.faults.extend(f"job {job_id} ({hour.submitted[job_id].name}) is gone and did not end well" for job_id in lost)
+    hour.rounds = (folder / "log").read_text(errors="replace").count("round")
+    with opened(Path(settings.journal.file), wait_s=5.0) as journal:
+        hour.faults.extend(f"still open after revert --all: {lease}" for lease in journal.leases() if _is_ours(lease))
+        hour.leases = (*journal.closed(frozenset(hour.submitted)), *journal.leases())
+    _check_delays(hour, settings)
+
+
+def _is_ours(lease: Lease) -> bool:
+    return lease.state.name != "HANDS_OFF"
+
+
+def _strays(job: Job, sort: Sort) -> Iterator[str]:
+    """Say in which fields a pending job differs from what it was submitted with."""
+    held = (
+        job.nice,
+        job.gang.switches,
+        job.time_min_s,
+        NodeRange(low=job.gang.nodes_min, high=job.gang.nodes_max or 0),
+    )
+    wanted = (0, None, None, sort.nodes)
+    for name, value, theirs in zip(("nice", "switches", "time_min", "node range"), held, wanted, strict=True):
+        if value != theirs:
+            yield f"job {job.job_id} ({sort.name}) is left with {name} {value}, submitted was {theirs}"
+
+
+def _check_delays(hour: Hour, settings: Config) -> None:
+    """No hold was out for longer than the delay booked for it, and no job has more booked than the guard allows."""
+    booked = Counter[int]()
+    # A hold that is due is taken back by the next round, which may wait for the one that runs.
+    slack_s = 2 * settings.daemon.interval_s + settings.daemon.deadline_s
+    for lease in hour.leases:
+        if lease.ending is Ending.NOT_APPLIED:
+            continue
+        booked[lease.job_id] += round(lease.added_delay_s)
+        out_s = (lease.ended_time or lease.applied_time) - lease.applied_time
+        if isinstance(lease.action, SetNodeRange):
+            hour.longest_out_s = max(hour.longest_out_s, out_s)
+            if out_s > lease.added_delay_s + slack_s:
+                hour.faults.append(
+                    f"the hold of job {lease.job_id} was out for {out_s:.0f} s, booked were {lease.added_delay_s:.0f} s"
+                )
+    hour.most_booked_s = max(booked.values(), default=0)
+    if hour.most_booked_s > settings.guard.max_added_delay_s:
+        hour.faults.append(f"{hour.most_booked_s:.0f} s of delay are booked for one job")
+
+
+def _tail(log: Path) -> str:
+    return " | ".join(log.read_text(errors="replace").splitlines()[-3:])
+
+
+def report(hour: Hour) -> None:
+    """Print what was found."""
+    changes = Counter(f"{lease.lever} {lease.ending or lease.state}" for lease in hour.leases)
+    rows: Sequence[tuple[str, object]] = (
+        ("jobs submitted", len(hour.submitted)),
+        ("  ended well", hour.done),
+        ("  pending or running at the end", hour.waiting + hour.running),
+        ("leases", len(hour.leases)),
+        *((f"  {name}", count) for name, count in sorted(changes.items())),
+        ("longest hold, s", round(hour.longest_out_s)),
+        ("most delay booked for one job, s", round(hour.most_booked_s)),
+        ("requests of the daemon, by sdiag", hour.rpcs.total()),
+        *((f"  {name}", count) for name, count in sorted(hour.rpcs.items())),
+        ("requests that the budget allowed", round(hour.allowed)),
+        ("end after SIGTERM, s", round(hour.ended_in_s, 1)),
+    )
+    for name, value in rows:
+        print(f"{name:<48}{value:>10}")
+    for fault in hour.faults:
+        print(f"FAULT: {fault}")
+
+
+def main() -> int:
+    """Run the hour and print the table."""
+    parser = argparse.ArgumentParser(prog="python -m tools.live_hour", description=__doc__.splitlines()[0])
+    parser.add_argument("--release", choices=list(RELEASES), default="22.05", help="default: %(default)s")
+    parser.add_argument("--minutes", type=float, default=60.0, help="default: %(default)s")
+    parser.add_argument("--interval", type=float, default=15.0, help="seconds between rounds, default: %(default)s")
+    parser.add_argument("--seed", type=int, default=1, help="default: %(default)s")
+    args = parser.parse_args()
+    with hour_cluster(args.release) as live, tempfile.TemporaryDirectory() as folder:
+        hour = play(live, args.minutes, args.seed, args.interval, Path(folder))
+        version = live.version
+        log = (Path(folder) / "log").read_text(errors="replace")
+    report(hour)
+    if hour.faults:
+        print("the daemon's log ends:\n" + "\n".join(log.splitlines()[-40:]), file=sys.stderr)
+    print(f"Slurm {version}, {args.minutes:g} minutes, seed {args.seed}: {len(hour.faults)} faults")
+    return 1 if hour.faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -12,8 +12,8 @@ tell from 0. A coin decides the order within a block, so that without an effect 
 typical day, the geometric mean of the ratios of the blocks, settles sooner and hangs on no single day; one minute is
 added to delays, so that days without any have a ratio.
 
-By partition nothing is drawn by lot. There the ratio of treated to control is taken week by week, on the logarithm,
-and the weeks of the experiment are compared with those before it.
+By partition nothing is drawn by lot. There the ratio of treated to control is taken for every two weeks, on the
+logarithm, and those of the experiment are compared with those before it: single weeks still resemble the next.
 """
 
 import math
@@ -36,7 +36,7 @@ SETTLE_S: Final = DAY_S
 WORST_GROUPS: Final = 5
 HIGH_SHARE: Final = 0.95
 
-# By partition the logarithm is taken of weeks anyway.
+# By partition the logarithm is taken anyway.
 FIGURES: Mapping[str, Sequence[str]] = {"day": ("mean", "p95", "typical"), "partition": ("mean", "p95")}
 # Added to the delays of a typical day: one look at the queue.
 OFFSET_S: Final = 60.0
@@ -176,9 +176,9 @@ def typical_ratio(pairs: NDArray[np.float64], *, tests: int = 1) -> tuple[float,
 def change_of_ratio(
     inside: NDArray[np.float64], before: NDArray[np.float64], *, tests: int = 1
 ) -> tuple[float, float, float]:
-    """Return by how much the ratio of treated to control changed, with Welch's interval; pairs are `(n_weeks, 2)`.
+    """Return by how much the ratio of treated to control changed, with Welch's interval; pairs are `(n_blocks, 2)`.
 
-    NaN where a week has no wait at all, which has no ratio.
+    NaN where a block has no wait at all, which has no ratio.
     """
     if not (np.all(inside > 0.0) and np.all(before > 0.0)):
         return _NAN, _NAN, _NAN

@@ -23,7 +23,7 @@ from tools.bench_experiment import drawn_intervals
 
 BY_DAY = ExperimentSettings(by="day", name="spring", start="2026-03-01", end="2026-04-29")
 BY_PARTITION = ExperimentSettings(
-    by="partition", name="halves", start="2026-03-01", end="2026-05-30", treated_partitions="gpu"
+    by="partition", name="halves", start="2026-03-01", end="2026-05-30", treated_partitions="gpu", min_blocks=5
 )
 FIRST = BY_DAY.start_time
 AFTER = BY_DAY.end_time + 10 * DAY_S
@@ -219,7 +219,7 @@ def test_allowing_for_many_accounts_widens_an_interval() -> None:
 
 
 def by_partition(factor: float, *, before: float = 1.0) -> list[JobOutcome]:
-    """The jobs of 13 weeks before an experiment by partition and of its 13 weeks; `gpu` always waits thrice as long."""
+    """The jobs of the 13 weeks before an experiment by partition and of its own 13; `gpu` always waits thrice as long."""
     found = []
     for day in range(-91, 91):
         for partition, level in (("gpu", 3.0 * (factor if day >= 0 else before)), ("debug", 1.0)):
@@ -233,7 +233,7 @@ def by_partition(factor: float, *, before: float = 1.0) -> list[JobOutcome]:
 def test_partitions_are_compared_with_what_they_were_before(factor: float, verdict: Verdict) -> None:
     effect = shown(by_partition(factor), BY_PARTITION.end_time + 2 * DAY_S, BY_PARTITION).primary
 
-    assert (effect.verdict, effect.blocks) == (verdict, 13)
+    assert (effect.verdict, effect.blocks) == (verdict, 6)
     assert effect.low < 100 * (factor - 1) < effect.high
     # What the partitions differ by anyway is no effect.
     assert effect.treated / effect.control == pytest.approx(3.0 * factor, rel=0.2)
@@ -270,7 +270,7 @@ def test_fiellers_interval_is_where_students_test_finds_no_difference() -> None:
         assert student == pytest.approx(2.045, abs=1e-3)
 
 
-def test_weeks_that_never_vary_leave_no_doubt_and_weeks_without_waits_no_ratio() -> None:
+def test_blocks_that_never_vary_leave_no_doubt_and_those_without_waits_no_ratio() -> None:
     flat, empty = np.array([[2.0, 1.0]] * 4), np.array([[2.0, 1.0], [0.0, 1.0]])
 
     assert change_of_ratio(flat, flat) == (1.0, 1.0, 1.0)

@@ -13,7 +13,7 @@ from advisor.domain.limits import Limits
 from advisor.domain.outcome import Arm, JobOutcome, SeenChange
 from advisor.domain.plan import Lever, Outcome, Receipt, Recommendation, SetNodeRange, undone
 from advisor.errors import JournalError
-from advisor.journal import Retention, SqliteJournal, store
+from advisor.journal import Retention, SqliteJournal, kept_step, store
 from advisor.journal.records import Recorder
 from advisor.journal.views import Done, Looked, PastChange
 from tests.builders import TAKEN_AT, make_job, make_snapshot
@@ -51,13 +51,8 @@ class Closed:
 
 def applied_with(journal: SqliteJournal, applier: Applier) -> int:
     """Run one step as the daemon does, and return the number of its cycle."""
-    numbers: list[int] = []
-    planned = replace(
-        applier, journal=journal, planned=lambda record: numbers.append(journal.record(record, applier.cycle))
-    )
-    step = planned.step()
-    journal.receipts(numbers[0], step)
-    return numbers[0]
+    kept_step(applier, journal)
+    return journal.cycles(Looked())[0].cycle_id
 
 
 def test_a_step_is_told_from_the_proposal_to_the_receipt(journal: SqliteJournal) -> None:

@@ -14,7 +14,7 @@ from advisor.domain.forecast import NO_FORECASTS, Forecasts, Interval, JobForeca
 from advisor.domain.gang import GangRequest, GpuCount
 from advisor.domain.job import Allocation, ArrayRecord, Job, JobState
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
-from advisor.domain.outcome import LONGEST_GAP_S, Arm, JobOutcome, SeenForecast
+from advisor.domain.outcome import LONGEST_GAP_S, Arm, JobOutcome, SeenChange, SeenForecast
 from advisor.domain.plan import Lever, Reason, SetNice, SetNodeRange
 from advisor.domain.snapshot import Snapshot
 from advisor.outcomes import Follower, forecast_coverage, run_time_coverage, start_coverage
@@ -195,13 +195,13 @@ def test_a_snapshot_older_than_the_last_ends_nothing() -> None:
 
 def test_after_a_clock_was_set_back_ends_are_not_known_and_never_before_a_start() -> None:
     at_work = Follower()
-    at_work.follow(seen([running(cycle=99)], 100), NO_FORECASTS)
+    at_work.follow(seen([running(cycle=9)], 10), NO_FORECASTS)
     at_work.follow(seen([], 3), NO_FORECASTS)
 
     (outcome,) = at_work.follow(seen([], 4), NO_FORECASTS)
 
     assert not outcome.end_is_known
-    assert outcome.end_time == outcome.last_start_time == TAKEN_AT + 99 * CYCLE_S
+    assert outcome.end_time == outcome.last_start_time == TAKEN_AT + 9 * CYCLE_S
 
 
 def test_an_id_that_went_round_is_another_job() -> None:
@@ -379,6 +379,7 @@ def test_coverage_counts_what_was_forecast_and_came() -> None:
         outcome_of(run=(100.0, 500.0)),
         outcome_of(run=(100.0, 500.0), requeues=1),
         replace(outcome_of(start=(0.0, 200.0)), start_time=None),
+        replace(outcome_of(start=(150.0, 200.0)), changes=(SeenChange(lever=Lever.NICE, applied_time=0.0),)),
         replace(outcome_of(), first_forecast=None),
     ]
 

@@ -138,6 +138,10 @@ def test_package_names_no_place_of_the_build_and_every_dependency_with_its_diges
     small += [path for path in (tmp_path / "opt/sadvise/bin").iterdir() if not path.is_symlink()]
     assert all(re.fullmatch(r"\S+==\S+ --hash=sha256:[0-9a-f]{64}", line) for line in listed)
     assert {"numpy", "onnxruntime", "pydantic"} <= {line.partition("==")[0] for line in listed}
+    records = [path.read_text() for path in tmp_path.rglob("*.dist-info/RECORD")]
+    assert len(records) > len(listed)
+    # Their digests would differ from build to build.
+    assert not any(re.search(r"^\.\./\.\./\.\./bin/|direct_url", record, re.MULTILINE) for record in records)
     assert [str(path) for path in small if b"sadvise-packages-" in path.read_bytes()] == []
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.domain.experiment import BLOCK_DAYS
 from advisor.effect import HIGH_SHARE, OFFSET_S, change_of_ratio, ratio_interval, typical_ratio
 
 JOBS_A_DAY = 200
@@ -29,7 +30,7 @@ CUT = "-10 min"
 # By how much the delays of the treated are multiplied.
 FACTORS: Mapping[str, float] = {"none": 1.0, "-10 %": 0.9, "-30 %": 0.7, "-50 %": 0.5, "+30 %": 1.3}
 EFFECTS = (*FACTORS, CUT)
-DESIGNS = (("day", 8), ("day", 15), ("day", 30), ("partition", 4), ("partition", 8))
+DESIGNS = (("partition", 4), ("partition", 8), ("day", 8), ("day", 15), ("day", 30))
 
 Values = NDArray[np.float64]
 Interval = tuple[float, float, float]
@@ -123,18 +124,19 @@ def _by_day(blocks: int, rng: np.random.Generator) -> dict[tuple[str, str], Inte
 
 
 def _by_partition(blocks: int, rng: np.random.Generator) -> dict[tuple[str, str], Interval]:
-    """Draw a world of two partitions, with as many weeks before as in the experiment.
+    """Draw a world of two partitions, with as long before the experiment as it lasts.
 
     What takes ten minutes off has no truth here: its ratio depends on how busy a partition is.
     """
-    one, other = (_queue(rng, 2 * blocks * WEEK_DAYS, level=level) for level in rng.normal(size=2))
+    before = blocks * BLOCK_DAYS["partition"]
+    one, other = (_queue(rng, 2 * before, level=level) for level in rng.normal(size=2))
     found: dict[tuple[str, str], Interval] = {}
     for effect in FACTORS:
         for figure in ("mean", "p95"):
             days = np.stack([one.under("none", figure), other.under("none", figure)], axis=1)
-            days[blocks * WEEK_DAYS :, 0] = one.under(effect, figure)[blocks * WEEK_DAYS :]
-            weeks = days.reshape(2 * blocks, WEEK_DAYS, 2).mean(axis=1)
-            found[effect, figure] = change_of_ratio(weeks[blocks:], weeks[:blocks])
+            days[before:, 0] = one.under(effect, figure)[before:]
+            pairs = days.reshape(2 * blocks, -1, 2).mean(axis=1)
+            found[effect, figure] = change_of_ratio(pairs[blocks:], pairs[:blocks])
     return found
 
 

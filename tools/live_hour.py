@@ -65,17 +65,19 @@ class Sort:
 
 
 SORTS: Final = (
-    Sort(name="range", request=("-N1-4", "--gpus=a100:8", "-n4"), gpus=8, nodes=NodeRange(low=1, high=4), weight=4),
-    Sort(name="pair", request=("-N1-2", "--gpus=a100:4", "-n2"), gpus=4, nodes=NodeRange(low=1, high=2), weight=3),
+    Sort(name="range", request=("-N1-4", "--gpus=a100:8", "-n4"), gpus=8, nodes=NodeRange(low=1, high=4), weight=3),
+    Sort(name="pair", request=("-N1-2", "--gpus=a100:4", "-n2"), gpus=4, nodes=NodeRange(low=1, high=2), weight=5),
     Sort(
         name="spread",
         request=("-N2", "--gpus-per-node=a100:8", "--ntasks-per-node=1"),
         gpus=16,
         nodes=NodeRange(low=2, high=2),
-        weight=3,
+        weight=2,
     ),
-    Sort(name="small", request=("-N1", "--gres=gpu:a100:2", "-n1"), gpus=2, nodes=NodeRange(low=1, high=1), weight=4),
-)  # fmt: skip
+    Sort(name="small", request=("-N1", "--gres=gpu:a100:2", "-n1"), gpus=2, nodes=NodeRange(low=1, high=1), weight=5),
+)
+# Some users know how long they run; others ask for a day, and only for their gangs a closer place is worth a wait.
+LIMITS: Final = ("00:04:00", "00:04:00", "1-00:00:00")
 
 
 @dataclass
@@ -107,8 +109,10 @@ def configured(folder: Path, interval_s: float) -> Path:
     path.write_text(
         f'[mode]\ndefault = "apply"\n[journal]\nfile = "{folder}/journal.sqlite"\n'
         f'[daemon]\nruntime_folder = "{folder}"\ninterval_s = {interval_s:g}\njitter_s = 0.0\n'
+        # Several hours may run at once on one machine.
+        f'[metrics]\nlisten = "unix:{folder}/metrics"\n'
         # Jobs here live for minutes, so they are looked at sooner, and changed again sooner.
-        f"[guard]\nmin_job_age_s = 5.0\ncooldown_s = 30.0\n"
+        "[guard]\nmin_job_age_s = 5.0\ncooldown_s = 30.0\n"
     )
     return path
 
@@ -133,7 +137,7 @@ def arrive(live: LiveCluster, hour: Hour, chance: random.Random, marks: Path) ->
     """Submit a job, and return after how long the next one comes."""
     sort = chance.choices(SORTS, [each.weight for each in SORTS])[0]
     seconds = chance.choice((15, 25, 40, 60, 90, 150))
-    limit = f"--time={max(1, 2 * seconds // 60)}"
+    limit = f"--time={chance.choice(LIMITS)}"
     script = f"sleep {seconds}\n: >{marks}/$SLURM_JOB_ID"
     job_id = live.submit(limit, *sort.request, script=script, user=chance.choice(USERS))
     hour.submitted[job_id] = sort

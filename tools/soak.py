@@ -26,7 +26,7 @@ from advisor.applying import Applier
 from advisor.clock import ManualClock
 from advisor.config import Config, load_config
 from advisor.cycle import Cycle, CycleRecord
-from advisor.daemon.hold import DaemonGate, Patience
+from advisor.daemon.hold import SiteGate, Patience
 from advisor.daemon.outfit import forecaster
 from advisor.daemon.service import Outfit, Service
 from advisor.domain.job import Allocation, Job, JobState
@@ -164,7 +164,7 @@ def service_over(cluster: Changing, config: Config) -> Service:
     """Return the daemon's service over a synthetic cluster."""
 
     def build(config: Config) -> Outfit:
-        gate = DaemonGate(runtime_folder=Path(config.daemon.runtime_folder), modes=config.mode, patience=Patience())
+        gate = SiteGate(runtime_folder=Path(config.daemon.runtime_folder), modes=config.mode, patience=Patience())
         applier = Applier(
             source=cluster,
             actuator=cluster,

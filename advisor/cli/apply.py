@@ -41,8 +41,9 @@ def apply(
     """
     from advisor.cli.changes import (
         COLUMNS,
-        applier,
         fields_of,
+        hands,
+        put_off_row,
         raise_if_refused,
         receipt_row,
         reconciled_rows,
@@ -58,15 +59,16 @@ def apply(
         raise ConfigError("--json excludes -P: give one")
     wanted = job_filter(partitions, users, accounts, jobs, nodes)
     reading = Reading(source=source, cluster=cluster, timeout_s=timeout, config=config)
-    with applier(reading, journal, wanted.keeps) as at_work:
-        seen = at_work.source.snapshot()
+    with hands(reading, journal, wanted.keeps) as at_work:
+        seen = at_work.applier.source.snapshot()
         wanted.check(seen)
         step = at_work.step(seen)
-        name = at_work.source.name
+        name = at_work.applier.source.name
     record = step.record
     done = [
         *reconciled_rows(step.reconciled, cluster),
         *(receipt_row("applied", receipt, cluster) for receipt in step.applied),
+        *(put_off_row("held_back", each, cluster) for each in step.held_back),
         *(refused_row(verdict, cluster) for verdict in record.verdicts if verdict.refused_by is not None),
     ]
     left_alone = skipped(record)

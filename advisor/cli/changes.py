@@ -1,43 +1,77 @@
 """What `apply` and `revert` share: the applier they work with, and how they publish what was done."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from advisor.applying import Applier, Reconciled, Wanted
+from advisor.applying import Applier, OpenGate, PutOff, Reconciled, Step, Wanted
 from advisor.backends.actuator import CHANGED_MEANWHILE, NOT_PENDING, NOT_RUNNING, ScontrolActuator
+from advisor.backends.association_limits import AssociationLimits
 from advisor.backends.commands import apply_argv
+from advisor.backends.privileges import Level, Privileges
 from advisor.backends.process import SlurmCommands
 from advisor.backends.sources import chosen_cluster
 from advisor.cli.reading import Reading, journal_file
 from advisor.cli.report import shell
+from advisor.daemon.hold import Patience, SiteGate
 from advisor.domain.lease import Lease
+from advisor.domain.mode import EVERYTHING
 from advisor.domain.plan import Action, Outcome, Receipt, Verdict, can_be_undone, lever_of
+from advisor.domain.snapshot import Snapshot
 from advisor.errors import SlurmRefusedError
-from advisor.journal import opened
+from advisor.journal import SqliteJournal, kept_revert, kept_step, opened
 from advisor.planning.observing import observed
 from advisor.planning.words import plural
 
+# How long a round of the daemon, or another command, may keep the journal.
+LOCK_WAIT_S: Final = 15.0
 COLUMNS = ("job_id", "lever", "done", "outcome", "text", "command")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hands:
+    """What `apply` and `revert` work with: an applier, and the journal that keeps what it does."""
+
+    applier: Applier
+    journal: SqliteJournal
+
+    def step(self, snapshot: Snapshot) -> Step:
+        """Take back what is due and apply what is recommended."""
+        return kept_step(self.applier, self.journal, snapshot)
+
+    def revert(self, snapshot: Snapshot, job_ids: Collection[int] | None) -> Reconciled:
+        """Take back what a person names, also in a pause."""
+        return kept_revert(replace(self.applier, gate=OpenGate()), self.journal, snapshot, job_ids)
+
+
 @contextmanager
-def applier(reading: Reading, journal: Path | None, wanted: Wanted | None = None) -> Iterator[Applier]:
+def hands(reading: Reading, journal: Path | None, wanted: Wanted | None = None) -> Iterator[Hands]:
     """Open the cluster that the options name, and the journal under its lock."""
     settings = reading.load_config()
     timeout_s = reading.timeout_of(settings)
     commands = SlurmCommands(timeout_s=timeout_s, cluster=chosen_cluster(reading.cluster, os.environ))
-    with opened(journal_file(settings, journal)) as held:
-        yield Applier(
-            source=reading.open(settings),
-            actuator=ScontrolActuator(commands),
-            cycle=reading.cycle(settings),
+    privileges = Privileges(commands)
+    limits = AssociationLimits(commands, privileged=lambda: privileges.read().level is Level.OPERATOR)
+    gate = SiteGate(
+        runtime_folder=Path(settings.daemon.runtime_folder),
+        modes=EVERYTHING,
+        patience=Patience(),
+        checks=(privileges.against, limits.against),
+    )
+    with opened(journal_file(settings, journal), wait_s=LOCK_WAIT_S) as held:
+        yield Hands(
+            applier=Applier(
+                source=reading.open(settings),
+                actuator=ScontrolActuator(commands),
+                cycle=reading.cycle(settings),
+                observe=observed,
+                wanted=wanted,
+                gate=gate,
+            ),
             journal=held,
-            observe=observed,
-            wanted=wanted,
         )
 
 
@@ -51,6 +85,11 @@ def refused_row(verdict: Verdict, cluster: str | None) -> dict[str, Any]:
     return {**_row("refused", verdict.recommendation.action, cluster), "text": verdict.refused_by}
 
 
+def put_off_row(done: str, put_off: PutOff, cluster: str | None) -> dict[str, Any]:
+    """Return a change that must not be sent now, as published."""
+    return {**_row(done, put_off.action, cluster), "text": put_off.text}
+
+
 def lease_row(done: str, lease: Lease, text: str, cluster: str | None) -> dict[str, Any]:
     """Return a change that was left as it is, as published; the command would take it back, None where nothing can."""
     row = {**_row(done, lease.undo, cluster), "text": text}
@@ -62,6 +101,7 @@ def reconciled_rows(found: Reconciled, cluster: str | None) -> list[dict[str, An
     return [
         *(receipt_row("taken_back", receipt, cluster) for receipt in found.taken_back),
         *(lease_row("hands_off", lease, CHANGED_MEANWHILE, cluster) for lease in found.overruled),
+        *(put_off_row("put_off", each, cluster) for each in found.put_off),
     ]
 
 

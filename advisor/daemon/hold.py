@@ -39,8 +39,8 @@ class Patience:
 
 
 @dataclass(slots=True, kw_only=True)
-class DaemonGate:
-    """The gate of the daemon's rounds.
+class SiteGate:
+    """The gate that a site's own settings and rights make.
 
     `held_to` maps what holds the whole daemon to recommending, such as an open breaker, to why. `checks` look at one
     change, `room` and `room_to_return` at what may still be sent at all.

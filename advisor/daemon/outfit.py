@@ -15,7 +15,7 @@ from advisor.backends.sources import chosen_cluster, open_source
 from advisor.clock import Clock
 from advisor.config import Config
 from advisor.cycle import Cycle
-from advisor.daemon.hold import ChangeCheck, DaemonGate, Patience
+from advisor.daemon.hold import ChangeCheck, Patience, SiteGate
 from advisor.daemon.service import Outfit
 from advisor.daemon.tally import CountedCommands, Tally
 from advisor.domain.job import Job
@@ -43,7 +43,7 @@ class LiveParts:
         commands = self._commands(config, self._patience, budget)
         privileges = Privileges(commands)
         limits = AssociationLimits(commands, privileged=lambda: privileges.read().level is Level.OPERATOR)
-        gate = DaemonGate(
+        gate = SiteGate(
             runtime_folder=folder,
             modes=config.mode,
             patience=self._patience,
@@ -65,7 +65,7 @@ class LiveParts:
                 source=self._source(config, last, None),
                 actuator=ScontrolActuator(self._commands(config, last, None)),
                 cycle=cycle,
-                gate=DaemonGate(runtime_folder=folder, modes=config.mode, patience=last),
+                gate=SiteGate(runtime_folder=folder, modes=config.mode, patience=last),
             ),
             gate=gate,
             last=last,

@@ -11,8 +11,7 @@ from advisor import __version__
 from advisor.applying import Applier, Reconciled, Step
 from advisor.clock import Clock
 from advisor.config import Config
-from advisor.cycle import CycleRecord
-from advisor.daemon.hold import DaemonGate, Patience
+from advisor.daemon.hold import Patience, SiteGate
 from advisor.daemon.keeping import Keeper
 from advisor.daemon.pause import paused
 from advisor.daemon.standing import Standing
@@ -22,7 +21,7 @@ from advisor.domain.plan import Outcome
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import AdvisorError, ConfigError, JournalError
 from advisor.guard.breakers import Health
-from advisor.journal import Retention, SqliteJournal
+from advisor.journal import Retention, SqliteJournal, kept_step
 from advisor.pacing import next_interval_s, strained
 from advisor.round import Round
 
@@ -41,7 +40,7 @@ class Outfit:
     config: Config
     applier: Applier
     leaver: Applier
-    gate: DaemonGate
+    gate: SiteGate
     last: Patience
     read_load: Callable[[], ControllerLoad]
     rpcs: Callable[[], Mapping[str, int]]
@@ -169,7 +168,7 @@ class Service:
 
     def _kept_step(self, outfit: Outfit, snapshot: Snapshot, journal: SqliteJournal) -> Step:
         """Run one step, all of which the journal keeps."""
-        standing, cycle = self._standing, outfit.applier.cycle
+        standing = self._standing
         standing.begin(journal, outfit.config, snapshot.taken_at, paused=self._paused())
         asked, failed = outfit.asked()
         health = Health(
@@ -180,13 +179,7 @@ class Service:
         )
         outfit.gate.held_to = standing.judged(journal, health, tuple(self._loads), outfit.config.breakers)
         self._loads.clear()
-        numbers: list[int] = []
-
-        def planned(record: CycleRecord) -> None:
-            numbers.append(journal.record(record, cycle))
-
-        step = replace(outfit.applier, journal=journal, planned=planned).step(snapshot)
-        journal.receipts(numbers[0], step)
+        step = kept_step(outfit.applier, journal, snapshot)
         standing.follow(journal, step)
         return step
 

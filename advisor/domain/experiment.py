@@ -15,8 +15,8 @@ from typing import Annotated, Final, Literal
 from advisor.domain.outcome import Arm
 
 DAY_S: Final = 86_400.0
-# Days that are compared as one: one of each arm, or a week, whose days resemble each other.
-BLOCK_DAYS: Final = {"day": 2, "partition": 7}
+# Days that are compared as one: one of each arm, or so many that the next ones hardly resemble them.
+BLOCK_DAYS: Final = {"day": 2, "partition": 14}
 # Fewer blocks give no interval worth the name.
 LEAST_BLOCKS: Final = 3
 
@@ -44,7 +44,7 @@ class ExperimentSettings:
     figure: Annotated[Figure, "and by what of it: the mean over all days, or a typical day, which settles sooner"] = (
         "mean"
     )
-    min_blocks: Annotated[int, "blocks (two days; by partition a week) below which nothing is concluded"] = 8
+    min_blocks: Annotated[int, "blocks (two days; by partition two weeks) below which nothing is concluded"] = 8
 
     def __post_init__(self) -> None:
         if not 0 <= self.switch_hour <= 23:

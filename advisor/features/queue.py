@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from advisor.domain.forecast import NO_FORECASTS, Forecasts
 from advisor.domain.gang import MOST
-from advisor.domain.job import Job
+from advisor.domain.job import Job, JobState
 from advisor.domain.slurm_reasons import CONTENTION, causes_named
 from advisor.domain.snapshot import Snapshot
 from advisor.features.nodes import NodeTable
@@ -241,7 +241,7 @@ def _outside(snapshot: Snapshot, pools: "_Pools", jobs: list[Job]) -> tuple[tupl
     waiting: set[int] = set()
     found: list[list[tuple[int, float]]] = [[] for _ in pools.group]
     for job in snapshot.jobs:
-        if not job.is_pending or job.held or job.job_id in shown:
+        if job.state is not JobState.PENDING or job.held or job.job_id in shown:
             continue
         parts = _asks_parts(job)
         pool = pools.of(job.partitions) if parts or job.gang.wants_gpus else None
@@ -250,7 +250,7 @@ def _outside(snapshot: Snapshot, pools: "_Pools", jobs: list[Job]) -> tuple[tupl
         if pool not in waiting and (parts or competes_now(job, snapshot.taken_at)):
             waiting.add(pool)
         if job.priority:
-            limit_s = expected_limit_s(job, snapshot)
+            limit_s = expected_limit_s(job, snapshot) if job.time_limit_s is None else job.time_limit_s
             found[pool].append((job.priority, np.inf if limit_s is None else limit_s))
     others = []
     for unsorted in found:

@@ -3,6 +3,7 @@
 from advisor.journal.lock import locked
 from advisor.journal.retention import Retention
 from advisor.journal.schema import SCHEMA_VERSION
+from advisor.journal.stepping import kept_revert, kept_step
 from advisor.journal.store import SqliteJournal, opened
 
-__all__ = ["SCHEMA_VERSION", "Retention", "SqliteJournal", "locked", "opened"]
+__all__ = ["SCHEMA_VERSION", "Retention", "SqliteJournal", "kept_revert", "kept_step", "locked", "opened"]

@@ -23,7 +23,7 @@ class Done(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastCycle:
-    """One cycle; `record_bytes` is the room that its record takes, 0 where it was not kept whole, and `note` says why."""
+    """One cycle; `record_bytes` is the room that its record takes, 0 where it was not kept whole, and `note` why."""
 
     cycle_id: int
     taken_at: float

@@ -140,34 +140,34 @@ def _from(others: Others, floor: int) -> Others:
 def _best_move(line: _Line, settings: PlanningSettings, limits: Limits) -> Move | None:
     """Find the move with the largest weighted saving, make it in the line, and return it.
 
-    Matrices are `(n_rows, n_rows)`: the job in row i put right below the priority of the job in row j.
+    Matrices are `(n_movable, n_rows)`: the i-th job that may move put right below the priority of the job in row j.
     """
-    count = len(line.rows)
-    if count < 2:
+    movable = np.flatnonzero(line.movable)
+    if len(line.rows) < 2 or not len(movable):
         return None
-    places = np.arange(count)
-    types = line.gpu_type
-    meets = (types[:, None] == types[None, :]) | (types[:, None] == ANY_TYPE) | (types[None, :] == ANY_TYPE)
-    meets &= places[None, :] > places[:, None]  # j stands behind i and wants the same GPUs
+    places = np.arange(len(line.rows))
+    types, mine = line.gpu_type, line.gpu_type[movable]
+    meets = (mine[:, None] == types[None, :]) | (mine[:, None] == ANY_TYPE) | (types[None, :] == ANY_TYPE)
+    meets &= places[None, :] > movable[:, None]  # j stands behind i and wants the same GPUs
     gains = meets & line.gains[None, :]
     below = line.priority - _steps(line.priority)
-    last = _last_passed(line, below)
+    last = _last_passed(line, movable, below)
     helped = np.take_along_axis(gains.cumsum(axis=1), last, axis=1)
     helped_weight = np.take_along_axis(np.where(gains, line.weight, 0.0).cumsum(axis=1), last, axis=1)
     passed_work = np.take_along_axis(np.where(meets, line.work, 0.0).cumsum(axis=1), last, axis=1)
     passed_high = np.take_along_axis(np.where(meets, line.work_high, 0.0).cumsum(axis=1), last, axis=1)
     longest = np.take_along_axis(np.maximum.accumulate(np.where(meets, line.limit_s, 0.0), axis=1), last, axis=1)
-    longest = np.maximum(longest, _longest_other(line, below))
+    longest = np.maximum(longest, _longest_other(line, movable, below))
 
-    score = line.work[:, None] * helped_weight - line.weight[:, None] * passed_work
-    saved_s = (helped * line.work[:, None] - passed_work) / line.capacity[:, None]
-    lease_s = np.maximum(passed_high / line.capacity[:, None], MIN_LEASE_S)
-    nice = line.priority[:, None] - below[None, :]
+    work, capacity = line.work[movable, None], line.capacity[movable, None]
+    score = work * helped_weight - line.weight[movable, None] * passed_work
+    saved_s = (helped * work - passed_work) / capacity
+    lease_s = np.maximum(passed_high / capacity, MIN_LEASE_S)
+    nice = line.priority[movable, None] - below[None, :]
     allowed = (
         gains
-        & line.movable[:, None]
         & (saved_s >= settings.min_saving_s)
-        & (lease_s + longest <= line.left_s[:, None])
+        & (lease_s + longest <= line.left_s[movable, None])
         & (nice >= 1)
         & (nice <= limits.nice_max)
         & (below[None, :] >= line.floor)
@@ -177,35 +177,36 @@ def _best_move(line: _Line, settings: PlanningSettings, limits: Limits) -> Move 
     if score[source, target] <= 0.0:
         return None
     passed_by = line.rows[meets[source] & (places <= last[source, target])]
+    row = int(movable[source])
     move = Move(
-        row=int(line.rows[source]),
+        row=int(line.rows[row]),
         passed_by=tuple(int(row) for row in passed_by),
         helped=int(helped[source, target]),
         nice=int(nice[source, target]),
         saved_s=float(saved_s[source, target]),
-        capacity=float(line.capacity[source]),
+        capacity=float(line.capacity[row]),
         lease_s=float(lease_s[source, target]),
         added_delay_max_s=float(lease_s[source, target] + longest[source, target]),
     )
-    line.step_back(int(source), int(below[target]))
+    line.step_back(row, int(below[target]))
     return move
 
 
-def _longest_other(line: _Line, below: NDArray[np.int64]) -> NDArray[np.float64]:
+def _longest_other(line: _Line, movable: NDArray[np.intp], below: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the longest limit of a job outside the line that the job of row i would let ahead at `below[j]`.
 
-    `below` is `(n_rows,)`, the result `(n_rows, n_rows)`: the largest limit over a range of priorities, read off
+    `below` is `(n_rows,)`, the result `(n_movable, n_rows)`: the largest limit over a range of priorities, read off
     two overlapping blocks of a table of powers of two.
     """
     if not len(line.others.priority):
-        return np.zeros((len(below), len(below)))
+        return np.zeros((len(movable), len(below)))
     blocks = [line.others.limit_s]
     while len(blocks[-1]) > 1 << (len(blocks) - 1):
         half = 1 << (len(blocks) - 1)
         blocks.append(np.maximum(blocks[-1], np.r_[blocks[-1][half:], np.zeros(half)]))
     table = np.stack(blocks)  # (n_powers, n_others): the largest of the 2**power limits from here on
     low = np.searchsorted(line.others.priority, below, side="left")[None, :]
-    high = np.searchsorted(line.others.priority, line.priority, side="right")[:, None]
+    high = np.searchsorted(line.others.priority, line.priority[movable], side="right")[:, None]
     length = np.maximum(high - low, 1)
     power = np.minimum(np.log2(length).astype(np.intp), len(blocks) - 1)
     most = len(line.others.limit_s) - 1
@@ -213,18 +214,18 @@ def _longest_other(line: _Line, below: NDArray[np.int64]) -> NDArray[np.float64]
     return np.where(high > low, np.maximum(table[power, first], table[power, second]), 0.0)
 
 
-def _last_passed(line: _Line, below: NDArray[np.int64]) -> NDArray[np.intp]:
+def _last_passed(line: _Line, movable: NDArray[np.intp], below: NDArray[np.int64]) -> NDArray[np.intp]:
     """Return the last row that stands before the job of row i once its priority is `below[j]`.
 
-    `below` is `(n_rows,)`, the result `(n_rows, n_rows)`. Jobs of the very same priority stand before it if they
+    `below` is `(n_rows,)`, the result `(n_movable, n_rows)`. Jobs of the very same priority stand before it if they
     were submitted earlier.
     """
     higher = np.searchsorted(-line.priority, -below, side="left")
     higher_or_same = np.searchsorted(-line.priority, -below, side="right")
     rank = np.empty(len(line.rows), dtype=np.intp)
     rank[np.lexsort((line.job_id, line.submit_time))] = np.arange(len(line.rows))
-    earlier = np.zeros((len(rank), len(rank) + 1), dtype=np.intp)
-    earlier[:, 1:] = (rank[None, :] < rank[:, None]).cumsum(axis=1)
+    earlier = np.zeros((len(movable), len(rank) + 1), dtype=np.intp)
+    earlier[:, 1:] = (rank[None, :] < rank[movable, None]).cumsum(axis=1)
     return np.asarray(higher[None, :] + earlier[:, higher_or_same] - earlier[:, higher] - 1)
 
 

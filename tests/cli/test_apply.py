@@ -11,6 +11,7 @@ from advisor.applying import Applier, Reconciled, Wanted
 from advisor.cli import changes
 from advisor.cli.changes import (
     COLUMNS,
+    Hands,
     fields_of,
     lease_row,
     raise_if_refused,
@@ -19,12 +20,14 @@ from advisor.cli.changes import (
 )
 from advisor.cli.reading import Reading
 from advisor.cycle import Cycle
+from advisor.daemon.hold import Patience, SiteGate
+from advisor.daemon.pause import pause
 from advisor.domain.lease import intended
 from advisor.domain.limits import Limits
+from advisor.domain.mode import EVERYTHING
 from advisor.domain.plan import Outcome, Receipt, Requeue, SetNice, SetNodeRange
 from advisor.errors import SlurmRefusedError
-from advisor.journal import opened
-from advisor.ports import MemoryJournal
+from advisor.journal import SqliteJournal, opened
 from tests.builders import make_job
 from tests.cli.conftest import Sadvise
 from tests.fake_cluster import FakeCluster, fragmented, gang
@@ -48,7 +51,11 @@ def test_journal_without_a_folder_is_one_line(sadvise: Sadvise, tmp_path: Path, 
 
 
 @pytest.mark.parametrize("command", [("apply",), ("revert", "7")])
-def test_second_applier_says_that_another_is_at_work(sadvise: Sadvise, journal: str, command: tuple[str, ...]) -> None:
+def test_second_applier_says_that_another_is_at_work(
+    sadvise: Sadvise, journal: str, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changes, "LOCK_WAIT_S", 0.1)
+
     with opened(Path(journal)):
         outcome = sadvise(*command, "--journal", journal)
 
@@ -159,16 +166,18 @@ def test_what_slurm_refused_is_one_line() -> None:
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeCluster:
     """A cluster with a gang that should wait for one node, and a held job, in place of the live one."""
     cluster = fragmented(make_job(11, gpus=2, held=True, priority=0))
-    journal = MemoryJournal()
+    journal = SqliteJournal(tmp_path / "kept.sqlite")
 
     @contextmanager
-    def applier(_reading: Reading, _journal: Path | None, wanted: Wanted | None = None) -> Iterator[Applier]:
-        yield Applier(source=cluster, actuator=cluster, cycle=Cycle(), journal=journal, wanted=wanted)
+    def hands(_reading: Reading, _journal: Path | None, wanted: Wanted | None = None) -> Iterator[Hands]:
+        at_work = Applier(source=cluster, actuator=cluster, cycle=Cycle(), wanted=wanted, gate=gate)
+        yield Hands(applier=at_work, journal=journal)
 
-    monkeypatch.setattr(changes, "applier", applier)
+    gate = SiteGate(runtime_folder=tmp_path, modes=EVERYTHING, patience=Patience())
+    monkeypatch.setattr(changes, "hands", hands)
     return cluster
 
 
@@ -228,12 +237,11 @@ def test_what_slurm_refuses_is_in_the_table_and_the_exit_code(sadvise: Sadvise, 
 
 
 def test_what_our_own_rules_refuse_is_named(
-    sadvise: Sadvise, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+    sadvise: Sadvise, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    capped = Applier(
-        source=cluster, actuator=cluster, cycle=Cycle(limits=Limits(max_changes=0)), journal=MemoryJournal()
-    )
-    monkeypatch.setattr(changes, "applier", lambda *_: nullcontext(capped))
+    capped = Applier(source=cluster, actuator=cluster, cycle=Cycle(limits=Limits(max_changes=0)))
+    at_work = Hands(applier=capped, journal=SqliteJournal(tmp_path / "capped.sqlite"))
+    monkeypatch.setattr(changes, "hands", lambda *_: nullcontext(at_work))
 
     document = json.loads(sadvise("apply", "--json").out)
 
@@ -285,8 +293,22 @@ def test_revert_says_when_nothing_is_out(sadvise: Sadvise, cluster: FakeCluster)
 def test_what_applies_also_learns_from_the_jobs_that_started(journal: str) -> None:
     reading = Reading(snapshot=None, demo=True, source=None, cluster=None, timeout_s=None, config=None)
 
-    with changes.applier(reading, Path(journal)) as at_work:
-        seen = at_work.source.snapshot()
-        at_work._learn(seen)
+    with changes.hands(reading, Path(journal)) as at_work:
+        seen = at_work.applier.source.snapshot()
+        at_work.step(seen)
 
         assert at_work.journal.observed_until() == seen.taken_at
+
+
+def test_a_pause_holds_back_what_is_applied_and_not_what_is_reverted(
+    sadvise: Sadvise, cluster: FakeCluster, tmp_path: Path
+) -> None:
+    sadvise("apply")
+    cluster.now += 30 * 86_400.0
+    pause(tmp_path, by="ada", reason="")
+
+    held = json.loads(sadvise("apply", "--json").out)["changes"]
+    reverted = json.loads(sadvise("revert", "--all", "--json").out)["changes"]
+
+    assert [(row["done"], row["text"]) for row in held] == [("put_off", "paused: paused by ada")]
+    assert [(row["done"], row["outcome"]) for row in reverted] == [("taken_back", "applied")]

@@ -28,7 +28,7 @@ def day_text(days_ago: float) -> str:
 
 EXPERIMENT = ExperimentSettings(by="day", name="spring", start=day_text(30), end=day_text(5))
 BY_PARTITION = ExperimentSettings(
-    by="partition", name="halves", start=day_text(40), end=day_text(5), treated_partitions="gpu", min_blocks=3
+    by="partition", name="halves", start=day_text(60), end=day_text(4), treated_partitions="gpu", min_blocks=3
 )
 
 
@@ -163,7 +163,7 @@ def test_an_empty_journal_says_that_nothing_was_changed(sadvise: Sadvise, tmp_pa
     ids=["helped", "nothing", "worse"],
 )
 @pytest.mark.parametrize(
-    ("settings", "days"), [(EXPERIMENT, range(26)), (BY_PARTITION, range(-35, 36))], ids=["day", "partition"]
+    ("settings", "days"), [(EXPERIMENT, range(26)), (BY_PARTITION, range(-57, 57))], ids=["day", "partition"]
 )
 def test_the_experiment_is_judged_in_plain_words(
     sadvise: Sadvise, tmp_path: Path, settings: ExperimentSettings, days: range, factor: float, words: str

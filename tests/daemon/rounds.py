@@ -9,7 +9,7 @@ from advisor.applying import Applier
 from advisor.clock import ManualClock
 from advisor.config import Config, load_config
 from advisor.cycle import Cycle
-from advisor.daemon.hold import DaemonGate, Patience
+from advisor.daemon.hold import SiteGate, Patience
 from advisor.daemon.service import Outfit, Service
 from advisor.domain.lease import Lease
 from advisor.domain.load import ControllerLoad
@@ -49,7 +49,7 @@ class Site:
 
     def outfit(self, config: Config) -> Outfit:
         """Build the parts over the fake cluster."""
-        gate = DaemonGate(runtime_folder=self.folder, modes=config.mode, patience=Patience(self.stopping))
+        gate = SiteGate(runtime_folder=self.folder, modes=config.mode, patience=Patience(self.stopping))
         last = Patience()
         applier = Applier(
             source=self.cluster,

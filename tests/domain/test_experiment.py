@@ -170,7 +170,7 @@ def test_settings_that_make_no_experiment_are_refused(changes: dict[str, Any], f
 
 def test_blocks_before_the_first_day_are_below_0() -> None:
     assert [BY_DAY.block_of(FIRST + day * DAY_S) for day in (-1, 0, 1, 2)] == [-1, 0, 0, 1]
-    assert [BY_PARTITION.block_of(FIRST + day * DAY_S) for day in (-1, 0, 6, 7)] == [-1, 0, 0, 1]
+    assert [BY_PARTITION.block_of(FIRST + day * DAY_S) for day in (-1, 0, 13, 14)] == [-1, 0, 0, 1]
     assert NO_EXPERIMENT.block_days == 1
 
 

@@ -208,7 +208,18 @@ def test_fewest_nodes_are_the_first_of_the_range_that_are_enough(snapshot: Snaps
 @given(small_clusters(), small_gangs())
 def test_one_fitter_answers_like_a_fresh_one_for_each_question(snapshot: Snapshot, gang: GangRequest) -> None:
     fitter = Fitter(snapshot, node_table(snapshot))
-    asked = [replace(gang, nodes_max=count) for count in (None, *range(gang.nodes_min, 4))]
+    asked = [
+        gang,
+        *(replace(gang, nodes_max=count) for count in (None, *range(gang.nodes_min, 4))),
+        replace(gang, excluded_nodes=()),
+        replace(gang, required_nodes=()),
+        replace(gang, exclusive=not gang.exclusive),
+        replace(gang, tasks=gang.tasks + 1),
+        replace(gang, nodes_min=1, tasks=2),
+        replace(gang, cpus=gang.cpus + 1),
+        replace(gang, cpus_per_gpu=4),
+        replace(gang, memory_mib_per_node=100),
+    ]
 
     found = [fitter.fit(each, ("gpu",)) for each in asked]
 

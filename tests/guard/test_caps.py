@@ -122,7 +122,7 @@ def stop(job: Job, for_job_id: int, saved_s: float = 10.0) -> Recommendation:
 
 def test_where_a_cap_keeps_one_victim_running_the_others_run_on_too_and_leave_room_for_another_gang() -> None:
     jobs = [victim(1), victim(2), victim(3, "bob")]
-    limits = Limits(preempt_partitions="gpu", max_changes=2, max_changes_per_user=1)
+    limits = Limits(preempt_partitions="gpu", max_changes=1, max_changes_per_user=1)
     changes = [stop(jobs[0], 80), stop(jobs[1], 80), stop(jobs[2], 81)]
 
     assert judged(*changes, jobs=jobs, limits=limits) == ["all_victims_or_none", "user_within_cap", None]

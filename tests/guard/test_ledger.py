@@ -20,6 +20,7 @@ from tests.guard.proposals import PLAIN, lent
     ("lease", "cost_s"),
     [
         pytest.param(lent(delay_s=900.0), 900.0, id="out"),
+        pytest.param(lent(delay_s=900.0, ago_s=60.0, due_after_s=600.0), 900.0, id="out, and not due"),
         pytest.param(lent(delay_s=900.0, ago_s=HOUR_S, due_after_s=1800.0), 900.0 + 1800.0, id="out, and overdue"),
         pytest.param(
             lent(delay_s=900.0, due_after_s=600.0, ending=Ending.TAKEN_BACK, ended_ago_s=3000.0),

@@ -134,8 +134,11 @@ def _clean(environment: Path, folder: Path, interpreter: Path) -> None:
     if python != interpreter.resolve():
         (environment / "bin/python3").unlink()
         (environment / "bin/python3").symlink_to(interpreter.resolve())
-    for origin in environment.glob("lib/python*/site-packages/sadvise-*.dist-info/direct_url.json"):
-        origin.unlink()
+    for record in environment.glob("lib/python*/site-packages/*.dist-info/RECORD"):
+        (record.parent / "direct_url.json").unlink(missing_ok=True)
+        # Commands, which stand outside, were changed or removed, and their digests name the place of the build.
+        kept = [line for line in record.read_text().splitlines(keepends=True) if not line.startswith("../../../bin/")]
+        record.write_text("".join(line for line in kept if "/direct_url.json," not in line))
     for link in environment.glob("lib64"):
         # A link in most environments; either way nothing of ours is behind it.
         link.unlink()

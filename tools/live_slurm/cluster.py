@@ -203,6 +203,14 @@ class LiveCluster:
                 )
             time.sleep(0.05)
 
+    def hang_controller(self) -> None:
+        """Stop slurmctld where it stands, so that it takes connections and answers none."""
+        self._inside.signal(self._pid("slurmctld"), "STOP")
+
+    def wake_controller(self) -> None:
+        """Let a hanging slurmctld go on."""
+        self._inside.signal(self._pid("slurmctld"), "CONT")
+
     def rpc_counts(self) -> dict[str, int]:
         """Count the requests slurmctld has served since its start, by message type, this one left out."""
         counts = {name: int(count) for name, count in RPC_LINE.findall(self.run("sdiag"))}

@@ -1,0 +1,224 @@
+"""Faults that a daemon meets: what it then does, and what it leaves alone."""
+
+import stat
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from advisor.applying import INTENT_GRACE_S
+from advisor.backends.actuator import ScontrolActuator
+from advisor.backends.process import SlurmCommands
+from advisor.domain.job import JobState
+from advisor.domain.lease import Ending, LeaseState
+from advisor.domain.plan import Outcome
+from advisor.errors import SlurmUnavailableError
+from advisor.journal import opened
+from tests.builders import TAKEN_AT, make_job
+from tests.daemon.rounds import Site
+from tests.fake_cluster import HOLD, FakeCluster, fragmented, gang
+from tools.bench_cycle import synthetic
+
+HOUR_S = 3600.0
+ROUND_S = 60.0
+HOSTILE = (
+    "a\nb",
+    "\x1b[31mred\x1b[0m",
+    "x|y|z",
+    "<script>alert(1)</script>",
+    "JobId=1 Nice=-1000",
+    "%n%s%d",
+    "--help",
+    "'; DROP TABLE leases; --",
+    "\u202egnp",
+    "",
+    "n" * 10_000,
+)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(folder=tmp_path, cluster=fragmented())
+
+
+def later(site: Site, seconds: float) -> None:
+    """Let time pass for Slurm and for the daemon."""
+    site.cluster.now += seconds
+    site.clock.advance(seconds)
+
+
+def test_slurmctld_that_dies_in_a_change_gets_no_second_one_and_the_next_rounds_find_out(site: Site) -> None:
+    service = site.service()
+    site.cluster.is_lost = True
+    lost = service.round()
+    site.cluster.is_lost = False
+    later(site, ROUND_S)
+
+    found = service.round()
+
+    assert "answer was lost" in lost.fault and lost.step is None
+    assert found.fault == "" and site.cluster.sent == [HOLD]
+    assert [lease.state for lease in site.journal_leases()] == [LeaseState.OUT]
+
+
+def test_slurm_that_says_yes_and_does_nothing_is_not_believed(site: Site) -> None:
+    service = site.service()
+    site.cluster.does_nothing = True
+    first = service.round()
+    intents = site.journal_leases()
+    later(site, ROUND_S)
+    service.round()
+    again = list(site.cluster.sent)
+    later(site, INTENT_GRACE_S)
+
+    service.round()
+
+    assert first.step is not None and [receipt.outcome for receipt in first.step.applied] == [Outcome.FAILED]
+    assert [lease.state for lease in intents] == [LeaseState.INTENDED]
+    assert again == [HOLD], "nothing more is sent while it may still come true"
+    with opened(site.folder / "journal.sqlite") as journal:
+        assert [lease.ending for lease in journal.closed([9])] == [Ending.NOT_APPLIED]
+
+
+@pytest.mark.parametrize("jump_s", [-30 * 86_400.0, -HOUR_S, HOUR_S, 30 * 86_400.0])
+def test_clock_that_jumps_never_keeps_a_change_out_for_longer(site: Site, jump_s: float) -> None:
+    service = site.service()
+    service.round()
+    (lease,) = site.journal_leases()
+    later(site, jump_s)
+    service.round()
+    assert lease.due_time is not None
+    later(site, lease.due_time - lease.applied_time)
+
+    service.round()
+
+    assert site.cluster.jobs[9].gang.nodes_max == 4
+    with opened(site.folder / "journal.sqlite") as journal:
+        assert journal.leases() == ()
+
+
+@pytest.mark.parametrize("jump_s", [-30 * 86_400.0, 30 * 86_400.0])
+def test_clock_that_jumps_does_not_lose_an_intent(site: Site, jump_s: float) -> None:
+    service = site.service()
+    site.cluster.is_lost = True
+    service.round()
+    site.cluster.is_lost = False
+    later(site, jump_s)
+
+    service.round()
+
+    assert site.cluster.jobs[9].gang.nodes_max == 4 or [lease.state for lease in site.journal_leases()] == [
+        LeaseState.OUT
+    ]
+
+
+def test_intent_without_effect_ends_after_a_clock_that_was_set_back(site: Site) -> None:
+    service = site.service()
+    site.cluster.unreachable = True
+    service.round()
+    site.cluster.unreachable = False
+    later(site, -30 * 86_400.0)
+    service.round()
+    waiting = site.journal_leases()
+    later(site, INTENT_GRACE_S)
+
+    service.round()
+
+    with opened(site.folder / "journal.sqlite") as journal:
+        endings = [lease.ending for lease in journal.closed([9])]
+    assert [lease.state for lease in waiting] == [LeaseState.INTENDED]
+    assert endings == [Ending.NOT_APPLIED]
+
+
+def test_user_who_undoes_a_change_is_left_alone_for_good(site: Site) -> None:
+    service = site.service()
+    service.round()
+    site.cluster.jobs[9] = gang()
+    for _ in range(20):
+        later(site, ROUND_S)
+        service.round()
+
+    assert site.cluster.sent == [HOLD]
+    assert [lease.state for lease in site.journal_leases()] == [LeaseState.HANDS_OFF]
+    assert site.cluster.jobs[9].gang.nodes_max == 4
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_names_go_through_a_round_as_they_are(tmp_path: Path, text: str) -> None:
+    cluster = fragmented()
+    cluster.jobs[9] = replace(cluster.jobs[9], name=text, user=text, account=text)
+    site = Site(folder=tmp_path, cluster=cluster)
+
+    done = site.service().round()
+
+    (lease,) = site.journal_leases()
+    assert done.fault == "" and cluster.sent == [HOLD]
+    assert (lease.user, lease.account) == (text, text)
+
+
+def test_twenty_thousand_jobs_arriving_at_once_get_no_more_changes_than_a_round_may_make(tmp_path: Path) -> None:
+    snapshot = synthetic(20_000, 200, 1)
+    cluster = FakeCluster(jobs={job.job_id: job for job in snapshot.jobs if not job.is_pending})
+    cluster.snapshot = lambda: replace(  # type: ignore[method-assign]
+        snapshot, jobs=tuple(cluster.jobs[job_id] for job_id in sorted(cluster.jobs))
+    )
+    site = Site(folder=tmp_path, cluster=cluster)
+    service = site.service()
+    service.round()
+    before = len(cluster.sent)
+    cluster.jobs |= dict(snapshot.jobs_by_id)
+    began = time.process_time()
+
+    done = service.round()
+
+    most = site.config().guard.max_changes
+    assert done.fault == "" and done.step is not None
+    assert 0 < len(cluster.sent) - before <= most
+    assert time.process_time() - began < site.config().daemon.deadline_s
+
+
+def test_scontrol_that_ends_well_and_does_nothing_is_a_failed_receipt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = tmp_path / "said"
+    fake(tmp_path / "scontrol", f'echo "$@" >>{said}\nexit 0')
+    fake(tmp_path / "squeue", "exit 0")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(ScontrolActuator, "_read", lambda _self, _job_id: gang())
+
+    receipt = ScontrolActuator(SlurmCommands(timeout_s=10.0)).apply(HOLD)
+
+    assert said.read_text() == "update JobId=9 NumNodes=1-1\n"
+    assert (receipt.outcome, receipt.is_settled) == (Outcome.FAILED, False)
+    assert "another value" in receipt.text
+
+
+def test_scontrol_that_hangs_is_ended_at_its_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake(tmp_path / "scontrol", "sleep 60")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(ScontrolActuator, "_read", lambda _self, _job_id: gang())
+    began = time.monotonic()
+
+    with pytest.raises(SlurmUnavailableError, match=r"no answer within 0\.2 s"):
+        ScontrolActuator(SlurmCommands(timeout_s=0.2)).apply(HOLD)
+
+    assert time.monotonic() - began < 10.0
+
+
+def test_job_that_starts_in_the_middle_of_a_change_is_no_fault(site: Site) -> None:
+    service = site.service()
+    service.round()
+    site.cluster.jobs[9] = make_job(9, gpus=4, running_on=["n01"], submit_time=TAKEN_AT - 120.0)
+    later(site, ROUND_S)
+
+    done = service.round()
+
+    assert done.fault == "" and site.cluster.jobs[9].state is JobState.RUNNING
+    assert site.journal_leases() == ()
+
+
+def fake(path: Path, script: str) -> None:
+    """Make an executable."""
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)

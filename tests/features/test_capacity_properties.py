@@ -195,7 +195,8 @@ def test_more_idle_resources_never_move_a_gang_away(
 @given(small_clusters(), small_gangs())
 def test_fewest_nodes_are_the_first_of_the_range_that_are_enough(snapshot: Snapshot, gang: GangRequest) -> None:
     fitter = Fitter(snapshot, node_table(snapshot))
-    gang = replace(gang, nodes_max=gang.nodes_max or 3)
+    # Nodes that are required would be chosen among below their number, and all be wanted from there on.
+    gang = replace(gang, nodes_max=gang.nodes_max or 3, required_nodes=())
     counts = range(gang.nodes_min, (gang.nodes_max or 3) + 1)
 
     fewest = fitter.fewest_nodes(gang, ("gpu",))

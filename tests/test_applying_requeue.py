@@ -8,7 +8,7 @@ from advisor.applying import Applier
 from advisor.cycle import Cycle
 from advisor.domain.job import JobState
 from advisor.domain.lease import Ending, LeaseState, intended
-from advisor.domain.plan import Action, Outcome, Receipt, SetNice, undone
+from advisor.domain.plan import Action, NodeRange, Outcome, Receipt, SetNice, SetNodeRange, undone
 from tests.builders import TAKEN_AT
 from tests.fake_cluster import HOLD, FakeCluster, fragmented, gang, held
 from tests.test_applying import applier_on, endings, lent, running
@@ -83,6 +83,44 @@ def test_a_return_that_a_job_started_before_is_finished_when_it_is_back() -> Non
     at_work.reconcile(cluster.snapshot())
 
     assert cluster.jobs[9].nice == 0
+
+
+TWO_NODES = SetNodeRange(job_id=9, before=HOLD.before, after=NodeRange(low=1, high=2))
+
+
+def test_a_hold_whose_upper_end_slurm_hides_is_taken_back_when_due() -> None:
+    cluster = held(fragmented(), TWO_NODES)
+    at_work = applier_on(cluster, lent(TWO_NODES, due_in_s=0.0))
+    cluster.ends_hidden.add(9)
+
+    at_work.reconcile(cluster.snapshot())
+
+    assert cluster.jobs[9].gang.nodes_max == 4
+    assert endings(at_work) == [Ending.TAKEN_BACK]
+
+
+def test_a_person_who_sets_both_ends_alike_wins_when_the_hold_is_due() -> None:
+    cluster = fragmented()
+    cluster.jobs[9] = gang(nodes_max=1)
+    at_work = applier_on(cluster, lent(TWO_NODES, due_in_s=0.0))
+
+    found = at_work.reconcile(cluster.snapshot())
+
+    assert [receipt.is_overruled for receipt in found.taken_back] == [True]
+    assert [lease.state for lease in at_work.journal.leases()] == [LeaseState.HANDS_OFF]
+    assert cluster.jobs[9].gang.nodes_max == 1
+
+
+def test_an_intent_that_a_person_wants_back_is_taken_back_once_it_comes_true() -> None:
+    cluster = fragmented()
+    at_work = applier_on(cluster, intended(NICE, TAKEN_AT))
+    at_work.revert(cluster.snapshot())
+    held(cluster, NICE)
+
+    at_work.reconcile(cluster.snapshot())
+
+    assert cluster.jobs[9].nice == 0
+    assert endings(at_work) == [Ending.REVERTED]
 
 
 @dataclass

@@ -219,7 +219,7 @@ def test_allowing_for_many_accounts_widens_an_interval() -> None:
 
 
 def by_partition(factor: float, *, before: float = 1.0) -> list[JobOutcome]:
-    """The jobs of the 13 weeks before an experiment by partition and of its own 13; `gpu` always waits thrice as long."""
+    """The jobs of 13 weeks before an experiment by partition and of its own 13, `gpu` waiting thrice as long."""
     found = []
     for day in range(-91, 91):
         for partition, level in (("gpu", 3.0 * (factor if day >= 0 else before)), ("debug", 1.0)):

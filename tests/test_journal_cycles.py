@@ -176,9 +176,14 @@ def test_text_that_is_not_unicode_costs_the_record_and_not_the_cycle(journal: Sq
     assert journal.recorded().cycle_id == third
 
 
-def test_record_that_could_not_be_written_does_not_spoil_the_next(journal: SqliteJournal) -> None:
+def test_record_that_could_not_be_written_does_not_spoil_the_next(
+    journal: SqliteJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The third is to stand by itself, and is the one that cannot be written.
+    monkeypatch.setattr("advisor.journal.records.RECORDS_IN_FRAME", 2)
     cluster = fragmented()
-    journal.record(judged(cluster), Cycle())
+    for _ in range(2):
+        journal.record(judged(cluster), Cycle())
     (pages,) = journal._database.execute("PRAGMA page_count").fetchone()
     journal._database.execute(f"PRAGMA max_page_count = {pages}")
     crowd = make_snapshot(
@@ -190,7 +195,7 @@ def test_record_that_could_not_be_written_does_not_spoil_the_next(journal: Sqlit
     journal._database.execute("PRAGMA max_page_count = 1000000")
     last = journal.record(judged(cluster), Cycle())
 
-    assert [cycle.cycle_id for cycle in journal.cycles(Looked())] == [last, 1]
+    assert [cycle.cycle_id for cycle in journal.cycles(Looked())] == [last, 2, 1]
     assert journal.recorded(last).snapshot == cluster.snapshot()
     assert journal.recorded(1).snapshot == cluster.snapshot()
 

@@ -22,6 +22,7 @@ class Keeper:
         self._retention = retention
         self._clock = clock
         self._journal: SqliteJournal | None = None
+        self._is_new = True
         # As last read, so that these jobs are left alone while the journal cannot be read.
         self.leases: tuple[Lease, ...] = ()
 
@@ -30,7 +31,11 @@ class Keeper:
         """Hold the journal and its lock; raises `JournalError`. The file is closed after whatever the block raises."""
         with locked(self._path, wait_s=LOCK_WAIT_S):
             if self._journal is None:
-                self._journal = SqliteJournal(self._path, thorough=True, retention=self._retention, clock=self._clock)
+                # Every page is looked at once; after a fault that came up later a quick look has to do.
+                self._journal = SqliteJournal(
+                    self._path, thorough=self._is_new, retention=self._retention, clock=self._clock
+                )
+                self._is_new = False
             try:
                 yield self._journal
             except BaseException:

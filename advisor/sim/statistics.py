@@ -140,21 +140,21 @@ def _over_jobs(pair: _Pair, share: float | None, rng: np.random.Generator, resam
     blocks = min(math.isqrt(jobs), MOST_BLOCKS)
     block_of_job = np.arange(jobs) * blocks // jobs
     times_drawn = rng.multinomial(blocks, np.full(blocks, 1 / blocks), size=resamples)
-    figures = sums_of_draws if share is None else partial(quantiles_of_draws, share=share)
+    figures = _sums if share is None else partial(_quantiles, share=share)
     log_ratios = _log_ratios(figures(pair.a, block_of_job, times_drawn), figures(pair.b, block_of_job, times_drawn))
     return _change(
         pair.log_ratio(share), log_ratios, units=blocks, pairing=Pairing.JOBS, pairs=jobs, left_out=pair.left_out
     )
 
 
-def sums_of_draws(
+def _sums(
     values: NDArray[np.float64], block_of_job: NDArray[np.int64], times_drawn: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     """Return the sum of the values of every draw `(resamples,)`; `times_drawn` is `(resamples, blocks)`."""
     return np.asarray(times_drawn @ np.bincount(block_of_job, weights=values))
 
 
-def quantiles_of_draws(
+def _quantiles(
     values: NDArray[np.float64], block_of_job: NDArray[np.int64], times_drawn: NDArray[np.int64], *, share: float
 ) -> NDArray[np.float64]:
     """Return the quantile at `share` of every draw `(resamples,)`, to a thousandth of the jobs.
@@ -251,6 +251,7 @@ def _percent(log_ratio: float) -> float:
 
 
 def t_quantile(freedom: int) -> float:
+    """Return what 97.5 % of Student's t with so many degrees of freedom fall below."""
     if freedom <= len(_T):
         return _T[freedom - 1]
     z = _NORMAL

@@ -9,7 +9,7 @@ from advisor.applying import Applier
 from advisor.clock import ManualClock
 from advisor.config import Config, load_config
 from advisor.cycle import Cycle
-from advisor.daemon.hold import SiteGate, Patience
+from advisor.daemon.hold import Patience, SiteGate
 from advisor.daemon.service import Outfit, Service
 from advisor.domain.lease import Lease
 from advisor.domain.load import ControllerLoad

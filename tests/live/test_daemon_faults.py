@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tests.live.test_advice import state_of
 from tools.advice_queue import PENDING, PRIORITY_LINES
 from tools.live_hour import daemon
 from tools.live_slurm import LiveCluster
+from tools.live_slurm.cluster import BACKUP_LINES
 
 pytestmark = pytest.mark.live
 
@@ -69,14 +71,31 @@ class Watched:
         self.live.wait_for(lambda: self.says("event=round ", after=now), 60.0, what="a round goes well")
 
 
+def fill(live: LiveCluster) -> None:
+    """Fill every node with a job of 20 minutes."""
+    for node in range(1, 6):
+        live.submit("--time=00:20:00", "--gres=gpu:h100:8", "-n8", f"--nodelist=n0{node}")
+    live.wait_for(lambda: len(live.run("squeue", "-h", "-t", "R", "-o", "%A").split()) == 5, 60.0)
+
+
+@contextmanager
+def at_work(live: LiveCluster, job_id: int, folder: Path) -> Iterator[Watched]:
+    """Run a daemon until it holds the gang to one node, and on."""
+    config, log = folder / "sadvise.toml", folder / "log"
+    config.write_text(CONFIG.format(folder=folder))
+    before = state_of(live, job_id)
+    with daemon(live, config, log) as process:
+        watched = Watched(live=live, job_id=job_id, before=before, process=process, config=config, log=log)
+        live.wait_for(watched.held, 60.0, what="the daemon holds the gang to one node")
+        yield watched
+
+
 @pytest.fixture(scope="module")
 def small(release: str) -> Iterator[LiveCluster]:
     with started(
         LiveCluster(release, node_count=5, gpu_types=["h100"] * 5, shards={}, extra_lines=PRIORITY_LINES)
     ) as live:
-        for node in range(1, 6):
-            live.submit("--time=00:20:00", "--gres=gpu:h100:8", "-n8", f"--nodelist=n0{node}")
-        live.wait_for(lambda: len(live.run("squeue", "-h", "-t", "R", "-o", "%A").split()) == 5, 60.0)
+        fill(live)
         yield live
 
 
@@ -84,12 +103,7 @@ def small(release: str) -> Iterator[LiveCluster]:
 def watched(small: LiveCluster, tmp_path: Path) -> Iterator[Watched]:
     job_id = small.submit(*PENDING["bert-range"])
     small.wait_for(lambda: "None" not in small.run("squeue", "-h", "-t", "PD", "-o", "%r").split(), 60.0)
-    config, log = tmp_path / "sadvise.toml", tmp_path / "log"
-    config.write_text(CONFIG.format(folder=tmp_path))
-    before = state_of(small, job_id)
-    with daemon(small, config, log) as process:
-        watched = Watched(live=small, job_id=job_id, before=before, process=process, config=config, log=log)
-        small.wait_for(watched.held, 60.0, what="the daemon holds the gang to one node")
+    with at_work(small, job_id, tmp_path) as watched:
         yield watched
     small.run("scancel", str(job_id))
 
@@ -122,6 +136,28 @@ def test_second_daemon_is_refused_beside_the_first(watched: Watched) -> None:
     assert second.returncode == 1
     assert "another" in second.stderr and second.stderr.count("\n") == 1
     assert state_of(watched.live, watched.job_id) == watched.before
+
+
+def test_backup_slurmctld_that_takes_over_is_asked_next_and_everything_is_taken_back(
+    release: str, tmp_path: Path
+) -> None:
+    if release != "22.05":
+        pytest.skip("one release is enough")
+    lines = (*PRIORITY_LINES, *BACKUP_LINES)
+    with started(LiveCluster(release, node_count=5, gpu_types=["h100"] * 5, shards={}, extra_lines=lines)) as live:
+        live.start_backup()
+        fill(live)
+        job_id = live.submit(*PENDING["bert-range"])
+        live.wait_for(lambda: "None" not in live.run("squeue", "-h", "-t", "PD", "-o", "%r").split(), 60.0)
+        with at_work(live, job_id, tmp_path) as watched:
+            live.kill_controller()
+            live.wait_for(lambda: live.ask("squeue", "-h").returncode == 0, 60.0, what="the backup answers")
+            watched.wait_for_a_good_round()
+
+            end(watched)
+
+            assert not watched.held()
+            assert "NumNodes=1-4" in live.run("scontrol", "show", "job", str(job_id))
 
 
 # The last one, since a restarted slurmctld shows node ranges by their lower end.

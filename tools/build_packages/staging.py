@@ -1,5 +1,6 @@
 """The tree of files that both packages hold."""
 
+import hashlib
 import json
 import os
 import re
@@ -107,7 +108,12 @@ def _install(environment: Path, wheel: Path, constraint: Path | None, listed: Pa
     argv = [sys.executable, "-m", "pip", "--python", str(environment / "bin/python3"), "install", "--quiet"]
     argv += ["--disable-pip-version-check", "--no-compile", "--only-binary", ":all:", "--report", str(report)]
     argv += ["--constraint", str(constraint)] if constraint else []
-    run([*argv, str(wheel)], env=env)
+    what = wheel.parent / "requirements.txt"
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    # Where one digest is given pip wants all of them, that of our own wheel included.
+    checked = constraint is not None and "--hash=" in constraint.read_text()
+    what.write_text(f"{wheel} --hash=sha256:{digest}\n" if checked else f"{wheel}\n")
+    run([*argv, "--requirement", str(what)], env=env)
     installed = json.loads(report.read_text())["install"]
     lines = [
         f"{each['metadata']['name']}=={each['metadata']['version']}"

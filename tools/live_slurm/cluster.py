@@ -33,6 +33,13 @@ SUBMITTERS = 4
 RPC_LINE = re.compile(r"^\s+([A-Z][A-Z0-9_]+)\s*\(\s*\d+\) count:(\d+)", re.MULTILINE)
 SDIAG_RPC = "REQUEST_STATS_INFO"
 CLUSTER_NAME = "live"
+# 127.0.0.2 as one number: a host name without a dot that resolves wherever the tests run.
+BACKUP_HOST = "2130706434"
+BACKUP_LINES = (
+    f"SlurmctldHost={BACKUP_HOST}(127.0.0.2)",
+    "CommunicationParameters=NoCtldInAddrAny",
+    "SlurmctldTimeout=3",
+)
 # A developer's own settings must not reach the test clusters.
 SLURM_VARIABLES = ("SLURM_", "SBATCH_", "SINFO_", "SPRIO_", "SQUEUE_")
 
@@ -202,6 +209,21 @@ class LiveCluster:
                     f"slurmctld {self.version} did not stop within {STOP_DEADLINE_S:g} s{self._log_end()}"
                 )
             time.sleep(0.05)
+
+    def start_backup(self) -> None:
+        """Start a second slurmctld, on a cluster whose `extra_lines` hold `BACKUP_LINES`, and wait for it."""
+        conf = (self._inner_folder / "slurm.conf").read_text()
+        (self._inner_folder / "backup.conf").write_text(conf.replace("slurmctld.", "backup."))
+        # slurmctld knows by the name of its host whether it is the backup.
+        start = f"hostname {BACKUP_HOST} && exec slurmctld -f {self.folder}/backup.conf"
+        self._inside.run(["unshare", "--uts", "sh", "-c", start])
+        self.wait_for(
+            lambda: self.run("scontrol", "ping", check=False).count(" is UP") == 2, START_DEADLINE_S, what="both are up"
+        )
+
+    def kill_controller(self) -> None:
+        """End slurmctld at once, as a crash does."""
+        self._inside.signal(self._pid("slurmctld"), "KILL")
 
     def hang_controller(self) -> None:
         """Stop slurmctld where it stands, so that it takes connections and answers none."""

@@ -63,9 +63,9 @@ class ForecastSettings:
 class JournalSettings:
     """Where it is kept what was changed, so that it can be taken back."""
 
-    file: Annotated[
-        str, "SQLite file of the changes that are out, of what was done and why; one for each cluster"
-    ] = "/var/lib/sadvise/journal.sqlite"
+    file: Annotated[str, "SQLite file of the changes that are out, of what was done and why; one for each cluster"] = (
+        "/var/lib/sadvise/journal.sqlite"
+    )
     keep_days: Annotated[float, "days for which cycles, outcomes and the audit are kept"] = 90.0
     records_mib: Annotated[float, "most room that cycles kept whole, for `sadvise replay`, may take"] = 512.0
 

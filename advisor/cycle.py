@@ -21,8 +21,8 @@ from advisor.ports import ClusterSource, Forecaster, NoForecaster
 class CycleRecord:
     """All that one cycle saw, proposed and judged.
 
-    `outstanding`, `waits` and `leases` are what was remembered of earlier ones. `left_alone` maps pending GPU jobs that must not be
-    changed to the rule that says so.
+    `outstanding`, `waits` and `leases` are what was remembered of earlier ones. `left_alone` maps pending GPU jobs that
+    must not be changed to the rule that says so.
     """
 
     snapshot: Snapshot

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
@@ -398,12 +398,4 @@ class Applying(RuleBasedStateMachine):
 
 
 def test_every_change_is_owned_or_taken_back_whatever_happens() -> None:
-    run_state_machine_as_test(
-        Applying,
-        settings=settings(
-            max_examples=100,
-            stateful_step_count=30,
-            deadline=None,
-            suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-        ),
-    )
+    run_state_machine_as_test(Applying, settings=settings(max_examples=100, stateful_step_count=30, deadline=None))

@@ -30,7 +30,7 @@ CUT = "-10 min"
 # By how much the delays of the treated are multiplied.
 FACTORS: Mapping[str, float] = {"none": 1.0, "-10 %": 0.9, "-30 %": 0.7, "-50 %": 0.5, "+30 %": 1.3}
 EFFECTS = (*FACTORS, CUT)
-DESIGNS = (("partition", 4), ("partition", 8), ("day", 8), ("day", 15), ("day", 30))
+DESIGNS = (("day", 8), ("day", 15), ("day", 30), ("partition", 4), ("partition", 8))
 
 Values = NDArray[np.float64]
 Interval = tuple[float, float, float]

@@ -26,7 +26,7 @@ from advisor.applying import Applier
 from advisor.clock import ManualClock
 from advisor.config import Config, load_config
 from advisor.cycle import Cycle, CycleRecord
-from advisor.daemon.hold import SiteGate, Patience
+from advisor.daemon.hold import Patience, SiteGate
 from advisor.daemon.outfit import forecaster
 from advisor.daemon.service import Outfit, Service
 from advisor.domain.job import Allocation, Job, JobState

@@ -10,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from advisor.applying import Step
 from advisor.config import Config
 from advisor.domain.load import ControllerLoad
+from advisor.errors import JournalError
 from advisor.guard.breakers import ALL_CLOSED, BreakerSettings, BreakerState, Health, judged
 from advisor.journal import SqliteJournal
 from advisor.outcomes import Coverage, Follower, run_time_coverage, start_coverage
@@ -82,7 +83,12 @@ class Standing:
             return
         changed = self._follower.follow_step(step)
         if changed:
-            journal.keep_outcomes(changed)
+            try:
+                journal.keep_outcomes(changed)
+            except JournalError:
+                # What it knows is not written down: the next round starts from the journal again.
+                self._follower = None
+                raise
         if not 0 <= now - self._judged_time < _JUDGED_EVERY_S:
             self._judged_time = now
             ended = journal.outcomes(now - _JUDGED_OVER_S)

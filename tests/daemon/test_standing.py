@@ -11,8 +11,8 @@ from advisor.domain.load import ControllerLoad
 from advisor.domain.mode import Mode
 from advisor.domain.outcome import Arm
 from advisor.domain.plan import SetNodeRange
-from advisor.errors import SlurmUnavailableError
-from advisor.journal import opened
+from advisor.errors import JournalError, SlurmUnavailableError
+from advisor.journal import SqliteJournal, opened
 from tests.builders import TAKEN_AT, make_job
 from tests.daemon.rounds import Site
 from tests.fake_cluster import fragmented
@@ -158,6 +158,24 @@ def test_a_second_start_goes_on_following(site: Site) -> None:
 
     assert followed == sorted(followed) and len(set(followed)) == len(followed)
     assert {9, 12} <= set(followed)
+
+
+def test_jobs_that_could_not_be_written_down_are_written_down_later(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_journal: SqliteJournal, _outcomes: object) -> None:
+        raise JournalError("cannot grow: its disk is full")
+
+    service = site.service()
+    with monkeypatch.context() as patched:
+        patched.setattr(SqliteJournal, "keep_outcomes", full)
+        blind = service.round()
+    again = service.round()
+
+    with opened(site.folder / "journal.sqlite", wait_s=5.0) as journal:
+        followed = {outcome.job_id for outcome in journal.open_outcomes()}
+    assert "disk is full" in blind.held_to["journal"]
+    assert again.held_to == {} and followed == set(site.cluster.jobs)
 
 
 def test_forecasts_are_judged_by_the_jobs_that_ended(site: Site) -> None:

@@ -238,7 +238,6 @@ class Applying(RuleBasedStateMachine):
             self.back.clear()
 
     def restart(self) -> None:
-        """The advisor ends, and another starts."""
         self.file.close_file()
         self.journals[1] = self.opened()
 
@@ -365,7 +364,7 @@ class Applying(RuleBasedStateMachine):
     @precondition(lambda self: len(self.jobs) == len(JOBS) and self.numbers > 15)
     @rule(job_id=st.sampled_from(JOBS))
     def job_ends(self, job_id: int) -> None:
-        """A job ends or is cancelled, and Slurm forgets it; its number is never used again."""
+        """A job ends or is cancelled, and Slurm forgets it."""
         for cluster in self.clusters:
             cluster.jobs.pop(job_id, None)
 

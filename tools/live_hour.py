@@ -39,7 +39,7 @@ from tools.live_slurm.roots import RELEASES
 NODES: Final = 8
 GPUS_PER_NODE: Final = 8
 END_S: Final = 5.0
-# A round that is at work when the daemon is told to end, and does not stop in time, leaves its leases to who comes next.
+# A round at work when the daemon is told to end, which does not stop in time, leaves its leases to who comes next.
 CUT_SHORT: Final = "ended in the middle of a round"
 USERS: Final = ("root", "games", "mail", "news")
 # What slurmctld is asked by jobs, their nodes and those who submit them; everything else is asked by the daemon.
@@ -176,7 +176,7 @@ def play(live: LiveCluster, minutes: float, seed: int, interval_s: float, folder
         hour.cut_short = CUT_SHORT in (folder / "log").read_text(errors="replace")
         if process.returncode != (1 if hour.cut_short else 0):
             hour.faults.append(f"the daemon ended with {process.returncode}: {_tail(folder / 'log')}")
-    _look(live, hour, config, settings, folder, marks)
+    _look(live, hour, config, settings, marks)
     return hour
 
 
@@ -205,7 +205,7 @@ def _count_requests(
         hour.faults.append(f"{hour.rpcs.total()} requests are more than the {hour.allowed:.0f} of the budget")
 
 
-def _look(live: LiveCluster, hour: Hour, config: Path, settings: Config, folder: Path, marks: Path) -> None:
+def _look(live: LiveCluster, hour: Hour, config: Path, settings: Config, marks: Path) -> None:
     """Take everything back, and compare jobs and leases with what must be."""
     if hour.ended_in_s > END_S:
         hour.faults.append(f"the daemon took {hour.ended_in_s:.1f} s to end")

@@ -1,6 +1,5 @@
 """Runs the daemon: a scheduler with one worker, signals, the service manager, and an orderly end."""
 
-import gc
 import logging
 import os
 import signal
@@ -27,7 +26,7 @@ _ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 _RELOAD: Final = signal.SIGHUP
 # How long the end may take, in all: what runs is told to stop, then what has to be taken back is.
 END_S: Final = 5.0
-_WORK_ENDS_S: Final = 1.5
+_WORK_ENDS_S: Final = 3.0
 _SPARE_S: Final = 0.5
 _HEARTBEAT_S: Final = 10.0
 _LOOK_S: Final = 1.0
@@ -57,7 +56,6 @@ class Daemon:
         self._signals: SimpleQueue[int] = SimpleQueue()
         self._scheduler = _scheduler()
         self._planned_s = service.interval_s
-        self._is_settled = False
 
     def run(self) -> bool:
         """Work until told to end; tell whether everything came to its end, or a worker is still stuck."""
@@ -107,9 +105,6 @@ class Daemon:
             # A fault of ours must not end what watches over leases; it is told, and the next round tries again.
             self._log.exception("a round failed: a fault of sadvise itself")
         self._notifier.alive()
-        if not self._is_settled:
-            _settle_memory()
-            self._is_settled = True
         if self._service.interval_s != self._planned_s:
             self._plan_rounds()
 
@@ -187,16 +182,6 @@ class Daemon:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-
-def _settle_memory() -> None:
-    """Have the collector of garbage leave alone what stays, such as modules and models, and look less often.
-
-    Each cycle makes and drops values by the ten thousand, none of which refer to each other in circles.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(100_000, 20, 50)
 
 
 def _scheduler() -> "BackgroundScheduler":

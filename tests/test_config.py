@@ -237,7 +237,7 @@ def test_the_example_changes_nothing_until_a_line_is_uncommented(tmp_path: Path)
 
 def test_modes_are_read_and_a_mode_that_does_not_exist_is_refused_in_one_line(tmp_path: Path) -> None:
     toml = '[mode]\ndefault = "recommend"\npartitions = "gpu=apply, debug=observe"\n'
-    wrong = {"SADVISE_MODE__ACCOUNTS": "vision=aply"}
+    wrong = {"SADVISE_MODE__ACCOUNTS": "vision=applied"}
 
     config = load_config(None, NOTHING, folder=written(tmp_path, {"sadvise.toml": toml}))
 
@@ -245,7 +245,7 @@ def test_modes_are_read_and_a_mode_that_does_not_exist_is_refused_in_one_line(tm
     with pytest.raises(ConfigError, match=r"^SADVISE_MODE__ACCOUNTS: mode: accounts must be name=mode pairs with"):
         load_config(None, wrong, folder=tmp_path)
     with pytest.raises(ConfigError, match=r"^SADVISE_MODE__DEFAULT: mode\.default: Input should be 'observe', "):
-        load_config(None, {"SADVISE_MODE__DEFAULT": "aply"}, folder=tmp_path)
+        load_config(None, {"SADVISE_MODE__DEFAULT": "applied"}, folder=tmp_path)
 
 
 def test_every_key_has_a_sentence_and_its_default() -> None:

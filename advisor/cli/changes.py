@@ -9,14 +9,13 @@ from typing import Any, Final
 
 from advisor.applying import Applier, OpenGate, PutOff, Reconciled, Step, Wanted
 from advisor.backends.actuator import CHANGED_MEANWHILE, NOT_PENDING, NOT_RUNNING, ScontrolActuator
-from advisor.backends.association_limits import AssociationLimits
 from advisor.backends.commands import apply_argv
-from advisor.backends.privileges import Level, Privileges
 from advisor.backends.process import SlurmCommands
 from advisor.backends.sources import chosen_cluster
 from advisor.cli.reading import Reading, journal_file
 from advisor.cli.report import shell
 from advisor.daemon.hold import Patience, SiteGate
+from advisor.daemon.rights import rights
 from advisor.domain.lease import Lease
 from advisor.domain.mode import EVERYTHING
 from advisor.domain.plan import Action, Outcome, Receipt, Verdict, can_be_undone, lever_of
@@ -53,13 +52,11 @@ def hands(reading: Reading, journal: Path | None, wanted: Wanted | None = None) 
     settings = reading.load_config()
     timeout_s = reading.timeout_of(settings)
     commands = SlurmCommands(timeout_s=timeout_s, cluster=chosen_cluster(reading.cluster, os.environ))
-    privileges = Privileges(commands)
-    limits = AssociationLimits(commands, privileged=lambda: privileges.read().level is Level.OPERATOR)
     gate = SiteGate(
         runtime_folder=Path(settings.daemon.runtime_folder),
         modes=EVERYTHING,
         patience=Patience(),
-        checks=(privileges.against, limits.against),
+        checks=rights(commands),
     )
     with opened(journal_file(settings, journal), wait_s=LOCK_WAIT_S) as held:
         yield Hands(

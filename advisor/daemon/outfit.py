@@ -6,16 +6,15 @@ from pathlib import Path
 
 from advisor.applying import Applier
 from advisor.backends.actuator import ScontrolActuator
-from advisor.backends.association_limits import AssociationLimits
 from advisor.backends.budget import BudgetedCommands, RpcBudget
 from advisor.backends.diagnostics import read_load
-from advisor.backends.privileges import Level, Privileges
 from advisor.backends.process import Commands, SlurmCommands
 from advisor.backends.sources import chosen_cluster, open_source
 from advisor.clock import Clock
 from advisor.config import Config
 from advisor.cycle import Cycle
 from advisor.daemon.hold import ChangeCheck, Patience, SiteGate
+from advisor.daemon.rights import rights
 from advisor.daemon.service import Outfit
 from advisor.daemon.tally import CountedCommands, Tally
 from advisor.domain.job import Job
@@ -41,13 +40,11 @@ class LiveParts:
         last = Patience()
         folder = Path(config.daemon.runtime_folder)
         commands = self._commands(config, self._patience, budget)
-        privileges = Privileges(commands)
-        limits = AssociationLimits(commands, privileged=lambda: privileges.read().level is Level.OPERATOR)
         gate = SiteGate(
             runtime_folder=folder,
             modes=config.mode,
             patience=self._patience,
-            checks=(self._experiment(config), privileges.against, limits.against),
+            checks=(self._experiment(config), *rights(commands)),
             room=budget.against_change,
             room_to_return=budget.against_return,
         )

@@ -51,7 +51,7 @@ def test_second_daemon_refuses(sadvise: Sadvise, config: Path, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("key", "complaint"),
     [
-        ('[mode]\ndefault = "aply"', "mode.default"),
+        ('[mode]\ndefault = "applied"', "mode.default"),
         ('[mode]\npartitions = "gpu:apply"', "partitions must be name=mode pairs"),
         ("[daemon]\ninterval_s = 0.0", "interval_s must be at least 1"),
         ("[daemon]\ndeadline_s = 600.0", "deadline_s must be above 0 and at most 80"),

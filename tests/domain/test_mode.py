@@ -39,7 +39,7 @@ def test_most_careful_mode_that_applies_counts(modes: Modes, partitions: tuple[s
     assert modes.of(make_job(partitions=partitions, account="lab")) is mode
 
 
-@pytest.mark.parametrize("text", ["gpu", "gpu=", "=apply", "gpu=aply", "gpu=apply debug=apply", "gpu=APPLY"])
+@pytest.mark.parametrize("text", ["gpu", "gpu=", "=apply", "gpu=applied", "gpu=apply debug=apply", "gpu=APPLY"])
 def test_modes_that_cannot_be_read_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="partitions must be name=mode pairs with the modes observe, recommend, apply"):
         Modes(partitions=text)

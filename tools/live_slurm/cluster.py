@@ -33,8 +33,9 @@ SUBMITTERS = 4
 RPC_LINE = re.compile(r"^\s+([A-Z][A-Z0-9_]+)\s*\(\s*\d+\) count:(\d+)", re.MULTILINE)
 SDIAG_RPC = "REQUEST_STATS_INFO"
 CLUSTER_NAME = "live"
-# 127.0.0.2 as one number: a host name without a dot that resolves wherever the tests run.
-BACKUP_HOST = "2130706434"
+# 127.0.0.1 and 127.0.0.2 as one number each: host names without a dot that resolve in every root filesystem, as those
+# of two slurmctld that share their port must.
+PRIMARY_HOST, BACKUP_HOST = "2130706433", "2130706434"
 BACKUP_LINES = (
     f"SlurmctldHost={BACKUP_HOST}(127.0.0.2)",
     "CommunicationParameters=NoCtldInAddrAny",
@@ -195,28 +196,21 @@ class LiveCluster:
             state = self._inner_folder / "state"
             shutil.rmtree(state, ignore_errors=True)
             state.mkdir()
-        self._inside.run(["slurmctld", "-f", str(self.folder / "slurm.conf")])
+        if self._has_backup:
+            self._run_as_host(PRIMARY_HOST, "slurm.conf")
+        else:
+            self._inside.run(["slurmctld", "-f", str(self.folder / "slurm.conf")])
         self.wait_for(self._controller_answers, START_DEADLINE_S, what="slurmctld answers")
 
     def stop_controller(self) -> None:
         """Stop slurmctld by its own process id and wait until it is gone."""
-        pid = self._pid("slurmctld")
-        self._inside.signal(pid, "TERM")
-        deadline = time.monotonic() + STOP_DEADLINE_S
-        while self._inside.signal(pid, "0"):
-            if time.monotonic() > deadline:
-                raise LiveSlurmError(
-                    f"slurmctld {self.version} did not stop within {STOP_DEADLINE_S:g} s{self._log_end()}"
-                )
-            time.sleep(0.05)
+        self._end(self._pid("slurmctld"), f"slurmctld {self.version}")
 
     def start_backup(self) -> None:
         """Start a second slurmctld, on a cluster whose `extra_lines` hold `BACKUP_LINES`, and wait for it."""
         conf = (self._inner_folder / "slurm.conf").read_text()
         (self._inner_folder / "backup.conf").write_text(conf.replace("slurmctld.", "backup."))
-        # slurmctld knows by the name of its host whether it is the backup.
-        start = f"hostname {BACKUP_HOST} && exec slurmctld -f {self.folder}/backup.conf"
-        self._inside.run(["unshare", "--uts", "sh", "-c", start])
+        self._run_as_host(BACKUP_HOST, "backup.conf")
         self.wait_for(
             lambda: self.run("scontrol", "ping", check=False).count(" is UP") == 2, START_DEADLINE_S, what="both are up"
         )
@@ -239,6 +233,10 @@ class LiveCluster:
         counts.pop(SDIAG_RPC, None)
         return counts
 
+    def stop_accounting(self) -> None:
+        """Stop slurmdbd; the database behind it stays."""
+        self._end(self._pid("slurmdbd"), f"slurmdbd {self.version}")
+
     def drain(self, node: str, reason: str) -> None:
         """Take a node out of service for new jobs."""
         self.run("scontrol", "update", f"NodeName={node}", "State=DRAIN", f"Reason={reason}")
@@ -256,6 +254,15 @@ class LiveCluster:
             self.wait_for(self._nodes_are_idle, START_DEADLINE_S, what="every node is idle")
 
     @property
+    def _has_backup(self) -> bool:
+        return set(BACKUP_LINES) <= set(self.shape.extra_lines)
+
+    def _run_as_host(self, name: str, conf: str) -> None:
+        """Start a slurmctld on a host of another name, by which it knows whether it is the backup."""
+        start = f"hostname {name} && exec slurmctld -f {self.folder}/{conf}"
+        self._inside.run(["unshare", "--uts", "sh", "-c", start])
+
+    @property
     def _inside(self) -> Sandbox:
         if self._sandbox is None:
             raise LiveSlurmError("the cluster is not running")
@@ -266,6 +273,14 @@ class LiveCluster:
         if self._shared is None:
             raise LiveSlurmError("the cluster is not running")
         return self._shared.inner
+
+    def _end(self, pid: int, daemon: str) -> None:
+        self._inside.signal(pid, "TERM")
+        deadline = time.monotonic() + STOP_DEADLINE_S
+        while self._inside.signal(pid, "0"):
+            if time.monotonic() > deadline:
+                raise LiveSlurmError(f"{daemon} did not stop within {STOP_DEADLINE_S:g} s{self._log_end()}")
+            time.sleep(0.05)
 
     def _pid(self, daemon: str) -> int:
         """Read a daemon's process id, which counts inside the sandbox only."""
@@ -278,7 +293,8 @@ class LiveCluster:
         daemons = 1 + (self.shape.node_count if self.shape.start_slurmd else 1)
         self._ports = PortBlock(daemons + 1)
         ports = self._ports.ports
-        conf = slurm_conf(self.shape, release=self.release, folder=self.folder, host=_host(), ports=ports[:daemons])
+        host = PRIMARY_HOST if self._has_backup else _host()
+        conf = slurm_conf(self.shape, release=self.release, folder=self.folder, host=host, ports=ports[:daemons])
         if self._wants_accounting:
             self._accounting = Accounting(root=self._root, folder=self.folder, inner=inner, port=ports[daemons])
             conf += "\n".join(self._accounting.slurm_conf_lines()) + "\n"

@@ -120,12 +120,14 @@ def configured(folder: Path, interval_s: float) -> Path:
 
 
 @contextmanager
-def daemon(live: LiveCluster, config: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run `sadvise serve` until the block ends, and kill it if it still runs then."""
+def daemon(
+    live: LiveCluster, config: Path, log: Path, *, through: Sequence[str] = (), env: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run `sadvise serve` until the block ends, and kill it if it still runs then; `through` is what starts it."""
     with log.open("wb") as said:
         process = subprocess.Popen(
-            [sys.executable, "-m", "advisor.cli.main", "serve", "--config", str(config)],
-            env=live.env, stdin=subprocess.DEVNULL, stdout=said, stderr=said,
+            [*through, sys.executable, "-m", "advisor.cli.main", "serve", "--config", str(config)],
+            env=live.env if env is None else env, stdin=subprocess.DEVNULL, stdout=said, stderr=said,
         )  # fmt: skip
     try:
         yield process

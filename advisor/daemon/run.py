@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 # Signals that end the daemon, and the one that has it read its configuration anew.
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 _RELOAD: Final = signal.SIGHUP
+# No signal has this number. Only who waits for signals touches the scheduler: while it shuts down it holds its locks and
+# waits for its workers, which must therefore never wait for it.
+_PLAN: Final = 0
 # How long the end may take, in all: what runs is told to stop, then what has to be taken back is.
 END_S: Final = 5.0
 _WORK_ENDS_S: Final = 3.0
@@ -90,6 +93,8 @@ class Daemon:
                 return
             if heard == _RELOAD:
                 self._read_anew_soon()
+            if heard == _PLAN:
+                self._plan_rounds()
             step_s = self._clock.now() - time.monotonic() - offset_s
             if abs(step_s) > _CLOCK_STEP_S:
                 offset_s += step_s
@@ -98,7 +103,7 @@ class Daemon:
                 self._scheduler.reschedule_job("heartbeat", trigger="interval", seconds=_HEARTBEAT_S)
 
     def _round(self) -> None:
-        """Run one round, and plan the next anew where the interval has changed."""
+        """Run one round, and have the next planned anew where the interval has changed."""
         try:
             self._notifier.status(self._service.round().summary)
         except Exception:
@@ -106,7 +111,7 @@ class Daemon:
             self._log.exception("a round failed: a fault of sadvise itself")
         self._notifier.alive()
         if self._service.interval_s != self._planned_s:
-            self._plan_rounds()
+            self._signals.put(_PLAN)
 
     def _plan_rounds(self) -> None:
         self._planned_s = self._service.interval_s
@@ -132,7 +137,7 @@ class Daemon:
             self._notifier.status(f"configuration not taken: {err}")
         else:
             self._log.info("configuration read anew", mode=str(self._service.config.mode.farthest))
-            self._plan_rounds()
+            self._signals.put(_PLAN)
         self._notifier.ready()
         self._notifier.alive()
 
@@ -148,7 +153,7 @@ class Daemon:
             return
         try:
             self._log.info("models fitted anew", said=self._refit(self._service.config))
-            self._read_anew_soon()
+            self._signals.put(_RELOAD)
         except AdvisorError as err:
             self._log.warning("models were not fitted anew, the old ones stay in use", fault=str(err))
 

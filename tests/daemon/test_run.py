@@ -237,3 +237,26 @@ def test_a_round_that_does_not_end_does_not_keep_the_daemon(running: Running) ->
 
     assert not whole and took_s < 5.0
     assert running.log.said("ended in the middle of a round: the next start, or `sadvise revert`, sees to its leases")
+
+
+def test_a_round_that_fails_since_the_daemon_is_told_to_end_leaves_time_to_take_back(running: Running) -> None:
+    reading, read = threading.Event(), running.site.cluster.snapshot
+
+    def cut_short() -> Any:
+        if not running.site.told or running.site.stopping.is_set():
+            return read()
+        reading.set()
+        assert running.site.stopping.wait(10.0)
+        # What fails makes the interval longer, just while the scheduler shuts down.
+        time.sleep(0.2)
+        raise SlurmUnavailableError("squeue was not started: stopping")
+
+    def wait_until_reading() -> None:
+        assert reading.wait(5.0)
+
+    running.site.cluster.snapshot = cut_short  # type: ignore[method-assign]
+
+    whole, took_s = running.run(running.rounds(1), wait_until_reading)
+
+    assert whole and took_s < 2.5
+    assert running.log.said("ended") == [{"taken_back": 1, "still_out": 0}]

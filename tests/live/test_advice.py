@@ -24,7 +24,10 @@ FORECASTING = {"SADVISE_GUARD__MIN_JOB_AGE_S": "0"}
 # The queue is made so that rules find a use for every lever.
 EAGER = {**FORECASTING, "SADVISE_FORECASTS__ENABLED": "false"}
 # Long jobs stand everywhere in the mixed queue; by default nobody is put behind them.
-PATIENT = {"SADVISE_GUARD__MAX_ADDED_DELAY_S": "2592000", "SADVISE_FORECASTS__ENABLED": "false"}
+PATIENT = {
+    **{f"SADVISE_GUARD__MAX_{whose}_DELAY_S": "2592000" for whose in ("ADDED", "USER", "ACCOUNT")},
+    "SADVISE_FORECASTS__ENABLED": "false",
+}
 FIELDS = (
     "JobID,Nice,ReqSwitch,Wait4Switch,NumNodes,MaxNodes,NumTasks,NumCPUs,tres-alloc,tres-per-job,"
     "tres-per-node,tres-per-task,TimeLimit,MinTime,Comment,Partition,State,ReqNodes,Feature,MinCpus,MinMemory"

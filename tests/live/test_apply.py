@@ -182,7 +182,7 @@ def test_what_a_user_changes_later_stays_and_the_job_is_left_alone(queue: Queue)
 
     assert [(row["job_id"], row["done"]) for row in found] == [(queue.ranged, "hands_off")]
     assert later["changes"] == []
-    assert {"job_id": queue.ranged, "rule": "no_change_outstanding"} in later["skipped"]
+    assert {"job_id": queue.ranged, "rule": "no_person_objected"} in later["skipped"]
     assert [(row["job_id"], row["done"]) for row in reverted] == [(queue.ranged, "hands_off")]
     assert "1-2" in queue.live.run("scontrol", "show", "job", str(queue.ranged))
 

@@ -1,0 +1,169 @@
+"""A daemon in mode apply beside a small live cluster, where one gang had better wait for one node."""
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tests.live.test_advice import state_of
+from tools.advice_queue import PENDING, PRIORITY_LINES
+from tools.live_hour import daemon
+from tools.live_slurm import LiveCluster
+
+NODES: Final = 5
+CONFIG: Final = """
+[mode]
+default = "apply"
+[source]
+timeout_s = {timeout_s}
+[journal]
+file = "{folder}/journal.sqlite"
+[daemon]
+runtime_folder = "{folder}"
+interval_s = 1.0
+interval_max_s = 2.0
+jitter_s = 0.0
+deadline_s = 20.0
+log_level = "debug"
+[guard]
+min_job_age_s = 0.0
+[metrics]
+listen = "unix:{folder}/metrics"
+"""
+ROOMY: Final = """
+[budget]
+rpcs_per_minute = 600.0
+burst = 600
+"""
+# A round that went well, done or not; at debug each one is told.
+_ROUND: Final = "event=round "
+_ENDED: Final = "event=ended "
+
+
+def small_cluster(release: str, *, extra_lines: Sequence[str] = (), accounting: bool = False) -> LiveCluster:
+    """Return the cluster, not yet started: five nodes, on which the gang fits."""
+    return LiveCluster(
+        release,
+        node_count=NODES,
+        gpu_types=["h100"] * NODES,
+        shards={},
+        extra_lines=(*PRIORITY_LINES, *extra_lines),
+        accounting=accounting,
+    )
+
+
+def fill(live: LiveCluster) -> None:
+    """Fill every node with a job of 20 minutes."""
+    for node in range(1, NODES + 1):
+        live.submit("--time=00:20:00", "--gres=gpu:h100:8", "-n8", f"--nodelist=n0{node}")
+    live.wait_for(lambda: len(live.run("squeue", "-h", "-t", "R", "-o", "%A").split()) == NODES, 60.0)
+
+
+def submit_gang(live: LiveCluster, *options: str, user: str | None = None) -> int:
+    """Submit the gang, which accepts one to four nodes, and wait until Slurm has looked at it."""
+    job_id = live.submit(*PENDING["bert-range"], *options, user=user)
+    live.wait_for(lambda: "None" not in live.run("squeue", "-h", "-t", "PD", "-o", "%r").split(), 60.0)
+    return job_id
+
+
+def as_user(name: str) -> tuple[str, ...]:
+    """Return what runs a program as another user, who still may enter the root filesystem of a release."""
+    user = pwd.getpwnam(name)
+    caps = ("--inh-caps=+sys_chroot", "--ambient-caps=+sys_chroot")
+    return ("setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", *caps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """A daemon at work, and the gang that it looks at."""
+
+    live: LiveCluster
+    job_id: int
+    before: str
+    process: subprocess.Popen[bytes]
+    config: Path
+    log: Path
+    env: Mapping[str, str]
+    through: Sequence[str] = field(default=())
+
+    def held(self) -> bool:
+        """Whether the daemon's change is out."""
+        return "NumNodes=1-1 " in self.live.run("scontrol", "show", "job", str(self.job_id), check=False)
+
+    def says(self, words: str, *, after: int = 0) -> bool:
+        """Whether the log says something from some point on."""
+        return words in self.log.read_text()[after:]
+
+    def so_far(self) -> int:
+        """Return how long the log is."""
+        return len(self.log.read_text())
+
+    def wait_for_good_rounds(self, count: int = 1) -> None:
+        """Wait until so many rounds have gone well from now on."""
+        now = self.so_far()
+        self.live.wait_for(lambda: self.log.read_text()[now:].count(_ROUND) >= count, 60.0, what="rounds go well")
+
+    def wait_for_words(self, *words: str) -> None:
+        """Wait until the log says one of these."""
+        self.live.wait_for(lambda: any(self.says(each) for each in words), 60.0, what=f"the log says {words[0]!r}")
+
+    def sadvise(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run another command of sadvise, as who runs the daemon."""
+        argv = [*self.through, sys.executable, "-m", "advisor.cli.main", *arguments, "--config", str(self.config)]
+        return subprocess.run(argv, env=self.env, capture_output=True, text=True, timeout=60.0, check=False)
+
+    def end(self) -> str:
+        """End the daemon as the service manager does, see that it ends in order, and return its last line."""
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(10.0) == 0, self.log.read_text()[-2000:]
+        last = self.log.read_text().splitlines()[-1]
+        assert _ENDED in last
+        return last
+
+
+@contextmanager
+def watched(  # noqa: PLR0913 -- each is something that a test may want otherwise
+    live: LiveCluster,
+    job_id: int,
+    folder: Path,
+    *,
+    user: str | None = None,
+    path: str = "",
+    budget: str = ROOMY,
+    timeout_s: float = 2.0,
+) -> Iterator[Watched]:
+    """Run a daemon with its files in a folder, as some user, with a folder of programs that come before Slurm's."""
+    config, log = folder / "sadvise.toml", folder / "log"
+    config.write_text(CONFIG.format(folder=folder, timeout_s=timeout_s) + budget)
+    if user is not None:
+        for each in (folder, config):
+            shutil.chown(each, user)
+    through = () if user is None else as_user(user)
+    env = {**live.env, "PATH": os.pathsep.join(filter(None, (path, live.env["PATH"])))}
+    before = state_of(live, job_id)
+    with daemon(live, config, log, through=through, env=env) as process:
+        yield Watched(
+            live=live,
+            job_id=job_id,
+            before=before,
+            process=process,
+            config=config,
+            log=log,
+            env=env,
+            through=through,
+        )
+
+
+@contextmanager
+def at_work(live: LiveCluster, job_id: int, folder: Path) -> Iterator[Watched]:
+    """Run a daemon until it holds the gang to one node, and on."""
+    with watched(live, job_id, folder) as at_hand:
+        live.wait_for(at_hand.held, 60.0, what="the daemon holds the gang to one node")
+        yield at_hand

@@ -1,7 +1,8 @@
 """Follows every GPU job from snapshot to snapshot, and tells which outcomes are new or have changed."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import NamedTuple
 
 from advisor.applying import Step
@@ -12,10 +13,14 @@ from advisor.domain.lease import Ending, Lease, LeaseState
 from advisor.domain.outcome import JobOutcome, SeenChange, SeenForecast
 from advisor.domain.plan import Outcome, Recommendation, lever_of
 from advisor.domain.snapshot import Snapshot
+from advisor.ports import NoForecaster, StartForecaster
 
 _STARTED = frozenset({JobState.RUNNING, JobState.SUSPENDED, JobState.COMPLETING})
 # What is under way did nothing yet that is known.
 _TOOK_EFFECT = frozenset({LeaseState.OUT, LeaseState.RETURNING, LeaseState.HANDS_OFF})
+
+
+NO_FORECASTER = NoForecaster()
 
 
 class Coverage(NamedTuple):
@@ -52,6 +57,8 @@ class Follower:
         """Go on with what an earlier follower left open; `seen_at` is when it last looked, None if not known."""
         self._open = {outcome.job_id: outcome for outcome in open_outcomes}
         self._marks: dict[int, _Mark] = {}
+        # What the marks were made of, so that few of them are made again.
+        self._facts: dict[int, tuple[object, ...]] = {}
         self._no_gpus: set[int] = set()
         self._seen_at = seen_at
         self._clock_went_back = False
@@ -62,12 +69,18 @@ class Follower:
         """The jobs whose end is still to come, by job id."""
         return tuple(self._open[job_id] for job_id in sorted(self._open))
 
-    def follow_step(self, step: Step) -> tuple[JobOutcome, ...]:
-        """Follow the jobs through one step of the daemon."""
+    def follow_step(self, step: Step, forecaster: StartForecaster = NO_FORECASTER) -> tuple[JobOutcome, ...]:
+        """Follow the jobs through one step of the daemon.
+
+        `forecaster` is asked when those jobs start whose forecast is kept: the new ones and those that were changed.
+        """
         taken = {receipt.action for receipt in step.applied if receipt.outcome is Outcome.APPLIED}
         record = step.record
         applied = [change for change in record.recommendations if change.action in taken]
-        return self.follow(record.snapshot, record.forecasts, applied=applied, leases=record.leases)
+        unseen = record.snapshot.jobs_by_id.keys() - self._open.keys() - self._no_gpus
+        kept = unseen | {change.job_id for change in applied}
+        forecasts = forecaster.with_starts(record.forecasts, record.snapshot, kept)
+        return self.follow(record.snapshot, forecasts, applied=applied, leases=record.leases)
 
     def follow(
         self,
@@ -85,7 +98,9 @@ class Follower:
         before = dict(self._open)
         over: list[JobOutcome] = []
         for job in snapshot.jobs:
-            over += self._look_at(job, now, forecasts)
+            facts = _facts(job)
+            if self._facts.get(job.job_id) != facts:
+                over += self._look_at(job, facts, now, forecasts)
         for lease in leases:
             self._hear_of(lease)
         for change in applied:
@@ -95,7 +110,7 @@ class Follower:
         changed = [outcome for job_id, outcome in self._open.items() if before.get(job_id) is not outcome]
         return tuple(sorted((*over, *changed), key=lambda outcome: (outcome.job_id, outcome.submit_time)))
 
-    def _look_at(self, job: Job, now: float, forecasts: Forecasts) -> Iterator[JobOutcome]:
+    def _look_at(self, job: Job, facts: tuple[object, ...], now: float, forecasts: Forecasts) -> Iterator[JobOutcome]:
         """Bring the outcome of one record up to date; yields that of an earlier job with the same id."""
         job_id = job.job_id
         # Tasks that wait inside an array are no jobs yet; their record's id goes to the last of them that starts.
@@ -103,6 +118,7 @@ class Follower:
             return
         mark = _mark(job)
         if self._marks.get(job_id) == mark:
+            self._facts[job_id] = facts
             return
         known = self._open.get(job_id)
         if known is not None and known.user != job.user:
@@ -114,7 +130,7 @@ class Follower:
             if job.gang.gpus_known:
                 self._no_gpus.add(job_id)
             return
-        self._marks[job_id] = mark
+        self._marks[job_id], self._facts[job_id] = mark, facts
         fresh = self._first_seen(job, now, forecasts) if known is None else known
         seen = _seen(fresh, job)
         if seen != known:
@@ -187,6 +203,7 @@ class Follower:
         over: list[JobOutcome] = []
         for job_id in sorted(self._open.keys() - snapshot.jobs_by_id.keys()):
             mark = self._marks.pop(job_id, None)
+            self._facts.pop(job_id, None)
             exact = None if mark is None else mark.end_time
             outcome = self._open.pop(job_id)
             over.append(_over(outcome, now, before) if exact is None else _over(outcome, exact, exact))
@@ -232,6 +249,10 @@ def _holds(interval: Interval, value: float) -> bool:
 def _coverage(held: Iterable[bool]) -> Coverage:
     told = list(held)
     return Coverage(sum(told) / len(told) if told else float("nan"), len(told))
+
+
+# All that a mark is made of.
+_facts: Callable[[Job], tuple[object, ...]] = attrgetter(*_Mark._fields)
 
 
 def _mark(job: Job) -> _Mark:

@@ -44,12 +44,28 @@ class Forecaster(Protocol):
         """Forecast the GPU jobs of a snapshot; what is not known is absent, a broken model is a note, not an error."""
 
 
+class StartForecaster(Forecaster, Protocol):
+    """A forecaster that may be asked afterwards when some jobs start, which no plan looks at."""
+
+    def with_starts(self, forecasts: Forecasts, snapshot: Snapshot, job_ids: Collection[int]) -> Forecasts:
+        """Return what is believed of some jobs, of when they start too; other jobs may be left out."""
+
+
 class NoForecaster:
     """Knows nothing, so that the planner goes by its rules."""
 
     def forecasts(self, snapshot: Snapshot) -> Forecasts:  # noqa: ARG002  (the protocol's)
         """Return no forecasts."""
         return NO_FORECASTS
+
+    def with_starts(
+        self,
+        forecasts: Forecasts,
+        snapshot: Snapshot,  # noqa: ARG002  (the protocol's)
+        job_ids: Collection[int],  # noqa: ARG002  (the protocol's)
+    ) -> Forecasts:
+        """Add nothing."""
+        return forecasts
 
 
 class Journal(Protocol):

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -18,6 +18,7 @@ from advisor.domain.outcome import LONGEST_GAP_S, Arm, JobOutcome, SeenChange, S
 from advisor.domain.plan import Lever, Reason, SetNice, SetNodeRange
 from advisor.domain.snapshot import Snapshot
 from advisor.outcomes import Follower, forecast_coverage, run_time_coverage, start_coverage
+from advisor.ports import NoForecaster
 from tests.builders import HOUR_S, TAKEN_AT, make_gang, make_job, make_snapshot
 from tests.fake_cluster import HOLD, fragmented
 
@@ -265,6 +266,31 @@ def test_a_change_that_took_effect_is_noted_with_what_it_promised() -> None:
     assert change.saved_s_high == recommended.expected.saved_s_high
     assert change.added_delay_s == recommended.expected.added_delay_max_s
     assert follower.follow_step(at_work.step()) == ()
+
+
+class Asked(NoForecaster):
+    """Says when jobs start, and remembers which it was asked about."""
+
+    def __init__(self) -> None:
+        self.job_ids: list[list[int]] = []
+
+    def with_starts(self, forecasts: Forecasts, _snapshot: Snapshot, job_ids: Collection[int]) -> Forecasts:
+        self.job_ids.append(sorted(job_ids))
+        start_s = Interval(low=0.0, median=120.0, high=600.0)
+        return replace(forecasts, by_job={job_id: JobForecast(start_s=start_s) for job_id in job_ids})
+
+
+def test_starts_are_asked_for_new_jobs_and_for_changed_ones_alone() -> None:
+    cluster, forecaster = fragmented(), Asked()
+    at_work, follower = Applier(source=cluster, actuator=cluster, cycle=Cycle()), Follower()
+    known = [outcome.job_id for outcome in follower.follow(cluster.snapshot(), NO_FORECASTS)]
+
+    told = {outcome.job_id: outcome for outcome in follower.follow_step(at_work.step(), forecaster)}
+    follower.follow_step(at_work.step(), forecaster)
+
+    assert 9 in known and forecaster.job_ids == [[9], []]
+    assert told[9].changed_forecast is not None and told[9].changed_forecast.start_time is not None
+    assert told[9].first_forecast is None
 
 
 def test_a_change_that_slurm_refused_is_none() -> None:

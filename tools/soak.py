@@ -164,13 +164,12 @@ def service_over(cluster: Changing, config: Config) -> Service:
     """Return the daemon's service over a synthetic cluster."""
 
     def build(config: Config) -> Outfit:
+        models = forecaster(config)
         gate = SiteGate(runtime_folder=Path(config.daemon.runtime_folder), modes=config.mode, patience=Patience())
         applier = Applier(
             source=cluster,
             actuator=cluster,
-            cycle=Cycle(
-                planning=config.planning, limits=config.guard, forecaster=forecaster(config), modes=config.mode
-            ),
+            cycle=Cycle(planning=config.planning, limits=config.guard, forecaster=models, modes=config.mode),
             observe=observed,
             gate=gate,
         )
@@ -182,6 +181,7 @@ def service_over(cluster: Changing, config: Config) -> Service:
             last=Patience(),
             read_load=ControllerLoad,
             rpcs=dict,
+            forecaster=models,
         )
 
     return Service(build, config, cluster.clock, lambda _done: None)

@@ -20,7 +20,7 @@ from advisor.daemon.tally import CountedCommands, Tally
 from advisor.domain.job import Job
 from advisor.domain.plan import Recommendation
 from advisor.planning.observing import observed
-from advisor.ports import ClusterSource, Forecaster, NoForecaster
+from advisor.ports import ClusterSource, NoForecaster, StartForecaster
 
 
 class LiveParts:
@@ -48,7 +48,8 @@ class LiveParts:
             room=budget.against_change,
             room_to_return=budget.against_return,
         )
-        cycle = Cycle(planning=config.planning, limits=config.guard, forecaster=forecaster(config), modes=config.mode)
+        models = forecaster(config)
+        cycle = Cycle(planning=config.planning, limits=config.guard, forecaster=models, modes=config.mode)
         return Outfit(
             config=config,
             applier=Applier(
@@ -69,6 +70,7 @@ class LiveParts:
             read_load=lambda: read_load(commands),
             rpcs=lambda: budget.rpcs,
             asked=self._tally.counts,
+            forecaster=models,
         )
 
     def _budget_of(self, config: Config) -> RpcBudget:
@@ -104,11 +106,11 @@ class LiveParts:
         return against
 
 
-def forecaster(config: Config) -> Forecaster:
-    """Return the models that forecast, or nothing where they are turned off."""
+def forecaster(config: Config) -> StartForecaster:
+    """Return the models that forecast, or nothing where they are turned off; starts are told when asked for."""
     if not config.forecasts.enabled:
         return NoForecaster()
     from advisor.predict.forecaster import ModelForecaster
     from advisor.predict.library import Library
 
-    return ModelForecaster(Library(Path(config.forecasts.models)))
+    return ModelForecaster(Library(Path(config.forecasts.models)), start_times=False)

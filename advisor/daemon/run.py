@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 # Signals that end the daemon, and the one that has it read its configuration anew.
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 _RELOAD: Final = signal.SIGHUP
-# No signal has this number. Only who waits for signals touches the scheduler: while it shuts down it holds its locks and
-# waits for its workers, which must therefore never wait for it.
+# No signal has this number. Only who waits for signals touches the scheduler: while that shuts down it holds its locks
+# and waits for its workers, which must therefore never wait for it.
 _PLAN: Final = 0
 # How long the end may take, in all: what runs is told to stop, then what has to be taken back is.
 END_S: Final = 5.0

@@ -16,6 +16,7 @@ from advisor.daemon.hold import Patience, SiteGate
 from advisor.daemon.keeping import Keeper
 from advisor.daemon.pause import paused
 from advisor.daemon.standing import Standing
+from advisor.domain.lease import LeaseState
 from advisor.domain.load import ControllerLoad
 from advisor.domain.mode import Mode
 from advisor.domain.plan import Outcome
@@ -23,7 +24,9 @@ from advisor.domain.snapshot import Snapshot
 from advisor.errors import AdvisorError, ConfigError, JournalError
 from advisor.guard.breakers import Health
 from advisor.journal import Retention, SqliteJournal, kept_step
+from advisor.outcomes import NO_FORECASTER
 from advisor.pacing import next_interval_s, strained
+from advisor.ports import StartForecaster
 from advisor.round import Round
 
 # What only a new start can change.
@@ -35,7 +38,8 @@ class Outfit:
     """What a configuration makes of the parts: all that a reload swaps at once.
 
     `applier` works within the budget of requests; `leaver` does so without, for the end, and as long as `last` says.
-    `asked` tells how many of the last commands there were, and how many of them failed.
+    `asked` tells how many of the last commands there were, and how many of them failed. `forecaster` tells when jobs
+    start, for the outcomes.
     """
 
     config: Config
@@ -46,6 +50,7 @@ class Outfit:
     read_load: Callable[[], ControllerLoad]
     rpcs: Callable[[], Mapping[str, int]]
     asked: Callable[[], tuple[int, int]] = lambda: (0, 0)
+    forecaster: StartForecaster = NO_FORECASTER
 
 
 class Service:
@@ -157,7 +162,7 @@ class Service:
             journal.returns(self._clock.now(), found)
         return {
             "taken_back": sum(1 for receipt in found.taken_back if receipt.outcome is not Outcome.FAILED),
-            "still_out": len(journal.leases()),
+            "still_out": sum(1 for lease in journal.leases() if lease.state is not LeaseState.HANDS_OFF),
             **({"because": found.put_off[0].text} if found.put_off else {}),
         }
 
@@ -185,7 +190,7 @@ class Service:
         outfit.gate.held_to = standing.judged(journal, health, tuple(self._loads), outfit.config.breakers)
         self._loads.clear()
         step = kept_step(outfit.applier, journal, snapshot)
-        standing.follow(journal, step)
+        standing.follow(journal, step, outfit.forecaster)
         return step
 
     def _paused(self) -> str:

@@ -14,6 +14,7 @@ from advisor.errors import JournalError
 from advisor.guard.breakers import ALL_CLOSED, BreakerSettings, BreakerState, Health, judged
 from advisor.journal import SqliteJournal
 from advisor.outcomes import Coverage, Follower, run_time_coverage, start_coverage
+from advisor.ports import StartForecaster
 from advisor.round import Forecasted
 
 # How far back, and how often, it is looked how good the forecasts were.
@@ -76,12 +77,12 @@ class Standing:
             journal.note(health.now, _BREAKERS, {**sentences, "state": _states().dump_json(self._breakers).decode()})
         return sentences
 
-    def follow(self, journal: SqliteJournal, step: Step) -> None:
+    def follow(self, journal: SqliteJournal, step: Step, forecaster: StartForecaster) -> None:
         """Follow the jobs through a step, and now and then judge the forecasts by those that ended."""
         now = step.record.snapshot.taken_at
         if self._follower is None:
             return
-        changed = self._follower.follow_step(step)
+        changed = self._follower.follow_step(step, forecaster)
         if changed:
             try:
                 journal.keep_outcomes(changed)

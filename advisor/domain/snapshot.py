@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from advisor.domain.job import LATEST_TIME, Job
+from advisor.domain.job import LATEST_TIME, Job, JobState
 from advisor.domain.node import Node
 from advisor.domain.site import Partition, SiteConfig
 from advisor.domain.topology import Topology
@@ -41,3 +41,18 @@ class Snapshot:
     def partitions_by_name(self) -> Mapping[str, Partition]:
         """Map partition names to partitions."""
         return {partition.name: partition for partition in self.partitions}
+
+    @cached_property
+    def pending(self) -> tuple[Job, ...]:
+        """The pending jobs, in the order of `jobs`."""
+        return tuple(job for job in self.jobs if job.state is JobState.PENDING)
+
+    @cached_property
+    def pending_gpu_jobs(self) -> tuple[Job, ...]:
+        """The pending jobs that ask for whole GPUs, in the order of `jobs`."""
+        return tuple(job for job in self.pending if job.gang.wants_gpus)
+
+    @cached_property
+    def running_gpu_jobs(self) -> tuple[Job, ...]:
+        """The running jobs that asked for whole GPUs, in the order of `jobs`."""
+        return tuple(job for job in self.jobs if job.state is JobState.RUNNING and job.gang.wants_gpus)

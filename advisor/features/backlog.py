@@ -1,14 +1,14 @@
 """What stands before each pending GPU job: the line by priority and what runs, as columns."""
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.domain.job import Job, JobState
+from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot
-from advisor.features.queue import expected_limit_s, waiting_tasks
+from advisor.features.queue import expected_limit_s, gpu_counts, limits_s, slurms_order, waiting_tasks
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -86,32 +86,37 @@ def backlog_table(snapshot: Snapshot, expected_s: Mapping[int, float] | None = N
     first counts. The row of an array stands for the first of its waiting tasks.
     """
     now = snapshot.taken_at
-    line = sorted(
-        (job for job in snapshot.jobs if job.is_pending and job.gang.wants_gpus and not job.held and job.priority),
-        key=lambda job: (-(job.priority or 0), job.submit_time, job.job_id),
-    )
-    running = [job for job in snapshot.jobs if job.state is JobState.RUNNING and job.gang.wants_gpus]
-    gpus = _floats(job.gang.gpu_count for job in line)
-    limit_s = _floats(expected_limit_s(job, snapshot) for job in line)
-    left_s = _floats(_left_s(job, snapshot) for job in running)
+    unsorted = [job for job in snapshot.pending_gpu_jobs if job.priority and not job.held]
+    order, running = slurms_order(unsorted), snapshot.running_gpu_jobs
+    line = [unsorted[place] for place in order.tolist()]
+    job_id = np.array([job.job_id for job in unsorted], dtype=np.int64)[order]
+    submit_time = _floats([job.submit_time for job in unsorted])[order]
+    gpus = _floats(gpu_counts(unsorted))[order]
+    limit_s = _floats(limits_s(unsorted, snapshot))[order]
+    left_s = _floats([_left_s(job, snapshot) for job in running])
     longest_s = max(np.nanmax(limit_s, initial=-np.inf), np.nanmax(left_s, initial=-np.inf))
     pending = _Work.of(
         # A size that the request does not tell is one GPU at least.
-        np.where(np.isnan(gpus), 1.0, gpus) * _floats(_tasks(job) for job in line),
+        np.where(np.isnan(gpus), 1.0, gpus)
+        * _floats([1 if job.array is None else _tasks(job) for job in unsorted])[order],
         _durations(line, limit_s, longest_s, expected_s),
     )
-    held = _Work.of(_floats(_gpus_held(job) for job in running), _durations(running, left_s, longest_s, expected_s))
-    partition = _codes([job.partitions[:1] for job in line])
-    account = _codes([job.account for job in (*line, *running)])
+    held = _Work.of(_floats([_gpus_held(job) for job in running]), _durations(running, left_s, longest_s, expected_s))
+    partition = _codes([job.partitions[:1] for job in unsorted])[order]
+    account = _codes([job.account for job in (*unsorted, *running)])
+    account = np.concatenate([account[: len(line)][order], account[len(line) :]])
     everybody = np.zeros(len(line) + len(running), dtype=np.int64)
-    eligible = np.array([_is_eligible(job, now) for job in line], dtype=np.float64)
+    eligible_time = _floats([job.eligible_time for job in unsorted])[order]
+    known = ~np.isnan(eligible_time)
+    depends = np.array([bool(job.dependency) for job in unsorted], dtype=np.bool_)[order]
+    eligible = (~depends & ~(known & (eligible_time > now))).astype(np.float64)
     return BacklogTable(
-        job_id=np.array([job.job_id for job in line], dtype=np.int64),
+        job_id=job_id,
         gpus=gpus,
         limit_s=limit_s,
         eligible=eligible,
-        since_submit_s=_floats(max(0.0, now - job.submit_time) for job in line),
-        since_eligible_s=eligible * _floats(job.queueing_delay_s(now) for job in line),
+        since_submit_s=np.maximum(now - submit_time, 0.0),
+        since_eligible_s=eligible * np.maximum(now - np.where(known, eligible_time, submit_time), 0.0),
         ahead=pending.before(everybody[: len(line)]),
         ahead_in_partition=pending.before(partition),
         ahead_in_account=pending.before(account[: len(line)]),
@@ -160,7 +165,7 @@ def _durations(
     found = np.where(np.isnan(limit_s), longest_s if np.isfinite(longest_s) else np.nan, limit_s)
     if expected_s is None:
         return found
-    forecast_s = _floats(expected_s.get(job.job_id) for job in jobs)
+    forecast_s = _floats([expected_s.get(job.job_id) for job in jobs])
     return np.where(np.isnan(forecast_s), found, forecast_s)
 
 
@@ -184,15 +189,12 @@ def _tasks(job: Job) -> int:
     return waiting_tasks(job.array.waiting) if job.array and job.array.task_id is None else 1
 
 
-def _is_eligible(job: Job, now: float) -> bool:
-    return not job.dependency and (job.eligible_time is None or job.eligible_time <= now)
-
-
-def _floats(values: Iterable[float | None]) -> Floats:
-    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+def _floats(values: Sequence[float | None]) -> Floats:
+    """Return values as an array; numpy reads None as NaN."""
+    return np.array(values, dtype=np.float64)
 
 
 def _codes(keys: Sequence[Hashable]) -> Codes:
     """Number keys in the order in which they first appear."""
-    numbers: dict[Hashable, int] = {}
-    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    return np.array([numbers[key] for key in keys], dtype=np.int64)

@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
-from enum import Enum, StrEnum, auto
+from enum import IntEnum, StrEnum, auto
 
 import numpy as np
 
@@ -51,7 +51,7 @@ class Fit:
 
         Memory that is not asked for keeps it from none: Slurm fills in a default, or the node is empty.
         """
-        return any(doubt is not Doubt.MEMORY for doubt in self.doubts)
+        return _restrict(self.doubts)
 
     @property
     def best_tier(self) -> LocalityTier:
@@ -115,18 +115,31 @@ class Fitter:
         self._views = {_When.NOW: now, _When.IN_SERVICE: replace(ever, open=table.usable), _When.EVER: ever}
         self._sides: dict[tuple[_When, str], Side] = {}
         self._offers: dict[Hashable, Offer | None] = {}
-        self._fits: dict[tuple[GangRequest, tuple[str, ...]], Fit] = {}
-        self._tiers: dict[tuple[_When, GangRequest, tuple[str, ...]], LocalityTier | None] = {}
+        self._fits: dict[tuple[int, tuple[str, ...]], Fit] = {}
+        self._fits_in_service: dict[tuple[int, tuple[str, ...]], Fit] = {}
+        self._tiers: dict[tuple[_When, int, tuple[str, ...]], LocalityTier | None] = {}
+        self._numbers: dict[GangRequest, int] = {}
+        self._numbered: dict[int, tuple[GangRequest, int]] = {}
 
     def fit(self, gang: GangRequest, partitions: tuple[str, ...]) -> Fit:
         """Tell where a gang fits, inside any one of `partitions`; a partition that is down starts nothing now."""
-        key = (gang, partitions)
+        key = (self._number(gang), partitions)
         found = self._fits.get(key)
         if found is None:
-            found = self._fits[key] = Fit(
+            in_service, ever = self.fit_in_service(gang, partitions), self._tier_ever(gang, partitions)
+            found = self._fits[key] = replace(in_service, tier_ever=ever)
+        return found
+
+    def fit_in_service(self, gang: GangRequest, partitions: tuple[str, ...]) -> Fit:
+        """Tell what `fit` does without a look at nodes out of service: `tier_ever` is `tier_in_service`."""
+        key = (self._number(gang), partitions)
+        found = self._fits_in_service.get(key)
+        if found is None:
+            in_service = self._tier(_When.IN_SERVICE, gang, partitions)
+            found = self._fits_in_service[key] = Fit(
                 tier_now=self.tier_now(gang, partitions),
-                tier_in_service=self._tier(_When.IN_SERVICE, gang, partitions),
-                tier_ever=self._tier_ever(gang, partitions),
+                tier_in_service=in_service,
+                tier_ever=in_service,
                 doubts=self._doubts(gang, partitions),
             )
         return found
@@ -134,6 +147,10 @@ class Fitter:
     def tier_now(self, gang: GangRequest, partitions: tuple[str, ...]) -> LocalityTier | None:
         """Tell the closest tier at which a gang could start now, as `fit` does, at a third of the cost."""
         return self._tier(_When.NOW, gang, partitions)
+
+    def restricts(self, gang: GangRequest, partitions: tuple[str, ...]) -> bool:
+        """Tell what `fit` does of restrictions alone."""
+        return _restrict(self._doubts(gang, partitions))
 
     def fewest_nodes(self, gang: GangRequest, partitions: tuple[str, ...]) -> int | None:
         """Return the fewest nodes of a gang's own range that could hold it, were those in service empty.
@@ -166,11 +183,19 @@ class Fitter:
         return tuple(doubt for doubt, there in holds.items() if there)
 
     def _tier(self, when: "_When", gang: GangRequest, partitions: tuple[str, ...]) -> LocalityTier | None:
-        key = (when, gang, partitions)
+        key = (when, self._number(gang), partitions)
         if key not in self._tiers:
             tiers = [self._tier_in(when, gang, name) for name in self._asked(when, gang, partitions)]
             self._tiers[key] = min((tier for tier in tiers if tier is not None), default=None)
         return self._tiers[key]
+
+    def _number(self, gang: GangRequest) -> int:
+        """Number requests, equal ones alike; one that jobs share is compared with the others once."""
+        known = self._numbered.get(id(gang))
+        if known is None:
+            # Held on to, so that no other request comes to the same place in memory.
+            known = self._numbered[id(gang)] = gang, self._numbers.setdefault(gang, len(self._numbers))
+        return known[1]
 
     def _tier_ever(self, gang: GangRequest, partitions: tuple[str, ...]) -> LocalityTier | None:
         # More nodes in service never make a place worse, and there is none closer than a node.
@@ -236,7 +261,11 @@ class Fitter:
         return self._offers[key]
 
 
-class _When(Enum):
+def _restrict(doubts: tuple[Doubt, ...]) -> bool:
+    return any(doubt is not Doubt.MEMORY for doubt in doubts)
+
+
+class _When(IntEnum):
     """Which nodes a gang may have: as they are, as they were if empty, and that with all of them in service."""
 
     NOW = auto()

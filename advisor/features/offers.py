@@ -125,6 +125,7 @@ class Offer:
     rows: NDArray[np.intp]  # (n_rows,)
     shares: Floats  # (n_rows, n_needs)
     pinned: Flags  # (n_rows,), those that the gang insists on
+    pins: int  # how many those are
     promise: bool
 
     @classmethod
@@ -142,7 +143,14 @@ class Offer:
                 pinned[:] = False
             elif np.count_nonzero(pinned & able) < len(set(gang.required_nodes)):
                 return None
-        return cls(rows=side.rows[able], shares=side.amounts(gang, able), pinned=pinned[able], promise=side.promise)
+        pinned = pinned[able]
+        return cls(
+            rows=side.rows[able],
+            shares=side.amounts(gang, able),
+            pinned=pinned,
+            pins=int(np.count_nonzero(pinned)) if gang.required_nodes else 0,
+            promise=side.promise,
+        )
 
     def fewest(self) -> int | None:
         """Return on how few nodes a gang that names none fits, if it must bound them; None where all are too few."""
@@ -163,20 +171,20 @@ class Offer:
 
     def is_enough_on_one(self, nodes_min: int) -> bool:
         """Whether one of the nodes holds the gang."""
-        pins = int(self.pinned.sum())
-        if nodes_min > 1 or pins > 1:
+        if nodes_min > 1 or self.pins > 1:
             return False
         holds = (self.shares >= _ENOUGH).all(axis=1)
-        return bool((holds & self.pinned if pins else holds).any())
+        return bool((holds & self.pinned if self.pins else holds).any())
 
     def is_enough_together(self, group: Counts, nodes_min: int, nodes_max: int | None) -> bool:
         """Whether the nodes of one group hold the gang; `group` is `(n_rows,)`, -1 for none."""
         inside = group >= 0
-        group, pinned = group[inside], self.pinned[inside]
+        group = group[inside]
+        pinned = self.pinned[inside] if self.pins else None
         nodes = np.bincount(group)
         holds = nodes >= nodes_min
-        if self.pinned.any():
-            holds &= np.bincount(group, weights=pinned) >= self.pinned.sum()
+        if pinned is not None:
+            holds &= np.bincount(group, weights=pinned) >= self.pins
         bound = None if nodes_max is None or nodes_max >= nodes.max(initial=0) else nodes_max
         for share in self._values(bounded=nodes_max is not None)[inside].T:
             if not holds.any():
@@ -190,12 +198,18 @@ class Offer:
         With a bound on the nodes, several needs and a promise to make, each node counts as much as its scarcest share,
         `(n_rows, 1)`: such nodes do add up to every need at once, and more free resources never turn a yes into a no.
         """
-        return self.shares.min(axis=1, keepdims=True) if bounded and self.promise else self.shares
+        return self._scarcest if bounded and self.promise else self.shares
+
+    @cached_property
+    def _scarcest(self) -> Floats:
+        return np.asarray(self.shares.min(axis=1, keepdims=True))
 
     @cached_property
     def _sums(self) -> Floats:
         """What the first so many nodes give under a bound, pinned ones first, then the largest: `(n_rows, n_needs)`."""
         values = self._values(bounded=True)
+        if not self.pins:
+            return np.asarray((-np.sort(-values, axis=0)).cumsum(axis=0))
         first, others = values[self.pinned], values[~self.pinned]
         largest = [-np.sort(-each, axis=0) for each in (first, others) if len(each)]
         return np.asarray((np.concatenate(largest) if largest else values).cumsum(axis=0))
@@ -206,14 +220,14 @@ def chooses_among_required(gang: GangRequest) -> bool:
     return gang.nodes_max is not None and len(gang.required_nodes) > gang.nodes_max
 
 
-def _largest_sums(share: Floats, group: Counts, pinned: Flags, nodes_max: int | None) -> Floats:
-    """Add up each group's `nodes_max` largest shares, those of pinned nodes first: `(n_groups,)`."""
+def _largest_sums(share: Floats, group: Counts, pinned: Flags | None, nodes_max: int | None) -> Floats:
+    """Add up each group's `nodes_max` largest shares, those of pinned nodes first: `(n_groups,)`; None pins none."""
     n_groups = int(group.max(initial=-1)) + 1
     if nodes_max is not None:
-        order = np.lexsort((-share, ~pinned, group))
+        order = np.lexsort((-share, group) if pinned is None else (-share, ~pinned, group))
         group, share = group[order], share[order]
-        rank = np.arange(len(group)) - np.searchsorted(group, group)
-        group, share = group[rank < nodes_max], share[rank < nodes_max]
+        among = np.arange(len(group)) - np.searchsorted(group, group) < nodes_max
+        group, share = group[among], share[among]
     return np.asarray(np.bincount(group, weights=share, minlength=n_groups), dtype=np.float64)
 
 

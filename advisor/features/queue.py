@@ -113,14 +113,21 @@ def competes_now(job: Job, now: float) -> bool:
     A job that Slurm holds back for another reason, such as a limit of its account, does not compete; nor does
     one whose reason nobody knows.
     """
-    return (
-        job.is_pending
-        and job.gang.wants_gpus
-        and not job.held
+    return job.state is JobState.PENDING and job.gang.wants_gpus and bool(_competing((job,), now))
+
+
+def _competing(jobs: Sequence[Job], now: float) -> list[Job]:
+    """Return those pending GPU jobs that may start as soon as there are enough GPUs."""
+    # Many jobs share few reasons.
+    contention = {reason for reason in {job.reason for job in jobs} if causes_named(reason) <= CONTENTION}
+    return [
+        job
+        for job in jobs
+        if not job.held
         and not job.dependency
         and not (job.eligible_time is not None and job.eligible_time > now)
-        and causes_named(job.reason) <= CONTENTION
-    )
+        and job.reason in contention
+    ]
 
 
 def expected_limit_s(job: Job, snapshot: Snapshot) -> float | None:
@@ -133,6 +140,30 @@ def expected_limit_s(job: Job, snapshot: Snapshot) -> float | None:
         if (partition := snapshot.partitions_by_name.get(name)) is not None and partition.max_time_s is not None
     ]
     return max(limits, default=None)
+
+
+def limits_s(jobs: Iterable[Job], snapshot: Snapshot) -> list[float | None]:
+    """Return the time limit that binds each job, None where there is none."""
+    return [
+        expected_limit_s(job, snapshot) if (limit_s := job.time_limit_s) is None else limit_s  # most have one
+        for job in jobs
+    ]
+
+
+def slurms_order(jobs: Sequence[Job]) -> NDArray[np.intp]:
+    """Return the places of jobs whose priorities are known in the order in which Slurm considers them."""
+    # In the order of the snapshot, which is that of memory: to go through the jobs by rank takes far longer.
+    job_id = np.array([job.job_id for job in jobs], dtype=np.int64)
+    submit_time = np.array([job.submit_time for job in jobs], dtype=np.float64)
+    priority = np.array([job.priority for job in jobs], dtype=np.int64)
+    return np.lexsort((job_id, submit_time, -priority))
+
+
+def gpu_counts(jobs: Sequence[Job]) -> list[int | None]:
+    """Return the whole GPUs that each job needs at least; requests that jobs share are counted once."""
+    shared = {id(job.gang): job.gang for job in jobs}
+    count_by_gang = {number: gang.gpu_count for number, gang in shared.items()}
+    return [count_by_gang[id(job.gang)] for job in jobs]
 
 
 def run_times(jobs: Sequence[Job], limit_s: NDArray[np.float64], forecasts: Forecasts, rule_ratio: float) -> RunTimes:
@@ -191,30 +222,22 @@ def queue_table(
     """
     now = snapshot.taken_at
     pools = _Pools(snapshot, table)
-    line = sorted(
-        (-job.priority, job.submit_time, job.job_id, pool, job)
-        for job in snapshot.jobs
-        if job.priority and competes_now(job, now) and (pool := pools.of(job.partitions)) is not None
-    )
-    kept = Counter[int]()
-    jobs: list[Job] = []
-    for *_, pool, job in line:
-        # A gang larger than its pool can never start.
-        if kept[pool] < depth and 0 < (job.gang.gpu_count or 0) <= pools.capacity(pool, job.gang.gpu_type):
-            kept[pool] += 1
-            jobs.append(job)
+    jobs, pool_of_row = _line(snapshot, pools, depth)
     type_index: dict[str | None, int] = {name: index for index, name in enumerate(table.gpu_types)}
-    limits = [expected_limit_s(job, snapshot) for job in jobs]
-    limit_s = np.array([np.nan if limit is None else limit for limit in limits], dtype=np.float64)
-    smallest = np.array([smallest_size(job) for job in jobs], dtype=np.int32)
+    limit_s = np.array(limits_s(jobs, snapshot), dtype=np.float64)  # numpy reads None as NaN
+    gpus = gpu_counts(jobs)
+    smallest = np.array(
+        [count if job.hints.gpus is None else smallest_size(job) for job, count in zip(jobs, gpus, strict=True)],
+        dtype=np.int32,
+    )
     tasks = np.array([_tasks_of(job) for job in jobs], dtype=np.int32)
     others, others_wait = _outside(snapshot, pools, jobs)
     return QueueTable(
         jobs=tuple(jobs),
-        pool=np.array([pools.of(job.partitions) for job in jobs], dtype=np.int32),
+        pool=np.array(pool_of_row, dtype=np.int32),
         priority=np.array([job.priority for job in jobs], dtype=np.int64),
         wait_s=np.array([job.queueing_delay_s(now) for job in jobs], dtype=np.float64),
-        gpus=np.array([job.gang.gpu_count for job in jobs], dtype=np.int32),
+        gpus=np.array(gpus, dtype=np.int32),
         smallest=smallest,
         gpu_type=np.array([type_index.get(job.gang.gpu_type, ANY_TYPE) for job in jobs], dtype=np.int32),
         limit_s=limit_s,
@@ -234,17 +257,39 @@ def queue_table(
     )
 
 
+def _line(snapshot: Snapshot, pools: "_Pools", depth: int) -> tuple[list[Job], list[int]]:
+    """Return the first `depth` competing jobs of each pool in Slurm's order, and the pool of each."""
+    found = [job for job in _competing(snapshot.pending_gpu_jobs, snapshot.taken_at) if job.priority]
+    pool_of = [pools.of(job.partitions) for job in found]
+    kept = Counter[int]()
+    jobs: list[Job] = []
+    pool_of_row: list[int] = []
+    for place in slurms_order(found).tolist():
+        pool = pool_of[place]
+        if pool is None or kept[pool] >= depth:
+            continue
+        gang = found[place].gang
+        # A gang larger than its pool can never start.
+        if 0 < (gang.gpu_count or 0) <= pools.capacity(pool, gang.gpu_type):
+            kept[pool] += 1
+            jobs.append(found[place])
+            pool_of_row.append(pool)
+    return jobs, pool_of_row
+
+
 def _outside(snapshot: Snapshot, pools: "_Pools", jobs: list[Job]) -> tuple[tuple[Others, ...], NDArray[np.bool_]]:
     """Collect for each pool the pending GPU jobs that are not its rows, and tell whether any waits for its nodes."""
     shown = {job.job_id for job in jobs}
     busy = {pool for job in jobs if (pool := pools.of(job.partitions)) is not None}
     waiting: set[int] = set()
     found: list[list[tuple[int, float]]] = [[] for _ in pools.group]
-    for job in snapshot.jobs:
-        if job.state is not JobState.PENDING or job.held or job.job_id in shown:
+    for job in snapshot.pending:
+        if job.held or job.job_id in shown:
             continue
-        parts = _asks_parts(job)
-        pool = pools.of(job.partitions) if parts or job.gang.wants_gpus else None
+        gang = job.gang
+        # It may take GPUs that cannot be counted: parts of them, or what the reader could not see.
+        parts = bool(gang.shares) or not gang.gpus_known
+        pool = pools.of(job.partitions) if parts or gang.wants_gpus else None
         if pool is None:
             continue
         if pool not in waiting and (parts or competes_now(job, snapshot.taken_at)):
@@ -254,7 +299,8 @@ def _outside(snapshot: Snapshot, pools: "_Pools", jobs: list[Job]) -> tuple[tupl
             found[pool].append((job.priority, np.inf if limit_s is None else limit_s))
     others = []
     for unsorted in found:
-        rows = np.array(sorted(unsorted), dtype=np.float64).reshape(-1, 2)
+        rows = np.array(unsorted, dtype=np.float64).reshape(-1, 2)
+        rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
         others.append(Others(priority=rows[:, 0].astype(np.int64), limit_s=rows[:, 1]))
     wait = np.array(
         [
@@ -265,11 +311,6 @@ def _outside(snapshot: Snapshot, pools: "_Pools", jobs: list[Job]) -> tuple[tupl
         dtype=np.bool_,
     )
     return tuple(others), wait
-
-
-def _asks_parts(job: Job) -> bool:
-    """Whether a job may take GPUs that cannot be counted: parts of them, or what the reader could not see."""
-    return bool(job.gang.shares) or not job.gang.gpus_known
 
 
 class _Pools:
@@ -305,10 +346,12 @@ class _Pools:
 
     def of(self, partitions: tuple[str, ...]) -> int | None:
         """Return the pool of the first of `partitions` that has GPUs, None where none has."""
-        if partitions not in self._pool_by_partitions:
+        try:
+            return self._pool_by_partitions[partitions]
+        except KeyError:
             found = (self._pool_by_partition.get(name) for name in partitions)
-            self._pool_by_partitions[partitions] = next((pool for pool in found if pool is not None), None)
-        return self._pool_by_partitions[partitions]
+            first = self._pool_by_partitions[partitions] = next((pool for pool in found if pool is not None), None)
+            return first
 
 
 def _joined(rows_by_partition: Mapping[str, Iterable[int]]) -> dict[str, int]:

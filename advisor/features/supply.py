@@ -33,7 +33,7 @@ def releases(snapshot: Snapshot, queue: QueueTable, expected_s: Mapping[int, flo
     rows = sorted(
         (after_s[job.job_id], job.job_id, pool, type_index[gpus.gpu_type or UNTYPED], gpus.count)
         for job in snapshot.jobs
-        if job.state is JobState.RUNNING and job.allocation is not None and job.job_id in after_s
+        if job.allocation is not None and job.state is JobState.RUNNING and job.job_id in after_s
         for pool in [queue.pool_by_partitions.get(job.partitions)]
         if pool is not None
         for gpus in job.allocation.gpus
@@ -52,7 +52,7 @@ def _by_limits_s(snapshot: Snapshot) -> dict[int, float]:
     return {
         job.job_id: max(0.0, job.end_time - snapshot.taken_at)
         for job in snapshot.jobs
-        if job.state is JobState.RUNNING and job.end_time is not None
+        if job.end_time is not None and job.state is JobState.RUNNING
     }
 
 

@@ -83,9 +83,7 @@ def delays_left_s(snapshot: Snapshot, around: Circumstances) -> Mapping[int, flo
         return {}
     left: dict[int, float] = {}
     left_by_owner: dict[tuple[str, str], float] = {}  # many jobs share few users and accounts
-    for job in snapshot.jobs:
-        if not job.is_pending:
-            continue
+    for job in snapshot.pending:
         owner = (job.user, job.account)
         left_s = left_by_owner.get(owner)
         if left_s is None:

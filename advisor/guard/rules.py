@@ -16,8 +16,8 @@ ALL_OR_NONE = "all_victims_or_none"
 def refusals(snapshot: Snapshot, around: Circumstances) -> Mapping[int, str]:
     """Map each pending GPU job that must not be changed at all to the first rule that says so."""
     refused = {}
-    for job in snapshot.jobs:
-        if job.is_pending and (job.gang.wants_gpus or not job.gang.gpus_known):
+    for job in snapshot.pending:
+        if job.gang.wants_gpus or not job.gang.gpus_known:
             rule = _broken_by(job, around)
             if rule is not None:
                 refused[job.job_id] = rule

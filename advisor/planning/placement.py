@@ -47,10 +47,12 @@ def recommendations(
             or not np.isfinite(queue.run.expected_s[row])
         ):
             continue
-        # What may start neither now nor soon has nothing to decline; most of a long queue is done with here.
-        if start_s > SOON_S and around.fitter.tier_now(job.gang, job.partitions) is None:
+        # What may start neither now nor soon has nothing to decline, and nothing is closer than a node; most of a long
+        # queue is done with here.
+        tier_now = around.fitter.tier_now(job.gang, job.partitions)
+        if tier_now is LocalityTier.NODE or (tier_now is None and start_s > SOON_S):
             continue
-        fit = around.fitter.fit(job.gang, job.partitions)
+        fit = around.fitter.fit_in_service(job.gang, job.partitions)
         if fit.restricted:
             continue
         timer = _first_timer(around, queue, row, fit, start_s)

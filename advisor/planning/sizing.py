@@ -158,11 +158,10 @@ def _merged(releases: Sequence[Releases]) -> Releases:
 
 def _starts_now(fitter: Fitter, job: Job) -> bool:
     """Whether there is room for a job now, on few enough switches if it waits for those."""
-    if fitter.tier_now(job.gang, job.partitions) is None:
+    tier_now = fitter.tier_now(job.gang, job.partitions)
+    if tier_now is None or (job.gang.switches is not None and tier_now > LocalityTier.LEAF):
         return False
-    fit = fitter.fit(job.gang, job.partitions)
-    spread_allowed = job.gang.switches is None or (fit.tier_now is not None and fit.tier_now <= LocalityTier.LEAF)
-    return not fit.restricted and spread_allowed
+    return not fitter.restricts(job.gang, job.partitions)
 
 
 def _shrunk(queue: QueueTable, row: int, wait_s: float, pool: _Pool, fitter: Fitter, beliefs: Beliefs) -> Sizing | None:
@@ -252,7 +251,7 @@ def _fits_best(fitter: Fitter, job: Job, action: SetGpus) -> bool:
     tier_now = fitter.tier_now(gang, job.partitions)
     if tier_now is None:
         return False
-    fit = fitter.fit(gang, job.partitions)
+    fit = fitter.fit_in_service(gang, job.partitions)
     return tier_now <= fit.best_tier and not fit.restricted
 
 

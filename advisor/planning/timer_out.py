@@ -97,7 +97,7 @@ def _timer(
     row = next((row for row, job in enumerate(queue.jobs) if job.job_id == lease.job_id), None)
     if row is None:
         return None
-    fit = around.fitter.fit(asked.gang, asked.partitions)
+    fit = around.fitter.fit_in_service(asked.gang, asked.partitions)
     place = next((place for place in closer_places(around, asked, fit) if place.tier is tier), None)
     return None if place is None else timer_of(around, queue, row, place, timer_s(lease))
 

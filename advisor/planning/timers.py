@@ -166,7 +166,7 @@ def _held(around: Surroundings, job: Job, fit: Fit) -> GangRequest | None:
     if fewest is None or fewest >= gang.nodes_max:
         return None
     held = replace(gang, nodes_max=fewest)
-    at_fewest = fitter.fit(held, job.partitions)
+    at_fewest = fitter.fit_in_service(held, job.partitions)
     return None if at_fewest.fits_now or at_fewest.best_tier > fit.best_tier else held
 
 

@@ -1,12 +1,13 @@
 """The models at work: from a snapshot to what is believed of its GPU jobs."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from advisor.domain.forecast import Forecasts, Interval, JobForecast, RunTime
-from advisor.domain.job import Job, JobState
+from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import ModelError
 from advisor.features.backlog import backlog_table
@@ -82,11 +83,11 @@ class ModelForecaster:
         """Take the models of a library; they are opened when they are first needed.
 
         `start_times` False leaves out when jobs start: people ask for that, plans do not, and it changes for every job
-        with every other one.
+        with every other one. `with_starts` tells it of some jobs then.
         """
         self._library = library
         self._kinds = [kind for kind in PREDICTORS if start_times or kind != start_time.KIND]
-        self._opened: dict[str, Any] | None = None
+        self._opened: dict[str, Any] = {}
         self._versions: dict[str, str] = {}
         self._notes: dict[str, str] = {}
         self._told: dict[int, tuple[_Told, JobForecast]] = {}
@@ -96,8 +97,10 @@ class ModelForecaster:
 
         What is told of a job that did not change since the last snapshot is what was told then.
         """
-        pending = [job for job in snapshot.jobs if job.is_pending and job.gang.wants_gpus]
-        running = [job for job in snapshot.jobs if job.state is JobState.RUNNING and job.gang.wants_gpus]
+        pending, running = snapshot.pending_gpu_jobs, snapshot.running_gpu_jobs
+        kinds = self._kinds
+        for kind in kinds:
+            self._model(kind)
         cluster, alike = Cluster(snapshot), _Alike(pending)
         run_times: Sequence[RunTime | None] = self._ask(
             "run_time", lambda model: model.forecast(pending, running, snapshot), ()
@@ -106,61 +109,82 @@ class ModelForecaster:
         beside: Sequence[Interval | str | None] = self._ask(
             "interference", lambda model: _beside(model, cluster, alike.jobs), ()
         )
-        starts_s: Mapping[int, Interval | str] = self._ask("start_time", lambda model: _starts_s(model, snapshot), {})
-        told: dict[int, tuple[_Told, JobForecast]] = {}
+        starts_s = self._starts_s(snapshot) if start_time.KIND in kinds else {}
+        told_before, told = self._told, dict[int, tuple[_Told, JobForecast]]()
         nobody = (None,) * len(alike.jobs)
         by_kind = [*zip(speeds or nobody, beside or nobody, strict=True), (None, None)]
         # Running jobs are asked for nothing but their run times.
-        kinds = (*alike.numbers, *(-1 for _ in running))
+        kind_of_row = (*alike.numbers, *(-1 for _ in running))
         for number, job in enumerate((*pending, *running)):
             run_time = (run_times[number] or _RUN_TIME_UNKNOWN) if run_times else None
-            found = _Told(run_time, *by_kind[kinds[number]], starts_s.get(job.job_id))
-            before = self._told.get(job.job_id)
+            job_id = job.job_id
+            found = _Told(run_time, *by_kind[kind_of_row[number]], starts_s.get(job_id))
+            before = told_before.get(job_id)
             if before is not None and before[0] == found:
-                told[job.job_id] = before
+                told[job_id] = before
             elif found != _NOTHING:
-                told[job.job_id] = found, found.forecast()
+                told[job_id] = found, found.forecast()
         self._told = told
         return Forecasts(
             by_job={job_id: forecast for job_id, (_, forecast) in told.items()},
-            models=tuple(f"{kind} {self._versions[kind]}" for kind in self._models()),
+            models=self._named(kinds),
             notes=tuple(self._notes.values()),
         )
 
+    def with_starts(self, forecasts: Forecasts, snapshot: Snapshot, job_ids: Collection[int]) -> Forecasts:
+        """Return the forecasts of some jobs with when those that are pending start; other jobs are left out."""
+        if start_time.KIND in self._kinds:
+            return forecasts
+        starts_s = self._starts_s(snapshot, job_ids)
+        by_job: dict[int, JobForecast] = {}
+        for job_id in sorted(job_ids):
+            forecast, start_s = forecasts.of(job_id), starts_s.get(job_id)
+            if isinstance(start_s, str):
+                forecast = replace(forecast, unknown=(*forecast.unknown, start_s))
+            elif start_s is not None:
+                forecast = replace(forecast, start_s=start_s)
+            by_job[job_id] = forecast
+        models = (*forecasts.models, *self._named((start_time.KIND,)))
+        return Forecasts(by_job=by_job, models=models, notes=tuple(self._notes.values()))
+
+    def _starts_s(self, snapshot: Snapshot, job_ids: Collection[int] | None = None) -> Mapping[int, Interval | str]:
+        return self._ask(start_time.KIND, lambda model: _starts_s(model, snapshot, job_ids), {})
+
+    def _named(self, kinds: Sequence[str]) -> tuple[str, ...]:
+        """Name the models of some kinds that are in use."""
+        return tuple(f"{kind} {self._versions[kind]}" for kind in kinds if self._model(kind) is not None)
+
     def _ask(self, kind: str, work: Callable[[Any], Answer], nothing: Answer) -> Answer:
         """Return what a model says, `nothing` where it is not there or answers nonsense."""
-        models = self._models()
-        if kind not in models:
+        model = self._model(kind)
+        if model is None:
             return nothing
         try:
-            return work(models[kind])
+            return work(model)
         except ModelError as err:
-            self._refuse(kind, err)
+            # Done without from now on.
+            self._opened[kind] = None
+            self._notes[kind] = str(err)
             return nothing
 
     def add_ended(self, ended: EndedJobs) -> None:
         """Let the run-time model learn from jobs that ended."""
-        model = self._models().get("run_time")
+        model = self._model("run_time")
         if model is not None and len(ended):
             model.model.add_ended(ended)
 
-    def _models(self) -> dict[str, Any]:
-        if self._opened is None:
-            self._opened = {}
-            for kind in self._kinds:
-                try:
-                    bundle = self._library.load(kind)
-                    predictor = _predictor(bundle)
-                    self._opened[kind] = KEPT[kind](predictor) if kind in KEPT else predictor
-                    self._versions[kind] = bundle.version
-                except ModelError as err:
-                    self._notes[kind] = str(err)
-        return self._opened
-
-    def _refuse(self, kind: str, err: ModelError) -> None:
-        """Do without a model from now on."""
-        self._models().pop(kind, None)
-        self._notes[kind] = str(err)
+    def _model(self, kind: str) -> Any:
+        """Return a model, opened when it is first asked for; None where there is none that is sound."""
+        if kind not in self._opened:
+            self._opened[kind] = None
+            try:
+                bundle = self._library.load(kind)
+                predictor = _predictor(bundle)
+                self._opened[kind] = KEPT[kind](predictor) if kind in KEPT else predictor
+                self._versions[kind] = bundle.version
+            except ModelError as err:
+                self._notes[kind] = str(err)
+        return self._opened[kind]
 
 
 class _Alike:
@@ -181,8 +205,12 @@ class _Alike:
             self.numbers.append(number)
 
 
-def _starts_s(model: StartTimeForecaster, snapshot: Snapshot) -> dict[int, Interval | str]:
+def _starts_s(
+    model: StartTimeForecaster, snapshot: Snapshot, job_ids: Collection[int] | None
+) -> dict[int, Interval | str]:
     table = backlog_table(snapshot)
+    if job_ids is not None:
+        table = table.take(np.flatnonzero(np.isin(table.job_id, np.array(sorted(job_ids), dtype=np.int64))))
     found = zip(table.job_id.tolist(), listed(model.forecast(table)), strict=True)
     return {job_id: interval or _START_UNKNOWN for job_id, interval in found}
 

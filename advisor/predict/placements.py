@@ -28,6 +28,12 @@ class Cluster:
     def __init__(self, snapshot: Snapshot) -> None:
         """Look at the usable nodes, and at the gangs that span nodes."""
         self._nodes = [node for node in snapshot.nodes if node.is_usable]
+        # Many nodes share few sets of partitions.
+        self._most: dict[tuple[str, ...], dict[str | None, int]] = {}
+        for node in self._nodes:
+            most = self._most.setdefault(node.partitions, {})
+            for pool in node.gpus:
+                most[pool.gpu_type] = max(most.get(pool.gpu_type, 0), pool.total)
         self._largest: dict[tuple[tuple[str, ...], str | None], int] = {}
         self._crowded: dict[tuple[tuple[str, ...], str | None], tuple[Job, ...]] = {}
         self._spanning = [
@@ -65,11 +71,11 @@ class Cluster:
         if key not in self._largest:
             self._largest[key] = max(
                 (
-                    pool.total
-                    for node in self._nodes
-                    if self._serves(node.partitions, key[0])
-                    for pool in node.gpus
-                    if key[1] in (None, pool.gpu_type)
+                    total
+                    for partitions, most in self._most.items()
+                    if self._serves(partitions, key[0])
+                    for gpu_type, total in most.items()
+                    if key[1] in (None, gpu_type)
                 ),
                 default=0,
             )

@@ -1,7 +1,11 @@
 """Faults that a daemon meets: what it then does, and what it leaves alone."""
 
+import resource
 import stat
+import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +16,7 @@ from advisor.backends.actuator import ScontrolActuator
 from advisor.backends.process import SlurmCommands
 from advisor.domain.job import JobState
 from advisor.domain.lease import Ending, LeaseState
+from advisor.domain.mode import Mode
 from advisor.domain.plan import Outcome
 from advisor.errors import SlurmUnavailableError
 from advisor.journal import opened
@@ -168,11 +173,13 @@ def test_twenty_thousand_jobs_arriving_at_once_get_no_more_changes_than_a_round_
     service.round()
     before = len(cluster.sent)
     cluster.jobs |= dict(snapshot.jobs_by_id)
+    memory_mib = resident_mib()
     began = time.process_time()
 
     done = service.round()
 
     most = site.config().guard.max_changes
+    assert resident_mib() - memory_mib < 250.0
     assert done.fault == "" and done.step is not None
     assert 0 < len(cluster.sent) - before <= most
     assert time.process_time() - began < site.config().daemon.deadline_s
@@ -216,6 +223,78 @@ def test_job_that_starts_in_the_middle_of_a_change_is_no_fault(site: Site) -> No
 
     assert done.fault == "" and site.cluster.jobs[9].state is JobState.RUNNING
     assert site.journal_leases() == ()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of two MiB; where it cannot be mounted the test is left out."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"no disk could be mounted (are you root?): {mounted.stderr.strip()}")
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+def test_full_disk_stops_changes_and_not_the_watching_until_there_is_room(small_disk: Path) -> None:
+    site = Site(folder=small_disk, cluster=fragmented())
+    arriving = site.cluster.jobs.pop(9)
+    service = site.service()
+    empty = service.round()
+    use_up(small_disk / "others")
+    site.cluster.jobs[9] = arriving
+
+    full = service.round()
+    sent_when_full = list(site.cluster.sent)
+    (small_disk / "others").unlink()
+    room = service.round()
+
+    assert empty.held_to == {} and full.fault == room.fault == ""
+    assert "its disk is full, and without it nothing is applied" in full.held_to["journal"]
+    assert full.step is not None and len(full.step.record.recommendations) == 1
+    assert full.mode is Mode.RECOMMEND and sent_when_full == []
+    assert room.held_to == {} and site.cluster.sent == [HOLD]
+    assert [lease.state for lease in site.journal_leases()] == [LeaseState.OUT]
+
+
+def test_disk_that_fills_up_with_a_change_out_keeps_it_owned_until_there_is_room(small_disk: Path) -> None:
+    site = Site(folder=small_disk, cluster=fragmented())
+    service = site.service()
+    service.round()
+    (lease,) = site.journal_leases()
+    assert lease.due_time is not None
+    use_up(small_disk / "others")
+    later(site, lease.due_time - lease.applied_time)
+
+    full = service.round()
+    left_when_full = service.leave(4.0)
+    held_when_full = site.cluster.jobs[9].gang.nodes_max
+    (small_disk / "others").unlink()
+    left = site.service().leave(4.0)
+
+    assert "its disk is full" in full.held_to["journal"]
+    assert left_when_full["still_out"] == 1 and "its disk is full" in str(left_when_full["because"])
+    assert held_when_full == 1
+    assert left == {"taken_back": 1, "still_out": 0}
+    assert site.cluster.jobs[9].gang.nodes_max == 4
+
+
+def use_up(path: Path) -> None:
+    """Fill a disk to the last byte."""
+    with path.open("wb", buffering=0) as others, suppress(OSError):
+        while True:
+            others.write(b"x" * 4096)
+
+
+def resident_mib() -> float:
+    """Return how much memory this process has."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / (1 << 20)
 
 
 def fake(path: Path, script: str) -> None:

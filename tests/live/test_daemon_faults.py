@@ -1,5 +1,6 @@
 """The daemon beside a slurmctld that stops, hangs and restarts: it says so, waits, and leaves nothing behind."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,8 +17,9 @@ pytestmark = pytest.mark.live
 ONE = "22.05"
 
 
+@pytest.fixture
 def once(release: str) -> None:
-    """Leave a test out on all releases but one."""
+    """Leave a test out on all releases but one, before anything is started for it."""
     if release != ONE:
         pytest.skip("one release is enough")
 
@@ -42,6 +44,7 @@ def busy(small: LiveCluster, gang: int, tmp_path: Path) -> Iterator[Watched]:
         yield at_hand
 
 
+@pytest.mark.usefixtures("once")
 def test_slurmctld_that_hangs_is_waited_for_and_everything_is_taken_back(busy: Watched) -> None:
     busy.live.hang_controller()
     try:
@@ -55,9 +58,8 @@ def test_slurmctld_that_hangs_is_waited_for_and_everything_is_taken_back(busy: W
     assert state_of(busy.live, busy.job_id) == busy.before
 
 
-def test_second_daemon_is_refused_beside_the_first(release: str, busy: Watched) -> None:
-    once(release)
-
+@pytest.mark.usefixtures("once")
+def test_second_daemon_is_refused_beside_the_first(busy: Watched) -> None:
     second = busy.sadvise("serve")
 
     assert second.returncode == 1
@@ -66,10 +68,10 @@ def test_second_daemon_is_refused_beside_the_first(release: str, busy: Watched) 
     assert state_of(busy.live, busy.job_id) == busy.before
 
 
+@pytest.mark.usefixtures("once")
 def test_scontrol_that_says_yes_and_does_nothing_is_not_believed_and_not_asked_again(
-    release: str, small: LiveCluster, gang: int, tmp_path: Path
+    small: LiveCluster, gang: int, tmp_path: Path
 ) -> None:
-    once(release)
     said, fake = tmp_path / "said", tmp_path / "bin"
     fake.mkdir()
     (fake / "scontrol").write_text(
@@ -91,19 +93,26 @@ def test_scontrol_that_says_yes_and_does_nothing_is_not_believed_and_not_asked_a
 def test_backup_slurmctld_that_takes_over_is_asked_next_and_everything_is_taken_back(
     release: str, tmp_path: Path
 ) -> None:
+    if release == "24.11":
+        pytest.skip("two releases are enough")
     with started(small_cluster(release, extra_lines=BACKUP_LINES)) as live:
         live.start_backup()
         fill(live)
         job_id = submit_gang(live)
         with at_work(live, job_id, tmp_path) as at_hand:
+            # A crash loses what was not saved yet; this one is to leave the change to the backup.
+            saved, changed_time = live.folder / "state/job_state", time.time()
+            live.wait_for(lambda: saved.stat().st_mtime > changed_time, 60.0, what="slurmctld saves its jobs")
             live.kill_controller()
             live.wait_for(lambda: live.ask("squeue", "-h").returncode == 0, 60.0, what="the backup answers")
             at_hand.wait_for_good_rounds()
 
-            at_hand.end()
+            last = at_hand.end()
 
-            assert not at_hand.held()
-            assert "NumNodes=1-4" in live.run("scontrol", "show", "job", str(job_id))
+            assert "taken_back=1 still_out=0" in last and not at_hand.held()
+            # From 24.11 on a slurmctld that took over shows the lower end of every range alone.
+            shown = "NumNodes=1-4 " if release == ONE else "NumNodes=1 "
+            assert shown in live.run("scontrol", "show", "job", str(job_id))
 
 
 # The last one, since a restarted slurmctld shows node ranges by their lower end.

@@ -1,4 +1,4 @@
-"""A minute of arrivals with the daemon in mode apply; `python -m tools.live_hour` is the long form."""
+"""Half a minute of arrivals with the daemon in mode apply; `python -m tools.live_hour` is the long form."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,13 +20,13 @@ def busy(release: str) -> Iterator[LiveCluster]:
         yield live
 
 
-def test_a_minute_in_mode_apply_leaves_every_job_as_submitted(
+def test_arrivals_in_mode_apply_leaves_every_job_as_submitted(
     busy: LiveCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("PATH", "SLURM_CONF"):
         monkeypatch.setenv(name, busy.env[name])
 
-    hour = play(busy, 1.0, seed=1, interval_s=5.0, folder=tmp_path)
+    hour = play(busy, 0.5, seed=1, interval_s=5.0, folder=tmp_path)
 
     assert hour.faults == []
     assert len(hour.submitted) > 3

@@ -11,7 +11,7 @@ from tools.live_slurm import LiveCluster
 
 pytestmark = pytest.mark.live
 
-KILLS = 40
+KILLS = 16
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from typing import Final
 from tests.live.test_advice import state_of
 from tools.advice_queue import PENDING, PRIORITY_LINES
 from tools.live_hour import daemon
-from tools.live_slurm import LiveCluster
+from tools.live_slurm import LiveCluster, LiveSlurmError
 
 NODES: Final = 5
 CONFIG: Final = """
@@ -28,7 +28,7 @@ file = "{folder}/journal.sqlite"
 [daemon]
 runtime_folder = "{folder}"
 interval_s = 1.0
-interval_max_s = 2.0
+interval_max_s = {slowest_s}
 jitter_s = 0.0
 deadline_s = 20.0
 log_level = "debug"
@@ -74,9 +74,9 @@ def submit_gang(live: LiveCluster, *options: str, user: str | None = None) -> in
 
 
 def as_user(name: str) -> tuple[str, ...]:
-    """Return what runs a program as another user, who still may enter the root filesystem of a release."""
+    """Return what runs a program as another user, who still may reach and enter the root filesystem of a release."""
     user = pwd.getpwnam(name)
-    caps = ("--inh-caps=+sys_chroot", "--ambient-caps=+sys_chroot")
+    caps = ("--inh-caps=+sys_chroot,+dac_read_search", "--ambient-caps=+sys_chroot,+dac_read_search")
     return ("setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", *caps)
 
 
@@ -96,6 +96,13 @@ class Watched:
     def held(self) -> bool:
         """Whether the daemon's change is out."""
         return "NumNodes=1-1 " in self.live.run("scontrol", "show", "job", str(self.job_id), check=False)
+
+    def wait_until_held(self) -> None:
+        """Wait until the daemon holds the gang to one node."""
+        try:
+            self.live.wait_for(self.held, 60.0, what="the daemon holds the gang to one node")
+        except LiveSlurmError as err:
+            raise LiveSlurmError(f"{err}; the daemon's log ends: {self.log.read_text()[-2000:]}") from err
 
     def says(self, words: str, *, after: int = 0) -> bool:
         """Whether the log says something from some point on."""
@@ -129,7 +136,7 @@ class Watched:
 
 
 @contextmanager
-def watched(  # noqa: PLR0913 -- each is something that a test may want otherwise
+def watched(
     live: LiveCluster,
     job_id: int,
     folder: Path,
@@ -138,10 +145,11 @@ def watched(  # noqa: PLR0913 -- each is something that a test may want otherwis
     path: str = "",
     budget: str = ROOMY,
     timeout_s: float = 2.0,
+    slowest_s: float = 2.0,
 ) -> Iterator[Watched]:
     """Run a daemon with its files in a folder, as some user, with a folder of programs that come before Slurm's."""
     config, log = folder / "sadvise.toml", folder / "log"
-    config.write_text(CONFIG.format(folder=folder, timeout_s=timeout_s) + budget)
+    config.write_text(CONFIG.format(folder=folder, timeout_s=timeout_s, slowest_s=slowest_s) + budget)
     if user is not None:
         for each in (folder, config):
             shutil.chown(each, user)
@@ -165,5 +173,5 @@ def watched(  # noqa: PLR0913 -- each is something that a test may want otherwis
 def at_work(live: LiveCluster, job_id: int, folder: Path) -> Iterator[Watched]:
     """Run a daemon until it holds the gang to one node, and on."""
     with watched(live, job_id, folder) as at_hand:
-        live.wait_for(at_hand.held, 60.0, what="the daemon holds the gang to one node")
+        at_hand.wait_until_held()
         yield at_hand

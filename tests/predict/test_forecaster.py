@@ -61,6 +61,19 @@ def test_every_gpu_job_gets_a_run_time_within_its_limit(tmp_path: Path) -> None:
         assert run_time.interval_s.high <= limit_s
 
 
+def test_starts_told_afterwards_are_those_told_with_all_else(tmp_path: Path) -> None:
+    snapshot, library = busy(), shipped(tmp_path)
+    whole, later = ModelForecaster(library).forecasts(snapshot), ModelForecaster(library, start_times=False)
+    some = [job.job_id for job in snapshot.jobs if job.is_pending][::2]
+
+    bare = later.forecasts(snapshot)
+    told = later.with_starts(bare, snapshot, some)
+
+    assert any(forecast.start_s or forecast.unknown for forecast in told.by_job.values())
+    assert dict(told.by_job) == {job_id: whole.of(job_id) for job_id in sorted(some)}
+    assert (told.models, bare.models) == (whole.models, whole.models[:-1])
+
+
 def test_running_job_is_never_forecast_to_have_ended(tmp_path: Path) -> None:
     run_time = ModelForecaster(shipped(tmp_path)).forecasts(busy()).of(90).run_time
 

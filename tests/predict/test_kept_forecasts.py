@@ -138,7 +138,7 @@ def test_levels_that_moved_change_what_is_told() -> None:
     keeps = forecaster()
     before = keeps.forecasts(snapshot)
 
-    model = keeps._models()["run_time"].model
+    model = keeps._model("run_time").model
     model.levels.levels[:, 2] = 0.6
 
     assert keeps.forecasts(snapshot).of(1) != before.of(1)
@@ -157,7 +157,7 @@ def test_start_times_can_be_left_out() -> None:
 
 @pytest.mark.parametrize("rows", [1, 7, 300])
 def test_run_times_do_not_depend_on_who_else_is_asked_about(rows: int) -> None:
-    model = forecaster()._models()["run_time"].model
+    model = forecaster()._model("run_time").model
     table = make_jobs(700, gpus=np.arange(700) % 9 + 1, limit_s=3600.0 * (np.arange(700) % 48 + 1))
 
     together, alone = model.forecast(table), model.forecast(table.take(np.arange(rows)))

@@ -57,6 +57,7 @@ class Tally:
     took_effect: Counter[str] = field(default_factory=Counter)
     returns: Counter[str] = field(default_factory=Counter)
     events: Counter[str] = field(default_factory=Counter)
+    refused: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
 
 
@@ -181,7 +182,14 @@ class Play:
                     self._fault(job, lever, held, theirs, lease, journal, settled=settled)
         if settled:
             self.back.clear()
-            unsettled = [lease for lease in leases if lease.state in (LeaseState.INTENDED, LeaseState.RETURNING)]
+            # A job that started just before its change was to be taken back is found to have done so by the next round.
+            unsettled = [
+                lease
+                for lease in leases
+                if lease.state in (LeaseState.INTENDED, LeaseState.RETURNING)
+                and lease.job_id in snapshot.jobs_by_id
+                and snapshot.jobs_by_id[lease.job_id].is_pending
+            ]
             self.tally.faults.extend(f"still unknown after a restart: {lease}" for lease in unsettled)
 
     def _explained(self, job: Job, held: Value, theirs: Value, lease: Lease | None, *, settled: bool) -> bool:
@@ -276,8 +284,11 @@ class Play:
             self.truth[job.job_id, lever] = action.after
 
     def _did(self, *argv: str, event: str, user: str | None = None) -> bool:
-        done = self.live.ask(*argv, user=user).returncode == 0
+        answer = self.live.ask(*argv, user=user)
+        done = answer.returncode == 0
         self.tally.events[event if done else f"{event}, refused"] += 1
+        if not done:
+            self.tally.refused.append(f"{' '.join(argv)}: {' '.join(answer.stderr.split())}")
         return done
 
     def _restart_controller(self) -> None:

@@ -73,12 +73,16 @@ class Accounting:
         sandbox.run(["sh", "-c", 'log=$1; shift; "$@" >"$log" 2>&1 &', "sh", f"{database}/log", "mariadbd", *options])
         self._wait(self._inner / "database/socket", self._inner / "database/log", "mariadbd")
         self._write_slurmdbd_conf(host)
-        # slurmdbd has no option for the place of its file, nor for the database's socket.
+        self.start_slurmdbd(sandbox)
+
+    def start_slurmdbd(self, sandbox: Sandbox) -> None:
+        """Start slurmdbd on the database that runs, and wait until it is there."""
+        # It has no option for the place of its file, nor for the database's socket.
         sandbox.run(
             [
                 "env",
                 f"SLURM_CONF={self._folder}/slurm.conf",
-                f"MYSQL_UNIX_PORT={database}/socket",
+                f"MYSQL_UNIX_PORT={self._folder}/database/socket",
                 "slurmdbd",
             ]
         )

@@ -237,6 +237,13 @@ class LiveCluster:
         """Stop slurmdbd; the database behind it stays."""
         self._end(self._pid("slurmdbd"), f"slurmdbd {self.version}")
 
+    def start_accounting(self) -> None:
+        """Start slurmdbd again after `stop_accounting`, and wait until it answers."""
+        if self._accounting is None:
+            raise LiveSlurmError("the cluster has no accounting")
+        self._accounting.start_slurmdbd(self._inside)
+        self.wait_for(lambda: self.ask("sacctmgr", "-n", "show", "cluster").returncode == 0, what="slurmdbd answers")
+
     def drain(self, node: str, reason: str) -> None:
         """Take a node out of service for new jobs."""
         self.run("scontrol", "update", f"NodeName={node}", "State=DRAIN", f"Reason={reason}")

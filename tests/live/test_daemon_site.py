@@ -1,0 +1,157 @@
+"""The daemon at sites that are hard on it: with a rate limiter, without slurmdbd, with hostile names."""
+
+import http.client
+import pwd
+import signal
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.live.conftest import started
+from tests.live.test_advice import state_of
+from tests.live.watching import fill, small_cluster, submit_gang, watched
+from tools.live_slurm import LiveCluster
+
+pytestmark = pytest.mark.live
+
+USER, COORDINATOR = "games", "news"
+LIMITED = "SlurmctldParameters=rl_enable,rl_bucket_size=30,rl_refill_rate=2"
+BOUNDLESS = "[budget]\nrpcs_per_minute = 6000.0\nburst = 6000\n"
+HOSTILE = (
+    "new\nline",
+    "\x1b[31mred\x1b[0m\x1b]0;title\x07",
+    "pipe|pipe",
+    "'single' \"double\" `id` $(id) ; exit",
+    "<script>alert(1)</script>",
+    "JobId=1 Nice=-1000",
+    "--help",
+    "\u202egnp",
+    "tab\tand\rreturn",
+)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that other users reach."""
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
+
+
+@pytest.fixture(scope="module")
+def limited(release: str) -> Iterator[LiveCluster]:
+    """A cluster with the rate limiter at Slurm's defaults; root is exempt from it."""
+    if release != "26.05":
+        pytest.skip("one release is enough, and 22.05 has no rate limiter")
+    with started(small_cluster(release, extra_lines=(LIMITED,))) as live:
+        fill(live)
+        yield live
+
+
+def limits(live: LiveCluster) -> int:
+    """Count how often slurmctld told the user to come back later."""
+    uid = pwd.getpwnam(USER).pw_uid
+    log = (live.folder / "slurmctld.log").read_text(errors="replace")
+    return log.count(f"RPC rate limit exceeded by uid {uid} ")
+
+
+@pytest.mark.parametrize("budget", ["", BOUNDLESS], ids=["default", "boundless"])
+def test_ordinary_user_goes_on_under_slurms_rate_limiter_which_the_default_budget_never_meets(
+    limited: LiveCluster, folder: Path, budget: str
+) -> None:
+    job_id = submit_gang(limited, user=USER)
+    before = limits(limited)
+
+    with watched(limited, job_id, folder, user=USER, budget=budget, timeout_s=10.0, slowest_s=8.0) as at_hand:
+        at_hand.wait_until_held()
+        if budget:
+            limited.wait_for(lambda: limits(limited) > before, 60.0, what="slurmctld limits the daemon")
+        else:
+            at_hand.wait_for_words("slurmctld is not asked now")
+        at_hand.wait_for_good_rounds()
+        at_hand.end()
+
+    assert (limits(limited) > before) is bool(budget)
+    assert state_of(limited, job_id) == at_hand.before
+    limited.run("scancel", str(job_id))
+
+
+def test_without_slurmdbd_a_coordinator_changes_nothing_of_others_and_says_why_until_it_is_back(
+    release: str, folder: Path
+) -> None:
+    if release != "22.05":
+        pytest.skip("slurmdbd is installed beside the host's own Slurm only")
+    enforced = ("AccountingStorageEnforce=associations",)
+    with started(small_cluster(release, extra_lines=enforced, accounting=True)) as live:
+        for command in (
+            "add account vision",
+            "add account staff",
+            f"add user {USER} account=vision",
+            f"add user {COORDINATOR} account=staff",
+            f"add coordinator account=vision names={COORDINATOR}",
+        ):
+            live.run("sacctmgr", "-i", *command.split())
+        fill(live)
+        job_id = submit_gang(live, user=USER)
+        live.stop_accounting()
+
+        with watched(live, job_id, folder, user=COORDINATOR, timeout_s=10.0) as at_hand:
+            at_hand.wait_for_words("change held back")
+            at_hand.wait_for_good_rounds(2)
+            without, untouched = at_hand.log.read_text(), state_of(live, job_id)
+            live.start_accounting()
+            # A reload builds everything anew, so that nobody has to wait until the privilege is read again.
+            at_hand.process.send_signal(signal.SIGHUP)
+            at_hand.wait_until_held()
+            at_hand.end()
+
+        assert f"privilege: the job belongs to another user of account vision, and {COORDINATOR} has no" in without
+        assert "as far as is known (the accounting database was not asked" in without
+        assert untouched == at_hand.before == state_of(live, job_id)
+
+
+def test_hostile_names_are_escaped_wherever_they_are_shown(release: str, folder: Path) -> None:
+    if release != "22.05":
+        pytest.skip("one release is enough")
+    with started(small_cluster(release)) as live:
+        fill(live)
+        for text in HOSTILE:
+            live.submit("--hold", "-N1", "--gres=gpu:h100:8", f"--job-name={text}", f"--comment={text}")
+        whole = "".join(HOSTILE)
+        job_id = submit_gang(live, f"--job-name={whole}", f"--comment={whole}")
+        named = live.run("squeue", "-h", "-j", str(job_id), "-o", "%j")
+        assert all(char in named for char in "\n\x1b|'\"<")
+
+        with watched(live, job_id, folder) as at_hand:
+            at_hand.wait_until_held()
+            at_hand.wait_for_good_rounds(2)
+            shown = {
+                view: at_hand.sadvise(*view.split())
+                for view in ("journal changes", "journal cycles", "journal audit", "recommend", f"explain {job_id}")
+            }
+            metrics = scraped(folder / "metrics")
+            at_hand.end()
+
+        texts = {
+            "log": at_hand.log.read_text(),
+            "metrics": metrics,
+            **{view: each.stdout for view, each in shown.items()},
+        }
+        assert {view: each.stderr for view, each in shown.items() if each.returncode} == {}
+        assert all(line.startswith("time=") for line in texts["log"].splitlines())
+        for name, text in texts.items():
+            assert [char for char in text if not char.isprintable() and char != "\n"] == [], name
+        assert metrics.startswith("# HELP ") and "script" not in metrics
+        assert "red" in texts[f"explain {job_id}"], "the name is shown, only not as it is"
+        assert state_of(live, job_id) == at_hand.before
+
+
+def scraped(path: Path) -> str:
+    """Read the metrics from a Unix socket."""
+    connection = http.client.HTTPConnection("localhost")
+    with socket.socket(socket.AF_UNIX) as connection.sock:
+        connection.sock.connect(str(path))
+        connection.request("GET", "/metrics")
+        return connection.getresponse().read().decode()

@@ -11,7 +11,7 @@ from typing import Final
 
 from advisor.backends.process import Answer, Commands
 from advisor.errors import BudgetSpentError
-from advisor.pacing import CHANGE_REQUESTS, BudgetSettings
+from advisor.pacing import CHANGE_REQUESTS, ROUND_REQUESTS, BudgetSettings
 
 MINUTE_S: Final = 60.0
 
@@ -124,6 +124,14 @@ class RpcBudget:
         self._all.held -= len(requests)
         self._writes.held -= writes
         self._rpcs.update(requests)
+
+    def against_round(self) -> str | None:
+        """Say why there is no room to read the cluster as a whole; None where there is.
+
+        Rounds that begin without it would spend on their first commands what the others need, again and again.
+        """
+        self._fill()
+        return self._lacking(ROUND_REQUESTS, 0)
 
     def against_change(self) -> str | None:
         """Say why there is no room for a whole change: read, changed and read back; None where there is."""

@@ -18,7 +18,9 @@ from advisor.daemon.rights import rights
 from advisor.daemon.service import Outfit
 from advisor.daemon.tally import CountedCommands, Tally
 from advisor.domain.job import Job
+from advisor.domain.load import ControllerLoad
 from advisor.domain.plan import Recommendation
+from advisor.errors import BudgetSpentError
 from advisor.planning.observing import observed
 from advisor.ports import ClusterSource, NoForecaster, StartForecaster
 
@@ -67,7 +69,7 @@ class LiveParts:
             ),
             gate=gate,
             last=last,
-            read_load=lambda: read_load(commands),
+            read_load=lambda: _load_within(budget, commands),
             rpcs=lambda: budget.rpcs,
             asked=self._tally.counts,
             forecaster=models,
@@ -104,6 +106,14 @@ class LiveParts:
             return None if said is None else f"control: {said}"
 
         return against
+
+
+def _load_within(budget: RpcBudget, commands: Commands) -> ControllerLoad:
+    """Ask how busy slurmctld is, if the whole round that follows fits into the budget."""
+    said = budget.against_round()
+    if said is not None:
+        raise BudgetSpentError(f"slurmctld is not asked now: {said}")
+    return read_load(commands)
 
 
 def forecaster(config: Config) -> StartForecaster:

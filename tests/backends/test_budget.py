@@ -144,6 +144,20 @@ def test_spent_budget_sends_nothing_takes_nothing_and_can_be_tried_again() -> No
     assert sum(commands.budget.rpcs.values()) == 32
 
 
+def test_a_round_begins_once_the_whole_of_it_fits() -> None:
+    commands, _, clock = budgeted()
+    for _ in range(15):
+        commands.ask(*SNAPSHOT[0])
+
+    said = []
+    for _ in range(6):
+        said.append(commands.budget.against_round())
+        clock.now += 1.0
+
+    assert [text is None for text in said] == [False, False, False, False, False, True]
+    assert said[0] is not None and "with room again in 5 s" in said[0]
+
+
 def test_change_that_could_not_be_read_back_is_not_sent() -> None:
     commands, recorder, _ = budgeted()
     for _ in range(14):

@@ -256,6 +256,7 @@ def test_outcomes_are_kept_by_job_and_submit_time(journal: SqliteJournal) -> Non
     assert journal.open_outcomes() == (other,)
     assert journal.outcomes(0.0) == (outcome(2, end_time=TAKEN_AT + 1.0), again)
     assert journal.outcomes(TAKEN_AT + 1.0) == (again,)
+    assert journal.outcomes(0.0, most=1) == (again,)
 
 
 def test_outcome_that_makes_no_sense_is_refused(journal: SqliteJournal) -> None:

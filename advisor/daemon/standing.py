@@ -20,6 +20,8 @@ from advisor.round import Forecasted
 # How far back, and how often, it is looked how good the forecasts were.
 _JUDGED_OVER_S: Final = 3 * 86_400.0
 _JUDGED_EVERY_S: Final = 3600.0
+# A large cluster ends more jobs in a day than need be in memory at once.
+_MOST_JUDGED: Final = 2000
 _BREAKERS: Final = "breakers"
 _EXPERIMENT: Final = "experiment"
 
@@ -92,7 +94,7 @@ class Standing:
                 raise
         if not 0 <= now - self._judged_time < _JUDGED_EVERY_S:
             self._judged_time = now
-            ended = journal.outcomes(now - _JUDGED_OVER_S)
+            ended = journal.outcomes(now - _JUDGED_OVER_S, most=_MOST_JUDGED)
             self.coverage = {"start": start_coverage(ended), "run_time": run_time_coverage(ended)}
 
 

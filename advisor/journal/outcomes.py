@@ -18,9 +18,13 @@ class OutcomeTables(JournalBase):
                 map(outcome_row, outcomes),
             )
 
-    def outcomes(self, since: float) -> tuple[JobOutcome, ...]:
-        """Return the outcomes of jobs that ended after an instant, in the order in which they did."""
-        return self._read("end_time > ? ORDER BY end_time, job_id, submit_time", since)
+    def outcomes(self, since: float, most: int = -1) -> tuple[JobOutcome, ...]:
+        """Return the outcomes of jobs that ended after an instant, in the order in which they did.
+
+        Of more than `most` the last ones; -1 is no bound.
+        """
+        newest = self._read("end_time > ? ORDER BY end_time DESC, job_id DESC, submit_time DESC LIMIT ?", since, most)
+        return newest[::-1]
 
     def open_outcomes(self) -> tuple[JobOutcome, ...]:
         """Return the outcomes of jobs that have not been seen to end, by job."""

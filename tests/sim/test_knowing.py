@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from advisor.domain.forecast import Forecasts, Placement
+from advisor.domain.limits import Limits
 from advisor.domain.topology import LocalityTier
 from advisor.sim.cluster import Cluster, Network, NodeGroup, SlurmParameters
 from advisor.sim.knowing import KnownForecaster
@@ -83,7 +84,9 @@ def test_short_job_that_asks_for_long_goes_first_where_the_truth_is_known() -> N
         [first, {"submit_time": 10, "run_time_s": 4 * HOUR_S, **alike}, {"submit_time": 20, "run_time_s": 600, **alike}]
     )
     cluster = Cluster(nodes=(NodeGroup(count=1, gpus=4),), slurm=SLURM)
-    eager = Options(execution="ideal", advise_every_s=100.0)
+    # The long job steps back twice, each time for four hours at most and right after the other.
+    lenient = Limits(max_added_delay_s=12 * HOUR_S, cooldown_s=0.0)
+    eager = Options(execution="ideal", advise_every_s=100.0, limits=lenient)
 
     by_rule, known = (run_of(trace, cluster, policy, eager) for policy in ("rules", "forecast-oracle"))
 

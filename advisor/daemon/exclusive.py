@@ -1,12 +1,12 @@
 """Keeps a second daemon of the same cluster off this host."""
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from advisor.errors import ConfigError
+from advisor.journal.lock import taken
 
 
 @contextmanager
@@ -27,10 +27,8 @@ def _held(path: Path, key: str) -> Iterator[None]:
     except OSError as err:
         raise ConfigError(f"{path}: {err.strerror}: make its folder for this user, or set {key}") from err
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as err:
-            raise ConfigError(f"{path}: another sadvised runs here: stop that one first") from err
+        if not taken(descriptor):
+            raise ConfigError(f"{path}: another sadvised runs here: stop that one first")
         yield
     finally:
         os.close(descriptor)

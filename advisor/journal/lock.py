@@ -29,14 +29,14 @@ def locked(path: Path, *, wait_s: float = 0.0) -> Iterator[None]:
         raise JournalError(f"{lock}: cannot be opened: {err.strerror}: name another file with --journal") from err
     with open(descriptor, "r+b", buffering=0):  # noqa: PTH123  (a descriptor)
         deadline = time.monotonic() + wait_s
-        while not _taken(descriptor):
+        while not taken(descriptor):
             if time.monotonic() >= deadline:
                 raise JournalError(f"{path}: another sadvise is changing jobs with it: wait until it is done")
             time.sleep(_LOCK_POLL_S)
         yield
 
 
-def _taken(descriptor: int) -> bool:
+def taken(descriptor: int) -> bool:
     """Take a lock if nobody holds it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -76,9 +76,11 @@ class Daemon:
         self._scheduler.add_job(
             self._fit, "cron", hour=config.night_hour, minute=30, id="fit", jitter=600, executor="beside"
         )
-        self._scheduler.start()
+        # No round tells of itself before the daemon is known to be up.
+        self._scheduler.start(paused=True)
         self._notifier.ready()
         self._log.info("started", mode=str(self._service.config.mode.farthest), pid=os.getpid())
+        self._scheduler.resume()
 
     def _watch(self) -> None:
         """Wait for signals until one ends it; set the rounds anew where somebody moved the clock."""

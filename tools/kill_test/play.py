@@ -71,6 +71,8 @@ class Play:
         self.tally = Tally()
         self.truth: dict[tuple[int, Lever], Value] = {}
         self.users: dict[int, str] = {}
+        # What people did to each job and what Slurm said to it, so that a fault can be understood.
+        self.people: dict[int, list[str]] = {}
         # Requeued since the advisor last looked: until then nobody can own what they came back with.
         self.back: set[int] = set()
         # Slurm shows the lower end of a node range for both once it requeued the job, and from 24.11 on once
@@ -219,7 +221,7 @@ class Play:
         history = [f"{past.ending} {past.action}" for past in journal.closed([job.job_id]) if past.lever is lever]
         self.tally.faults.append(
             f"job {job.job_id} {lever} {'after' if settled else 'before'} reconciling: holds {held}, its user left "
-            f"{theirs}, lease {lease}, before that {history[-3:]}"
+            f"{theirs}, lease {lease}, before that {history[-3:]}, people did {self.people.get(job.job_id, [])[-12:]}"
         )
 
     def _check_file(self) -> None:
@@ -246,13 +248,14 @@ class Play:
         if self.chance.random() < 0.7:
             self._person_changes(snapshot)
         if self.chance.random() < 0.15 and pending:
-            self._did("scancel", str(self.chance.choice(pending).job_id), event="user cancels")
+            cancelled = self.chance.choice(pending).job_id
+            self._did(cancelled, "scancel", str(cancelled), event="user cancels")
         running = [job for job in snapshot.jobs if job.state.name == "RUNNING"]
         if self.chance.random() < 0.12 and running:
             job = self.chance.choice(running)
             if self.chance.random() < 0.5:
-                self._did("scancel", str(job.job_id), event="a job ends and others start")
-            elif self._did("scontrol", "requeue", str(job.job_id), event="requeue"):
+                self._did(job.job_id, "scancel", str(job.job_id), event="a job ends and others start")
+            elif self._did(job.job_id, "scontrol", "requeue", str(job.job_id), event="requeue"):
                 self.back.add(job.job_id)
                 self.ends_hidden.add(job.job_id)
         after = self.source.snapshot()
@@ -280,15 +283,17 @@ class Play:
             return
         by_user = self.chance.random() < 0.5
         user = self.users[job.job_id] if by_user else None
-        if self._did(*apply_argv(action), user=user, event="user change" if by_user else "admin change"):
+        if self._did(job.job_id, *apply_argv(action), user=user, event="user change" if by_user else "admin change"):
             self.truth[job.job_id, lever] = action.after
 
-    def _did(self, *argv: str, event: str, user: str | None = None) -> bool:
+    def _did(self, job_id: int, *argv: str, event: str, user: str | None = None) -> bool:
         answer = self.live.ask(*argv, user=user)
         done = answer.returncode == 0
+        said = " ".join(answer.stderr.split())
+        self.people.setdefault(job_id, []).append(f"{' '.join(argv)} -> {answer.returncode} {said}".rstrip())
         self.tally.events[event if done else f"{event}, refused"] += 1
         if not done:
-            self.tally.refused.append(f"{' '.join(argv)}: {' '.join(answer.stderr.split())}")
+            self.tally.refused.append(f"{' '.join(argv)}: {said}")
         return done
 
     def _restart_controller(self) -> None:
@@ -324,11 +329,14 @@ _UNKNOWN: Final = object()
 def commands_running(env: Mapping[str, str]) -> bool:
     """Whether a command of Slurm that changes jobs still runs for a cluster."""
     mark = f"SLURM_CONF={env['SLURM_CONF']}".encode()
+    # What was forked and has not become its program yet still looks like us.
+    own = Path("/proc/self/cmdline").read_bytes()
     for process in Path("/proc").iterdir():
         if not process.name.isdigit() or int(process.name) == os.getpid():
             continue
         try:
-            if b"scontrol" in (process / "cmdline").read_bytes() and mark in (process / "environ").read_bytes():
+            line = (process / "cmdline").read_bytes()
+            if line == own or (b"scontrol" in line and mark in (process / "environ").read_bytes()):
                 return True
         except OSError:
             # It has just ended.

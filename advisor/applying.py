@@ -276,22 +276,20 @@ class Applier:
         if isinstance(lease.action, Requeue):
             return self._stopped(lease, job, now)
         if job is None or not (job.is_pending or lease.state is LeaseState.HANDS_OFF):
-            gone = Ending.OVERRULED if lease.state is LeaseState.HANDS_OFF else Ending.NO_LONGER_PENDING
-            self.journal.close(lease, gone, now)
-            return None
+            return self._ended_with_its_wait(lease, job, now)
         held = present_value(job, lease.action)
         match lease.state:
             case LeaseState.HANDS_OFF:
                 return lease
             case LeaseState.INTENDED if held == lease.action.before:
-                return self._still_under_way(lease, now)
+                return self._still_under_way(lease, now) or self._came_to_nothing(lease, now)
             case LeaseState.RETURNING if held == lease.undo.after:
                 self.journal.close(lease, _returned(lease), now)
                 return None
             case _ if not may_hold(job, lease.action, lease.action.after):
                 return self._keep(replace(lease, state=LeaseState.HANDS_OFF, overruled_time=now))
             case LeaseState.INTENDED:
-                return self._came_out(lease, now)
+                return self._still_hidden(lease, job, now) or self._came_out(lease, now)
             case LeaseState.OUT | LeaseState.RETURNING:
                 return lease
 
@@ -299,13 +297,30 @@ class Applier:
         """Return the intent to stop a run for as long as it may still come true; None once that is settled."""
         if job is None or present_value(job, lease.action) != lease.action.before:
             return self._came_out(lease, now)
+        return self._still_under_way(lease, now) or self._came_to_nothing(lease, now)
+
+    def _ended_with_its_wait(self, lease: Lease, job: Job | None, now: float) -> Lease | None:
+        """Return an intent for as long as its job could be back before it comes true; any other lease has ended."""
+        if job is not None and lease.state is LeaseState.INTENDED:
+            under_way = self._still_under_way(lease, now)
+            if under_way is not None:
+                return under_way
+        gone = Ending.OVERRULED if lease.state is LeaseState.HANDS_OFF else Ending.NO_LONGER_PENDING
+        self.journal.close(lease, gone, now)
+        return None
+
+    def _still_hidden(self, lease: Lease, job: Job, now: float) -> Lease | None:
+        """Return an intent of which Slurm hides the end that differs, for as long as it may come true unseen."""
+        told = not may_hold(job, lease.action, lease.action.before)
+        if told or not self.actuator.hides_range_end(job.job_id):
+            return None
         return self._still_under_way(lease, now)
 
     def _still_under_way(self, lease: Lease, now: float) -> Lease | None:
-        """Return an intent of which nothing is seen for as long as it may come true; what was before it after that."""
+        """Return an intent of which nothing is seen for as long as it may come true, None after that."""
         if now < lease.applied_time:
             return self._keep(lease.begun_anew(now))
-        return lease if now - lease.applied_time < self.grace_s else self._came_to_nothing(lease, now)
+        return lease if now - lease.applied_time < self.grace_s else None
 
 
 def _returned(lease: Lease) -> Ending:

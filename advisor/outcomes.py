@@ -23,13 +23,6 @@ _TOOK_EFFECT = frozenset({LeaseState.OUT, LeaseState.RETURNING, LeaseState.HANDS
 NO_FORECASTER = NoForecaster()
 
 
-class Coverage(NamedTuple):
-    """Which share of the forecasts held what came, and how many they were; the share is NaN where there are none."""
-
-    share: float
-    n: int
-
-
 class _Mark(NamedTuple):
     """What an outcome depends on in a job's record; while it stays the same, so does the outcome."""
 
@@ -208,47 +201,6 @@ class Follower:
             outcome = self._open.pop(job_id)
             over.append(_over(outcome, now, before) if exact is None else _over(outcome, exact, exact))
         return over
-
-
-def start_coverage(outcomes: Iterable[JobOutcome]) -> Coverage:
-    """Tell how often the first forecast of a start held, over jobs that were not changed."""
-    return _coverage(_starts(outcomes))
-
-
-def run_time_coverage(outcomes: Iterable[JobOutcome]) -> Coverage:
-    """Tell how often the first forecast of a run time held, over jobs that were not requeued."""
-    return _coverage(_run_times(outcomes))
-
-
-def forecast_coverage(outcomes: Iterable[JobOutcome]) -> Coverage:
-    """Tell how often the first forecasts held, of starts and of run times together; 80 % of them should."""
-    seen = tuple(outcomes)
-    return _coverage((*_starts(seen), *_run_times(seen)))
-
-
-def _starts(outcomes: Iterable[JobOutcome]) -> Iterator[bool]:
-    for outcome in outcomes:
-        forecast = outcome.first_forecast
-        if forecast is None or forecast.start_time is None or outcome.start_time is None or outcome.changes:
-            continue
-        yield _holds(forecast.start_time, outcome.start_time)
-
-
-def _run_times(outcomes: Iterable[JobOutcome]) -> Iterator[bool]:
-    for outcome in outcomes:
-        forecast = outcome.first_forecast
-        if forecast is None or forecast.run_time_s is None or outcome.run_time_s is None or outcome.requeues:
-            continue
-        yield _holds(forecast.run_time_s, outcome.run_time_s)
-
-
-def _holds(interval: Interval, value: float) -> bool:
-    return interval.low <= value <= interval.high
-
-
-def _coverage(held: Iterable[bool]) -> Coverage:
-    told = list(held)
-    return Coverage(sum(told) / len(told) if told else float("nan"), len(told))
 
 
 # All that a mark is made of.

@@ -1,6 +1,7 @@
 """What the core needs from outside; Slurm, a file and the simulator plug in here."""
 
 from bisect import bisect_right, insort
+from collections import deque
 from collections.abc import Collection, Iterable
 from operator import attrgetter
 from typing import Final, Protocol
@@ -35,6 +36,9 @@ class Actuator(Protocol):
 
     def apply(self, action: Action) -> Receipt:
         """Change one field of one pending job; what cannot be done is a receipt, not an error."""
+
+    def hides_range_end(self, job_id: int) -> bool:
+        """Whether Slurm shows the lower end of a job's node range in place of the upper one."""
 
 
 class Forecaster(Protocol):
@@ -87,9 +91,10 @@ class Journal(Protocol):
         """Return the open leases, by job and field."""
 
     def closed(self, job_ids: Collection[int], since: float | None = None) -> tuple[Lease, ...]:
-        """Return the leases of jobs that ended within the last `KEPT_S`, in the order in which they did.
+        """Return the leases of jobs that ended within the last `KEPT_S`, in the order in which that was written down.
 
-        With `since` also those of any other job that ended after that instant.
+        That is the order in which they ended, also where the clock was set back. With `since` also those of any other
+        job that ended after that instant.
         """
 
     def add_waits(self, waits: Iterable[Wait], observed_until: float) -> None:
@@ -108,7 +113,7 @@ class MemoryJournal:
     def __init__(self) -> None:
         self._cluster: str | None = None
         self._open: dict[tuple[int, Lever], Lease] = {}
-        self._closed: list[Lease] = []
+        self._closed: deque[Lease] = deque()
         self._waits: list[Wait] = []
         self._observed_until: float | None = None
 
@@ -124,15 +129,16 @@ class MemoryJournal:
     def close(self, lease: Lease, ending: Ending, ended_time: float) -> None:
         """Move a lease to those that have ended."""
         self._open.pop((lease.job_id, lease.lever), None)
-        insort(self._closed, lease.ended(ending, ended_time), key=attrgetter("ended_time"))
-        del self._closed[: bisect_right(self._closed, ended_time - KEPT_S, key=attrgetter("ended_time"))]
+        self._closed.append(lease.ended(ending, ended_time))
+        while self._closed and (self._closed[0].ended_time or 0.0) <= ended_time - KEPT_S:
+            self._closed.popleft()
 
     def leases(self) -> tuple[Lease, ...]:
         """Return the open leases, by job and field."""
         return tuple(self._open[key] for key in sorted(self._open))
 
     def closed(self, job_ids: Collection[int], since: float | None = None) -> tuple[Lease, ...]:
-        """Return the leases of jobs, and of any job since an instant, that ended, in the order in which they did."""
+        """Return the leases of jobs, and of any job since an instant, that ended, in the order of writing."""
         return tuple(
             lease
             for lease in self._closed

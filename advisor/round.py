@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from advisor.accuracy import Accuracy
 from advisor.applying import Step
 from advisor.domain.lease import LeaseState
 from advisor.domain.load import ControllerLoad
 from advisor.domain.mode import Mode
-from advisor.outcomes import Coverage
 
 # What of a job was forecast.
 Forecasted = Literal["start", "run_time"]
@@ -20,7 +20,7 @@ class Round:
 
     `mode` is the mode that goes farthest now; `held_to` says in plain words what keeps it below the configured one
     (a pause, a breaker, a journal that failed), each with its name. `rpcs` counts the requests of this process to
-    slurmctld by kind since it started. `coverage` tells for "start" and "run_time" how many forecasts held.
+    slurmctld by kind since it started. `accuracy` tells for "start" and "run_time" how good forecasts were.
     `interval_s` is how long after the start of this round the next one starts.
     """
 
@@ -35,7 +35,7 @@ class Round:
     load: ControllerLoad | None = None
     rpcs: Mapping[str, int] = field(default_factory=dict)
     open_leases: Mapping[LeaseState, int] = field(default_factory=dict)
-    coverage: Mapping[Forecasted, Coverage] = field(default_factory=dict)
+    accuracy: Mapping[Forecasted, Accuracy] = field(default_factory=dict)
 
     @property
     def summary(self) -> str:

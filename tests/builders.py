@@ -14,6 +14,7 @@ from typing import TypedDict, Unpack
 from advisor.domain.gang import GangRequest, GpuCount, GpuScope, ShareCount, SwitchRequest
 from advisor.domain.job import Allocation, ArrayRecord, GpuRange, HetRecord, Job, JobHints, JobState, Sensitivity
 from advisor.domain.node import GpuPool, Node
+from advisor.domain.plan import Action, Expected, Kind, Reason, Recommendation
 from advisor.domain.site import Partition, SiteConfig
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import Switch, Topology, TopologyKind
@@ -321,6 +322,19 @@ def make_snapshot(
         nodes=tuple(nodes),
         jobs=tuple(jobs),
         unread=unread,
+    )
+
+
+def make_recommendation(action: Action, *, revert_after_s: float | None = None) -> Recommendation:
+    """Build a recommendation that promises nothing."""
+    return Recommendation(
+        kind=Kind.REORDER,
+        action=action,
+        reason=Reason.LONG_WORK_AHEAD,
+        text="",
+        expected=Expected(saved_s_low=0.0, saved_s_high=0.0, jobs_helped=0, added_delay_max_s=0.0, assumes=""),
+        evidence={},
+        revert_after_s=revert_after_s,
     )
 
 

@@ -82,6 +82,10 @@ class FakeCluster:
             raise SlurmUnavailableError("the answer was lost")
         return Receipt(action=action, outcome=Outcome.APPLIED)
 
+    def hides_range_end(self, job_id: int) -> bool:
+        """Whether the lower end of a node range stands for both."""
+        return job_id in self.ends_hidden
+
     def arrive(self) -> None:
         """Let what is under way take effect, whatever the jobs hold by now: Slurm compares nothing."""
         for action in self.under_way:

@@ -81,9 +81,9 @@ def _check_leases(journal: Journal) -> None:
     journal.close(leases[3], Ending.NOT_APPLIED, NOW + 4.0)
     assert [lease.job_id for lease in journal.leases()] == [6, 8, 8]
     assert journal.closed([5]) == (
-        second.ended(Ending.TAKEN_BACK, NOW + 2.0),
         leases[1].ended(Ending.NO_LONGER_PENDING, NOW + 3.0),
-    )
+        second.ended(Ending.TAKEN_BACK, NOW + 2.0),
+    ), "in the order of writing, whatever the clock said"
     assert [lease.ending for lease in journal.closed([5, 7, 999])][-1] is Ending.NOT_APPLIED
     assert journal.closed([]) == ()
     assert [lease.job_id for lease in journal.closed([], since=NOW + 2.0)] == [5, 7]

@@ -142,7 +142,7 @@ def running(job_id: int = 9) -> Job:
 @pytest.mark.parametrize("gone", [True, False], ids=["gone", "started"])
 def test_a_lease_ends_with_the_wait_of_its_job(state: LeaseState, gone: bool) -> None:
     cluster = FakeCluster(jobs={} if gone else {9: running()})
-    at_work = applier_on(cluster, lent(state=state, due_in_s=0.0))
+    at_work = replace(applier_on(cluster, lent(state=state, due_in_s=0.0)), grace_s=0.0)
 
     at_work.reconcile(cluster.snapshot())
 

@@ -19,12 +19,9 @@ from advisor.domain.lease import Ending, Lease, LeaseState
 from advisor.domain.plan import (
     Action,
     Change,
-    Expected,
-    Kind,
     Lever,
     NodeRange,
     Plan,
-    Reason,
     Receipt,
     Recommendation,
     SetNice,
@@ -39,7 +36,7 @@ from advisor.domain.waits import Wait
 from advisor.errors import SlurmUnavailableError
 from advisor.journal import SqliteJournal
 from advisor.ports import Journal, MemoryJournal
-from tests.builders import make_gang, make_job
+from tests.builders import make_gang, make_job, make_recommendation
 from tests.fake_cluster import FakeCluster
 
 JOBS = (1, 2)
@@ -112,6 +109,9 @@ class Mortal:
         self.life.pass_by()
         return receipt
 
+    def hides_range_end(self, job_id: int) -> bool:
+        return self.cluster.hides_range_end(job_id)
+
     def _around(self, write: Callable[[], None]) -> None:
         self.life.pass_by()
         write()
@@ -155,18 +155,6 @@ def new_job(job_id: int, nodes_max: int) -> Job:
     return make_job(job_id, gang=make_gang(4, nodes_min=1, nodes_max=nodes_max))
 
 
-def recommended(action: Change, revert_after_s: float | None) -> Recommendation:
-    return Recommendation(
-        kind=Kind.REORDER,
-        action=action,
-        reason=Reason.LONG_WORK_AHEAD,
-        text="",
-        expected=Expected(saved_s_low=0.0, saved_s_high=0.0, jobs_helped=0, added_delay_max_s=0.0, assumes=""),
-        evidence={},
-        revert_after_s=revert_after_s,
-    )
-
-
 def setting(job: Job, lever: Lever, number: int) -> Change:
     """Set a field of a job to a value that stands for a number."""
     match lever:
@@ -197,6 +185,8 @@ class Applying(RuleBasedStateMachine):
         # People never choose what somebody has chosen before: nobody could tell that from doing nothing.
         self.numbers = 4
         self.back: set[int] = set()
+        # Jobs whose node range people changed since the advisor last looked.
+        self.new_ranges: set[int] = set()
         for job_id in JOBS:
             self.arrive(job_id)
 
@@ -236,6 +226,7 @@ class Applying(RuleBasedStateMachine):
             self.restart()
         if came_to_an_end:
             self.back.clear()
+            self.new_ranges.clear()
 
     def restart(self) -> None:
         self.file.close_file()
@@ -253,7 +244,7 @@ class Applying(RuleBasedStateMachine):
             action = setting(job, lever, number)
             tightens = not isinstance(action, SetNodeRange) or action.after.high < action.before.high
             if action.before != action.after and tightens:
-                changes.append(recommended(action, due))
+                changes.append(make_recommendation(action, revert_after_s=due))
         self.live(lambda at_work: at_work.step(), mishap, tuple(changes))
 
     @rule(job_ids=st.none() | st.sampled_from(JOBS), mishap=MISHAPS)
@@ -304,6 +295,8 @@ class Applying(RuleBasedStateMachine):
         for cluster in self.clusters:
             cluster.jobs[job_id] = applied(cluster.jobs[job_id], action)
         self.truth[key] = action.after
+        if lever is Lever.NODE_RANGE:
+            self.new_ranges.add(job_id)
         lease = {(lease.job_id, lease.lever): lease for lease in self.journals[0].leases()}.get(key)
         # A field put back before the advisor saw its own change there looks as if that had come to nothing.
         unseen = lease is not None and lease.state is LeaseState.INTENDED and action.after == lease.action.before
@@ -330,12 +323,14 @@ class Applying(RuleBasedStateMachine):
     @rule()
     def slurmctld_restarts(self) -> None:
         """slurmctld restarts, keeps every value, and shows ranges of nodes by their lower end."""
+        self.looks_at_new_ranges()
         for cluster in self.clusters:
             cluster.ends_hidden |= cluster.jobs.keys()
 
     @rule(job_id=st.sampled_from(JOBS), seen=st.booleans(), mishap=MISHAPS)
     def job_runs_and_is_requeued(self, job_id: int, seen: bool, mishap: Mishap) -> None:
         """A job starts, the advisor sees that or not, and the job comes back."""
+        self.looks_at_new_ranges()
         self.job_starts(job_id)
         if seen:
             self.live(lambda at_work: at_work.step(), mishap)
@@ -349,6 +344,11 @@ class Applying(RuleBasedStateMachine):
             if job is not None and job.is_pending:
                 run = make_job(job_id, gpus=4, running_on=["n01"])
                 cluster.jobs[job_id] = replace(job, state=run.state, allocation=run.allocation, start_time=cluster.now)
+
+    def looks_at_new_ranges(self) -> None:
+        """The advisor looks before Slurm hides what people have just made of a node range: nobody could tell later."""
+        if self.new_ranges:
+            self.live(lambda at_work: at_work.reconcile(at_work.source.snapshot()))
 
     def job_is_requeued(self, job_id: int) -> None:
         """A running job is pending again, with what it held, and shows its range by the lower end."""

@@ -4,11 +4,12 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from advisor.applying import Applier
+from advisor.applying import INTENT_GRACE_S, Applier
 from advisor.cycle import Cycle
 from advisor.domain.job import JobState
 from advisor.domain.lease import Ending, LeaseState, intended
 from advisor.domain.plan import Action, NodeRange, Outcome, Receipt, SetNice, SetNodeRange, undone
+from advisor.errors import SlurmUnavailableError
 from tests.builders import TAKEN_AT
 from tests.fake_cluster import HOLD, FakeCluster, fragmented, gang, held
 from tests.test_applying import applier_on, endings, lent, running
@@ -48,6 +49,21 @@ def test_the_delay_of_a_requeued_job_is_booked_once() -> None:
     assert (lease.state, lease.added_delay_s, past.added_delay_s) == (LeaseState.OUT, 0.0, 60.0)
 
 
+def test_a_clock_set_back_does_not_hide_what_a_requeued_job_brings_back() -> None:
+    cluster = held(fragmented(), NICE)
+    at_work = applier_on(cluster, intended(NICE, TAKEN_AT))
+    at_work.revert(cluster.snapshot())
+    cluster.now -= 43_200.0
+    held(cluster, NICE)
+    at_work.journal.keep(replace(intended(NICE, cluster.now), state=LeaseState.OUT))
+    started_and_back(at_work, cluster)
+
+    at_work.reconcile(cluster.snapshot())
+
+    assert [(lease.action, lease.state) for lease in at_work.journal.leases()] == [(NICE, LeaseState.OUT)]
+    assert endings(at_work) == [Ending.REVERTED, Ending.NO_LONGER_PENDING]
+
+
 @pytest.mark.parametrize("nodes_max", [4, 2], ids=["as its user had it", "changed since"])
 def test_a_requeued_job_without_our_value_stays_as_it_is(nodes_max: int) -> None:
     cluster = held(fragmented())
@@ -63,8 +79,8 @@ def test_a_requeued_job_without_our_value_stays_as_it_is(nodes_max: int) -> None
 
 def test_an_intent_that_a_job_started_with_gives_way_to_what_was_out_before_it() -> None:
     cluster = held(fragmented(), NICE)
-    first = replace(intended(NICE, TAKEN_AT - 60.0), state=LeaseState.OUT)
-    second = intended(replace(NICE, before=50, after=80), TAKEN_AT - 30.0, previous=first)
+    first = replace(intended(NICE, TAKEN_AT - 600.0), state=LeaseState.OUT)
+    second = intended(replace(NICE, before=50, after=80), TAKEN_AT - INTENT_GRACE_S, previous=first)
     at_work = applier_on(cluster, second)
     started_and_back(at_work, cluster)
 
@@ -97,6 +113,43 @@ def test_a_hold_whose_upper_end_slurm_hides_is_taken_back_when_due() -> None:
 
     assert cluster.jobs[9].gang.nodes_max == 4
     assert endings(at_work) == [Ending.TAKEN_BACK]
+
+
+def test_a_change_that_comes_true_after_its_job_had_started_and_was_requeued_is_ours() -> None:
+    cluster = fragmented()
+    cluster.lags = True
+    at_work = applier_on(cluster)
+    with pytest.raises(SlurmUnavailableError):
+        at_work.step()
+    cluster.lags = False
+    started_and_back(at_work, cluster)
+    at_work.reconcile(cluster.snapshot())
+    cluster.arrive()
+
+    at_work.revert(cluster.snapshot())
+
+    assert cluster.sent == [HOLD, undone(HOLD)]
+    assert endings(at_work) == [Ending.REVERTED]
+
+
+def test_a_hold_still_under_way_to_a_slurm_that_hides_the_upper_end_is_taken_back_after_it_came() -> None:
+    cluster = fragmented()
+    cluster.lags = True
+    at_work = applier_on(cluster)
+    with pytest.raises(SlurmUnavailableError):
+        at_work.step()
+    cluster.lags, cluster.ends_hidden = False, {9}
+
+    at_work.revert(cluster.snapshot())
+    cluster.arrive()
+    early = list(cluster.sent)
+    cluster.now += INTENT_GRACE_S
+    at_work.revert(cluster.snapshot())
+
+    assert early == [HOLD]
+    assert cluster.sent == [HOLD, undone(HOLD)]
+    assert cluster.jobs[9].gang.nodes_max == 4
+    assert endings(at_work) == [Ending.REVERTED]
 
 
 def test_a_person_who_sets_both_ends_alike_wins_when_the_hold_is_due() -> None:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
+from advisor.accuracy import Accuracy
 from advisor.applying import Reconciled
 from advisor.domain.gang import SwitchRequest
 from advisor.domain.lease import Ending, LeaseState
@@ -230,14 +231,17 @@ def test_idle_gpus_beside_running_jobs_are_fragmented() -> None:
     assert value(filled, "sadvise_largest_idle_gpus", **where) == 8
 
 
-def test_coverage_of_forecasts_is_unknown_until_it_is_told() -> None:
+def test_how_good_forecasts_are_is_unknown_until_it_is_told() -> None:
     filled = metrics()
-    before = value(filled, "sadvise_forecast_coverage_ratio", of="start")
+    names = ("sadvise_forecast_coverage_ratio", "sadvise_forecast_error_factor")
+    before = [value(filled, name, of="start") for name in names]
+    told = Accuracy(coverage_ratio=0.78, error_factor=2.5, jobs=120)
 
-    filled.observe_coverage("start", 0.78, 120)
+    filled.observe(replace(make_round(step()), accuracy={"start": told}))
 
-    assert before is not None and math.isnan(before)
-    assert value(filled, "sadvise_forecast_coverage_ratio", of="start") == 0.78
+    assert all(each is not None and math.isnan(each) for each in before)
+    assert [value(filled, name, of="start") for name in names] == [0.78, 2.5]
+    assert all(math.isnan(value(filled, name, of="run_time") or 0.0) for name in names)
     assert value(filled, "sadvise_forecast_coverage_jobs", of="start") == 120
     assert value(filled, "sadvise_forecast_coverage_jobs", of="run_time") == 0
 

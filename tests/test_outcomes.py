@@ -1,6 +1,5 @@
 """Following jobs from snapshot to snapshot: what was seen is told once, what nobody saw is not made up."""
 
-import math
 import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
@@ -14,10 +13,10 @@ from advisor.domain.forecast import NO_FORECASTS, Forecasts, Interval, JobForeca
 from advisor.domain.gang import GangRequest, GpuCount
 from advisor.domain.job import Allocation, ArrayRecord, Job, JobState
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
-from advisor.domain.outcome import LONGEST_GAP_S, Arm, JobOutcome, SeenChange, SeenForecast
+from advisor.domain.outcome import LONGEST_GAP_S, Arm, JobOutcome, SeenForecast
 from advisor.domain.plan import Lever, Reason, SetNice, SetNodeRange
 from advisor.domain.snapshot import Snapshot
-from advisor.outcomes import Follower, forecast_coverage, run_time_coverage, start_coverage
+from advisor.outcomes import Follower
 from advisor.ports import NoForecaster
 from tests.builders import HOUR_S, TAKEN_AT, make_gang, make_job, make_snapshot
 from tests.fake_cluster import HOLD, fragmented
@@ -380,44 +379,6 @@ def test_a_change_to_a_job_that_is_not_followed_is_dropped() -> None:
     step = Applier(source=cluster, actuator=cluster, cycle=Cycle()).step()
 
     assert Follower().follow(seen([]), NO_FORECASTS, applied=step.record.recommendations) == ()
-
-
-def outcome_of(
-    *, start: tuple[float, float] | None = None, run: tuple[float, float] | None = None, **fields: float
-) -> JobOutcome:
-    """A job that waited 100 s and ran 500 s, with the intervals it was forecast."""
-    forecast = SeenForecast(
-        made_time=0.0,
-        start_time=None if start is None else Interval(low=start[0], median=start[0], high=start[1]),
-        run_time_s=None if run is None else Interval(low=run[0], median=run[0], high=run[1]),
-    )
-    outcome = JobOutcome(
-        job_id=1, submit_time=0.0, start_time=100.0, last_start_time=100.0, end_time=600.0, last_seen_time=600.0,
-        first_forecast=forecast,
-    )  # fmt: skip
-    return replace(outcome, **fields)  # type: ignore[arg-type]
-
-
-def test_coverage_counts_what_was_forecast_and_came() -> None:
-    outcomes = [
-        outcome_of(start=(0.0, 200.0), run=(600.0, 900.0)),
-        outcome_of(start=(150.0, 200.0)),
-        outcome_of(run=(100.0, 500.0)),
-        outcome_of(run=(100.0, 500.0), requeues=1),
-        replace(outcome_of(start=(0.0, 200.0)), start_time=None),
-        replace(outcome_of(start=(150.0, 200.0)), changes=(SeenChange(lever=Lever.NICE, applied_time=0.0),)),
-        replace(outcome_of(), first_forecast=None),
-    ]
-
-    assert start_coverage(outcomes) == (0.5, 2)
-    assert run_time_coverage(outcomes) == (0.5, 2)
-    assert forecast_coverage(outcomes) == (0.5, 4)
-
-
-def test_no_forecast_has_no_coverage() -> None:
-    share, n = forecast_coverage([])
-
-    assert math.isnan(share) and n == 0
 
 
 def test_ten_thousand_jobs_of_which_few_change_are_followed_in_little_time() -> None:

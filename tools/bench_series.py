@@ -105,6 +105,10 @@ class Queue:
             self._pending[action.job_id] = applied(self._pending[action.job_id], action)
         return Receipt(action=action, outcome=Outcome.APPLIED)
 
+    def hides_range_end(self, job_id: int) -> bool:  # noqa: ARG002  (the protocol's)
+        """Tell that both ends of a node range are shown."""
+        return False
+
     def pass_time(self) -> None:
         """Let a minute pass."""
         self.now += CYCLE_S

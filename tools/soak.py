@@ -114,6 +114,10 @@ class Changing:
         self.jobs[action.job_id] = applied(job, action)
         return Receipt(action=action, outcome=Outcome.APPLIED)
 
+    def hides_range_end(self, job_id: int) -> bool:  # noqa: ARG002  (the protocol's)
+        """Tell that both ends of a node range are shown."""
+        return False
+
     def change(self) -> None:
         """Let a share of the queue start in the places of jobs that end, and as many arrive."""
         now = self.clock.now()

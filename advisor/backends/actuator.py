@@ -46,7 +46,7 @@ class ScontrolActuator:
         held = present_value(job, action)
         if held == action.after:
             return Receipt(action=action, outcome=Outcome.ALREADY_SO)
-        if held != action.before and not (may_hold(job, action, action.before) and self._hides_upper_end(job.job_id)):
+        if held != action.before and not (may_hold(job, action, action.before) and self.hides_range_end(job.job_id)):
             return Receipt(action=action, outcome=Outcome.FAILED, text=CHANGED_MEANWHILE, is_overruled=True)
         said = self._send(action)
         job = self._read(action.job_id)
@@ -56,6 +56,11 @@ class ScontrolActuator:
         if present_value(job, action) == action.after or (not said and _upper_end_hidden(job, action)):
             return Receipt(action=action, outcome=Outcome.APPLIED)
         return Receipt(action=action, outcome=Outcome.FAILED, text=said or ANOTHER_VALUE, is_settled=bool(said))
+
+    def hides_range_end(self, job_id: int) -> bool:
+        """Whether Slurm shows but one end of a job's node range, as `scontrol show job` tells and squeue does not."""
+        said = text_of(self._commands.ask("scontrol", "-o", "show", "job", str(job_id)).output)
+        return _ONE_END.search(said) is not None
 
     def _requeue(self, action: Requeue) -> Receipt:
         """Stop a job that is still in the run which the action found, and see that this run is over."""
@@ -79,11 +84,6 @@ class ScontrolActuator:
         except SlurmRefusedError as err:
             said = str(err)
             return _MAY_CHANGE if _DENIED.search(said) else printable(said)
-
-    def _hides_upper_end(self, job_id: int) -> bool:
-        """Whether Slurm shows but one end of a job's node range, as `scontrol show job` tells and squeue does not."""
-        said = text_of(self._commands.ask("scontrol", "-o", "show", "job", str(job_id)).output)
-        return _ONE_END.search(said) is not None
 
     def _read(self, job_id: int) -> Job | None:
         """Read one job; None where Slurm no longer knows it."""

@@ -55,6 +55,9 @@ def requests_of(program: str, arguments: Sequence[str]) -> tuple[str, ...]:
             return (jobs,) if as_json else (jobs, "REQUEST_PARTITION_INFO")
         case "scontrol":
             words = [each for each in arguments if not each.startswith("-")]
+            if words[:1] == ["ping"]:
+                # One to each slurmctld of the cluster, of which one acts.
+                return ("REQUEST_PING",)
             if words[:1] == ["show"]:
                 return _SHOWN.get(words[1] if len(words) > 1 else "", _UNCOUNTED)
             change = _CHANGES.get(words[0] if words else "")

@@ -1,16 +1,19 @@
 """What can only be learnt on the spot: commands, privileges, readers, and whether slurm.conf is what runs."""
 
 import shutil
-from collections.abc import Iterator
+import socket
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 
 from advisor.backends import pyslurm_source, releases
+from advisor.backends.controllers import read_controllers
 from advisor.backends.diagnostics import read_load
 from advisor.backends.privileges import GIVES, TAKES, Level, read_privilege
 from advisor.backends.process import Commands
 from advisor.backends.site_reader import Identity, own_identity, running_config
 from advisor.domain.site import SiteConfig
 from advisor.domain.snapshot import Snapshot
+from advisor.domain.standby import turn_of
 from advisor.errors import AdvisorError
 from advisor.pacing import PacingSettings, strained
 from advisor.planning.site_checks import Check, Status
@@ -25,14 +28,18 @@ def probes(
     timeout_s: float,
     user: Identity | None = None,
     pacing: PacingSettings | None = None,
+    host: Callable[[], str] = socket.gethostname,
 ) -> Iterator[Check]:
-    """Check the host, and the running slurmctld for `user`, None for who runs this; costs it six requests at most."""
+    """Check the host, and the running slurmctld for `user`, None for who runs this; costs it seven requests at most."""
     yield _commands()
     yield _release(snapshot)
     yield _reader(snapshot, timeout_s)
     yield from _privileges(commands, user or own_identity())
     yield _load(commands, pacing or PacingSettings())
     yield _running_config(snapshot, commands)
+    # With -M scontrol would list the controllers of this host's slurm.conf, and ask those of the other cluster.
+    if commands.cluster is None:
+        yield from _controllers(commands, host())
 
 
 def _commands() -> Check:
@@ -121,6 +128,21 @@ def _running_config(snapshot: Snapshot, commands: Commands) -> Check:
             cost="advice follows the file; run scontrol reconfigure, or mend the file",
         )
     return Check(name=name, status=Status.OK, text="says what slurmctld runs with")
+
+
+def _controllers(commands: Commands, host: str) -> Iterator[Check]:
+    """Tell of several slurmctld which one acts, and whether a daemon on this host would apply."""
+    name, cost = "controllers", "a daemon here does not apply"
+    try:
+        controllers = read_controllers(commands)
+    except AdvisorError as err:
+        yield Check(name=name, status=Status.UNKNOWN, text=f"which slurmctld acts is not known: {err}", cost=cost)
+        return
+    if len(controllers) > 1:
+        turn = turn_of(controllers, host)
+        # To stand by is what all but one of them are there for.
+        status = Status.OK if turn.is_known else Status.UNKNOWN
+        yield Check(name=name, status=status, text=turn.text, cost="" if turn.is_known else cost)
 
 
 def _differences(read: SiteConfig, running: SiteConfig) -> list[str]:

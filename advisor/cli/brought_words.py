@@ -5,13 +5,13 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+from advisor.accuracy import Accuracy, run_time_accuracy, start_accuracy
 from advisor.cli.render import console, instant, print_labelled, print_table
 from advisor.domain.experiment import ExperimentSettings
 from advisor.domain.lease import Lease
 from advisor.domain.outcome import SLOWDOWN_BOUND_S, Arm, JobOutcome
 from advisor.domain.waits import Wait
 from advisor.effect import Comparison, Effect, Verdict, compared
-from advisor.outcomes import run_time_coverage, start_coverage
 from advisor.planning.words import duration, plural
 from advisor.promises import LeverTally, PlacesGot, Share, lever_tallies, places_got
 
@@ -55,8 +55,8 @@ class Brought:
     changed: int
     levers: tuple[LeverTally, ...]
     places: tuple[PlacesGot, ...]
-    starts: Share
-    run_times: Share
+    starts: Accuracy
+    run_times: Accuracy
     comparison: Comparison | None
     limits: tuple[str, ...]
 
@@ -75,8 +75,8 @@ def brought(journal: Past, experiment: ExperimentSettings, *, since: float, now:
         changed=sum(any(change.applied_time >= since for change in outcome.changes) for outcome in told),
         levers=lever_tallies(told, journal.closed((), since), since=since, now=now),
         places=places_got(journal.waits(since)),
-        starts=_share(start_coverage(lately)),
-        run_times=_share(run_time_coverage(lately)),
+        starts=start_accuracy(lately),
+        run_times=run_time_accuracy(lately),
         comparison=comparison,
         limits=tuple(_limits(comparison)),
     )
@@ -89,7 +89,7 @@ def document(found: Brought) -> dict[str, Any]:
         "jobs": {"ended": found.ended, "changed": found.changed},
         "levers": [_lever(tally) for tally in found.levers],
         "places": [{"tier": each.tier.name.lower(), **_plain(each.got)} for each in found.places],
-        "forecasts": {"start": _plain(found.starts), "run_time": _plain(found.run_times)},
+        "forecasts": {"start": _accuracy(found.starts), "run_time": _accuracy(found.run_times)},
         "experiment": None
         if comparison is None
         else {
@@ -120,8 +120,9 @@ def rows(found: Brought) -> Iterator[list[str]]:
         yield _share_row("lever", str(tally.lever), "in_time_by_forecast", tally.in_time_by_forecast)
     for place in found.places:
         yield _share_row("place", place.tier.name.lower(), "got", place.got)
-    yield _share_row("forecast", "start", "held", found.starts)
-    yield _share_row("forecast", "run_time", "held", found.run_times)
+    for name, accuracy in (("start", found.starts), ("run_time", found.run_times)):
+        yield _share_row("forecast", name, "held", _held(accuracy))
+        yield _row("forecast", name, "error_factor", accuracy.error_factor, None, None, accuracy.jobs)
     if found.comparison is not None:
         for effect in found.comparison.effects:
             yield _row(
@@ -174,9 +175,11 @@ def _sentences(found: Brought) -> Iterator[tuple[str, str]]:
             yield str(tally.lever), f"{of_forecast}: {_said(tally.in_time_by_forecast)}"
     for place in found.places:
         yield "places", f"gangs that waited for one {place.tier.name.lower()} and got it: {_said(place.got)}"
-    for name, share in (("starts", found.starts), ("run times", found.run_times)):
-        if share.n:
+    for name, accuracy in (("starts", found.starts), ("run times", found.run_times)):
+        if accuracy.jobs:
+            share, off = _held(accuracy), f"half were off by a factor of {accuracy.error_factor:.3g} or more"
             yield "forecasts", f"{name} within their 80 % interval: {_said(share)}{_drift(share)}"
+            yield "forecasts", f"{name} against their median: {off}"
         else:
             yield "forecasts", f"{name}: none has come true or failed yet"
 
@@ -279,9 +282,13 @@ def _number(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _share(coverage: tuple[float, int]) -> Share:
-    share, n = coverage
-    return Share(count=round(share * n) if n else 0, n=n)
+def _accuracy(accuracy: Accuracy) -> dict[str, float | int | None]:
+    return {**_plain(_held(accuracy)), "error_factor": _number(accuracy.error_factor)}
+
+
+def _held(accuracy: Accuracy) -> Share:
+    """Return how many intervals held what came."""
+    return Share(count=round(accuracy.coverage_ratio * accuracy.jobs) if accuracy.jobs else 0, n=accuracy.jobs)
 
 
 def _row(section: str, name: str, figure: str, *numbers: float | None) -> list[str]:

@@ -19,7 +19,7 @@ app = typer.Typer(
 )
 
 LIVE = "live"
-Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Where the fit draws from.")]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="What the fit draws at random is drawn from it.")]
 Files = Annotated[list[Path], typer.Option("--from", metavar="FILE", help="A file of measurements; may be repeated.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Fit and print the card, write nothing.")]
 

@@ -37,7 +37,9 @@ def journal(
     ] = View.LEASES,
     jobs: Annotated[
         str | None,
-        typer.Option("-j", "--jobs", metavar="LIST", help="Jobs, separated by commas.", rich_help_panel=FILTERS),
+        typer.Option(
+            "-j", "--jobs", metavar="LIST", help="Only these jobs, separated by commas.", rich_help_panel=FILTERS
+        ),
     ] = None,
     since: Annotated[
         str | None,

@@ -54,7 +54,9 @@ def list_(models: Folder = None, json: Json = False, parsable: Parsable = False,
 @app.command()
 def show(
     kind: Kind,
-    version: Annotated[str | None, typer.Argument(metavar="[VERSION]", help="That in use if not given.")] = None,
+    version: Annotated[
+        str | None, typer.Argument(metavar="[VERSION]", help="Its version; without one, that in use.")
+    ] = None,
     models: Folder = None,
     json: Json = False,
 ) -> None:
@@ -98,7 +100,11 @@ def verify(models: Folder = None, json: Json = False, parsable: Parsable = False
 
 
 @app.command()
-def use(kind: Kind, version: Annotated[str, typer.Argument(metavar="VERSION")], models: Folder = None) -> None:
+def use(
+    kind: Kind,
+    version: Annotated[str, typer.Argument(metavar="VERSION", help="As `sadvise models list` shows it.")],
+    models: Folder = None,
+) -> None:
     """Put a version in use, if it is sound; the next cycle forecasts with it."""
     library(models).use(kind, version)
     typer.echo(f"{kind}: {version} is in use")

@@ -82,17 +82,29 @@ ConfigFile = Annotated[
 Partitions = Annotated[
     str | None,
     typer.Option(
-        "-p", "--partition", metavar="LIST", envvar="SADVISE_PARTITION", help="Partitions.", rich_help_panel=FILTERS
+        "-p",
+        "--partition",
+        metavar="LIST",
+        envvar="SADVISE_PARTITION",
+        help="Only jobs of these partitions.",
+        rich_help_panel=FILTERS,
     ),
 ]
 Users = Annotated[
     str | None,
-    typer.Option("-u", "--user", metavar="LIST", envvar="SADVISE_USER", help="Users.", rich_help_panel=FILTERS),
+    typer.Option(
+        "-u", "--user", metavar="LIST", envvar="SADVISE_USER", help="Only jobs of these users.", rich_help_panel=FILTERS
+    ),
 ]
 Accounts = Annotated[
     str | None,
     typer.Option(
-        "-A", "--account", metavar="LIST", envvar="SADVISE_ACCOUNT", help="Accounts.", rich_help_panel=FILTERS
+        "-A",
+        "--account",
+        metavar="LIST",
+        envvar="SADVISE_ACCOUNT",
+        help="Only jobs of these accounts.",
+        rich_help_panel=FILTERS,
     ),
 ]
 Jobs = Annotated[
@@ -102,7 +114,7 @@ Jobs = Annotated[
         "--jobs",
         metavar="LIST",
         envvar="SADVISE_JOBS",
-        help="Jobs: 123, 123_4, 123_[1-9] or 123+1.",
+        help="Only these jobs: 123, 123_4, 123_[1-9] or 123+1.",
         rich_help_panel=FILTERS,
     ),
 ]
@@ -113,7 +125,7 @@ Nodes = Annotated[
         "--nodelist",
         metavar="HOSTLIST",
         envvar="SADVISE_NODELIST",
-        help="Jobs whose partitions hold one of these nodes.",
+        help="Only jobs whose partitions hold one of these nodes.",
         rich_help_panel=FILTERS,
     ),
 ]

@@ -11,7 +11,10 @@ UNSETTLED = "Slurm may still take it: run this again in some minutes"
 
 
 def revert(
-    jobs: Annotated[list[int] | None, typer.Argument(metavar="[JOBID]...", min=1, help="Jobs.")] = None,
+    jobs: Annotated[
+        list[int] | None,
+        typer.Argument(metavar="[JOBID]...", min=1, help="Jobs whose changes are taken back, by number."),
+    ] = None,
     every: Annotated[bool, typer.Option("--all", help="Take back every change that is out.")] = False,
     source: Source = None,
     cluster: Cluster = None,

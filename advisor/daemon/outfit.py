@@ -1,12 +1,15 @@
 """Builds the parts of the daemon from a configuration."""
 
 import os
+import socket
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from advisor.applying import Applier
 from advisor.backends.actuator import ScontrolActuator
 from advisor.backends.budget import BudgetedCommands, RpcBudget
+from advisor.backends.controllers import Standby
 from advisor.backends.diagnostics import read_load
 from advisor.backends.process import Commands, SlurmCommands
 from advisor.backends.sources import chosen_cluster, open_source
@@ -28,9 +31,10 @@ from advisor.ports import ClusterSource, NoForecaster, StartForecaster
 class LiveParts:
     """Builds outfits for the cluster of this host; the budget and the patience outlive each of them."""
 
-    def __init__(self, clock: Clock, patience: Patience) -> None:
-        """Take the clock, and what tells commands when nobody waits for them any more."""
+    def __init__(self, clock: Clock, patience: Patience, host: Callable[[], str] = socket.gethostname) -> None:
+        """Take the clock, what tells commands when nobody waits for them any more, and what names this host."""
         self._clock = clock
+        self._host = host
         self._patience = patience
         self._budget: RpcBudget | None = None
         self._tally = Tally()
@@ -72,6 +76,7 @@ class LiveParts:
             read_load=lambda: _load_within(budget, commands),
             rpcs=lambda: budget.rpcs,
             asked=self._tally.counts,
+            against_applying=Standby(commands, self._host()).against_applying,
             forecaster=models,
         )
 

@@ -29,6 +29,7 @@ from advisor.pacing import next_interval_s, strained
 from advisor.ports import StartForecaster
 from advisor.round import Round
 
+_STANDBY: Final = "standby"
 # What only a new start can change.
 _LASTING: Final = (("journal", "file"), ("daemon", "runtime_folder"), ("metrics", "listen"))
 
@@ -39,7 +40,7 @@ class Outfit:
 
     `applier` works within the budget of requests; `leaver` does so without, for the end, and as long as `last` says.
     `asked` tells how many of the last commands there were, and how many of them failed. `forecaster` tells when jobs
-    start, for the outcomes.
+    start, for the outcomes. `against_applying` says why this daemon must not apply, None where it may.
     """
 
     config: Config
@@ -51,6 +52,7 @@ class Outfit:
     rpcs: Callable[[], Mapping[str, int]]
     asked: Callable[[], tuple[int, int]] = lambda: (0, 0)
     forecaster: StartForecaster = NO_FORECASTER
+    against_applying: Callable[[], str | None] = lambda: None
 
 
 class Service:
@@ -111,7 +113,7 @@ class Service:
             load=load,
             rpcs=outfit.rpcs(),
             open_leases=Counter(lease.state for lease in self._keeper.leases),
-            coverage=self._standing.coverage,
+            accuracy=self._standing.accuracy,
         )
         self._told(done)
         if not self._is_settled and step is not None:
@@ -187,7 +189,11 @@ class Service:
             error_ratio=failed / asked if asked else None,
             requests=asked,
         )
-        outfit.gate.held_to = standing.judged(journal, health, tuple(self._loads), outfit.config.breakers)
+        breakers = standing.judged(journal, health, tuple(self._loads), outfit.config.breakers)
+        # Nothing is asked for the sake of a daemon that would not apply anyway.
+        applies = outfit.config.mode.farthest is Mode.APPLY
+        standby = outfit.against_applying() if applies else None
+        outfit.gate.held_to = {**({_STANDBY: standby} if standby else {}), **breakers}
         self._loads.clear()
         step = kept_step(outfit.applier, journal, snapshot)
         standing.follow(journal, step, outfit.forecaster)

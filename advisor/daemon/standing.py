@@ -7,13 +7,14 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
+from advisor.accuracy import Accuracy, run_time_accuracy, start_accuracy
 from advisor.applying import Step
 from advisor.config import Config
 from advisor.domain.load import ControllerLoad
 from advisor.errors import JournalError
 from advisor.guard.breakers import ALL_CLOSED, BreakerSettings, BreakerState, Health, judged
 from advisor.journal import SqliteJournal
-from advisor.outcomes import Coverage, Follower, run_time_coverage, start_coverage
+from advisor.outcomes import Follower
 from advisor.ports import StartForecaster
 from advisor.round import Forecasted
 
@@ -32,12 +33,14 @@ class Standing:
     def __init__(self) -> None:
         """Know nothing until `begin`."""
         self._breakers = ALL_CLOSED
+        # The breakers that are open by the journal; None until it was asked.
+        self._written: tuple[str, ...] | None = None
         self._follower: Follower | None = None
         self._experiment = ""
         self._paused = False
         self._notes: list[tuple[str, Mapping[str, str | int | float]]] = []
         self._judged_time = float("-inf")
-        self.coverage: Mapping[Forecasted, Coverage] = {}
+        self.accuracy: Mapping[Forecasted, Accuracy] = {}
 
     def note(self, event: str, **detail: str | float) -> None:
         """Remember to write something into the audit as soon as the journal is at hand."""
@@ -45,17 +48,20 @@ class Standing:
 
     def begin(self, journal: SqliteJournal, config: Config, now: float, *, paused: str) -> None:
         """Begin a round: take up what an earlier daemon left, and write down what has happened since the last one."""
-        if self._follower is None:
+        if self._written is None:
             self._breakers = _kept_state(journal)
+            self._written = _names(self._breakers)
+        if self._follower is None:
             self._follower = Follower(journal.open_outcomes(), seen_at=journal.observed_until())
         self._follower.experiment = config.experiment
         if bool(paused) is not self._paused:
             self._paused = bool(paused)
             self.note("paused" if paused else "resumed", **({"said": paused} if paused else {}))
-        if config.experiment.digest != self._experiment:
-            self._experiment = config.experiment.digest
-            if self._experiment and not _registered(journal, self._experiment):
+        digest = config.experiment.digest
+        if digest != self._experiment:
+            if digest and not _registered(journal, digest):
                 self._notes.append((_EXPERIMENT, config.experiment.registration()))
+            self._experiment = digest
         while self._notes:
             event, detail = self._notes[0]
             journal.note(now, event, detail)
@@ -65,18 +71,20 @@ class Standing:
         self, journal: SqliteJournal, health: Health, loads: Sequence[ControllerLoad], settings: BreakerSettings
     ) -> Mapping[str, str]:
         """Look at the breakers, at every load since the last look; map those that are open to why, in words."""
-        before = self._breakers
+        run_times = self.accuracy.get("run_time")
         known = replace(
             health,
-            coverage_ratio=self.coverage["run_time"].share if "run_time" in self.coverage else None,
-            ended_jobs=self.coverage["run_time"].n if "run_time" in self.coverage else 0,
+            coverage_ratio=None if run_times is None else run_times.coverage_ratio,
+            ended_jobs=0 if run_times is None else run_times.jobs,
             leases=(*journal.closed((), since=health.now - settings.objections_window_s), *journal.leases()),
         )
         for load in loads:
             self._breakers = judged(self._breakers, replace(known, load=load), settings)
         sentences = self._breakers.sentences(settings)
-        if [each.name for each in before.open] != [each.name for each in self._breakers.open]:
+        # By what is written down, not by what was known before: what could not be written is tried again each round.
+        if _names(self._breakers) != self._written:
             journal.note(health.now, _BREAKERS, {**sentences, "state": _states().dump_json(self._breakers).decode()})
+            self._written = _names(self._breakers)
         return sentences
 
     def follow(self, journal: SqliteJournal, step: Step, forecaster: StartForecaster) -> None:
@@ -93,9 +101,13 @@ class Standing:
                 self._follower = None
                 raise
         if not 0 <= now - self._judged_time < _JUDGED_EVERY_S:
-            self._judged_time = now
             ended = journal.outcomes(now - _JUDGED_OVER_S, most=_MOST_JUDGED)
-            self.coverage = {"start": start_coverage(ended), "run_time": run_time_coverage(ended)}
+            self.accuracy = {"start": start_accuracy(ended), "run_time": run_time_accuracy(ended)}
+            self._judged_time = now
+
+
+def _names(breakers: BreakerState) -> tuple[str, ...]:
+    return tuple(each.name for each in breakers.open)
 
 
 def _kept_state(journal: SqliteJournal) -> BreakerState:

@@ -49,12 +49,12 @@ class LeaseTables(JournalBase):
         return self._read_leases("ending IS NULL ORDER BY job_id, lever")
 
     def closed(self, job_ids: Collection[int], since: float | None = None) -> tuple[Lease, ...]:
-        """Return the leases of jobs, and of any job since an instant, that ended, in the order in which they did."""
+        """Return the leases of jobs, and of any job since an instant, that ended, in the order of writing."""
         return self._read_leases(
             "id IN ("
             "SELECT id FROM leases WHERE ending IS NOT NULL AND job_id IN (SELECT value FROM json_each(?)) "
             "UNION SELECT id FROM leases WHERE ending IS NOT NULL AND ended_time > ?"
-            ") ORDER BY ended_time, id",
+            ") ORDER BY id",
             json.dumps(sorted(job_ids)),
             since,
         )

@@ -48,7 +48,9 @@ METRICS: Final[tuple[Metric, ...]] = (
     _gauge("interval_seconds", "Time from the start of the last round to the next."),
     _gauge("mode", "1 for the mode in which the daemon is now, 0 for the others.", "mode"),
     _gauge("paused", "1 while a person has paused the daemon."),
-    _gauge("held", "1 for what keeps the daemon from applying now: a pause, the journal, a breaker.", "by"),
+    _gauge(
+        "held", "1 for what keeps the daemon from applying now: a pause, the journal, a breaker, standby.", "by"
+    ),
     _gauge("breaker_open", "1 for an open circuit breaker, 0 for a closed one.", "breaker"),
     _counter(
         "recommendations", "Recommendations of all rounds: accepted, or the rule that refused.", "kind", "verdict"
@@ -72,7 +74,12 @@ METRICS: Final[tuple[Metric, ...]] = (
     _gauge("controller_main_cycle_seconds", "Last pass of slurmctld's main scheduler."),
     _gauge("controller_backfill_cycle_seconds", "Last pass of slurmctld's backfill scheduler."),
     _gauge("forecast_coverage_ratio", "Share of forecasts whose 80 % interval held what came; 0.8 is right.", "of"),
-    _gauge("forecast_coverage_jobs", "Jobs that this share rests on.", "of"),
+    _gauge(
+        "forecast_error_factor",
+        "Half of the forecasts' medians were off by this factor or more, up or down; 1 is right.",
+        "of",
+    ),
+    _gauge("forecast_coverage_jobs", "Jobs that this share and this factor rest on.", "of"),
     _gauge("forecast_models_refused", "Models that were refused or answered nonsense in the last round."),
     _gauge("gpus", "Whole GPUs of a partition; one of several partitions counts in each.", "partition", "gpu_type"),
     _gauge("idle_gpus", "Idle GPUs on nodes that start jobs.", "partition", "gpu_type"),

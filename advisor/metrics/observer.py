@@ -6,10 +6,11 @@ from collections import Counter as Tally
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 
+from advisor.accuracy import NOT_KNOWN, Accuracy
 from advisor.applying import PutOff, Step
 from advisor.cycle import CycleRecord
 from advisor.domain.job import JobState
@@ -22,7 +23,7 @@ from advisor.guard.breakers import BREAKERS
 from advisor.metrics.catalogue import METRICS, PAUSED, BoundedValues, Metric, MetricKind, class_of
 from advisor.metrics.fragments import use_by_pool
 from advisor.metrics.health import Health
-from advisor.round import Round
+from advisor.round import Forecasted, Round
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 ACCEPTED: Final = "accepted"
@@ -74,8 +75,8 @@ class Metrics:
     def observe(self, done: Round) -> tuple[str, ...]:
         """Take in a round; return in one line each which part could not be filled, and why."""
         self.health.observe(done)
-        for of, (share, jobs) in done.coverage.items():
-            self.observe_coverage(of, share, jobs)
+        for of, accuracy in done.accuracy.items():
+            self.observe_accuracy(of, accuracy)
         self._began_time = done.started_time if self._began_time is None else self._began_time
         faults: list[str] = []
         with self._lock:
@@ -94,11 +95,12 @@ class Metrics:
                 self._gauges["sadvise_journal_size_bytes"].set(_size(self._journal))
         return tuple(faults)
 
-    def observe_coverage(self, of: Literal["start", "run_time"], share: float, jobs: int) -> None:
-        """Take in which share of the forecasts' 80 % intervals held what came, over so many jobs; NaN over none."""
+    def observe_accuracy(self, of: Forecasted, accuracy: Accuracy) -> None:
+        """Take in how good the forecasts of one kind were."""
         with self._lock:
-            self._gauges["sadvise_forecast_coverage_ratio"].labels(of).set(share)
-            self._gauges["sadvise_forecast_coverage_jobs"].labels(of).set(jobs)
+            self._gauges["sadvise_forecast_coverage_ratio"].labels(of).set(accuracy.coverage_ratio)
+            self._gauges["sadvise_forecast_error_factor"].labels(of).set(accuracy.error_factor)
+            self._gauges["sadvise_forecast_coverage_jobs"].labels(of).set(accuracy.jobs)
 
     def exposition(self) -> bytes:
         """Return all metrics in Prometheus's text format."""
@@ -125,8 +127,8 @@ class Metrics:
             self._gauges["sadvise_collector_success"].labels(collector)
         for breaker in self._breakers:
             self._gauges["sadvise_breaker_open"].labels(breaker)
-        self.observe_coverage("start", _UNKNOWN, 0)
-        self.observe_coverage("run_time", _UNKNOWN, 0)
+        self.observe_accuracy("start", NOT_KNOWN)
+        self.observe_accuracy("run_time", NOT_KNOWN)
         self._observe_load(ControllerLoad())
 
     @contextmanager

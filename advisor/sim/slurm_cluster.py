@@ -112,6 +112,10 @@ class SimulatedSlurm:
             return Receipt(action=action, outcome=Outcome.FAILED, text="read back another value than the one written")
         return Receipt(action=action, outcome=Outcome.APPLIED)
 
+    def hides_range_end(self, job_id: int) -> bool:  # noqa: ARG002  (the protocol's)
+        """Tell that both ends of a node range are shown."""
+        return False
+
     def job(self, row: int) -> Job:
         """Return a pending job as it stands."""
         at = self.state.jobs[row]

@@ -63,6 +63,7 @@ def change(commands: BudgetedCommands) -> None:
         (UPDATE, ("REQUEST_UPDATE_JOB",)),
         (("scontrol", "requeue", "incomplete", "7"), ("REQUEST_JOB_REQUEUE",)),
         (("scontrol", "show", "config"), ("REQUEST_BUILD_INFO", "REQUEST_PING")),
+        (("scontrol", "ping"), ("REQUEST_PING",)),
         (("scontrol", "-a", "show", "node", "--json"), ("REQUEST_NODE_INFO", "REQUEST_PARTITION_INFO")),
         (("scontrol", "-o", "-a", "show", "partition"), ("REQUEST_PARTITION_INFO",)),
         (("scontrol", "-o", "show", "assoc_mgr", "users=ada"), ("REQUEST_ASSOC_MGR_INFO",)),

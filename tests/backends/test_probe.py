@@ -22,6 +22,7 @@ Server thread count:  3
 Agent queue size:     0
 Remote Procedure Call statistics by message type
 """
+ONE = "Slurmctld(primary) at ctl2 is UP\n"
 IN_MEMORY = "scontrol -o show assoc_mgr users=ada flags=users"
 RUNNING = """SLURM_VERSION           = 24.11.5
 ClusterName             = test
@@ -38,8 +39,9 @@ def probed(
     texts: Mapping[str, str | SlurmError], *, user: Identity = ROOT, snapshot: Snapshot | None = None
 ) -> dict[str, Check]:
     """Probe a site whose commands give these answers."""
-    slurm = FakeSlurm(texts={"scontrol show config": RUNNING, "sdiag": SDIAG, **texts})
-    return {check.name: check for check in probes(snapshot or make_snapshot([]), slurm, timeout_s=30.0, user=user)}
+    slurm = FakeSlurm(texts={"scontrol show config": RUNNING, "sdiag": SDIAG, "scontrol ping": ONE, **texts})
+    seen = snapshot or make_snapshot([])
+    return {check.name: check for check in probes(seen, slurm, timeout_s=30.0, user=user, host=lambda: "ctl2")}
 
 
 @pytest.mark.parametrize(
@@ -143,3 +145,43 @@ def test_load_of_slurmctld_is_told(answer: str | SlurmError, status: Status, wor
 
     assert (check.status, check.text) == (status, words)
     assert bool(check.cost) is (status is not Status.OK)
+
+
+@pytest.mark.parametrize(
+    ("names", "states", "status", "words"),
+    [
+        (("ctl1", "ctl2"), ("UP", "UP"), Status.OK, "acts on ctl1, this is ctl2: the daemon there applies"),
+        (("ctl1", "ctl2"), ("DOWN", "UP"), Status.OK, "acts on ctl2, this host: the daemon here may apply"),
+        (("ctl1", "ctl3"), ("UP", "UP"), Status.OK, "acts on ctl1, and none stands by on ctl2"),
+        (("10.0.0.1", "10.0.0.2"), ("UP", "UP"), Status.UNKNOWN, "which slurmctld is that of this host, ctl2"),
+    ],
+    ids=["stands by", "acts", "runs none", "not told by name"],
+)
+def test_of_several_controllers_it_is_told_which_acts_and_whether_a_daemon_here_would_apply(
+    names: tuple[str, str], states: tuple[str, str], status: Status, words: str
+) -> None:
+    roles = ("primary", "backup")
+    lines = [
+        f"Slurmctld({role}) at {name} is {state}\n" for role, name, state in zip(roles, names, states, strict=True)
+    ]
+
+    check = probed({"scontrol ping": "".join(lines)})["controllers"]
+
+    assert check.status is status and words in check.text
+    assert bool(check.cost) is (status is not Status.OK)
+
+
+def test_controllers_that_do_not_answer_are_not_known() -> None:
+    check = probed({"scontrol ping": SlurmUnavailableError("scontrol gave no answer")})["controllers"]
+
+    assert check.status is Status.UNKNOWN
+    assert check.text == "which slurmctld acts is not known: scontrol gave no answer"
+
+
+def test_one_controller_and_those_of_another_cluster_get_no_line() -> None:
+    elsewhere = FakeSlurm(texts={"scontrol show config": RUNNING, "sdiag": SDIAG}, cluster="east")
+
+    other = probes(make_snapshot([]), elsewhere, timeout_s=30.0, user=ROOT)
+
+    assert "controllers" not in probed({})
+    assert "controllers" not in {check.name for check in other}

@@ -123,6 +123,9 @@ def test_levers_promises_and_forecasts_are_told_in_words(sadvise: Sadvise, journ
     assert "gangs that waited for one leaf and got it: 1 of 1" in said.out
     assert "starts within their 80 % interval: 1 of 1" in said.out
     assert "run times within their 80 % interval: 0 of 3 (0%, 0% to 56%): the intervals are too narrow" in said.out
+    # 60 s were forecast and 600 s came; 600 s were forecast and an hour came.
+    assert "starts against their median: half were off by a factor of 10 or more" in said.out
+    assert "run times against their median: half were off by a factor of 6 or more" in said.out
     assert "that takes an experiment" in said.out
 
 
@@ -135,6 +138,7 @@ def test_every_figure_stands_in_the_json(sadvise: Sadvise, journal: Path) -> Non
     assert (switches["applied"], switches["stayed"], switches["promised_saving_s"]) == (2, 2, [7200.0, 14400.0])
     assert (nice["applied"], nice["not_applied"], nice["in_time"]["share"]) == (0, 1, None)
     assert said["forecasts"]["run_time"]["n"] == 3
+    assert said["forecasts"]["run_time"]["error_factor"] == pytest.approx(6.0)
     assert said["experiment"] is None
 
 
@@ -144,6 +148,7 @@ def test_fields_stand_in_lines_of_their_own(sadvise: Sadvise, journal: Path) -> 
     assert lines[0] == "section|name|figure|value|low|high|n"
     assert "lever|switches|applied|2|||" in lines
     assert any(line.startswith("lever|switches|in_time|0.5|0.0945") and line.endswith("|2") for line in lines)
+    assert "forecast|start|error_factor|10|||1" in lines and "forecast|run_time|error_factor|6|||3" in lines
     assert all(line.count("|") == 6 for line in lines)
     assert sadvise("report", "--journal", str(journal), "-P", "-h").out.splitlines() == lines[1:]
 
@@ -155,6 +160,8 @@ def test_an_empty_journal_says_that_nothing_was_changed(sadvise: Sadvise, tmp_pa
 
     assert "nothing was changed" in said.out
     assert "starts: none has come true or failed yet" in said.out
+    empty = json.loads(sadvise("report", "--journal", str(tmp_path / "journal.sqlite"), "--json").out)
+    assert empty["forecasts"]["start"]["error_factor"] is None
 
 
 @pytest.mark.parametrize(

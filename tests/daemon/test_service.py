@@ -9,19 +9,11 @@ from advisor.daemon.pause import pause, resume
 from advisor.domain.lease import LeaseState
 from advisor.domain.load import ControllerLoad
 from advisor.domain.mode import Mode, Modes
-from advisor.domain.plan import Expected, Kind, Reason, Recommendation
 from advisor.errors import ConfigError, SlurmUnavailableError
 from advisor.journal import locked
+from tests.builders import make_recommendation
 from tests.daemon.rounds import Site
 from tests.fake_cluster import HOLD, fragmented
-
-
-def make_change() -> Recommendation:
-    """Return what the planner proposes for the gang."""
-    expected = Expected(saved_s_low=0.0, saved_s_high=1.0, jobs_helped=1, added_delay_max_s=1.0, assumes="")
-    return Recommendation(
-        kind=Kind.CONSOLIDATE, action=HOLD, reason=Reason.NODE_WORTH_WAITING, text="", expected=expected, evidence={}
-    )
 
 
 @pytest.fixture
@@ -77,11 +69,11 @@ def test_a_pause_in_the_middle_of_a_round_counts_at_once(site: Site) -> None:
     outfit = site.outfit(site.config())
     gate = outfit.gate
 
-    before = gate.against_change(make_change(), site.cluster.jobs[9])
+    before = gate.against_change(make_recommendation(HOLD), site.cluster.jobs[9])
     pause(site.folder, by="ada", reason="")
 
     assert before is None
-    assert gate.against_change(make_change(), site.cluster.jobs[9]) == "paused: paused by ada"
+    assert gate.against_change(make_recommendation(HOLD), site.cluster.jobs[9]) == "paused: paused by ada"
     assert service.config.mode.default is Mode.APPLY
 
 
@@ -173,7 +165,7 @@ def test_nothing_is_sent_once_the_daemon_is_told_to_end(site: Site) -> None:
 
     service.stop()
 
-    said = outfit.gate.against_change(make_change(), site.cluster.jobs[9])
+    said = outfit.gate.against_change(make_recommendation(HOLD), site.cluster.jobs[9])
     assert said == "stopping: sadvised was told to end"
 
 

@@ -1,19 +1,22 @@
 """What the daemon knows from round to round, and from start to start."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from advisor.accuracy import NOT_KNOWN
 from advisor.daemon.pause import pause, resume
 from advisor.domain.experiment import ExperimentSettings
+from advisor.domain.forecast import Interval
 from advisor.domain.load import ControllerLoad
 from advisor.domain.mode import Mode
-from advisor.domain.outcome import Arm
+from advisor.domain.outcome import Arm, JobOutcome, SeenForecast
 from advisor.domain.plan import SetNodeRange
 from advisor.errors import JournalError, SlurmUnavailableError
 from advisor.journal import SqliteJournal, opened
-from tests.builders import TAKEN_AT, make_job
+from tests.builders import DAY_S, TAKEN_AT, make_job
 from tests.daemon.rounds import Site
 from tests.fake_cluster import fragmented
 
@@ -24,6 +27,10 @@ BUSY = ControllerLoad(server_threads=200)
 def site(tmp_path: Path) -> Site:
     """A cluster of which the planner says: let the gang wait for one node."""
     return Site(folder=tmp_path, cluster=fragmented())
+
+
+def full_disk(_journal: SqliteJournal, _outcomes: object) -> None:
+    raise JournalError("cannot grow: its disk is full")
 
 
 def events(site: Site) -> list[str]:
@@ -53,6 +60,54 @@ def test_strain_opens_a_breaker_that_outlives_the_daemon(site: Site) -> None:
         assert [off.text.partition(":")[0] for off in done.step.held_back] == ["controller_threads"]
     assert site.cluster.sent == []
     assert events(site).count("breakers") == 1
+
+
+def test_a_breaker_that_could_not_be_written_down_is_written_down_in_the_next_round(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = SqliteJournal.note
+
+    def full(journal: SqliteJournal, time: float, event: str, detail: Mapping[str, str | int | float]) -> None:
+        if event == "breakers":
+            raise JournalError("cannot grow: its disk is full")
+        written(journal, time, event, detail)
+
+    killed = site.service()
+    site.load = BUSY
+    killed.round()
+    site.load = ControllerLoad(server_threads=1)
+    with monkeypatch.context() as patched:
+        patched.setattr(SqliteJournal, "note", full)
+        blind = killed.round()
+    killed.round()
+    site.cluster.now += 60.0
+
+    again = site.service().round()
+
+    assert "disk is full" in blind.held_to["journal"]
+    assert "200 threads busy" in again.held_to["controller_threads"]
+    assert site.cluster.sent == [] and events(site).count("breakers") == 1
+
+
+def test_outcomes_that_could_not_be_written_down_leave_the_rest_of_a_breaker_alone(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = site.service()
+    site.load = BUSY
+    service.round()
+    site.load = ControllerLoad(server_threads=1, cycle_s=0.1, agent_queue=0)
+
+    modes = []
+    for minute in range(40):
+        with monkeypatch.context() as patched:
+            if minute == 20:
+                site.cluster.jobs[12] = make_job(12, gpus=2, submitted_ago_s=30.0)
+                patched.setattr(SqliteJournal, "keep_outcomes", full_disk)
+            modes.append(service.round().mode)
+        site.cluster.now += 60.0
+
+    assert any("disk is full" in done.held_to.get("journal", "") for done in site.told)
+    assert modes.index(Mode.APPLY) == 30, "as if the outcomes had been written"
 
 
 def test_a_breaker_closes_after_its_rest_and_says_so(site: Site) -> None:
@@ -127,6 +182,21 @@ def test_experiment_is_registered_once_for_all_starts(site: Site) -> None:
     assert events(site).count("experiment") == 1
 
 
+def test_experiment_is_registered_after_the_journal_could_not_be_read(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = site.service()
+    service.round()
+    service.reconfigure(replace(service.config, experiment=EXPERIMENT))
+    with monkeypatch.context() as patched:
+        patched.setattr(SqliteJournal, "last", full_disk)
+        blind = service.round()
+
+    service.round()
+
+    assert "journal" in blind.held_to and events(site).count("experiment") == 1
+
+
 def test_jobs_are_followed_with_their_arm_and_their_changes(site: Site) -> None:
     service = site.service()
     service.reconfigure(replace(service.config, experiment=EXPERIMENT))
@@ -163,12 +233,9 @@ def test_a_second_start_goes_on_following(site: Site) -> None:
 def test_jobs_that_could_not_be_written_down_are_written_down_later(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(_journal: SqliteJournal, _outcomes: object) -> None:
-        raise JournalError("cannot grow: its disk is full")
-
     service = site.service()
     with monkeypatch.context() as patched:
-        patched.setattr(SqliteJournal, "keep_outcomes", full)
+        patched.setattr(SqliteJournal, "keep_outcomes", full_disk)
         blind = service.round()
     again = service.round()
 
@@ -179,9 +246,18 @@ def test_jobs_that_could_not_be_written_down_are_written_down_later(
 
 
 def test_forecasts_are_judged_by_the_jobs_that_ended(site: Site) -> None:
-    service = site.service()
-    done = service.round()
+    hour = Interval(low=1800.0, median=3600.0, high=10_800.0)
+    ended = JobOutcome(
+        job_id=900, submit_time=TAKEN_AT - 8000.0, last_start_time=TAKEN_AT - 7300.0, end_time=TAKEN_AT - 100.0,
+        last_seen_time=TAKEN_AT - 100.0, first_forecast=SeenForecast(made_time=TAKEN_AT - 8000.0, run_time_s=hour),
+    )  # fmt: skip
+    long_ago = replace(ended, job_id=901, last_start_time=TAKEN_AT - 4 * DAY_S, end_time=TAKEN_AT - 3.5 * DAY_S)
+    with opened(site.folder / "journal.sqlite") as journal:
+        journal.keep_outcomes([ended, replace(long_ago, last_seen_time=long_ago.end_time)])
 
-    assert set(done.coverage) == {"start", "run_time"}
-    assert done.coverage["run_time"].n == 0
+    done = site.service().round()
+
+    assert done.accuracy["start"] == NOT_KNOWN
+    assert (done.accuracy["run_time"].coverage_ratio, done.accuracy["run_time"].jobs) == (1.0, 1)
+    assert done.accuracy["run_time"].error_factor == pytest.approx(2.0)
     assert all(isinstance(action, SetNodeRange) for action in site.cluster.sent)

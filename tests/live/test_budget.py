@@ -81,6 +81,7 @@ def test_budget_counts_what_slurmctld_counts(limited: LiveCluster, monkeypatch: 
     JsonSource(commands, SystemClock(), SiteReader(commands, SystemClock())).snapshot()
     read_priority_factors([job_id], cluster=None, timeout_s=30.0, commands=commands)
     running_config(commands)
+    commands.ask("scontrol", "ping")
     commands.ask("scontrol", "-o", "show", "assoc_mgr", "flags=assoc,qos")
     commands.ask("scontrol", "-o", "-a", "show", "partition")
     commands.ask("scontrol", "-o", "show", "job", str(job_id))
@@ -92,7 +93,7 @@ def test_budget_counts_what_slurmctld_counts(limited: LiveCluster, monkeypatch: 
     assert {name: sent[name] for name in expected} == dict(expected)
     # Nodes that register are the only others who ask.
     assert {name for name in sent if name not in expected} <= {"MESSAGE_NODE_REGISTRATION_STATUS"}
-    assert sum(budget.rpcs.values()) == ROUNDS * (5 + 2 * 5) + 4 + 1 + 2 + 1 + 1 + 2
+    assert sum(budget.rpcs.values()) == ROUNDS * (5 + 2 * 5) + 4 + 1 + 2 + 1 + 1 + 1 + 2
     limited.run("scancel", str(job_id))
 
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from tests.live.conftest import started
 from tests.live.test_advice import state_of
 from tests.live.watching import Watched, at_work, fill, small_cluster, submit_gang, watched
 from tools.live_slurm import LiveCluster
-from tools.live_slurm.cluster import BACKUP_LINES
+from tools.live_slurm.cluster import BACKUP_HOST, BACKUP_LINES, PRIMARY_HOST
 
 pytestmark = pytest.mark.live
 
@@ -90,7 +91,7 @@ def test_scontrol_that_says_yes_and_does_nothing_is_not_believed_and_not_asked_a
     assert state_of(small, gang) == at_hand.before
 
 
-def test_backup_slurmctld_that_takes_over_is_asked_next_and_everything_is_taken_back(
+def test_backup_slurmctld_that_takes_over_is_asked_next_and_the_daemon_beside_it_begins_to_apply(
     release: str, tmp_path: Path
 ) -> None:
     if release == "24.11":
@@ -99,20 +100,37 @@ def test_backup_slurmctld_that_takes_over_is_asked_next_and_everything_is_taken_
         live.start_backup()
         fill(live)
         job_id = submit_gang(live)
-        with at_work(live, job_id, tmp_path) as at_hand:
-            # A crash loses what was not saved yet; this one is to leave the change to the backup.
-            saved, changed_time = live.folder / "state/job_state", time.time()
-            live.wait_for(lambda: saved.stat().st_mtime > changed_time, 60.0, what="slurmctld saves its jobs")
-            live.kill_controller()
-            live.wait_for(lambda: live.ask("squeue", "-h").returncode == 0, 60.0, what="the backup answers")
-            at_hand.wait_for_good_rounds()
+        (tmp_path / "backup").mkdir()
+        with watched(live, job_id, tmp_path / "backup", host=BACKUP_HOST) as standby:
+            standby.wait_for_good_rounds()
+            assert standby.says(f"slurmctld acts on {PRIMARY_HOST}, this is {BACKUP_HOST}: the daemon there applies")
+            assert standby.sadvise("pause").returncode == 0 and not standby.held()
+            # On a host that runs none of the two it is the daemon's turn, whichever acts.
+            with at_work(live, job_id, tmp_path) as at_hand:
+                # A crash loses what was not saved yet; this one is to leave the change to the backup. One more job has
+                # slurmctld save again, whether or not it has saved the change.
+                saved, changed_time = live.folder / "state/job_state", time.time()
+                live.submit("--hold", "-n1")
+                live.wait_for(lambda: saved.stat().st_mtime > changed_time, 60.0, what="slurmctld saves its jobs")
+                live.kill_controller()
+                live.wait_for(lambda: live.ask("squeue", "-h").returncode == 0, 60.0, what="the backup answers")
+                at_hand.wait_for_good_rounds()
 
-            last = at_hand.end()
+                last = at_hand.end()
 
-            assert "taken_back=1 still_out=0" in last and not at_hand.held()
-            # From 24.11 on a slurmctld that took over shows the lower end of every range alone.
-            shown = "NumNodes=1-4 " if release == ONE else "NumNodes=1 "
-            assert shown in live.run("scontrol", "show", "job", str(job_id))
+                assert "taken_back=1 still_out=0" in last and not at_hand.held()
+                # From 24.11 on a slurmctld that took over shows the lower end of every range alone.
+                shown = "NumNodes=1-4 " if release == ONE else "NumNodes=1 "
+                assert shown in live.run("scontrol", "show", "job", str(job_id))
+
+            following = standby
+            if release != ONE:
+                # Nothing can be proposed for a gang of which the upper end is hidden.
+                live.run("scancel", str(job_id))
+                following = replace(standby, job_id=submit_gang(live))
+            assert following.sadvise("resume").returncode == 0
+            following.wait_until_held()
+            assert "taken_back=1 still_out=0" in following.end() and not following.held()
 
 
 # The last one, since a restarted slurmctld shows node ranges by their lower end.

@@ -80,6 +80,11 @@ def as_user(name: str) -> tuple[str, ...]:
     return ("setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", *caps)
 
 
+def on_host(name: str) -> tuple[str, ...]:
+    """Return what runs a program on a host of another name."""
+    return ("unshare", "--uts", "sh", "-c", f'hostname {name} && exec "$@"', "sh")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
     """A daemon at work, and the gang that it looks at."""
@@ -142,18 +147,22 @@ def watched(
     folder: Path,
     *,
     user: str | None = None,
+    host: str | None = None,
     path: str = "",
     budget: str = ROOMY,
     timeout_s: float = 2.0,
     slowest_s: float = 2.0,
 ) -> Iterator[Watched]:
-    """Run a daemon with its files in a folder, as some user, with a folder of programs that come before Slurm's."""
+    """Run a daemon with its files in a folder, as some user or on a host of some name.
+
+    Programs in the folder `path` come before Slurm's.
+    """
     config, log = folder / "sadvise.toml", folder / "log"
     config.write_text(CONFIG.format(folder=folder, timeout_s=timeout_s, slowest_s=slowest_s) + budget)
     if user is not None:
         for each in (folder, config):
             shutil.chown(each, user)
-    through = () if user is None else as_user(user)
+    through = (*(() if user is None else as_user(user)), *(() if host is None else on_host(host)))
     env = {**live.env, "PATH": os.pathsep.join(filter(None, (path, live.env["PATH"])))}
     before = state_of(live, job_id)
     with daemon(live, config, log, through=through, env=env) as process:

@@ -11,6 +11,8 @@ from tools.build_packages.staging import CONFIG_FILE, Stage
 
 SCRIPTS = Path(__file__).parent / "scripts"
 RELEASE = "1"
+# Where zsh looks: on Debian, which the tree is laid out for, and on systems of rpm.
+ZSH_FOLDERS = ("/usr/share/zsh/vendor-completions", "/usr/share/zsh/site-functions")
 SUMMARY = "Scheduling advisor for Slurm GPU clusters"
 DESCRIPTION = (
     "Reads the queue and the nodes, forecasts, and recommends how to reorder, resize and consolidate pending GPU jobs.",
@@ -95,9 +97,11 @@ def _spec(stage: Stage) -> str:
         "REQUIRES": f"/usr/bin/{stage.python}, glibc >= {stage.glibc}, libstdc++",
         "DESCRIPTION": "\n".join(DESCRIPTION),
         "STAGE": str(stage.folder),
+        "ZSH_OF_STAGE": ZSH_FOLDERS[0],
+        "ZSH": ZSH_FOLDERS[1],
         # A percent sign would begin a macro.
         "COMMON": (SCRIPTS / "common.sh").read_text().replace("%", "%%"),
-        "FILES": "\n".join(_listed(stage.folder)),
+        "FILES": "\n".join(_listed(stage.folder)).replace(*ZSH_FOLDERS),
     }
     text = (SCRIPTS / "sadvise.spec").read_text()
     for name, value in values.items():

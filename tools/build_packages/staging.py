@@ -1,5 +1,6 @@
 """The tree of files that both packages hold."""
 
+import gzip
 import hashlib
 import json
 import os
@@ -14,6 +15,7 @@ from pathlib import Path
 from hatchling.builders.wheel import WheelBuilder
 
 from tools.build_packages.errors import BuildError, run
+from tools.man_pages.pages import man_pages
 
 ROOT = Path(__file__).parent.parent.parent
 PREFIX = Path("opt/sadvise")
@@ -37,12 +39,22 @@ FILES: Mapping[str, str] = {
     "docs/install.md": "usr/share/doc/sadvise/install.md",
     "docs/configuration.md": "usr/share/doc/sadvise/configuration.md",
     "docs/reasons.md": "usr/share/doc/sadvise/reasons.md",
+    "docs/traces.md": "usr/share/doc/sadvise/traces.md",
+    "docs/snapshot.schema.json": "usr/share/doc/sadvise/snapshot.schema.json",
+    "docs/forecasts": "usr/share/doc/sadvise/forecasts",
 }
 LINKS: Mapping[str, str] = {
     "usr/bin/sadvise": "/opt/sadvise/bin/sadvise",
     "usr/sbin/sadvised": "/opt/sadvise/bin/sadvised",
 }
-COMPLETION = "usr/share/bash-completion/completions/sadvise"
+# Shells and where they look for what completes a command; zsh does so elsewhere on systems of rpm, see archives.py.
+COMPLETIONS: Mapping[str, str] = {
+    "bash": "usr/share/bash-completion/completions/sadvise",
+    "zsh": "usr/share/zsh/vendor-completions/_sadvise",
+    "fish": "usr/share/fish/vendor_completions.d/sadvise.fish",
+}
+# zsh runs the file itself when it completes for the first time, and expects an answer then.
+_CALLED_AT_ONCE: Mapping[str, str] = {"zsh": '_sadvise_completion "$@"\n'}
 DEPENDENCIES = "usr/share/doc/sadvise/dependencies.txt"
 
 
@@ -71,6 +83,7 @@ def build_stage(folder: Path, *, interpreter: Path, constraint: Path | None, bui
     run([*compiling, "-s", str(folder), "-p", "/", str(environment / "lib")], env=env)
     _copy_files(folder)
     _write_printed(folder, environment, env)
+    _write_manual(folder, built_time)
     _settle(folder, built_time)
     glibc = _glibc(environment)
     return Stage(folder=folder, version=wheel.name.split("-")[1], python=python, glibc=glibc, built_time=built_time)
@@ -171,12 +184,23 @@ def _copy_files(folder: Path) -> None:
 
 
 def _write_printed(folder: Path, environment: Path, env: Mapping[str, str]) -> None:
-    """Write what our own command prints: the configuration and the completion."""
+    """Write what our own command prints: the configuration and the completions."""
     command = [str(environment / "bin/python3"), "-I", str(environment / "bin/sadvise")]
     (folder / CONFIG_FILE).write_text(run([*command, "config", "example"], env=env))
-    completion = folder / COMPLETION
-    completion.parent.mkdir(parents=True)
-    completion.write_text(run(command, env={**env, "_SADVISE_COMPLETE": "source_bash"}))
+    for shell, place in COMPLETIONS.items():
+        completion = folder / place
+        completion.parent.mkdir(parents=True)
+        # zsh reads the first line to learn what the file is for.
+        text = run(command, env={**env, "_SADVISE_COMPLETE": f"source_{shell}"}).lstrip("\n")
+        completion.write_text(text + _CALLED_AT_ONCE.get(shell, ""))
+
+
+def _write_manual(folder: Path, built_time: int) -> None:
+    """Write the man pages, compressed as both package formats have them."""
+    for name, text in man_pages(built_time).items():
+        page = folder / f"usr/share/man/man{name.rpartition('.')[2]}/{name}.gz"
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_bytes(gzip.compress(text.encode(), compresslevel=9, mtime=0))
 
 
 def _settle(folder: Path, built_time: int) -> None:

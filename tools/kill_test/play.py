@@ -20,7 +20,7 @@ from advisor.clock import SystemClock
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState
 from advisor.domain.limits import Limits
-from advisor.domain.plan import Lever, NodeRange
+from advisor.domain.plan import Change, Lever, NodeRange, lever_of, may_hold
 from advisor.domain.snapshot import Snapshot
 from advisor.journal import SqliteJournal, locked, opened
 from advisor.planning.observing import observed
@@ -203,7 +203,9 @@ class Play:
         if lease is None or lease.state is LeaseState.HANDS_OFF:
             return same(held, theirs)
         if settled:
-            return same(held, lease.action.after) and same(lease.undo.after, theirs)
+            # A person who set both ends of a range alike is found to have done so once the hold is to be taken back.
+            unclear = held != lease.action.after and may_hold(job, lease.action, lease.action.after)
+            return (unclear and held == theirs) or (same(held, lease.action.after) and same(lease.undo.after, theirs))
         # A change just overruled is still open as ours, until the next look.
         return any(same(held, value) for value in (theirs, lease.action.after, lease.action.before))
 
@@ -273,18 +275,34 @@ class Play:
 
     def _person_changes(self, snapshot: Snapshot) -> None:
         """Let the user of a job, or an administrator, change one of its fields."""
-        pending = [job for job in snapshot.jobs if job.is_pending and (job.job_id, Lever.NICE) in self.truth]
+        known = {job_id for job_id, _ in self.truth}
+        pending = [job for job in snapshot.jobs if job.is_pending and job.job_id in known]
         if not pending:
             return
         job = self.chance.choice(pending)
         lever = self.chance.choice(FIELDS)
         action = change_of(job, lever, self.chance)
-        if action is None or (job.job_id in self.ends_hidden and lever is Lever.NODE_RANGE):
+        if action is None or (job.job_id in self.ends_hidden and lever is Lever.NODE_RANGE) or self._is_out(action):
             return
         by_user = self.chance.random() < 0.5
         user = self.users[job.job_id] if by_user else None
-        if self._did(job.job_id, *apply_argv(action), user=user, event="user change" if by_user else "admin change"):
+        if not self._did(
+            job.job_id, *apply_argv(action), user=user, event="user change" if by_user else "admin change"
+        ):
+            return
+        if self._is_pending(job.job_id):
             self.truth[job.job_id, lever] = action.after
+        else:
+            # For a job that has started Slurm ends well and leaves some fields as they were.
+            self.truth.pop((job.job_id, lever), None)
+
+    def _is_out(self, action: Change) -> bool:
+        """Whether the advisor has set the very value: nobody could tell a person who does so, too."""
+        with opened(self.path) as journal:
+            return any(
+                (lease.job_id, lease.lever, lease.action.after) == (action.job_id, lever_of(action), action.after)
+                for lease in journal.leases()
+            )
 
     def _did(self, job_id: int, *argv: str, event: str, user: str | None = None) -> bool:
         answer = self.live.ask(*argv, user=user)
@@ -318,6 +336,9 @@ class Play:
         deadline = time.monotonic() + ORPHANS_END_S
         while commands_running(self.live.env) and time.monotonic() < deadline:
             time.sleep(0.01)
+
+    def _is_pending(self, job_id: int) -> bool:
+        return self.live.run("squeue", "-h", "-a", "-j", str(job_id), "-o", "%T", check=False).strip() == "PENDING"
 
     def _count(self, state: str) -> int:
         return len(self.live.run("squeue", "-h", "-a", "-t", state, "-o", "%A").split())

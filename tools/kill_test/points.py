@@ -130,6 +130,10 @@ class DeadlyActuator:
         self.points.at("after actuator.apply")
         return receipt
 
+    def hides_range_end(self, job_id: int) -> bool:
+        """Look at a job."""
+        return self.inner.hides_range_end(job_id)
+
 
 @dataclass
 class DeadlyCommands:

@@ -1,0 +1,57 @@
+"""Asks which of a cluster's slurmctld are up, with `scontrol ping`; one request to each of them."""
+
+import re
+from typing import Final
+
+from advisor.backends.process import Commands, printable, text_of
+from advisor.domain.standby import Controller, beside_one_of_several, turn_of
+from advisor.errors import AdvisorError, DecodeError
+
+_BEGIN: Final = "Slurmctld("
+_LINE: Final = re.compile(r"Slurmctld\((\w+)\) at (\S+) is (UP|DOWN)")
+
+
+def read_controllers(commands: Commands) -> tuple[Controller, ...]:
+    """Ask every slurmctld whether it is up; raises `SlurmError`, also where none is, or `DecodeError`."""
+    return decode_controllers(text_of(commands.ask("scontrol", "ping").output))
+
+
+def decode_controllers(text: str) -> tuple[Controller, ...]:
+    """Decode what `scontrol ping` prints, in Slurm's order; raises `DecodeError` where one is missing or unreadable."""
+    # To root it also says in stars that one is down.
+    found = [_LINE.fullmatch(line) for line in text.split("\n") if line.startswith(_BEGIN)]
+    lines = [line for line in found if line is not None]
+    if len(lines) < len(found) or [line[1] for line in lines] != _roles(len(lines)):
+        raise DecodeError("scontrol ping gave an answer that is not one of its own: try again")
+    return tuple(Controller(name=printable(line[2]), is_up=line[3] == "UP") for line in lines)
+
+
+def _roles(count: int) -> list[str]:
+    """Return what scontrol calls so many controllers; there is one at least."""
+    return ["primary", *(["backup"] if count == 2 else [f"backup{number}" for number in range(1, count)])]
+
+
+class Standby:
+    """What tells a daemon whether another one, beside the slurmctld that acts, applies in its place.
+
+    Where its host runs none of several slurmctld, that is found out once.
+    """
+
+    def __init__(self, commands: Commands, host: str) -> None:
+        """Take the commands, and the name of the host that this daemon runs on."""
+        self._commands = commands
+        self._host = host
+        # With -M scontrol lists the controllers of this host's slurm.conf, and asks those of the other cluster.
+        self._is_concerned = commands.cluster is None
+
+    def against_applying(self) -> str | None:
+        """Say why this daemon must not apply now, None where it may; asks every slurmctld once."""
+        if not self._is_concerned:
+            return None
+        try:
+            controllers = read_controllers(self._commands)
+        except AdvisorError as err:
+            return f"which slurmctld acts is not known: {err}"
+        self._is_concerned = beside_one_of_several(controllers, self._host)
+        turn = turn_of(controllers, self._host)
+        return None if turn.may_apply else turn.text

@@ -1,0 +1,66 @@
+"""Which of several slurmctld acts, and whether a daemon beside one of them may apply."""
+
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Controller:
+    """One slurmctld, by the host that Slurm's configuration names for it, and whether it answers."""
+
+    name: str
+    is_up: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """Whether it is a daemon's turn to apply, and in plain words why; `is_known` is False where it is in doubt."""
+
+    may_apply: bool
+    text: str
+    is_known: bool = True
+
+
+def acting(controllers: Sequence[Controller]) -> Controller | None:
+    """Return the one that acts: the first in Slurm's order that is up, since a backup yields to those before it."""
+    return next((each for each in controllers if each.is_up), None)
+
+
+def beside_one_of_several(controllers: Sequence[Controller], host: str) -> bool:
+    """Whether a host runs one of several slurmctld, or may do so since a name does not say which host it means."""
+    return len(controllers) > 1 and any(_names(each, host) or not _names_a_host(each) for each in controllers)
+
+
+def turn_of(controllers: Sequence[Controller], host: str) -> Turn:
+    """Tell whether a daemon on a host may apply; of those beside one of several slurmctld, one at most may."""
+    first = acting(controllers)
+    if not beside_one_of_several(controllers, host):
+        where = "nowhere that answers" if first is None else f"on {first.name}"
+        text = f"slurmctld acts {where}, and none stands by on {host}: a daemon here may apply"
+        return Turn(may_apply=True, text=text)
+    own = [each for each in controllers if _names(each, host)]
+    if len(own) != 1:
+        listed = ", ".join(each.name for each in controllers)
+        text = f"which slurmctld is that of this host, {host}, is not known: SlurmctldHost names {listed}"
+        return Turn(may_apply=False, is_known=False, text=text)
+    if first is None:
+        return Turn(may_apply=False, is_known=False, text="which slurmctld acts is not known: none answers")
+    if first is own[0]:
+        return Turn(may_apply=True, text=f"slurmctld acts on {first.name}, this host: the daemon here may apply")
+    text = f"slurmctld acts on {first.name}, this is {own[0].name}: the daemon there applies"
+    return Turn(may_apply=False, text=text)
+
+
+def _names(controller: Controller, host: str) -> bool:
+    """Whether a host is the one meant, compared as slurmctld does: by its full or its short name, as written."""
+    return controller.name in (host, host.partition(".")[0])
+
+
+def _names_a_host(controller: Controller) -> bool:
+    """Whether the name is that of one host, not `localhost` or an address."""
+    try:
+        ipaddress.ip_address(controller.name)
+    except ValueError:
+        return controller.name.lower() != "localhost"
+    return False

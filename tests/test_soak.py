@@ -8,7 +8,7 @@ GROWN_MIB = 8.0
 
 
 def test_memory_stays_flat_over_rounds_in_which_changes_come_and_go(tmp_path: Path) -> None:
-    cluster = Changing.made(jobs=300, nodes=40, turnover=0.05, seed=1)
+    cluster = Changing.made(jobs=150, nodes=20, turnover=0.05, seed=1)
     stages = Stages()
 
     rows = list(soak(cluster, configured(tmp_path, with_models=False), hours=3.0, interval_s=180.0, stages=stages))

@@ -43,7 +43,7 @@ def open_source(
             return JsonSource(commands, clock, site)
         case "pyslurm":
             if asked is not None:
-                raise ConfigError("pyslurm reads only the cluster of this host: use --source text with --cluster")
+                raise ConfigError("pyslurm reads only the cluster of this host: use --source text with --clusters")
             return PyslurmSource(clock, site, timeout_s=timeout_s, commands=large)
         case "auto":
             if asked is None and _pyslurm_sees_all(site, timeout_s):
@@ -57,7 +57,7 @@ def chosen_cluster(cluster: str | None, variables: Mapping[str, str]) -> str | N
     """Return the one cluster to ask, None for that of this host; raises `ConfigError` for several."""
     named = variables.get("SLURM_CLUSTERS") or None if cluster is None else cluster
     if named is not None and (not named or named.startswith("-") or "," in named or named == "all"):
-        raise ConfigError(f"{named!r} is not one cluster: name one with --cluster or in SLURM_CLUSTERS")
+        raise ConfigError(f"{named!r} is not one cluster: name one with --clusters or in SLURM_CLUSTERS")
     return named
 
 

@@ -27,7 +27,7 @@ COMMANDS = (
 )  # fmt: skip
 COMMAND_DEADLINE_S = 60.0
 START_DEADLINE_S = 60.0
-STOP_DEADLINE_S = 30.0
+STOP_DEADLINE_S = 90.0
 # More at once make slurmctld slower, not faster.
 SUBMITTERS = 4
 RPC_LINE = re.compile(r"^\s+([A-Z][A-Z0-9_]+)\s*\(\s*\d+\) count:(\d+)", re.MULTILINE)

@@ -48,9 +48,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     _gauge("interval_seconds", "Time from the start of the last round to the next."),
     _gauge("mode", "1 for the mode in which the daemon is now, 0 for the others.", "mode"),
     _gauge("paused", "1 while a person has paused the daemon."),
-    _gauge(
-        "held", "1 for what keeps the daemon from applying now: a pause, the journal, a breaker, standby.", "by"
-    ),
+    _gauge("held", "1 for what keeps the daemon from applying now: a pause, the journal, a breaker, standby.", "by"),
     _gauge("breaker_open", "1 for an open circuit breaker, 0 for a closed one.", "breaker"),
     _counter(
         "recommendations", "Recommendations of all rounds: accepted, or the rule that refused.", "kind", "verdict"

@@ -47,10 +47,10 @@ Whatever the mode, nothing is changed while the daemon is paused (`sadvise pause
 to recommending; `sadvise journal changes` says which and why. Every change is in the journal before it is sent.
 After a crash, the next start finds out what was done and takes it from there.
 
-Run one daemon for each cluster, as a user of its own with the least privilege that serves. Where slurm.conf names several
-`SlurmctldHost`, run one on each of them: only the one beside the slurmctld that acts applies, the others stand by. The
-package makes the user `sadvise` and neither enables nor starts the service. Metrics and health are told over HTTP at the
-place that `metrics.listen` names.
+Run one daemon for each cluster, as a user of its own with the least privilege that serves. Where slurm.conf names
+several `SlurmctldHost`, run one on each of them: only the one beside the slurmctld that acts applies, the others stand
+by. The package makes the user `sadvise` and neither enables nor starts the service. Metrics and health are told over
+HTTP at the place that `metrics.listen` names.
 """
 _SIGNALS = {
     "SIGHUP": "Read the configuration anew after the round that runs; one that is not valid is not taken, and the old "

@@ -21,22 +21,24 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 demo: $(VENV)/.installed  ## the advice for the queue that ships with the package
 	$(BIN)/sadvise recommend --demo
 
-# Live tests mostly wait for Slurm, so they run in two lanes beside the others, and what they said comes after. The first
-# one also takes what waits for a compiler and for package managers. Those of fidelity measure when Slurm does something,
-# so they run alone.
+# Four lanes at once, two of which mostly wait for Slurm; what the last three said comes after. Those of fidelity measure when
+# Slurm does something, so they run alone.
+LARGE := tests/sim $(wildcard tests/test_*.py)
 CHANGING := $(addprefix tests/live/test_,apply.py daemon_faults.py daemon_site.py delay.py hour.py kills.py preempt.py soft_limit.py)
-SLOW := tests/sim/test_compiled.py tests/test_packages.py
 ALONE := tests/live/test_fidelity.py
 test: $(VENV)/.installed-dev  ## all tests; live Slurm tests run for every release that can start here
-	@COVERAGE_FILE=.coverage.live $(PYTEST) tests/live $(SLOW) $(CHANGING:%=--ignore=%) $(ALONE:%=--ignore=%) >$(VENV)/live.log 2>&1 & \
+	@COVERAGE_FILE=.coverage.live $(PYTEST) tests/live $(CHANGING:%=--ignore=%) $(ALONE:%=--ignore=%) >$(VENV)/live.log 2>&1 & \
 	live=$$!; \
 	COVERAGE_FILE=.coverage.changing $(PYTEST) $(CHANGING) >$(VENV)/changing.log 2>&1 & \
 	changing=$$!; \
-	COVERAGE_FILE=.coverage.others $(PYTEST) --ignore=tests/live $(SLOW:%=--ignore=%); others=$$?; \
-	wait $$live; live=$$?; wait $$changing; changing=$$?; cat $(VENV)/live.log $(VENV)/changing.log; \
-	test $$others -eq 0 -a $$changing -eq 0 -a $$live -eq 0
+	COVERAGE_FILE=.coverage.large $(PYTEST) $(LARGE) >$(VENV)/large.log 2>&1 & \
+	large=$$!; \
+	COVERAGE_FILE=.coverage.others $(PYTEST) tests --ignore=tests/live $(LARGE:%=--ignore=%); others=$$?; \
+	wait $$large; large=$$?; wait $$live; live=$$?; wait $$changing; changing=$$?; \
+	cat $(VENV)/large.log $(VENV)/live.log $(VENV)/changing.log; \
+	test $$others -eq 0 -a $$large -eq 0 -a $$changing -eq 0 -a $$live -eq 0
 	COVERAGE_FILE=.coverage.alone $(PYTEST) $(ALONE)
-	$(BIN)/python -m coverage combine --quiet .coverage.live .coverage.others .coverage.changing .coverage.alone
+	$(BIN)/python -m coverage combine --quiet $(addprefix .coverage.,others large live changing alone)
 	$(BIN)/python -m coverage report
 
 test-slurm: $(VENV)/.installed-dev  ## the live tests of one release: make test-slurm RELEASE=26.05

@@ -1,17 +1,11 @@
 """Prometheus's own checker."""
 
-import os
-import shutil
-
 import pytest
+
+from tests.programs import found
 
 
 @pytest.fixture
 def promtool() -> str:
     """Return promtool's path; tests are skipped where it is missing, and fail in CI."""
-    found = shutil.which("promtool")
-    if found is None and os.environ.get("SADVISE_REQUIRE_SLURM"):
-        pytest.fail("promtool is not installed: it comes with Debian's prometheus")
-    if found is None:
-        pytest.skip("promtool is not installed: it comes with Debian's prometheus")
-    return found
+    return found("promtool", "prometheus")

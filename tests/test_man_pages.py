@@ -1,9 +1,7 @@
 """The man pages: whole, printed as they are meant by groff, and the same for the same time."""
 
 import json
-import os
 import re
-import shutil
 import subprocess
 import unicodedata
 from collections.abc import Iterator
@@ -14,6 +12,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from advisor.config import describe, load_config
 from advisor.errors import AdvisorError
+from tests.programs import found
 from tools.build_packages.staging import FILES
 from tools.man_pages.__main__ import main
 from tools.man_pages.commands import commands_of, examples, tree
@@ -46,12 +45,7 @@ def pages() -> dict[str, str]:
 @pytest.fixture
 def groff() -> str:
     """Return groff's path; tests are skipped where it is missing, and fail in CI."""
-    found = shutil.which("groff")
-    if found is None and os.environ.get("SADVISE_REQUIRE_SLURM"):
-        pytest.fail("groff is not installed: it comes with Debian's groff-base")
-    if found is None:
-        pytest.skip("groff is not installed: it comes with Debian's groff-base")
-    return found
+    return found("groff", "groff-base")
 
 
 def printed(groff: str, text: str) -> str:

@@ -3,7 +3,6 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 RELEASE ?= 26.05
-PYTEST := $(BIN)/python -m pytest --cov --cov-report= --cov-fail-under=0
 
 .PHONY: demo test test-slurm check lint format docs clean
 
@@ -21,24 +20,8 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 demo: $(VENV)/.installed  ## the advice for the queue that ships with the package
 	$(BIN)/sadvise recommend --demo
 
-# Four lanes at once, two of which mostly wait for Slurm and for package managers; what the last three said comes after.
-# Those of fidelity measure when Slurm does something, so they run alone.
-WAITING := tests/test_packages.py
-LARGE := tests/sim $(filter-out $(WAITING),$(wildcard tests/test_*.py))
-CHANGING := $(addprefix tests/live/test_,apply.py daemon_faults.py daemon_site.py delay.py hour.py kills.py preempt.py soft_limit.py)
-ALONE := tests/live/test_fidelity.py
 test: $(VENV)/.installed-dev  ## all tests; live Slurm tests run for every release that can start here
-	@COVERAGE_FILE=.coverage.live $(PYTEST) tests/live $(WAITING) $(CHANGING:%=--ignore=%) $(ALONE:%=--ignore=%) >$(VENV)/live.log 2>&1 & \
-	live=$$!; \
-	COVERAGE_FILE=.coverage.changing $(PYTEST) $(CHANGING) >$(VENV)/changing.log 2>&1 & \
-	changing=$$!; \
-	COVERAGE_FILE=.coverage.large $(PYTEST) $(LARGE) >$(VENV)/large.log 2>&1 & \
-	large=$$!; \
-	COVERAGE_FILE=.coverage.others $(PYTEST) tests --ignore=tests/live $(LARGE:%=--ignore=%) $(WAITING:%=--ignore=%); others=$$?; \
-	wait $$large; large=$$?; wait $$live; live=$$?; wait $$changing; changing=$$?; \
-	cat $(VENV)/large.log $(VENV)/live.log $(VENV)/changing.log; \
-	test $$others -eq 0 -a $$large -eq 0 -a $$changing -eq 0 -a $$live -eq 0
-	COVERAGE_FILE=.coverage.alone $(PYTEST) $(ALONE)
+	$(BIN)/python -m tools.lanes --logs $(VENV)
 	$(BIN)/python -m coverage combine --quiet $(addprefix .coverage.,others large live changing alone)
 	$(BIN)/python -m coverage report
 

@@ -1,7 +1,50 @@
-"""Settings of every test."""
+"""Settings of every test, and the second limit of time, for tests that the first one does not end."""
 
+import faulthandler
 import os
+from collections.abc import Generator
+from typing import Any, Final, TextIO
+
+import pytest
 
 # The loops of the simulator run as plain Python, so that coverage sees them and nothing waits for a compiler.
 # `tests/sim/test_compiled.py` compares them with what the compiler makes of them.
 os.environ["NUMBA_DISABLE_JIT"] = "1"
+
+# At its limit, pytest-timeout raises in the test, shows the stacks of all threads and lets the other tests run. A test
+# that waits again on its way out, in a `with` block or a fixture, or that never leaves compiled code, does not end so:
+# at the limit times this factor, the process prints the stacks of all threads and exits.
+_SECOND_LIMIT: Final = 1.5
+_LIMIT_S = pytest.StashKey[float]()
+_STDERR = pytest.StashKey[TextIO]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep a way to write to stderr while the output of tests is captured."""
+    config.stash[_STDERR] = os.fdopen(os.dup(2), "w")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Close it."""
+    config.stash[_STDERR].close()
+
+
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
+    """Note the limit of a test; pytest-timeout calls this before it sets its own timer."""
+    item.stash[_LIMIT_S] = settings.timeout
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def _limited(item: pytest.Item) -> Generator[None, object, object]:
+    """Run one phase of a test within the second limit."""
+    # Each phase sets the timer again, because pytest cancels it when a phase fails.
+    if _LIMIT_S in item.stash:
+        limit_s = _SECOND_LIMIT * item.stash[_LIMIT_S]
+        faulthandler.dump_traceback_later(limit_s, exit=True, file=item.config.stash[_STDERR])
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+pytest_runtest_setup = pytest_runtest_call = pytest_runtest_teardown = _limited

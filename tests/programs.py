@@ -2,6 +2,10 @@
 
 import os
 import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import AnyStr
 
 import pytest
 
@@ -14,3 +18,16 @@ def found(program: str, package: str) -> str:
     if path is None:
         pytest.skip(f"{program} is not installed: it comes with Debian's {package}")
     return path
+
+
+@contextmanager
+def killed_after(process: subprocess.Popen[AnyStr]) -> Iterator[subprocess.Popen[AnyStr]]:
+    """Lend a process to a block, and kill it if it still runs when the block ends.
+
+    `with Popen(...)` alone waits for the process without limit, also when the block fails.
+    """
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()

@@ -70,6 +70,8 @@ def test_a_trace_without_a_reference_is_refused(capsys: pytest.CaptureFixture[st
     assert "'itp 01' has no reference" in capsys.readouterr().err
 
 
+# The first run compiles the loops.
+@pytest.mark.timeout(900)
 @needs_data
 def test_the_simulator_agrees_with_its_reference() -> None:
     # In a process of its own, where the loops are compiled.

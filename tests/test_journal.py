@@ -18,6 +18,7 @@ from advisor.errors import JournalError
 from advisor.journal import SCHEMA_VERSION, SqliteJournal, opened
 from advisor.ports import Journal, MemoryJournal
 from tests.journal_contract import ACTIONS, NICE, NOW, check, wait
+from tests.programs import killed_after
 
 
 @pytest.fixture
@@ -223,12 +224,12 @@ def test_a_lock_is_held_by_one_at_a_time_and_dies_with_its_holder(path: Path) ->
         "    sys.stdin.read()\n"
     )
     argv = [sys.executable, "-c", script, str(path)]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+    with killed_after(subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)) as holder:
         assert holder.stdout is not None and holder.stdout.readline() == "held\n"
         with pytest.raises(JournalError, match="another sadvise is changing jobs with it"), opened(path):
             pass
         os.kill(holder.pid, signal.SIGKILL)
-        holder.wait()
+        holder.wait(10.0)
 
     with opened(path):
         pass

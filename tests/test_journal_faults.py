@@ -221,9 +221,9 @@ def test_sound_file_passes_a_thorough_look(path: Path) -> None:
 def test_one_thread_opens_it_and_another_works_with_it(path: Path) -> None:
     journal = SqliteJournal(path)
 
-    worker = Thread(target=lambda: journal.keep(intended(NICE, NOW)))
+    worker = Thread(target=lambda: journal.keep(intended(NICE, NOW)), daemon=True)
     worker.start()
-    worker.join()
+    worker.join(10.0)
 
     assert journal.leases() == (intended(NICE, NOW),)
 

@@ -21,7 +21,11 @@ SLURM = "/srv/slurm"
 
 missing = [name for name in ("dpkg-deb", "rpmbuild", "rpm") if shutil.which(name) is None]
 required = os.environ.get("SADVISE_REQUIRE_SLURM") == "1"
-pytestmark = pytest.mark.skipif(bool(missing) and not required, reason=f"not installed: {', '.join(missing)}")
+pytestmark = [
+    pytest.mark.skipif(bool(missing) and not required, reason=f"not installed: {', '.join(missing)}"),
+    # The first test builds both packages, then boots a machine.
+    pytest.mark.timeout(1200),
+]
 
 
 @pytest.fixture(scope="module")

@@ -142,7 +142,7 @@ class ThrowawayMachine:
         if self._process is not None and self._process.poll() is None:
             # The first process of the machine goes with it, and everything else with that.
             self._process.send_signal(signal.SIGKILL)
-            self._process.wait()
+            self._process.wait(30.0)
         for group in self._groups:
             self._remove(group)
         self._groups = []

@@ -59,6 +59,7 @@ class Daemon:
         self._signals: SimpleQueue[int] = SimpleQueue()
         self._scheduler = _scheduler()
         self._planned_s = service.interval_s
+        self._drops_logged = False
 
     def run(self) -> bool:
         """Work until told to end; tell whether everything came to its end, or a worker is still stuck."""
@@ -97,12 +98,20 @@ class Daemon:
                 self._read_anew_soon()
             if heard == _PLAN:
                 self._plan_rounds()
+            self._check_notifier()
             step_s = self._clock.now() - time.monotonic() - offset_s
             if abs(step_s) > _CLOCK_STEP_S:
                 offset_s += step_s
                 self._log.warning("the clock was set", step_s=round(step_s, 1))
                 self._plan_rounds()
                 self._scheduler.reschedule_job("heartbeat", trigger="interval", seconds=_HEARTBEAT_S)
+
+    def _check_notifier(self) -> None:
+        """Resend a state that the service manager did not take; log the first time that messages were dropped."""
+        self._notifier.resend()
+        if self._notifier.dropped and not self._drops_logged:
+            self._drops_logged = True
+            self._log.warning("messages to the service manager are dropped", dropped=self._notifier.dropped)
 
     def _round(self) -> None:
         """Run one round, and have the next planned anew where the interval has changed."""

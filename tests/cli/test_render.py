@@ -6,13 +6,15 @@ import re
 import subprocess
 import sys
 
+from tests.programs import killed_after
+
 
 def on_terminal(*arguments: str, columns: int) -> str:
     """Run sadvise on a terminal of some width and return what it shows, without colours."""
     main, side = pty.openpty()
     environment = {**os.environ, "COLUMNS": str(columns), "NO_COLOR": "1", "TERM": "xterm"}
     argv = [sys.executable, "-m", "advisor.cli.main", *arguments]
-    with subprocess.Popen(argv, stdout=side, stderr=side, env=environment) as process:
+    with killed_after(subprocess.Popen(argv, stdout=side, stderr=side, env=environment)) as process:
         os.close(side)
         shown = b""
         while True:
@@ -23,7 +25,7 @@ def on_terminal(*arguments: str, columns: int) -> str:
             if not chunk:
                 break
             shown += chunk
-        assert process.wait() == 0
+        assert process.wait(10.0) == 0
     os.close(main)
     return re.sub(r"\x1b\[[0-9;]*m", "", shown.decode()).replace("\r\n", "\n")
 

@@ -11,6 +11,7 @@ import pytest
 
 from advisor.daemon.exclusive import only_daemon
 from tests.cli.conftest import Sadvise
+from tests.programs import killed_after
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -96,13 +97,14 @@ def test_pause_without_a_runtime_folder_says_that_nothing_is_paused(sadvise: Sad
 def test_daemon_without_slurm_goes_on_and_ends_when_it_is_told_to(config: Path, tmp_path: Path) -> None:
     program = "import sys; from advisor.cli.main import serve; sys.argv = ['sadvised', *sys.argv[1:]]; serve()"
     lines = []
-    with subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-c", program, "--config", str(config)],
         env={**os.environ, "PATH": str(tmp_path)},
         cwd=ROOT,
         stderr=subprocess.PIPE,
         text=True,
-    ) as daemon:
+    )
+    with killed_after(process) as daemon:
         assert daemon.stderr is not None
         for line in daemon.stderr:
             lines.append(line)

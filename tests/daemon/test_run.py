@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,39 @@ class Log:
         return [said for _, each, said in self.events if each == event]
 
 
+class ServiceManager:
+    """A service manager that reads each message as it comes, since the kernel queues only a few."""
+
+    def __init__(self, address: Path) -> None:
+        """Listen on a socket file."""
+        self._address = str(address)
+        self._messages: list[str] = []
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(self._address)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def heard(self) -> list[str]:
+        """Return the messages that were sent so far, and stop reading."""
+        if self._reader.is_alive():
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as last:
+                last.settimeout(10.0)
+                # The empty message is the last in the queue.
+                last.sendto(b"", self._address)
+            self._reader.join(10.0)
+            assert not self._reader.is_alive(), "the service manager's thread does not end"
+        return self._messages
+
+    def close(self) -> None:
+        """Stop reading and close the socket."""
+        self.heard()
+        self._socket.close()
+
+    def _read(self) -> None:
+        while message := self._socket.recv(4096):
+            self._messages.append(message.decode())
+
+
 @dataclass
 class Running:
     """A daemon that can be started in this thread, with something to do beside it."""
@@ -44,7 +78,7 @@ class Running:
     site: Site
     service: Service
     log: Log
-    manager: socket.socket
+    manager: ServiceManager
     notifier: Notifier
     reloaded: Callable[[], Config]
     refitted: list[Config] = field(default_factory=list)
@@ -61,6 +95,7 @@ class Running:
             log=self.log,
         )
         told: list[float] = []
+        over = threading.Event()
 
         def play() -> None:
             try:
@@ -68,12 +103,17 @@ class Running:
                     each()
             finally:
                 told.append(time.monotonic())
-                os.kill(os.getpid(), signal.SIGTERM)
+                # Where the daemon has failed already, the signal would end the tests.
+                if not over.is_set():
+                    os.kill(os.getpid(), signal.SIGTERM)
 
-        player = threading.Thread(target=play)
+        player = threading.Thread(target=play, daemon=True)
         player.start()
-        whole = daemon.run()
-        player.join()
+        try:
+            whole = daemon.run()
+        finally:
+            over.set()
+        player.join(10.0)
         return whole, time.monotonic() - told[0]
 
     def rounds(self, count: int) -> Callable[[], None]:
@@ -87,15 +127,6 @@ class Running:
 
         return wait
 
-    def heard(self) -> list[str]:
-        """Return what the service manager heard so far."""
-        found = []
-        while True:
-            try:
-                found.append(self.manager.recv(4096).decode())
-            except BlockingIOError:
-                return found
-
     def _refit(self, config: Config) -> str:
         self.refitted.append(config)
         return "fitted"
@@ -108,9 +139,7 @@ def running(tmp_path: Path) -> Iterator[Running]:
     service = site.service()
     quick = replace(service.config.daemon, interval_s=1.0, jitter_s=0.0)
     service.reconfigure(replace(service.config, daemon=quick))
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
-        manager.bind(str(tmp_path / "notify"))
-        manager.setblocking(False)
+    with closing(ServiceManager(tmp_path / "notify")) as manager:
         yield Running(
             site=site,
             service=service,
@@ -138,10 +167,57 @@ def test_rounds_follow_each_other_and_the_end_leaves_nothing_out(running: Runnin
     assert running.log.said("ended") == [{"taken_back": 1, "still_out": 0}]
     assert running.site.cluster.jobs == before
     assert started == sorted(started)
-    heard = running.heard()
+    heard = running.manager.heard()
     # A round that was under way when the end began still feeds the watchdog.
     assert heard[0] == "READY=1" and [state for state in heard if state != "WATCHDOG=1"][-1] == "STOPPING=1"
     assert "WATCHDOG=1" in heard and any(state.startswith("STATUS=apply: 1 recommended, 1 sent") for state in heard)
+
+
+@pytest.fixture
+def unread(tmp_path: Path) -> Iterator[Notifier]:
+    """A notifier whose service manager reads nothing; its queue is full already."""
+    address = str(tmp_path / "unread")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(address)
+        filler = Notifier({"NOTIFY_SOCKET": address})
+        while not filler.dropped:
+            filler.alive()
+        yield Notifier({"NOTIFY_SOCKET": address})
+
+
+def test_rounds_and_the_orderly_end_do_not_wait_for_a_service_manager_that_does_not_read(
+    running: Running, unread: Notifier
+) -> None:
+    running.notifier = unread
+
+    whole, took_s = running.run(running.rounds(3))
+
+    assert whole and took_s < 5.0
+    assert len(running.site.told) >= 3
+    assert running.log.said("ended") == [{"taken_back": 1, "still_out": 0}]
+    # One status and one watchdog message per round; the log says it once.
+    assert unread.dropped >= 6
+    (warning,) = running.log.said("messages to the service manager are dropped")
+    assert 1 <= warning["dropped"] <= unread.dropped
+
+
+def test_a_service_manager_that_reads_late_still_gets_ready(running: Running, tmp_path: Path) -> None:
+    address = str(tmp_path / "late")
+    messages: list[str] = []
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(address)
+        manager.settimeout(5.0)
+        running.notifier = Notifier({"NOTIFY_SOCKET": address})
+        while not running.notifier.dropped:
+            running.notifier.alive()
+
+        def read_until_ready() -> None:
+            while "READY=1" not in messages:
+                messages.append(manager.recv(4096).decode())
+
+        running.run(running.rounds(1), read_until_ready)
+
+    assert messages.count("READY=1") == 1
 
 
 def test_a_reload_counts_from_the_next_round_on(running: Running) -> None:
@@ -151,7 +227,7 @@ def test_a_reload_counts_from_the_next_round_on(running: Running) -> None:
 
     assert (running.site.told[0].mode, running.site.told[-1].mode) == (Mode.APPLY, Mode.OBSERVE)
     assert running.log.said("configuration read anew") == [{"mode": "observe"}]
-    assert any(state.startswith("RELOADING=1\nMONOTONIC_USEC=") for state in running.heard())
+    assert any(state.startswith("RELOADING=1\nMONOTONIC_USEC=") for state in running.manager.heard())
 
 
 def test_a_broken_configuration_leaves_the_old_one_in_force(running: Running) -> None:
@@ -166,7 +242,7 @@ def test_a_broken_configuration_leaves_the_old_one_in_force(running: Running) ->
         "sadvise.toml: not valid TOML"
     ]
     assert running.site.told[-1].mode is Mode.APPLY
-    heard = running.heard()
+    heard = running.manager.heard()
     assert "STATUS=configuration not taken: sadvise.toml: not valid TOML" in heard
     assert heard.count("READY=1") == 2
 

@@ -8,7 +8,17 @@ import pytest
 
 from tools.live_slurm import LiveCluster, LiveSlurmError
 from tools.live_slurm.queue import mixed_queue
-from tools.live_slurm.roots import RELEASES, ready_releases
+from tools.live_slurm.roots import BOOTSTRAP_DEADLINE_S, RELEASES, ready_releases
+
+# The setup of the first test of a release installs it, or waits until another lane has done so.
+LIMIT_S = BOOTSTRAP_DEADLINE_S + 600.0
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give live tests a longer limit than the default one; pytest passes the items of all folders here."""
+    for item in items:
+        if item.get_closest_marker("live") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(LIMIT_S))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

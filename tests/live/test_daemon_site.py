@@ -159,6 +159,7 @@ def scraped(path: Path) -> str:
     """Read the metrics from a Unix socket."""
     connection = http.client.HTTPConnection("localhost")
     with socket.socket(socket.AF_UNIX) as connection.sock:
+        connection.sock.settimeout(10.0)
         connection.sock.connect(str(path))
         connection.request("GET", "/metrics")
         return connection.getresponse().read().decode()

@@ -73,7 +73,7 @@ def advisor_until(live: LiveCluster, journal: Path, timers: Mapping[int, str]) -
         live.wait_for(lambda: all(wait in asked(live, job_id) for job_id, wait in timers.items()), 40.0, what="timers")
     finally:
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        process.wait(10.0)
 
 
 def asked(live: LiveCluster, job_id: int) -> str:

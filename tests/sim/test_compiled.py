@@ -53,6 +53,8 @@ def fingerprints() -> dict[str, str]:
     return found
 
 
+# The compiler takes two minutes on an idle core; its process has a limit of its own.
+@pytest.mark.timeout(900)
 def test_compiled_loops_give_the_same_bytes_as_interpreted_ones() -> None:
     pytest.importorskip("numba", reason="numba is not installed: nothing is compiled")
     script = "import json, tests.sim.test_compiled as t; print(json.dumps([t.IS_COMPILED, t.fingerprints()]))"

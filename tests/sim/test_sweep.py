@@ -19,6 +19,7 @@ from advisor.sim.outcome import Run
 from advisor.sim.result import result_of
 from advisor.sim.store import RESULTS, Store
 from advisor.sim.sweep import SweepInterrupted, run_sweep
+from tests.programs import killed_after
 from tests.sim.building import make_trace
 from tests.sim.runs import eight_cells, expected, failing, make_cell, random_trace, same, shifted, shifted_run
 
@@ -277,9 +278,8 @@ def test_a_sweep_that_is_ended_from_outside_keeps_every_finished_cell(
     argv = [sys.executable, "-c", SLOW, str(tmp_path), str(workers)]
     # What a killed process leaves in the folder for temporary files goes with this test's own.
     env = {**os.environ, "TMPDIR": str(tmp_path)}
-    with subprocess.Popen(
-        argv, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
+    sweep = subprocess.Popen(argv, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    with killed_after(sweep) as process:
         deadline = time.monotonic() + 60
         while len(_kept_lines(tmp_path)) < 3 and time.monotonic() < deadline:
             time.sleep(0.05)

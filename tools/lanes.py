@@ -1,0 +1,209 @@
+"""Runs the tests in lanes, reports every minute which lanes still run, and ends a lane that exceeds its time limit.
+
+    python -m tools.lanes [--logs .venv]
+
+Lanes run at once, each with a log in NAME.log, which is printed when the lane ends; those marked `alone` follow one by
+one if the others have passed. A lane that exceeds its limit is interrupted; if that does not end it, it prints the
+stacks of its threads and is killed. Each lane leaves its coverage in .coverage.NAME. Exits with 1 unless all passed.
+"""
+
+import argparse
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+# Several times what the slowest lane takes; longer for those that may have to install releases of Slurm first.
+LIMIT_S: Final = 2400.0
+INSTALLING_LIMIT_S: Final = 4800.0
+REPORT_S = 60.0
+# How long a lane has to end after each signal.
+GRACE_S = 60.0
+LOOK_S: Final = 0.1
+PASSED: Final = "passed"
+# The first lets fixtures end what they started, the second prints the stacks of all threads.
+SIGNALS: Final = (signal.SIGINT, signal.SIGABRT, signal.SIGKILL)
+
+PACKAGES: Final = "tests/test_packages.py"
+FIDELITY: Final = "tests/live/test_fidelity.py"
+CHANGING: Final = tuple(
+    f"tests/live/test_{name}.py"
+    for name in ("apply", "daemon_faults", "daemon_site", "delay", "hour", "kills", "preempt", "soft_limit")
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    """Tests that run in a process of their own; `alone` means after the other lanes, since they measure time."""
+
+    name: str
+    argv: tuple[str, ...]
+    limit_s: float = LIMIT_S
+    alone: bool = False
+
+
+def all_lanes() -> tuple[Lane, ...]:
+    """Return the lanes of `make test`, from the root of the checkout; every test file belongs to one of them."""
+    large = ("tests/sim", *sorted(str(path) for path in Path("tests").glob("test_*.py") if str(path) != PACKAGES))
+    return (
+        Lane(name="others", argv=pytest_argv("tests", ignored=("tests/live", *large, PACKAGES))),
+        Lane(name="large", argv=pytest_argv(*large)),
+        # These two mostly wait for Slurm and for package managers, and install two releases of Slurm first.
+        Lane(
+            name="live",
+            argv=pytest_argv("tests/live", PACKAGES, ignored=(*CHANGING, FIDELITY)),
+            limit_s=INSTALLING_LIMIT_S,
+        ),
+        Lane(name="changing", argv=pytest_argv(*CHANGING), limit_s=INSTALLING_LIMIT_S),
+        Lane(name="alone", argv=pytest_argv(FIDELITY), alone=True),
+    )
+
+
+def pytest_argv(*paths: str, ignored: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the command that runs the tests of some paths with coverage."""
+    # With faulthandler, SIGABRT prints the stacks also before and after pytest's own session.
+    command = (sys.executable, "-X", "faulthandler", "-m", "pytest", "--cov", "--cov-report=", "--cov-fail-under=0")
+    return (*command, *paths, *(f"--ignore={path}" for path in ignored))
+
+
+@dataclass(slots=True)
+class RunningLane:
+    """The process of a lane, its log, and the signals that it gets once it has exceeded its limit."""
+
+    lane: Lane
+    log: Path
+    process: subprocess.Popen[bytes]
+    began: float
+    unsent: list[signal.Signals] = field(default_factory=lambda: list(SIGNALS))
+
+    @property
+    def passed_s(self) -> float:
+        """The time since the lane began."""
+        return time.monotonic() - self.began
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the lane has exceeded its limit."""
+        return len(self.unsent) < len(SIGNALS)
+
+    def has_ended(self) -> bool:
+        """Return whether the process has ended, or cannot be ended; send the signal that is due otherwise."""
+        if self.process.poll() is not None:
+            return True
+        if self.passed_s < self.lane.limit_s + GRACE_S * (len(SIGNALS) - len(self.unsent)):
+            return False
+        if not self.unsent:
+            return True
+        number = self.unsent.pop(0)
+        report(f"{self.lane.name} exceeded its limit of {self.lane.limit_s:g} s: sending {number.name}")
+        if number is signal.SIGKILL:
+            self.kill()
+        else:
+            self.process.send_signal(number)
+        return False
+
+    def kill(self) -> None:
+        """Kill the process and everything in its process group."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    def result(self) -> str:
+        """Return `PASSED`, or why the lane failed."""
+        if self.is_late:
+            return f"failed, exceeded its limit of {self.lane.limit_s:g} s"
+        return f"failed, exit status {self.process.returncode}" if self.process.returncode else PASSED
+
+    def last_line(self) -> str:
+        """Return the end of the last line of the log."""
+        lines = self.log.read_text(errors="replace").splitlines()
+        return next((line.strip()[-60:] for line in reversed(lines) if line.strip()), "no output yet")
+
+
+def run_all(lanes: Sequence[Lane], logs: Path) -> bool:
+    """Run lanes at once, then those that run alone; report the results and return whether all passed."""
+    results = dict(run([lane for lane in lanes if not lane.alone], logs))
+    for lane in lanes:
+        if lane.alone and set(results.values()) <= {PASSED}:
+            results |= run([lane], logs)
+    report("; ".join(f"{lane.name} {results.get(lane.name, 'not started')}" for lane in lanes))
+    return all(results.get(lane.name) == PASSED for lane in lanes)
+
+
+def run(lanes: Sequence[Lane], logs: Path) -> Mapping[str, str]:
+    """Run lanes at once, print the log of each when it ends, and return the results by lane."""
+    running: list[RunningLane] = []
+    results: dict[str, str] = {}
+    next_report = time.monotonic() + REPORT_S
+    try:
+        running.extend(start(lane, logs) for lane in lanes)
+        while running:
+            time.sleep(LOOK_S)
+            for ended in [candidate for candidate in running if candidate.has_ended()]:
+                running.remove(ended)
+                results[ended.lane.name] = ended.result()
+                print(ended.log.read_text(errors="replace"), flush=True)
+                report(f"{ended.lane.name} {ended.result()}, {ended.passed_s:.0f} s")
+                # A process that a test left behind must not outlive the lane.
+                ended.kill()
+            if running and time.monotonic() >= next_report:
+                next_report += REPORT_S
+                report("still running: " + "; ".join(progress(lane) for lane in running))
+    finally:
+        end(running)
+    return results
+
+
+def start(lane: Lane, logs: Path) -> RunningLane:
+    """Start the process of a lane."""
+    log = logs / f"{lane.name}.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            lane.argv,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "COVERAGE_FILE": f".coverage.{lane.name}"},
+            start_new_session=True,
+        )
+    report(f"{lane.name} started, log {log}")
+    return RunningLane(lane=lane, log=log, process=process, began=time.monotonic())
+
+
+def end(running: Sequence[RunningLane]) -> None:
+    """End lanes that still run because this program is ended."""
+    for lane in running:
+        lane.process.send_signal(signal.SIGINT)
+    for lane in running:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            lane.process.wait(GRACE_S)
+        lane.kill()
+
+
+def progress(lane: RunningLane) -> str:
+    """Return how long a lane has run, and the last line of its log."""
+    return f"{lane.lane.name} for {lane.passed_s / 60:.0f} min ({lane.last_line()})"
+
+
+def report(text: str) -> None:
+    """Print a line with the time of day."""
+    print(f"{time.strftime('%H:%M:%S')} lanes: {text}", flush=True)
+
+
+def main() -> int:
+    """Run the lanes of the table."""
+    parser = argparse.ArgumentParser(prog="python -m tools.lanes", description=__doc__.splitlines()[0])
+    parser.add_argument("--logs", type=Path, default=Path(".venv"), help="folder of the logs, default: %(default)s")
+    args = parser.parse_args()
+    # As Ctrl-C does it: the lanes are ended in order.
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
+    return 0 if run_all(all_lanes(), args.logs) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

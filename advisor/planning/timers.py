@@ -138,7 +138,9 @@ def timer_for(around: Surroundings, queue: QueueTable, row: int, place: Place) -
 def timer_of(around: Surroundings, queue: QueueTable, row: int, place: Place, wait_s: float) -> Timer:
     """Return a timer of a given length with what speaks for it."""
     gpus, settings = int(queue.gpus[row]), around.beliefs.settings
-    there, expected = place.inflation_there.median, float(queue.run.expected_s[row])
+    there = place.inflation_there.median
+    expected_cost_s = float(queue.run.expected_s[row]) * max(0.0, place.inflation.median - there)
+    high_cost_s = float(queue.run.high_s[row]) * max(0.0, place.inflation.high - there)
     return Timer(
         place=place,
         gpus=gpus,
@@ -147,8 +149,9 @@ def timer_of(around: Surroundings, queue: QueueTable, row: int, place: Place, wa
         assumed_s=settings.node_timer_s if place.tier is LocalityTier.NODE else settings.leaf_timer_s,
         cost_s=Interval(
             low=float(queue.run.low_s[row]) * max(0.0, place.inflation.low - there),
-            median=expected * max(0.0, place.inflation.median - there),
-            high=float(queue.run.high_s[row]) * max(0.0, place.inflation.high - there),
+            median=expected_cost_s,
+            # The mean of a run time with a long tail can lie above its 80 % interval.
+            high=max(high_cost_s, expected_cost_s),
         ),
     )
 

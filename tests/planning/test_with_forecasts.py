@@ -192,6 +192,16 @@ def test_gang_without_a_limit_waits_for_what_its_forecast_says_it_saves() -> Non
     assert action.after.max_wait_s == 1.5 * HOUR_S
 
 
+def test_cost_of_spreading_is_an_interval_where_the_mean_lies_above_it() -> None:
+    long_tail = RunTime(interval_s=exactly(HOUR_S), mean_s=10 * HOUR_S)
+    by_job = {1: replace(gang_forecast(spread_speed=0.5), run_time=long_tail), 51: JobForecast(run_time=runs(0.25))}
+
+    (change,) = judged(spread_gang(leaf_free_in_s=900.0), by_job).recommendations
+
+    cost = [change.evidence[f"spread_cost_s{end}"] for end in ("_low", "", "_high")]
+    assert cost == [HOUR_S, 10 * HOUR_S, 10 * HOUR_S]
+
+
 def test_gang_does_not_begin_a_wait_in_vain() -> None:
     by_job = {1: gang_forecast(spread_speed=0.5), 51: JobForecast(run_time=runs(20))}
 

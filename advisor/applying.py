@@ -264,6 +264,10 @@ class Applier:
         for key, lease in sorted(last.items()):
             if lease.ending is Ending.NO_LONGER_PENDING and key not in owned:
                 job = snapshot.jobs_by_id[lease.job_id]
+                if not snapshot.shows(job, lease.lever):
+                    # Should the field hold the user's value, taking the change back finds that out.
+                    self._keep(lease.reopened())
+                    continue
                 again = next(
                     (own for own in (lease, lease.earlier) if own and may_hold(job, own.action, own.action.after)), None
                 )
@@ -274,9 +278,16 @@ class Applier:
         """Return a lease as the snapshot shows it, None where it has ended; the journal says so too."""
         job, now = snapshot.jobs_by_id.get(lease.job_id), snapshot.taken_at
         if isinstance(lease.action, Requeue):
-            return self._stopped(lease, job, now)
+            unseen = job is not None and not snapshot.shows(job, lease.lever)
+            return lease if unseen else self._stopped(lease, job, now)
         if job is None or not (job.is_pending or lease.state is LeaseState.HANDS_OFF):
             return self._ended_with_its_wait(lease, job, now)
+        if not snapshot.shows(job, lease.lever):
+            return self._unseen(lease, now)
+        return self._held(lease, job, now)
+
+    def _held(self, lease: Lease, job: Job, now: float) -> Lease | None:
+        """Return a lease as the value shows it that a pending job holds, None where it has ended."""
         held = present_value(job, lease.action)
         match lease.state:
             case LeaseState.HANDS_OFF:
@@ -292,6 +303,16 @@ class Applier:
                 return self._still_hidden(lease, job, now) or self._came_out(lease, now)
             case LeaseState.OUT | LeaseState.RETURNING:
                 return lease
+
+    def _unseen(self, lease: Lease, now: float) -> Lease | None:
+        """Return a lease as it stands where the field was not read; nothing is concluded from it.
+
+        What was sent and may have taken effect counts as out. The actuator reads the field before it takes a change
+        back, and leaves alone what somebody else has changed.
+        """
+        if lease.state is LeaseState.INTENDED:
+            return self._still_under_way(lease, now) or self._came_out(lease, now)
+        return lease
 
     def _stopped(self, lease: Lease, job: Job | None, now: float) -> Lease | None:
         """Return the intent to stop a run for as long as it may still come true; None once that is settled."""

@@ -18,6 +18,7 @@ from advisor.domain.lease import Ending, LeaseState
 from advisor.domain.load import ControllerLoad
 from advisor.domain.mode import Mode
 from advisor.domain.plan import Outcome, SetSwitches, Verdict, undone
+from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
 from advisor.guard.breakers import BREAKERS
@@ -299,11 +300,11 @@ def test_a_scrape_never_sees_half_a_round() -> None:
         while not ended.is_set():
             filled.observe(done)
 
-    filler = threading.Thread(target=keep_filling)
+    filler = threading.Thread(target=keep_filling, daemon=True)
     filler.start()
     seen = [value(filled, "sadvise_gpus", partition="gpu", gpu_type="gpu") for _ in range(50)]
     ended.set()
-    filler.join()
+    filler.join(10.0)
 
     assert set(seen) == {32}
 
@@ -327,6 +328,39 @@ def test_health_waits_for_the_first_cycle_before_it_complains() -> None:
 
     assert (early.status, early.is_well, early.last_cycle_age_s, early.mode) == ("starting", True, None, "unknown")
     assert (late.status, late.is_well) == ("stale", False)
+
+
+def test_health_is_degraded_while_rounds_fail_or_the_preferred_reader_does() -> None:
+    health, plain = Health(interval_s=ROUND_S), step()
+    good = replace(plain, record=replace(plain.record, snapshot=replace(make_snapshot([]), source="pyslurm")))
+    fallen_back = replace(good, record=replace(good.record, snapshot=read_as_text("pyslurm failed")))
+
+    health.observe(make_round(good))
+    well = health.report()
+    health.observe(make_round(fault="slurmctld is down"))
+    failing = health.report()
+    health.observe(make_round(fallen_back))
+    other_reader = health.report()
+
+    assert (well.status, well.reader, well.fault) == ("ok", "pyslurm", "")
+    assert (failing.status, failing.reader, failing.fault) == ("degraded", "pyslurm", "slurmctld is down")
+    assert (other_reader.status, other_reader.reader, other_reader.fault) == ("degraded", "text", "pyslurm failed")
+    assert all(report.is_well for report in (well, failing, other_reader))
+
+
+def test_rounds_that_another_reader_had_to_read_are_counted() -> None:
+    filled, good = metrics(), step()
+    fallen_back = replace(good, record=replace(good.record, snapshot=read_as_text("pyslurm failed")))
+
+    for each in (good, fallen_back, fallen_back):
+        filled.observe(make_round(each))
+
+    assert value(filled, "sadvise_reader_fallbacks_total") == 2
+
+
+def read_as_text(fault: str) -> Snapshot:
+    """Return a snapshot that was read as text since the preferred reader failed."""
+    return replace(make_snapshot([]), source="text", reader_fault=fault)
 
 
 def test_health_names_the_pause_and_the_open_breakers() -> None:

@@ -18,7 +18,9 @@ host can read a loopback port; a Unix socket only the daemon's group.
 | path | answer |
 |---|---|
 | `/metrics` | the metrics below, in Prometheus's text format |
-| `/healthz` | JSON: `status` (`starting`, `ok` or `stale`), `last_cycle_age_s`, `mode`, `paused`, `breakers`; \
+| `/healthz` | JSON: `status` (`starting`, `ok`, `degraded` or `stale`), `last_cycle_age_s`, `mode`, `paused`, \
+`breakers`, `reader` of the last good cycle, `fault` (why it is degraded: the last round made no plan, or pyslurm \
+failed and text was read); \
 status 503 once the last good cycle is longer ago than three intervals |
 | any other | 404; methods other than GET and HEAD get 405 |
 

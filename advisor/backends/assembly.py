@@ -6,12 +6,13 @@ from itertools import pairwise
 from advisor.backends.records import JobRecord, NodeRecord, jobs_of, node_of
 from advisor.backends.site_reader import Site
 from advisor.domain.job import Job
+from advisor.domain.plan import Lever
 from advisor.domain.site import Partition
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import DecodeError
 
 
-def assemble(
+def assemble(  # noqa: PLR0913  (the parts of a snapshot)
     *,
     source: str,
     taken_at: float,
@@ -21,6 +22,7 @@ def assemble(
     partitions: Iterable[Partition],
     unread: Iterable[str] = (),
     splits_told: bool = True,
+    hidden_levers: tuple[Lever, ...] = (),
 ) -> Snapshot:
     """Make the snapshot, sorted; raises `DecodeError` for what cannot be a cluster.
 
@@ -41,6 +43,7 @@ def assemble(
         jobs=jobs_of(jobs, all_nodes),
         unread=(*site.unread, *unread),
         splits_told=splits_told,
+        hidden_levers=hidden_levers,
     )
     if not snapshot.nodes:
         raise DecodeError(

@@ -38,8 +38,14 @@ _PLAIN: Final[Mapping[str, tuple[str, ...]]] = {
 _PYSLURM_CHILD: Final = "pyslurm_child.py"
 # What nobody has counted is taken for dear.
 _UNCOUNTED: Final = ("UNCOUNTED",) * 4
-# What pyslurm loads for one snapshot.
-PYSLURM_SNAPSHOT: Final = ("REQUEST_JOB_INFO", "REQUEST_PARTITION_INFO", "REQUEST_NODE_INFO", "REQUEST_PARTITION_INFO")
+# What pyslurm loads for one snapshot; for the partitions it asks for the configuration too.
+PYSLURM_SNAPSHOT: Final = (
+    "REQUEST_JOB_INFO",
+    "REQUEST_PARTITION_INFO",
+    "REQUEST_NODE_INFO",
+    "REQUEST_PARTITION_INFO",
+    "REQUEST_BUILD_INFO",
+)
 
 
 def requests_of(program: str, arguments: Sequence[str]) -> tuple[str, ...]:
@@ -128,13 +134,14 @@ class RpcBudget:
         self._writes.held -= writes
         self._rpcs.update(requests)
 
-    def against_round(self) -> str | None:
-        """Say why there is no room to read the cluster as a whole; None where there is.
+    def against_round(self, requests: int = ROUND_REQUESTS) -> str | None:
+        """Say why there is no room for the most requests that a round asks before it changes anything.
 
-        Rounds that begin without it would spend on their first commands what the others need, again and again.
+        None where there is. Rounds that begin without it would spend on their first commands what the others need,
+        again and again.
         """
         self._fill()
-        return self._lacking(ROUND_REQUESTS, 0)
+        return self._lacking(requests, 0)
 
     def against_change(self) -> str | None:
         """Say why there is no room for a whole change: read, changed and read back; None where there is."""

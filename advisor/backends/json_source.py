@@ -10,6 +10,7 @@ from advisor.backends.records import NodeRecord
 from advisor.backends.releases import Traits, traits_of
 from advisor.backends.site_reader import SiteReader
 from advisor.clock import Clock
+from advisor.domain.plan import Lever
 from advisor.domain.site import Partition
 from advisor.domain.snapshot import Snapshot
 
@@ -45,6 +46,7 @@ class JsonSource:
             jobs=(json_decode.job_record(raw) for raw in jobs),
             nodes=nodes,
             partitions=self._partitions(traits),
+            hidden_levers=() if traits.switches_in_json else (Lever.SWITCHES,),
             unread=(
                 *(() if traits.switches_in_json else (NO_SWITCHES,)),
                 *(() if traits.sharing_tells_exclusive else (NO_EXCLUSIVE,)),

@@ -5,7 +5,8 @@ import socket
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 
-from advisor.backends import pyslurm_source, releases
+from advisor.backends import releases
+from advisor.backends.auto_source import AutoSource
 from advisor.backends.controllers import read_controllers
 from advisor.backends.diagnostics import read_load
 from advisor.backends.privileges import GIVES, TAKES, Level, read_privilege
@@ -17,6 +18,7 @@ from advisor.domain.standby import turn_of
 from advisor.errors import AdvisorError
 from advisor.pacing import PacingSettings, strained
 from advisor.planning.site_checks import Check, Status
+from advisor.ports import ClusterSource
 
 COMMANDS = ("squeue", "sinfo", "scontrol", "sprio", "sdiag")
 
@@ -25,15 +27,18 @@ def probes(
     snapshot: Snapshot,
     commands: Commands,
     *,
-    timeout_s: float,
+    source: ClusterSource,
     user: Identity | None = None,
     pacing: PacingSettings | None = None,
     host: Callable[[], str] = socket.gethostname,
 ) -> Iterator[Check]:
-    """Check the host, and the running slurmctld for `user`, None for who runs this; costs it seven requests at most."""
+    """Check the host, and the running slurmctld for `user`, None for who runs this; costs it seven requests at most.
+
+    `source` is what read the snapshot.
+    """
     yield _commands()
     yield _release(snapshot)
-    yield _reader(snapshot, timeout_s)
+    yield _reader(snapshot, source)
     yield from _privileges(commands, user or own_identity())
     yield _load(commands, pacing or PacingSettings())
     yield _running_config(snapshot, commands)
@@ -68,13 +73,18 @@ def _release(snapshot: Snapshot) -> Check:
     )
 
 
-def _reader(snapshot: Snapshot, timeout_s: float) -> Check:
-    try:
-        version = pyslurm_source.installed_version(timeout_s=timeout_s)
-    except AdvisorError as err:
-        # The text reader is as good and costs slurmctld the same: lacking pyslurm is no lack.
-        return Check(name="reader", status=Status.OK, text=f"{snapshot.source}; pyslurm not usable: {err}")
-    return Check(name="reader", status=Status.OK, text=f"{snapshot.source}; pyslurm {version} is importable")
+def _reader(snapshot: Snapshot, source: ClusterSource) -> Check:
+    """Say which reader is used and why; what it does not show stands in the snapshot."""
+    if not isinstance(source, AutoSource):
+        return Check(name="reader", status=Status.OK, text=f"{snapshot.source}, which is asked for by its name")
+    # The text reader is as good and costs slurmctld less: not to use pyslurm is no lack.
+    failed = bool(snapshot.reader_fault)
+    return Check(
+        name="reader",
+        status=Status.LACKS if failed else Status.OK,
+        text=f"{snapshot.source}: {source.why}",
+        cost="a read that fails costs slurmctld requests for nothing; mend it, or set source.reader" if failed else "",
+    )
 
 
 def _privileges(commands: Commands, user: Identity) -> Iterator[Check]:

@@ -2,15 +2,18 @@
 
 pyslurm is GPL-2.0-only, ends the process where Slurm is not configured and never lets go of the interpreter while it
 waits. So nothing of the advisor stands here, and this file imports nothing of it: the two speak over a pipe. With
-`--version` it prints what pyslurm calls itself and reads no cluster.
+`--version` it prints what pyslurm calls itself and which attributes it lacks, and reads no cluster.
+
+Each value is read by itself with `getattr`. A text that is no UTF-8 is decoded byte by byte; whatever else raises, or
+is absent in this release of pyslurm, is listed as unseen. An error is one line with its type.
 """
 
 import json
+import os
 import sys
+from typing import Any
 
-import pyslurm
-
-JOB_KEYS = (
+JOB = (
     "account",
     "allocated_nodes",
     "allocated_tres",
@@ -22,6 +25,7 @@ JOB_KEYS = (
     "constraints",
     "cpus",
     "cpus_per_gpu",
+    "cpus_per_task",
     "dependencies",
     "eligible_time",
     "end_time",
@@ -46,6 +50,7 @@ JOB_KEYS = (
     "required_switches",
     "reservation",
     "resource_sharing",
+    "sockets_per_node",
     "start_time",
     "state",
     "state_reason",
@@ -58,7 +63,7 @@ JOB_KEYS = (
     "tres_per_task",
     "user_name",
 )
-NODE_KEYS = (
+NODE = (
     "active_features",
     "allocated_cpus",
     "allocated_memory",
@@ -72,30 +77,90 @@ NODE_KEYS = (
     "total_cpus",
     "weight",
 )
-PARTITION_KEYS = ("default_time", "max_nodes", "max_time", "name", "nodes", "priority_tier", "state")
+PARTITION = ("default_time", "max_nodes", "max_time", "name", "nodes", "priority_tier", "state")
 
 
-def write(line: str) -> None:
-    """Print a line."""
-    sys.stdout.write(f"{line}\n")
+# Free text, which holds whatever bytes a user or an administrator gave it.
+TEXTS = ("account", "comment", "name", "reason", "user_name")
+
+# pyslurm and libslurm print to standard output by themselves, so answers go over a copy that they do not know.
+ANSWERS = os.fdopen(os.dup(1), "w", encoding="ascii")
+os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def write(line: dict[str, Any]) -> None:
+    """Print a line of JSON."""
+    ANSWERS.write(json.dumps(line) + "\n")
+
+
+def count(resource: Any) -> int | None:
+    """Return the count of a TRES; None where it is not counted."""
+    return None if resource is None or resource.count is None else int(resource.count)
+
+
+def plain(value: Any) -> Any:
+    """Return a value of pyslurm as JSON can hold it; raises `AttributeError` for what is none that is known here."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, dict):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(each) for each in value]
+    counts = {name: count(getattr(value, name)) for name in ("cpu", "mem", "node")}
+    return {**counts, "gres": {str(name): count(each) for name, each in value.gres.items()}}
+
+
+def seen(record: Any, keys: tuple[str, ...]) -> tuple[dict[str, Any], list[str]]:
+    """Return the values of a record by key, and the keys that could not be read."""
+    values: dict[str, Any] = {}
+    unseen: list[str] = []
+    for key in keys:
+        try:
+            values[key] = plain(getattr(record, key))
+        except UnicodeDecodeError as err:
+            if key in TEXTS:
+                values[key] = err.object.decode("utf-8", "backslashreplace")
+            else:
+                unseen.append(key)
+        except Exception:
+            unseen.append(key)
+    return values, unseen
+
+
+def print_cluster(pyslurm: Any) -> None:
+    """Print one line for each job, node and partition, and a last one with their number."""
+    lines = 0
+    for kind, collection, keys in (
+        ("job", pyslurm.Jobs, JOB),
+        ("node", pyslurm.Nodes, NODE),
+        ("partition", pyslurm.Partitions, PARTITION),
+    ):
+        for each in collection.load().values():
+            values, unseen = seen(each, keys)
+            write({"kind": kind, "values": values, **({"unseen": unseen} if unseen else {})})
+            lines += 1
+    write({"kind": "end", "lines": lines})
+
+
+def lacks(pyslurm: Any) -> list[str]:
+    """Return the attributes that this release of pyslurm does not have."""
+    classes = ((pyslurm.Job, JOB), (pyslurm.Node, NODE), (pyslurm.Partition, PARTITION))
+    return [f"{each.__name__}.{key}" for each, keys in classes for key in keys if not hasattr(each, key)]
 
 
 def main() -> None:
-    """Print one line for each job, node and partition, and a last one with their number."""
-    write(json.dumps({"version": pyslurm.__version__}))
-    if "--version" in sys.argv:
-        return
-    lines = 0
-    for kind, collection, keys in (
-        ("job", pyslurm.Jobs, JOB_KEYS),
-        ("node", pyslurm.Nodes, NODE_KEYS),
-        ("partition", pyslurm.Partitions, PARTITION_KEYS),
-    ):
-        for each in collection.load().values():
-            values = each.to_dict()
-            write(json.dumps({"kind": kind, "values": {key: values.get(key) for key in keys}}, default=str))
-            lines += 1
-    write(json.dumps({"kind": "end", "lines": lines}))
+    """Answer, or print the one line that says why not."""
+    try:
+        import pyslurm
+
+        if "--version" in sys.argv:
+            write({"version": pyslurm.__version__, "lacks": lacks(pyslurm)})
+        else:
+            write({"version": pyslurm.__version__})
+            print_cluster(pyslurm)
+    except Exception as err:
+        write({"kind": "error", "type": type(err).__name__, "text": str(err)})
+    ANSWERS.flush()
 
 
 if __name__ == "__main__":

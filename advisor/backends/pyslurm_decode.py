@@ -1,16 +1,17 @@
-"""Decodes what pyslurm's `to_dict()` says of jobs, nodes and partitions.
+"""Decodes the values of jobs, nodes and partitions that the child process read with pyslurm.
 
-pyslurm does not show `--gpus` of a job, and GPUs in use on a node only where the site counts them as TRES: what it
-does not show is unknown here, never none.
+pyslurm shows how many GPUs a job asks for with `--gpus` only where the site counts GPUs as TRES, of which type only
+where that type is counted, and never in which form. What it does not show is unknown here, never none
+(docs/decisions/0010-what-pyslurm-shows.md).
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from advisor.backends.records import JobRecord, NodeRecord
-from advisor.backends.spelling import NO_LIMIT, names, node_names, unreadable
+from advisor.backends.spelling import NO_LIMIT, names, node_names, optional_text, unreadable
 from advisor.backends.tres import GPU, SHARES, Gres, Tres, counts_of
 from advisor.domain.gang import GpuScope
 from advisor.domain.job import ArrayRecord, HetRecord
@@ -20,180 +21,302 @@ from advisor.errors import DecodeError
 Values = Mapping[str, Any]
 
 _LARGEST: Final = 1 << 64
-_REQUEST_KEYS: Final[Mapping[GpuScope, str]] = {
+# Without these a record is no job: nothing could be said of it.
+_NEEDED: Final = frozenset(("id", "state", "submit_time"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Raw:
+    """The values of one record, and the names of those that could not be read."""
+
+    values: Values
+    unseen: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """Why the child process gave no answer: the type of the error and its text."""
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PyslurmAnswer:
+    """The records of every job, node and partition, and pyslurm's own version."""
+
+    version: str
+    jobs: tuple[Raw, ...] = ()
+    nodes: tuple[Raw, ...] = ()
+    partitions: tuple[Raw, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """What the site counts as TRES, of which pyslurm shows no more: GPUs at all, and the type of each GPU.
+
+    `uncounted` holds the types of GPUs that are present and not counted.
+    """
+
+    gpus: bool
+    uncounted: frozenset[str] = frozenset()
+    several_types: bool = False
+
+    @property
+    def types_known(self) -> bool:
+        """Whether a request for GPUs of one type is told from one for any, or makes no difference."""
+        return self.gpus and (not self.uncounted or not self.several_types)
+
+
+def counted(accounting_tres: Iterable[str], nodes: Iterable[Raw]) -> Counted:
+    """Return what a site counts of the GPUs that its nodes have."""
+    words = frozenset(accounting_tres)
+    types = {gres.gres_type for raw in nodes for gres in _gres(raw.values, "configured_gres") if gres.name == GPU}
+    named = frozenset(each for each in types if each is not None)
+    return Counted(
+        gpus=f"gres/{GPU}" in words,
+        uncounted=frozenset(each for each in named if f"gres/{GPU}:{each}".lower() not in words),
+        several_types=len(types) > 1,
+    )
+
+
+def fault(answer: bytes) -> Fault | None:
+    """Return the error that the child process printed in place of an answer, None where it printed none."""
+    last = answer.rstrip(b"\n").rpartition(b"\n")[2]
+    if not last.startswith(b'{"kind": "error"'):
+        return None
+    try:
+        line = json.loads(last)
+        return Fault(kind=str(line["type"]), text=str(line["text"]))
+    except (ValueError, KeyError) as err:
+        raise DecodeError("pyslurm gave no whole answer: try again, or --source text") from err
+
+
+def parse(answer: bytes) -> PyslurmAnswer:
+    """Parse the lines of the child process; raises `DecodeError` unless they are all there."""
+    try:
+        lines = [json.loads(line) for line in answer.decode("ascii").splitlines()]
+        kinds = [line.get("kind", "version") for line in lines]
+        whole = kinds[:1] == ["version"] and lines[-1] == {"kind": "end", "lines": len(lines) - 2}
+        if not whole:
+            raise DecodeError("pyslurm gave an incomplete answer: try again, or --source text")
+        records: dict[str, list[Raw]] = {}
+        for line in lines[1:-1]:
+            raw = Raw(values=line["values"], unseen=tuple(map(str, line.get("unseen", ()))))
+            records.setdefault(line["kind"], []).append(raw)
+    except (ValueError, AttributeError, KeyError, TypeError) as err:
+        raise DecodeError("pyslurm gave no whole answer: try again, or --source text") from err
+    return PyslurmAnswer(
+        version=str(lines[0].get("version", "")),
+        jobs=tuple(records.get("job", ())),
+        nodes=tuple(records.get("node", ())),
+        partitions=tuple(records.get("partition", ())),
+    )
+
+
+def job_record(raw: Raw, *, tres_counted: Counted, sharing_tells_exclusive: bool = True) -> JobRecord:
+    """Read one job; raises `DecodeError` for one without an id, a state or a submit time, and for a damaged value."""
+    _check_seen("job", raw, _NEEDED)
+    values, state = raw.values, _text(raw.values, "state")
+    allocated, requested = _tres(values, "allocated_tres"), _tres(values, "requested_tres")
+    request = _request(values, requested or Tres(), tres_counted, pending=state == "PENDING")
+    cpus_per_gpu = _number(values, "cpus_per_gpu")
+    unseen = {
+        *raw.unseen,
+        # Only `--cpus-per-gpu` leaves a job without CPUs per task, and pyslurm does not show how many it asks for.
+        *(("cpus_per_gpu",) if values.get("cpus_per_task") is None and cpus_per_gpu is None else ()),
+        # The least node count stands there only.
+        *(("requested_tres",) if requested is None else ()),
+    }
+    return JobRecord(
+        job_id=_number(values, "id") or 0,
+        states=(state,),
+        reason=_text(values, "state_reason"),
+        name=optional_text(_text(values, "name")),
+        user=optional_text(_text(values, "user_name")),
+        account=optional_text(_text(values, "account")),
+        partitions=names(_text(values, "partition")),
+        qos=optional_text(_text(values, "qos")),
+        comment=optional_text(_text(values, "comment")),
+        nodes_shown=_number(values, "num_nodes") or 1,
+        nodes_max=_number(values, "max_nodes") or 0,
+        tasks=max(1, _number(values, "ntasks") or 1),
+        cpus=_number(values, "cpus") or 0,
+        tres=allocated or requested or Tres(),
+        requests=request.gres,
+        gpus_known=request.is_known and not unseen & _GPU_ATTRIBUTES,
+        cpus_per_gres=(Gres(name=GPU, gres_type=None, count=cpus_per_gpu),) if cpus_per_gpu else (),
+        exclusive=sharing_tells_exclusive and _text(values, "resource_sharing").upper() == "NO",
+        switch_count=_number(values, "required_switches") or 0,
+        switch_wait_s=float(_number(values, "max_wait_time_switches") or 0),
+        features=",".join(_strings(values, "constraints")),
+        required_nodes=_nodes(values, "required_nodes"),
+        excluded_nodes=_nodes(values, "excluded_nodes"),
+        nodes=_nodes(values, "allocated_nodes"),
+        array=_array(values),
+        het=_het(values),
+        submit_time=_instant(values, "submit_time"),
+        eligible_time=_instant(values, "eligible_time"),
+        start_time=_instant(values, "start_time"),
+        end_time=_instant(values, "end_time"),
+        limit_s=_minutes(values, "time_limit"),
+        limit_min_s=_minutes(values, "time_limit_min"),
+        priority=_number(values, "priority"),
+        nice=_number(values, "nice") or 0,
+        dependency=_dependency(values),
+        reservation=optional_text(_text(values, "reservation")),
+        requeueable=values.get("is_requeueable") is True,
+        cron=values.get("is_cronjob") is True,
+        unseen=tuple(sorted(unseen)),
+    )
+
+
+def node_record(raw: Raw, *, gpus_counted: bool) -> NodeRecord:
+    """Read one node; raises `DecodeError` for one of which a value is missing.
+
+    Its GPUs in use are known only where they are counted as TRES; what is not listed there is not in use.
+    """
+    _check_seen("node", raw)
+    values = raw.values
+    configured = _gres(values, "configured_gres")
+    return NodeRecord(
+        name=_text(values, "name"),
+        states=tuple(_text(values, "state").upper().split("+")),
+        reason=_text(values, "reason"),
+        cpus=_number(values, "total_cpus") or 0,
+        cpus_used=_number(values, "allocated_cpus") or 0,
+        memory_mib=_number(values, "real_memory") or 0,
+        memory_used_mib=_number(values, "allocated_memory") or 0,
+        gres=configured,
+        gres_used=_in_use(configured, _gres(values, "allocated_tres")) if gpus_counted else (),
+        partitions=_strings(values, "partitions"),
+        features=_strings(values, "active_features"),
+        weight=_number(values, "weight") or 0,
+    )
+
+
+def partition(raw: Raw) -> Partition:
+    """Read one partition; raises `DecodeError` for one of which a value is missing."""
+    _check_seen("partition", raw)
+    values = raw.values
+    return Partition(
+        name=_text(values, "name"),
+        is_up=_text(values, "state").upper() == "UP",
+        nodes=_nodes(values, "nodes"),
+        max_time_s=_minutes(values, "max_time"),
+        default_time_s=_minutes(values, "default_time"),
+        priority_tier=_number(values, "priority_tier") or 0,
+        max_nodes_per_job=_number(values, "max_nodes"),
+    )
+
+
+def _check_seen(what: str, raw: Raw, needed: frozenset[str] | None = None) -> None:
+    """Raise `DecodeError` for a record of which something needed could not be read; None needs all of it."""
+    missing = [name for name in raw.unseen if needed is None or name in needed]
+    if missing:
+        raise DecodeError(f"pyslurm does not show {', '.join(missing)} of a {what}: use --source text")
+
+
+# Without these the GPUs that a job asks for are not known.
+_GPU_ATTRIBUTES: Final = frozenset(("gres_per_node", "tres_per_task", "requested_tres", "sockets_per_node"))
+# The forms in which pyslurm shows a request; the others it shows as none at all.
+_SHOWN_FORMS: Final[Mapping[GpuScope, str]] = {
     GpuScope.JOB: "tres_per_job",
-    GpuScope.NODE: "tres_per_node",
     GpuScope.SOCKET: "tres_per_socket",
     GpuScope.TASK: "tres_per_task",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PyslurmAnswer:
-    """The values of every job, node and partition, and pyslurm's own version."""
+class _Request:
+    """What a job asks for by form; `is_known` is whether it is all that the job asks for, its form set aside."""
 
-    version: str
-    jobs: tuple[Values, ...]
-    nodes: tuple[Values, ...]
-    partitions: tuple[Values, ...]
+    gres: Mapping[GpuScope, tuple[Gres, ...]] = field(default_factory=dict)
+    is_known: bool = True
 
 
-def parse(answer: bytes) -> PyslurmAnswer:
-    """Parse the lines of the child process; raises `DecodeError` unless they are all there."""
-    try:
-        lines = [json.loads(line) for line in answer.decode("utf-8", "backslashreplace").splitlines()]
-        kinds = [line.get("kind", "version") for line in lines]
-        whole = kinds[:1] == ["version"] and lines[-1] == {"kind": "end", "lines": len(lines) - 2}
-        if not whole:
-            raise DecodeError("pyslurm gave an incomplete answer: try again, or --source text")
-        values = {
-            kind: tuple(line["values"] for line in lines if line.get("kind") == kind) for kind in set(kinds[1:-1])
-        }
-    except (ValueError, AttributeError, KeyError) as err:
-        raise DecodeError("pyslurm gave no whole answer: try again, or --source text") from err
-    return PyslurmAnswer(
-        version=str(lines[0].get("version", "")),
-        jobs=values.get("job", ()),
-        nodes=values.get("node", ()),
-        partitions=values.get("partition", ()),
+def _request(values: Values, requested: Tres, tres_counted: Counted, *, pending: bool) -> _Request:
+    """Read which GPUs a job asks for; `requested` is their total where it is counted."""
+    shown = {scope: _listed(values, key) for scope, key in _SHOWN_FORMS.items()}
+    shown[GpuScope.NODE] = _gres(values, "gres_per_node")
+    total = sum(gpu.count for gpu in requested.gpus or ())
+    if any(gres.name == GPU for listed in shown.values() for gres in listed):
+        asked = _total(shown, nodes=requested.nodes or 1, tasks=_number(values, "ntasks") or 1)
+        # Another total than the forms come to means that one of them is not shown.
+        return _Request(gres=shown, is_known=not (pending and tres_counted.gpus) or asked == total)
+    if not total:
+        return _Request(gres=shown, is_known=tres_counted.gpus)
+    # Counted, and in no form that is shown: `--gpus`, or else `--gpus-per-socket`, which takes a count of sockets.
+    if values.get("sockets_per_node") is not None or not tres_counted.types_known:
+        return _Request(gres=shown, is_known=False)
+    gpus = tuple(Gres(name=GPU, gres_type=gpu.gpu_type, count=gpu.count) for gpu in requested.gpus or ())
+    return _Request(gres={**shown, GpuScope.JOB: gpus})
+
+
+def _total(shown: Mapping[GpuScope, tuple[Gres, ...]], *, nodes: int, tasks: int) -> int:
+    """Return how many GPUs the forms come to that are shown; they all have to hold, so the first speaks for all."""
+    times = {GpuScope.JOB: 1, GpuScope.NODE: nodes, GpuScope.TASK: tasks}
+    totals = (sum(gres.count for gres in shown[scope] if gres.name == GPU) * factor for scope, factor in times.items())
+    return next((total for total in totals if total), 0)
+
+
+def _in_use(configured: tuple[Gres, ...], used: tuple[Gres, ...]) -> tuple[Gres, ...]:
+    """Return the GRES of a node that are in use, 0 of those that are not listed.
+
+    Where only the total is counted and in use, the type is not known.
+    """
+    typed = {gres.name for gres in used if gres.gres_type is not None}
+    listed = tuple(gres for gres in used if gres.gres_type is not None or gres.name not in typed)
+    whole = {gres.name for gres in listed if gres.gres_type is None and gres.count}
+    there = {(gres.name, gres.gres_type) for gres in listed}
+    idle = (
+        Gres(name=gres.name, gres_type=gres.gres_type, count=0)
+        for gres in configured
+        if gres.name not in whole and (gres.name, gres.gres_type) not in there
     )
+    return (*listed, *idle)
 
 
-def job_record(raw: Values, *, gpus_counted: bool, sharing_tells_exclusive: bool = True) -> JobRecord:
-    """Read one job; `gpus_counted` is whether the site counts GPUs as TRES, so that none means none."""
-    allocated, requested = _tres(raw, "allocated_tres"), _tres(raw, "requested_tres")
-    requests = {scope: _requested(raw, key) for scope, key in _REQUEST_KEYS.items()}
-    requests[GpuScope.NODE] += _gres(raw, "gres_per_node")
-    seen = any(gres.name == GPU for listed in requests.values() for gres in listed)
-    if not seen and requested is not None and requested.gpus:
-        # Counted but in no form that pyslurm shows: `--gpus`, or the total of another form.
-        requests[GpuScope.JOB] = tuple(
-            Gres(name=GPU, gres_type=gpu.gpu_type, count=gpu.count) for gpu in requested.gpus
-        )
-        seen = True
-    cpus_per_gpu = _number(raw, "cpus_per_gpu")
-    return JobRecord(
-        job_id=_number(raw, "id") or 0,
-        states=(_text(raw, "state"),),
-        reason=_text(raw, "state_reason"),
-        name=_text(raw, "name"),
-        user=_text(raw, "user_name"),
-        account=_text(raw, "account"),
-        partitions=names(_text(raw, "partition")),
-        qos=_text(raw, "qos"),
-        comment=_text(raw, "comment"),
-        nodes_shown=_number(raw, "num_nodes") or 1,
-        nodes_max=_number(raw, "max_nodes") or 0,
-        tasks=max(1, _number(raw, "ntasks") or 1),
-        cpus=_number(raw, "cpus") or 0,
-        tres=allocated or requested or Tres(),
-        requests=requests,
-        gpus_known=seen or gpus_counted,
-        cpus_per_gres=(Gres(name=GPU, gres_type=None, count=cpus_per_gpu),) if cpus_per_gpu else (),
-        exclusive=sharing_tells_exclusive and _text(raw, "resource_sharing").upper() == "NO",
-        switch_count=_number(raw, "required_switches") or 0,
-        switch_wait_s=float(_number(raw, "max_wait_time_switches") or 0),
-        features=",".join(_strings(raw, "constraints")),
-        required_nodes=_nodes(raw, "required_nodes"),
-        excluded_nodes=_nodes(raw, "excluded_nodes"),
-        nodes=_nodes(raw, "allocated_nodes"),
-        array=_array(raw),
-        het=_het(raw),
-        submit_time=_instant(raw, "submit_time"),
-        eligible_time=_instant(raw, "eligible_time"),
-        start_time=_instant(raw, "start_time"),
-        end_time=_instant(raw, "end_time"),
-        limit_s=_minutes(raw, "time_limit"),
-        limit_min_s=_minutes(raw, "time_limit_min"),
-        priority=_number(raw, "priority"),
-        nice=_number(raw, "nice") or 0,
-        dependency=_dependency(raw),
-        reservation=_text(raw, "reservation"),
-        requeueable=raw.get("is_requeueable") is True,
-        cron=raw.get("is_cronjob") is True,
-    )
-
-
-def node_record(raw: Values) -> NodeRecord:
-    """Read one node; its GPUs in use are known only where they are counted as TRES."""
-    return NodeRecord(
-        name=_text(raw, "name"),
-        states=tuple(_text(raw, "state").upper().split("+")),
-        reason=_text(raw, "reason"),
-        cpus=_number(raw, "total_cpus") or 0,
-        cpus_used=_number(raw, "allocated_cpus") or 0,
-        memory_mib=_number(raw, "real_memory") or 0,
-        memory_used_mib=_number(raw, "allocated_memory") or 0,
-        gres=_gres(raw, "configured_gres"),
-        gres_used=_without_totals(_gres(raw, "allocated_tres")),
-        partitions=_strings(raw, "partitions"),
-        features=_strings(raw, "active_features"),
-        weight=_number(raw, "weight") or 0,
-    )
-
-
-def partition(raw: Values) -> Partition:
-    """Read one partition."""
-    return Partition(
-        name=_text(raw, "name"),
-        is_up=_text(raw, "state").upper() == "UP",
-        nodes=_nodes(raw, "nodes"),
-        max_time_s=_minutes(raw, "max_time"),
-        default_time_s=_minutes(raw, "default_time"),
-        priority_tier=_number(raw, "priority_tier") or 0,
-        max_nodes_per_job=_number(raw, "max_nodes"),
-    )
-
-
-def _tres(raw: Values, key: str) -> Tres | None:
-    value = raw.get(key)
-    if not isinstance(value, dict):
+def _tres(values: Values, key: str) -> Tres | None:
+    value = _mapping(values, key)
+    if value is None:
         return None
     gpus: dict[str | None, int] = {}
-    for gres in _requested(raw, key):
+    for gres in _listed(values, key):
         if gres.name == GPU:
             gpus[gres.gres_type] = gpus.get(gres.gres_type, 0) + gres.count
     if None in gpus:
         gpus[None] -= sum(number for gpu_type, number in gpus.items() if gpu_type is not None)
     return Tres(
-        cpus=_tres_count(value.get("cpu")),
-        memory_mib=_tres_count(value.get("mem")),
-        nodes=_tres_count(value.get("node")),
+        cpus=_number(value, "cpu"),
+        memory_mib=_number(value, "mem"),
+        nodes=_number(value, "node"),
         gpus=counts_of(gpus) if gpus else None,
     )
 
 
-def _tres_count(value: Any) -> int | None:
-    return _number(value, "count") if isinstance(value, dict) else None
+def _listed(values: Values, key: str) -> tuple[Gres, ...]:
+    """Return the GRES that a TRES value holds, by name and type."""
+    value = _mapping(values, key)
+    return () if value is None else _gres(value, "gres")
 
 
-def _requested(raw: Values, key: str) -> tuple[Gres, ...]:
-    """Return the GRES that a TRES object of pyslurm holds, by name and type."""
-    value = raw.get(key)
-    listed = value.get("gres") if isinstance(value, dict) else None
-    if not isinstance(listed, dict):
-        return ()
-    return tuple(
-        gres for name, each in listed.items() if (gres := _named(str(name), _tres_count(each) or 0)) is not None
-    )
+def _mapping(values: Values, key: str) -> Values | None:
+    """Return a mapping, None where there is none; raises `DecodeError` for anything else, such as a text."""
+    value = values.get(key)
+    if value is not None and not isinstance(value, dict):
+        raise unreadable(f"pyslurm {key}", str(value)[:80], "a TRES")
+    return value
 
 
-def _gres(raw: Values, key: str) -> tuple[Gres, ...]:
-    """Return the GRES of a plain mapping of names to numbers (`{"gres/gpu:a100": 4}`, `{"gpu:a100": 8}`)."""
-    value = raw.get(key)
-    if not isinstance(value, dict):
-        return ()
+def _gres(values: Values, key: str) -> tuple[Gres, ...]:
+    """Return the GRES of a mapping of names to numbers (`{"gres/gpu:a100": 4}`, `{"gpu:a100": 8}`)."""
+    value = _mapping(values, key) or {}
     return tuple(
         gres
         for name in value
         if (gres := _named(str(name).removeprefix("gres/"), _number(value, name) or 0)) is not None
     )
-
-
-def _without_totals(listed: tuple[Gres, ...]) -> tuple[Gres, ...]:
-    """Leave out the total of a resource whose types are counted beside it."""
-    typed = {gres.name for gres in listed if gres.gres_type is not None}
-    return tuple(gres for gres in listed if gres.gres_type is not None or gres.name not in typed)
 
 
 def _named(name: str, number: int) -> Gres | None:

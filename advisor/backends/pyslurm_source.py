@@ -1,40 +1,68 @@
-"""Reads a live cluster through pyslurm, in a child process with a deadline: four requests to slurmctld."""
+"""Reads a live cluster through pyslurm, in a child process with a deadline: five requests to slurmctld."""
 
+import json
+import os
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from advisor.backends import pyslurm_decode
 from advisor.backends.assembly import assemble
-from advisor.backends.process import Answer, Commands, SlurmCommands
+from advisor.backends.process import Answer, Commands, failure, printable
+from advisor.backends.pyslurm_decode import Counted, Fault
 from advisor.backends.releases import release_of, traits_of
 from advisor.backends.site_reader import SiteReader
 from advisor.clock import Clock
+from advisor.domain.plan import Lever
 from advisor.domain.snapshot import Snapshot
-from advisor.errors import SlurmMissingError, SlurmRefusedError
+from advisor.errors import DecodeError, SlurmError, SlurmMissingError, SlurmRefusedError
 
 LIMIT_BYTES: Final = 512 << 20
 CHILD: Final = Path(__file__).with_name("pyslurm_child.py")
 # -P keeps the folder of the child, and with it this package's modules, out of its import path.
 INTERPRETER: Final = (sys.executable, "-P")
 
+REQUEST_FORM: Final = "pyslurm does not show --gpus of a job, so no GPU count is changed"
+CPUS_PER_GPU: Final = "pyslurm does not show --cpus-per-gpu; jobs that ask for it are left alone"
 GPUS_IN_USE: Final = (
     "pyslurm does not tell which GPUs of a node are in use unless AccountingStorageTRES counts gres/gpu"
 )
 NO_EXCLUSIVE: Final = "pyslurm of this release does not tell which jobs want whole nodes for themselves"
-GPUS_ASKED: Final = "pyslurm does not show --gpus of a job unless AccountingStorageTRES counts gres/gpu"
+GPUS_ASKED: Final = "pyslurm does not show how many GPUs --gpus asks for unless AccountingStorageTRES counts gres/gpu"
+
+# `TresPerJob` is shown as none, whatever a job asks for, so that no form of a request is certain.
+HIDDEN_LEVERS: Final = (Lever.GPU_COUNT,)
 
 _NOT_IMPORTABLE: Final = re.compile(r"ModuleNotFoundError|ImportError|cannot open shared object")
-_INSTALL: Final = "pip install 'sadvise[pyslurm]' with the pyslurm of this Slurm release, or use --source text"
+_OTHER_RELEASE: Final = re.compile(r"incompatible versions|protocol version", re.IGNORECASE)
+_INSTALL: Final = "install the pyslurm of this Slurm release (docs/install.md), or use --source text"
 
 
-def installed_version(*, timeout_s: float, interpreter: Sequence[str] = INTERPRETER) -> str:
-    """Return the version of pyslurm; raises `SlurmError` where it cannot be imported."""
-    answer = _run_child(SlurmCommands(timeout_s=timeout_s, limit_bytes=LIMIT_BYTES), interpreter, "--version")
-    match = re.search(rb'"version": "([^"]*)"', answer.output)
-    return match[1].decode("utf-8", "backslashreplace") if match else ""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installed:
+    """The pyslurm of this host: its version, and the attributes that it lacks of those that are read."""
+
+    version: str
+    lacks: tuple[str, ...] = ()
+
+
+def installed(commands: Commands, *, interpreter: Sequence[str] = INTERPRETER) -> Installed:
+    """Return the pyslurm of this host; raises `SlurmError` where it cannot be imported."""
+    output = _run_child(commands, interpreter, "--version").output
+    try:
+        line = json.loads(output)
+        return Installed(version=str(line["version"]), lacks=tuple(map(str, line["lacks"])))
+    except (ValueError, KeyError, TypeError) as err:
+        raise DecodeError(f"pyslurm did not say which version it is: {_INSTALL}") from err
+
+
+def types_not_counted(uncounted: frozenset[str]) -> str:
+    """Say which types of GPUs the site has to count, and how."""
+    words = ",".join(f"gres/gpu:{each}" for each in sorted(uncounted))
+    return f"AccountingStorageTRES does not count each type of GPU: set AccountingStorageTRES=gres/gpu,{words}"
 
 
 class PyslurmSource:
@@ -46,50 +74,75 @@ class PyslurmSource:
         self,
         clock: Clock,
         site: SiteReader,
+        commands: Commands,
         *,
-        timeout_s: float,
         interpreter: Sequence[str] = INTERPRETER,
-        commands: Commands | None = None,
     ) -> None:
-        """Take the interpreter that has pyslurm, and through what it is run, None for no more than a deadline."""
+        """Take through what the child process is run, and the interpreter that has pyslurm."""
         self._clock = clock
         self._site = site
-        self._commands = commands or SlurmCommands(timeout_s=timeout_s, limit_bytes=LIMIT_BYTES)
+        self._commands = commands
         self._interpreter = interpreter
 
     def snapshot(self) -> Snapshot:
         """Read the cluster as it is now."""
+        return self.read()[0]
+
+    def read(self) -> tuple[Snapshot, Counted]:
+        """Read the cluster as it is now, and what of its GPUs the site counts."""
         site = self._site.read()
         taken_at = self._clock.now()
         answer = pyslurm_decode.parse(_run_child(self._commands, self._interpreter).output)
         if site.config.release != (0, 0) and release_of(answer.version) != site.config.release:
-            raise SlurmRefusedError(
-                f"pyslurm {answer.version} does not fit Slurm {site.config.slurm_version}: {_INSTALL}"
-            )
-        gpus_counted = "gres/gpu" in site.config.accounting_tres
+            raise SlurmRefusedError(does_not_fit(answer.version, site.config.slurm_version))
+        counted = pyslurm_decode.counted(site.config.accounting_tres, answer.nodes)
         sharing = traits_of(site.config.release).sharing_tells_exclusive
-        return assemble(
+        snapshot = assemble(
             source=self.name,
             taken_at=taken_at,
             site=site,
             jobs=[
-                pyslurm_decode.job_record(raw, gpus_counted=gpus_counted, sharing_tells_exclusive=sharing)
+                pyslurm_decode.job_record(raw, tres_counted=counted, sharing_tells_exclusive=sharing)
                 for raw in answer.jobs
             ],
-            nodes=[pyslurm_decode.node_record(raw) for raw in answer.nodes],
+            nodes=[pyslurm_decode.node_record(raw, gpus_counted=counted.gpus) for raw in answer.nodes],
             partitions=[pyslurm_decode.partition(raw) for raw in answer.partitions],
+            hidden_levers=HIDDEN_LEVERS,
             unread=(
-                *(() if gpus_counted else (GPUS_IN_USE, GPUS_ASKED)),
+                REQUEST_FORM,
+                CPUS_PER_GPU,
+                *(() if counted.gpus else (GPUS_IN_USE, GPUS_ASKED)),
+                *((types_not_counted(counted.uncounted),) if counted.gpus and not counted.types_known else ()),
                 *(() if sharing else (NO_EXCLUSIVE,)),
             ),
         )
+        return snapshot, counted
+
+
+def does_not_fit(version: str, slurm_version: str) -> str:
+    """Say that pyslurm is made for another release of Slurm."""
+    return f"pyslurm {printable(version, 40)} does not fit Slurm {slurm_version}: {_INSTALL}"
 
 
 def _run_child(commands: Commands, interpreter: Sequence[str], *arguments: str) -> Answer:
     program, *options = interpreter
     try:
-        return commands.ask(program, *options, str(CHILD), *arguments)
+        answer = commands.ask(program, *options, str(CHILD), *arguments)
     except SlurmRefusedError as err:
         if _NOT_IMPORTABLE.search(str(err)):
             raise SlurmMissingError(f"pyslurm cannot be imported here: {_INSTALL}") from err
         raise
+    fault = pyslurm_decode.fault(answer.output)
+    if fault is not None:
+        raise _error(fault)
+    return answer
+
+
+def _error(fault: Fault) -> SlurmError:
+    """Make the error for one that the child process named."""
+    said = printable(f"{fault.kind}: {fault.text}")
+    if fault.kind in ("ImportError", "ModuleNotFoundError"):
+        return SlurmMissingError(f"pyslurm cannot be imported here ({said}): {_INSTALL}")
+    if fault.kind not in ("RPCError", "PyslurmError") or _OTHER_RELEASE.search(fault.text):
+        return SlurmRefusedError(f"pyslurm does not fit ({said}): {_INSTALL}")
+    return failure("pyslurm", 1, said.encode(), os.environ)

@@ -12,7 +12,7 @@ from typing import Final
 
 from advisor.backends.hints import hints
 from advisor.backends.spelling import CACHED_TEXTS, reason_word, time_limit_s
-from advisor.backends.tres import NO_TRES, Gres, Tres, counts_of, gpu_counts, gpu_pools, share_counts
+from advisor.backends.tres import NO_TRES, Gres, Tres, counts_of, gpu_counts, gpu_pools, requested, share_counts
 from advisor.domain.gang import MOST, GangRequest, GpuCount, GpuScope, SwitchRequest
 from advisor.domain.job import Allocation, ArrayRecord, HetRecord, Job, JobState
 from advisor.domain.node import Node
@@ -67,7 +67,7 @@ class JobRecord:
     """What Slurm says of a job, spelled out but not yet judged.
 
     `tres` is what is allocated, or requested while the job waits. `nodes_shown` is Slurm's own estimate of a
-    waiting job's node count, `nodes_max` the most it accepts or 0.
+    waiting job's node count, `nodes_max` the most it accepts or 0. `unseen` names what could not be read.
     """
 
     job_id: int
@@ -108,6 +108,7 @@ class JobRecord:
     reservation: str = ""
     requeueable: bool = False
     cron: bool = False
+    unseen: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +201,7 @@ def _job(record: JobRecord, nodes_by_name: Mapping[str, Node]) -> Job:
         reservation=record.reservation,
         requeueable=record.requeueable,
         cron=record.cron,
+        unseen=record.unseen,
     )
 
 
@@ -240,7 +242,7 @@ def _asked(  # noqa: PLR0913  (what a request is made of, as a key of the cache)
     nodes: tuple[tuple[str, ...], tuple[str, ...]],
 ) -> GangRequest:
     """Make a request; whole queues ask for the same few things and then share one value."""
-    gpus = {scope: gpu_counts(listed) for scope, listed in requests}
+    gpus = {scope: gpu_counts(requested(listed)) for scope, listed in requests}
     cpus_per_gpu = gpu_counts(cpus_per_gres)
     switch_count, switch_wait_s = switches
     required_nodes, excluded_nodes = nodes
@@ -249,7 +251,7 @@ def _asked(  # noqa: PLR0913  (what a request is made of, as a key of the cache)
         per_node=gpus.get(GpuScope.NODE, ()),
         per_socket=gpus.get(GpuScope.SOCKET, ()),
         per_task=gpus.get(GpuScope.TASK, ()),
-        shares=share_counts(tuple(gres for _, listed in requests for gres in listed)),
+        shares=share_counts(tuple(gres for _, listed in requests for gres in requested(listed))),
         gpus_known=gpus_known,
         nodes_min=nodes_min,
         nodes_max=nodes_max,

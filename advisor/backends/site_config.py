@@ -14,6 +14,8 @@ from advisor.errors import DecodeError
 
 # Counted whatever the site asks for.
 _ALWAYS_COUNTED: Final = ("billing", "cpu", "energy", "fs/disk", "mem", "node", "pages", "vmem")
+# slurmctld adds these wherever GPUs are counted, without slurm.conf naming them; nothing here needs them.
+_ADDED: Final = frozenset(("gres/gpumem", "gres/gpuutil"))
 _SPELLED_OUT: Final[Mapping[str, str]] = {"memory": "mem"}
 _WEIGHTS: Final[Mapping[str, str]] = {
     "age": "priorityweightage",
@@ -120,4 +122,4 @@ def _enforced(text: str) -> tuple[str, ...]:
 
 def _counted(text: str) -> tuple[str, ...]:
     said = (_SPELLED_OUT.get(word, word) for word in _words(text))
-    return tuple(sorted({*_ALWAYS_COUNTED, *said}))
+    return tuple(sorted({*_ALWAYS_COUNTED, *said} - _ADDED))

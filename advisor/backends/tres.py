@@ -53,6 +53,14 @@ def gres_list(text: str, *, field: str) -> tuple[Gres, ...]:
     return tuple(gres for gres in found if gres is not None)
 
 
+def requested(items: tuple[Gres, ...]) -> tuple[Gres, ...]:
+    """Return what a request comes to: where it names a resource twice, Slurm goes by the last count.
+
+    `--gres=gpu:2 --gpus-per-node=4` is kept as `gpu:4,gpu:2` and gets two GPUs (seen on 22.05 and 26.05).
+    """
+    return tuple({(item.name, item.gres_type): item for item in items}.values())
+
+
 @lru_cache(CACHED_TEXTS)
 def gpu_counts(items: tuple[Gres, ...]) -> tuple[GpuCount, ...]:
     """Add up the whole GPUs of a list, one count for each type; a count of 0 asks for none."""

@@ -12,7 +12,7 @@ from advisor.backends.budget import BudgetedCommands, RpcBudget
 from advisor.backends.controllers import Standby
 from advisor.backends.diagnostics import read_load
 from advisor.backends.process import Commands, SlurmCommands
-from advisor.backends.sources import chosen_cluster, open_source
+from advisor.backends.sources import MOST_REQUESTS, chosen_cluster, open_source
 from advisor.clock import Clock
 from advisor.config import Config
 from advisor.cycle import Cycle
@@ -73,7 +73,7 @@ class LiveParts:
             ),
             gate=gate,
             last=last,
-            read_load=lambda: _load_within(budget, commands),
+            read_load=lambda: _load_within(budget, commands, MOST_REQUESTS[config.source.reader]),
             rpcs=lambda: budget.rpcs,
             asked=self._tally.counts,
             against_applying=Standby(commands, self._host()).against_applying,
@@ -113,9 +113,9 @@ class LiveParts:
         return against
 
 
-def _load_within(budget: RpcBudget, commands: Commands) -> ControllerLoad:
-    """Ask how busy slurmctld is, if the whole round that follows fits into the budget."""
-    said = budget.against_round()
+def _load_within(budget: RpcBudget, commands: Commands, reading: int) -> ControllerLoad:
+    """Ask how busy slurmctld is, if that and the `reading` requests of the round that follows fit into the budget."""
+    said = budget.against_round(1 + reading)
     if said is not None:
         raise BudgetSpentError(f"slurmctld is not asked now: {said}")
     return read_load(commands)

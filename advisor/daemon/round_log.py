@@ -26,6 +26,7 @@ class RoundLog:
         self._unfilled: frozenset[str] = frozenset()
         self._failed_rounds = 0
         self._fault = ""
+        self._reader_fault = ""
 
     def tell(self, done: Round, unfilled: Collection[str] = ()) -> None:
         """Log a round: one line of its own, and one for each thing that it did or that is different.
@@ -42,6 +43,7 @@ class RoundLog:
         if self._failed_rounds:
             self._log.info("rounds are done again", failed_rounds=self._failed_rounds)
             self._failed_rounds, self._fault = 0, ""
+        self._tell_reader(done.step)
         self._tell_sent(done.step)
         self._tell_put_off(done.step)
         self._tell_counts(done, done.step)
@@ -61,6 +63,15 @@ class RoundLog:
         self._failed_rounds += 1
         self._fault = done.fault
         tell("round not done", fault=done.fault, failed_rounds=self._failed_rounds, next_in_s=done.interval_s)
+
+    def _tell_reader(self, step: Step) -> None:
+        """Log once that the preferred reader failed, and once that it reads again."""
+        seen = step.record.snapshot
+        if seen.reader_fault and seen.reader_fault != self._reader_fault:
+            self._log.warning("the preferred reader failed", reader=seen.source, fault=seen.reader_fault)
+        if self._reader_fault and not seen.reader_fault:
+            self._log.info("the preferred reader is used again", reader=seen.source)
+        self._reader_fault = seen.reader_fault
 
     def _tell_sent(self, step: Step) -> None:
         changes = {(change.job_id, lever_of(change.action)): change for change in step.record.recommendations}

@@ -89,6 +89,7 @@ class Job:
 
     Times are POSIX seconds, None where Slurm does not know. `start_time` of a pending job is Slurm's own
     expectation. `time_limit_s` None means unlimited. `priority` None means unknown; 0 is Slurm's mark for held.
+    `unseen` names what the reader could not read of this job, whose values above are then defaults.
     """
 
     job_id: int
@@ -117,6 +118,7 @@ class Job:
     reservation: str = ""
     requeueable: bool = False
     cron: bool = False
+    unseen: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.job_id <= 0:

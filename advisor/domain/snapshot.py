@@ -6,6 +6,7 @@ from functools import cached_property
 
 from advisor.domain.job import LATEST_TIME, Job, JobState
 from advisor.domain.node import Node
+from advisor.domain.plan import Lever
 from advisor.domain.site import Partition, SiteConfig
 from advisor.domain.topology import Topology
 
@@ -16,6 +17,8 @@ class Snapshot:
 
     `source` names the reader. `unread` lists in plain words what could not be read; nothing may be concluded
     about it. `splits_told` is False where a reader shows waiting tasks that were split off an array as part of it.
+    `hidden_levers` are the levers whose field the reader does not show: a job may hold any value there.
+    `reader_fault` says why another reader was used in place of the preferred one, "" where that one was.
     """
 
     taken_at: float
@@ -27,10 +30,16 @@ class Snapshot:
     jobs: tuple[Job, ...]
     unread: tuple[str, ...] = ()
     splits_told: bool = True
+    hidden_levers: tuple[Lever, ...] = ()
+    reader_fault: str = ""
 
     def __post_init__(self) -> None:
         if self.taken_at < 0 or self.taken_at > LATEST_TIME:
             raise ValueError(f"taken_at {self.taken_at} is no time")
+
+    def shows(self, job: Job, lever: Lever) -> bool:
+        """Whether the value that a job holds in the field of a lever was read."""
+        return lever not in self.hidden_levers and not job.unseen
 
     @cached_property
     def jobs_by_id(self) -> Mapping[int, Job]:

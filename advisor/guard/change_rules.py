@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from advisor.domain.job import Job
-from advisor.domain.plan import Recommendation, SetGpus, SetNice, SetNodeRange, SetTimeMin, present_value
+from advisor.domain.plan import Recommendation, SetGpus, SetNice, SetNodeRange, SetTimeMin, lever_of, present_value
 from advisor.guard.circumstances import Circumstances
 
 # Slurm counts TimeMin in minutes, and 0 is none.
@@ -77,12 +77,18 @@ def users_time_min_kept(change: Recommendation, job: Job, _around: Circumstances
     return not isinstance(change.action, SetTimeMin) or (change.action.before is None and job.time_min_s is None)
 
 
+def field_shown(change: Recommendation, _job: Job, around: Circumstances) -> bool:
+    """A field is only changed where the reader shows what jobs hold in it."""
+    return lever_of(change.action) not in around.hidden_levers
+
+
 def before_still_true(change: Recommendation, job: Job, _around: Circumstances) -> bool:
     """The job still stands as the recommendation found it."""
     return change.action.before == present_value(job, change.action)
 
 
 CHANGE_RULES: Mapping[str, ChangeRule] = {
+    "field_shown": field_shown,
     "before_still_true": before_still_true,
     "nice_within_limits": nice_within_limits,
     "delay_within_limits": delay_within_limits,

@@ -7,6 +7,7 @@ from advisor.domain.job import Job
 from advisor.domain.lease import Lease, stopped_since
 from advisor.domain.limits import APART_S, Limits
 from advisor.domain.mode import EVERYTHING, Mode, Modes
+from advisor.domain.plan import Lever
 from advisor.domain.snapshot import Snapshot
 from advisor.guard.ledger import NOTHING_BOOKED, Ledger, ledger_of
 
@@ -16,7 +17,8 @@ class Circumstances:
     """The instant, the bounds, what is under way, and what advice has cost so far.
 
     `preempts` says whether running jobs may be stopped at all, `stopped` names those stopped within the last hour.
-    `observed` holds the partitions with the account of jobs that are only observed.
+    `observed` holds the partitions with the account of jobs that are only observed. `hidden_levers` are those whose
+    field the reader does not show.
     """
 
     now: float
@@ -29,6 +31,7 @@ class Circumstances:
     stopped: frozenset[int] = frozenset()
     observed: frozenset[tuple[tuple[str, ...], str]] = frozenset()
     ledger: Ledger = NOTHING_BOOKED
+    hidden_levers: tuple[Lever, ...] = ()
 
     def user_delay_left_s(self, job: Job) -> float:
         """Return how much longer the jobs of a job's user may be delayed within the window; infinity if unknown."""
@@ -73,6 +76,7 @@ def circumstances(
         stopped=frozenset(stop.job_id for stop in stopped_since(known, snapshot.taken_at - APART_S)),
         observed=_observed(snapshot, modes),
         ledger=ledger_of(known, snapshot.taken_at, limits),
+        hidden_levers=snapshot.hidden_levers,
     )
 
 

@@ -87,6 +87,11 @@ def gpus_known(job: Job, _around: Circumstances) -> bool:
     return job.gang.gpus_known
 
 
+def nothing_unseen(job: Job, _around: Circumstances) -> bool:
+    """Nothing is changed about a job of which the reader could not read every field."""
+    return not job.unseen
+
+
 def update_has_no_side_effect(job: Job, around: Circumstances) -> bool:
     """Some updates make Slurm weigh a job's size anew, so that its priority differs for good, whatever is reverted.
 
@@ -105,6 +110,7 @@ def mode_allows_advice(job: Job, around: Circumstances) -> bool:
 JOB_RULES: Mapping[str, JobRule] = {
     "job_still_pending": job_still_pending,
     "gpus_known": gpus_known,
+    "nothing_unseen": nothing_unseen,
     "not_held": not_held,
     "not_dependent": not_dependent,
     "not_deferred": not_deferred,
@@ -170,6 +176,7 @@ VICTIM_RULES: Mapping[str, JobRule] = {
     **{
         name: JOB_RULES[name]
         for name in (
+            "nothing_unseen",
             "array_not_split",
             "not_heterogeneous",
             "not_federated",

@@ -42,6 +42,7 @@ def _histogram(name: str, sentence: str) -> Metric:
 METRICS: Final[tuple[Metric, ...]] = (
     _gauge("build_info", "Always 1; the label holds the version.", "version"),
     _counter("cycles", "Rounds since the start: planned, or no_plan for what failed or was left out.", "outcome"),
+    _counter("reader_fallbacks", "Rounds that read text because the preferred reader failed."),
     _histogram("cycle_duration_seconds", "Wall-clock time of a round, all waiting for Slurm included."),
     _counter("cycle_cpu_seconds", "CPU time of this process in rounds."),
     _gauge("last_good_cycle_timestamp_seconds", "When the last round that made a plan started; 0 before the first."),

@@ -15,13 +15,19 @@ STALE_INTERVALS: Final = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthReport:
-    """What `/healthz` tells; `last_cycle_age_s` None means that there was no good cycle yet."""
+    """The answer of `/healthz`; `last_cycle_age_s` None means that there was no good cycle yet.
+
+    `status` is degraded where the last round made no plan, or the preferred reader failed; `fault` says why.
+    `reader` is the one of the last good cycle.
+    """
 
     status: str
     last_cycle_age_s: float | None
     mode: str
     paused: bool
     breakers: tuple[str, ...]
+    reader: str = ""
+    fault: str = ""
 
     @property
     def is_well(self) -> bool:
@@ -38,6 +44,8 @@ class _Seen:
     mode: Mode | None = None
     paused: bool = False
     breakers: tuple[str, ...] = ()
+    reader: str = ""
+    fault: str = ""
 
 
 class Health:
@@ -61,17 +69,21 @@ class Health:
             mode=done.mode,
             paused=PAUSED in done.held_to,
             breakers=tuple(sorted(self._breakers.intersection(done.held_to))),
+            reader=self._seen.reader if done.step is None else done.step.record.snapshot.source,
+            fault=done.fault if done.step is None else done.step.record.snapshot.reader_fault,
         )
 
     def report(self) -> HealthReport:
         """Return how it stands now."""
         seen, now = self._seen, self._monotonic()
         since = self._started_at if seen.good_at is None else seen.good_at
-        well = "starting" if seen.good_at is None else "ok"
+        well = "degraded" if seen.fault else "starting" if seen.good_at is None else "ok"
         return HealthReport(
             status="stale" if now - since > STALE_INTERVALS * seen.interval_s else well,
             last_cycle_age_s=None if seen.good_at is None else round(now - seen.good_at, 1),
             mode="unknown" if seen.mode is None else str(seen.mode),
             paused=seen.paused,
             breakers=seen.breakers,
+            reader=seen.reader,
+            fault=seen.fault,
         )

@@ -149,6 +149,7 @@ class Metrics:
         self._counters["sadvise_cycle_cpu_seconds_total"].inc(max(0.0, done.cpu_s))
         self._gauges["sadvise_interval_seconds"].set(done.interval_s)
         if done.step is not None:
+            self._counters["sadvise_reader_fallbacks_total"].inc(bool(done.step.record.snapshot.reader_fault))
             self._gauges["sadvise_last_good_cycle_timestamp_seconds"].set(done.started_time)
         for mode in Mode:
             self._gauges["sadvise_mode"].labels(mode).set(mode is done.mode)

@@ -70,6 +70,13 @@ LEVERS: Mapping[Lever, Callable[[Snapshot], str | None]] = {
 }
 
 
+def missing_for(lever: Lever, snapshot: Snapshot) -> str | None:
+    """Return what is missing for a lever, None where it can be used."""
+    if lever in snapshot.hidden_levers:
+        return f"the {snapshot.source} reader does not show what jobs hold there; use --source text"
+    return LEVERS[lever](snapshot)
+
+
 def missing_by_lever(snapshot: Snapshot) -> Mapping[Lever, str]:
-    """Map each lever that this site cannot carry to what is missing."""
-    return {lever: text for lever, missing in LEVERS.items() if (text := missing(snapshot)) is not None}
+    """Map each lever that cannot be used to what is missing."""
+    return {lever: text for lever in LEVERS if (text := missing_for(lever, snapshot)) is not None}

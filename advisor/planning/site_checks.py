@@ -8,7 +8,7 @@ from advisor.domain.limits import Limits
 from advisor.domain.plan import Lever
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import TopologyKind
-from advisor.planning.levers import LEVERS, MINUTE_S
+from advisor.planning.levers import LEVERS, MINUTE_S, missing_for
 from advisor.planning.words import duration
 
 
@@ -54,8 +54,8 @@ def site_checks(snapshot: Snapshot, limits: Limits) -> Iterator[Check]:
         yield Check(
             name="configuration", status=Status.UNKNOWN, text="not read", cost="nothing is known of what Slurm allows"
         )
-    for lever, missing in LEVERS.items():
-        text = missing(snapshot)
+    for lever in LEVERS:
+        text = missing_for(lever, snapshot)
         yield Check(
             name=f"lever {lever}",
             status=Status.OK if text is None else Status.LACKS,
@@ -133,12 +133,21 @@ def _priorities(snapshot: Snapshot) -> Check:
 
 
 def _gpu_tres(snapshot: Snapshot) -> Check:
-    counted = "gres/gpu" in snapshot.config.accounting_tres
+    counted = snapshot.config.accounting_tres
+    if "gres/gpu" not in counted:
+        return Check(
+            name="AccountingStorageTRES",
+            status=Status.LACKS,
+            text="does not count gres/gpu",
+            cost="allocated GPUs are worked out from requests; pyslurm does not show --gpus, so it is not used",
+        )
+    types = sorted({f"gres/gpu:{pool.gpu_type}" for node in snapshot.nodes for pool in node.gpus if pool.gpu_type})
+    lacking = ",".join(each for each in types if each.lower() not in counted)
     return Check(
         name="AccountingStorageTRES",
-        status=Status.OK if counted else Status.LACKS,
-        text="counts gres/gpu" if counted else "does not count gres/gpu",
-        cost="" if counted else "allocated GPUs are worked out from requests; pyslurm does not see --gpus",
+        status=Status.OK,
+        text=f"counts gres/gpu, not {lacking}" if lacking else "counts gres/gpu and each of its types",
+        cost=f"reading with pyslurm takes AccountingStorageTRES=gres/gpu,{','.join(types)}" if lacking else "",
     )
 
 

@@ -112,12 +112,15 @@ class FakeSlurm:
     )
     complaints: str = ""
     cluster: str | None = None
+    against: SlurmError | None = None
     asked: list[tuple[str, ...]] = field(default_factory=list)
 
     def ask(self, program: str, *arguments: str) -> Answer:
         """Answer a command."""
         self.asked.append((program, *arguments))
         if "-O" in arguments:
+            if self.against is not None:
+                raise self.against
             specification = arguments[arguments.index("-O") + 1].split(",")
             fields = [each.partition(":")[0] for each in specification]
             delimiter = specification[0].partition(":")[2]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from advisor.backends import json_decode, pyslurm_decode, scontrol_text
+from advisor.backends import json_decode, scontrol_text
 from advisor.backends import text as text_decode
 from advisor.backends.assembly import assemble
 from advisor.backends.releases import traits_of
@@ -53,19 +53,6 @@ def json_snapshot() -> Snapshot:
         jobs=[json_decode.job_record(raw) for raw in _listed("jobs", "squeue")],
         nodes=map(json_decode.node_record, _listed("nodes")),
         partitions=map(json_decode.partition, _listed("partitions")),
-    )
-
-
-def pyslurm_snapshot() -> Snapshot:
-    """Decode what pyslurm returned."""
-    raw = json.loads(text("pyslurm.json"))
-    return assemble(
-        source="pyslurm",
-        taken_at=0.0,
-        site=site(),
-        jobs=[pyslurm_decode.job_record(each, gpus_counted=False) for each in raw["jobs"].values()],
-        nodes=map(pyslurm_decode.node_record, raw["nodes"].values()),
-        partitions=map(pyslurm_decode.partition, raw["partitions"].values()),
     )
 
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from advisor.backends.budget import BudgetedCommands, RpcBudget, requests_of
 from advisor.backends.process import Answer
+from advisor.backends.sources import MOST_REQUESTS
 from advisor.errors import BudgetSpentError, SlurmError
 from advisor.pacing import BudgetSettings
 
@@ -85,8 +86,8 @@ def test_command_that_nobody_counted_is_taken_for_dear(command: tuple[str, ...])
     assert requests_of(command[0], command[1:]) == ("UNCOUNTED",) * 4
 
 
-def test_snapshot_through_pyslurm_costs_four_requests() -> None:
-    assert len(requests_of("/usr/bin/python3", ("-P", "/opt/pyslurm_child.py"))) == 4
+def test_snapshot_through_pyslurm_costs_five_requests() -> None:
+    assert len(requests_of("/usr/bin/python3", ("-P", "/opt/pyslurm_child.py"))) == MOST_REQUESTS["pyslurm"] == 5
     assert requests_of("/usr/bin/python3", ("-P", "/opt/pyslurm_child.py", "--version")) == ()
 
 

@@ -6,14 +6,20 @@ from pathlib import Path
 
 import pytest
 
+from advisor.backends.auto_source import AutoSource
 from advisor.backends.probe import COMMANDS, probes
-from advisor.backends.site_reader import Identity
+from advisor.backends.site_reader import Identity, SiteReader
+from advisor.backends.text_source import TextSource
+from advisor.clock import ManualClock
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import SlurmError, SlurmUnavailableError
 from advisor.planning.site_checks import Check, Status
+from advisor.ports import ClusterSource
 from tests.backends.fake_slurm import FakeSlurm
 from tests.builders import make_config, make_snapshot
+from tests.fake_cluster import FakeCluster
 
+BY_NAME = FakeCluster({})
 ROOT = Identity(uid=0, name="root")
 ADA = Identity(uid=1000, name="ada")
 ASKED = "sacctmgr -nP show user where name=ada withcoordinator format=adminlevel,coordinators"
@@ -36,12 +42,16 @@ AccountingStorageType   = accounting_storage/slurmdbd
 
 
 def probed(
-    texts: Mapping[str, str | SlurmError], *, user: Identity = ROOT, snapshot: Snapshot | None = None
+    texts: Mapping[str, str | SlurmError],
+    *,
+    user: Identity = ROOT,
+    snapshot: Snapshot | None = None,
+    source: ClusterSource = BY_NAME,
 ) -> dict[str, Check]:
     """Probe a site whose commands give these answers."""
     slurm = FakeSlurm(texts={"scontrol show config": RUNNING, "sdiag": SDIAG, "scontrol ping": ONE, **texts})
     seen = snapshot or make_snapshot([])
-    return {check.name: check for check in probes(seen, slurm, timeout_s=30.0, user=user, host=lambda: "ctl2")}
+    return {check.name: check for check in probes(seen, slurm, source=source, user=user, host=lambda: "ctl2")}
 
 
 @pytest.mark.parametrize(
@@ -103,11 +113,23 @@ def test_release_says_whether_it_is_tested(version: str, status: Status) -> None
     assert check.status is status
 
 
-def test_lacking_pyslurm_is_no_lack() -> None:
+def test_reader_that_was_asked_for_is_named() -> None:
     check = probed({})["reader"]
 
-    assert check.status is Status.OK
-    assert check.text.startswith("text; pyslurm ")
+    assert (check.status, check.text) == (Status.OK, "text, which is asked for by its name")
+
+
+def test_reader_that_was_chosen_is_named_with_the_reason() -> None:
+    clock, slurm = ManualClock(5000.0), FakeSlurm()
+    site = SiteReader(slurm, clock, identity=ROOT)
+    source = AutoSource(TextSource(slurm, clock, site), None, site, slurm, clock)
+    seen = source.snapshot()
+
+    check = probed({}, source=source, snapshot=seen)["reader"]
+    failed = probed({}, source=source, snapshot=replace(seen, reader_fault="pyslurm failed"))["reader"]
+
+    assert (check.status, check.text) == (Status.OK, "text: pyslurm reads only the cluster of this host")
+    assert failed.status is Status.LACKS and "set source.reader" in failed.cost
 
 
 def test_file_that_differs_from_what_runs_is_named_field_by_field() -> None:
@@ -181,7 +203,7 @@ def test_controllers_that_do_not_answer_are_not_known() -> None:
 def test_one_controller_and_those_of_another_cluster_get_no_line() -> None:
     elsewhere = FakeSlurm(texts={"scontrol show config": RUNNING, "sdiag": SDIAG}, cluster="east")
 
-    other = probes(make_snapshot([]), elsewhere, timeout_s=30.0, user=ROOT)
+    other = probes(make_snapshot([]), elsewhere, source=BY_NAME, user=ROOT)
 
     assert "controllers" not in probed({})
     assert "controllers" not in {check.name for check in other}

@@ -12,7 +12,7 @@ from advisor.domain.node import GpuPool, Node
 from advisor.domain.site import Partition
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import Switch, Topology, TopologyKind
-from tests.backends import recorded
+from tests.backends import recorded, recorded_pyslurm
 
 FIRST = tuple(f"n{number:02d}" for number in range(1, 5))
 LAST = tuple(f"n{number:02d}" for number in range(5, 9))
@@ -48,7 +48,7 @@ MISSING: Mapping[str, tuple[Callable[[Job], Job], Callable[[Node], Node]]] = {
 READERS: Mapping[str, Callable[[], Snapshot]] = {
     "text": recorded.text_snapshot,
     "json": recorded.json_snapshot,
-    "pyslurm": recorded.pyslurm_snapshot,
+    "pyslurm": recorded_pyslurm.uncounted_snapshot,
 }
 
 
@@ -61,6 +61,7 @@ def test_readers_agree_but_for_what_they_cannot_see(reader: str) -> None:
         source=reader,
         jobs=tuple(map(blind_job, whole.jobs)),
         nodes=tuple(map(blind_node, whole.nodes)),
+        hidden_levers=READERS[reader]().hidden_levers,
     )
 
     assert READERS[reader]() == expected

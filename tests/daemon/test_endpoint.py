@@ -65,6 +65,7 @@ def connected(place: str) -> socket.socket:
     """Open a connection over TCP or a socket file."""
     if place.startswith("unix:"):
         client = socket.socket(socket.AF_UNIX)
+        client.settimeout(10)
         client.connect(place.removeprefix("unix:"))
         return client
     host, _, port = place.rpartition(":")
@@ -115,6 +116,8 @@ def test_health_is_told_as_json(place: str, metrics: Metrics, clock: Clock) -> N
         "mode": "apply",
         "paused": True,
         "breakers": [],
+        "reader": "text",
+        "fault": "",
     }
 
 

@@ -138,6 +138,27 @@ def test_modes_pauses_and_breakers_are_told_when_they_change(events: Events) -> 
     assert names(ended) == ["mode changed", "no longer kept from applying", "no longer kept from applying"]
 
 
+def test_reader_that_fails_is_logged_once_and_when_it_reads_again(events: Events) -> None:
+    good = step()
+    seen = replace(good.record.snapshot, source="text", reader_fault="pyslurm failed: it hangs")
+    fallen_back = replace(good, record=replace(good.record, snapshot=seen))
+
+    events.tell(make_round(good))
+    events.taken()
+    events.tell(make_round(fallen_back, number=1))
+    failed = events.taken()
+    events.tell(make_round(fallen_back, number=2))
+    still = events.taken()
+    events.tell(make_round(good, number=3))
+    again = events.taken()
+
+    assert [(event["event"], event["level"], event["fault"]) for event in failed] == [
+        ("the preferred reader failed", "warning", "pyslurm failed: it hangs")
+    ]
+    assert still == []
+    assert [(event["event"], event["reader"]) for event in again] == [("the preferred reader is used again", "text")]
+
+
 def test_metrics_that_cannot_be_filled_are_told_once(events: Events) -> None:
     events.tell(make_round(step()), ["journal: gone"])
     first = names(events.taken())

@@ -9,7 +9,7 @@ from advisor.domain.job import ArrayRecord, HetRecord, Job, JobState
 from advisor.domain.lease import Ending, Lease, LeaseState
 from advisor.domain.limits import Limits
 from advisor.domain.mode import Mode, Modes
-from advisor.domain.plan import Kind, NodeRange, Plan, Recommendation, SetNodeRange
+from advisor.domain.plan import Kind, Lever, NodeRange, Plan, Recommendation, SetNodeRange
 from advisor.domain.site import SiteConfig
 from advisor.guard.change_rules import CHANGE_RULES
 from advisor.guard.circumstances import circumstances
@@ -28,6 +28,7 @@ def test_plain_change_passes() -> None:
     [
         ("job_still_pending", replace(PLAIN, state=JobState.RUNNING)),
         ("gpus_known", replace(PLAIN, gang=make_gang(4, gpus_known=False))),
+        ("nothing_unseen", replace(PLAIN, unseen=("comment",))),
         ("not_held", replace(PLAIN, held=True)),
         ("not_dependent", replace(PLAIN, dependency="afterok:7")),
         ("not_deferred", replace(PLAIN, eligible_time=TAKEN_AT + 60)),
@@ -57,6 +58,7 @@ def test_every_job_rule_has_a_case() -> None:
         "cooldown_over",
     }
     assert set(CHANGE_RULES) == {
+        "field_shown",
         "before_still_true",
         "nice_within_limits",
         "delay_within_limits",
@@ -69,6 +71,14 @@ def test_every_job_rule_has_a_case() -> None:
         "soft_limit_within_limit",
         "users_time_min_kept",
     }
+
+
+def test_field_that_the_reader_does_not_show_is_not_changed() -> None:
+    hidden = replace(make_snapshot([PLAIN]), hidden_levers=(Lever.NICE,))
+
+    verdicts = judge(Plan(recommendations=(nice(1),)), hidden, circumstances(hidden, Limits()))
+
+    assert [verdict.refused_by for verdict in verdicts] == ["field_shown"]
 
 
 def test_whole_array_may_be_changed_but_not_once_a_task_has_split_off() -> None:

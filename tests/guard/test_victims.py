@@ -70,6 +70,7 @@ def test_running_job_that_saves_its_work_may_be_stopped_where_the_site_allows_it
         pytest.param("partition_allows_it", replace(VICTIM, partitions=("gpu", "long")), id="one of two partitions"),
         pytest.param("partition_allows_it", replace(VICTIM, partitions=()), id="no partition"),
         pytest.param("quantum_over", replace(VICTIM, start_time=TAKEN_AT - QUANTUM_S + 1), id="just started"),
+        pytest.param("nothing_unseen", replace(VICTIM, unseen=("comment",)), id="not read"),
         pytest.param("array_not_split", replace(VICTIM, array=ArrayRecord(array_job_id=1, task_id=3)), id="array task"),
         pytest.param("not_heterogeneous", replace(VICTIM, het=HetRecord(het_job_id=1, offset=0)), id="het"),
         pytest.param("not_federated", replace(VICTIM, job_id=LARGEST_LOCAL_ID + 1), id="federated"),

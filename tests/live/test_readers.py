@@ -54,7 +54,7 @@ def opened(name: str) -> ClusterSource:
 def seen_through(snapshot: Snapshot, blind: Callable[[Job], Job] | None) -> Snapshot:
     """Return a snapshot as another reader would see it, which cannot see everything."""
     jobs = snapshot.jobs if blind is None else tuple(map(blind, snapshot.jobs))
-    return replace(snapshot, source="", taken_at=0.0, unread=(), splits_told=True, jobs=jobs)
+    return replace(snapshot, source="", taken_at=0.0, unread=(), splits_told=True, jobs=jobs, hidden_levers=())
 
 
 def still(read: Callable[[], Snapshot]) -> tuple[Snapshot, Snapshot]:

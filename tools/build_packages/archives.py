@@ -17,6 +17,7 @@ SUMMARY = "Scheduling advisor for Slurm GPU clusters"
 DESCRIPTION = (
     "Reads the queue and the nodes, forecasts, and recommends how to reorder, resize and consolidate pending GPU jobs.",
     "The daemon is installed but neither enabled nor started: see /usr/share/doc/sadvise/install.md.",
+    "pyslurm, another reader of the queue, is optional and not in the package: the same page says how to add it.",
 )
 
 

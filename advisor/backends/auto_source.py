@@ -1,0 +1,104 @@
+"""Reads with pyslurm where that shows the queue as text does, and as text everywhere else and where pyslurm fails."""
+
+from dataclasses import replace
+from typing import Final
+
+from advisor.backends.process import Commands
+from advisor.backends.pyslurm_source import NO_EXCLUSIVE, PyslurmSource, does_not_fit, installed, types_not_counted
+from advisor.backends.releases import release_of, traits_of
+from advisor.backends.site_reader import SiteReader
+from advisor.backends.text_source import TextSource
+from advisor.clock import Clock
+from advisor.domain.site import SiteConfig
+from advisor.domain.snapshot import Snapshot
+from advisor.errors import AdvisorError, BudgetSpentError
+
+# How long text is read before pyslurm is tried again.
+RETRY_S: Final = 600.0
+
+
+class AutoSource:
+    """The cluster by the better reader of two; a read that fails with pyslurm is made as text."""
+
+    def __init__(
+        self,
+        text: TextSource,
+        pyslurm: PyslurmSource | None,
+        site: SiteReader,
+        commands: Commands,
+        clock: Clock,
+        *,
+        retry_s: float = RETRY_S,
+    ) -> None:
+        """Take both readers, pyslurm None where it cannot be asked, and through what pyslurm's version is asked."""
+        self._text = text
+        self._pyslurm = pyslurm
+        self._site = site
+        self._commands = commands
+        self._clock = clock
+        self._retry_s = retry_s
+        self._text_since: float | None = None
+        self._fault = ""
+        self.name = "auto"
+        self.why = "pyslurm reads only the cluster of this host" if pyslurm is None else "nothing was read yet"
+
+    def snapshot(self) -> Snapshot:
+        """Read the cluster as it is now; raises what the text reader raises."""
+        seen = self._by_pyslurm() if self._pyslurm is not None and self._is_pyslurm_due() else None
+        if seen is None:
+            seen = self._text.snapshot()
+            if self._fault:
+                unread = (*seen.unread, f"read as text since pyslurm failed: {self._fault}")
+                seen = replace(seen, unread=unread, reader_fault=self._fault)
+        self.name = seen.source
+        return seen
+
+    def _is_pyslurm_due(self) -> bool:
+        """Whether pyslurm is tried now: unless text was preferred a while ago, by a clock that was not set back."""
+        return self._text_since is None or not 0 <= self._clock.now() - self._text_since < self._retry_s
+
+    def _by_pyslurm(self) -> Snapshot | None:
+        """Read by pyslurm; None where it does not see enough, or fails."""
+        assert self._pyslurm is not None  # noqa: S101  (the caller looked)
+        # The site first: without a configuration importing pyslurm takes half a minute to fail.
+        config = self._site.read().config
+        unfit = self._unfit(config)
+        if unfit is not None:
+            self._prefer_text(unfit)
+            return None
+        try:
+            seen, counted = self._pyslurm.read()
+        except BudgetSpentError:
+            raise
+        except AdvisorError as err:
+            self._prefer_text(str(err), fault=str(err))
+            return None
+        if counted.uncounted:
+            self._prefer_text(types_not_counted(counted.uncounted))
+            return None
+        self._text_since, self._fault = None, ""
+        self.why = f"pyslurm fits Slurm {config.slurm_version}, and AccountingStorageTRES counts every type of GPU"
+        return seen
+
+    def _unfit(self, config: SiteConfig) -> str | None:
+        """Say why pyslurm is not used here; None where it may be, as far as can be known before it is asked."""
+        if not traits_of(config.release).sharing_tells_exclusive:
+            return NO_EXCLUSIVE
+        if "gres/gpu" not in config.accounting_tres:
+            return "AccountingStorageTRES does not count gres/gpu, without which pyslurm does not show --gpus"
+        if self._text_since is None and self.name == "pyslurm":
+            return None
+        try:
+            found = installed(self._commands)
+        except AdvisorError as err:
+            return str(err)
+        if release_of(found.version) != config.release:
+            return does_not_fit(found.version, config.slurm_version)
+        if found.lacks:
+            return f"pyslurm {found.version} lacks {', '.join(found.lacks)}"
+        return None
+
+    def _prefer_text(self, why: str, *, fault: str = "") -> None:
+        """Read text for a while; `fault` says how pyslurm failed, "" where it was not to be used."""
+        self._text_since, self._fault = self._clock.now(), fault
+        self.why = why

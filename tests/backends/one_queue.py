@@ -1,0 +1,147 @@
+"""One waiting job behind the commands of every reader and of the actuator, which changes it."""
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from advisor.backends.process import Answer
+from advisor.backends.pyslurm_source import CHILD
+from advisor.errors import SlurmRefusedError
+from tests.backends import recorded, recorded_pyslurm
+from tests.backends.fake_slurm import FakeSlurm, job_row, node_row
+
+JOB_ID = 7
+NODES = 4
+_UPDATE = re.compile(r"(\w+)=(\S+)")
+
+
+@dataclass
+class OneQueue:
+    """The job's fields as slurmctld holds them; `Commands` for text, JSON, pyslurm and scontrol.
+
+    `gpus` is spelled as `--gpus` takes it, `switches` as scontrol does, times are in minutes.
+    """
+
+    release: str = "25.11.7"
+    nice: int = 0
+    nodes: tuple[int, int] = (1, 4)
+    switches: str = "0@0"
+    gpus: str = "gres/gpu:a100:8"
+    time_min: int = 0
+    unseen: tuple[str, ...] = ()
+    cluster: str | None = None
+    sent: list[str] = field(default_factory=list)
+
+    def ask(self, program: str, *arguments: str) -> Answer:
+        """Answer a command."""
+        if str(CHILD) in arguments:
+            return Answer(output=self._by_pyslurm())
+        if "--json" in arguments:
+            return Answer(output=json.dumps(self._by_json(program, arguments)).encode())
+        if program == "scontrol" and arguments[0] == "update":
+            self._update(*arguments[1:])
+            return Answer(output=b"")
+        if "partition" in arguments:
+            return Answer(output=(recorded.RECORDED / "22.05" / "partition.txt").read_bytes())
+        if program == "scontrol":
+            return Answer(output=f"JobId={JOB_ID} NumNodes={self.nodes[0]}-{self.nodes[1]} \n".encode())
+        slurm = FakeSlurm(jobs=[self._by_squeue()], nodes=[node_row(NodeList=f"n{n + 1:02}") for n in range(NODES)])
+        slurm.texts["sinfo --version"] = f"slurm {self.release}\n"
+        return slurm.ask(program, *arguments)
+
+    def held(self) -> tuple[object, ...]:
+        """Return the fields that changes touch."""
+        return self.nice, self.nodes, self.switches, self.gpus.replace("gres:", "gres/"), self.time_min
+
+    def _update(self, job: str, change: str) -> None:
+        match = _UPDATE.fullmatch(change)
+        if match is None or job != f"JobId={JOB_ID}":
+            raise SlurmRefusedError(f"scontrol failed with exit status 1: {job} {change}")
+        self.sent.append(change)
+        name, value = match.groups()
+        match name:
+            case "Nice":
+                self.nice = int(value)
+            case "NumNodes":
+                low, _, high = value.partition("-")
+                self.nodes = int(low), int(high)
+            case "Switches":
+                self.switches = value
+            case "TresPerJob":
+                self.gpus = value.replace("gres:", "gres/")
+            case "TimeMin":
+                self.time_min = int(value)
+            case _:
+                raise SlurmRefusedError(f"scontrol failed with exit status 1: {change}")
+
+    @property
+    def _wait(self) -> tuple[int, int]:
+        count, _, minutes = self.switches.partition("@")
+        return int(count), int(minutes)
+
+    @property
+    def _total(self) -> int:
+        return int(self.gpus.rpartition(":")[2])
+
+    def _by_squeue(self) -> dict[str, str]:
+        count, minutes = self._wait
+        return job_row(
+            tres_alloc=f"cpu=4,mem=4000M,node={self.nodes[0]},billing=4,gres/gpu={self._total}",
+            NumNodes=str(self.nodes[0]),
+            MaxNodes=str(self.nodes[1]),
+            tres_per_node="N/A",
+            tres_per_job=self.gpus,
+            ReqSwitch=str(count),
+            Wait4Switch=f"{minutes}:00",
+            MinTime=f"{self.time_min}:00",
+            Nice=str(self.nice),
+        )
+
+    def _by_json(self, program: str, arguments: tuple[str, ...]) -> dict[str, Any]:
+        if program != "squeue":
+            kind = arguments[arguments.index("show") + 1] + "s" if program == "scontrol" else "nodes"
+            answer: dict[str, Any] = json.loads(recorded.text(f"{kind}.json"))
+            return answer
+        base = next(each for each in json.loads(recorded.text("squeue.json"))["jobs"] if each["job_id"] == 4022)
+        count, minutes = self._wait
+        changed = {
+            "job_id": JOB_ID,
+            "tres_req_str": f"cpu=4,mem=4000M,node={self.nodes[0]},billing=4,gres/gpu={self._total}",
+            "tres_alloc_str": "",
+            "node_count": {"set": True, "infinite": False, "number": self.nodes[0]},
+            "max_nodes": {"set": True, "infinite": False, "number": self.nodes[1]},
+            "tres_per_node": "",
+            "tres_per_job": self.gpus,
+            "required_switches": count,
+            "maximum_switch_wait_time": minutes * 60,
+            "time_minimum": {"set": bool(self.time_min), "infinite": False, "number": self.time_min},
+            "nice": self.nice,
+        }
+        if self.release.startswith("22.05"):
+            changed.pop("required_switches")
+            base = {key: value for key, value in base.items() if key != "required_switches"}
+        return {"jobs": [{**base, **changed}]}
+
+    def _by_pyslurm(self) -> bytes:
+        records = recorded_pyslurm.counted_records()
+        base = next(raw.values for raw in records["job"] if raw.values["id"] == 11)
+        count, minutes = self._wait
+        values = {
+            **base,
+            "id": JOB_ID,
+            "requested_tres": {"cpu": 4, "mem": 4000, "node": self.nodes[0], "gres": {"gpu": self._total}},
+            "num_nodes": self.nodes[0],
+            "max_nodes": self.nodes[1],
+            "gres_per_node": {},
+            "required_switches": count or None,
+            "max_wait_time_switches": minutes * 60 or None,
+            "time_limit_min": self.time_min or None,
+            "nice": self.nice,
+        }
+        seen = {key: value for key, value in values.items() if key not in self.unseen}
+        lines: list[dict[str, Any]] = [{"version": self.release.rpartition(".")[0] + ".2"}]
+        lines.append({"kind": "job", "values": seen, "unseen": list(self.unseen)})
+        lines += [{"kind": kind, "values": raw.values} for kind in ("node", "partition") for raw in records[kind]]
+        lines.append({"kind": "end", "lines": len(lines) - 1})
+        return b"".join(json.dumps(line).encode() + b"\n" for line in lines)

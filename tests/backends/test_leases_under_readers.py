@@ -1,0 +1,180 @@
+"""A change that was written down under one reader is judged and taken back under any other."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from advisor.applying import INTENT_GRACE_S, Applier
+from advisor.backends.actuator import ScontrolActuator
+from advisor.backends.json_source import JsonSource
+from advisor.backends.pyslurm_source import PyslurmSource
+from advisor.backends.site_reader import Identity, SiteReader
+from advisor.backends.text_source import TextSource
+from advisor.clock import ManualClock
+from advisor.cycle import Cycle
+from advisor.domain.gang import GpuCount, GpuScope, SwitchRequest
+from advisor.domain.lease import Ending, LeaseState, intended
+from advisor.domain.plan import (
+    Change,
+    Lever,
+    NodeRange,
+    SetGpus,
+    SetNice,
+    SetNodeRange,
+    SetSwitches,
+    SetTimeMin,
+    present_value,
+)
+from advisor.ports import ClusterSource, MemoryJournal
+from tests.backends.one_queue import JOB_ID, OneQueue
+
+READERS = ("text", "json", "json of 22.05", "pyslurm")
+NOW = 1_795_353_900.0
+
+# One change of each lever to a field of a pending job, from what the queue holds at first.
+CHANGES: Mapping[Lever, Change] = {
+    Lever.NICE: SetNice(job_id=JOB_ID, before=0, after=40),
+    Lever.SWITCHES: SetSwitches(job_id=JOB_ID, before=None, after=SwitchRequest(count=1, max_wait_s=1800.0)),
+    Lever.NODE_RANGE: SetNodeRange(job_id=JOB_ID, before=NodeRange(low=1, high=4), after=NodeRange(low=1, high=1)),
+    Lever.GPU_COUNT: SetGpus(
+        job_id=JOB_ID,
+        scope=GpuScope.JOB,
+        before=(GpuCount(gpu_type="a100", count=8),),
+        after=(GpuCount(gpu_type="a100", count=4),),
+    ),
+    Lever.TIME_MIN: SetTimeMin(job_id=JOB_ID, before=None, after=3600.0),
+}
+
+
+@pytest.fixture(autouse=True)
+def _conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "slurm.conf"
+    path.write_text("ClusterName=fake\nAccountingStorageTRES=gres/gpu\n")
+    monkeypatch.setenv("SLURM_CONF", str(path))
+
+
+def opened(reader: str, queue: OneQueue) -> ClusterSource:
+    """Open a reader of the queue."""
+    clock = ManualClock(NOW)
+    queue.release = "22.05.8" if reader == "json of 22.05" else "25.11.7"
+    site = SiteReader(queue, clock, identity=Identity(uid=0, name="root"))
+    match reader:
+        case "text":
+            return TextSource(queue, clock, site)
+        case "pyslurm":
+            return PyslurmSource(clock, site, queue)
+        case _:
+            return JsonSource(queue, clock, site)
+
+
+def test_every_lever_that_has_a_way_back_is_among_the_changes() -> None:
+    assert set(CHANGES) == set(Lever) - {Lever.CHECKPOINT_REQUEUE}
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("lever", CHANGES)
+def test_readers_show_the_same_value_or_say_that_they_show_none(reader: str, lever: Lever) -> None:
+    change, queue = CHANGES[lever], OneQueue()
+
+    before = opened(reader, queue).snapshot()
+    ScontrolActuator(queue).apply(change)
+    after = opened(reader, queue).snapshot()
+
+    if before.shows(before.jobs_by_id[JOB_ID], lever):
+        assert present_value(before.jobs_by_id[JOB_ID], change) == change.before
+        assert present_value(after.jobs_by_id[JOB_ID], change) == change.after
+    else:
+        assert (reader, lever) in {("pyslurm", Lever.GPU_COUNT), ("json of 22.05", Lever.SWITCHES)}
+
+
+@pytest.mark.parametrize("state", [LeaseState.INTENDED, LeaseState.OUT, LeaseState.RETURNING])
+@pytest.mark.parametrize(("writer", "reader"), list(product(READERS, READERS)))
+@pytest.mark.parametrize("lever", CHANGES)
+def test_change_is_taken_back_under_any_reader(lever: Lever, writer: str, reader: str, state: LeaseState) -> None:
+    change, queue, journal = CHANGES[lever], OneQueue(), MemoryJournal()
+    held = queue.held()
+    written = opened(writer, queue).snapshot()
+    if not written.shows(written.jobs_by_id[JOB_ID], lever):
+        # The guard lets no such change pass under this reader.
+        return
+    lease = intended(change, NOW - 2 * INTENT_GRACE_S, after_s=60.0, job=written.jobs_by_id[JOB_ID])
+    journal.keep(replace(lease, state=state))
+    assert ScontrolActuator(queue).apply(change).text == ""
+    source = opened(reader, queue)
+
+    applier = Applier(source=source, actuator=ScontrolActuator(queue), cycle=Cycle(), journal=journal)
+    done = applier.reconcile(source.snapshot())
+
+    assert queue.held() == held
+    assert (done.overruled, journal.leases()) == ((), ())
+    assert [ended.ending for ended in journal.closed([JOB_ID])] == [Ending.TAKEN_BACK]
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("lever", CHANGES)
+def test_value_of_somebody_else_stays_under_any_reader(lever: Lever, reader: str) -> None:
+    change, queue, journal = (
+        CHANGES[lever],
+        OneQueue(nice=3, nodes=(2, 3), switches="2@10", time_min=7),
+        MemoryJournal(),
+    )
+    queue.gpus = "gres/gpu:a100:2"
+    held = queue.held()
+    lease = intended(change, NOW - 2 * INTENT_GRACE_S, after_s=60.0)
+    journal.keep(replace(lease, state=LeaseState.OUT))
+    source = opened(reader, queue)
+
+    applier = Applier(source=source, actuator=ScontrolActuator(queue), cycle=Cycle(), journal=journal)
+    applier.reconcile(source.snapshot())
+
+    assert queue.held() == held
+    assert [each.state for each in journal.leases()] == [LeaseState.HANDS_OFF]
+
+
+@pytest.mark.parametrize("lever", CHANGES)
+@pytest.mark.parametrize("unseen", ["nice", "requested_tres", "required_switches", "time_limit_min", "comment"])
+def test_change_is_taken_back_where_a_field_of_its_job_was_not_read(lever: Lever, unseen: str) -> None:
+    change, queue, journal = CHANGES[lever], OneQueue(unseen=(unseen,)), MemoryJournal()
+    held = queue.held()
+    journal.keep(replace(intended(change, NOW - 600.0, after_s=60.0), state=LeaseState.OUT))
+    ScontrolActuator(queue).apply(change)
+    source = opened("pyslurm", queue)
+
+    applier = Applier(source=source, actuator=ScontrolActuator(queue), cycle=Cycle(), journal=journal)
+    applier.reconcile(source.snapshot())
+
+    assert queue.held() == held
+    assert journal.leases() == ()
+
+
+def test_change_that_was_not_read_and_is_not_due_stays_out() -> None:
+    change, queue, journal = CHANGES[Lever.GPU_COUNT], OneQueue(), MemoryJournal()
+    ScontrolActuator(queue).apply(change)
+    kept = replace(intended(change, NOW - 60.0, after_s=3600.0), state=LeaseState.OUT)
+    journal.keep(kept)
+    source = opened("pyslurm", queue)
+
+    applier = Applier(source=source, actuator=ScontrolActuator(queue), cycle=Cycle(), journal=journal)
+    applier.reconcile(source.snapshot())
+
+    assert journal.leases() == (kept,)
+    assert len(queue.sent) == 1
+
+
+def test_field_that_was_not_read_of_a_requeued_job_is_owned_again_until_it_was() -> None:
+    change, queue, journal = CHANGES[Lever.GPU_COUNT], OneQueue(), MemoryJournal()
+    held = queue.held()
+    lease = replace(intended(change, NOW - 3600.0, after_s=60.0), state=LeaseState.OUT)
+    journal.keep(lease)
+    journal.close(lease, Ending.NO_LONGER_PENDING, NOW - 1800.0)
+    ScontrolActuator(queue).apply(change)
+    source = opened("pyslurm", queue)
+
+    applier = Applier(source=source, actuator=ScontrolActuator(queue), cycle=Cycle(), journal=journal)
+    applier.reconcile(source.snapshot())
+
+    assert queue.held() == held
+    assert [ended.ending for ended in journal.closed([JOB_ID])] == [Ending.NO_LONGER_PENDING, Ending.TAKEN_BACK]

@@ -1,11 +1,12 @@
 """The delay timer that is out for one job, explained as if it were chosen now."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from advisor.domain.forecast import Forecasts
 from advisor.domain.lease import Lease, LeaseState
 from advisor.domain.limits import Limits
+from advisor.domain.memory import Memory
 from advisor.domain.plan import Evidence, SetNodeRange, applied
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
@@ -36,22 +37,20 @@ def timers_out(
     settings: PlanningSettings,
     limits: Limits,
     forecasts: Forecasts,
-    waits: Iterable[Wait],
-    leases: Iterable[Lease],
+    memory: Memory,
 ) -> tuple[TimerOut, ...]:
     """Return the timers that are out for a pending job by its open leases, in the order in which they began."""
     job = snapshot.jobs_by_id.get(job_id)
     if job is None or not job.is_pending:
         return ()
-    known = tuple(waits)
     out = [
         (lease, tier)
-        for lease in leases
+        for lease in memory.leases
         if lease.job_id == job_id and lease.ending is None and lease.state in _IN_FORCE
         if (tier := timer_tier(lease.action)) is not None
     ]
     out.sort(key=lambda each: each[0].applied_time)
-    return tuple(_explained(snapshot, lease, tier, settings, limits, forecasts, known) for lease, tier in out)
+    return tuple(_explained(snapshot, lease, tier, settings, limits, forecasts, memory.waits) for lease, tier in out)
 
 
 def _explained(

@@ -9,9 +9,10 @@ from advisor.domain.memory import NOTHING_KNOWN, Memory
 from advisor.domain.mode import EVERYTHING, Modes
 from advisor.domain.plan import Lever, Plan, Recommendation, Verdict
 from advisor.domain.snapshot import Snapshot
-from advisor.guard.circumstances import circumstances, delays_left_s
-from advisor.guard.rules import judge, refusals, stoppable
-from advisor.planning.planner import EVERY_LEVER, plan
+from advisor.guard.circumstances import circumstances
+from advisor.guard.rules import judge, permitted
+from advisor.planning.case import EVERY_LEVER, Case
+from advisor.planning.line import LINE, Proposer, plan
 from advisor.planning.settings import PlanningSettings
 from advisor.planning.tuning import MEMORIES
 from advisor.ports import Forecaster, Journal, NoForecaster
@@ -47,6 +48,7 @@ class Cycle:
     forecaster: Forecaster = field(default_factory=NoForecaster)
     levers: frozenset[Lever] = EVERY_LEVER
     modes: Modes = EVERYTHING
+    line: tuple[Proposer, ...] = LINE
 
     def memory(self, journal: Journal, snapshot: Snapshot) -> Memory:
         """Return what a journal holds that a plan for a snapshot depends on; raises what the journal raises."""
@@ -64,25 +66,22 @@ class Cycle:
         around = circumstances(
             snapshot, self.limits, memory.outstanding, preempts=preempts, leases=memory.leases, modes=self.modes
         )
-        left_alone = refusals(snapshot, around)
-        forecasts = self.forecaster.forecasts(snapshot)
-        proposed = plan(
-            snapshot,
-            self.planning,
-            self.limits,
-            untouchable=frozenset(left_alone),
-            forecasts=forecasts,
-            waits=memory.waits,
-            leases=memory.leases,
+        permits = permitted(snapshot, around)
+        case = Case(
+            snapshot=snapshot,
+            settings=self.planning,
+            limits=self.limits,
+            forecasts=self.forecaster.forecasts(snapshot),
+            memory=memory,
+            permits=permits,
             levers=self.levers,
-            stoppable=stoppable(snapshot, around),
-            delay_left_s=delays_left_s(snapshot, around),
         )
+        proposed = plan(case, self.line)
         return CycleRecord(
             snapshot=snapshot,
             memory=memory,
-            forecasts=forecasts,
+            forecasts=case.forecasts,
             plan=proposed,
             verdicts=judge(proposed, snapshot, around),
-            left_alone=left_alone,
+            left_alone=permits.left_alone,
         )

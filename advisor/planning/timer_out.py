@@ -11,8 +11,8 @@ from advisor.domain.plan import Evidence, SetNodeRange, applied
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
+from advisor.planning.case import Case
 from advisor.planning.observing import timer_s, timer_tier
-from advisor.planning.planner import surroundings
 from advisor.planning.settings import PlanningSettings
 from advisor.planning.timers import Timer, closer_places, timer_of
 from advisor.planning.words import duration
@@ -92,13 +92,14 @@ def _timer(
     """Return the timer with what speaks for it now; None where the job would be waiting for that place no more."""
     asked = applied(snapshot.jobs_by_id[lease.job_id], lease.undo)
     before = replace(snapshot, jobs=tuple(asked if job.job_id == lease.job_id else job for job in snapshot.jobs))
-    queue, around = surroundings(before, settings, limits, forecasts, waits)
+    case = Case(snapshot=before, settings=settings, limits=limits, forecasts=forecasts, memory=Memory(waits=waits))
+    queue = case.queue
     row = next((row for row, job in enumerate(queue.jobs) if job.job_id == lease.job_id), None)
     if row is None:
         return None
-    fit = around.fitter.fit_in_service(asked.gang, asked.partitions)
-    place = next((place for place in closer_places(around, asked, fit) if place.tier is tier), None)
-    return None if place is None else timer_of(around, queue, row, place, timer_s(lease))
+    fit = case.fitter.fit_in_service(asked.gang, asked.partitions)
+    place = next((place for place in closer_places(case, asked, fit) if place.tier is tier), None)
+    return None if place is None else timer_of(case, queue, row, place, timer_s(lease))
 
 
 def _words(lease: Lease) -> str:

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from advisor.domain.experiment import DAY_S, LEAST_BLOCKS, ExperimentSettings
 from advisor.domain.outcome import Arm, JobOutcome
-from advisor.sim.statistics import t_quantile
+from advisor.stats import t_quantile
 
 # A block counts once its jobs had a day to start and end.
 SETTLE_S: Final = DAY_S

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from advisor.domain.forecast import Interval
 from advisor.domain.job import Job
 from advisor.domain.plan import Expected, Kind, Reason, Recommendation, SetTimeMin
+from advisor.domain.releases import first_with
 from advisor.domain.site import SiteConfig
 from advisor.features.queue import ANY_TYPE, QueueTable
 from advisor.features.supply import Releases, backfilled, latest_starts_s
@@ -142,7 +143,7 @@ def _recommendation(job: Job, run_time_s: Interval, soft_s: float, wait_s: float
             "run_time_s_median": round(run_time_s.median, 3),
             "run_time_s_high": round(run_time_s.high, 3),
             "chance_longer": CHANCE_LONGER,
-            "chance_others_delayed": CHANCE_LONGER if config.soft_limits_outlast_start else 1.0,
+            "chance_others_delayed": CHANCE_LONGER if config.traits.soft_limits_outlast_start else 1.0,
             "others_delayed_s_max": round(slip_s, 3),
             "expected_wait_s_max": round(wait_s, 3),
         },
@@ -151,12 +152,13 @@ def _recommendation(job: Job, run_time_s: Interval, soft_s: float, wait_s: float
 
 def _slip_in_words(slip_s: float, config: SiteConfig) -> str:
     """Say what it may cost the jobs that are planned behind a job with a soft limit."""
-    if config.soft_limits_outlast_start:
+    if config.traits.soft_limits_outlast_start:
         return (
             "one in ten such jobs runs longer, Slurm then plans half of what its limit leaves, and jobs planned behind "
             f"it may start up to {duration(slip_s)} later"
         )
+    first = first_with(lambda traits: traits.soft_limits_outlast_start)
     return (
-        "once it runs, Slurm before 25.05.4 plans with its whole limit again, so that jobs planned behind it may start "
-        f"up to {duration(slip_s)} later however long it runs"
+        f"once it runs, Slurm before {first} plans with its whole limit again, so that jobs planned behind it may "
+        f"start up to {duration(slip_s)} later however long it runs"
     )

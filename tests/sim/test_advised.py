@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from advisor.applying import Applier
+from advisor.apply.applier import Applier
 from advisor.cycle import Cycle
 from advisor.domain.gang import SwitchRequest
 from advisor.domain.lease import Lease, LeaseState

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from advisor.applying import Applier
+from advisor.apply.applier import Applier
 from advisor.domain.lease import Ending, Lease
 from advisor.domain.limits import Limits
 from advisor.domain.plan import Lever, SetSwitches

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.applying import Applier
+from advisor.apply.applier import Applier
 from advisor.cycle import Cycle
 from advisor.domain.plan import Lever
 from advisor.planning.case import EVERY_LEVER

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -10,7 +11,9 @@ from advisor.cycle import Cycle
 from advisor.domain.plan import Lever
 from advisor.planning.observing import observed
 from advisor.planning.planner import EVERY_LEVER
-from advisor.ports import Forecaster
+from advisor.ports import Forecaster, NoForecaster
+from advisor.sim.knowing import KnownForecaster
+from advisor.sim.learning import LearningForecaster
 from advisor.sim.policy import Problem, drive, leave_out
 from advisor.sim.queueing import PAUSED
 from advisor.sim.slurm_cluster import SimulatedSlurm
@@ -20,6 +23,9 @@ from advisor.sim.slurmctld import run_slurm
 from advisor.sim.state import State
 
 Knowledge = Callable[[Problem, SimulatedSlurm], Forecaster]
+
+# How far the forecasts of `forecast-noisy` are off, unless `--speeds noisy=X` gives another share.
+NOISE_RATIO: Final = 0.3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,3 +85,29 @@ def advise(applier: Applier, cluster: SimulatedSlurm) -> None:
         applier.step()
     elif applier.journal.leases():
         applier.reconcile(cluster.snapshot())
+
+
+def no_forecasts(_problem: Problem, _cluster: SimulatedSlurm) -> Forecaster:
+    """Return a forecaster without forecasts: the planner goes by its rules."""
+    return NoForecaster()
+
+
+def shipped_models(_problem: Problem, cluster: SimulatedSlurm) -> Forecaster:
+    """Return the models that ship, which learn from the jobs that end."""
+    return LearningForecaster(cluster)
+
+
+def truth(problem: Problem, cluster: SimulatedSlurm) -> Forecaster:
+    """Return a forecaster that is always right."""
+    return KnownForecaster(cluster, 0.0, problem.rng)
+
+
+def truth_with_noise(problem: Problem, cluster: SimulatedSlurm) -> Forecaster:
+    """Return a forecaster that is off by the share of `--speeds noisy=X`, or by 30 %."""
+    return KnownForecaster(cluster, problem.options.noise or NOISE_RATIO, problem.rng)
+
+
+def believed_as_asked(problem: Problem, cluster: SimulatedSlurm) -> Forecaster:
+    """Return the forecaster of `--speeds`: the truth, the truth within a share, or no forecasts."""
+    noise = problem.options.noise
+    return NoForecaster() if noise is None else KnownForecaster(cluster, noise, problem.rng)

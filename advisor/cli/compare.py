@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from advisor.cli.simulation import Study
-    from advisor.sim.comparison import Difference, Results
+    from advisor.sim.comparison import PairedDifference, Results
     from advisor.sim.result import RunResult
     from advisor.sim.statistics import Change
 
@@ -131,7 +131,7 @@ def _one_for_each(traces: "Sequence[Path]", clusters: "Sequence[str]") -> list[s
     return list(clusters) * len(traces) if len(clusters) == 1 else list(clusters)
 
 
-def _print(study: "Study", results: "Sequence[RunResult]", differences: "Sequence[Difference]") -> None:
+def _print(study: "Study", results: "Sequence[RunResult]", differences: "Sequence[PairedDifference]") -> None:
     """Print for people: every trace, then over all, then where each policy wins and where it loses."""
     from rich.text import Text
 
@@ -189,7 +189,7 @@ def _fields(
     return fields
 
 
-def _print_basis(differences: "Sequence[Difference]") -> None:
+def _print_basis(differences: "Sequence[PairedDifference]") -> None:
     """Print what the intervals of the mean JCT were drawn from; those of the other metrics are alike."""
     from advisor.cli.render import print_labelled
     from advisor.sim.wording import basis
@@ -202,7 +202,7 @@ def _print_basis(differences: "Sequence[Difference]") -> None:
         print_labelled("paired", f"{policy}: {text}")
 
 
-def _print_record(differences: "Sequence[Difference]") -> None:
+def _print_record(differences: "Sequence[PairedDifference]") -> None:
     """Print on which traces the mean JCT of each policy is lower than the first one's, and on which it is higher."""
     from advisor.cli.render import print_labelled
     from advisor.sim.wording import LABELS, verdict

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from advisor.cli.simulation import Study
-    from advisor.sim.comparison import Difference
+    from advisor.sim.comparison import PairedDifference
     from advisor.sim.result import RunResult
 
 SCHEMA = "sadvise.simulate/1"
@@ -96,7 +96,7 @@ def simulate(
     publish(study, results, schema=SCHEMA, subject=subject, report=report, json=json, show=_print)
 
 
-def _print(study: "Study", results: "Sequence[RunResult]", differences: "Sequence[Difference]") -> None:
+def _print(study: "Study", results: "Sequence[RunResult]", differences: "Sequence[PairedDifference]") -> None:
     """Print for people: every metric of every policy, then the changes against the first."""
     from rich.text import Text
 

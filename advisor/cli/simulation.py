@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from advisor.config import Config
     from advisor.sim.cell import Cell
     from advisor.sim.cluster import Cluster
-    from advisor.sim.comparison import Difference
+    from advisor.sim.comparison import PairedDifference
     from advisor.sim.metrics import RunSummary
     from advisor.sim.result import RunResult
     from advisor.sim.runner import Options
@@ -75,7 +75,7 @@ class Study:
         ]
 
 
-Show = Callable[[Study, "Sequence[RunResult]", "Sequence[Difference]"], None]
+Show = Callable[[Study, "Sequence[RunResult]", "Sequence[PairedDifference]"], None]
 
 
 def setting_of(policies: Sequence[str] | None, execution: "Execution", speeds: str, config: "Config") -> Setting:
@@ -109,7 +109,7 @@ def study_of(
 ) -> Study:
     """Read the traces, each with its cluster; raises `SimulationError` for what cannot be read or written."""
     from advisor.sim.cluster import parse_cluster
-    from advisor.sim.report import check_writable
+    from advisor.sim.html_report import check_writable
 
     parsed = {text: parse_cluster(text) for text in dict.fromkeys(cluster_texts)}
     if report is not None:
@@ -165,7 +165,7 @@ def publish(
     """Write the report, if any, and print a JSON document or what `show` prints; `subject` says what was simulated."""
     from advisor.cli.render import print_json
     from advisor.sim.comparison import compare
-    from advisor.sim.report import Origin, write_report
+    from advisor.sim.html_report import Origin, write_report
 
     differences = compare(results, seed=study.seeds[0])
     if report is not None:
@@ -282,7 +282,7 @@ def _end_values(result: "RunResult") -> dict[str, Any]:
     return {"policy": summary.policy, "trace": summary.trace, "seed": summary.seed, **asdict(result.ends)}
 
 
-def _change_values(difference: "Difference") -> dict[str, Any]:
+def _change_values(difference: "PairedDifference") -> dict[str, Any]:
     """Return a change against the first policy as published; null where there is none."""
     change = {name: _known(value) for name, value in asdict(difference.change).items()}
     return {

@@ -19,7 +19,7 @@ from advisor.sim.trace import Trace
 
 if TYPE_CHECKING:
     from advisor.sim.cluster import Cluster
-    from advisor.sim.outcome import Run
+    from advisor.sim.run_outcome import Run
     from advisor.sim.runner import Options
 
 Progress = Callable[[float], None]

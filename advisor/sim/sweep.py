@@ -9,7 +9,7 @@ from typing import Literal
 from advisor.sim.cell import Cell, Progress, Simulate, keys_of, simulate_cell
 from advisor.sim.engines import Results, run_here, run_on_cores, run_on_slurm
 from advisor.sim.result import RunResult
-from advisor.sim.store import Store
+from advisor.sim.result_store import Store
 
 Engine = Literal["local", "slurm"]
 

@@ -12,7 +12,7 @@ from advisor.backends.tres import Tres, tres
 from advisor.errors import DecodeError, TraceError
 from advisor.sim.bad_rows import BadRow
 from advisor.sim.importing.accounted import Accounted, needed
-from advisor.sim.importing.rows import Source, reason
+from advisor.sim.importing.workload_rows import WorkloadFile, reason
 
 # Slurm's marks for "no value" and "no limit" where a release writes the bare number.
 _NO_VALUES: Final = frozenset((0xFFFFFFFF, 0xFFFFFFFE, 0xFFFFFFFFFFFFFFFF, 0xFFFFFFFFFFFFFFFE))
@@ -21,7 +21,7 @@ _LARGEST: Final = 10**15
 Entry = Mapping[str, Any]
 
 
-def accounted_jobs(source: Source, first: str) -> Iterator[Accounted | BadRow]:
+def accounted_jobs(source: WorkloadFile, first: str) -> Iterator[Accounted | BadRow]:
     """Read the jobs of an answer whose first line has been read already; bad ones go by their place in the list."""
     try:
         answer = json.loads(first + source.stream.read(), strict=False)

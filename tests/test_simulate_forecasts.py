@@ -3,7 +3,7 @@
 import pytest
 
 from advisor.sim.comparison import PairedDifference
-from advisor.sim.statistics import Change, Pairing
+from advisor.sim.statistics import Pairing, RelativeChange
 from tests.sim.building import make_trace
 from tools.simulate_forecasts import ORACLE, POLICIES, SHIPPED, cells_of, kept_share
 from tools.simulated_traces import Workload
@@ -11,7 +11,9 @@ from tools.simulated_traces import Workload
 
 def change(policy: str, percent: float) -> PairedDifference:
     """A change of the mean JCT against the rules."""
-    found = Change(percent=percent, low=percent, high=percent, pairing=Pairing.JOBS, pairs=1, left_out=0, units=1)
+    found = RelativeChange(
+        percent=percent, low=percent, high=percent, pairing=Pairing.JOBS, pairs=1, left_out=0, units=1
+    )
     return PairedDifference(trace="one", policy=policy, against="rules", metric="mean_jct_s", change=found)
 
 

@@ -13,7 +13,7 @@ from advisor.cli.simulation_options import (
     Report,
     Seeds,
     SkipBad,
-    Speeds,
+    SpeedSource,
     Spread,
     SpreadOver,
     StoreFolder,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from advisor.cli.simulation import Study
     from advisor.sim.comparison import PairedDifference, Results
     from advisor.sim.result import RunResult
-    from advisor.sim.statistics import Change
+    from advisor.sim.statistics import RelativeChange
 
 SCHEMA = "sadvise.compare/1"
 MOST_SEEDS = 10_000
@@ -45,7 +45,7 @@ def compare(
     seeds: Seeds = "1",
     jobs: FirstJobs = None,
     execution: ExecutionOf = Execution.MEASURED,
-    speeds: Speeds = "oracle",
+    speeds: SpeedSource = "oracle",
     skip_bad: SkipBad = False,
     workers: Workers = None,
     engine: SpreadOver = Spread.LOCAL,
@@ -175,7 +175,7 @@ def _print(study: "Study", results: "Sequence[RunResult]", differences: "Sequenc
 
 
 def _fields(
-    name: str, policy: str, own: "Results", change_of: "Mapping[tuple[str | None, str, str], Change]"
+    name: str, policy: str, own: "Results", change_of: "Mapping[tuple[str | None, str, str], RelativeChange]"
 ) -> list[str]:
     """Return the metrics of a policy on a trace, with the changes against the first policy."""
     from advisor.sim.comparison import mean_of

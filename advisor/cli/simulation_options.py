@@ -59,7 +59,7 @@ PolicyNames = Annotated[
         rich_help_panel=RUNS,
     ),
 ]
-Seed = Annotated[
+SimulationSeed = Annotated[
     int,
     typer.Option(
         "--seed",
@@ -100,7 +100,7 @@ ExecutionOf = Annotated[
         rich_help_panel=RUNS,
     ),
 ]
-Speeds = Annotated[
+SpeedSource = Annotated[
     str,
     typer.Option(
         "--speeds",

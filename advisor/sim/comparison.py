@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from advisor.sim.metrics import Ends, Grouping
 from advisor.sim.result import RunResult
-from advisor.sim.statistics import CellName, Change, difference_of_figures, paired_difference
+from advisor.sim.statistics import CellName, RelativeChange, difference_of_figures, paired_difference
 
 Results = Mapping[CellName, RunResult]
 
@@ -56,7 +56,7 @@ class PairedDifference:
     policy: str
     against: str
     metric: str
-    change: Change
+    change: RelativeChange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class GroupDifference:
     jobs: int
     before_s: float
     after_s: float
-    change: Change
+    change: RelativeChange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +184,7 @@ def _on(results: Results, trace: str | None) -> Results:
     return {cell: result for cell, result in results.items() if trace is None or cell.trace == trace}
 
 
-def _change(before: Results, after: Results, metric: str, seed: int) -> Change:
+def _change(before: Results, after: Results, metric: str, seed: int) -> RelativeChange:
     of_jobs = OF_JOBS.get(metric)
     if of_jobs is not None:
         return paired_difference(

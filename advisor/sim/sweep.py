@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from advisor.sim.cell import Cell, Progress, Simulate, keys_of, simulate_cell
-from advisor.sim.engines import Results, run_here, run_on_cores, run_on_slurm
+from advisor.sim.engines import KeyedResults, run_here, run_on_cores, run_on_slurm
 from advisor.sim.result import RunResult
 from advisor.sim.result_store import Store
 
@@ -66,7 +66,7 @@ def _finished(
     store: Path | None,
     simulate: Simulate,
     progress: Progress,
-) -> Results:
+) -> KeyedResults:
     """Yield cells as they finish."""
     if not todo or (engine == "local" and min(workers, len(todo)) == 1):
         return run_here(todo, simulate, progress)

@@ -9,7 +9,7 @@ from advisor.domain.plan import Lever
 from advisor.sim.policies import dally, dally_preempt, drf, gandiva, las, optimus, slurm, tetris, themis
 from advisor.sim.policies.advised import (
     AdvisedSlurm,
-    believed_as_asked,
+    as_believed,
     no_forecasts,
     shipped_models,
     truth,
@@ -90,31 +90,31 @@ _TABLE: tuple[Policy, ...] = (
     AdvisedSlurm(
         name="slurm+dally",
         summary="Slurm with this advisor's self-tuning delay timers alone, applied",
-        knowledge=believed_as_asked,
+        forecaster=as_believed,
         levers=frozenset({Lever.SWITCHES, Lever.NODE_RANGE}),
     ),
     # Time limits and assumed curves only.
     AdvisedSlurm(
         name="rules",
         summary="Slurm with this advisor's rule-based planner, its advice applied",
-        knowledge=no_forecasts,
+        forecaster=no_forecasts,
     ),
     AdvisedSlurm(
         name="forecast",
         summary="Slurm with this advisor, its advice applied, forecast by the shipped models and the jobs ended so far",
-        knowledge=shipped_models,
+        forecaster=shipped_models,
     ),
     AdvisedSlurm(
         name="forecast-noisy",
         summary="Slurm with this advisor, its advice applied, "
         "its forecasts the truth within 30 % (or --speeds noisy=X)",
-        knowledge=truth_with_noise,
+        forecaster=truth_with_noise,
     ),
     # The most that forecasts can gain: true run times, scaling and cost of spreading.
     AdvisedSlurm(
         name="forecast-oracle",
         summary="Slurm with this advisor, its advice applied, its forecasts the truth",
-        knowledge=truth,
+        forecaster=truth,
     ),
 )
 POLICIES: Mapping[str, Policy] = {policy.name: policy for policy in _TABLE}

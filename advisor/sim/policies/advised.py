@@ -12,7 +12,7 @@ from advisor.domain.plan import Lever
 from advisor.planning.observing import observed
 from advisor.planning.planner import EVERY_LEVER
 from advisor.ports import Forecaster, NoForecaster
-from advisor.sim.knowing import KnownForecaster
+from advisor.sim.known_forecaster import KnownForecaster
 from advisor.sim.learning import LearningForecaster
 from advisor.sim.policy import Problem, drive, leave_out
 from advisor.sim.queueing import PAUSED
@@ -22,7 +22,7 @@ from advisor.sim.slurm_state import build_slurm
 from advisor.sim.slurmctld import run_slurm
 from advisor.sim.state import State
 
-Knowledge = Callable[[Problem, SimulatedSlurm], Forecaster]
+MakeForecaster = Callable[[Problem, SimulatedSlurm], Forecaster]
 
 # How far the forecasts of `forecast-noisy` are off, unless `--speeds noisy=X` gives another share.
 NOISE_RATIO: Final = 0.3
@@ -37,7 +37,7 @@ class AdvisedSlurm:
 
     name: str
     summary: str
-    knowledge: Knowledge
+    forecaster: MakeForecaster
     levers: frozenset[Lever] = EVERY_LEVER
     requeue_loses_work: bool = True
 
@@ -55,7 +55,7 @@ class AdvisedSlurm:
         cycle = Cycle(
             planning=problem.options.planning,
             limits=problem.options.limits,
-            forecaster=self.knowledge(problem, cluster),
+            forecaster=self.forecaster(problem, cluster),
             levers=self.levers,
         )
         return Applier(source=cluster, actuator=cluster, cycle=cycle, observe=observed), cluster
@@ -88,7 +88,7 @@ def advise(applier: Applier, cluster: SimulatedSlurm) -> None:
 
 
 def no_forecasts(_problem: Problem, _cluster: SimulatedSlurm) -> Forecaster:
-    """Return a forecaster without forecasts: the planner goes by its rules."""
+    """Return the forecaster without forecasts, under which the planner goes by its rules."""
     return NoForecaster()
 
 
@@ -107,7 +107,7 @@ def truth_with_noise(problem: Problem, cluster: SimulatedSlurm) -> Forecaster:
     return KnownForecaster(cluster, problem.options.noise or NOISE_RATIO, problem.rng)
 
 
-def believed_as_asked(problem: Problem, cluster: SimulatedSlurm) -> Forecaster:
+def as_believed(problem: Problem, cluster: SimulatedSlurm) -> Forecaster:
     """Return the forecaster of `--speeds`: the truth, the truth within a share, or no forecasts."""
     noise = problem.options.noise
     return NoForecaster() if noise is None else KnownForecaster(cluster, noise, problem.rng)

@@ -12,7 +12,7 @@ on what is free; a job that keeps its size keeps its place.
 
 import numpy as np
 
-from advisor.sim.policies.dealing import deal
+from advisor.sim.policies.elastic_shares import deal
 from advisor.sim.policies.round_policy import RoundPolicy
 from advisor.sim.rounds import RoundView
 

@@ -21,7 +21,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.sim.policies.dealing import deal
+from advisor.sim.policies.elastic_shares import deal
 from advisor.sim.policies.round_policy import RoundPolicy
 from advisor.sim.rounds import RoundView
 

@@ -11,8 +11,8 @@ from advisor.domain.limits import Limits
 from advisor.errors import SimulationError
 from advisor.planning.settings import PlanningSettings
 from advisor.sim.cluster import Cluster
-from advisor.sim.outcome import End
 from advisor.sim.queueing import DONE, FULL
+from advisor.sim.run_outcome import End
 from advisor.sim.state import ENDED, FUTURE, State, with_room
 from advisor.sim.trace import Trace
 

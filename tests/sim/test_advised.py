@@ -11,9 +11,9 @@ from advisor.domain.limits import Limits
 from advisor.domain.plan import Action, NodeRange, Outcome, SetNice, SetNodeRange, SetSwitches, SetTimeMin, undone
 from advisor.planning.settings import PlanningSettings
 from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
-from advisor.sim.outcome import End
 from advisor.sim.policies.advised import advise
 from advisor.sim.policy import Options
+from advisor.sim.run_outcome import End
 from advisor.sim.slurm_cluster import SimulatedSlurm
 from advisor.sim.slurm_state import build_slurm
 from advisor.sim.slurmctld import run_slurm

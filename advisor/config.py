@@ -26,6 +26,7 @@ from advisor.guard.breakers import BreakerSettings
 from advisor.metrics.settings import EndpointSettings
 from advisor.pacing import BudgetSettings
 from advisor.planning.settings import PlanningSettings
+from advisor.text import named
 
 FOLDER = Path("/etc/sadvise")
 FILE_VARIABLE = "SADVISE_CONFIG"
@@ -252,7 +253,7 @@ def _file_layer(path: Path, text: str) -> _Layer:
         raise ConfigError(f"{path}: not valid TOML: {err}") from err
     for table, keys in tables.items():
         if table not in _TABLES:
-            raise ConfigError(f"{path}: [{_shown(table)}] is not known: {_nearest(table, _TABLES)}")
+            raise ConfigError(f"{path}: [{named(table)}] is not known: {_nearest(table, _TABLES)}")
         if not isinstance(keys, dict):
             raise ConfigError(f"{path}: {table} is a table: write [{table}] on a line of its own, then its keys")
         for key in keys:
@@ -288,12 +289,7 @@ def _check_key(origin: str, table: str, key: str) -> None:
         return
     elsewhere = next((other for other, keys in _KEYS.items() if key in keys), None)
     hint = _nearest(key, _KEYS[table]) if elsewhere is None else f"it belongs in [{elsewhere}]"
-    raise ConfigError(f"{origin}: {table}.{_shown(key)} is not known: {hint}")
-
-
-def _shown(name: str) -> str:
-    """Return a name as it stands, or escaped where it would break the line or the terminal."""
-    return name if name.isprintable() else ascii(name)
+    raise ConfigError(f"{origin}: {table}.{named(key)} is not known: {hint}")
 
 
 def _nearest(word: str, known: Mapping[str, object] | tuple[str, ...]) -> str:

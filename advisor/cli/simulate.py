@@ -177,13 +177,13 @@ def _print(
 
     from advisor.cli.render import console, print_labelled, print_table
     from advisor.cli.simulation import drawn_in_words
-    from advisor.cli.text import safe
     from advisor.planning.words import plural
     from advisor.sim.wording import LABELS, basis, change_in_words, ends_in_words, shown, verdict
+    from advisor.text import escaped
 
     out = console()
     summaries = [result.summary for result in results]
-    title = f"{safe(trace.name)}, {plural(len(trace), 'job')} on {safe(cluster)}, {results[0].cluster_gpus} GPUs"
+    title = f"{escaped(trace.name)}, {plural(len(trace), 'job')} on {escaped(cluster)}, {results[0].cluster_gpus} GPUs"
     out.print(Text(title, style="bold"), soft_wrap=True)
     print_labelled("runs", f"seed {summaries[0].seed}, execution {setting.execution}, speeds {setting.speeds}")
     for text in drawn_in_words(trace, results[0].sampled):

@@ -23,6 +23,7 @@ from advisor.sim.text_file import opened_text, write_text
 from advisor.sim.trace import Trace
 from advisor.sim.trace_columns import COLUMNS, EMPTY_NAMES, NAMES_FIELD, REQUIRED, Column, Kind, not_wanted, spelled
 from advisor.sim.trace_table import TraceTable, Values
+from advisor.text import blanked
 
 FORMAT_VERSION: Final = 1
 
@@ -275,4 +276,4 @@ def _quoted(name: str) -> str:
 
 def _plain(text: str) -> str:
     """Return free text on one line."""
-    return "".join(char if char.isprintable() else " " for char in text).strip()
+    return blanked(text).strip()

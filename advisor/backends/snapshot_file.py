@@ -6,7 +6,6 @@ last field, and every complaint is one line that says what to do.
 
 import gzip
 import sys
-import tempfile
 import zlib
 from collections import Counter
 from collections.abc import Iterable
@@ -21,6 +20,7 @@ from pydantic_core import ErrorDetails, PydanticSerializationError
 from advisor import __version__
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import SnapshotFileError
+from advisor.files import replace_file
 from advisor.text import named
 
 FORMAT_VERSION: Final = 1
@@ -122,7 +122,7 @@ def write_snapshot(snapshot: Snapshot, path: Path) -> None:
             # a link by hand would step round the kernel's protection of shared folders.
             _write_in_place(path, content)
         else:
-            _replace(path, content)
+            replace_file(path, content)
     except BrokenPipeError:
         raise
     except OSError as err:
@@ -226,16 +226,3 @@ def _write_in_place(path: Path, content: bytes) -> None:
         if path.is_file():
             path.chmod(0o600)
         stream.write(content)
-
-
-def _replace(path: Path, content: bytes) -> None:
-    # The standard library creates temporary files for their owner only.
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".sadvise-", delete=False) as stream:
-        temporary = Path(stream.name)
-        try:
-            stream.write(content)
-            stream.flush()
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink()
-            raise

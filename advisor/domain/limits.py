@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-HOUR_S = 3600.0
+from advisor.units import HOUR_S
+
 # A job that is stopped for a gang has run for so long since it started, and is not stopped again for so long.
 QUANTUM_S: Final = 1200.0
 APART_S: Final = HOUR_S

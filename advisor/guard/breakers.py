@@ -11,8 +11,8 @@ from typing import Annotated, Final
 from advisor.domain.lease import Ending, Lease
 from advisor.domain.load import ControllerLoad
 from advisor.guard.ledger import person_objected
+from advisor.units import HOUR_S
 
-HOUR_S = 3600.0
 # Between two looks no more rest is counted, so that neither a clock that jumps nor a night without us closes a breaker.
 LONGEST_STEP_S: Final = 600.0
 _NO_LOAD: Final = ControllerLoad()

@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping
 from advisor.domain.plan import Lever
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import TopologyKind
-
-MINUTE_S = 60.0
+from advisor.units import MINUTE_S
 
 
 def missing_for_nice(snapshot: Snapshot) -> str | None:

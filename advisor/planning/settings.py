@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-HOUR_S = 3600.0
+from advisor.units import HOUR_S
+
 LARGEST = 1e9
 LARGEST_INFLATION = 100.0
 

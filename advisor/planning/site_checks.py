@@ -8,8 +8,9 @@ from advisor.domain.limits import Limits
 from advisor.domain.plan import Lever
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import TopologyKind
-from advisor.planning.levers import LEVERS, MINUTE_S, missing_for
+from advisor.planning.levers import LEVERS, missing_for
 from advisor.planning.words import duration
+from advisor.units import MINUTE_S
 
 
 class Status(StrEnum):

@@ -11,7 +11,7 @@ from typing import Final
 
 from advisor.backends.process import Answer, Commands
 from advisor.errors import BudgetSpentError
-from advisor.pacing import CHANGE_REQUESTS, ROUND_REQUESTS, BudgetSettings
+from advisor.settings import CHANGE_REQUESTS, ROUND_REQUESTS, BudgetSettings
 from advisor.units import MINUTE_S
 
 # What changes jobs, by its first word.

@@ -19,7 +19,7 @@ from typing import Any, Final, cast
 
 from advisor.errors import ConfigError
 from advisor.metrics.observer import CONTENT_TYPE, Metrics
-from advisor.metrics.settings import LoopbackAddress, SocketFile, address_of
+from advisor.settings import LoopbackAddress, SocketFile, address_of
 
 # Requests are a few hundred bytes and answers are ready at once; a client that needs longer is broken or hostile.
 SLOWEST_S: Final = 5.0

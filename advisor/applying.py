@@ -25,7 +25,6 @@ from advisor.domain.plan import (
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.waits import Wait
 from advisor.planning.observing import started_since
-from advisor.planning.tuning import MEMORIES
 from advisor.ports import Actuator, ClusterSource, Journal, MemoryJournal
 
 # The snapshot, up to when starts were observed before, and the leases that are or were out for jobs started since.
@@ -121,16 +120,9 @@ class Applier:
         reconciled = self.reconcile(seen)
         if reconciled.taken_back:
             seen = self.source.snapshot()
-        out = self.journal.leases()
-        waits = self.journal.waits(seen.taken_at - MEMORIES * self.cycle.planning.timer_memory_s)
-        stops = self.cycle.planning.preempt
-        ended = self.journal.closed(
-            frozenset(job.job_id for job in seen.jobs if stops or job.is_pending),
-            since=seen.taken_at - self.cycle.limits.fairness_window_s,
-        )
-        busy = frozenset(lease.job_id for lease in out if lease.keeps_others_off)
-        record = self.cycle.judge(seen, busy, waits, (*ended, *out))
-        previous = {(lease.job_id, lease.lever): lease for lease in out}
+        memory = self.cycle.memory(self.journal, seen)
+        record = self.cycle.judge(seen, memory)
+        previous = {(lease.job_id, lease.lever): lease for lease in memory.leases if lease.ending is None}
         if self.planned is not None:
             self.planned(record)
         applied: list[Receipt] = []

@@ -4,31 +4,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from advisor.domain.forecast import Forecasts
-from advisor.domain.lease import Lease
 from advisor.domain.limits import Limits
+from advisor.domain.memory import NOTHING_KNOWN, Memory
 from advisor.domain.mode import EVERYTHING, Modes
 from advisor.domain.plan import Lever, Plan, Recommendation, Verdict
 from advisor.domain.snapshot import Snapshot
-from advisor.domain.waits import Wait
-from advisor.guard.circumstances import circumstances, delays_left_s
-from advisor.guard.rules import judge, refusals, stoppable
-from advisor.planning.planner import EVERY_LEVER, plan
+from advisor.guard.circumstances import circumstances
+from advisor.guard.rules import judge, permitted
+from advisor.planning.case import EVERY_LEVER, Case
+from advisor.planning.line import LINE, Proposer, plan
 from advisor.planning.settings import PlanningSettings
-from advisor.ports import ClusterSource, Forecaster, NoForecaster
+from advisor.planning.tuning import MEMORIES
+from advisor.ports import Forecaster, Journal, NoForecaster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleRecord:
     """All that one cycle saw, proposed and judged.
 
-    `outstanding`, `waits` and `leases` are what was remembered of earlier ones. `left_alone` maps pending GPU jobs that
-    must not be changed to the rule that says so.
+    `memory` is what earlier ones left. `left_alone` maps pending GPU jobs that must not be changed to the rule that
+    says so.
     """
 
     snapshot: Snapshot
-    outstanding: frozenset[int] = frozenset()
-    waits: tuple[Wait, ...] = ()
-    leases: tuple[Lease, ...] = ()
+    memory: Memory = NOTHING_KNOWN
     forecasts: Forecasts
     plan: Plan
     verdicts: tuple[Verdict, ...]
@@ -49,52 +48,40 @@ class Cycle:
     forecaster: Forecaster = field(default_factory=NoForecaster)
     levers: frozenset[Lever] = EVERY_LEVER
     modes: Modes = EVERYTHING
+    line: tuple[Proposer, ...] = LINE
 
-    def run(
-        self,
-        source: ClusterSource,
-        outstanding: frozenset[int] = frozenset(),
-        waits: tuple[Wait, ...] = (),
-        leases: tuple[Lease, ...] = (),
-    ) -> CycleRecord:
-        """Read the cluster and judge a plan for it."""
-        return self.judge(source.snapshot(), outstanding, waits, leases)
-
-    def judge(
-        self,
-        snapshot: Snapshot,
-        outstanding: frozenset[int] = frozenset(),
-        waits: tuple[Wait, ...] = (),
-        leases: tuple[Lease, ...] = (),
-    ) -> CycleRecord:
-        """Plan and judge a snapshot at hand; `outstanding` names the jobs with a change under way.
-
-        `waits` is what was seen of gangs that waited for closer places, `leases` the changes that are or were out for
-        jobs that are pending, or that run if jobs may be stopped, and for any job within the guard's window.
-        """
-        preempts = self.planning.preempt and Lever.CHECKPOINT_REQUEUE in self.levers
-        around = circumstances(snapshot, self.limits, outstanding, preempts=preempts, leases=leases, modes=self.modes)
-        left_alone = refusals(snapshot, around)
-        forecasts = self.forecaster.forecasts(snapshot)
-        proposed = plan(
-            snapshot,
-            self.planning,
-            self.limits,
-            untouchable=frozenset(left_alone),
-            forecasts=forecasts,
-            waits=waits,
-            leases=leases,
-            levers=self.levers,
-            stoppable=stoppable(snapshot, around),
-            delay_left_s=delays_left_s(snapshot, around),
+    def memory(self, journal: Journal, snapshot: Snapshot) -> Memory:
+        """Return what a journal holds that a plan for a snapshot depends on; raises what the journal raises."""
+        # Running jobs are looked at where they can be stopped.
+        jobs = frozenset(job.job_id for job in snapshot.jobs if self.planning.preempt or job.is_pending)
+        ended = journal.closed(jobs, since=snapshot.taken_at - self.limits.fairness_window_s)
+        return Memory(
+            leases=(*ended, *journal.leases()),
+            waits=journal.waits(snapshot.taken_at - MEMORIES * self.planning.timer_memory_s),
         )
+
+    def judge(self, snapshot: Snapshot, memory: Memory = NOTHING_KNOWN) -> CycleRecord:
+        """Plan for a snapshot with what earlier cycles left, and judge the plan."""
+        preempts = self.planning.preempt and Lever.CHECKPOINT_REQUEUE in self.levers
+        around = circumstances(
+            snapshot, self.limits, memory.outstanding, preempts=preempts, leases=memory.leases, modes=self.modes
+        )
+        permits = permitted(snapshot, around)
+        case = Case(
+            snapshot=snapshot,
+            settings=self.planning,
+            limits=self.limits,
+            forecasts=self.forecaster.forecasts(snapshot),
+            memory=memory,
+            permits=permits,
+            levers=self.levers,
+        )
+        proposed = plan(case, self.line)
         return CycleRecord(
             snapshot=snapshot,
-            outstanding=outstanding,
-            waits=waits,
-            leases=leases,
-            forecasts=forecasts,
+            memory=memory,
+            forecasts=case.forecasts,
             plan=proposed,
             verdicts=judge(proposed, snapshot, around),
-            left_alone=left_alone,
+            left_alone=permits.left_alone,
         )

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from advisor.domain.experiment import LEAST_BLOCKS, ExperimentSettings
 from advisor.domain.outcome import Arm, JobOutcome
-from advisor.sim.statistics import t_quantile
+from advisor.stats import t_quantile
 from advisor.units import DAY_S
 
 # A block counts once its jobs had a day to start and end.

@@ -73,7 +73,7 @@ class Follower:
         unseen = record.snapshot.jobs_by_id.keys() - self._open.keys() - self._no_gpus
         kept = unseen | {change.job_id for change in applied}
         forecasts = forecaster.with_starts(record.forecasts, record.snapshot, kept)
-        return self.follow(record.snapshot, forecasts, applied=applied, leases=record.leases)
+        return self.follow(record.snapshot, forecasts, applied=applied, leases=record.memory.leases)
 
     def follow(
         self,

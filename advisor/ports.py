@@ -110,12 +110,20 @@ class Journal(Protocol):
 class MemoryJournal:
     """A journal that ends with the process, for simulations."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        *,
+        leases: Iterable[Lease] = (),
+        closed: Iterable[Lease] = (),
+        waits: Iterable[Wait] = (),
+        observed_until: float | None = None,
+    ) -> None:
+        """Start with the contents of another journal: leases that are open and that have ended, and waits."""
         self._cluster: str | None = None
-        self._open: dict[tuple[int, Lever], Lease] = {}
-        self._closed: deque[Lease] = deque()
-        self._waits: list[Wait] = []
-        self._observed_until: float | None = None
+        self._open: dict[tuple[int, Lever], Lease] = {(lease.job_id, lease.lever): lease for lease in leases}
+        self._closed: deque[Lease] = deque(closed)
+        self._waits: list[Wait] = list(waits)
+        self._observed_until = observed_until
 
     def claim(self, cluster: str) -> None:
         """Belong to a cluster from the first call on; raises `ConfigError` for any other."""

@@ -9,6 +9,7 @@ from advisor.domain.forecast import NO_FORECASTS
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease, LeaseState
 from advisor.domain.load import ControllerLoad
+from advisor.domain.memory import Memory
 from advisor.domain.mode import Mode
 from advisor.domain.plan import (
     Expected,
@@ -79,8 +80,7 @@ def step(
     """Return a cycle with what was done of it."""
     record = CycleRecord(
         snapshot=make_snapshot(jobs or [make_job(1)]),
-        waits=tuple(waits),
-        leases=tuple(leases),
+        memory=Memory(waits=tuple(waits), leases=tuple(leases)),
         forecasts=NO_FORECASTS,
         plan=Plan(recommendations=tuple(verdict.recommendation for verdict in verdicts)),
         verdicts=tuple(verdicts),

@@ -193,7 +193,7 @@ def test_guard_is_told_of_other_jobs_that_were_changed_within_its_window() -> No
     seen: list[tuple[Lease, ...]] = []
     cluster = fragmented()
     inside, outside = (replace(lent(replace(HOLD, job_id=job_id)), user="alice") for job_id in (70, 71))
-    at_work = replace(applier_on(cluster, inside, outside), planned=lambda record: seen.append(record.leases))
+    at_work = replace(applier_on(cluster, inside, outside), planned=lambda record: seen.append(record.memory.leases))
     window_s = at_work.cycle.limits.fairness_window_s
     at_work.journal.close(outside, Ending.TAKEN_BACK, TAKEN_AT - window_s)
     at_work.journal.close(inside, Ending.TAKEN_BACK, TAKEN_AT - window_s + 1.0)

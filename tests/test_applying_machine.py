@@ -16,6 +16,7 @@ from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.forecast import NO_FORECASTS
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState
+from advisor.domain.memory import NOTHING_KNOWN, Memory
 from advisor.domain.plan import (
     Action,
     Change,
@@ -124,18 +125,17 @@ class Scripted(Cycle):
 
     changes: tuple[Recommendation, ...] = ()
 
-    def judge(
-        self,
-        snapshot: Snapshot,
-        outstanding: frozenset[int] = frozenset(),
-        waits: tuple[Wait, ...] = (),  # noqa: ARG002  (the pipeline's)
-        leases: tuple[Lease, ...] = (),  # noqa: ARG002
-    ) -> CycleRecord:
+    def judge(self, snapshot: Snapshot, memory: Memory = NOTHING_KNOWN) -> CycleRecord:
         verdicts = [
-            Verdict(recommendation=change) for change in self.changes if change.action.job_id not in outstanding
+            Verdict(recommendation=change) for change in self.changes if change.action.job_id not in memory.outstanding
         ]
         return CycleRecord(
-            snapshot=snapshot, forecasts=NO_FORECASTS, plan=Plan(), verdicts=tuple(verdicts), left_alone={}
+            snapshot=snapshot,
+            memory=memory,
+            forecasts=NO_FORECASTS,
+            plan=Plan(),
+            verdicts=tuple(verdicts),
+            left_alone={},
         )
 
 

@@ -12,6 +12,7 @@ from advisor.cycle import Cycle
 from advisor.domain.forecast import Forecasts, Interval, JobForecast, Placement, RunTime
 from advisor.domain.lease import LeaseState, intended
 from advisor.domain.limits import Limits
+from advisor.domain.memory import Memory
 from advisor.domain.mode import Mode, Modes
 from advisor.domain.plan import Lever
 from advisor.domain.snapshot import Snapshot
@@ -66,9 +67,11 @@ def test_record_and_replay_give_the_same_bytes(
     records = [
         cycle.judge(
             replace(snapshot, taken_at=snapshot.taken_at + number),
-            frozenset({3, number}),
-            tuple(wait(TAKEN_AT - 60.0 - each) for each in range(number)),
-            leases[number:],
+            Memory(
+                leases=leases[number:],
+                waits=tuple(wait(TAKEN_AT - 60.0 - each) for each in range(number)),
+                busy=frozenset({3, number}),
+            ),
         )
         for number, snapshot in enumerate(seen)
     ]
@@ -79,7 +82,11 @@ def test_record_and_replay_give_the_same_bytes(
         found = journal.recorded(number)
         assert replayed(found) == found.outcome == outcome_of(record)
         assert (found.snapshot, found.forecasts) == (record.snapshot, record.forecasts)
-        assert (found.waits, found.leases, found.outstanding) == (record.waits, record.leases, record.outstanding)
+        assert (found.memory.waits, found.memory.leases, found.memory.outstanding) == (
+            record.memory.waits,
+            record.memory.leases,
+            record.memory.outstanding,
+        )
     journal.close_file()
 
 
@@ -165,7 +172,7 @@ def test_lease_that_is_out_is_part_of_the_record(journal: SqliteJournal) -> None
     out = replace(intended(HOLD, TAKEN_AT - 60.0, after_s=600.0), state=LeaseState.OUT, user="alice")
     cycle = Cycle()
 
-    journal.record(cycle.judge(fragmented().snapshot(), frozenset({9}), (), (out,)), cycle, whole=True)
+    journal.record(cycle.judge(fragmented().snapshot(), Memory(leases=(out,), busy=frozenset({9}))), cycle, whole=True)
 
-    assert journal.recorded().leases == (out,)
+    assert journal.recorded().memory.leases == (out,)
     assert replayed(journal.recorded()) == journal.recorded().outcome

@@ -5,10 +5,10 @@ from typing import Final
 
 from advisor.backends.process import Commands
 from advisor.backends.pyslurm_source import NO_EXCLUSIVE, PyslurmSource, does_not_fit, installed, types_not_counted
-from advisor.backends.releases import release_of, traits_of
 from advisor.backends.site_reader import SiteReader
 from advisor.backends.text_source import TextSource
 from advisor.clock import Clock
+from advisor.domain.releases import same_release
 from advisor.domain.site import SiteConfig
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import AdvisorError, BudgetSpentError
@@ -82,7 +82,7 @@ class AutoSource:
 
     def _unfit(self, config: SiteConfig) -> str | None:
         """Say why pyslurm is not used here; None where it may be, as far as can be known before it is asked."""
-        if not traits_of(config.release).sharing_tells_exclusive:
+        if not config.traits.sharing_tells_exclusive:
             return NO_EXCLUSIVE
         if "gres/gpu" not in config.accounting_tres:
             return "AccountingStorageTRES does not count gres/gpu, without which pyslurm does not show --gpus"
@@ -92,7 +92,7 @@ class AutoSource:
             found = installed(self._commands)
         except AdvisorError as err:
             return str(err)
-        if release_of(found.version) != config.release:
+        if not same_release(found.version, config.slurm_version):
             return does_not_fit(found.version, config.slurm_version)
         if found.lacks:
             return f"pyslurm {found.version} lacks {', '.join(found.lacks)}"

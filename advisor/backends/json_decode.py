@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from advisor.backends.records import JobRecord, NodeRecord
-from advisor.backends.releases import SWITCHES_IN_JSON
 from advisor.backends.spelling import names, node_names, unreadable
 from advisor.backends.tres import gres_list, tres
 from advisor.domain.gang import GpuScope
 from advisor.domain.job import ArrayRecord, HetRecord
+from advisor.domain.releases import SWITCHES_IN_JSON
 from advisor.domain.site import Partition
 from advisor.errors import DecodeError
 from advisor.units import MINUTE_S

@@ -7,10 +7,10 @@ from advisor.backends import json_decode, scontrol_text
 from advisor.backends.assembly import assemble
 from advisor.backends.process import Commands, text_of
 from advisor.backends.records import NodeRecord
-from advisor.backends.releases import Traits, traits_of
 from advisor.backends.site_reader import SiteReader
 from advisor.clock import Clock
 from advisor.domain.plan import Lever
+from advisor.domain.releases import Traits
 from advisor.domain.site import Partition
 from advisor.domain.snapshot import Snapshot
 
@@ -34,7 +34,7 @@ class JsonSource:
     def snapshot(self) -> Snapshot:
         """Read the cluster as it is now."""
         site = self._site.read()
-        traits = traits_of(site.config.release)
+        traits = site.config.traits
         taken_at = self._clock.now()
         # Jobs first: a job that starts in between then shows on its node and is not promised its GPUs twice.
         jobs = json_decode.parse(self._ask("squeue", "-a", "--json"), command="squeue --json", key="jobs")

@@ -5,13 +5,13 @@ import socket
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 
-from advisor.backends import releases
 from advisor.backends.auto_source import AutoSource
 from advisor.backends.controllers import read_controllers
 from advisor.backends.diagnostics import read_load
 from advisor.backends.privileges import GIVES, TAKES, Level, read_privilege
 from advisor.backends.process import Commands
 from advisor.backends.site_reader import Identity, own_identity, running_config
+from advisor.domain.releases import is_tested, releases_tested
 from advisor.domain.site import SiteConfig
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.standby import turn_of
@@ -61,15 +61,13 @@ def _commands() -> Check:
 
 
 def _release(snapshot: Snapshot) -> Check:
-    version, release = snapshot.config.slurm_version or "unknown", snapshot.config.release
-    known = releases.TRAITS.get(release)
-    if known is not None and known.tested:
+    version = snapshot.config.slurm_version or "unknown"
+    if is_tested(version):
         return Check(name="Slurm release", status=Status.OK, text=f"{version}, tested")
-    tested = ", ".join(f"{year}.{month:02}" for (year, month), traits in releases.TRAITS.items() if traits.tested)
     return Check(
         name="Slurm release",
         status=Status.UNKNOWN,
-        text=f"{version}, not one of the tested releases ({tested})",
+        text=f"{version}, not one of the tested releases ({', '.join(releases_tested())})",
         cost="read back what you apply by hand",
     )
 

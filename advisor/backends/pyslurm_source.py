@@ -13,10 +13,10 @@ from advisor.backends import pyslurm_decode
 from advisor.backends.assembly import assemble
 from advisor.backends.process import Answer, Commands, failure, printable
 from advisor.backends.pyslurm_decode import Counted, Fault
-from advisor.backends.releases import release_of, traits_of
 from advisor.backends.site_reader import SiteReader
 from advisor.clock import Clock
 from advisor.domain.plan import Lever
+from advisor.domain.releases import same_release
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import DecodeError, SlurmError, SlurmMissingError, SlurmRefusedError
 
@@ -93,16 +93,18 @@ class PyslurmSource:
         site = self._site.read()
         taken_at = self._clock.now()
         answer = pyslurm_decode.parse(_run_child(self._commands, self._interpreter).output)
-        if site.config.release != (0, 0) and release_of(answer.version) != site.config.release:
+        traits = site.config.traits
+        if traits.known and not same_release(answer.version, site.config.slurm_version):
             raise SlurmRefusedError(does_not_fit(answer.version, site.config.slurm_version))
         counted = pyslurm_decode.counted(site.config.accounting_tres, answer.nodes)
-        sharing = traits_of(site.config.release).sharing_tells_exclusive
         snapshot = assemble(
             source=self.name,
             taken_at=taken_at,
             site=site,
             jobs=[
-                pyslurm_decode.job_record(raw, tres_counted=counted, sharing_tells_exclusive=sharing)
+                pyslurm_decode.job_record(
+                    raw, tres_counted=counted, sharing_tells_exclusive=traits.sharing_tells_exclusive
+                )
                 for raw in answer.jobs
             ],
             nodes=[pyslurm_decode.node_record(raw, gpus_counted=counted.gpus) for raw in answer.nodes],
@@ -113,7 +115,7 @@ class PyslurmSource:
                 CPUS_PER_GPU,
                 *(() if counted.gpus else (GPUS_IN_USE, GPUS_ASKED)),
                 *((types_not_counted(counted.uncounted),) if counted.gpus and not counted.types_known else ()),
-                *(() if sharing else (NO_EXCLUSIVE,)),
+                *(() if traits.sharing_tells_exclusive else (NO_EXCLUSIVE,)),
             ),
         )
         return snapshot, counted

@@ -6,8 +6,8 @@ slurm.conf leaves out what has its default, scontrol prints every value in its o
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from advisor.backends.releases import release_of, traits_of
 from advisor.backends.spelling import count, duration_s, names, optional_text, unreadable
+from advisor.domain.releases import traits_of
 from advisor.domain.site import SiteConfig
 from advisor.domain.topology import TopologyKind
 from advisor.errors import DecodeError
@@ -55,7 +55,7 @@ def config_lines(text: str) -> dict[str, str]:
 
 def site_config(raw: Mapping[str, str], *, version: str) -> SiteConfig:
     """Make the configuration from pairs whose keys are in small letters; a key that is absent has its default."""
-    default_priority = traits_of(release_of(version)).default_priority_type
+    default_priority = traits_of(version).default_priority_type
     priority_type = _value(raw, "prioritytype") or default_priority
     is_multifactor = priority_type == _MULTIFACTOR
     return SiteConfig(

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Final
 
 from advisor.backends.process import Commands, printable, text_of
-from advisor.backends.releases import version_in
 from advisor.backends.site_config import config_lines, site_config, topology_kind
 from advisor.backends.slurm_conf import ConfigFileError, conf_path, read_conf, read_topology
 from advisor.backends.topology_text import shown_topology
 from advisor.clock import Clock
+from advisor.domain.releases import version_in
 from advisor.domain.site import SiteConfig
 from advisor.domain.topology import Topology, TopologyKind
 from advisor.errors import SlurmError, SlurmRefusedError

@@ -7,7 +7,6 @@ from typing import Final
 from advisor.backends.assembly import assemble
 from advisor.backends.kept_rows import KeptRows
 from advisor.backends.process import Commands, text_of
-from advisor.backends.releases import traits_of
 from advisor.backends.site_reader import SiteReader
 from advisor.backends.text import (
     JOB_FIELDS,
@@ -58,7 +57,7 @@ class TextSource:
         taken_at = self._clock.now()
         # Jobs first: a job that starts in between then shows on its node and is not promised its GPUs twice.
         # Each array record as slurmctld holds it, where squeue can; one row per task would be far too many.
-        unique = ("--array-unique",) if traits_of(site.config.release).squeue_array_unique else ()
+        unique = ("--array-unique",) if site.config.traits.squeue_array_unique else ()
         printed, lacking = self._printed("squeue", (*_JOB_ARGUMENTS, *unique), JOB_FIELDS)
         jobs = self._kept.read(printed, lacking)
         printed, lacking_of_nodes = self._printed("sinfo", _NODE_ARGUMENTS, NODE_FIELDS)

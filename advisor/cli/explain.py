@@ -45,8 +45,8 @@ def explain(
     settings = reading.load_config()
     opened = reading.open(settings)
     seen = opened.snapshot()
-    memory = reading.memory(settings, journal, seen)
-    record = reading.cycle(settings).judge(seen, memory.outstanding, memory.waits, memory.leases)
+    planned = reading.plan(settings, journal, seen)
+    record = planned.record
     found = next((each for each in seen.jobs if name.names(each)), None)
     if found is None:
         raise ConfigError(
@@ -55,10 +55,8 @@ def explain(
         )
     factors = None if snapshot is not None or demo else _factors(found, cluster, reading.timeout_of(settings))
     diagnosis = diagnose(seen, found.job_id, factors=factors)
-    out = timers_out(
-        seen, found.job_id, settings.planning, settings.guard, record.forecasts, memory.waits, memory.leases
-    )
-    notes = [memory.note] if memory.note else []
+    out = timers_out(seen, found.job_id, settings.planning, settings.guard, record.forecasts, planned.memory)
+    notes = [planned.note] if planned.note else []
     if json:
         document = {**_document(diagnosis, record, found), "timers": [asdict(each) for each in out], "notes": notes}
         print_json({"meta": meta(seen, "sadvise.explain/1", opened.name), "diagnosis": document})

@@ -7,14 +7,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.cli.options import Reader
-from advisor.errors import ConfigError
+from advisor.errors import AdvisorError, ConfigError
 
 if TYPE_CHECKING:
-    from advisor.cli.remembering import Memory
     from advisor.config import Config
-    from advisor.cycle import Cycle
+    from advisor.cycle import Cycle, CycleRecord
+    from advisor.domain.memory import Memory
     from advisor.domain.snapshot import Snapshot
     from advisor.ports import ClusterSource, Forecaster
+
+
+_COST = "so what is out and what waits were seen is not known"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A cycle as `apply` would run it now; `note` says why nothing is known of earlier ones, "" where it is.
+
+    `memory` is what the journal holds; changes that are due count as taken back in `record`. `is_broken`: there is a
+    journal, and it cannot be read.
+    """
+
+    record: "CycleRecord"
+    memory: "Memory"
+    note: str = ""
+    is_broken: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,13 +55,29 @@ class Reading:
         """Return how long one Slurm command may take."""
         return config.source.timeout_s if self.timeout_s is None else self.timeout_s
 
-    def memory(self, config: "Config", journal: Path | None, seen: "Snapshot") -> "Memory":
-        """Return what the journal knows; of a file or the demo nothing, unless a journal is named."""
-        from advisor.cli.remembering import Memory, remembered
+    def plan(self, config: "Config", journal: Path | None, seen: "Snapshot") -> "Planned":
+        """Plan as `apply` would now; for a file or the demo without a journal, unless one is named.
 
-        if journal is None and (self.demo or self.snapshot is not None):
-            return Memory()
-        return remembered(journal_file(config, journal), seen, config.planning)
+        A journal that is missing or cannot be read is a note, not an error.
+        """
+        from advisor.journal import SqliteJournal
+        from advisor.ports import MemoryJournal, check_owner
+        from advisor.rehearsal import rehearse
+
+        cycle, note, is_broken = self.cycle(config), "", False
+        if journal is not None or not (self.demo or self.snapshot is not None):
+            path = journal_file(config, journal)
+            try:
+                if path.exists():
+                    with SqliteJournal.read_only(path) as kept:
+                        if kept.leases() or kept.waits(0.0):
+                            check_owner(kept.cluster(), seen.config.cluster, str(path))
+                        return Planned(record=rehearse(cycle, kept, seen).record, memory=cycle.memory(kept, seen))
+                note = f"{path}: there is no such journal, {_COST}"
+            except (AdvisorError, OSError) as err:
+                note, is_broken = f"{err}; {_COST}", True
+        record = rehearse(cycle, MemoryJournal(), seen).record
+        return Planned(record=record, memory=record.memory, note=note, is_broken=is_broken)
 
     def cycle(self, config: "Config") -> "Cycle":
         """Return the pipeline with the settings and the models that are in force."""

@@ -71,8 +71,8 @@ def recommend(
     settings = reading.load_config()
     opened = reading.open(settings)
     seen = opened.snapshot()
-    memory = reading.memory(settings, journal, seen)
-    record = reading.cycle(settings).judge(seen, memory.outstanding, memory.waits, memory.leases)
+    planned = reading.plan(settings, journal, seen)
+    record = planned.record
     wanted.check(seen)
     named = cluster if snapshot is None and not demo else None
     shown = [
@@ -96,8 +96,8 @@ def recommend(
         print_rows(fields, rows, as_parsable=parsable, noheader=noheader, widths=widths)
     else:
         _print(record, shown, left_alone, source=None if noheader else opened.name)
-        if memory.is_broken:
-            print_labelled("journal", memory.note)
+        if planned.is_broken:
+            print_labelled("journal", planned.note)
     if exit_code and shown:
         raise typer.Exit(3)
 

@@ -18,6 +18,7 @@ from advisor.daemon.pause import paused
 from advisor.daemon.standing import Standing
 from advisor.domain.lease import LeaseState
 from advisor.domain.load import ControllerLoad
+from advisor.domain.memory import Memory
 from advisor.domain.mode import Mode
 from advisor.domain.plan import Outcome
 from advisor.domain.snapshot import Snapshot
@@ -176,7 +177,8 @@ class Service:
         except JournalError as err:
             outfit.gate.held_to = {"journal": str(err)}
         busy = frozenset(lease.job_id for lease in self._keeper.leases)
-        return Step(record=outfit.applier.cycle.judge(snapshot, busy), reconciled=Reconciled(), applied=())
+        record = outfit.applier.cycle.judge(snapshot, Memory(busy=busy))
+        return Step(record=record, reconciled=Reconciled(), applied=())
 
     def _kept_step(self, outfit: Outfit, snapshot: Snapshot, journal: SqliteJournal) -> Step:
         """Run one step, all of which the journal keeps."""

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from advisor.domain.releases import Traits, traits_of
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
@@ -42,24 +44,14 @@ class SiteConfig:
     preempt_type: str = ""
 
     @property
-    def release(self) -> tuple[int, int]:
-        """The release as (year, month), (0, 0) where unknown; point releases do not count."""
-        numbers = self.slurm_version.split(".")[:2]
-        if len(numbers) == 2 and all(number.isdecimal() and len(number) <= 4 for number in numbers):
-            return int(numbers[0]), int(numbers[1])
-        return 0, 0
+    def traits(self) -> Traits:
+        """Return the traits of the site's release of Slurm."""
+        return traits_of(self.slurm_version)
 
     @property
     def takes_soft_limits(self) -> bool:
-        """Whether backfill takes TimeMin for a soft limit; else TimeMin really shortens jobs. Known from 23.11 on."""
-        return self.release >= (23, 11) and "time_min_as_soft_limit" in self.scheduler_parameters
-
-    @property
-    def soft_limits_outlast_start(self) -> bool:
-        """Whether jobs behind a job that runs are planned with its soft limit; before 25.05.4 with its time limit."""
-        point = self.slurm_version.split(".")[2:3]
-        number = point[0].partition("-")[0] if point else ""
-        return self.release > (25, 5) or (self.release == (25, 5) and number.isdecimal() and int(number[:4]) >= 4)
+        """Return whether backfill takes TimeMin for a soft limit; otherwise TimeMin really shortens jobs."""
+        return self.traits.soft_limits and "time_min_as_soft_limit" in self.scheduler_parameters
 
     @property
     def backfill_resolution_s(self) -> float:

@@ -1,7 +1,7 @@
 """The pending GPU jobs that compete for GPUs now, as arrays, grouped into pools."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -84,6 +84,13 @@ class QueueTable:
     def rows_of(self, pool: int) -> NDArray[np.intp]:
         """Return the rows of a pool, in order."""
         return np.flatnonzero(self.pool == pool)
+
+    def rows_by_pool(self) -> Iterator[NDArray[np.intp]]:
+        """Yield the rows of each pool that has any, in order."""
+        for pool in range(len(self.pool_gpus)):
+            rows = self.rows_of(pool)
+            if len(rows):
+                yield rows
 
     def by_priority(self, priority: NDArray[np.int64]) -> "QueueTable":
         """Return the table with other priorities `(n_jobs,)`, in the order in which Slurm then considers the jobs."""

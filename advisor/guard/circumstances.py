@@ -8,6 +8,7 @@ from advisor.domain.lease import Lease, stopped_since
 from advisor.domain.limits import APART_S, Limits
 from advisor.domain.mode import EVERYTHING, Mode, Modes
 from advisor.domain.plan import Lever
+from advisor.domain.releases import Traits
 from advisor.domain.snapshot import Snapshot
 from advisor.guard.ledger import NOTHING_BOOKED, Ledger, ledger_of
 
@@ -23,7 +24,7 @@ class Circumstances:
 
     now: float
     limits: Limits
-    release: tuple[int, int]
+    traits: Traits
     takes_soft_limits: bool
     split_arrays: frozenset[int]
     outstanding: frozenset[int]
@@ -68,7 +69,7 @@ def circumstances(
     return Circumstances(
         now=snapshot.taken_at,
         limits=limits,
-        release=snapshot.config.release,
+        traits=snapshot.config.traits,
         takes_soft_limits=snapshot.config.takes_soft_limits,
         split_arrays=_split_arrays(snapshot),
         outstanding=outstanding,

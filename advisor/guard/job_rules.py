@@ -93,13 +93,14 @@ def nothing_unseen(job: Job, _around: Circumstances) -> bool:
 
 
 def update_has_no_side_effect(job: Job, around: Circumstances) -> bool:
-    """Some updates make Slurm weigh a job's size anew, so that its priority differs for good, whatever is reverted.
+    """Return whether the job has its old priority again once an update is reverted.
 
-    That happens to a node range with GPUs per node, and on 22.05 to a job with `--cpus-per-gpu`.
+    The first update changes it for good where a job has a node range with GPUs per node, and on old releases where it
+    has `--cpus-per-gpu`.
     """
     gang = job.gang
     ranged_per_node = bool(gang.per_node) and gang.nodes_max is not None and gang.nodes_min < gang.nodes_max
-    return not ranged_per_node and (gang.cpus_per_gpu is None or around.release > (22, 5))
+    return not ranged_per_node and (gang.cpus_per_gpu is None or around.traits.cpus_per_gpu_update_keeps_priority)
 
 
 def mode_allows_advice(job: Job, around: Circumstances) -> bool:

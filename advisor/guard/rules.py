@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from advisor.domain.job import Job
+from advisor.domain.permits import Permits
 from advisor.domain.plan import Plan, Recommendation, Requeue, Verdict
 from advisor.domain.snapshot import Snapshot
 from advisor.guard.caps import CAPS, Accepted
 from advisor.guard.change_rules import CHANGE_RULES
-from advisor.guard.circumstances import Circumstances
+from advisor.guard.circumstances import Circumstances, delays_left_s
 from advisor.guard.job_rules import JOB_RULES, VICTIM_RULES, JobRule
 
 ALL_OR_NONE = "all_victims_or_none"
@@ -29,6 +30,15 @@ def stoppable(snapshot: Snapshot, around: Circumstances) -> frozenset[int]:
     if not around.preempts:
         return frozenset()
     return frozenset(job.job_id for job in snapshot.jobs if _broken_by(job, around, VICTIM_RULES) is None)
+
+
+def permitted(snapshot: Snapshot, around: Circumstances) -> Permits:
+    """Return what a plan for a snapshot can touch."""
+    return Permits(
+        left_alone=refusals(snapshot, around),
+        stoppable=stoppable(snapshot, around),
+        delay_left_s=delays_left_s(snapshot, around),
+    )
 
 
 def judge(plan: Plan, snapshot: Snapshot, around: Circumstances) -> tuple[Verdict, ...]:

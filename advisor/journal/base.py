@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
 from advisor.clock import Clock
 from advisor.journal import audit
@@ -25,6 +26,14 @@ class JournalBase:
     def path(self) -> Path:
         """Where the file stands."""
         return self._path
+
+    def __enter__(self) -> Self:
+        """Use the journal until the block ends."""
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Close the file."""
+        self.close_file()
 
     def close_file(self) -> None:
         """Close the file; the journal is of no use then."""

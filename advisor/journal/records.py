@@ -21,6 +21,7 @@ from advisor.domain.forecast import Forecasts, Interval, JobForecast, Placement,
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease
 from advisor.domain.limits import Limits
+from advisor.domain.memory import Memory
 from advisor.domain.mode import Modes
 from advisor.domain.node import Node
 from advisor.domain.plan import Lever, Verdict, lever_of
@@ -78,9 +79,7 @@ class Recorded:
     cycle_id: int
     version: str
     snapshot: Snapshot
-    outstanding: frozenset[int]
-    waits: tuple[Wait, ...]
-    leases: tuple[Lease, ...]
+    memory: Memory
     forecasts: Forecasts
     planning: PlanningSettings
     limits: Limits
@@ -167,9 +166,7 @@ def recorded(cycle_id: int, contents: Iterable[bytes]) -> Recorded:
         cycle_id=cycle_id,
         version=content.version,
         snapshot=replace(lists.site, taken_at=content.taken_at, jobs=lists.jobs, nodes=lists.nodes),
-        outstanding=frozenset(content.outstanding),
-        waits=lists.waits,
-        leases=lists.leases,
+        memory=Memory(leases=lists.leases, waits=lists.waits, busy=frozenset(content.outstanding)),
         forecasts=Forecasts(by_job=dict(lists.forecasts), models=content.models, notes=content.notes),
         planning=content.planning,
         limits=content.limits,
@@ -220,8 +217,8 @@ def _lists(record: CycleRecord) -> _Lists:
         jobs=record.snapshot.jobs,
         nodes=record.snapshot.nodes,
         forecasts=tuple(record.forecasts.by_job.items()),
-        waits=record.waits,
-        leases=record.leases,
+        waits=record.memory.waits,
+        leases=record.memory.leases,
         left_alone=_left_alone(record),
     )
 
@@ -237,7 +234,7 @@ def _content(record: CycleRecord, cycle: Cycle, last: _Lists, lists: _Lists) -> 
         forecasts=mapped(difference(last.forecasts, lists.forecasts, itemgetter(0)), _forecast_row),
         models=record.forecasts.models,
         notes=record.forecasts.notes,
-        outstanding=tuple(sorted(record.outstanding)),
+        outstanding=tuple(sorted(record.memory.outstanding)),
         waits=difference(last.waits, lists.waits, lambda wait: wait),
         leases=mapped(difference(last.leases, lists.leases, lambda lease: lease), lease_row),
         planning=cycle.planning,

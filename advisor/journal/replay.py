@@ -45,7 +45,7 @@ def replayed(recorded: Recorded, cycle: Cycle | None = None) -> bytes:
     The forecasts are those that were recorded: models change, and what is replayed is the planning.
     """
     planning = replace(cycle or cycle_of(recorded), forecaster=_AsRecorded(recorded.forecasts))
-    return outcome_of(planning.judge(recorded.snapshot, recorded.outstanding, recorded.waits, recorded.leases))
+    return outcome_of(planning.judge(recorded.snapshot, recorded.memory))
 
 
 def deviations(before: bytes, after: bytes) -> tuple[Deviation, ...]:

@@ -190,7 +190,7 @@ class Metrics:
             self._gauges["sadvise_jobs"].labels(state).set(states[state])
         self._show("sadvise_jobs_left_alone", Tally(map(self._rules.of, record.left_alone.values())))
         self._gauges["sadvise_forecast_models_refused"].set(len(record.forecasts.notes))
-        waits = Tally((wait.tier, "got" if wait.got else "gave_up") for wait in record.waits)
+        waits = Tally((wait.tier, "got" if wait.got else "gave_up") for wait in record.memory.waits)
         for tier in _TIMER_TIERS.values():
             for outcome in ("got", "gave_up"):
                 self._gauges["sadvise_timer_waits"].labels(tier.name.lower(), outcome).set(waits[tier, outcome])
@@ -202,13 +202,13 @@ class Metrics:
         self._count_put_off("sadvise_returns_put_off_total", step.reconciled.put_off)
 
     def _observe_leases(self, record: CycleRecord) -> None:
-        still_open = [lease for lease in record.leases if lease.ending is None]
+        still_open = [lease for lease in record.memory.leases if lease.ending is None]
         overdue = sum(1 for lease in still_open if lease.is_due(record.snapshot.taken_at))
         self._gauges["sadvise_leases_overdue"].set(overdue)
         out = Tally(lease.lever for lease in still_open if lease.state is LeaseState.OUT)
         for lever, tier in _TIMER_TIERS.items():
             self._gauges["sadvise_timers"].labels(tier.name.lower()).set(out[lever])
-        for objection, instant in _objections(record.leases):
+        for objection, instant in _objections(record.memory.leases):
             # What was there at the start happened before it, and a lease is met in round after round.
             if instant >= (self._began_time or 0.0) and objection not in self._objections:
                 self._objections.add(objection)

@@ -7,7 +7,7 @@ import numpy as np
 from advisor.domain.diagnosis import Cause
 from advisor.domain.job import Job
 from advisor.domain.slurm_reasons import CONTENTION, causes_named
-from advisor.planning.case import Case
+from advisor.planning.inquiry import Inquiry
 from advisor.planning.requests import gpus_by_type, tasks_of
 
 # A job that Slurm leaves pending for any other reason holds nobody up.
@@ -28,17 +28,17 @@ class Ahead:
     unknown_priorities: int
 
 
-def ahead_of(case: Case) -> Ahead:
+def ahead_of(inquiry: Inquiry) -> Ahead:
     """Count who comes before the job: a higher partition tier, then priority, submit time and id decide."""
-    tiers = _tiers(case)
-    mine = case.job
-    my_place = _order(mine, max((partition.priority_tier for partition in case.partitions), default=0))
+    tiers = _tiers(inquiry)
+    mine = inquiry.job
+    my_place = _order(mine, max((partition.priority_tier for partition in inquiry.partitions), default=0))
     ahead: list[Job] = []
     unknown = 0
     tier_by_partitions: dict[tuple[str, ...], int | None] = {}
-    competing = {reason for reason in {job.reason for job in case.snapshot.jobs} if _competes(reason)}
-    for job in case.snapshot.jobs:
-        if job.job_id == mine.job_id or job.reason not in competing or not _may_start(job, case.snapshot.taken_at):
+    competing = {reason for reason in {job.reason for job in inquiry.snapshot.jobs} if _competes(reason)}
+    for job in inquiry.snapshot.jobs:
+        if job.job_id == mine.job_id or job.reason not in competing or not _may_start(job, inquiry.snapshot.taken_at):
             continue
         if job.partitions not in tier_by_partitions:
             shared = [tiers[name] for name in job.partitions if name in tiers]
@@ -59,11 +59,13 @@ def ahead_of(case: Case) -> Ahead:
     )
 
 
-def _tiers(case: Case) -> dict[str, int]:
+def _tiers(inquiry: Inquiry) -> dict[str, int]:
     """Map each partition that shares nodes with the job's to its priority tier."""
-    shares = np.asarray((case.table.partition_member & case.nodes).any(axis=1))
-    tier_by_name = {partition.name: partition.priority_tier for partition in case.snapshot.partitions}
-    return {name: tier_by_name[name] for name, shared in zip(case.table.partition_names, shares, strict=True) if shared}
+    shares = np.asarray((inquiry.table.partition_member & inquiry.nodes).any(axis=1))
+    tier_by_name = {partition.name: partition.priority_tier for partition in inquiry.snapshot.partitions}
+    return {
+        name: tier_by_name[name] for name, shared in zip(inquiry.table.partition_names, shares, strict=True) if shared
+    }
 
 
 def _competes(reason: str) -> bool:

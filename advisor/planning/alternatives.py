@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from advisor.domain.gang import GangRequest, GpuCount, GpuScope
-from advisor.planning.case import Case
+from advisor.planning.inquiry import Inquiry
 from advisor.planning.requests import gpus_by_type, gpus_in_words
 from advisor.planning.words import plural
 
@@ -13,7 +13,7 @@ GIB_MIB = 1024
 MOST_NODES = 64
 
 
-def alternatives(case: Case) -> Iterator[str]:
+def alternatives(inquiry: Inquiry) -> Iterator[str]:
     """Say which single change of the request would let the job fit now, least first."""
     for alternative in (
         _more_nodes,
@@ -25,32 +25,32 @@ def alternatives(case: Case) -> Iterator[str]:
         _shared_nodes,
         _fewer_gpus,
     ):
-        yield from alternative(case)
+        yield from alternative(inquiry)
 
 
-def _more_nodes(case: Case) -> Iterator[str]:
-    gang = case.gang
+def _more_nodes(inquiry: Inquiry) -> Iterator[str]:
+    gang = inquiry.gang
     if gang.nodes_max is None or gang.scope not in {GpuScope.JOB, GpuScope.TASK}:
         return
     most = min(gang.gpu_count or 0, MOST_NODES)
-    if not case.fits_now_as(replace(gang, nodes_max=max(most, gang.nodes_max))):
+    if not inquiry.fits_now_as(replace(gang, nodes_max=max(most, gang.nodes_max))):
         return
-    nodes = _least(gang.nodes_max, most, lambda count: case.fits_now_as(replace(gang, nodes_max=count)))
+    nodes = _least(gang.nodes_max, most, lambda count: inquiry.fits_now_as(replace(gang, nodes_max=count)))
     yield f"it fits now on {plural(nodes, 'node')}: ask for --nodes={gang.nodes_min}-{nodes}"
 
 
-def _open_split(case: Case) -> Iterator[str]:
-    asked = gpus_by_type(case.gang)
-    if case.gang.scope is not GpuScope.NODE or not asked:
+def _open_split(inquiry: Inquiry) -> Iterator[str]:
+    asked = gpus_by_type(inquiry.gang)
+    if inquiry.gang.scope is not GpuScope.NODE or not asked:
         return
     total = tuple(GpuCount(gpu_type=gpu_type, count=count) for gpu_type, count in asked.items())
-    if case.fits_now_as(replace(case.gang, per_node=(), per_job=total, nodes_min=1, nodes_max=None)):
+    if inquiry.fits_now_as(replace(inquiry.gang, per_node=(), per_job=total, nodes_min=1, nodes_max=None)):
         option = ",".join(f"{gpu.gpu_type}:{gpu.count}" if gpu.gpu_type else str(gpu.count) for gpu in total)
         yield f"it fits now if its GPUs may be split unevenly over nodes: --gpus={option} in place of a count per node"
 
 
-def _any_type(case: Case) -> Iterator[str]:
-    gang = case.gang
+def _any_type(inquiry: Inquiry) -> Iterator[str]:
+    gang = inquiry.gang
     if gang.gpu_type is None:
         return
     untyped = replace(
@@ -60,7 +60,7 @@ def _any_type(case: Case) -> Iterator[str]:
         per_socket=_untyped(gang.per_socket),
         per_task=_untyped(gang.per_task),
     )
-    if case.fits_now_as(untyped):
+    if inquiry.fits_now_as(untyped):
         yield f"it fits now if any type of GPU will do: leave {gang.gpu_type} out of the request"
 
 
@@ -68,32 +68,34 @@ def _untyped(counts: tuple[GpuCount, ...]) -> tuple[GpuCount, ...]:
     return tuple(GpuCount(count=gpu.count) for gpu in counts)
 
 
-def _fewer_cpus(case: Case) -> Iterator[str]:
-    gang = case.gang
+def _fewer_cpus(inquiry: Inquiry) -> Iterator[str]:
+    gang = inquiry.gang
     if gang.cpus_per_gpu is not None:
-        yield from _fewer_cpus_per_gpu(case, gang.cpus_per_gpu)
+        yield from _fewer_cpus_per_gpu(inquiry, gang.cpus_per_gpu)
         return
     least = max(1, gang.tasks)
-    if gang.cpus > least and case.fits_now_as(replace(gang, cpus=least)):
-        cpus = _most(least, gang.cpus, lambda count: case.fits_now_as(replace(gang, cpus=count)))
+    if gang.cpus > least and inquiry.fits_now_as(replace(gang, cpus=least)):
+        cpus = _most(least, gang.cpus, lambda count: inquiry.fits_now_as(replace(gang, cpus=count)))
         yield f"it fits now with {plural(cpus, 'CPU')} in place of {gang.cpus}"
 
 
-def _fewer_cpus_per_gpu(case: Case, asked: int) -> Iterator[str]:
+def _fewer_cpus_per_gpu(inquiry: Inquiry, asked: int) -> Iterator[str]:
     def fits(count: int) -> bool:
         # Slurm counts the CPUs in all from those of one GPU.
-        return case.fits_now_as(replace(case.gang, cpus_per_gpu=count, cpus=case.gang.cpus * count // asked))
+        return inquiry.fits_now_as(replace(inquiry.gang, cpus_per_gpu=count, cpus=inquiry.gang.cpus * count // asked))
 
     if asked > 1 and fits(1):
         cpus = _most(1, asked, fits)
         yield f"it fits now with {plural(cpus, 'CPU')} per GPU in place of {asked}"
 
 
-def _less_memory(case: Case) -> Iterator[str]:
-    gang = case.gang
-    if gang.memory_mib_per_node is None or not case.fits_now_as(_with_memory(gang, 0)):
+def _less_memory(inquiry: Inquiry) -> Iterator[str]:
+    gang = inquiry.gang
+    if gang.memory_mib_per_node is None or not inquiry.fits_now_as(_with_memory(gang, 0)):
         return
-    gib = _most(0, gang.memory_mib_per_node // GIB_MIB + 1, lambda count: case.fits_now_as(_with_memory(gang, count)))
+    gib = _most(
+        0, gang.memory_mib_per_node // GIB_MIB + 1, lambda count: inquiry.fits_now_as(_with_memory(gang, count))
+    )
     if gib:
         asked_gib = gang.memory_mib_per_node / GIB_MIB
         yield f"it fits now with {gib} GiB of memory on each node, in place of {asked_gib:.4g} GiB"
@@ -103,28 +105,28 @@ def _with_memory(gang: GangRequest, gib: int) -> GangRequest:
     return replace(gang, memory_mib_per_node=gib * GIB_MIB or 1)
 
 
-def _all_nodes(case: Case) -> Iterator[str]:
-    gang = case.gang
-    if gang.excluded_nodes and case.fits_now_as(replace(gang, excluded_nodes=())):
+def _all_nodes(inquiry: Inquiry) -> Iterator[str]:
+    gang = inquiry.gang
+    if gang.excluded_nodes and inquiry.fits_now_as(replace(gang, excluded_nodes=())):
         yield "it fits now if it may use the nodes it excludes: leave out --exclude"
-    if gang.required_nodes and case.fits_now_as(replace(gang, required_nodes=())):
+    if gang.required_nodes and inquiry.fits_now_as(replace(gang, required_nodes=())):
         yield "it fits now if it may use other nodes than those it requires: leave out --nodelist"
 
 
-def _shared_nodes(case: Case) -> Iterator[str]:
-    if case.gang.exclusive and case.fits_now_as(replace(case.gang, exclusive=False)):
+def _shared_nodes(inquiry: Inquiry) -> Iterator[str]:
+    if inquiry.gang.exclusive and inquiry.fits_now_as(replace(inquiry.gang, exclusive=False)):
         yield "it fits now if it may share its nodes: leave out --exclusive"
 
 
-def _fewer_gpus(case: Case) -> Iterator[str]:
-    gang, scope = case.gang, case.gang.scope
+def _fewer_gpus(inquiry: Inquiry) -> Iterator[str]:
+    gang, scope = inquiry.gang, inquiry.gang.scope
     if scope not in {GpuScope.JOB, GpuScope.NODE} or len(gang.all_counts) != 1:
         return
     (gpu,) = gang.all_counts
 
     def fits(count: int) -> bool:
         cpus = gang.cpus if gang.cpus_per_gpu is None else gang.cpus * count // gpu.count
-        return case.fits_now_as(replace(gang.with_counts(scope, (replace(gpu, count=count),)), cpus=cpus))
+        return inquiry.fits_now_as(replace(gang.with_counts(scope, (replace(gpu, count=count),)), cpus=cpus))
 
     least = gang.nodes_min if scope is GpuScope.JOB else 1
     if gpu.count > least and fits(least):

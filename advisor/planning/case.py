@@ -1,74 +1,146 @@
-"""One pending job beside the nodes it may run on: what the checks of `explain` share."""
+"""What every proposer looks at in one cycle."""
 
-from dataclasses import dataclass
-from typing import Self
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Final
 
 import numpy as np
 
-from advisor.domain.diagnosis import PriorityFactors
-from advisor.domain.gang import GangRequest
+from advisor.domain.forecast import NO_FORECASTS, Forecasts
 from advisor.domain.job import Job
-from advisor.domain.site import Partition
+from advisor.domain.limits import Limits
+from advisor.domain.memory import NOTHING_KNOWN, Memory
+from advisor.domain.permits import Permits
+from advisor.domain.plan import Kind, Lever, Recommendation, SetNice, applied
 from advisor.domain.snapshot import Snapshot
-from advisor.features.capacity import Fit, Fitter
-from advisor.features.nodes import Counts, Flags, NodeTable, gpus_of, rows_of
+from advisor.domain.topology import LocalityTier
+from advisor.features.capacity import Fitter, node_table
+from advisor.features.nodes import NodeTable
+from advisor.features.queue import QueueTable, queue_table
+from advisor.features.supply import Releases, releases, remaining_s
+from advisor.planning.beliefs import Beliefs
+from advisor.planning.earliest import Holdings, earliest, holdings_of
+from advisor.planning.levers import missing_by_lever
+from advisor.planning.observing import NO_PAST, Past, past_by_job, still_waiting
+from advisor.planning.settings import PlanningSettings
+from advisor.planning.tuning import Tuner, tuning_of
+
+EVERY_LEVER: Final = frozenset(Lever)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Case:
-    """A pending job, the snapshot, and where the job's gang fits.
+    """The cluster, what is believed of it, what earlier cycles left, what the guard permits, and the settings.
 
-    `partitions` are those of the job that the snapshot knows; `members` `(n_partitions, n_nodes)` marks their
-    nodes, without those the job excludes.
+    Derived values are computed when they are first asked for, and once.
     """
 
     snapshot: Snapshot
-    job: Job
-    table: NodeTable
-    fitter: Fitter
-    fit: Fit
-    partitions: tuple[Partition, ...]
-    members: Flags
-    factors: PriorityFactors | None
+    settings: PlanningSettings = field(default_factory=PlanningSettings)
+    limits: Limits = field(default_factory=Limits)
+    forecasts: Forecasts = NO_FORECASTS
+    memory: Memory = NOTHING_KNOWN
+    permits: Permits = field(default_factory=Permits)
+    levers: frozenset[Lever] = EVERY_LEVER
 
-    @classmethod
-    def of(cls, snapshot: Snapshot, table: NodeTable, job: Job, factors: PriorityFactors | None) -> Self:
-        """Lay out the case of one pending job."""
-        fitter = Fitter(snapshot, table)
-        partitions = tuple(partition for partition in snapshot.partitions if partition.name in job.partitions)
-        members = table.partition_member[[table.partition_names.index(partition.name) for partition in partitions]]
-        members[:, rows_of(table, job.gang.excluded_nodes)] = False
-        return cls(
-            snapshot=snapshot,
-            job=job,
-            table=table,
-            fitter=fitter,
-            fit=fitter.fit(job.gang, job.partitions),
-            partitions=partitions,
-            members=members,
-            factors=factors,
+    @cached_property
+    def missing(self) -> frozenset[Lever]:
+        """The levers that cannot be used."""
+        return frozenset(missing_by_lever(self.snapshot)) | (EVERY_LEVER - self.levers)
+
+    @cached_property
+    def untouchable(self) -> frozenset[int]:
+        """The jobs that keep their place in the line and are not changed."""
+        return frozenset(self.permits.left_alone)
+
+    @cached_property
+    def table(self) -> NodeTable:
+        """The nodes as arrays."""
+        return node_table(self.snapshot)
+
+    @cached_property
+    def fitter(self) -> Fitter:
+        """What finds out where gangs fit."""
+        return Fitter(self.snapshot, self.table)
+
+    @cached_property
+    def queue(self) -> QueueTable:
+        """The pending jobs in the order in which Slurm considers them."""
+        settings = self.settings
+        ratio = settings.used_limit_ratio_low
+        return queue_table(self.snapshot, self.table, settings.depth, self.forecasts, rule_ratio=ratio)
+
+    @cached_property
+    def remaining_s(self) -> Mapping[int, float]:
+        """The time that each running job is expected to run on."""
+        return remaining_s(self.snapshot, self.forecasts, self.settings.used_limit_ratio_low)
+
+    @cached_property
+    def freed(self) -> Releases:
+        """What running jobs are expected to give back."""
+        return releases(self.snapshot, self.queue, self.remaining_s)
+
+    @cached_property
+    def freed_by_limits(self) -> Releases:
+        """What running jobs give back at their time limits."""
+        return releases(self.snapshot, self.queue)
+
+    @cached_property
+    def beliefs(self) -> Beliefs:
+        """Speeds and inflations of jobs."""
+        return Beliefs(forecasts=self.forecasts, settings=self.settings)
+
+    @cached_property
+    def tuner(self) -> Tuner:
+        """The tuner of delay timers, with every wait that is known."""
+        waits = (*self.memory.waits, *still_waiting(self.snapshot, self.memory.leases))
+        return Tuner(waits, self.snapshot.taken_at, tuning_of(self.settings))
+
+    @cached_property
+    def past_by_job(self) -> Mapping[int, Past]:
+        """What our changes did to jobs before."""
+        return past_by_job(self.memory.leases, self.snapshot.taken_at)
+
+    @cached_property
+    def holdings(self) -> Holdings:
+        """What running jobs hold, until they are expected to end."""
+        return holdings_of(self.snapshot, self.table, self.remaining_s)
+
+    def past_of(self, job_id: int) -> Past:
+        """Return what our changes did to a job before."""
+        return self.past_by_job.get(job_id, NO_PAST)
+
+    def delay_left_of(self, job_id: int) -> float:
+        """Return how much longer a job can be delayed."""
+        full_s = self.limits.max_added_delay_s
+        return min(full_s - self.past_of(job_id).delayed_s, self.permits.delay_left_s.get(job_id, full_s))
+
+    def wait_for_s(self, job: Job, tier: LocalityTier) -> float:
+        """Return how long a gang is expected to wait for a tier if no other job comes in between; infinity for ever."""
+        start_time = earliest(self.snapshot, self.table, self.holdings, job, tier)
+        return float("inf") if start_time is None else start_time - self.snapshot.taken_at
+
+    def done(self, so_far: Sequence[Recommendation]) -> frozenset[int]:
+        """Return the jobs that get no other change: those that must not be touched, and those with a change."""
+        return self.untouchable | {change.job_id for change in so_far}
+
+    def queue_after(self, so_far: Sequence[Recommendation]) -> QueueTable:
+        """Return the queue as it stands once the changes so far have taken effect.
+
+        Jobs that step back are behind those they let pass, and gangs that wait for a better place ask for it.
+        """
+        steps = {
+            change.job_id: change.action.after - change.action.before
+            for change in so_far
+            if isinstance(change.action, SetNice)
+        }
+        moved = np.array([steps.get(job.job_id, 0) for job in self.queue.jobs], dtype=np.int64)
+        queue = self.queue.by_priority(self.queue.priority - moved)
+        waiting = {change.job_id: change.action for change in so_far if change.kind is Kind.CONSOLIDATE}
+        if not waiting:
+            return queue
+        return replace(
+            queue,
+            jobs=tuple(applied(job, waiting[job.job_id]) if job.job_id in waiting else job for job in queue.jobs),
         )
-
-    @property
-    def gang(self) -> GangRequest:
-        """What must start together."""
-        return self.job.gang
-
-    @property
-    def nodes(self) -> Flags:
-        """The nodes of any of its partitions: `(n_nodes,)`."""
-        return np.asarray(self.members.any(axis=0))
-
-    def fits_now_as(self, gang: GangRequest) -> bool:
-        """Whether the job would fit now if it asked for something else."""
-        return self.fitter.tier_now(gang, self.job.partitions) is not None
-
-    def fits_now_with(self, table: NodeTable) -> bool:
-        """Whether the gang would fit now on other nodes."""
-        return Fitter(self.snapshot, table).tier_now(self.gang, self.job.partitions) is not None
-
-    def most_idle(self, gpu_type: str | None) -> Counts:
-        """Return the idle GPUs of a type on each usable node of that partition which has most: `(n_nodes,)`."""
-        idle = gpus_of(self.table.gpu_types, self.table.gpus_startable, gpu_type)
-        by_partition = np.where(self.members, idle, 0)
-        return np.asarray(by_partition[by_partition.sum(axis=1).argmax()])

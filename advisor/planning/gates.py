@@ -7,12 +7,12 @@ from advisor.domain.job import Job, JobState
 from advisor.domain.plan import Evidence
 from advisor.domain.site import Partition
 from advisor.domain.slurm_reasons import CONTENTION, causes_named
-from advisor.planning.case import Case
+from advisor.planning.inquiry import Inquiry
 from advisor.planning.shortage import impossible
 from advisor.planning.words import duration
 
 
-def gates(case: Case) -> Iterator[Finding]:
+def gates(inquiry: Inquiry) -> Iterator[Finding]:
     """Find what keeps the job from being considered, most binding first."""
     for gate in (
         _hold,
@@ -24,7 +24,7 @@ def gates(case: Case) -> Iterator[Finding]:
         _slurm_limit,
         _array,
     ):
-        finding = gate(case)
+        finding = gate(inquiry)
         if finding is not None:
             yield finding
 
@@ -36,8 +36,8 @@ _HOLDERS: Mapping[Cause, tuple[str, str]] = {
 }
 
 
-def _hold(case: Case) -> Finding | None:
-    job = case.job
+def _hold(inquiry: Inquiry) -> Finding | None:
+    job = inquiry.job
     if not job.held and job.priority != 0:
         return None
     named = causes_named(job.reason)
@@ -49,8 +49,8 @@ def _hold(case: Case) -> Finding | None:
     return Finding(cause=cause, text=text, remedies=(f"{who}: scontrol release {job.job_id}",))
 
 
-def _dependency(case: Case) -> Finding | None:
-    job = case.job
+def _dependency(inquiry: Inquiry) -> Finding | None:
+    job = inquiry.job
     if Cause.DEPENDENCY_NEVER in causes_named(job.reason):
         return Finding(
             cause=Cause.DEPENDENCY_NEVER,
@@ -70,41 +70,41 @@ def _dependency(case: Case) -> Finding | None:
     return None
 
 
-def _begin_time(case: Case) -> Finding | None:
-    eligible_time = case.job.eligible_time
-    if eligible_time is None and Cause.BEGIN_TIME in causes_named(case.job.reason):
+def _begin_time(inquiry: Inquiry) -> Finding | None:
+    eligible_time = inquiry.job.eligible_time
+    if eligible_time is None and Cause.BEGIN_TIME in causes_named(inquiry.job.reason):
         return Finding(cause=Cause.BEGIN_TIME, text="it is not to begin yet; its begin time could not be read")
     # Slurm's clock and the reader's may differ by seconds: a job that Slurm has looked for is eligible.
-    tried = not causes_named(case.job.reason).isdisjoint(CONTENTION)
-    if eligible_time is None or eligible_time <= case.snapshot.taken_at or tried:
+    tried = not causes_named(inquiry.job.reason).isdisjoint(CONTENTION)
+    if eligible_time is None or eligible_time <= inquiry.snapshot.taken_at or tried:
         return None
-    wait_s = eligible_time - case.snapshot.taken_at
+    wait_s = eligible_time - inquiry.snapshot.taken_at
     return Finding(
         cause=Cause.BEGIN_TIME,
         text=f"it is not to begin before another {duration(wait_s)}",
         evidence={"eligible_time": eligible_time, "wait_s": round(wait_s, 3)},
-        remedies=(f"the user: scontrol update JobId={case.job.job_id} StartTime=now",),
+        remedies=(f"the user: scontrol update JobId={inquiry.job.job_id} StartTime=now",),
     )
 
 
-def _partitions_down(case: Case) -> Finding | None:
-    if not case.partitions or any(partition.is_up for partition in case.partitions):
+def _partitions_down(inquiry: Inquiry) -> Finding | None:
+    if not inquiry.partitions or any(partition.is_up for partition in inquiry.partitions):
         return None
-    names = ",".join(partition.name for partition in case.partitions)
+    names = ",".join(partition.name for partition in inquiry.partitions)
     return Finding(
         cause=Cause.PARTITION_DOWN,
         text="none of its partitions starts jobs",
         evidence={"partitions": names},
         remedies=(
             "an operator: scontrol update PartitionName=... State=UP",
-            f"the user: scontrol update JobId={case.job.job_id} Partition=... if another one will do",
+            f"the user: scontrol update JobId={inquiry.job.job_id} Partition=... if another one will do",
         ),
     )
 
 
-def _partition_limits(case: Case) -> Finding | None:
+def _partition_limits(inquiry: Inquiry) -> Finding | None:
     """Find out that the job asks for more time or nodes than each of its partitions allows."""
-    exceeded = [_exceeded(case.job, partition) for partition in case.partitions]
+    exceeded = [_exceeded(inquiry.job, partition) for partition in inquiry.partitions]
     if not exceeded or not all(exceeded):
         return None
     evidence: dict[str, Evidence] = {}
@@ -167,16 +167,16 @@ _LIMITS: Mapping[Cause, tuple[str, str]] = {
 }
 
 
-def _slurm_limit(case: Case) -> Finding | None:
+def _slurm_limit(inquiry: Inquiry) -> Finding | None:
     """Repeat a limit that Slurm names and that nothing in the snapshot can show."""
-    named = causes_named(case.job.reason)
+    named = causes_named(inquiry.job.reason)
     if len(named) != 1:
         return None
     (cause,) = named
-    evidence: dict[str, Evidence] = {"slurm_reason": case.job.reason}
+    evidence: dict[str, Evidence] = {"slurm_reason": inquiry.job.reason}
     if cause in _SHARED:
         whose, remedy = _SHARED[cause]
-        if _concerns_one_job(case.job.reason):
+        if _concerns_one_job(inquiry.job.reason):
             text, remedy = (
                 f"the job by itself is outside {whose}",
                 "waiting does not help: ask for what the limit allows",
@@ -185,7 +185,7 @@ def _slurm_limit(case: Case) -> Finding | None:
             text = f"{whose} is reached"
         return Finding(cause=cause, text=text, evidence=evidence, remedies=(remedy,))
     seen = {Cause.PARTITION_LIMIT: _partition_limits, Cause.IMPOSSIBLE: impossible}
-    if cause not in _LIMITS or (cause in seen and seen[cause](case) is not None):
+    if cause not in _LIMITS or (cause in seen and seen[cause](inquiry) is not None):
         return None
     text, remedy = _LIMITS[cause]
     return Finding(cause=cause, text=text, evidence=evidence, remedies=(remedy,))
@@ -196,13 +196,13 @@ def _concerns_one_job(reason: str) -> bool:
     return "PerJob" in reason or "PerNode" in reason or reason.startswith("QOSMin")
 
 
-def _array(case: Case) -> Finding | None:
-    array = case.job.array
+def _array(inquiry: Inquiry) -> Finding | None:
+    array = inquiry.job.array
     if array is None or not array.max_running:
         return None
     running = sum(
         job.array is not None and job.array.array_job_id == array.array_job_id and job.state is JobState.RUNNING
-        for job in case.snapshot.jobs
+        for job in inquiry.snapshot.jobs
     )
     if running < array.max_running:
         return None

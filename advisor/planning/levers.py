@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from advisor.domain.plan import Lever
+from advisor.domain.releases import first_with
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import TopologyKind
 from advisor.units import MINUTE_S
@@ -39,8 +40,9 @@ def missing_for_gpu_count(snapshot: Snapshot) -> str | None:
 def missing_for_time_min(snapshot: Snapshot) -> str | None:
     """TimeMin leaves the time limit alone only where backfill takes it for a soft limit."""
     config = snapshot.config
-    if config.release < (23, 11):
-        return f"Slurm {config.slurm_version or 'of an unknown release'} knows no soft limits; 23.11 and later do"
+    if not config.traits.soft_limits:
+        first = first_with(lambda traits: traits.soft_limits)
+        return f"Slurm {config.slurm_version or 'of an unknown release'} knows no soft limits; {first} and later do"
     if not config.takes_soft_limits:
         return "time_min_as_soft_limit is not in SchedulerParameters, so that TimeMin would shorten jobs"
     if config.scheduler_type != "sched/backfill":

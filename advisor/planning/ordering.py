@@ -7,7 +7,7 @@ that every move stops paying in the end. Fluid model, ours: GPUs of a type are i
 backfill can start anyway count for nothing.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -18,6 +18,7 @@ from advisor.domain.limits import Limits
 from advisor.domain.plan import Expected, Kind, Reason, Recommendation, SetNice
 from advisor.features.queue import ANY_TYPE, Others, QueueTable
 from advisor.features.supply import Releases, backfilled, latest_starts_s
+from advisor.planning.case import Case
 from advisor.planning.settings import PlanningSettings
 from advisor.planning.words import duration, plural
 
@@ -240,9 +241,11 @@ def _steps(priority: NDArray[np.int64]) -> NDArray[np.int64]:
     return steps
 
 
-def recommendations(queue: QueueTable, found: list[Move], settings: PlanningSettings) -> Iterator[Recommendation]:
-    """Turn moves into recommendations, with the numbers behind each."""
-    for move in found:
+def recommendations(case: Case, _so_far: Sequence[Recommendation] = ()) -> Iterator[Recommendation]:
+    """Propose the moves worth making, with the numbers behind each."""
+    queue, settings = case.queue, case.settings
+    delays = case.permits.delay_left_s
+    for move in moves(queue, case.freed_by_limits, settings, case.limits, case.untouchable, delays):
         row, job, width = move.row, queue.jobs[move.row], float(queue.width[move.row])
         passed = [queue.jobs[each] for each in move.passed_by]
         passing = list(move.passed_by)

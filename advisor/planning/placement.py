@@ -1,6 +1,6 @@
 """Consolidate: delay timers at the node and the leaf tier, carried by Slurm's own fields."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +13,7 @@ from advisor.domain.topology import LocalityTier
 from advisor.features.capacity import Fit
 from advisor.features.queue import QueueTable
 from advisor.features.supply import latest_starts_s
-from advisor.planning.surroundings import Surroundings
+from advisor.planning.case import Case
 from advisor.planning.timers import Timer, closer_places, timer_for
 
 # A timer runs from now, so a gang that may start much later would have used it up by then.
@@ -32,11 +32,16 @@ def action_for(job: Job, timer: Timer) -> Action:
     return SetSwitches(job_id=job.job_id, before=None, after=SwitchRequest(count=1, max_wait_s=timer.wait_s))
 
 
-def recommendations(
-    around: Surroundings, queue: QueueTable, rows: NDArray[np.intp], done: frozenset[int]
-) -> Iterator[Recommendation]:
+def recommendations(case: Case, so_far: Sequence[Recommendation] = ()) -> Iterator[Recommendation]:
+    """Propose timers for gangs that could sit closer."""
+    queue, done = case.queue_after(so_far), case.done(so_far)
+    for rows in queue.rows_by_pool():
+        yield from _of_pool(case, queue, rows, done)
+
+
+def _of_pool(case: Case, queue: QueueTable, rows: NDArray[np.intp], done: frozenset[int]) -> Iterator[Recommendation]:
     """Propose timers for the gangs of one pool but those in `done`; `rows` `(n_rows,)` in planned order."""
-    starts_s = latest_starts_s(queue, around.freed, rows, queue.smallest[rows])
+    starts_s = latest_starts_s(queue, case.freed, rows, queue.smallest[rows])
     for row, start_s in zip(rows.tolist(), starts_s.tolist(), strict=True):
         job = queue.jobs[row]
         if (
@@ -49,32 +54,32 @@ def recommendations(
             continue
         # What may start neither now nor soon has nothing to decline, and nothing is closer than a node; most of a long
         # queue is done with here.
-        tier_now = around.fitter.tier_now(job.gang, job.partitions)
+        tier_now = case.fitter.tier_now(job.gang, job.partitions)
         if tier_now is LocalityTier.NODE or (tier_now is None and start_s > SOON_S):
             continue
-        fit = around.fitter.fit_in_service(job.gang, job.partitions)
+        fit = case.fitter.fit_in_service(job.gang, job.partitions)
         if fit.restricted:
             continue
-        timer = _first_timer(around, queue, row, fit, start_s)
+        timer = _first_timer(case, queue, row, fit, start_s)
         if timer is not None:
-            yield _recommendation(around, queue, row, timer, fit)
+            yield _recommendation(case, queue, row, timer, fit)
 
 
-def _first_timer(around: Surroundings, queue: QueueTable, row: int, fit: Fit, start_s: float) -> Timer | None:
+def _first_timer(case: Case, queue: QueueTable, row: int, fit: Fit, start_s: float) -> Timer | None:
     """Return the timer for the closest place that is worth one."""
     job = queue.jobs[row]
-    for place in closer_places(around, job, fit):
-        timer = timer_for(around, queue, row, place)
+    for place in closer_places(case, job, fit):
+        timer = timer_for(case, queue, row, place)
         if timer is None or (fit.tier_now is None and start_s > timer.wait_s):
             continue  # by the time it may start, its timer has ended
         # By rule nobody knows when a place comes free; with forecasts a wait in vain is not begun.
         held = job if place.gang is job.gang else replace(job, gang=place.gang)
-        if not queue.run.by_model[row] or around.wait_for_s(held, place.closest) <= timer.wait_s:
+        if not queue.run.by_model[row] or case.wait_for_s(held, place.closest) <= timer.wait_s:
             return timer
     return None
 
 
-def _recommendation(around: Surroundings, queue: QueueTable, row: int, timer: Timer, fit: Fit) -> Recommendation:
+def _recommendation(case: Case, queue: QueueTable, row: int, timer: Timer, fit: Fit) -> Recommendation:
     job, place, cost_s = queue.jobs[row], timer.place, timer.cost_s
     on_nodes = place.tier is LocalityTier.NODE
     found = "it could start now only spread out" if fit.tier_now is not None else "free GPUs may soon come spread out"
@@ -90,22 +95,22 @@ def _recommendation(around: Surroundings, queue: QueueTable, row: int, timer: Ti
             added_delay_max_s=timer.wait_s,
             assumes=(
                 f"inflation {place.inflation.median:.3g} spread against {place.inflation_there.median:.3g} on "
-                f"{place.words}, {_origin(around, job, timer)}; the low end is a wait in vain"
+                f"{place.words}, {_origin(case, job, timer)}; the low end is a wait in vain"
             ),
         ),
         evidence={
             **timer.evidence(),
             "best_tier": place.tier.name.lower(),
             "tier_now": "none" if fit.tier_now is None else fit.tier_now.name.lower(),
-            "delayed_before_s": round(around.past_of(job.job_id).delayed_s, 3),
+            "delayed_before_s": round(case.past_of(job.job_id).delayed_s, 3),
             "queueing_delay_s": round(float(queue.wait_s[row]), 3),
         },
         revert_after_s=timer.wait_s if on_nodes else None,
     )
 
 
-def _origin(around: Surroundings, job: Job, timer: Timer) -> str:
+def _origin(case: Case, job: Job, timer: Timer) -> str:
     """Say where the inflations come from."""
     if timer.place.spread <= timer.place.closest:
         return "by rule for more nodes than needed"
-    return around.beliefs.inflation_in_words(job, timer.place.spread)
+    return case.beliefs.inflation_in_words(job, timer.place.spread)

@@ -5,7 +5,7 @@ has had, and how much its place slows it, is told by the snapshot since its last
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -13,16 +13,16 @@ import numpy as np
 
 from advisor.domain.gang import GpuScope
 from advisor.domain.job import Job, JobState, Sensitivity
-from advisor.domain.lease import Lease, stopped_since
+from advisor.domain.lease import stopped_since
 from advisor.domain.limits import APART_S
-from advisor.domain.plan import Expected, Kind, Lever, Reason, Recommendation, Requeue
+from advisor.domain.plan import Expected, Kind, Reason, Recommendation, Requeue
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.features.capacity import Fitter
 from advisor.features.queue import QueueTable, competes_now
+from advisor.planning.case import Case
 from advisor.planning.earliest import without
 from advisor.planning.preemption import KEY_MARGIN, keys, outweighs
-from advisor.planning.surroundings import Surroundings
 from advisor.planning.words import duration, plural
 
 # For as long, and a second, Slurm holds back a job that it was told to requeue.
@@ -52,39 +52,37 @@ class Stake:
     run_s_high: float
 
 
-def recommendations(
-    around: Surroundings, queue: QueueTable, stoppable: frozenset[int], leases: Iterable[Lease]
-) -> Iterator[Recommendation]:
+def recommendations(case: Case, _so_far: Sequence[Recommendation] = ()) -> Iterator[Recommendation]:
     """Propose the jobs to stop for the gang that stands first in the line of each pool, where that pays.
 
-    What comes free goes to whom Slurm looks at first, so that nothing is gained for anybody else. `stoppable` names
-    the jobs that may be stopped, `leases` tell for whom jobs were stopped before: no gang gets room twice in an hour.
+    What comes free goes to the job that Slurm considers first, so that nothing is gained for any other. No gang gets
+    room twice in an hour.
     """
-    if not stoppable or Lever.CHECKPOINT_REQUEUE in around.missing:
+    queue, stoppable = case.queue, case.permits.stoppable
+    if not stoppable:
         return
-    now = around.snapshot.taken_at
-    served = {stop.for_job_id for stop in stopped_since(leases, now - APART_S)}
-    key_by_job = _keys(around)
-    left = around.limits.max_changes
+    now = case.snapshot.taken_at
+    served = {stop.for_job_id for stop in stopped_since(case.memory.leases, now - APART_S)}
+    key_by_job = _keys(case)
+    left = case.limits.max_changes
     for pool in range(len(queue.pool_gpus)):
         rows = queue.rows_of(pool)
         gang = queue.jobs[rows[0]] if len(rows) else None
-        if gang is None or gang.job_id in served or not _may_get_room(gang) or _stands_behind(gang, around.snapshot):
+        if gang is None or gang.job_id in served or not _may_get_room(gang) or _stands_behind(gang, case.snapshot):
             continue
-        bound = _sensitivity(around, gang)
+        bound = _sensitivity(case, gang)
         spared = {job_id for job_id, key in key_by_job.items() if key <= KEY_MARGIN}
         candidates = {
             job_id: job
             for job_id in sorted(stoppable - spared)
-            if _remaining_known(around, job_id)
-            and _sensitivity(around, job := around.snapshot.jobs_by_id[job_id]) <= bound
+            if _remaining_known(case, job_id) and _sensitivity(case, job := case.snapshot.jobs_by_id[job_id]) <= bound
         }
-        for stake in _stakes(around, queue, int(rows[0])):
-            room = _room(around, stake, candidates, key_by_job)
-            if room is None or len(room.victims) > left or not _pays(around, stake, room):
+        for stake in _stakes(case, queue, int(rows[0])):
+            room = _room(case, stake, candidates, key_by_job)
+            if room is None or len(room.victims) > left or not _pays(case, stake, room):
                 continue
             left -= len(room.victims)
-            yield from (_recommendation(around, stake, room, victim, key_by_job) for victim in room.victims)
+            yield from (_recommendation(case, stake, room, victim, key_by_job) for victim in room.victims)
             break
 
 
@@ -131,36 +129,36 @@ def _rank(job: Job, snapshot: Snapshot) -> tuple[int, int, float, int]:
     return tier, job.priority or 0, -job.submit_time, -job.job_id
 
 
-def _keys(around: Surroundings) -> Mapping[int, float]:
+def _keys(case: Case) -> Mapping[int, float]:
     """Map the running GPU jobs to their keys; a pending one has had nothing that the snapshot tells of, so it has 0."""
-    snapshot = around.snapshot
+    snapshot = case.snapshot
     held = [
         (job, snapshot.taken_at - job.start_time, sum(gpu.count for gpu in job.allocation.gpus))
         for job in snapshot.jobs
         if job.state is JobState.RUNNING and job.start_time is not None and job.allocation is not None
     ]
     held_s = np.array([max(0.0, elapsed_s) for _, elapsed_s, _ in held])
-    slower = np.array([_inflation_here(around, job) for job, *_ in held])
+    slower = np.array([_inflation_here(case, job) for job, *_ in held])
     gpus = np.array([count for *_, count in held], dtype=np.float64)
     found = keys(held_s / slower, held_s, held_s * gpus)
     return {job.job_id: float(key) for (job, *_), key in zip(held, found, strict=True)}
 
 
-def _inflation_here(around: Surroundings, job: Job) -> float:
+def _inflation_here(case: Case, job: Job) -> float:
     """Return the inflation of a running job where it sits, over that on its best place."""
     if job.allocation is None or (job.gang.gpu_count or 0) < 2:
         return 1.0
-    return _inflation(around, job, around.snapshot.topology.tier_of(job.allocation.nodes))
+    return _inflation(case, job, case.snapshot.topology.tier_of(job.allocation.nodes))
 
 
-def _inflation(around: Surroundings, job: Job, tier: LocalityTier) -> float:
+def _inflation(case: Case, job: Job, tier: LocalityTier) -> float:
     """Return the inflation of a gang at a tier over that on its best place, at least 1."""
-    best = around.fitter.fit(job.gang, job.partitions).best_tier
-    there, alone = (around.beliefs.inflation(job, each, best).median for each in (max(tier, best), best))
+    best = case.fitter.fit(job.gang, job.partitions).best_tier
+    there, alone = (case.beliefs.inflation(job, each, best).median for each in (max(tier, best), best))
     return max(1.0, there / alone)
 
 
-def _sensitivity(around: Surroundings, job: Job) -> float:
+def _sensitivity(case: Case, job: Job) -> float:
     """Return how much spreading over leaves slows a job, or what its user says of that."""
     match job.hints.sensitivity:
         case Sensitivity.HIGH:
@@ -168,30 +166,30 @@ def _sensitivity(around: Surroundings, job: Job) -> float:
         case Sensitivity.LOW:
             return 1.0
         case None:
-            return _inflation(around, job, LocalityTier.SPINE) if (job.gang.gpu_count or 0) > 1 else 1.0
+            return _inflation(case, job, LocalityTier.SPINE) if (job.gang.gpu_count or 0) > 1 else 1.0
 
 
-def _remaining_known(around: Surroundings, job_id: int) -> bool:
+def _remaining_known(case: Case, job_id: int) -> bool:
     """Whether it is forecast for how long a running job will run on."""
-    return around.beliefs.forecasts.of(job_id).run_time is not None and job_id in around.remaining_s
+    return case.beliefs.forecasts.of(job_id).run_time is not None and job_id in case.remaining_s
 
 
-def _stakes(around: Surroundings, queue: QueueTable, row: int) -> Iterator[Stake]:
+def _stakes(case: Case, queue: QueueTable, row: int) -> Iterator[Stake]:
     """Tell what a gang gains on one node, and else under one leaf, where its run time is forecast.
 
     Without room made for it, it would start at the tier where waiting and running on costs it the least.
     """
-    job, fit = queue.jobs[row], around.fitter.fit(queue.jobs[row].gang, queue.jobs[row].partitions)
+    job, fit = queue.jobs[row], case.fitter.fit(queue.jobs[row].gang, queue.jobs[row].partitions)
     if fit.restricted or not queue.run.by_model[row]:
         return
     run_s, spread = float(queue.run.expected_s[row]), fit.tier_now
     for tier in (LocalityTier.NODE, LocalityTier.LEAF):
         if tier < fit.best_tier or (spread is not None and spread <= tier):
             continue
-        slower = _inflation(around, job, tier)
+        slower = _inflation(case, job, tier)
         otherwise_s = min(
-            (0.0 if spread is not None and spread <= each else around.wait_for_s(job, each))
-            + run_s * (_inflation(around, job, each) - slower)
+            (0.0 if spread is not None and spread <= each else case.wait_for_s(job, each))
+            + run_s * (_inflation(case, job, each) - slower)
             for each in LocalityTier
             if each >= tier
         )
@@ -205,14 +203,12 @@ def _stakes(around: Surroundings, queue: QueueTable, row: int) -> Iterator[Stake
         )
 
 
-def _room(
-    around: Surroundings, stake: Stake, candidates: Mapping[int, Job], key_by_job: Mapping[int, float]
-) -> Room | None:
+def _room(case: Case, stake: Stake, candidates: Mapping[int, Job], key_by_job: Mapping[int, float]) -> Room | None:
     """Find the place where the fewest of the candidates have to go, and among such the fewest GPUs."""
-    held = _held_by_row(around, candidates)
+    held = _held_by_row(case, candidates)
     tries = []
-    for place, rows in _places(around, stake.tier):
-        short = (stake.job.gang.gpu_count or 0) - int(around.table.gpus_startable[rows].sum())
+    for place, rows in _places(case, stake.tier):
+        short = (stake.job.gang.gpu_count or 0) - int(case.table.gpus_startable[rows].sum())
         line = _in_line(held, rows, key_by_job)
         freed = np.cumsum([0, *(gpus for _, gpus in line)])
         if line and freed[-1] >= short:
@@ -224,26 +220,26 @@ def _room(
             break
         alone = [candidates[job_id] for job_id, gpus in line if gpus >= short]
         jobs = [candidates[job_id] for job_id, _ in line]
-        victims = _one_alone(around, stake, rows, alone) or _several(around, stake, rows, jobs, least)
+        victims = _one_alone(case, stake, rows, alone) or _several(case, stake, rows, jobs, least)
         if victims and (best is None or _burden(victims) < _burden(best.victims)):
             best = Room(tier=stake.tier, place=place, victims=tuple(sorted(victims, key=lambda job: job.job_id)))
     return best
 
 
-def _places(around: Surroundings, tier: LocalityTier) -> Iterator[tuple[str, list[int]]]:
+def _places(case: Case, tier: LocalityTier) -> Iterator[tuple[str, list[int]]]:
     """List the nodes in service, or the leaves with those below them, by name and rows of the table."""
-    table = around.table
+    table = case.table
     if tier is LocalityTier.NODE:
         yield from ((table.names[row], [row]) for row in np.flatnonzero(table.usable).tolist())
         return
     for number in np.unique(table.leaf[table.leaf >= 0]).tolist():
         rows = np.flatnonzero((table.leaf == number) & table.usable).tolist()
-        yield around.snapshot.topology.switches[number].name, rows
+        yield case.snapshot.topology.switches[number].name, rows
 
 
-def _held_by_row(around: Surroundings, candidates: Mapping[int, Job]) -> Mapping[int, Mapping[int, int]]:
+def _held_by_row(case: Case, candidates: Mapping[int, Job]) -> Mapping[int, Mapping[int, int]]:
     """Map rows of nodes to the GPUs that each of the candidates holds there."""
-    holdings, found = around.holdings, defaultdict[int, Counter[int]](Counter)
+    holdings, found = case.holdings, defaultdict[int, Counter[int]](Counter)
     held = zip(holdings.job_id.tolist(), holdings.row.tolist(), holdings.gpus.sum(axis=1).tolist(), strict=True)
     for job_id, row, gpus in held:
         if job_id in candidates:
@@ -261,30 +257,30 @@ def _in_line(
     return sorted(gpus.items(), key=lambda item: (-item[1], -key_by_job[item[0]], item[0]))
 
 
-def _one_alone(around: Surroundings, stake: Stake, rows: list[int], line: list[Job]) -> list[Job]:
+def _one_alone(case: Case, stake: Stake, rows: list[int], line: list[Job]) -> list[Job]:
     """Return the candidate with the fewest GPUs without whom a gang fits on some nodes; empty if there is none."""
     # The line stands: among equals the highest key goes.
     ascending = sorted(line, key=lambda job: _burden([job]))
-    return next(([job] for job in ascending if _fits(around, stake, rows, [job])), [])
+    return next(([job] for job in ascending if _fits(case, stake, rows, [job])), [])
 
 
-def _several(around: Surroundings, stake: Stake, rows: list[int], line: list[Job], least: int) -> list[Job]:
+def _several(case: Case, stake: Stake, rows: list[int], line: list[Job], least: int) -> list[Job]:
     """Return candidates, none of whom could stay, without whom a gang fits on some nodes; empty where it never does."""
     counts = range(max(2, least), len(line) + 1)
-    chosen = next((line[:count] for count in counts if _fits(around, stake, rows, line[:count])), [])
+    chosen = next((line[:count] for count in counts if _fits(case, stake, rows, line[:count])), [])
     for victim in reversed(chosen):
         others = [job for job in chosen if job is not victim]
-        if others and _fits(around, stake, rows, others):
+        if others and _fits(case, stake, rows, others):
             chosen = others
     return chosen
 
 
-def _fits(around: Surroundings, stake: Stake, rows: list[int], gone: list[Job]) -> bool:
+def _fits(case: Case, stake: Stake, rows: list[int], gone: list[Job]) -> bool:
     """Whether a gang fits on some nodes once some jobs are gone."""
-    table = without(around.table, around.holdings, np.isin(around.holdings.job_id, [job.job_id for job in gone]))
+    table = without(case.table, case.holdings, np.isin(case.holdings.job_id, [job.job_id for job in gone]))
     only = np.zeros_like(table.usable)
     only[rows] = table.usable[rows]
-    fit = Fitter(around.snapshot, replace(table, usable=only)).fit(stake.job.gang, stake.job.partitions)
+    fit = Fitter(case.snapshot, replace(table, usable=only)).fit(stake.job.gang, stake.job.partitions)
     return fit.tier_now is not None and fit.tier_now <= stake.tier
 
 
@@ -294,32 +290,32 @@ def _burden(victims: Iterable[Job]) -> tuple[int, int]:
     return len(held), sum(held)
 
 
-def _pays(around: Surroundings, stake: Stake, room: Room) -> bool:
+def _pays(case: Case, stake: Stake, room: Room) -> bool:
     """Whether a gang gains more than twice what its victims lose, and keeps none of them waiting for too long."""
-    within = max(REQUEUE_HOLD_S, stake.run_s_high) <= around.limits.max_added_delay_s
-    return within and outweighs(stake.gain_s, _cost_s(around, room, stake.run_s))
+    within = max(REQUEUE_HOLD_S, stake.run_s_high) <= case.limits.max_added_delay_s
+    return within and outweighs(stake.gain_s, _cost_s(case, room, stake.run_s))
 
 
-def _cost_s(around: Surroundings, room: Room, run_s: float) -> float:
+def _cost_s(case: Case, room: Room, run_s: float) -> float:
     """Return what the victims lose: work, the restart, and the time in which a gang runs for `run_s` in their place."""
-    each_s = around.beliefs.settings.restart_s + max(REQUEUE_HOLD_S, run_s)
-    return sum(_lost_s(around, victim) + each_s for victim in room.victims)
+    each_s = case.beliefs.settings.restart_s + max(REQUEUE_HOLD_S, run_s)
+    return sum(_lost_s(case, victim) + each_s for victim in room.victims)
 
 
-def _lost_s(around: Surroundings, job: Job) -> float:
+def _lost_s(case: Case, job: Job) -> float:
     """Return the work that a job is expected to lose: half a checkpoint interval, or all before the first one."""
     interval_s = job.hints.checkpoint_s or float("inf")
-    elapsed_s = around.snapshot.taken_at - (job.start_time or 0.0)
+    elapsed_s = case.snapshot.taken_at - (job.start_time or 0.0)
     return elapsed_s if elapsed_s < interval_s else interval_s / 2
 
 
 def _recommendation(
-    around: Surroundings, stake: Stake, room: Room, victim: Job, key_by_job: Mapping[int, float]
+    case: Case, stake: Stake, room: Room, victim: Job, key_by_job: Mapping[int, float]
 ) -> Recommendation:
     gang, count = stake.job, len(room.victims)
     place = f"node {room.place}" if room.tier is LocalityTier.NODE else f"leaf switch {room.place}"
-    cost_s = _cost_s(around, room, stake.run_s)
-    low_s, high_s = (stake.gain_s - _cost_s(around, room, run_s) for run_s in (stake.run_s_high, stake.run_s_low))
+    cost_s = _cost_s(case, room, stake.run_s)
+    low_s, high_s = (stake.gain_s - _cost_s(case, room, run_s) for run_s in (stake.run_s_high, stake.run_s_low))
     return Recommendation(
         kind=Kind.PREEMPT,
         action=Requeue(job_id=victim.job_id, for_job_id=gang.job_id, before=victim.start_time),
@@ -345,7 +341,7 @@ def _recommendation(
             "victims": count,
             "gain_s": round(stake.gain_s, 3),
             "cost_s": round(cost_s, 3),
-            "lost_work_s": round(_lost_s(around, victim), 3),
+            "lost_work_s": round(_lost_s(case, victim), 3),
             "key": round(key_by_job[victim.job_id], 3),
             "key_needed_above": KEY_MARGIN,
         },

@@ -10,8 +10,8 @@ from advisor.domain.gang import GpuCount
 from advisor.domain.plan import Evidence
 from advisor.features.nodes import Flags, bounds, gpus_of
 from advisor.planning.alternatives import alternatives
-from advisor.planning.case import Case
 from advisor.planning.earliest import earliest_by_limits
+from advisor.planning.inquiry import Inquiry
 from advisor.planning.requests import asked_in_words, gpus_by_type, gpus_in_words
 from advisor.planning.words import duration
 
@@ -20,11 +20,11 @@ _PLENTY = 1_000_000
 _NODES_NAMED = 8
 
 
-def shortages(case: Case) -> list[Finding]:
+def shortages(inquiry: Inquiry) -> list[Finding]:
     """Find what keeps the gang from fitting now, most binding first; nothing where it fits, or can never."""
-    if case.fit.fits_now or not case.fit.fits_ever or not case.gang.gpus_known or not _may_start(case):
+    if inquiry.fit.fits_now or not inquiry.fit.fits_ever or not inquiry.gang.gpus_known or not _may_start(inquiry):
         return []
-    table = case.table
+    table = inquiry.table
     emptied = replace(
         table,
         gpus_idle=table.gpus_total,
@@ -32,54 +32,54 @@ def shortages(case: Case) -> list[Finding]:
         memory_idle_mib=table.memory_total_mib,
     )
     all_back = np.ones_like(table.usable)
-    wanting = _wanting(case)
-    if not case.fits_now_with(emptied) and case.fits_now_with(replace(emptied, usable=all_back)):
-        return [_out_of_service(case, "it does not fit without them, even if every running job ended"), wanting]
-    if case.fits_now_with(replace(table, usable=all_back)):
-        return [wanting, _out_of_service(case, "with them back it would fit now")]
+    wanting = _wanting(inquiry)
+    if not inquiry.fits_now_with(emptied) and inquiry.fits_now_with(replace(emptied, usable=all_back)):
+        return [_out_of_service(inquiry, "it does not fit without them, even if every running job ended"), wanting]
+    if inquiry.fits_now_with(replace(table, usable=all_back)):
+        return [wanting, _out_of_service(inquiry, "with them back it would fit now")]
     return [wanting]
 
 
-def _may_start(case: Case) -> bool:
-    return any(partition.is_up for partition in case.partitions)
+def _may_start(inquiry: Inquiry) -> bool:
+    return any(partition.is_up for partition in inquiry.partitions)
 
 
-def _wanting(case: Case) -> Finding:
+def _wanting(inquiry: Inquiry) -> Finding:
     """Name what is missing for the gang to fit now."""
-    times, evidence = _by_limits(case)
-    missing = _other_than_gpus(case)
-    remedies = (*alternatives(case), *times)
+    times, evidence = _by_limits(inquiry)
+    missing = _other_than_gpus(inquiry)
+    remedies = (*alternatives(inquiry), *times)
     if missing is not None:
         return Finding(
             cause=Cause.CPUS_OR_MEMORY,
-            text=f"{missing} for {asked_in_words(case.gang)}",
-            evidence=_idle_beside_gpus(case) | evidence,
+            text=f"{missing} for {asked_in_words(inquiry.gang)}",
+            evidence=_idle_beside_gpus(inquiry) | evidence,
             remedies=remedies,
         )
-    short = _too_few(case)
+    short = _too_few(inquiry)
     if short is not None:
         asked, idle, total = short
         lacking = (replace(asked, count=asked.count - idle),)
         return Finding(
             cause=Cause.GPUS,
-            text=f"it asks for {asked_in_words(case.gang)}; {idle} of {total} in its partition are idle",
+            text=f"it asks for {asked_in_words(inquiry.gang)}; {idle} of {total} in its partition are idle",
             evidence=_counts(asked, idle, total) | {"gpus_short": asked.count - idle} | evidence,
             remedies=(f"{gpus_in_words(lacking)} more {'comes' if lacking[0].count == 1 else 'come'} free", *remedies),
         )
     return Finding(
         cause=Cause.FRAGMENTATION,
-        text=f"enough GPUs are idle, but not as it asks for them: {asked_in_words(case.gang)}{_whole(case)}",
-        evidence=_spread(case) | evidence,
+        text=f"enough GPUs are idle, but not as it asks for them: {asked_in_words(inquiry.gang)}{_whole(inquiry)}",
+        evidence=_spread(inquiry) | evidence,
         remedies=remedies,
     )
 
 
-def _other_than_gpus(case: Case) -> str | None:
+def _other_than_gpus(inquiry: Inquiry) -> str | None:
     """Say what the gang lacks beside idle GPUs, None if it is the GPUs that it lacks."""
-    table = case.table
-    if not case.gang.wants_gpus:
-        return "too few nodes are empty" if case.gang.exclusive else "too few CPUs or too little memory are idle"
-    if case.gang.exclusive:
+    table = inquiry.table
+    if not inquiry.gang.wants_gpus:
+        return "too few nodes are empty" if inquiry.gang.exclusive else "too few CPUs or too little memory are idle"
+    if inquiry.gang.exclusive:
         return None
     cpus = np.full_like(table.cpus_idle, _PLENTY)
     without_cpus = replace(table, cpus_idle=cpus, cpus_total=cpus)
@@ -90,24 +90,24 @@ def _other_than_gpus(case: Case) -> str | None:
         "GPUs are idle, but too little memory beside them,": without_memory,
         "GPUs are idle, but too few CPUs and too little memory beside them,": without_both,
     }
-    return next((name for name, relaxed in tables.items() if case.fits_now_with(relaxed)), None)
+    return next((name for name, relaxed in tables.items() if inquiry.fits_now_with(relaxed)), None)
 
 
-def _asked(case: Case) -> tuple[GpuCount, ...]:
+def _asked(inquiry: Inquiry) -> tuple[GpuCount, ...]:
     """Return the GPUs the gang needs in all, as bounds; those of one socket where that is all the request tells."""
-    by_type = gpus_by_type(case.gang)
+    by_type = gpus_by_type(inquiry.gang)
     if by_type is None:
-        return bounds(case.gang.per_socket)
+        return bounds(inquiry.gang.per_socket)
     return bounds(tuple(GpuCount(gpu_type=gpu_type, count=count) for gpu_type, count in by_type.items()))
 
 
-def _too_few(case: Case) -> tuple[GpuCount, int, int] | None:
+def _too_few(inquiry: Inquiry) -> tuple[GpuCount, int, int] | None:
     """Find a count of which too few are idle in any one partition: asked, idle and in all, None for none."""
-    for asked in _asked(case):
-        idle = int(case.most_idle(asked.gpu_type).sum())
+    for asked in _asked(inquiry):
+        idle = int(inquiry.most_idle(asked.gpu_type).sum())
         if idle < asked.count:
-            total = gpus_of(case.table.gpu_types, case.table.gpus_total, asked.gpu_type)
-            return asked, idle, int(np.where(case.members, total, 0).sum(axis=1).max())
+            total = gpus_of(inquiry.table.gpu_types, inquiry.table.gpus_total, asked.gpu_type)
+            return asked, idle, int(np.where(inquiry.members, total, 0).sum(axis=1).max())
     return None
 
 
@@ -116,45 +116,49 @@ def _counts(asked: GpuCount, idle: int, total: int) -> dict[str, Evidence]:
     return named | {"gpus_asked": asked.count, "gpus_idle": idle, "gpus_in_partition": total}
 
 
-def _spread(case: Case) -> dict[str, Evidence]:
+def _spread(inquiry: Inquiry) -> dict[str, Evidence]:
     """Return how the idle GPUs the gang could use are spread."""
-    idle = case.most_idle(case.gang.gpu_type)
-    known = case.table.leaf >= 0
+    idle = inquiry.most_idle(inquiry.gang.gpu_type)
+    known = inquiry.table.leaf >= 0
     found: dict[str, Evidence] = {
         "gpus_idle": int(idle.sum()),
         "nodes_with_idle_gpus": int((idle > 0).sum()),
         "most_idle_on_one_node": int(idle.max(initial=0)),
     }
     if known.any():
-        found["most_idle_under_one_leaf"] = int(np.bincount(case.table.leaf[known], weights=idle[known]).max())
+        found["most_idle_under_one_leaf"] = int(np.bincount(inquiry.table.leaf[known], weights=idle[known]).max())
     return found
 
 
-def _whole(case: Case) -> str:
-    return ", on nodes where nobody else runs" if case.gang.exclusive else ""
+def _whole(inquiry: Inquiry) -> str:
+    return ", on nodes where nobody else runs" if inquiry.gang.exclusive else ""
 
 
-def _idle_beside_gpus(case: Case) -> dict[str, Evidence]:
+def _idle_beside_gpus(inquiry: Inquiry) -> dict[str, Evidence]:
     """Return what is idle on the nodes whose GPUs the gang could use, beside what it asks for."""
-    nodes = case.most_idle(case.gang.gpu_type) > 0 if case.gang.wants_gpus else case.nodes & case.table.usable
+    nodes = (
+        inquiry.most_idle(inquiry.gang.gpu_type) > 0
+        if inquiry.gang.wants_gpus
+        else inquiry.nodes & inquiry.table.usable
+    )
     found: dict[str, Evidence] = {
-        "cpus_asked": case.gang.cpus,
-        "most_idle_cpus_there": int(case.table.cpus_idle[nodes].max(initial=0)),
+        "cpus_asked": inquiry.gang.cpus,
+        "most_idle_cpus_there": int(inquiry.table.cpus_idle[nodes].max(initial=0)),
     }
-    if case.gang.memory_mib_per_node is not None:
-        found["memory_mib_asked_per_node"] = case.gang.memory_mib_per_node
-        found["most_idle_memory_mib_there"] = int(case.table.memory_idle_mib[nodes].max(initial=0))
-    if case.gang.wants_gpus:
+    if inquiry.gang.memory_mib_per_node is not None:
+        found["memory_mib_asked_per_node"] = inquiry.gang.memory_mib_per_node
+        found["most_idle_memory_mib_there"] = int(inquiry.table.memory_idle_mib[nodes].max(initial=0))
+    if inquiry.gang.wants_gpus:
         found["nodes_with_idle_gpus"] = int(nodes.sum())
     return found
 
 
-def _by_limits(case: Case) -> tuple[tuple[str, ...], dict[str, Evidence]]:
+def _by_limits(inquiry: Inquiry) -> tuple[tuple[str, ...], dict[str, Evidence]]:
     """Say when the gang fits at the latest, in a sentence and as evidence; empty where nobody can tell."""
-    time = earliest_by_limits(case.snapshot, case.table, case.job)
+    time = earliest_by_limits(inquiry.snapshot, inquiry.table, inquiry.job)
     if time is None:
         return (), {}
-    wait_s = time - case.snapshot.taken_at
+    wait_s = time - inquiry.snapshot.taken_at
     text = (
         f"running jobs end: by their time limits it fits in {duration(wait_s)} at the latest, if nobody else takes "
         "what they free"
@@ -162,16 +166,18 @@ def _by_limits(case: Case) -> tuple[tuple[str, ...], dict[str, Evidence]]:
     return (text,), {"fits_by_limits_time": time}
 
 
-def _out_of_service(case: Case, consequence: str) -> Finding:
+def _out_of_service(inquiry: Inquiry, consequence: str) -> Finding:
     """Name the nodes that start nothing and whose GPUs, or CPUs, the gang could use."""
-    closed = case.nodes & ~case.table.usable
-    if case.gang.wants_gpus:
-        closed &= gpus_of(case.table.gpu_types, case.table.gpus_total, case.gang.gpu_type) > 0
-    names = list(_names(case, closed))
-    reasons = sorted({node.reason for node in case.snapshot.nodes if node.name in set(names) and node.reason})
+    closed = inquiry.nodes & ~inquiry.table.usable
+    if inquiry.gang.wants_gpus:
+        closed &= gpus_of(inquiry.table.gpu_types, inquiry.table.gpus_total, inquiry.gang.gpu_type) > 0
+    names = list(_names(inquiry, closed))
+    reasons = sorted({node.reason for node in inquiry.snapshot.nodes if node.name in set(names) and node.reason})
     evidence: dict[str, Evidence] = {
         "nodes_unavailable": int(closed.sum()),
-        "gpus_on_them": int(gpus_of(case.table.gpu_types, case.table.gpus_total, case.gang.gpu_type)[closed].sum()),
+        "gpus_on_them": int(
+            gpus_of(inquiry.table.gpu_types, inquiry.table.gpus_total, inquiry.gang.gpu_type)[closed].sum()
+        ),
         "nodes": ",".join(names),
     }
     if reasons:
@@ -184,35 +190,37 @@ def _out_of_service(case: Case, consequence: str) -> Finding:
     )
 
 
-def _names(case: Case, nodes: Flags) -> Iterator[str]:
+def _names(inquiry: Inquiry, nodes: Flags) -> Iterator[str]:
     rows = np.flatnonzero(nodes)
-    yield from sorted(case.table.names[row] for row in rows)[:_NODES_NAMED]
+    yield from sorted(inquiry.table.names[row] for row in rows)[:_NODES_NAMED]
 
 
-def impossible(case: Case) -> Finding | None:
+def impossible(inquiry: Inquiry) -> Finding | None:
     """Find out that no nodes of its partitions are enough for the job, even empty and in service."""
-    unsure = not case.partitions or len(case.partitions) < len(case.job.partitions) or not case.gang.gpus_known
-    if case.fit.fits_ever or unsure:
+    unsure = (
+        not inquiry.partitions or len(inquiry.partitions) < len(inquiry.job.partitions) or not inquiry.gang.gpus_known
+    )
+    if inquiry.fit.fits_ever or unsure:
         return None
-    table = case.table
+    table = inquiry.table
     most = {
-        asked.gpu_type: np.where(case.members, gpus_of(table.gpu_types, table.gpus_total, asked.gpu_type), 0)
-        for asked in _asked(case)
+        asked.gpu_type: np.where(inquiry.members, gpus_of(table.gpu_types, table.gpus_total, asked.gpu_type), 0)
+        for asked in _asked(inquiry)
     }
     evidence: dict[str, Evidence] = {}
     for gpu_type, by_partition in most.items():
         name = f"{gpu_type}_gpus" if gpu_type else "gpus"
         evidence[f"{name}_in_partition"] = int(by_partition.sum(axis=1).max())
         evidence[f"{name}_on_largest_node"] = int(by_partition.max(initial=0))
-    nodes = case.nodes
-    evidence["cpus_asked"] = case.gang.cpus
+    nodes = inquiry.nodes
+    evidence["cpus_asked"] = inquiry.gang.cpus
     evidence["cpus_on_largest_node"] = int(table.cpus_total[nodes].max(initial=0))
-    if case.gang.memory_mib_per_node is not None:
-        evidence["memory_mib_asked_per_node"] = case.gang.memory_mib_per_node
+    if inquiry.gang.memory_mib_per_node is not None:
+        evidence["memory_mib_asked_per_node"] = inquiry.gang.memory_mib_per_node
         evidence["memory_mib_on_largest_node"] = int(table.memory_total_mib[nodes].max(initial=0))
     return Finding(
         cause=Cause.IMPOSSIBLE,
-        text=f"no nodes of its partitions are enough for {asked_in_words(case.gang)}, even empty",
+        text=f"no nodes of its partitions are enough for {asked_in_words(inquiry.gang)}, even empty",
         evidence=evidence,
         remedies=("waiting does not help: ask for less, for another partition or for more nodes",),
     )

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from advisor.domain.limits import Limits
 from advisor.domain.plan import Lever
+from advisor.domain.releases import first_with
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import TopologyKind
 from advisor.planning.levers import LEVERS, missing_for
@@ -103,17 +104,18 @@ def _switch_wait(snapshot: Snapshot, limits: Limits) -> Check:
 def _soft_limit(snapshot: Snapshot) -> Check:
     name = "time_min_as_soft_limit"
     if snapshot.config.takes_soft_limits:
-        lasting = snapshot.config.soft_limits_outlast_start
+        lasting = snapshot.config.traits.soft_limits_outlast_start
+        first_lasting = first_with(lambda traits: traits.soft_limits_outlast_start)
         return Check(
             name=name,
             status=Status.OK,
             text="backfill can plan with forecasts below the time limit",
-            cost="" if lasting else "Slurm before 25.05.4 plans a job with its limit again once it runs",
+            cost="" if lasting else f"Slurm before {first_lasting} plans a job with its limit again once it runs",
         )
     return Check(
         name=name,
         status=Status.LACKS,
-        text="not in SchedulerParameters; Slurm knows it from 23.11 on",
+        text=f"not in SchedulerParameters; Slurm knows it from {first_with(lambda traits: traits.soft_limits)} on",
         cost="backfill plans with what users ask, not with forecasts",
     )
 

@@ -20,6 +20,7 @@ from advisor.features.capacity import Fitter
 from advisor.features.queue import ANY_TYPE, QueueTable
 from advisor.features.supply import Releases, wait_for_s
 from advisor.planning.beliefs import Beliefs
+from advisor.planning.case import Case
 from advisor.planning.words import duration
 
 
@@ -290,16 +291,18 @@ def _limit_in_words(queue: QueueTable, row: int, size: int, beliefs: Beliefs) ->
     return f"{words}, else it has to go on from its checkpoint, written every {duration(job.hints.checkpoint_s)}"
 
 
-def recommendations(
-    queue: QueueTable,
-    freed: Releases,
-    rows: NDArray[np.intp],
-    fitter: Fitter,
-    beliefs: Beliefs,
-    untouchable: frozenset[int],
-) -> Iterator[Recommendation]:
-    """Propose sizes for the elastic jobs of one pool, with the numbers behind each; `freed` as it is expected."""
-    for sizing in sizings(queue, freed, rows, fitter, beliefs, untouchable):
+def recommendations(case: Case, so_far: Sequence[Recommendation] = ()) -> Iterator[Recommendation]:
+    """Propose sizes for elastic jobs."""
+    queue, done = case.queue_after(so_far), case.done(so_far)
+    for rows in queue.rows_by_pool():
+        yield from _recommendations(
+            queue, sizings(queue, case.freed, rows, case.fitter, case.beliefs, done), case.beliefs
+        )
+
+
+def _recommendations(queue: QueueTable, found: Sequence[Sizing], beliefs: Beliefs) -> Iterator[Recommendation]:
+    """Turn sizes into recommendations, with the numbers behind each."""
+    for sizing in found:
         row, job, now = sizing.row, queue.jobs[sizing.row], int(queue.gpus[sizing.row])
         low_s, high_s = _saved_s(queue, sizing, beliefs)
         saving = f"{duration(low_s)} to {duration(high_s)}"

@@ -7,20 +7,20 @@ planned behind it slip by that much.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.domain.forecast import Forecasts, Interval
+from advisor.domain.forecast import Interval
 from advisor.domain.job import Job
-from advisor.domain.limits import Limits
 from advisor.domain.plan import Expected, Kind, Reason, Recommendation, SetTimeMin
+from advisor.domain.releases import first_with
 from advisor.domain.site import SiteConfig
-from advisor.domain.snapshot import Snapshot
 from advisor.features.queue import ANY_TYPE, QueueTable
 from advisor.features.supply import Releases, backfilled, latest_starts_s
+from advisor.planning.case import Case
 from advisor.planning.settings import PlanningSettings
 from advisor.planning.words import duration
 from advisor.units import MINUTE_S
@@ -29,21 +29,14 @@ from advisor.units import MINUTE_S
 CHANCE_LONGER = 0.1
 
 
-def recommendations(
-    snapshot: Snapshot,
-    queue: QueueTable,
-    freed: Releases,
-    rows: NDArray[np.intp],
-    forecasts: Forecasts,
-    settings: PlanningSettings,
-    limits: Limits,
-    done: frozenset[int],
-) -> Iterator[Recommendation]:
-    """Propose soft limits for jobs but those in `done`, best placed first, no more than `limits.max_changes`.
+def recommendations(case: Case, so_far: Sequence[Recommendation] = ()) -> Iterator[Recommendation]:
+    """Propose soft limits, best placed jobs first, no more than the limits leave room for.
 
-    `rows` `(n_rows,)` are in planned order and may be of several pools; `freed` is by the limits of running jobs. A job
-    that gets its GPUs at once anyway is left alone, and one whose user set TimeMin himself.
+    A job that gets its GPUs at once anyway is left alone, and one whose user set TimeMin.
     """
+    queue, freed, done = case.queue_after(so_far), case.freed_by_limits, case.done(so_far)
+    snapshot, forecasts, settings = case.snapshot, case.forecasts, case.settings
+    rows = np.arange(len(queue.jobs))
     soft_limits_s = {
         row: soft_s
         for row in rows.tolist()
@@ -52,7 +45,7 @@ def recommendations(
         and (soft_s := soft_limit_s(job, run_time.interval_s, snapshot.config, settings)) is not None
     }
     waits_s = dict(zip(rows.tolist(), _waits_s(queue, freed, rows).tolist(), strict=True))
-    left = limits.max_changes
+    left = case.limits.max_changes - len(so_far)
     for row in _fitting(queue, freed, rows, soft_limits_s):
         job, run_time = queue.jobs[row], forecasts.of(queue.jobs[row].job_id).run_time
         if left > 0 and run_time is not None and waits_s[row] > 0.0 and waits_s[row] >= settings.min_saving_s:
@@ -150,7 +143,7 @@ def _recommendation(job: Job, run_time_s: Interval, soft_s: float, wait_s: float
             "run_time_s_median": round(run_time_s.median, 3),
             "run_time_s_high": round(run_time_s.high, 3),
             "chance_longer": CHANCE_LONGER,
-            "chance_others_delayed": CHANCE_LONGER if config.soft_limits_outlast_start else 1.0,
+            "chance_others_delayed": CHANCE_LONGER if config.traits.soft_limits_outlast_start else 1.0,
             "others_delayed_s_max": round(slip_s, 3),
             "expected_wait_s_max": round(wait_s, 3),
         },
@@ -159,12 +152,13 @@ def _recommendation(job: Job, run_time_s: Interval, soft_s: float, wait_s: float
 
 def _slip_in_words(slip_s: float, config: SiteConfig) -> str:
     """Say what it may cost the jobs that are planned behind a job with a soft limit."""
-    if config.soft_limits_outlast_start:
+    if config.traits.soft_limits_outlast_start:
         return (
             "one in ten such jobs runs longer, Slurm then plans half of what its limit leaves, and jobs planned behind "
             f"it may start up to {duration(slip_s)} later"
         )
+    first = first_with(lambda traits: traits.soft_limits_outlast_start)
     return (
-        "once it runs, Slurm before 25.05.4 plans with its whole limit again, so that jobs planned behind it may start "
-        f"up to {duration(slip_s)} later however long it runs"
+        f"once it runs, Slurm before {first} plans with its whole limit again, so that jobs planned behind it may "
+        f"start up to {duration(slip_s)} later however long it runs"
     )

@@ -1,17 +1,18 @@
 """The delay timer that is out for one job, explained as if it were chosen now."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from advisor.domain.forecast import Forecasts
 from advisor.domain.lease import Lease, LeaseState
 from advisor.domain.limits import Limits
+from advisor.domain.memory import Memory
 from advisor.domain.plan import Evidence, SetNodeRange, applied
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
+from advisor.planning.case import Case
 from advisor.planning.observing import timer_s, timer_tier
-from advisor.planning.planner import surroundings
 from advisor.planning.settings import PlanningSettings
 from advisor.planning.timers import Timer, closer_places, timer_of
 from advisor.planning.words import duration
@@ -36,22 +37,20 @@ def timers_out(
     settings: PlanningSettings,
     limits: Limits,
     forecasts: Forecasts,
-    waits: Iterable[Wait],
-    leases: Iterable[Lease],
+    memory: Memory,
 ) -> tuple[TimerOut, ...]:
     """Return the timers that are out for a pending job by its open leases, in the order in which they began."""
     job = snapshot.jobs_by_id.get(job_id)
     if job is None or not job.is_pending:
         return ()
-    known = tuple(waits)
     out = [
         (lease, tier)
-        for lease in leases
+        for lease in memory.leases
         if lease.job_id == job_id and lease.ending is None and lease.state in _IN_FORCE
         if (tier := timer_tier(lease.action)) is not None
     ]
     out.sort(key=lambda each: each[0].applied_time)
-    return tuple(_explained(snapshot, lease, tier, settings, limits, forecasts, known) for lease, tier in out)
+    return tuple(_explained(snapshot, lease, tier, settings, limits, forecasts, memory.waits) for lease, tier in out)
 
 
 def _explained(
@@ -93,13 +92,14 @@ def _timer(
     """Return the timer with what speaks for it now; None where the job would be waiting for that place no more."""
     asked = applied(snapshot.jobs_by_id[lease.job_id], lease.undo)
     before = replace(snapshot, jobs=tuple(asked if job.job_id == lease.job_id else job for job in snapshot.jobs))
-    queue, around = surroundings(before, settings, limits, forecasts, waits)
+    case = Case(snapshot=before, settings=settings, limits=limits, forecasts=forecasts, memory=Memory(waits=waits))
+    queue = case.queue
     row = next((row for row, job in enumerate(queue.jobs) if job.job_id == lease.job_id), None)
     if row is None:
         return None
-    fit = around.fitter.fit_in_service(asked.gang, asked.partitions)
-    place = next((place for place in closer_places(around, asked, fit) if place.tier is tier), None)
-    return None if place is None else timer_of(around, queue, row, place, timer_s(lease))
+    fit = case.fitter.fit_in_service(asked.gang, asked.partitions)
+    place = next((place for place in closer_places(case, asked, fit) if place.tier is tier), None)
+    return None if place is None else timer_of(case, queue, row, place, timer_s(lease))
 
 
 def _words(lease: Lease) -> str:

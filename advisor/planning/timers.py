@@ -15,7 +15,7 @@ from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import LARGEST_CLASS, gang_class
 from advisor.features.capacity import Fit
 from advisor.features.queue import QueueTable
-from advisor.planning.surroundings import Surroundings
+from advisor.planning.case import Case
 from advisor.planning.tuning import Seen
 from advisor.planning.words import duration
 from advisor.units import MINUTE_S
@@ -92,33 +92,33 @@ class Timer:
         return f"{seen.got} of the last {seen.gangs} gangs of {kind} got there {within}"
 
 
-def closer_places(around: Surroundings, job: Job, fit: Fit) -> Iterator[Place]:
+def closer_places(case: Case, job: Job, fit: Fit) -> Iterator[Place]:
     """Find the closer places that a lever can make a gang wait for, the closest first; each is waited for once."""
     if job.hints.sensitivity is Sensitivity.LOW:
         return
     spread = LocalityTier.SPINE if fit.tier_now is None else fit.tier_now
-    past = around.past_of(job.job_id)
-    if LocalityTier.NODE not in past.tiers and Lever.NODE_RANGE not in around.missing:
-        held = _held(around, job, fit)
+    past = case.past_of(job.job_id)
+    if LocalityTier.NODE not in past.tiers and Lever.NODE_RANGE not in case.missing:
+        held = _held(case, job, fit)
         if held is not None:
-            yield _place(around, job, LocalityTier.NODE, held, fit.best_tier, spread)
+            yield _place(case, job, LocalityTier.NODE, held, fit.best_tier, spread)
     if (
         LocalityTier.LEAF not in past.tiers
-        and Lever.SWITCHES not in around.missing
+        and Lever.SWITCHES not in case.missing
         and job.gang.switches is None
         and job.gang.nodes_max != 1
         and fit.best_tier <= LocalityTier.LEAF < spread
     ):
-        yield _place(around, job, LocalityTier.LEAF, job.gang, LocalityTier.LEAF, spread)
+        yield _place(case, job, LocalityTier.LEAF, job.gang, LocalityTier.LEAF, spread)
 
 
-def timer_for(around: Surroundings, queue: QueueTable, row: int, place: Place) -> Timer | None:
+def timer_for(case: Case, queue: QueueTable, row: int, place: Place) -> Timer | None:
     """Return the timer of a gang that begins to wait now, in whole minutes as Slurm counts them; None for none.
 
     It is never longer than the run time that the place saves to this very job, than what the bound on added delay has
     left for it, and than its lever grants.
     """
-    job, settings = queue.jobs[row], around.beliefs.settings
+    job, settings = queue.jobs[row], case.beliefs.settings
     there = place.inflation_there.median
     if place.inflation.median < settings.insensitive_inflation * there:
         return None
@@ -126,18 +126,18 @@ def timer_for(around: Surroundings, queue: QueueTable, row: int, place: Place) -
     sensitive = job.hints.sensitivity is Sensitivity.HIGH
     run_s = float((queue.run.high_s if sensitive else queue.run.expected_s)[row])
     worth_s = run_s * (place.inflation.median - there)
-    left_s = around.delay_left_of(job.job_id)
+    left_s = case.delay_left_of(job.job_id)
     # The clock of Slurm's own wait starts with the update, as long as the job never had one.
-    cap_s = around.snapshot.config.max_switch_wait_s if place.tier is LocalityTier.LEAF else float("inf")
+    cap_s = case.snapshot.config.max_switch_wait_s if place.tier is LocalityTier.LEAF else float("inf")
     gpus = int(queue.gpus[row])
-    tuned_s = around.tuner.timer_s(gpus, place.tier, worth_s=worth_s, bound_s=min(worth_s, left_s, cap_s))
+    tuned_s = case.tuner.timer_s(gpus, place.tier, worth_s=worth_s, bound_s=min(worth_s, left_s, cap_s))
     wait_s = round(tuned_s, 3) // MINUTE_S * MINUTE_S
-    return timer_of(around, queue, row, place, wait_s) if wait_s >= MINUTE_S else None
+    return timer_of(case, queue, row, place, wait_s) if wait_s >= MINUTE_S else None
 
 
-def timer_of(around: Surroundings, queue: QueueTable, row: int, place: Place, wait_s: float) -> Timer:
+def timer_of(case: Case, queue: QueueTable, row: int, place: Place, wait_s: float) -> Timer:
     """Return a timer of a given length with what speaks for it."""
-    gpus, settings = int(queue.gpus[row]), around.beliefs.settings
+    gpus, settings = int(queue.gpus[row]), case.beliefs.settings
     there = place.inflation_there.median
     expected_cost_s = float(queue.run.expected_s[row]) * max(0.0, place.inflation.median - there)
     high_cost_s = float(queue.run.high_s[row]) * max(0.0, place.inflation.high - there)
@@ -145,7 +145,7 @@ def timer_of(around: Surroundings, queue: QueueTable, row: int, place: Place, wa
         place=place,
         gpus=gpus,
         wait_s=wait_s,
-        seen=around.tuner.seen(gpus, place.tier),
+        seen=case.tuner.seen(gpus, place.tier),
         assumed_s=settings.node_timer_s if place.tier is LocalityTier.NODE else settings.leaf_timer_s,
         cost_s=Interval(
             low=float(queue.run.low_s[row]) * max(0.0, place.inflation.low - there),
@@ -156,13 +156,13 @@ def timer_of(around: Surroundings, queue: QueueTable, row: int, place: Place, wa
     )
 
 
-def _held(around: Surroundings, job: Job, fit: Fit) -> GangRequest | None:
+def _held(case: Case, job: Job, fit: Fit) -> GangRequest | None:
     """Return the request of a gang held to the fewest nodes that could take it; None where that asks nothing of it.
 
     Only a range that the user gave can be narrowed and restored exactly. Counted per node, fewer nodes would mean
     fewer GPUs.
     """
-    gang, fitter = job.gang, around.fitter
+    gang, fitter = job.gang, case.fitter
     if gang.scope not in (GpuScope.JOB, GpuScope.TASK) or gang.nodes_max is None or gang.nodes_min >= gang.nodes_max:
         return None
     fewest = fitter.fewest_nodes(gang, job.partitions)
@@ -174,9 +174,9 @@ def _held(around: Surroundings, job: Job, fit: Fit) -> GangRequest | None:
 
 
 def _place(
-    around: Surroundings, job: Job, tier: LocalityTier, gang: GangRequest, closest: LocalityTier, spread: LocalityTier
+    case: Case, job: Job, tier: LocalityTier, gang: GangRequest, closest: LocalityTier, spread: LocalityTier
 ) -> Place:
-    beliefs, best = around.beliefs, min(closest, spread)
+    beliefs, best = case.beliefs, min(closest, spread)
     same = spread <= closest
     return Place(
         tier=tier,

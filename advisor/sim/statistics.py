@@ -26,6 +26,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.stats import t_quantile
+
 MOST_BLOCKS = 20
 # Two blocks, seeds or traces say nothing about a third.
 LEAST_UNITS = 3
@@ -33,10 +35,6 @@ RESAMPLES = 2000
 
 _NAN = float("nan")
 _MOST_BINS = 1000
-# What 97.5 % of Student's t fall below, for 1 to 19 degrees of freedom; beyond, Abramowitz and Stegun 26.7.5.
-_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
-      2.110, 2.101, 2.093)  # fmt: skip
-_NORMAL = 1.959964
 
 
 class Pairing(StrEnum):
@@ -248,11 +246,3 @@ def _percent(log_ratio: float) -> float:
         return _NAN
     # Beyond a millionfold a change is no longer a finding.
     return 100 * math.expm1(min(log_ratio, 6 * math.log(10)))
-
-
-def t_quantile(freedom: int) -> float:
-    """Return what 97.5 % of Student's t with so many degrees of freedom fall below."""
-    if freedom <= len(_T):
-        return _T[freedom - 1]
-    z = _NORMAL
-    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)

@@ -8,7 +8,6 @@ from typing import Any
 from advisor.backends import json_decode, scontrol_text
 from advisor.backends import text as text_decode
 from advisor.backends.assembly import assemble
-from advisor.backends.releases import traits_of
 from advisor.backends.site_config import config_lines, site_config, topology_kind
 from advisor.backends.site_reader import Site
 from advisor.backends.topology_text import shown_topology
@@ -81,7 +80,7 @@ def dumped_snapshot(release: str) -> Snapshot:
     """Decode the JSON answers of a live release."""
     folder = RECORDED / release
     found = site(folder)
-    traits = traits_of(found.config.release)
+    traits = found.config.traits
     nodes = _listed("nodes", None if traits.scontrol_json else "sinfo", folder)
     return assemble(
         source="json",

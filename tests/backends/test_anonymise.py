@@ -8,9 +8,9 @@ from hypothesis import given, settings
 
 from advisor.backends.anonymise import anonymise
 from advisor.domain.job import Job
-from advisor.domain.limits import Limits
 from advisor.domain.snapshot import Snapshot
-from advisor.planning.planner import plan
+from advisor.planning.case import Case
+from advisor.planning.line import plan
 from advisor.planning.settings import PlanningSettings
 from tests.builders import (
     make_cluster,
@@ -148,10 +148,10 @@ def test_anonymising_again_changes_nothing(snapshot: Snapshot) -> None:
 @settings(deadline=None)
 @given(snapshot=snapshots())
 def test_an_anonymised_snapshot_gives_the_same_advice(snapshot: Snapshot) -> None:
-    eager, limits = PlanningSettings(min_saving_s=0.0), Limits()
-    advice = plan(snapshot, eager, limits, untouchable=frozenset())
+    eager = PlanningSettings(min_saving_s=0.0)
+    advice = plan(Case(snapshot=snapshot, settings=eager))
 
-    anonymous_advice = plan(anonymise(snapshot), eager, limits, untouchable=frozenset())
+    anonymous_advice = plan(Case(snapshot=anonymise(snapshot), settings=eager))
 
     assert [(change.action, change.reason, change.expected) for change in advice.recommendations] == [
         (change.action, change.reason, change.expected) for change in anonymous_advice.recommendations

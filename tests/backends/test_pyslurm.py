@@ -24,7 +24,6 @@ from advisor.backends.pyslurm_source import (
     installed,
 )
 from advisor.backends.records import JobRecord
-from advisor.backends.releases import release_of
 from advisor.backends.site_reader import Identity, SiteReader
 from advisor.backends.text_source import TextSource
 from advisor.backends.tres import Gres
@@ -32,6 +31,7 @@ from advisor.clock import ManualClock, SystemClock
 from advisor.domain.gang import GpuCount, GpuScope
 from advisor.domain.job import ArrayRecord, HetRecord
 from advisor.domain.plan import Lever
+from advisor.domain.releases import same_release
 from advisor.domain.site import Partition
 from advisor.errors import DecodeError, SlurmError, SlurmMissingError, SlurmRefusedError, SlurmUnavailableError
 from tests.backends import recorded_pyslurm, source_contract
@@ -478,7 +478,7 @@ def test_installed_pyslurm_reads_the_cluster_of_this_host_as_text_does() -> None
 
     snapshot = source_contract.check(PyslurmSource(clock, site, commands))
 
-    assert snapshot.config.release == release_of(version)
+    assert same_release(snapshot.config.slurm_version, version)
     text = TextSource(SlurmCommands(timeout_s=20), clock, site).snapshot()
     assert [recorded_pyslurm.blind(each) for each in snapshot.jobs if each.job_id in text.jobs_by_id] == [
         recorded_pyslurm.blind(each) for each in text.jobs

@@ -220,7 +220,7 @@ def test_recorded_nodes_partitions_and_topology_are_whole() -> None:
 def test_recorded_configuration_is_whole() -> None:
     config = recorded.text_snapshot().config
 
-    assert (config.cluster, config.slurm_version, config.release) == ("t25", "25.11.7", (25, 11))
+    assert (config.cluster, config.slurm_version, config.traits.first_version) == ("t25", "25.11.7", (25, 11, 0))
     assert config.scheduler_parameters == {"bf_interval": "5", "max_switch_wait": "86400"}
     assert config.select_parameters == ("CR_CORE",)
     assert config.priority_max_age_s == 604800.0

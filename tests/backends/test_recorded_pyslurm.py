@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from advisor.backends.pyslurm_decode import Raw
@@ -115,6 +115,8 @@ def test_resizing_is_said_to_be_impossible() -> None:
 
 
 ADVISED = (16, 17)
+# A dependent, a held and an opted-out job, and one that would be moved if it had no time limit.
+OTHERS = (12, 14, 19, 38, 40, 66, 66, 74)
 NAMES = tuple(recorded_pyslurm.counted_records()["job"][0].values)
 
 
@@ -135,10 +137,11 @@ def dropped(raw: Raw, names: frozenset[str]) -> Raw:
     return Raw(values=kept, unseen=tuple(sorted(names)))
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=300)
+@example({66: frozenset(("time_limit",))})
 @given(
     st.dictionaries(
-        st.sampled_from((*ADVISED, *ADVISED, 12, 14, 19, 20, 22)),
+        st.sampled_from((*ADVISED, *ADVISED, *OTHERS)),
         st.frozensets(st.sampled_from(NAMES), min_size=1, max_size=3),
         min_size=1,
         max_size=4,

@@ -99,7 +99,7 @@ def test_jobs_with_changes_out_are_left_alone_while_the_journal_is_broken(site: 
         blind = service.round()
 
     assert "another sadvise is changing jobs with it" in blind.held_to["journal"]
-    assert blind.step is not None and blind.step.record.outstanding == {9}
+    assert blind.step is not None and blind.step.record.memory.outstanding == {9}
 
 
 def test_a_silent_slurmctld_is_asked_less_often_and_then_again_as_before(site: Site) -> None:

@@ -129,9 +129,7 @@ def test_leaf_by_node_names_the_leaf() -> None:
     assert make_topology().leaf_by_node() == {"n01": "leaf1", "n02": "leaf1", "n03": "leaf2", "n04": "leaf2"}
 
 
-def test_release_and_switch_wait_read_from_the_configuration() -> None:
-    assert make_config(slurm_version="24.11.5").release == (24, 11)
-    assert SiteConfig(slurm_version="unknown").release == (0, 0)
+def test_switch_wait_read_from_the_configuration() -> None:
     assert SiteConfig().max_switch_wait_s == 300.0
     assert make_config(scheduler_parameters={"max_switch_wait": "60"}).max_switch_wait_s == 60.0
 
@@ -156,7 +154,7 @@ def test_soft_limits_are_known_by_release_and_parameter(
     config = SiteConfig(slurm_version=version, scheduler_parameters=parameters)
 
     assert config.takes_soft_limits is taken
-    assert config.soft_limits_outlast_start is lasting
+    assert config.traits.soft_limits_outlast_start is lasting
 
 
 def test_backfill_counts_in_minutes_unless_told_otherwise() -> None:

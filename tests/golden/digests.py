@@ -17,6 +17,7 @@ from advisor.cli.main import main
 from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.forecast import NO_FORECASTS, Forecasts
 from advisor.domain.limits import Limits
+from advisor.domain.memory import Memory
 from advisor.domain.snapshot import Snapshot
 from advisor.planning.settings import PlanningSettings
 from advisor.predict.forecaster import ModelForecaster
@@ -104,8 +105,7 @@ def random_plan(seed: int) -> Any:
         limits=replace(Limits(), preempt_partitions="gpu,short" if preempts else ""),
         forecaster=Told(given=believed),
     )
-    busy = frozenset(lease.job_id for lease in leases if lease.keeps_others_off)
-    return outcome(cycle.judge(seen, busy, waits, leases))
+    return outcome(cycle.judge(seen, Memory(waits=waits, leases=leases)))
 
 
 def random_plans() -> Mapping[str, str]:

@@ -11,6 +11,7 @@ from advisor.cycle import Cycle
 from advisor.domain.job import GpuRange, Job, Sensitivity
 from advisor.domain.lease import Ending, Lease, LeaseState
 from advisor.domain.limits import Limits
+from advisor.domain.memory import Memory
 from advisor.domain.plan import NodeRange, Plan, SetGpus, SetNice, SetNodeRange, SetSwitches, SetTimeMin
 from advisor.guard.circumstances import circumstances
 from advisor.guard.ledger import booked_s
@@ -109,7 +110,7 @@ def test_user_whose_jobs_may_be_delayed_no_more_does_not_keep_advice_from_others
     snapshot = make_snapshot(jobs)
     one_at_a_time = Cycle(limits=replace(LIMITS, max_changes=1))
 
-    fresh, after = one_at_a_time.judge(snapshot), one_at_a_time.judge(snapshot, leases=tuple(spent))
+    fresh, after = one_at_a_time.judge(snapshot), one_at_a_time.judge(snapshot, Memory(leases=tuple(spent)))
 
     assert [change.job_id for change in fresh.recommendations] == [1]
     assert [change.job_id for change in after.recommendations] == [9]

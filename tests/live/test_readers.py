@@ -9,13 +9,13 @@ import pytest
 from advisor.backends.json_source import JsonSource
 from advisor.backends.priorities import read_priority_factors
 from advisor.backends.process import Answer, SlurmCommands
-from advisor.backends.releases import release_of, traits_of
 from advisor.backends.site_reader import SiteReader, running_config
 from advisor.backends.sources import open_source
 from advisor.backends.text import JOB_FIELDS, field_list, unknown_fields
 from advisor.backends.topology_text import shown_topology
 from advisor.clock import SystemClock
 from advisor.domain.job import Job, JobState
+from advisor.domain.releases import traits_of
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import TopologyKind
 from advisor.errors import SlurmUnavailableError
@@ -105,7 +105,7 @@ class OneParser:
 def test_every_version_of_json_that_a_release_speaks_reads_the_same(cluster: LiveCluster) -> None:
     answer = cluster.ask("squeue", "--json=list")
     spoken = sorted(set(re.findall(r"v0\.0\.\d+", answer.stdout + answer.stderr)))
-    assert len(spoken) >= 3 or not traits_of(release_of(cluster.version)).scontrol_json
+    assert len(spoken) >= 3 or not traits_of(cluster.version).scontrol_json
 
     for parser in spoken:
         commands = OneParser(commands=SlurmCommands(timeout_s=TIMEOUT_S), parser=parser)
@@ -149,7 +149,7 @@ def test_snapshot_costs_four_requests(cluster: LiveCluster, reader: str) -> None
 def test_fields_that_squeue_lacks_are_those_of_the_table(cluster: LiveCluster) -> None:
     answer = SlurmCommands(timeout_s=TIMEOUT_S).ask("squeue", "-h", "-O", field_list(JOB_FIELDS, "@"))
 
-    lacking = traits_of(release_of(cluster.version)).squeue_lacks
+    lacking = traits_of(cluster.version).squeue_lacks
     assert unknown_fields(answer.complaints.decode()) == set(lacking)
 
 

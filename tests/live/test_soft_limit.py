@@ -195,7 +195,7 @@ def test_jobs_behind_are_planned_with_the_soft_limit_where_the_release_keeps_it_
 ) -> None:
     ids = with_a_hole(soft)
     first = start_of(soft, ids["gang"])
-    lasting = taken(soft, tmp_path).config.soft_limits_outlast_start
+    lasting = taken(soft, tmp_path).config.traits.soft_limits_outlast_start
     run(soft, soft_limits(advised(taken(soft, tmp_path)))[ids["small"]], "command")
     wait_until_running(soft, ids["small"])
 
@@ -216,7 +216,7 @@ def test_jobs_behind_are_planned_with_the_soft_limit_where_the_release_keeps_it_
 def test_job_past_its_soft_limit_is_planned_with_half_of_what_its_limit_leaves(
     soft: LiveCluster, tmp_path: Path
 ) -> None:
-    if not taken(soft, tmp_path).config.soft_limits_outlast_start:
+    if not taken(soft, tmp_path).config.traits.soft_limits_outlast_start:
         pytest.skip("this release plans running jobs with their limits")
     long_one = soft.submit("--time=04:00:00", "--time-min=00:01:00", "--gres=gpu:8", "-n1")
     wait_until_running(soft, long_one)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from advisor.cycle import Cycle
 from advisor.domain.limits import Limits
+from advisor.domain.memory import Memory
 from advisor.domain.plan import Requeue, SetGpus, SetNice, SetNodeRange, SetSwitches, SetTimeMin, applied, present_value
 from advisor.domain.snapshot import Snapshot
 from advisor.planning.settings import PlanningSettings
@@ -93,7 +94,7 @@ def test_planning_after_applying_proposes_nothing_new(snapshot: Snapshot) -> Non
         jobs=tuple(applied(job, actions[job.job_id]) if job.job_id in actions else job for job in snapshot.jobs),
     )
 
-    assert EAGER.judge(after, outstanding=frozenset(actions)).recommendations == ()
+    assert EAGER.judge(after, Memory(busy=frozenset(actions))).recommendations == ()
 
 
 @settings(max_examples=200, deadline=None)

@@ -11,6 +11,7 @@ from advisor.domain.gang import GpuScope, ShareCount
 from advisor.domain.job import ArrayRecord, HetRecord, Job, JobState, Sensitivity
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
 from advisor.domain.limits import APART_S, Limits
+from advisor.domain.memory import Memory
 from advisor.domain.plan import Kind, Recommendation, Requeue
 from advisor.domain.snapshot import Snapshot
 from advisor.planning.settings import PlanningSettings
@@ -68,7 +69,7 @@ def judged(
 ) -> CycleRecord:
     """Run a cycle in which jobs may be stopped."""
     return Cycle(planning=planning, limits=limits, forecaster=Told(by_job=forecasts)).judge(
-        snapshot, leases=tuple(leases)
+        snapshot, Memory(leases=tuple(leases))
     )
 
 

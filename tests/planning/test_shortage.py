@@ -12,7 +12,7 @@ from advisor.domain.node import GpuPool, Node
 from advisor.domain.site import Partition
 from advisor.domain.snapshot import Snapshot
 from advisor.features.nodes import node_table
-from advisor.planning.case import Case
+from advisor.planning.inquiry import Inquiry
 from advisor.planning.requests import asked_in_words
 from advisor.planning.shortage import impossible, shortages
 from tests.builders import (
@@ -29,9 +29,9 @@ from tests.builders import (
 UNLESS_TAKEN = "if nobody else takes what they free"
 
 
-def case_of(snapshot: Snapshot) -> Case:
+def case_of(snapshot: Snapshot) -> Inquiry:
     """The case of job 1."""
-    return Case.of(snapshot, node_table(snapshot), snapshot.jobs_by_id[1], None)
+    return Inquiry.of(snapshot, node_table(snapshot), snapshot.jobs_by_id[1], None)
 
 
 def found(gang: GangRequest, nodes: Iterable[Node], jobs: Iterable[Job] = ()) -> list[Finding]:

@@ -12,13 +12,15 @@ from advisor.cycle import Cycle
 from advisor.domain.forecast import Forecasts, Interval, JobForecast, RunTime
 from advisor.domain.job import Job
 from advisor.domain.limits import Limits
+from advisor.domain.permits import Permits
 from advisor.domain.plan import Kind, Plan, Reason, Recommendation, SetNice, SetTimeMin, applied
 from advisor.domain.snapshot import Snapshot
 from advisor.features.capacity import node_table
 from advisor.features.queue import queue_table
 from advisor.features.supply import releases
 from advisor.planning import soft_limit
-from advisor.planning.planner import plan
+from advisor.planning.case import Case
+from advisor.planning.line import plan
 from advisor.planning.settings import PlanningSettings
 from tests.builders import DAY_S, HOUR_S, MINUTE_S, make_config, make_gang, make_job, make_node, make_snapshot
 from tests.planning.test_planner import contended
@@ -59,14 +61,14 @@ def proposed(
     done: frozenset[int] = frozenset(),
 ) -> list[Recommendation]:
     """Return the soft limits for a snapshot alone, whatever else there is to propose."""
-    queue = queue_table(snapshot, node_table(snapshot), 200)
-    rows = np.arange(len(queue.jobs))
-    freed = releases(snapshot, queue)
-    return list(
-        soft_limit.recommendations(
-            snapshot, queue, freed, rows, forecasts, settings or PlanningSettings(), limits or Limits(), done
-        )
+    case = Case(
+        snapshot=snapshot,
+        settings=settings or PlanningSettings(),
+        limits=limits or Limits(),
+        forecasts=forecasts,
+        permits=Permits(left_alone=dict.fromkeys(done, "not_held")),
     )
+    return list(soft_limit.recommendations(case))
 
 
 def soft_limits(changes: Plan | list[Recommendation]) -> dict[int, float | None]:
@@ -237,10 +239,8 @@ def test_best_placed_jobs_come_first_where_only_so_many_may_change() -> None:
 
 
 def test_plan_without_forecasts_proposes_no_soft_limit() -> None:
-    settings, limits = PlanningSettings(), Limits()
-
-    assert soft_limits(plan(blocked(SMALL), settings, limits)) == {}
-    assert soft_limits(plan(blocked(SMALL), settings, limits, forecasts=Forecasts(by_job={1: HOUR_OR_TWO}))) == {
+    assert soft_limits(plan(Case(snapshot=blocked(SMALL)))) == {}
+    assert soft_limits(plan(Case(snapshot=blocked(SMALL), forecasts=Forecasts(by_job={1: HOUR_OR_TWO})))) == {
         1: 2 * HOUR_S
     }
 
@@ -248,7 +248,7 @@ def test_plan_without_forecasts_proposes_no_soft_limit() -> None:
 def test_plan_proposes_none_where_slurm_would_shorten_the_job() -> None:
     hard = replace(blocked(SMALL), config=make_config())
 
-    found = plan(hard, PlanningSettings(), Limits(), forecasts=Forecasts(by_job={1: HOUR_OR_TWO}))
+    found = plan(Case(snapshot=hard, forecasts=Forecasts(by_job={1: HOUR_OR_TWO})))
 
     assert soft_limits(found) == {}
 
@@ -260,9 +260,9 @@ def test_job_is_changed_once_a_cycle_and_moves_come_first() -> None:
     forecasts = Forecasts(by_job={1: run_time(1.5 * DAY_S, 2 * DAY_S, 2.5 * DAY_S)})
 
     waiting = blocked(long_one, *short, hours=72.0)
-    first = plan(waiting, PlanningSettings(), Limits(), forecasts=forecasts).recommendations
+    first = plan(Case(snapshot=waiting, forecasts=forecasts)).recommendations
     unmovable = Limits(nice_max=0)
-    second = plan(waiting, PlanningSettings(), unmovable, forecasts=forecasts).recommendations
+    second = plan(Case(snapshot=waiting, limits=unmovable, forecasts=forecasts)).recommendations
 
     assert [type(change.action) for change in first if change.job_id == 1] == [SetNice]
     assert [type(change.action) for change in second if change.job_id == 1] == [SetTimeMin]
@@ -274,7 +274,7 @@ def test_moves_and_soft_limits_together_stay_within_the_cap() -> None:
     by_job = {number: run_time(60.0, 120.0, 600.0) for number in range(2, 8)}
     limits = Limits(max_changes=3)
 
-    found = plan(blocked(long_one, *short), PlanningSettings(), limits, forecasts=Forecasts(by_job=by_job))
+    found = plan(Case(snapshot=blocked(long_one, *short), limits=limits, forecasts=Forecasts(by_job=by_job)))
 
     kinds = [type(change.action) for change in found.recommendations]
     assert (kinds.count(SetNice), kinds.count(SetTimeMin)) == (1, 2)

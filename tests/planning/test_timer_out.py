@@ -8,6 +8,7 @@ from advisor.domain.forecast import NO_FORECASTS
 from advisor.domain.gang import SwitchRequest
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
 from advisor.domain.limits import Limits
+from advisor.domain.memory import Memory
 from advisor.domain.plan import Action, NodeRange, SetNice, SetNodeRange, SetSwitches, applied
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
@@ -36,7 +37,7 @@ def with_changes(snapshot: Snapshot, *leases: Lease) -> Snapshot:
 
 def told(snapshot: Snapshot, *leases: Lease, waits: tuple[Wait, ...] = ()) -> tuple[TimerOut, ...]:
     """What is told of the gang."""
-    return timers_out(snapshot, 1, PlanningSettings(), Limits(), NO_FORECASTS, waits, leases)
+    return timers_out(snapshot, 1, PlanningSettings(), Limits(), NO_FORECASTS, Memory(waits=waits, leases=leases))
 
 
 def test_wait_for_one_leaf_says_how_others_fared_and_what_spreading_costs() -> None:

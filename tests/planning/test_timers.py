@@ -12,6 +12,7 @@ from advisor.domain.gang import GangRequest, SwitchRequest
 from advisor.domain.job import Job, Sensitivity
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
 from advisor.domain.limits import Limits
+from advisor.domain.memory import Memory
 from advisor.domain.plan import Action, Lever, NodeRange, Reason, SetNice, SetNodeRange, SetSwitches
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
@@ -46,7 +47,7 @@ def test_places_that_came_soon_make_a_short_job_wait_for_as_long_as_they_took() 
     # Two hours are worth 288 s of waiting, less than the half hour that is assumed.
     snapshot = one_idle_node_per_leaf(waiting(hours=2))
 
-    before, after = Cycle().judge(snapshot), Cycle().judge(snapshot, waits=seen(8, 120.0, got=True))
+    before, after = Cycle().judge(snapshot), Cycle().judge(snapshot, Memory(waits=seen(8, 120.0, got=True)))
 
     # All eight got it in the third minute; what comes later is worth less than it takes.
     assert waits_of(before) is None
@@ -58,7 +59,7 @@ def test_waits_in_vain_end_the_waiting() -> None:
 
     # Six hours in vain beside two assumed places in an hour: a place takes 3.5 hours, and the wait is worth 1.9.
     assert waits_of(Cycle().judge(snapshot)) == 90 * 60.0
-    assert waits_of(Cycle().judge(snapshot, waits=seen(3, 7200.0, got=False))) is None
+    assert waits_of(Cycle().judge(snapshot, Memory(waits=seen(3, 7200.0, got=False)))) is None
 
 
 def test_where_nothing_was_seen_a_gang_waits_no_longer_than_three_assumed_means() -> None:
@@ -67,7 +68,7 @@ def test_where_nothing_was_seen_a_gang_waits_no_longer_than_three_assumed_means(
 
     assert waits_of(Cycle().judge(snapshot)) == 90 * 60.0
     assert waits_of(Cycle(planning=ROOMY).judge(snapshot)) == 115 * 60.0
-    assert waits_of(Cycle().judge(snapshot, waits=seen(1, 600.0, got=True))) == 115 * 60.0
+    assert waits_of(Cycle().judge(snapshot, Memory(waits=seen(1, 600.0, got=True)))) == 115 * 60.0
 
 
 @pytest.mark.parametrize(
@@ -80,7 +81,7 @@ def test_where_nothing_was_seen_a_gang_waits_no_longer_than_three_assumed_means(
     ids=["of another class", "for another tier", "forgotten"],
 )
 def test_other_waits_change_nothing(waits: tuple[Wait, ...]) -> None:
-    assert waits_of(Cycle().judge(one_idle_node_per_leaf(waiting()), waits=waits)) == 90 * 60.0
+    assert waits_of(Cycle().judge(one_idle_node_per_leaf(waiting()), Memory(waits=waits))) == 90 * 60.0
 
 
 def test_timer_follows_contention_up_and_down_within_minutes() -> None:
@@ -88,13 +89,13 @@ def test_timer_follows_contention_up_and_down_within_minutes() -> None:
     vain = seen(3, 7200.0, got=False)
     got = seen(6, 240.0, got=True)
 
-    assert waits_of(Cycle().judge(snapshot, waits=vain)) is None
-    assert waits_of(Cycle().judge(snapshot, waits=(*vain, *got))) is not None
+    assert waits_of(Cycle().judge(snapshot, Memory(waits=vain))) is None
+    assert waits_of(Cycle().judge(snapshot, Memory(waits=(*vain, *got)))) is not None
 
 
 def test_timer_says_what_was_seen_and_what_spreading_costs() -> None:
     record = Cycle().judge(
-        one_idle_node_per_leaf(waiting()), waits=(*seen(9, 660.0, got=True), *seen(3, 900.0, got=False))
+        one_idle_node_per_leaf(waiting()), Memory(waits=(*seen(9, 660.0, got=True), *seen(3, 900.0, got=False)))
     )
 
     (change,) = record.recommendations
@@ -117,7 +118,7 @@ def test_timer_says_what_was_seen_and_what_spreading_costs() -> None:
     ],
 )
 def test_timer_says_how_little_was_seen(waits: tuple[Wait, ...], words: str) -> None:
-    (change,) = Cycle().judge(one_idle_node_per_leaf(waiting()), waits=waits).recommendations
+    (change,) = Cycle().judge(one_idle_node_per_leaf(waiting()), Memory(waits=waits)).recommendations
 
     assert words in change.text
 
@@ -245,7 +246,7 @@ def ended(action: Action, *, after_s: float, ending: Ending = Ending.TAKEN_BACK)
 
 def test_gang_whose_node_timer_has_ended_waits_for_one_leaf_next() -> None:
     first = Cycle(planning=ROOMY).judge(across_leaves())
-    second = Cycle(planning=ROOMY).judge(across_leaves(), leases=(ended(HELD, after_s=600.0),))
+    second = Cycle(planning=ROOMY).judge(across_leaves(), Memory(leases=(ended(HELD, after_s=600.0),)))
 
     assert timers(first) == {1: NodeRange(low=1, high=1)}
     assert timers(second) == {1: SwitchRequest(count=1, max_wait_s=115 * 60.0)}
@@ -254,8 +255,8 @@ def test_gang_whose_node_timer_has_ended_waits_for_one_leaf_next() -> None:
 def test_no_tier_is_waited_for_twice() -> None:
     both = (ended(HELD, after_s=600.0), ended(ASKED, after_s=700.0))
 
-    assert timers(Cycle().judge(across_leaves(), leases=both)) == {}
-    assert timers(Cycle().judge(half_idle_nodes(waiting(RANGE)), leases=both[:1])) == {}
+    assert timers(Cycle().judge(across_leaves(), Memory(leases=both))) == {}
+    assert timers(Cycle().judge(half_idle_nodes(waiting(RANGE)), Memory(leases=both[:1]))) == {}
 
 
 # Without the cooldown of the guard, to see what the planner makes of a change that has just ended.
@@ -266,15 +267,17 @@ def test_timer_that_was_cut_short_may_be_set_again_but_not_slurms_own() -> None:
     held, asked = (replace(ended(action, after_s=600.0), due_time=TAKEN_AT + 60.0) for action in (HELD, ASKED))
     requeued = replace(held, ending=Ending.NO_LONGER_PENDING)
 
-    assert timers(AT_ONCE.judge(across_leaves(), leases=(held,))) == {1: NodeRange(low=1, high=1)}
-    assert timers(AT_ONCE.judge(half_idle_nodes(waiting(RANGE)), leases=(requeued,))) == {}
-    assert timers(AT_ONCE.judge(one_idle_node_per_leaf(waiting()), leases=(replace(asked, due_time=None),))) == {}
+    assert timers(AT_ONCE.judge(across_leaves(), Memory(leases=(held,)))) == {1: NodeRange(low=1, high=1)}
+    assert timers(AT_ONCE.judge(half_idle_nodes(waiting(RANGE)), Memory(leases=(requeued,)))) == {}
+    assert (
+        timers(AT_ONCE.judge(one_idle_node_per_leaf(waiting()), Memory(leases=(replace(asked, due_time=None),)))) == {}
+    )
 
 
 def test_change_that_was_never_applied_counts_for_nothing() -> None:
     lease = ended(HELD, after_s=600.0, ending=Ending.NOT_APPLIED)
 
-    assert timers(AT_ONCE.judge(across_leaves(), leases=(lease,))) == {1: NodeRange(low=1, high=1)}
+    assert timers(AT_ONCE.judge(across_leaves(), Memory(leases=(lease,)))) == {1: NodeRange(low=1, high=1)}
 
 
 @pytest.mark.parametrize(
@@ -290,7 +293,7 @@ def test_change_that_was_never_applied_counts_for_nothing() -> None:
 def test_what_a_job_was_delayed_before_is_taken_off_the_bound(lease: Lease, left_min: int) -> None:
     cycle = Cycle(limits=Limits(max_added_delay_s=HOUR_S, cooldown_s=0.0), levers=frozenset({Lever.SWITCHES}))
 
-    record = cycle.judge(across_leaves(), leases=(lease,))
+    record = cycle.judge(across_leaves(), Memory(leases=(lease,)))
 
     assert waits_of(record) == left_min * 60.0
 
@@ -366,7 +369,7 @@ def test_no_timer_exceeds_a_bound(
         levers=frozenset({Lever.SWITCHES, Lever.NODE_RANGE}),
     )
 
-    record = cycle.judge(replace(snapshot, jobs=jobs, config=config), waits=waits, leases=leases)
+    record = cycle.judge(replace(snapshot, jobs=jobs, config=config), Memory(waits=waits, leases=leases))
 
     refused_by = {verdict.refused_by for verdict in record.verdicts}
     assert not refused_by & {"delay_within_limits", "total_delay_within_limit"}

@@ -331,7 +331,7 @@ def test_the_live_cycle_plans_for_the_simulated_cluster() -> None:
     now = running(make_trace(jobs), until=300.0)
     cycle = Cycle(planning=PlanningSettings(min_saving_s=1.0), limits=Limits(min_job_age_s=0.0))
 
-    record = cycle.run(now.cluster)
+    record = cycle.judge(now.cluster.snapshot())
     receipts = [now.cluster.apply(change.action) for change in record.recommendations]
 
     # The long job at the head of the line steps back behind the short ones.

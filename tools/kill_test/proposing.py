@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.gang import GpuScope, SwitchRequest
 from advisor.domain.job import Job
-from advisor.domain.lease import Lease
+from advisor.domain.memory import NOTHING_KNOWN, Memory
 from advisor.domain.plan import (
     Action,
     Change,
@@ -24,7 +24,6 @@ from advisor.domain.plan import (
     Verdict,
 )
 from advisor.domain.snapshot import Snapshot
-from advisor.domain.waits import Wait
 
 HELD_S = 600.0
 MINUTE_S = 60.0
@@ -86,15 +85,9 @@ class RandomCycle(Cycle):
     chance: random.Random = field(default_factory=random.Random)
     most: int = 4
 
-    def judge(
-        self,
-        snapshot: Snapshot,
-        outstanding: frozenset[int] = frozenset(),
-        waits: tuple[Wait, ...] = (),
-        leases: tuple[Lease, ...] = (),
-    ) -> CycleRecord:
+    def judge(self, snapshot: Snapshot, memory: Memory = NOTHING_KNOWN) -> CycleRecord:
         """Plan and judge a snapshot, and add the changes made up."""
-        record = Cycle.judge(self, snapshot, outstanding, waits, leases)
+        record = Cycle.judge(self, snapshot, memory)
         taken = {change.job_id for change in record.recommendations}
         free = [
             job

@@ -8,8 +8,8 @@ import numpy as np
 from advisor.applying import Applier
 from advisor.cycle import Cycle
 from advisor.domain.plan import Lever
+from advisor.planning.case import EVERY_LEVER
 from advisor.planning.observing import observed
-from advisor.planning.planner import EVERY_LEVER
 from advisor.ports import Forecaster
 from advisor.sim.policy import Problem, drive, leave_out
 from advisor.sim.queueing import PAUSED

@@ -1,0 +1,18 @@
+"""What the guard allows a plan to touch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Permits:
+    """The jobs of one cycle that changes can touch, and by how much they can be delayed.
+
+    `left_alone` maps pending GPU jobs that must not be changed to the rule that says so. `stoppable` names the running
+    jobs that can be stopped for a gang. `delay_left_s` maps jobs to how much longer they can be delayed, where that is
+    less than the full bound.
+    """
+
+    left_alone: Mapping[int, str] = field(default_factory=dict)
+    stoppable: frozenset[int] = frozenset()
+    delay_left_s: Mapping[int, float] = field(default_factory=dict)

@@ -1,0 +1,128 @@
+"""The one table of what differs between Slurm's releases, 22.05 to 26.05.
+
+Ask it for a trait by its name, as in `config.traits.soft_limits`; release numbers are compared nowhere else. What a
+reader can find out from an answer, such as a field that a command lacks, needs no trait.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+Version = tuple[int, int, int]
+
+_PRINTED = re.compile(r"\d{1,3}\.\d{1,3}(?:\.[0-9A-Za-z.-]+)?")
+# The point release counts only where a number stands there: 25.05.4 and 25.05.4-1, not 25.05.x.
+_NUMBERS = re.compile(r"(\d{1,3})\.(\d{1,3})(?!\d)(?:\.(\d{1,4})(?![0-9A-Za-z]))?")
+_UNKNOWN_VERSION: Final[Version] = (0, 0, 0)
+
+# The keys of required switches in the job JSON: from v0.0.42 on, and before. One release prints several versions of it.
+SWITCHES_IN_JSON: Final = ("required_switches", "minimum_switches")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """What a release can do and how it names things; the defaults are those of most releases.
+
+    `first_version` is the first version with these traits, as year, month and point release. `known` is False for the
+    traits of an unknown release.
+
+    `soft_limits` is whether backfill can take TimeMin for a soft limit, `soft_limits_outlast_start` whether jobs behind
+    a running job are planned with its soft limit too, not with its time limit. `cpus_per_gpu_update_keeps_priority` is
+    whether a job with `--cpus-per-gpu` has its old priority again once an update of it is reverted.
+
+    `scontrol_json` is whether nodes and partitions come as JSON from scontrol; squeue has JSON in every release.
+    `switches_in_json` is whether the job JSON carries required switches. `sharing_tells_exclusive` is
+    whether a job that wants whole nodes for itself says so in what JSON and pyslurm give as its sharing.
+    `default_priority_type` is "" where it is not known. `tested` is whether a live cluster or recorded answers of it
+    are part of the tests.
+    """
+
+    first_version: Version
+    known: bool = True
+    soft_limits: bool = True
+    soft_limits_outlast_start: bool = True
+    cpus_per_gpu_update_keeps_priority: bool = True
+    scontrol_json: bool = True
+    switches_in_json: bool = True
+    sharing_tells_exclusive: bool = True
+    default_priority_type: str = "priority/multifactor"
+    squeue_lacks: tuple[str, ...] = ("Exclusive", "CronJob")
+    squeue_array_unique: bool = False
+    tested: bool = False
+
+
+TRAITS: Final = (
+    Traits(
+        first_version=(22, 5, 0),
+        soft_limits=False,
+        soft_limits_outlast_start=False,
+        cpus_per_gpu_update_keeps_priority=False,
+        scontrol_json=False,
+        switches_in_json=False,
+        default_priority_type="priority/basic",
+        squeue_lacks=("ExcNodes", "Exclusive", "CronJob"),
+        squeue_array_unique=True,
+        tested=True,
+    ),
+    # What squeue of the untested releases has is not known for sure; it names what it lacks when asked.
+    Traits(first_version=(23, 2, 0), soft_limits=False, soft_limits_outlast_start=False, default_priority_type=""),
+    Traits(first_version=(23, 11, 0), soft_limits_outlast_start=False, default_priority_type=""),
+    Traits(first_version=(24, 5, 0), soft_limits_outlast_start=False, default_priority_type=""),
+    Traits(first_version=(24, 11, 0), soft_limits_outlast_start=False, tested=True),
+    Traits(first_version=(25, 5, 0), soft_limits_outlast_start=False),
+    Traits(first_version=(25, 5, 4)),
+    Traits(first_version=(25, 11, 0), tested=True),
+    Traits(first_version=(26, 5, 0), sharing_tells_exclusive=False, squeue_lacks=(), tested=True),
+)
+# An unknown release is read like the newest one, and trusted with nothing that an older one lacks.
+UNKNOWN: Final = replace(
+    TRAITS[-1],
+    first_version=_UNKNOWN_VERSION,
+    known=False,
+    soft_limits=False,
+    soft_limits_outlast_start=False,
+    cpus_per_gpu_update_keeps_priority=False,
+    tested=False,
+)
+
+
+def traits_of(version: str) -> Traits:
+    """Return the traits of a version: those of the last row that is not newer, or else of the oldest row."""
+    numbers = _numbers(version)
+    if numbers == _UNKNOWN_VERSION:
+        return UNKNOWN
+    return next((row for row in reversed(TRAITS) if row.first_version <= numbers), TRAITS[0])
+
+
+def first_with(has: Callable[[Traits], bool]) -> str:
+    """Return the first version whose traits satisfy `has`, as Slurm writes it: 23.11, or 25.05.4."""
+    year, month, point = next(row.first_version for row in TRAITS if has(row))
+    return f"{year}.{month:02}.{point}" if point else f"{year}.{month:02}"
+
+
+def same_release(version: str, other: str) -> bool:
+    """Return whether two versions have the same year and month, or both are unknown."""
+    return _numbers(version)[:2] == _numbers(other)[:2]
+
+
+def is_tested(version: str) -> bool:
+    """Return whether the release of a version is part of the tests."""
+    traits = traits_of(version)
+    return traits.tested and traits.first_version[:2] == _numbers(version)[:2]
+
+
+def releases_tested() -> list[str]:
+    """Return the releases that are part of the tests, oldest first, as Slurm writes them."""
+    return [f"{row.first_version[0]}.{row.first_version[1]:02}" for row in TRAITS if row.tested]
+
+
+def version_in(text: str) -> str:
+    """Return the version in what a command prints for `--version` (`slurm-wlm 22.05.8`), "" where there is none."""
+    match = _PRINTED.search(text)
+    return match[0] if match else ""
+
+
+def _numbers(version: str) -> Version:
+    match = _NUMBERS.match(version)
+    return (int(match[1]), int(match[2]), int(match[3] or 0)) if match else _UNKNOWN_VERSION

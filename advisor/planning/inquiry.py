@@ -1,0 +1,74 @@
+"""One pending job beside the nodes it may run on: what the checks of `explain` share."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from advisor.domain.diagnosis import PriorityFactors
+from advisor.domain.gang import GangRequest
+from advisor.domain.job import Job
+from advisor.domain.site import Partition
+from advisor.domain.snapshot import Snapshot
+from advisor.features.capacity import Fit, Fitter
+from advisor.features.nodes import Counts, Flags, NodeTable, gpus_of, rows_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inquiry:
+    """A pending job, the snapshot, and where the job's gang fits.
+
+    `partitions` are those of the job that the snapshot knows; `members` `(n_partitions, n_nodes)` marks their
+    nodes, without those the job excludes.
+    """
+
+    snapshot: Snapshot
+    job: Job
+    table: NodeTable
+    fitter: Fitter
+    fit: Fit
+    partitions: tuple[Partition, ...]
+    members: Flags
+    factors: PriorityFactors | None
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, table: NodeTable, job: Job, factors: PriorityFactors | None) -> Self:
+        """Lay out the inquiry into one pending job."""
+        fitter = Fitter(snapshot, table)
+        partitions = tuple(partition for partition in snapshot.partitions if partition.name in job.partitions)
+        members = table.partition_member[[table.partition_names.index(partition.name) for partition in partitions]]
+        members[:, rows_of(table, job.gang.excluded_nodes)] = False
+        return cls(
+            snapshot=snapshot,
+            job=job,
+            table=table,
+            fitter=fitter,
+            fit=fitter.fit(job.gang, job.partitions),
+            partitions=partitions,
+            members=members,
+            factors=factors,
+        )
+
+    @property
+    def gang(self) -> GangRequest:
+        """What must start together."""
+        return self.job.gang
+
+    @property
+    def nodes(self) -> Flags:
+        """The nodes of any of its partitions: `(n_nodes,)`."""
+        return np.asarray(self.members.any(axis=0))
+
+    def fits_now_as(self, gang: GangRequest) -> bool:
+        """Whether the job would fit now if it asked for something else."""
+        return self.fitter.tier_now(gang, self.job.partitions) is not None
+
+    def fits_now_with(self, table: NodeTable) -> bool:
+        """Whether the gang would fit now on other nodes."""
+        return Fitter(self.snapshot, table).tier_now(self.gang, self.job.partitions) is not None
+
+    def most_idle(self, gpu_type: str | None) -> Counts:
+        """Return the idle GPUs of a type on each usable node of that partition which has most: `(n_nodes,)`."""
+        idle = gpus_of(self.table.gpu_types, self.table.gpus_startable, gpu_type)
+        by_partition = np.where(self.members, idle, 0)
+        return np.asarray(by_partition[by_partition.sum(axis=1).argmax()])

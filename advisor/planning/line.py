@@ -1,0 +1,55 @@
+"""The line of proposers, and the plan they make one after the other."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Final
+
+from advisor.domain.plan import Kind, Lever, Plan, Recommendation
+from advisor.planning import ordering, placement, room, sizing, soft_limit
+from advisor.planning.case import Case
+
+Propose = Callable[[Case, Sequence[Recommendation]], Iterable[Recommendation]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposer:
+    """What proposes one kind of change with some levers, given the changes that were proposed before it.
+
+    It is not asked where all of its levers are missing. Once one that is `alone` proposes anything, no other does.
+    """
+
+    kind: Kind
+    levers: frozenset[Lever]
+    propose: Propose
+    alone: bool = False
+
+
+# From first to last: each sees what those before it proposed. A new lever is one more row.
+LINE: Final[tuple[Proposer, ...]] = (
+    # No other job moves until the gang has what comes free.
+    Proposer(kind=Kind.PREEMPT, levers=frozenset({Lever.CHECKPOINT_REQUEUE}), propose=room.recommendations, alone=True),
+    Proposer(kind=Kind.REORDER, levers=frozenset({Lever.NICE}), propose=ordering.recommendations),
+    Proposer(kind=Kind.REORDER, levers=frozenset({Lever.TIME_MIN}), propose=soft_limit.recommendations),
+    Proposer(
+        kind=Kind.CONSOLIDATE,
+        levers=frozenset({Lever.NODE_RANGE, Lever.SWITCHES}),
+        propose=placement.recommendations,
+    ),
+    # A gang that waits for a better place leaves its GPUs to others for now.
+    Proposer(kind=Kind.RESIZE, levers=frozenset({Lever.GPU_COUNT}), propose=sizing.recommendations),
+)
+_RANKS: Final = {kind: rank for rank, kind in enumerate(Kind)}
+
+
+def plan(case: Case, line: Sequence[Proposer] = LINE) -> Plan:
+    """Plan one cycle: one change for each job at most. Equal cases give equal plans."""
+    changes: list[Recommendation] = []
+    for proposer in line:
+        if proposer.levers <= case.missing:
+            continue
+        proposed = list(proposer.propose(case, changes))
+        if proposed and proposer.alone:
+            return Plan(recommendations=tuple(sorted(proposed, key=attrgetter("job_id"))))
+        changes += proposed
+    return Plan(recommendations=tuple(sorted(changes, key=lambda change: (_RANKS[change.kind], change.job_id))))

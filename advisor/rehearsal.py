@@ -1,0 +1,72 @@
+"""Runs a step without a cluster: what `apply` would do now, for commands that change nothing."""
+
+from dataclasses import replace
+
+from advisor.applying import Applier, Step
+from advisor.cycle import Cycle
+from advisor.domain.job import Job
+from advisor.domain.lease import Lease
+from advisor.domain.plan import Action, Outcome, Receipt, Recommendation, applied, lever_of, may_hold, present_value
+from advisor.domain.snapshot import Snapshot
+from advisor.planning.observing import observed
+from advisor.ports import KEPT_S, Journal, MemoryJournal
+
+
+class RehearsedCluster:
+    """The cluster of one snapshot as it would stand after the changes that were asked of it."""
+
+    name = "rehearsal"
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def snapshot(self) -> Snapshot:
+        """Return the snapshot with the changes so far."""
+        return self._snapshot
+
+    def apply(self, action: Action) -> Receipt:
+        """Change a pending job as Slurm would; what was not read counts as our value."""
+        job = self._snapshot.jobs_by_id.get(action.job_id)
+        if job is None or not job.is_pending:
+            return Receipt(action=action, outcome=Outcome.FAILED, text="the job is not pending")
+        if self._snapshot.shows(job, lever_of(action)):
+            if present_value(job, action) == action.after:
+                return Receipt(action=action, outcome=Outcome.ALREADY_SO)
+            if not may_hold(job, action, action.before):
+                return Receipt(action=action, outcome=Outcome.FAILED, text="the field was changed", is_overruled=True)
+        jobs = tuple(applied(each, action) if each is job else each for each in self._snapshot.jobs)
+        self._snapshot = replace(self._snapshot, jobs=jobs)
+        return Receipt(action=action, outcome=Outcome.APPLIED)
+
+    def hides_range_end(self, job_id: int) -> bool:  # noqa: ARG002  (the protocol's)
+        """Return False: only slurmctld tells, and nothing is sent for the sake of a rehearsal."""
+        return False
+
+
+class NothingNew:
+    """A gate that lets changes be taken back, and no new ones pass."""
+
+    def against_change(self, change: Recommendation, job: Job) -> str | None:  # noqa: ARG002  (the protocol's)
+        """Return why nothing is sent."""
+        return "rehearsal: nothing is sent"
+
+    def against_return(self, lease: Lease) -> str | None:  # noqa: ARG002  (the protocol's)
+        """Let a return pass."""
+        return None
+
+
+def rehearse(cycle: Cycle, journal: Journal, snapshot: Snapshot) -> Step:
+    """Run a step on a copy of what a journal holds; neither the cluster nor the journal is changed.
+
+    Raises what the journal raises when it is read.
+    """
+    jobs = frozenset(job.job_id for job in snapshot.jobs)
+    copy = MemoryJournal(
+        leases=journal.leases(),
+        closed=journal.closed(jobs, since=snapshot.taken_at - cycle.limits.fairness_window_s),
+        waits=journal.waits(snapshot.taken_at - KEPT_S),
+        observed_until=journal.observed_until(),
+    )
+    cluster = RehearsedCluster(snapshot)
+    applier = Applier(source=cluster, actuator=cluster, cycle=cycle, journal=copy, observe=observed, gate=NothingNew())
+    return applier.step(snapshot)

@@ -1,0 +1,187 @@
+"""`recommend` and `explain` plan what `apply` would: from the same memory, with what is due taken back."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from advisor.applying import Applier
+from advisor.cycle import Cycle, CycleRecord
+from advisor.domain.lease import Ending, Lease, LeaseState, intended
+from advisor.domain.limits import Limits
+from advisor.domain.plan import Action, NodeRange, SetNice, SetNodeRange, applied
+from advisor.domain.snapshot import Snapshot
+from advisor.domain.waits import Wait
+from advisor.errors import ConfigError
+from advisor.journal import SqliteJournal, kept_step, opened
+from advisor.planning.observing import observed
+from advisor.ports import Journal, MemoryJournal
+from advisor.rehearsal import NothingNew, rehearse
+from tests.builders import TAKEN_AT, make_gang
+from tests.fake_cluster import HOLD, FakeCluster, fragmented, gang, held
+from tests.golden import random_queues
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What a journal holds: leases that are open, leases that have ended with how and when, and waits."""
+
+    leases: Sequence[Lease] = ()
+    ended: Sequence[tuple[Lease, Ending, float]] = ()
+    waits: Sequence[Wait] = ()
+
+    def fill(self, journal: Journal, cluster: str = "test") -> None:
+        """Write it into a journal."""
+        journal.claim(cluster)
+        for lease, ending, ended_time in self.ended:
+            journal.keep(lease)
+            journal.close(lease, ending, ended_time)
+        for lease in self.leases:
+            journal.keep(lease)
+        journal.add_waits(self.waits, TAKEN_AT - 60.0)
+
+
+def out(action: Action, *, ago_s: float = 600.0, due_in_s: float | None = 600.0, delay_s: float = 0.0) -> Lease:
+    """Return a change that is out."""
+    lease = intended(action, TAKEN_AT - ago_s, added_delay_s=delay_s)
+    due_time = None if due_in_s is None else TAKEN_AT + due_in_s
+    return replace(lease, state=LeaseState.OUT, due_time=due_time, user="alice", account="lab")
+
+
+def step_back(job_id: int) -> SetNice:
+    """Return a step back of a job."""
+    return SetNice(job_id=job_id, before=0, after=20)
+
+
+def judged(record: CycleRecord) -> tuple[object, ...]:
+    """Return what a cycle came to."""
+    return record.verdicts, record.left_alone, record.recommendations
+
+
+CASES = {
+    "nothing": (fragmented(), Kept()),
+    "open": (held(fragmented()), Kept(leases=[out(HOLD)])),
+    "open and due": (held(fragmented()), Kept(leases=[out(HOLD, ago_s=3600.0, due_in_s=-60.0)])),
+    "overruled": (fragmented(), Kept(leases=[out(HOLD)])),
+    "overruled before": (fragmented(), Kept(leases=[replace(out(HOLD), state=LeaseState.HANDS_OFF)])),
+    "taken back a moment ago": (fragmented(), Kept(ended=[(out(HOLD), Ending.TAKEN_BACK, TAKEN_AT - 30.0)])),
+    "taken back by a person": (fragmented(), Kept(ended=[(out(HOLD), Ending.REVERTED, TAKEN_AT - 86_400.0)])),
+    "started and requeued": (held(fragmented()), Kept(ended=[(out(HOLD), Ending.NO_LONGER_PENDING, TAKEN_AT - 900.0)])),
+    "intended": (fragmented(), Kept(leases=[replace(out(HOLD, ago_s=3600.0), state=LeaseState.INTENDED)])),
+    "being taken back": (held(fragmented()), Kept(leases=[replace(out(HOLD), state=LeaseState.RETURNING)])),
+    "delay of another job of the user": (
+        fragmented(),
+        Kept(ended=[(out(step_back(77), delay_s=2 * Limits().max_user_delay_s), Ending.TAKEN_BACK, TAKEN_AT - 600.0)]),
+    ),
+}
+
+
+def mine(cluster: FakeCluster) -> FakeCluster:
+    """Return a copy of a cluster whose gang belongs to the user of the leases."""
+    jobs = {job_id: replace(job, user="alice", account="lab") for job_id, job in cluster.jobs.items()}
+    return FakeCluster(jobs=jobs)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_rehearsal_comes_to_what_a_step_does(case: str, tmp_path: Path) -> None:
+    cluster, kept = CASES[case]
+    path = tmp_path / "journal.sqlite"
+    with opened(path) as journal:
+        kept.fill(journal)
+    seen = mine(cluster).snapshot()
+
+    with SqliteJournal.read_only(path) as journal:
+        rehearsed = rehearse(Cycle(), journal, seen).record
+    at_work = mine(cluster)
+    applier = Applier(source=at_work, actuator=at_work, cycle=Cycle(), observe=observed)
+    with opened(path) as journal:
+        step = kept_step(applier, journal, seen)
+
+    assert judged(rehearsed) == judged(step.record)
+
+
+def test_delay_that_is_booked_on_the_user_counts_in_a_rehearsal() -> None:
+    cluster, kept = CASES["delay of another job of the user"]
+    free, booked = MemoryJournal(), MemoryJournal()
+    kept.fill(booked)
+
+    without = rehearse(Cycle(), free, mine(cluster).snapshot()).record
+    with_it = rehearse(Cycle(), booked, mine(cluster).snapshot()).record
+
+    assert [change.job_id for change in without.recommendations] == [9]
+    assert with_it.recommendations == ()
+
+
+def test_rehearsal_changes_neither_the_journal_nor_the_snapshot() -> None:
+    journal, cluster = MemoryJournal(), held(fragmented())
+    CASES["open and due"][1].fill(journal)
+    seen = cluster.snapshot()
+    before = journal.leases()
+
+    step = rehearse(Cycle(), journal, seen)
+
+    assert [receipt.action for receipt in step.reconciled.taken_back] == [before[0].undo]
+    assert step.applied == () and not step.record.memory.outstanding
+    assert journal.leases() == before
+    assert cluster.sent == [] and cluster.snapshot() == seen
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_rehearsal_comes_to_what_a_step_does_on_random_queues(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    seen = random_queues.snapshot(rng)
+    leases = [lease for lease in random_queues.leases(rng, seen) if rng.random() < 0.7]
+    done = [lease for lease in random_queues.leases(rng, seen) if lease.job_id not in {each.job_id for each in leases}]
+    endings = [Ending(rng.choice([ending.value for ending in Ending])) for _ in done]
+    kept = Kept(
+        leases=leases,
+        ended=[(lease, ending, TAKEN_AT - 60.0) for lease, ending in zip(done, endings, strict=True)],
+        waits=random_queues.waits(rng),
+    )
+    jobs = {job.job_id: job for job in seen.jobs}
+    for lease in leases:
+        if rng.random() < 0.7:
+            jobs[lease.job_id] = applied(jobs[lease.job_id], lease.action)
+    seen = replace(seen, jobs=tuple(jobs.values()))
+    here, there = MemoryJournal(), MemoryJournal()
+    kept.fill(here)
+    kept.fill(there)
+
+    rehearsed = rehearse(Cycle(), here, seen).record
+    at_work = Drawn(jobs=jobs, drawn=seen)
+    step = Applier(
+        source=at_work, actuator=at_work, cycle=Cycle(), journal=there, observe=observed, gate=TakesBackOnly()
+    ).step(seen)
+
+    assert judged(rehearsed) == judged(step.record)
+
+
+class TakesBackOnly(NothingNew):
+    """A gate of a live step that sends nothing new, so that its cluster stays comparable."""
+
+
+@dataclass
+class Drawn(FakeCluster):
+    """A cluster of drawn nodes."""
+
+    drawn: Snapshot | None = None
+
+    def snapshot(self) -> Snapshot:
+        """Read the cluster as it is now."""
+        assert self.drawn is not None
+        return replace(self.drawn, jobs=tuple(self.jobs[job.job_id] for job in self.drawn.jobs))
+
+
+def test_journal_of_another_cluster_is_not_planned_with() -> None:
+    journal = MemoryJournal()
+    journal.claim("elsewhere")
+
+    with pytest.raises(ConfigError, match="elsewhere"):
+        Applier(source=fragmented(), actuator=fragmented(), cycle=Cycle(), journal=journal).step()
+
+
+def test_gang_of_the_cases_would_be_held() -> None:
+    assert SetNodeRange(job_id=9, before=NodeRange(low=1, high=4), after=NodeRange(low=1, high=1)) == HOLD
+    assert gang().gang == make_gang(4, nodes_min=1, nodes_max=4)

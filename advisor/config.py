@@ -18,17 +18,17 @@ from pydantic import ConfigDict, ValidationError, create_model
 from pydantic_core import ErrorDetails
 
 from advisor.domain.experiment import ExperimentSettings
-from advisor.domain.limits import Limits
 from advisor.domain.mode import Modes
 from advisor.errors import ConfigError
-from advisor.guard.breakers import BreakerSettings
-from advisor.planning.settings import PlanningSettings
 from advisor.settings import (
+    BreakerSettings,
     BudgetSettings,
     DaemonSettings,
     EndpointSettings,
     ForecastSettings,
     JournalSettings,
+    Limits,
+    PlanningSettings,
     SourceSettings,
 )
 from advisor.text import named

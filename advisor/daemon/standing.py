@@ -12,11 +12,12 @@ from advisor.applying import Step
 from advisor.config import Config
 from advisor.domain.load import ControllerLoad
 from advisor.errors import JournalError
-from advisor.guard.breakers import ALL_CLOSED, BreakerSettings, BreakerState, Health, judged
+from advisor.guard.breakers import ALL_CLOSED, BreakerState, Health, judged
 from advisor.journal import SqliteJournal
 from advisor.outcomes import Follower
 from advisor.ports import StartForecaster
 from advisor.round import Forecasted
+from advisor.settings import BreakerSettings
 from advisor.units import DAY_S, HOUR_S
 
 # How far back, and how often, it is looked how good the forecasts were.

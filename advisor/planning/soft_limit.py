@@ -21,8 +21,8 @@ from advisor.domain.site import SiteConfig
 from advisor.features.queue import ANY_TYPE, QueueTable
 from advisor.features.supply import Releases, backfilled, latest_starts_s
 from advisor.planning.case import Case
-from advisor.planning.settings import PlanningSettings
 from advisor.planning.words import duration
+from advisor.settings import PlanningSettings
 from advisor.units import MINUTE_S
 
 # What lies above an 80 % interval.

@@ -1,6 +1,6 @@
 """sadvise.toml: where it is read from, what it may say, and where every value came from.
 
-Defaults and the sentences that document them stand in the settings dataclasses. /etc/sadvise/sadvise.toml overrides
+Defaults, bounds and the sentences that document them stand in `settings`. /etc/sadvise/sadvise.toml overrides
 the defaults, then the files of /etc/sadvise/conf.d by name, then variables such as SADVISE_PLANNING__DEPTH; the
 options of a command come last and belong to the command line.
 """
@@ -12,20 +12,26 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ConfigDict, ValidationError, create_model
 from pydantic_core import ErrorDetails
 
-from advisor.daemon_settings import DaemonSettings
 from advisor.domain.experiment import ExperimentSettings
-from advisor.domain.limits import Limits
 from advisor.domain.mode import Modes
 from advisor.errors import ConfigError
-from advisor.guard.breakers import BreakerSettings
-from advisor.metrics.settings import EndpointSettings
-from advisor.pacing import BudgetSettings
-from advisor.planning.settings import PlanningSettings
+from advisor.settings import (
+    BreakerSettings,
+    BudgetSettings,
+    DaemonSettings,
+    EndpointSettings,
+    ForecastSettings,
+    JournalSettings,
+    Limits,
+    PlanningSettings,
+    SourceSettings,
+)
+from advisor.text import named
 
 FOLDER = Path("/etc/sadvise")
 FILE_VARIABLE = "SADVISE_CONFIG"
@@ -33,46 +39,7 @@ DEFAULT = "default"
 
 _VARIABLE = re.compile(r"SADVISE_([A-Z0-9_]+?)__(.+)")
 
-Reader = Literal["auto", "text", "json", "pyslurm"]
 Value = str | int | float | bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceSettings:
-    """How the cluster is read."""
-
-    reader: Annotated[Reader, "which reader asks Slurm: auto, text, json or pyslurm"] = "auto"
-    timeout_s: Annotated[float, "how long one Slurm command may take"] = 30.0
-
-    def __post_init__(self) -> None:
-        if self.timeout_s <= 0:
-            raise ValueError("timeout_s must be above 0")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForecastSettings:
-    """Which models make the forecasts."""
-
-    enabled: Annotated[bool, "whether models forecast; without them the planner goes by its rules alone"] = True
-    models: Annotated[str, "folder of the models that this site fitted; those that ship serve for the rest"] = (
-        "/var/lib/sadvise/models"
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JournalSettings:
-    """Where it is kept what was changed, so that it can be taken back."""
-
-    file: Annotated[str, "SQLite file of the changes that are out, of what was done and why; one for each cluster"] = (
-        "/var/lib/sadvise/journal.sqlite"
-    )
-    keep_days: Annotated[float, "days for which cycles, outcomes and the audit are kept"] = 90.0
-    records_mib: Annotated[float, "most room that cycles kept whole, for `sadvise replay`, may take"] = 512.0
-
-    def __post_init__(self) -> None:
-        for name in ("keep_days", "records_mib"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} must be above 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,41 +84,17 @@ class _Layer:
     tables: Mapping[str, Mapping[str, object]]
 
 
-class _Tables(BaseModel):
-    """The tables of sadvise.toml."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, defer_build=True)
-
-    planning: PlanningSettings
-    guard: Limits
-    source: SourceSettings
-    forecasts: ForecastSettings
-    journal: JournalSettings
-    mode: Modes
-    daemon: DaemonSettings
-    metrics: EndpointSettings
-    experiment: ExperimentSettings
-    budget: BudgetSettings
-    breakers: BreakerSettings
-
-
-# A new table is a field of `Config` and of `_Tables`, and a line here.
-_TABLES: Mapping[str, type[Any]] = {
-    "planning": PlanningSettings,
-    "guard": Limits,
-    "source": SourceSettings,
-    "forecasts": ForecastSettings,
-    "journal": JournalSettings,
-    "mode": Modes,
-    "daemon": DaemonSettings,
-    "metrics": EndpointSettings,
-    "experiment": ExperimentSettings,
-    "budget": BudgetSettings,
-    "breakers": BreakerSettings,
-}
+# The tables of sadvise.toml; a new one is a field of `Config`.
+_TABLES: Mapping[str, type[Any]] = {name: kind for name, kind in get_type_hints(Config).items() if name != "origins"}
 _KEYS: Mapping[str, tuple[str, ...]] = {
     table: tuple(key.name for key in fields(settings)) for table, settings in _TABLES.items()
 }
+_FIELDS: Mapping[str, Any] = {table: (settings, ...) for table, settings in _TABLES.items()}
+_Tables = create_model(
+    "_Tables",
+    __config__=ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, defer_build=True),
+    **_FIELDS,
+)
 
 
 def load_config(path: Path | None, environ: Mapping[str, str], *, folder: Path = FOLDER) -> Config:
@@ -252,7 +195,7 @@ def _file_layer(path: Path, text: str) -> _Layer:
         raise ConfigError(f"{path}: not valid TOML: {err}") from err
     for table, keys in tables.items():
         if table not in _TABLES:
-            raise ConfigError(f"{path}: [{_shown(table)}] is not known: {_nearest(table, _TABLES)}")
+            raise ConfigError(f"{path}: [{named(table)}] is not known: {_nearest(table, _TABLES)}")
         if not isinstance(keys, dict):
             raise ConfigError(f"{path}: {table} is a table: write [{table}] on a line of its own, then its keys")
         for key in keys:
@@ -288,12 +231,7 @@ def _check_key(origin: str, table: str, key: str) -> None:
         return
     elsewhere = next((other for other, keys in _KEYS.items() if key in keys), None)
     hint = _nearest(key, _KEYS[table]) if elsewhere is None else f"it belongs in [{elsewhere}]"
-    raise ConfigError(f"{origin}: {table}.{_shown(key)} is not known: {hint}")
-
-
-def _shown(name: str) -> str:
-    """Return a name as it stands, or escaped where it would break the line or the terminal."""
-    return name if name.isprintable() else ascii(name)
+    raise ConfigError(f"{origin}: {table}.{named(key)} is not known: {hint}")
 
 
 def _nearest(word: str, known: Mapping[str, object] | tuple[str, ...]) -> str:

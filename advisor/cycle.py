@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from advisor.domain.forecast import Forecasts
-from advisor.domain.limits import Limits
 from advisor.domain.memory import NOTHING_KNOWN, Memory
 from advisor.domain.mode import EVERYTHING, Modes
 from advisor.domain.plan import Lever, Plan, Recommendation, Verdict
@@ -13,9 +12,9 @@ from advisor.guard.circumstances import circumstances
 from advisor.guard.rules import judge, permitted
 from advisor.planning.case import EVERY_LEVER, Case
 from advisor.planning.line import LINE, Proposer, plan
-from advisor.planning.settings import PlanningSettings
 from advisor.planning.tuning import MEMORIES
 from advisor.ports import Forecaster, Journal, NoForecaster
+from advisor.settings import Limits, PlanningSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

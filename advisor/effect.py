@@ -27,9 +27,10 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.domain.experiment import DAY_S, LEAST_BLOCKS, ExperimentSettings
+from advisor.domain.experiment import LEAST_BLOCKS, ExperimentSettings
 from advisor.domain.outcome import Arm, JobOutcome
 from advisor.stats import t_quantile
+from advisor.units import DAY_S
 
 # A block counts once its jobs had a day to start and end.
 SETTLE_S: Final = DAY_S

@@ -12,7 +12,6 @@ import pytest
 from advisor.config import (
     DEFAULT,
     Config,
-    SourceSettings,
     describe,
     effective_values,
     example_toml,
@@ -21,6 +20,7 @@ from advisor.config import (
 )
 from advisor.domain.mode import Mode
 from advisor.errors import ConfigError
+from advisor.settings import SourceSettings
 
 NOTHING: Mapping[str, str] = {}
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.domain.experiment import DAY_S, ExperimentSettings
+from advisor.domain.experiment import ExperimentSettings
 from advisor.domain.forecast import Interval
 from advisor.domain.lease import Ending, Lease, intended
 from advisor.domain.outcome import Arm, JobOutcome, SeenChange, SeenForecast
@@ -19,6 +19,7 @@ from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
 from advisor.effect import Comparison, Verdict, change_of_ratio, compared, ratio_interval
 from advisor.promises import LeverTally, Share, lever_tallies, places_got
+from advisor.units import DAY_S
 from tools.bench_experiment import drawn_intervals
 
 BY_DAY = ExperimentSettings(by="day", name="spring", start="2026-03-01", end="2026-04-29")

@@ -9,13 +9,13 @@ from advisor.apply.applier import Applier, PutOff, Reconciled, Step
 from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, intended
-from advisor.domain.limits import Limits
 from advisor.domain.outcome import Arm, JobOutcome, SeenChange
 from advisor.domain.plan import Lever, Outcome, Receipt, Recommendation, SetNodeRange, undone
 from advisor.errors import JournalError
 from advisor.journal import Retention, SqliteJournal, kept_step, store
 from advisor.journal.records import Recorder
 from advisor.journal.views import Done, Looked, PastChange
+from advisor.settings import Limits
 from tests.builders import TAKEN_AT, make_job, make_snapshot
 from tests.fake_cluster import HOLD, FakeCluster, fragmented
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from advisor.cycle import Cycle
 from advisor.domain.forecast import Forecasts, Interval, JobForecast, Placement, RunTime
 from advisor.domain.lease import LeaseState, intended
-from advisor.domain.limits import Limits
 from advisor.domain.memory import Memory
 from advisor.domain.mode import Mode, Modes
 from advisor.domain.plan import Lever
@@ -21,7 +20,7 @@ from advisor.errors import JournalError
 from advisor.journal import SqliteJournal
 from advisor.journal.records import RECORDS_IN_FRAME, outcome_of
 from advisor.journal.replay import cycle_of, deviations, replayed
-from advisor.planning.settings import PlanningSettings
+from advisor.settings import Limits, PlanningSettings
 from tests.builders import HOUR_S, TAKEN_AT, make_job, make_snapshot
 from tests.fake_cluster import HOLD, fragmented
 from tests.journal_contract import ACTIONS, wait

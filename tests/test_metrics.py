@@ -25,7 +25,7 @@ from advisor.guard.breakers import BREAKERS
 from advisor.metrics.catalogue import METRICS, OTHER, BoundedValues, class_of
 from advisor.metrics.health import Health
 from advisor.metrics.observer import Metrics
-from advisor.metrics.settings import EndpointSettings, LoopbackAddress, SocketFile, address_of
+from advisor.settings import EndpointSettings, LoopbackAddress, SocketFile, address_of
 from tests.builders import TAKEN_AT, make_job, make_node, make_snapshot
 from tests.made_rounds import ROUND_S, change, lease, make_round, put_off, receipt, step
 

@@ -8,7 +8,7 @@ import pytest
 
 from advisor.apply.applier import Applier
 from advisor.cycle import Cycle
-from advisor.domain.experiment import DAY_S, ExperimentSettings
+from advisor.domain.experiment import ExperimentSettings
 from advisor.domain.forecast import NO_FORECASTS, Forecasts, Interval, JobForecast, RunTime
 from advisor.domain.gang import GangRequest, GpuCount
 from advisor.domain.job import Allocation, ArrayRecord, Job, JobState
@@ -18,6 +18,7 @@ from advisor.domain.plan import Lever, Reason, SetNice, SetNodeRange
 from advisor.domain.snapshot import Snapshot
 from advisor.outcomes import Follower
 from advisor.ports import NoForecaster
+from advisor.units import DAY_S
 from tests.builders import HOUR_S, TAKEN_AT, make_gang, make_job, make_snapshot
 from tests.fake_cluster import HOLD, fragmented
 

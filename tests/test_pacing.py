@@ -7,30 +7,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.domain.load import ControllerLoad
-from advisor.pacing import BudgetSettings, PacingSettings, next_interval_s, strained
+from advisor.pacing import next_interval_s, strained
+from advisor.settings import BudgetSettings, DaemonSettings
 
-SETTINGS = PacingSettings(
+SETTINGS = DaemonSettings(
     interval_s=60.0, interval_max_s=600.0, strain_threads=64, strain_queue=200, strain_cycle_s=5.0
 )
 QUIET = ControllerLoad(server_threads=3, agent_queue=0, database_queue=0, cycle_s=0.1, backfill_cycle_s=25.0)
 
 intervals = st.floats(0.0, 1e6)
 settings = st.builds(
-    lambda base, times: PacingSettings(interval_s=base, interval_max_s=base * times),
+    lambda base, times: DaemonSettings(interval_s=base, interval_max_s=base * times, jitter_s=0.0),
     st.floats(1.0, 3600.0),
     st.floats(1.0, 20.0),
 )
 
 
 @given(current_s=intervals, pacing=settings, trouble=st.booleans())
-def test_interval_stays_within_its_bounds(current_s: float, pacing: PacingSettings, trouble: bool) -> None:
+def test_interval_stays_within_its_bounds(current_s: float, pacing: DaemonSettings, trouble: bool) -> None:
     found_s = next_interval_s(current_s, pacing, trouble=trouble)
 
     assert pacing.interval_s <= found_s <= pacing.interval_max_s
 
 
 @given(current_s=intervals, pacing=settings)
-def test_interval_never_narrows_in_trouble_nor_widens_without(current_s: float, pacing: PacingSettings) -> None:
+def test_interval_never_narrows_in_trouble_nor_widens_without(current_s: float, pacing: DaemonSettings) -> None:
     bounded_s = min(max(current_s, pacing.interval_s), pacing.interval_max_s)
 
     assert next_interval_s(bounded_s, pacing, trouble=True) >= bounded_s
@@ -81,7 +82,7 @@ def test_quiet_or_unknown_load_is_no_strain(load: ControllerLoad) -> None:
 )
 def test_wrong_pacing_is_refused(interval_s: float, threads: int, queue: int, cycle_s: float) -> None:
     with pytest.raises(ValueError, match=r"interval_s must be|must be above 0"):
-        PacingSettings(interval_s=interval_s, strain_threads=threads, strain_queue=queue, strain_cycle_s=cycle_s)
+        DaemonSettings(interval_s=interval_s, strain_threads=threads, strain_queue=queue, strain_cycle_s=cycle_s)
 
 
 @pytest.mark.parametrize(

@@ -26,12 +26,12 @@ from advisor.domain.gang import GangRequest
 from advisor.domain.job import Job
 from advisor.domain.plan import Recommendation, SetGpus
 from advisor.errors import AdvisorError
+from advisor.units import MINUTE_S
 
 # What was read serves one round; AccountingStorageEnforce takes a restart to change.
 KEPT_S: Final = 20.0
 CONFIG_KEPT_S: Final = 600.0
 
-_MINUTE_S: Final = 60.0
 _GPU: Final = "gres/gpu"
 # Names that Slurm takes on a command line as they are; a comma would name two.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.@-]+", re.ASCII)
@@ -67,7 +67,7 @@ def demand_of(gang: GangRequest, time_limit_s: float | None, others: int = 0) ->
         gpus=gpus,
         by_type=by_type,
         nodes=gang.nodes_min,
-        minutes=None if time_limit_s is None else time_limit_s / _MINUTE_S,
+        minutes=None if time_limit_s is None else time_limit_s / MINUTE_S,
         cpus_follow=gang.cpus_per_gpu is not None,
         others=others,
     )

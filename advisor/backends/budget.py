@@ -11,9 +11,8 @@ from typing import Final
 
 from advisor.backends.process import Answer, Commands
 from advisor.errors import BudgetSpentError
-from advisor.pacing import CHANGE_REQUESTS, ROUND_REQUESTS, BudgetSettings
-
-MINUTE_S: Final = 60.0
+from advisor.settings import CHANGE_REQUESTS, ROUND_REQUESTS, BudgetSettings
+from advisor.units import MINUTE_S
 
 # What changes jobs, by its first word.
 _CHANGES: Final[Mapping[str, str]] = {"update": "REQUEST_UPDATE_JOB", "requeue": "REQUEST_JOB_REQUEUE"}

@@ -18,8 +18,7 @@ from advisor.domain.plan import (
     can_be_undone,
     undone,
 )
-
-MINUTE_S = 60.0
+from advisor.units import MINUTE_S
 
 _GPU_FIELD = {
     GpuScope.JOB: "TresPerJob",

@@ -17,6 +17,7 @@ from advisor.domain.job import ArrayRecord, HetRecord
 from advisor.domain.releases import SWITCHES_IN_JSON
 from advisor.domain.site import Partition
 from advisor.errors import DecodeError
+from advisor.units import MINUTE_S
 
 # Slurm copies users' bytes as they are; a byte that is no UTF-8 becomes the text `\xNN`.
 _STRAY_BYTE: Final = re.compile("[\udc80-\udcff]")
@@ -203,7 +204,7 @@ def _optional(raw: Mapping[str, Any], key: str) -> int | None:
 
 def _minutes(raw: Mapping[str, Any], key: str) -> float | None:
     minutes = _optional(raw, key)
-    return None if minutes is None else float(minutes) * 60
+    return None if minutes is None else float(minutes) * MINUTE_S
 
 
 def _instant(raw: Mapping[str, Any], key: str) -> float | None:

@@ -16,9 +16,10 @@ from advisor.domain.site import SiteConfig
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.standby import turn_of
 from advisor.errors import AdvisorError
-from advisor.pacing import PacingSettings, strained
+from advisor.pacing import strained
 from advisor.planning.site_checks import Check, Status
 from advisor.ports import ClusterSource
+from advisor.settings import DaemonSettings
 
 COMMANDS = ("squeue", "sinfo", "scontrol", "sprio", "sdiag")
 
@@ -29,7 +30,7 @@ def probes(
     *,
     source: ClusterSource,
     user: Identity | None = None,
-    pacing: PacingSettings | None = None,
+    pacing: DaemonSettings | None = None,
     host: Callable[[], str] = socket.gethostname,
 ) -> Iterator[Check]:
     """Check the host, and the running slurmctld for `user`, None for who runs this; costs it seven requests at most.
@@ -40,7 +41,7 @@ def probes(
     yield _release(snapshot)
     yield _reader(snapshot, source)
     yield from _privileges(commands, user or own_identity())
-    yield _load(commands, pacing or PacingSettings())
+    yield _load(commands, pacing or DaemonSettings())
     yield _running_config(snapshot, commands)
     # With -M scontrol would list the controllers of this host's slurm.conf, and ask those of the other cluster.
     if commands.cluster is None:
@@ -107,7 +108,7 @@ def _privileges(commands: Commands, user: Identity) -> Iterator[Check]:
         )
 
 
-def _load(commands: Commands, pacing: PacingSettings) -> Check:
+def _load(commands: Commands, pacing: DaemonSettings) -> Check:
     name = "slurmctld load"
     try:
         load = read_load(commands)

@@ -18,6 +18,7 @@ from advisor.errors import (
     SlurmRefusedError,
     SlurmUnavailableError,
 )
+from advisor.text import escaped
 
 OUTPUT_LIMIT_BYTES: Final = 64 << 20
 COMPLAINT_LIMIT_BYTES: Final = 64 << 10
@@ -166,7 +167,7 @@ def text_of(answer: bytes) -> str:
 def printable(text: str, length: int = _COMPLAINT_LENGTH) -> str:
     """Return a text on one line, control characters escaped and long ones cut."""
     line = "; ".join(part for part in (raw.strip() for raw in text.split("\n")) if part)
-    shown = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in line)
+    shown = escaped(line)
     return shown if len(shown) <= length else shown[:length] + "..."
 
 

@@ -17,6 +17,7 @@ from advisor.domain.gang import GpuScope
 from advisor.domain.job import ArrayRecord, HetRecord
 from advisor.domain.site import Partition
 from advisor.errors import DecodeError
+from advisor.units import MINUTE_S
 
 Values = Mapping[str, Any]
 
@@ -387,7 +388,7 @@ def _number(raw: Values, key: str) -> int | None:
 
 def _minutes(raw: Values, key: str) -> float | None:
     minutes = _number(raw, key)
-    return None if minutes is None else float(minutes) * 60
+    return None if minutes is None else float(minutes) * MINUTE_S
 
 
 def _instant(raw: Values, key: str) -> float | None:

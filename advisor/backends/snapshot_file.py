@@ -6,7 +6,6 @@ last field, and every complaint is one line that says what to do.
 
 import gzip
 import sys
-import tempfile
 import zlib
 from collections import Counter
 from collections.abc import Iterable
@@ -21,6 +20,8 @@ from pydantic_core import ErrorDetails, PydanticSerializationError
 from advisor import __version__
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import SnapshotFileError
+from advisor.files import replace_file
+from advisor.text import named
 
 FORMAT_VERSION: Final = 1
 SIZE_LIMIT_BYTES = 1 << 30
@@ -28,6 +29,7 @@ STANDARD_STREAM = Path("-")
 
 _CHUNK_BYTES = 1 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
+_LONGEST_NAME = 40
 _TAKE_ANOTHER = "write one with `sadvise snapshot`"
 
 
@@ -120,7 +122,7 @@ def write_snapshot(snapshot: Snapshot, path: Path) -> None:
             # a link by hand would step round the kernel's protection of shared folders.
             _write_in_place(path, content)
         else:
-            _replace(path, content)
+            replace_file(path, content)
     except BrokenPipeError:
         raise
     except OSError as err:
@@ -169,26 +171,24 @@ def _complaint(content: bytes, err: ValidationError) -> str:
         header = _Header()
     if header.format != "sadvise.snapshot":
         return f"is JSON but not a snapshot of sadvise: {_TAKE_ANOTHER}"
+    version = named(header.tool_version, longest=_LONGEST_NAME)
     if header.version > FORMAT_VERSION:
         return (
-            f"written by sadvise {_shown(header.tool_version)} with format version {header.version}; "
+            f"written by sadvise {version} with format version {header.version}; "
             f"this sadvise reads {FORMAT_VERSION}: upgrade sadvise"
         )
-    writer = "" if header.tool_version == __version__ else f" (written by sadvise {_shown(header.tool_version)})"
+    writer = "" if header.tool_version == __version__ else f" (written by sadvise {version})"
     return f"{_fault(first)}{writer}: mend it, or {_TAKE_ANOTHER}"
 
 
 def _fault(error: ErrorDetails) -> str:
     """Name the wrong field by its path, and what is wrong with it."""
-    steps = [f"[{step}]" if isinstance(step, int) else f".{_shown(step)}" for step in error["loc"]]
+    steps = [
+        f"[{step}]" if isinstance(step, int) else f".{named(step, longest=_LONGEST_NAME)}" for step in error["loc"]
+    ]
     unknown = error["type"] in {"extra_forbidden", "unexpected_keyword_argument"}
     message = "no such field" if unknown else error["msg"].removeprefix("Value error, ")
     return f"{''.join(steps).removeprefix('.')}: {message}"
-
-
-def _shown(text: str) -> str:
-    """Return text of a file in a form that cannot play tricks on a terminal."""
-    return text if text.isprintable() and len(text) <= 40 else ascii(text[:40])
 
 
 def _named_twice(snapshot: Snapshot) -> str | None:
@@ -201,7 +201,7 @@ def _named_twice(snapshot: Snapshot) -> str | None:
     for kind, names in names_by_kind.items():
         name, count = next(iter(Counter(names).most_common(1)), ("", 0))
         if count > 1:
-            return f"{kind} {_shown(str(name))}"
+            return f"{kind} {named(str(name), longest=_LONGEST_NAME)}"
     return None
 
 
@@ -226,16 +226,3 @@ def _write_in_place(path: Path, content: bytes) -> None:
         if path.is_file():
             path.chmod(0o600)
         stream.write(content)
-
-
-def _replace(path: Path, content: bytes) -> None:
-    # The standard library creates temporary files for their owner only.
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".sadvise-", delete=False) as stream:
-        temporary = Path(stream.name)
-        try:
-            stream.write(content)
-            stream.flush()
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink()
-            raise

@@ -10,12 +10,12 @@ from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
 from advisor.backends.process import printable
 from advisor.errors import DecodeError
+from advisor.units import YEAR_S
 
 # What stands where Slurm has nothing to say; `(null)` is its C library's word for a missing string.
 UNSET: Final = frozenset(("", "(null)", "n/a", "none", "unknown", "not_set"))
 NO_LIMIT: Final = frozenset(("unlimited", "infinite", "infinity"))
 
-YEAR_S: Final = 365 * 86400
 
 # The same few texts fill most fields of a queue; each is read once.
 CACHED_TEXTS: Final = 4096

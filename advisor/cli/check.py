@@ -49,7 +49,7 @@ def check(
 
         timeout_s = reading.timeout_of(settings)
         commands = SlurmCommands(timeout_s=timeout_s, cluster=cluster)
-        checks = [*probes(seen, commands, source=opened, pacing=settings.daemon.pacing), *checks]
+        checks = [*probes(seen, commands, source=opened, pacing=settings.daemon), *checks]
     header = ["check", "status", "finding", "cost of lacking it"]
     rows = [[each.name, str(each.status), each.text, each.cost] for each in checks]
     if json:

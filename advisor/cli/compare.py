@@ -137,9 +137,9 @@ def _print(study: "Study", results: "Sequence[RunResult]", differences: "Sequenc
 
     from advisor.cli.render import console, print_labelled, print_table
     from advisor.cli.simulation import drawn_in_words
-    from advisor.cli.text import safe
     from advisor.sim.comparison import by_policy, ends_of
     from advisor.sim.wording import LABELS, change_in_words, ends_in_words
+    from advisor.text import escaped
 
     out, setting = console(), study.setting
     change_of = {
@@ -151,7 +151,7 @@ def _print(study: "Study", results: "Sequence[RunResult]", differences: "Sequenc
         name, cluster = trace.name, study.cluster_texts[trace.name]
         policies = by_policy([result for result in results if result.summary.trace == name])
         out.print()
-        out.print(Text(f"{safe(name)} on {safe(cluster)}", style="bold"), soft_wrap=True)
+        out.print(Text(f"{escaped(name)} on {escaped(cluster)}", style="bold"), soft_wrap=True)
         for text in drawn_in_words(trace, next(iter(policies[setting.policies[0]].values())).sampled):
             print_labelled("drawn", text)
         print_table(header, [[policy, *_fields(name, policy, own, change_of)] for policy, own in policies.items()])

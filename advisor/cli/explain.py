@@ -92,12 +92,12 @@ def _print(diagnosis: "Diagnosis", record: "CycleRecord", job: "Job", cluster: s
     from advisor.cli.forecast_report import lines as forecast_lines
     from advisor.cli.render import console, print_labelled, title
     from advisor.cli.report import recommendation, shell
-    from advisor.cli.text import safe
+    from advisor.text import escaped
 
     out = console()
-    out.print(Text(safe(title(record.snapshot, source)), style="bold"), soft_wrap=True)
+    out.print(Text(escaped(title(record.snapshot, source)), style="bold"), soft_wrap=True)
     state = f"job {job.job_id} {job.name}, user {job.user}, {job.state}, Slurm says {job.reason or '-'}"
-    out.print(Text(safe(state)), soft_wrap=True)
+    out.print(Text(escaped(state)), soft_wrap=True)
     out.print()
     _print_finding(diagnosis.first, "because")
     for finding in diagnosis.further:

@@ -98,10 +98,10 @@ def _publish(fitted: "Fitted", folder: Path | None, *, dry_run: bool) -> None:
     """Export, check parity, write and put in use; print the card."""
     from advisor.cli.models import library
     from advisor.cli.render import instant
-    from advisor.cli.text import safe
     from advisor.clock import SystemClock
     from advisor.fit.publish import publish
     from advisor.predict.library import read_card
+    from advisor.text import escaped
 
     held = library(folder)
     today = instant(SystemClock().now())[:10]
@@ -120,6 +120,6 @@ def _publish(fitted: "Fitted", folder: Path | None, *, dry_run: bool) -> None:
         held.use(fitted.kind, version)
         card = read_card(held.find(fitted.kind, version))
     for line in card.splitlines():
-        typer.echo(safe(line))
+        typer.echo(escaped(line))
     said = "nothing was written" if version is None else f"version {version} is in use; {held.site} holds it"
     typer.echo(f"{fitted.kind}: {said}", err=True)

@@ -4,8 +4,9 @@ import re
 from datetime import datetime
 
 from advisor.errors import ConfigError
+from advisor.units import DAY_S, HOUR_S, MINUTE_S, WEEK_S
 
-_UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+_UNITS_S = {"s": 1.0, "m": MINUTE_S, "h": HOUR_S, "d": DAY_S, "w": WEEK_S}
 _AGO = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)([smhdw])", re.ASCII)
 
 

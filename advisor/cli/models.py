@@ -62,15 +62,15 @@ def show(
 ) -> None:
     """Print the card of a model: what it was fitted on, how well it did on other rows, what it is made of."""
     from advisor.cli.render import print_json
-    from advisor.cli.text import safe
     from advisor.predict.library import read_card
+    from advisor.text import escaped
 
     held = library(models).find(kind, version)
     if json:
         print_json({"meta": _meta(), "model": _document(held)})
         return
     for line in read_card(held).splitlines():
-        sys.stdout.write(safe(line) + "\n")
+        sys.stdout.write(escaped(line) + "\n")
 
 
 @app.command()

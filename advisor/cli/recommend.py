@@ -142,8 +142,8 @@ def _print_one(number: int, row: "Mapping[str, Any]", record: "CycleRecord") -> 
 
     from advisor.cli.render import console, print_labelled
     from advisor.cli.report import in_words, saving_in_words, shell
-    from advisor.cli.text import safe
     from advisor.planning.words import duration
+    from advisor.text import escaped
 
     out = console()
     revert = NO_REVERT if row["revert"] is None else shell(row["revert"])
@@ -151,7 +151,7 @@ def _print_one(number: int, row: "Mapping[str, Any]", record: "CycleRecord") -> 
     after_s = row["expected"]["revert_after_s"]
     when = "" if after_s is None else f"   # due {duration(after_s)} after the change, if it has not started"
     heading = f"{number}. {row['kind']} job {row['job_id']}"
-    change = f"  {safe(job.name)}, user {safe(job.user)}: {in_words(row['before'])} -> {in_words(row['after'])}"
+    change = f"  {escaped(job.name)}, user {escaped(job.user)}: {in_words(row['before'])} -> {in_words(row['after'])}"
     out.print(Text.assemble((heading, "bold"), change), soft_wrap=True)
     print_labelled("why", f"{row['text']} ({row['reason']})", indent=3)
     print_labelled("gain", f"{saving_in_words(row['expected'])}, if {row['expected']['assumes']}", indent=3)

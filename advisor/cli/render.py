@@ -1,4 +1,4 @@
-"""Tables and paragraphs for people; every text from Slurm goes through `safe` first."""
+"""Tables and paragraphs for people; every text from Slurm goes through `escaped` first."""
 
 import sys
 import textwrap
@@ -10,11 +10,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from advisor.cli.text import parsable, safe
+from advisor.cli.text import parsable
 from advisor.domain.overview import GpuTypeOverview, Overview
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import ConfigError
 from advisor.planning.words import duration, plural
+from advisor.text import escaped
 
 # Wide enough that nothing is cut or wrapped where no person looks at it.
 PIPE_WIDTH = 100_000
@@ -52,7 +53,7 @@ def print_table(
     for index, name in enumerate(header):
         table.add_column(name, justify="right" if index in right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(safe(field)) for field in row))
+        table.add_row(*(Text(escaped(field)) for field in row))
     out.print(table)
 
 
@@ -60,7 +61,7 @@ def print_labelled(label: str, text: str, *, indent: int = 0, width: int = 8) ->
     """Print a paragraph beside its label, folded to the terminal and whole in a pipe."""
     out = console()
     lead = " " * indent + label.ljust(width)
-    line = lead + safe(text)
+    line = lead + escaped(text)
     if out.is_terminal:
         line = textwrap.fill(
             line, max(out.width, 40), subsequent_indent=" " * len(lead), break_long_words=False, break_on_hyphens=False
@@ -82,7 +83,7 @@ def print_rows(
     if as_parsable:
         sys.stdout.write(parsable(lines))
         return
-    cleaned = [[safe(field) for field in row] for row in lines]
+    cleaned = [[escaped(field) for field in row] for row in lines]
     natural = [max((len(row[index]) for row in cleaned), default=0) for index in range(len(header))]
     wide = [asked or own for asked, own in zip(widths or [0] * len(header), natural, strict=True)]
     for row in cleaned:
@@ -130,7 +131,7 @@ def title(snapshot: Snapshot, source: str) -> str:
 def print_overview(snapshot: Snapshot, overview: Overview, source: str) -> None:
     """Print the state of the cluster."""
     out = console()
-    out.print(Text(safe(title(snapshot, source)), style="bold"), soft_wrap=True)
+    out.print(Text(escaped(title(snapshot, source)), style="bold"), soft_wrap=True)
     out.print()
     if overview.gpu_types:
         print_table(_GPU_HEADER, [_gpu_row(row) for row in overview.gpu_types], right=range(1, 11))

@@ -102,14 +102,14 @@ def _print(study: "Study", results: "Sequence[RunResult]", differences: "Sequenc
 
     from advisor.cli.render import console, print_labelled, print_table
     from advisor.cli.simulation import drawn_in_words
-    from advisor.cli.text import safe
     from advisor.planning.words import plural
     from advisor.sim.wording import LABELS, basis, change_in_words, ends_in_words, shown, verdict
+    from advisor.text import escaped
 
     out, setting, trace = console(), study.setting, study.traces[0]
     summaries = [result.summary for result in results]
-    cluster = safe(study.cluster_texts[trace.name])
-    title = f"{safe(trace.name)}, {plural(len(trace), 'job')} on {cluster}, {results[0].cluster_gpus} GPUs"
+    cluster = escaped(study.cluster_texts[trace.name])
+    title = f"{escaped(trace.name)}, {plural(len(trace), 'job')} on {cluster}, {results[0].cluster_gpus} GPUs"
     out.print(Text(title, style="bold"), soft_wrap=True)
     print_labelled("runs", f"seed {study.seeds[0]}, execution {setting.execution}, speeds {setting.speeds}")
     for text in drawn_in_words(trace, results[0].sampled):

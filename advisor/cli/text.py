@@ -1,24 +1,15 @@
-"""Text from Slurm made safe for a terminal, and tables made safe for programs."""
+"""Messages on one line, and tables for programs."""
 
 from collections.abc import Iterable, Sequence
 
-
-def safe(text: str) -> str:
-    """Return text with everything that a terminal might obey, or that reorders what is read, spelled out."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else _spelled(char) for char in text)
+from advisor.text import escaped
 
 
 def one_line(text: str) -> str:
     """Return a message on one line, safe for a terminal."""
-    return safe(" ".join(text.split("\n")))
+    return escaped(" ".join(text.split("\n")))
 
 
 def parsable(rows: Iterable[Sequence[str]]) -> str:
-    """Join fields with `|` and rows with newlines, as `sacct -P` does; a `|` inside a field is spelled out."""
-    return "".join("|".join(safe(field).replace("|", "\\x7c") for field in row) + "\n" for row in rows)
-
-
-def _spelled(char: str) -> str:
-    return char.encode("unicode_escape", "backslashreplace").decode("ascii")
+    """Join fields with `|` and rows with newlines, as `sacct -P` does; a `|` inside a field is escaped."""
+    return "".join("|".join(escaped(field).replace("|", "\\x7c") for field in row) + "\n" for row in rows)

@@ -1,4 +1,4 @@
-"""Tells metrics and health over HTTP, on loopback or a Unix socket; nothing can be written there."""
+"""Serve metrics and health over HTTP, on loopback or a Unix socket, read only (decision record 0011)."""
 
 import contextlib
 import errno
@@ -19,9 +19,9 @@ from typing import Any, Final, cast
 
 from advisor.errors import ConfigError
 from advisor.metrics.observer import CONTENT_TYPE, Metrics
-from advisor.metrics.settings import LoopbackAddress, SocketFile, address_of
+from advisor.settings import LoopbackAddress, SocketFile, address_of
 
-# Requests are a few hundred bytes, and answers are ready at once; who needs longer is broken or hostile.
+# Requests are a few hundred bytes and answers are ready at once; a client that needs longer is broken or hostile.
 SLOWEST_S: Final = 5.0
 MOST_CONNECTIONS: Final = 8
 _LOOK_S: Final = 0.2
@@ -32,9 +32,9 @@ _TEXT: Final = "text/plain; charset=utf-8"
 
 @contextmanager
 def served(listen: str, metrics: Metrics) -> Iterator[str]:
-    """Answer requests as long as the block lasts; yields where, "" for nowhere.
+    """Serve requests while the block runs; yields the address, "" for none.
 
-    Raises `ConfigError` where the place cannot be taken.
+    Raises `ConfigError` where the address cannot be bound.
     """
     try:
         address = address_of(listen)
@@ -55,7 +55,7 @@ def served(listen: str, metrics: Metrics) -> Iterator[str]:
 
 
 class _Server(ThreadingMixIn, TCPServer):
-    """Listens, and answers each request in a thread of its own, a few at a time."""
+    """Listens, and answers each request in a thread of its own, `MOST_CONNECTIONS` at a time."""
 
     allow_reuse_address = True
     daemon_threads = True
@@ -63,7 +63,7 @@ class _Server(ThreadingMixIn, TCPServer):
     block_on_close = False
 
     def __init__(self, metrics: Metrics, address: LoopbackAddress | SocketFile) -> None:
-        """Take a place; raises `ConfigError` where it is not to be had."""
+        """Bind an address; raises `ConfigError` where it cannot be bound."""
         self.metrics = metrics
         self._path: Path | None = None
         self._inode = -1
@@ -72,34 +72,34 @@ class _Server(ThreadingMixIn, TCPServer):
         match address:
             case LoopbackAddress(host=host, port=port):
                 self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-                where: Any = (host, port)
-                said = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+                bind_to: Any = (host, port)
+                name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
             case SocketFile(path=path):
                 self.address_family = socket.AF_UNIX
                 self._path = Path(path)
-                where = path
-                said = f"unix:{path}"
+                bind_to = path
+                name = f"unix:{path}"
                 _clear(self._path)
         try:
-            super().__init__(where, _Answer)
+            super().__init__(bind_to, _Answer)
             if self._path is not None:
                 self._path.chmod(_SOCKET_MODE)
                 self._inode = self._path.stat().st_ino
         except OSError as err:
             busy = "another program listens there" if err.errno == errno.EADDRINUSE else err.strerror
             raise ConfigError(
-                f"metrics.listen: {said}: {busy}: name another place, or set it to an empty text"
+                f"metrics.listen: {name}: {busy}: name another place, or set it to an empty text"
             ) from err
-        self.place = said if isinstance(address, SocketFile) else f"{said.rpartition(':')[0]}:{self.server_address[1]}"
+        self.place = name if isinstance(address, SocketFile) else f"{name.rpartition(':')[0]}:{self.server_address[1]}"
 
     def server_bind(self) -> None:
-        """Bind; a socket's file is never open to all, not even for a moment."""
+        """Bind the socket; its file has its mode from the moment it exists."""
         if self._path is not None:
             os.fchmod(self.socket.fileno(), _SOCKET_MODE)
         super().server_bind()
 
     def server_close(self) -> None:
-        """Stop listening, and remove the socket if it still is ours."""
+        """Stop listening, and remove the socket file if it is still ours."""
         super().server_close()
         if self._path is not None:
             with contextlib.suppress(FileNotFoundError):
@@ -107,34 +107,34 @@ class _Server(ThreadingMixIn, TCPServer):
                     self._path.unlink()
 
     def get_request(self) -> tuple[socket.socket, Any]:
-        """Take a connection in."""
+        """Accept a connection and note when."""
         connection, client = super().get_request()
         with self._connections:
             self._begun_by_connection[connection] = time.monotonic()
         return connection, client
 
     def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ARG002  (the base class's)
-        """Turn a connection away where too many are open."""
+        """Return whether a connection is within the limit; others are closed."""
         with self._connections:
             return len(self._begun_by_connection) <= MOST_CONNECTIONS
 
     def shutdown_request(self, request: Any) -> None:
-        """Let a connection go."""
+        """Close a connection."""
         with self._connections:
             self._begun_by_connection.pop(request, None)
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Cut off whoever takes too long over a request, also one who sends a byte now and then."""
+        """Shut down connections older than `SLOWEST_S`, also of clients that send a byte now and then."""
         now = time.monotonic()
         with self._connections:
-            late = [each for each, begun in self._begun_by_connection.items() if now - begun > SLOWEST_S]
+            late = [connection for connection, begun in self._begun_by_connection.items() if now - begun > SLOWEST_S]
         for connection in late:
             with contextlib.suppress(OSError):  # gone by itself
                 connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a client that went away; it harms nobody else, and could fill the log."""
+        """Ignore a client that went away: it harms no other client, and could fill the log."""
 
 
 class _Answer(BaseHTTPRequestHandler):
@@ -143,7 +143,7 @@ class _Answer(BaseHTTPRequestHandler):
     timeout = SLOWEST_S
 
     def do_GET(self) -> None:
-        """Answer with what a path tells."""
+        """Answer with the document at a path."""
         metrics = cast("_Server", self.server).metrics
         match self.path.partition("?")[0]:
             case "/metrics":
@@ -158,13 +158,13 @@ class _Answer(BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815  (the base class's)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
-        """Answer a request that is none of ours; nothing that the client sent is sent back."""
-        # What the base class knows no method for is one that is not allowed here.
+        """Answer a bad request with a fixed text, which repeats nothing that the client sent."""
+        # The base class answers 501 to a method that it finds no handler for.
         status = HTTPStatus.METHOD_NOT_ALLOWED if code == HTTPStatus.NOT_IMPLEMENTED else HTTPStatus(code)
         self._answer(status, _TEXT, f"{status.phrase.lower()}\n".encode())
 
     def version_string(self) -> str:
-        """Say who answers, without the version of anything."""
+        """Return the name of the program, without a version."""
         return "sadvise"
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  (the base class's)
@@ -185,14 +185,14 @@ class _Answer(BaseHTTPRequestHandler):
 
 
 def _clear(path: Path) -> None:
-    """Remove a socket that an earlier daemon of ours left behind; raises `ConfigError` where it is anything else."""
+    """Remove the socket file of an earlier daemon of this user; raises `ConfigError` for anything else at the path."""
     try:
-        found = path.lstat()
+        status = path.lstat()
     except FileNotFoundError:
         return
     except OSError as err:
         raise ConfigError(f"metrics.listen: {path}: {err.strerror}") from err
-    if not stat.S_ISSOCK(found.st_mode) or found.st_uid != os.geteuid():
+    if not stat.S_ISSOCK(status.st_mode) or status.st_uid != os.geteuid():
         raise ConfigError(f"metrics.listen: {path} is there and is no socket of this user: name another path")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)

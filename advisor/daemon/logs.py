@@ -1,19 +1,21 @@
-"""Logs of the daemon: one event, one line, to stderr, whatever the values hold."""
+"""Write the events of the daemon to stderr, one line each, whatever the values hold."""
 
 import contextlib
-import json
 import logging
+import math
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, TextIO
 
 import structlog
-from structlog.typing import EventDict
+from structlog.typing import EventDict, Processor
+
+from advisor.text import escaped
 
 Level = Literal["debug", "info", "warning", "error"]
 Layout = Literal["auto", "logfmt", "json"]
@@ -25,7 +27,7 @@ _LEVELS: Final = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, l
 # Longer values are cut: a line must not grow beyond what journald takes as one.
 _LONGEST_VALUE: Final = 1000
 _MOST_FRAMES: Final = 12
-# Libraries tell of every job they run; that is for who asks for it.
+# These libraries log every job that they run, which is wanted at level debug only.
 _TALKATIVE: Final = ("apscheduler",)
 
 
@@ -36,7 +38,7 @@ def configure_logs(
     stream: TextIO | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Any:
-    """Send every event of this process to stderr, those of the standard library's loggers too; return the log.
+    """Send every event of this process to stderr, also from loggers of the standard library; return the log.
 
     "auto" means readable lines on a terminal and logfmt elsewhere. Under journald a line begins with its priority in
     place of the time, which journald knows itself.
@@ -49,7 +51,9 @@ def configure_logs(
             structlog.stdlib.add_log_level,
             *([] if journald else [structlog.processors.TimeStamper(fmt="iso", utc=True, key="time")]),
             _with_exception,
-            _line_of(layout, journald=journald, terminal=out.isatty()),
+            _in_order,
+            *_renderers(layout, terminal=out.isatty()),
+            *([_with_priority] if journald else []),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(least),
         logger_factory=lambda *_: _Lines(out),
@@ -64,16 +68,6 @@ def configure_logs(
     return structlog.get_logger()
 
 
-def escaped(text: str) -> str:
-    """Return a text with everything spelled out that ends a line, drives a terminal or reorders what is read."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape", "backslashreplace").decode("ascii")
-        for char in text
-    )
-
-
 class _Lines:
     """Writes lines to a stream, each at once and whole."""
 
@@ -84,7 +78,7 @@ class _Lines:
 
     def msg(self, line: str) -> None:
         """Write a line; the method names of the levels lead here too."""
-        # Where the log cannot be written there is no place left to say so, and the daemon must go on.
+        # There is no other place to report that the log cannot be written, and the daemon must go on.
         with self._lock, contextlib.suppress(OSError, ValueError):
             self._stream.write(f"{line}\n")
             self._stream.flush()
@@ -93,7 +87,7 @@ class _Lines:
 
 
 class _Forwarder(logging.Handler):
-    """Hands what libraries log on to where our own events go."""
+    """Passes the records of libraries on as events."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Log a record as an event, under the name of its logger."""
@@ -106,20 +100,20 @@ class _Forwarder(logging.Handler):
 
 
 def _is_journal(stream: TextIO, environ: Mapping[str, str]) -> bool:
-    """Whether a stream is the one that journald reads; the variable alone is also seen by what a service starts."""
+    """Return whether journald reads a stream; child processes inherit the variable, so it alone is no proof."""
     named = environ.get("JOURNAL_STREAM", "")
     try:
-        found = os.fstat(stream.fileno())
+        status = os.fstat(stream.fileno())
     except (OSError, ValueError):  # no file stands behind it
         return False
-    return named == f"{found.st_dev}:{found.st_ino}"
+    return named == f"{status.st_dev}:{status.st_ino}"
 
 
 def _with_exception(_log: object, _method: str, event: EventDict) -> EventDict:
-    """Say in two fields what was raised, and through which calls, the innermost last."""
-    told = event.pop("exc_info", None)
-    found = sys.exc_info() if told is True else told
-    error = found[1] if isinstance(found, tuple) else found
+    """Replace an exception by two fields: its causes, and the calls it passed through, innermost last."""
+    given = event.pop("exc_info", None)
+    current = sys.exc_info() if given is True else given
+    error = current[1] if isinstance(current, tuple) else current
     if isinstance(error, BaseException):
         event["exception"] = _chain(error)
         event["where"] = _frames(error.__traceback__)
@@ -127,12 +121,12 @@ def _with_exception(_log: object, _method: str, event: EventDict) -> EventDict:
 
 
 def _chain(error: BaseException) -> str:
-    said = [f"{type(error).__name__}: {error}"]
+    links = [f"{type(error).__name__}: {error}"]
     cause = error.__cause__
-    while cause is not None and len(said) < _MOST_FRAMES:
-        said.append(f"{type(cause).__name__}: {cause}")
+    while cause is not None and len(links) < _MOST_FRAMES:
+        links.append(f"{type(cause).__name__}: {cause}")
         cause = cause.__cause__
-    return " from ".join(said)
+    return " from ".join(links)
 
 
 def _frames(trace: TracebackType | None) -> str:
@@ -144,21 +138,44 @@ def _frames(trace: TracebackType | None) -> str:
     return " > ".join(frames[-_MOST_FRAMES:])
 
 
-def _line_of(layout: Layout, *, journald: bool, terminal: bool) -> Callable[[object, str, EventDict], str]:
-    """Return what makes a line of an event."""
-    write = _json_line if layout == "json" else _readable if layout == "auto" and terminal else _logfmt
-
-    def line(_log: object, _method: str, event: EventDict) -> str:
-        if not journald:
-            return write(event)
-        return f"<{_PRIORITIES.get(str(event['level']), 5)}>{write(event)}"
-
-    return line
+def _in_order(_log: object, _method: str, event: EventDict) -> EventDict:
+    """Put the fields that every line has first."""
+    first = {name: event.pop(name) for name in ("time", "level", "event") if name in event}
+    return {**first, **event}
 
 
-def _text(value: object) -> str:
-    text = f"{value:.10g}" if isinstance(value, float) else str(value)
-    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."
+def _renderers(layout: Layout, *, terminal: bool) -> Sequence[Processor]:
+    """Return the processors that make one line of an event."""
+    if layout == "json":  # which escapes all that is not plain ASCII
+        return _as_json_values, structlog.processors.JSONRenderer()
+    return (_readable if layout == "auto" and terminal else _logfmt,)
+
+
+def _as_json_values(_log: object, _method: str, event: EventDict) -> EventDict:
+    """Keep truth values, whole and finite numbers; all else becomes text."""
+    return {
+        str(name): value
+        if isinstance(value, bool | int | None) or (isinstance(value, float) and math.isfinite(value))
+        else _text(value)
+        for name, value in event.items()
+    }
+
+
+def _logfmt(_log: object, _method: str, event: EventDict) -> str:
+    """Return name=value pairs; structlog's renderer escapes no other control character than a newline."""
+    return " ".join(_field(name, value) for name, value in event.items())
+
+
+def _readable(_log: object, _method: str, event: EventDict) -> str:
+    """Return the local time of day, the level, the event and its fields."""
+    time, level, message = str(event.pop("time", "")), event.pop("level", ""), event.pop("event", "")
+    shown = f"{datetime.fromisoformat(time).astimezone():%H:%M:%S} " if time else ""
+    return " ".join([f"{shown}{level:<7} {escaped(_text(message))}", *(_field(*field) for field in event.items())])
+
+
+def _with_priority(_log: object, method: str, line: Any) -> str:
+    """Put the priority that journald reads in front of a line."""
+    return f"<{_PRIORITIES.get(method, 5)}>{line}"
 
 
 def _field(name: object, value: object) -> str:
@@ -170,34 +187,6 @@ def _field(name: object, value: object) -> str:
     return f"{escaped(str(name)).replace(' ', '_')}={text}"
 
 
-def _ordered(event: MutableMapping[str, Any]) -> dict[str, Any]:
-    """Put the fields that every line has first."""
-    first = {name: event.pop(name) for name in ("time", "level", "event") if name in event}
-    return {**first, **event}
-
-
-def _logfmt(event: MutableMapping[str, Any]) -> str:
-    return " ".join(_field(name, value) for name, value in _ordered(event).items())
-
-
-def _json_line(event: MutableMapping[str, Any]) -> str:
-    plain = {
-        str(name): value if isinstance(value, bool | int | None) else _number(value)
-        for name, value in _ordered(event).items()
-    }
-    return json.dumps(plain)  # escapes all that is not plain ASCII
-
-
-def _number(value: object) -> object:
-    """Return a finite number as it stands, and all else as text; JSON knows no other numbers."""
-    return value if isinstance(value, float) and abs(value) < float("inf") else _text(value)
-
-
-def _readable(event: MutableMapping[str, Any]) -> str:
-    fields = _ordered(event)
-    time, level, said = str(fields.pop("time", "")), fields.pop("level", ""), fields.pop("event", "")
-    local = datetime.fromisoformat(time).astimezone() if time else None
-    shown = f"{local:%H:%M:%S} " if local else ""
-    return " ".join(
-        [f"{shown}{level:<7} {escaped(_text(said))}", *(_field(name, value) for name, value in fields.items())]
-    )
+def _text(value: object) -> str:
+    text = f"{value:.10g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."

@@ -7,6 +7,8 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
+from advisor.text import blanked
+
 _STATUS_LENGTH: Final = 200
 
 
@@ -50,8 +52,7 @@ class Notifier:
 
     def status(self, text: str) -> None:
         """Set the line that `systemctl status` shows."""
-        shown = "".join(char if char.isprintable() else " " for char in text)[:_STATUS_LENGTH]
-        self._send(f"STATUS={shown}")
+        self._send(f"STATUS={blanked(text)[:_STATUS_LENGTH]}")
 
     def resend(self) -> None:
         """Try to send the state that is kept, if there is one."""

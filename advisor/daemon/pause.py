@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from advisor.errors import ConfigError
+from advisor.text import blanked
 
 NAME: Final = "pause"
 _REASON_LENGTH: Final = 200
@@ -68,4 +69,4 @@ def resume(folder: Path) -> bool:
 
 def _shown(text: object) -> str:
     """Return what somebody wrote in a form that cannot break a line or a terminal."""
-    return "".join(char if char.isprintable() else " " for char in str(text or ""))[:_REASON_LENGTH]
+    return blanked(str(text or ""))[:_REASON_LENGTH]

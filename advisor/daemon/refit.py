@@ -5,8 +5,9 @@ from typing import Final
 
 from advisor.backends.process import Patience, printable, run, text_of
 from advisor.config import Config
+from advisor.units import HOUR_S
 
-DEADLINE_S: Final = 3600.0
+DEADLINE_S: Final = HOUR_S
 
 
 def refit(config: Config, patience: Patience) -> str:

@@ -88,7 +88,7 @@ class Service:
         started_time = self._clock.now()
         outfit.gate.patience.start(outfit.config.daemon.deadline_s)
         load, step, fault = None, None, ""
-        pacing = outfit.config.daemon.pacing
+        pacing = outfit.config.daemon
         try:
             load = outfit.read_load()
             strain = strained(load, pacing)

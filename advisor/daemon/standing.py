@@ -12,15 +12,17 @@ from advisor.apply.applier import Step
 from advisor.config import Config
 from advisor.domain.load import ControllerLoad
 from advisor.errors import JournalError
-from advisor.guard.breakers import ALL_CLOSED, BreakerSettings, BreakerState, Health, judged
+from advisor.guard.breakers import ALL_CLOSED, BreakerState, Health, judged
 from advisor.journal import SqliteJournal
 from advisor.outcomes import Follower
 from advisor.ports import StartForecaster
 from advisor.round import Forecasted
+from advisor.settings import BreakerSettings
+from advisor.units import DAY_S, HOUR_S
 
 # How far back, and how often, it is looked how good the forecasts were.
-_JUDGED_OVER_S: Final = 3 * 86_400.0
-_JUDGED_EVERY_S: Final = 3600.0
+_JUDGED_OVER_S: Final = 3 * DAY_S
+_JUDGED_EVERY_S: Final = HOUR_S
 # A large cluster ends more jobs in a day than need be in memory at once.
 _MOST_JUDGED: Final = 2000
 _BREAKERS: Final = "breakers"

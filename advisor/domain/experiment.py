@@ -13,8 +13,8 @@ from functools import lru_cache
 from typing import Annotated, Final, Literal
 
 from advisor.domain.outcome import Arm
+from advisor.units import DAY_S, HOUR_S
 
-DAY_S: Final = 86_400.0
 # Days that are compared as one: one of each arm, or so many that the next ones hardly resemble them.
 BLOCK_DAYS: Final = {"day": 2, "partition": 14}
 # Fewer blocks give no interval worth the name.
@@ -97,11 +97,11 @@ class ExperimentSettings:
 
     def day_of(self, instant: float) -> int:
         """Return the number of the day that an instant belongs to."""
-        return int((instant - self.switch_hour * 3600.0) // DAY_S)
+        return int((instant - self.switch_hour * HOUR_S) // DAY_S)
 
     def start_of(self, day: int) -> float:
         """Return the instant at which a day begins."""
-        return day * DAY_S + self.switch_hour * 3600.0
+        return day * DAY_S + self.switch_hour * HOUR_S
 
     def block_of(self, instant: float) -> int:
         """Return the block of an instant; 0 is the first of the experiment, those before it are below 0."""

@@ -15,6 +15,7 @@ from advisor.predict.run_time_curve import AdaptiveLevels, Grid, quantiles_and_m
 from advisor.predict.run_time_features import COLUMNS, GROUPS, LEVELS, Features, features
 from advisor.predict.run_time_replay import chunks, recall_in_order, steps
 from advisor.predict.run_time_table import EndedJobs, RunTimeTable
+from advisor.units import DAY_S, HOUR_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -149,7 +150,7 @@ def _seen_in_order(kept: EndedJobs, settings: Settings) -> tuple[History, _Rows]
 
 def _burst_sizes(requests: list[str], submit_time: Floats) -> Floats:
     """Return how many jobs of the same user and request were submitted on the same day."""
-    days = (submit_time // 86400).astype(np.int64).tolist()
+    days = (submit_time // DAY_S).astype(np.int64).tolist()
     names = [f"{day} {request}" for day, request in zip(days, requests, strict=True)]
     _, number, count = np.unique(names, return_inverse=True, return_counts=True)
     return count[number].astype(np.float64)
@@ -231,7 +232,7 @@ def _calibrated(rows: _Rows, settings: Settings, seed: int) -> tuple[Floats, dic
     return levels, {
         "held_out_rows": float(len(run_s)),
         "held_out_coverage_before_correction": float(np.mean(inside)),
-        "held_out_median_error_h": float(np.mean(np.abs(run_s - quantiles_s[:, 2]))) / 3600,
+        "held_out_median_error_h": float(np.mean(np.abs(run_s - quantiles_s[:, 2]))) / HOUR_S,
     }
 
 

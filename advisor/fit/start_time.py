@@ -24,6 +24,7 @@ from advisor.predict.start_time import (
     log_wait_of,
     model_rows,
 )
+from advisor.units import DAY_S
 
 if TYPE_CHECKING:
     from sklearn.ensemble import ExtraTreesRegressor
@@ -35,7 +36,7 @@ HIGH: Final = 0.9
 # Chosen on polls of May 2021 alone, by weeks left out and by later weeks; so were the columns.
 FOREST: Final = {"n_estimators": 100, "min_weight_fraction_leaf": 0.004, "max_features": 0.5}
 # What a cluster did some days ago says less of today: a poll counts half as much as one these days later.
-HALF_LIFE_S: Final = 4 * 86_400.0
+HALF_LIFE_S: Final = 4 * DAY_S
 # No row counts more often than this, however few jobs were watched as long as it waited.
 MOST_WEIGHT: Final = 20.0
 # The latter half of the polls, in as many parts, is forecast part by part by models of what was known before.

@@ -17,10 +17,10 @@ from advisor.errors import DecodeError, TraceError
 from advisor.features.backlog import BacklogTable, Floats, Load, Rows
 from advisor.fit.fitted import Source
 from advisor.sim.text_file import opened_text
+from advisor.units import HOUR_S
 
 Codes = NDArray[np.int64]
 
-HOUR_S: Final = 3600.0
 _JOB, _POLL, _TRES, _ACCOUNT, _WAIT = "job_unique_id", "poll_time", "req_tres", "account_id", "poll_wait_sec"
 # That of the poll; the other is where the job ran in the end.
 _PARTITION = "partition_id_y"

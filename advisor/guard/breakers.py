@@ -6,44 +6,16 @@ looks. A figure that is not known opens nothing and closes nothing.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Final
+from typing import Final
 
 from advisor.domain.lease import Ending, Lease
 from advisor.domain.load import ControllerLoad
 from advisor.guard.ledger import person_objected
+from advisor.settings import BreakerSettings
 
-HOUR_S = 3600.0
 # Between two looks no more rest is counted, so that neither a clock that jumps nor a night without us closes a breaker.
 LONGEST_STEP_S: Final = 600.0
 _NO_LOAD: Final = ControllerLoad()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BreakerSettings:
-    """When the daemon stops changing jobs by itself, and how long after the cause has gone it goes on."""
-
-    rest_s: Annotated[float, "how long the cause of a breaker must be gone before changes are made again"] = 1800.0
-    max_server_threads: Annotated[int, "most threads slurmctld may have busy; it has 256"] = 64
-    max_cycle_s: Annotated[float, "longest pass of Slurm's main scheduler"] = 5.0
-    max_backfill_cycle_s: Annotated[float, "longest pass of Slurm's backfill scheduler"] = 300.0
-    max_agent_queue: Annotated[int, "most messages that slurmctld may have waiting for nodes"] = 1000
-    max_database_queue: Annotated[int, "most records that slurmctld may have waiting for slurmdbd"] = 10_000
-    max_reads_failed: Annotated[int, "most reads of the cluster that may fail in a row"] = 2
-    max_error_ratio: Annotated[float, "largest share of the requests to slurmctld that may fail"] = 0.2
-    min_requests: Annotated[int, "requests that the share of failures must rest on"] = 20
-    min_coverage_ratio: Annotated[float, "least share of run times that may lie within their 80 % intervals"] = 0.6
-    min_ended_jobs: Annotated[int, "jobs that ended which the share of forecasts that held must rest on"] = 50
-    max_objections: Annotated[int, "most jobs whose changes people may take back or overrule within the window"] = 3
-    max_objections_of_user: Annotated[int, "most overruled jobs of one user that count within the window"] = 2
-    objections_window_s: Annotated[float, "time over which objections of people are counted"] = 24 * HOUR_S
-
-    def __post_init__(self) -> None:
-        for name in ("max_error_ratio", "min_coverage_ratio"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} must be from 0 to 1")
-        for name in BreakerSettings.__slots__:
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease, stopped_since
-from advisor.domain.limits import APART_S, Limits
 from advisor.domain.mode import EVERYTHING, Mode, Modes
 from advisor.domain.plan import Lever
 from advisor.domain.releases import Traits
 from advisor.domain.snapshot import Snapshot
 from advisor.guard.ledger import NOTHING_BOOKED, Ledger, ledger_of
+from advisor.settings import APART_S, Limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 
 from advisor.domain.job import Job, JobState
-from advisor.domain.limits import QUANTUM_S
 from advisor.guard.circumstances import Circumstances
+from advisor.settings import QUANTUM_S
 
 # In a federation the bits of a job id above these 26 say on which cluster it was submitted.
 LARGEST_LOCAL_ID = 2**26 - 1

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from advisor.domain.lease import Ending, Lease, LeaseState
-from advisor.domain.limits import Limits
 from advisor.domain.plan import SetNodeRange
+from advisor.settings import Limits
 
 _OBJECTIONS = frozenset({Ending.REVERTED, Ending.OVERRULED})
 

@@ -20,7 +20,6 @@ from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.forecast import Forecasts, Interval, JobForecast, Placement, RunTime
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease
-from advisor.domain.limits import Limits
 from advisor.domain.memory import Memory
 from advisor.domain.mode import Modes
 from advisor.domain.node import Node
@@ -29,7 +28,7 @@ from advisor.domain.snapshot import Snapshot
 from advisor.domain.waits import Wait
 from advisor.journal.differences import Difference, difference, mapped, restored
 from advisor.journal.rows import LeaseRow, lease_of, lease_row
-from advisor.planning.settings import PlanningSettings
+from advisor.settings import Limits, PlanningSettings
 
 # Long enough that frames do not matter, short enough that a record is read soon.
 RECORDS_IN_FRAME: Final = 60

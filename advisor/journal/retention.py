@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Final
 
-DAY_S: Final = 86_400.0
 MIB: Final = 1 << 20
 
 

@@ -12,7 +12,8 @@ from advisor.journal.file import connected, connected_to_look
 from advisor.journal.leases import LeaseTables
 from advisor.journal.lock import locked
 from advisor.journal.outcomes import OutcomeTables
-from advisor.journal.retention import DAY_S, Retention
+from advisor.journal.retention import Retention
+from advisor.units import DAY_S
 
 # The newest rows stay whatever their age, so that a clock that jumps ahead does not empty the journal.
 LEAST_KEPT: Final = 10_000

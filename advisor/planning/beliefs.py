@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from advisor.domain.forecast import Forecasts, Interval, JobForecast, Placement
 from advisor.domain.job import Job
 from advisor.domain.topology import LocalityTier
-from advisor.planning.settings import PlanningSettings
+from advisor.settings import PlanningSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,6 @@ import numpy as np
 
 from advisor.domain.forecast import NO_FORECASTS, Forecasts
 from advisor.domain.job import Job
-from advisor.domain.limits import Limits
 from advisor.domain.memory import NOTHING_KNOWN, Memory
 from advisor.domain.permits import Permits
 from advisor.domain.plan import Kind, Lever, Recommendation, SetNice, applied
@@ -23,8 +22,8 @@ from advisor.planning.beliefs import Beliefs
 from advisor.planning.earliest import Holdings, earliest, holdings_of
 from advisor.planning.levers import missing_by_lever
 from advisor.planning.observing import NO_PAST, Past, past_by_job, still_waiting
-from advisor.planning.settings import PlanningSettings
 from advisor.planning.tuning import Tuner, tuning_of
+from advisor.settings import Limits, PlanningSettings
 
 EVERY_LEVER: Final = frozenset(Lever)
 

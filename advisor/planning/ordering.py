@@ -14,13 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.domain.job import Job
-from advisor.domain.limits import Limits
 from advisor.domain.plan import Expected, Kind, Reason, Recommendation, SetNice
 from advisor.features.queue import ANY_TYPE, Others, QueueTable
 from advisor.features.supply import Releases, backfilled, latest_starts_s
 from advisor.planning.case import Case
-from advisor.planning.settings import PlanningSettings
 from advisor.planning.words import duration, plural
+from advisor.settings import Limits, PlanningSettings
 
 # The shortest time a job steps back for; below it the order settles by itself.
 MIN_LEASE_S = 600.0

@@ -14,7 +14,6 @@ import numpy as np
 from advisor.domain.gang import GpuScope
 from advisor.domain.job import Job, JobState, Sensitivity
 from advisor.domain.lease import stopped_since
-from advisor.domain.limits import APART_S
 from advisor.domain.plan import Expected, Kind, Reason, Recommendation, Requeue
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
@@ -24,6 +23,7 @@ from advisor.planning.case import Case
 from advisor.planning.earliest import without
 from advisor.planning.preemption import KEY_MARGIN, keys, outweighs
 from advisor.planning.words import duration, plural
+from advisor.settings import APART_S
 
 # For as long, and a second, Slurm holds back a job that it was told to requeue.
 REQUEUE_HOLD_S: Final = 121.0

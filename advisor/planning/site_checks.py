@@ -4,13 +4,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from advisor.domain.limits import Limits
 from advisor.domain.plan import Lever
 from advisor.domain.releases import first_with
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import TopologyKind
-from advisor.planning.levers import LEVERS, MINUTE_S, missing_for
+from advisor.planning.levers import LEVERS, missing_for
 from advisor.planning.words import duration
+from advisor.settings import Limits
+from advisor.units import MINUTE_S
 
 
 class Status(StrEnum):

@@ -21,10 +21,10 @@ from advisor.domain.site import SiteConfig
 from advisor.features.queue import ANY_TYPE, QueueTable
 from advisor.features.supply import Releases, backfilled, latest_starts_s
 from advisor.planning.case import Case
-from advisor.planning.settings import PlanningSettings
 from advisor.planning.words import duration
+from advisor.settings import PlanningSettings
+from advisor.units import MINUTE_S
 
-MINUTE_S = 60.0
 # What lies above an 80 % interval.
 CHANCE_LONGER = 0.1
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 from advisor.domain.forecast import Forecasts
 from advisor.domain.lease import Lease, LeaseState
-from advisor.domain.limits import Limits
 from advisor.domain.memory import Memory
 from advisor.domain.plan import Evidence, SetNodeRange, applied
 from advisor.domain.snapshot import Snapshot
@@ -13,9 +12,9 @@ from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
 from advisor.planning.case import Case
 from advisor.planning.observing import timer_s, timer_tier
-from advisor.planning.settings import PlanningSettings
 from advisor.planning.timers import Timer, closer_places, timer_of
 from advisor.planning.words import duration
+from advisor.settings import Limits, PlanningSettings
 
 _IN_FORCE = frozenset({LeaseState.OUT, LeaseState.RETURNING})
 

@@ -18,8 +18,8 @@ from advisor.features.queue import QueueTable
 from advisor.planning.case import Case
 from advisor.planning.tuning import Seen
 from advisor.planning.words import duration
+from advisor.units import MINUTE_S
 
-MINUTE_S = 60.0
 _SETTINGS = {LocalityTier.NODE: "node_timer_s", LocalityTier.LEAF: "leaf_timer_s"}
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait, gang_class
-from advisor.planning.settings import PlanningSettings
+from advisor.settings import PlanningSettings
 
 # Within these bounds of the time waited, and beyond the last, places come free at one rate.
 EDGES_S = np.array([0.0, 60.0, 180.0, 600.0, 1800.0, 3600.0, 7200.0, 14400.0, np.inf])

@@ -1,8 +1,6 @@
 """Numbers as an administrator reads them."""
 
-MINUTE_S = 60.0
-HOUR_S = 3600.0
-DAY_S = 24 * HOUR_S
+from advisor.units import DAY_S, HOUR_S, MINUTE_S
 
 
 def duration(seconds: float) -> str:

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from advisor.errors import ModelError
+from advisor.files import AS_UMASK, replace_file
 
 FILE_NAME = "manifest.toml"
 GRAPH, PARAMETERS, CARD = "model.onnx", "parameters.json", "card.md"
@@ -112,14 +112,9 @@ def read_file(path: Path, limit_bytes: int) -> bytes | None:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file that appears whole or not at all; who may read it is the umask's matter. Raises `ModelError`."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    """Write a file that appears whole or not at all, readable as the umask says. Raises `ModelError`."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            temporary.write_bytes(content)
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        replace_file(path, content, mode=AS_UMASK)
     except OSError as err:
         raise ModelError(f"{path}: cannot be written: {err.strerror}") from err

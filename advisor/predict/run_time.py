@@ -16,6 +16,7 @@ from advisor.predict.onnx_model import OnnxModel
 from advisor.predict.run_time_curve import AdaptiveLevels, Curves, Grid, quantiles_and_mean
 from advisor.predict.run_time_features import COLD, COLUMNS, GROUPS, LEVELS, Recalled, features
 from advisor.predict.run_time_table import LONGEST_S, EndedJobs, Rows, RunTimeTable
+from advisor.units import DAY_S
 
 __all__ = ["KIND", "EndedJobs", "RunTimeForecaster", "RunTimeTable", "RunTimes", "Support"]
 
@@ -190,7 +191,7 @@ class RunTimeForecaster:
         self.levels.note(
             due_time=float(ended.end_time[row]) + max(limit_s - run_s, 0.0),
             group=int(group),
-            burst=f"{ended.jobs.submit_time[row] // 86400:.0f} {keys[REQUEST]}",
+            burst=f"{ended.jobs.submit_time[row] // DAY_S:.0f} {keys[REQUEST]}",
             quantiles_s=quantiles_s,
             run_s=min(max(run_s, 1.0), max(limit_s, 1.0)),
         )

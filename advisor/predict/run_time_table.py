@@ -6,12 +6,14 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.units import DAY_S, HOUR_S
+
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
 # Long enough for any real name; job names are written by users.
 TEXT_LIMIT = 64
 # Ten years: Slurm's largest limits in minutes are meant as none.
-LONGEST_S = 10 * 366 * 86400.0
+LONGEST_S = 10 * 366 * DAY_S
 # The cluster ended these: their run times say nothing about the job.
 ENDED_BY_THE_CLUSTER = ("NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "REVOKED", "REQUEUED", "RESIZING")
 _FAMILY_END = re.compile(r"[0-9\x00-\x1f\x7f]")
@@ -105,7 +107,7 @@ class EndedJobs:
             ("no submit or end time", ~(_plausible(jobs.submit_time) & _plausible(self.end_time))),
             ("ended before it was submitted", jobs.submit_time > self.end_time),
             ("no time limit", ~(np.isfinite(limit_s) & (limit_s > 0) & (limit_s < LONGEST_S))),
-            ("ran far beyond its limit", self.run_s > 1.5 * limit_s + 3600),
+            ("ran far beyond its limit", self.run_s > 1.5 * limit_s + HOUR_S),
             ("neither user nor account", np.array(nameless, dtype=np.bool_)),
             ("ended by the cluster", np.array(by_cluster, dtype=np.bool_)),
         ):

@@ -11,12 +11,13 @@ from advisor.features.backlog import BacklogTable, Floats
 from advisor.predict.bundle import Bundle
 from advisor.predict.intervals import Intervals
 from advisor.predict.onnx_model import OnnxModel
+from advisor.units import DAY_S, HOUR_S
 
 KIND = "start_time"
 # Waits below do not differ to anybody, and Slurm itself looks at its queue about as often.
 FLOOR_S = 60.0
 # Nobody waits longer: bounds what a damaged model could say.
-LONGEST_S = 10 * 366 * 86_400.0
+LONGEST_S = 10 * 366 * DAY_S
 COLUMNS = (
     "log_hours_ahead",
     "log_hours_ahead_in_partition",
@@ -36,7 +37,6 @@ OUTPUTS = ("log_wait", "square")
 CENTRE = 4.5
 _LEAST_SPREAD = 0.05
 UNKNOWN = -1.0
-_HOUR_S = 3600.0
 
 
 def model_rows(table: BacklogTable) -> NDArray[np.float32]:
@@ -65,7 +65,7 @@ def model_rows(table: BacklogTable) -> NDArray[np.float32]:
 
 
 def _log_hours(seconds: Floats) -> Floats:
-    logarithms: Floats = np.log10(1.0 + np.maximum(seconds, 0.0) / _HOUR_S)
+    logarithms: Floats = np.log10(1.0 + np.maximum(seconds, 0.0) / HOUR_S)
     return logarithms
 
 

@@ -12,8 +12,8 @@ from advisor.sim.priority import strike
 from advisor.sim.slurm_placement import leaves_picked, per_node, pick_alike, pick_now, pick_shares
 from advisor.sim.slurm_state import Slurm
 from advisor.sim.state import NONE, State
+from advisor.units import YEAR_S
 
-YEAR_S = 365.0 * 86_400.0
 _GROUP_S = 30.0
 
 

@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as validated
 
 from advisor.errors import SimulationError
+from advisor.units import DAY_S
 
 _STRICT = ConfigDict(extra="forbid", strict=True)
 _LARGEST = 1_000_000
@@ -80,7 +81,7 @@ class SlurmParameters:
     bf_interval_s: Positive = 30.0
     bf_max_job_test: Count = 500
     bf_resolution_s: Positive = 60.0
-    bf_window_s: Positive = 86_400.0
+    bf_window_s: Positive = DAY_S
     max_switch_wait_s: NotNegative = 300.0
     time_min_as_soft_limit: bool = False
     priority_weight_age: NotNegative = 1000.0

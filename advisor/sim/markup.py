@@ -3,6 +3,8 @@
 from html import escape
 from xml.etree.ElementTree import Element, tostring
 
+from advisor.text import escaped
+
 Child = Element | str
 
 # Six colours that stay apart for colour-blind readers, and five kinds of dash, so that no line depends on its colour.
@@ -47,29 +49,22 @@ _HEAD = """<!DOCTYPE html>
 
 def element(tag: str, *children: Child, **attributes: str) -> Element:
     """Make an element; `class_` stands for class, and an underline in the name of an attribute for a hyphen."""
-    made = Element(tag, {name.rstrip("_").replace("_", "-"): clean(value) for name, value in attributes.items()})
+    made = Element(tag, {name.rstrip("_").replace("_", "-"): escaped(value) for name, value in attributes.items()})
     for child in children:
         if isinstance(child, Element):
             made.append(child)
         elif len(made):
-            made[-1].tail = (made[-1].tail or "") + clean(child)
+            made[-1].tail = (made[-1].tail or "") + escaped(child)
         else:
-            made.text = (made.text or "") + clean(child)
+            made.text = (made.text or "") + escaped(child)
     return made
-
-
-def clean(text: str) -> str:
-    """Return text with everything spelled out that a reader cannot see or that reorders what is read."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else _spelled(char) for char in text)
 
 
 def page(title: str, *children: Child) -> str:
     """Return a whole page as text."""
     body = element("body", element("main", *children))
     # As XML, which escapes angle brackets in attributes too; HTML knows no short form of empty elements.
-    return _HEAD.format(title=escape(clean(title)), style=STYLE) + (
+    return _HEAD.format(title=escape(escaped(title)), style=STYLE) + (
         tostring(body, encoding="unicode", short_empty_elements=False) + "\n</html>\n"
     )
 
@@ -83,7 +78,3 @@ def table(caption: str, header: list[str], rows: list[list[Child]]) -> Element:
     made = element("table", element("caption", caption), element("thead", head), element("tbody", *body))
     # Reached by keyboard, because it scrolls on a narrow screen.
     return element("div", made, class_="wide", tabindex="0", role="region", aria_label=caption)
-
-
-def _spelled(char: str) -> str:
-    return char.encode("unicode_escape", "backslashreplace").decode("ascii")

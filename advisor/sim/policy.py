@@ -7,9 +7,8 @@ from typing import Protocol
 
 import numpy as np
 
-from advisor.domain.limits import Limits
 from advisor.errors import SimulationError
-from advisor.planning.settings import PlanningSettings
+from advisor.settings import Limits, PlanningSettings
 from advisor.sim.cluster import Cluster
 from advisor.sim.queueing import DONE, FULL
 from advisor.sim.run_outcome import End

@@ -5,7 +5,6 @@ numbers, at once and to the disk, so that whatever ends a sweep, the cells that 
 """
 
 import os
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationError
 
 from advisor.errors import SimulationError
+from advisor.files import replacing
 from advisor.sim.metrics import Ends, RunSummary, TierTimes
 from advisor.sim.result import GpuCurve, RunResult
 
@@ -121,12 +121,8 @@ class Store:
         return per_job if per_job.shape == (3, line.summary.jobs) and per_job.dtype == np.float64 else None
 
     def _write_jobs(self, key: str, per_job: NDArray[np.float64]) -> None:
-        """Write under a name of its own first, so that nobody ever meets half a file under the right one."""
-        with tempfile.NamedTemporaryFile(dir=self._folder / JOBS, suffix=".part", delete=False) as file:
+        with replacing(self._path(key)) as file:
             np.save(file, per_job)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(file.name).replace(self._path(key))
 
     def _end_last_line(self) -> None:
         """Let the next line start afresh where the last one was cut off."""

@@ -15,9 +15,7 @@ from numpy.typing import NDArray
 
 from advisor.domain.gang import MOST
 from advisor.sim.trace import Trace
-
-HOUR_S: Final = 3600.0
-DAY_S: Final = 24 * HOUR_S
+from advisor.units import DAY_S, HOUR_S, MINUTE_S
 
 # Weights of a model among jobs of 1, of 2 to 4, of 5 to 8 and of more GPUs; a model that is not named here has
 # `OTHER_WEIGHTS`. Profiles of one model, such as resnet18 and resnet18/64, share its weight alike. Ours: small vision
@@ -56,7 +54,7 @@ MODEL_WEIGHTS: Final[Mapping[str, tuple[float, float, float, float]]] = {
 # `python -m tools.measure_limits graham_gpu_jobs_until_2021-06-14.csv.gz`: completed GPU jobs of DRAC's Graham, every
 # account counting once. The top tenth is left out: default limits of jobs that end within seconds.
 LIMIT_QUANTILES: Final = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9)
-LIMIT_EDGES_S: Final = (60.0, 600.0, 3600.0, 14400.0, 86400.0)
+LIMIT_EDGES_S: Final = (MINUTE_S, 10 * MINUTE_S, HOUR_S, 4 * HOUR_S, DAY_S)
 LIMIT_RATIOS: Final = (
     (40.00, 40.00, 427.12, 1393.55, 10800.00, 14400.00),
     (1.04, 3.73, 73.80, 164.46, 387.69, 1205.58),

@@ -33,9 +33,9 @@ from advisor.sim.slurm_state import Slurm
 from advisor.sim.slurmctld import ask_for_pass, watch_switches
 from advisor.sim.state import PENDING, State
 from advisor.sim.trace import Trace
+from advisor.units import MINUTE_S
 
 PARTITION = "gpu"
-MINUTE_S = 60.0
 # What a request is made of; jobs that ask alike share one.
 _REQUEST = (
     "gpus",

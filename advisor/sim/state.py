@@ -14,6 +14,7 @@ from advisor.sim.cluster import Cluster, Network
 from advisor.sim.profiles import PROFILE_DTYPE, Profiles
 from advisor.sim.run_outcome import OUTCOME_DTYPE, SEGMENT_DTYPE, End
 from advisor.sim.trace import Trace
+from advisor.units import HOUR_S
 
 
 class Phase(IntEnum):
@@ -27,7 +28,6 @@ class Phase(IntEnum):
 
 FUTURE, PENDING, RUNNING, ENDED = (int(phase) for phase in Phase)
 NONE = -1
-HOUR_S = 3600.0
 
 JOB_DTYPE = np.dtype(
     [

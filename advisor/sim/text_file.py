@@ -3,7 +3,6 @@
 import gzip
 import io
 import sys
-import tempfile
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import IO, Final, TextIO
 
 from advisor.errors import TraceError
+from advisor.files import replacing
 
 STANDARD_STREAM: Final = Path("-")
 
@@ -59,25 +59,14 @@ def write_text(path: Path, pieces: Iterable[str]) -> None:
             with path.open("wb") as stream:
                 _write(stream, pieces, packed=path.suffix == ".gz")
         else:
-            _replace(path, pieces)
+            with replacing(path) as stream:
+                _write(stream, pieces, packed=path.suffix == ".gz")
     except BrokenPipeError:
         raise
     except OSError as err:
         raise TraceError(f"{path}: cannot be written: {err.strerror or err}") from err
     except UnicodeEncodeError as err:
         raise TraceError(f"{path}: cannot be written: a name is not Unicode: {err.object[:40]!a}") from err
-
-
-def _replace(path: Path, pieces: Iterable[str]) -> None:
-    # The standard library creates temporary files for their owner only.
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".sadvise-", delete=False) as stream:
-        temporary = Path(stream.name)
-        try:
-            _write(stream, pieces, packed=path.suffix == ".gz")
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink()
-            raise
 
 
 def _write(stream: IO[bytes], pieces: Iterable[str], *, packed: bool) -> None:

@@ -32,6 +32,7 @@ from advisor.sim.trace_columns import (
     spelled,
 )
 from advisor.sim.trace_table import TraceTable, Values
+from advisor.text import blanked
 
 FORMAT_VERSION: Final = 1
 
@@ -286,4 +287,4 @@ def _quoted(name: str) -> str:
 
 def _plain(text: str) -> str:
     """Return free text on one line."""
-    return "".join(char if char.isprintable() else " " for char in text).strip()
+    return blanked(text).strip()

@@ -9,7 +9,7 @@ from advisor.cycle import Cycle
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, intended
 from advisor.domain.plan import Outcome, Requeue
-from advisor.planning.settings import PlanningSettings
+from advisor.settings import PlanningSettings
 from tests.apply.test_applier import applier_on, endings
 from tests.builders import HOUR_S, TAKEN_AT, make_hints, make_job
 from tests.fake_cluster import FakeCluster

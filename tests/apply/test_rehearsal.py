@@ -11,7 +11,6 @@ from advisor.apply.applier import Applier
 from advisor.apply.rehearsal import NothingNew, rehearse
 from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
-from advisor.domain.limits import Limits
 from advisor.domain.plan import Action, NodeRange, SetNice, SetNodeRange, applied
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.waits import Wait
@@ -19,6 +18,7 @@ from advisor.errors import ConfigError
 from advisor.journal import SqliteJournal, kept_step, opened
 from advisor.planning.observing import observed
 from advisor.ports import Journal, MemoryJournal
+from advisor.settings import Limits
 from tests.builders import TAKEN_AT, make_gang
 from tests.fake_cluster import HOLD, FakeCluster, fragmented, gang, held
 from tests.golden import random_queues

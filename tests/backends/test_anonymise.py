@@ -11,7 +11,7 @@ from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot
 from advisor.planning.case import Case
 from advisor.planning.line import plan
-from advisor.planning.settings import PlanningSettings
+from advisor.settings import PlanningSettings
 from tests.builders import (
     make_cluster,
     make_config,

@@ -10,7 +10,7 @@ from advisor.backends.budget import BudgetedCommands, RpcBudget, requests_of
 from advisor.backends.process import Answer
 from advisor.backends.sources import MOST_REQUESTS
 from advisor.errors import BudgetSpentError, SlurmError
-from advisor.pacing import BudgetSettings
+from advisor.settings import BudgetSettings
 
 SETTINGS = BudgetSettings(rpcs_per_minute=60.0, burst=30, writes_per_minute=12, kept_for_reads=5)
 UPDATE = ("scontrol", "update", "JobId=7", "Nice=5")

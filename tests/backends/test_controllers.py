@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from advisor.backends.budget import BudgetedCommands, RpcBudget
 from advisor.backends.controllers import Standby, decode_controllers, read_controllers
 from advisor.errors import DecodeError, SlurmError, SlurmRefusedError
-from advisor.pacing import BudgetSettings
+from advisor.settings import BudgetSettings
 from tests.backends.fake_slurm import FakeSlurm
 
 STARS = "*****************************************\n"

@@ -24,11 +24,11 @@ from advisor.cycle import Cycle
 from advisor.daemon.hold import Patience, SiteGate
 from advisor.daemon.pause import pause
 from advisor.domain.lease import intended
-from advisor.domain.limits import Limits
 from advisor.domain.mode import EVERYTHING
 from advisor.domain.plan import Outcome, Receipt, Requeue, SetNice, SetNodeRange
 from advisor.errors import SlurmRefusedError
 from advisor.journal import SqliteJournal, opened
+from advisor.settings import Limits
 from tests.builders import make_job
 from tests.cli.conftest import Sadvise
 from tests.fake_cluster import FakeCluster, fragmented, gang

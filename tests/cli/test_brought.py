@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from advisor.domain.experiment import DAY_S, ExperimentSettings
+from advisor.domain.experiment import ExperimentSettings
 from advisor.domain.forecast import Interval
 from advisor.domain.lease import Ending, intended
 from advisor.domain.outcome import Arm, JobOutcome, SeenChange, SeenForecast
@@ -16,6 +16,7 @@ from advisor.domain.plan import Lever, SetNice
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
 from advisor.journal import SqliteJournal
+from advisor.units import DAY_S
 from tests.cli.conftest import Sadvise
 
 HOSTILE = "lab\x1b[2J|\nx"

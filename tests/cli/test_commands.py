@@ -11,8 +11,9 @@ from advisor import __version__
 from advisor.backends.snapshot_file import read_snapshot
 from advisor.cli.filters import job_name
 from advisor.cli.reading import demo_path
-from advisor.cli.text import one_line, parsable, safe
+from advisor.cli.text import one_line, parsable
 from advisor.domain.job import ArrayRecord, HetRecord
+from advisor.text import escaped
 from tests.builders import make_job
 from tests.cli.conftest import Sadvise
 
@@ -225,9 +226,9 @@ def test_jobs_are_named_as_squeue_names_them(word: str, job: object, named: bool
 
 
 def test_text_is_made_safe_without_loss() -> None:
-    assert safe("plain") == "plain"
-    assert safe("é漢") == "é漢"
-    assert safe("a\x1b[31m\u202eb") == "a\\x1b[31m\\u202eb"
+    assert escaped("plain") == "plain"
+    assert escaped("é漢") == "é漢"
+    assert escaped("a\x1b[31m\u202eb") == "a\\x1b[31m\\u202eb"
     assert one_line("a\nb") == "a b"
     assert parsable([["a|b", "c\n"]]) == "a\\x7cb|c\\n\n"
 

@@ -13,11 +13,9 @@ from pathlib import Path
 
 import pytest
 import structlog
-from hypothesis import given
-from hypothesis import strategies as st
 
 from advisor.daemon import logs
-from advisor.daemon.logs import configure_logs, escaped
+from advisor.daemon.logs import configure_logs
 
 HOSTILE = "a\nb\x1b[31mc\x00d\u2028e\u202ef\x85g\x7fh\ud800i"
 
@@ -81,14 +79,6 @@ def test_hostile_values_stay_on_one_line_and_drive_no_terminal(layout: logs.Layo
     assert text.endswith("\n")
     assert text[:-1].isprintable()
     assert len(lines_of(stream)) == 1
-
-
-@given(st.text())
-def test_what_is_escaped_is_one_printable_line(text: str) -> None:
-    shown = escaped(text)
-
-    assert shown.isprintable()
-    assert shown == text or not text.isprintable()
 
 
 def test_logfmt_quotes_what_would_be_read_as_two_fields() -> None:

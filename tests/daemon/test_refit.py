@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from advisor.config import Config, ForecastSettings
+from advisor.config import Config
 from advisor.daemon.hold import Patience
 from advisor.daemon.refit import refit
 from advisor.errors import SlurmError
+from advisor.settings import ForecastSettings
 
 
 def nice(folder: Path, script: str) -> None:

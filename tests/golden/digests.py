@@ -16,12 +16,11 @@ from advisor.backends.snapshot_file import read_snapshot
 from advisor.cli.main import main
 from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.forecast import NO_FORECASTS, Forecasts
-from advisor.domain.limits import Limits
 from advisor.domain.memory import Memory
 from advisor.domain.snapshot import Snapshot
-from advisor.planning.settings import PlanningSettings
 from advisor.predict.forecaster import ModelForecaster
 from advisor.predict.library import Library
+from advisor.settings import Limits, PlanningSettings
 from advisor.sim.cluster import parse_cluster
 from advisor.sim.policies import POLICIES
 from advisor.sim.policy import Options

@@ -6,12 +6,12 @@ from dataclasses import replace
 from advisor.domain.gang import GpuCount, GpuScope
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
-from advisor.domain.limits import Limits
 from advisor.domain.mode import EVERYTHING, Modes
 from advisor.domain.plan import Action, Expected, Kind, Plan, Reason, Recommendation, SetGpus, SetNice, SetTimeMin
 from advisor.domain.site import SiteConfig
 from advisor.guard.circumstances import circumstances
 from advisor.guard.rules import judge
+from advisor.settings import Limits
 from tests.builders import HOUR_S, TAKEN_AT, make_config, make_job, make_snapshot
 
 PLAIN = make_job(1, gpus=4)

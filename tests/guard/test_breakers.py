@@ -15,12 +15,12 @@ from advisor.guard.breakers import (
     ALL_CLOSED,
     BREAKERS,
     LONGEST_STEP_S,
-    BreakerSettings,
     BreakerState,
     Health,
     judged,
     objections,
 )
+from advisor.settings import BreakerSettings
 from tests.builders import DAY_S, TAKEN_AT, make_job
 from tests.guard.proposals import lent
 

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease
-from advisor.domain.limits import QUANTUM_S, Limits
 from advisor.domain.plan import Kind, Plan, Recommendation, Requeue
 from advisor.guard.caps import CAPS
 from advisor.guard.circumstances import circumstances
 from advisor.guard.rules import judge
+from advisor.settings import QUANTUM_S, Limits
 from tests.builders import HOUR_S, make_hints, make_job, make_snapshot
 from tests.guard.proposals import PLAIN, lent, nice
 

@@ -10,12 +10,12 @@ from advisor.apply.applier import Applier
 from advisor.cycle import Cycle
 from advisor.domain.job import GpuRange, Job, Sensitivity
 from advisor.domain.lease import Ending, Lease, LeaseState
-from advisor.domain.limits import Limits
 from advisor.domain.memory import Memory
 from advisor.domain.plan import NodeRange, Plan, SetGpus, SetNice, SetNodeRange, SetSwitches, SetTimeMin
 from advisor.guard.circumstances import circumstances
 from advisor.guard.ledger import booked_s
 from advisor.guard.rules import judge, refusals
+from advisor.settings import Limits
 from tests.builders import DAY_S, HOUR_S, TAKEN_AT, make_gang, make_hints, make_job, make_node, make_snapshot
 from tests.fake_cluster import FakeCluster
 from tests.guard.proposals import PLAIN, SOFT, lent, nice, refused_by, soft_limit

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
-from advisor.domain.limits import Limits
 from advisor.domain.plan import SetNice
 from advisor.guard.circumstances import circumstances, delays_left_s
 from advisor.guard.ledger import NOTHING_BOOKED, booked_s, ledger_of
+from advisor.settings import Limits
 from tests.builders import HOUR_S, TAKEN_AT, make_job, make_snapshot
 from tests.guard.proposals import PLAIN, lent
 

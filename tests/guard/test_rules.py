@@ -7,7 +7,6 @@ import pytest
 from advisor.domain.gang import GpuScope
 from advisor.domain.job import ArrayRecord, HetRecord, Job, JobState
 from advisor.domain.lease import Ending, Lease, LeaseState
-from advisor.domain.limits import Limits
 from advisor.domain.mode import Mode, Modes
 from advisor.domain.plan import Kind, Lever, NodeRange, Plan, Recommendation, SetNodeRange
 from advisor.domain.site import SiteConfig
@@ -15,6 +14,7 @@ from advisor.guard.change_rules import CHANGE_RULES
 from advisor.guard.circumstances import circumstances
 from advisor.guard.job_rules import JOB_RULES, LARGEST_LOCAL_ID
 from advisor.guard.rules import judge, refusals
+from advisor.settings import Limits
 from tests.builders import TAKEN_AT, make_config, make_gang, make_hints, make_job, make_snapshot
 from tests.guard.proposals import PLAIN, SOFT, gpus, lent, nice, refused_by, soft_limit
 

@@ -6,12 +6,12 @@ import pytest
 
 from advisor.domain.job import ArrayRecord, HetRecord, Job, JobState
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
-from advisor.domain.limits import APART_S, QUANTUM_S, Limits
 from advisor.domain.mode import EVERYTHING, Mode, Modes
 from advisor.domain.plan import Kind, Plan, Recommendation, Requeue, SetNice
 from advisor.guard.circumstances import Circumstances, circumstances
 from advisor.guard.job_rules import LARGEST_LOCAL_ID, VICTIM_RULES
 from advisor.guard.rules import judge, stoppable
+from advisor.settings import APART_S, QUANTUM_S, Limits
 from tests.builders import TAKEN_AT, make_hints, make_job, make_snapshot
 from tests.guard.proposals import lent, nice
 

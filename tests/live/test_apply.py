@@ -21,10 +21,10 @@ from advisor.clock import SystemClock
 from advisor.cycle import Cycle
 from advisor.domain.gang import GpuCount, GpuScope, SwitchRequest
 from advisor.domain.lease import LeaseState
-from advisor.domain.limits import Limits
 from advisor.domain.plan import Action, NodeRange, Outcome, SetGpus, SetNice, SetNodeRange, SetSwitches
 from advisor.errors import SlurmUnavailableError
 from advisor.journal import opened
+from advisor.settings import Limits
 from tests.backends.actuator_contract import check
 from tests.live.conftest import started
 from tests.live.test_advice import sadvise, state_of
@@ -45,7 +45,7 @@ from advisor.backends.process import SlurmCommands
 from advisor.backends.sources import open_source
 from advisor.clock import SystemClock
 from advisor.cycle import Cycle
-from advisor.domain.limits import Limits
+from advisor.settings import Limits
 from advisor.journal import opened
 
 @dataclass

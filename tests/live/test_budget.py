@@ -16,7 +16,7 @@ from advisor.backends.site_reader import Identity, SiteReader, running_config
 from advisor.backends.text_source import TextSource
 from advisor.clock import SystemClock
 from advisor.domain.plan import Outcome, SetNice, undone
-from advisor.pacing import BudgetSettings
+from advisor.settings import BudgetSettings
 from tests.live.conftest import started
 from tools.live_slurm import LiveCluster
 

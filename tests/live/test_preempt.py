@@ -14,11 +14,10 @@ from advisor.clock import SystemClock
 from advisor.cycle import Cycle
 from advisor.domain.forecast import JobForecast
 from advisor.domain.job import Job, JobState
-from advisor.domain.limits import QUANTUM_S, Limits
 from advisor.domain.plan import Outcome, Requeue
 from advisor.journal import opened
 from advisor.planning.room import REQUEUE_HOLD_S
-from advisor.planning.settings import PlanningSettings
+from advisor.settings import QUANTUM_S, Limits, PlanningSettings
 from tests.live.conftest import started
 from tests.planning.test_with_forecasts import Told, runs
 from tools.live_slurm import LiveCluster

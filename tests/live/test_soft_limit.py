@@ -14,11 +14,11 @@ from advisor.cli.report import recommendation
 from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.forecast import Forecasts, Interval, JobForecast, RunTime
 from advisor.domain.job import JobState
-from advisor.domain.limits import Limits
 from advisor.domain.plan import Expected, Kind, Plan, Reason, Recommendation, SetTimeMin
 from advisor.domain.snapshot import Snapshot
 from advisor.guard.circumstances import circumstances
 from advisor.guard.rules import judge
+from advisor.settings import Limits
 from tests.live.conftest import started
 from tests.live.test_advice import priority_of, sadvise, state_of
 from tools.live_slurm import LiveCluster

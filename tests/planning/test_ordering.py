@@ -7,10 +7,9 @@ import pytest
 from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.gang import GpuScope
 from advisor.domain.job import ArrayRecord, Job
-from advisor.domain.limits import Limits
 from advisor.domain.plan import Kind, SetNice
 from advisor.domain.snapshot import Snapshot
-from advisor.planning.settings import PlanningSettings
+from advisor.settings import Limits, PlanningSettings
 from tests.builders import DAY_S, HOUR_S, make_config, make_gang, make_job, make_node, make_partition, make_snapshot
 
 FULL = tuple(f"n0{number}" for number in range(1, 5))

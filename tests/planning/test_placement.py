@@ -8,12 +8,11 @@ from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.forecast import NO_FORECASTS
 from advisor.domain.gang import GangRequest, GpuScope, SwitchRequest
 from advisor.domain.job import Job, Sensitivity
-from advisor.domain.limits import Limits
 from advisor.domain.plan import NodeRange, Reason, SetNodeRange, SetSwitches
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier, TopologyKind
 from advisor.planning.beliefs import Beliefs
-from advisor.planning.settings import PlanningSettings
+from advisor.settings import Limits, PlanningSettings
 from tests.builders import (
     DAY_S,
     HOUR_S,

@@ -8,11 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advisor.cycle import Cycle
-from advisor.domain.limits import Limits
 from advisor.domain.memory import Memory
 from advisor.domain.plan import Requeue, SetGpus, SetNice, SetNodeRange, SetSwitches, SetTimeMin, applied, present_value
 from advisor.domain.snapshot import Snapshot
-from advisor.planning.settings import PlanningSettings
+from advisor.settings import Limits, PlanningSettings
 from tests.builders import DAY_S, HOUR_S, make_gang, make_hints, make_job, make_node, make_snapshot
 from tests.strategies import snapshots
 

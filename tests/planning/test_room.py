@@ -10,11 +10,10 @@ from advisor.domain.forecast import JobForecast
 from advisor.domain.gang import GpuScope, ShareCount
 from advisor.domain.job import ArrayRecord, HetRecord, Job, JobState, Sensitivity
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
-from advisor.domain.limits import APART_S, Limits
 from advisor.domain.memory import Memory
 from advisor.domain.plan import Kind, Recommendation, Requeue
 from advisor.domain.snapshot import Snapshot
-from advisor.planning.settings import PlanningSettings
+from advisor.settings import APART_S, Limits, PlanningSettings
 from tests.builders import (
     DAY_S,
     HOUR_S,

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.domain.limits import Limits
 from advisor.domain.site import SiteConfig
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import TopologyKind
 from advisor.planning.site_checks import Check, Status, site_checks
+from advisor.settings import Limits
 from tests.builders import HOUR_S, make_config, make_job, make_node, make_snapshot, make_topology
 
 LIMITS = Limits()

@@ -8,8 +8,8 @@ from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.gang import GangRequest, GpuCount, GpuScope
 from advisor.domain.job import ArrayRecord, Job
 from advisor.domain.plan import Reason, SetGpus
-from advisor.planning.settings import PlanningSettings
 from advisor.planning.sizing import options, resized
+from advisor.settings import PlanningSettings
 from tests.builders import (
     DAY_S,
     HOUR_S,

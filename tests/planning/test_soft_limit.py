@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from advisor.cycle import Cycle
 from advisor.domain.forecast import Forecasts, Interval, JobForecast, RunTime
 from advisor.domain.job import Job
-from advisor.domain.limits import Limits
 from advisor.domain.permits import Permits
 from advisor.domain.plan import Kind, Plan, Reason, Recommendation, SetNice, SetTimeMin, applied
 from advisor.domain.snapshot import Snapshot
@@ -21,7 +20,7 @@ from advisor.features.supply import releases
 from advisor.planning import soft_limit
 from advisor.planning.case import Case
 from advisor.planning.line import plan
-from advisor.planning.settings import PlanningSettings
+from advisor.settings import Limits, PlanningSettings
 from tests.builders import DAY_S, HOUR_S, MINUTE_S, make_config, make_gang, make_job, make_node, make_snapshot
 from tests.planning.test_planner import contended
 

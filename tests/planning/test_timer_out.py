@@ -7,14 +7,13 @@ import pytest
 from advisor.domain.forecast import NO_FORECASTS
 from advisor.domain.gang import SwitchRequest
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
-from advisor.domain.limits import Limits
 from advisor.domain.memory import Memory
 from advisor.domain.plan import Action, NodeRange, SetNice, SetNodeRange, SetSwitches, applied
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
-from advisor.planning.settings import PlanningSettings
 from advisor.planning.timer_out import TimerOut, timers_out
+from advisor.settings import Limits, PlanningSettings
 from tests.builders import TAKEN_AT, make_gang, make_job, make_snapshot
 from tests.planning.test_placement import RANGE, half_idle_nodes, one_idle_node_per_leaf, waiting
 

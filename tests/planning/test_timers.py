@@ -11,14 +11,13 @@ from advisor.domain.forecast import Forecasts, Interval, JobForecast, Placement
 from advisor.domain.gang import GangRequest, SwitchRequest
 from advisor.domain.job import Job, Sensitivity
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
-from advisor.domain.limits import Limits
 from advisor.domain.memory import Memory
 from advisor.domain.plan import Action, Lever, NodeRange, Reason, SetNice, SetNodeRange, SetSwitches
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
 from advisor.planning.beliefs import Beliefs
-from advisor.planning.settings import PlanningSettings
+from advisor.settings import Limits, PlanningSettings
 from tests.builders import HOUR_S, TAKEN_AT, make_config, make_gang, make_job, make_node, make_snapshot, make_topology
 from tests.planning.test_placement import RANGE, half_idle_nodes, one_idle_node_per_leaf, timers, waiting
 from tests.planning.test_planner import contended

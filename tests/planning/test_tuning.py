@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
-from advisor.planning.settings import PlanningSettings
 from advisor.planning.tuning import EDGES_S, MEMORIES, Rates, Seen, Tuner, Tuning, best_wait_s, rates, tuning_of
+from advisor.settings import PlanningSettings
 
 NODE, LEAF = LocalityTier.NODE, LocalityTier.LEAF
 NOW = 1_000_000.0

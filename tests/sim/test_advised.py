@@ -7,9 +7,8 @@ from advisor.apply.applier import Applier
 from advisor.cycle import Cycle
 from advisor.domain.gang import SwitchRequest
 from advisor.domain.lease import Lease, LeaseState
-from advisor.domain.limits import Limits
 from advisor.domain.plan import Action, NodeRange, Outcome, SetNice, SetNodeRange, SetSwitches, SetTimeMin, undone
-from advisor.planning.settings import PlanningSettings
+from advisor.settings import Limits, PlanningSettings
 from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
 from advisor.sim.policies.advised import advise
 from advisor.sim.policy import Options

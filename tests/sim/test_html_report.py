@@ -24,12 +24,13 @@ from advisor.sim.charts import (
 )
 from advisor.sim.comparison import compare, compare_groups, heaviest, tally_groups, tally_jobs
 from advisor.sim.html_report import Origin, check_writable, report_page, write_report
-from advisor.sim.markup import clean, element, page
+from advisor.sim.markup import element, page
 from advisor.sim.metrics import Grouping, by_gpus, by_user
 from advisor.sim.result import RunResult, result_of
 from advisor.sim.run_outcome import End
 from advisor.sim.statistics import CellName
 from advisor.sim.trace import Trace
+from advisor.text import escaped
 from tests.sim.building import make_trace
 from tests.sim.runs import NAN, make_run, random_trace, shifted_run
 
@@ -198,7 +199,7 @@ def test_text_between_elements_keeps_its_place() -> None:
     paragraph = element("p", "a", element("b", "c"), "d", "e")
 
     assert ElementTree.tostring(paragraph, encoding="unicode") == "<p>a<b>c</b>de</p>"
-    assert clean("plain é") == "plain é"
+    assert escaped("plain é") == "plain é"
 
 
 def test_very_many_jobs_fit_in_a_small_page() -> None:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from advisor.domain.forecast import Forecasts, Placement
-from advisor.domain.limits import Limits
 from advisor.domain.topology import LocalityTier
+from advisor.settings import Limits
 from advisor.sim.cluster import Cluster, Network, NodeGroup, SlurmParameters
 from advisor.sim.known_forecaster import KnownForecaster
 from advisor.sim.policy import Options

@@ -8,7 +8,6 @@ import pytest
 from advisor.cycle import Cycle
 from advisor.domain.gang import GpuCount, GpuScope, SwitchRequest
 from advisor.domain.job import GpuRange, JobState
-from advisor.domain.limits import Limits
 from advisor.domain.plan import (
     Action,
     NodeRange,
@@ -22,7 +21,7 @@ from advisor.domain.plan import (
     undone,
 )
 from advisor.domain.topology import TopologyKind
-from advisor.planning.settings import PlanningSettings
+from advisor.settings import Limits, PlanningSettings
 from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
 from advisor.sim.queueing import DONE
 from advisor.sim.slurm_cluster import SimulatedSlurm

@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 
 from advisor.apply.applier import Applier
 from advisor.domain.lease import Ending, Lease
-from advisor.domain.limits import Limits
 from advisor.domain.plan import Lever, SetSwitches
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
 from advisor.planning.observing import timer_tier
-from advisor.planning.settings import PlanningSettings
+from advisor.settings import Limits, PlanningSettings
 from advisor.sim.cluster import Cluster, Failures, Network, NodeGroup, SlurmParameters
 from advisor.sim.policies import POLICIES
 from advisor.sim.policies.advised import AdvisedSlurm, follow

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
-from advisor.planning.settings import PlanningSettings
 from advisor.planning.tuning import Tuner, tuning_of
+from advisor.settings import PlanningSettings
 from advisor.sim.cell import Cell
 from advisor.sim.cluster import parse_cluster
 from advisor.sim.policies.dally import TUNED_EVERY_S

@@ -19,11 +19,11 @@ from advisor.backends.sources import open_source
 from advisor.clock import SystemClock
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState
-from advisor.domain.limits import Limits
 from advisor.domain.plan import Change, Lever, NodeRange, lever_of, may_hold
 from advisor.domain.snapshot import Snapshot
 from advisor.journal import SqliteJournal, locked, opened
 from advisor.planning.observing import observed
+from advisor.settings import Limits
 from tools.kill_test.points import Aim, DeadlyActuator, DeadlyCommands, DeadlyJournal, Points, aimed, in_a_child
 from tools.kill_test.proposing import FIELDS, RandomCycle, Value, change_of, field_of
 from tools.live_slurm import LiveCluster

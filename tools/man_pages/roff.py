@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from advisor.text import blanked
+
 MANUAL = "sadvise manual"
 # A plain hyphen or quote comes out as a typographic one, which no shell takes when it is copied.
 _ESCAPES = {"\\": r"\e", "-": r"\-", "'": r"\(aq", '"': r"\(dq", "`": r"\(ga", "^": r"\(ha", "~": r"\(ti"}
@@ -46,8 +48,9 @@ def render(page: Page, *, version: str, built_time: float) -> str:
 
 def escape(text: str) -> str:
     """Return a text as one line that comes out as it stands, whatever it holds, and is no request."""
-    visible = "".join(char if char.isprintable() else " " for char in text)
-    line = " ".join("".join(_escaped(char) for char in word).replace(",", _comma(word)) for word in visible.split())
+    line = " ".join(
+        "".join(_escaped(char) for char in word).replace(",", _comma(word)) for word in blanked(text).split()
+    )
     return rf"\&{line}" if line.startswith(".") else line
 
 

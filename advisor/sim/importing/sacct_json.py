@@ -13,6 +13,7 @@ from advisor.errors import DecodeError, TraceError
 from advisor.sim.bad_rows import BadRow
 from advisor.sim.importing.accounted import Accounted, needed
 from advisor.sim.importing.workload_rows import WorkloadFile, reason
+from advisor.units import MINUTE_S
 
 # Slurm's marks for "no value" and "no limit" where a release writes the bare number.
 _NO_VALUES: Final = frozenset((0xFFFFFFFF, 0xFFFFFFFE, 0xFFFFFFFFFFFFFFFF, 0xFFFFFFFFFFFFFFFE))
@@ -53,7 +54,7 @@ def _accounted(place: int, job: JsonObject) -> Accounted:
         eligible_time=_instant(time, "eligible"),
         start_time=_instant(time, "start"),
         elapsed_s=float(_number(time, "elapsed") or 0),
-        limit_s=None if minutes is None else float(minutes) * 60,
+        limit_s=None if minutes is None else float(minutes) * MINUTE_S,
         asked=_tres(resources, "requested"),
         held=_tres(resources, "allocated"),
         nodes=_number(job, "allocation_nodes"),

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import LARGEST_CLASS, Wait, gang_class
-from advisor.planning.settings import PlanningSettings
 from advisor.planning.tuning import EDGES_S, Tuner, tuning_of
+from advisor.settings import PlanningSettings
 from advisor.sim.delay_scheduling import GangPatience, best_tiers, offer
 from advisor.sim.execution import LEAF_TIER, NODE_TIER
 from advisor.sim.policies.round_policy import RoundPolicy

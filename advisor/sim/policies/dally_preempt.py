@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.domain.limits import APART_S, QUANTUM_S
 from advisor.planning.preemption import KEY_MARGIN, keys, pays
+from advisor.settings import APART_S, QUANTUM_S
 from advisor.sim.delay_scheduling import GangPatience, sensitivities, tier_held, tier_of_pick
 from advisor.sim.gang_placement import pick
 from advisor.sim.policies.dally import Dally, Rows, dally_policy

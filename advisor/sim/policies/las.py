@@ -15,6 +15,7 @@ from advisor.sim.policies.queue_policy import QueuePolicy
 from advisor.sim.profiles import NEUTRAL, load_profiles
 from advisor.sim.queueing import Key
 from advisor.sim.state import State
+from advisor.units import HOUR_S
 
 # Their first fully connected layer, or their embeddings, outweigh the rest: 103 of 138 million in VGG-16, 38 of 61 in
 # AlexNet, nearly all in the recommenders.
@@ -35,6 +36,6 @@ POLICY = QueuePolicy(
     key=Key.ATTAINED,
     strict=False,
     preemptive=True,
-    levels_gpu_s=(16 * 3600.0,),
+    levels_gpu_s=(16 * HOUR_S,),
     spread=is_spread,
 )

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from advisor.domain.limits import Limits
 from advisor.domain.topology import LocalityTier
-from advisor.planning.settings import PlanningSettings
+from advisor.settings import Limits, PlanningSettings
 from advisor.sim.cluster import Cluster, Failures, NodeGroup, parse_cluster
 from advisor.sim.execution import LEAF_TIER, NODE_TIER, SPINE_TIER
 from advisor.sim.gang_placement import usable_gpus

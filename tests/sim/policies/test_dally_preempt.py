@@ -5,9 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from advisor.domain.limits import Limits
 from advisor.domain.topology import LocalityTier
-from advisor.planning.settings import PlanningSettings
+from advisor.settings import Limits, PlanningSettings
 from advisor.sim.cluster import Cluster, NodeGroup
 from advisor.sim.execution import LEAF_TIER, NODE_TIER
 from advisor.sim.policies.dally_preempt import DallyPreempt

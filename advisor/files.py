@@ -1,0 +1,48 @@
+"""Files that appear whole or not at all, also after a crash."""
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Final
+
+OWNER_ONLY: Final = 0o600
+# The umask decides, as for files that other programs write.
+AS_UMASK: Final = 0o666
+
+
+@contextmanager
+def replacing(path: Path, *, mode: int = OWNER_ONLY) -> Iterator[IO[bytes]]:
+    """Open a binary stream whose content replaces the file at `path` once the block ends without an exception.
+
+    The content is on the disk before it gets the name. `mode` is narrowed by the umask. Raises `OSError`.
+    """
+    temporary = path.with_name(f".sadvise-{secrets.token_hex(8)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        with open(descriptor, "wb") as stream:  # noqa: PTH123  (a descriptor)
+            yield stream
+            stream.flush()
+            os.fsync(descriptor)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def replace_file(path: Path, content: bytes, *, mode: int = OWNER_ONLY) -> None:
+    """Replace the file at `path` by `content`, as `replacing` does."""
+    with replacing(path, mode=mode) as stream:
+        stream.write(content)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Write a folder's entries to the disk, where the folder can be read and its file system knows how."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,298 @@
+"""Every key of sadvise.toml: its default, its bounds and the sentence that documents it.
+
+The tables `mode` and `experiment` stand beside what they decide, in `domain`; `config` lists and reads all tables.
+"""
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal
+
+from advisor.units import DAY_S, HOUR_S
+
+Reader = Literal["auto", "text", "json", "pyslurm"]
+Level = Literal["debug", "info", "warning", "error"]
+Layout = Literal["auto", "logfmt", "json"]
+
+# The unit's WatchdogSec has to be longer than the longest round.
+LONGEST_DEADLINE_S: Final = 80.0
+# What one round asks before anything is changed: sdiag, and the four of a snapshot.
+ROUND_REQUESTS: Final = 5
+# What a change costs: the job is read, changed, and read back.
+CHANGE_REQUESTS: Final = 5
+_UNIX: Final = "unix:"
+# The kernel takes no longer path of a socket.
+_LONGEST_PATH: Final = 107
+_PORT: Final = re.compile(r"(?P<host>[^:]+|\[[^\]]+\]):(?P<port>[0-9]{1,5})")
+# A job is stopped for a gang only after it has run for QUANTUM_S, and not again within APART_S.
+QUANTUM_S: Final = 1200.0
+APART_S: Final = HOUR_S
+# Bounds that catch a slip of the pen; no site comes near them.
+_LARGEST: Final = 1e9
+_LARGEST_INFLATION: Final = 100.0
+_NOT_NEGATIVE: Final = (
+    "min_job_age_s",
+    "max_job_wait_s",
+    "max_added_delay_s",
+    "cooldown_s",
+    "max_changes",
+    "max_changes_per_user",
+    "max_changes_per_account",
+    "max_user_delay_s",
+    "max_account_delay_s",
+    "fairness_window_s",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanningSettings:
+    """What the rule-based planner assumes and where it stops."""
+
+    depth: Annotated[int, "how many pending jobs of a pool are planned for, best priority first"] = 200
+    ageing_s: Annotated[float, "a job that has waited this long weighs twice as much as a new one"] = 12 * HOUR_S
+    min_saving_s: Annotated[float, "total job completion time a change must save to be worth proposing"] = 600.0
+    used_limit_ratio_low: Annotated[float, "share of the time limit jobs are assumed to use, at least"] = 0.2
+    soft_limit_ratio_high: Annotated[float, "largest share of the limit that is worth a soft limit"] = 0.75
+    node_timer_s: Annotated[float, "mean wait for the fewest nodes, assumed where none was seen"] = 600.0
+    leaf_timer_s: Annotated[float, "mean wait for one leaf switch, assumed where none was seen"] = 1800.0
+    timer_memory_s: Annotated[float, "the time in which a wait that was seen comes to count half"] = 3600.0
+    timer_imagined: Annotated[float, "how many waits the assumed ones count for"] = 2.0
+    insensitive_inflation: Annotated[float, "a gang that a worse place slows by less does not wait"] = 1.05
+    preempt: Annotated[bool, "whether jobs that declare a checkpoint may be stopped for gangs"] = False
+    restart_s: Annotated[float, "assumed time that a stopped job needs, once it starts again, to go on"] = 60.0
+    leaf_inflation: Annotated[float, "assumed inflation of a gang spread over nodes of one leaf"] = 1.1
+    spine_inflation: Annotated[float, "assumed inflation of a gang spread over leaves"] = 1.3
+    scaling_exponent: Annotated[float, "assumed speed of n GPUs is n to this power"] = 0.9
+    min_marginal_ratio: Annotated[float, "least speed an added GPU must bring, as a share of one GPU's"] = 0.5
+
+    def __post_init__(self) -> None:
+        for name in ("depth", "ageing_s", "node_timer_s", "leaf_timer_s", "timer_memory_s", "timer_imagined"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be above 0")
+            if not 1 <= getattr(self, name) <= _LARGEST:
+                raise ValueError(f"{name} must be at least 1 and at most {_LARGEST:.0f}")
+        for name in ("used_limit_ratio_low", "soft_limit_ratio_high", "scaling_exponent", "min_marginal_ratio"):
+            if not 0 < getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be above 0 and at most 1")
+        if not 1 <= self.leaf_inflation <= self.spine_inflation:
+            raise ValueError("leaf_inflation must be at least 1 and at most spine_inflation")
+        for name in ("spine_inflation", "insensitive_inflation"):
+            if not 1 <= getattr(self, name) <= _LARGEST_INFLATION:
+                raise ValueError(f"{name} must be at least 1 and at most {_LARGEST_INFLATION:.0f}")
+        if min(self.min_saving_s, self.restart_s) < 0 or max(self.min_saving_s, self.restart_s) > _LARGEST:
+            raise ValueError(f"min_saving_s and restart_s must not be negative, and at most {_LARGEST:.0f}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How far advice may go."""
+
+    min_job_age_s: Annotated[float, "jobs submitted less than this ago are left alone"] = 60.0
+    max_job_wait_s: Annotated[float, "jobs eligible for longer than this are never delayed"] = 48 * HOUR_S
+    max_added_delay_s: Annotated[float, "most that advice may delay any one job"] = 6 * HOUR_S
+    nice_min: Annotated[int, "lowest nice advice may set; below 0 needs an Operator"] = 0
+    nice_max: Annotated[int, "highest nice advice may set"] = 10_000
+    cooldown_s: Annotated[float, "a job is left alone for so long after it was changed, or its change refused"] = 600.0
+    max_changes: Annotated[int, "most changes in one cycle"] = 30
+    max_changes_per_user: Annotated[int, "most changes in one cycle to jobs of one user"] = 5
+    max_changes_per_account: Annotated[int, "most changes in one cycle to jobs of one account"] = 10
+    max_user_delay_s: Annotated[float, "most that advice may delay all jobs of a user together within the window"] = (
+        24 * HOUR_S
+    )
+    max_account_delay_s: Annotated[
+        float, "most that advice may delay all jobs of an account together within the window"
+    ] = 96 * HOUR_S
+    fairness_window_s: Annotated[float, "time over which the delays of a user and of an account are added up"] = (
+        24 * HOUR_S
+    )
+    preempt_partitions: Annotated[
+        str, "partitions, separated by commas, in which jobs that declare a checkpoint may be stopped for a gang"
+    ] = ""
+
+    def __post_init__(self) -> None:
+        for name in _NOT_NEGATIVE:
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative")
+        if self.nice_min > self.nice_max:
+            raise ValueError("nice_min must not be above nice_max")
+
+    @property
+    def partitions_to_preempt_in(self) -> frozenset[str]:
+        """The partitions in which running jobs may be stopped; none by default."""
+        return frozenset(name.strip() for name in self.preempt_partitions.split(",") if name.strip())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSettings:
+    """How the cluster is read."""
+
+    reader: Annotated[Reader, "which reader asks Slurm: auto, text, json or pyslurm"] = "auto"
+    timeout_s: Annotated[float, "how long one Slurm command may take"] = 30.0
+
+    def __post_init__(self) -> None:
+        if self.timeout_s <= 0:
+            raise ValueError("timeout_s must be above 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForecastSettings:
+    """Which models make the forecasts."""
+
+    enabled: Annotated[bool, "whether models forecast; without them the planner goes by its rules alone"] = True
+    models: Annotated[str, "folder of the models that this site fitted; those that ship serve for the rest"] = (
+        "/var/lib/sadvise/models"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalSettings:
+    """Where the journal of all changes is kept, and for how long."""
+
+    file: Annotated[str, "SQLite file of the changes that are out, of what was done and why; one for each cluster"] = (
+        "/var/lib/sadvise/journal.sqlite"
+    )
+    keep_days: Annotated[float, "days for which cycles, outcomes and the audit are kept"] = 90.0
+    records_mib: Annotated[float, "most room that cycles kept whole, for `sadvise replay`, may take"] = 512.0
+
+    def __post_init__(self) -> None:
+        for name in ("keep_days", "records_mib"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be above 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonSettings:
+    """How `sadvise serve` runs."""
+
+    interval_s: Annotated[float, "time from the start of one round to the next"] = 60.0
+    interval_max_s: Annotated[float, "longest interval, which it reaches when slurmctld is under strain"] = 600.0
+    jitter_s: Annotated[float, "most that a round starts late by chance, so that clusters do not ask in step"] = 5.0
+    deadline_s: Annotated[float, "how long one round may talk to Slurm; then what is left waits for the next"] = 45.0
+    runtime_folder: Annotated[str, "folder of the pause file and of the lock that keeps a second daemon off"] = (
+        "/run/sadvise"
+    )
+    refit: Annotated[bool, "whether run times are fitted again every night; needs the extra `fit`"] = False
+    night_hour: Annotated[int, "hour of the day, UTC, of that fit and of pruning the journal"] = 3
+    strain_threads: Annotated[int, "slurmctld threads from which on it counts as strained"] = 64
+    strain_queue: Annotated[int, "agent queue of slurmctld from which on it counts as strained"] = 200
+    strain_cycle_s: Annotated[float, "pass of slurmctld's main scheduler from which on it counts as strained"] = 5.0
+    log_level: Annotated[Level, "least severe events that are logged: debug, info, warning or error"] = "info"
+    log_format: Annotated[Layout, "auto, logfmt or json"] = "auto"
+
+    def __post_init__(self) -> None:
+        if not 1.0 <= self.interval_s <= self.interval_max_s <= DAY_S:
+            raise ValueError("interval_s must be at least 1 and at most interval_max_s, which is at most 86400")
+        if not 0.0 <= self.jitter_s <= self.interval_s:
+            raise ValueError("jitter_s must not be negative, nor above interval_s")
+        if not 0.0 < self.deadline_s <= LONGEST_DEADLINE_S:
+            raise ValueError(f"deadline_s must be above 0 and at most {LONGEST_DEADLINE_S:g}")
+        if not 0 <= self.night_hour <= 23:
+            raise ValueError("night_hour must be an hour from 0 to 23")
+        if min(self.strain_threads, self.strain_queue, self.strain_cycle_s) <= 0:
+            raise ValueError("strain_threads, strain_queue and strain_cycle_s must be above 0")
+        if not self.runtime_folder.startswith("/"):
+            raise ValueError("runtime_folder must be an absolute path")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetSettings:
+    """How many requests slurmctld may get, reads and writes together.
+
+    The defaults stay within Slurm's own rate limiter at its defaults, which holds 30 requests and adds 2 every second.
+    """
+
+    rpcs_per_minute: Annotated[float, "requests to slurmctld that are earned every minute, reads and changes"] = 60.0
+    burst: Annotated[int, "most requests that may be saved up; those of one round come close together"] = 30
+    writes_per_minute: Annotated[int, "changes that may be sent to slurmctld in a minute"] = 12
+    kept_for_reads: Annotated[int, "requests that changes leave for the next reading of the cluster"] = ROUND_REQUESTS
+
+    def __post_init__(self) -> None:
+        if self.rpcs_per_minute <= 0 or self.writes_per_minute < 0 or self.kept_for_reads < 0:
+            raise ValueError("rpcs_per_minute must be above 0, writes_per_minute and kept_for_reads must be at least 0")
+        least = ROUND_REQUESTS + CHANGE_REQUESTS + self.kept_for_reads
+        if self.burst < least:
+            raise ValueError(f"burst must be at least {least}: a round, one change and kept_for_reads")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopbackAddress:
+    """A port that only this machine reaches."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SocketFile:
+    """A Unix socket."""
+
+    path: str
+
+
+Address = LoopbackAddress | SocketFile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointSettings:
+    """Where metrics and health are served, read only, to every program that can reach the address."""
+
+    listen: Annotated[
+        str, 'loopback address with a port, or "unix:" and the path of a socket, for /metrics and /healthz; "" for none'
+    ] = "127.0.0.1:9341"
+
+    def __post_init__(self) -> None:
+        address_of(self.listen)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerSettings:
+    """When the daemon stops changing jobs by itself, and how long after the cause has gone it goes on."""
+
+    rest_s: Annotated[float, "how long the cause of a breaker must be gone before changes are made again"] = 1800.0
+    max_server_threads: Annotated[int, "most threads slurmctld may have busy; it has 256"] = 64
+    max_cycle_s: Annotated[float, "longest pass of Slurm's main scheduler"] = 5.0
+    max_backfill_cycle_s: Annotated[float, "longest pass of Slurm's backfill scheduler"] = 300.0
+    max_agent_queue: Annotated[int, "most messages that slurmctld may have waiting for nodes"] = 1000
+    max_database_queue: Annotated[int, "most records that slurmctld may have waiting for slurmdbd"] = 10_000
+    max_reads_failed: Annotated[int, "most reads of the cluster that may fail in a row"] = 2
+    max_error_ratio: Annotated[float, "largest share of the requests to slurmctld that may fail"] = 0.2
+    min_requests: Annotated[int, "requests that the share of failures must rest on"] = 20
+    min_coverage_ratio: Annotated[float, "least share of run times that may lie within their 80 % intervals"] = 0.6
+    min_ended_jobs: Annotated[int, "jobs that ended which the share of forecasts that held must rest on"] = 50
+    max_objections: Annotated[int, "most jobs whose changes people may take back or overrule within the window"] = 3
+    max_objections_of_user: Annotated[int, "most overruled jobs of one user that count within the window"] = 2
+    objections_window_s: Annotated[float, "time over which objections of people are counted"] = 24 * HOUR_S
+
+    def __post_init__(self) -> None:
+        for name in ("max_error_ratio", "min_coverage_ratio"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be from 0 to 1")
+        for name in BreakerSettings.__slots__:
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative")
+
+
+def address_of(listen: str) -> Address | None:
+    """Read `metrics.listen`; None for nowhere. Raises `ValueError` for what is neither loopback nor a path."""
+    if not listen:
+        return None
+    if listen.startswith(_UNIX):
+        path = listen.removeprefix(_UNIX)
+        if not path.startswith("/") or "\0" in path or len(path.encode()) > _LONGEST_PATH:
+            raise ValueError(f'listen must be "unix:" and an absolute path of at most {_LONGEST_PATH} bytes')
+        return SocketFile(path=path)
+    found = _PORT.fullmatch(listen)
+    host = found["host"].strip("[]") if found else ""
+    if found is None or not _is_loopback(host) or int(found["port"]) > 65_535:
+        raise ValueError(
+            'listen must be a loopback address with a port, such as "127.0.0.1:9341" or "[::1]:9341", or "unix:/path"'
+        )
+    return LoopbackAddress(host=host, port=int(found["port"]))
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether a host is a number that only this machine reaches; names are not looked up."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

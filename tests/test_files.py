@@ -1,0 +1,129 @@
+"""A file that is replaced is the old one or the new one, whole, for those who may read it."""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from advisor.files import AS_UMASK, OWNER_ONLY, replace_file, replacing
+
+
+@pytest.fixture(autouse=True)
+def _umask() -> Iterator[None]:
+    before = os.umask(0o027)
+    yield
+    os.umask(before)
+
+
+def replaced_in_part(path: Path, error: BaseException) -> None:
+    with replacing(path) as stream:
+        stream.write(b"half")
+        stream.flush()
+        raise error
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_file_gets_its_content_and_leaves_no_other(tmp_path: Path) -> None:
+    path = tmp_path / ("n" * 255)
+
+    replace_file(path, b"old")
+    replace_file(path, b"new")
+
+    assert path.read_bytes() == b"new"
+    assert names_in(tmp_path) == [path.name]
+
+
+@pytest.mark.parametrize(("mode", "seen"), [(OWNER_ONLY, 0o600), (AS_UMASK, 0o640)])
+def test_the_mode_is_narrowed_by_the_umask_and_not_taken_from_the_old_file(
+    mode: int, seen: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "file"
+    path.touch()
+    path.chmod(0o604)
+
+    replace_file(path, b"", mode=mode)
+
+    assert stat.S_IMODE(path.stat().st_mode) == seen
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_an_error_leaves_the_old_file_and_no_other(error: type[BaseException], tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+
+    with pytest.raises(error):
+        replaced_in_part(path, error())
+
+    assert path.read_bytes() == b"old"
+    assert names_in(tmp_path) == ["file"]
+
+
+def test_the_name_is_given_only_after_the_block(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+
+    with replacing(path) as stream:
+        stream.write(b"half")
+        stream.flush()
+        before = path.exists()
+
+    assert not before
+    assert path.read_bytes() == b"half"
+
+
+def test_the_content_is_on_the_disk_before_the_name_and_the_name_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, synced = tmp_path / "file", []
+    fsync = os.fsync
+
+    def watched(descriptor: int) -> None:
+        kind = "folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file"
+        synced.append((kind, path.exists(), os.fstat(descriptor).st_size if kind == "file" else None))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", watched)
+
+    replace_file(path, b"four")
+
+    assert synced == [("file", False, 4), ("folder", True, None)]
+
+
+def test_a_link_is_replaced_and_its_target_kept(tmp_path: Path) -> None:
+    (tmp_path / "target").write_bytes(b"kept")
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+
+    replace_file(tmp_path / "link", b"new")
+
+    assert (tmp_path / "target").read_bytes() == b"kept"
+    assert not (tmp_path / "link").is_symlink()
+
+
+def test_a_folder_that_is_missing_or_stands_in_the_way_is_an_error_that_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+
+    with pytest.raises(FileNotFoundError):
+        replace_file(tmp_path / "missing" / "file", b"")
+    with pytest.raises(IsADirectoryError):
+        replace_file(tmp_path / "folder", b"")
+
+    assert names_in(tmp_path) == ["folder"]
+
+
+def test_a_folder_that_cannot_be_synced_does_not_undo_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fsync = os.fsync
+
+    def refusing(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(22, "Invalid argument")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", refusing)
+
+    replace_file(tmp_path / "file", b"new")
+
+    assert (tmp_path / "file").read_bytes() == b"new"

@@ -1,6 +1,6 @@
 """Days of the daemon's rounds over a large synthetic cluster, with the clock turned by hand.
 
-    python -m tools.soak --jobs 10000 --hours 24 [--nodes 1000] [--interval 60] [--turnover 0.01]
+    python -m tools.bench soak --jobs 10000 --hours 24 [--nodes 1000] [--interval 60] [--turnover 0.01]
 
 Runs the daemon's own round, journal on disk included, in mode apply. Between rounds a share of the queue changes: jobs
 arrive, start and end. Prints, for every hour, CPU per round, resident memory and the size of the journal; then the
@@ -9,23 +9,20 @@ means by stage. Asked are a mean below 0.5 s of CPU per round, and less than 250
 
 import argparse
 import json
-import sys
 import tempfile
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final
-from unittest import mock
+from typing import Final
 
 import numpy as np
 
 from advisor.applying import Applier
 from advisor.clock import ManualClock
 from advisor.config import Config, load_config
-from advisor.cycle import Cycle, CycleRecord
+from advisor.cycle import Cycle
 from advisor.daemon.hold import Patience, SiteGate
 from advisor.daemon.outfit import forecaster
 from advisor.daemon.service import Outfit, Service
@@ -35,44 +32,16 @@ from advisor.domain.plan import Action, Outcome, Receipt, applied, present_value
 from advisor.domain.snapshot import Snapshot
 from advisor.journal import SqliteJournal
 from advisor.planning.observing import observed
-from tools.bench_cycle import synthetic
+from tools.bench.measuring import Stages, resident_mib
+from tools.bench.synthetic import synthetic
 
 HOUR_S: Final = 3600.0
 MIB: Final = 1 << 20
 NOT_COUNTED: Final = "making the snapshot, not counted"
-JOURNAL_WRITES: Final = ("claim", "keep", "close", "add_waits", "record", "receipts", "keep_outcomes", "note", "prune")
-JOURNAL_READS: Final = ("leases", "closed", "waits", "observed_until", "outcomes", "open_outcomes")
-
-
-@dataclass
-class Stages:
-    """CPU seconds by stage."""
-
-    cpu_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    _inside: list[str] = field(default_factory=list)
-
-    @contextmanager
-    def timed(self, stage: str) -> Iterator[None]:
-        """Count the CPU of a block for a stage; of stages within each other the inner one counts for itself alone."""
-        began = time.process_time()
-        self._inside.append(stage)
-        try:
-            yield
-        finally:
-            self._inside.pop()
-            spent = time.process_time() - began
-            self.cpu_s[stage] += spent
-            if self._inside:
-                self.cpu_s[self._inside[-1]] -= spent
-
-    def wrapped(self, stage: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function whose CPU counts for a stage."""
-
-        def timed(*args: Any, **kwargs: Any) -> Any:
-            with self.timed(stage):
-                return function(*args, **kwargs)
-
-        return timed
+JOURNAL_STAGES: Final = {
+    "journal, writing": ("claim", "keep", "close", "add_waits", "record", "receipts", "keep_outcomes", "note", "prune"),
+    "journal, reading": ("leases", "closed", "waits", "observed_until", "outcomes", "open_outcomes"),
+}
 
 
 @dataclass
@@ -197,7 +166,7 @@ def soak(cluster: Changing, config: Config, hours: float, interval_s: float, sta
     per_hour = max(1, round(HOUR_S / interval_s))
     rounds: list[float] = []
     changes = 0
-    with _measured(stages):
+    with _counted(stages):
         for number in range(1, round(hours * per_hour) + 1):
             with stages.timed("round"):
                 began, read_s = time.process_time(), stages.cpu_s[NOT_COUNTED]
@@ -222,35 +191,16 @@ def soak(cluster: Changing, config: Config, hours: float, interval_s: float, sta
 
 
 @contextmanager
-def _measured(stages: Stages) -> Iterator[None]:
+def _counted(stages: Stages) -> Iterator[None]:
     """Count the CPU of the stages of a round as long as the block lasts."""
-    judge: Callable[..., CycleRecord] = Cycle.judge
-    patches = [
-        mock.patch.object(Cycle, "judge", stages.wrapped("judge", judge)),
+    with ExitStack() as stack:
+        stack.enter_context(stages.counting(Cycle, "judge", "judge"))
         # A synthetic reader is no measure of the real one.
-        mock.patch.object(Changing, "snapshot", stages.wrapped(NOT_COUNTED, Changing.snapshot)),
-        *(
-            mock.patch.object(SqliteJournal, name, stages.wrapped(stage, getattr(SqliteJournal, name)))
-            for stage, names in (("journal, writing", JOURNAL_WRITES), ("journal, reading", JOURNAL_READS))
-            for name in names
-            if hasattr(SqliteJournal, name)
-        ),
-    ]
-    for patch in patches:
-        patch.start()
-    try:
+        stack.enter_context(stages.counting(Changing, "snapshot", NOT_COUNTED))
+        for stage, methods in JOURNAL_STAGES.items():
+            for method in methods:
+                stack.enter_context(stages.counting(SqliteJournal, method, stage))
         yield
-    finally:
-        for patch in patches:
-            patch.stop()
-
-
-def resident_mib() -> float:
-    """Return the memory that this process has in RAM now."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) / 1024
-    return 0.0
 
 
 def _size_mib(journal: Path) -> float:
@@ -267,9 +217,8 @@ def configured(folder: Path, *, with_models: bool) -> Config:
     return load_config(path, {})
 
 
-def main() -> int:
-    """Soak, and print the tables."""
-    parser = argparse.ArgumentParser(prog="python -m tools.soak", description=__doc__.splitlines()[0])
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
     parser.add_argument("--jobs", type=int, default=10_000, help="pending jobs, default: %(default)s")
     parser.add_argument("--nodes", type=int, default=1000, help="default: %(default)s")
     parser.add_argument("--hours", type=float, default=24.0, help="simulated hours, default: %(default)s")
@@ -278,14 +227,17 @@ def main() -> int:
     parser.add_argument("--no-models", action="store_true", help="plan by the rules alone, without forecasts")
     parser.add_argument("--seed", type=int, default=1, help="default: %(default)s")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    args = parser.parse_args()
+
+
+def run(options: argparse.Namespace) -> int:
+    """Soak, and print the tables."""
     stages, rows = Stages(), []
-    cluster = Changing.made(args.jobs, args.nodes, args.turnover, args.seed)
+    cluster = Changing.made(options.jobs, options.nodes, options.turnover, options.seed)
     with tempfile.TemporaryDirectory() as folder:
-        config = configured(Path(folder), with_models=not args.no_models)
-        for row in soak(cluster, config, args.hours, args.interval, stages):
+        config = configured(Path(folder), with_models=not options.no_models)
+        for row in soak(cluster, config, options.hours, options.interval, stages):
             rows.append(row)
-            if not args.json:
+            if not options.json:
                 if len(rows) == 1:
                     print("hour   CPU/round s   most s   resident MiB   journal MiB   applied   leases out")
                 print(
@@ -293,27 +245,19 @@ def main() -> int:
                     f"{row.applied:>10}{row.leases:>13}",
                     flush=True,
                 )
-    rounds = max(1, round(args.hours * HOUR_S / args.interval))
+    rounds = max(1, round(options.hours * HOUR_S / options.interval))
     by_stage = {stage: round(spent / rounds, 4) for stage, spent in sorted(stages.cpu_s.items())}
     by_stage["everything else in the round"] = by_stage.pop("round")
-    if args.json:
-        print(json.dumps({"meta": {"tool": "soak", "seed": args.seed}, "hours": [_plain(row) for row in rows],
-                          "stages": by_stage}, indent=1))  # fmt: skip
+    if options.json:
+        meta = {"tool": "bench soak", "seed": options.seed}
+        print(json.dumps({"meta": meta, "hours": [asdict(row) for row in rows], "stages": by_stage}, indent=1))
         return 0
     print("\n".join(f"{stage:<36}{spent:>8.4f} s of CPU per round" for stage, spent in by_stage.items()))
     mean = float(np.mean([row.cpu_s for row in rows]))
     growth = rows[-1].resident_mib - rows[0].resident_mib
     most = max(row.resident_mib for row in rows)
     print(
-        f"{rounds} rounds, seed {args.seed}: {mean:.3f} s of CPU per round, {most:.0f} MiB at most, "
+        f"{rounds} rounds, seed {options.seed}: {mean:.3f} s of CPU per round, {most:.0f} MiB at most, "
         f"{growth:+.1f} MiB grown since the first hour"
     )
     return 0
-
-
-def _plain(row: Hourly) -> dict[str, float]:
-    return {name: getattr(row, name) for name in Hourly.__slots__}
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,6 @@
 """How often the intervals of `sadvise report` hold the truth, on made-up queues whose truth is known.
 
-    python -m tools.bench_experiment [--worlds 1000] [--seed 1]
+    python -m tools.bench experiment [--worlds 1000] [--seed 1]
 
 Every world is a made-up queue: the level of congestion goes on from day to day (autocorrelation 0.6) and varies by a
 factor of 2.2 either way, weekends are half as busy, three in ten jobs do not wait, the others' delays are log-normal,
@@ -67,12 +67,14 @@ class Days:
         return self.cut[:, column] if effect == CUT else FACTORS[effect] * self.plain[:, column]
 
 
-def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
     parser.add_argument("--worlds", type=int, default=1000, help="worlds for each line")
     parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the table."""
     print(f"{options.worlds} worlds a line, seed {options.seed}, {JOBS_A_DAY} jobs a day")
     print(f"{'by':<10} {'blocks':>6} {'effect':<8} {'figure':<8} {'covered':>8} {'alarms':>7} {'unbounded':>10}")
     for row in table(options.worlds, options.seed):
@@ -81,6 +83,7 @@ def main() -> None:
             f"{row.unbounded:>10.1%}",
             flush=True,
         )
+    return 0
 
 
 def table(worlds: int, seed: int) -> Iterator[Row]:
@@ -172,7 +175,3 @@ def _truths(seed: int) -> dict[tuple[str, str], float]:
         for effect in EFFECTS
         for figure, estimate in ESTIMATES.items()
     }
-
-
-if __name__ == "__main__":
-    main()

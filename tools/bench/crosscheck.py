@@ -1,6 +1,6 @@
 """Compare simulated means with those of a second program that shares no code with this one.
 
-    python -m tools.crosscheck_simulate [--data DIR] [TRACE ...]
+    python -m tools.bench crosscheck [--data DIR] [TRACE ...]
 
 DIR is a folder with `traces/ms_itp` and `traces/philly`, by default SADVISE_DATA. The reference is a quick check done
 before this simulator was written: 8-GPU nodes without switches, strict head of the line, no preemption, consolidated
@@ -11,12 +11,11 @@ find other gaps: up to some tenths of a percent. Exits with 1 where a mean is mo
 """
 
 import argparse
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from advisor.errors import AdvisorError
+from advisor.errors import TraceError
 from advisor.sim.metrics import summarise
 from advisor.sim.runner import Options, simulate
 from tools.simulated_traces import Workload, add_data_option, data_folder, read_workload
@@ -94,36 +93,27 @@ def line_of(found: Comparison) -> str:
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Read the options, compare, print."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tools.crosscheck_simulate", description=(__doc__ or "").splitlines()[0]
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
     parser.add_argument("traces", nargs="*", metavar="TRACE", help=f"default: {', '.join(REFERENCES)}")
     add_data_option(parser)
-    options = parser.parse_args(arguments)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Compare and print; return 1 where a mean is too far off."""
     unknown = [name for name in options.traces if name not in REFERENCES]
     if unknown:
-        print(f"trace {unknown[0]!r} has no reference: those with one are {', '.join(REFERENCES)}", file=sys.stderr)
-        return 1
-    found: list[Comparison] = []
-    try:
-        folder = data_folder(options.data)
-        print("mean JCT in seconds, ideal execution, strict head of the line, no preemption, one leaf switch")
-        print("trace             jobs  nodes  policy  reference       ours  difference           leaves of 8")
-        for name in options.traces or REFERENCES:
-            reference = REFERENCES[name]
-            workload = Workload(trace=read_workload(folder, name).trace, nodes=reference.nodes)
-            for policy, reference_s in reference.mean_jct_s.items():
-                found.append(compare(workload, policy, reference_s))
-                print(line_of(found[-1]), flush=True)
-    except AdvisorError as err:
-        print(err, file=sys.stderr)
-        return 1
-    off = sum(each.is_off for each in found)
-    print(f"{len(found) - off} of {len(found)} within {LARGEST_PERCENT:g} %")
+        raise TraceError(f"trace {unknown[0]!r} has no reference: those with one are {', '.join(REFERENCES)}")
+    folder = data_folder(options.data)
+    comparisons: list[Comparison] = []
+    print("mean JCT in seconds, ideal execution, strict head of the line, no preemption, one leaf switch")
+    print("trace             jobs  nodes  policy  reference       ours  difference           leaves of 8")
+    for name in options.traces or REFERENCES:
+        reference = REFERENCES[name]
+        workload = Workload(trace=read_workload(folder, name).trace, nodes=reference.nodes)
+        for policy, reference_s in reference.mean_jct_s.items():
+            comparisons.append(compare(workload, policy, reference_s))
+            print(line_of(comparisons[-1]), flush=True)
+    off = sum(comparison.is_off for comparison in comparisons)
+    print(f"{len(comparisons) - off} of {len(comparisons)} within {LARGEST_PERCENT:g} %")
     return 1 if off else 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

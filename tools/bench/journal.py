@@ -1,8 +1,8 @@
-"""What it costs to write down whole cycles: processor time and room, at a queue of which a part changes each cycle.
+"""CPU and bytes of recording whole cycles, at a queue of which a part changes in each cycle.
 
-    python -m tools.bench_journal [--size 10000:1000] [--cycles 61] [--changed 0.01] [--models]
+    python -m tools.bench journal [--size 10000:1000] [--cycles 61] [--changed 0.01] [--models]
 
-The jobs are made anew for each cycle, as a reader would, so that nothing is known to be the same without a look.
+The jobs of each cycle are new objects, as those of a reader are, so that equality is not known without a comparison.
 """
 
 import argparse
@@ -20,7 +20,8 @@ from advisor.journal.replay import replayed
 from advisor.journal.views import Looked
 from advisor.predict.forecaster import ModelForecaster
 from advisor.predict.library import Library
-from tools.bench_cycle import synthetic
+from tools.bench.measuring import size_of
+from tools.bench.synthetic import synthetic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +48,7 @@ def later(seen: Snapshot, fresh: Snapshot, changed: float, chance: np.random.Gen
 
 
 def measure(jobs: int, nodes: int, cycles: int, changed: float, *, models: bool = False) -> Figures:
-    """Write down so many cycles, and plan the last one again."""
+    """Record a number of cycles, and plan the last one again."""
     chance = np.random.default_rng(1)
     # A folder without models: those that ship serve.
     cycle = Cycle(forecaster=ModelForecaster(Library(Path("/nonexistent")))) if models else Cycle()
@@ -63,8 +64,8 @@ def measure(jobs: int, nodes: int, cycles: int, changed: float, *, models: bool 
             times.append(time.process_time() - started)
         sizes = [whole.record_bytes for whole in reversed(journal.cycles(Looked(most=cycles)))]
         started = time.process_time()
-        found = journal.recorded()
-        is_same = replayed(found) == found.outcome
+        recorded = journal.recorded()
+        is_same = replayed(recorded) == recorded.outcome
         replay_s = time.process_time() - started
         journal.close_file()
     return Figures(
@@ -78,23 +79,23 @@ def measure(jobs: int, nodes: int, cycles: int, changed: float, *, models: bool 
     )
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Measure and print the figures."""
-    parser = argparse.ArgumentParser(prog="python -m tools.bench_journal", description=__doc__.splitlines()[0])
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
     parser.add_argument("--size", default="10000:1000", metavar="JOBS:NODES", help="default 10000:1000")
     parser.add_argument("--cycles", type=int, default=61, help="default 61: the second stretch begins with the last")
     parser.add_argument("--changed", type=float, default=0.01, help="share of jobs that change in each cycle")
     parser.add_argument("--models", action="store_true", help="forecast with the models that ship")
-    args = parser.parse_args(arguments)
-    jobs, nodes = (int(number) for number in args.size.split(":"))
-    found = measure(jobs, nodes, max(2, args.cycles), args.changed, models=args.models)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure and print the figures."""
+    jobs, nodes = size_of(options.size)
+    cycles = max(2, options.cycles)
+    figures = measure(jobs, nodes, cycles, options.changed, models=options.models)
     print(
-        f"{jobs} pending jobs, {args.changed:.0%} changed per cycle, {max(2, args.cycles)} cycles: "
-        f"first {found.first_s:.3f} s CPU and {found.first_kb:.0f} kB, next {found.next_s:.3f} s and "
-        f"{found.next_kb:.0f} kB, mean {found.mean_s:.3f} s; read and planned again in {found.replay_s:.2f} s, "
-        f"{'the same' if found.is_same else 'NOT the same'}"
+        f"{jobs} pending jobs, {options.changed:.0%} changed per cycle, {cycles} cycles: "
+        f"first {figures.first_s:.3f} s CPU and {figures.first_kb:.0f} kB, next {figures.next_s:.3f} s and "
+        f"{figures.next_kb:.0f} kB, mean {figures.mean_s:.3f} s; read and planned again in {figures.replay_s:.2f} s, "
+        f"{'the same' if figures.is_same else 'NOT the same'}"
     )
-
-
-if __name__ == "__main__":
-    main()
+    return 0

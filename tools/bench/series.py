@@ -1,6 +1,6 @@
 """CPU of each cycle and memory over a series of cycles, from what squeue and sinfo print to the journal.
 
-    python -m tools.bench_series [--cycles 60] [--jobs 10000] [--nodes 1000] [--changing 0.01] [--seed 1] [--json]
+    python -m tools.bench series [--cycles 60] [--jobs 10000] [--nodes 1000] [--changing 0.01] [--seed 1] [--json]
 
 The queue changes slowly, as a busy one does: from one cycle to the next, 60 s later, a share of the pending jobs
 leaves, as many arrive, and the same share of the running jobs ends and gives its nodes to others; every five minutes
@@ -11,13 +11,9 @@ are over the others.
 
 import argparse
 import json
-import resource
 import tempfile
-import time
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +25,6 @@ from advisor.backends.kept_rows import KeptRows
 from advisor.backends.site_reader import Site
 from advisor.backends.text import JOB_FIELDS, NODE_FIELDS, node_records, partitions_of, printed_rows, rows
 from advisor.cycle import Cycle, CycleRecord
-from advisor.domain.forecast import Forecasts
 from advisor.domain.gang import GpuCount
 from advisor.domain.job import Job
 from advisor.domain.plan import Action, Outcome, Receipt, applied
@@ -38,7 +33,8 @@ from advisor.journal import SqliteJournal
 from advisor.planning.observing import observed
 from advisor.predict.forecaster import ModelForecaster
 from advisor.predict.library import Library
-from tools.bench_cycle import synthetic
+from tools.bench.measuring import Stages, peak_mib, resident_mib
+from tools.bench.synthetic import synthetic
 
 CYCLE_S = 60.0
 # How often Slurm computes priorities anew, by default: PriorityCalcPeriod.
@@ -47,20 +43,6 @@ NO_SITE = Path("/nonexistent")
 _END = "\x1f\x1e"
 _NOT_SET = {"HetJobID": "N/A", "HetJobOffset": "N/A", "StartTime": "N/A", "EndTime": "N/A"}
 _NULL = ("Comment", "Feature", "Dependency", "Reservation", "tres-per-socket", "tres-per-task", "cpus-per-tres")
-
-
-@dataclass(slots=True)
-class Stages:
-    """CPU seconds by stage in one cycle."""
-
-    spent_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-
-    @contextmanager
-    def timed(self, stage: str) -> Iterator[None]:
-        """Add what happens within to a stage."""
-        began = time.process_time()
-        yield
-        self.spent_s[stage] += time.process_time() - began
 
 
 class Queue:
@@ -137,60 +119,59 @@ class Queue:
         return [int(each) for each in self._chance.choice(np.array(list(jobs), dtype=np.int64), count, replace=False)]
 
 
-@dataclass(frozen=True, slots=True)
-class TimedForecaster:
-    """A forecaster and what it spends."""
-
-    inner: ModelForecaster
-    stages: Stages
-
-    def forecasts(self, snapshot: Snapshot) -> Forecasts:
-        """Forecast."""
-        with self.stages.timed("forecast"):
-            return self.inner.forecasts(snapshot)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("--cycles", type=int, default=60, help="default 60")
+    parser.add_argument("--jobs", type=int, default=10_000, help="pending jobs, default 10000")
+    parser.add_argument("--nodes", type=int, default=1000, help="default 1000")
+    parser.add_argument("--changing", type=float, default=0.01, help="share of jobs new in each cycle, default 0.01")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimedCycle(Cycle):
-    """A cycle and what it spends, its forecasts left out."""
-
-    stages: Stages
-
-    def judge(self, *args: Any, **named: Any) -> CycleRecord:
-        """Plan and judge."""
-        before = self.stages.spent_s["forecast"]
-        with self.stages.timed("plan and guard"):
-            record = Cycle.judge(self, *args, **named)
-        self.stages.spent_s["plan and guard"] -= self.stages.spent_s["forecast"] - before
-        return record
+def run(options: argparse.Namespace) -> int:
+    """Measure and print."""
+    figures = measure(options)
+    if options.json:
+        print(json.dumps({"meta": {"tool": "bench series", **vars(options)}, "series": figures}, indent=1))
+        return 0
+    print(f"{options.jobs} pending jobs, {options.nodes} nodes, {figures['cycles']} cycles after the first")
+    for name, value in figures.items():
+        shown = "  ".join(f"{key} {figure}" for key, figure in value.items()) if isinstance(value, dict) else value
+        print(f"{name:14} {shown}")
+    return 0
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Run the series in this process."""
-    stages, found = Stages(), []
+    stages = Stages()
+    cycles: list[dict[str, float]] = []
     queue = Queue(synthetic(options.jobs, options.nodes, options.seed), options.changing, options.seed, stages)
-    before_mib = _resident_mib()
-    forecaster = TimedForecaster(ModelForecaster(Library(NO_SITE), start_times=False), stages)
-    with tempfile.TemporaryDirectory() as folder:
+    before_mib = resident_mib()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        stages.counting(ModelForecaster, "forecasts", "forecast"),
+        stages.counting(Cycle, "judge", "plan and guard"),
+        stages.counting(SqliteJournal, "record", "journal"),
+    ):
         journal = SqliteJournal(Path(folder) / "journal.sqlite")
-        cycle = TimedCycle(forecaster=forecaster, stages=stages)
+        cycle = Cycle(forecaster=ModelForecaster(Library(NO_SITE), start_times=False))
 
         def planned(record: CycleRecord) -> None:
-            with stages.timed("journal"):
-                journal.record(record, cycle)
+            journal.record(record, cycle)
 
         applier = Applier(source=queue, actuator=queue, cycle=cycle, journal=journal, observe=observed, planned=planned)
         for _ in range(options.cycles):
-            stages.spent_s.clear()
+            stages.cpu_s.clear()
             snapshot = queue.snapshot()
             step = applier.step(snapshot)
-            found.append(dict(stages.spent_s) | {"mib": _resident_mib(), "sent": float(len(step.applied))})
+            cycles.append({**stages.cpu_s, "mib": resident_mib(), "sent": float(len(step.applied))})
             queue.pass_time()
         journal.close_file()
-    steady = found[1:]
-    named = ("decode", "forecast", "plan and guard", "journal")
-    mean_s = {name: float(np.mean([each.get(name, 0.0) for each in steady])) for name in named}
-    after_decoding_s = [sum(each.get(name, 0.0) for name in named[1:]) for each in found]
+    steady = cycles[1:]
+    names = ("decode", "forecast", "plan and guard", "journal")
+    mean_s = {name: float(np.mean([cycle_s.get(name, 0.0) for cycle_s in steady])) for name in names}
+    after_decoding_s = [sum(cycle_s.get(name, 0.0) for name in names[1:]) for cycle_s in cycles]
     return {
         "cycles": len(steady),
         "mean_cpu_s": {name: round(seconds, 4) for name, seconds in mean_s.items()},
@@ -199,19 +180,14 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             "p95": round(float(np.quantile(after_decoding_s[1:], 0.95)), 4),
             "first": round(after_decoding_s[0], 4),
         },
-        "changes_sent": int(sum(each["sent"] for each in found)),
+        "changes_sent": int(sum(cycle_s["sent"] for cycle_s in cycles)),
         "resident_mib": {
             "before": round(before_mib, 1),
-            "early": round(found[min(5, len(found) - 1)]["mib"], 1),
-            "last": round(found[-1]["mib"], 1),
-            "peak": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+            "early": round(cycles[min(5, len(cycles) - 1)]["mib"], 1),
+            "last": round(cycles[-1]["mib"], 1),
+            "peak": round(peak_mib(), 1),
         },
     }
-
-
-def _resident_mib() -> float:
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    return pages * resource.getpagesize() / 2**20
 
 
 def _printed(fields: Iterable[str], row: Mapping[str, str]) -> str:
@@ -297,27 +273,3 @@ def _node_rows(snapshot: Snapshot) -> Iterator[dict[str, str]]:
             "PriorityTier": "1",
             "Size": "1-infinite",
         }
-
-
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(prog="python -m tools.bench_series", description=__doc__.splitlines()[0])
-    parser.add_argument("--cycles", type=int, default=60, help="default 60")
-    parser.add_argument("--jobs", type=int, default=10_000, help="pending jobs, default 10000")
-    parser.add_argument("--nodes", type=int, default=1000, help="default 1000")
-    parser.add_argument("--changing", type=float, default=0.01, help="share of jobs new in each cycle, default 0.01")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    options = parser.parse_args()
-    found = measure(options)
-    if options.json:
-        print(json.dumps({"meta": {"tool": "bench_series", **vars(options)}, "series": found}, indent=1))
-        return
-    print(f"{options.jobs} pending jobs, {options.nodes} nodes, {found['cycles']} cycles after the first")
-    for name, value in found.items():
-        shown = "  ".join(f"{key} {each}" for key, each in value.items()) if isinstance(value, dict) else value
-        print(f"{name:14} {shown}")
-
-
-if __name__ == "__main__":
-    main()

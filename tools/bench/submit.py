@@ -1,4 +1,7 @@
-"""Measures what slurm/job_submit.lua costs: the same submissions with and without it, turn about, on live Slurm."""
+"""What slurm/job_submit.lua adds to a submission: the same ones with and without it, in turn, on live Slurm.
+
+python -m tools.bench submit [--release 22.05] [--jobs 50] [--rounds 4]
+"""
 
 import argparse
 import re
@@ -9,7 +12,7 @@ from collections.abc import Mapping
 
 from tools.live_slurm import LiveCluster, LiveSlurmError
 from tools.live_slurm.roots import RELEASES
-from tools.live_slurm.submit_scripts import PLUGINS, SCRIPTS, install_scripts
+from tools.live_slurm.submit_scripts import PLUGINS, install_scripts
 
 # Many rules of which the last one fits, and an environment to look into: the dearest case.
 RULES = "\n".join(f'{{ name = "kind{number}-", hints = "model=kind{number} ckpt=600" }},' for number in range(64))
@@ -18,9 +21,15 @@ OPTIONS = ("--gpus=2", "--job-name=kind63-x", "--comment=")
 VARIABLES: Mapping[str, str] = {f"VARIABLE_{number}": "x" * 40 for number in range(200)}
 
 
-def main() -> int:
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("--release", choices=list(RELEASES), default="22.05")
+    parser.add_argument("--jobs", type=int, default=50, help="submissions in a row")
+    parser.add_argument("--rounds", type=int, default=4, help="how often, with and without")
+
+
+def run(options: argparse.Namespace) -> int:
     """Measure one release and print the figures."""
-    options = _parser().parse_args()
     try:
         with LiveCluster(options.release, node_count=2, start_slurmd=False) as cluster:
             cluster.env |= {**VARIABLES, "SADVISE_HINTS": "gpus=2-8 ckpt=300"}
@@ -33,7 +42,7 @@ def main() -> int:
                     served[name].append(_served_us(cluster))
             version = cluster.version
     except LiveSlurmError as err:
-        print(f"measure_submit: {err}", file=sys.stderr)
+        print(f"bench submit: {err}", file=sys.stderr)
         return 1
     total = options.jobs * options.rounds
     for name, seconds in times.items():
@@ -72,17 +81,3 @@ def _set_up(cluster: LiveCluster, *, scripted: bool) -> None:
     cluster.stop_controller()
     cluster.start_controller(clean=True)
     conf.write_text(conf.read_text().replace(PLUGINS.splitlines()[0] + "\n", ""))
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m tools.measure_submit", description=f"{__doc__} From {SCRIPTS.name}/."
-    )
-    parser.add_argument("--release", choices=list(RELEASES), default="22.05")
-    parser.add_argument("--jobs", type=int, default=50, help="submissions in a row")
-    parser.add_argument("--rounds", type=int, default=4, help="how often, with and without")
-    return parser
-
-
-if __name__ == "__main__":
-    sys.exit(main())

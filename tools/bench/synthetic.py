@@ -1,24 +1,11 @@
-"""Time and peak memory of one cycle, snapshot in memory to verdicts, at growing queues.
+"""A made-up cluster with a busy queue, the same for equal seeds."""
 
-    python -m tools.bench_cycle [--sizes 1000:100,10000:1000,100000:10000] [--repeat 3] [--json]
-
-Each size runs in a process of its own, so that its peak memory is its own. Growth compares the time of each
-size with that of the size before: the ratio of times over the ratio of jobs, 1.0 being linear.
-"""
-
-import argparse
-import json
-import resource
-import subprocess
-import sys
-import time
-from dataclasses import asdict, dataclass
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from advisor.cycle import Cycle
 from advisor.domain.gang import GangRequest, GpuCount
 from advisor.domain.job import Allocation, GpuRange, Job, JobHints, JobState
 from advisor.domain.node import GpuPool, Node
@@ -33,21 +20,6 @@ PARTITIONS = ("gpu", "long", "debug", "vision")
 # Shared by all jobs, as the readers do it.
 _NO_HINTS = JobHints()
 _ELASTIC = JobHints(gpus=GpuRange(low=1, high=16), checkpoint_s=300.0)
-DEFAULT_SIZES = "1000:100,10000:1000,100000:10000"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
-    """One size's figures; times are the least of the repeats."""
-
-    jobs: int
-    nodes: int
-    cycle_s: float
-    snapshot_mib: float
-    peak_mib: float
-    recommendations: int
-    skipped: int
-    growth: float | None = None
 
 
 def synthetic(n_jobs: int, n_nodes: int, seed: int) -> Snapshot:
@@ -80,7 +52,7 @@ def synthetic(n_jobs: int, n_nodes: int, seed: int) -> Snapshot:
             kind=TopologyKind.TREE, switches=(*leaves, Switch(name="spine", level=1, nodes=tuple(names)))
         ),
         partitions=partitions,
-        nodes=tuple(_in_partition(node, where[node.name]) for node in nodes),
+        nodes=tuple(replace(node, partitions=(where[node.name],)) for node in nodes),
         jobs=pending + tuple(_running(job, where) for job in running),
     )
 
@@ -108,13 +80,6 @@ def _nodes(
         if used:
             running.append((first_id + number, name, int(used), gpu_type, float(end)))
     return nodes, running
-
-
-def _in_partition(node: Node, partition: str) -> Node:
-    return Node(
-        name=node.name, state=node.state, flags=node.flags, cpus=node.cpus, cpus_used=node.cpus_used,
-        memory_mib=node.memory_mib, gpus=node.gpus, partitions=(partition,),
-    )  # fmt: skip
 
 
 def _running(job: tuple[int, str, int, str, float], where: dict[str, str]) -> Job:
@@ -169,75 +134,3 @@ def _pending(job_id: int, chance: np.random.Generator) -> Job:
 def _gang(**asked: Any) -> GangRequest:
     """Share equal requests, as the readers do."""
     return GangRequest(**asked)
-
-
-def measure(n_jobs: int, n_nodes: int, repeat: int, seed: int) -> Figures:
-    """Run the cycle in this process."""
-    snapshot = synthetic(n_jobs, n_nodes, seed)
-    before_mib = _peak_mib()
-    times = []
-    for _ in range(repeat):
-        started = time.perf_counter()
-        record = Cycle().judge(snapshot)
-        times.append(time.perf_counter() - started)
-    return Figures(
-        jobs=n_jobs,
-        nodes=n_nodes,
-        cycle_s=round(min(times), 4),
-        snapshot_mib=round(before_mib, 1),
-        peak_mib=round(_peak_mib(), 1),
-        recommendations=len(record.recommendations),
-        skipped=len(record.left_alone),
-    )
-
-
-def _peak_mib() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
-def _in_own_process(size: str, args: argparse.Namespace) -> Figures:
-    argv = [
-        sys.executable,
-        "-m",
-        "tools.bench_cycle",
-        "--one",
-        size,
-        "--repeat",
-        str(args.repeat),
-        "--seed",
-        str(args.seed),
-    ]
-    answer = subprocess.run(argv, capture_output=True, text=True, check=True)
-    document: dict[str, Any] = json.loads(answer.stdout)
-    return Figures(**document)
-
-
-def main() -> None:
-    """Measure every size and print the figures."""
-    parser = argparse.ArgumentParser(prog="python -m tools.bench_cycle", description=__doc__.splitlines()[0])
-    parser.add_argument("--sizes", default=DEFAULT_SIZES, metavar="JOBS:NODES,...", help=f"default {DEFAULT_SIZES}")
-    parser.add_argument("--repeat", type=int, default=3, help="cycles per size; the fastest counts")
-    parser.add_argument("--seed", type=int, default=1, help="seed of the synthetic cluster")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--one", metavar="JOBS:NODES", help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.one:
-        jobs, nodes = (int(number) for number in args.one.split(":"))
-        print(json.dumps(asdict(measure(jobs, nodes, args.repeat, args.seed))))
-        return
-    rows: list[dict[str, Any]] = []
-    for size in args.sizes.split(","):
-        row = asdict(_in_own_process(size, args))
-        if rows:
-            row["growth"] = round(row["cycle_s"] / rows[-1]["cycle_s"] / (row["jobs"] / rows[-1]["jobs"]), 2)
-        rows.append(row)
-        if not args.json:
-            if len(rows) == 1:
-                print("  ".join(f"{name:>15}" for name in row))
-            print("  ".join(f"{'-' if value is None else value:>15}" for value in row.values()), flush=True)
-    if args.json:
-        print(json.dumps({"meta": {"tool": "bench_cycle", "seed": args.seed}, "runs": rows}, indent=1))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """What one snapshot costs, reader by reader, beside a plain `squeue --json`, on a live queue.
 
-    python -m tools.bench_read [--release 26.05] [--jobs 4000] [--repeat 5] [--json]
+    python -m tools.bench read [--release 26.05] [--jobs 4000] [--repeat 5] [--json]
 
 Starts a cluster of its own, fills it with pending jobs and takes snapshots in turn with each reader, so that noise
 hits all of them alike. CPU is the client's: this process and the commands it starts. Requests to slurmctld are
@@ -48,26 +48,28 @@ class Figures:
     requests: Mapping[str, int]
 
 
-def main() -> None:
-    """Start a cluster, fill it, measure, print."""
-    parser = argparse.ArgumentParser(prog="python -m tools.bench_read", description=__doc__.splitlines()[0])
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
     parser.add_argument("--release", default="26.05", help="Slurm release of the cluster, default 26.05")
     parser.add_argument("--jobs", type=int, default=4000, help="pending jobs, default 4000")
     parser.add_argument("--repeat", type=int, default=5, help="snapshots per reader, default 5")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    args = parser.parse_args()
-    with LiveCluster(args.release) as cluster:
-        print(f"submitting {args.jobs} jobs to Slurm {cluster.version}", file=sys.stderr)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Start a cluster, fill it, measure, print."""
+    with LiveCluster(options.release) as cluster:
+        print(f"submitting {options.jobs} jobs to Slurm {cluster.version}", file=sys.stderr)
         for number, shape in enumerate(SHAPES):
-            count = args.jobs // len(SHAPES) + (number < args.jobs % len(SHAPES))
+            count = options.jobs // len(SHAPES) + (number < options.jobs % len(SHAPES))
             cluster.submit_many(count, *shape)
-        rows, left_out = measure(cluster, args.repeat)
+        rows, left_out = measure(cluster, options.repeat)
         version = cluster.version
-    if args.json:
-        meta = {"tool": "bench_read", "slurm": version, "pending_jobs": args.jobs, "repeat": args.repeat}
+    if options.json:
+        meta = {"tool": "bench read", "slurm": version, "pending_jobs": options.jobs, "repeat": options.repeat}
         print(json.dumps({"meta": meta, "readers": [asdict(row) for row in rows], "left_out": left_out}, indent=1))
-        return
-    print(f"Slurm {version}, {args.jobs} pending jobs, medians of {args.repeat}")
+        return 0
+    print(f"Slurm {version}, {options.jobs} pending jobs, medians of {options.repeat}")
     print(f"{'reader':<14}{'CPU s':>8}{'wall s':>8}{'jobs':>7}{'requests':>10}")
     for row in rows:
         print(f"{row.reader:<14}{row.cpu_s:>8.3f}{row.wall_s:>8.3f}{row.jobs:>7}{sum(row.requests.values()):>10}")
@@ -76,6 +78,7 @@ def main() -> None:
     print(f"CPU of json over text: {json_ratio:.1f}; of {PLAIN} over text: {plain_ratio:.1f}")
     for reader, reason in left_out.items():
         print(f"{reader} left out: {reason}")
+    return 0
 
 
 def measure(cluster: LiveCluster, repeat: int) -> tuple[list[Figures], dict[str, str]]:
@@ -134,7 +137,3 @@ def _requests(cluster: LiveCluster, task: Callable[[], int]) -> dict[str, int]:
     task()
     after = cluster.rpc_counts()
     return {name: count - before.get(name, 0) for name, count in sorted(after.items()) if count != before.get(name, 0)}
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """What the forecasts of a cycle cost: CPU seconds on one core, with the models that ship.
 
-    python -m tools.bench_forecast [--jobs N] [--candidates N] [--models FOLDER]
+    python -m tools.bench forecast [--jobs N] [--candidates N] [--models FOLDER]
 
 Every row is another one, so that nothing is saved by forecasting alike rows once. Also says which fitting library was
 imported, of which there must be none.
@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 
-from advisor.errors import AdvisorError
 from advisor.features.backlog import backlog_table
 from advisor.predict.forecaster import ModelForecaster
 from advisor.predict.interference import InterferenceForecaster, NeighbourTable
@@ -24,7 +23,7 @@ from advisor.predict.library import Library
 from advisor.predict.run_time import RunTimeForecaster
 from advisor.predict.start_time import StartTimeForecaster
 from advisor.predict.throughput import PlacementTable, ThroughputForecaster
-from tools.bench_cycle import synthetic
+from tools.bench.synthetic import synthetic
 
 REPEATS = 5
 NO_SITE = Path("/nonexistent")
@@ -82,22 +81,20 @@ def neighbours(jobs: int, model: InterferenceForecaster) -> NeighbourTable:
     )
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--candidates", type=int, default=16, help="sizes and tiers of each job")
     parser.add_argument("--models", type=Path, metavar="FOLDER", help="instead of those that ship")
-    options = parser.parse_args(arguments)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure and print; return 1 where a fitting library was imported."""
     library = Library(NO_SITE, options.models)
-    try:
-        speeds = ThroughputForecaster.from_bundle(library.load("throughput"))
-        slowed = InterferenceForecaster.from_bundle(library.load("interference"))
-        run_times = RunTimeForecaster.from_bundle(library.load("run_time"))
-        starts = StartTimeForecaster.from_bundle(library.load("start_time"))
-    except AdvisorError as err:
-        print(f"bench_forecast: error: {err}", file=sys.stderr)
-        return 1
+    speeds = ThroughputForecaster.from_bundle(library.load("throughput"))
+    slowed = InterferenceForecaster.from_bundle(library.load("interference"))
+    run_times = RunTimeForecaster.from_bundle(library.load("run_time"))
+    starts = StartTimeForecaster.from_bundle(library.load("start_time"))
     asked, base = placements(options.jobs, options.candidates, speeds)
     beside = neighbours(options.jobs, slowed)
     snapshot = synthetic(options.jobs, max(1, options.jobs // 10), seed=0)
@@ -114,7 +111,3 @@ def main(arguments: list[str] | None = None) -> int:
     loaded = [name for name in ("sklearn", "scipy", "skl2onnx", "pandas", "torch") if name in sys.modules]
     print(f"fitting libraries imported: {', '.join(loaded) or 'none'}")
     return 1 if loaded else 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

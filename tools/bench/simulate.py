@@ -1,6 +1,6 @@
 """Speed and memory of the simulator on published traces that queue, next to what they shall be.
 
-    python -m tools.bench_simulate [--data DIR] [--seconds N] [--traces 01,02,04] [--policies fifo,las,...]
+    python -m tools.bench simulate [--data DIR] [--seconds N] [--traces 01,02,04] [--policies fifo,las,...]
 
 DIR is a folder with `traces/ms_itp`, by default SADVISE_DATA. Each figure comes from a process of its own, so that its
 peak memory is its own; a process starts, reads, draws what the trace does not tell with seed 0, runs fifty jobs to
@@ -12,10 +12,6 @@ largest job fills: on ITP 01, whose largest jobs have 64 GPUs, that is 8 nodes a
 
 import argparse
 import json
-import os
-import resource
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -26,11 +22,12 @@ from typing import Final
 
 import numpy as np
 
-from advisor.errors import AdvisorError, SimulationError
+from advisor.errors import SimulationError
 from advisor.sim.cluster import Cluster
 from advisor.sim.metrics import StepFunction, summarise, time_averages
 from advisor.sim.outcome import End, Run
 from advisor.sim.trace import Trace
+from tools.bench.measuring import in_own_process, peak_mib
 from tools.simulated_traces import Workload, add_data_option, data_folder, read_workload, repeated
 
 SEED: Final = 0
@@ -148,7 +145,7 @@ def measure(task: Task) -> Figures:
         pending_mean=pending_mean,
         pending_most=pending_most,
         delay_mean_s=summarise(runs[-1]).mean_queueing_delay_s if runs else float("nan"),
-        peak_rss_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        peak_rss_mib=peak_mib(),
         import_s=import_s,
         read_s=read - imported,
         first_run_s=began - read - first.wall_s,
@@ -183,16 +180,14 @@ def queue_depth(run: Run) -> tuple[float, int]:
     return float(depth[0]), int(pending.max())
 
 
-def in_own_process(task: Task, cache: Path | None = None) -> Figures:
+def measured(task: Task, cache: Path | None = None) -> Figures:
     """Measure a task in a process of its own; `cache` holds its compiled code instead of the user's own folder."""
-    argv = [sys.executable, "-m", "tools.bench_simulate", "--one"]
-    environment = os.environ if cache is None else {**os.environ, "XDG_CACHE_HOME": str(cache)}
     text = json.dumps(asdict(replace(task, start_time=time.time())))
-    answer = subprocess.run([*argv, text], capture_output=True, text=True, check=False, env=environment)
-    if answer.returncode != 0:
-        last = (answer.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise SimulationError(f"{task.trace} under {task.policy}: the process failed: {last}")
-    return Figures(**json.loads(answer.stdout))
+    environment = {} if cache is None else {"XDG_CACHE_HOME": str(cache)}
+    try:
+        return Figures(**in_own_process("simulate", "--one", text, environment=environment))
+    except SimulationError as err:
+        raise SimulationError(f"{task.trace} under {task.policy}: {err}") from err
 
 
 def judged(value: float, target: float | None, *, at_most: bool = False) -> str:
@@ -219,9 +214,9 @@ def _print_speed(folder: str, traces: Sequence[str], policies: Sequence[str], se
         for policy in policies:
             if trace == traces[0]:
                 # Compiles where nothing was compiled before, which takes memory that is not the simulation's.
-                in_own_process(Task(folder=folder, trace=f"itp {trace}", policy=policy, jobs=WARM_JOBS, runs=1))
+                measured(Task(folder=folder, trace=f"itp {trace}", policy=policy, jobs=WARM_JOBS, runs=1))
             for execution in EXECUTIONS:
-                found = in_own_process(
+                found = measured(
                     Task(
                         folder=folder, trace=f"itp {trace}", policy=policy, execution=execution, seconds=seconds,
                         jobs=MOST_JOBS.get(policy, 0),
@@ -257,7 +252,7 @@ def _print_growth(folder: str, policies: Sequence[str], seconds: float) -> None:
         for copies in GROWTH_TIMES:
             task = Task(folder=folder, trace=GROWTH_TRACE, policy=policy, times=copies, seconds=seconds,
                         jobs=GROWTH_JOBS.get(policy, 0))  # fmt: skip
-            found = in_own_process(task)
+            found = measured(task)
             first = first or found
             print(_growth_line(first, found), flush=True)
     print()
@@ -277,10 +272,10 @@ def _growth_line(first: Figures, found: Figures) -> str:
 def _print_memory(folder: str, policies: Sequence[str], seconds: float) -> None:
     print(f"memory: {GROWTH_TRACE} repeated to {MEMORY_JOBS:,} jobs, peak of the process, reading included")
     for policy in policies:
-        length = in_own_process(Task(folder=folder, trace=GROWTH_TRACE, policy="fifo", runs=1)).jobs
+        length = measured(Task(folder=folder, trace=GROWTH_TRACE, policy="fifo", runs=1)).jobs
         task = Task(folder=folder, trace=GROWTH_TRACE, policy=policy, times=-(-MEMORY_JOBS // length), cut=MEMORY_JOBS,
                     runs=1, seconds=2 * seconds)  # fmt: skip
-        found = in_own_process(task)
+        found = measured(task)
         cut = "" if found.done_ratio == 1.0 else f", when time was up at {found.done_ratio:.0%} of the jobs"
         print(
             f"{policy:<8}{found.peak_rss_mib:>6.0f} MiB  "
@@ -294,13 +289,12 @@ def _print_start(folder: str, policies: Sequence[str]) -> None:
     print("start-up without anything compiled before: what the first run took beyond its loop")
     for policy in policies:
         with tempfile.TemporaryDirectory(prefix="sadvise-") as empty:
-            found = in_own_process(Task(folder=folder, trace="itp 10", policy=policy, runs=1), Path(empty))
+            found = measured(Task(folder=folder, trace="itp 10", policy=policy, runs=1), Path(empty))
         print(f"{policy:<8}{found.first_run_s:>6.1f} s  imports {found.import_s:.1f} s", flush=True)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Read the options, measure, print."""
-    parser = argparse.ArgumentParser(prog="python -m tools.bench_simulate", description=(__doc__ or "").splitlines()[0])
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
     add_data_option(parser)
     parser.add_argument("--seconds", type=float, default=60.0, help="most for the runs of one line, twice that for the "
                         "million jobs; default %(default)g")  # fmt: skip
@@ -308,23 +302,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--policies", default=DEFAULT_POLICIES, help="default %(default)s")
     parser.add_argument("--only-speed", action="store_true", help="leave out growth, memory and compiling")
     parser.add_argument("--one", metavar="TASK", help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
-    try:
-        if options.one:
-            print(json.dumps(asdict(measure(Task(**json.loads(options.one))))))
-            return 0
-        folder, policies = str(data_folder(options.data)), options.policies.split(",")
-        _print_speed(folder, options.traces.split(","), policies, options.seconds)
-        if not options.only_speed:
-            _print_growth(folder, policies, options.seconds)
-            few = [policy for policy in MEMORY_POLICIES if policy in policies]
-            _print_memory(folder, few, options.seconds)
-            _print_start(folder, few)
-    except AdvisorError as err:
-        print(err, file=sys.stderr)
-        return 1
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure and print."""
+    if options.one:
+        print(json.dumps(asdict(measure(Task(**json.loads(options.one))))))
+        return 0
+    folder, policies = str(data_folder(options.data)), options.policies.split(",")
+    _print_speed(folder, options.traces.split(","), policies, options.seconds)
+    if not options.only_speed:
+        _print_growth(folder, policies, options.seconds)
+        few = [policy for policy in MEMORY_POLICIES if policy in policies]
+        _print_memory(folder, few, options.seconds)
+        _print_start(folder, few)
     return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

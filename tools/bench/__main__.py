@@ -7,7 +7,9 @@ from importlib import import_module
 from typing import Final
 
 from advisor.errors import AdvisorError
+from tools.chosen import chosen
 
+PROG: Final = "python -m tools.bench"
 # Each is a module of this package with `add_options(parser)` and `run(options)`, which returns the exit code.
 BENCHES: Final[Mapping[str, str]] = {
     "cycle": "time and memory of one cycle at growing queues",
@@ -25,25 +27,14 @@ BENCHES: Final[Mapping[str, str]] = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Read the options of one benchmark, measure, print; return the exit code."""
-    listed = "\n".join(f"  {name:<12}{sentence}" for name, sentence in BENCHES.items())
-    parser = argparse.ArgumentParser(
-        prog="python -m tools.bench",
-        usage="%(prog)s NAME [OPTIONS]",
-        description=f"Run one benchmark:\n\n{listed}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("name", choices=BENCHES, metavar="NAME", help="one of the above")
-    parser.add_argument("options", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    chosen = parser.parse_args(arguments)
+    name, given = chosen(PROG, BENCHES, arguments)
     # Only the chosen one is imported: what the others need would count in its memory.
-    bench = import_module(f"tools.bench.{chosen.name}")
-    own = argparse.ArgumentParser(
-        prog=f"{parser.prog} {chosen.name}",
-        description=bench.__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    bench = import_module(f"tools.bench.{name}")
+    parser = argparse.ArgumentParser(
+        prog=f"{PROG} {name}", description=bench.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    bench.add_options(own)
-    options = own.parse_args(chosen.options)
+    bench.add_options(parser)
+    options = parser.parse_args(given)
     try:
         status: int = bench.run(options)
     except AdvisorError as err:

@@ -5,7 +5,8 @@ import pytest
 from advisor.sim.comparison import Difference
 from advisor.sim.statistics import Change, Pairing
 from tests.sim.building import make_trace
-from tools.simulate_forecasts import ORACLE, POLICIES, SHIPPED, cells_of, kept_share
+from tools.pages.experiment import Experiment
+from tools.pages.forecasts import ORACLE, POLICIES, SHIPPED, cells, kept_share
 from tools.simulated_traces import Workload
 
 
@@ -24,14 +25,16 @@ def test_share_that_is_kept_is_that_of_the_summed_gains() -> None:
 
     kept = kept_share(differences)
 
-    assert kept.share == pytest.approx(0.5)
-    assert (kept.low, kept.high) == pytest.approx((0.5, 0.5))
+    assert (kept.percent, kept.low, kept.high) == pytest.approx((50.0, 50.0, 50.0))
 
 
 def test_every_policy_runs_on_the_same_cluster() -> None:
     workload = Workload(trace=make_trace([{"gpus": 1}]), nodes=2)
 
-    hard, soft = (cells_of([workload], [0], soft_limits=each) for each in (False, True))
+    hard, soft = (
+        cells(workload, Experiment(page="forecasts", summary="", soft_limits=soft_limits))
+        for soft_limits in (False, True)
+    )
 
     assert [cell.policy for cell in hard] == list(POLICIES)
     assert {cell.cluster.slurm.time_min_as_soft_limit for cell in hard} == {False}

@@ -9,7 +9,8 @@ from advisor.sim.metrics import Ends, RunSummary
 from advisor.sim.result import GpuCurve, RunResult
 from tests.published_traces import write_traces
 from tests.test_simulated_traces import make_trace
-from tools.simulate_baselines import main, page, parts_of
+from tools.pages.__main__ import main
+from tools.pages.results import page, parts_of
 from tools.simulated_traces import Workload
 
 JOBS = 400
@@ -66,7 +67,7 @@ def test_wins_and_losses_stand_in_the_record() -> None:
         make_result("sjf", 1000.0),
     ]
 
-    lines = page(parts, {"made": results}, [0]).splitlines()
+    lines = page(parts, {"made": results}, 1, "the command").splitlines()
 
     assert "| fifo | 1 | +20.0 % (+20.0 to +20.0) | none | made | none |" in lines
     assert "| las | 1 | -20.0 % (-20.0 to -20.0) | made | none | none |" in lines
@@ -76,7 +77,9 @@ def test_wins_and_losses_stand_in_the_record() -> None:
 def test_jobs_that_did_not_finish_show() -> None:
     parts = parts_of([make_workload(JOBS)], ["slurm", "fifo"], 0)
 
-    text = page(parts, {"made": [make_result("slurm", 1000.0), make_result("fifo", 900.0, finished=300)]}, [0])
+    text = page(
+        parts, {"made": [make_result("slurm", 1000.0), make_result("fifo", 900.0, finished=300)]}, 1, "the command"
+    )
 
     assert "| 75.0 % |" in text
 
@@ -84,8 +87,8 @@ def test_jobs_that_did_not_finish_show() -> None:
 def test_the_page_is_written_and_finished_runs_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = write_traces(tmp_path / "data", clusters=("09",), jobs=12)
     output, store = tmp_path / "results.md", tmp_path / "store"
-    arguments = ["itp 09", "--data", str(folder), "--policies", "slurm,fifo,rules", "--workers", "1", "--jobs", "8"]
-    arguments += ["--store", str(store), "-o", str(output)]
+    arguments = ["results", "--traces", "itp 09", "--data", str(folder), "--policies", "slurm,fifo,rules"]
+    arguments += ["--workers", "1", "--first-jobs", "8", "--store", str(store), "-o", str(output)]
 
     status = main(arguments)
 
@@ -95,20 +98,20 @@ def test_the_page_is_written_and_finished_runs_are_kept(tmp_path: Path, capsys: 
     assert "## itp 09 (first 8)" in first
     assert "12 jobs on " in first
     assert main(arguments) == 0
-    assert capsys.readouterr().err == "4 of 4 runs done\n"
+    assert capsys.readouterr().err == "4 of 4 runs done (100 %)\n"
     assert output.read_text() == first
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [(["--policies", "fifi"], "did you mean fifo?"), (["itp 77"], "trace 'itp 77' is not known")],
+    [(["--policies", "fifi"], "did you mean fifo?"), (["--traces", "itp 77"], "trace 'itp 77' is not known")],
 )
 def test_what_is_not_known_is_one_line(
     arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = write_traces(tmp_path)
 
-    status = main([*arguments, "--data", str(folder), "-o", str(tmp_path / "results.md")])
+    status = main(["results", *arguments, "--data", str(folder), "-o", str(tmp_path / "results.md")])
 
     assert status == 1
     error = capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The benchmark of Dally: the workload that it draws, the figures on its page, and its options."""
+"""The page of Dally: the workload that is drawn, its figures, and its options."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,9 +11,10 @@ from advisor.sim.outcome import End
 from advisor.sim.result import RunResult, result_of
 from tests.sim.building import make_trace as made
 from tests.sim.runs import make_run
-from tools.bench_dally import main, run_bench, tasks_of
-from tools.dally.page import UNLIMITED, Bench, Corner, best_of, change_of, page, tier_shares
 from tools.dally.workload import DEMANDS, GPUS, LONGEST_S, SHORTEST_S, make_trace
+from tools.pages.__main__ import main
+from tools.pages.dally import UNLIMITED, Bench, Corner, best_of, change_of, page, run_bench, tasks_of, tier_shares
+from tools.pages.experiment import Experiment, Runner
 
 SEEDS = range(3)
 CORNER = Corner(load_ratio=None, oversubscription=10.0)
@@ -82,9 +83,11 @@ def test_jobs_are_rigid_with_a_model_an_open_node_count_and_no_limit() -> None:
 
 
 def test_on_unlimited_gpus_every_job_starts_at_once_and_takes_its_run_time() -> None:
-    tasks = list(tasks_of(["fifo"], [0.9], [10.0], 1, 40))
+    experiment = Experiment(
+        page="dally", summary="", policies=("fifo",), loads=(0.9,), oversubscription=(10.0,), jobs=40
+    )
 
-    bench = run_bench(tasks, store=None, workers=1)
+    bench = run_bench(experiment, Runner(store=None, workers=1))
 
     jobs = make_trace(0, 40, 0.9).jobs
     (alone,) = bench.unlimited[0.9]
@@ -95,7 +98,9 @@ def test_on_unlimited_gpus_every_job_starts_at_once_and_takes_its_run_time() -> 
 
 
 def test_all_policies_and_oversubscriptions_run_the_very_same_trace() -> None:
-    tasks = list(tasks_of(["fifo", "las"], [None, 0.9], [1.0, 10.0], 2, 10))
+    experiment = Experiment(page="dally", summary="", loads=(None, 0.9), oversubscription=(1.0, 10.0), jobs=10, seeds=2)
+
+    tasks = list(tasks_of(experiment, ["fifo", "las"], unlimited=True))
 
     assert len(tasks) == 2 * 2 * (1 + 2 * 2)
     assert len({id(task.cell.trace) for task in tasks}) == 4
@@ -212,7 +217,7 @@ def test_jobs_that_did_not_finish_show() -> None:
 
 def test_the_page_is_written_and_finished_runs_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output, store = tmp_path / "dally.md", tmp_path / "store"
-    arguments = ["--seeds", "2", "--jobs", "30", "--policies", "fifo,las,fifo", "--loads", "batch,0.9"]
+    arguments = ["dally", "--seeds", "2", "--jobs", "30", "--policies", "fifo,las,fifo", "--loads", "batch,0.9"]
     arguments += ["--oversubscription", "10", "--workers", "1", "--store", str(store), "-o", str(output)]
 
     status = main(arguments)
@@ -220,7 +225,7 @@ def test_the_page_is_written_and_finished_runs_are_kept(tmp_path: Path, capsys: 
     first = output.read_text()
     assert status == 0
     assert "12 of 12 runs done (100 %)" in capsys.readouterr().err
-    assert "python -m tools.bench_dally --policies fifo,las,fifo --loads batch,0.9" in " ".join(first.split())
+    assert "python -m tools.pages dally --policies fifo,las,fifo --loads batch,0.9" in " ".join(first.split())
     assert "## batch, 10:1" in first and "## load 0.9, 10:1" in first
     assert "## Targets" not in first
     assert main(arguments) == 0
@@ -232,19 +237,19 @@ def test_the_page_is_written_and_finished_runs_are_kept(tmp_path: Path, capsys: 
     ("arguments", "said"),
     [
         (["--policies", "fifi"], "did you mean fifo?"),
-        (["--loads", "batch,heavy"], "--loads heavy: give numbers above 0"),
-        (["--loads", "0"], "--loads 0: give numbers above 0"),
-        (["--oversubscription", "4,"], "--oversubscription : give numbers above 0"),
-        (["--oversubscription", "0.5"], "network.oversubscription"),
-        (["--seeds", "0"], "--seeds 0: give 1 or more"),
-        (["--jobs", "-5"], "--jobs -5: give 1 or more"),
+        (["--loads", "batch,heavy"], "--loads heavy: input should be a valid number"),
+        (["--loads", "0"], "--loads 0: input should be greater than 0"),
+        (["--oversubscription", "4,"], "--oversubscription : input should be a valid number"),
+        (["--oversubscription", "0.5"], "--oversubscription 0.5: input should be greater than or equal to 1"),
+        (["--seeds", "0"], "--seeds 0: input should be greater than 0"),
+        (["--jobs", "-5"], "--jobs -5: input should be greater than 0"),
         (["--workers", "0"], "--workers 0: give 1 or more"),
     ],
 )
 def test_what_cannot_be_is_one_line(
     arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status = main([*("--policies", "fifo"), *arguments, "-o", str(tmp_path / "dally.md")])
+    status = main(["dally", *("--policies", "fifo"), *arguments, "-o", str(tmp_path / "dally.md")])
 
     assert status == 1
     error = capsys.readouterr().err
@@ -253,7 +258,19 @@ def test_what_cannot_be_is_one_line(
 
 
 def test_a_page_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--seeds", "1", "--jobs", "5", "--policies", "fifo", "--loads", "batch", "--oversubscription", "1"]
+    arguments = [
+        "dally",
+        "--seeds",
+        "1",
+        "--jobs",
+        "5",
+        "--policies",
+        "fifo",
+        "--loads",
+        "batch",
+        "--oversubscription",
+        "1",
+    ]
 
     status = main([*arguments, "--workers", "1", "-o", str(tmp_path)])
 

@@ -10,9 +10,20 @@ import pytest
 from advisor.sim.result import result_of
 from tests.sim.building import make_trace
 from tests.sim.runs import make_run
-from tools.simulate_dally import DALLY, SLURM, Corner, by_size, cells_of, main, of_users, page
+from tools.pages.__main__ import main
+from tools.pages.dally_slurm import Corner, by_size, of_users, page, tasks_of
+from tools.pages.experiment import Experiment
 from tools.simulated_traces import Workload
 
+SLURM, DALLY = "slurm", "slurm+dally"
+EXPERIMENT = Experiment(
+    page="dally_slurm",
+    summary="",
+    policies=(SLURM, DALLY),
+    oversubscription=(1.0, 10.0),
+    first_jobs=400,
+    max_switch_wait_s=86_400.0,
+)
 # As many jobs as give three blocks to each of three users.
 JOBS = 60
 
@@ -39,9 +50,11 @@ def make_corner(names: Sequence[str], paces: Mapping[str, float]) -> Corner:
 def test_both_policies_run_the_same_drawn_trace_on_clusters_that_let_timers_last() -> None:
     workload = Workload(trace=make_trace([{"gpus": 16}]), nodes=16)
 
-    calm, congested = cells_of([workload], [1.0, 10.0], "dally")
+    tasks = tasks_of(EXPERIMENT, [workload])
 
-    assert [cell.policy for cell in calm] == [SLURM, "dally"]
+    calm, congested = ([task.cell for task in tasks if task.group == ratio] for ratio in (1.0, 10.0))
+
+    assert [cell.policy for cell in calm] == [SLURM, DALLY]
     assert len({id(cell.trace) for cell in (*calm, *congested)}) == 1
     assert {cell.cluster.network.oversubscription for cell in congested} == {10.0}
     assert {cell.cluster.slurm.max_switch_wait_s for cell in (*calm, *congested)} == {86_400.0}
@@ -79,7 +92,7 @@ def test_users_of_two_traces_are_not_the_same() -> None:
 def test_only_who_clearly_loses_more_than_5_percent_is_named() -> None:
     corner = make_corner(["one"], {"ann": 0.7, "bob": 1.01, "cid": 1.3})
 
-    text = page([corner], "the command")
+    text = page([corner], EXPERIMENT, "the command")
 
     flat = " ".join(text.split())
     assert "Of 3 users, 3 have jobs enough for an interval." in flat
@@ -90,7 +103,7 @@ def test_only_who_clearly_loses_more_than_5_percent_is_named() -> None:
 
 
 def test_a_trace_has_its_changes_in_one_row() -> None:
-    text = page([make_corner(["one", "two", "three"], {"ann": 0.5})], "the command")
+    text = page([make_corner(["one", "two", "three"], {"ann": 0.5})], EXPERIMENT, "the command")
 
     row = next(line for line in text.splitlines() if line.startswith("| two |"))
     cells = [cell.strip() for cell in row.strip("|").split("|")]
@@ -98,21 +111,23 @@ def test_a_trace_has_its_changes_in_one_row() -> None:
     assert cells[3].startswith("-48.0 %")
     assert "| mean JCT | -48.0 % (-48.0 to -48.0) | 3 | 0 | 0 |" in text
     assert "Jobs that did not finish: under `slurm` all did, under `slurm+dally` all did." in text
+    assert "Both run the first 400 jobs of each trace" in " ".join(text.split())
     assert "Written by `the command`" in text and "## Oversubscription 10:1" in text
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--policy", "slurm+dall"], "did you mean slurm+dally?"),
-        (["--oversubscription", "1,none"], "--oversubscription none: give numbers of 1 and more"),
-        (["--oversubscription", "0.5"], "--oversubscription 0.5: give numbers of 1 and more"),
+        (["--policies", "slurm,slurm+dall"], "did you mean slurm+dally?"),
+        (["--policies", "slurm"], "--policies slurm: give two"),
+        (["--oversubscription", "1,none"], "--oversubscription none: input should be a valid number"),
+        (["--oversubscription", "0.5"], "--oversubscription 0.5: input should be greater than or equal to 1"),
     ],
 )
 def test_what_cannot_be_is_one_line(
     arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status = main([*arguments, "--data", str(tmp_path)])
+    status = main(["dally-slurm", *arguments, "--data", str(tmp_path)])
 
     error = capsys.readouterr().err
     assert status == 1

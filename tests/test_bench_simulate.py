@@ -134,7 +134,7 @@ def test_missing_traces_are_one_line(monkeypatch: pytest.MonkeyPatch, capsys: py
     status = main(["simulate"])
 
     assert status == 1
-    assert capsys.readouterr().err == "no folder of traces: give --data DIR or set SADVISE_DATA\n"
+    assert capsys.readouterr().err == "no folder of published data: give --data DIR or set SADVISE_DATA\n"
 
 
 def test_the_line_of_a_process_that_failed_names_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tools.bench_journal import main, measure
+from tools.bench.__main__ import main
+from tools.bench.journal import measure
 
 
 def test_records_after_the_first_are_smaller_and_the_replay_is_the_same() -> None:
@@ -14,7 +15,7 @@ def test_records_after_the_first_are_smaller_and_the_replay_is_the_same() -> Non
 
 
 def test_figures_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["--size", "40:8", "--cycles", "2", "--changed", "0.5"])
+    main(["journal", "--size", "40:8", "--cycles", "2", "--changed", "0.5"])
 
     line = capsys.readouterr().out
     assert line.startswith("40 pending jobs, 50% changed per cycle, 2 cycles: first ")

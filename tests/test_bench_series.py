@@ -4,8 +4,9 @@ import argparse
 
 import pytest
 
-from tools.bench_cycle import synthetic
-from tools.bench_series import CYCLE_S, Queue, Stages, measure
+from tools.bench.measuring import Stages
+from tools.bench.series import CYCLE_S, Queue, measure
+from tools.bench.synthetic import synthetic
 
 
 @pytest.fixture

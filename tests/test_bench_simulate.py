@@ -9,8 +9,9 @@ import pytest
 from advisor.sim.run_outcome import OUTCOME_DTYPE, SEGMENT_DTYPE, End, Run
 from tests.published_traces import write_traces
 from tests.test_simulated_traces import make_trace
-from tools import bench_simulate
-from tools.bench_simulate import Figures, Task, in_own_process, judged, logarithmic, main, measure, queue_depth
+from tools.bench import simulate
+from tools.bench.__main__ import main
+from tools.bench.simulate import Figures, Task, judged, logarithmic, measure, measured, queue_depth
 
 
 def make_run(
@@ -92,7 +93,7 @@ def test_a_run_without_time_says_how_far_it_came(tmp_path: Path) -> None:
 def test_a_process_of_its_own_answers(tmp_path: Path) -> None:
     folder = str(write_traces(tmp_path, jobs=4))
 
-    found = in_own_process(Task(folder=folder, trace="itp 04", policy="fifo", runs=1))
+    found = measured(Task(folder=folder, trace="itp 04", policy="fifo", runs=1))
 
     assert found.jobs == 4
     assert found.import_s > 0 and found.peak_rss_mib > 10
@@ -103,9 +104,9 @@ def test_every_policy_has_a_line(
 ) -> None:
     write_traces(tmp_path, jobs=6)
     # The processes are tested above; here they would only take time.
-    monkeypatch.setattr(bench_simulate, "in_own_process", made_up)
+    monkeypatch.setattr(simulate, "measured", made_up)
 
-    status = main(["--data", str(tmp_path), "--traces", "04", "--policies", "fifo,rules"])
+    status = main(["simulate", "--data", str(tmp_path), "--traces", "04", "--policies", "fifo,rules"])
 
     said = capsys.readouterr().out
     assert status == 0
@@ -130,16 +131,16 @@ def made_up(task: Task, cache: Path | None = None) -> Figures:
 def test_missing_traces_are_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.delenv("SADVISE_DATA", raising=False)
 
-    status = main([])
+    status = main(["simulate"])
 
     assert status == 1
-    assert capsys.readouterr().err == "no folder of traces: give --data DIR or set SADVISE_DATA\n"
+    assert capsys.readouterr().err == "no folder of published data: give --data DIR or set SADVISE_DATA\n"
 
 
 def test_the_line_of_a_process_that_failed_names_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_traces(tmp_path)
 
-    status = main(["--data", str(tmp_path), "--traces", "04", "--policies", "nosuch"])
+    status = main(["simulate", "--data", str(tmp_path), "--traces", "04", "--policies", "nosuch"])
 
     assert status == 1
     assert capsys.readouterr().err.startswith("itp 04 under nosuch: the process failed: policy 'nosuch' is not known")

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.published_traces import write_traces
-from tools import crosscheck_simulate
-from tools.crosscheck_simulate import Comparison, Reference, compare, line_of, main
+from tools.bench import crosscheck
+from tools.bench.__main__ import main
+from tools.bench.crosscheck import Comparison, Reference, compare, line_of
 from tools.simulated_traces import Workload, read_workload
 
 DATA = os.environ.get("SADVISE_DATA", "")
@@ -48,23 +49,23 @@ def test_a_difference_fails_the_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_traces(tmp_path, jobs=4)
-    monkeypatch.setattr(crosscheck_simulate, "REFERENCES", {"itp 04": Reference(nodes=1, mean_jct_s={"fifo": 1.0})})
+    monkeypatch.setattr(crosscheck, "REFERENCES", {"itp 04": Reference(nodes=1, mean_jct_s={"fifo": 1.0})})
 
-    status = main(["--data", str(tmp_path)])
+    status = main(["crosscheck", "--data", str(tmp_path)])
 
     assert status == 1
     assert "0 of 1 within 2 %" in capsys.readouterr().out
 
 
 def test_missing_traces_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    status = main(["--data", str(tmp_path)])
+    status = main(["crosscheck", "--data", str(tmp_path)])
 
     assert status == 1
     assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_a_trace_without_a_reference_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    status = main(["itp 01"])
+    status = main(["crosscheck", "itp 01"])
 
     assert status == 1
     assert "'itp 01' has no reference" in capsys.readouterr().err
@@ -76,7 +77,7 @@ def test_a_trace_without_a_reference_is_refused(capsys: pytest.CaptureFixture[st
 def test_the_simulator_agrees_with_its_reference() -> None:
     # In a process of its own, where the loops are compiled.
     env = {name: value for name, value in os.environ.items() if name != "NUMBA_DISABLE_JIT"}
-    argv = [sys.executable, "-m", "tools.crosscheck_simulate", "itp 02", "itp 04"]
+    argv = [sys.executable, "-m", "tools.bench", "crosscheck", "itp 02", "itp 04"]
 
     answer = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
 

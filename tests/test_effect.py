@@ -20,7 +20,7 @@ from advisor.domain.waits import Wait
 from advisor.effect import Comparison, Verdict, change_of_ratio, compared, ratio_interval
 from advisor.promises import LeverTally, Share, lever_tallies, places_got
 from advisor.units import DAY_S
-from tools.bench_experiment import drawn_intervals
+from tools.bench.experiment import drawn_intervals
 
 BY_DAY = ExperimentSettings(by="day", name="spring", start="2026-03-01", end="2026-04-29")
 BY_PARTITION = ExperimentSettings(

@@ -15,9 +15,10 @@ from advisor.errors import AdvisorError, ConfigError, TraceError
 from tests.predict.run_time_jobs import make_ended, make_site
 from tools.evaluation import run_time
 from tools.evaluation.drac import read_ended, read_tables
-from tools.evaluation.run_time import judge, parsed_date, pinball, rank_correlation
+from tools.evaluation.run_time import judge, pinball, rank_correlation
 from tools.evaluation.run_time_baselines import LAST_TWO, LIMIT, MEDIAN, RATIO, baselines, quantiles_of
 from tools.evaluation.run_time_trial import trial
+from tools.evaluation.served import parsed_date
 
 Rows = list[dict[str, str]]
 REAL = Path(os.environ.get("SADVISE_DATA", "/nowhere")) / "traces/drac_slurm/graham_gpu_jobs_until_2021-06-14.csv.gz"

@@ -15,7 +15,8 @@ from advisor.errors import AdvisorError, ConfigError, TraceError
 from advisor.fit.start_time_files import read_polls
 from tests.fit.start_time_polls import poll_rows, write
 from tools.evaluation import start_time
-from tools.evaluation.start_time import default_split, judge, parsed_date
+from tools.evaluation.served import parsed_date
+from tools.evaluation.start_time import default_split, judge
 from tools.evaluation.start_time_baselines import baselines
 
 DATA = Path(os.environ.get("SADVISE_DATA", ""), "traces", "drac_slurm")

@@ -392,7 +392,7 @@ def test_without_a_folder_one_line_says_so(monkeypatch: pytest.MonkeyPatch, caps
     status = main([])
 
     assert status == 1
-    assert capsys.readouterr().err == "no folder of measurements: give --data DIR or set SADVISE_DATA\n"
+    assert capsys.readouterr().err == "no folder of published data: give --data DIR or set SADVISE_DATA\n"
 
 
 def test_a_folder_without_measurements_is_named_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from tools.soak import Changing, Stages, configured, soak
+from tools.bench.measuring import Stages
+from tools.bench.soak import Changing, configured, soak
 
 GROWN_MIB = 8.0
 

@@ -7,7 +7,6 @@ replaced. Equal data, versions and seed give equal models; docs/forecasts.md has
 """
 
 import argparse
-import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping
@@ -16,7 +15,7 @@ from typing import Final
 
 from advisor.cli.render import instant
 from advisor.clock import SystemClock
-from advisor.errors import AdvisorError, ModelError
+from advisor.errors import AdvisorError
 from advisor.fit.fitted import Fitted, source_of
 from advisor.fit.interference import fit_interference
 from advisor.fit.publish import publish
@@ -26,7 +25,7 @@ from advisor.fit.throughput import fit_throughput
 from advisor.predict.library import Library
 from advisor.predict.manifest import Manifest, read_manifest, write_manifest
 from tools.evaluation.drac import read_ended
-from tools.simulated_traces import DATA_VARIABLE
+from tools.simulated_traces import add_data_option, data_folder
 
 MODELS: Final = Path(__file__).parent.parent / "models"
 VERSION: Final = "default-1"
@@ -71,14 +70,14 @@ FITS: Final[Mapping[str, Callable[[Path], Fitted]]] = {
 def main(argv: list[str] | None = None) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, metavar="DIR", help=f"folder of the measurements, default {DATA_VARIABLE}")
+    add_data_option(parser)
     parser.add_argument(
         "--only", metavar="KIND", choices=FITS, action="append", help="only this model; may be repeated"
     )
     parser.add_argument("--output", metavar="FOLDER", type=Path, default=MODELS, help="where the models go")
     options = parser.parse_args(argv)
     try:
-        data = _data_folder(options.data)
+        data = data_folder(options.data, holds=str(DRAC))
         for kind in options.only or FITS:
             fitted = FITS[kind](data)
             _replace(fitted, options.output)
@@ -87,13 +86,6 @@ def main(argv: list[str] | None = None) -> int:
         sys.stderr.write(f"fit_models: error: {err}\n")
         return err.exit_code
     return 0
-
-
-def _data_folder(given: Path | None) -> Path:
-    named = given or Path(os.environ.get(DATA_VARIABLE, ""))
-    if named == Path() or not (named / DRAC).is_dir():
-        raise ModelError(f"no measurements: give --data DIR or set {DATA_VARIABLE}, a folder that holds {DRAC}")
-    return named
 
 
 def _replace(fitted: Fitted, folder: Path) -> None:

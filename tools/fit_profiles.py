@@ -10,7 +10,6 @@ again, and fails if the shipped table or the page differs or an overall error is
 import argparse
 import csv
 import io
-import os
 import sys
 import tempfile
 from collections import defaultdict
@@ -19,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
+from advisor.errors import TraceError
 from advisor.sim.profiles import MODEL, NEUTRAL, PROFILE_FILE, SOURCE, SPEED_PREFIX, Profiles, load_profiles
 from tools.network_errors import network_page
 from tools.profile_data import Measurements, Speed, read_measurements
@@ -41,6 +41,7 @@ from tools.profile_fit import (
     traffic_of_sensitivity,
     without_batch,
 )
+from tools.simulated_traces import add_data_option, data_folder
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "network.md"
 GPU_TYPES = ("k80", "p100", "v100", "t4", "a40", "a100", "a800")
@@ -233,22 +234,20 @@ def run(folder: Path, output: Path, page: Path, *, is_check: bool) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Read the options, and say in one line what is missing."""
     parser = argparse.ArgumentParser(prog="python -m tools.fit_profiles", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--data", type=Path, help="folder of measurements, default SADVISE_DATA")
+    add_data_option(parser)
     parser.add_argument("--check", action="store_true", help="fit again, write nothing, exit 1 if a file differs")
     parser.add_argument("-o", "--output", type=Path, default=PROFILE_FILE, metavar="FILE")
     parser.add_argument("--page", type=Path, default=PAGE, metavar="FILE", help="the page on the network model")
     options = parser.parse_args(arguments)
-    named = options.data or os.environ.get("SADVISE_DATA")
-    if not named:
-        print("no folder of measurements: give --data DIR or set SADVISE_DATA", file=sys.stderr)
-        return 1
     try:
-        return run(Path(named), options.output, options.page, is_check=options.check)
+        folder = data_folder(options.data, holds="throughput")
+        return run(folder, options.output, options.page, is_check=options.check)
     except FileNotFoundError as err:
-        print(
-            f"{err.filename}: not there; --data must name a folder with throughput/ and interference/", file=sys.stderr
-        )
-        return 1
+        fault = f"{err.filename}: not there; --data must name a folder with throughput/ and interference/"
+    except TraceError as err:
+        fault = str(err)
+    print(fault, file=sys.stderr)
+    return 1
 
 
 if __name__ == "__main__":

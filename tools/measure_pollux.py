@@ -12,7 +12,6 @@ import argparse
 import csv
 import gzip
 import json
-import os
 import sys
 from collections import defaultdict
 from collections.abc import Mapping
@@ -20,6 +19,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+
+from advisor.errors import TraceError
+from tools.simulated_traces import data_folder
 
 RESULTS = "results/pollux/results-jobload-tiresias-1.0.json.gz"
 WORKLOADS = "traces/pollux_workloads"
@@ -38,18 +40,18 @@ class Kind(NamedTuple):
 def main() -> None:
     """Read the folder, print the table."""
     parser = argparse.ArgumentParser(prog="python -m tools.measure_pollux", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("data", nargs="?", type=Path, default=os.environ.get("SADVISE_DATA"), help="folder of the data")
-    data = parser.parse_args().data
-    if data is None:
-        sys.exit("error: no data: name the folder, or set SADVISE_DATA")
+    parser.add_argument("data", nargs="?", type=Path, help="folder of the data")
     try:
-        completions_s = published_completions_s(Path(data))
+        data = data_folder(parser.parse_args().data, holds=WORKLOADS)
+        completions_s = published_completions_s(data)
         print(f"{'application':<14}{'GPUs':>5}{'batch':>7}{'jobs':>6}{'shortest s':>12}{'from steps s':>14}")
         for kind, found_s in sorted(completions_s.items()):
-            steps_s = measured_run_time_s(Path(data), kind)
+            steps_s = measured_run_time_s(data, kind)
             beside = "-" if steps_s is None else f"{steps_s:.0f}"
             row = f"{kind.application:<14}{kind.gpus:>5}{kind.batch_size:>7}{len(found_s):>6}"
             print(f"{row}{min(found_s):>12.0f}{beside:>14}")
+    except TraceError as err:
+        sys.exit(f"error: {err}")
     except OSError as err:
         sys.exit(f"error: {err.filename}: {err.strerror}: the data set is not whole")
 

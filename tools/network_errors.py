@@ -8,6 +8,7 @@ from itertools import combinations
 import numpy as np
 
 from advisor.sim.profiles import Profiles, inflation
+from tools.pages.text import table
 from tools.profile_data import Measurements, Spread
 from tools.profile_errors import HALVED, Line, Shipped
 from tools.profile_fit import CONTENTION_FROM, SPREADS_FROM, STEPS_FROM
@@ -116,31 +117,31 @@ def network_page(profiles: Profiles, measured: Measurements, lines: Sequence[Lin
 
 def tier_table(profiles: Profiles, measured: Measurements, lines: Sequence[Line]) -> str:
     """Return the errors by tier and data set."""
-    table = Shipped(profiles)
+    shipped = Shipped(profiles)
     errors: dict[tuple[int, str], list[float]] = defaultdict(list)
     for step in measured.steps:
         if 1 < step.gpus <= ONE_NODE_GPUS.get(step.source, 0):
             source = step.source if STEPS_FROM.get(step.model) == step.source else OTHERS
-            errors[0, source].append(abs(table.step(step) / step.ratio - 1.0))
+            errors[0, source].append(abs(shipped.step(step) / step.ratio - 1.0))
     for spread in measured.spreads:
         source = spread.source if SPREADS_FROM.get(spread.model) == spread.source else OTHERS
         tier = next(place for place, (most, _) in enumerate(TIER_NODES) if spread.nodes <= most)
-        errors[tier, source].append(abs(table.spread(spread) / spread.ratio - 1.0))
-    text = ["| tier | data set | fitted | rows | mean | median | most |", "|---|---|---|--:|--:|--:|--:|"]
+        errors[tier, source].append(abs(shipped.spread(spread) / spread.ratio - 1.0))
+    rows = []
     for (tier, source), found in sorted(errors.items(), key=lambda entry: (entry[0][0], entry[0][1] == OTHERS)):
         shown = (f"{error:.1%}" for error in (np.mean(found), np.median(found), np.max(found)))
-        text.append(_row(TIER_NODES[tier][1], source, "no" if source == OTHERS else "yes", str(len(found)), *shown))
+        rows.append([TIER_NODES[tier][1], source, "no" if source == OTHERS else "yes", str(len(found)), *shown])
     for line in lines:
         if not line.model and line.source in (CONTENTION_FROM, HALVED):
             shown = (f"{error:.3f}" for error in (line.mean, line.median, line.most))
-            text.append(_row("NIC, two gangs", line.source, "yes", str(line.rows), *shown))
-    return "\n".join([*text, ""])
+            rows.append(["NIC, two gangs", line.source, "yes", str(line.rows), *shown])
+    return table(("tier", "data set", "fitted", "rows:", "mean:", "median:", "most:"), rows) + "\n"
 
 
 def node_table(profiles: Profiles, measured: Measurements) -> str:
     """Return the mean errors of the inflation over one node by what the links inside a node give."""
-    heads = ("no limit" if np.isinf(gbps) else f"{gbps:g} Gb/s" for gbps in NODE_GBPS)
-    text = [_row("data set", "rows", *heads), "|---|" + "--:|" * (1 + len(NODE_GBPS))]
+    heads = ("no limit:" if np.isinf(gbps) else f"{gbps:g} Gb/s:" for gbps in NODE_GBPS)
+    lines = []
     for source in OVER_ONE_NODE:
         rows = [
             row
@@ -148,27 +149,24 @@ def node_table(profiles: Profiles, measured: Measurements) -> str:
             if row.source == source and SPREADS_FROM.get(row.model) == source and row.best_nodes == 1
         ]
         errors = (np.mean(list(_node_errors(Shipped(profiles), rows, gbps))) for gbps in NODE_GBPS)
-        text.append(_row(source, str(len(rows)), *(f"{error:.1%}" for error in errors)))
-    return "\n".join([*text, ""])
+        lines.append([source, str(len(rows)), *(f"{error:.1%}" for error in errors)])
+    return table(("data set", "rows:", *heads), lines) + "\n"
 
 
-def _node_errors(table: Shipped, rows: Sequence[Spread], node_gbps: float) -> Iterator[float]:
+def _node_errors(shipped: Shipped, rows: Sequence[Spread], node_gbps: float) -> Iterator[float]:
     for row in rows:
         # One node sends what two would.
         limited = replace(row, gbps=min(row.gbps, node_gbps), best_nodes=2, best_gbps=node_gbps)
-        yield abs(table.spread(limited) / row.ratio - 1.0)
+        yield abs(shipped.spread(limited) / row.ratio - 1.0)
 
 
 def themis_table(profiles: Profiles) -> str:
     """Return the relative speeds of our profiles beside those of the simulator of Themis."""
     ours = {model: _relative_speeds(profiles, model) for model in THEMIS}
-    text = [
-        f"| model | Themis, machines | ours, {LEAF_GBPS:g} Gb/s | Themis, racks | ours, {SPINE_GBPS:g} Gb/s |",
-        "|---|--:|--:|--:|--:|",
-    ]
+    rows = []
     for model, theirs in THEMIS.items():
-        pairs = (theirs.machines, ours[model].machines, theirs.racks, ours[model].racks)
-        text.append(_row(model, *(f"{speed:.2f}" for speed in pairs)))
+        speeds = (theirs.machines, ours[model].machines, theirs.racks, ours[model].racks)
+        rows.append([model, *(f"{speed:.2f}" for speed in speeds)])
     known = [pair for pair in combinations(THEMIS, 2) if THEMIS[pair[0]].racks != THEMIS[pair[1]].racks]
     counts = [
         sum(_same_order(THEMIS[a].machines, THEMIS[b].machines, ours[a].machines, ours[b].machines) for a, b in known),
@@ -178,7 +176,8 @@ def themis_table(profiles: Profiles) -> str:
         f"Of the {len(known)} pairs of models that Themis tells apart, ours stand in the same order in {counts[0]} "
         f"over machines and in {counts[1]} over racks."
     )
-    return "\n".join([*text, "", agreement, ""])
+    heads = ("Themis, machines:", f"ours, {LEAF_GBPS:g} Gb/s:", "Themis, racks:", f"ours, {SPINE_GBPS:g} Gb/s:")
+    return f"{table(('model', *heads), rows)}\n\n{agreement}\n"
 
 
 def _relative_speeds(profiles: Profiles, model: str) -> Factors:
@@ -191,7 +190,3 @@ def _relative_speeds(profiles: Profiles, model: str) -> Factors:
 
 def _same_order(first: float, second: float, ours_first: float, ours_second: float) -> bool:
     return (first < second) == (ours_first < ours_second)
-
-
-def _row(*cells: str) -> str:
-    return "| " + " | ".join(cells) + " |"

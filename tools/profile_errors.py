@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.sim.profiles import Profiles, gpu_share_inflation, inflation, node_inflation
+from tools.pages.text import table
 from tools.profile_data import Beside, Measurements, Speed, Spread, Step
 from tools.profile_fit import (
     CONTENTION_FROM,
@@ -164,27 +165,22 @@ def _contended(table: Shipped, rows: Sequence[Beside]) -> Iterator[tuple[str, Be
 
 def markdown(lines: Sequence[Line]) -> str:
     """Return the table of the data sets and that of their models."""
-    heads = (
-        "| data set | what | fitted | rows | mean | median | most | rows left out |",
-        "| data set | model | fitted | rows | mean | median | most | rows left out |",
+    figures = ("rows:", "mean:", "median:", "most:", "rows left out:")
+    overall = (_cells(line, TITLES[line.source]) for line in lines if not line.model)
+    by_model = (_cells(line, line.model) for line in lines if line.model)
+    return "\n\n".join(
+        [
+            table(("data set", "what", "fitted", *figures), overall),
+            table(("data set", "model", "fitted", *figures), by_model) + "\n",
+        ]
     )
-    rule = "|---|---|---|--:|--:|--:|--:|--:|"
-    overall = [_cells(line, TITLES[line.source]) for line in lines if not line.model]
-    by_model = [_cells(line, line.model) for line in lines if line.model]
-    return "\n".join([heads[0], rule, *overall, "", heads[1], rule, *by_model, ""])
 
 
-def _cells(line: Line, what: str) -> str:
-    in_speed = line.source in IN_SPEED
-
-    def shown(error: float | None) -> str:
-        """Return an error in the unit of its data set."""
-        if error is None:
-            return ""
-        return f"{error:.3f}" if in_speed else f"{error:.1%}"
-
-    cells = [line.source, what, "yes" if line.is_fitted else "no", str(line.rows)]
-    return "| " + " | ".join([*cells, *map(shown, (line.mean, line.median, line.most, line.unseen))]) + " |"
+def _cells(line: Line, what: str) -> list[str]:
+    unit = ".3f" if line.source in IN_SPEED else ".1%"
+    errors = (line.mean, line.median, line.most, line.unseen)
+    shown = ("" if error is None else format(error, unit) for error in errors)
+    return [line.source, what, "yes" if line.is_fitted else "no", str(line.rows), *shown]
 
 
 def _lines(errors: Errors, unseen: Errors) -> list[Line]:

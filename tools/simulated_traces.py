@@ -57,19 +57,19 @@ class Workload:
 
 
 def add_data_option(parser: argparse.ArgumentParser) -> None:
-    """Let a tool take the folder."""
+    """Declare the option that names the folder."""
     parser.add_argument(
-        "--data", type=Path, metavar="DIR", help=f"folder with traces/ms_itp and traces/philly, default {DATA_VARIABLE}"
+        "--data", type=Path, metavar="DIR", help=f"folder of the published data, default {DATA_VARIABLE}"
     )
 
 
-def data_folder(given: Path | None) -> Path:
-    """Return the folder of the traces; raises `TraceError` where none is named or it is not there."""
+def data_folder(given: Path | None, *, holds: str = "traces/ms_itp") -> Path:
+    """Return the folder of the published data; raises `TraceError` where none is named, or it lacks what is needed."""
     named = given or Path(os.environ.get(DATA_VARIABLE, ""))
     if named == Path():
-        raise TraceError(f"no folder of traces: give --data DIR or set {DATA_VARIABLE}")
-    if not (named / "traces" / "ms_itp").is_dir():
-        raise TraceError(f"{named}: holds no traces/ms_itp: --data must name the folder of the published traces")
+        raise TraceError(f"no folder of published data: give --data DIR or set {DATA_VARIABLE}")
+    if not (named / holds).is_dir():
+        raise TraceError(f"{named}: holds no {holds}: --data must name the folder of the published data")
     return named
 
 

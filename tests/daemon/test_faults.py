@@ -23,7 +23,7 @@ from advisor.journal import opened
 from tests.builders import TAKEN_AT, make_job
 from tests.daemon.rounds import Site
 from tests.fake_cluster import HOLD, FakeCluster, fragmented, gang
-from tools.bench_cycle import synthetic
+from tools.bench.synthetic import synthetic
 
 HOUR_S = 3600.0
 ROUND_S = 60.0

@@ -12,7 +12,7 @@ from advisor.predict.run_time_features import LEVELS
 from advisor.predict.run_time_replay import replay
 from advisor.predict.run_time_table import EndedJobs
 from tests.predict.run_time_jobs import MONDAY, make_ended, make_jobs, make_site
-from tools.evaluation.run_time import bundled, served
+from tools.evaluation.served import bundled
 
 LATER = MONDAY + 90 * 86_400.0
 NOMINAL = np.tile(np.array(LEVELS), (3, 1))
@@ -253,7 +253,7 @@ def test_altered_parameters_are_refused(bundle: Bundle, old: str, new: str) -> N
 
 
 def test_a_model_without_history_knows_nobody_at_first() -> None:
-    cold = served(fit_run_time(make_site(400), seed=0, keep_history=False))
+    cold = RunTimeForecaster.from_bundle(bundled(fit_run_time(make_site(400), seed=0, keep_history=False)))
 
     found = cold.forecast(make_jobs(user="user0", account="account0", submit_time=LATER))
 

@@ -1,1 +1,1 @@
-"""The parts of `python -m tools.bench_dally`."""
+"""The workload of Dally, its timers fixed or watched, and how they follow a step."""

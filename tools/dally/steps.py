@@ -16,9 +16,8 @@ from advisor.sim.cluster import parse_cluster
 from advisor.sim.policies.dally import TUNED_EVERY_S
 from advisor.sim.runner import Options
 from advisor.sim.trace import Trace
-from tools.bench_dally import NIC_GBPS
 from tools.dally.running import TUNED_NAME, Watch, run_watched
-from tools.dally.workload import HOUR_S, cluster_text, make_trace
+from tools.dally.workload import HOUR_S, NIC_GBPS, cluster_text, make_trace
 
 GANG_GPUS: Final = 16
 LOW_LOAD, HIGH_LOAD = 0.4, 1.2

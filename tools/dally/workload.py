@@ -19,6 +19,7 @@ LEAF_NODES: Final = 8
 GPUS_PER_NODE: Final = 8
 LEAF_GPUS: Final = LEAF_NODES * GPUS_PER_NODE
 GPUS: Final = LEAVES * LEAF_GPUS
+NIC_GBPS: Final = 100.0
 
 # The GPUs that a job asks for, and the share of jobs that do.
 DEMANDS: Final = (1, 2, 4, 8, 16, 32, 64)

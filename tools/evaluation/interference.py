@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy as np
 import typer
@@ -16,10 +16,7 @@ from advisor.predict.interference_items import Floats, Rows, Shared, name_key
 from tools.evaluation.interference_baselines import baselines
 from tools.evaluation.many_files import ManyFiles
 from tools.evaluation.report import Report, Score, print_report, score
-
-if TYPE_CHECKING:
-    from advisor.fit.fitted import Fitted
-    from advisor.predict.interference import InterferenceForecaster
+from tools.evaluation.served import bundled
 
 SEED = 20240601
 # Below this a row of a type or a model would say little.
@@ -199,11 +196,13 @@ def _splits(
 
 def _judge(table: Measured, split: Split, seed: int) -> Judged:
     from advisor.fit.interference import fit_measured
+    from advisor.predict.interference import InterferenceForecaster
 
     train, test = table.take(split.fitted), table.take(split.judged)
     started_s = time.perf_counter()
     on_gpu = table.shared is Shared.GPU
-    forecaster = served(fit_measured(train if on_gpu else None, None if on_gpu else train, seed=seed))
+    fitted = fit_measured(train if on_gpu else None, None if on_gpu else train, seed=seed)
+    forecaster = InterferenceForecaster.from_bundle(bundled(fitted))
     fitted_s = time.perf_counter()
     said = forecaster.relative_speeds(test.pairs, table.shared)
     ended_s = time.perf_counter()
@@ -216,27 +215,6 @@ def _judge(table: Measured, split: Split, seed: int) -> Judged:
         by_baseline=baselines(train, test),
         fit_s=fitted_s - started_s,
         predict_s=ended_s - fitted_s,
-    )
-
-
-def served(fitted: "Fitted") -> "InterferenceForecaster":
-    """Return what the advisor would ask: the exported graph, not the regressors."""
-    from advisor.fit.export import to_onnx
-    from advisor.predict.bundle import Bundle
-    from advisor.predict.interference import InterferenceForecaster
-    from advisor.predict.onnx_model import OnnxModel
-
-    columns, outputs = len(fitted.columns), len(fitted.outputs)
-    graph = to_onnx(fitted.regressors, columns)
-    return InterferenceForecaster.from_bundle(
-        Bundle(
-            kind=fitted.kind,
-            version="evaluated",
-            columns=fitted.columns,
-            outputs=fitted.outputs,
-            model=OnnxModel(graph, name=fitted.kind, columns=columns, outputs=outputs),
-            parameters=fitted.parameters,
-        )
     )
 
 

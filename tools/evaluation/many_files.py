@@ -4,7 +4,7 @@ from typing import Any
 
 from typer.core import TyperCommand
 
-FILE_OPTIONS = ("--train", "--test")
+FILE_OPTIONS = ("--train", "--test", "--estimates")
 
 
 class ManyFiles(TyperCommand):

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,14 +10,14 @@ import typer
 
 from tools.evaluation.many_files import ManyFiles
 from tools.evaluation.report import Report, Score, print_report, score
+from tools.evaluation.served import bundled, parsed_date
+from tools.fidelity.compare import spearman
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from advisor.fit.fitted import Fitted
-    from advisor.predict.bundle import Bundle
-    from advisor.predict.run_time import RunTimeForecaster, RunTimes
+    from advisor.predict.run_time import RunTimes
     from tools.evaluation.run_time_trial import Trial
 
     Floats = NDArray[np.float64]
@@ -58,30 +57,20 @@ def runtime(
     print_report(judge(trial(fitted_on, judged_on, split_time=at), seed=seed), as_json=json)
 
 
-def parsed_date(text: str) -> float:
-    """Read a date, UTC where it names no zone; raises `ConfigError`."""
-    from advisor.errors import ConfigError
-
-    try:
-        found = datetime.fromisoformat(text.strip())
-    except ValueError as err:
-        raise ConfigError(f"--split {text!a} is no date: give one such as 2021-05-24") from err
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
-
-
 def judge(of: "Trial", *, seed: int) -> Report:
     """Fit once, then forecast each judged job at its submission while the history grows; baselines likewise."""
     import numpy as np
 
     from advisor.fit.run_time import fit_run_time
     from advisor.predict.history import runs_of
+    from advisor.predict.run_time import RunTimeForecaster
     from advisor.predict.run_time_replay import replay
     from tools.evaluation.run_time_baselines import baselines, quantiles_of
 
     began = time.perf_counter()
     fitted = fit_run_time(of.jobs.take(np.flatnonzero(of.fitted_on)), seed=seed, keep_history=False)
     fit_s = time.perf_counter() - began
-    forecaster = served(fitted)
+    forecaster = RunTimeForecaster.from_bundle(bundled(fitted))
     began = time.perf_counter()
     found = replay(forecaster, of.jobs, of.judged)
     predict_s = time.perf_counter() - began
@@ -100,30 +89,6 @@ def judge(of: "Trial", *, seed: int) -> Report:
         predict_s=predict_s,
         scores=tuple(scores),
         notes=(*of.notes, *_notes(of, found, true_s)),
-    )
-
-
-def served(fitted: "Fitted") -> "RunTimeForecaster":
-    """Open a fit as it is served."""
-    from advisor.predict.run_time import RunTimeForecaster
-
-    return RunTimeForecaster.from_bundle(bundled(fitted))
-
-
-def bundled(fitted: "Fitted") -> "Bundle":
-    """Export a fit without publishing it."""
-    from advisor.fit.export import to_onnx
-    from advisor.predict.bundle import Bundle
-    from advisor.predict.onnx_model import OnnxModel
-
-    graph = to_onnx(fitted.regressors, len(fitted.columns))
-    return Bundle(
-        kind=fitted.kind,
-        version="judged",
-        columns=fitted.columns,
-        outputs=fitted.outputs,
-        model=OnnxModel(graph, name=fitted.kind, columns=len(fitted.columns), outputs=len(fitted.outputs)),
-        parameters=fitted.parameters,
     )
 
 
@@ -158,16 +123,10 @@ def pinball(true: "Floats", quantiles: "Floats") -> float:
 
 
 def rank_correlation(first: "Floats", second: "Floats") -> float:
-    """Return Spearman's correlation, equal values sharing their mean rank; 0 where one of them never varies."""
+    """Return Spearman's correlation; 0 where one of them never varies."""
     import numpy as np
 
-    ranks = []
-    for values in (first, second):
-        _, number, count = np.unique(values, return_inverse=True, return_counts=True)
-        ranks.append((np.cumsum(count) - (count - 1) / 2)[number])
-    deviations = [each - each.mean() for each in ranks]
-    scale = float(np.sqrt(np.sum(deviations[0] ** 2) * np.sum(deviations[1] ** 2)))
-    return float(np.sum(deviations[0] * deviations[1])) / scale if scale > 0 else 0.0
+    return float(np.nan_to_num(spearman(first, second)))
 
 
 def _notes(of: "Trial", found: "RunTimes", true_s: "Floats") -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +10,7 @@ from advisor.errors import ConfigError
 from advisor.fit.run_time import FEWEST_ROWS
 from advisor.predict.run_time_table import EndedJobs, RunTimeTable
 from tools.evaluation.drac import Tables
+from tools.evaluation.served import date_text
 
 Mask = NDArray[np.bool_]
 
@@ -63,7 +63,7 @@ def trial(train: Tables, test: Tables, *, split_time: float | None = None) -> Tr
     else:
         later = np.count_nonzero(learnable & ~fitted_on & ~judged)
         notes.append(
-            f"Split at {_date(at)} UTC. Of the training {later} jobs ended later: not fitted on, but part of the "
+            f"Split at {date_text(at)} UTC. Of the training {later} jobs ended later: not fitted on, but part of the "
             "history from their ends on."
         )
     _check(int(np.count_nonzero(fitted_on)), int(np.count_nonzero(judged)), at)
@@ -80,10 +80,10 @@ def _default_split(submitted: NDArray[np.float64], ended: NDArray[np.float64], *
 
 def _check(fitted_on: int, judged: int, at: float) -> None:
     if not judged:
-        raise ConfigError(f"no job of the test was submitted from {_date(at)} on: give an earlier --split")
+        raise ConfigError(f"no job of the test was submitted from {date_text(at)} on: give an earlier --split")
     if fitted_on < FEWEST_ROWS:
         raise ConfigError(
-            f"{fitted_on} usable jobs of the training ended before {_date(at)}, at least {FEWEST_ROWS} are needed: "
+            f"{fitted_on} usable jobs of the training ended before {date_text(at)}, at least {FEWEST_ROWS} are needed: "
             "give a later --split or more files"
         )
 
@@ -132,7 +132,3 @@ def _left_out(train: Tables, test: Tables, unusable: dict[str, int]) -> Iterator
         yield f"Rows of the files that are no ended job: {read}."
     if unusable:
         yield f"Neither fitted on nor history: {', '.join(f'{count} {reason}' for reason, count in unusable.items())}."
-
-
-def _date(instant: float) -> str:
-    return datetime.fromtimestamp(instant, UTC).strftime("%Y-%m-%d %H:%M:%S")

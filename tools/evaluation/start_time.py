@@ -3,30 +3,27 @@
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tools.evaluation.many_files import ManyFiles
 from tools.evaluation.report import Report, Score, print_report, score
+from tools.evaluation.served import bundled, date_text, parsed_date
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from advisor.features.backlog import Floats
-    from advisor.fit.fitted import Fitted
     from advisor.fit.start_time_files import Polls
     from advisor.predict.intervals import Intervals
-    from advisor.predict.start_time import StartTimeForecaster
 
 DAY_S = 86_400.0
 TEST_DAYS = 14
 _HOUR_S = 3600.0
-_ESTIMATES = "--estimates"
 
 
 class Format(StrEnum):
@@ -43,21 +40,9 @@ class Estimates:
     errors_s: "Floats"
 
 
-class _ManyFiles(ManyFiles):
-    """A command whose `--estimates a b` means `--estimates a --estimates b` as well."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        spread: list[str] = []
-        for argument in args:
-            if not argument.startswith("-") and len(spread) > 1 and spread[-2] == _ESTIMATES:
-                spread.append(_ESTIMATES)
-            spread.append(argument)
-        return super().parse_args(ctx, spread)
-
-
 def add_to(app: typer.Typer) -> None:
     """Add the command `start`."""
-    app.command("start", cls=_ManyFiles)(start)
+    app.command("start", cls=ManyFiles)(start)
 
 
 def start(
@@ -87,17 +72,6 @@ def start(
     print_report(report, as_json=json)
 
 
-def parsed_date(text: str) -> float:
-    """Read a date, UTC where it names no zone; raises `ConfigError`."""
-    from advisor.errors import ConfigError
-
-    try:
-        found = datetime.fromisoformat(text.strip())
-    except ValueError as err:
-        raise ConfigError(f"--split {text!r} is no date: give one such as 2021-06-03") from err
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
-
-
 def default_split(train: "Polls", test: "Polls") -> float:
     """Return the midnight before the last 14 days of polls or, where `test` begins after `train`, its first poll."""
     if train.poll_time.max() < test.poll_time.min():
@@ -123,19 +97,20 @@ def judge(
 
     from advisor.errors import ConfigError
     from advisor.fit.start_time import fit_polls
+    from advisor.predict.start_time import StartTimeForecaster
     from tools.evaluation.start_time_baselines import baselines
 
     before = float(np.nextafter(split_time, -np.inf))
     known = train.take(train.poll_time <= before)
     later = test.take((test.poll_time >= split_time) & np.isfinite(test.wait_s))
     if not len(later):
-        raise ConfigError(f"no job polled from {_date(split_time)} on was seen to start: give an earlier --split")
+        raise ConfigError(f"no job polled from {date_text(split_time)} on was seen to start: give an earlier --split")
     if not len(known):
-        raise ConfigError(f"there is no poll before {_date(split_time)} to fit on: give a later --split")
+        raise ConfigError(f"there is no poll before {date_text(split_time)} to fit on: give a later --split")
     began = time.perf_counter()
     fitted = fit_polls(known, seen_until=before, seed=seed)
     fit_s = time.perf_counter() - began
-    forecaster = _served(fitted)
+    forecaster = StartTimeForecaster.from_bundle(bundled(fitted))
     began = time.perf_counter()
     found = forecaster.forecast(later.table)
     predict_s = time.perf_counter() - began
@@ -166,37 +141,19 @@ def _daily(every: "Polls", later: "Polls", *, seed: int) -> "Intervals":
 
     from advisor.fit.start_time import fit_polls
     from advisor.predict.intervals import Intervals
+    from advisor.predict.start_time import StartTimeForecaster
 
     low, median, high = (np.empty(len(later)) for _ in range(3))
     known = np.empty(len(later), dtype=np.bool_)
     for poll_time in np.unique(later.poll_time):
         before = float(np.nextafter(poll_time, -np.inf))
-        forecaster = _served(fit_polls(every.take(every.poll_time <= before), seen_until=before, seed=seed))
+        forecaster = StartTimeForecaster.from_bundle(
+            bundled(fit_polls(every.take(every.poll_time <= before), seen_until=before, seed=seed))
+        )
         rows = np.flatnonzero(later.poll_time == poll_time)
         found = forecaster.forecast(later.table.take(rows))
         low[rows], median[rows], high[rows], known[rows] = found.low, found.median, found.high, found.known
     return Intervals(low=low, median=median, high=high, known=known)
-
-
-def _served(fitted: "Fitted") -> "StartTimeForecaster":
-    """Open a fit as it is served."""
-    from advisor.fit.export import to_onnx
-    from advisor.predict.bundle import Bundle
-    from advisor.predict.onnx_model import OnnxModel
-    from advisor.predict.start_time import StartTimeForecaster
-
-    graph = to_onnx(fitted.regressors, len(fitted.columns))
-    model = OnnxModel(graph, name=fitted.kind, columns=len(fitted.columns), outputs=len(fitted.outputs))
-    return StartTimeForecaster.from_bundle(
-        Bundle(
-            kind=fitted.kind,
-            version="judged",
-            columns=fitted.columns,
-            outputs=fitted.outputs,
-            model=model,
-            parameters=fitted.parameters,
-        )
-    )
 
 
 def _scored_intervals(name: str, later: "Polls", found: "Intervals") -> Score:
@@ -242,8 +199,8 @@ def _notes(
 
     polls, bursts = (len(np.unique(each)) for each in (later.poll_time, later.burst))
     yield (
-        f"Judged on {polls} polls from {_date(split_time)} on, {bursts} bursts of jobs alike. Errors are of the log10 "
-        "of the wait, none taken for less than 60 s. Squared: their mean square; bursts: each burst counts as "
+        f"Judged on {polls} polls from {date_text(split_time)} on, {bursts} bursts of jobs alike. Errors are of the "
+        "log10 of the wait, none taken for less than 60 s. Squared: their mean square; bursts: each burst counts as "
         "one job; 1 s: with waits down to 1 s. Width: of the interval, in log10."
     )
     yield (
@@ -258,7 +215,3 @@ def _notes(
             "The estimates of Slurm are of other jobs on other clusters in another year, made at an unknown time: "
             "neither a wait nor a queue goes with them. That the hours differ does not tell which is better."
         )
-
-
-def _date(instant: float) -> str:
-    return datetime.fromtimestamp(instant, UTC).strftime("%Y-%m-%d %H:%M")

@@ -1,0 +1,1 @@
+"""Benchmarks and checks of the program: `python -m tools.bench NAME`."""

@@ -1,0 +1,101 @@
+"""CPU and bytes of recording whole cycles, at a queue of which a part changes in each cycle.
+
+    python -m tools.bench journal [--size 10000:1000] [--cycles 61] [--changed 0.01] [--models]
+
+The jobs of each cycle are new objects, as those of a reader are, so that equality is not known without a comparison.
+"""
+
+import argparse
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from advisor.cycle import Cycle
+from advisor.domain.snapshot import Snapshot
+from advisor.journal import SqliteJournal
+from advisor.journal.replay import replayed
+from advisor.journal.views import Looked
+from advisor.predict.forecaster import ModelForecaster
+from advisor.predict.library import Library
+from tools.bench.measuring import size_of
+from tools.bench.synthetic import synthetic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """Processor seconds and kilobytes of the first record, which stands by itself, and of those after it on average."""
+
+    first_s: float
+    next_s: float
+    mean_s: float
+    first_kb: float
+    next_kb: float
+    replay_s: float
+    is_same: bool
+
+
+def later(seen: Snapshot, fresh: Snapshot, changed: float, chance: np.random.Generator) -> Snapshot:
+    """Return the queue a minute later: jobs equal to those seen, but that some changed their priority."""
+    moved = chance.random(len(seen.jobs)) < changed
+    jobs = tuple(
+        replace(job, priority=(old.priority or 0) + int(is_moved))
+        for job, old, is_moved in zip(fresh.jobs, seen.jobs, moved, strict=True)
+    )
+    return replace(fresh, taken_at=seen.taken_at + 60.0, jobs=jobs)
+
+
+def measure(jobs: int, nodes: int, cycles: int, changed: float, *, models: bool = False) -> Figures:
+    """Record a number of cycles, and plan the last one again."""
+    chance = np.random.default_rng(1)
+    # A folder without models: those that ship serve.
+    cycle = Cycle(forecaster=ModelForecaster(Library(Path("/nonexistent")))) if models else Cycle()
+    seen = synthetic(jobs, nodes, 1)
+    times = []
+    with tempfile.TemporaryDirectory() as folder:
+        journal = SqliteJournal(Path(folder) / "journal.sqlite")
+        for _ in range(cycles):
+            seen = later(seen, synthetic(jobs, nodes, 1), changed, chance)
+            record = cycle.judge(seen)
+            started = time.process_time()
+            journal.record(record, cycle, whole=True)
+            times.append(time.process_time() - started)
+        sizes = [whole.record_bytes for whole in reversed(journal.cycles(Looked(most=cycles)))]
+        started = time.process_time()
+        recorded = journal.recorded()
+        is_same = replayed(recorded) == recorded.outcome
+        replay_s = time.process_time() - started
+        journal.close_file()
+    return Figures(
+        first_s=times[0],
+        next_s=sum(times[1:]) / (cycles - 1),
+        mean_s=sum(times) / cycles,
+        first_kb=sizes[0] / 1e3,
+        next_kb=sum(sizes[1:]) / (cycles - 1) / 1e3,
+        replay_s=replay_s,
+        is_same=is_same,
+    )
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("--size", default="10000:1000", metavar="JOBS:NODES", help="default 10000:1000")
+    parser.add_argument("--cycles", type=int, default=61, help="default 61: the second stretch begins with the last")
+    parser.add_argument("--changed", type=float, default=0.01, help="share of jobs that change in each cycle")
+    parser.add_argument("--models", action="store_true", help="forecast with the models that ship")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure and print the figures."""
+    jobs, nodes = size_of(options.size)
+    cycles = max(2, options.cycles)
+    figures = measure(jobs, nodes, cycles, options.changed, models=options.models)
+    print(
+        f"{jobs} pending jobs, {options.changed:.0%} changed per cycle, {cycles} cycles: "
+        f"first {figures.first_s:.3f} s CPU and {figures.first_kb:.0f} kB, next {figures.next_s:.3f} s and "
+        f"{figures.next_kb:.0f} kB, mean {figures.mean_s:.3f} s; read and planned again in {figures.replay_s:.2f} s, "
+        f"{'the same' if figures.is_same else 'NOT the same'}"
+    )
+    return 0

@@ -1,0 +1,139 @@
+"""What one snapshot costs, reader by reader, beside a plain `squeue --json`, on a live queue.
+
+    python -m tools.bench read [--release 26.05] [--jobs 4000] [--repeat 5] [--json]
+
+Starts a cluster of its own, fills it with pending jobs and takes snapshots in turn with each reader, so that noise
+hits all of them alike. CPU is the client's: this process and the commands it starts. Requests to slurmctld are
+counted with sdiag, whose own request is left out. The controller runs on the same machine and its CPU is not counted.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+
+from advisor.backends.sources import open_source
+from advisor.clock import SystemClock
+from advisor.errors import AdvisorError
+from tools.live_slurm import LiveCluster
+
+READERS = ("text", "json", "pyslurm")
+PLAIN = "squeue --json"
+# The request forms of a mixed queue, in equal shares.
+SHAPES = (
+    ("--gres=gpu:2", "-n2", "--time=60"),
+    ("--gres=gpu:a100:4", "-n4", "--time=2-00:00:00"),
+    ("--gpus=8", "-n8", "-N1-4", "--time=1-00:00:00"),
+    ("--gpus-per-node=8", "-N2", "--time=12:00:00", "--switches=1@30:00"),
+    ("--gpus-per-task=1", "-n2", "--time=90"),
+    ("--gpus=4", "-n1", "--time=4:00:00", "--comment=sadvise: gpus=1-8 ckpt=300 model=bert"),
+    ("-n4", "--time=30", "--nice=10"),
+    ("--gres=gpu:1", "--mem=8G", "--exclude=n01,n03", "--time=UNLIMITED"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """One reader's medians; `requests` counts those of the last snapshot by type."""
+
+    reader: str
+    cpu_s: float
+    wall_s: float
+    jobs: int
+    requests: Mapping[str, int]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("--release", default="26.05", help="Slurm release of the cluster, default 26.05")
+    parser.add_argument("--jobs", type=int, default=4000, help="pending jobs, default 4000")
+    parser.add_argument("--repeat", type=int, default=5, help="snapshots per reader, default 5")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Start a cluster, fill it, measure, print."""
+    with LiveCluster(options.release) as cluster:
+        print(f"submitting {options.jobs} jobs to Slurm {cluster.version}", file=sys.stderr)
+        for number, shape in enumerate(SHAPES):
+            count = options.jobs // len(SHAPES) + (number < options.jobs % len(SHAPES))
+            cluster.submit_many(count, *shape)
+        rows, left_out = measure(cluster, options.repeat)
+        version = cluster.version
+    if options.json:
+        meta = {"tool": "bench read", "slurm": version, "pending_jobs": options.jobs, "repeat": options.repeat}
+        print(json.dumps({"meta": meta, "readers": [asdict(row) for row in rows], "left_out": left_out}, indent=1))
+        return 0
+    print(f"Slurm {version}, {options.jobs} pending jobs, medians of {options.repeat}")
+    print(f"{'reader':<14}{'CPU s':>8}{'wall s':>8}{'jobs':>7}{'requests':>10}")
+    for row in rows:
+        print(f"{row.reader:<14}{row.cpu_s:>8.3f}{row.wall_s:>8.3f}{row.jobs:>7}{sum(row.requests.values()):>10}")
+    cpu = {row.reader: row.cpu_s for row in rows}
+    json_ratio, plain_ratio = (cpu[name] / cpu["text"] for name in ("json", PLAIN))
+    print(f"CPU of json over text: {json_ratio:.1f}; of {PLAIN} over text: {plain_ratio:.1f}")
+    for reader, reason in left_out.items():
+        print(f"{reader} left out: {reason}")
+    return 0
+
+
+def measure(cluster: LiveCluster, repeat: int) -> tuple[list[Figures], dict[str, str]]:
+    """Measure every reader that works here, in turn; map the others to the reason."""
+    os.environ.update(cluster.env)
+    tasks: dict[str, Callable[[], int]] = {PLAIN: _plain}
+    left_out: dict[str, str] = {}
+    for name in READERS:
+        try:
+            task = _reader(name)
+            task()
+            tasks[name] = task
+        except AdvisorError as err:
+            left_out[name] = str(err)
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in tasks}
+    jobs: dict[str, int] = {}
+    for _ in range(repeat):
+        for name, task in tasks.items():
+            cpu_s, started = _cpu_s(), time.perf_counter()
+            jobs[name] = task()
+            times[name].append((_cpu_s() - cpu_s, time.perf_counter() - started))
+    rows = [
+        Figures(
+            reader=name,
+            cpu_s=round(statistics.median(cpu for cpu, _ in times[name]), 4),
+            wall_s=round(statistics.median(wall for _, wall in times[name]), 4),
+            jobs=jobs[name],
+            requests=_requests(cluster, task),
+        )
+        for name, task in tasks.items()
+    ]
+    return rows, left_out
+
+
+def _reader(name: str) -> Callable[[], int]:
+    def snapshot() -> int:
+        # A new source each time, as one run of the command line has it: nothing is remembered.
+        source = open_source(name, cluster=None, timeout_s=60.0, clock=SystemClock())
+        return len(source.snapshot().jobs)
+
+    return snapshot
+
+
+def _plain() -> int:
+    answer = subprocess.run(["squeue", "--json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
+    return len(json.loads(answer.stdout)["jobs"])
+
+
+def _cpu_s() -> float:
+    spent = os.times()
+    return spent.user + spent.system + spent.children_user + spent.children_system
+
+
+def _requests(cluster: LiveCluster, task: Callable[[], int]) -> dict[str, int]:
+    before = cluster.rpc_counts()
+    task()
+    after = cluster.rpc_counts()
+    return {name: count - before.get(name, 0) for name, count in sorted(after.items()) if count != before.get(name, 0)}

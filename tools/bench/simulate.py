@@ -1,0 +1,319 @@
+"""Speed and memory of the simulator on published traces that queue, next to what they shall be.
+
+    python -m tools.bench simulate [--data DIR] [--seconds N] [--traces 01,02,04] [--policies fifo,las,...]
+
+DIR is a folder with `traces/ms_itp`, by default SADVISE_DATA. Each figure comes from a process of its own, so that its
+peak memory is its own; a process starts, reads, draws what the trace does not tell with seed 0, runs fifty jobs to
+compile or to load what was compiled before, and only then is timed: the best of three runs counts, and only the loop.
+What the start costs is stated apart. Nodes of 8 GPUs are as many as bring the load to 0.8, but no fewer than the
+largest job fills: on ITP 01, whose largest jobs have 64 GPUs, that is 8 nodes and a load of 0.44 (5 nodes would be
+0.70, 4 would be 0.88, and its largest jobs could not run), and its jobs queue all the same, as the table shows.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from math import inf, log
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from advisor.errors import SimulationError
+from advisor.sim.cluster import Cluster
+from advisor.sim.metrics import StepFunction, summarise, time_averages
+from advisor.sim.run_outcome import End, Run
+from advisor.sim.trace import Trace
+from tools.bench.measuring import in_own_process, peak_mib
+from tools.simulated_traces import Workload, add_data_option, data_folder, read_workload, repeated
+
+SEED: Final = 0
+RUNS: Final = 3
+EXECUTIONS: Final = ("measured", "ideal")
+DEFAULT_TRACES: Final = "01,02,04"
+DEFAULT_POLICIES: Final = "fifo,las,srtf,slurm,rules"
+# Jobs simulated per second, start-up left out.
+TARGETS_JOBS_PER_S: Final = {"fifo": 50_000.0, "las": 50_000.0, "slurm": 10_000.0, "rules": 4_000.0}
+# A cycle of the advisor is Python, not a compiled loop: of a trace under `rules` only the first jobs are run.
+MOST_JOBS: Final = {"rules": 1000}
+WARM_JOBS: Final = 50
+GROWTH_TRACE: Final = "itp 04"
+GROWTH_TIMES: Final = (1, 4, 16)
+# The length that grows; the others start from the whole trace.
+GROWTH_JOBS: Final = {"slurm": 2000, "rules": 100}
+MEMORY_POLICIES: Final = ("fifo", "slurm")
+MEMORY_JOBS: Final = 1_000_000
+MOST_MEMORY_MIB: Final = 1024.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What one process measures: the first `jobs` of a trace (0: all), `times` over, of that the first `cut`.
+
+    It begins no new run, and gives up the one in hand, once it has simulated for `seconds`; `start_time` is when it was
+    started.
+    """
+
+    folder: str
+    trace: str
+    policy: str
+    execution: str = "measured"
+    jobs: int = 0
+    times: int = 1
+    cut: int = 0
+    runs: int = RUNS
+    seconds: float = inf
+    start_time: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What a process measured; `done_ratio` is the share of the jobs that had ended when time was up, 1 for all."""
+
+    trace: str
+    policy: str
+    execution: str
+    jobs: int
+    nodes: int
+    load_ratio: float
+    wall_s: float
+    pending_mean: float
+    pending_most: int
+    delay_mean_s: float
+    peak_rss_mib: float
+    import_s: float
+    read_s: float
+    first_run_s: float
+    runs: int
+    done_ratio: float
+
+    @property
+    def jobs_per_s(self) -> float:
+        """Jobs simulated per second of the loop."""
+        return self.jobs * self.done_ratio / self.wall_s
+
+    @property
+    def job_us(self) -> float:
+        """Microseconds of the loop for a job."""
+        return 1e6 / self.jobs_per_s
+
+
+class _TimeUpError(Exception):
+    """A run was given up."""
+
+
+def measure(task: Task) -> Figures:
+    """Run a task in this process."""
+    from advisor.sim.cell import drawn
+    from advisor.sim.runner import Options, simulate
+
+    imported = time.perf_counter()
+    import_s = time.time() - task.start_time if task.start_time else 0.0
+    workload = _workload(task, drawn)
+    read = time.perf_counter()
+    options, cluster = Options(execution=task.execution), workload.cluster()
+    first = simulate(workload.first(WARM_JOBS).trace, cluster, task.policy, seed=SEED, options=options)
+    began = time.perf_counter()
+    reached = 0.0
+
+    def watch(share: float) -> None:
+        nonlocal reached
+        reached = share
+        if share < 1.0 and time.perf_counter() - began > task.seconds:
+            raise _TimeUpError
+
+    runs: list[Run] = []
+    while len(runs) < task.runs and time.perf_counter() - began < task.seconds:
+        try:
+            run = simulate(workload.trace, cluster, task.policy, seed=SEED, options=options, progress=watch)
+        except _TimeUpError:
+            break
+        # Only the last is looked into.
+        runs = [*(replace(each, segments=each.segments[:0]) for each in runs), run]
+    pending_mean, pending_most = queue_depth(runs[-1]) if runs else (float("nan"), 0)
+    return Figures(
+        trace=task.trace,
+        policy=task.policy,
+        execution=task.execution,
+        jobs=len(workload.trace),
+        nodes=workload.nodes,
+        load_ratio=workload.load_ratio,
+        wall_s=min(run.wall_s for run in runs) if runs else time.perf_counter() - began,
+        pending_mean=pending_mean,
+        pending_most=pending_most,
+        delay_mean_s=summarise(runs[-1]).mean_queueing_delay_s if runs else float("nan"),
+        peak_rss_mib=peak_mib(),
+        import_s=import_s,
+        read_s=read - imported,
+        first_run_s=began - read - first.wall_s,
+        runs=len(runs),
+        done_ratio=1.0 if runs else reached,
+    )
+
+
+def _workload(task: Task, drawn: Callable[[Trace, Cluster, int], Trace]) -> Workload:
+    """Read a trace and draw what it does not tell, then repeat it: every copy draws the same."""
+    workload = read_workload(Path(task.folder), task.trace)
+    if task.jobs:
+        workload = workload.first(task.jobs)
+    workload = repeated(replace(workload, trace=drawn(workload.trace, workload.cluster(), SEED)), task.times)
+    return workload.first(task.cut) if task.cut else workload
+
+
+def queue_depth(run: Run) -> tuple[float, int]:
+    """Return how many jobs were pending, on average from the first to the last submission, and at most."""
+    queued = run.outcomes["end"] != End.IMPOSSIBLE
+    submitted = run.trace.jobs["submit_time"][queued]
+    ended = run.outcomes["end_time"][queued]
+    ended = ended[~np.isnan(ended)]
+    # A job becomes pending when it is submitted and when it is stopped, but not when it ends.
+    times = np.concatenate([submitted, run.segments["end_time"], run.segments["start_time"], ended])
+    steps = np.repeat([1, 1, -1, -1], [len(submitted), len(run.segments), len(run.segments), len(ended)])
+    instants, place = np.unique(times, return_inverse=True)
+    pending = np.cumsum(np.bincount(place, weights=steps, minlength=len(instants))).astype(np.float64)
+    if submitted[-1] == submitted[0]:
+        return float(pending.max()), int(pending.max())
+    depth = time_averages(StepFunction(instants, pending), np.array([submitted[0], submitted[-1]]))
+    return float(depth[0]), int(pending.max())
+
+
+def measured(task: Task, cache: Path | None = None) -> Figures:
+    """Measure a task in a process of its own; `cache` holds its compiled code instead of the user's own folder."""
+    text = json.dumps(asdict(replace(task, start_time=time.time())))
+    environment = {} if cache is None else {"XDG_CACHE_HOME": str(cache)}
+    try:
+        return Figures(**in_own_process("simulate", "--one", text, environment=environment))
+    except SimulationError as err:
+        raise SimulationError(f"{task.trace} under {task.policy}: {err}") from err
+
+
+def judged(value: float, target: float | None, *, at_most: bool = False) -> str:
+    """Say whether a figure reaches its target, and by how much it does not."""
+    if target is None:
+        return "no target"
+    if (value <= target) if at_most else (value >= target):
+        return f"reached ({target:,.6g})"
+    return f"above by {value / target - 1:.0%}" if at_most else f"short by {1 - value / target:.0%} ({target:,.6g})"
+
+
+def logarithmic(before_jobs: int, after_jobs: int) -> float:
+    """Return by how much the time for a job may grow between two lengths of a trace: like the logarithm of its jobs."""
+    return log(after_jobs) / log(before_jobs)
+
+
+def _print_speed(folder: str, traces: Sequence[str], policies: Sequence[str], seconds: float) -> None:
+    print(f"speed: best of {RUNS} runs, the loop alone; pending and delay from submission, seed {SEED}")
+    print(
+        f"{'trace':<8}{'nodes':>6}{'load':>6}{'jobs':>8}  {'policy':<7}{'execution':<10}{'jobs/s':>10}  "
+        f"{'target jobs/s':<22}{'pending':>9}{'most':>7}{'delay s':>9}{'MiB':>6}   import, read, load s"
+    )
+    for trace in traces:
+        for policy in policies:
+            if trace == traces[0]:
+                # Compiles where nothing was compiled before, which takes memory that is not the simulation's.
+                measured(Task(folder=folder, trace=f"itp {trace}", policy=policy, jobs=WARM_JOBS, runs=1))
+            for execution in EXECUTIONS:
+                found = measured(
+                    Task(
+                        folder=folder, trace=f"itp {trace}", policy=policy, execution=execution, seconds=seconds,
+                        jobs=MOST_JOBS.get(policy, 0),
+                    )
+                )  # fmt: skip
+                print(_speed_line(found), flush=True)
+    for policy, jobs in MOST_JOBS.items():
+        if policy in policies:
+            print(f"{policy}: the first {jobs} jobs of each trace only, on the nodes of the whole trace")
+    print()
+
+
+def _speed_line(found: Figures) -> str:
+    cut = "" if found.done_ratio == 1.0 else f"   stopped at {found.done_ratio:.0%} of the jobs"
+    fewer = "" if found.runs in {0, RUNS} else f"   best of {found.runs}"
+    return (
+        f"{found.trace:<8}{found.nodes:>6}{found.load_ratio:>6.2f}{found.jobs:>8}  {found.policy:<7}"
+        f"{found.execution:<10}{found.jobs_per_s:>10,.0f}  "
+        f"{judged(found.jobs_per_s, TARGETS_JOBS_PER_S.get(found.policy)):<22}"
+        f"{found.pending_mean:>9.1f}{found.pending_most:>7}{found.delay_mean_s:>9.0f}{found.peak_rss_mib:>6.0f}   "
+        f"{found.import_s:.1f}, {found.read_s:.1f}, {found.first_run_s:.1f}{cut}{fewer}"
+    )
+
+
+def _print_growth(folder: str, policies: Sequence[str], seconds: float) -> None:
+    times = ", ".join(f"{each}x" for each in GROWTH_TIMES)
+    print(
+        f"growth: {GROWTH_TRACE} repeated at a load of 0.8 at most, time for a job at {times}; at most like log(jobs)"
+    )
+    print(f"{'policy':<8}{'jobs':>8}{'us/job':>10}{'growth':>8}  {'log allows':<20}{'pending':>9}{'most':>7}")
+    for policy in policies:
+        first: Figures | None = None
+        for copies in GROWTH_TIMES:
+            task = Task(folder=folder, trace=GROWTH_TRACE, policy=policy, times=copies, seconds=seconds,
+                        jobs=GROWTH_JOBS.get(policy, 0))  # fmt: skip
+            found = measured(task)
+            first = first or found
+            print(_growth_line(first, found), flush=True)
+    print()
+
+
+def _growth_line(first: Figures, found: Figures) -> str:
+    if min(first.done_ratio, found.done_ratio) < 1.0:
+        return f"{found.policy:<8}{found.jobs:>8}  stopped at {found.done_ratio:.0%} of the jobs: give more --seconds"
+    growth, allowed = found.job_us / first.job_us, logarithmic(first.jobs, found.jobs)
+    verdict = "" if found.jobs == first.jobs else judged(growth, round(allowed, 2), at_most=True)
+    return (
+        f"{found.policy:<8}{found.jobs:>8}{found.job_us:>10.1f}{growth:>8.2f}  {verdict:<20}"
+        f"{found.pending_mean:>9.1f}{found.pending_most:>7}"
+    )
+
+
+def _print_memory(folder: str, policies: Sequence[str], seconds: float) -> None:
+    print(f"memory: {GROWTH_TRACE} repeated to {MEMORY_JOBS:,} jobs, peak of the process, reading included")
+    for policy in policies:
+        length = measured(Task(folder=folder, trace=GROWTH_TRACE, policy="fifo", runs=1)).jobs
+        task = Task(folder=folder, trace=GROWTH_TRACE, policy=policy, times=-(-MEMORY_JOBS // length), cut=MEMORY_JOBS,
+                    runs=1, seconds=2 * seconds)  # fmt: skip
+        found = measured(task)
+        cut = "" if found.done_ratio == 1.0 else f", when time was up at {found.done_ratio:.0%} of the jobs"
+        print(
+            f"{policy:<8}{found.peak_rss_mib:>6.0f} MiB  "
+            f"{judged(found.peak_rss_mib, MOST_MEMORY_MIB, at_most=True)}  {found.jobs_per_s:,.0f} jobs/s{cut}",
+            flush=True,
+        )
+    print()
+
+
+def _print_start(folder: str, policies: Sequence[str]) -> None:
+    print("start-up without anything compiled before: what the first run took beyond its loop")
+    for policy in policies:
+        with tempfile.TemporaryDirectory(prefix="sadvise-") as empty:
+            found = measured(Task(folder=folder, trace="itp 10", policy=policy, runs=1), Path(empty))
+        print(f"{policy:<8}{found.first_run_s:>6.1f} s  imports {found.import_s:.1f} s", flush=True)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add_data_option(parser)
+    parser.add_argument("--seconds", type=float, default=60.0, help="most for the runs of one line, twice that for the "
+                        "million jobs; default %(default)g")  # fmt: skip
+    parser.add_argument("--traces", default=DEFAULT_TRACES, help="ITP clusters, default %(default)s")
+    parser.add_argument("--policies", default=DEFAULT_POLICIES, help="default %(default)s")
+    parser.add_argument("--only-speed", action="store_true", help="leave out growth, memory and compiling")
+    parser.add_argument("--one", metavar="TASK", help=argparse.SUPPRESS)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure and print."""
+    if options.one:
+        print(json.dumps(asdict(measure(Task(**json.loads(options.one))))))
+        return 0
+    folder, policies = str(data_folder(options.data)), options.policies.split(",")
+    _print_speed(folder, options.traces.split(","), policies, options.seconds)
+    if not options.only_speed:
+        _print_growth(folder, policies, options.seconds)
+        few = [policy for policy in MEMORY_POLICIES if policy in policies]
+        _print_memory(folder, few, options.seconds)
+        _print_start(folder, few)
+    return 0

@@ -1,0 +1,19 @@
+"""The part of a command line that chooses one of several programs by name."""
+
+import argparse
+from collections.abc import Mapping, Sequence
+
+
+def chosen(prog: str, names: Mapping[str, str], arguments: Sequence[str] | None) -> tuple[str, list[str]]:
+    """Return the name that the arguments begin with and those after it; `names` maps each to what it does."""
+    listed = "\n".join(f"  {name:<12}{sentence}" for name, sentence in names.items())
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        usage="%(prog)s NAME [OPTIONS]",
+        description=f"Run one of these; NAME --help lists its options.\n\n{listed}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("name", choices=names, metavar="NAME", help=argparse.SUPPRESS)
+    parser.add_argument("options", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    found = parser.parse_args(arguments)
+    return found.name, found.options

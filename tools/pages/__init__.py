@@ -1,0 +1,1 @@
+"""Experiments of docs/, each described in a TOML file: `python -m tools.pages NAME`."""

@@ -1,0 +1,260 @@
+"""The page of Dally: its targets, its ablations, and every corner with all policies."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+import advisor
+from advisor.sim.cell import Cell
+from advisor.sim.cluster import parse_cluster
+from advisor.sim.comparison import by_policy, compare, ends_of, mean_of
+from advisor.sim.result import RunResult
+from advisor.sim.runner import Options
+from advisor.sim.statistics import RelativeChange
+from advisor.sim.wording import LABELS, change_in_words, ends_in_words, shown
+from tools.dally import workload
+from tools.pages.experiment import Experiment, Runner, Task
+from tools.pages.text import render, table
+
+UNLIMITED: Final = "unlimited GPUs"
+METRICS: Final = (
+    "mean_jct_s", "p99_jct_s", "makespan_s", "mean_queueing_delay_s", "communication_overhead_ratio",
+)  # fmt: skip
+COMPARED: Final = ("mean_jct_s", "p99_jct_s", "makespan_s", "communication_overhead_ratio")
+OVERHEAD: Final = "communication_overhead_ratio"
+# What the paper reports as its best changes, in percent, and against whom.
+TARGETS: Final[Mapping[str, float]] = {
+    "makespan_s": -69.0,
+    "mean_jct_s": -83.0,
+    OVERHEAD: -98.0,
+}
+SYSTEMS: Final = ("dally", "dally+preempt")
+BASELINES: Final = ("las", "gandiva")
+ABLATIONS: Final = ("dally-nowait", "dally-consolidated", "dally-fixed")
+# How much longer than the best ablation's the mean JCT may be.
+TOLERANCE_PERCENT: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Corner:
+    """An arrival (a load, None for all jobs at once) on a cluster of an oversubscription, None for unlimited GPUs."""
+
+    load_ratio: float | None
+    oversubscription: float | None
+
+    @property
+    def name(self) -> str:
+        """What stands for it in tables."""
+        return f"{workload.arrival_name(self.load_ratio)}, {self.oversubscription:g}:1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """All results, one for each seed: by corner and policy, and of the unlimited cluster by load."""
+
+    corners: Mapping[Corner, Mapping[str, Sequence[RunResult]]]
+    unlimited: Mapping[float | None, Sequence[RunResult]]
+    nic_gbps: float
+
+    @property
+    def policies(self) -> list[str]:
+        """The policies, the one compared with the others first."""
+        return list(next(iter(self.corners.values())))
+
+    @property
+    def seeds(self) -> int:
+        """How many runs stand behind each figure."""
+        return len(next(iter(self.unlimited.values())))
+
+
+def make(experiment: Experiment, runner: Runner, command: str, data: Path | None) -> str:  # noqa: ARG001 - draws its own
+    """Simulate, and return the page."""
+    return page(run_bench(experiment, runner), command)
+
+
+def tasks_of(experiment: Experiment, policies: Sequence[str], *, unlimited: bool) -> Iterator[Task[Corner]]:
+    """Yield the runs by corner, those of a seed and an arrival on one trace; `unlimited` adds those that never wait."""
+    nic_gbps = experiment.nic
+    clusters = {
+        oversubscription: parse_cluster(workload.cluster_text(oversubscription, nic_gbps))
+        for oversubscription in dict.fromkeys(experiment.oversubscription)
+    }
+    roomy = parse_cluster(workload.roomy_cluster_text(experiment.jobs, nic_gbps))
+    for load_ratio, seed in product(dict.fromkeys(experiment.loads), range(experiment.seeds)):
+        trace = workload.make_trace(seed, experiment.jobs, load_ratio)
+        # Where nothing queues, any order gives the same.
+        alone = Cell(trace=trace, cluster=roomy, policy="fifo", seed=seed, options=Options())
+        if unlimited:
+            yield Task(group=Corner(load_ratio=load_ratio, oversubscription=None), cell=alone)
+        for (oversubscription, cluster), policy in product(clusters.items(), policies):
+            corner = Corner(load_ratio=load_ratio, oversubscription=oversubscription)
+            yield Task(group=corner, cell=replace(alone, cluster=cluster, policy=policy))
+
+
+def run_bench(experiment: Experiment, runner: Runner) -> Bench:
+    """Run everything, and sort the results by corner and policy."""
+    results = runner.results(list(tasks_of(experiment, experiment.policy_names, unlimited=True)))
+    return Bench(
+        corners={corner: by_name(own) for corner, own in results.items() if corner.oversubscription is not None},
+        unlimited={
+            corner.load_ratio: [replace(each, summary=replace(each.summary, policy=UNLIMITED)) for each in own]
+            for corner, own in results.items()
+            if corner.oversubscription is None
+        },
+        nic_gbps=experiment.nic,
+    )
+
+
+def by_name(results: Sequence[RunResult]) -> dict[str, list[RunResult]]:
+    """Return the results by policy, one for each seed."""
+    return {policy: list(own.values()) for policy, own in by_policy(results).items()}
+
+
+def page(bench: Bench, command: str) -> str:
+    """Return the page; `command` is what makes it again."""
+    head = render(
+        "dally",
+        command=command,
+        version=advisor.__version__,
+        bench=bench,
+        first=bench.policies[0],
+        unlimited=UNLIMITED,
+        jobs=next(iter(bench.unlimited.values()))[0].summary.jobs,
+        mean_gpus=sum(np.multiply(workload.DEMANDS, workload.DEMAND_SHARES)),
+        w=workload,
+        cluster=workload.cluster_text(1.0, bench.nic_gbps),
+        demands=table(
+            ("GPUs", *(f"{demand}:" for demand in workload.DEMANDS)),
+            [["of the jobs", *(f"{100 * share:.0f} %" for share in workload.DEMAND_SHARES)]],
+        ),
+        targets=_targets(bench),
+        ablations=_ablations(bench),
+    )
+    return "\n\n".join([head, *(_section(bench, corner) for corner in bench.corners)]) + "\n"
+
+
+def change_of(before: Sequence[RunResult], after: Sequence[RunResult], metric: str) -> RelativeChange:
+    """Return how a metric under the policy of `after` differs from that of `before`, over the same seeds."""
+    (difference,) = compare([*before, *after], seed=0, metrics=(metric,))
+    return difference.change
+
+
+def tier_shares(results: Sequence[RunResult]) -> tuple[float, ...]:
+    """Average over runs what node, leaf and spine have of the GPU-time that gangs held."""
+    return tuple(np.mean([result.tiers.shares for result in results], axis=0).tolist())
+
+
+def best_of(names: Sequence[str], own: Mapping[str, Sequence[RunResult]]) -> str:
+    """Return the policy with the lowest mean JCT."""
+    return min(names, key=lambda name: mean_over_seeds("mean_jct_s", own[name]))
+
+
+def mean_over_seeds(metric: str, results: Sequence[RunResult]) -> float:
+    """Average a metric over the runs of one policy."""
+    return mean_of(metric, {result.cell: result for result in results})
+
+
+def _targets(bench: Bench) -> str:
+    judged = [name for name in bench.policies if name in SYSTEMS]
+    against = [name for name in bench.policies if name in BASELINES]
+    if not against or not judged:
+        return ""
+    worst = max(corner.oversubscription or 0.0 for corner in bench.corners)
+    corners = [corner for corner in bench.corners if corner.oversubscription == worst]
+    reached = dict.fromkeys(TARGETS, 0)
+    rows = []
+    pairs = list(product(corners, judged, against))
+    for (corner, mine, other), (metric, target) in product(pairs, TARGETS.items()):
+        own, unlimited = bench.corners[corner], bench.unlimited[corner.load_ratio]
+        change = change_of(own[other], own[mine], metric)
+        is_reached = change.percent <= target
+        reached[metric] += is_reached
+        rows.append(
+            [
+                workload.arrival_name(corner.load_ratio),
+                mine,
+                other,
+                LABELS[metric],
+                f"{target:.0f} %",
+                change_in_words(change),
+                "yes" if is_reached else "no",
+                change_in_words(change_of(own[other], unlimited, metric)),
+                _avoidable(own[other], own[mine], unlimited) if metric == OVERHEAD else "",
+            ]
+        )
+    heads = ("policy", "against", "metric", "target:", "change:", "reached", f"{UNLIMITED}:", "avoidable:")
+    return render(
+        "dally",
+        "targets",
+        judged=" and ".join(f"`{name}`" for name in judged),
+        unlimited=UNLIMITED,
+        table=table((f"{worst:g}:1", *heads), rows),
+        counts=", ".join(f"{LABELS[metric]} {count} of {len(pairs)}" for metric, count in reached.items()),
+    )
+
+
+def _avoidable(before: Sequence[RunResult], after: Sequence[RunResult], least: Sequence[RunResult]) -> str:
+    """Return the change of the mean overhead above the least, in percent."""
+    floor, was, now = (mean_over_seeds(OVERHEAD, results) for results in (least, before, after))
+    return f"{100 * ((now - floor) / (was - floor) - 1.0):+.1f} %" if was > floor else "nothing to avoid"
+
+
+def _ablations(bench: Bench) -> str:
+    first, *others = bench.policies
+    ablations = [name for name in others if name in ABLATIONS]
+    if not ablations:
+        return ""
+    rows = []
+    within = 0
+    for corner, own in bench.corners.items():
+        best = best_of(ablations, own)
+        change = change_of(own[best], own[first], "mean_jct_s")
+        is_within = change.percent <= TOLERANCE_PERCENT
+        within += is_within
+        means = (shown("mean_jct_s", mean_over_seeds("mean_jct_s", own[name])) for name in (best, first))
+        rows.append([corner.name, best, *means, change_in_words(change), "yes" if is_within else "no"])
+    heads = ("best ablation", "its mean JCT:", f"{first}:", "change:", f"within {TOLERANCE_PERCENT:g} %")
+    return render(
+        "dally",
+        "ablations",
+        first=first,
+        tolerance=TOLERANCE_PERCENT,
+        table=table(("corner", *heads), rows),
+        within=within,
+        corners=len(bench.corners),
+    )
+
+
+def _section(bench: Bench, corner: Corner) -> str:
+    own = bench.corners[corner]
+    first, *others = own
+    figures = (
+        [
+            name,
+            *(shown(metric, mean_over_seeds(metric, results)) for metric in METRICS),
+            _tiers_in_words(results),
+        ]
+        for name, results in {UNLIMITED: bench.unlimited[corner.load_ratio], **own}.items()
+    )
+    ends = {name: ends_in_words(ends_of(by_policy(results)[name]), seeds=bench.seeds) for name, results in own.items()}
+    changes = (
+        [other, *(change_in_words(change_of(own[other], own[first], metric)) for metric in COMPARED)]
+        for other in others
+    )
+    return render(
+        "dally",
+        "section",
+        name=corner.name,
+        figures=table(("policy", *(f"{LABELS[metric]}:" for metric in METRICS), "node / leaf / spine:"), figures),
+        left="\n\n".join(render("dally", "left", name=name, ends=text) for name, text in ends.items() if text),
+        changes=table((f"{first} against", *(f"{LABELS[metric]}:" for metric in COMPARED)), changes) if others else "",
+    )
+
+
+def _tiers_in_words(results: Sequence[RunResult]) -> str:
+    shares = tier_shares(results)
+    return "none" if np.isnan(shares).any() else f"{' / '.join(f'{100 * share:.0f}' for share in shares)} %"

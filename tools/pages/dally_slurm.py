@@ -1,0 +1,222 @@
+"""The page of what delay timers bring within Slurm: plain Slurm beside Slurm with the advisor's timers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+import advisor
+from advisor.errors import SimulationError
+from advisor.sim.cluster import Cluster
+from advisor.sim.comparison import GroupDifference, by_policy, compare, compare_groups, ends_of, mean_of, traces_of
+from advisor.sim.metrics import Grouping, by_gpus, by_user
+from advisor.sim.result import RunResult
+from advisor.sim.runner import Options, known_policy
+from advisor.sim.statistics import CellName, RelativeChange, paired_difference
+from advisor.sim.trace import Trace
+from advisor.sim.wording import LABELS, change_in_words, ends_in_words, shown, verdict
+from tools.pages.experiment import Experiment, Runner, Task, cells_of, first_of
+from tools.pages.results import VERDICTS
+from tools.pages.text import render, table
+from tools.simulated_traces import Workload
+
+METRICS: Final = ("mean_jct_s", "p99_queueing_delay_s", "communication_overhead_ratio")
+# A group that loses more than this is named.
+LOSS_PERCENT: Final = 5.0
+SEED: Final = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Corner:
+    """The results on clusters of one oversubscription: those of plain Slurm first, and the traces by name."""
+
+    oversubscription: float
+    results: Sequence[RunResult]
+    traces: Mapping[str, Trace]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfTrace:
+    """How a group of jobs of one trace fared."""
+
+    trace: str
+    found: GroupDifference
+
+
+def make(experiment: Experiment, runner: Runner, command: str, data: Path | None) -> str:
+    """Simulate, and return the page."""
+    if len(experiment.policy_names) != 2:
+        raise SimulationError(f"--policies {','.join(experiment.policies)}: give two, the first being plain Slurm")
+    tasks = tasks_of(experiment, first_of(experiment, data))
+    results = runner.results(tasks)
+    traces = {task.cell.trace.name: task.cell.trace for task in tasks}
+    corners = [
+        Corner(oversubscription=oversubscription, results=own, traces=traces)
+        for oversubscription, own in results.items()
+    ]
+    return page(corners, experiment, command)
+
+
+def tasks_of(experiment: Experiment, workloads: Sequence[Workload]) -> list[Task[float]]:
+    """Return the runs by oversubscription, those of plain Slurm first, all of a workload on the same drawn trace."""
+    cells = [cell for workload in workloads for cell in cells_of(workload, experiment.policy_names, seeds=1)]
+    cells.sort(key=lambda cell: experiment.policy_names.index(cell.policy))
+    return [
+        Task(
+            group=oversubscription,
+            cell=replace(cell, cluster=_cluster_of(cell.cluster, oversubscription, experiment.max_switch_wait_s)),
+        )
+        for oversubscription in experiment.oversubscription
+        for cell in cells
+    ]
+
+
+def _cluster_of(cluster: Cluster, oversubscription: float, max_switch_wait_s: float | None) -> Cluster:
+    """Return a cluster with leaf uplinks of an oversubscription, on which timers can last as long as given."""
+    return replace(
+        cluster,
+        network=replace(cluster.network, oversubscription=oversubscription),
+        slurm=replace(cluster.slurm, max_switch_wait_s=max_switch_wait_s or cluster.slurm.max_switch_wait_s),
+    )
+
+
+def by_size(corner: Corner) -> dict[str, RelativeChange]:
+    """Return the change of the mean JCT of each size class, over traces."""
+    groupings = {name: by_gpus(trace) for name, trace in corner.traces.items()}
+    names = dict.fromkeys(name for grouping in groupings.values() for name in grouping.names)
+    before, after = by_policy(corner.results).values()
+    changes = {}
+    for name in sorted(names, key=lambda size: int(size.split("-")[0])):
+        a, b = (_jcts_of(name, groupings, results) for results in (before, after))
+        changes[name] = paired_difference(a, b, seed=SEED)
+    return changes
+
+
+def _jcts_of(
+    name: str, groupings: Mapping[str, Grouping], results: Mapping[CellName, RunResult]
+) -> dict[CellName, NDArray[np.float64]]:
+    """Return the JCTs of a group's jobs by cell, `(n_jobs,)`, where it has any."""
+    return {
+        cell: result.jct_s[groupings[cell.trace].group_of_job == groupings[cell.trace].names.index(name)]
+        for cell, result in results.items()
+        if name in groupings[cell.trace].names
+    }
+
+
+def of_users(corner: Corner) -> list[OfTrace]:
+    """Compare the users of each trace."""
+    before, after = by_policy(corner.results).values()
+    return [
+        OfTrace(trace=name, found=found)
+        for name, trace in corner.traces.items()
+        for found in compare_groups(
+            {cell: result for cell, result in before.items() if cell.trace == name},
+            {cell: result for cell, result in after.items() if cell.trace == name},
+            by_user(trace),
+            seed=SEED,
+        )
+    ]
+
+
+def page(corners: Sequence[Corner], experiment: Experiment, command: str) -> str:
+    """Return the page."""
+    slurm, policy = by_policy(corners[0].results)
+    head = render(
+        "dally_slurm",
+        command=command,
+        version=advisor.__version__,
+        policy=policy,
+        slurm=slurm,
+        summary=known_policy(policy).summary,
+        max_switch_wait_s=experiment.max_switch_wait_s or 0.0,
+        cut=experiment.cut,
+        options=Options(),
+    )
+    return "\n\n".join([head, *map(_section, corners)]) + "\n"
+
+
+def _section(corner: Corner) -> str:
+    differences = compare(corner.results, seed=SEED, metrics=METRICS)
+    policies = by_policy(corner.results)
+    slurm = next(iter(policies))
+    overall = []
+    for metric in METRICS:
+        own = [difference for difference in differences if difference.metric == metric]
+        # Over one trace there is nothing beside it.
+        read = [verdict(difference.change) for difference in own if difference.trace is not None]
+        # One figure for a trace has no interval.
+        counts = [str(read.count(word)) if metric != METRICS[-1] else "" for word in VERDICTS]
+        overall.append([LABELS[metric], change_in_words(own[-1].change), *counts])
+    change_of = {(difference.trace, difference.metric): difference.change for difference in differences}
+    traces = []
+    for name in traces_of(corner.results):
+        before = {cell: result for cell, result in policies[slurm].items() if cell.trace == name}
+        cells = [
+            text
+            for metric in METRICS
+            for text in (shown(metric, mean_of(metric, before)), change_in_words(change_of[name, metric]))
+        ]
+        traces.append([name, f"{len(corner.traces[name]):,}", *cells])
+    groupings = [by_gpus(trace) for trace in corner.traces.values()]
+    sizes = (
+        [
+            size,
+            f"{change.pairs:,}",
+            str(sum(size in grouping.names for grouping in groupings)),
+            change_in_words(change),
+            verdict(change),
+        ]
+        for size, change in by_size(corner).items()
+    )
+    left = (f"under `{name}` {ends_in_words(ends_of(own)) or 'all did'}" for name, own in policies.items())
+    return render(
+        "dally_slurm",
+        "section",
+        oversubscription=corner.oversubscription,
+        overall=table(("over all traces", "change:", *(f"{word}:" for word in VERDICTS)), overall),
+        left=", ".join(left),
+        traces=table(
+            (
+                "trace",
+                "jobs:",
+                *(head for metric in METRICS for head in (f"{LABELS[metric]}, {slurm}:", "change:")),
+            ),
+            traces,
+        ),
+        sizes=table(("GPUs", "jobs:", "traces:", "change of mean JCT:", "reads as"), sizes),
+        users=_users(corner),
+    )
+
+
+def _users(corner: Corner) -> str:
+    users = of_users(corner)
+    judged = [user for user in users if verdict(user.found.change) in VERDICTS]
+    losers = [user for user in judged if user.found.change.percent > LOSS_PERCENT]
+    clear = [user for user in losers if user.found.change.is_clear]
+    winners = [user for user in judged if user.found.change.percent < -LOSS_PERCENT]
+    rows = (
+        [
+            user.trace,
+            user.found.group,
+            f"{user.found.jobs:,}",
+            *(shown("mean_jct_s", value) for value in (user.found.before_s, user.found.after_s)),
+            change_in_words(user.found.change),
+        ]
+        for user in sorted(clear, key=lambda user: -user.found.change.percent)
+    )
+    return render(
+        "dally_slurm",
+        "users",
+        users=len(users),
+        judged=len(judged),
+        winners=len(winners),
+        loss=LOSS_PERCENT,
+        clear_winners=sum(user.found.change.is_clear for user in winners),
+        losers=len(losers),
+        clear_losers=len(clear),
+        by_chance=0.025 * len(judged),
+        table=table(("trace", "user", "jobs:", "before:", "after:", "change of mean JCT:"), rows) if clear else "",
+    )

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from advisor.accuracy import Accuracy
-from advisor.applying import Step
+from advisor.apply.applier import Step
 from advisor.domain.lease import LeaseState
 from advisor.domain.load import ControllerLoad
 from advisor.domain.mode import Mode

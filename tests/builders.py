@@ -72,6 +72,7 @@ class JobFields(TypedDict, total=False):
     dependency: str
     reservation: str
     requeueable: bool
+    unseen: tuple[str, ...]
     cron: bool
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from advisor.applying import PutOff, Reconciled, Step
+from advisor.apply.applier import PutOff, Reconciled, Step
 from advisor.cycle import CycleRecord
 from advisor.domain.forecast import NO_FORECASTS
 from advisor.domain.job import Job

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from advisor.domain.topology import LocalityTier
-from advisor.sim.outcome import End
 from advisor.sim.result import RunResult, result_of
+from advisor.sim.run_outcome import End
 from tests.sim.building import make_trace as made
 from tests.sim.runs import make_run
 from tools.bench_dally import main, run_bench, tasks_of

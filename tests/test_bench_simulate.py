@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from advisor.sim.outcome import OUTCOME_DTYPE, SEGMENT_DTYPE, End, Run
+from advisor.sim.run_outcome import OUTCOME_DTYPE, SEGMENT_DTYPE, End, Run
 from tests.published_traces import write_traces
 from tests.test_simulated_traces import make_trace
 from tools import bench_simulate

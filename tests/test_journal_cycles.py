@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.applying import Applier, PutOff, Reconciled, Step
+from advisor.apply.applier import Applier, PutOff, Reconciled, Step
 from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, intended

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from advisor.accuracy import Accuracy
-from advisor.applying import Reconciled
+from advisor.apply.applier import Reconciled
 from advisor.domain.gang import SwitchRequest
 from advisor.domain.lease import Ending, LeaseState
 from advisor.domain.load import ControllerLoad

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.applying import Applier
+from advisor.apply.applier import Applier
 from advisor.cycle import Cycle
 from advisor.domain.experiment import ExperimentSettings
 from advisor.domain.forecast import NO_FORECASTS, Forecasts, Interval, JobForecast, RunTime

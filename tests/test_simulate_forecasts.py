@@ -2,17 +2,19 @@
 
 import pytest
 
-from advisor.sim.comparison import Difference
-from advisor.sim.statistics import Change, Pairing
+from advisor.sim.comparison import PairedDifference
+from advisor.sim.statistics import Pairing, RelativeChange
 from tests.sim.building import make_trace
 from tools.simulate_forecasts import ORACLE, POLICIES, SHIPPED, cells_of, kept_share
 from tools.simulated_traces import Workload
 
 
-def change(policy: str, percent: float) -> Difference:
+def change(policy: str, percent: float) -> PairedDifference:
     """A change of the mean JCT against the rules."""
-    found = Change(percent=percent, low=percent, high=percent, pairing=Pairing.JOBS, pairs=1, left_out=0, units=1)
-    return Difference(trace="one", policy=policy, against="rules", metric="mean_jct_s", change=found)
+    found = RelativeChange(
+        percent=percent, low=percent, high=percent, pairing=Pairing.JOBS, pairs=1, left_out=0, units=1
+    )
+    return PairedDifference(trace="one", policy=policy, against="rules", metric="mean_jct_s", change=found)
 
 
 def test_share_that_is_kept_is_that_of_the_summed_gains() -> None:

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from advisor.applying import Applier
+from advisor.apply.applier import Applier
 from advisor.backends.assembly import assemble
 from advisor.backends.kept_rows import KeptRows
 from advisor.backends.site_reader import Site

@@ -29,7 +29,7 @@ import numpy as np
 from advisor.errors import AdvisorError, SimulationError
 from advisor.sim.cluster import Cluster
 from advisor.sim.metrics import StepFunction, summarise, time_averages
-from advisor.sim.outcome import End, Run
+from advisor.sim.run_outcome import End, Run
 from advisor.sim.trace import Trace
 from tools.simulated_traces import Workload, add_data_option, data_folder, read_workload, repeated
 

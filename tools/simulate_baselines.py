@@ -20,7 +20,7 @@ import advisor
 from advisor.errors import AdvisorError
 from advisor.planning.words import plural
 from advisor.sim.cell import Cell, Progress
-from advisor.sim.comparison import Difference, by_policy, compare, ends_of, mean_of
+from advisor.sim.comparison import PairedDifference, by_policy, compare, ends_of, mean_of
 from advisor.sim.policies import POLICIES
 from advisor.sim.result import RunResult
 from advisor.sim.runner import Options, known_policy
@@ -155,7 +155,7 @@ def _paragraph(text: str) -> Iterator[str]:
 def _record(
     parts: Sequence[Part],
     results: Mapping[str, Sequence[RunResult]],
-    differences: Mapping[str, Mapping[str, Difference]],
+    differences: Mapping[str, Mapping[str, PairedDifference]],
 ) -> Iterator[str]:
     first = parts[0].policies[0]
     yield f"## Against {first}, over all traces"
@@ -173,13 +173,13 @@ def _record(
     yield ""
 
 
-def _read(difference: Difference) -> str:
+def _read(difference: PairedDifference) -> str:
     """Return the verdict, where a change without an interval is not clear either."""
     found = verdict(difference.change)
     return found if found in VERDICTS else VERDICTS[-1]
 
 
-def _section(part: Part, results: Sequence[RunResult], differences: Mapping[str, Difference]) -> Iterator[str]:
+def _section(part: Part, results: Sequence[RunResult], differences: Mapping[str, PairedDifference]) -> Iterator[str]:
     workload = part.workload
     jobs = len(workload.trace)
     yield f"## {workload.trace.name}"

@@ -27,7 +27,7 @@ from advisor.sim.comparison import GroupDifference, by_policy, compare, compare_
 from advisor.sim.metrics import Grouping, by_gpus, by_user
 from advisor.sim.result import RunResult
 from advisor.sim.runner import Options, known_policy
-from advisor.sim.statistics import CellName, Change, paired_difference
+from advisor.sim.statistics import CellName, RelativeChange, paired_difference
 from advisor.sim.sweep import run_sweep
 from advisor.sim.trace import Trace
 from advisor.sim.wording import LABELS, change_in_words, ends_in_words, shown, verdict
@@ -86,7 +86,7 @@ def cells_of(workloads: Sequence[Workload], oversubscriptions: Sequence[float], 
     ]
 
 
-def by_size(corner: Corner) -> dict[str, Change]:
+def by_size(corner: Corner) -> dict[str, RelativeChange]:
     """Return the change of the mean JCT of each size class, over traces."""
     groupings = {name: by_gpus(trace) for name, trace in corner.traces.items()}
     names = dict.fromkeys(name for grouping in groupings.values() for name in grouping.names)

@@ -21,7 +21,7 @@ import numpy as np
 import advisor
 from advisor.errors import AdvisorError
 from advisor.sim.cell import Cell
-from advisor.sim.comparison import Difference, by_policy, compare, mean_of
+from advisor.sim.comparison import PairedDifference, by_policy, compare, mean_of
 from advisor.sim.result import RunResult
 from advisor.sim.runner import Options
 from advisor.sim.sweep import SweepInterrupted, run_sweep
@@ -35,7 +35,7 @@ ORACLE: Final = "forecast-oracle"
 POLICIES: Final = (RULES, SHIPPED, "forecast-noisy", ORACLE, "slurm")
 RESAMPLES: Final = 10_000
 
-Differences = Mapping[str, Mapping[str, Difference]]
+Differences = Mapping[str, Mapping[str, PairedDifference]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

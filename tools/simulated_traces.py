@@ -16,7 +16,7 @@ import numpy as np
 from advisor.errors import TraceError
 from advisor.sim.cluster import Cluster, parse_cluster
 from advisor.sim.importing.formats import import_trace
-from advisor.sim.importing.rows import ImportOptions
+from advisor.sim.importing.workload_rows import ImportOptions
 from advisor.sim.trace import Trace
 
 DATA_VARIABLE: Final = "SADVISE_DATA"

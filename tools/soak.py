@@ -22,7 +22,7 @@ from unittest import mock
 
 import numpy as np
 
-from advisor.applying import Applier
+from advisor.apply.applier import Applier
 from advisor.clock import ManualClock
 from advisor.config import Config, load_config
 from advisor.cycle import Cycle, CycleRecord

@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from advisor.applying import Applier, OpenGate, PutOff, Reconciled, Step, Wanted
+from advisor.apply.applier import Applier, PutOff, Reconciled, Step, Wanted
+from advisor.apply.gate import OpenGate
 from advisor.backends.actuator import CHANGED_MEANWHILE, NOT_PENDING, NOT_RUNNING, ScontrolActuator
 from advisor.backends.commands import apply_argv
 from advisor.backends.process import SlurmCommands

@@ -54,7 +54,7 @@ def import_(
     """
     from advisor.cli.text import one_line
     from advisor.sim.importing.formats import import_trace
-    from advisor.sim.importing.rows import ImportOptions
+    from advisor.sim.importing.workload_rows import ImportOptions
     from advisor.sim.text_file import STANDARD_STREAM
     from advisor.sim.trace_file import write_trace
 

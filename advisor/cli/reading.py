@@ -60,9 +60,9 @@ class Reading:
 
         A journal that is missing or cannot be read is a note, not an error.
         """
+        from advisor.apply.rehearsal import rehearse
         from advisor.journal import SqliteJournal
         from advisor.ports import MemoryJournal, check_owner
-        from advisor.rehearsal import rehearse
 
         cycle, note, is_broken = self.cycle(config), "", False
         if journal is not None or not (self.demo or self.snapshot is not None):

@@ -1,29 +1,29 @@
-"""What `simulate` and `compare` share: their options, and from options to traces, policies and cells."""
+"""Simulate traces under policies and seeds, and publish the results: what `simulate` and `compare` share."""
 
 import math
 import os
 import shlex
-import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from enum import StrEnum
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
 if TYPE_CHECKING:
+    from advisor.cli.simulation_options import Execution
     from advisor.config import Config
-    from advisor.sim.comparison import Difference
+    from advisor.sim.cell import Cell
+    from advisor.sim.cluster import Cluster
+    from advisor.sim.comparison import PairedDifference
     from advisor.sim.metrics import RunSummary
     from advisor.sim.result import RunResult
     from advisor.sim.runner import Options
     from advisor.sim.trace import Trace
 
-RUNS = "What is simulated"
 BASELINE = ("slurm", "rules")
 INTERRUPTED = 130
 # A few hundred jobs.
@@ -31,73 +31,54 @@ SMALL_TRACE_BYTES = 60_000
 SLOW_JOBS = 2_000
 
 
-class Execution(StrEnum):
-    """How true run times come about."""
-
-    MEASURED = "measured"
-    IDEAL = "ideal"
-
-
-Policies = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--policy",
-        metavar="NAME",
-        envvar="SADVISE_SIM_POLICY",
-        help="A policy to simulate; repeat it for more. The others are compared with the first. Default: slurm, rules.",
-        rich_help_panel=RUNS,
-    ),
-]
-FirstJobs = Annotated[
-    int | None,
-    typer.Option(
-        "--jobs",
-        metavar="N",
-        min=1,
-        envvar="SADVISE_SIM_JOBS",
-        help="Only the first N jobs of a trace.",
-        rich_help_panel=RUNS,
-    ),
-]
-ExecutionOf = Annotated[
-    Execution,
-    typer.Option(
-        "--execution",
-        envvar="SADVISE_SIM_EXECUTION",
-        help="measured: placement and neighbours slow jobs down as measured; ideal: they do not.",
-        rich_help_panel=RUNS,
-    ),
-]
-Speeds = Annotated[
-    str,
-    typer.Option(
-        "--speeds",
-        metavar="SOURCE",
-        envvar="SADVISE_SIM_SPEEDS",
-        help="Where policies know speeds from: oracle, estimated, or noisy=X for X percent of error.",
-        rich_help_panel=RUNS,
-    ),
-]
-SkipBad = Annotated[
-    bool, typer.Option("--skip-bad", help="Leave bad rows of a trace out, and say so.", rich_help_panel=RUNS)
-]
-Report = Annotated[
-    Path | None, typer.Option("--report", metavar="FILE", help="Also write a report, one self-contained HTML page.")
-]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
     """What holds for every run of a command; `changed` are the settings that differ from the defaults."""
 
     policies: tuple[str, ...]
-    execution: Execution
+    execution: "Execution"
     speeds: str
     options: "Options"
     changed: tuple[str, ...]
 
 
-def setting_of(policies: Sequence[str] | None, execution: Execution, speeds: str, config: "Config") -> Setting:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """Traces to simulate under policies and seeds, and the command that repeats it.
+
+    `clusters` and `cluster_texts`, their spelling on the command line, are by the name of the trace.
+    """
+
+    command: str
+    traces: tuple["Trace", ...]
+    clusters: Mapping[str, "Cluster"]
+    cluster_texts: Mapping[str, str]
+    seeds: Sequence[int]
+    setting: Setting
+
+    @property
+    def cells(self) -> list["Cell"]:
+        """The runs: every trace under every policy with every seed."""
+        from advisor.sim.cell import Cell
+
+        return [
+            Cell(
+                trace=trace,
+                cluster=self.clusters[trace.name],
+                policy=policy,
+                seed=seed,
+                options=self.setting.options,
+            )
+            for trace in self.traces
+            for policy in self.setting.policies
+            for seed in self.seeds
+        ]
+
+
+Show = Callable[[Study, "Sequence[RunResult]", "Sequence[PairedDifference]"], None]
+
+
+def setting_of(policies: Sequence[str] | None, execution: "Execution", speeds: str, config: "Config") -> Setting:
     """Check what was asked for; raises `SimulationError` for a policy or a source of speeds that is not known."""
     from advisor.config import DEFAULT, effective_values
     from advisor.sim.runner import Options, known_policy
@@ -108,11 +89,104 @@ def setting_of(policies: Sequence[str] | None, execution: Execution, speeds: str
         speeds=speeds,
         options=Options(execution=execution.value, speeds=speeds, planning=config.planning, limits=config.guard),
         changed=tuple(
-            f"{each.key} = {each.value} ({each.origin})"
-            for each in effective_values(config)
-            if each.origin != DEFAULT and not each.key.startswith("source.")
+            f"{value.key} = {value.value} ({value.origin})"
+            for value in effective_values(config)
+            if value.origin != DEFAULT and not value.key.startswith("source.")
         ),
     )
+
+
+def study_of(
+    paths: Sequence[Path],
+    cluster_texts: Sequence[str],
+    seeds: Sequence[int],
+    setting: Setting,
+    *,
+    first: int | None,
+    skip_bad: bool,
+    report: Path | None,
+    command: str,
+) -> Study:
+    """Read the traces, each with its cluster; raises `SimulationError` for what cannot be read or written."""
+    from advisor.sim.cluster import parse_cluster
+    from advisor.sim.html_report import check_writable
+
+    parsed = {text: parse_cluster(text) for text in dict.fromkeys(cluster_texts)}
+    if report is not None:
+        check_writable(report)
+    traces = _load(paths, first, skip_bad)
+    text_by_trace = {trace.name: text for trace, text in zip(traces, cluster_texts, strict=True)}
+    return Study(
+        command=command,
+        traces=traces,
+        clusters={name: parsed[text] for name, text in text_by_trace.items()},
+        cluster_texts=text_by_trace,
+        seeds=seeds,
+        setting=setting,
+    )
+
+
+def run_study(
+    study: Study,
+    *,
+    noun: str,
+    advice: str = "",
+    store: Path | None = None,
+    engine: Literal["local", "slurm"] = "local",
+    workers: int = 1,
+) -> list["RunResult"]:
+    """Simulate every cell that `store` does not hold.
+
+    `noun` is what the progress bar counts; `advice` follows the message that an interruption keeps nothing.
+    """
+    from advisor.cli.progress import progress_bar, terminated_as_interrupted
+    from advisor.sim.sweep import SweepInterrupted, run_sweep
+
+    cells = study.cells
+    try:
+        with terminated_as_interrupted(), progress_bar(len(cells), noun) as progress:
+            return run_sweep(cells, store=store, engine=engine, workers=workers, progress=progress)
+    except SweepInterrupted as err:
+        kept = f"{err.kept} of {err.cells} runs are kept in {store}: run the same command again to go on"
+        sys.stderr.write(f"sadvise: interrupted: {kept if store else f'nothing is kept{advice}'}\n")
+        raise typer.Exit(INTERRUPTED) from err
+
+
+def publish(
+    study: Study,
+    results: Sequence["RunResult"],
+    *,
+    schema: str,
+    subject: Mapping[str, Any],
+    report: Path | None,
+    json: bool,
+    show: Show,
+) -> None:
+    """Write the report, if any, and print a JSON document or what `show` prints; `subject` says what was simulated."""
+    from advisor.cli.render import print_json
+    from advisor.sim.comparison import compare
+    from advisor.sim.html_report import Origin, write_report
+
+    differences = compare(results, seed=study.seeds[0])
+    if report is not None:
+        origin = Origin(
+            command=study.command,
+            traces={trace.name: trace for trace in study.traces},
+            clusters=study.cluster_texts,
+            settings=study.setting.changed,
+        )
+        write_report(results, report, origin=origin, seed=study.seeds[0])
+    if json:
+        print_json(
+            {
+                "meta": {**_meta(schema, study), **subject},
+                "runs": [_run_values(result.summary) for result in results],
+                "ends": [_end_values(result) for result in results],
+                "changes": [_change_values(difference) for difference in differences],
+            }
+        )
+    else:
+        show(study, results, differences)
 
 
 def spare_the_compiler(path: Path) -> None:
@@ -126,21 +200,13 @@ def spare_the_compiler(path: Path) -> None:
 
 
 def warn_if_slow(jobs: int) -> None:
-    """Say on standard error when many jobs are about to be simulated by plain Python."""
+    """Warn on standard error when many jobs are about to be simulated by plain Python."""
     from advisor.sim.compiled import IS_COMPILED
 
     if not IS_COMPILED and jobs > SLOW_JOBS:
         sys.stderr.write(
             f"sadvise: {jobs:,} jobs without numba take about a hundred times longer: pip install 'sadvise[simulate]'\n"
         )
-
-
-def load_trace(path: Path, *, first: int | None, skip_bad: bool) -> "Trace":
-    """Read a trace, or the first jobs of it."""
-    from advisor.sim.trace_file import read_trace
-
-    trace = read_trace(path, skip_bad=skip_bad)
-    return trace if first is None else replace(trace, jobs=trace.jobs[:first])
 
 
 def demo_trace_path() -> Path:
@@ -165,80 +231,58 @@ def command_line(command: str, words: Sequence[str], setting: Setting, more: Seq
     return shlex.join(spelled)
 
 
-@contextmanager
-def progress_bar(total: int, noun: str) -> Iterator[Callable[[float], None] | None]:
-    """Show on standard error how much of `total` is done, if that is a terminal; else give None."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    columns = (
-        BarColumn(),
-        TextColumn(f"{{task.completed:.1f}} of {{task.total:.0f}} {noun}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(noun, total=total)
-        yield lambda done: bar.update(task, completed=done)
-
-
-@contextmanager
-def terminated_as_interrupted() -> Iterator[None]:
-    """Let SIGTERM end a run as Ctrl-C does, so that it says what it keeps."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def interrupted(text: str) -> typer.Exit:
-    """Say on standard error what an interruption leaves; the answer is to be raised."""
-    sys.stderr.write(f"sadvise: interrupted: {text}\n")
-    return typer.Exit(INTERRUPTED)
-
-
-def drawn_in_words(told: "Trace", sampled: Sequence[str]) -> list[str]:
+def drawn_in_words(trace: "Trace", sampled: Sequence[str]) -> list[str]:
     """Say which columns were drawn at random: when the trace was made, and now."""
-    now = [column for column in sampled if column not in told.sampled]
-    earlier = [f"{', '.join(told.sampled)}: when the trace was made"] if told.sampled else []
+    now = [column for column in sampled if column not in trace.sampled]
+    earlier = [f"{', '.join(trace.sampled)}: when the trace was made"] if trace.sampled else []
     return [*earlier, *([f"{', '.join(now)}: not in the trace, now from the seed"] if now else [])]
 
 
-def meta(schema: str, command: str, setting: Setting) -> dict[str, Any]:
-    """Return what opens a published document; what was simulated on comes on top of it."""
+def _load(paths: Sequence[Path], first: int | None, skip_bad: bool) -> tuple["Trace", ...]:
+    """Read the traces, or their first jobs; those of the same name are called by their paths."""
+    from advisor.errors import ConfigError
+    from advisor.sim.trace_file import read_trace
+
+    again = [path for index, path in enumerate(paths) if path in paths[:index]]
+    if again:
+        raise ConfigError(f"{again[0]}: given twice: leave one")
+    traces = [read_trace(path, skip_bad=skip_bad) for path in paths]
+    if first is not None:
+        traces = [replace(trace, jobs=trace.jobs[:first]) for trace in traces]
+    names = [trace.name for trace in traces]
+    return tuple(
+        replace(trace, name=str(path)) if names.count(trace.name) > 1 else trace
+        for path, trace in zip(paths, traces, strict=True)
+    )
+
+
+def _meta(schema: str, study: Study) -> dict[str, Any]:
+    """Return what opens a published document."""
     from advisor import __version__
 
     return {
         "tool": "sadvise",
         "version": __version__,
         "schema": schema,
-        "command": command,
-        "execution": setting.execution.value,
-        "speeds": setting.speeds,
-        "settings": list(setting.changed),
+        "command": study.command,
+        "execution": study.setting.execution.value,
+        "speeds": study.setting.speeds,
+        "settings": list(study.setting.changed),
     }
 
 
-def run_values(summary: "RunSummary") -> dict[str, Any]:
+def _run_values(summary: "RunSummary") -> dict[str, Any]:
     """Return the metrics of a run as published; null where there is none."""
     return {name: _known(value) for name, value in asdict(summary).items()}
 
 
-def end_values(result: "RunResult") -> dict[str, Any]:
+def _end_values(result: "RunResult") -> dict[str, Any]:
     """Return how the jobs of a run ended, as published."""
     summary = result.summary
     return {"policy": summary.policy, "trace": summary.trace, "seed": summary.seed, **asdict(result.ends)}
 
 
-def change_values(difference: "Difference") -> dict[str, Any]:
+def _change_values(difference: "PairedDifference") -> dict[str, Any]:
     """Return a change against the first policy as published; null where there is none."""
     change = {name: _known(value) for name, value in asdict(difference.change).items()}
     return {

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from advisor.applying import Applier
+from advisor.apply.applier import Applier
 from advisor.backends.actuator import ScontrolActuator
 from advisor.backends.budget import BudgetedCommands, RpcBudget
 from advisor.backends.controllers import Standby

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from typing import Any, Final
 
-from advisor.applying import PutOff, Step
+from advisor.apply.applier import PutOff, Step
 from advisor.domain.gang import SwitchRequest
 from advisor.domain.mode import Mode
 from advisor.domain.plan import Action, NodeRange, Outcome, Receipt, Recommendation, lever_of

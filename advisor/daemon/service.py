@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from advisor import __version__
-from advisor.applying import Applier, Reconciled, Step
+from advisor.apply.applier import Applier, Reconciled, Step
 from advisor.clock import Clock
 from advisor.config import Config
 from advisor.daemon.hold import Patience, SiteGate

@@ -8,7 +8,7 @@ from typing import Final
 from pydantic import TypeAdapter, ValidationError
 
 from advisor.accuracy import Accuracy, run_time_accuracy, start_accuracy
-from advisor.applying import Step
+from advisor.apply.applier import Step
 from advisor.config import Config
 from advisor.domain.load import ControllerLoad
 from advisor.errors import JournalError

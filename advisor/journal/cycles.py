@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from advisor import __version__
-from advisor.applying import PutOff, Reconciled, Step
+from advisor.apply.applier import PutOff, Reconciled, Step
 from advisor.clock import Clock
 from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.job import JobState

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from dataclasses import replace
 
-from advisor.applying import Applier, Reconciled, Step
+from advisor.apply.applier import Applier, Reconciled, Step
 from advisor.cycle import CycleRecord
 from advisor.domain.snapshot import Snapshot
 from advisor.journal.store import SqliteJournal

@@ -11,7 +11,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 
 from advisor.accuracy import NOT_KNOWN, Accuracy
-from advisor.applying import PutOff, Step
+from advisor.apply.applier import PutOff, Step
 from advisor.cycle import CycleRecord
 from advisor.domain.job import JobState
 from advisor.domain.lease import Ending, Lease, LeaseState

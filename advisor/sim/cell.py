@@ -13,19 +13,17 @@ import advisor
 from advisor.errors import AdvisorError, SimulationError
 from advisor.predict.library import shipped_folder
 from advisor.predict.manifest import FILE_NAME
+from advisor.sim.provenance import deciding_files
 from advisor.sim.result import RunResult, result_of
 from advisor.sim.trace import Trace
 
 if TYPE_CHECKING:
     from advisor.sim.cluster import Cluster
-    from advisor.sim.outcome import Run
+    from advisor.sim.run_outcome import Run
     from advisor.sim.runner import Options
 
 Progress = Callable[[float], None]
 Simulate = Callable[["Cell", Progress | None], "Run"]
-
-# What decides the outcome of a run; a change in any of it makes older results another program's.
-_DECIDING = ("domain", "features", "guard", "planning", "predict", "sim")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,15 +67,19 @@ def run_cell(cell: Cell, simulate: Simulate, progress: Progress | None = None) -
         raise SimulationError(f"{cell.trace.name}, {cell.policy}, seed {cell.seed}: {err}") from err
 
 
-def keys_of(cells: Sequence[Cell]) -> list[str]:
-    """Return a digest for each cell of all that decides its outcome; the name of the trace does not."""
+def keys_of(cells: Sequence[Cell], *, program: str | None = None) -> list[str]:
+    """Return a digest for each cell of all that decides its outcome; the name of the trace does not.
+
+    `program` names what simulates the cells: by default this program, by its sources, data files and models.
+    """
+    program = _program() if program is None else program
     digests: dict[int, str] = {}
     for cell in cells:
         # A trace is long and stands in many cells.
         if id(cell.trace) not in digests:
             digests[id(cell.trace)] = digest_of(replace(cell.trace, name="", note=""))
     return [
-        digest_of((_program(), digests[id(cell.trace)], cell.cluster, cell.policy, cell.seed, cell.options))
+        digest_of((program, digests[id(cell.trace)], cell.cluster, cell.policy, cell.seed, cell.options))
         for cell in cells
     ]
 
@@ -119,13 +121,18 @@ def _parts(value: object) -> Iterator[bytes]:
             yield ascii(value).encode()
 
 
+def program_digest(root: Path, models: Path) -> str:
+    """Return a digest of all that decides the outcome of a cell besides the cell: sources, data files and models.
+
+    `root` is the folder of the package, `models` that of the models that ship with it.
+    """
+    contents = {str(path.relative_to(root)): path.read_bytes() for path in deciding_files(root)}
+    manifest = models / FILE_NAME
+    return digest_of((contents, manifest.read_bytes() if manifest.is_file() else b""))
+
+
 @cache
 def _program() -> str:
-    """Name this program by its version, its models and the sources that decide an outcome, all that may change."""
+    """Return the version of this program and its digest."""
     root = Path(advisor.__file__).parent
-    sources = sorted(
-        path for folder in _DECIDING for path in (root / folder).rglob("*") if path.suffix in {".py", ".csv"}
-    )
-    manifest = shipped_folder() / FILE_NAME
-    models = manifest.read_bytes() if manifest.is_file() else b""
-    return f"{advisor.__version__} {digest_of([models, *(path.read_bytes() for path in sources)])}"
+    return f"{advisor.__version__} {program_digest(root, shipped_folder())}"

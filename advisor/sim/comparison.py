@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from advisor.sim.metrics import Ends, Grouping
 from advisor.sim.result import RunResult
-from advisor.sim.statistics import CellName, Change, difference_of_figures, paired_difference
+from advisor.sim.statistics import CellName, RelativeChange, difference_of_figures, paired_difference
 
 Results = Mapping[CellName, RunResult]
 
@@ -49,14 +49,14 @@ SAME_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class PairedDifference:
     """How one metric of a policy differs from the first policy's, on one trace or, with `trace` None, over all."""
 
     trace: str | None
     policy: str
     against: str
     metric: str
-    change: Change
+    change: RelativeChange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,11 +67,11 @@ class GroupDifference:
     jobs: int
     before_s: float
     after_s: float
-    change: Change
+    change: RelativeChange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tally:
+class PairedTally:
     """How many jobs, or users by their mean, have a lower JCT than under the first policy, and how many a higher."""
 
     lower: int
@@ -108,14 +108,14 @@ def ends_of(results: Results) -> Ends:
     )
 
 
-def compare(results: Sequence[RunResult], *, seed: int, metrics: Sequence[str] = COMPARED) -> list[Difference]:
+def compare(results: Sequence[RunResult], *, seed: int, metrics: Sequence[str] = COMPARED) -> list[PairedDifference]:
     """Compare every policy with the first: on each trace and, with several traces, over all."""
     traces = traces_of(results)
     scopes = [*traces, None] if len(traces) > 1 else list(traces)
     policies = by_policy(results)
     first, *others = policies
     return [
-        Difference(
+        PairedDifference(
             trace=trace,
             policy=other,
             against=first,
@@ -152,12 +152,12 @@ def compare_groups(before: Results, after: Results, grouping: Grouping, *, seed:
     return found
 
 
-def tally_jobs(before: Results, after: Results) -> Tally:
+def tally_jobs(before: Results, after: Results) -> PairedTally:
     """Count the jobs that finished under both by whether their JCT is lower or higher, over all seeds."""
     return _tally([after[cell].jct_s - before[cell].jct_s for cell in sorted(before.keys() & after.keys())])
 
 
-def tally_groups(before: Results, after: Results, grouping: Grouping) -> Tally:
+def tally_groups(before: Results, after: Results, grouping: Grouping) -> PairedTally:
     """Count the groups by whether the mean JCT of their jobs is lower or higher, over all seeds."""
     size = len(grouping.names)
     total, count = np.zeros(size), np.zeros(size)
@@ -184,7 +184,7 @@ def _on(results: Results, trace: str | None) -> Results:
     return {cell: result for cell, result in results.items() if trace is None or cell.trace == trace}
 
 
-def _change(before: Results, after: Results, metric: str, seed: int) -> Change:
+def _change(before: Results, after: Results, metric: str, seed: int) -> RelativeChange:
     of_jobs = OF_JOBS.get(metric)
     if of_jobs is not None:
         return paired_difference(
@@ -206,9 +206,9 @@ def _mean_of_both(a: Mapping[CellName, NDArray[np.float64]], b: Mapping[CellName
     return float(values.mean()) if len(values) else float("nan")
 
 
-def _tally(differences: Sequence[NDArray[np.float64]]) -> Tally:
+def _tally(differences: Sequence[NDArray[np.float64]]) -> PairedTally:
     """Count differences of seconds by sign; NaN counts nowhere."""
-    return Tally(
+    return PairedTally(
         lower=sum(int((difference < -SAME_S).sum()) for difference in differences),
         higher=sum(int((difference > SAME_S).sum()) for difference in differences),
         same=sum(int((np.abs(difference) <= SAME_S).sum()) for difference in differences),

@@ -25,8 +25,8 @@ from advisor.sim.result import RunResult
 if TYPE_CHECKING:
     from submitit import AutoExecutor
 
-# Results by the key of their cell, as they come in.
-Results = Generator[tuple[str, RunResult], None, None]
+# Results with the keys of their cells, as they come in.
+KeyedResults = Generator[tuple[str, RunResult], None, None]
 
 # What a job asks Slurm for unless SBATCH_TIMELIMIT says otherwise.
 _TIME_LIMIT_MIN = 24 * 60
@@ -44,13 +44,13 @@ class _Task:
     jobs_file: Path
 
 
-def run_here(cells: Mapping[str, Cell], simulate: Simulate, progress: Progress | None) -> Results:
+def run_here(cells: Mapping[str, Cell], simulate: Simulate, progress: Progress | None) -> KeyedResults:
     """Run cells one after the other; `progress` is told the share of the cell in hand."""
     for key, cell in cells.items():
         yield key, run_cell(cell, simulate, progress)
 
 
-def run_on_cores(cells: Mapping[str, Cell], simulate: Simulate, workers: int) -> Results:
+def run_on_cores(cells: Mapping[str, Cell], simulate: Simulate, workers: int) -> KeyedResults:
     """Run cells in processes of this machine, and yield each by its key when it is done."""
     try:
         from joblib.externals.loky import ProcessPoolExecutor
@@ -75,7 +75,7 @@ def run_on_cores(cells: Mapping[str, Cell], simulate: Simulate, workers: int) ->
             pool.shutdown(wait=True, kill_workers=True)
 
 
-def run_on_slurm(cells: Mapping[str, Cell], simulate: Simulate, workers: int, folder: Path | None) -> Results:
+def run_on_slurm(cells: Mapping[str, Cell], simulate: Simulate, workers: int, folder: Path | None) -> KeyedResults:
     """Run cells as a job array with `workers` of them at once; traces and logs go into `folder`, which all nodes see.
 
     Partition, account, memory and time limit come from sbatch's own variables, such as SBATCH_PARTITION.
@@ -105,7 +105,7 @@ def run_on_slurm(cells: Mapping[str, Cell], simulate: Simulate, workers: int, fo
             raise SimulationError(f"a job on Slurm failed: {_reason(str(err))}: logs are under {logs}") from err
 
 
-def _array(executor: "AutoExecutor", tasks: Sequence[tuple[str, _Task]], simulate: Simulate) -> Results:
+def _array(executor: "AutoExecutor", tasks: Sequence[tuple[str, _Task]], simulate: Simulate) -> KeyedResults:
     """Submit one job array and yield what its jobs answer; what still runs when somebody leaves is cancelled."""
     from submitit.helpers import as_completed
 
@@ -130,7 +130,7 @@ def _reason(text: str) -> str:
     return errors[-1] if errors else lines[0]
 
 
-def _done(running: dict[Future[RunResult], str]) -> Results:
+def _done(running: dict[Future[RunResult], str]) -> KeyedResults:
     """Wait for one or more to end, and take them out of `running`."""
     for future in wait(running, return_when=FIRST_COMPLETED).done:
         yield running.pop(future), future.result()

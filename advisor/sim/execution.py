@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from advisor.sim import heap
 from advisor.sim.compiled import compiled
 from advisor.sim.links import best_gbps, count_sender, slowest_gbps, spine_ratio
-from advisor.sim.outcome import End
 from advisor.sim.profiles import exposed_s, gpu_share_inflation, inflation, step_s
+from advisor.sim.run_outcome import End
 from advisor.sim.state import ENDED, NONE, PENDING, RUNNING, State
 
 FINISHED, TIME_LIMIT = int(End.FINISHED), int(End.TIME_LIMIT)

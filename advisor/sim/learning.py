@@ -11,7 +11,7 @@ from advisor.predict.bundle import Bundle
 from advisor.predict.forecaster import ModelForecaster
 from advisor.predict.library import Library
 from advisor.predict.run_time import EndedJobs
-from advisor.sim.outcome import End
+from advisor.sim.run_outcome import End
 from advisor.sim.slurm_cluster import SimulatedSlurm
 from advisor.sim.state import ENDED
 

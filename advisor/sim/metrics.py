@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.domain.topology import LocalityTier
-from advisor.sim.outcome import End, Run
+from advisor.sim.run_outcome import End, Run
 from advisor.sim.trace import Trace
 
 SLOWDOWN_BOUND_S = 10.0

@@ -10,8 +10,8 @@ import numpy as np
 from advisor.errors import SimulationError
 from advisor.settings import Limits, PlanningSettings
 from advisor.sim.cluster import Cluster
-from advisor.sim.outcome import End
 from advisor.sim.queueing import DONE, FULL
+from advisor.sim.run_outcome import End
 from advisor.sim.state import ENDED, FUTURE, State, with_room
 from advisor.sim.trace import Trace
 

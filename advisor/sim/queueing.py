@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from advisor.sim import heap
 from advisor.sim.compiled import compiled, lent
 from advisor.sim.execution import book, end, expired, next_instant, next_victim, preempt, set_timer, start
-from advisor.sim.placement import pick, pick_anywhere
-from advisor.sim.preemption import make_room, make_room_anywhere
+from advisor.sim.gang_placement import pick, pick_anywhere
 from advisor.sim.state import FUTURE, NONE, PENDING, State
+from advisor.sim.victims import make_room, make_room_anywhere
 
 
 class Key(IntEnum):

@@ -19,7 +19,7 @@ from advisor.sim.metrics import (
     tier_times,
     time_averages,
 )
-from advisor.sim.outcome import End, Run
+from advisor.sim.run_outcome import End, Run
 from advisor.sim.statistics import CellName
 
 MOST_STEPS = 800

@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 from advisor.sim.compiled import compiled, lent
 from advisor.sim.execution import end, expired, next_instant, next_victim, preempt, set_timer
-from advisor.sim.placement import pick
+from advisor.sim.gang_placement import pick
 from advisor.sim.policy import Problem, drive, leave_out
 from advisor.sim.queueing import DONE, FULL, PAUSED
-from advisor.sim.serving import best_rates, book_all, put_back, serve, share_gpus, start_one
+from advisor.sim.round_actions import best_rates, book_all, put_back, serve, share_gpus, start_one
 from advisor.sim.state import FUTURE, NONE, PENDING, RUNNING, State
 
 
@@ -56,12 +56,12 @@ def run_round(s: State, until: float) -> int:
 class Decision(Protocol):
     """What a policy does at the start of a round."""
 
-    def __call__(self, view: "View") -> None:
+    def __call__(self, view: "RoundView") -> None:
         """Look at the cluster and change it through the view."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class RoundArrays:
     """Arrays that `serve` works in."""
 
     failed: NDArray[np.int32]  # (n_shapes,)
@@ -70,7 +70,7 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class RoundView:
     """The cluster as a policy sees and changes it at one instant.
 
     Rows are rows of `jobs`; `active` are those of the jobs that pend or run at the start of the round, by submit time
@@ -82,7 +82,7 @@ class View:
     state: State
     now: float
     active: NDArray[np.intp]
-    room: Room
+    arrays: RoundArrays
 
     @property
     def jobs(self) -> NDArray[np.void]:
@@ -144,9 +144,9 @@ class View:
             rows.astype(np.int32),
             gpus.astype(np.int32),
             smallest.astype(np.int32),
-            self.room.failed,
-            self.room.victims,
-            self.room.costs,
+            self.arrays.failed,
+            self.arrays.victims,
+            self.arrays.costs,
             self.now,
             may_preempt,
         )
@@ -215,7 +215,7 @@ def run_rounds(problem: Problem, decide: Decision, every_s: float) -> State:
 
     Raises `RuntimeError` if a decision leaves jobs waiting for ever before an idle cluster.
     """
-    room = Room(
+    arrays = RoundArrays(
         failed=np.zeros(int(problem.state.jobs["shape"].max()) + 1, np.int32),
         victims=np.zeros(len(problem.state.running), np.int32),
         costs=np.zeros(len(problem.state.nodes)),
@@ -223,7 +223,7 @@ def run_rounds(problem: Problem, decide: Decision, every_s: float) -> State:
     active = np.zeros(0, np.intp)
     state = problem.state
     leave_out(state, lambda row: pick(state, row, state.jobs["gpus"][row]))
-    _compile(View(problem=problem, state=problem.state, now=0.0, active=active, room=room))
+    _compile(RoundView(problem=problem, state=problem.state, now=0.0, active=active, arrays=arrays))
     seen = 0
 
     def step(state: State, until: float) -> int:
@@ -239,13 +239,13 @@ def run_rounds(problem: Problem, decide: Decision, every_s: float) -> State:
             phase = state.jobs["phase"][active]
             active = active[(phase == PENDING) | (phase == RUNNING)]
             seen = arrived
-            decide(View(problem=problem, state=state, now=following, active=active, room=room))
+            decide(RoundView(problem=problem, state=state, now=following, active=active, arrays=arrays))
             _check_goes_on(state)
 
     return drive(problem, problem.state, step)
 
 
-def _compile(view: View) -> None:
+def _compile(view: RoundView) -> None:
     """Compile what views call, by calls that do nothing."""
     nothing = np.zeros(0, np.int32)
     view.serve(nothing, nothing)

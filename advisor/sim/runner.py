@@ -8,10 +8,10 @@ import numpy as np
 
 from advisor.errors import SimulationError
 from advisor.sim.cluster import Cluster
-from advisor.sim.outcome import Run
 from advisor.sim.policies import POLICIES
 from advisor.sim.policy import Options, Policy, Problem, Stopwatch
 from advisor.sim.profiles import load_profiles
+from advisor.sim.run_outcome import Run
 from advisor.sim.state import build_state, draw_faults, outcomes
 from advisor.sim.trace import Trace
 

@@ -6,7 +6,7 @@ observations.
 """
 
 from advisor.sim.compiled import compiled, inlined
-from advisor.sim.placement import add_to_pick, fits
+from advisor.sim.gang_placement import add_to_pick, fits
 from advisor.sim.slurm_state import Slurm
 from advisor.sim.state import NONE, State
 

@@ -54,7 +54,7 @@ class CellName(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class RelativeChange:
     """How the mean of one policy differs from another's, in percent; below 0 it is lower.
 
     `low` and `high` bound the 95 % interval, NaN where there is none. `pairs` counts the jobs that both have,
@@ -94,7 +94,7 @@ def paired_difference(
     seed: int,
     share: float | None = None,
     resamples: int = RESAMPLES,
-) -> Change:
+) -> RelativeChange:
     """Compare the mean of `b`, or the quantile at `share`, with that of `a` over the cells and jobs that both have.
 
     Values are `(n_jobs,)` in the order of submission, NaN where a job has none. Over several cells the change is the
@@ -112,7 +112,7 @@ def paired_difference(
 
 def difference_of_figures(
     a: Mapping[CellName, float], b: Mapping[CellName, float], *, seed: int, resamples: int = RESAMPLES
-) -> Change:
+) -> RelativeChange:
     """Compare figures that are one number for each cell, such as a makespan; one cell alone gives no interval."""
     names = [name for name in sorted(a.keys() & b.keys()) if not math.isnan(a[name] + b[name])]
     by_trace = _distinct({name: (_log_ratio(a[name], b[name]), a[name]) for name in names})
@@ -133,7 +133,7 @@ def _distinct(ratios: Mapping[CellName, tuple[float, float]]) -> list[list[float
     return [[log_ratio for log_ratio, _ in seeds] for seeds in by_trace.values()]
 
 
-def _over_jobs(pair: _Pair, share: float | None, rng: np.random.Generator, resamples: int) -> Change:
+def _over_jobs(pair: _Pair, share: float | None, rng: np.random.Generator, resamples: int) -> RelativeChange:
     jobs = len(pair.a)
     blocks = min(math.isqrt(jobs), MOST_BLOCKS)
     block_of_job = np.arange(jobs) * blocks // jobs
@@ -178,9 +178,11 @@ def _log_ratios(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.fl
 
 def _over_cells(
     by_trace: Sequence[Sequence[float]], count: int, left_out: int, rng: np.random.Generator, resamples: int
-) -> Change:
+) -> RelativeChange:
     if not by_trace:
-        return Change(percent=_NAN, low=_NAN, high=_NAN, pairing=Pairing.NONE, pairs=count, left_out=left_out, units=0)
+        return RelativeChange(
+            percent=_NAN, low=_NAN, high=_NAN, pairing=Pairing.NONE, pairs=count, left_out=left_out, units=0
+        )
     # The means of seeds drawn within each trace `(n_traces, resamples)`.
     means = np.stack([_means_of_draws(np.array(seeds), rng, resamples) for seeds in by_trace])
     if len(by_trace) == 1:
@@ -201,9 +203,9 @@ def _means_of_draws(values: NDArray[np.float64], rng: np.random.Generator, resam
 
 def _change(
     estimate: float, drawn: NDArray[np.float64], *, units: int, pairing: Pairing, pairs: int, left_out: int
-) -> Change:
+) -> RelativeChange:
     low, high = _interval(estimate, drawn, units) if units >= LEAST_UNITS else (_NAN, _NAN)
-    return Change(
+    return RelativeChange(
         percent=_percent(estimate),
         low=_percent(low),
         high=_percent(high),

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Literal
 
 from advisor.sim.cell import Cell, Progress, Simulate, keys_of, simulate_cell
-from advisor.sim.engines import Results, run_here, run_on_cores, run_on_slurm
+from advisor.sim.engines import KeyedResults, run_here, run_on_cores, run_on_slurm
 from advisor.sim.result import RunResult
-from advisor.sim.store import Store
+from advisor.sim.result_store import Store
 
 Engine = Literal["local", "slurm"]
 
@@ -37,7 +37,8 @@ def run_sweep(
     `progress` is told how many cells are done; with one worker, also how much of the next. Raises `SweepInterrupted`
     on Ctrl-C, and `SimulationError` where a cell fails; what was finished by then is kept.
     """
-    keys = keys_of(cells)
+    # Reading the sources takes a quarter of a second, and only what is kept outlives this program.
+    keys = keys_of(cells, program="" if store is None else None)
     keeper = None if store is None else Store(store)
     found = {} if keeper is None else keeper.load()
     results = {key: found[key] for key in keys if key in found}
@@ -65,7 +66,7 @@ def _finished(
     store: Path | None,
     simulate: Simulate,
     progress: Progress,
-) -> Results:
+) -> KeyedResults:
     """Yield cells as they finish."""
     if not todo or (engine == "local" and min(workers, len(todo)) == 1):
         return run_here(todo, simulate, progress)

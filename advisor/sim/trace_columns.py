@@ -21,7 +21,7 @@ _NICE_MOST: Final = 2**31 - 1
 _SHOWN: Final = 40
 
 
-class Kind(StrEnum):
+class ColumnKind(StrEnum):
     """What a column holds."""
 
     WHOLE = "whole"
@@ -37,7 +37,7 @@ class Column:
     """
 
     name: str
-    kind: Kind
+    kind: ColumnKind
     wanted: str
     default: float | None = None
     default_from: str | None = None
@@ -48,19 +48,21 @@ class Column:
     @property
     def is_required(self) -> bool:
         """Whether every row must fill this column."""
-        return self.kind is not Kind.NAME and self.default is None and self.default_from is None
+        return self.kind is not ColumnKind.NAME and self.default is None and self.default_from is None
 
 
 def _whole(name: str, wanted: str, high: float, *, low: float = 0, default: float | None = 0) -> Column:
-    return Column(name=name, kind=Kind.WHOLE, wanted=f"a whole number {wanted}", low=low, high=high, default=default)
+    return Column(
+        name=name, kind=ColumnKind.WHOLE, wanted=f"a whole number {wanted}", low=low, high=high, default=default
+    )
 
 
 def _seconds(name: str, default: float | None, *, low: float = 0.0, wanted: str = "of at least 0") -> Column:
-    return Column(name=name, kind=Kind.NUMBER, wanted=f"a number of seconds {wanted}", low=low, default=default)
+    return Column(name=name, kind=ColumnKind.NUMBER, wanted=f"a number of seconds {wanted}", low=low, default=default)
 
 
 def _name(name: str) -> Column:
-    return Column(name=name, kind=Kind.NAME, wanted="a name")
+    return Column(name=name, kind=ColumnKind.NAME, wanted="a name")
 
 
 # The least number above 0.
@@ -75,10 +77,20 @@ COLUMNS: Final[Mapping[str, Column]] = {
         _seconds("run_time_s", None, low=_POSITIVE, wanted="above 0"),
         _whole("gpus", _GPUS, MOST, low=1, default=None),
         Column(
-            name="gpus_min", kind=Kind.WHOLE, wanted=f"a whole number {_GPUS}", low=1, high=MOST, default_from="gpus"
+            name="gpus_min",
+            kind=ColumnKind.WHOLE,
+            wanted=f"a whole number {_GPUS}",
+            low=1,
+            high=MOST,
+            default_from="gpus",
         ),
         Column(
-            name="gpus_max", kind=Kind.WHOLE, wanted=f"a whole number {_GPUS}", low=1, high=MOST, default_from="gpus"
+            name="gpus_max",
+            kind=ColumnKind.WHOLE,
+            wanted=f"a whole number {_GPUS}",
+            low=1,
+            high=MOST,
+            default_from="gpus",
         ),
         _whole("nodes_min", f"from 0 to {MOST}", MOST),
         _whole("nodes_max", f"from 0 to {MOST}", MOST),
@@ -86,7 +98,7 @@ COLUMNS: Final[Mapping[str, Column]] = {
         _whole("memory_mib_per_gpu", f"from 0 to {_MOST_MIB}", _MOST_MIB),
         Column(
             name="time_limit_s",
-            kind=Kind.NUMBER,
+            kind=ColumnKind.NUMBER,
             wanted="a number of seconds above 0, or inf",
             low=_POSITIVE,
             default=math.inf,
@@ -104,7 +116,7 @@ COLUMNS: Final[Mapping[str, Column]] = {
         _seconds("checkpoint_interval_s", 0.0),
         Column(
             name="recorded_start_time",
-            kind=Kind.NUMBER,
+            kind=ColumnKind.NUMBER,
             wanted="a number of seconds of at least 0",
             default=math.nan,
             special=math.nan,

@@ -21,7 +21,16 @@ from advisor.errors import TraceError
 from advisor.sim.bad_rows import BadRow
 from advisor.sim.text_file import opened_text, write_text
 from advisor.sim.trace import Trace
-from advisor.sim.trace_columns import COLUMNS, EMPTY_NAMES, NAMES_FIELD, REQUIRED, Column, Kind, not_wanted, spelled
+from advisor.sim.trace_columns import (
+    COLUMNS,
+    EMPTY_NAMES,
+    NAMES_FIELD,
+    REQUIRED,
+    Column,
+    ColumnKind,
+    not_wanted,
+    spelled,
+)
 from advisor.sim.trace_table import TraceTable, Values
 from advisor.text import blanked
 
@@ -138,7 +147,7 @@ def _add(table: TraceTable, header: tuple[str, ...], rows: list[list[str]], line
     faults: dict[int, str] = {}
     for name, cells in texts.items():
         column = COLUMNS[name]
-        if column.kind is Kind.NAME:
+        if column.kind is ColumnKind.NAME:
             columns[name] = table.names[name].codes(cells)
         elif column.default_from is None:
             columns[name] = _numbers(column, cells, faults)
@@ -181,10 +190,12 @@ def _numbers(column: Column, cells: Sequence[str], faults: dict[int, str]) -> Va
     together = "".join(cells)
     if together.isascii() and "_" not in together:
         with suppress(ValueError, OverflowError):
-            if column.kind is Kind.WHOLE:
+            if column.kind is ColumnKind.WHOLE:
                 return np.array([int(cell) for cell in cells], dtype=np.int64)
             return np.array([float(cell) for cell in cells], dtype=np.float64)
-    values: Values = np.zeros(len(cells), np.int64) if column.kind is Kind.WHOLE else np.zeros(len(cells), np.float64)
+    values: Values = (
+        np.zeros(len(cells), np.int64) if column.kind is ColumnKind.WHOLE else np.zeros(len(cells), np.float64)
+    )
     for row, cell in enumerate(cells):
         number = _number(column, cell.strip())
         if number is None:
@@ -201,7 +212,7 @@ def _number(column: Column, text: str) -> float | None:
     if not text.isascii() or "_" in text:
         return None
     with suppress(ValueError, OverflowError):
-        if column.kind is Kind.NUMBER:
+        if column.kind is ColumnKind.NUMBER:
             return float(text)
         with suppress(ValueError):
             whole = int(text)
@@ -254,15 +265,15 @@ def _is_default(column: Column, trace: Trace, names: dict[str, tuple[str, ...]])
     values = trace.jobs[column.name]
     if column.default_from is not None:
         return bool(np.all(values == trace.jobs[column.default_from]))
-    if column.kind is Kind.NAME:
+    if column.kind is ColumnKind.NAME:
         return not any(_texts(column, np.unique(values), names[column.name]))
     default = math.nan if column.default is None else column.default
-    return np.array_equal(values, np.full_like(values, default), equal_nan=column.kind is Kind.NUMBER)
+    return np.array_equal(values, np.full_like(values, default), equal_nan=column.kind is ColumnKind.NUMBER)
 
 
 def _texts(column: Column, values: NDArray[Any], names: Sequence[str]) -> list[str]:
     """Spell the cells of a column."""
-    if column.kind is Kind.NAME:
+    if column.kind is ColumnKind.NAME:
         return [names[code] if code >= 0 else "" for code in values.tolist()]
     empty = None if column.special is None else spelled(column.special)
     spelt = map(spelled, values.tolist())

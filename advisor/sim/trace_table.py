@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from advisor.sim.bad_rows import BadRow, BadRows
 from advisor.sim.trace import TRACE_DTYPE, Trace
-from advisor.sim.trace_columns import COLUMNS, EMPTY_NAMES, RULES, Kind, Mask, not_wanted, out_of_bounds, spelled
+from advisor.sim.trace_columns import COLUMNS, EMPTY_NAMES, RULES, ColumnKind, Mask, not_wanted, out_of_bounds, spelled
 
 Values = NDArray[np.int64] | NDArray[np.float64]
 
@@ -43,7 +43,7 @@ class TraceTable:
 
     def __init__(self) -> None:
         self.names: Mapping[str, Names] = {
-            name: Names() for name, column in COLUMNS.items() if column.kind is Kind.NAME
+            name: Names() for name, column in COLUMNS.items() if column.kind is ColumnKind.NAME
         }
         self.bad = BadRows()
         self._parts: list[NDArray[np.void]] = []
@@ -54,7 +54,7 @@ class TraceTable:
         jobs = np.zeros(len(lines), TRACE_DTYPE)
         good = np.ones(len(lines), dtype=np.bool_)
         for name, column in COLUMNS.items():
-            if column.kind is Kind.NAME:
+            if column.kind is ColumnKind.NAME:
                 jobs[name] = columns[name] if name in columns else self.names[name].codes([""] * len(lines))
             elif name not in columns:
                 jobs[name] = jobs[column.default_from] if column.default_from else column.default

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from advisor.planning.words import duration, plural
 from advisor.sim.metrics import Ends
-from advisor.sim.statistics import LEAST_UNITS, Change, Pairing
+from advisor.sim.statistics import LEAST_UNITS, Pairing, RelativeChange
 
 LABELS: Mapping[str, str] = {
     "mean_jct_s": "mean JCT",
@@ -42,7 +42,7 @@ def shown(metric: str, value: float) -> str:
     return f"{value:,.0f}" if float(value).is_integer() or value >= 100 else f"{value:.1f}"
 
 
-def change_in_words(change: Change) -> str:
+def change_in_words(change: RelativeChange) -> str:
     """Return a change with its interval: `-9.1 % (-12.0 to -6.3)`."""
     if math.isnan(change.percent):
         return "not comparable"
@@ -50,7 +50,7 @@ def change_in_words(change: Change) -> str:
     return percent if math.isnan(change.low) else f"{percent} ({signed(change.low)} to {signed(change.high)})"
 
 
-def verdict(change: Change) -> str:
+def verdict(change: RelativeChange) -> str:
     """Say whether a change shows: `lower`, `higher` or `no clear difference`; `no interval` where none tells."""
     if math.isnan(change.low):
         return "no interval"
@@ -59,7 +59,7 @@ def verdict(change: Change) -> str:
     return "lower" if change.percent < 0 else "higher"
 
 
-def basis(change: Change) -> str:
+def basis(change: RelativeChange) -> str:
     """Say what was paired, and what an interval was drawn from."""
     match change.pairing:
         case Pairing.JOBS:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.applying import INTENT_GRACE_S, Applier
+from advisor.apply.applier import INTENT_GRACE_S, Applier
 from advisor.backends.actuator import ScontrolActuator
 from advisor.backends.json_source import JsonSource
 from advisor.backends.pyslurm_source import PyslurmSource

@@ -9,8 +9,8 @@ import advisor.cli.app
 from advisor.cli.compare import compare
 from advisor.cli.simulate import simulate
 from advisor.sim.cluster import Cluster
-from advisor.sim.outcome import End, Run
 from advisor.sim.policy import Options
+from advisor.sim.run_outcome import End, Run
 from advisor.sim.trace import Trace
 from advisor.sim.trace_file import write_trace
 from tests.sim.runs import random_trace, shifted_run

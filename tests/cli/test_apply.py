@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.applying import Applier, Reconciled, Wanted
+from advisor.apply.applier import Applier, Reconciled, Wanted
 from advisor.cli import changes
 from advisor.cli.changes import (
     COLUMNS,

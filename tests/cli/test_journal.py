@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.applying import Applier, Step
+from advisor.apply.applier import Applier, Step
 from advisor.cli.instants import instant_of
 from advisor.cycle import Cycle
 from advisor.domain.lease import LeaseState, intended

@@ -14,10 +14,10 @@ from advisor.cli.report import FIELDS, in_words, recommendation, values
 from advisor.domain.lease import LeaseState, intended
 from advisor.domain.plan import Expected, Kind, NodeRange, Reason, Recommendation, Requeue, SetNodeRange, SetTimeMin
 from advisor.journal import opened
+from tests.apply.test_rehearsal import CASES, mine
 from tests.builders import make_cluster, make_config, make_job, make_snapshot
 from tests.cli.conftest import Sadvise
 from tests.planning.test_room import FULL, GANG, judged
-from tests.test_rehearsal import CASES, mine
 
 
 def test_demo_holds_every_kind_of_advice(sadvise: Sadvise) -> None:

@@ -1,15 +1,12 @@
 """What `sadvise simulate` prints, and what wrong input gets."""
 
-import io
 import json
 import re
-import sys
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from advisor.cli.simulation import progress_bar
 from advisor.sim.metrics import RunSummary
 from tests.cli.conftest import Sadvise
 from tests.cli.simulating import Simulator, commands, simulator, write
@@ -223,23 +220,3 @@ def test_the_simulator_itself_answers(sadvise: Sadvise, commands: None, tmp_path
     assert (run["finished"], run["makespan_s"], run["mean_queueing_delay_s"]) == (2, 150.0, 45.0)
     assert run["mean_jct_s"] == pytest.approx(120.0)
     assert run["gpu_allocated_ratio"] == pytest.approx(1.0)
-
-
-class Terminal(io.StringIO):
-    """A standard error that somebody looks at."""
-
-    def isatty(self) -> bool:
-        return True
-
-
-def test_progress_is_shown_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal, pipe = Terminal(), io.StringIO()
-
-    for stream in (terminal, pipe):
-        monkeypatch.setattr(sys, "stderr", stream)
-        with progress_bar(3, "runs") as progress:
-            if progress is not None:
-                progress(1.5)
-
-    assert "1.5 of 3 runs" in terminal.getvalue()
-    assert pipe.getvalue() == ""

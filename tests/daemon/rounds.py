@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from advisor.applying import Applier
+from advisor.apply.applier import Applier
 from advisor.clock import ManualClock
 from advisor.config import Config, load_config
 from advisor.cycle import Cycle

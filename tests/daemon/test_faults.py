@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.applying import INTENT_GRACE_S
+from advisor.apply.applier import INTENT_GRACE_S
 from advisor.backends.actuator import ScontrolActuator
 from advisor.backends.process import SlurmCommands
 from advisor.domain.job import JobState

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import structlog
 
-from advisor.applying import Reconciled
+from advisor.apply.applier import Reconciled
 from advisor.daemon.round_log import REMINDED_AFTER, RoundLog
 from advisor.domain.gang import GpuCount, GpuScope, SwitchRequest
 from advisor.domain.lease import LeaseState

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.applying import Applier
+from advisor.apply.applier import Applier
 from advisor.cycle import Cycle
 from advisor.domain.job import GpuRange, Job, Sensitivity
 from advisor.domain.lease import Ending, Lease, LeaseState

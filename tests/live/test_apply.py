@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from advisor.applying import Applier
+from advisor.apply.applier import Applier
 from advisor.backends.actuator import ScontrolActuator
 from advisor.backends.process import Answer, SlurmCommands, failure
 from advisor.backends.sources import open_source
@@ -39,7 +39,7 @@ KILLED = """
 import os, signal, sys
 from dataclasses import dataclass
 from pathlib import Path
-from advisor.applying import Applier
+from advisor.apply.applier import Applier
 from advisor.backends.actuator import ScontrolActuator
 from advisor.backends.process import SlurmCommands
 from advisor.backends.sources import open_source

@@ -7,10 +7,10 @@ import numpy as np
 
 from advisor.sim.cluster import Cluster, parse_cluster
 from advisor.sim.execution import end, expired, start
-from advisor.sim.outcome import Run
-from advisor.sim.placement import add_to_pick
+from advisor.sim.gang_placement import add_to_pick
 from advisor.sim.policy import Options
 from advisor.sim.profiles import load_profiles
+from advisor.sim.run_outcome import Run
 from advisor.sim.runner import simulate
 from advisor.sim.state import PENDING, State, build_state
 from advisor.sim.trace import TRACE_DTYPE, Trace

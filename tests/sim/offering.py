@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 
 from advisor.sim.cluster import Cluster
+from advisor.sim.delay_scheduling import GangPatience, offer
 from advisor.sim.execution import NODE_TIER
-from advisor.sim.offers import Patience, offer
-from advisor.sim.placement import add_to_pick
+from advisor.sim.gang_placement import add_to_pick
 from advisor.sim.profiles import inflation, load_profiles
 from advisor.sim.state import RUNNING, State
 from tests.sim.building import make_state, make_trace, occupy, submit
@@ -40,10 +40,10 @@ def patience_of(
     mean_s: tuple[float, float] = (600.0, 1800.0),
     longest_s: float = 21_600.0,
     best_tier: int = NODE_TIER,
-) -> Patience:
+) -> GangPatience:
     """Build the patience of gangs with fixed timers, or with tuned ones where these are NaN."""
     jobs, shapes = len(state.jobs), int(state.jobs["shape"].max()) + 1
-    return Patience(
+    return GangPatience(
         declined_s=np.zeros(jobs),
         spent_s=np.zeros(jobs),
         declining=np.zeros(jobs, np.int8),
@@ -59,7 +59,7 @@ def patience_of(
     )
 
 
-def tuned(state: State, **changed: Any) -> Patience:
+def tuned(state: State, **changed: Any) -> GangPatience:
     return patience_of(state, node_s=np.nan, leaf_s=np.nan, **changed)
 
 
@@ -69,7 +69,7 @@ def pick_of(state: State, gpus_by_node: dict[int, int]) -> None:
         add_to_pick(state, node, gpus)
 
 
-def offer_all(state: State, patience: Patience, now: float) -> list[int]:
+def offer_all(state: State, patience: GangPatience, now: float) -> list[int]:
     """Offer what is free to all jobs in order, and return who runs."""
     offer(state, patience, np.arange(len(state.jobs), dtype=np.int32), now)
     return np.flatnonzero(state.jobs["phase"] == RUNNING).tolist()

@@ -8,9 +8,9 @@ import numpy as np
 from advisor.errors import SimulationError
 from advisor.sim.cell import Cell, Progress
 from advisor.sim.cluster import parse_cluster
-from advisor.sim.outcome import OUTCOME_DTYPE, SEGMENT_DTYPE, End, Run
 from advisor.sim.policy import Options
 from advisor.sim.result import RunResult, result_of
+from advisor.sim.run_outcome import OUTCOME_DTYPE, SEGMENT_DTYPE, End, Run
 from advisor.sim.trace import Trace
 from tests.sim.building import make_trace
 

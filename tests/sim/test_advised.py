@@ -3,16 +3,16 @@
 from dataclasses import replace
 from typing import Any
 
-from advisor.applying import Applier
+from advisor.apply.applier import Applier
 from advisor.cycle import Cycle
 from advisor.domain.gang import SwitchRequest
 from advisor.domain.lease import Lease, LeaseState
 from advisor.domain.plan import Action, NodeRange, Outcome, SetNice, SetNodeRange, SetSwitches, SetTimeMin, undone
 from advisor.settings import Limits, PlanningSettings
 from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
-from advisor.sim.outcome import End
 from advisor.sim.policies.advised import advise
 from advisor.sim.policy import Options
+from advisor.sim.run_outcome import End
 from advisor.sim.slurm_cluster import SimulatedSlurm
 from advisor.sim.slurm_state import build_slurm
 from advisor.sim.slurmctld import run_slurm

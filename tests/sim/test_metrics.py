@@ -25,8 +25,8 @@ from advisor.sim.metrics import (
     tier_times,
     time_averages,
 )
-from advisor.sim.outcome import SEGMENT_DTYPE, End, Run
 from advisor.sim.result import result_of
+from advisor.sim.run_outcome import SEGMENT_DTYPE, End, Run
 from tests.sim.building import make_trace
 from tests.sim.runs import NAN, make_run
 

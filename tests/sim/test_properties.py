@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from advisor.sim.cluster import Cluster, Costs, Failures, Network, NodeGroup, SlurmParameters
-from advisor.sim.outcome import End
 from advisor.sim.policies import POLICIES
 from advisor.sim.policy import Options
+from advisor.sim.run_outcome import End
 from advisor.sim.trace import Trace
 from tests.sim.building import IDEAL, bytes_of, make_trace, run_of
 from tests.sim.stepping import stepping

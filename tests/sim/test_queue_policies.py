@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from advisor.sim.cluster import Cluster, Costs, NodeGroup
-from advisor.sim.outcome import End
 from advisor.sim.policy import Options
+from advisor.sim.run_outcome import End
 from advisor.sim.trace import Trace
 from tests.sim.building import make_trace, run_of, starts_and_ends
 

@@ -7,10 +7,10 @@ import pytest
 
 from advisor.errors import SimulationError
 from advisor.sim.cluster import Cluster, Failures, NodeGroup, parse_cluster
-from advisor.sim.outcome import End
 from advisor.sim.policy import Options, Problem, Stopwatch
 from advisor.sim.queueing import DONE, Key, Queue, build_queue, run_queue
-from advisor.sim.rounds import View, run_rounds
+from advisor.sim.rounds import RoundView, run_rounds
+from advisor.sim.run_outcome import End
 from advisor.sim.runner import known_policy, simulate
 from advisor.sim.state import FAULT_DTYPE, State, draw_faults, with_room
 from advisor.sim.trace import Trace
@@ -170,7 +170,7 @@ def test_jobs_wait_for_a_node_that_comes_back() -> None:
 class FirstFit:
     """Starts what fits, in order of submission."""
 
-    def __call__(self, view: View) -> None:
+    def __call__(self, view: RoundView) -> None:
         """Serve the pending jobs."""
         view.serve(view.pending, view.jobs["gpus"][view.pending])
 
@@ -190,7 +190,7 @@ def test_a_failed_node_puts_its_jobs_back_before_the_next_round() -> None:
 class Idler:
     """Starts nothing."""
 
-    def __call__(self, view: View) -> None:
+    def __call__(self, view: RoundView) -> None:
         """Look on."""
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from advisor.applying import Applier
+from advisor.apply.applier import Applier
 from advisor.domain.lease import Ending, Lease
 from advisor.domain.plan import Lever, SetSwitches
 from advisor.domain.topology import LocalityTier
@@ -16,8 +16,8 @@ from advisor.domain.waits import Wait
 from advisor.planning.observing import timer_tier
 from advisor.settings import Limits, PlanningSettings
 from advisor.sim.cluster import Cluster, Failures, Network, NodeGroup, SlurmParameters
-from advisor.sim.policies.advised import follow
-from advisor.sim.policies.slurm_dally import POLICY
+from advisor.sim.policies import POLICIES
+from advisor.sim.policies.advised import AdvisedSlurm, follow
 from advisor.sim.policy import Options, Problem, Stopwatch, drive
 from advisor.sim.state import State, draw_faults
 from advisor.sim.trace import Trace
@@ -30,6 +30,13 @@ SLURM = SlurmParameters(tick_s=0.0, batch_sched_delay_s=0.0, limit_check_s=0.0, 
 BY_RULE = replace(EAGER, speeds="estimated")
 LONG = {"run_time_s": 20 * HOUR_S, "time_limit_s": 24 * HOUR_S}
 SOON = {"run_time_s": 250, "time_limit_s": 300}
+
+
+def delay_timers() -> AdvisedSlurm:
+    """Return the policy `slurm+dally`."""
+    policy = POLICIES["slurm+dally"]
+    assert isinstance(policy, AdvisedSlurm)
+    return policy
 
 
 def advised(trace: Trace, cluster: Cluster, options: Options) -> tuple[State, Applier]:
@@ -46,7 +53,7 @@ def advised(trace: Trace, cluster: Cluster, options: Options) -> tuple[State, Ap
         tell=lambda _share: None,
         watch=Stopwatch(),
     )
-    applier, simulated = POLICY.advisor(problem)
+    applier, simulated = delay_timers().advisor(problem)
     every_s = options.advise_every_s
     last = drive(problem, state, lambda state, until: follow(applier, simulated, state, until, every_s))
     return last, applier
@@ -154,7 +161,7 @@ def test_nothing_but_timers_is_applied() -> None:
 
     # The rules would move the long one behind the others.
     assert bytes_of(timed) == bytes_of(plain)
-    assert POLICY.levers == {Lever.SWITCHES, Lever.NODE_RANGE}
+    assert delay_timers().levers == {Lever.SWITCHES, Lever.NODE_RANGE}
 
 
 @st.composite

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from advisor.sim.statistics import (
     MOST_BLOCKS,
     CellName,
-    Change,
     Pairing,
+    RelativeChange,
     difference_of_figures,
     paired_difference,
 )
@@ -22,7 +22,9 @@ ONE = CellName("one", 0)
 Values = NDArray[np.float64]
 
 
-def over_jobs(a: Values, b: Values, *, seed: int = 0, share: float | None = None, resamples: int = 2000) -> Change:
+def over_jobs(
+    a: Values, b: Values, *, seed: int = 0, share: float | None = None, resamples: int = 2000
+) -> RelativeChange:
     """Compare two runs of one cell."""
     return paired_difference({ONE: a}, {ONE: b}, seed=seed, share=share, resamples=resamples)
 

@@ -15,9 +15,9 @@ import pytest
 
 from advisor.errors import SimulationError
 from advisor.sim.cell import Cell, Progress, digest_of, keys_of
-from advisor.sim.outcome import Run
 from advisor.sim.result import result_of
-from advisor.sim.store import RESULTS, Store
+from advisor.sim.result_store import RESULTS, Store
+from advisor.sim.run_outcome import Run
 from advisor.sim.sweep import SweepInterrupted, run_sweep
 from tests.programs import killed_after
 from tests.sim.building import make_trace

@@ -12,7 +12,7 @@ import advisor
 from advisor.planning.words import duration
 from advisor.sim.comparison import by_policy, compare, ends_of, mean_of
 from advisor.sim.result import RunResult
-from advisor.sim.statistics import Change
+from advisor.sim.statistics import RelativeChange
 from advisor.sim.wording import LABELS, change_in_words, ends_in_words, shown
 from tools.dally import workload
 
@@ -75,7 +75,7 @@ def page(bench: Bench, command: str) -> str:
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def change_of(before: Sequence[RunResult], after: Sequence[RunResult], metric: str) -> Change:
+def change_of(before: Sequence[RunResult], after: Sequence[RunResult], metric: str) -> RelativeChange:
     """Return how a metric under the policy of `after` differs from that of `before`, over the same seeds."""
     (found,) = compare([*before, *after], seed=0, metrics=(metric,))
     return found.change

@@ -10,12 +10,12 @@ import numpy as np
 from advisor.domain.topology import LocalityTier
 from advisor.planning.tuning import Tuner
 from advisor.sim.cell import Cell, Progress
-from advisor.sim.outcome import Run
 from advisor.sim.policies.dally import TUNED, Dally, Timers, dally_policy
 from advisor.sim.policies.round_policy import RoundPolicy
 from advisor.sim.policy import Options, Problem, Stopwatch
 from advisor.sim.profiles import load_profiles
-from advisor.sim.rounds import View
+from advisor.sim.rounds import RoundView
+from advisor.sim.run_outcome import Run
 from advisor.sim.state import build_state, draw_faults, outcomes
 
 TUNED_NAME: Final = "dally"
@@ -104,7 +104,7 @@ class Watch:
     policy: Dally = field(default_factory=Dally)
     timers_s: list[list[list[float]]] = field(default_factory=list)
 
-    def __call__(self, view: View) -> None:
+    def __call__(self, view: RoundView) -> None:
         """Read the timers at the instants that have passed, then decide."""
         self.read_until(view.now, view.problem.options)
         self.policy(view)

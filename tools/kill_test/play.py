@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from advisor.applying import Applier
+from advisor.apply.applier import Applier
 from advisor.backends.actuator import ScontrolActuator
 from advisor.backends.commands import apply_argv
 from advisor.backends.process import SlurmCommands

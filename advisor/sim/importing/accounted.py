@@ -9,7 +9,7 @@ from advisor.backends.hints import hints
 from advisor.backends.tres import Tres
 from advisor.errors import DecodeError
 from advisor.sim.bad_rows import BadRow
-from advisor.sim.importing.rows import LeftOut, Row, SourceJob, fixed_or_open, per_gpu
+from advisor.sim.importing.workload_rows import RowWithoutJob, SourceJob, WorkloadRow, fixed_or_open, per_gpu
 
 _RUNNING: Final = frozenset(("RUNNING", "SUSPENDED", "COMPLETING", "STOPPED", "SIGNALING", "STAGE_OUT"))
 # Another record tells how the job went on.
@@ -49,7 +49,7 @@ def needed(submit_time: float | None, field: str) -> float:
     return submit_time
 
 
-def jobs_of(records: Iterable[Accounted | LeftOut | BadRow]) -> Iterator[Row]:
+def jobs_of(records: Iterable[Accounted | RowWithoutJob | BadRow]) -> Iterator[WorkloadRow]:
     """Make rows of records; components of a heterogeneous job that follow each other become one job."""
     gang: SourceJob | None = None
     gang_id = ""
@@ -67,20 +67,20 @@ def jobs_of(records: Iterable[Accounted | LeftOut | BadRow]) -> Iterator[Row]:
         yield gang
 
 
-def _row(job: Accounted) -> SourceJob | LeftOut:
+def _row(job: Accounted) -> SourceJob | RowWithoutJob:
     # What it held counts: an exclusive job keeps GPUs from others that it did not ask for.
     used = job.held if job.held.gpus else job.asked
     gpus = sum(each.count for each in used.gpus or ())
     if not gpus:
-        return LeftOut(why="without GPUs")
+        return RowWithoutJob(why="without GPUs")
     if job.states & _GONE_ON:
-        return LeftOut(why="requeued or resized")
+        return RowWithoutJob(why="requeued or resized")
     if job.states & _RUNNING:
-        return LeftOut(why="still running")
+        return RowWithoutJob(why="still running")
     if job.start_time is None or "PENDING" in job.states:
-        return LeftOut(why="never started")
+        return RowWithoutJob(why="never started")
     if job.elapsed_s <= 0:
-        return LeftOut(why="ended at once")
+        return RowWithoutJob(why="ended at once")
     return _source_job(job, used, gpus, start_time=job.start_time)
 
 

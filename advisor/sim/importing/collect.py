@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 
 from advisor.errors import TraceError
 from advisor.sim.bad_rows import BadRow, BadRows
-from advisor.sim.importing.rows import ImportOptions, LeftOut, Row, Source, SourceJob
+from advisor.sim.importing.workload_rows import ImportOptions, RowWithoutJob, SourceJob, WorkloadFile, WorkloadRow
 from advisor.sim.text_file import opened_text
 from advisor.sim.trace import Trace
-from advisor.sim.trace_columns import COLUMNS, Kind
+from advisor.sim.trace_columns import COLUMNS, ColumnKind
 from advisor.sim.trace_table import TraceTable, Values
 
 _CHUNK_JOBS: Final = 20_000
 # A longer one would not fit the ids of a trace.
 _ID_DIGITS: Final = 18
 
-Reader = Callable[[Source], Iterator[Row]]
+Reader = Callable[[WorkloadFile], Iterator[WorkloadRow]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ def collect(path: Path, read: Reader, options: ImportOptions, *, name: str, skip
     left_out: Counter[str] = Counter()
     ids: list[str] = []
     with opened_text(path) as stream:
-        jobs = _jobs(read(Source(path=path, stream=stream, options=options)), table.bad, left_out)
+        jobs = _jobs(read(WorkloadFile(path=path, stream=stream, options=options)), table.bad, left_out)
         while chunk := list(islice(jobs, _CHUNK_JOBS)):
             columns = _columns(table, chunk)
             # The place in the source serves as the id until it is known whether the source's own ids will do.
@@ -67,14 +67,14 @@ def collect(path: Path, read: Reader, options: ImportOptions, *, name: str, skip
     )
 
 
-def _jobs(rows: Iterable[Row], bad: BadRows, left_out: Counter[str]) -> Iterator[SourceJob]:
+def _jobs(rows: Iterable[WorkloadRow], bad: BadRows, left_out: Counter[str]) -> Iterator[SourceJob]:
     """Yield the jobs among rows, and count the others."""
     seen: set[str] = set()
     for row in rows:
         match row:
             case BadRow():
                 bad.add(row)
-            case LeftOut():
+            case RowWithoutJob():
                 left_out[row.why] += 1
             case SourceJob() if row.job_id in seen:
                 bad.add(BadRow(line=row.line, why=f"job {row.job_id[:40]!a} stands in an earlier line"))
@@ -95,11 +95,11 @@ def _columns(table: TraceTable, jobs: list[SourceJob]) -> dict[str, Values]:
             source = column.default_from
             values = [value or getattr(job, source) for value, job in zip(values, jobs, strict=True)]
         match column.kind:
-            case Kind.NAME:
+            case ColumnKind.NAME:
                 columns[name] = table.names[name].codes(values)
-            case Kind.WHOLE:
+            case ColumnKind.WHOLE:
                 columns[name] = np.array(values, dtype=np.int64)
-            case Kind.NUMBER:
+            case ColumnKind.NUMBER:
                 columns[name] = np.array(values, dtype=np.float64)
     return columns
 

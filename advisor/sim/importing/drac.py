@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from typing import Final
 
 from advisor.backends.tres import tres
-from advisor.sim.importing.rows import (
+from advisor.sim.importing.workload_rows import (
     Cells,
-    LeftOut,
-    Row,
-    Source,
+    RowWithoutJob,
     SourceJob,
+    WorkloadFile,
+    WorkloadRow,
     csv_rows,
     fixed_or_open,
     needed_time,
@@ -28,15 +28,15 @@ COLUMNS: Final = (
 )  # fmt: skip
 
 
-def rows(source: Source) -> Iterator[Row]:
+def rows(source: WorkloadFile) -> Iterator[WorkloadRow]:
     """Make rows of a table of jobs; jobs without GPUs are left out."""
     return csv_rows(source, COLUMNS, _job)
 
 
-def _job(line: int, cells: Cells) -> SourceJob | LeftOut:
+def _job(line: int, cells: Cells) -> SourceJob | RowWithoutJob:
     gpus = whole(cells, "req_gpus")
     if gpus == 0:
-        return LeftOut(why="without GPUs")
+        return RowWithoutJob(why="without GPUs")
     submit_time = needed_time(cells, "submit_time")
     asked = tres(cells["req_tres"], field="column req_tres")
     nodes_min, nodes_max = fixed_or_open(asked.nodes, whole(cells, "alloc_nodes"), gpus)

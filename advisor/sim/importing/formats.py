@@ -8,7 +8,7 @@ from typing import Final
 from advisor.errors import TraceError
 from advisor.sim.importing import drac, itp, muri, philly, pollux, sacct, swf
 from advisor.sim.importing.collect import Imported, Reader, collect
-from advisor.sim.importing.rows import ImportOptions
+from advisor.sim.importing.workload_rows import ImportOptions
 from advisor.sim.text_file import STANDARD_STREAM
 
 

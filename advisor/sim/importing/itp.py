@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from typing import Final
 
-from advisor.sim.importing.rows import Cells, Row, Source, SourceJob, csv_rows, number, whole
+from advisor.sim.importing.workload_rows import Cells, SourceJob, WorkloadFile, WorkloadRow, csv_rows, number, whole
 
 COLUMNS: Final = ("job_id", "submission_time", "duration", "num_gpu")
 
 
-def rows(source: Source) -> Iterator[Row]:
+def rows(source: WorkloadFile) -> Iterator[WorkloadRow]:
     """Make rows of one cluster's file."""
     return csv_rows(source, COLUMNS, _job)
 

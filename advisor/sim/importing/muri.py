@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 from typing import Final
 
-from advisor.sim.importing.rows import Cells, Row, Source, SourceJob, csv_rows, number, whole
+from advisor.sim.importing.workload_rows import Cells, SourceJob, WorkloadFile, WorkloadRow, csv_rows, number, whole
 
 COLUMNS: Final = ("job_id", "num_gpu", "submit_time", "model_name", "duration")
 
 _MS_PER_S: Final = 1000
 
 
-def rows(source: Source) -> Iterator[Row]:
+def rows(source: WorkloadFile) -> Iterator[WorkloadRow]:
     """Make rows of a trace."""
     return csv_rows(source, COLUMNS, _job)
 

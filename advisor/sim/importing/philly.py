@@ -8,23 +8,33 @@ from collections.abc import Iterator
 from typing import Final
 
 from advisor.errors import TraceError
-from advisor.sim.importing.rows import Cells, LeftOut, Row, Source, SourceJob, csv_rows, needed_time, number, whole
+from advisor.sim.importing.workload_rows import (
+    Cells,
+    RowWithoutJob,
+    SourceJob,
+    WorkloadFile,
+    WorkloadRow,
+    csv_rows,
+    needed_time,
+    number,
+    whole,
+)
 
 COLUMNS: Final = ("timestamp", "duration", "num_gpus", "cluster")
 
 _OTHERS: Final = "of other virtual clusters"
 
 
-def rows(source: Source) -> Iterator[Row]:
+def rows(source: WorkloadFile) -> Iterator[WorkloadRow]:
     """Make rows of the table, of one virtual cluster where the user chose one."""
     wanted = source.options.virtual_cluster
     jobs_of: Counter[str] = Counter()
 
-    def job(line: int, cells: Cells) -> SourceJob | LeftOut:
+    def job(line: int, cells: Cells) -> SourceJob | RowWithoutJob:
         jobs_of[cells["cluster"]] += 1
         if wanted is None:
             return _job(line, cells, account=cells["cluster"])
-        return _job(line, cells, account="") if wanted == cells["cluster"] else LeftOut(why=_OTHERS)
+        return _job(line, cells, account="") if wanted == cells["cluster"] else RowWithoutJob(why=_OTHERS)
 
     yield from csv_rows(source, COLUMNS, job)
     if wanted is not None and wanted not in jobs_of:

@@ -7,7 +7,7 @@ job, which holds restarts and some waiting (`python -m tools.measure_pollux` rea
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from advisor.sim.importing.rows import Cells, Row, Source, SourceJob, csv_rows, number, whole
+from advisor.sim.importing.workload_rows import Cells, SourceJob, WorkloadFile, WorkloadRow, csv_rows, number, whole
 
 COLUMNS: Final = ("name", "time", "application", "num_replicas", "batch_size")
 
@@ -32,7 +32,7 @@ RUN_TIMES_S: Final[Mapping[tuple[str, int, int], float]] = {
 }
 
 
-def rows(source: Source) -> Iterator[Row]:
+def rows(source: WorkloadFile) -> Iterator[WorkloadRow]:
     """Make rows of a workload."""
     return csv_rows(source, COLUMNS, _job)
 

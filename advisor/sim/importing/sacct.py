@@ -11,8 +11,8 @@ from advisor.backends.tres import tres
 from advisor.errors import DecodeError, TraceError
 from advisor.sim.bad_rows import BadRow
 from advisor.sim.importing.accounted import Accounted, jobs_of, needed
-from advisor.sim.importing.rows import Cells, LeftOut, Row, Source, check_text, reason
 from advisor.sim.importing.sacct_json import accounted_jobs
+from advisor.sim.importing.workload_rows import Cells, RowWithoutJob, WorkloadFile, WorkloadRow, check_text, reason
 
 # The comment comes last because it is the one text that may hold the separator.
 FIELDS: Final = (
@@ -29,7 +29,7 @@ _LIMITS: Final = ("TimelimitRaw", "Timelimit")
 _NEEDED: Final = (_IDS, ("Submit",), ("Start",), _ELAPSED, ("State",), ("ReqTRES", "AllocTRES"))
 
 
-def rows(source: Source) -> Iterator[Row]:
+def rows(source: WorkloadFile) -> Iterator[WorkloadRow]:
     """Make rows of what sacct printed, as text or as JSON."""
     lines = ((line, text) for line, text in enumerate(source.stream, start=1) if text.strip())
     _, first = next(lines, (0, ""))
@@ -40,7 +40,7 @@ def rows(source: Source) -> Iterator[Row]:
     return jobs_of(_record(header, line, text) for line, text in lines)
 
 
-def _header(source: Source, first: str) -> list[str]:
+def _header(source: WorkloadFile, first: str) -> list[str]:
     """Read the names of the columns, whose case does not count."""
     known = {name.lower(): name for name in [*FIELDS.split(","), *_ELAPSED, *_LIMITS]}
     header = [known.get(cell.strip().lower(), cell.strip()) for cell in first.split(_SEPARATOR)]
@@ -50,7 +50,7 @@ def _header(source: Source, first: str) -> list[str]:
     return header
 
 
-def _record(header: list[str], line: int, text: str) -> Accounted | LeftOut | BadRow:
+def _record(header: list[str], line: int, text: str) -> Accounted | RowWithoutJob | BadRow:
     values = text.rstrip("\r\n").split(_SEPARATOR)
     if len(values) > len(header) and header[-1] == "Comment":
         values[len(header) - 1 :] = [_SEPARATOR.join(values[len(header) - 1 :])]
@@ -58,7 +58,7 @@ def _record(header: list[str], line: int, text: str) -> Accounted | LeftOut | Ba
         return BadRow(line=line, why=f"{len(values)} columns where the header has {len(header)}")
     cells = dict(zip(header, values, strict=True))
     if "." in _first(cells, _IDS):
-        return LeftOut(why="job steps")
+        return RowWithoutJob(why="job steps")
     try:
         return _accounted(line, cells)
     except DecodeError as err:

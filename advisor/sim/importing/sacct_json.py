@@ -12,17 +12,17 @@ from advisor.backends.tres import Tres, tres
 from advisor.errors import DecodeError, TraceError
 from advisor.sim.bad_rows import BadRow
 from advisor.sim.importing.accounted import Accounted, needed
-from advisor.sim.importing.rows import Source, reason
+from advisor.sim.importing.workload_rows import WorkloadFile, reason
 from advisor.units import MINUTE_S
 
 # Slurm's marks for "no value" and "no limit" where a release writes the bare number.
 _NO_VALUES: Final = frozenset((0xFFFFFFFF, 0xFFFFFFFE, 0xFFFFFFFFFFFFFFFF, 0xFFFFFFFFFFFFFFFE))
 _LARGEST: Final = 10**15
 
-Entry = Mapping[str, Any]
+JsonObject = Mapping[str, Any]
 
 
-def accounted_jobs(source: Source, first: str) -> Iterator[Accounted | BadRow]:
+def accounted_jobs(source: WorkloadFile, first: str) -> Iterator[Accounted | BadRow]:
     """Read the jobs of an answer whose first line has been read already; bad ones go by their place in the list."""
     try:
         answer = json.loads(first + source.stream.read(), strict=False)
@@ -38,7 +38,7 @@ def accounted_jobs(source: Source, first: str) -> Iterator[Accounted | BadRow]:
             yield BadRow(line=place, why=reason(err), unit="entry")
 
 
-def _accounted(place: int, job: Entry) -> Accounted:
+def _accounted(place: int, job: JsonObject) -> Accounted:
     time, resources = _object(job.get("time"), "time"), _object(job.get("tres") or {}, "tres")
     state, het = _object(job.get("state"), "state"), _object(job.get("het") or {}, "het")
     current = state.get("current")
@@ -65,7 +65,7 @@ def _accounted(place: int, job: Entry) -> Accounted:
     )
 
 
-def _tres(resources: Entry, key: str) -> Tres:
+def _tres(resources: JsonObject, key: str) -> Tres:
     """Decode a list of resources by spelling it as Slurm's other answers do."""
     listed = resources.get(key) or []
     if not isinstance(listed, list):
@@ -80,13 +80,13 @@ def _tres(resources: Entry, key: str) -> Tres:
     return tres(",".join(items), field=f"tres.{key}")
 
 
-def _object(value: Any, key: str) -> Entry:
+def _object(value: Any, key: str) -> JsonObject:
     if not isinstance(value, dict):
         raise DecodeError(f"{key} is no object")
     return value
 
 
-def _text(raw: Entry, key: str) -> str:
+def _text(raw: JsonObject, key: str) -> str:
     value = raw.get(key)
     if value is None:
         return ""
@@ -95,7 +95,7 @@ def _text(raw: Entry, key: str) -> str:
     return optional_text(value)
 
 
-def _number(raw: Entry, key: str) -> int | None:
+def _number(raw: JsonObject, key: str) -> int | None:
     """Return a whole number; None where it is not set, or without limit."""
     value = raw.get(key)
     if isinstance(value, dict):
@@ -113,5 +113,5 @@ def _number(raw: Entry, key: str) -> int | None:
     return value
 
 
-def _instant(raw: Entry, key: str) -> float | None:
+def _instant(raw: JsonObject, key: str) -> float | None:
     return float(_number(raw, key) or 0) or None

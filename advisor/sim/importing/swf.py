@@ -8,7 +8,17 @@ from collections.abc import Iterator
 from typing import Final
 
 from advisor.sim.bad_rows import BadRow
-from advisor.sim.importing.rows import Cells, LeftOut, Row, Source, SourceJob, check_text, guarded, number, whole
+from advisor.sim.importing.workload_rows import (
+    Cells,
+    RowWithoutJob,
+    SourceJob,
+    WorkloadFile,
+    WorkloadRow,
+    check_text,
+    guarded,
+    number,
+    whole,
+)
 
 COLUMNS: Final = (
     "job", "submit_time", "wait_s", "run_time_s", "allocated", "cpu_time_s", "memory_kib_used", "requested",
@@ -20,7 +30,7 @@ COLUMNS: Final = (
 _PARTIAL: Final = (2, 3, 4)
 
 
-def rows(source: Source) -> Iterator[Row]:
+def rows(source: WorkloadFile) -> Iterator[WorkloadRow]:
     """Make rows of a workload; a line has all 18 columns or is bad."""
     for line, text in enumerate(source.stream, start=1):
         if line == 1:
@@ -32,12 +42,12 @@ def rows(source: Source) -> Iterator[Row]:
             yield BadRow(line=line, why=f"{len(cells)} columns, where the format has {len(COLUMNS)}")
 
 
-def _job(line: int, cells: Cells) -> SourceJob | LeftOut:
+def _job(line: int, cells: Cells) -> SourceJob | RowWithoutJob:
     if whole(cells, "status") in _PARTIAL:
-        return LeftOut(why="parts of a job")
+        return RowWithoutJob(why="parts of a job")
     run_time_s, submit_time, wait_s = number(cells, "run_time_s"), number(cells, "submit_time"), number(cells, "wait_s")
     if run_time_s in (-1, 0):
-        return LeftOut(why="never ran")
+        return RowWithoutJob(why="never ran")
     gpus = whole(cells, "requested")
     if gpus <= 0:
         gpus = whole(cells, "allocated")

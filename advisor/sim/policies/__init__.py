@@ -1,55 +1,120 @@
-"""The policies that can be simulated, one file each."""
+"""The policies that can be simulated, by name: a row each, or a file where a policy has code of its own."""
 
 from collections.abc import Mapping
+from typing import Final
 
-from advisor.sim.policies import (
-    dally,
-    dally_consolidated,
-    dally_fixed,
-    dally_nowait,
-    dally_preempt,
-    drf,
-    fifo,
-    forecast,
-    forecast_noisy,
-    forecast_oracle,
-    gandiva,
-    las,
-    optimus,
-    qssf,
-    rules,
-    sjf,
-    slurm,
-    slurm_dally,
-    srsf,
-    srtf,
-    tetris,
-    themis,
+import numpy as np
+
+from advisor.domain.plan import Lever
+from advisor.sim.policies import dally, dally_preempt, drf, gandiva, las, optimus, slurm, tetris, themis
+from advisor.sim.policies.advised import (
+    AdvisedSlurm,
+    as_believed,
+    no_forecasts,
+    shipped_models,
+    truth,
+    truth_with_noise,
 )
+from advisor.sim.policies.dally import Dally, dally_policy
+from advisor.sim.policies.queue_policy import QueuePolicy
 from advisor.sim.policy import Policy
+from advisor.sim.queueing import Key
 
-_MODULES = (
-    slurm,
-    fifo,
-    sjf,
-    srtf,
-    srsf,
-    qssf,
-    las,
-    drf,
-    tetris,
-    optimus,
-    gandiva,
-    themis,
-    dally,
-    dally_preempt,
-    dally_nowait,
-    dally_consolidated,
-    dally_fixed,
-    slurm_dally,
-    rules,
-    forecast,
-    forecast_noisy,
-    forecast_oracle,
+# The timers for nodes and for a leaf that the auto-tuner assumes before it has seen a gang wait.
+_ASSUMED_TIMERS_S: Final = (600.0, 1800.0)
+
+_TABLE: tuple[Policy, ...] = (
+    slurm.POLICY,
+    QueuePolicy(
+        name="fifo",
+        summary="first come, first served; the head blocks the queue",
+        key=Key.SUBMIT,
+        strict=True,
+    ),
+    QueuePolicy(
+        name="sjf",
+        summary="shortest job first; the head blocks the queue",
+        key=Key.RUN_TIME,
+        strict=True,
+    ),
+    QueuePolicy(
+        name="srtf",
+        summary="shortest remaining time first, preemptive",
+        key=Key.REMAINING,
+        strict=False,
+        preemptive=True,
+    ),
+    QueuePolicy(
+        name="srsf",
+        summary="shortest remaining service (time x GPUs) first, preemptive",
+        key=Key.REMAINING,
+        by_gpus=True,
+        strict=False,
+        preemptive=True,
+    ),
+    # Helios, SC 2021. The prediction is ours: the mean run time of the user's jobs of this size that have ended, and
+    # before the first has ended the run time of `--speeds`.
+    QueuePolicy(
+        name="qssf",
+        summary="quasi-shortest service first: time predicted from the user's history x GPUs",
+        key=Key.PREDICTED,
+        by_gpus=True,
+        strict=True,
+    ),
+    las.POLICY,
+    drf.POLICY,
+    tetris.POLICY,
+    optimus.POLICY,
+    gandiva.POLICY,
+    themis.POLICY,
+    dally.POLICY,
+    dally_preempt.POLICY,
+    # Dally without delay scheduling.
+    dally_policy(
+        "dally-nowait",
+        "dally with all timers at 0: takes the closest place that is free",
+        lambda: Dally(fixed_s=(0.0, 0.0)),
+    ),
+    # Gangs that the network slows wait for their best place, however long.
+    dally_policy(
+        "dally-consolidated",
+        "dally with timers that never end: waits for the best place",
+        lambda: Dally(fixed_s=(np.inf, np.inf)),
+    ),
+    dally_policy(
+        "dally-fixed",
+        "dally with fixed timers, 10 min for nodes and 30 min for a leaf",
+        lambda: Dally(fixed_s=_ASSUMED_TIMERS_S),
+    ),
+    # What Dally's waiting gains within Slurm.
+    AdvisedSlurm(
+        name="slurm+dally",
+        summary="Slurm with this advisor's self-tuning delay timers alone, applied",
+        forecaster=as_believed,
+        levers=frozenset({Lever.SWITCHES, Lever.NODE_RANGE}),
+    ),
+    # Time limits and assumed curves only.
+    AdvisedSlurm(
+        name="rules",
+        summary="Slurm with this advisor's rule-based planner, its advice applied",
+        forecaster=no_forecasts,
+    ),
+    AdvisedSlurm(
+        name="forecast",
+        summary="Slurm with this advisor, its advice applied, forecast by the shipped models and the jobs ended so far",
+        forecaster=shipped_models,
+    ),
+    AdvisedSlurm(
+        name="forecast-noisy",
+        summary="Slurm with this advisor, its advice applied, "
+        "its forecasts the truth within 30 % (or --speeds noisy=X)",
+        forecaster=truth_with_noise,
+    ),
+    # The most that forecasts can gain: true run times, scaling and cost of spreading.
+    AdvisedSlurm(
+        name="forecast-oracle",
+        summary="Slurm with this advisor, its advice applied, its forecasts the truth",
+        forecaster=truth,
+    ),
 )
-POLICIES: Mapping[str, Policy] = {module.POLICY.name: module.POLICY for module in _MODULES}
+POLICIES: Mapping[str, Policy] = {policy.name: policy for policy in _TABLE}

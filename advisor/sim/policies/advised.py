@@ -2,15 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
-from advisor.applying import Applier
+from advisor.apply.applier import Applier
 from advisor.cycle import Cycle
 from advisor.domain.plan import Lever
 from advisor.planning.case import EVERY_LEVER
 from advisor.planning.observing import observed
-from advisor.ports import Forecaster
+from advisor.ports import Forecaster, NoForecaster
+from advisor.sim.known_forecaster import KnownForecaster
+from advisor.sim.learning import LearningForecaster
 from advisor.sim.policy import Problem, drive, leave_out
 from advisor.sim.queueing import PAUSED
 from advisor.sim.slurm_cluster import SimulatedSlurm
@@ -19,7 +22,10 @@ from advisor.sim.slurm_state import build_slurm
 from advisor.sim.slurmctld import run_slurm
 from advisor.sim.state import State
 
-Knowledge = Callable[[Problem, SimulatedSlurm], Forecaster]
+MakeForecaster = Callable[[Problem, SimulatedSlurm], Forecaster]
+
+# How far the forecasts of `forecast-noisy` are off, unless `--speeds noisy=X` gives another share.
+NOISE_RATIO: Final = 0.3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +37,7 @@ class AdvisedSlurm:
 
     name: str
     summary: str
-    knowledge: Knowledge
+    forecaster: MakeForecaster
     levers: frozenset[Lever] = EVERY_LEVER
     requeue_loses_work: bool = True
 
@@ -49,7 +55,7 @@ class AdvisedSlurm:
         cycle = Cycle(
             planning=problem.options.planning,
             limits=problem.options.limits,
-            forecaster=self.knowledge(problem, cluster),
+            forecaster=self.forecaster(problem, cluster),
             levers=self.levers,
         )
         return Applier(source=cluster, actuator=cluster, cycle=cycle, observe=observed), cluster
@@ -79,3 +85,29 @@ def advise(applier: Applier, cluster: SimulatedSlurm) -> None:
         applier.step()
     elif applier.journal.leases():
         applier.reconcile(cluster.snapshot())
+
+
+def no_forecasts(_problem: Problem, _cluster: SimulatedSlurm) -> Forecaster:
+    """Return the forecaster without forecasts, under which the planner goes by its rules."""
+    return NoForecaster()
+
+
+def shipped_models(_problem: Problem, cluster: SimulatedSlurm) -> Forecaster:
+    """Return the models that ship, which learn from the jobs that end."""
+    return LearningForecaster(cluster)
+
+
+def truth(problem: Problem, cluster: SimulatedSlurm) -> Forecaster:
+    """Return a forecaster that is always right."""
+    return KnownForecaster(cluster, 0.0, problem.rng)
+
+
+def truth_with_noise(problem: Problem, cluster: SimulatedSlurm) -> Forecaster:
+    """Return a forecaster that is off by the share of `--speeds noisy=X`, or by 30 %."""
+    return KnownForecaster(cluster, problem.options.noise or NOISE_RATIO, problem.rng)
+
+
+def as_believed(problem: Problem, cluster: SimulatedSlurm) -> Forecaster:
+    """Return the forecaster of `--speeds`: the truth, the truth within a share, or no forecasts."""
+    noise = problem.options.noise
+    return NoForecaster() if noise is None else KnownForecaster(cluster, noise, problem.rng)

@@ -23,10 +23,10 @@ from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import LARGEST_CLASS, Wait, gang_class
 from advisor.planning.tuning import EDGES_S, Tuner, tuning_of
 from advisor.settings import PlanningSettings
+from advisor.sim.delay_scheduling import GangPatience, best_tiers, offer
 from advisor.sim.execution import LEAF_TIER, NODE_TIER
-from advisor.sim.offers import Patience, best_tiers, offer
 from advisor.sim.policies.round_policy import RoundPolicy
-from advisor.sim.rounds import View
+from advisor.sim.rounds import RoundView
 from advisor.sim.state import RUNNING
 
 Rows = NDArray[np.intp]
@@ -48,10 +48,10 @@ class Dally:
     fixed_s: Timers = TUNED
     _waits: deque[Wait] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     _still: list[Wait] = field(default_factory=list)
-    _patience: Patience | None = None
+    _patience: GangPatience | None = None
     _tuned_time: float = -np.inf
 
-    def __call__(self, view: View) -> None:
+    def __call__(self, view: RoundView) -> None:
         """Tune, make room, offer what is free, and learn from who started."""
         patience = self._patience = self._patience or _patience(view, self.fixed_s)
         if view.now - self._tuned_time >= TUNED_EVERY_S and np.isnan(self.fixed_s).any():
@@ -66,14 +66,14 @@ class Dally:
         """Return what the waits that it saw tell at an instant."""
         return Tuner(chain(self._waits, self._still), now, tuning_of(settings))
 
-    def make_room(self, view: View, patience: Patience) -> None:
+    def make_room(self, view: RoundView, patience: GangPatience) -> None:
         """Stop nobody."""
 
-    def in_order(self, view: View, pending: Rows) -> Rows:  # noqa: ARG002  (for those that know a better one)
+    def in_order(self, view: RoundView, pending: Rows) -> Rows:  # noqa: ARG002  (for those that know a better one)
         """Return the pending jobs in the order in which they are offered what is free: that of submission."""
         return pending
 
-    def _tune(self, view: View, patience: Patience) -> None:
+    def _tune(self, view: RoundView, patience: GangPatience) -> None:
         self._tuned_time = view.now
         # Who still waits tells as much as who gave up.
         self._still = [
@@ -86,7 +86,7 @@ class Dally:
             for tier, locality in TIERS:
                 patience.rate_per_s[code, tier] = tuner.rates(1 << code, locality)
 
-    def learn(self, view: View, patience: Patience, row: int) -> None:
+    def learn(self, view: RoundView, patience: GangPatience, row: int) -> None:
         """Remember how long a gang declined places before it started."""
         since_pass_s = view.now - patience.pass_time[0] if patience.declining[row] else 0.0
         waited_s = float(patience.declined_s[row] + since_pass_s)
@@ -97,7 +97,7 @@ class Dally:
         patience.declining[row] = 0
 
 
-def _waits(view: View, row: int, waited_s: float, reached: int | None) -> Iterator[Wait]:
+def _waits(view: RoundView, row: int, waited_s: float, reached: int | None) -> Iterator[Wait]:
     """Yield a gang's wait for each tier, up to now; `reached` is the tier it starts at, None while it waits."""
     gpus = int(view.jobs["gpus"][row])
     for tier, locality in TIERS:
@@ -105,11 +105,11 @@ def _waits(view: View, row: int, waited_s: float, reached: int | None) -> Iterat
         yield Wait(gpus=gpus, tier=locality, waited_s=waited_s, got=got, ended_time=view.now)
 
 
-def _patience(view: View, fixed_s: Timers) -> Patience:
+def _patience(view: RoundView, fixed_s: Timers) -> GangPatience:
     """Make the arrays at the first decision of a run, when nothing runs yet."""
     jobs, options = view.jobs, view.problem.options
     shapes = int(jobs["shape"].max()) + 1
-    patience = Patience(
+    patience = GangPatience(
         declined_s=np.zeros(len(jobs)),
         spent_s=np.zeros(len(jobs)),
         declining=np.zeros(len(jobs), np.int8),

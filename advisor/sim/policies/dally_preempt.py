@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from advisor.planning.preemption import KEY_MARGIN, keys, pays
 from advisor.settings import APART_S, QUANTUM_S
-from advisor.sim.offers import Patience, sensitivities, tier_held, tier_of_pick
-from advisor.sim.placement import pick
+from advisor.sim.delay_scheduling import GangPatience, sensitivities, tier_held, tier_of_pick
+from advisor.sim.gang_placement import pick
 from advisor.sim.policies.dally import Dally, Rows, dally_policy
-from advisor.sim.preemption import make_room_close
-from advisor.sim.rounds import View
+from advisor.sim.rounds import RoundView
 from advisor.sim.state import RUNNING
+from advisor.sim.victims import make_room_close
 
 ROUND_S: Final = 300.0
 # Gangs looked at in a round.
@@ -37,7 +37,7 @@ class DallyPreempt(Dally):
     _round_time: float = -np.inf
     _stopped_time: Floats = field(default_factory=lambda: np.zeros(0))
 
-    def make_room(self, view: View, patience: Patience) -> None:
+    def make_room(self, view: RoundView, patience: GangPatience) -> None:
         """Push jobs aside, once in a round."""
         if not len(self._stopped_time):
             self._stopped_time = np.full(len(view.jobs), -np.inf)
@@ -53,11 +53,11 @@ class DallyPreempt(Dally):
         for row in could_gain[:DEPTH]:
             self._try(view, patience, row, key, sensitive)
 
-    def in_order(self, view: View, pending: Rows) -> Rows:
+    def in_order(self, view: RoundView, pending: Rows) -> Rows:
         """Return the pending jobs by their keys, lowest first."""
         return pending[np.argsort(self._keys(view)[pending], kind="stable")]
 
-    def _keys(self, view: View) -> Floats:
+    def _keys(self, view: RoundView) -> Floats:
         """Return the keys of the active jobs, `(n_jobs,)`."""
         jobs = view.jobs[view.active]
         found = np.zeros(len(view.jobs))
@@ -65,7 +65,7 @@ class DallyPreempt(Dally):
         found[view.active] = keys(jobs["work_s"] - jobs["left_s"], held_s, jobs["attained_gpu_s"])
         return found
 
-    def _try(self, view: View, patience: Patience, row: int, key: Floats, sensitive: Floats) -> None:
+    def _try(self, view: RoundView, patience: GangPatience, row: int, key: Floats, sensitive: Floats) -> None:
         """Make room for a gang and start it there, if that pays."""
         jobs, gpus = view.jobs, int(view.jobs["gpus"][row])
         moves = bool(jobs["phase"][row] == RUNNING)
@@ -90,7 +90,7 @@ class DallyPreempt(Dally):
             patience.reached[row] = best_tier
             self.learn(view, patience, row)
 
-    def _victims(self, view: View, row: int, key: Floats, sensitive: Floats) -> Rows:
+    def _victims(self, view: RoundView, row: int, key: Floats, sensitive: Floats) -> Rows:
         """Return whom to stop so that a gang gets its best place, never itself; nobody where that cannot be."""
         jobs, running = view.jobs, view.running
         spared = (
@@ -100,11 +100,11 @@ class DallyPreempt(Dally):
             | (sensitive[running] > sensitive[row])
         )
         jobs["key"][running] = np.where(spared, _SPARED, key[running])
-        count = make_room_close(view.state, view.room.victims, view.room.costs, row, key[row])
-        return view.room.victims[:count].astype(np.intp)
+        count = make_room_close(view.state, view.arrays.victims, view.arrays.costs, row, key[row])
+        return view.arrays.victims[:count].astype(np.intp)
 
 
-def _could_gain(view: View, patience: Patience, row: int) -> bool:
+def _could_gain(view: RoundView, patience: GangPatience, row: int) -> bool:
     """Tell whether a gang waits, or is slowed where it sits and could sit closer."""
     job = view.jobs[row]
     is_slowed = bool(job["rate"] < 1.0 - 1e-9)

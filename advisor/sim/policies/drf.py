@@ -12,14 +12,14 @@ on what is free; a job that keeps its size keeps its place.
 
 import numpy as np
 
-from advisor.sim.policies.dealing import deal
+from advisor.sim.policies.elastic_shares import deal
 from advisor.sim.policies.round_policy import RoundPolicy
-from advisor.sim.rounds import View
+from advisor.sim.rounds import RoundView
 
 SLOT_S = 1200.0
 
 
-def decide(view: View) -> None:
+def decide(view: RoundView) -> None:
     """Deal out all GPUs at the end of a slot, and what is free at any other time."""
     is_slot_end = view.ends_slice(SLOT_S)
     rows = view.active if is_slot_end else view.pending

@@ -22,10 +22,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.sim.offers import tier_held, tier_of_pick
-from advisor.sim.placement import pick
+from advisor.sim.delay_scheduling import tier_held, tier_of_pick
+from advisor.sim.gang_placement import pick
 from advisor.sim.policies.round_policy import RoundPolicy
-from advisor.sim.rounds import View
+from advisor.sim.rounds import RoundView
 from advisor.sim.state import NONE, PENDING
 
 SLICE_S = 1200.0
@@ -53,7 +53,7 @@ class Gandiva:
     # The guests of the last round that have to go.
     _failed: Rows = field(default_factory=lambda: np.zeros(0, np.intp))
 
-    def __call__(self, view: View) -> None:
+    def __call__(self, view: RoundView) -> None:
         """Judge the pairs, turn the wheel at the end of a slice, start what fits, make pairs of the rest."""
         is_overloaded = int(view.jobs["gpus"][view.active].sum()) > view.gpus
         self._part(view, is_overloaded)
@@ -70,13 +70,13 @@ class Gandiva:
         if is_overloaded and not view.is_ideal:
             self._pair(view, pending)
 
-    def _part(self, view: View, is_overloaded: bool) -> None:
+    def _part(self, view: RoundView, is_overloaded: bool) -> None:
         """Part the pairs whose trial failed, and all where there is room."""
         guests = view.running[view.jobs["is_guest"][view.running] == 1]
         view.stop(guests[np.isin(guests, self._failed) | (not is_overloaded)])
         self._failed = np.zeros(0, np.intp)
 
-    def _pair(self, view: View, pending: Rows) -> None:
+    def _pair(self, view: RoundView, pending: Rows) -> None:
         """Draw a host for every job that still waits, as long as there are any that asked for the same."""
         jobs = view.jobs
         hosts: dict[int, list[int]] = {}
@@ -100,7 +100,7 @@ class Gandiva:
         self._bad |= {_match(jobs, *pair) for pair in zip(self._failed, partners[is_bad], strict=True)}
 
 
-def _move_closer(view: View) -> None:
+def _move_closer(view: RoundView) -> None:
     """Move the gangs that their places slow, one after the other, each to its closest place where one is free."""
     jobs, running = view.jobs, view.running
     slowed = running[(jobs["rate"][running] < SLOWED_BELOW) & (jobs["partner"][running] == NONE)]
@@ -111,7 +111,7 @@ def _move_closer(view: View) -> None:
             view.start(row, gpus)
 
 
-def _longest_first(view: View, rows: Rows) -> Rows:
+def _longest_first(view: RoundView, rows: Rows) -> Rows:
     """Sort jobs by how long they have been waiting, or running, without a break."""
     return rows[np.argsort(view.jobs["since_time"][rows], kind="stable")]
 

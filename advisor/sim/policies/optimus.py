@@ -21,9 +21,9 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.sim.policies.dealing import deal
+from advisor.sim.policies.elastic_shares import deal
 from advisor.sim.policies.round_policy import RoundPolicy
-from advisor.sim.rounds import View
+from advisor.sim.rounds import RoundView
 
 Floats = NDArray[np.float64]
 Sizes = NDArray[np.int64]
@@ -38,7 +38,7 @@ class Optimus:
 
     _curves: dict[int, list[float]] = field(default_factory=dict)
 
-    def __call__(self, view: View) -> None:
+    def __call__(self, view: RoundView) -> None:
         """Deal out all GPUs anew, and change what is worth it."""
         jobs, rows = view.jobs, view.active
         rows = rows[np.argsort(view.remaining_s(rows), kind="stable")]
@@ -66,7 +66,7 @@ class Optimus:
         # Placement may leave room for those that the count leaves out: all are tried.
         view.serve(rows, np.where(target > 0, target, np.maximum(held, minimum)), least, may_preempt=True)
 
-    def _times_left(self, view: View, rows: NDArray[np.intp]) -> Callable[[int, int], float]:
+    def _times_left(self, view: RoundView, rows: NDArray[np.intp]) -> Callable[[int, int], float]:
         """Return the believed time left of the job in a place of `rows` at a size, as a function."""
         known = self._curves
         if len(known) > 2 * len(rows):
@@ -84,7 +84,7 @@ class Optimus:
         return left_s
 
 
-def believed_curve(view: View, row: int) -> list[float]:
+def believed_curve(view: RoundView, row: int) -> list[float]:
     """Return the time per step at every size from `gpus_min` to `gpus_max` over that at the size asked."""
     job, noise = view.jobs[row], view.problem.options.noise
     sizes = np.arange(job["gpus_min"], job["gpus_max"] + 1)

@@ -16,10 +16,10 @@ asked.
 import numpy as np
 
 from advisor.sim.policies.round_policy import RoundPolicy
-from advisor.sim.rounds import View
+from advisor.sim.rounds import RoundView
 
 
-def decide(view: View) -> None:
+def decide(view: RoundView) -> None:
     """Start pending jobs until none fits."""
     rows = view.pending
     if not len(rows) or view.gpus_free == 0:

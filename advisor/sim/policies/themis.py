@@ -22,9 +22,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.sim.policies.dealing import deal
+from advisor.sim.policies.elastic_shares import deal
 from advisor.sim.policies.round_policy import RoundPolicy
-from advisor.sim.rounds import View
+from advisor.sim.rounds import RoundView
 
 LEASE_S = 1200.0
 OFFERED = 0.2
@@ -33,7 +33,7 @@ Rows = NDArray[np.intp]
 Floats = NDArray[np.float64]
 
 
-def decide(view: View) -> None:
+def decide(view: RoundView) -> None:
     """Auction all GPUs at the end of the leases, and what is free at any other time."""
     is_lease_end = view.ends_slice(LEASE_S)
     rows = view.active if is_lease_end else view.pending
@@ -51,14 +51,14 @@ def decide(view: View) -> None:
     view.serve(rows, sizes, may_preempt=is_lease_end)
 
 
-def shared_time_s(view: View, rows: Rows) -> Floats:
+def shared_time_s(view: RoundView, rows: Rows) -> Floats:
     """Return the believed completion time at the present sizes, `(n_rows,)`."""
     jobs = view.jobs
     size = np.where(jobs["held"][rows] > 0, jobs["held"][rows], jobs["gpus"][rows])
     return view.now - jobs["submit_time"][rows] + view.remaining_s(rows) / view.speedup(rows, size)
 
 
-def ideal_time_s(view: View, rows: Rows) -> Floats:
+def ideal_time_s(view: RoundView, rows: Rows) -> Floats:
     """Return the believed run time on an equal share of the cluster, `(n_rows,)`."""
     jobs = view.jobs
     crowding = jobs["gpus"][rows] * len(view.active) / view.gpus
@@ -66,7 +66,7 @@ def ideal_time_s(view: View, rows: Rows) -> Floats:
     return ideal
 
 
-def _sizes(view: View, rows: Rows, ideal_s: Floats, offered: int, gpus: int) -> NDArray[np.int64]:
+def _sizes(view: RoundView, rows: Rows, ideal_s: Floats, offered: int, gpus: int) -> NDArray[np.int64]:
     """Deal GPUs to the jobs that bid, then to the others, `(n_rows,)`.
 
     Placement may leave more room than the count says: a job that gets none may keep what it has, or take its minimum.
@@ -82,7 +82,7 @@ def _sizes(view: View, rows: Rows, ideal_s: Floats, offered: int, gpus: int) -> 
     return np.where(sizes > 0, sizes, np.maximum(jobs["held"][rows], minimum))
 
 
-def _gain(view: View, rows: Rows, ideal_s: Floats) -> Callable[[int, int], float]:
+def _gain(view: RoundView, rows: Rows, ideal_s: Floats) -> Callable[[int, int], float]:
     """Return how much lower rho gets by one GPU more than a size, for the job in a place of `rows`, as a function."""
     least = view.jobs["gpus_min"][rows]
     counts = view.jobs["gpus_max"][rows] - least + 1

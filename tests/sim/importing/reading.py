@@ -8,7 +8,7 @@ import pytest
 
 from advisor.sim.importing.collect import Imported
 from advisor.sim.importing.formats import import_trace
-from advisor.sim.importing.rows import ImportOptions
+from advisor.sim.importing.workload_rows import ImportOptions
 from advisor.sim.trace import Trace
 
 DATA_VARIABLE = "SADVISE_DATA"

@@ -11,7 +11,7 @@ import pytest
 from advisor.errors import TraceError
 from advisor.sim.importing.formats import FORMATS, import_trace
 from advisor.sim.importing.pollux import RUN_TIMES_S
-from advisor.sim.importing.rows import ImportOptions
+from advisor.sim.importing.workload_rows import ImportOptions
 from advisor.sim.trace_file import read_trace, write_trace
 from tests.sim.importing.reading import by_id, data_file, imported
 

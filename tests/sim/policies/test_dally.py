@@ -11,13 +11,13 @@ from advisor.domain.topology import LocalityTier
 from advisor.settings import Limits, PlanningSettings
 from advisor.sim.cluster import Cluster, Failures, NodeGroup, parse_cluster
 from advisor.sim.execution import LEAF_TIER, NODE_TIER, SPINE_TIER
-from advisor.sim.outcome import Run
-from advisor.sim.placement import usable_gpus
+from advisor.sim.gang_placement import usable_gpus
 from advisor.sim.policies import POLICIES
 from advisor.sim.policies.dally import Dally
 from advisor.sim.policies.round_policy import RoundPolicy
 from advisor.sim.policy import Options
-from advisor.sim.rounds import View
+from advisor.sim.rounds import RoundView
+from advisor.sim.run_outcome import Run
 from advisor.sim.trace import Trace
 from tests.sim.building import IDEAL, make_trace, run_of, starts_and_ends
 from tests.sim.offering import INSENSITIVE, SENSITIVE, slower
@@ -307,7 +307,7 @@ def declined_by_job(trace: Trace, cluster: Cluster, policy: str, options: Option
     def make() -> Any:
         decide = original.make()
 
-        def watched(view: View) -> None:
+        def watched(view: RoundView) -> None:
             nonlocal before
             declined_s[before[1]] += view.now - before[0]
             decide(view)

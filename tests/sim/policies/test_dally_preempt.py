@@ -9,9 +9,9 @@ from advisor.domain.topology import LocalityTier
 from advisor.settings import Limits, PlanningSettings
 from advisor.sim.cluster import Cluster, NodeGroup
 from advisor.sim.execution import LEAF_TIER, NODE_TIER
-from advisor.sim.outcome import Run
 from advisor.sim.policies.dally_preempt import DallyPreempt
 from advisor.sim.policy import Options
+from advisor.sim.run_outcome import Run
 from tests.sim.building import make_trace, run_of, starts_and_ends
 from tests.sim.offering import INSENSITIVE, SENSITIVE, slower
 from tests.sim.policies.watching import run_decision

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from advisor.sim.cluster import Cluster, Failures, NodeGroup
-from advisor.sim.outcome import End
 from advisor.sim.policies import POLICIES
 from advisor.sim.policies.round_policy import RoundPolicy
 from advisor.sim.policy import Options
+from advisor.sim.run_outcome import End
 from advisor.sim.trace import Trace
 from tests.sim.building import IDEAL, make_trace, run_of, starts_and_ends
 from tests.sim.policies.watching import check_books, run_watched

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from advisor.sim.cluster import Cluster
-from advisor.sim.outcome import Run
 from advisor.sim.policies import POLICIES
 from advisor.sim.policies.round_policy import RoundPolicy
 from advisor.sim.policy import Options, Policy
-from advisor.sim.rounds import Decision, View
+from advisor.sim.rounds import Decision, RoundView
+from advisor.sim.run_outcome import Run
 from advisor.sim.state import NONE, PENDING, RUNNING
 from advisor.sim.trace import Trace
 from tests.sim.building import IDEAL, run_of
@@ -49,7 +49,7 @@ def run_watched(
     def make() -> Decision:
         decide = original.make()
 
-        def watched(view: View) -> None:
+        def watched(view: RoundView) -> None:
             decide(view)
             look(view)
 
@@ -61,23 +61,25 @@ def run_watched(
 def run_script(trace: Trace, cluster: str | Cluster, script: Mapping[float, Decision], options: Options = IDEAL) -> Run:
     """Simulate decisions at given instants; at all others every job gets what it asks, the first submitted first."""
 
-    def decide(view: View) -> None:
+    def decide(view: RoundView) -> None:
         script.get(view.now, start_all)(view)
         check_books(view)
 
     return run_decision(trace, cluster, lambda: decide, options)
 
 
-def start_all(view: View) -> None:
+def start_all(view: RoundView) -> None:
     """Start every pending job that fits."""
     view.serve(view.pending, view.jobs["gpus"][view.pending])
 
 
-def seen_at_first(trace: Trace, cluster: str | Cluster, look: Callable[[View], Seen], options: Options = IDEAL) -> Seen:
+def seen_at_first(
+    trace: Trace, cluster: str | Cluster, look: Callable[[RoundView], Seen], options: Options = IDEAL
+) -> Seen:
     """Return what is seen before the first decision of a run."""
     seen: list[Seen] = []
 
-    def decide(view: View) -> None:
+    def decide(view: RoundView) -> None:
         seen.append(look(view))
         start_all(view)
 
@@ -91,7 +93,7 @@ def sizes_of(run: Run) -> list[list[int]]:
     return [stretches["gpus"][stretches["job"] == row].tolist() for row in range(len(run.trace))]
 
 
-def check_books(view: View) -> None:
+def check_books(view: RoundView) -> None:
     """Fail where a GPU is held twice, beyond two jobs that share it, or where a count does not tally."""
     state, jobs = view.state, view.jobs
     tally = state.tally[0]

@@ -22,10 +22,10 @@ from advisor.sim.charts import (
 )
 from advisor.sim.comparison import (
     COMPARED,
-    Difference,
     GroupDifference,
+    PairedDifference,
+    PairedTally,
     Results,
-    Tally,
     by_policy,
     compare,
     compare_groups,
@@ -128,7 +128,7 @@ def _facts(results: Sequence[RunResult], origin: Origin, seed: int) -> Element:
 
 
 def _trace_section(
-    ident: str, results: Sequence[RunResult], differences: Sequence[Difference], trace: Trace, seed: int
+    ident: str, results: Sequence[RunResult], differences: Sequence[PairedDifference], trace: Trace, seed: int
 ) -> list[Child]:
     policies = by_policy(results)
     return [
@@ -156,7 +156,7 @@ def _ends(policies: Mapping[str, Results]) -> list[Child]:
     return [element("p", f"{policy}: {text}.") for policy, text in said.items() if text]
 
 
-def _changes(differences: Sequence[Difference]) -> list[Child]:
+def _changes(differences: Sequence[PairedDifference]) -> list[Child]:
     """Return one table of changes for each policy."""
     tables: list[Child] = []
     for policy in dict.fromkeys(difference.policy for difference in differences):
@@ -278,7 +278,7 @@ def _groups(caption: str, kind: str, first: str, other: str, groups: Sequence[Gr
     )
 
 
-def _tally(noun: str, tally: Tally) -> str:
+def _tally(noun: str, tally: PairedTally) -> str:
     return (
         f"lower JCT for {plural(tally.lower, noun)}, higher for {plural(tally.higher, noun)}, "
         f"within a second for {plural(tally.same, noun)}"

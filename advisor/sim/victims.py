@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.sim.compiled import compiled
-from advisor.sim.placement import usable_gpus
+from advisor.sim.gang_placement import usable_gpus
 from advisor.sim.state import NONE, State
 
 

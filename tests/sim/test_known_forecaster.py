@@ -9,7 +9,7 @@ from advisor.domain.forecast import Forecasts, Placement
 from advisor.domain.topology import LocalityTier
 from advisor.settings import Limits
 from advisor.sim.cluster import Cluster, Network, NodeGroup, SlurmParameters
-from advisor.sim.knowing import KnownForecaster
+from advisor.sim.known_forecaster import KnownForecaster
 from advisor.sim.policy import Options
 from advisor.sim.profiles import step_s
 from advisor.sim.slurm_cluster import SimulatedSlurm

@@ -23,11 +23,11 @@ from advisor.sim.charts import (
     time_axis,
 )
 from advisor.sim.comparison import compare, compare_groups, heaviest, tally_groups, tally_jobs
+from advisor.sim.html_report import Origin, check_writable, report_page, write_report
 from advisor.sim.markup import element, page
 from advisor.sim.metrics import Grouping, by_gpus, by_user
-from advisor.sim.outcome import End
-from advisor.sim.report import Origin, check_writable, report_page, write_report
 from advisor.sim.result import RunResult, result_of
+from advisor.sim.run_outcome import End
 from advisor.sim.statistics import CellName
 from advisor.sim.trace import Trace
 from advisor.text import escaped

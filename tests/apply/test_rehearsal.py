@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from advisor.applying import Applier
+from advisor.apply.applier import Applier
+from advisor.apply.rehearsal import NothingNew, rehearse
 from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
 from advisor.domain.plan import Action, NodeRange, SetNice, SetNodeRange, applied
@@ -17,7 +18,6 @@ from advisor.errors import ConfigError
 from advisor.journal import SqliteJournal, kept_step, opened
 from advisor.planning.observing import observed
 from advisor.ports import Journal, MemoryJournal
-from advisor.rehearsal import NothingNew, rehearse
 from advisor.settings import Limits
 from tests.builders import TAKEN_AT, make_gang
 from tests.fake_cluster import HOLD, FakeCluster, fragmented, gang, held

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from advisor.applying import INTENT_GRACE_S, Applier
+from advisor.apply.applier import INTENT_GRACE_S, Applier
 from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.forecast import NO_FORECASTS
 from advisor.domain.job import Job

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from advisor.sim.outcome import Run
 from advisor.sim.policy import Options
-from advisor.sim.rounds import Decision, View
+from advisor.sim.rounds import Decision, RoundView
+from advisor.sim.run_outcome import Run
 from advisor.sim.trace import Trace
 from tests.sim.building import make_trace, starts_and_ends
 from tests.sim.policies.watching import run_decision, run_script, sizes_of, start_all
@@ -21,7 +21,7 @@ def preempted(run: Run) -> list[int]:
 def serve_in_order(trace: Trace, cluster: str, order: list[int]) -> Run:
     """Start all jobs that fit, at 300 s serve some in an order, and preempt for them."""
 
-    def serve(view: View) -> None:
+    def serve(view: RoundView) -> None:
         rows = np.array(order)
         view.serve(rows, view.jobs["gpus"][rows], may_preempt=True)
 
@@ -58,7 +58,7 @@ def test_a_shrinking_job_makes_room_for_one_before_it_in_the_order() -> None:
         [{"gpus": 4, "gpus_min": 2, "run_time_s": 1000}, {"submit_time": 100, "gpus": 2, "run_time_s": 1000}]
     )
 
-    def shrink(view: View) -> None:
+    def shrink(view: RoundView) -> None:
         view.serve(np.array([1, 0]), np.array([2, 2]))
 
     run = run_script(trace, "nodes=1,gpus=4", {300.0: shrink})
@@ -76,7 +76,7 @@ def test_a_running_job_grows_if_its_least_size_fits_and_else_keeps_its_place(
 ) -> None:
     trace = make_trace([{"gpus": 2, "gpus_max": 4, "run_time_s": 1000}, {"gpus": 6 - free, **LONG}])
 
-    def grow(view: View) -> None:
+    def grow(view: RoundView) -> None:
         view.serve(np.array([0]), np.array([4]), np.array([least]))
 
     run = run_script(trace, "nodes=1,gpus=8", {300.0: grow})
@@ -88,7 +88,7 @@ def test_a_running_job_grows_if_its_least_size_fits_and_else_keeps_its_place(
 def test_a_resize_costs_a_restart() -> None:
     trace = make_trace([{"gpus": 1, "gpus_max": 2, "run_time_s": 1000}])
 
-    def grow(view: View) -> None:
+    def grow(view: RoundView) -> None:
         view.serve(view.running, np.array([2]))
 
     run = run_script(trace, "nodes=1,gpus=2,restart_s=50", {300.0: grow}, Options())
@@ -133,7 +133,7 @@ def test_without_leave_to_preempt_nobody_makes_room() -> None:
 def test_an_elastic_job_pushes_aside_for_the_size_it_gets_and_not_the_one_it_asked() -> None:
     trace = make_trace([LONG, LONG, LONG, {"submit_time": 100, "gpus": 3, "gpus_min": 1, "run_time_s": 100}])
 
-    def serve(view: View) -> None:
+    def serve(view: RoundView) -> None:
         view.serve(np.array([3, 0, 1, 2]), np.array([2, 1, 1, 1]), may_preempt=True)
 
     run = run_script(trace, "nodes=1,gpus=3", {300.0: serve})
@@ -146,7 +146,7 @@ def test_an_elastic_job_pushes_aside_for_the_size_it_gets_and_not_the_one_it_ask
 def share(guest: int, host: int) -> dict[float, Decision]:
     """Let one job share the GPUs of another at the first round, after all that fit have started."""
 
-    def pair(view: View) -> None:
+    def pair(view: RoundView) -> None:
         start_all(view)
         view.share(np.array([guest]), np.array([host]))
 
@@ -156,7 +156,7 @@ def share(guest: int, host: int) -> dict[float, Decision]:
 def test_a_guest_goes_with_its_host() -> None:
     trace = make_trace([LONG, LONG, {"submit_time": 100, "run_time_s": 100}])
 
-    def serve(view: View) -> None:
+    def serve(view: RoundView) -> None:
         view.serve(np.array([2]), np.array([1]), may_preempt=True)
 
     run = run_script(trace, "nodes=1,gpus=1", {**share(1, 0), 300.0: serve})
@@ -168,7 +168,7 @@ def test_a_guest_goes_with_its_host() -> None:
 def test_a_guest_is_not_counted_as_room() -> None:
     trace = make_trace([LONG, LONG, LONG, {"submit_time": 100, "gpus": 2, "run_time_s": 100}])
 
-    def serve(view: View) -> None:
+    def serve(view: RoundView) -> None:
         # The first stands before the gang: the other two free one GPU only.
         view.serve(np.array([0, 3]), np.array([1, 2]), may_preempt=True)
 
@@ -181,7 +181,7 @@ def test_a_guest_is_not_counted_as_room() -> None:
 def test_a_gang_over_several_nodes_empties_them_of_guests_too() -> None:
     trace = make_trace([LONG, LONG, LONG, {"submit_time": 100, "gpus": 2, "nodes_max": 2, "run_time_s": 100}])
 
-    def serve(view: View) -> None:
+    def serve(view: RoundView) -> None:
         view.serve(np.array([3]), np.array([2]), may_preempt=True)
 
     run = run_script(trace, "nodes=2,gpus=1", {**share(2, 1), 300.0: serve})
@@ -206,7 +206,7 @@ def test_a_stopped_guest_frees_nothing() -> None:
     assert starts_and_ends(run) == [(0, 1000), (0, 1900)]
 
 
-def do_nothing(view: View) -> None:
+def do_nothing(view: RoundView) -> None:
     """Decide nothing."""
 
 

@@ -5,10 +5,10 @@ from numpy.typing import NDArray
 
 from advisor.sim.compiled import compiled, lent
 from advisor.sim.execution import book, preempt, start, start_as_guest
-from advisor.sim.placement import pick
-from advisor.sim.preemption import make_room
+from advisor.sim.gang_placement import pick
 from advisor.sim.profiles import step_s
 from advisor.sim.state import PENDING, RUNNING, State
+from advisor.sim.victims import make_room
 
 # No gang is as large: a shape of which nothing failed.
 NEVER = 1 << 30
@@ -26,7 +26,7 @@ def serve(  # noqa: PLR0913, PLR0917 -- compiled loops take arrays, not records
     now: float,
     may_preempt: bool,
 ) -> None:
-    """Bring jobs to their sizes, the first in `rows` first; see `View.serve`.
+    """Bring jobs to their sizes, the first in `rows` first; see `RoundView.serve`.
 
     `failed` is `(n_shapes,)`, `victims` `(most_running,)`, `costs` `(n_nodes,)`: room to work in.
     """

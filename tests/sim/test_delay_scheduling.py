@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from advisor.sim.cluster import Cluster, Network, NodeGroup
+from advisor.sim.delay_scheduling import best_tiers, picked_inflation, sensitivities, tier_held, tier_of_pick, timer_s
 from advisor.sim.execution import LEAF_TIER, NODE_TIER, SPINE_TIER
-from advisor.sim.offers import best_tiers, picked_inflation, sensitivities, tier_held, tier_of_pick, timer_s
 from tests.sim.building import make_state, make_trace, place
 from tests.sim.offering import (
     INSENSITIVE,

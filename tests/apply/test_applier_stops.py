@@ -4,18 +4,18 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.applying import INTENT_GRACE_S, Applier
+from advisor.apply.applier import INTENT_GRACE_S, Applier
 from advisor.cycle import Cycle
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, intended
 from advisor.domain.plan import Outcome, Requeue
 from advisor.settings import PlanningSettings
+from tests.apply.test_applier import applier_on, endings
 from tests.builders import HOUR_S, TAKEN_AT, make_hints, make_job
 from tests.fake_cluster import FakeCluster
 from tests.planning.test_room import FORECASTS, GANG, LIMITS
 from tests.planning.test_room import running as stoppable
 from tests.planning.test_with_forecasts import Told
-from tests.test_applying import applier_on, endings
 
 STOP = Requeue(job_id=9, for_job_id=77, before=TAKEN_AT - HOUR_S / 2)
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from advisor.sim.cluster import Cluster, NodeGroup
-from advisor.sim.placement import _pick_over_leaves, fits, pick, pick_anywhere, pick_leaf, usable_gpus
-from advisor.sim.preemption import _held_on, make_room, make_room_anywhere, make_room_close
+from advisor.sim.gang_placement import _pick_over_leaves, fits, pick, pick_anywhere, pick_leaf, usable_gpus
 from advisor.sim.state import State
+from advisor.sim.victims import _held_on, make_room, make_room_anywhere, make_room_close
 from tests.sim.building import make_state, make_trace, occupy, picked, place, run_of, starts_and_ends
 
 EIGHT = "nodes=8,gpus=4,leaf=4"

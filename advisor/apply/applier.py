@@ -6,8 +6,10 @@ know of. A field that holds another value than ours was changed by a person: the
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import Final
 
+from advisor.apply import leases
+from advisor.apply.gate import Gate, OpenGate
 from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
@@ -17,10 +19,7 @@ from advisor.domain.plan import (
     Receipt,
     Recommendation,
     Requeue,
-    can_be_undone,
     lever_of,
-    may_hold,
-    present_value,
 )
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.waits import Wait
@@ -66,28 +65,6 @@ class Step:
     reconciled: Reconciled
     applied: tuple[Receipt, ...]
     held_back: tuple[PutOff, ...] = ()
-
-
-class Gate(Protocol):
-    """Says, right before anything is sent, in plain words why it must not be sent now; None where it may."""
-
-    def against_change(self, change: Recommendation, job: Job) -> str | None:
-        """Say why a change must not be applied now."""
-
-    def against_return(self, lease: Lease) -> str | None:
-        """Say why a change must not be taken back now."""
-
-
-class OpenGate:
-    """Lets everything pass, as for a person at the terminal."""
-
-    def against_change(self, change: Recommendation, job: Job) -> str | None:  # noqa: ARG002  (the protocol's)
-        """Let a change pass."""
-        return None
-
-    def against_return(self, lease: Lease) -> str | None:  # noqa: ARG002  (the protocol's)
-        """Let a return pass."""
-        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,9 +162,9 @@ class Applier:
         self.journal.keep(lease)
         receipt = self.actuator.apply(change.action)
         if receipt.outcome is Outcome.APPLIED:
-            self._came_out(lease, now)
+            self._write(lease, leases.came_out(lease), now)
         elif receipt.is_settled:
-            self._came_to_nothing(lease, now)
+            self._write(lease, leases.came_to_nothing(lease), now)
         return receipt
 
     def _take_back(self, lease: Lease, now: float) -> Receipt:
@@ -195,150 +172,63 @@ class Applier:
         self.journal.keep(replace(lease, state=LeaseState.RETURNING))
         receipt = self.actuator.apply(lease.undo)
         if receipt.outcome is not Outcome.FAILED:
-            self.journal.close(lease, _returned(lease), now)
+            self._write(lease, leases.returned(lease), now)
         elif receipt.is_overruled:
-            self.journal.keep(replace(lease, state=LeaseState.HANDS_OFF, overruled_time=now))
+            self._write(lease, leases.overruled(lease, now), now)
         return receipt
 
-    def _came_out(self, lease: Lease, now: float) -> Lease | None:
-        """Write down that a change took effect; what gives the user's value back, or stays done, leaves nothing out."""
-        if not can_be_undone(lease.action):
-            self.journal.close(lease, Ending.DONE_FOR_GOOD, now)
+    def _write(self, lease: Lease, following: leases.Next, now: float) -> Lease | None:
+        """Write down what became of a lease, and return it; None where it has ended."""
+        if isinstance(following, leases.Ended):
+            self.journal.close(lease, following.ending, now)
             return None
-        if lease.action.after == lease.undo.after:
-            self.journal.close(lease, Ending.TAKEN_BACK, now)
-            return None
-        return self._keep(replace(lease, state=LeaseState.OUT))
-
-    def _came_to_nothing(self, lease: Lease, now: float) -> Lease | None:
-        """Write down that a change took no effect; what was out on the field before it still is."""
-        earlier = lease.earlier
-        if earlier is None:
-            self.journal.close(lease, Ending.NOT_APPLIED, now)
-            return None
-        return self._keep(earlier)
-
-    def _keep(self, lease: Lease) -> Lease:
-        self.journal.keep(lease)
-        return lease
+        if following != lease:
+            self.journal.keep(following)
+        return following
 
     def _reconcile(
         self, snapshot: Snapshot, taken_back: Callable[[Lease], bool], *, by_person: bool = False
     ) -> Reconciled:
         self.journal.claim(snapshot.config.cluster)
         self._reopen(snapshot)
+        now = snapshot.taken_at
         receipts: list[Receipt] = []
         overruled: list[Lease] = []
         put_off: list[PutOff] = []
         for lease in self.journal.leases():
-            current = self._current(lease, snapshot)
+            current = self._write(lease, leases.next_lease(lease, self._sight(lease, snapshot), now, self.grace_s), now)
             match None if current is None else current.state:
                 case LeaseState.HANDS_OFF if lease.state is not LeaseState.HANDS_OFF:
                     overruled.append(lease)
                 case LeaseState.INTENDED if by_person and current is not None and taken_back(current):
                     # Should it come true after all, it is taken back then.
-                    self._keep(replace(current, by_person=True))
+                    self.journal.keep(replace(current, by_person=True))
                 case LeaseState.OUT | LeaseState.RETURNING if current is not None and taken_back(current):
                     against = self.gate.against_return(current)
                     if against is None:
                         wanted = replace(current, by_person=current.by_person or by_person)
-                        receipts.append(self._take_back(wanted, snapshot.taken_at))
+                        receipts.append(self._take_back(wanted, now))
                     else:
                         put_off.append(PutOff(action=current.undo, text=against))
         return Reconciled(taken_back=tuple(receipts), overruled=tuple(overruled), put_off=tuple(put_off))
 
+    def _sight(self, lease: Lease, snapshot: Snapshot) -> leases.Sight:
+        """Return what is seen of a lease; only slurmctld says whether it hides one end of a node range."""
+        sight = leases.sight_of(lease, snapshot)
+        unsure = sight is leases.Sight.ONE_END and lease.state is LeaseState.INTENDED
+        return leases.Sight.OURS if unsure and not self.actuator.hides_range_end(lease.job_id) else sight
+
     def _reopen(self, snapshot: Snapshot) -> None:
-        """Own again what jobs that had started bring back: Slurm keeps their fields when it requeues them."""
+        """Own again what jobs that had started bring back."""
         owned = {(lease.job_id, lease.lever) for lease in self.journal.leases()}
         pending = frozenset(job.job_id for job in snapshot.jobs if job.is_pending)
         # In the order in which they ended, so that the last one of each field stays.
         last = {(lease.job_id, lease.lever): lease for lease in self.journal.closed(pending)}
         for key, lease in sorted(last.items()):
             if lease.ending is Ending.NO_LONGER_PENDING and key not in owned:
-                job = snapshot.jobs_by_id[lease.job_id]
-                if not snapshot.shows(job, lease.lever):
-                    # Should the field hold the user's value, taking the change back finds that out.
-                    self._keep(lease.reopened())
-                    continue
-                again = next(
-                    (own for own in (lease, lease.earlier) if own and may_hold(job, own.action, own.action.after)), None
-                )
-                if again is not None and present_value(job, again.action) != again.undo.after:
-                    self._keep(again.reopened())
-
-    def _current(self, lease: Lease, snapshot: Snapshot) -> Lease | None:
-        """Return a lease as the snapshot shows it, None where it has ended; the journal says so too."""
-        job, now = snapshot.jobs_by_id.get(lease.job_id), snapshot.taken_at
-        if isinstance(lease.action, Requeue):
-            unseen = job is not None and not snapshot.shows(job, lease.lever)
-            return lease if unseen else self._stopped(lease, job, now)
-        if job is None or not (job.is_pending or lease.state is LeaseState.HANDS_OFF):
-            return self._ended_with_its_wait(lease, job, now)
-        if not snapshot.shows(job, lease.lever):
-            return self._unseen(lease, now)
-        return self._held(lease, job, now)
-
-    def _held(self, lease: Lease, job: Job, now: float) -> Lease | None:
-        """Return a lease as the value shows it that a pending job holds, None where it has ended."""
-        held = present_value(job, lease.action)
-        match lease.state:
-            case LeaseState.HANDS_OFF:
-                return lease
-            case LeaseState.INTENDED if held == lease.action.before:
-                return self._still_under_way(lease, now) or self._came_to_nothing(lease, now)
-            case LeaseState.RETURNING if held == lease.undo.after:
-                self.journal.close(lease, _returned(lease), now)
-                return None
-            case _ if not may_hold(job, lease.action, lease.action.after):
-                return self._keep(replace(lease, state=LeaseState.HANDS_OFF, overruled_time=now))
-            case LeaseState.INTENDED:
-                return self._still_hidden(lease, job, now) or self._came_out(lease, now)
-            case LeaseState.OUT | LeaseState.RETURNING:
-                return lease
-
-    def _unseen(self, lease: Lease, now: float) -> Lease | None:
-        """Return a lease as it stands where the field was not read; nothing is concluded from it.
-
-        What was sent and may have taken effect counts as out. The actuator reads the field before it takes a change
-        back, and leaves alone what somebody else has changed.
-        """
-        if lease.state is LeaseState.INTENDED:
-            return self._still_under_way(lease, now) or self._came_out(lease, now)
-        return lease
-
-    def _stopped(self, lease: Lease, job: Job | None, now: float) -> Lease | None:
-        """Return the intent to stop a run for as long as it may still come true; None once that is settled."""
-        if job is None or present_value(job, lease.action) != lease.action.before:
-            return self._came_out(lease, now)
-        return self._still_under_way(lease, now) or self._came_to_nothing(lease, now)
-
-    def _ended_with_its_wait(self, lease: Lease, job: Job | None, now: float) -> Lease | None:
-        """Return an intent for as long as its job could be back before it comes true; any other lease has ended."""
-        if job is not None and lease.state is LeaseState.INTENDED:
-            under_way = self._still_under_way(lease, now)
-            if under_way is not None:
-                return under_way
-        gone = Ending.OVERRULED if lease.state is LeaseState.HANDS_OFF else Ending.NO_LONGER_PENDING
-        self.journal.close(lease, gone, now)
-        return None
-
-    def _still_hidden(self, lease: Lease, job: Job, now: float) -> Lease | None:
-        """Return an intent of which Slurm hides the end that differs, for as long as it may come true unseen."""
-        told = not may_hold(job, lease.action, lease.action.before)
-        if told or not self.actuator.hides_range_end(job.job_id):
-            return None
-        return self._still_under_way(lease, now)
-
-    def _still_under_way(self, lease: Lease, now: float) -> Lease | None:
-        """Return an intent of which nothing is seen for as long as it may come true, None after that."""
-        if now < lease.applied_time:
-            return self._keep(lease.begun_anew(now))
-        return lease if now - lease.applied_time < self.grace_s else None
-
-
-def _returned(lease: Lease) -> Ending:
-    """Return how a change ends that was taken back."""
-    return Ending.REVERTED if lease.by_person else Ending.TAKEN_BACK
+                again = leases.requeued(lease, snapshot.jobs_by_id[lease.job_id], snapshot)
+                if again is not None:
+                    self.journal.keep(again)
 
 
 def _stops_for(change: Recommendation) -> int | None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from advisor.applying import Applier
+from advisor.apply.applier import Applier
 from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.gang import SwitchRequest
 from advisor.domain.job import Job
@@ -12,10 +12,10 @@ from advisor.domain.lease import Ending, Lease, LeaseState
 from advisor.domain.mode import Mode, Modes
 from advisor.domain.plan import Outcome, Recommendation, Requeue, SetNice, SetSwitches, SetTimeMin, undone
 from advisor.ports import MemoryJournal
+from tests.apply.test_applier import applier_on, endings, lent
+from tests.apply.test_applier_stops import stoppable_queue, stopping
 from tests.builders import TAKEN_AT
 from tests.fake_cluster import HOLD, fragmented, gang, held
-from tests.test_applying import applier_on, endings, lent
-from tests.test_applying_stops import stoppable_queue, stopping
 
 PAUSED = "paused by root"
 

@@ -4,15 +4,15 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from advisor.applying import INTENT_GRACE_S, Applier
+from advisor.apply.applier import INTENT_GRACE_S, Applier
 from advisor.cycle import Cycle
 from advisor.domain.job import JobState
 from advisor.domain.lease import Ending, LeaseState, intended
 from advisor.domain.plan import Action, NodeRange, Outcome, Receipt, SetNice, SetNodeRange, undone
 from advisor.errors import SlurmUnavailableError
+from tests.apply.test_applier import applier_on, endings, lent, running
 from tests.builders import TAKEN_AT
 from tests.fake_cluster import HOLD, FakeCluster, fragmented, gang, held
-from tests.test_applying import applier_on, endings, lent, running
 
 NICE = SetNice(job_id=9, before=0, after=50)
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from advisor.applying import Applier, Step
+from advisor.apply.applier import Applier, Step
 from advisor.cycle import Cycle
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease

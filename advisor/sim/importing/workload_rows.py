@@ -48,13 +48,13 @@ class SourceJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
+class RowWithoutJob:
     """A row that is right but holds no job to replay; `why` is counted."""
 
     why: str
 
 
-Row = SourceJob | LeftOut | BadRow
+WorkloadRow = SourceJob | RowWithoutJob | BadRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class ImportOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class WorkloadFile:
     """A file that is being read."""
 
     path: Path
@@ -76,7 +76,9 @@ class Source:
 Cells = Mapping[str, str]
 
 
-def csv_rows(source: Source, columns: Sequence[str], job: Callable[[int, Cells], SourceJob | LeftOut]) -> Iterator[Row]:
+def csv_rows(
+    source: WorkloadFile, columns: Sequence[str], job: Callable[[int, Cells], SourceJob | RowWithoutJob]
+) -> Iterator[WorkloadRow]:
     """Make rows of a CSV file with a header; `job` gets a line number and the cells by column."""
     first = next((line for line in source.stream if line.strip()), "")
     check_text(source.path, first)
@@ -97,7 +99,7 @@ def csv_rows(source: Source, columns: Sequence[str], job: Callable[[int, Cells],
         raise TraceError(f"{source.path}: line {rows.line_num}: not CSV ({err}): take the file anew") from err
 
 
-def guarded(job: Callable[[int, Cells], SourceJob | LeftOut], line: int, cells: Cells) -> Row:
+def guarded(job: Callable[[int, Cells], SourceJob | RowWithoutJob], line: int, cells: Cells) -> WorkloadRow:
     """Make a job of the cells of a line, or a bad row where one of them does not read."""
     try:
         return job(line, cells)

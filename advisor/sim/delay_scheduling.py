@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from advisor.planning import tuning
 from advisor.sim.compiled import compiled, lent
 from advisor.sim.execution import LEAF_TIER, NODE_TIER, SPINE_TIER, set_timer, start
+from advisor.sim.gang_placement import pick, pick_anywhere, pick_leaf
 from advisor.sim.links import best_gbps, slowest_gbps
-from advisor.sim.placement import pick, pick_anywhere, pick_leaf
 from advisor.sim.profiles import inflation
 from advisor.sim.state import NONE, PENDING, State
 
@@ -25,7 +25,7 @@ _SAME_S = 1e-6
 best_wait_s = compiled(tuning.best_wait_s)
 
 
-class Patience(NamedTuple):
+class GangPatience(NamedTuple):
     """How long gangs wait; tiers are `NODE_TIER` and `LEAF_TIER`."""
 
     declined_s: NDArray[np.float64]  # (n_jobs,): for how long a gang has had a place and declined it, since it ran
@@ -43,7 +43,7 @@ class Patience(NamedTuple):
 
 
 @compiled
-def offer(s: State, p: Patience, rows: NDArray[np.int32], now: float) -> None:
+def offer(s: State, p: GangPatience, rows: NDArray[np.int32], now: float) -> None:
     """Offer what is free to pending jobs, the first in `rows` first; who declines blocks nobody."""
     s = lent(s)
     p = lent(p)
@@ -78,7 +78,7 @@ def offer(s: State, p: Patience, rows: NDArray[np.int32], now: float) -> None:
 
 
 @compiled
-def _forget_places(s: State, p: Patience, rows: NDArray[np.int32]) -> None:
+def _forget_places(s: State, p: GangPatience, rows: NDArray[np.int32]) -> None:
     """Stop the clocks of gangs whose last place went to one further back."""
     for row in rows:
         if p.declining[row] == 1 and not _offered(s, p, row):
@@ -88,7 +88,7 @@ def _forget_places(s: State, p: Patience, rows: NDArray[np.int32]) -> None:
 
 
 @compiled
-def best_tiers(s: State, p: Patience, rows: NDArray[np.int32]) -> None:
+def best_tiers(s: State, p: GangPatience, rows: NDArray[np.int32]) -> None:
     """Work out the best tiers of the shapes of jobs, while the cluster is idle."""
     s = lent(s)
     p = lent(p)
@@ -99,7 +99,7 @@ def best_tiers(s: State, p: Patience, rows: NDArray[np.int32]) -> None:
 
 
 @compiled
-def timer_s(s: State, p: Patience, row: int, tier: int) -> float:
+def timer_s(s: State, p: GangPatience, row: int, tier: int) -> float:
     """Return how long a gang declines the present pick, which is at a tier; 0: it accepts."""
     job = s.jobs[row]
     best_tier = p.best_tier[job["shape"]]
@@ -122,7 +122,7 @@ def timer_s(s: State, p: Patience, row: int, tier: int) -> float:
 
 
 @compiled
-def _offered(s: State, p: Patience, row: int) -> bool:
+def _offered(s: State, p: GangPatience, row: int) -> bool:
     """Pick the closest place that is free for a job; False if there is none."""
     job = s.jobs[row]
     shape, gpus = job["shape"], job["gpus"]

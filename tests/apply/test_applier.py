@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.applying import INTENT_GRACE_S, Applier
+from advisor.apply.applier import INTENT_GRACE_S, Applier
 from advisor.cycle import Cycle
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState, intended

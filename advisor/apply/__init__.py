@@ -1,0 +1,1 @@
+"""Carries recommendations to the cluster, and takes back what is due."""

@@ -1,0 +1,167 @@
+"""What becomes of a lease by what is seen of its job: a table of states, and one pure function that reads it.
+
+A lease is a change that was written down before it was sent. The applier asks here what the next snapshot means for it,
+and alone writes and sends.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from advisor.domain.job import Job
+from advisor.domain.lease import Ending, Lease, LeaseState
+from advisor.domain.plan import Requeue, can_be_undone, may_hold, present_value
+from advisor.domain.snapshot import Snapshot
+
+
+class Sight(StrEnum):
+    """What a snapshot shows of the field that a lease changed."""
+
+    GONE = "gone"  # the job is not in the queue
+    STARTED = "started"  # it is no longer pending
+    UNREAD = "unread"  # the reader does not show the field
+    BEFORE = "before"  # it holds what it held before our change
+    USERS = "users"  # it holds what its user had there at first
+    OURS = "ours"  # it holds our value
+    ONE_END = "one_end"  # our value, or the one before: Slurm hides the end in which they differ
+    OTHERS = "others"  # it holds any other value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """The end of a lease."""
+
+    ending: Ending
+
+
+Next = Lease | Ended
+# Takes the lease, the instant, and for how long an intent can still come true.
+Transition = Callable[[Lease, float, float], Next]
+
+
+def sight_of(lease: Lease, snapshot: Snapshot) -> Sight:
+    """Return what a snapshot shows of the field of a lease."""
+    job = snapshot.jobs_by_id.get(lease.job_id)
+    if (
+        job is not None
+        and not snapshot.shows(job, lease.lever)
+        and (job.is_pending or isinstance(lease.action, Requeue))
+    ):
+        return Sight.UNREAD
+    if isinstance(lease.action, Requeue):
+        # It is about a running job: another run, or none, means that it was stopped.
+        runs_on = job is not None and present_value(job, lease.action) == lease.action.before
+        return Sight.BEFORE if runs_on else Sight.OURS
+    if job is None:
+        return Sight.GONE
+    return _held(lease, job) if job.is_pending else Sight.STARTED
+
+
+def _held(lease: Lease, job: Job) -> Sight:
+    held = present_value(job, lease.action)
+    if lease.state is LeaseState.INTENDED and held == lease.action.before:
+        return Sight.BEFORE
+    if lease.state is LeaseState.RETURNING and held == lease.undo.after:
+        return Sight.USERS
+    if not may_hold(job, lease.action, lease.action.after):
+        return Sight.OTHERS
+    return Sight.ONE_END if may_hold(job, lease.action, lease.action.before) else Sight.OURS
+
+
+def next_lease(lease: Lease, sight: Sight, now: float, grace_s: float) -> Next:
+    """Return a lease as a sight leaves it, or how it ended.
+
+    An intent of which nothing is seen stays one for `grace_s`, in which it can still come true.
+    """
+    return TRANSITIONS[lease.state, sight](lease, now, grace_s)
+
+
+def came_out(lease: Lease, *_: float) -> Next:
+    """Return the lease of a change that took effect; one that gives the user's value back leaves nothing out."""
+    if not can_be_undone(lease.action):
+        return Ended(ending=Ending.DONE_FOR_GOOD)
+    if lease.action.after == lease.undo.after:
+        return Ended(ending=Ending.TAKEN_BACK)
+    return replace(lease, state=LeaseState.OUT)
+
+
+def came_to_nothing(lease: Lease, *_: float) -> Next:
+    """Return the lease of a change that took no effect: what was out on the field before it still is."""
+    earlier = lease.earlier
+    return Ended(ending=Ending.NOT_APPLIED) if earlier is None else earlier
+
+
+def returned(lease: Lease, *_: float) -> Next:
+    """Return the end of a change that was taken back."""
+    return Ended(ending=Ending.REVERTED if lease.by_person else Ending.TAKEN_BACK)
+
+
+def overruled(lease: Lease, now: float, *_: float) -> Next:
+    """Return the lease of a field that a person has changed since: it stays as they want it."""
+    return replace(lease, state=LeaseState.HANDS_OFF, overruled_time=now)
+
+
+def _stays(lease: Lease, *_: float) -> Next:
+    return lease
+
+
+def _gone(lease: Lease, *_: float) -> Next:
+    hands_off = lease.state is LeaseState.HANDS_OFF
+    return Ended(ending=Ending.OVERRULED if hands_off else Ending.NO_LONGER_PENDING)
+
+
+def _wait_then(otherwise: Transition) -> Transition:
+    """Return the transition that waits while an intent can still come true, and then makes another."""
+
+    def wait(lease: Lease, now: float, grace_s: float) -> Next:
+        if now < lease.applied_time:
+            # The clock was set back.
+            return lease.begun_anew(now)
+        return lease if now - lease.applied_time < grace_s else otherwise(lease, now, grace_s)
+
+    return wait
+
+
+TRANSITIONS: Final[Mapping[tuple[LeaseState, Sight], Transition]] = {
+    (LeaseState.INTENDED, Sight.GONE): _gone,
+    (LeaseState.INTENDED, Sight.STARTED): _wait_then(_gone),
+    (LeaseState.INTENDED, Sight.UNREAD): _wait_then(came_out),
+    (LeaseState.INTENDED, Sight.BEFORE): _wait_then(came_to_nothing),
+    (LeaseState.INTENDED, Sight.OURS): came_out,
+    (LeaseState.INTENDED, Sight.ONE_END): _wait_then(came_out),
+    (LeaseState.INTENDED, Sight.OTHERS): overruled,
+    (LeaseState.OUT, Sight.GONE): _gone,
+    (LeaseState.OUT, Sight.STARTED): _gone,
+    # The actuator reads the field before it takes a change back, and leaves alone what a person has changed.
+    (LeaseState.OUT, Sight.UNREAD): _stays,
+    (LeaseState.OUT, Sight.OURS): _stays,
+    (LeaseState.OUT, Sight.ONE_END): _stays,
+    (LeaseState.OUT, Sight.OTHERS): overruled,
+    (LeaseState.RETURNING, Sight.GONE): _gone,
+    (LeaseState.RETURNING, Sight.STARTED): _gone,
+    (LeaseState.RETURNING, Sight.UNREAD): _stays,
+    (LeaseState.RETURNING, Sight.USERS): returned,
+    (LeaseState.RETURNING, Sight.OURS): _stays,
+    (LeaseState.RETURNING, Sight.ONE_END): _stays,
+    (LeaseState.RETURNING, Sight.OTHERS): overruled,
+    (LeaseState.HANDS_OFF, Sight.GONE): _gone,
+    (LeaseState.HANDS_OFF, Sight.STARTED): _stays,
+    (LeaseState.HANDS_OFF, Sight.UNREAD): _stays,
+    (LeaseState.HANDS_OFF, Sight.OURS): _stays,
+    (LeaseState.HANDS_OFF, Sight.ONE_END): _stays,
+    (LeaseState.HANDS_OFF, Sight.OTHERS): _stays,
+}
+
+
+def requeued(lease: Lease, job: Job, snapshot: Snapshot) -> Lease | None:
+    """Return the lease that a job brings back which had started: Slurm keeps its fields when it requeues it.
+
+    None where the field holds the user's value. Where it was not read, taking the change back finds that out.
+    """
+    if not snapshot.shows(job, lease.lever):
+        return lease.reopened()
+    for own in (lease, lease.earlier):
+        if own is not None and may_hold(job, own.action, own.action.after):
+            return None if present_value(job, own.action) == own.undo.after else own.reopened()
+    return None

@@ -1,0 +1,96 @@
+"""The table of what becomes of a lease."""
+
+from dataclasses import replace
+
+import pytest
+
+from advisor.apply.leases import TRANSITIONS, Ended, Sight, next_lease, sight_of
+from advisor.domain.lease import Ending, Lease, LeaseState, intended
+from advisor.domain.plan import NodeRange, Requeue, SetNice, SetNodeRange
+from tests.builders import TAKEN_AT, make_gang, make_job, make_snapshot
+
+GRACE_S = 120.0
+NICE = SetNice(job_id=1, before=0, after=20)
+RANGE = SetNodeRange(job_id=1, before=NodeRange(low=1, high=4), after=NodeRange(low=1, high=1))
+# What an intent alone can be seen as, what only one that is being taken back can, and what no other state needs.
+ONLY_OF = {Sight.BEFORE: LeaseState.INTENDED, Sight.USERS: LeaseState.RETURNING}
+
+
+def lease(state: LeaseState, *, ago_s: float = 600.0) -> Lease:
+    """Return a step back in a state."""
+    return replace(intended(NICE, TAKEN_AT - ago_s), state=state)
+
+
+def test_every_state_knows_what_every_sight_means() -> None:
+    expected = {(state, sight) for state in LeaseState for sight in Sight if ONLY_OF.get(sight, state) is state}
+
+    assert set(TRANSITIONS) == expected
+
+
+@pytest.mark.parametrize(
+    ("state", "nice", "sight"),
+    [
+        (LeaseState.INTENDED, 0, Sight.BEFORE),
+        (LeaseState.INTENDED, 20, Sight.OURS),
+        (LeaseState.INTENDED, 3, Sight.OTHERS),
+        (LeaseState.OUT, 20, Sight.OURS),
+        (LeaseState.OUT, 0, Sight.OTHERS),
+        (LeaseState.RETURNING, 0, Sight.USERS),
+        (LeaseState.RETURNING, 20, Sight.OURS),
+        (LeaseState.RETURNING, 3, Sight.OTHERS),
+    ],
+)
+def test_field_of_a_pending_job_is_told_apart(state: LeaseState, nice: int, sight: Sight) -> None:
+    assert sight_of(lease(state), make_snapshot([make_job(1, nice=nice)])) is sight
+
+
+def test_job_that_left_started_or_was_not_read_is_told_apart() -> None:
+    out = lease(LeaseState.OUT)
+    started = make_snapshot([make_job(1, gpus=1, running_on=["n01"])])
+    unread = make_snapshot([make_job(1, unseen=("nice",))])
+
+    assert sight_of(out, make_snapshot([])) is Sight.GONE
+    assert sight_of(out, started) is Sight.STARTED
+    assert sight_of(out, unread) is Sight.UNREAD
+
+
+def test_hidden_end_of_a_range_is_neither_ours_nor_the_one_before() -> None:
+    asked = replace(intended(RANGE, TAKEN_AT), state=LeaseState.OUT)
+    job = make_job(1, gang=make_gang(4, nodes_min=1, nodes_max=1))
+
+    assert sight_of(asked, make_snapshot([job])) is Sight.ONE_END
+
+
+def test_run_that_goes_on_was_not_stopped_yet() -> None:
+    running = make_job(1, gpus=1, running_on=["n01"])
+    stop = intended(Requeue(job_id=1, for_job_id=2, before=running.start_time), TAKEN_AT)
+
+    assert sight_of(stop, make_snapshot([running])) is Sight.BEFORE
+    assert sight_of(stop, make_snapshot([])) is Sight.OURS
+    assert sight_of(stop, make_snapshot([replace(running, unseen=("start_time",))])) is Sight.UNREAD
+
+
+@pytest.mark.parametrize(
+    ("sight", "ending", "state"),
+    [
+        (Sight.BEFORE, Ending.NOT_APPLIED, None),
+        (Sight.STARTED, Ending.NO_LONGER_PENDING, None),
+        (Sight.UNREAD, None, LeaseState.OUT),
+        (Sight.ONE_END, None, LeaseState.OUT),
+    ],
+)
+def test_intent_waits_while_it_can_come_true_and_is_settled_then(
+    sight: Sight, ending: Ending | None, state: LeaseState | None
+) -> None:
+    early, late = lease(LeaseState.INTENDED, ago_s=GRACE_S - 1.0), lease(LeaseState.INTENDED, ago_s=GRACE_S)
+
+    settled = next_lease(late, sight, TAKEN_AT, GRACE_S)
+
+    assert next_lease(early, sight, TAKEN_AT, GRACE_S) == early
+    assert settled == (Ended(ending=ending) if ending else replace(late, state=state or late.state))
+
+
+def test_intent_of_a_clock_that_was_set_back_waits_from_now_on() -> None:
+    ahead = lease(LeaseState.INTENDED, ago_s=-3600.0)
+
+    assert next_lease(ahead, Sight.BEFORE, TAKEN_AT, GRACE_S) == ahead.begun_anew(TAKEN_AT)

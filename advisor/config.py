@@ -1,4 +1,4 @@
-"""sadvise.toml: where it is read from, what it may say, and where every value came from.
+"""sadvise.toml: where it is read from, what it can hold, and where every value came from.
 
 Defaults, bounds and the sentences that document them stand in `settings`. /etc/sadvise/sadvise.toml overrides
 the defaults, then the files of /etc/sadvise/conf.d by name, then variables such as SADVISE_PLANNING__DEPTH; the
@@ -78,7 +78,7 @@ class EffectiveValue(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Layer:
-    """What one file or variable says, table by table."""
+    """The values that one file or variable sets, by table."""
 
     origin: str
     tables: Mapping[str, Mapping[str, object]]
@@ -205,13 +205,13 @@ def _file_layer(path: Path, text: str) -> _Layer:
 
 def _environment_layers(environ: Mapping[str, str]) -> Iterator[_Layer]:
     for variable, text in sorted(environ.items()):
-        found = _VARIABLE.fullmatch(variable)
+        match = _VARIABLE.fullmatch(variable)
         # An empty variable is how service managers and shells unset one.
-        if found is None or not text:
+        if match is None or not text:
             continue
         if not text.isprintable():
             raise ConfigError(f"{variable}: holds a character that cannot be printed: {text!a}")
-        table, key = found[1].lower(), found[2].lower()
+        table, key = match[1].lower(), match[2].lower()
         if table not in _TABLES:
             raise ConfigError(f"{variable}: table {table} is not known: {_nearest(table, _TABLES)}")
         _check_key(variable, table, key)

@@ -11,18 +11,18 @@ _NARROWER: Final = 0.8
 
 
 def strained(load: ControllerLoad, settings: DaemonSettings) -> str:
-    """Say in plain words what shows that slurmctld is under strain; "" where nothing does.
+    """Return in plain words what shows that slurmctld is under strain; "" if nothing does.
 
     The time of a backfill pass does not count: it is mostly spent asleep between locks.
     """
-    found: list[str] = []
+    signs: list[str] = []
     if load.server_threads is not None and load.server_threads >= settings.strain_threads:
-        found.append(f"{load.server_threads} server threads (strained from {settings.strain_threads})")
+        signs.append(f"{load.server_threads} server threads (strained from {settings.strain_threads})")
     if load.agent_queue is not None and load.agent_queue >= settings.strain_queue:
-        found.append(f"{load.agent_queue} messages in the agent queue (strained from {settings.strain_queue})")
+        signs.append(f"{load.agent_queue} messages in the agent queue (strained from {settings.strain_queue})")
     if load.cycle_s is not None and load.cycle_s >= settings.strain_cycle_s:
-        found.append(f"a scheduling pass of {load.cycle_s:.1f} s (strained from {settings.strain_cycle_s:g} s)")
-    return " and ".join(found)
+        signs.append(f"a scheduling pass of {load.cycle_s:.1f} s (strained from {settings.strain_cycle_s:g} s)")
+    return " and ".join(signs)
 
 
 def next_interval_s(current_s: float, settings: DaemonSettings, *, trouble: bool) -> float:

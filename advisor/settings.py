@@ -281,13 +281,13 @@ def address_of(listen: str) -> Address | None:
         if not path.startswith("/") or "\0" in path or len(path.encode()) > _LONGEST_PATH:
             raise ValueError(f'listen must be "unix:" and an absolute path of at most {_LONGEST_PATH} bytes')
         return SocketFile(path=path)
-    found = _PORT.fullmatch(listen)
-    host = found["host"].strip("[]") if found else ""
-    if found is None or not _is_loopback(host) or int(found["port"]) > 65_535:
+    match = _PORT.fullmatch(listen)
+    host = match["host"].strip("[]") if match else ""
+    if match is None or not _is_loopback(host) or int(match["port"]) > 65_535:
         raise ValueError(
             'listen must be a loopback address with a port, such as "127.0.0.1:9341" or "[::1]:9341", or "unix:/path"'
         )
-    return LoopbackAddress(host=host, port=int(found["port"]))
+    return LoopbackAddress(host=host, port=int(match["port"]))
 
 
 def _is_loopback(host: str) -> bool:

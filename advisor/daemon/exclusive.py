@@ -1,4 +1,4 @@
-"""Keeps a second daemon of the same cluster off this host."""
+"""Locks that keep a second daemon of the same cluster off this host."""
 
 import os
 from collections.abc import Iterator
@@ -11,9 +11,9 @@ from advisor.journal.lock import taken
 
 @contextmanager
 def only_daemon(folder: Path, journal: Path) -> Iterator[None]:
-    """Hold the locks of the daemon, one in the runtime folder and one beside the journal, as long as the block lasts.
+    """Hold the locks of the daemon, one in the runtime folder and one beside the journal, while the block runs.
 
-    They end with the process, however that ends. Raises `ConfigError` where another daemon holds one.
+    They end with the process, however that ends. Raises `ConfigError` if another daemon holds one.
     """
     beside = journal.with_name(f"{journal.name}.daemon")
     with _held(folder / "sadvised.lock", "daemon.runtime_folder"), _held(beside, "journal.file"):

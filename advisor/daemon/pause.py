@@ -1,4 +1,4 @@
-"""The pause file: as long as it is there, the daemon sends nothing that changes a job."""
+"""The pause file: while it exists, the daemon changes no job."""
 
 import json
 import os
@@ -15,7 +15,7 @@ _REASON_LENGTH: Final = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """Since when nothing is changed, by whose wish, and why; as far as the file tells."""
+    """When a pause began, who asked for it and why, as far as the file holds it."""
 
     since_time: float
     by: str = ""
@@ -23,13 +23,13 @@ class Pause:
 
     @property
     def text(self) -> str:
-        """The pause in plain words."""
+        """Return the pause in plain words."""
         by = f" by {self.by}" if self.by else ""
         return f"paused{by}{f': {self.reason}' if self.reason else ''}"
 
 
 def paused(folder: Path) -> Pause | None:
-    """Return the pause in force; a file that says nothing, or cannot be read, is one all the same."""
+    """Return the pause in force, None without one; an empty or unreadable file is a pause too."""
     path = folder / NAME
     try:
         since_time = path.stat().st_mtime
@@ -38,14 +38,14 @@ def paused(folder: Path) -> Pause | None:
     except OSError as err:
         return Pause(since_time=0.0, reason=f"{path} cannot be looked at: {err.strerror}")
     try:
-        said = json.loads(path.read_bytes()[:4096])
-        return Pause(since_time=since_time, by=_shown(said.get("by")), reason=_shown(said.get("reason")))
+        content = json.loads(path.read_bytes()[:4096])
+        return Pause(since_time=since_time, by=_shown(content.get("by")), reason=_shown(content.get("reason")))
     except (OSError, ValueError, AttributeError):
         return Pause(since_time=since_time)
 
 
 def pause(folder: Path, *, by: str, reason: str) -> None:
-    """Make the daemon send nothing from now on; raises `ConfigError` where the file cannot be written."""
+    """Stop the daemon from changing jobs; raises `ConfigError` if the file cannot be written."""
     path = folder / NAME
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
@@ -56,7 +56,7 @@ def pause(folder: Path, *, by: str, reason: str) -> None:
 
 
 def resume(folder: Path) -> bool:
-    """Let the daemon go on, and tell whether it was paused; raises `ConfigError` where the file cannot be removed."""
+    """Let the daemon change jobs again; return whether it was paused. Raises `ConfigError` if the file stays."""
     path = folder / NAME
     try:
         path.unlink()
@@ -68,5 +68,5 @@ def resume(folder: Path) -> bool:
 
 
 def _shown(text: object) -> str:
-    """Return what somebody wrote in a form that cannot break a line or a terminal."""
+    """Return text of a user on one line, cut to a length that fits it."""
     return blanked(str(text or ""))[:_REASON_LENGTH]

@@ -1,4 +1,4 @@
-"""Fits run times anew on the site's accounting, in a process of its own."""
+"""Fit run times on the site's accounting again, in a process of its own."""
 
 import sys
 from typing import Final
@@ -11,9 +11,9 @@ DEADLINE_S: Final = HOUR_S
 
 
 def refit(config: Config, patience: Patience) -> str:
-    """Run `sadvise fit runtime` with the least claim to the processor, and return what it said last.
+    """Run `sadvise fit runtime` at the lowest priority, and return its last message.
 
-    Raises `SlurmError` where it failed or took too long; the models in use stay as they are then.
+    Raises `SlurmError` if it fails or takes too long; the models in use then stay.
     """
     answer = run(
         ("nice", "-n", "19", sys.executable, "-m", "advisor.cli.main", "fit", "runtime", "--from", "live",

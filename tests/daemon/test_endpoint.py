@@ -1,4 +1,4 @@
-"""The endpoint tells metrics and health, to whoever reaches it and in time, and takes nothing in."""
+"""The endpoint serves metrics and health in time to every client that reaches it, and accepts nothing."""
 
 import http.client
 import json

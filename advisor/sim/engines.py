@@ -45,7 +45,7 @@ class _Task:
 
 
 def run_here(cells: Mapping[str, Cell], simulate: Simulate, progress: Progress | None) -> KeyedResults:
-    """Run cells one after the other; `progress` is told the share of the cell in hand."""
+    """Run cells one after the other; `progress` gets the share of the present cell that is done."""
     for key, cell in cells.items():
         yield key, run_cell(cell, simulate, progress)
 

@@ -1,7 +1,7 @@
 """How running jobs progress: start, stop, and what neighbours and links do to each other's pace.
 
 A running job works off `left_s` at its `rate`; whenever its surroundings change, what it did so far is booked and the
-rate is worked out anew.
+rate is worked out again.
 """
 
 import numpy as np
@@ -141,7 +141,7 @@ def book(s: State, row: int, now: float) -> None:
 
 @compiled
 def repace(s: State, row: int, now: float) -> None:
-    """Work out the pace of a running job anew, and when it ends."""
+    """Work out the present pace of a running job, and when it ends."""
     book(s, row, now)
     job = s.jobs[row]
     job["rate"] = _rate(s, row)
@@ -314,7 +314,7 @@ def _nodes_of(s: State, row: int) -> NDArray[np.int32]:
 
 @compiled
 def _rate(s: State, row: int) -> float:
-    """Return the work per second of a running job where it is, beside whom it is."""
+    """Return the work per second of a running job on its nodes, beside the jobs that run there."""
     job = s.jobs[row]
     job["exposed_ratio"] = 0.0
     if s.rules[0]["is_ideal"]:
@@ -345,7 +345,7 @@ def _rate(s: State, row: int) -> float:
 
 @compiled
 def _repace_neighbours(s: State, row: int, now: float) -> None:
-    """Work out anew the pace of the jobs that share links with one that came or goes."""
+    """Work out the pace of the jobs that share links with one that came or goes."""
     if s.rules[0]["is_ideal"] or not _shares_links(s, row):
         return
     job = s.jobs[row]
@@ -368,7 +368,7 @@ def _shares_links(s: State, row: int) -> bool:
 
 @compiled
 def _repace_crossing(s: State, row: int, now: float) -> None:
-    """Work out anew the pace of the other jobs that cross the uplinks of a job's leaves; of all if the spine binds."""
+    """Work out the pace of the other jobs that cross the uplinks of a job's leaves; of all if the spine binds."""
     tally = s.tally[0]
     share = spine_ratio(s, tally["loaded"])
     for_all = share != tally["spine_ratio"]

@@ -38,7 +38,7 @@ class _Shipped(Library):
 
 
 class LearningForecaster:
-    """A `ModelForecaster` that is told of every job that ended since it was last asked."""
+    """A `ModelForecaster` that learns from every job that ended since its last forecast."""
 
     def __init__(self, cluster: SimulatedSlurm) -> None:
         """Watch a cluster from its start."""

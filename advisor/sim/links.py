@@ -67,12 +67,12 @@ def slowest_gbps(s: State, nodes: NDArray[np.int32], own_pressure: float, crosse
 
 @compiled
 def best_gbps(s: State, nodes: int) -> float:
-    """Return what a gang gets that is alone on its best placement, which takes so many nodes."""
+    """Return the bandwidth of a gang alone on its best placement, on `nodes` nodes."""
     rules = s.rules[0]
     if nodes <= 1:
         return float(rules["node_gbps"])
     best = rules["nic_gbps"]
-    # Beyond one leaf a gang alone has the uplinks to itself, as far as its leaves' nodes may load them.
+    # Beyond one leaf a gang alone has the uplinks to itself, as far as its leaves' nodes can load them.
     if nodes > rules["leaf_nodes"]:
         loaded = min(len(s.nodes), -(-nodes // rules["leaf_nodes"]) * rules["leaf_nodes"])
         best = best / rules["oversubscription"] * spine_ratio(s, loaded)

@@ -116,7 +116,7 @@ def _measure_room(s: State, m: Slurm) -> None:
 
 @inlined
 def _may_start(s: State, m: Slurm, row: int, now: float) -> bool:
-    """Whether there may be room for a job now; what has none gets none later in the same pass."""
+    """Whether a job could start now; a job that cannot start now cannot start later in the same pass."""
     job = s.jobs[row]
     if job["gpus"] > s.tally[0]["gpus_free"]:
         return False
@@ -354,7 +354,7 @@ def _free_at(s: State, m: Slurm, node_row: int, when: float) -> int:
 
 @compiled
 def _reserve(s: State, m: Slurm, begin: float, until: float) -> bool:
-    """Reserve the picked nodes, whole, for a job of the line; tell whether any of them has free GPUs now."""
+    """Reserve the picked nodes, whole, for a job of the line; return whether any of them has free GPUs now."""
     control = m.control[0]
     has_room = False
     resolution = control["bf_resolution_s"]

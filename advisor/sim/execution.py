@@ -1,4 +1,4 @@
-"""How running jobs progress: start, stop, and what neighbours and links do to each other's pace.
+"""How running jobs progress: they start and stop, and slow each other down on nodes and links.
 
 A running job works off `left_s` at its `rate`; whenever its surroundings change, what it did so far is booked and the
 rate is worked out again.
@@ -42,7 +42,7 @@ def start(s: State, row: int, now: float) -> None:
 
 @compiled
 def start_as_guest(s: State, row: int, host: int, now: float) -> None:
-    """Let a pending job run on the very GPUs of a running one; both must want equally many."""
+    """Start a pending job on the GPUs of a running one, which holds as many as it asks for."""
     job, owner = s.jobs[row], s.jobs[host]
     for place in range(owner["span"]):
         node = s.held_nodes[owner["pool"] + place]
@@ -185,7 +185,7 @@ def kill_time(s: State, row: int) -> float:
 
 @compiled
 def expired(s: State, row: int) -> int:
-    """Tell how the job whose timer is due ends: an `End`, or 0 if only its policy wants to look."""
+    """Return how a job whose timer is due ends: an `End`, or 0 if its policy set the timer."""
     job = s.jobs[row]
     if job["phase"] != RUNNING:
         return 0
@@ -196,7 +196,7 @@ def expired(s: State, row: int) -> int:
 
 @compiled
 def next_instant(s: State) -> float:
-    """Return when something happens next by itself: a submission, a timer, a fault; infinity for never."""
+    """Return the instant of the next submission, timer or fault; infinity if there is none."""
     tally = s.tally[0]
     now = np.inf
     if tally["arrived"] < len(s.jobs):
@@ -262,7 +262,7 @@ def _give_back(s: State, row: int, node_row: int, gpus: int) -> None:
 
 @compiled
 def _forget(s: State, row: int, node_row: int) -> None:
-    """Strike a job off the list of a node's jobs."""
+    """Remove a job from the list of a node's jobs."""
     node = s.nodes[node_row]
     last = node["running"] - 1
     for place in range(last + 1):
@@ -361,7 +361,7 @@ def _repace_neighbours(s: State, row: int, now: float) -> None:
 
 @compiled
 def _shares_links(s: State, row: int) -> bool:
-    """Tell whether a job sends over links that others on its nodes use, too."""
+    """Whether a job sends over links that other jobs on its nodes use too."""
     job = s.jobs[row]
     return bool(job["span"] > 1 or (job["held"] > 1 and s.rules[0]["node_shared"]))
 

@@ -1,4 +1,4 @@
-"""Forecasts that are right, or off by a stated share: what better models could bring at most."""
+"""Forecasts that are right, or off by a stated share: the most that better models could gain."""
 
 from collections.abc import Mapping
 

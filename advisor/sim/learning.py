@@ -47,7 +47,7 @@ class LearningForecaster:
         self._seen = 0
 
     def forecasts(self, snapshot: Snapshot) -> Forecasts:
-        """Learn what ended, then forecast."""
+        """Learn from the jobs that ended, then forecast."""
         self._models.add_ended(self._ended())
         return self._models.forecasts(snapshot)
 

@@ -1,4 +1,4 @@
-"""What a run comes to: completion times, queueing delays, use of GPUs, and the cost of the simulation itself.
+"""The metrics of a run: completion times, queueing delays, use of GPUs, and the cost of the simulation itself.
 
 JCT and bounded slowdown are over the jobs that finished: a job killed by its time limit has no completion time, and
 `Ends` counts it apart. Queueing delay is over the jobs that ended, killed ones included, for they started like any
@@ -89,15 +89,6 @@ class Grouping:
 
     names: tuple[str, ...]
     group_of_job: NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupJct:
-    """The finished jobs of one group; `mean_jct_s` is NaN where there are none."""
-
-    name: str
-    finished: int
-    mean_jct_s: float
 
 
 def summarise(run: Run) -> RunSummary:
@@ -212,18 +203,6 @@ def by_gpus(trace: Trace) -> Grouping:
 def by_user(trace: Trace) -> Grouping:
     """Divide jobs by user."""
     return Grouping(names=trace.users, group_of_job=trace.jobs["user"].astype(np.int64))
-
-
-def jct_by_group(grouping: Grouping, jct: NDArray[np.float64]) -> tuple[GroupJct, ...]:
-    """Average the JCT `(n_jobs,)` of each group over its finished jobs."""
-    finished = ~np.isnan(jct)
-    group = grouping.group_of_job[finished]
-    counts = np.bincount(group, minlength=len(grouping.names))
-    sums = np.bincount(group, weights=jct[finished], minlength=len(grouping.names))
-    return tuple(
-        GroupJct(name=name, finished=int(count), mean_jct_s=_ratio(float(total), float(count)))
-        for name, count, total in zip(grouping.names, counts, sums, strict=True)
-    )
 
 
 def _size_class(power: int) -> str:

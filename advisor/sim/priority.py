@@ -60,7 +60,7 @@ def reprioritise(s: State, m: Slurm, now: float) -> bool:
 
 @compiled
 def sort_line(s: State, m: Slurm) -> bool:
-    """Sort the line by priority; tell whether that changed it."""
+    """Sort the line by priority; return whether that changed it."""
     pending = s.tally[0]["pending"]
     is_sorted = True
     for place in range(1, pending):

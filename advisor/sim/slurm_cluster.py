@@ -1,4 +1,4 @@
-"""The simulated Slurm as the advisor meets the real one: it reads snapshots of it and changes its pending jobs."""
+"""The simulated Slurm behind the ports of the real one: a source of snapshots and an actuator for pending jobs."""
 
 import math
 from collections.abc import Iterator
@@ -113,7 +113,7 @@ class SimulatedSlurm:
         return Receipt(action=action, outcome=Outcome.APPLIED)
 
     def hides_range_end(self, job_id: int) -> bool:  # noqa: ARG002  (the protocol's)
-        """Tell that both ends of a node range are shown."""
+        """Return False: both ends of a node range are shown."""
         return False
 
     def job(self, row: int) -> Job:

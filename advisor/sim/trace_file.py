@@ -8,7 +8,7 @@ import csv
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from itertools import chain, islice
 from pathlib import Path
@@ -40,15 +40,6 @@ _SEED: Final = "seed"
 _CHUNK_ROWS: Final = 20_000
 _LONGEST_HEADER: Final = 1 << 16
 _QUOTED: Final = frozenset(',"\r\n')
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Head:
-    """What stands above the rows; `lines` is how many lines the comments take."""
-
-    comments: dict[str, str]
-    lines: int
-    header: tuple[str, ...]
 
 
 def read_trace(path: Path, *, skip_bad: bool = False) -> Trace:

@@ -1,6 +1,6 @@
-"""Backfill as slurmctld does it: every job that is tested gets a reservation of whole nodes, none may delay another's.
+"""Backfill as slurmctld does it: every job that is tested gets a reservation of whole nodes, and none delays another's.
 
-Reservations are made anew in every pass, in the order of the line. Ends of running jobs are taken from their limits,
+Reservations are made in every pass, in the order of the line. Ends of running jobs are taken from their limits,
 and looked at in groups that grow with their distance, as slurmctld does; `docs/fidelity.md` has the observations.
 """
 
@@ -96,7 +96,7 @@ def waits_for_switches(s: State, m: Slurm, row: int, now: float) -> bool:
 
 @compiled
 def _measure_room(s: State, m: Slurm) -> None:
-    """Count the nodes with at least so many free GPUs, and find until when one of them at most is not reserved."""
+    """Count the nodes with at least 1, 2, ... free GPUs, and find until when one of them is not reserved."""
     most = len(m.fitting) - 2
     m.fitting[:] = 0
     m.open_until[:] = -np.inf
@@ -116,15 +116,15 @@ def _measure_room(s: State, m: Slurm) -> None:
 
 @inlined
 def _may_start(s: State, m: Slurm, row: int, now: float) -> bool:
-    """Whether there may be room for a job now; what has none gets none later in the same pass."""
+    """Whether a job could start now; a job that cannot start now cannot start later in the same pass."""
     job = s.jobs[row]
     if job["gpus"] > s.tally[0]["gpus_free"]:
         return False
-    each = per_node(s, row)
+    gpus_each = per_node(s, row)
     until = now + planned_limit_s(s, m, row)
-    if each == 0:
+    if gpus_each == 0:
         return m.open_until[1] >= until
-    return each < len(m.fitting) and m.fitting[each] >= job["nodes_min"] and m.open_until[each] >= until
+    return gpus_each < len(m.fitting) and m.fitting[gpus_each] >= job["nodes_min"] and m.open_until[gpus_each] >= until
 
 
 @compiled
@@ -192,18 +192,18 @@ def _free_from(s: State, m: Slurm, row: int, node_row: int, gpus: int, now: floa
 @inlined
 def _is_reserved(m: Slurm, node_row: int, begin: float, until: float) -> bool:
     """Whether a reservation of a node overlaps a stretch of time."""
-    each = m.first[node_row]
-    while each != NONE and m.reservations[each]["start_time"] <= until:
-        if m.reservations[each]["end_time"] > begin:
+    reservation = m.first[node_row]
+    while reservation != NONE and m.reservations[reservation]["start_time"] <= until:
+        if m.reservations[reservation]["end_time"] > begin:
             return True
-        each = m.reservations[each]["next"]
+        reservation = m.reservations[reservation]["next"]
     return False
 
 
 @compiled
 def _earliest(s: State, m: Slurm, row: int, now: float, limit_s: float) -> float:
     """Return when backfill expects a job to start, and pick its nodes; infinity for beyond the window."""
-    each = per_node(s, row)
+    gpus_each = per_node(s, row)
     job = s.jobs[row]
     most_leaves = len(s.leaves)
     if job["switches"] > 0 and now < switch_wait_ends(s, m, row):
@@ -216,8 +216,8 @@ def _earliest(s: State, m: Slurm, row: int, now: float, limit_s: float) -> float
             if not _is_reserved(m, node, at, at + limit_s):
                 if m.stale[node] == 1:
                     _plan_node(s, m, node, now)
-                m.ready[node] = _free_from(s, m, row, node, max(each, 1), now)
-        begin = _first_group(s, m, row, each, now, most_leaves)
+                m.ready[node] = _free_from(s, m, row, node, max(gpus_each, 1), now)
+        begin = _first_group(s, m, row, gpus_each, now, most_leaves)
         if begin == np.inf:
             at = _next_slot(m, at)
             continue
@@ -241,23 +241,23 @@ def _meets_reservation(s: State, m: Slurm, begin: float, until: float) -> bool:
 def _next_slot(m: Slurm, at: float) -> float:
     """Return the first end of a reservation after an instant; infinity if there is none."""
     following = np.inf
-    for each in range(m.control[0]["reservations"]):
-        when = m.reservations[each]["end_time"]
+    for reservation in range(m.control[0]["reservations"]):
+        when = m.reservations[reservation]["end_time"]
         if at < when < following:
             following = when
     return following
 
 
 @compiled
-def _first_group(s: State, m: Slurm, row: int, each: int, now: float, most_leaves: int) -> float:
+def _first_group(s: State, m: Slurm, row: int, gpus_each: int, now: float, most_leaves: int) -> float:
     """Return when a job fits the ready nodes if jobs end by their limits, group by group, and pick its nodes."""
     wanted = s.jobs[row]["nodes_min"]
-    if each == 0:
+    if gpus_each == 0:
         wanted = 1
     enough = _nth_ready(m, wanted)
     if enough == np.inf:
         return np.inf
-    if enough <= now and _fits_at(s, m, row, each, wanted, now, most_leaves):
+    if enough <= now and _fits_at(s, m, row, gpus_each, wanted, now, most_leaves):
         return now
     first, last = _ends(s, m, now)
     step = _GROUP_S
@@ -265,7 +265,7 @@ def _first_group(s: State, m: Slurm, row: int, each: int, now: float, most_leave
     while True:
         if bound >= enough:
             when = _last_end(s, m, now, bound)
-            if _fits_at(s, m, row, each, wanted, when, most_leaves):
+            if _fits_at(s, m, row, gpus_each, wanted, when, most_leaves):
                 return when
             if last <= bound:
                 return np.inf
@@ -274,24 +274,24 @@ def _first_group(s: State, m: Slurm, row: int, each: int, now: float, most_leave
 
 
 @compiled
-def _fits_at(s: State, m: Slurm, row: int, each: int, wanted: int, when: float, most_leaves: int) -> bool:
+def _fits_at(s: State, m: Slurm, row: int, gpus_each: int, wanted: int, when: float, most_leaves: int) -> bool:
     """Whether the nodes that are ready by an instant hold a job; picks them."""
     together = 0
     for node in range(len(s.nodes)):
         m.share[node] = 0
         if m.ready[node] <= when:
-            m.share[node] = each if each > 0 else min(_free_at(s, m, node, when), s.jobs[row]["gpus"])
+            m.share[node] = gpus_each if gpus_each > 0 else min(_free_at(s, m, node, when), s.jobs[row]["gpus"])
             together += m.share[node]
     if together < s.jobs[row]["gpus"]:
         return False
-    if each > 0:
-        return pick_alike(s, m, each, wanted, most_leaves)
+    if gpus_each > 0:
+        return pick_alike(s, m, gpus_each, wanted, most_leaves)
     return pick_shares(s, m, row) and leaves_picked(s) <= most_leaves
 
 
 @compiled
 def _nth_ready(m: Slurm, wanted: int) -> float:
-    """Return the instant by which so many nodes are ready; infinity for never."""
+    """Return the instant by which `wanted` nodes are ready; infinity for never."""
     instant = -np.inf
     while True:
         count = 0
@@ -323,13 +323,13 @@ def _ends(s: State, m: Slurm, now: float) -> tuple[float, float]:
 @compiled
 def _last_end(s: State, m: Slurm, now: float, bound: float) -> float:
     """Return the last expected end up to a bound of the running jobs on nodes that may be ready."""
-    found = now
+    latest = now
     for place in range(s.tally[0]["running"]):
         if _may_be_ready(s, m, s.running[place]):
             when = _expected_end(s, m, s.running[place], now)
             if when <= bound:
-                found = max(found, when)
-    return found
+                latest = max(latest, when)
+    return latest
 
 
 @compiled
@@ -354,7 +354,7 @@ def _free_at(s: State, m: Slurm, node_row: int, when: float) -> int:
 
 @compiled
 def _reserve(s: State, m: Slurm, begin: float, until: float) -> bool:
-    """Reserve the picked nodes, whole, for a job of the line; tell whether any of them has free GPUs now."""
+    """Reserve the picked nodes, whole, for a job of the line; return whether any of them has free GPUs now."""
     control = m.control[0]
     has_room = False
     resolution = control["bf_resolution_s"]
@@ -368,11 +368,11 @@ def _reserve(s: State, m: Slurm, begin: float, until: float) -> bool:
         m.reservations[new]["start_time"] = begin
         m.reservations[new]["end_time"] = until
         before = NONE
-        each = m.first[node]
-        while each != NONE and m.reservations[each]["start_time"] < begin:
-            before = each
-            each = m.reservations[each]["next"]
-        m.reservations[new]["next"] = each
+        reservation = m.first[node]
+        while reservation != NONE and m.reservations[reservation]["start_time"] < begin:
+            before = reservation
+            reservation = m.reservations[reservation]["next"]
+        m.reservations[new]["next"] = reservation
         if before == NONE:
             m.first[node] = new
         else:

@@ -33,7 +33,7 @@ class BadRows:
         self._first = sorted([*self._first, row], key=lambda bad: bad.line)[:_LINES_SHOWN]
 
     def add_many(self, first: list[BadRow], count: int) -> None:
-        """Count rows of which only the first ones are told."""
+        """Count rows, of which only the first ones are given."""
         for row in first[:_LINES_SHOWN]:
             self.add(row)
         self.count += count - min(len(first), _LINES_SHOWN)

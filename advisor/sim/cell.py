@@ -28,7 +28,7 @@ Simulate = Callable[["Cell", Progress | None], "Run"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One run of a sweep; the facts that `trace` does not tell are drawn with the seed."""
+    """One run of a sweep; the facts that `trace` does not hold are drawn with the seed."""
 
     trace: Trace
     cluster: "Cluster"
@@ -38,7 +38,7 @@ class Cell:
 
 
 def drawn(trace: Trace, cluster: "Cluster", seed: int) -> Trace:
-    """Draw at random what a trace does not tell."""
+    """Return the trace with the facts that it does not hold, drawn at random."""
     from advisor.sim.profiles import NEUTRAL, load_profiles
     from advisor.sim.sampling import fill
 
@@ -47,7 +47,7 @@ def drawn(trace: Trace, cluster: "Cluster", seed: int) -> Trace:
 
 
 def simulate_drawn(cell: Cell, progress: Progress | None) -> "Run":
-    """Simulate a cell whose trace is told or drawn in full."""
+    """Simulate a cell whose trace holds every fact, recorded or drawn."""
     # numba is loaded where a simulation runs, not where its results are read.
     from advisor.sim.runner import simulate
 
@@ -55,7 +55,7 @@ def simulate_drawn(cell: Cell, progress: Progress | None) -> "Run":
 
 
 def simulate_cell(cell: Cell, progress: Progress | None) -> "Run":
-    """Draw what the trace of a cell does not tell, and simulate."""
+    """Draw the facts that the trace of a cell does not hold, and simulate."""
     return simulate_drawn(replace(cell, trace=drawn(cell.trace, cell.cluster, cell.seed)), progress)
 
 
@@ -93,7 +93,7 @@ def digest_of(value: object) -> str:
 
 
 def _parts(value: object) -> Iterator[bytes]:
-    """Yield bytes that differ for different values: every part says its type or its end."""
+    """Yield bytes that differ for different values: every part holds its type or its end."""
     match value:
         case np.ndarray():
             yield f"array {value.dtype.descr} {value.shape}:".encode()

@@ -25,7 +25,7 @@ Oversubscription = Annotated[float, Field(ge=1, le=1000, allow_inf_nan=False)]
 
 @validated(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class NodeGroup:
-    """Alike nodes: `leaf` of them hang on one leaf switch (0: all)."""
+    """A group of equal nodes; `leaf` of them share a leaf switch (0: all)."""
 
     count: Count
     gpus: Annotated[int, Field(ge=1, le=64)]
@@ -99,7 +99,7 @@ class SlurmParameters:
 
 @validated(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class Cluster:
-    """What a cluster file says."""
+    """A simulated cluster, as a cluster file describes it."""
 
     nodes: Annotated[tuple[NodeGroup, ...], Field(min_length=1)]
     network: Network = field(default_factory=Network)
@@ -213,7 +213,7 @@ _ADAPTER = TypeAdapter(Cluster)
 def _known_keys(path: tuple[int | str, ...]) -> tuple[str, ...]:
     if not path:
         return tuple(_TABLES)
-    return tuple(each.name for each in fields(_TABLES[str(path[0])]))
+    return tuple(key.name for key in fields(_TABLES[str(path[0])]))
 
 
 def _nearest(word: str, known: tuple[str, ...]) -> str:

@@ -99,12 +99,12 @@ def mean_of(metric: str, results: Results) -> float:
 
 def ends_of(results: Results) -> Ends:
     """Add up over cells how jobs ended."""
-    each = [result.ends for result in results.values()]
+    all_ends = [result.ends for result in results.values()]
     return Ends(
-        finished=sum(ends.finished for ends in each),
-        time_limit=sum(ends.time_limit for ends in each),
-        impossible=sum(ends.impossible for ends in each),
-        not_ended=sum(ends.not_ended for ends in each),
+        finished=sum(ends.finished for ends in all_ends),
+        time_limit=sum(ends.time_limit for ends in all_ends),
+        impossible=sum(ends.impossible for ends in all_ends),
+        not_ended=sum(ends.not_ended for ends in all_ends),
     )
 
 
@@ -133,14 +133,14 @@ def compare_groups(before: Results, after: Results, grouping: Grouping, *, seed:
     # Sorted within a group by row, which is the order of submission.
     order = np.argsort(grouping.group_of_job, kind="stable")
     ends = np.cumsum(np.bincount(grouping.group_of_job, minlength=len(grouping.names)))
-    found = []
+    groups = []
     for name, end, start in zip(grouping.names, ends, [0, *ends[:-1]], strict=True):
         if start == end:
             continue
         rows = order[start:end]
         a = {cell: result.jct_s[rows] for cell, result in before.items()}
         b = {cell: result.jct_s[rows] for cell, result in after.items()}
-        found.append(
+        groups.append(
             GroupDifference(
                 group=name,
                 jobs=len(rows),
@@ -149,7 +149,7 @@ def compare_groups(before: Results, after: Results, grouping: Grouping, *, seed:
                 change=paired_difference(a, b, seed=seed),
             )
         )
-    return found
+    return groups
 
 
 def tally_jobs(before: Results, after: Results) -> PairedTally:

@@ -1,7 +1,7 @@
 """Delay scheduling: gangs are offered what is free, and decline a place that is too far apart until their timer ends.
 
 Tiers count for a gang relative to the best it could ever have: the fewest nodes under as few leaves as possible, then
-one leaf, then anything. Where nodes or leaves differ in size, even the idle cluster may have nothing better for it.
+one leaf, then anything. Where nodes or leaves differ in size, even the idle cluster can have nothing better for it.
 """
 
 from typing import NamedTuple
@@ -44,7 +44,7 @@ class GangPatience(NamedTuple):
 
 @compiled
 def offer(s: State, p: GangPatience, rows: NDArray[np.int32], now: float) -> None:
-    """Offer what is free to pending jobs, the first in `rows` first; who declines blocks nobody."""
+    """Offer what is free to pending jobs, the first in `rows` first; a job that declines blocks no other."""
     s = lent(s)
     p = lent(p)
     p.missing[:] = 0
@@ -204,13 +204,13 @@ def picked_inflation(s: State, row: int, crosses: bool) -> float:
 
 
 @compiled
-def sensitivities(s: State, rows: NDArray[np.int32], found: NDArray[np.float64]) -> None:
+def sensitivities(s: State, rows: NDArray[np.int32], inflations: NDArray[np.float64]) -> None:
     """Work out the inflation of gangs that are spread over one node more than needed, on two leaves, `(n_rows,)`.
 
     The uplink is that of the leaf with the smaller half of the nodes, free but for the gang.
     """
     s = lent(s)
-    found[:] = 1.0
+    inflations[:] = 1.0
     rules = s.rules[0]
     if rules["is_ideal"]:
         return
@@ -224,4 +224,4 @@ def sensitivities(s: State, rows: NDArray[np.int32], found: NDArray[np.float64])
         here = min(rules["nic_gbps"], carried)
         speed = job["reference_speed"]
         profile = s.profiles[job["profile"]]
-        found[place] = inflation(profile, job["gpus"], fewest + 1, here / speed, max(fewest, 2), best / speed)
+        inflations[place] = inflation(profile, job["gpus"], fewest + 1, here / speed, max(fewest, 2), best / speed)

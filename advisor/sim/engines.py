@@ -25,7 +25,7 @@ from advisor.sim.result import RunResult
 if TYPE_CHECKING:
     from submitit import AutoExecutor
 
-# Results with the keys of their cells, as they come in.
+# Results with the keys of their cells, in the order in which they finish.
 KeyedResults = Generator[tuple[str, RunResult], None, None]
 
 # What a job asks Slurm for unless SBATCH_TIMELIMIT says otherwise.
@@ -38,14 +38,14 @@ _ERROR_LINE = re.compile(r"(sbatch: error|[A-Za-z_][\w.]*(Error|Exception)): ")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Task:
-    """A cell on its way to another process: its trace has no rows, they stand in a file."""
+    """A cell for another process: its trace has no rows, which are in `jobs_file`."""
 
     cell: Cell
     jobs_file: Path
 
 
 def run_here(cells: Mapping[str, Cell], simulate: Simulate, progress: Progress | None) -> KeyedResults:
-    """Run cells one after the other; `progress` is told the share of the cell in hand."""
+    """Run cells one after the other; `progress` gets the share of the present cell that is done."""
     for key, cell in cells.items():
         yield key, run_cell(cell, simulate, progress)
 
@@ -106,7 +106,7 @@ def run_on_slurm(cells: Mapping[str, Cell], simulate: Simulate, workers: int, fo
 
 
 def _array(executor: "AutoExecutor", tasks: Sequence[tuple[str, _Task]], simulate: Simulate) -> KeyedResults:
-    """Submit one job array and yield what its jobs answer; what still runs when somebody leaves is cancelled."""
+    """Submit one job array and yield the results of its jobs; on leaving, jobs that still run are cancelled."""
     from submitit.helpers import as_completed
 
     jobs = executor.map_array(partial(_run_task, simulate=simulate), [task for _, task in tasks])

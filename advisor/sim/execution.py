@@ -1,7 +1,7 @@
-"""How running jobs progress: start, stop, and what neighbours and links do to each other's pace.
+"""How running jobs progress: they start and stop, and slow each other down on nodes and links.
 
 A running job works off `left_s` at its `rate`; whenever its surroundings change, what it did so far is booked and the
-rate is worked out anew.
+rate is worked out again.
 """
 
 import numpy as np
@@ -42,7 +42,7 @@ def start(s: State, row: int, now: float) -> None:
 
 @compiled
 def start_as_guest(s: State, row: int, host: int, now: float) -> None:
-    """Let a pending job run on the very GPUs of a running one; both must want equally many."""
+    """Start a pending job on the GPUs of a running one, which holds as many as it asks for."""
     job, owner = s.jobs[row], s.jobs[host]
     for place in range(owner["span"]):
         node = s.held_nodes[owner["pool"] + place]
@@ -141,7 +141,7 @@ def book(s: State, row: int, now: float) -> None:
 
 @compiled
 def repace(s: State, row: int, now: float) -> None:
-    """Work out the pace of a running job anew, and when it ends."""
+    """Work out the present pace of a running job, and when it ends."""
     book(s, row, now)
     job = s.jobs[row]
     job["rate"] = _rate(s, row)
@@ -185,7 +185,7 @@ def kill_time(s: State, row: int) -> float:
 
 @compiled
 def expired(s: State, row: int) -> int:
-    """Tell how the job whose timer is due ends: an `End`, or 0 if only its policy wants to look."""
+    """Return how a job whose timer is due ends: an `End`, or 0 if its policy set the timer."""
     job = s.jobs[row]
     if job["phase"] != RUNNING:
         return 0
@@ -196,7 +196,7 @@ def expired(s: State, row: int) -> int:
 
 @compiled
 def next_instant(s: State) -> float:
-    """Return when something happens next by itself: a submission, a timer, a fault; infinity for never."""
+    """Return the instant of the next submission, timer or fault; infinity if there is none."""
     tally = s.tally[0]
     now = np.inf
     if tally["arrived"] < len(s.jobs):
@@ -262,7 +262,7 @@ def _give_back(s: State, row: int, node_row: int, gpus: int) -> None:
 
 @compiled
 def _forget(s: State, row: int, node_row: int) -> None:
-    """Strike a job off the list of a node's jobs."""
+    """Remove a job from the list of a node's jobs."""
     node = s.nodes[node_row]
     last = node["running"] - 1
     for place in range(last + 1):
@@ -314,7 +314,7 @@ def _nodes_of(s: State, row: int) -> NDArray[np.int32]:
 
 @compiled
 def _rate(s: State, row: int) -> float:
-    """Return the work per second of a running job where it is, beside whom it is."""
+    """Return the work per second of a running job on its nodes, beside the jobs that run there."""
     job = s.jobs[row]
     job["exposed_ratio"] = 0.0
     if s.rules[0]["is_ideal"]:
@@ -345,7 +345,7 @@ def _rate(s: State, row: int) -> float:
 
 @compiled
 def _repace_neighbours(s: State, row: int, now: float) -> None:
-    """Work out anew the pace of the jobs that share links with one that came or goes."""
+    """Work out the pace of the jobs that share links with one that came or goes."""
     if s.rules[0]["is_ideal"] or not _shares_links(s, row):
         return
     job = s.jobs[row]
@@ -361,14 +361,14 @@ def _repace_neighbours(s: State, row: int, now: float) -> None:
 
 @compiled
 def _shares_links(s: State, row: int) -> bool:
-    """Tell whether a job sends over links that others on its nodes use, too."""
+    """Whether a job sends over links that other jobs on its nodes use too."""
     job = s.jobs[row]
     return bool(job["span"] > 1 or (job["held"] > 1 and s.rules[0]["node_shared"]))
 
 
 @compiled
 def _repace_crossing(s: State, row: int, now: float) -> None:
-    """Work out anew the pace of the other jobs that cross the uplinks of a job's leaves; of all if the spine binds."""
+    """Work out the pace of the other jobs that cross the uplinks of a job's leaves; of all if the spine binds."""
     tally = s.tally[0]
     share = spine_ratio(s, tally["loaded"])
     for_all = share != tally["spine_ratio"]

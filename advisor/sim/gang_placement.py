@@ -265,13 +265,13 @@ def insert_in_pick(s: State, node_row: int, gpus: int) -> None:
     leaf = s.nodes[node_row]["leaf"]
     add_to_pick(s, node_row, gpus)
     place = s.tally[0]["picked"] - 1
-    found = NONE
+    last_of_leaf = NONE
     for earlier in range(place):
         if s.nodes[s.pick_nodes[earlier]]["leaf"] == leaf:
-            found = earlier
-    if found == NONE:
+            last_of_leaf = earlier
+    if last_of_leaf == NONE:
         return
-    while place > found + 1:
+    while place > last_of_leaf + 1:
         s.pick_nodes[place] = s.pick_nodes[place - 1]
         s.pick_gpus[place] = s.pick_gpus[place - 1]
         place -= 1

@@ -1,7 +1,7 @@
 """Binary heaps of job rows that know where each job stands, so that a job can be moved or taken out.
 
 `order` holds rows, `keys` and `slots` are columns of the job table: the key of a row and its place in the heap. Equal
-keys are settled by the row, that is by submit time and job id. A heap may begin at any place `base` of `order`.
+keys are settled by the row, that is by submit time and job id. A heap can begin at any place `base` of `order`.
 """
 
 import numpy as np

@@ -71,7 +71,7 @@ class Origin:
 
 
 def check_writable(path: Path) -> None:
-    """Raise `SimulationError` if a report cannot be written, for before a long run is the time to say so."""
+    """Raise `SimulationError` if a report cannot be written, so that the user learns it before a long run."""
     existed = path.exists()
     try:
         path.open("ab").close()
@@ -152,8 +152,8 @@ def _metrics(policies: Mapping[str, Results]) -> Element:
 
 
 def _ends(policies: Mapping[str, Results]) -> list[Child]:
-    said = {policy: ends_in_words(ends_of(results), seeds=len(results)) for policy, results in policies.items()}
-    return [element("p", f"{policy}: {text}.") for policy, text in said.items() if text]
+    ends = {policy: ends_in_words(ends_of(results), seeds=len(results)) for policy, results in policies.items()}
+    return [element("p", f"{policy}: {text}.") for policy, text in ends.items() if text]
 
 
 def _changes(differences: Sequence[PairedDifference]) -> list[Child]:
@@ -162,8 +162,13 @@ def _changes(differences: Sequence[PairedDifference]) -> list[Child]:
     for policy in dict.fromkeys(difference.policy for difference in differences):
         own = [difference for difference in differences if difference.policy == policy]
         rows: list[list[Child]] = [
-            [LABELS[each.metric], change_in_words(each.change), verdict(each.change), basis(each.change)]
-            for each in own
+            [
+                LABELS[difference.metric],
+                change_in_words(difference.change),
+                verdict(difference.change),
+                basis(difference.change),
+            ]
+            for difference in own
         ]
         caption = f"{policy} against {own[0].against}, change with 95 % interval"
         tables.append(table(caption, ["", "change", "reads as", "interval from"], rows))

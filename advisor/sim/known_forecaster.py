@@ -1,4 +1,4 @@
-"""Forecasts that are right, or off by a stated share: what better models could bring at most."""
+"""Forecasts that are right, or off by a stated share: the most that better models could gain."""
 
 from collections.abc import Mapping
 
@@ -67,7 +67,7 @@ class KnownForecaster:
         state, power = self._cluster.state, float(self._speed_power[row])
         at, rules = state.jobs[row], state.rules[0]
         profile, asked, on_node = state.profiles[at["profile"]], int(at["gpus"]), int(at["node_gpus"])
-        found = {}
+        speeds = {}
         for gpus in sorted({asked, *GpuRange(low=int(at["gpus_min"]), high=int(at["gpus_max"])).sizes}):
             scaled = step_s(profile, asked) / step_s(profile, gpus)
             fewest = -(-gpus // on_node)
@@ -82,5 +82,5 @@ class KnownForecaster:
                 speed = float(scaled / slower) ** power
                 low, high = sorted((speed ** (1.0 - self._noise), speed ** (1.0 + self._noise)))
                 interval = Interval(low=min(low, speed), median=speed, high=max(high, speed))
-                found[Placement(gpus=gpus, tier=tier)] = interval
-        return found
+                speeds[Placement(gpus=gpus, tier=tier)] = interval
+        return speeds

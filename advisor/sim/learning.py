@@ -38,7 +38,7 @@ class _Shipped(Library):
 
 
 class LearningForecaster:
-    """A `ModelForecaster` that is told of every job that ended since it was last asked."""
+    """A `ModelForecaster` that learns from every job that ended since its last forecast."""
 
     def __init__(self, cluster: SimulatedSlurm) -> None:
         """Watch a cluster from its start."""
@@ -47,7 +47,7 @@ class LearningForecaster:
         self._seen = 0
 
     def forecasts(self, snapshot: Snapshot) -> Forecasts:
-        """Learn what ended, then forecast."""
+        """Learn from the jobs that ended, then forecast."""
         self._models.add_ended(self._ended())
         return self._models.forecasts(snapshot)
 

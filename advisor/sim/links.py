@@ -1,4 +1,4 @@
-"""What the links of a simulated cluster give a gang: inside a node, its NIC, the uplinks of a leaf, the spine.
+"""The bandwidth of a gang on a simulated cluster: inside a node, on its NICs, on the uplinks of a leaf, on the spine.
 
 What a gang gets is what the slowest of its links gives to one of its nodes. Jobs divide the links inside a node (where
 these are shared) and a NIC by pressure, an uplink evenly. Uplinks that together carry more than the spine are cut in
@@ -31,7 +31,7 @@ def count_sender(s: State, nodes: NDArray[np.int32], pressure: float, crosses: b
 
 @compiled
 def slowest_gbps(s: State, nodes: NDArray[np.int32], own_pressure: float, crosses: bool, joining: int) -> float:
-    """Return what the slowest link of a gang on `nodes`, `(n_nodes,)`, gives each of them, beside the jobs there now.
+    """Return the bandwidth of each of `nodes`, `(n_nodes,)`, on a gang's slowest link, beside the jobs there now.
 
     Nodes of a leaf stand together. A gang that runs there has added `own_pressure` to its nodes, and `joining` is 0;
     for one that only looks these are 0 and 1.
@@ -67,12 +67,12 @@ def slowest_gbps(s: State, nodes: NDArray[np.int32], own_pressure: float, crosse
 
 @compiled
 def best_gbps(s: State, nodes: int) -> float:
-    """Return what a gang gets that is alone on its best placement, which takes so many nodes."""
+    """Return the bandwidth of a gang alone on its best placement, on `nodes` nodes."""
     rules = s.rules[0]
     if nodes <= 1:
         return float(rules["node_gbps"])
     best = rules["nic_gbps"]
-    # Beyond one leaf a gang alone has the uplinks to itself, as far as its leaves' nodes may load them.
+    # Beyond one leaf a gang alone has the uplinks to itself, as far as its leaves' nodes can load them.
     if nodes > rules["leaf_nodes"]:
         loaded = min(len(s.nodes), -(-nodes // rules["leaf_nodes"]) * rules["leaf_nodes"])
         best = best / rules["oversubscription"] * spine_ratio(s, loaded)

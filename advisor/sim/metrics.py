@@ -1,4 +1,4 @@
-"""What a run comes to: completion times, queueing delays, use of GPUs, and the cost of the simulation itself.
+"""The metrics of a run: completion times, queueing delays, use of GPUs, and the cost of the simulation itself.
 
 JCT and bounded slowdown are over the jobs that finished: a job killed by its time limit has no completion time, and
 `Ends` counts it apart. Queueing delay is over the jobs that ended, killed ones included, for they started like any
@@ -23,7 +23,7 @@ class RunSummary:
     """The metrics of one run; the names are those of the published JSON.
 
     `mean_bounded_slowdown` is bounded at 10 s of the run time in the trace. The makespan ends where the run was
-    stopped, if it was. `gpu_allocated_ratio` counts a GPU once for each job on it, and so may pass 1 where a policy
+    stopped, if it was. `gpu_allocated_ratio` counts a GPU once for each job on it, and so can pass 1 where a policy
     lets jobs share GPUs.
     """
 
@@ -72,7 +72,7 @@ class TierTimes:
     def shares(self) -> tuple[float, float, float]:
         """What node, leaf and spine have of their sum; NaN where no gang held any."""
         held = (self.node_gpu_s, self.leaf_gpu_s, self.spine_gpu_s)
-        node, leaf, spine = (_ratio(each, sum(held)) for each in held)
+        node, leaf, spine = (_ratio(held_s, sum(held)) for held_s in held)
         return node, leaf, spine
 
 
@@ -89,15 +89,6 @@ class Grouping:
 
     names: tuple[str, ...]
     group_of_job: NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupJct:
-    """The finished jobs of one group; `mean_jct_s` is NaN where there are none."""
-
-    name: str
-    finished: int
-    mean_jct_s: float
 
 
 def summarise(run: Run) -> RunSummary:
@@ -205,25 +196,13 @@ def time_averages(steps: StepFunction, edges: NDArray[np.float64]) -> NDArray[np
 def by_gpus(trace: Trace) -> Grouping:
     """Divide jobs by the GPUs they ask for, in classes that double: 1, 2, 3-4, 5-8 and so on."""
     exponent = np.ceil(np.log2(np.maximum(trace.jobs["gpus"], 1))).astype(np.int64)
-    found, group_of_job = np.unique(exponent, return_inverse=True)
-    return Grouping(names=tuple(_size_class(int(power)) for power in found), group_of_job=group_of_job)
+    exponents, group_of_job = np.unique(exponent, return_inverse=True)
+    return Grouping(names=tuple(_size_class(int(power)) for power in exponents), group_of_job=group_of_job)
 
 
 def by_user(trace: Trace) -> Grouping:
     """Divide jobs by user."""
     return Grouping(names=trace.users, group_of_job=trace.jobs["user"].astype(np.int64))
-
-
-def jct_by_group(grouping: Grouping, jct: NDArray[np.float64]) -> tuple[GroupJct, ...]:
-    """Average the JCT `(n_jobs,)` of each group over its finished jobs."""
-    finished = ~np.isnan(jct)
-    group = grouping.group_of_job[finished]
-    counts = np.bincount(group, minlength=len(grouping.names))
-    sums = np.bincount(group, weights=jct[finished], minlength=len(grouping.names))
-    return tuple(
-        GroupJct(name=name, finished=int(count), mean_jct_s=_ratio(float(total), float(count)))
-        for name, count, total in zip(grouping.names, counts, sums, strict=True)
-    )
 
 
 def _size_class(power: int) -> str:

@@ -1,4 +1,4 @@
-"""What a policy of the simulator is: something that runs a problem to its end on the common engine."""
+"""Policies of the simulator: each runs a problem to its end on the common engine."""
 
 import time
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from advisor.sim.run_outcome import End
 from advisor.sim.state import ENDED, FUTURE, State, with_room
 from advisor.sim.trace import Trace
 
-# How often a run tells how far it is.
+# How many times a run reports its progress.
 _REPORTS = 200
 
 EXECUTIONS = ("measured", "ideal")
@@ -67,7 +67,7 @@ class Stopwatch:
         self._began = time.perf_counter()
 
     def start(self) -> None:
-        """Begin anew."""
+        """Set the elapsed time to zero."""
         self._began = time.perf_counter()
 
     @property
@@ -109,9 +109,9 @@ class Policy(Protocol):
 
 
 def leave_out(state: State, fits: Callable[[int], bool]) -> None:
-    """Mark the jobs as impossible that do not fit on the idle cluster: they would wait for ever.
+    """Mark the jobs that do not fit on the idle cluster as impossible: they would wait for ever.
 
-    `fits` tells of a row; one of each shape is asked.
+    `fits` takes a row, and is called for one of each shape.
     """
     jobs = state.jobs
     for row in np.unique(jobs["shape"], return_index=True)[1].tolist():

@@ -51,7 +51,7 @@ def strike(s: State, m: Slurm, place: int) -> None:
 
 @compiled
 def reprioritise(s: State, m: Slurm, now: float) -> bool:
-    """Work out every pending job's priority anew and sort the line; tell whether that changed the order."""
+    """Recalculate the priority of every pending job and sort the line; return whether that changed the order."""
     for place in range(s.tally[0]["pending"]):
         row = m.line[place]
         s.jobs[row]["priority"] = priority_of(s, m, row, now)
@@ -60,7 +60,7 @@ def reprioritise(s: State, m: Slurm, now: float) -> bool:
 
 @compiled
 def sort_line(s: State, m: Slurm) -> bool:
-    """Sort the line by priority; tell whether that changed it."""
+    """Sort the line by priority; return whether that changed it."""
     pending = s.tally[0]["pending"]
     is_sorted = True
     for place in range(1, pending):
@@ -92,7 +92,7 @@ def charge(s: State, m: Slurm, row: int, now: float) -> None:
 
 @compiled
 def recalculate(s: State, m: Slurm, now: float) -> None:
-    """Charge the running jobs, let all usage fade, the new as well, and rank the users anew."""
+    """Charge the running jobs, let all usage decay, the new as well, and rank the users."""
     control = m.control[0]
     passed = now - control["calc_time"]
     control["calc_time"] = now
@@ -100,8 +100,8 @@ def recalculate(s: State, m: Slurm, now: float) -> None:
         charge(s, m, s.running[place], now)
     # Slurm's own approximation of the half-life.
     fading = 1.0 if control["half_life_s"] <= 0.0 else (1.0 - 0.693 / control["half_life_s"]) ** passed
-    for each in range(len(m.associations)):
-        m.associations[each]["usage"] *= fading
+    for row in range(len(m.associations)):
+        m.associations[row]["usage"] *= fading
     for account in range(len(m.account_usage)):
         m.account_usage[account] *= fading
     if control["weight_fairshare"] > 0.0:
@@ -114,27 +114,27 @@ def _fair_tree(m: Slurm) -> None:
 
     The factor is the rank as Slurm's fair tree gives it: 1 for the first, then down by one part in the number of
     users, of which root, who uses nothing, is the first. Users with the same use of the same account share a rank, and
-    whoever has no use, in an account without use, shares root's.
+    users without use in an account without use share root's.
     """
     count = len(m.associations)
     order = np.arange(count)
     for place in range(1, count):
-        each = order[place]
+        row = order[place]
         at = place
-        while at > 0 and _uses_less(m, each, order[at - 1]):
+        while at > 0 and _uses_less(m, row, order[at - 1]):
             order[at] = order[at - 1]
             at -= 1
-        order[at] = each
+        order[at] = row
     rank = count + 1
     for place in range(count):
-        each = m.associations[order[place]]
-        tied = m.account_usage[each["account"]] == 0.0
+        association = m.associations[order[place]]
+        tied = m.account_usage[association["account"]] == 0.0
         if place > 0 and not tied:
             before = m.associations[order[place - 1]]
-            tied = before["account"] == each["account"] and before["usage"] == each["usage"]
+            tied = before["account"] == association["account"] and before["usage"] == association["usage"]
         if not tied:
             rank = count - place
-        each["factor"] = rank / (count + 1)
+        association["factor"] = rank / (count + 1)
 
 
 @compiled

@@ -71,8 +71,8 @@ class Profiles:
     def codes(self, models: tuple[str, ...]) -> NDArray[np.int32]:
         """Map names of models to rows, `(n_models,)`; an unknown one maps to the neutral row."""
         row_of = {name: row for row, name in enumerate(self.names)}
-        found = [next((row_of[key] for key in _keys(name) if key in row_of), row_of[NEUTRAL]) for name in models]
-        return np.array(found, dtype=np.int32)
+        rows = [next((row_of[key] for key in _keys(name) if key in row_of), row_of[NEUTRAL]) for name in models]
+        return np.array(rows, dtype=np.int32)
 
 
 def load_profiles(file: Path = PROFILE_FILE) -> Profiles:

@@ -220,7 +220,7 @@ def _watch_level(s: State, q: Queue, row: int, now: float) -> None:
 
 @compiled
 def _serve(s: State, q: Queue, now: float) -> None:
-    """Start what may start, first in the order first."""
+    """Start the jobs that fit, in order."""
     rules = q.rules[0]
     q.blocked[:] = 0
     while s.tally[0]["pending"] > 0:

@@ -61,11 +61,11 @@ class Store:
 
     def load(self) -> dict[str, RunResult]:
         """Read the cells by key; what an interruption left half written is passed over, and its cell runs again."""
-        found = {}
+        results = {}
         for line in self._lines():
             per_job = self._per_job(line)
             if per_job is not None:
-                found[line.key] = RunResult(
+                results[line.key] = RunResult(
                     summary=line.summary,
                     ends=line.ends,
                     cluster_gpus=line.cluster_gpus,
@@ -75,10 +75,10 @@ class Store:
                     notes=line.notes,
                     per_job=per_job,
                 )
-        return found
+        return results
 
     def keep(self, key: str, result: RunResult) -> RunResult:
-        """Write a cell to the disk; the answer has the numbers of its jobs there instead of in memory."""
+        """Write a cell to the disk; the numbers of the result that it returns stay there, not in memory."""
         line = _Line(
             key=key,
             summary=result.summary,

@@ -54,7 +54,7 @@ def run_round(s: State, until: float) -> int:
 
 
 class Decision(Protocol):
-    """What a policy does at the start of a round."""
+    """A policy's decision at the start of a round."""
 
     def __call__(self, view: "RoundView") -> None:
         """Look at the cluster and change it through the view."""
@@ -62,7 +62,7 @@ class Decision(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundArrays:
-    """Arrays that `serve` works in."""
+    """Work arrays of `serve`."""
 
     failed: NDArray[np.int32]  # (n_shapes,)
     victims: NDArray[np.int32]  # (most_running,)
@@ -74,7 +74,7 @@ class RoundView:
     """The cluster as a policy sees and changes it at one instant.
 
     Rows are rows of `jobs`; `active` are those of the jobs that pend or run at the start of the round, by submit time
-    and id, and with them everything listed here. A job may run on any number of GPUs from its `gpus_min` to its
+    and id, and with them everything listed here. A job can run on any number of GPUs from its `gpus_min` to its
     `gpus_max`.
     """
 
@@ -211,7 +211,7 @@ class RoundView:
 
 
 def run_rounds(problem: Problem, decide: Decision, every_s: float) -> State:
-    """Run a problem with a decision every so often, 0: whenever something happens; empty clusters need no decision.
+    """Run a problem with a decision every `every_s`, 0: at every event; empty clusters need no decision.
 
     Raises `RuntimeError` if a decision leaves jobs waiting for ever before an idle cluster.
     """

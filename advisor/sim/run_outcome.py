@@ -1,4 +1,4 @@
-"""What became of the jobs of a trace in one simulated run."""
+"""The outcome of one simulated run: how and when each job of the trace ended."""
 
 from dataclasses import dataclass
 from enum import IntEnum

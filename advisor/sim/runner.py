@@ -27,7 +27,7 @@ def simulate(
     options: Options | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Run:
-    """Run a trace to its end; `progress` is told the share of jobs that ended.
+    """Run a trace to its end; `progress` gets the share of jobs that ended.
 
     Raises `SimulationError` for an unknown policy and for a trace without jobs.
     """
@@ -77,4 +77,4 @@ def _believe(jobs: np.ndarray, options: Options, rng: np.random.Generator) -> No
 
 
 def _say_nothing(share: float) -> None:
-    """Take the progress of a run that nobody follows."""
+    """Ignore the progress of a run."""

@@ -1,6 +1,6 @@
-"""Fills in what a trace does not tell: models, time limits, sizes, node counts, checkpoints, users.
+"""Fills in what a trace does not hold: models, time limits, sizes, node counts, checkpoints, users.
 
-Nothing recorded is changed. A column counts as not told where it holds nothing but its default in every job; the
+Nothing recorded is changed. A column counts as missing where it holds nothing but its default in every job; the
 model is filled in job by job. Every column has a random stream of its own, made of the seed and the column's name, so
 that filling in one more column leaves the others as they were. docs/traces.md shows the tables.
 """
@@ -89,7 +89,7 @@ ACCOUNT_COUNT: Final = 4
 
 
 def fill(trace: Trace, profiles: Sequence[str], seed: int, *, gpus_per_node: int = 8) -> Trace:
-    """Fill in what a trace does not tell, and name the columns in `sampled`; equal arguments give equal traces.
+    """Fill in what a trace does not hold, and name the columns in `sampled`; equal arguments give equal traces.
 
     `profiles` are the models to choose from; without any, models stay unknown. `gpus_per_node` says on how many nodes
     a job sits that asks for the fewest.

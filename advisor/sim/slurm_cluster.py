@@ -1,4 +1,4 @@
-"""The simulated Slurm as the advisor meets the real one: it reads snapshots of it and changes its pending jobs."""
+"""The simulated Slurm behind the ports of the real one: a source of snapshots and an actuator for pending jobs."""
 
 import math
 from collections.abc import Iterator
@@ -62,7 +62,7 @@ class SimulatedSlurm:
         self.state = state
         self.slurm = slurm
         self._trace = trace
-        # Slurm's ids begin at 1, those of a trace may begin at 0.
+        # Slurm's ids begin at 1, those of a trace can begin at 0.
         self._ids = trace.jobs["job_id"] + max(0, 1 - int(trace.jobs["job_id"].min()))
         self._row_by_id = {int(job_id): row for row, job_id in enumerate(self._ids)}
         width = len(str(len(state.nodes)))
@@ -113,7 +113,7 @@ class SimulatedSlurm:
         return Receipt(action=action, outcome=Outcome.APPLIED)
 
     def hides_range_end(self, job_id: int) -> bool:  # noqa: ARG002  (the protocol's)
-        """Tell that both ends of a node range are shown."""
+        """Return False: both ends of a node range are shown."""
         return False
 
     def job(self, row: int) -> Job:
@@ -136,7 +136,7 @@ class SimulatedSlurm:
         return self._row_by_id[job_id]
 
     def run_time_table(self, rows: NDArray[np.integer]) -> RunTimeTable:
-        """Return jobs as accounting would tell of them."""
+        """Return the table of jobs as accounting would hold them."""
         jobs, asked = self.state.jobs[rows], self._trace.jobs[rows]
         gpus = jobs["gpus"].astype(np.float64)
         count = len(rows)
@@ -172,8 +172,8 @@ class SimulatedSlurm:
             case SetNodeRange(after=nodes):
                 job["nodes_min"], job["nodes_max"] = nodes.low, nodes.high
             case SetGpus(after=counts):
-                each = sum(count.count for count in counts)
-                job["gpus"] = each * job["nodes_min"] if per_node(self.state, row) else each
+                gpus = sum(count.count for count in counts)
+                job["gpus"] = gpus * job["nodes_min"] if per_node(self.state, row) else gpus
                 job["resizes"] += 1
             case SetTimeMin(after=soft_s):
                 # Slurm counts it in minutes.
@@ -236,14 +236,14 @@ class SimulatedSlurm:
         job = self.state.jobs[row]
         code = int(job["gpu_type"])
         gpu_type = (self._types[code] or None) if code >= 0 else None
-        each = per_node(self.state, row)
-        on_one_node = each or int(min(job["gpus"], job["node_gpus"]))
+        gpus_each = per_node(self.state, row)
+        on_one_node = gpus_each or int(min(job["gpus"], job["node_gpus"]))
         nodes_min, nodes_max = int(job["nodes_min"]), int(job["nodes_max"])
-        wanted = (GpuCount(gpu_type=gpu_type, count=each or int(job["gpus"])),)
+        wanted = (GpuCount(gpu_type=gpu_type, count=gpus_each or int(job["gpus"])),)
         waits = int(job["switches"])
         return GangRequest(
-            per_node=wanted if each else (),
-            per_job=() if each else wanted,
+            per_node=wanted if gpus_each else (),
+            per_job=() if gpus_each else wanted,
             nodes_min=nodes_min,
             nodes_max=nodes_max or None,
             cpus=max(1, int(job["gpus"]) * int(job["cpus_per_gpu"])),

@@ -30,18 +30,18 @@ def pick_now(s: State, m: Slurm, row: int, until: float) -> bool:
     job = s.jobs[row]
     if job["gpus"] > s.tally[0]["gpus_free"]:
         return False
-    each = per_node(s, row)
-    if each == 0:
+    gpus_each = per_node(s, row)
+    if gpus_each == 0:
         together = 0
         for node in range(len(s.nodes)):
             m.share[node] = _usable_gpus(s, m, row, node, until)
             together += m.share[node]
         return together >= job["gpus"] and pick_shares(s, m, row)
     if job["nodes_min"] == 1:
-        return _pick_single(s, m, row, each, until)
+        return _pick_single(s, m, row, gpus_each, until)
     for node in range(len(s.nodes)):
-        m.share[node] = each if is_open(s, m, row, node, each, until) else 0
-    return pick_alike(s, m, each, job["nodes_min"], len(s.nodes))
+        m.share[node] = gpus_each if is_open(s, m, row, node, gpus_each, until) else 0
+    return pick_alike(s, m, gpus_each, job["nodes_min"], len(s.nodes))
 
 
 @compiled
@@ -58,7 +58,7 @@ def leaves_picked(s: State) -> int:
 
 
 @compiled
-def pick_alike(s: State, m: Slurm, each: int, wanted: int, most_leaves: int) -> bool:
+def pick_alike(s: State, m: Slurm, gpus_each: int, wanted: int, most_leaves: int) -> bool:
     """Pick `wanted` nodes of those with a share, by leaves: the one that just suffices, else the fullest and so on."""
     tally = s.tally[0]
     tally["picked"] = 0
@@ -77,7 +77,7 @@ def pick_alike(s: State, m: Slurm, each: int, wanted: int, most_leaves: int) -> 
         first = s.leaves[leaf]["first"]
         for node in range(first, first + s.leaves[leaf]["nodes"]):
             if m.share[node] > 0 and tally["picked"] < wanted:
-                add_to_pick(s, node, each)
+                add_to_pick(s, node, gpus_each)
             m.share[node] = 0
     return True
 

@@ -31,7 +31,7 @@ CONTROL_DTYPE = np.dtype(
         ("sched_interval_s", np.float64),
         ("pass_time", np.float64),  # when the main pass is due; infinity: not asked for
         ("last_pass_time", np.float64),
-        ("backfill_phase_time", np.float64),  # an instant at which backfill may run
+        ("backfill_phase_time", np.float64),  # an instant at which backfill can run
         ("backfill_time", np.float64),  # when it last ran
         ("backfill_due_time", np.float64),  # when it runs next; infinity: nothing changed since
         ("calc_time", np.float64),  # up to when priorities and usage have been worked out
@@ -68,13 +68,13 @@ class Slurm(NamedTuple):
     qos_factor: NDArray[np.float64]  # (n_qos,)
     ends: NDArray[np.float64]  # (n_nodes, most_on_node): expected ends on each node, sorted
     freed: NDArray[np.int32]  # (n_nodes, most_on_node): GPUs free from each of these ends on
-    stale: NDArray[np.int8]  # (n_nodes,): the two above are to be made anew
+    stale: NDArray[np.int8]  # (n_nodes,): the two above are out of date
     first: NDArray[np.int32]  # (n_nodes,): first reservation, in order of time
     reservations: NDArray[np.void]  # (n_reservations,)
     ready: NDArray[np.float64]  # (n_nodes,): when a node can take a part of the gang at hand
     share: NDArray[np.int32]  # (n_nodes,): GPUs that a node can give the gang at hand
     chosen: NDArray[np.int8]  # (n_nodes,): nodes that the gang at hand takes
-    fitting: NDArray[np.int64]  # (most_gpus + 2,): nodes with at least so many free GPUs
+    fitting: NDArray[np.int64]  # (most_gpus + 2,): nodes by the least number of free GPUs
     open_until: NDArray[np.float64]  # (most_gpus + 2,): the longest that one of them is not reserved
 
 

@@ -89,7 +89,7 @@ def _next_event(s: State, m: Slurm) -> float:
 
 @compiled
 def _keep_priorities(s: State, m: Slurm, now: float) -> None:
-    """Recalculate at the last full period that has passed; nobody looks at priorities while none is pending."""
+    """Recalculate at the last full period that has passed; while no job is pending, priorities are not needed."""
     control = m.control[0]
     periods = np.floor((now - control["calc_time"]) / control["calc_period_s"] + 1e-9)
     if periods >= 1.0:

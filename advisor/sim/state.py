@@ -48,7 +48,7 @@ JOB_DTYPE = np.dtype(
         ("nodes_min", np.int32),  # never 0
         ("nodes_max", np.int32),  # 0: open
         ("best_nodes", np.int32),
-        ("node_gpus", np.int32),  # of the largest node that it may use
+        ("node_gpus", np.int32),  # of the largest node that it can use
         ("cpus_per_gpu", np.int32),
         ("gpu_type", np.int32),
         ("profile", np.int32),
@@ -243,25 +243,25 @@ def draw_faults(state: State, cluster: Cluster, rng: np.random.Generator) -> NDA
     if cluster.failures.node_mtbf_h == 0.0:
         return np.zeros(0, FAULT_DTYPE)
     begin, last = state.jobs["submit_time"][[0, -1]]
-    found: list[tuple[float, int, int]] = []
+    faults: list[tuple[float, int, int]] = []
     for node in range(len(state.nodes)):
         at = begin
         while True:
             at += rng.exponential(cluster.failures.node_mtbf_h * HOUR_S)
             if at > 2.0 * last - begin:
                 break
-            found.append((at, node, 0))
+            faults.append((at, node, 0))
             at += cluster.failures.repair_h * HOUR_S
-            found.append((at, node, 1))
-    return np.array(sorted(found), FAULT_DTYPE)
+            faults.append((at, node, 1))
+    return np.array(sorted(faults), FAULT_DTYPE)
 
 
 def outcomes(state: State) -> NDArray[np.void]:
     """Return what became of the jobs, `(n_jobs,)` of `OUTCOME_DTYPE`."""
-    found = np.zeros(len(state.jobs), OUTCOME_DTYPE)
+    table = np.zeros(len(state.jobs), OUTCOME_DTYPE)
     for name in OUTCOME_DTYPE.names or ():
-        found[name] = state.jobs[name]
-    return found
+        table[name] = state.jobs[name]
+    return table
 
 
 def _nodes(cluster: Cluster) -> tuple[NDArray[np.void], NDArray[np.void], tuple[str, ...]]:
@@ -332,7 +332,7 @@ def _jobs(trace: Trace, profiles: Profiles, nodes: NDArray[np.void], node_types:
 
 
 def _shapes(jobs: NDArray[np.void]) -> None:
-    """Number the distinct requests, so that one failed placement speaks for all alike."""
+    """Number the distinct requests, so that one failed placement rules out all equal ones."""
     columns = ("gpus", "gpu_type", "cpus_per_gpu", "memory_mib_per_gpu", "nodes_min", "nodes_max")
     request = np.stack([jobs[name].astype(np.int64) for name in columns], axis=1)
     jobs["shape"] = np.unique(request, axis=0, return_inverse=True)[1].reshape(-1)

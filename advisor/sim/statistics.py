@@ -1,13 +1,13 @@
 """How sure a difference between two policies is: paired bootstrap intervals.
 
-Two policies are compared on the same jobs, so that what a job owes to its own length cancels out. With several cells,
-a cell being one trace under one seed, the difference is taken within each cell and cells are drawn anew: traces first,
-then seeds within a trace, because the seeds of one trace resemble each other. Seeds that changed nothing count once.
-With one cell the jobs are paired. Jobs of one trace are not independent: those submitted together meet the same
-congestion. Therefore contiguous blocks of jobs in the order of their submission are drawn, as many as the root of
+Two policies are compared on the same jobs, so that what a job owes to its own length cancels out. With several cells, a
+cell being one trace under one seed, the difference is taken within each cell and cells are drawn with replacement:
+traces first, then seeds within a trace, because the seeds of one trace resemble each other. Seeds that changed nothing
+count once. With one cell the jobs are paired. Jobs of one trace are not independent: those submitted together meet the
+same congestion. Therefore contiguous blocks of jobs in the order of their submission are drawn, as many as the root of
 their number and 20 at most. More and shorter blocks would cut congestion apart and make the interval too narrow: on
-simulated queues of 100,000 jobs at 90 % load, 20 blocks covered the true change in 83 to 93 of 100 runs, as many
-blocks as the root of the number of jobs only in 56 to 82.
+simulated queues of 100,000 jobs at 90 % load, 20 blocks covered the true change in 83 to 93 of 100 runs, as many blocks
+as the root of the number of jobs only in 56 to 82.
 
 The interval is Student's on the logarithm of the ratio, with the bootstrap's standard error; where some draws have no
 logarithm, because under one policy nothing waits, it is that between quantiles of the draws. It tells how the change
@@ -38,7 +38,7 @@ _MOST_BINS = 1000
 
 
 class Pairing(StrEnum):
-    """What was paired and drawn anew."""
+    """What was paired, and drawn with replacement."""
 
     JOBS = "jobs"
     SEEDS = "seeds"

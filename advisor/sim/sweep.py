@@ -15,7 +15,7 @@ Engine = Literal["local", "slurm"]
 
 
 class SweepInterrupted(KeyboardInterrupt):
-    """Somebody ended the sweep; `kept` of its `cells` are in the store."""
+    """The sweep was interrupted; `kept` of its `cells` are in the store."""
 
     def __init__(self, *, kept: int, cells: int) -> None:
         super().__init__(f"{kept} of {cells} cells are kept")
@@ -34,14 +34,14 @@ def run_sweep(
 ) -> list[RunResult]:
     """Run the cells that `store` does not hold yet, and return the results of all, in the order of `cells`.
 
-    `progress` is told how many cells are done; with one worker, also how much of the next. Raises `SweepInterrupted`
+    `progress` gets the number of cells done; with one worker, also the share of the next. Raises `SweepInterrupted`
     on Ctrl-C, and `SimulationError` where a cell fails; what was finished by then is kept.
     """
     # Reading the sources takes a quarter of a second, and only what is kept outlives this program.
     keys = keys_of(cells, program="" if store is None else None)
     keeper = None if store is None else Store(store)
-    found = {} if keeper is None else keeper.load()
-    results = {key: found[key] for key in keys if key in found}
+    kept = {} if keeper is None else keeper.load()
+    results = {key: kept[key] for key in keys if key in kept}
     todo = {key: cell for key, cell in zip(keys, cells, strict=True) if key not in results}
 
     def tell(share: float = 0.0) -> None:

@@ -48,7 +48,7 @@ def opened_text(path: Path) -> Iterator[TextIO]:
 def write_text(path: Path, pieces: Iterable[str]) -> None:
     """Write pieces of text to a file, gzip where its name ends in .gz, equal bytes for equal text.
 
-    A plain file appears whole or not at all and only its owner may read it, for it holds users' names. A closed pipe
+    A plain file appears whole or not at all and only its owner can read it, for it holds users' names. A closed pipe
     stays a `BrokenPipeError`; whatever else goes wrong is a `TraceError`.
     """
     try:

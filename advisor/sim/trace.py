@@ -12,7 +12,7 @@ TRACE_DTYPE = np.dtype(
         ("submit_time", np.float64),  # seconds from the trace's own zero
         ("run_time_s", np.float64),  # at the requested size, alone, on the best placement, on the GPU type asked
         ("gpus", np.int32),  # GPUs asked for, at least 1
-        ("gpus_min", np.int32),  # the range a resize may use; both `gpus` for a rigid job
+        ("gpus_min", np.int32),  # the range for a resize; both `gpus` for a rigid job
         ("gpus_max", np.int32),
         ("nodes_min", np.int32),  # 0: the fewest that hold the GPUs
         ("nodes_max", np.int32),  # 0: open

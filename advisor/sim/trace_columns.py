@@ -1,4 +1,4 @@
-"""The columns of a trace: what a cell may say, what an empty one means, and which rows contradict themselves."""
+"""The columns of a trace: what a cell can hold, what an empty one means, and which rows contradict themselves."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +31,7 @@ class ColumnKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One column; `wanted` says what a cell may hold, within `low` to `high` or equal to `special`.
+    """One column; `wanted` describes what a cell can hold, within `low` to `high` or equal to `special`.
 
     `default` is what an empty cell means; None where a cell must not be empty or takes it from `default_from`.
     """
@@ -140,7 +140,7 @@ NAMES_FIELD: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What may not hold between two columns of a row; the message blames `column`."""
+    """A contradiction between two columns of a row; the message names `column`."""
 
     column: str
     message: str
@@ -174,7 +174,7 @@ RULES: Final[Sequence[Rule]] = (
 
 
 def out_of_bounds(column: Column, values: NDArray[np.generic]) -> Mask:
-    """Mark the values that a column may not hold, `(n,)`."""
+    """Mark the values that are out of a column's bounds, `(n,)`."""
     within = (values >= column.low) & (values <= column.high)  # type: ignore[operator]  # numbers of either kind
     if column.special is not None:
         within |= np.isnan(values) if math.isnan(column.special) else values == column.special

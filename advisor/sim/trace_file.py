@@ -8,7 +8,7 @@ import csv
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from itertools import chain, islice
 from pathlib import Path
@@ -43,15 +43,6 @@ _LONGEST_HEADER: Final = 1 << 16
 _QUOTED: Final = frozenset(',"\r\n')
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Head:
-    """What stands above the rows; `lines` is how many lines the comments take."""
-
-    comments: dict[str, str]
-    lines: int
-    header: tuple[str, ...]
-
-
 def read_trace(path: Path, *, skip_bad: bool = False) -> Trace:
     """Read a trace, sorted by (submit_time, job_id), its tables of names sorted too; `-` is standard input.
 
@@ -68,7 +59,7 @@ def read_trace(path: Path, *, skip_bad: bool = False) -> Trace:
                 _add(table, header, cells, lines)
         except csv.Error as err:
             line = len(comments) + rows.line_num
-            raise TraceError(f"{path}: line {line}: not CSV ({err}): mend it, or write the trace anew") from err
+            raise TraceError(f"{path}: line {line}: not CSV ({err}): mend it, or write the trace again") from err
     trace = table.trace(_stem(path))
     table.bad.refuse(path, skip_bad=skip_bad)
     if not len(trace):
@@ -80,7 +71,7 @@ def write_trace(trace: Trace, path: Path) -> None:
     """Write a trace, gzip where the name ends in .gz; `-` is standard output. Equal traces give equal bytes.
 
     Columns that hold nothing but their default are left out. The file appears whole or not at all, and only its owner
-    may read it, for it holds users' names. Raises `TraceError` where it cannot be written.
+    can read it, for it holds users' names. Raises `TraceError` where it cannot be written.
     """
     write_text(path, _pieces(trace))
 
@@ -225,13 +216,13 @@ def _number(column: Column, text: str) -> float | None:
 
 def _described(trace: Trace, comments: list[str], *, skipped: str) -> Trace:
     """Add to a trace what the comments above its rows say."""
-    said = {key.strip(): value.strip() for key, _, value in (comment.partition(":") for comment in comments)}
-    sampled = said.get("sampled", "").split()
+    facts = {key.strip(): value.strip() for key, _, value in (comment.partition(":") for comment in comments)}
+    sampled = facts.get("sampled", "").split()
     seed = None
     if len(sampled) >= 2 and sampled[-2] == _SEED and sampled[-1].isdecimal():
         seed, sampled = int(sampled[-1]), sampled[:-2]
-    note = "; ".join(part for part in (said.get("source", ""), skipped) if part)
-    return replace(trace, name=said.get("name") or trace.name, sampled=tuple(sampled), seed=seed, note=note)
+    note = "; ".join(part for part in (facts.get("source", ""), skipped) if part)
+    return replace(trace, name=facts.get("name") or trace.name, sampled=tuple(sampled), seed=seed, note=note)
 
 
 def _stem(path: Path) -> str:

@@ -70,11 +70,11 @@ class TraceTable:
                 jobs[name] = np.where(outside, column.low, values)
         for rule in RULES:
             broken = rule.broken(jobs) & good
-            told = [
+            reasons = [
                 f"column {rule.column}: {spelled(value)} {rule.message}"
                 for value in jobs[rule.column][broken][:_MOST_TOLD].tolist()
             ]
-            self._refuse(broken, lines, told)
+            self._refuse(broken, lines, reasons)
             good &= ~broken
         self._parts.append(jobs[good])
         self._lines.append(lines[good])
@@ -115,9 +115,9 @@ class TraceTable:
         )
         return jobs[~again]
 
-    def _refuse(self, rows: Mask, lines: NDArray[np.int64], told: Sequence[str]) -> None:
-        """Count rows as bad, `told` being the reasons of the first ones."""
+    def _refuse(self, rows: Mask, lines: NDArray[np.int64], reasons: Sequence[str]) -> None:
+        """Count rows as bad, with the reasons of the first ones."""
         first = lines[rows][:_MOST_TOLD].tolist()
         self.bad.add_many(
-            [BadRow(line=line, why=why) for line, why in zip(first, told, strict=True)], int(np.count_nonzero(rows))
+            [BadRow(line=line, why=why) for line, why in zip(first, reasons, strict=True)], int(np.count_nonzero(rows))
         )

@@ -1,4 +1,4 @@
-"""Which running jobs to put back into the queue so that a job fits."""
+"""The running jobs to preempt so that a job fits."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -38,7 +38,7 @@ def shown(metric: str, value: float) -> str:
         return f"{100 * value:.1f} %"
     if metric == "mean_bounded_slowdown":
         return f"{value:.2f}"
-    # A mean over seeds may fall between counts.
+    # A mean over seeds can fall between counts.
     return f"{value:,.0f}" if float(value).is_integer() or value >= 100 else f"{value:.1f}"
 
 
@@ -51,7 +51,7 @@ def change_in_words(change: RelativeChange) -> str:
 
 
 def verdict(change: RelativeChange) -> str:
-    """Say whether a change shows: `lower`, `higher` or `no clear difference`; `no interval` where none tells."""
+    """Say whether a change shows: `lower`, `higher` or `no clear difference`; `no interval` where there is none."""
     if math.isnan(change.low):
         return "no interval"
     if not change.is_clear:
@@ -64,14 +64,14 @@ def basis(change: RelativeChange) -> str:
     match change.pairing:
         case Pairing.JOBS:
             left_out = f"; {plural(change.left_out, 'job')} finished under one only" if change.left_out else ""
-            said = f"{plural(change.pairs, 'job')}, in {plural(change.units, 'block')} by submit time{left_out}"
+            units = f"{plural(change.pairs, 'job')}, in {plural(change.units, 'block')} by submit time{left_out}"
         case Pairing.SEEDS:
-            said = plural(change.units, "seed")
+            units = plural(change.units, "seed")
         case Pairing.TRACES:
-            said = f"{plural(change.units, 'trace')}, and their seeds"
+            units = f"{plural(change.units, 'trace')}, and their seeds"
         case Pairing.NONE:
             return "one figure each"
-    return f"{said}: too few for an interval" if change.units < LEAST_UNITS else said
+    return f"{units}: too few for an interval" if change.units < LEAST_UNITS else units
 
 
 def ends_in_words(ends: Ends, *, seeds: int = 1) -> str:
@@ -81,8 +81,8 @@ def ends_in_words(ends: Ends, *, seeds: int = 1) -> str:
         "too large for the cluster": ends.impossible,
         "not ended when the run stopped": ends.not_ended,
     }
-    said = [f"{count} {kind}" for kind, count in kinds.items() if count]
-    return ", ".join([*said, f"in all over {seeds} seeds"] if said and seeds > 1 else said)
+    counts = [f"{count} {kind}" for kind, count in kinds.items() if count]
+    return ", ".join([*counts, f"in all over {seeds} seeds"] if counts and seeds > 1 else counts)
 
 
 def signed(percent: float) -> str:

@@ -173,16 +173,16 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("words", "code", "said"), WRONG.values(), ids=list(WRONG))
+@pytest.mark.parametrize(("words", "code", "message"), WRONG.values(), ids=list(WRONG))
 def test_wrong_input_is_named_before_anything_runs(
-    sadvise: Sadvise, simulator: Simulator, tmp_path: Path, words: list[str], code: int, said: str
+    sadvise: Sadvise, simulator: Simulator, tmp_path: Path, words: list[str], code: int, message: str
 ) -> None:
     path = write(tmp_path)
 
     outcome = sadvise("compare", *(path if word == "TRACE" else word for word in words))
 
     assert outcome.exit_code == code
-    assert said in outcome.err
+    assert message in outcome.err
     assert outcome.out == ""
     assert simulator.asked == []
 

@@ -18,7 +18,6 @@ from advisor.sim.metrics import (
     by_user,
     count_ends,
     gpus_over_time,
-    jct_by_group,
     jct_s,
     makespan_s,
     summarise,
@@ -218,13 +217,7 @@ def test_sizes_fall_into_classes_that_double() -> None:
     ]  # fmt: skip
 
 
-def test_jct_of_a_user_is_over_the_finished_jobs_of_that_user() -> None:
-    trace = make_trace([{"user": "bob"}, {"user": "bob"}, {"user": "ann"}])
-    ends = [End.FINISHED, End.FINISHED, End.TIME_LIMIT]
-    run = make_run(trace, [(0.0, 100.0), (0.0, 300.0), (0.0, 50.0)], ends=ends)
+def test_jobs_are_divided_by_user() -> None:
+    users = by_user(make_trace([{"user": "bob"}, {"user": "bob"}, {"user": "ann"}]))
 
-    groups = {group.name: group for group in jct_by_group(by_user(trace), jct_s(run))}
-
-    assert (groups["bob"].finished, groups["bob"].mean_jct_s) == (2, 200.0)
-    assert groups["ann"].finished == 0
-    assert math.isnan(groups["ann"].mean_jct_s)
+    assert [users.names[group] for group in users.group_of_job] == ["bob", "bob", "ann"]

@@ -70,7 +70,7 @@ def jobs_of(records: Iterable[Accounted | RowWithoutJob | BadRow]) -> Iterator[W
 def _row(job: Accounted) -> SourceJob | RowWithoutJob:
     # What it held counts: an exclusive job keeps GPUs from others that it did not ask for.
     used = job.held if job.held.gpus else job.asked
-    gpus = sum(each.count for each in used.gpus or ())
+    gpus = sum(gpus.count for gpus in used.gpus or ())
     if not gpus:
         return RowWithoutJob(why="without GPUs")
     if job.states & _GONE_ON:
@@ -85,7 +85,7 @@ def _row(job: Accounted) -> SourceJob | RowWithoutJob:
 
 
 def _source_job(job: Accounted, used: Tres, gpus: int, *, start_time: float) -> SourceJob:
-    types = {each.gpu_type for each in job.asked.gpus or ()}
+    types = {gpus.gpu_type for gpus in job.asked.gpus or ()}
     nodes_min, nodes_max = fixed_or_open(job.asked.nodes, job.held.nodes or job.nodes, gpus)
     hinted = hints(job.comment)
     low, high = (hinted.gpus.low, hinted.gpus.high) if hinted.gpus is not None else (0, 0)

@@ -14,7 +14,7 @@ from advisor.sim.importing.accounted import Accounted, jobs_of, needed
 from advisor.sim.importing.sacct_json import accounted_jobs
 from advisor.sim.importing.workload_rows import Cells, RowWithoutJob, WorkloadFile, WorkloadRow, check_text, reason
 
-# The comment comes last because it is the one text that may hold the separator.
+# The comment comes last because it is the one text that can hold the separator.
 FIELDS: Final = (
     "JobID,JobIDRaw,User,Account,QOS,Submit,Eligible,Start,ElapsedRaw,"
     "TimelimitRaw,State,ReqTRES,AllocTRES,NNodes,Comment"

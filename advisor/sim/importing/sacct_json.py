@@ -27,7 +27,7 @@ def accounted_jobs(source: WorkloadFile, first: str) -> Iterator[Accounted | Bad
     try:
         answer = json.loads(first + source.stream.read(), strict=False)
     except (ValueError, RecursionError) as err:
-        raise TraceError(f"{source.path}: not whole JSON ({err}): write it anew with sacct --json") from err
+        raise TraceError(f"{source.path}: not whole JSON ({err}): write it again with sacct --json") from err
     jobs = answer.get("jobs") if isinstance(answer, dict) else None
     if not isinstance(jobs, list):
         raise TraceError(f"{source.path}: JSON without a list of jobs: write it with sacct --json")

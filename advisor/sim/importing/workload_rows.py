@@ -1,4 +1,4 @@
-"""What a row of a foreign workload can be: a job, a row left out for a reason, or a bad row."""
+"""The rows of a foreign workload: each is a job, a row without a job to replay, or a bad row."""
 
 import csv
 import math
@@ -21,7 +21,7 @@ _LIVE_ADVICE: Final = ": this Slurm release"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceJob:
-    """One job as its source tells it, on the source's own clock; an empty `job_id` asks for a number.
+    """One job as its source describes it, on the source's own clock; an empty `job_id` asks for a number.
 
     `gpus_min` and `gpus_max` of 0 mean a rigid job. Other defaults are those of the trace.
     """
@@ -49,7 +49,7 @@ class SourceJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowWithoutJob:
-    """A row that is right but holds no job to replay; `why` is counted."""
+    """A valid row without a job to replay; reasons are counted by `why`."""
 
     why: str
 
@@ -59,7 +59,7 @@ WorkloadRow = SourceJob | RowWithoutJob | BadRow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportOptions:
-    """What a user may choose about an import; a choice that a format does not know is refused before it reads."""
+    """The choices of a user about an import; a choice that a format does not know is refused before it reads."""
 
     virtual_cluster: str | None = None
 
@@ -96,7 +96,7 @@ def csv_rows(
             elif any(cells):
                 yield BadRow(line=rows.line_num, why=f"{len(cells)} cells where the header has {len(header)}")
     except csv.Error as err:
-        raise TraceError(f"{source.path}: line {rows.line_num}: not CSV ({err}): take the file anew") from err
+        raise TraceError(f"{source.path}: line {rows.line_num}: not CSV ({err}): take the file again") from err
 
 
 def guarded(job: Callable[[int, Cells], SourceJob | RowWithoutJob], line: int, cells: Cells) -> WorkloadRow:

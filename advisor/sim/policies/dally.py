@@ -1,9 +1,9 @@
 """Dally: gangs wait for a place close together as long as that pays, and leave what they decline to others.
 
-Jobs are offered what is free in the order of submission; nobody blocks those behind. A gang declines a place that is
-further apart than the best it could have until its timer for a better tier ends. A timer counts the time in which the
-gang had a place to decline. It comes from the auto-tuner (`advisor/planning/tuning.py`), and ends with what the wait
-can save and with the bound on added delay.
+Jobs are offered what is free in the order of submission; a job that declines blocks none behind it. A gang declines a
+place that is further apart than the best it could have until its timer for a better tier ends. A timer counts the time
+in which the gang had a place to decline. It comes from the auto-tuner (`advisor/planning/tuning.py`), and ends with
+what the wait can save and with the bound on added delay.
 
 Source: Sharma et al., arXiv 2401.16492; published are delay scheduling at these tiers, timers that follow past waits,
 and no formulas. Our interpretation: the tuner, and that what a place costs is worked out for the nodes on offer, beside
@@ -30,13 +30,13 @@ from advisor.sim.rounds import RoundView
 from advisor.sim.state import RUNNING
 
 Rows = NDArray[np.intp]
-# By tier; NaN lets the tuner speak.
+# By tier; NaN takes the timer from the tuner.
 Timers = tuple[float, float]
 
 TUNED: Final[Timers] = (np.nan, np.nan)
 TIERS: Final = ((NODE_TIER, LocalityTier.NODE), (LEAF_TIER, LocalityTier.LEAF))
 CLASSES: Final = LARGEST_CLASS.bit_length()
-# Rates are worked out anew so often, from so many waits at most.
+# How often rates are worked out, and from how many of the latest waits.
 TUNED_EVERY_S: Final = 300.0
 REMEMBERED: Final = 1024
 
@@ -52,7 +52,7 @@ class Dally:
     _tuned_time: float = -np.inf
 
     def __call__(self, view: RoundView) -> None:
-        """Tune, make room, offer what is free, and learn from who started."""
+        """Tune, make room, offer what is free, and learn from the jobs that started."""
         patience = self._patience = self._patience or _patience(view, self.fixed_s)
         if view.now - self._tuned_time >= TUNED_EVERY_S and np.isnan(self.fixed_s).any():
             self._tune(view, patience)
@@ -63,19 +63,19 @@ class Dally:
             self.learn(view, patience, row)
 
     def tuner(self, now: float, settings: PlanningSettings) -> Tuner:
-        """Return what the waits that it saw tell at an instant."""
+        """Return the tuner of the waits seen up to an instant."""
         return Tuner(chain(self._waits, self._still), now, tuning_of(settings))
 
     def make_room(self, view: RoundView, patience: GangPatience) -> None:
-        """Stop nobody."""
+        """Stop no job: a policy with preemption does."""
 
-    def in_order(self, view: RoundView, pending: Rows) -> Rows:  # noqa: ARG002  (for those that know a better one)
+    def in_order(self, view: RoundView, pending: Rows) -> Rows:  # noqa: ARG002  (for policies with an order of their own)
         """Return the pending jobs in the order in which they are offered what is free: that of submission."""
         return pending
 
     def _tune(self, view: RoundView, patience: GangPatience) -> None:
         self._tuned_time = view.now
-        # Who still waits tells as much as who gave up.
+        # A wait that goes on holds as much evidence as one that was given up.
         self._still = [
             wait
             for row in view.pending[patience.declined_s[view.pending] > 0.0].tolist()

@@ -1,4 +1,4 @@
-"""Dally with preemption: gangs that wait, or sit badly, may push aside jobs that had more.
+"""Dally with preemption: gangs that wait, or sit badly, preempt jobs that had more.
 
 The rules stand in `advisor/planning/preemption.py`. Every 5 minutes, lowest key first: a gang that waits gains the time
 until its victims would have ended by themselves; one that sits badly gains what it runs shorter on the best place, if
@@ -24,7 +24,7 @@ from advisor.sim.victims import make_room_close
 ROUND_S: Final = 300.0
 # Gangs looked at in a round.
 DEPTH: Final = 32
-# No job may be pushed aside that has this key.
+# A job with this key is never preempted.
 _SPARED: Final = -1.0
 
 Floats = NDArray[np.float64]
@@ -38,16 +38,16 @@ class DallyPreempt(Dally):
     _stopped_time: Floats = field(default_factory=lambda: np.zeros(0))
 
     def make_room(self, view: RoundView, patience: GangPatience) -> None:
-        """Push jobs aside, once in a round."""
+        """Preempt jobs, once in a round."""
         if not len(self._stopped_time):
             self._stopped_time = np.full(len(view.jobs), -np.inf)
         if view.now - self._round_time < ROUND_S:
             return
         self._round_time = view.now
         key, sensitive = self._keys(view), np.ones(len(view.jobs))
-        found = np.empty(len(view.active))
-        sensitivities(view.state, view.active.astype(np.int32), found)
-        sensitive[view.active] = found
+        inflations = np.empty(len(view.active))
+        sensitivities(view.state, view.active.astype(np.int32), inflations)
+        sensitive[view.active] = inflations
         order = view.active[np.argsort(key[view.active], kind="stable")]
         could_gain = [row for row in order.tolist() if _could_gain(view, patience, row)]
         for row in could_gain[:DEPTH]:
@@ -60,10 +60,10 @@ class DallyPreempt(Dally):
     def _keys(self, view: RoundView) -> Floats:
         """Return the keys of the active jobs, `(n_jobs,)`."""
         jobs = view.jobs[view.active]
-        found = np.zeros(len(view.jobs))
+        key_by_row = np.zeros(len(view.jobs))
         held_s = jobs["attained_gpu_s"] / jobs["gpus"]
-        found[view.active] = keys(jobs["work_s"] - jobs["left_s"], held_s, jobs["attained_gpu_s"])
-        return found
+        key_by_row[view.active] = keys(jobs["work_s"] - jobs["left_s"], held_s, jobs["attained_gpu_s"])
+        return key_by_row
 
     def _try(self, view: RoundView, patience: GangPatience, row: int, key: Floats, sensitive: Floats) -> None:
         """Make room for a gang and start it there, if that pays."""
@@ -91,7 +91,7 @@ class DallyPreempt(Dally):
             self.learn(view, patience, row)
 
     def _victims(self, view: RoundView, row: int, key: Floats, sensitive: Floats) -> Rows:
-        """Return whom to stop so that a gang gets its best place, never itself; nobody where that cannot be."""
+        """Return the jobs to stop so that a gang gets its best place, never itself; none where that cannot be."""
         jobs, running = view.jobs, view.running
         spared = (
             (key[running] <= key[row] + KEY_MARGIN)

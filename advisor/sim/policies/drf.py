@@ -5,9 +5,9 @@ start from nothing, and the one with the lowest share is served next: first with
 its `gpus_max`; ties go to the first submitted. A rigid job is so served as a whole gang.
 
 Source: Ghodsi et al., NSDI 2011, there among users; among jobs as in the code released with DL2 (arXiv 1909.06040).
-Our interpretation: what does not fit is skipped, where the released code stops at the first failure; all is dealt out
-anew, and running jobs may be preempted or resized, every 20 minutes (DL2's slot), and in the rounds between jobs start
-on what is free; a job that keeps its size keeps its place.
+Our interpretation: what does not fit is skipped, where the released code stops at the first failure; every 20 minutes
+(DL2's slot) all GPUs are dealt out again, which can preempt or resize running jobs, and in the rounds between, jobs
+start on what is free; a job that keeps its size keeps its place.
 """
 
 import numpy as np
@@ -30,7 +30,7 @@ def decide(view: RoundView) -> None:
     minimum = jobs["gpus_min"][rows]
     share = view.shares_per_gpu(rows).max(axis=1).tolist()
     sizes = deal(minimum, jobs["gpus_max"][rows], gpus, lambda place, size: -size * share[place])
-    # Placement may leave more room than the count says, and less: all are tried, in the order of submission.
+    # Placement can leave more room than the count says, or less: all are tried, in the order of submission.
     unserved = np.maximum(jobs["held"][rows], minimum)
     view.serve(rows, np.where(sizes > 0, sizes, unserved), may_preempt=is_slot_end)
 

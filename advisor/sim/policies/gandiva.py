@@ -54,7 +54,7 @@ class Gandiva:
     _failed: Rows = field(default_factory=lambda: np.zeros(0, np.intp))
 
     def __call__(self, view: RoundView) -> None:
-        """Judge the pairs, turn the wheel at the end of a slice, start what fits, make pairs of the rest."""
+        """Judge the pairs, change turns at the end of a slice, start the jobs that fit, and pair the rest."""
         is_overloaded = int(view.jobs["gpus"][view.active].sum()) > view.gpus
         self._part(view, is_overloaded)
         if view.ends_slice(SLICE_S):
@@ -71,13 +71,13 @@ class Gandiva:
             self._pair(view, pending)
 
     def _part(self, view: RoundView, is_overloaded: bool) -> None:
-        """Part the pairs whose trial failed, and all where there is room."""
+        """Separate the pairs whose trial failed, and all pairs if the cluster is not overloaded."""
         guests = view.running[view.jobs["is_guest"][view.running] == 1]
         view.stop(guests[np.isin(guests, self._failed) | (not is_overloaded)])
         self._failed = np.zeros(0, np.intp)
 
     def _pair(self, view: RoundView, pending: Rows) -> None:
-        """Draw a host for every job that still waits, as long as there are any that asked for the same."""
+        """Draw a host with the same request for every pending job, as long as there are any."""
         jobs = view.jobs
         hosts: dict[int, list[int]] = {}
         for row in view.running[jobs["partner"][view.running] == NONE].tolist():

@@ -2,7 +2,7 @@
 
 A job sinks to the second level at 16 GPU hours, the limit of the Pollux and Sia ports of Tiresias; inside a level the
 order is that of submission. Jobs are never lifted up again. Where one tensor holds much of a model, its job is
-consolidated; any other takes the closest place that is free, and pushes aside whoever has the least claim, wherever
+consolidated; any other takes the closest place that is free, and preempts the jobs with the least claim, wherever
 they run. Our interpretation: skewed is a model of which one tensor holds half, and a model that is not known.
 """
 
@@ -26,8 +26,8 @@ def is_spread(state: State) -> NDArray[np.bool_]:
     """Mark the jobs that are not consolidated, `(n_jobs,)`."""
     names = load_profiles().names
     together = np.array([name.partition("/")[0] in (*SKEWED, NEUTRAL) for name in names])
-    found: NDArray[np.bool_] = ~together[state.jobs["profile"]]
-    return found
+    spread: NDArray[np.bool_] = ~together[state.jobs["profile"]]
+    return spread
 
 
 POLICY = QueuePolicy(

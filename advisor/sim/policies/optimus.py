@@ -39,7 +39,7 @@ class Optimus:
     _curves: dict[int, list[float]] = field(default_factory=dict)
 
     def __call__(self, view: RoundView) -> None:
-        """Deal out all GPUs anew, and change what is worth it."""
+        """Deal out all GPUs again, and change what is worth its cost."""
         jobs, rows = view.jobs, view.active
         rows = rows[np.argsort(view.remaining_s(rows), kind="stable")]
         minimum, maximum = jobs["gpus_min"][rows], jobs["gpus_max"][rows]
@@ -63,7 +63,7 @@ class Optimus:
             sizes = range(int(held[place]) + 1, int(target[place]))
             worth = (size for size in sizes if now_s - left_s(place, size) > view.restart_s)
             least[place] = next(worth, int(target[place]))
-        # Placement may leave room for those that the count leaves out: all are tried.
+        # Placement can leave room for jobs that the count leaves out: all are tried.
         view.serve(rows, np.where(target > 0, target, np.maximum(held, minimum)), least, may_preempt=True)
 
     def _times_left(self, view: RoundView, rows: NDArray[np.intp]) -> Callable[[int, int], float]:
@@ -115,8 +115,8 @@ def fitted(sizes: Sizes, times: Floats, at: Sizes) -> Floats:
         if (numbers >= 0.0).all() and error < least:
             best, least = np.zeros(3), error
             best[chosen] = numbers
-    found: Floats = _terms(at) @ best
-    return found
+    curve: Floats = _terms(at) @ best
+    return curve
 
 
 def _terms(sizes: Sizes) -> Floats:

@@ -1,4 +1,4 @@
-"""Policies that decide anew about all jobs in every round."""
+"""Policies that decide about all jobs in every round."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from advisor.sim.state import State
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundPolicy:
-    """A decision every `every_s` seconds; `make` makes it anew for every run, with what it remembers."""
+    """A decision every `every_s` seconds; `make` makes one for each run, with what it remembers."""
 
     name: str
     summary: str

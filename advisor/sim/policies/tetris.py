@@ -9,7 +9,7 @@ left alone.
 Source: Grandl et al., SIGCOMM 2014; scores as in the baseline released with DL2 (arXiv 1909.06040), where the best job
 gets up to its `gpus_max`. That code adds the second term, which puts long jobs first; we subtract it, as shortest
 remaining time first is meant. Our interpretation: the free resources are those of the whole cluster and not of one
-node, as a gang may need several; a job that the placement refuses is passed over; an elastic job is judged at the size
+node, as a gang can need several; a job that the placement refuses is passed over; an elastic job is judged at the size
 asked.
 """
 

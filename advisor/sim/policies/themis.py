@@ -69,7 +69,7 @@ def ideal_time_s(view: RoundView, rows: Rows) -> Floats:
 def _sizes(view: RoundView, rows: Rows, ideal_s: Floats, offered: int, gpus: int) -> NDArray[np.int64]:
     """Deal GPUs to the jobs that bid, then to the others, `(n_rows,)`.
 
-    Placement may leave more room than the count says: a job that gets none may keep what it has, or take its minimum.
+    Placement can leave more room than the count says: a job that gets none can keep what it has, or take its minimum.
     """
     jobs = view.jobs
     minimum, maximum = jobs["gpus_min"][rows], jobs["gpus_max"][rows]

@@ -145,7 +145,7 @@ def _notes(of: "Trial", found: "RunTimes", true_s: "Floats") -> Iterator[str]:
         "one burst are hardly independent, so a share among them is far less sure than the number of rows suggests."
     )
     yield (
-        "Nothing is fitted anew during the test: the history and the levels of the intervals grow with every job that "
+        "Nothing is fitted again during the test: the history and the levels of the intervals grow with every job that "
         f"ended before a submission. {over} jobs outlived their limit by Slurm's grace; they count as the limit."
     )
     yield (

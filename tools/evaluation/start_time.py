@@ -55,7 +55,7 @@ def start(
     estimates: Annotated[
         list[Path] | None, typer.Option("--estimates", help="Tables of Slurm's own estimates.")
     ] = None,
-    daily: Annotated[bool, typer.Option("--daily", help="Fit anew before each poll as well; takes minutes.")] = False,
+    daily: Annotated[bool, typer.Option("--daily", help="Fit again before each poll as well; takes minutes.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of the fit.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -91,7 +91,7 @@ def judge(
 ) -> Report:
     """Fit on what was known at the split and judge the later polls; raises `ConfigError` where either is too small.
 
-    With `every`, the rows of both files, it is fitted anew before each poll as well, to all that was known by then.
+    With `every`, the rows of both files, it is fitted again before each poll as well, to all that was known by then.
     """
     import numpy as np
 

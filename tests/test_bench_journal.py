@@ -7,11 +7,11 @@ from tools.bench.journal import measure
 
 
 def test_records_after_the_first_are_smaller_and_the_replay_is_the_same() -> None:
-    found = measure(120, 12, 3, 0.05)
+    figures = measure(120, 12, 3, 0.05)
 
-    assert found.is_same
-    assert 0 < found.next_kb < found.first_kb
-    assert found.mean_s > 0
+    assert figures.is_same
+    assert 0 < figures.next_kb < figures.first_kb
+    assert figures.mean_s > 0
 
 
 def test_figures_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -44,9 +44,9 @@ def test_few_jobs_change_in_a_minute(queue: Queue) -> None:
 def test_series_says_what_each_stage_costs() -> None:
     options = argparse.Namespace(jobs=60, nodes=10, cycles=3, changing=0.1, seed=1)
 
-    found = measure(options)
+    figures = measure(options)
 
-    assert found["cycles"] == 2
-    assert set(found["mean_cpu_s"]) == {"decode", "forecast", "plan and guard", "journal"}
-    assert all(seconds > 0.0 for seconds in found["mean_cpu_s"].values())
-    assert found["resident_mib"]["peak"] >= found["resident_mib"]["last"] > 0.0
+    assert figures["cycles"] == 2
+    assert set(figures["mean_cpu_s"]) == {"decode", "forecast", "plan and guard", "journal"}
+    assert all(seconds > 0.0 for seconds in figures["mean_cpu_s"].values())
+    assert figures["resident_mib"]["peak"] >= figures["resident_mib"]["last"] > 0.0

@@ -54,7 +54,7 @@ def test_jobs_that_never_fit_are_not_pending() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "target", "at_most", "said"),
+    ("value", "target", "at_most", "printed"),
     [
         (200.0, 100.0, False, "reached (100)"),
         (75.0, 100.0, False, "short by 25% (100)"),
@@ -63,8 +63,8 @@ def test_jobs_that_never_fit_are_not_pending() -> None:
         (1.0, None, False, "no target"),
     ],
 )
-def test_a_verdict_names_what_is_missing(value: float, target: float | None, at_most: bool, said: str) -> None:
-    assert judged(value, target, at_most=at_most) == said
+def test_a_verdict_names_what_is_missing(value: float, target: float | None, at_most: bool, printed: str) -> None:
+    assert judged(value, target, at_most=at_most) == printed
 
 
 def test_a_logarithm_doubles_when_jobs_are_squared() -> None:
@@ -74,29 +74,29 @@ def test_a_logarithm_doubles_when_jobs_are_squared() -> None:
 def test_a_task_is_measured(tmp_path: Path) -> None:
     folder = str(write_traces(tmp_path, jobs=12))
 
-    found = measure(Task(folder=folder, trace="itp 04", policy="fifo", jobs=5, times=2, cut=9, runs=2))
+    figures = measure(Task(folder=folder, trace="itp 04", policy="fifo", jobs=5, times=2, cut=9, runs=2))
 
-    assert (found.jobs, found.runs, found.done_ratio) == (9, 2, 1.0)
-    assert found.jobs_per_s > 0 and found.job_us == pytest.approx(1e6 / found.jobs_per_s)
-    assert found.read_s > 0
+    assert (figures.jobs, figures.runs, figures.done_ratio) == (9, 2, 1.0)
+    assert figures.jobs_per_s > 0 and figures.job_us == pytest.approx(1e6 / figures.jobs_per_s)
+    assert figures.read_s > 0
 
 
 def test_a_run_without_time_says_how_far_it_came(tmp_path: Path) -> None:
     folder = str(write_traces(tmp_path, jobs=40))
 
-    found = measure(Task(folder=folder, trace="itp 04", policy="fifo", seconds=1e-9))
+    figures = measure(Task(folder=folder, trace="itp 04", policy="fifo", seconds=1e-9))
 
-    assert found.runs == 0
-    assert found.done_ratio < 1.0
+    assert figures.runs == 0
+    assert figures.done_ratio < 1.0
 
 
 def test_a_process_of_its_own_answers(tmp_path: Path) -> None:
     folder = str(write_traces(tmp_path, jobs=4))
 
-    found = measured(Task(folder=folder, trace="itp 04", policy="fifo", runs=1))
+    figures = measured(Task(folder=folder, trace="itp 04", policy="fifo", runs=1))
 
-    assert found.jobs == 4
-    assert found.import_s > 0 and found.peak_rss_mib > 10
+    assert figures.jobs == 4
+    assert figures.import_s > 0 and figures.peak_rss_mib > 10
 
 
 def test_every_policy_has_a_line(
@@ -108,14 +108,14 @@ def test_every_policy_has_a_line(
 
     status = main(["simulate", "--data", str(tmp_path), "--traces", "04", "--policies", "fifo,rules"])
 
-    said = capsys.readouterr().out
+    printed = capsys.readouterr().out
     assert status == 0
-    assert "short by 80% (50,000)" in said
-    assert "reached (4,000)" in said
-    assert "rules: the first 1000 jobs of each trace only" in said
-    assert "fifo       500 MiB  reached (1,024)" in said
+    assert "short by 80% (50,000)" in printed
+    assert "reached (4,000)" in printed
+    assert "rules: the first 1000 jobs of each trace only" in printed
+    assert "fifo       500 MiB  reached (1,024)" in printed
     # Twice the time for a job at four times the jobs, where the logarithm grows by a fifth.
-    assert "2.00  above by 67%" in said
+    assert "2.00  above by 67%" in printed
 
 
 def made_up(task: Task, cache: Path | None = None) -> Figures:

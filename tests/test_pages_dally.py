@@ -175,15 +175,15 @@ def test_targets_are_held_against_the_most_congested_network_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pace", "said"), [(1.02, "yes"), (1.04, "no"), (0.5, "yes")], ids=["2 % longer", "4 % longer", "half"]
+    ("pace", "expected"), [(1.02, "yes"), (1.04, "no"), (0.5, "yes")], ids=["2 % longer", "4 % longer", "half"]
 )
-def test_the_first_policy_is_held_against_the_best_ablation(pace: float, said: str) -> None:
+def test_the_first_policy_is_held_against_the_best_ablation(pace: float, expected: str) -> None:
     bench = make_bench({"dally": pace, "dally-nowait": 1.5, "dally-fixed": 1.0, "las": 0.1})
 
     row = cells_of(page(bench, ""), "| batch, 10:1 |")
 
     assert best_of(["dally-nowait", "dally-fixed"], bench.corners[CORNER]) == "dally-fixed"
-    assert (row[1], row[5]) == ("dally-fixed", said)
+    assert (row[1], row[5]) == ("dally-fixed", expected)
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_the_page_is_written_and_finished_runs_are_kept(tmp_path: Path, capsys: 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (["--policies", "fifi"], "did you mean fifo?"),
         (["--loads", "batch,heavy"], "--loads heavy: input should be a valid number"),
@@ -247,13 +247,13 @@ def test_the_page_is_written_and_finished_runs_are_kept(tmp_path: Path, capsys: 
     ],
 )
 def test_what_cannot_be_is_one_line(
-    arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status = main(["dally", *("--policies", "fifo"), *arguments, "-o", str(tmp_path / "dally.md")])
 
     assert status == 1
     error = capsys.readouterr().err
-    assert said in error and error.count("\n") == 1
+    assert expected in error and error.count("\n") == 1
     assert not (tmp_path / "dally.md").exists()
 
 

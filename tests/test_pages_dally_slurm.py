@@ -63,30 +63,30 @@ def test_both_policies_run_the_same_drawn_trace_on_clusters_that_let_timers_last
 def test_a_size_class_is_compared_over_the_traces() -> None:
     corner = make_corner(["one", "two", "three"], {"ann": 1.1, "bob": 1.1})
 
-    found = by_size(corner)
+    changes = by_size(corner)
 
-    assert list(found) == ["1", "9-16"]
-    assert {change.units for change in found.values()} == {3}
-    assert found["1"].percent == pytest.approx(12.0, abs=0.1)
+    assert list(changes) == ["1", "9-16"]
+    assert {change.units for change in changes.values()} == {3}
+    assert changes["1"].percent == pytest.approx(12.0, abs=0.1)
 
 
 def test_a_size_class_may_be_missing_from_a_trace() -> None:
     corner = make_corner(["one", "two"], {"ann": 1.0})
     corner.traces["two"].jobs["gpus"] = 1
 
-    found = by_size(corner)
+    changes = by_size(corner)
 
-    assert (found["9-16"].pairs, found["1"].pairs) == (JOBS // 2, JOBS // 2 + JOBS)
+    assert (changes["9-16"].pairs, changes["1"].pairs) == (JOBS // 2, JOBS // 2 + JOBS)
 
 
 def test_users_of_two_traces_are_not_the_same() -> None:
-    found = of_users(make_corner(["one", "two"], {"ann": 1.0, "bob": 1.2}))
+    changes = of_users(make_corner(["one", "two"], {"ann": 1.0, "bob": 1.2}))
 
-    assert [(each.trace, each.found.group) for each in found] == [
+    assert [(user.trace, user.difference.group) for user in changes] == [
         ("one", "ann"), ("one", "bob"), ("two", "ann"), ("two", "bob"),
     ]  # fmt: skip
-    assert found[1].found.before_s == 100.0
-    assert found[1].found.change.percent == pytest.approx(22.0, abs=0.1)
+    assert changes[1].difference.before_s == 100.0
+    assert changes[1].difference.change.percent == pytest.approx(22.0, abs=0.1)
 
 
 def test_only_who_clearly_loses_more_than_5_percent_is_named() -> None:
@@ -116,7 +116,7 @@ def test_a_trace_has_its_changes_in_one_row() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (["--policies", "slurm,slurm+dall"], "did you mean slurm+dally?"),
         (["--policies", "slurm"], "--policies slurm: give two"),
@@ -125,10 +125,10 @@ def test_a_trace_has_its_changes_in_one_row() -> None:
     ],
 )
 def test_what_cannot_be_is_one_line(
-    arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status = main(["dally-slurm", *arguments, "--data", str(tmp_path)])
 
     error = capsys.readouterr().err
     assert status == 1
-    assert said in error and error.count("\n") == 1
+    assert expected in error and error.count("\n") == 1

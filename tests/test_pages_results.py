@@ -103,11 +103,11 @@ def test_the_page_is_written_and_finished_runs_are_kept(tmp_path: Path, capsys: 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [(["--policies", "fifi"], "did you mean fifo?"), (["--traces", "itp 77"], "trace 'itp 77' is not known")],
 )
 def test_what_is_not_known_is_one_line(
-    arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = write_traces(tmp_path)
 
@@ -115,5 +115,5 @@ def test_what_is_not_known_is_one_line(
 
     assert status == 1
     error = capsys.readouterr().err
-    assert said in error and error.count("\n") == 1
+    assert expected in error and error.count("\n") == 1
     assert not (tmp_path / "results.md").exists()

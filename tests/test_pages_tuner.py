@@ -42,9 +42,9 @@ def curve(before_s: float, after_two_hours_s: float, level_s: float) -> Curves:
 
 
 def test_a_leaf_timer_is_never_shorter_than_the_node_timer() -> None:
-    found = pairs([300.0, 0.0, 60.0])
+    outcome = pairs([300.0, 0.0, 60.0])
 
-    assert found == [(0.0, 0.0), (0.0, 60.0), (0.0, 300.0), (60.0, 60.0), (60.0, 300.0), (300.0, 300.0)]
+    assert outcome == [(0.0, 0.0), (0.0, 60.0), (0.0, 300.0), (60.0, 60.0), (60.0, 300.0), (300.0, 300.0)]
 
 
 def test_a_name_tells_its_timers() -> None:
@@ -86,8 +86,8 @@ def test_every_corner_has_tuned_timers_and_all_pairs_on_the_same_traces() -> Non
         assert {tuple(result.summary.seed for result in results) for results in own.values()} == {(0, 1)}
 
 
-@pytest.mark.parametrize(("pace", "said"), [(1.09, "yes"), (1.11, "no"), (0.9, "yes")])
-def test_regret_is_held_against_the_pair_with_the_lowest_mean_jct(pace: float, said: str) -> None:
+@pytest.mark.parametrize(("pace", "expected"), [(1.09, "yes"), (1.11, "no"), (0.9, "yes")])
+def test_regret_is_held_against_the_pair_with_the_lowest_mean_jct(pace: float, expected: str) -> None:
     paces = {TUNED_NAME: pace, "0/0": 2.0, "0/300": 1.0, "300/300": 1.5}
     own = {name: [make_result(name, seed, each, 0.5) for seed in SEEDS] for name, each in paces.items()}
 
@@ -96,9 +96,9 @@ def test_regret_is_held_against_the_pair_with_the_lowest_mean_jct(pace: float, s
     row = cells_of("\n".join(lines), f"| {CORNER.name} |")
     assert row[1] == "0 s / 5 min"
     assert row[4].startswith(f"{100 * (pace - 1):+.1f} %")
-    assert row[5] == said
+    assert row[5] == expected
     assert row[6:] == ["0 s / 0 s", "+100.0 % (+100.0 to +100.0)"]
-    assert any(line.startswith(f"Within 10 %: {int(said == 'yes')} of 1 corners.") for line in lines)
+    assert any(line.startswith(f"Within 10 %: {int(expected == 'yes')} of 1 corners.") for line in lines)
 
 
 def test_one_pair_for_all_is_the_one_that_is_never_bad() -> None:
@@ -109,20 +109,20 @@ def test_one_pair_for_all_is_the_one_that_is_never_bad() -> None:
         for corner, paces in ((CORNER, calm), (type(CORNER)(load_ratio=0.9, oversubscription=10.0), busy))
     }
 
-    said = " ".join(regret_section(regrets).split())
+    expected = " ".join(regret_section(regrets).split())
 
-    assert "least is 0 s / 5 min: 20.0 %. That of tuned timers is 0.0 %." in said
+    assert "least is 0 s / 5 min: 20.0 %. That of tuned timers is 0.0 %." in expected
 
 
 def test_a_step_brings_in_one_load_before_and_another_after() -> None:
     traces = [step_trace(seed, 0.4, 1.2) for seed in range(40)]
 
-    brought = [
+    loads = [
         np.mean([_load_ratio(trace.jobs[(trace.jobs["submit_time"] < HALF_S) == is_before]) for trace in traces])
         for is_before in (True, False)
     ]
 
-    assert brought == pytest.approx([0.4, 1.2], rel=0.1)
+    assert loads == pytest.approx([0.4, 1.2], rel=0.1)
     assert all(2.0 * HALF_S - HOUR_S < trace.jobs["submit_time"][-1] < 2.0 * HALF_S for trace in traces)
 
 
@@ -134,20 +134,20 @@ def _load_ratio(jobs: np.ndarray) -> float:
     ("before_s", "after_s", "level_s", "covered"), [(100.0, 180.0, 200.0, 0.8), (200.0, 150.0, 100.0, 0.5)]
 )
 def test_what_is_covered_is_a_share_of_the_way(before_s: float, after_s: float, level_s: float, covered: float) -> None:
-    found = followed(np.array([curve(before_s, after_s, level_s)] * 3))
+    outcome = followed(np.array([curve(before_s, after_s, level_s)] * 3))
 
-    assert (found.before_s, found.level_s) == (before_s, level_s)
-    assert found.after_s == {1: after_s, 2: after_s, 3: level_s}
-    assert (found.covered, found.low, found.high) == pytest.approx((covered, covered, covered))
+    assert (outcome.before_s, outcome.level_s) == (before_s, level_s)
+    assert outcome.after_s == {1: after_s, 2: after_s, 3: level_s}
+    assert (outcome.covered, outcome.low, outcome.high) == pytest.approx((covered, covered, covered))
 
 
 @pytest.mark.parametrize(
     "levels_s", [(105.0, 105.0, 105.0), (300.0, 100.0, 20.0)], ids=["too small", "not the same over seeds"]
 )
 def test_where_levels_do_not_differ_there_is_no_step(levels_s: tuple[float, ...]) -> None:
-    found = followed(np.array([curve(100.0, 100.0, level_s) for level_s in levels_s]))
+    outcome = followed(np.array([curve(100.0, 100.0, level_s) for level_s in levels_s]))
 
-    assert isnan(found.covered)
+    assert isnan(outcome.covered)
 
 
 def test_timers_fall_where_places_become_rare_and_rise_where_they_become_frequent() -> None:
@@ -176,19 +176,19 @@ def test_the_page_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (["--seeds", "0"], "--seeds 0: input should be greater than 0"),
         (["--jobs", "x"], "--jobs x: input should be a valid integer"),
     ],
 )
 def test_what_cannot_be_is_one_line(
-    arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "tuner.md"
 
     status = main(["tuner", *arguments, "-o", str(output)])
 
     assert status == 1
-    assert said in capsys.readouterr().err
+    assert expected in capsys.readouterr().err
     assert not output.exists()

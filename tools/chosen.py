@@ -15,5 +15,5 @@ def chosen(prog: str, names: Mapping[str, str], arguments: Sequence[str] | None)
     )
     parser.add_argument("name", choices=names, metavar="NAME", help=argparse.SUPPRESS)
     parser.add_argument("options", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    found = parser.parse_args(arguments)
-    return found.name, found.options
+    options = parser.parse_args(arguments)
+    return options.name, options.options

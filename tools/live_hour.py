@@ -165,13 +165,13 @@ def play(live: LiveCluster, minutes: float, seed: int, interval_s: float, folder
                 next_s += arrive(live, hour, chance, marks)
             time.sleep(POLL_S)
         _count_requests(live, hour, before, stats_before, settings, time.monotonic() - began)
-        told = time.monotonic()
+        asked = time.monotonic()
         process.send_signal(signal.SIGTERM)
         try:
             process.wait(4 * END_S)
         except subprocess.TimeoutExpired:
             hour.faults.append(f"the daemon did not end within {4 * END_S:g} s")
-        hour.ended_in_s = time.monotonic() - told
+        hour.ended_in_s = time.monotonic() - asked
         if process.returncode != 0:
             hour.faults.append(f"the daemon ended with {process.returncode}: {_tail(folder / 'log')}")
     _look(live, hour, config, settings, marks)

@@ -92,7 +92,7 @@ TIERS = """\
 Errors are percentages of the step time or the inflation; for *NIC* they are differences of relative speeds. *Fitted*:
 whether the profile of the model rests on these rows; where it does not, all data sets stand in one line. Links are as
 in [profiles.md](profiles.md). The data sets do not say what their nodes hang on; they are taken to be under one leaf
-with nobody else on it.
+with no other job on it.
 
 """
 

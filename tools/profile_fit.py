@@ -17,7 +17,7 @@ LEAST_GAIN = 1e-8
 MOST_SLANTED = 3
 # Below this an error counts by its square, so that the search does not stick in the corners of a sum of sizes.
 ROUND_BELOW = 0.01
-# A gang that waits more than 19 parts in 20 cannot be told from one that only waits.
+# A gang that waits more than 19 parts in 20 cannot be distinguished from one that only waits.
 MOST_SENSITIVE = 0.95
 MOST_TRAFFIC_GBPS = 2000.0
 # With fewer rows than this a spread exponent and an overlap would fit the noise.
@@ -140,7 +140,7 @@ def _spread_model(rows: Sequence[Spread], type_speed: Mapping[str, float]) -> Ca
 def _slowed(
     nodes: Sequence[int], gbps: Sequence[float], rows: Sequence[Spread], type_speed: Mapping[str, float]
 ) -> Callable[[Vector], Vector]:
-    """Return what gives one plus the exposed communication on so many nodes with such links."""
+    """Return what gives one plus the exposed communication on `nodes` nodes with links of `gbps`."""
     spread = np.array(nodes, np.float64)
     gpus = np.array([row.gpus for row in rows], np.float64)
     pace = np.array([row.pace * type_speed[row.gpu_type] for row in rows])

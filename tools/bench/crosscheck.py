@@ -84,12 +84,13 @@ def _mean_jct_s(workload: Workload, policy: str, leaf: int) -> float:
     return summarise(run).mean_jct_s
 
 
-def line_of(found: Comparison) -> str:
+def line_of(comparison: Comparison) -> str:
     """Return a comparison as a line of the table."""
-    verdict = "TOO FAR" if found.is_off else "agrees"
+    verdict = "TOO FAR" if comparison.is_off else "agrees"
     return (
-        f"{found.trace:<15}{found.jobs:>7}{found.nodes:>7}  {found.policy:<5}{found.reference_s:>11,.0f}"
-        f"{found.ours_s:>11,.0f}{found.percent:>+9.3f} %  {verdict:<8}{found.on_leaves_s:>14,.0f}"
+        f"{comparison.trace:<15}{comparison.jobs:>7}{comparison.nodes:>7}  {comparison.policy:<5}"
+        f"{comparison.reference_s:>11,.0f}{comparison.ours_s:>11,.0f}{comparison.percent:>+9.3f} %"
+        f"  {verdict:<8}{comparison.on_leaves_s:>14,.0f}"
     )
 
 

@@ -133,14 +133,14 @@ def _by_partition(blocks: int, rng: np.random.Generator) -> dict[tuple[str, str]
     """
     before = blocks * BLOCK_DAYS["partition"]
     one, other = (_queue(rng, 2 * before, level=level) for level in rng.normal(size=2))
-    found: dict[tuple[str, str], Interval] = {}
+    intervals: dict[tuple[str, str], Interval] = {}
     for effect in FACTORS:
         for figure in ("mean", "p95"):
             days = np.stack([one.under("none", figure), other.under("none", figure)], axis=1)
             days[before:, 0] = one.under(effect, figure)[before:]
             pairs = days.reshape(2 * blocks, -1, 2).mean(axis=1)
-            found[effect, figure] = change_of_ratio(pairs[blocks:], pairs[:blocks])
-    return found
+            intervals[effect, figure] = change_of_ratio(pairs[blocks:], pairs[:blocks])
+    return intervals
 
 
 def _queue(rng: np.random.Generator, days: int, *, level: float = 0.0) -> Days:

@@ -41,7 +41,7 @@ def cpu_s(work: Callable[[], object]) -> float:
 
 
 def placements(jobs: int, candidates: int, model: ThroughputForecaster) -> tuple[PlacementTable, PlacementTable]:
-    """Return that many placements of each job, no two alike, and what each job asks for."""
+    """Return `candidates` placements of each job, no two alike, and what each job asks for."""
     rng = np.random.default_rng(0)
     rows = jobs * candidates
 

@@ -37,7 +37,7 @@ from tools.bench.measuring import Stages, peak_mib, resident_mib
 from tools.bench.synthetic import synthetic
 
 CYCLE_S = 60.0
-# How often Slurm computes priorities anew, by default: PriorityCalcPeriod.
+# How often Slurm computes priorities, by default: PriorityCalcPeriod.
 PRIORITIES_S = 300.0
 NO_SITE = Path("/nonexistent")
 _END = "\x1f\x1e"
@@ -88,7 +88,7 @@ class Queue:
         return Receipt(action=action, outcome=Outcome.APPLIED)
 
     def hides_range_end(self, job_id: int) -> bool:  # noqa: ARG002  (the protocol's)
-        """Tell that both ends of a node range are shown."""
+        """Return False: both ends of a node range are shown."""
         return False
 
     def pass_time(self) -> None:
@@ -116,7 +116,9 @@ class Queue:
 
     def _some(self, jobs: Mapping[int, Job]) -> list[int]:
         count = round(len(jobs) * self._changing)
-        return [int(each) for each in self._chance.choice(np.array(list(jobs), dtype=np.int64), count, replace=False)]
+        return [
+            int(job_id) for job_id in self._chance.choice(np.array(list(jobs), dtype=np.int64), count, replace=False)
+        ]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -191,7 +193,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _printed(fields: Iterable[str], row: Mapping[str, str]) -> str:
-    return "".join(f"{row.get(each, '')}{_END}" for each in fields) + "\n"
+    return "".join(f"{row.get(name, '')}{_END}" for name in fields) + "\n"
 
 
 def _gres(counts: tuple[GpuCount, ...]) -> str:

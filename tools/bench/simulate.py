@@ -132,7 +132,7 @@ def measure(task: Task) -> Figures:
         except _TimeUpError:
             break
         # Only the last is looked into.
-        runs = [*(replace(each, segments=each.segments[:0]) for each in runs), run]
+        runs = [*(replace(earlier, segments=earlier.segments[:0]) for earlier in runs), run]
     pending_mean, pending_most = queue_depth(runs[-1]) if runs else (float("nan"), 0)
     return Figures(
         trace=task.trace,
@@ -200,7 +200,7 @@ def judged(value: float, target: float | None, *, at_most: bool = False) -> str:
 
 
 def logarithmic(before_jobs: int, after_jobs: int) -> float:
-    """Return by how much the time for a job may grow between two lengths of a trace: like the logarithm of its jobs."""
+    """Return by how much the time for a job can grow between two lengths of a trace: like the logarithm of its jobs."""
     return log(after_jobs) / log(before_jobs)
 
 
@@ -216,33 +216,34 @@ def _print_speed(folder: str, traces: Sequence[str], policies: Sequence[str], se
                 # Compiles where nothing was compiled before, which takes memory that is not the simulation's.
                 measured(Task(folder=folder, trace=f"itp {trace}", policy=policy, jobs=WARM_JOBS, runs=1))
             for execution in EXECUTIONS:
-                found = measured(
+                figures = measured(
                     Task(
                         folder=folder, trace=f"itp {trace}", policy=policy, execution=execution, seconds=seconds,
                         jobs=MOST_JOBS.get(policy, 0),
                     )
                 )  # fmt: skip
-                print(_speed_line(found), flush=True)
+                print(_speed_line(figures), flush=True)
     for policy, jobs in MOST_JOBS.items():
         if policy in policies:
             print(f"{policy}: the first {jobs} jobs of each trace only, on the nodes of the whole trace")
     print()
 
 
-def _speed_line(found: Figures) -> str:
-    cut = "" if found.done_ratio == 1.0 else f"   stopped at {found.done_ratio:.0%} of the jobs"
-    fewer = "" if found.runs in {0, RUNS} else f"   best of {found.runs}"
+def _speed_line(figures: Figures) -> str:
+    cut = "" if figures.done_ratio == 1.0 else f"   stopped at {figures.done_ratio:.0%} of the jobs"
+    fewer = "" if figures.runs in {0, RUNS} else f"   best of {figures.runs}"
     return (
-        f"{found.trace:<8}{found.nodes:>6}{found.load_ratio:>6.2f}{found.jobs:>8}  {found.policy:<7}"
-        f"{found.execution:<10}{found.jobs_per_s:>10,.0f}  "
-        f"{judged(found.jobs_per_s, TARGETS_JOBS_PER_S.get(found.policy)):<22}"
-        f"{found.pending_mean:>9.1f}{found.pending_most:>7}{found.delay_mean_s:>9.0f}{found.peak_rss_mib:>6.0f}   "
-        f"{found.import_s:.1f}, {found.read_s:.1f}, {found.first_run_s:.1f}{cut}{fewer}"
+        f"{figures.trace:<8}{figures.nodes:>6}{figures.load_ratio:>6.2f}{figures.jobs:>8}  {figures.policy:<7}"
+        f"{figures.execution:<10}{figures.jobs_per_s:>10,.0f}  "
+        f"{judged(figures.jobs_per_s, TARGETS_JOBS_PER_S.get(figures.policy)):<22}"
+        f"{figures.pending_mean:>9.1f}{figures.pending_most:>7}{figures.delay_mean_s:>9.0f}"
+        f"{figures.peak_rss_mib:>6.0f}   "
+        f"{figures.import_s:.1f}, {figures.read_s:.1f}, {figures.first_run_s:.1f}{cut}{fewer}"
     )
 
 
 def _print_growth(folder: str, policies: Sequence[str], seconds: float) -> None:
-    times = ", ".join(f"{each}x" for each in GROWTH_TIMES)
+    times = ", ".join(f"{copies}x" for copies in GROWTH_TIMES)
     print(
         f"growth: {GROWTH_TRACE} repeated at a load of 0.8 at most, time for a job at {times}; at most like log(jobs)"
     )
@@ -252,20 +253,21 @@ def _print_growth(folder: str, policies: Sequence[str], seconds: float) -> None:
         for copies in GROWTH_TIMES:
             task = Task(folder=folder, trace=GROWTH_TRACE, policy=policy, times=copies, seconds=seconds,
                         jobs=GROWTH_JOBS.get(policy, 0))  # fmt: skip
-            found = measured(task)
-            first = first or found
-            print(_growth_line(first, found), flush=True)
+            figures = measured(task)
+            first = first or figures
+            print(_growth_line(first, figures), flush=True)
     print()
 
 
-def _growth_line(first: Figures, found: Figures) -> str:
-    if min(first.done_ratio, found.done_ratio) < 1.0:
-        return f"{found.policy:<8}{found.jobs:>8}  stopped at {found.done_ratio:.0%} of the jobs: give more --seconds"
-    growth, allowed = found.job_us / first.job_us, logarithmic(first.jobs, found.jobs)
-    verdict = "" if found.jobs == first.jobs else judged(growth, round(allowed, 2), at_most=True)
+def _growth_line(first: Figures, figures: Figures) -> str:
+    if min(first.done_ratio, figures.done_ratio) < 1.0:
+        stopped = f"stopped at {figures.done_ratio:.0%} of the jobs: give more --seconds"
+        return f"{figures.policy:<8}{figures.jobs:>8}  {stopped}"
+    growth, allowed = figures.job_us / first.job_us, logarithmic(first.jobs, figures.jobs)
+    verdict = "" if figures.jobs == first.jobs else judged(growth, round(allowed, 2), at_most=True)
     return (
-        f"{found.policy:<8}{found.jobs:>8}{found.job_us:>10.1f}{growth:>8.2f}  {verdict:<20}"
-        f"{found.pending_mean:>9.1f}{found.pending_most:>7}"
+        f"{figures.policy:<8}{figures.jobs:>8}{figures.job_us:>10.1f}{growth:>8.2f}  {verdict:<20}"
+        f"{figures.pending_mean:>9.1f}{figures.pending_most:>7}"
     )
 
 
@@ -275,11 +277,11 @@ def _print_memory(folder: str, policies: Sequence[str], seconds: float) -> None:
         length = measured(Task(folder=folder, trace=GROWTH_TRACE, policy="fifo", runs=1)).jobs
         task = Task(folder=folder, trace=GROWTH_TRACE, policy=policy, times=-(-MEMORY_JOBS // length), cut=MEMORY_JOBS,
                     runs=1, seconds=2 * seconds)  # fmt: skip
-        found = measured(task)
-        cut = "" if found.done_ratio == 1.0 else f", when time was up at {found.done_ratio:.0%} of the jobs"
+        figures = measured(task)
+        cut = "" if figures.done_ratio == 1.0 else f", when time was up at {figures.done_ratio:.0%} of the jobs"
         print(
-            f"{policy:<8}{found.peak_rss_mib:>6.0f} MiB  "
-            f"{judged(found.peak_rss_mib, MOST_MEMORY_MIB, at_most=True)}  {found.jobs_per_s:,.0f} jobs/s{cut}",
+            f"{policy:<8}{figures.peak_rss_mib:>6.0f} MiB  "
+            f"{judged(figures.peak_rss_mib, MOST_MEMORY_MIB, at_most=True)}  {figures.jobs_per_s:,.0f} jobs/s{cut}",
             flush=True,
         )
     print()
@@ -289,8 +291,8 @@ def _print_start(folder: str, policies: Sequence[str]) -> None:
     print("start-up without anything compiled before: what the first run took beyond its loop")
     for policy in policies:
         with tempfile.TemporaryDirectory(prefix="sadvise-") as empty:
-            found = measured(Task(folder=folder, trace="itp 10", policy=policy, runs=1), Path(empty))
-        print(f"{policy:<8}{found.first_run_s:>6.1f} s  imports {found.import_s:.1f} s", flush=True)
+            figures = measured(Task(folder=folder, trace="itp 10", policy=policy, runs=1), Path(empty))
+        print(f"{policy:<8}{figures.first_run_s:>6.1f} s  imports {figures.import_s:.1f} s", flush=True)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -46,7 +46,7 @@ JOURNAL_STAGES: Final = {
 
 @dataclass
 class Changing:
-    """A synthetic cluster whose queue changes between rounds, and which does what it is told."""
+    """A synthetic cluster whose queue changes between rounds, and which carries out every change."""
 
     start: Snapshot
     chance: np.random.Generator
@@ -58,7 +58,7 @@ class Changing:
 
     @classmethod
     def made(cls, jobs: int, nodes: int, turnover: float, seed: int) -> "Changing":
-        """Make a busy cluster with so many pending jobs."""
+        """Make a busy cluster with a number of pending jobs."""
         start = synthetic(jobs, nodes, seed)
         return cls(
             # The first snapshot must not live as long as the cluster does.
@@ -71,7 +71,7 @@ class Changing:
         )
 
     def snapshot(self) -> Snapshot:
-        """Return the cluster as it is now, with every job made anew, as a reader would."""
+        """Return the cluster as it is now, with a new object for every job, as a reader has."""
         jobs = tuple(replace(self.jobs[job_id]) for job_id in sorted(self.jobs))
         return replace(self.start, taken_at=self.clock.now(), jobs=jobs)
 
@@ -84,7 +84,7 @@ class Changing:
         return Receipt(action=action, outcome=Outcome.APPLIED)
 
     def hides_range_end(self, job_id: int) -> bool:  # noqa: ARG002  (the protocol's)
-        """Tell that both ends of a node range are shown."""
+        """Return False: both ends of a node range are shown."""
         return False
 
     def change(self) -> None:

@@ -66,14 +66,14 @@ def _submissions(cluster: LiveCluster, count: int) -> list[float]:
 
 def _served_us(cluster: LiveCluster) -> float:
     """Return the mean time in which slurmctld has served a submission since its start."""
-    found = re.search(r"REQUEST_SUBMIT_BATCH_JOB\s.*?ave_time:(\d+)", cluster.run("sdiag"))
-    if found is None:
+    match = re.search(r"REQUEST_SUBMIT_BATCH_JOB\s.*?ave_time:(\d+)", cluster.run("sdiag"))
+    if match is None:
         raise LiveSlurmError("sdiag does not tell how long submissions took")
-    return float(found[1])
+    return float(match[1])
 
 
 def _set_up(cluster: LiveCluster, *, scripted: bool) -> None:
-    """Start slurmctld anew, with or without the script; the filter, which runs in sbatch, is never there."""
+    """Start slurmctld again, with or without the script; the filter, which runs in sbatch, is never there."""
     conf = cluster.folder / "slurm.conf"
     if scripted:
         install_scripts(cluster, SITE)

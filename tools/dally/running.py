@@ -24,12 +24,12 @@ TIERS: Final = (LocalityTier.NODE, LocalityTier.LEAF)
 
 
 def name_of(timers: Timers) -> str:
-    """Return the name of Dally with fixed timers of so many seconds for the fewest nodes and for one leaf."""
+    """Return the name of Dally with fixed timers, in seconds, for the fewest nodes and for one leaf."""
     return "/".join(f"{timer_s:g}" for timer_s in timers)
 
 
 def timers_of(name: str) -> Timers:
-    """Return the timers that a name tells."""
+    """Return the timers that a name stands for."""
     if name == TUNED_NAME:
         return TUNED
     node, leaf = name.split("/")
@@ -37,7 +37,7 @@ def timers_of(name: str) -> Timers:
 
 
 def policy_of(name: str) -> RoundPolicy:
-    """Return Dally with the timers that a name tells."""
+    """Return Dally with the timers that a name stands for."""
     return dally_policy(name, "Dally with the timers of its name", partial(Dally, fixed_s=timers_of(name)))
 
 
@@ -88,7 +88,7 @@ def run_policy(cell: Cell, policy: RoundPolicy, progress: Progress | None = None
 
 
 def _say_nothing(share: float) -> None:
-    """Take the progress of a run that nobody follows."""
+    """Ignore the progress of a run."""
 
 
 @dataclass(slots=True, kw_only=True)

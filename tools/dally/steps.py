@@ -129,7 +129,7 @@ def place_curve(
     worth_s, timer_s = SAVES_S[-1], 0.0
     known: list[Wait] = []
     since: list[float] = []
-    found = []
+    timers_s = []
     for now in np.arange(0.0, 2.0 * HALF_S, TICK_S).tolist():
         if now % TUNED_EVERY_S == 0.0:
             still = [
@@ -140,7 +140,7 @@ def place_curve(
             tuner = Tuner([*known, *still], now, tuning)
             timer_s = tuner.timer_s(GANG_GPUS, LocalityTier.NODE, worth_s=worth_s, bound_s=worth_s)
         if now % EVERY_S == 0.0:
-            found.append(timer_s)
+            timers_s.append(timer_s)
         chance = 1.0 - np.exp(-TICK_S / (before_s if now < HALF_S else after_s))
         got = stream.random(len(since)) < chance
         over = np.array([now - begin >= timer_s for begin in since], np.bool_)
@@ -152,4 +152,4 @@ def place_curve(
         comes = int(stream.poisson(gangs_per_h * TICK_S / HOUR_S))
         if timer_s > 0.0:
             since += [now] * comes
-    return np.array(found)
+    return np.array(timers_s)

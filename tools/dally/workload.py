@@ -1,4 +1,4 @@
-"""The workload and the cluster on which Dally is measured: 500 jobs of up to 64 GPUs, drawn anew for every seed.
+"""The workload and the cluster on which Dally is measured: 500 jobs of up to 64 GPUs, drawn for every seed.
 
 Equal seeds give equal jobs under every arrival: only the times of submission differ, and over Poisson arrivals only by
 their scale. The numbers below are ours, round ones near what public traces report; the page says which.
@@ -70,12 +70,12 @@ def arrival_name(load_ratio: float | None) -> str:
 
 
 def cluster_text(oversubscription: float, nic_gbps: float) -> str:
-    """Return 8 leaves of 8 nodes of 8 GPUs, whose nodes send so many times what the uplinks of their leaf carry."""
+    """Return 8 leaves of 8 nodes of 8 GPUs, with leaf uplinks of an oversubscription."""
     return f"{_leaves_text(LEAVES, nic_gbps)},oversubscription={oversubscription:g}"
 
 
 def roomy_cluster_text(jobs: int, nic_gbps: float) -> str:
-    """Return as many such leaves as there are jobs, on which none waits and each has its best placement alone."""
+    """Return as many such leaves as there are jobs, on which every job starts at once on its best placement, alone."""
     return _leaves_text(jobs, nic_gbps)
 
 

@@ -69,7 +69,7 @@ def interference(  # noqa: PLR0913, PLR0917 - a command takes the options it has
         Path | None, typer.Option("--singles", help="Table of jobs alone (form lucid): use of the GPU and its memory.")
     ] = None,
     folds: Annotated[
-        int | None, typer.Option("--folds", help="Judge each of so many parts of the pairs by the others.")
+        int | None, typer.Option("--folds", help="Number of parts of the pairs; each is judged by the others.")
     ] = None,
     unseen_models: Annotated[
         bool, typer.Option("--unseen-models", help="Judge the pairs of each model by those without it.")
@@ -117,7 +117,7 @@ def evaluate(
 ) -> Report:
     """Fit, forecast and compare; raises `ConfigError` where there is nothing to fit on, or nothing left to judge.
 
-    What jobs do alone is told by the rows of both; what they do beside others only by those to fit on.
+    What jobs do alone is known from the rows of both; what they do beside others only from those to fit on.
     """
     if not train or not test:
         raise ConfigError(f"there is no pair that ran among the rows to {'judge' if train else 'fit on'}: give others")

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +9,7 @@ import typer
 
 from tools.evaluation.many_files import ManyFiles
 from tools.evaluation.report import Report, Score, print_report, score
-from tools.evaluation.served import bundled, parsed_date
+from tools.evaluation.served import Format, bundled, parsed_date
 from tools.fidelity.compare import spearman
 
 if TYPE_CHECKING:
@@ -23,12 +22,6 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 _HOUR_S = 3600.0
-
-
-class Format(StrEnum):
-    """The form of the tables: `drac`, the published accounting of DRAC's clusters."""
-
-    DRAC = "drac"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -145,7 +138,7 @@ def _notes(of: "Trial", found: "RunTimes", true_s: "Floats") -> Iterator[str]:
         "one burst are hardly independent, so a share among them is far less sure than the number of rows suggests."
     )
     yield (
-        "Nothing is fitted anew during the test: the history and the levels of the intervals grow with every job that "
+        "Nothing is fitted again during the test: the history and the levels of the intervals grow with every job that "
         f"ended before a submission. {over} jobs outlived their limit by Slurm's grace; they count as the limit."
     )
     yield (

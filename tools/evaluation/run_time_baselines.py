@@ -1,4 +1,4 @@
-"""What a forecast of run times has to beat, told in the order of time as the forecast is."""
+"""What a forecast of run times has to beat, each made in the order of time as the forecast is."""
 
 from bisect import insort
 from collections.abc import Mapping

@@ -16,7 +16,7 @@ Mask = NDArray[np.bool_]
 
 TEST_DAYS = 21
 _DAY_S = 86400.0
-# Of the training rows so many must have ended before the test begins, else all of them are fitted on.
+# The share of the training rows that must have ended before the test begins, else all of them are fitted on.
 _LEAST_SHARE = 0.1
 
 

@@ -1,11 +1,18 @@
-"""A fit as it is served, and dates: what every judgement needs."""
+"""What judgements share: a fit as it is served, the form of tables, and dates."""
 
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from advisor.fit.fitted import Fitted
     from advisor.predict.bundle import Bundle
+
+
+class Format(StrEnum):
+    """The form of the tables: `drac`, what DRAC published of its clusters."""
+
+    DRAC = "drac"
 
 
 def bundled(fitted: "Fitted") -> "Bundle":

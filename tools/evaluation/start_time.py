@@ -3,7 +3,6 @@
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +10,7 @@ import typer
 
 from tools.evaluation.many_files import ManyFiles
 from tools.evaluation.report import Report, Score, print_report, score
-from tools.evaluation.served import bundled, date_text, parsed_date
+from tools.evaluation.served import Format, bundled, date_text, parsed_date
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,12 +23,6 @@ if TYPE_CHECKING:
 DAY_S = 86_400.0
 TEST_DAYS = 14
 _HOUR_S = 3600.0
-
-
-class Format(StrEnum):
-    """The form of the tables: `drac`, the published polls of Graham."""
-
-    DRAC = "drac"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +48,7 @@ def start(
     estimates: Annotated[
         list[Path] | None, typer.Option("--estimates", help="Tables of Slurm's own estimates.")
     ] = None,
-    daily: Annotated[bool, typer.Option("--daily", help="Fit anew before each poll as well; takes minutes.")] = False,
+    daily: Annotated[bool, typer.Option("--daily", help="Fit again before each poll as well; takes minutes.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of the fit.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -91,7 +84,7 @@ def judge(
 ) -> Report:
     """Fit on what was known at the split and judge the later polls; raises `ConfigError` where either is too small.
 
-    With `every`, the rows of both files, it is fitted anew before each poll as well, to all that was known by then.
+    With `every`, the rows of both files, it is fitted again before each poll as well, to all that was known by then.
     """
     import numpy as np
 

@@ -57,7 +57,7 @@ def throughput(
         str | None, typer.Option("--profile", help='Rows to be judged that are known, as "nodes==1 and gpus<=2".')
     ] = None,
     folds: Annotated[
-        int | None, typer.Option("--folds", help="Judge each of so many parts of the placements by the others.")
+        int | None, typer.Option("--folds", help="Number of parts of the placements; each is judged by the others.")
     ] = None,
     gpus_per_node: Annotated[
         int, typer.Option("--gpus-per-node", min=1, help="GPUs of a node, which elasticflow files do not state.")
@@ -89,7 +89,9 @@ def evaluate(
     `is_rate` counts errors in iterations per second instead of seconds.
     """
     if folds is not None and (profile is not None or folds < 2):
-        raise ConfigError("--folds takes 2 or more, and excludes --profile: its parts are placements that nobody knows")
+        raise ConfigError(
+            "--folds takes 2 or more, and excludes --profile: its parts are placements that are not known"
+        )
     notes: list[str] = []
     splits = list(_parts(train, test, folds, seed, notes) if folds else _models(train, test, profile, notes))
     if not splits:

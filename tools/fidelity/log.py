@@ -16,7 +16,7 @@ ENDED = re.compile(r"_job_complete: JobId=(\d+) done")
 MAIN_PASS = re.compile(r"Running job scheduler for (?:default depth|full queue)")
 BACKFILL_PASS = re.compile(r"_attempt_backfill: beginning")
 RECALCULATED = re.compile(r"decay_apply_weighted_factors: priority for job")
-# Priorities are computed anew once a minute, all within milliseconds.
+# Priorities are computed again once a minute, all within milliseconds.
 SAME_RECALCULATION_S = 1.0
 
 

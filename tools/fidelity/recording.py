@@ -114,7 +114,7 @@ class Recording:
     """A workload and what a real slurmctld did with it.
 
     `parameters` are lines of `scontrol show config`, `leaves` the nodes below each leaf switch, `recalculations` the
-    times at which slurmctld computed every priority anew. `controller_start_time` is when slurmctld came up, which all
+    times at which slurmctld computed every priority again. `controller_start_time` is when slurmctld came up, which all
     its timers count from; it is negative. `zero_time` is the start of the workload in POSIX seconds: slurmctld rounds
     some instants to whole minutes of that clock.
     """

@@ -24,7 +24,7 @@ _TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d+):(\d+)")
 def replay(recording: Recording) -> Mapping[int, float]:
     """Map job ids to the instants at which the model starts them.
 
-    The model is told when slurmctld came up, what was submitted and changed when, and how long each job ran.
+    The model knows when slurmctld came up, what was submitted and changed when, and how long each job ran.
     """
     trace, cluster = trace_of(recording), cluster_of(recording)
     state = build_state(trace, cluster, load_profiles(), ideal=True, loses_work=True)
@@ -76,7 +76,7 @@ def cluster_of(recording: Recording) -> Cluster:
     sizes = {len(leaf) for leaf in recording.leaves}
     count = sum(len(leaf) for leaf in recording.leaves)
     nodes = NodeGroup(count=count, gpus=recording.gpus_per_node, cpus=recording.cpus_per_node, leaf=max(sizes))
-    told = recording.parameters
+    parameters = recording.parameters
 
     def number(name: str) -> float:
         return float(recording.scheduler_parameter(name) or 0)
@@ -90,12 +90,12 @@ def cluster_of(recording: Recording) -> Cluster:
         bf_resolution_s=number("bf_resolution"),
         bf_window_s=60.0 * number("bf_window"),
         max_switch_wait_s=number("max_switch_wait"),
-        priority_weight_age=float(told["PriorityWeightAge"]),
-        priority_weight_fairshare=float(told["PriorityWeightFairShare"]),
-        priority_weight_job_size=float(told["PriorityWeightJobSize"]),
-        priority_max_age_s=_seconds(told["PriorityMaxAge"]),
-        priority_calc_period_s=_seconds(told["PriorityCalcPeriod"]),
-        priority_decay_half_life_s=_seconds(told["PriorityDecayHalfLife"]),
+        priority_weight_age=float(parameters["PriorityWeightAge"]),
+        priority_weight_fairshare=float(parameters["PriorityWeightFairShare"]),
+        priority_weight_job_size=float(parameters["PriorityWeightJobSize"]),
+        priority_max_age_s=_seconds(parameters["PriorityMaxAge"]),
+        priority_calc_period_s=_seconds(parameters["PriorityCalcPeriod"]),
+        priority_decay_half_life_s=_seconds(parameters["PriorityDecayHalfLife"]),
         tick_s=_ticks(recording)[1],
         account_shares={account.name: float(account.shares) for account in recording.accounts},
     )

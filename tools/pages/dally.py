@@ -35,7 +35,7 @@ TARGETS: Final[Mapping[str, float]] = {
 SYSTEMS: Final = ("dally", "dally+preempt")
 BASELINES: Final = ("las", "gandiva")
 ABLATIONS: Final = ("dally-nowait", "dally-consolidated", "dally-fixed")
-# How much longer than the best ablation's the mean JCT may be.
+# How much longer than the best ablation's the mean JCT can be.
 TOLERANCE_PERCENT: Final = 3.0
 
 
@@ -101,7 +101,7 @@ def run_bench(experiment: Experiment, runner: Runner) -> Bench:
     return Bench(
         corners={corner: by_name(own) for corner, own in results.items() if corner.oversubscription is not None},
         unlimited={
-            corner.load_ratio: [replace(each, summary=replace(each.summary, policy=UNLIMITED)) for each in own]
+            corner.load_ratio: [replace(result, summary=replace(result.summary, policy=UNLIMITED)) for result in own]
             for corner, own in results.items()
             if corner.oversubscription is None
         },

@@ -43,7 +43,7 @@ class OfTrace:
     """How a group of jobs of one trace fared."""
 
     trace: str
-    found: GroupDifference
+    difference: GroupDifference
 
 
 def make(experiment: Experiment, runner: Runner, command: str, data: Path | None) -> str:
@@ -110,9 +110,9 @@ def of_users(corner: Corner) -> list[OfTrace]:
     """Compare the users of each trace."""
     before, after = by_policy(corner.results).values()
     return [
-        OfTrace(trace=name, found=found)
+        OfTrace(trace=name, difference=difference)
         for name, trace in corner.traces.items()
-        for found in compare_groups(
+        for difference in compare_groups(
             {cell: result for cell, result in before.items() if cell.trace == name},
             {cell: result for cell, result in after.items() if cell.trace == name},
             by_user(trace),
@@ -193,19 +193,19 @@ def _section(corner: Corner) -> str:
 
 def _users(corner: Corner) -> str:
     users = of_users(corner)
-    judged = [user for user in users if verdict(user.found.change) in VERDICTS]
-    losers = [user for user in judged if user.found.change.percent > LOSS_PERCENT]
-    clear = [user for user in losers if user.found.change.is_clear]
-    winners = [user for user in judged if user.found.change.percent < -LOSS_PERCENT]
+    judged = [user for user in users if verdict(user.difference.change) in VERDICTS]
+    losers = [user for user in judged if user.difference.change.percent > LOSS_PERCENT]
+    clear = [user for user in losers if user.difference.change.is_clear]
+    winners = [user for user in judged if user.difference.change.percent < -LOSS_PERCENT]
     rows = (
         [
             user.trace,
-            user.found.group,
-            f"{user.found.jobs:,}",
-            *(shown("mean_jct_s", value) for value in (user.found.before_s, user.found.after_s)),
-            change_in_words(user.found.change),
+            user.difference.group,
+            f"{user.difference.jobs:,}",
+            *(shown("mean_jct_s", value) for value in (user.difference.before_s, user.difference.after_s)),
+            change_in_words(user.difference.change),
         ]
-        for user in sorted(clear, key=lambda user: -user.found.change.percent)
+        for user in sorted(clear, key=lambda user: -user.difference.change.percent)
     )
     return render(
         "dally_slurm",
@@ -214,7 +214,7 @@ def _users(corner: Corner) -> str:
         judged=len(judged),
         winners=len(winners),
         loss=LOSS_PERCENT,
-        clear_winners=sum(user.found.change.is_clear for user in winners),
+        clear_winners=sum(user.difference.change.is_clear for user in winners),
         losers=len(losers),
         clear_losers=len(clear),
         by_chance=0.025 * len(judged),

@@ -1,0 +1,32 @@
+"""Every program of the checkout that a document names is there."""
+
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tools.bench.__main__ import BENCHES
+from tools.pages.experiment import summaries
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = tuple(
+    path for pattern in ("*.md", "docs/**/*.md", "models/*.md", "slurm/*.md") for path in sorted(ROOT.glob(pattern))
+)
+# Programs of several parts, and the names of the parts.
+PARTS = {"bench": BENCHES, "pages": summaries(), "evaluate": ("throughput", "interference", "runtime", "start")}
+COMMAND = re.compile(r"python -m tools\.(\w+)(?: ([a-z][\w-]*))?")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_program_named_is_there(document: Path) -> None:
+    named = COMMAND.findall(document.read_text(encoding="utf-8"))
+
+    assert [program for program, _ in named if find_spec(f"tools.{program}") is None] == []
+    assert [f"{program} {part}" for program, part in named if part and part not in PARTS.get(program, (part,))] == []
+
+
+def test_documents_name_programs() -> None:
+    text = "\n".join(document.read_text(encoding="utf-8") for document in DOCUMENTS)
+
+    assert {program for program, _ in COMMAND.findall(text)} >= {"bench", "evaluate", "fidelity", "pages"}

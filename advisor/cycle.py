@@ -8,10 +8,12 @@ from advisor.domain.memory import NOTHING_KNOWN, Memory
 from advisor.domain.mode import EVERYTHING, Modes
 from advisor.domain.plan import Lever, Plan, Recommendation, Verdict
 from advisor.domain.snapshot import Snapshot
+from advisor.features.policy import Decider, Decision, Policy
 from advisor.guard.circumstances import circumstances
 from advisor.guard.rules import judge, permitted
 from advisor.planning.case import EVERY_LEVER, Case
 from advisor.planning.line import LINE, Proposer, plan
+from advisor.planning.scorers import RULES
 from advisor.planning.tuning import MEMORIES
 from advisor.ports import Forecaster, Journal, NoForecaster
 from advisor.settings import Limits, PlanningSettings
@@ -22,7 +24,8 @@ class CycleRecord:
     """All that one cycle saw, proposed and judged.
 
     `memory` is what earlier ones left. `left_alone` maps pending GPU jobs that must not be changed to the rule that
-    says so.
+    says so. `decisions` is what a learned policy scored, `policy_fault` why the rules decided in its place from some
+    point on, "" where they did not.
     """
 
     snapshot: Snapshot
@@ -31,6 +34,8 @@ class CycleRecord:
     plan: Plan
     verdicts: tuple[Verdict, ...]
     left_alone: Mapping[int, str]
+    decisions: tuple[Decision, ...] = ()
+    policy_fault: str = ""
 
     @property
     def recommendations(self) -> tuple[Recommendation, ...]:
@@ -48,6 +53,7 @@ class Cycle:
     levers: frozenset[Lever] = EVERY_LEVER
     modes: Modes = EVERYTHING
     line: tuple[Proposer, ...] = LINE
+    policy: Policy = RULES
 
     def memory(self, journal: Journal, snapshot: Snapshot) -> Memory:
         """Return what a journal holds that a plan for a snapshot depends on; raises what the journal raises."""
@@ -65,7 +71,7 @@ class Cycle:
         around = circumstances(
             snapshot, self.limits, memory.outstanding, preempts=preempts, leases=memory.leases, modes=self.modes
         )
-        permits = permitted(snapshot, around)
+        permits, decider = permitted(snapshot, around), Decider(policy=self.policy, fallback=RULES)
         case = Case(
             snapshot=snapshot,
             settings=self.planning,
@@ -74,6 +80,7 @@ class Cycle:
             memory=memory,
             permits=permits,
             levers=self.levers,
+            decider=decider,
         )
         proposed = plan(case, self.line)
         return CycleRecord(
@@ -83,4 +90,6 @@ class Cycle:
             plan=proposed,
             verdicts=judge(proposed, snapshot, around),
             left_alone=permits.left_alone,
+            decisions=tuple(decider.decisions),
+            policy_fault=decider.fault,
         )

@@ -26,6 +26,7 @@ from advisor.domain.node import Node
 from advisor.domain.plan import Lever, Verdict, lever_of
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.waits import Wait
+from advisor.features.policy import Decision
 from advisor.journal.differences import Difference, difference, mapped, restored
 from advisor.journal.rows import LeaseRow, lease_of, lease_row
 from advisor.settings import Limits, PlanningSettings
@@ -50,7 +51,9 @@ ForecastRow = tuple[
 class _Content(BaseModel):
     """A record as it stands in the file; `site` is a snapshot without jobs and nodes, None where it stayed the same."""
 
-    model_config = ConfigDict(ser_json_inf_nan="constants", defer_build=True)
+    model_config = ConfigDict(
+        ser_json_inf_nan="constants", ser_json_bytes="base64", val_json_bytes="base64", defer_build=True
+    )
 
     version: str
     taken_at: float
@@ -69,6 +72,7 @@ class _Content(BaseModel):
     modes: Modes
     verdicts: str
     left_alone: Difference[tuple[int, str]]
+    decisions: tuple[Decision, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +88,7 @@ class Recorded:
     limits: Limits
     levers: frozenset[Lever]
     modes: Modes
+    decisions: tuple[Decision, ...]
     outcome: bytes
 
     @property
@@ -171,6 +176,7 @@ def recorded(cycle_id: int, contents: Iterable[bytes]) -> Recorded:
         limits=content.limits,
         levers=frozenset(content.levers),
         modes=content.modes,
+        decisions=content.decisions,
         outcome=_outcome(content.verdicts, lists.left_alone),
     )
 
@@ -242,6 +248,7 @@ def _content(record: CycleRecord, cycle: Cycle, last: _Lists, lists: _Lists) -> 
         modes=cycle.modes,
         verdicts=_verdicts(record),
         left_alone=difference(last.left_alone, lists.left_alone, itemgetter(0)),
+        decisions=record.decisions,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from advisor.cycle import Cycle
 from advisor.domain.forecast import Forecasts
 from advisor.domain.snapshot import Snapshot
+from advisor.features.policy import RecordedPolicy
 from advisor.journal.records import Recorded, outcome_of
 
 _ABSENT = "-"
@@ -42,9 +43,12 @@ def cycle_of(recorded: Recorded) -> Cycle:
 def replayed(recorded: Recorded, cycle: Cycle | None = None) -> bytes:
     """Plan a recorded cycle again, with other settings if a cycle is given, and return what comes of it.
 
-    The forecasts are those that were recorded: models change, and what is replayed is the planning.
+    The forecasts and the scores of a policy are those that were recorded: models change, and what is replayed is the
+    planning.
     """
     planning = replace(cycle or cycle_of(recorded), forecaster=_AsRecorded(recorded.forecasts))
+    if recorded.decisions:
+        planning = replace(planning, policy=RecordedPolicy(recorded.decisions))
     return outcome_of(planning.judge(recorded.snapshot, recorded.memory))
 
 

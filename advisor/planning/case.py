@@ -14,14 +14,17 @@ from advisor.domain.permits import Permits
 from advisor.domain.plan import Kind, Lever, Recommendation, SetNice, applied
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
+from advisor.features.board import Board, board_of
 from advisor.features.capacity import Fitter, node_table
 from advisor.features.nodes import NodeTable
+from advisor.features.policy import Decider
 from advisor.features.queue import QueueTable, queue_table
 from advisor.features.supply import Releases, releases, remaining_s
 from advisor.planning.beliefs import Beliefs
 from advisor.planning.earliest import Holdings, earliest, holdings_of
 from advisor.planning.levers import missing_by_lever
 from advisor.planning.observing import NO_PAST, Past, past_by_job, still_waiting
+from advisor.planning.scorers import RULES
 from advisor.planning.tuning import Tuner, tuning_of
 from advisor.settings import Limits, PlanningSettings
 
@@ -42,6 +45,12 @@ class Case:
     memory: Memory = NOTHING_KNOWN
     permits: Permits = field(default_factory=Permits)
     levers: frozenset[Lever] = EVERY_LEVER
+    decider: Decider = field(default_factory=lambda: Decider(policy=RULES, fallback=RULES))
+
+    @cached_property
+    def board(self) -> Board:
+        """The observation of a learned policy."""
+        return board_of(self.queue, self.table)
 
     @cached_property
     def missing(self) -> frozenset[Lever]:

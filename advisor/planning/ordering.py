@@ -7,19 +7,21 @@ that every move stops paying in the end. Fluid model, ours: GPUs of a type are i
 backfill can start anyway count for nothing.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from advisor.domain.job import Job
-from advisor.domain.plan import Expected, Kind, Reason, Recommendation, SetNice
+from advisor.domain.plan import Expected, Kind, Lever, Reason, Recommendation, SetNice
+from advisor.features.policy import Options
 from advisor.features.queue import ANY_TYPE, Others, QueueTable
-from advisor.features.supply import Releases, backfilled, latest_starts_s
+from advisor.features.supply import backfilled, latest_starts_s
 from advisor.planning.case import Case
 from advisor.planning.words import duration, plural
-from advisor.settings import Limits, PlanningSettings
+from advisor.settings import PlanningSettings
 
 # The shortest time a job steps back for; below it the order settles by itself.
 MIN_LEASE_S = 600.0
@@ -75,26 +77,21 @@ class _Line:
                 setattr(self, each.name, getattr(self, each.name)[order])
 
 
-def moves(
-    queue: QueueTable,
-    freed: Releases,
-    settings: PlanningSettings,
-    limits: Limits,
-    untouchable: frozenset[int],
-    delay_left_s: Mapping[int, float],
-) -> list[Move]:
+def moves(case: Case) -> list[Move]:
     """Return the moves worth making, best first within each pool; no job moves twice.
 
-    A job that gets its GPUs now where it stands is left there, and one that `delay_left_s` names is delayed no longer.
+    A job that gets its GPUs now where it stands is left there.
     """
+    queue, freed, settings, limits = case.queue, case.freed_by_limits, case.settings, case.limits
+    delay_left_s = case.permits.delay_left_s
     found: list[Move] = []
     for pool in range(len(queue.pool_gpus)):
-        line = _line_of(queue, pool, settings, untouchable)
+        line = _line_of(queue, pool, settings, case.untouchable)
         line.left_s = np.array([delay_left_s.get(job_id, limits.max_added_delay_s) for job_id in line.job_id.tolist()])
         line.movable &= latest_starts_s(queue, freed, line.rows, queue.smallest[line.rows]) > 0.0
         line.movable &= queue.wait_s[line.rows] <= limits.max_job_wait_s
         line.gains &= ~backfilled(queue, freed, line.rows)
-        while len(found) < limits.max_changes and (move := _best_move(line, settings, limits)) is not None:
+        while len(found) < limits.max_changes and (move := _best_move(line, case)) is not None:
             found.append(move)
     return found
 
@@ -137,8 +134,15 @@ def _from(others: Others, floor: int) -> Others:
     return Others(priority=others.priority[start:], limit_s=others.limit_s[start:])
 
 
-def _best_move(line: _Line, settings: PlanningSettings, limits: Limits) -> Move | None:
-    """Find the move with the largest weighted saving, make it in the line, and return it.
+# What the options of a step back are scored by, in this order.
+OPTION_COLUMNS: Final = (
+    *("work", "work_high", "weight", "helped", "helped_weight", "passed_work", "saved_s", "lease_s"),
+    *("longest_s", "nice", "capacity"),
+)
+
+
+def _best_move(line: _Line, case: Case) -> Move | None:
+    """Enumerate the moves that are allowed, have one chosen, make it in the line, and return it.
 
     Matrices are `(n_movable, n_rows)`: the i-th job that may move put right below the priority of the job in row j.
     """
@@ -159,8 +163,8 @@ def _best_move(line: _Line, settings: PlanningSettings, limits: Limits) -> Move 
     longest = np.take_along_axis(np.maximum.accumulate(np.where(meets, line.limit_s, 0.0), axis=1), last, axis=1)
     longest = np.maximum(longest, _longest_other(line, movable, below))
 
+    settings, limits = case.settings, case.limits
     work, capacity = line.work[movable, None], line.capacity[movable, None]
-    score = work * helped_weight - line.weight[movable, None] * passed_work
     saved_s = (helped * work - passed_work) / capacity
     lease_s = np.maximum(passed_high / capacity, MIN_LEASE_S)
     nice = line.priority[movable, None] - below[None, :]
@@ -172,10 +176,22 @@ def _best_move(line: _Line, settings: PlanningSettings, limits: Limits) -> Move 
         & (nice <= limits.nice_max)
         & (below[None, :] >= line.floor)
     )
-    score = np.where(allowed, score, 0.0)
-    source, target = np.unravel_index(int(score.argmax()), score.shape)
-    if score[source, target] <= 0.0:
+    choices = np.flatnonzero(allowed)
+    numbers = (
+        *(work, line.work_high[movable, None], line.weight[movable, None], helped, helped_weight, passed_work),
+        *(saved_s, lease_s, longest, nice, capacity),
+    )
+    options = Options(
+        lever=Lever.NICE,
+        job=line.rows[movable][choices // len(line.rows)],
+        columns={
+            name: _chosen(column, choices, len(line.rows)) for name, column in zip(OPTION_COLUMNS, numbers, strict=True)
+        },
+    )
+    best = case.decider.best(case.board, options)
+    if best is None:
         return None
+    source, target = divmod(int(choices[best]), len(line.rows))
     passed_by = line.rows[meets[source] & (places <= last[source, target])]
     row = int(movable[source])
     move = Move(
@@ -190,6 +206,12 @@ def _best_move(line: _Line, settings: PlanningSettings, limits: Limits) -> Move 
     )
     line.step_back(row, int(below[target]))
     return move
+
+
+def _chosen(column: NDArray[Any], choices: NDArray[np.intp], width: int) -> NDArray[np.float64]:
+    """Return the values of a matrix `(n_movable, width)`, or of one column of it, at flat places `(n_choices,)`."""
+    values = column[:, 0][choices // width] if column.shape[1] == 1 else column.ravel()[choices]
+    return values.astype(np.float64, copy=False)
 
 
 def _longest_other(line: _Line, movable: NDArray[np.intp], below: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -243,8 +265,7 @@ def _steps(priority: NDArray[np.int64]) -> NDArray[np.int64]:
 def recommendations(case: Case, _so_far: Sequence[Recommendation] = ()) -> Iterator[Recommendation]:
     """Propose the moves worth making, with the numbers behind each."""
     queue, settings = case.queue, case.settings
-    delays = case.permits.delay_left_s
-    for move in moves(queue, case.freed_by_limits, settings, case.limits, case.untouchable, delays):
+    for move in moves(case):
         row, job, width = move.row, queue.jobs[move.row], float(queue.width[move.row])
         passed = [queue.jobs[each] for each in move.passed_by]
         passing = list(move.passed_by)

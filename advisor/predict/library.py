@@ -1,6 +1,6 @@
 """The models at hand: the site's own before those that ship with the package, each checked before it is opened."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,6 +40,11 @@ class Held:
     entry: Entry
     in_use: bool
     shipped: bool
+
+    @property
+    def name(self) -> str:
+        """The kind and the version."""
+        return f"{self.entry.kind} {self.entry.version}"
 
     @property
     def files(self) -> Path:
@@ -118,14 +123,9 @@ class Library:
 
 def opened(held: Held) -> Bundle:
     """Check every digest and the fingerprint of a model, and open it; raises `ModelError`."""
-    entry = held.entry
-    name = f"{entry.kind} {entry.version}"
-    content = dict(_checked_files(held, name))
-    if entry.fingerprint != fingerprint(entry.kind, entry.columns, entry.outputs):
-        raise ModelError(f"model {name}: its fingerprint is not that of its columns: fit it anew, or roll back")
-    model = OnnxModel(content[GRAPH], name=name, columns=len(entry.columns), outputs=len(entry.outputs))
-    if model.fingerprint != entry.fingerprint:
-        raise ModelError(f"model {name}: its graph was made for other columns: fit it anew, or roll back")
+    entry, content = held.entry, checked_content(held)
+    model = OnnxModel(content[GRAPH], name=held.name, columns=len(entry.columns), outputs=len(entry.outputs))
+    check_fingerprint(model.fingerprint, held)
     return Bundle(
         kind=entry.kind,
         version=entry.version,
@@ -134,6 +134,21 @@ def opened(held: Held) -> Bundle:
         model=model,
         parameters=content[PARAMETERS].decode(errors="replace"),
     )
+
+
+def checked_content(held: Held) -> Mapping[str, bytes]:
+    """Return the files of a model by name once their digests are right; raises `ModelError`."""
+    entry = held.entry
+    content = dict(_checked_files(held, held.name))
+    if entry.fingerprint != fingerprint(entry.kind, entry.columns, entry.outputs):
+        raise ModelError(f"model {held.name}: its fingerprint is not that of its columns: fit it anew, or roll back")
+    return content
+
+
+def check_fingerprint(found: str, held: Held) -> None:
+    """Raise `ModelError` unless a graph was made for the columns that the manifest names."""
+    if found != held.entry.fingerprint:
+        raise ModelError(f"model {held.name}: its graph was made for other columns: fit it anew, or roll back")
 
 
 def _checked_files(held: Held, name: str) -> Iterator[tuple[str, bytes]]:

@@ -1,6 +1,8 @@
 """One ONNX graph on one core of the controller; the only importer of onnxruntime."""
 
 import os
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,11 +13,11 @@ CORES = 1
 FINGERPRINT = "sadvise_fingerprint"
 
 
-class OnnxModel:
-    """A graph with float32 rows in, `(n_rows, n_columns)`, and float32 rows out, `(n_rows, n_outputs)`."""
+class TensorGraph:
+    """A graph with named tensors in and out: rows, masks, edges, the state of a policy."""
 
-    def __init__(self, content: bytes, *, name: str, columns: int, outputs: int) -> None:
-        """Open a graph; raises `ModelError` if it is damaged or not of this shape."""
+    def __init__(self, content: bytes, *, name: str) -> None:
+        """Open a graph; raises `ModelError` if it is damaged."""
         # Or recent releases write into the home folder and report to their maker; asking them not to comes too late.
         os.environ["ORT_DISABLE_TELEMETRY"] = "1"
         import onnxruntime
@@ -27,18 +29,40 @@ class OnnxModel:
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.log_severity_level = 4  # what goes wrong is raised, not printed
         self.name = name
-        self._columns, self._outputs = columns, outputs
         try:
             self._session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         except Exception as err:  # onnxruntime raises a dozen kinds without a common base but this
             raise ModelError(f"model {name}: ONNX Runtime cannot open it: {_first_line(err)}") from err
-        inputs, results = self._session.get_inputs(), self._session.get_outputs()
-        shapes = [list(each.shape[1:]) for each in (*inputs, *results)]
-        if len(inputs) != 1 or len(results) != 1 or shapes != [[columns], [outputs]]:
-            raise ModelError(f"model {name}: it is not a graph of {columns} columns in and {outputs} out")
-        self._input, self._result = inputs[0].name, results[0].name
+        self.inputs = {each.name: tuple(each.shape) for each in self._session.get_inputs()}
+        self.outputs = {each.name: tuple(each.shape) for each in self._session.get_outputs()}
         # What the graph says of itself; empty where it says nothing.
-        self.fingerprint: str = self._session.get_modelmeta().custom_metadata_map.get(FINGERPRINT, "")
+        self.metadata: Mapping[str, str] = self._session.get_modelmeta().custom_metadata_map
+        self.fingerprint = self.metadata.get(FINGERPRINT, "")
+
+    def run(self, tensors: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
+        """Return the outputs by name; raises `ModelError` where a tensor does not fit or an output is not finite."""
+        names = list(self.outputs)
+        try:
+            found = dict(zip(names, self._session.run(names, dict(tensors)), strict=True))
+        except Exception as err:  # as above
+            raise ModelError(f"model {self.name}: ONNX Runtime cannot run it: {_first_line(err)}") from err
+        if not all(np.isfinite(each).all() for each in found.values() if each.dtype.kind == "f"):
+            raise ModelError(f"model {self.name}: it answers with what is no finite number")
+        return found
+
+
+class OnnxModel:
+    """A graph with float32 rows in, `(n_rows, n_columns)`, and float32 rows out, `(n_rows, n_outputs)`."""
+
+    def __init__(self, content: bytes, *, name: str, columns: int, outputs: int) -> None:
+        """Open a graph; raises `ModelError` if it is damaged or not of this shape."""
+        self._graph = graph = TensorGraph(content, name=name)
+        self.name, self.fingerprint = name, graph.fingerprint
+        self._columns, self._outputs = columns, outputs
+        shapes = [list(shape[1:]) for shape in (*graph.inputs.values(), *graph.outputs.values())]
+        if len(graph.inputs) != 1 or len(graph.outputs) != 1 or shapes != [[columns], [outputs]]:
+            raise ModelError(f"model {name}: it is not a graph of {columns} columns in and {outputs} out")
+        (self._input,), (self._result,) = graph.inputs, graph.outputs
 
     def run(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the outputs for `rows` `(n_rows, n_columns)`; raises `ModelError` if one is not a finite number."""
@@ -46,12 +70,7 @@ class OnnxModel:
             raise ModelError(f"model {self.name}: it takes {self._columns} columns of float32, not {rows.shape}")
         if not len(rows):
             return np.empty((0, self._outputs), dtype=np.float32)
-        try:
-            found: NDArray[np.float32] = self._session.run([self._result], {self._input: rows})[0]
-        except Exception as err:  # as above
-            raise ModelError(f"model {self.name}: ONNX Runtime cannot run it: {_first_line(err)}") from err
-        if not np.isfinite(found).all():
-            raise ModelError(f"model {self.name}: it answers with what is no finite number")
+        found: NDArray[np.float32] = self._graph.run({self._input: rows})[self._result]
         return found
 
 

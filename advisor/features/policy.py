@@ -1,0 +1,114 @@
+"""What a policy is: it scores the legal choices that our code enumerates, and never makes one itself."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.domain.plan import Lever
+from advisor.errors import ModelError
+from advisor.features.board import Board
+
+Scores = NDArray[np.float64]
+NO_STATE: Final = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The legal choices of one decision, one row each: what is forbidden is not among them.
+
+    `columns` are the numbers behind the choices, `(n_options,)` each. `job` indexes the rows of the board.
+    """
+
+    lever: Lever
+    job: NDArray[np.intp]  # (n_options,)
+    columns: Mapping[str, NDArray[np.float64]]
+
+    def __len__(self) -> int:
+        return len(self.job)
+
+    def features(self) -> NDArray[np.float32]:
+        """Return the columns side by side `(n_options, n_columns)`."""
+        return np.stack([self.columns[name] for name in self.columns], axis=1).astype(np.float32)
+
+
+class Policy(Protocol):
+    """Scores options; the best above 0 is chosen, none where all are 0 or below."""
+
+    @property
+    def name(self) -> str:
+        """The policy's name."""
+
+    @property
+    def reads(self) -> str:
+        """The fingerprint of the board and the options that it was trained on; "" for one that takes any."""
+
+    def act(self, board: Board, options: Options, state: bytes) -> tuple[Scores, bytes]:
+        """Return a score for each option and what to remember; raises `ModelError` where it cannot."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """One decision that a policy scored: enough to make it again without the policy."""
+
+    lever: Lever
+    scores: tuple[float, ...]
+    state: bytes = NO_STATE
+
+
+@dataclass(slots=True)
+class Decider:
+    """Asks a policy for as long as it answers as it should, and a fallback from then on; keeps what was scored."""
+
+    policy: Policy
+    fallback: Policy
+    decisions: list[Decision] = field(default_factory=list)
+    fault: str = ""
+    _state: bytes = NO_STATE
+
+    def best(self, board: Board, options: Options) -> int | None:
+        """Return the option to choose, None for none of them."""
+        if not len(options):
+            return None
+        scores = self._scores(board, options)
+        best = int(scores.argmax())
+        return best if scores[best] > 0.0 else None
+
+    def _scores(self, board: Board, options: Options) -> Scores:
+        if self.policy is not self.fallback and not self.fault:
+            try:
+                scores, self._state = self._checked(board, options)
+            except ModelError as err:
+                self.fault = str(err)
+            else:
+                kept = tuple(map(float, scores))
+                self.decisions.append(Decision(lever=options.lever, scores=kept, state=self._state))
+                return scores
+        return self.fallback.act(board, options, NO_STATE)[0]
+
+    def _checked(self, board: Board, options: Options) -> tuple[Scores, bytes]:
+        scores, state = self.policy.act(board, options, self._state)
+        if scores.shape != (len(options),) or not np.isfinite(scores).all():
+            raise ModelError(f"policy {self.policy.name}: it does not score each option by a finite number")
+        return scores, state
+
+
+class RecordedPolicy:
+    """The scores of a recorded cycle, one decision after the other: a replay needs no model."""
+
+    name = "recorded"
+    reads = ""
+
+    def __init__(self, decisions: Sequence[Decision]) -> None:
+        self._left = list(decisions)
+
+    def act(self, _board: Board, options: Options, _state: bytes) -> tuple[Scores, bytes]:
+        """Return the next scores; raises `ModelError` where none is left, as the policy failed there."""
+        if not self._left:
+            raise ModelError("policy recorded: nothing more was scored")
+        decision = self._left.pop(0)
+        if decision.lever is not options.lever or len(decision.scores) != len(options):
+            raise ModelError("policy recorded: another decision was scored")
+        return np.array(decision.scores), decision.state

@@ -1,0 +1,70 @@
+"""A learned policy as it is served: an ONNX graph that scores options, checked like every other model."""
+
+import time
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.errors import ModelError
+from advisor.features.board import FINGERPRINT, Board
+from advisor.features.policy import Options, Scores
+from advisor.predict.library import Library, check_fingerprint, checked_content
+from advisor.predict.manifest import GRAPH
+from advisor.predict.onnx_model import TensorGraph
+
+# A policy that takes longer for one decision is late, and the rules decide.
+DEADLINE_S: Final = 1.0
+KIND: Final = "policy-"
+BOARD: Final = "sadvise_board"
+SCORES, STATE = "scores", "state"
+
+
+class ServedPolicy:
+    """The policy of a graph that takes any of `options`, `job`, `jobs`, `nodes` and `state`, and gives `scores`.
+
+    `options` is `(n_options, n_columns)`, `job` the row of each option in `jobs`, and `state` what the policy remembers
+    as bytes `(n_bytes,)`, which it gives back under the same name.
+    """
+
+    def __init__(self, graph: TensorGraph, *, name: str, reads: str, columns: tuple[str, ...]) -> None:
+        """Take a checked graph; raises `ModelError` where it was made for another board or gives no scores."""
+        if SCORES not in graph.outputs or graph.inputs.keys() - {"options", "job", "jobs", "nodes", STATE}:
+            raise ModelError(f"policy {name}: it is not a graph that scores options")
+        if graph.inputs.keys() & {"jobs", "nodes"} and graph.metadata.get(BOARD) != FINGERPRINT:
+            raise ModelError(f"policy {name}: it was trained on another observation: train it again, or roll back")
+        self.name = name
+        self.reads = reads
+        self._graph = graph
+        self._columns = columns
+
+    def act(self, board: Board, options: Options, state: bytes) -> tuple[Scores, bytes]:
+        """Return a score for each option; raises `ModelError` where the graph cannot, or takes too long."""
+        if tuple(options.columns) != self._columns:
+            raise ModelError(f"policy {self.name}: it does not score options of {options.lever}")
+        tensors: dict[str, NDArray[Any]] = {
+            "options": options.features(),
+            "job": options.job.astype(np.int64),
+            "jobs": board.jobs,
+            "nodes": board.nodes,
+            STATE: np.frombuffer(state, dtype=np.uint8),
+        }
+        began = time.monotonic()
+        given = self._graph.run({name: tensors[name] for name in self._graph.inputs})
+        if time.monotonic() - began > DEADLINE_S:
+            raise ModelError(f"policy {self.name}: it took longer than {DEADLINE_S:g} s for a decision")
+        return given[SCORES].astype(np.float64), given[STATE].tobytes() if STATE in given else state
+
+
+def open_policy(library: Library, name: str) -> ServedPolicy:
+    """Check and open the policy of a name; raises `ModelError` where there is none or it is not sound."""
+    held = library.find(f"{KIND}{name}", None)
+    graph = TensorGraph(checked_content(held)[GRAPH], name=held.name)
+    check_fingerprint(graph.fingerprint, held)
+    return ServedPolicy(graph, name=name, reads=held.entry.fingerprint, columns=held.entry.columns)
+
+
+def policies(library: Library) -> tuple[str, ...]:
+    """Return the names of the policies that a library holds; raises `ModelError`."""
+    kinds = {held.entry.kind for held in library.held()}
+    return tuple(sorted(kind.removeprefix(KIND) for kind in kinds if kind.startswith(KIND)))

@@ -172,6 +172,9 @@ class DaemonSettings:
         "/run/sadvise"
     )
     refit: Annotated[bool, "whether run times are fitted again every night; needs the extra `fit`"] = False
+    shadow: Annotated[
+        str, "learned policy that plans beside the rules, for the journal alone: nothing of it is sent; empty for none"
+    ] = ""
     night_hour: Annotated[int, "hour of the day, UTC, of that fit and of pruning the journal"] = 3
     strain_threads: Annotated[int, "slurmctld threads from which on it counts as strained"] = 64
     strain_queue: Annotated[int, "agent queue of slurmctld from which on it counts as strained"] = 200

@@ -90,13 +90,19 @@ def main(argv: list[str] | None = None) -> int:
 
 def _replace(fitted: Fitted, folder: Path) -> None:
     """Publish a model in the place of the one before."""
+    today = instant(SystemClock().now())[:10]
+    put_in_place(fitted.kind, folder, lambda: publish(fitted, folder, VERSION, today=today))
+
+
+def put_in_place(kind: str, folder: Path, write: Callable[[], object]) -> None:
+    """Remove the model of a kind, have another written, and put that in use."""
     manifest = read_manifest(folder)
-    others = tuple(each for each in manifest.model if each.kind != fitted.kind)
-    in_use = {kind: version for kind, version in manifest.in_use.items() if kind != fitted.kind}
+    others = tuple(each for each in manifest.model if each.kind != kind)
+    in_use = {each: version for each, version in manifest.in_use.items() if each != kind}
     write_manifest(folder, Manifest(in_use=in_use, model=others))
-    shutil.rmtree(folder / fitted.kind, ignore_errors=True)
-    publish(fitted, folder, VERSION, today=instant(SystemClock().now())[:10])
-    Library(folder, folder / "none").use(fitted.kind, VERSION)
+    shutil.rmtree(folder / kind, ignore_errors=True)
+    write()
+    Library(folder, folder / "none").use(kind, VERSION)
 
 
 if __name__ == "__main__":

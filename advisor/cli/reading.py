@@ -1,7 +1,7 @@
 """From options to a source and a configuration."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,6 +44,7 @@ class Reading:
     cluster: str | None = None
     timeout_s: float | None = None
     config: Path | None = None
+    policy: str | None = None
 
     def load_config(self) -> "Config":
         """Load the configuration that is in force."""
@@ -90,7 +91,13 @@ class Reading:
             from advisor.predict.library import Library
 
             forecaster = ModelForecaster(Library(Path(config.forecasts.models)))
-        return Cycle(planning=config.planning, limits=config.guard, forecaster=forecaster)
+        cycle = Cycle(planning=config.planning, limits=config.guard, forecaster=forecaster)
+        if self.policy is None:
+            return cycle
+        from advisor.predict.library import Library
+        from advisor.predict.served_policy import open_policy
+
+        return replace(cycle, policy=open_policy(Library(Path(config.forecasts.models)), self.policy))
 
     def open(self, config: "Config") -> "ClusterSource":
         """Open the source that the options, then the configuration, ask for."""

@@ -39,6 +39,14 @@ def recommend(
     timeout: Timeout = None,
     config: ConfigFile = None,
     journal: JournalFile = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            "--policy",
+            metavar="NAME",
+            help="Score choices with this learned policy of the site or the package; default: the rules.",
+        ),
+    ] = None,
     partitions: Partitions = None,
     users: Users = None,
     accounts: Accounts = None,
@@ -67,7 +75,9 @@ def recommend(
         raise ConfigError("--json excludes -P and -o: give one")
     wanted = job_filter(partitions, users, accounts, jobs, nodes)
     fields, widths = chosen_fields(format_ or ",".join(FIELDS), list(FIELDS))
-    reading = Reading(snapshot=snapshot, demo=demo, source=source, cluster=cluster, timeout_s=timeout, config=config)
+    reading = Reading(
+        snapshot=snapshot, demo=demo, source=source, cluster=cluster, timeout_s=timeout, config=config, policy=policy
+    )
     settings = reading.load_config()
     opened = reading.open(settings)
     seen = opened.snapshot()
@@ -87,6 +97,7 @@ def recommend(
                 "meta": meta(seen, SCHEMA, opened.name),
                 "cluster": cluster_values(overview(seen)),
                 "forecasts": {"models": list(record.forecasts.models), "notes": list(record.forecasts.notes)},
+                **({} if policy is None else {"policy": {"name": policy, "fault": record.policy_fault or None}}),
                 "recommendations": shown,
                 "skipped": left_alone,
             }
@@ -96,6 +107,10 @@ def recommend(
         print_rows(fields, rows, as_parsable=parsable, noheader=noheader, widths=widths)
     else:
         _print(record, shown, left_alone, source=None if noheader else opened.name)
+        if policy is not None:
+            print_labelled("policy", policy)
+        if record.policy_fault:
+            print_labelled("refused", f"{record.policy_fault}; rules serve instead", width=11)
         if planned.is_broken:
             print_labelled("journal", planned.note)
     if exit_code and shown:

@@ -19,11 +19,12 @@ from advisor.cycle import Cycle
 from advisor.daemon.hold import ChangeCheck, Patience, SiteGate
 from advisor.daemon.rights import rights
 from advisor.daemon.service import Outfit
+from advisor.daemon.shadow import Shadow
 from advisor.daemon.tally import CountedCommands, Tally
 from advisor.domain.job import Job
 from advisor.domain.load import ControllerLoad
 from advisor.domain.plan import Recommendation
-from advisor.errors import BudgetSpentError
+from advisor.errors import BudgetSpentError, ConfigError, ModelError
 from advisor.planning.observing import observed
 from advisor.ports import ClusterSource, NoForecaster, StartForecaster
 
@@ -78,6 +79,7 @@ class LiveParts:
             asked=self._tally.counts,
             against_applying=Standby(commands, self._host()).against_applying,
             forecaster=models,
+            shadow=_shadow(config),
         )
 
     def _budget_of(self, config: Config) -> RpcBudget:
@@ -119,6 +121,19 @@ def _load_within(budget: RpcBudget, commands: Commands, reading: int) -> Control
     if said is not None:
         raise BudgetSpentError(f"slurmctld is not asked now: {said}")
     return read_load(commands)
+
+
+def _shadow(config: Config) -> Shadow | None:
+    """Return what plans beside the rules, None where nothing is asked for; raises `ConfigError`."""
+    if not config.daemon.shadow:
+        return None
+    from advisor.predict.library import Library
+    from advisor.predict.served_policy import open_policy
+
+    try:
+        return Shadow(open_policy(Library(Path(config.forecasts.models)), config.daemon.shadow))
+    except ModelError as err:
+        raise ConfigError(f"daemon.shadow: {err}") from err
 
 
 def forecaster(config: Config) -> StartForecaster:

@@ -15,6 +15,8 @@ from advisor.config import Config
 from advisor.daemon.hold import Patience, SiteGate
 from advisor.daemon.keeping import Keeper
 from advisor.daemon.pause import paused
+from advisor.daemon.shadow import EVENT as SHADOW
+from advisor.daemon.shadow import Shadow
 from advisor.daemon.standing import Standing
 from advisor.domain.lease import LeaseState
 from advisor.domain.load import ControllerLoad
@@ -42,6 +44,7 @@ class Outfit:
     `applier` works within the budget of requests; `leaver` does so without, for the end, and as long as `last` says.
     `asked` tells how many of the last commands there were, and how many of them failed. `forecaster` tells when jobs
     start, for the outcomes. `against_applying` says why this daemon must not apply, None where it may.
+    `shadow` plans beside it.
     """
 
     config: Config
@@ -54,6 +57,7 @@ class Outfit:
     asked: Callable[[], tuple[int, int]] = lambda: (0, 0)
     forecaster: StartForecaster = NO_FORECASTER
     against_applying: Callable[[], str | None] = lambda: None
+    shadow: Shadow | None = None
 
 
 class Service:
@@ -198,6 +202,10 @@ class Service:
         outfit.gate.held_to = {**({_STANDBY: standby} if standby else {}), **breakers}
         self._loads.clear()
         step = kept_step(outfit.applier, journal, snapshot)
+        if outfit.shadow is not None:
+            different = outfit.shadow.difference(outfit.applier.cycle, step.record)
+            if different is not None:
+                journal.note(snapshot.taken_at, SHADOW, different)
         standing.follow(journal, step, outfit.forecaster)
         return step
 

@@ -2,6 +2,8 @@
 
 import importlib.metadata
 import platform
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -38,28 +40,58 @@ def publish(fitted: Fitted, folder: Path, version: str, *, today: str) -> Entry:
     Raises `ModelError`, and writes nothing, if the graph answers otherwise than what it was made from, or if the
     version is taken.
     """
-    manifest = read_manifest(folder)
-    if manifest.entry(fitted.kind, version) is not None:
-        raise ModelError(f"{folder}: version {version} of {fitted.kind} is there already")
-    print_of = fingerprint(fitted.kind, fitted.columns, fitted.outputs)
-    graph = _graph(fitted, print_of)
-    parity = check_parity(fitted, graph)
-    files = {GRAPH: graph, PARAMETERS: fitted.parameters.encode()}
-    entry = Entry(
+    graph = to_onnx(fitted.regressors, len(fitted.columns))
+    exported = Exported(
+        graph=graph,
         kind=fitted.kind,
-        version=version,
-        fitted=today,
-        seed=fitted.seed,
         columns=fitted.columns,
         outputs=fitted.outputs,
+        parameters=fitted.parameters,
+        parity=check_parity(fitted, graph),
+        seed=fitted.seed,
+    )
+    return publish_graph(exported, folder, version, today=today, card=lambda entry: card(fitted, entry))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """A graph that agrees with what it was made from, and what goes beside it."""
+
+    graph: bytes
+    kind: str
+    columns: tuple[str, ...]
+    outputs: tuple[str, ...]
+    parameters: str
+    parity: Parity
+    seed: int
+
+
+def publish_graph(exported: Exported, folder: Path, version: str, *, today: str, card: Callable[[Entry], str]) -> Entry:
+    """Write a graph as `folder/<kind>/<version>/` with its fingerprint; it is not in use yet.
+
+    Raises `ModelError`, and writes nothing, if the version is taken.
+    """
+    kind, columns, outputs = exported.kind, exported.columns, exported.outputs
+    manifest = read_manifest(folder)
+    if manifest.entry(kind, version) is not None:
+        raise ModelError(f"{folder}: version {version} of {kind} is there already")
+    print_of = fingerprint(kind, columns, outputs)
+    files = {GRAPH: _marked(exported.graph, print_of), PARAMETERS: exported.parameters.encode()}
+    entry = Entry(
+        kind=kind,
+        version=version,
+        fitted=today,
+        seed=exported.seed,
+        columns=columns,
+        outputs=outputs,
         fingerprint=print_of,
-        parity=parity,
+        parity=exported.parity,
         made_with=_versions(),
         digests={name: digest(content) for name, content in files.items()},
     )
-    files[CARD] = card(fitted, entry).encode()
+    files[CARD] = card(entry).encode()
     for name, content in files.items():
-        write_file(folder / fitted.kind / version / name, content)
+        write_file(folder / kind / version / name, content)
     # Last, so that a version of which the manifest tells is there as a whole.
     write_manifest(folder, manifest.model_copy(update={"model": (*manifest.model, entry)}))
     return entry
@@ -86,10 +118,10 @@ def _spread(expected: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(deviation > 0.0, deviation, 1.0)
 
 
-def _graph(fitted: Fitted, print_of: str) -> bytes:
+def _marked(graph: bytes, print_of: str) -> bytes:
     import onnx
 
-    model = onnx.load_model_from_string(to_onnx(fitted.regressors, len(fitted.columns)))
+    model = onnx.load_model_from_string(graph)
     onnx.helper.set_model_props(model, {FINGERPRINT: print_of})
     content: bytes = model.SerializeToString()
     return content

@@ -24,7 +24,7 @@ class Deviation:
     replayed: str
 
 
-class _AsRecorded:
+class AsRecorded:
     """Says what was forecast when the cycle was recorded."""
 
     def __init__(self, forecasts: Forecasts) -> None:
@@ -46,7 +46,7 @@ def replayed(recorded: Recorded, cycle: Cycle | None = None) -> bytes:
     The forecasts and the scores of a policy are those that were recorded: models change, and what is replayed is the
     planning.
     """
-    planning = replace(cycle or cycle_of(recorded), forecaster=_AsRecorded(recorded.forecasts))
+    planning = replace(cycle or cycle_of(recorded), forecaster=AsRecorded(recorded.forecasts))
     if recorded.decisions:
         planning = replace(planning, policy=RecordedPolicy(recorded.decisions))
     return outcome_of(planning.judge(recorded.snapshot, recorded.memory))

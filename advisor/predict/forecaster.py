@@ -17,7 +17,8 @@ from advisor.predict.interference import InterferenceForecaster, NeighbourTable
 from advisor.predict.interference_items import Shared
 from advisor.predict.kept_run_times import KeptRunTimes, listed
 from advisor.predict.kept_speeds import KeptSpeeds, Speeds
-from advisor.predict.library import Held, Library, opened
+from advisor.predict.library import Held, Library, opened, verify
+from advisor.predict.manifest import POLICY
 from advisor.predict.placements import MOST_NEIGHBOURS, Cluster
 from advisor.predict.run_time import EndedJobs, RunTimeForecaster
 from advisor.predict.start_time import StartTimeForecaster
@@ -42,8 +43,11 @@ _START_UNKNOWN = f"start time: the state of this queue {_OUTSIDE}"
 
 
 def checked(held: Held) -> None:
-    """Open a model as the forecaster would; raises `ModelError` if it is not sound."""
-    _predictor(opened(held))
+    """Open a model as the forecaster would, or a policy; raises `ModelError` if it is not sound."""
+    if held.entry.kind.startswith(POLICY):
+        verify(held)
+    else:
+        _predictor(opened(held))
 
 
 def _predictor(bundle: Bundle) -> Any:

@@ -11,6 +11,7 @@ from advisor.predict.manifest import (
     CARD,
     GRAPH,
     PARAMETERS,
+    POLICY,
     Entry,
     digest,
     fingerprint,
@@ -18,7 +19,7 @@ from advisor.predict.manifest import (
     read_manifest,
     write_manifest,
 )
-from advisor.predict.onnx_model import OnnxModel
+from advisor.predict.onnx_model import OnnxModel, TensorGraph
 
 KINDS = ("run_time", "start_time", "throughput", "interference")
 SITE_FOLDER = Path("/var/lib/sadvise/models")
@@ -95,7 +96,7 @@ class Library:
 
     def use(self, kind: str, version: str) -> None:
         """Put a version in use from the next start on, if it is sound; remembers the one before."""
-        opened(self.find(kind, version))
+        verify(self.find(kind, version))
         manifest = read_manifest(self.site)
         before = self._version_in_use(kind)
         if before == version:
@@ -134,6 +135,14 @@ def opened(held: Held) -> Bundle:
         model=model,
         parameters=content[PARAMETERS].decode(errors="replace"),
     )
+
+
+def verify(held: Held) -> None:
+    """Check a model or a policy as far as that goes without knowing who asks; raises `ModelError`."""
+    if held.entry.kind.startswith(POLICY):
+        check_fingerprint(TensorGraph(checked_content(held)[GRAPH], name=held.name).fingerprint, held)
+    else:
+        opened(held)
 
 
 def checked_content(held: Held) -> Mapping[str, bytes]:

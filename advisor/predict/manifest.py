@@ -14,6 +14,8 @@ from advisor.files import AS_UMASK, replace_file
 
 FILE_NAME = "manifest.toml"
 GRAPH, PARAMETERS, CARD = "model.onnx", "parameters.json", "card.md"
+# How the kinds of policies begin; their names follow.
+POLICY = "policy-"
 # Far above any manifest; more is damage or malice.
 SIZE_LIMIT_BYTES = 4 * 2**20
 

@@ -10,12 +10,11 @@ from advisor.errors import ModelError
 from advisor.features.board import FINGERPRINT, Board
 from advisor.features.policy import Options, Scores
 from advisor.predict.library import Library, check_fingerprint, checked_content
-from advisor.predict.manifest import GRAPH
+from advisor.predict.manifest import GRAPH, POLICY
 from advisor.predict.onnx_model import TensorGraph
 
 # A policy that takes longer for one decision is late, and the rules decide.
 DEADLINE_S: Final = 1.0
-KIND: Final = "policy-"
 BOARD: Final = "sadvise_board"
 SCORES, STATE = "scores", "state"
 
@@ -58,7 +57,10 @@ class ServedPolicy:
 
 def open_policy(library: Library, name: str) -> ServedPolicy:
     """Check and open the policy of a name; raises `ModelError` where there is none or it is not sound."""
-    held = library.find(f"{KIND}{name}", None)
+    there = policies(library)
+    if name not in there:
+        raise ModelError(f"there is no policy {name!a}: there are {', '.join(there) or 'none'}")
+    held = library.find(f"{POLICY}{name}", None)
     graph = TensorGraph(checked_content(held)[GRAPH], name=held.name)
     check_fingerprint(graph.fingerprint, held)
     return ServedPolicy(graph, name=name, reads=held.entry.fingerprint, columns=held.entry.columns)
@@ -67,4 +69,4 @@ def open_policy(library: Library, name: str) -> ServedPolicy:
 def policies(library: Library) -> tuple[str, ...]:
     """Return the names of the policies that a library holds; raises `ModelError`."""
     kinds = {held.entry.kind for held in library.held()}
-    return tuple(sorted(kind.removeprefix(KIND) for kind in kinds if kind.startswith(KIND)))
+    return tuple(sorted(kind.removeprefix(POLICY) for kind in kinds if kind.startswith(POLICY)))

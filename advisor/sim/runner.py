@@ -21,18 +21,18 @@ __all__ = ["Options", "known_policy", "simulate"]
 def simulate(
     trace: Trace,
     cluster: Cluster,
-    policy: str,
+    policy: str | Policy,
     *,
     seed: int = 0,
     options: Options | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Run:
-    """Run a trace to its end; `progress` gets the share of jobs that ended.
+    """Run a trace to its end under a policy, or the one of a name; `progress` gets the share of jobs that ended.
 
     Raises `SimulationError` for an unknown policy and for a trace without jobs.
     """
     options = options or Options()
-    chosen = known_policy(policy)
+    chosen = known_policy(policy) if isinstance(policy, str) else policy
     if not len(trace):
         raise SimulationError(f"{trace.name}: the trace has no jobs")
     ideal = options.execution == "ideal"
@@ -48,7 +48,7 @@ def simulate(
     wall_s = watch.elapsed_s
     return Run(
         trace=trace,
-        policy=policy,
+        policy=chosen.name,
         seed=seed,
         cluster_gpus=cluster.gpus,
         outcomes=outcomes(state),

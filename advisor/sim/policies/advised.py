@@ -9,8 +9,10 @@ import numpy as np
 from advisor.apply.applier import Applier
 from advisor.cycle import Cycle
 from advisor.domain.plan import Lever
+from advisor.features.policy import Policy
 from advisor.planning.case import EVERY_LEVER
 from advisor.planning.observing import observed
+from advisor.planning.scorers import RULES
 from advisor.ports import Forecaster, NoForecaster
 from advisor.sim.known_forecaster import KnownForecaster
 from advisor.sim.learning import LearningForecaster
@@ -39,6 +41,7 @@ class AdvisedSlurm:
     summary: str
     forecaster: MakeForecaster
     levers: frozenset[Lever] = EVERY_LEVER
+    policy: Callable[[], Policy] = lambda: RULES
     requeue_loses_work: bool = True
 
     def run(self, problem: Problem) -> State:
@@ -57,6 +60,7 @@ class AdvisedSlurm:
             limits=problem.options.limits,
             forecaster=self.forecaster(problem, cluster),
             levers=self.levers,
+            policy=self.policy(),
         )
         return Applier(source=cluster, actuator=cluster, cycle=cycle, observe=observed), cluster
 

@@ -1,0 +1,1 @@
+"""Programs that train policies and export them."""

@@ -13,8 +13,9 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.domain.actions import Reason, SetNice
 from advisor.domain.job import Job
-from advisor.domain.plan import Expected, Kind, Reason, Recommendation, SetNice
+from advisor.domain.plan import Expected, Kind, Recommendation
 from advisor.features.queue import ANY_TYPE, Others, QueueTable
 from advisor.features.supply import Releases, backfilled, latest_starts_s
 from advisor.planning.case import Case

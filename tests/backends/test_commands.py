@@ -3,8 +3,8 @@
 import pytest
 
 from advisor.backends.commands import apply_argv, revert_argv
+from advisor.domain.actions import Action, NodeRange, Requeue, SetGpus, SetNice, SetNodeRange, SetSwitches, SetTimeMin
 from advisor.domain.gang import GpuScope, SwitchRequest
-from advisor.domain.plan import Action, NodeRange, Requeue, SetGpus, SetNice, SetNodeRange, SetSwitches, SetTimeMin
 from tests.builders import gpu_counts
 
 WAIT = SwitchRequest(count=1, max_wait_s=600.0)

@@ -15,19 +15,9 @@ from advisor.backends.site_reader import Identity, SiteReader
 from advisor.backends.text_source import TextSource
 from advisor.clock import ManualClock
 from advisor.cycle import Cycle
+from advisor.domain.actions import Change, Lever, NodeRange, SetGpus, SetNice, SetNodeRange, SetSwitches, SetTimeMin
 from advisor.domain.gang import GpuCount, GpuScope, SwitchRequest
 from advisor.domain.lease import Ending, LeaseState, intended
-from advisor.domain.plan import (
-    Change,
-    Lever,
-    NodeRange,
-    SetGpus,
-    SetNice,
-    SetNodeRange,
-    SetSwitches,
-    SetTimeMin,
-    present_value,
-)
 from advisor.ports import ClusterSource, MemoryJournal
 from tests.backends.one_queue import JOB_ID, OneQueue
 
@@ -84,8 +74,8 @@ def test_readers_show_the_same_value_or_say_that_they_show_none(reader: str, lev
     after = opened(reader, queue).snapshot()
 
     if before.shows(before.jobs_by_id[JOB_ID], lever):
-        assert present_value(before.jobs_by_id[JOB_ID], change) == change.before
-        assert present_value(after.jobs_by_id[JOB_ID], change) == change.after
+        assert change.held_by(before.jobs_by_id[JOB_ID]) == change.before
+        assert change.held_by(after.jobs_by_id[JOB_ID]) == change.after
     else:
         assert (reader, lever) in {("pyslurm", Lever.GPU_COUNT), ("json of 22.05", Lever.SWITCHES)}
 

@@ -4,23 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
+from advisor.domain.actions import Action, Lever, NodeRange, SetGpus, SetNice, SetNodeRange, SetSwitches, SetTimeMin
 from advisor.domain.gang import GangRequest, GpuCount, GpuScope, SwitchRequest
 from advisor.domain.job import GpuRange, Job, JobState
 from advisor.domain.node import GpuPool
-from advisor.domain.plan import (
-    Action,
-    Lever,
-    NodeRange,
-    SetGpus,
-    SetNice,
-    SetNodeRange,
-    SetSwitches,
-    SetTimeMin,
-    applied,
-    lever_of,
-    present_value,
-    undone,
-)
 from advisor.domain.site import SiteConfig
 from advisor.domain.topology import LocalityTier
 from tests.builders import (
@@ -186,14 +173,14 @@ WAIT = SwitchRequest(count=1, max_wait_s=600.0)
 def test_applied_action_leaves_its_after_value(action: Action, lever: Lever) -> None:
     job = make_job(1, gang=make_gang(4, nodes_min=1, nodes_max=4))
 
-    assert lever_of(action) is lever
-    assert present_value(job, action) == action.before
-    assert present_value(applied(job, action), action) == action.after
-    assert applied(applied(job, action), undone(action)) == job
+    assert action.lever is lever
+    assert action.held_by(job) == action.before
+    assert action.held_by(action.applied_to(job)) == action.after
+    assert action.swapped().applied_to(action.applied_to(job)) == job
 
 
 @pytest.mark.parametrize(("priority", "after"), [(100, 95), (3, 1), (None, None)])
 def test_nice_lowers_the_priority_but_never_below_one(priority: int | None, after: int | None) -> None:
     job = make_job(1, priority=priority)
 
-    assert applied(job, SetNice(job_id=1, before=0, after=5)).priority == after
+    assert SetNice(job_id=1, before=0, after=5).applied_to(job).priority == after

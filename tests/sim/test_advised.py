@@ -5,9 +5,10 @@ from typing import Any
 
 from advisor.apply.applier import Applier
 from advisor.cycle import Cycle
+from advisor.domain.actions import Action, NodeRange, SetNice, SetNodeRange, SetSwitches, SetTimeMin
 from advisor.domain.gang import SwitchRequest
 from advisor.domain.lease import Lease, LeaseState
-from advisor.domain.plan import Action, NodeRange, Outcome, SetNice, SetNodeRange, SetSwitches, SetTimeMin, undone
+from advisor.domain.plan import Outcome
 from advisor.settings import Limits, PlanningSettings
 from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
 from advisor.sim.policies.advised import advise
@@ -86,7 +87,7 @@ ASKED = SetSwitches(job_id=3, before=None, after=SwitchRequest(count=1, max_wait
 
 
 def out(action: Action, due_time: float) -> Lease:
-    return Lease(action=action, undo=undone(action), applied_time=50.0, due_time=due_time, state=LeaseState.OUT)
+    return Lease(action=action, undo=action.swapped(), applied_time=50.0, due_time=due_time, state=LeaseState.OUT)
 
 
 def lend(applier: Applier, simulated: SimulatedSlurm, due_time: float) -> None:

@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from advisor.domain.plan import Lever
+from advisor.domain.actions import Lever
 from advisor.sim.policies import dally, dally_preempt, drf, gandiva, las, optimus, slurm, tetris, themis
 from advisor.sim.policies.advised import (
     AdvisedSlurm,

@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from advisor.domain.actions import Lever
 from advisor.domain.forecast import Forecasts
 from advisor.domain.memory import NOTHING_KNOWN, Memory
 from advisor.domain.mode import EVERYTHING, Modes
-from advisor.domain.plan import Lever, Plan, Recommendation, Verdict
+from advisor.domain.plan import Plan, Recommendation, Verdict
 from advisor.domain.snapshot import Snapshot
 from advisor.features.policy import Decider, Decision, Policy
 from advisor.guard.circumstances import circumstances

@@ -11,7 +11,7 @@ from advisor.domain.forecast import Forecasts, Interval
 from advisor.domain.job import Job, JobState
 from advisor.domain.lease import Ending, Lease, LeaseState
 from advisor.domain.outcome import JobOutcome, SeenChange, SeenForecast
-from advisor.domain.plan import Outcome, Recommendation, lever_of
+from advisor.domain.plan import Outcome, Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.ports import NoForecaster, StartForecaster
 
@@ -170,7 +170,7 @@ class Follower:
         if outcome is None:
             return
         made = SeenChange(
-            lever=lever_of(change.action),
+            lever=change.action.lever,
             applied_time=now,
             reason=change.reason,
             saved_s_low=change.expected.saved_s_low,

@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterable
 from operator import attrgetter
 from typing import Final, Protocol
 
+from advisor.domain.actions import Action, Lever
 from advisor.domain.forecast import NO_FORECASTS, Forecasts
 from advisor.domain.lease import Ending, Lease
-from advisor.domain.plan import Action, Lever, Receipt
+from advisor.domain.plan import Receipt
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.waits import Wait
 from advisor.errors import ConfigError

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from advisor.domain.actions import Lever
 from advisor.domain.lease import Ending, Lease
 from advisor.domain.outcome import JobOutcome, SeenChange
-from advisor.domain.plan import Lever
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
 

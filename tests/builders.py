@@ -11,10 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypedDict, Unpack
 
+from advisor.domain.actions import Action, Reason
 from advisor.domain.gang import GangRequest, GpuCount, GpuScope, ShareCount, SwitchRequest
 from advisor.domain.job import Allocation, ArrayRecord, GpuRange, HetRecord, Job, JobHints, JobState, Sensitivity
 from advisor.domain.node import GpuPool, Node
-from advisor.domain.plan import Action, Expected, Kind, Reason, Recommendation
+from advisor.domain.plan import Expected, Kind, Recommendation
 from advisor.domain.site import Partition, SiteConfig
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import Switch, Topology, TopologyKind

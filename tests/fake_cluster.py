@@ -3,18 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from advisor.domain.actions import Action, NodeRange, Requeue, SetNodeRange
 from advisor.domain.job import Job
-from advisor.domain.plan import (
-    Action,
-    NodeRange,
-    Outcome,
-    Receipt,
-    Requeue,
-    SetNodeRange,
-    applied,
-    may_hold,
-    present_value,
-)
+from advisor.domain.plan import Outcome, Receipt
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import SlurmUnavailableError
 from tests.builders import HOUR_S, TAKEN_AT, make_gang, make_job, make_snapshot
@@ -65,10 +56,10 @@ class FakeCluster:
             return Receipt(action=action, outcome=Outcome.FAILED, text="the job is not pending")
         if type(action) in self.failing:
             return Receipt(action=action, outcome=Outcome.FAILED, text=self.failing[type(action)])
-        held = present_value(self.shown(job), action)
+        held = action.held_by(self.shown(job))
         if held == action.after:
             return Receipt(action=action, outcome=Outcome.ALREADY_SO)
-        hides = job.job_id in self.ends_hidden and may_hold(self.shown(job), action, action.before)
+        hides = job.job_id in self.ends_hidden and action.can_hold(self.shown(job), action.before)
         if held != action.before and not hides:
             text = "somebody else has changed the field meanwhile"
             return Receipt(action=action, outcome=Outcome.FAILED, text=text, is_overruled=True)
@@ -77,7 +68,7 @@ class FakeCluster:
             raise SlurmUnavailableError("no answer yet")
         if self.does_nothing:
             return Receipt(action=action, outcome=Outcome.FAILED, text="read back another value", is_settled=False)
-        self.jobs[action.job_id] = applied(job, action)
+        self.jobs[action.job_id] = action.applied_to(job)
         if self.is_lost:
             raise SlurmUnavailableError("the answer was lost")
         return Receipt(action=action, outcome=Outcome.APPLIED)
@@ -91,7 +82,7 @@ class FakeCluster:
         for action in self.under_way:
             job = self.jobs.get(action.job_id)
             if job is not None and job.is_pending:
-                self.jobs[action.job_id] = applied(job, action)
+                self.jobs[action.job_id] = action.applied_to(job)
         self.under_way.clear()
 
 
@@ -114,5 +105,5 @@ def fragmented(*more: Job) -> FakeCluster:
 
 def held(cluster: FakeCluster, action: Action = HOLD) -> FakeCluster:
     """Let a job hold the value of an action."""
-    cluster.jobs[action.job_id] = applied(cluster.jobs[action.job_id], action)
+    cluster.jobs[action.job_id] = action.applied_to(cluster.jobs[action.job_id])
     return cluster

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from advisor.domain.actions import NodeRange, Requeue, SetGpus, SetNice, SetNodeRange, SetSwitches, SetTimeMin
 from advisor.domain.gang import GpuCount, GpuScope, SwitchRequest
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
-from advisor.domain.plan import NodeRange, Requeue, SetGpus, SetNice, SetNodeRange, SetSwitches, SetTimeMin
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
 from advisor.errors import ConfigError

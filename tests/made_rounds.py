@@ -5,24 +5,14 @@ from dataclasses import replace
 
 from advisor.apply.applier import PutOff, Reconciled, Step
 from advisor.cycle import CycleRecord
+from advisor.domain.actions import Reason, SetNice
 from advisor.domain.forecast import NO_FORECASTS
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease, LeaseState
 from advisor.domain.load import ControllerLoad
 from advisor.domain.memory import Memory
 from advisor.domain.mode import Mode
-from advisor.domain.plan import (
-    Expected,
-    Kind,
-    Outcome,
-    Plan,
-    Reason,
-    Receipt,
-    Recommendation,
-    SetNice,
-    Verdict,
-    undone,
-)
+from advisor.domain.plan import Expected, Kind, Outcome, Plan, Receipt, Recommendation, Verdict
 from advisor.domain.waits import Wait
 from advisor.round import Round
 from tests.builders import TAKEN_AT, make_job, make_snapshot
@@ -52,7 +42,7 @@ def change(job_id: int = 1, *, kind: Kind = Kind.REORDER, text: str = "let the s
 def lease(job_id: int = 1, **fields: object) -> Lease:
     """Return a change that is out since half a minute."""
     action = nice_action(job_id)
-    out = Lease(action=action, undo=undone(action), applied_time=TAKEN_AT - 30.0, state=LeaseState.OUT)
+    out = Lease(action=action, undo=action.swapped(), applied_time=TAKEN_AT - 30.0, state=LeaseState.OUT)
     return replace(out, **fields)  # type: ignore[arg-type]  # the test's own
 
 

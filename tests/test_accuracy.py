@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.accuracy import NOT_KNOWN, run_time_accuracy, start_accuracy
+from advisor.domain.actions import Lever
 from advisor.domain.forecast import Interval
 from advisor.domain.outcome import JobOutcome, SeenChange, SeenForecast
-from advisor.domain.plan import Lever
 
 MADE_TIME = 1_800_000_000.0
 CHANGED = (SeenChange(lever=Lever.NICE, applied_time=MADE_TIME),)

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from advisor.domain.actions import Lever, SetNice
 from advisor.domain.experiment import ExperimentSettings
 from advisor.domain.forecast import Interval
 from advisor.domain.lease import Ending, Lease, intended
 from advisor.domain.outcome import Arm, JobOutcome, SeenChange, SeenForecast
-from advisor.domain.plan import Lever, SetNice
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
 from advisor.effect import Comparison, Verdict, change_of_ratio, compared, ratio_interval

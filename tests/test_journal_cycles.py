@@ -7,10 +7,11 @@ import pytest
 
 from advisor.apply.applier import Applier, PutOff, Reconciled, Step
 from advisor.cycle import Cycle, CycleRecord
+from advisor.domain.actions import Lever, SetNodeRange
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, intended
 from advisor.domain.outcome import Arm, JobOutcome, SeenChange
-from advisor.domain.plan import Lever, Outcome, Receipt, Recommendation, SetNodeRange, undone
+from advisor.domain.plan import Outcome, Receipt, Recommendation
 from advisor.errors import JournalError
 from advisor.journal import Retention, SqliteJournal, kept_step, store
 from advisor.journal.records import Recorder
@@ -111,7 +112,7 @@ def test_what_stands_is_told_once(journal: SqliteJournal) -> None:
 
 
 def test_what_was_taken_back_and_what_was_not_is_told(journal: SqliteJournal) -> None:
-    back = undone(HOLD)
+    back = HOLD.swapped()
     reconciled = Reconciled(
         taken_back=(
             Receipt(action=back, outcome=Outcome.APPLIED),

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advisor.cycle import Cycle
+from advisor.domain.actions import Lever
 from advisor.domain.forecast import Forecasts, Interval, JobForecast, Placement, RunTime
 from advisor.domain.lease import LeaseState, intended
 from advisor.domain.memory import Memory
 from advisor.domain.mode import Mode, Modes
-from advisor.domain.plan import Lever
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.errors import JournalError

@@ -13,11 +13,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from advisor.accuracy import Accuracy
 from advisor.apply.applier import Reconciled
+from advisor.domain.actions import SetSwitches
 from advisor.domain.gang import SwitchRequest
 from advisor.domain.lease import Ending, LeaseState
 from advisor.domain.load import ControllerLoad
 from advisor.domain.mode import Mode
-from advisor.domain.plan import Outcome, SetSwitches, Verdict, undone
+from advisor.domain.plan import Outcome, Verdict
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
@@ -171,7 +172,7 @@ def test_leases_show_by_state_and_when_they_are_overdue() -> None:
 def test_timers_that_are_out_show_by_the_tier_they_wait_for() -> None:
     filled = metrics()
     action = SetSwitches(job_id=1, before=None, after=SwitchRequest(count=1, max_wait_s=600.0))
-    timer = lease(1, action=action, undo=undone(action))
+    timer = lease(1, action=action, undo=action.swapped())
     over = replace(timer, ending=Ending.NO_LONGER_PENDING, ended_time=TAKEN_AT)
 
     filled.observe(make_round(step(leases=[timer, over, replace(timer, state=LeaseState.HANDS_OFF), lease(2)])))

@@ -8,13 +8,13 @@ import pytest
 
 from advisor.apply.applier import Applier
 from advisor.cycle import Cycle
+from advisor.domain.actions import Lever, Reason, SetNice, SetNodeRange
 from advisor.domain.experiment import ExperimentSettings
 from advisor.domain.forecast import NO_FORECASTS, Forecasts, Interval, JobForecast, RunTime
 from advisor.domain.gang import GangRequest, GpuCount
 from advisor.domain.job import Allocation, ArrayRecord, Job, JobState
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
 from advisor.domain.outcome import LONGEST_GAP_S, Arm, JobOutcome, SeenForecast
-from advisor.domain.plan import Lever, Reason, SetNice, SetNodeRange
 from advisor.domain.snapshot import Snapshot
 from advisor.outcomes import Follower
 from advisor.ports import NoForecaster

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hatchling.builders.wheel import WheelBuilder
 
-from advisor.domain.plan import Reason
+from advisor.domain.actions import Reason
 from advisor.guard.breakers import BREAKERS
 from advisor.guard.caps import CAPS
 from advisor.guard.change_rules import CHANGE_RULES

@@ -28,9 +28,9 @@ from typing import Final
 from advisor.backends.sources import open_source
 from advisor.clock import SystemClock
 from advisor.config import Config, load_config
+from advisor.domain.actions import NodeRange, SetNodeRange
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease
-from advisor.domain.plan import NodeRange, SetNodeRange
 from advisor.journal import opened
 from tools.advice_queue import PRIORITY_LINES
 from tools.live_slurm import LiveCluster

@@ -11,16 +11,10 @@ from typing import Final
 from advisor.apply import leases
 from advisor.apply.gate import Gate, OpenGate
 from advisor.cycle import Cycle, CycleRecord
+from advisor.domain.actions import Action, Requeue
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
-from advisor.domain.plan import (
-    Action,
-    Outcome,
-    Receipt,
-    Recommendation,
-    Requeue,
-    lever_of,
-)
+from advisor.domain.plan import Outcome, Receipt, Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.waits import Wait
 from advisor.planning.observing import started_since
@@ -112,7 +106,7 @@ class Applier:
             job = seen.jobs_by_id[change.job_id]
             against = self.gate.against_change(change, job)
             if against is None:
-                lease = previous.get((change.job_id, lever_of(change.action)))
+                lease = previous.get((change.job_id, change.action.lever))
                 applied.append(self._apply(change, seen.taken_at, lease, job))
             else:
                 held_back.append(PutOff(action=change.action, text=against))

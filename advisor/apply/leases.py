@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
+from advisor.domain.actions import Requeue
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState
-from advisor.domain.plan import Requeue, can_be_undone, may_hold, present_value
 from advisor.domain.snapshot import Snapshot
 
 
@@ -51,7 +51,7 @@ def sight_of(lease: Lease, snapshot: Snapshot) -> Sight:
         return Sight.UNREAD
     if isinstance(lease.action, Requeue):
         # It is about a running job: another run, or none, means that it was stopped.
-        runs_on = job is not None and present_value(job, lease.action) == lease.action.before
+        runs_on = job is not None and lease.action.held_by(job) == lease.action.before
         return Sight.BEFORE if runs_on else Sight.OURS
     if job is None:
         return Sight.GONE
@@ -59,14 +59,14 @@ def sight_of(lease: Lease, snapshot: Snapshot) -> Sight:
 
 
 def _held(lease: Lease, job: Job) -> Sight:
-    held = present_value(job, lease.action)
+    held = lease.action.held_by(job)
     if lease.state is LeaseState.INTENDED and held == lease.action.before:
         return Sight.BEFORE
     if lease.state is LeaseState.RETURNING and held == lease.undo.after:
         return Sight.USERS
-    if not may_hold(job, lease.action, lease.action.after):
+    if not lease.action.can_hold(job, lease.action.after):
         return Sight.OTHERS
-    return Sight.ONE_END if may_hold(job, lease.action, lease.action.before) else Sight.OURS
+    return Sight.ONE_END if lease.action.can_hold(job, lease.action.before) else Sight.OURS
 
 
 def next_lease(lease: Lease, sight: Sight, now: float, grace_s: float) -> Next:
@@ -79,7 +79,7 @@ def next_lease(lease: Lease, sight: Sight, now: float, grace_s: float) -> Next:
 
 def came_out(lease: Lease, *_: float) -> Next:
     """Return the lease of a change that took effect; one that gives the user's value back leaves nothing out."""
-    if not can_be_undone(lease.action):
+    if not lease.action.can_be_undone:
         return Ended(ending=Ending.DONE_FOR_GOOD)
     if lease.action.after == lease.undo.after:
         return Ended(ending=Ending.TAKEN_BACK)
@@ -162,6 +162,6 @@ def requeued(lease: Lease, job: Job, snapshot: Snapshot) -> Lease | None:
     if not snapshot.shows(job, lease.lever):
         return lease.reopened()
     for own in (lease, lease.earlier):
-        if own is not None and may_hold(job, own.action, own.action.after):
-            return None if present_value(job, own.action) == own.undo.after else own.reopened()
+        if own is not None and own.action.can_hold(job, own.action.after):
+            return None if own.action.held_by(job) == own.undo.after else own.reopened()
     return None

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 from advisor.apply.applier import Applier, Step
 from advisor.cycle import Cycle
+from advisor.domain.actions import Action
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease
-from advisor.domain.plan import Action, Outcome, Receipt, Recommendation, applied, lever_of, may_hold, present_value
+from advisor.domain.plan import Outcome, Receipt, Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.planning.observing import observed
 from advisor.ports import KEPT_S, Journal, MemoryJournal
@@ -29,12 +30,12 @@ class RehearsedCluster:
         job = self._snapshot.jobs_by_id.get(action.job_id)
         if job is None or not job.is_pending:
             return Receipt(action=action, outcome=Outcome.FAILED, text="the job is not pending")
-        if self._snapshot.shows(job, lever_of(action)):
-            if present_value(job, action) == action.after:
+        if self._snapshot.shows(job, action.lever):
+            if action.held_by(job) == action.after:
                 return Receipt(action=action, outcome=Outcome.ALREADY_SO)
-            if not may_hold(job, action, action.before):
+            if not action.can_hold(job, action.before):
                 return Receipt(action=action, outcome=Outcome.FAILED, text="the field was changed", is_overruled=True)
-        jobs = tuple(applied(each, action) if each is job else each for each in self._snapshot.jobs)
+        jobs = tuple(action.applied_to(each) if each is job else each for each in self._snapshot.jobs)
         self._snapshot = replace(self._snapshot, jobs=jobs)
         return Receipt(action=action, outcome=Outcome.APPLIED)
 

@@ -9,8 +9,9 @@ from advisor.backends.process import Commands, printable, text_of
 from advisor.backends.records import jobs_of
 from advisor.backends.text import JOB_FIELDS, field_list, job_record, rows, unknown_fields
 from advisor.backends.text_source import new_delimiter
+from advisor.domain.actions import Action, Requeue, SetNodeRange
 from advisor.domain.job import Job
-from advisor.domain.plan import Action, Outcome, Receipt, Requeue, SetNodeRange, may_hold, present_value
+from advisor.domain.plan import Outcome, Receipt
 from advisor.errors import SlurmRefusedError
 
 # Nobody is at fault for these.
@@ -43,17 +44,17 @@ class ScontrolActuator:
         job = self._read(action.job_id)
         if job is None or not job.is_pending:
             return Receipt(action=action, outcome=Outcome.FAILED, text=NOT_PENDING)
-        held = present_value(job, action)
+        held = action.held_by(job)
         if held == action.after:
             return Receipt(action=action, outcome=Outcome.ALREADY_SO)
-        if held != action.before and not (may_hold(job, action, action.before) and self.hides_range_end(job.job_id)):
+        if held != action.before and not (action.can_hold(job, action.before) and self.hides_range_end(job.job_id)):
             return Receipt(action=action, outcome=Outcome.FAILED, text=CHANGED_MEANWHILE, is_overruled=True)
         said = self._send(action)
         job = self._read(action.job_id)
         if job is None or not job.is_pending:
             # It may have taken effect just before the job started, which brings the value back when it is requeued.
             return Receipt(action=action, outcome=Outcome.FAILED, text=NOT_PENDING, is_settled=bool(said))
-        if present_value(job, action) == action.after or (not said and _upper_end_hidden(job, action)):
+        if action.held_by(job) == action.after or (not said and _upper_end_hidden(job, action)):
             return Receipt(action=action, outcome=Outcome.APPLIED)
         return Receipt(action=action, outcome=Outcome.FAILED, text=said or ANOTHER_VALUE, is_settled=bool(said))
 
@@ -65,14 +66,14 @@ class ScontrolActuator:
     def _requeue(self, action: Requeue) -> Receipt:
         """Stop a job that is still in the run which the action found, and see that this run is over."""
         job = self._read(action.job_id)
-        if job is None or present_value(job, action) != action.before:
+        if job is None or action.held_by(job) != action.before:
             return Receipt(action=action, outcome=Outcome.FAILED, text=NOT_RUNNING)
         said = self._send(action)
         job = self._read(action.job_id)
         if job is None:
             return Receipt(action=action, outcome=Outcome.FAILED, text=NOT_RUNNING)
         # While its processes end it counts as completing, and it may soon be in a later run.
-        if present_value(job, action) == action.before:
+        if action.held_by(job) == action.before:
             return Receipt(action=action, outcome=Outcome.FAILED, text=said or "it still runs")
         return Receipt(action=action, outcome=Outcome.APPLIED)
 

@@ -5,8 +5,8 @@ from itertools import pairwise
 
 from advisor.backends.records import JobRecord, NodeRecord, jobs_of, node_of
 from advisor.backends.site_reader import Site
+from advisor.domain.actions import Lever
 from advisor.domain.job import Job
-from advisor.domain.plan import Lever
 from advisor.domain.site import Partition
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import DecodeError

@@ -22,9 +22,10 @@ from advisor.backends.assoc_text import (
 )
 from advisor.backends.process import Commands, text_of
 from advisor.backends.site_reader import running_config
+from advisor.domain.actions import SetGpus
 from advisor.domain.gang import GangRequest
 from advisor.domain.job import Job
-from advisor.domain.plan import Recommendation, SetGpus
+from advisor.domain.plan import Recommendation
 from advisor.errors import AdvisorError
 from advisor.units import MINUTE_S
 

@@ -9,7 +9,7 @@ from advisor.backends.process import Commands, text_of
 from advisor.backends.records import NodeRecord
 from advisor.backends.site_reader import SiteReader
 from advisor.clock import Clock
-from advisor.domain.plan import Lever
+from advisor.domain.actions import Lever
 from advisor.domain.releases import Traits
 from advisor.domain.site import Partition
 from advisor.domain.snapshot import Snapshot

@@ -10,8 +10,9 @@ from typing import Final
 from advisor.backends.process import Commands, printable, text_of
 from advisor.backends.site_config import config_lines
 from advisor.backends.site_reader import Identity, own_identity
+from advisor.domain.actions import Lever, SetNice
 from advisor.domain.job import Job
-from advisor.domain.plan import Lever, Recommendation, SetNice
+from advisor.domain.plan import Recommendation
 from advisor.errors import AdvisorError
 
 REFRESH_S: Final = 600.0

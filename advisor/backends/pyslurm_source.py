@@ -15,7 +15,7 @@ from advisor.backends.process import Answer, Commands, failure, printable
 from advisor.backends.pyslurm_decode import Counted, Fault
 from advisor.backends.site_reader import SiteReader
 from advisor.clock import Clock
-from advisor.domain.plan import Lever
+from advisor.domain.actions import Lever
 from advisor.domain.releases import same_release
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import DecodeError, SlurmError, SlurmMissingError, SlurmRefusedError

@@ -17,9 +17,10 @@ from advisor.cli.reading import Reading, journal_file
 from advisor.cli.report import shell
 from advisor.daemon.hold import Patience, SiteGate
 from advisor.daemon.rights import rights
+from advisor.domain.actions import Action
 from advisor.domain.lease import Lease
 from advisor.domain.mode import EVERYTHING
-from advisor.domain.plan import Action, Outcome, Receipt, Verdict, can_be_undone, lever_of
+from advisor.domain.plan import Outcome, Receipt, Verdict
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import SlurmRefusedError
 from advisor.journal import SqliteJournal, kept_revert, kept_step, opened
@@ -91,7 +92,7 @@ def put_off_row(done: str, put_off: PutOff, cluster: str | None) -> dict[str, An
 def lease_row(done: str, lease: Lease, text: str, cluster: str | None) -> dict[str, Any]:
     """Return a change that was left as it is, as published; the command would take it back, None where nothing can."""
     row = {**_row(done, lease.undo, cluster), "text": text}
-    return row if can_be_undone(lease.action) else {**row, "command": None}
+    return row if lease.action.can_be_undone else {**row, "command": None}
 
 
 def reconciled_rows(found: Reconciled, cluster: str | None) -> list[dict[str, Any]]:
@@ -127,7 +128,7 @@ def _row(done: str, action: Action, cluster: str | None) -> dict[str, Any]:
     values = asdict(action)
     return {
         "job_id": action.job_id,
-        "lever": str(lever_of(action)),
+        "lever": str(action.lever),
         "done": done,
         "outcome": None,
         "text": "",

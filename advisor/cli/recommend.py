@@ -166,7 +166,7 @@ def _print_one(number: int, row: "Mapping[str, Any]", record: "CycleRecord") -> 
     after_s = row["expected"]["revert_after_s"]
     when = "" if after_s is None else f"   # due {duration(after_s)} after the change, if it has not started"
     heading = f"{number}. {row['kind']} job {row['job_id']}"
-    change = f"  {escaped(job.name)}, user {escaped(job.user)}: {in_words(row['before'])} -> {in_words(row['after'])}"
+    change = f"  {escaped(job.name)}, user {escaped(job.user)}: {in_words(row, 'before')} -> {in_words(row, 'after')}"
     out.print(Text.assemble((heading, "bold"), change), soft_wrap=True)
     print_labelled("why", f"{row['text']} ({row['reason']})", indent=3)
     print_labelled("gain", f"{saving_in_words(row['expected'])}, if {row['expected']['assumes']}", indent=3)

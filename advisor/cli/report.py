@@ -9,19 +9,9 @@ from typing import Any
 from advisor import __version__
 from advisor.backends.commands import apply_argv, revert_argv
 from advisor.cycle import CycleRecord
-from advisor.domain.gang import GpuCount, SwitchRequest
+from advisor.domain.actions import ACTIONS, Lever
 from advisor.domain.overview import Overview
-from advisor.domain.plan import (
-    NodeRange,
-    Recommendation,
-    Requeue,
-    SetGpus,
-    SetNice,
-    SetNodeRange,
-    SetSwitches,
-    SetTimeMin,
-    lever_of,
-)
+from advisor.domain.plan import Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.planning.words import duration, plural
 
@@ -42,55 +32,14 @@ def meta(snapshot: Snapshot, schema: str, source: str) -> dict[str, Any]:
     }
 
 
-def values(change: Recommendation) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what the job holds before and after a change, keyed as in a snapshot file."""
-    match change.action:
-        case SetNice(before=low, after=high):
-            return {"nice": low}, {"nice": high}
-        case SetSwitches(before=old, after=new):
-            return {"switches": _switches(old)}, {"switches": _switches(new)}
-        case SetNodeRange(before=old, after=new):
-            return _nodes(old), _nodes(new)
-        case SetGpus(scope=scope, before=old, after=new):
-            return {str(scope): _counts(old)}, {str(scope): _counts(new)}
-        case SetTimeMin(before=old, after=new):
-            return {"time_min_s": old}, {"time_min_s": new}
-        case Requeue(before=old, after=new):
-            return {"run_start_time": old}, {"run_start_time": new}
-
-
-def in_words(value: Mapping[str, Any]) -> str:
-    """Return a before or after value for people: `nice 0`, `nodes 1-4`, `gpus per_job 8`."""
-    match value:
-        case {"nice": nice}:
-            return f"nice {nice}"
-        case {"switches": None}:
-            return "no switch wait"
-        case {"switches": {"count": count, "max_wait_s": wait_s}}:
-            return f"{count} leaf switch for up to {wait_s / 60:.0f} min"
-        case {"nodes_min": low, "nodes_max": high}:
-            return f"{low} node" if low == high == 1 else f"{low}-{high} nodes"
-        case {"run_start_time": start_time}:
-            return "pending" if start_time is None else "running"
-        case {"time_min_s": None}:
-            return "no soft limit"
-        case {"time_min_s": soft_s}:
-            return f"soft limit {soft_s / 60:.0f} min"
-        case _:
-            return ", ".join(
-                f"{key.replace('_', ' ')} " + "+".join(_gpus_in_words(gpu) for gpu in counts)
-                for key, counts in value.items()
-            )
-
-
 def recommendation(change: Recommendation, cluster: str | None) -> dict[str, Any]:
     """Return one recommendation as published."""
-    before, after = values(change)
+    before, after = change.action.published()
     expected = change.expected
     return {
         "job_id": change.job_id,
         "kind": str(change.kind),
-        "lever": str(lever_of(change.action)),
+        "lever": str(change.action.lever),
         "before": before,
         "after": after,
         "reason": str(change.reason),
@@ -106,6 +55,11 @@ def recommendation(change: Recommendation, cluster: str | None) -> dict[str, Any
         "command": apply_argv(change.action, cluster),
         "revert": revert_argv(change.action, cluster),
     }
+
+
+def in_words(row: Mapping[str, Any], name: str) -> str:
+    """Return the `before` or the `after` of a published recommendation for people: `nice 0`, `1-4 nodes`."""
+    return ACTIONS[Lever(row["lever"])].in_words(row[name])
 
 
 def saving_in_words(expected: Mapping[str, Any]) -> str:
@@ -146,8 +100,8 @@ FIELDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "job_id": lambda row: str(row["job_id"]),
     "kind": lambda row: str(row["kind"]),
     "lever": lambda row: str(row["lever"]),
-    "before": lambda row: in_words(row["before"]),
-    "after": lambda row: in_words(row["after"]),
+    "before": lambda row: in_words(row, "before"),
+    "after": lambda row: in_words(row, "after"),
     "reason": lambda row: str(row["reason"]),
     "saved_s_low": lambda row: f"{row['expected']['jct_saved_s'][0]:.0f}",
     "saved_s_high": lambda row: f"{row['expected']['jct_saved_s'][1]:.0f}",
@@ -159,19 +113,3 @@ FIELDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "revert": lambda row: "" if row["revert"] is None else shell(row["revert"]),
     "text": lambda row: str(row["text"]),
 }
-
-
-def _switches(value: SwitchRequest | None) -> dict[str, Any] | None:
-    return None if value is None else {"count": value.count, "max_wait_s": value.max_wait_s}
-
-
-def _nodes(value: NodeRange) -> dict[str, Any]:
-    return {"nodes_min": value.low, "nodes_max": value.high}
-
-
-def _counts(counts: tuple[GpuCount, ...]) -> list[dict[str, Any]]:
-    return [{"gpu_type": gpu.gpu_type, "count": gpu.count} for gpu in counts]
-
-
-def _gpus_in_words(gpu: Mapping[str, Any]) -> str:
-    return f"{gpu['count']} GPUs" if gpu["gpu_type"] is None else f"{gpu['count']} {gpu['gpu_type']}"

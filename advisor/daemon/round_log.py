@@ -4,9 +4,9 @@ from collections.abc import Collection, Hashable, Iterable, Mapping
 from typing import Any, Final
 
 from advisor.apply.applier import PutOff, Step
-from advisor.domain.gang import SwitchRequest
+from advisor.domain.actions import Action
 from advisor.domain.mode import Mode
-from advisor.domain.plan import Action, NodeRange, Outcome, Receipt, Recommendation, lever_of
+from advisor.domain.plan import Outcome, Receipt, Recommendation
 from advisor.round import Round
 
 # A fault that stays is told again after so many rounds.
@@ -74,10 +74,10 @@ class RoundLog:
         self._reader_fault = seen.reader_fault
 
     def _tell_sent(self, step: Step) -> None:
-        changes = {(change.job_id, lever_of(change.action)): change for change in step.record.recommendations}
+        changes = {(change.job_id, change.action.lever): change for change in step.record.recommendations}
         users = step.record.snapshot.jobs_by_id
         for receipt in step.applied:
-            change = changes.get((receipt.action.job_id, lever_of(receipt.action)))
+            change = changes.get((receipt.action.job_id, receipt.action.lever))
             job = users.get(receipt.action.job_id)
             about = {} if change is None else _why(change)
             self._tell_receipt("change", receipt, {**({} if job is None else {"user": job.user}), **about})
@@ -137,13 +137,13 @@ def _failed(receipts: Iterable[Receipt]) -> int:
 
 def _key(what: str, put_off: PutOff) -> Hashable:
     """Name what was put off without the figures in its reason, which differ from round to round."""
-    return what, put_off.action.job_id, lever_of(put_off.action), put_off.text.partition(":")[0]
+    return what, put_off.action.job_id, put_off.action.lever, put_off.text.partition(":")[0]
 
 
 def _action(action: Action) -> dict[str, object]:
     return {
         "job_id": action.job_id,
-        "lever": str(lever_of(action)),
+        "lever": str(action.lever),
         "before": _shown(action.before),
         "after": _shown(action.after),
     }
@@ -161,15 +161,13 @@ def _why(change: Recommendation) -> dict[str, object]:
 
 
 def _shown(value: object) -> object:
-    """Return what a field held, in as few characters as say it."""
+    """Return a value of a field in as few characters as identify it."""
     match value:
-        case NodeRange(low=low, high=high):
-            return f"{low}-{high}"
-        case SwitchRequest(count=count, max_wait_s=max_wait_s):
-            return f"{count}@{max_wait_s:.0f}s"
-        case tuple():
-            return ",".join(f"{gpus.gpu_type or 'gpu'}:{gpus.count}" for gpus in value)
         case None:
             return "none"
-        case _:
+        case int() | float():
             return value
+        case tuple():
+            return ",".join(map(str, value))
+        case _:
+            return str(value)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Final
 
 from advisor.cycle import Cycle, CycleRecord
-from advisor.domain.plan import Recommendation, lever_of
+from advisor.domain.plan import Recommendation
 from advisor.features.policy import Policy
 from advisor.journal.replay import AsRecorded
 
@@ -41,7 +41,7 @@ class Shadow:
 
 
 def _named(change: Recommendation) -> str:
-    return f"job {change.job_id} {lever_of(change.action)} {change.action.after}"
+    return f"job {change.job_id} {change.action.lever} {change.action.after}"
 
 
 def _listed(names: list[str]) -> str:

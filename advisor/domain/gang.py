@@ -27,6 +27,9 @@ class GpuCount:
         if not 0 <= self.count <= MOST:
             raise ValueError(f"GPU count {self.count} is negative or above {MOST}")
 
+    def __str__(self) -> str:
+        return f"{self.gpu_type or 'gpu'}:{self.count}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class ShareCount:
@@ -43,6 +46,9 @@ class SwitchRequest:
 
     count: int
     max_wait_s: float
+
+    def __str__(self) -> str:
+        return f"{self.count}@{self.max_wait_s:.0f}s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from advisor.domain.actions import Action, Lever, Requeue
 from advisor.domain.job import Job
-from advisor.domain.plan import Action, Lever, Requeue, lever_of, undone
 
 
 class LeaseState(StrEnum):
@@ -53,7 +53,7 @@ class Lease:
     overruled_time: float | None = None
 
     def __post_init__(self) -> None:
-        if lever_of(self.action) is not lever_of(self.undo) or self.action.job_id != self.undo.job_id:
+        if self.action.lever is not self.undo.lever or self.action.job_id != self.undo.job_id:
             raise ValueError(f"the lease of job {self.job_id} is taken back in another field or job")
         if (self.ending is None) is not (self.ended_time is None):
             raise ValueError(f"the lease of job {self.job_id} has ended in part")
@@ -66,7 +66,7 @@ class Lease:
     @property
     def lever(self) -> Lever:
         """The field that was changed; a job has one lease for each at most."""
-        return lever_of(self.action)
+        return self.action.lever
 
     @property
     def keeps_others_off(self) -> bool:
@@ -85,7 +85,7 @@ class Lease:
         if self.action.before == self.undo.after:
             return None
         action = replace(self.action, before=self.undo.after, after=self.action.before)  # type: ignore[arg-type]  # of one kind
-        return replace(self, action=action, undo=undone(action), due_time=None, state=LeaseState.OUT)
+        return replace(self, action=action, undo=action.swapped(), due_time=None, state=LeaseState.OUT)
 
     def ended(self, ending: Ending, ended_time: float) -> "Lease":
         """Return the lease as it ended."""
@@ -116,7 +116,7 @@ def intended(
     `previous` is the lease that is out on the same field: what its user had there stays what is gone back to, and its
     delay counts on.
     """
-    first = undone(action) if previous is None else replace(previous.undo, before=action.after)  # type: ignore[arg-type]  # of one kind
+    first = action.swapped() if previous is None else replace(previous.undo, before=action.after)  # type: ignore[arg-type]  # of one kind
     return Lease(
         action=action,
         undo=first,

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from advisor.domain.actions import Lever, Reason
 from advisor.domain.forecast import Interval
 from advisor.domain.lease import Ending
-from advisor.domain.plan import Lever, Reason
 
 # An end is known to within the time between two snapshots; beyond this it is not known at all.
 LONGEST_GAP_S: Final = 1800.0

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from advisor.domain.actions import Lever
 from advisor.domain.job import LATEST_TIME, Job, JobState
 from advisor.domain.node import Node
-from advisor.domain.plan import Lever
 from advisor.domain.site import Partition, SiteConfig
 from advisor.domain.topology import Topology
 

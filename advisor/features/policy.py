@@ -7,7 +7,7 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.domain.plan import Lever
+from advisor.domain.actions import Lever
 from advisor.errors import ModelError
 from advisor.features.board import Board
 

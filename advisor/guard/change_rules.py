@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Mapping
 
+from advisor.domain.actions import SetGpus, SetNice, SetNodeRange, SetTimeMin
 from advisor.domain.job import Job
-from advisor.domain.plan import Recommendation, SetGpus, SetNice, SetNodeRange, SetTimeMin, lever_of, present_value
+from advisor.domain.plan import Recommendation
 from advisor.guard.circumstances import Circumstances
 
 # Slurm counts TimeMin in minutes, and 0 is none.
@@ -79,12 +80,12 @@ def users_time_min_kept(change: Recommendation, job: Job, _around: Circumstances
 
 def field_shown(change: Recommendation, _job: Job, around: Circumstances) -> bool:
     """A field is only changed where the reader shows what jobs hold in it."""
-    return lever_of(change.action) not in around.hidden_levers
+    return change.action.lever not in around.hidden_levers
 
 
 def before_still_true(change: Recommendation, job: Job, _around: Circumstances) -> bool:
     """The job still stands as the recommendation found it."""
-    return change.action.before == present_value(job, change.action)
+    return change.action.before == change.action.held_by(job)
 
 
 CHANGE_RULES: Mapping[str, ChangeRule] = {

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from advisor.domain.actions import Lever
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease, stopped_since
 from advisor.domain.mode import EVERYTHING, Mode, Modes
-from advisor.domain.plan import Lever
 from advisor.domain.releases import Traits
 from advisor.domain.snapshot import Snapshot
 from advisor.guard.ledger import NOTHING_BOOKED, Ledger, ledger_of

@@ -8,8 +8,8 @@ started was not delayed for longer than from the change to its start.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from advisor.domain.actions import SetNodeRange
 from advisor.domain.lease import Ending, Lease, LeaseState
-from advisor.domain.plan import SetNodeRange
 from advisor.settings import Limits
 
 _OBJECTIONS = frozenset({Ending.REVERTED, Ending.OVERRULED})

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from advisor.domain.actions import Requeue
 from advisor.domain.job import Job
 from advisor.domain.permits import Permits
-from advisor.domain.plan import Plan, Recommendation, Requeue, Verdict
+from advisor.domain.plan import Plan, Recommendation, Verdict
 from advisor.domain.snapshot import Snapshot
 from advisor.guard.caps import CAPS, Accepted
 from advisor.guard.change_rules import CHANGE_RULES

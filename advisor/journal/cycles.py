@@ -8,8 +8,9 @@ from advisor import __version__
 from advisor.apply.applier import PutOff, Reconciled, Step
 from advisor.clock import Clock
 from advisor.cycle import Cycle, CycleRecord
+from advisor.domain.actions import Action
 from advisor.domain.job import JobState
-from advisor.domain.plan import Action, Outcome, Receipt, Recommendation, lever_of
+from advisor.domain.plan import Outcome, Receipt, Recommendation
 from advisor.errors import JournalError
 from advisor.journal.base import JournalBase
 from advisor.journal.file import DAMAGED
@@ -200,7 +201,7 @@ class CycleTables(JournalBase):
         self._database.executemany(
             "INSERT INTO changes (cycle_id, time, job_id, lever, done, action, said) VALUES (?, ?, ?, ?, ?, ?, ?)",
             [
-                (cycle_id, time, action.job_id, lever_of(action), done, action_text(action), text)
+                (cycle_id, time, action.job_id, action.lever, done, action_text(action), text)
                 for action, done, text in said
             ],
         )
@@ -234,7 +235,7 @@ def _put_off(found: Iterable[PutOff], done: Done) -> tuple[_Said, ...]:
 
 
 def _in_order(said: Iterable[_Said]) -> list[_Said]:
-    return sorted(said, key=lambda each: (each[0].job_id, lever_of(each[0]), each[1]))
+    return sorted(said, key=lambda each: (each[0].job_id, each[0].lever, each[1]))
 
 
 def _of_jobs(job_ids: Iterable[int]) -> str:

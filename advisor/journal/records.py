@@ -17,13 +17,14 @@ from pydantic_core import PydanticSerializationError
 
 from advisor import __version__
 from advisor.cycle import Cycle, CycleRecord
+from advisor.domain.actions import Lever
 from advisor.domain.forecast import Forecasts, Interval, JobForecast, Placement, RunTime
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease
 from advisor.domain.memory import Memory
 from advisor.domain.mode import Modes
 from advisor.domain.node import Node
-from advisor.domain.plan import Lever, Verdict, lever_of
+from advisor.domain.plan import Verdict
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.waits import Wait
 from advisor.features.policy import Decision
@@ -198,7 +199,7 @@ def _verdicts(record: CycleRecord) -> str:
     # Two kinds of action may hold the same values, so the lever is told beside them.
     found = [
         {
-            "lever": str(lever_of(verdict.recommendation.action)),
+            "lever": str(verdict.recommendation.action.lever),
             **_VERDICT.dump_python(verdict, mode="json"),
         }
         for verdict in record.verdicts

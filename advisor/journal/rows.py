@@ -7,19 +7,9 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter
 
+from advisor.domain.actions import ACTIONS, Action, Lever
 from advisor.domain.lease import Ending, Lease, LeaseState
 from advisor.domain.outcome import JobOutcome
-from advisor.domain.plan import (
-    Action,
-    Lever,
-    Requeue,
-    SetGpus,
-    SetNice,
-    SetNodeRange,
-    SetSwitches,
-    SetTimeMin,
-    lever_of,
-)
 from advisor.journal.audit import Detail
 
 LeaseRow = tuple[
@@ -32,24 +22,17 @@ LEASE_COLUMNS: Final = (
 LEASE_VALUES: Final = ", ".join("?" * (LEASE_COLUMNS.count(",") + 1))
 
 # The lever stands beside the JSON of an action and says which kind it is.
-_ACTIONS: Mapping[Lever, TypeAdapter[Any]] = {
-    Lever.NICE: TypeAdapter(SetNice),
-    Lever.SWITCHES: TypeAdapter(SetSwitches),
-    Lever.NODE_RANGE: TypeAdapter(SetNodeRange),
-    Lever.GPU_COUNT: TypeAdapter(SetGpus),
-    Lever.TIME_MIN: TypeAdapter(SetTimeMin),
-    Lever.CHECKPOINT_REQUEUE: TypeAdapter(Requeue),
-}
+_CODECS: Final[Mapping[Lever, TypeAdapter[Any]]] = {lever: TypeAdapter(action) for lever, action in ACTIONS.items()}
 
 
 def action_text(action: Action) -> str:
     """Return the JSON of an action; its lever has to stand beside it."""
-    return str(_ACTIONS[lever_of(action)].dump_json(action).decode())
+    return str(_CODECS[action.lever].dump_json(action).decode())
 
 
 def action_of(lever: str, text: str) -> Action:
     """Return the action that a lever and its JSON stand for; raises `ValueError` where they are none."""
-    action: Action = _ACTIONS[Lever(lever)].validate_json(text, strict=True)
+    action: Action = _CODECS[Lever(lever)].validate_json(text, strict=True)
     return action
 
 
@@ -116,7 +99,7 @@ def audit_detail(lease: Lease) -> dict[str, Detail]:
 
 def value_text(action: Action, name: str) -> str:
     """Return the `before` or the `after` of an action as short JSON."""
-    value = _ACTIONS[lever_of(action)].dump_python(action, mode="json")[name]
+    value = _CODECS[action.lever].dump_python(action, mode="json")[name]
     return json.dumps(value, separators=(",", ":"))
 
 

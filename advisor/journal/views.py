@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from advisor.domain.plan import Action
+from advisor.domain.actions import Action
 
 
 class Done(StrEnum):

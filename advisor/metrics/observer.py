@@ -13,11 +13,12 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from advisor.accuracy import NOT_KNOWN, Accuracy
 from advisor.apply.applier import PutOff, Step
 from advisor.cycle import CycleRecord
+from advisor.domain.actions import Lever
 from advisor.domain.job import JobState
 from advisor.domain.lease import Ending, Lease, LeaseState
 from advisor.domain.load import ControllerLoad
 from advisor.domain.mode import Mode
-from advisor.domain.plan import Kind, Lever, Outcome, Receipt, lever_of
+from advisor.domain.plan import Kind, Outcome, Receipt
 from advisor.domain.topology import LocalityTier
 from advisor.guard.breakers import BREAKERS
 from advisor.metrics.catalogue import METRICS, PAUSED, BoundedValues, Metric, MetricKind, class_of
@@ -247,7 +248,7 @@ def _made(metric: Metric, registry: CollectorRegistry) -> Counter | Gauge | Hist
 
 def _count_receipts(counter: Counter, receipts: Iterable[Receipt]) -> None:
     for receipt in receipts:
-        counter.labels(lever_of(receipt.action), receipt.outcome).inc()
+        counter.labels(receipt.action.lever, receipt.outcome).inc()
 
 
 def _objections(leases: Iterable[Lease]) -> Iterator[tuple[_Objection, float]]:

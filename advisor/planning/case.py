@@ -7,11 +7,12 @@ from typing import Final
 
 import numpy as np
 
+from advisor.domain.actions import Lever, SetNice
 from advisor.domain.forecast import NO_FORECASTS, Forecasts
 from advisor.domain.job import Job
 from advisor.domain.memory import NOTHING_KNOWN, Memory
 from advisor.domain.permits import Permits
-from advisor.domain.plan import Kind, Lever, Recommendation, SetNice, applied
+from advisor.domain.plan import Kind, Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.features.board import Board, board_of
@@ -150,5 +151,5 @@ class Case:
             return queue
         return replace(
             queue,
-            jobs=tuple(applied(job, waiting[job.job_id]) if job.job_id in waiting else job for job in queue.jobs),
+            jobs=tuple(waiting[job.job_id].applied_to(job) if job.job_id in waiting else job for job in queue.jobs),
         )

@@ -1,8 +1,10 @@
 """Which levers this site can carry, and what is missing where it cannot."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
 
-from advisor.domain.plan import Lever
+from advisor.domain.actions import Lever
 from advisor.domain.releases import first_with
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import TopologyKind
@@ -61,13 +63,24 @@ def _stands_down(snapshot: Snapshot) -> str | None:
     return None
 
 
-LEVERS: Mapping[Lever, Callable[[Snapshot], str | None]] = {
-    Lever.SWITCHES: missing_for_switches,
-    Lever.NODE_RANGE: missing_for_node_range,
-    Lever.NICE: missing_for_nice,
-    Lever.GPU_COUNT: missing_for_gpu_count,
-    Lever.TIME_MIN: missing_for_time_min,
-    Lever.CHECKPOINT_REQUEUE: missing_for_checkpoint_requeue,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """What is missing for a lever at a site, None where it can be used, and what it costs to go without."""
+
+    missing: Callable[[Snapshot], str | None]
+    cost: str
+
+
+LEVERS: Final[Mapping[Lever, Need]] = {
+    Lever.SWITCHES: Need(missing=missing_for_switches, cost="gangs are not held for one leaf switch"),
+    Lever.NODE_RANGE: Need(missing=missing_for_node_range, cost="gangs are not held for few nodes"),
+    Lever.NICE: Need(missing=missing_for_nice, cost="no reordering"),
+    Lever.GPU_COUNT: Need(missing=missing_for_gpu_count, cost="no resizing"),
+    Lever.TIME_MIN: Need(
+        missing=missing_for_time_min,
+        cost="jobs forecast to end long before their limits wait for holes that fit their limits",
+    ),
+    Lever.CHECKPOINT_REQUEUE: Need(missing=missing_for_checkpoint_requeue, cost="no running job is stopped for a gang"),
 }
 
 
@@ -75,7 +88,7 @@ def missing_for(lever: Lever, snapshot: Snapshot) -> str | None:
     """Return what is missing for a lever, None where it can be used."""
     if lever in snapshot.hidden_levers:
         return f"the {snapshot.source} reader does not show what jobs hold there; use --source text"
-    return LEVERS[lever](snapshot)
+    return LEVERS[lever].missing(snapshot)
 
 
 def missing_by_lever(snapshot: Snapshot) -> Mapping[Lever, str]:

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
 
-from advisor.domain.plan import Kind, Lever, Plan, Recommendation
+from advisor.domain.actions import Lever
+from advisor.domain.plan import Kind, Plan, Recommendation
 from advisor.planning import ordering, placement, room, sizing, soft_limit
 from advisor.planning.case import Case
 

@@ -14,8 +14,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.domain.actions import Lever, Reason, SetNice
 from advisor.domain.job import Job
-from advisor.domain.plan import Expected, Kind, Lever, Reason, Recommendation, SetNice
+from advisor.domain.plan import Expected, Kind, Recommendation
 from advisor.features.policy import Options
 from advisor.features.queue import ANY_TYPE, Others, QueueTable
 from advisor.features.supply import backfilled, latest_starts_s

@@ -6,9 +6,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.domain.actions import Action, NodeRange, Reason, SetNodeRange, SetSwitches
 from advisor.domain.gang import GpuScope, SwitchRequest
 from advisor.domain.job import Job
-from advisor.domain.plan import Action, Expected, Kind, NodeRange, Reason, Recommendation, SetNodeRange, SetSwitches
+from advisor.domain.plan import Expected, Kind, Recommendation
 from advisor.domain.topology import LocalityTier
 from advisor.features.capacity import Fit
 from advisor.features.queue import QueueTable

@@ -11,10 +11,11 @@ from typing import Final
 
 import numpy as np
 
+from advisor.domain.actions import Reason, Requeue
 from advisor.domain.gang import GpuScope
 from advisor.domain.job import Job, JobState, Sensitivity
 from advisor.domain.lease import stopped_since
-from advisor.domain.plan import Expected, Kind, Reason, Recommendation, Requeue
+from advisor.domain.plan import Expected, Kind, Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.features.capacity import Fitter

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from advisor.domain.plan import Lever
+from advisor.domain.actions import Lever
 from advisor.features.board import Board
 from advisor.features.policy import Options, Policy, Scores
 

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from advisor.domain.plan import Lever
 from advisor.domain.releases import first_with
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import TopologyKind
@@ -32,16 +31,6 @@ class Check:
     cost: str = ""
 
 
-_LEVER_COST: Mapping[Lever, str] = {
-    Lever.NICE: "no reordering",
-    Lever.SWITCHES: "gangs are not held for one leaf switch",
-    Lever.NODE_RANGE: "gangs are not held for few nodes",
-    Lever.GPU_COUNT: "no resizing",
-    Lever.TIME_MIN: "jobs forecast to end long before their limits wait for holes that fit their limits",
-    Lever.CHECKPOINT_REQUEUE: "no running job is stopped for a gang",
-}
-
-
 _TOPOLOGY_COST: Mapping[TopologyKind, str] = {
     TopologyKind.BLOCK: "no pending job can be made to wait for one block: users ask at submit (--segment), or an "
     "operator makes a reservation",
@@ -62,7 +51,7 @@ def site_checks(snapshot: Snapshot, limits: Limits) -> Iterator[Check]:
             name=f"lever {lever}",
             status=Status.OK if text is None else Status.LACKS,
             text=text or "usable",
-            cost="" if text is None else _LEVER_COST[lever],
+            cost="" if text is None else LEVERS[lever].cost,
         )
     yield _topology(snapshot)
     if snapshot.topology.kind is TopologyKind.TREE:

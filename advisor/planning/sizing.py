@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.domain.actions import Reason, SetGpus
 from advisor.domain.gang import GpuCount, GpuScope
 from advisor.domain.job import Job
-from advisor.domain.plan import Expected, Kind, Reason, Recommendation, SetGpus, applied
+from advisor.domain.plan import Expected, Kind, Recommendation
 from advisor.domain.topology import LocalityTier
 from advisor.features.capacity import Fitter
 from advisor.features.queue import ANY_TYPE, QueueTable
@@ -248,7 +249,7 @@ def _best_step(
 
 def _fits_best(fitter: Fitter, job: Job, action: SetGpus) -> bool:
     """Whether a job could start now at its new size, at the closest tier that size allows."""
-    gang = applied(job, action).gang
+    gang = action.applied_to(job).gang
     tier_now = fitter.tier_now(gang, job.partitions)
     if tier_now is None:
         return False

@@ -13,9 +13,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.domain.actions import Reason, SetTimeMin
 from advisor.domain.forecast import Interval
 from advisor.domain.job import Job
-from advisor.domain.plan import Expected, Kind, Reason, Recommendation, SetTimeMin
+from advisor.domain.plan import Expected, Kind, Recommendation
 from advisor.domain.releases import first_with
 from advisor.domain.site import SiteConfig
 from advisor.features.queue import ANY_TYPE, QueueTable

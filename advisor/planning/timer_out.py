@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from advisor.domain.actions import SetNodeRange
 from advisor.domain.forecast import Forecasts
 from advisor.domain.lease import Lease, LeaseState
 from advisor.domain.memory import Memory
-from advisor.domain.plan import Evidence, SetNodeRange, applied
+from advisor.domain.plan import Evidence
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
@@ -89,7 +90,7 @@ def _timer(
     waits: tuple[Wait, ...],
 ) -> Timer | None:
     """Return the timer with what speaks for it now; None where the job would be waiting for that place no more."""
-    asked = applied(snapshot.jobs_by_id[lease.job_id], lease.undo)
+    asked = lease.undo.applied_to(snapshot.jobs_by_id[lease.job_id])
     before = replace(snapshot, jobs=tuple(asked if job.job_id == lease.job_id else job for job in snapshot.jobs))
     case = Case(snapshot=before, settings=settings, limits=limits, forecasts=forecasts, memory=Memory(waits=waits))
     queue = case.queue

@@ -7,10 +7,11 @@ ends: first for few nodes, then for one leaf switch. Our interpretation of Dally
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from advisor.domain.actions import Lever
 from advisor.domain.forecast import Interval
 from advisor.domain.gang import GangRequest, GpuScope
 from advisor.domain.job import Job, Sensitivity
-from advisor.domain.plan import Evidence, Lever
+from advisor.domain.plan import Evidence
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import LARGEST_CLASS, gang_class
 from advisor.features.capacity import Fit

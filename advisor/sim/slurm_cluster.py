@@ -6,22 +6,11 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.domain.actions import Action, SetGpus, SetNice, SetNodeRange, SetSwitches, SetTimeMin
 from advisor.domain.gang import GangRequest, GpuCount, SwitchRequest
 from advisor.domain.job import Allocation, GpuRange, Job, JobHints, JobState
 from advisor.domain.node import GpuPool, Node
-from advisor.domain.plan import (
-    Action,
-    Change,
-    Outcome,
-    Receipt,
-    Requeue,
-    SetGpus,
-    SetNice,
-    SetNodeRange,
-    SetSwitches,
-    SetTimeMin,
-    present_value,
-)
+from advisor.domain.plan import Outcome, Receipt
 from advisor.domain.site import Partition, SiteConfig
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import Switch, Topology, TopologyKind
@@ -36,6 +25,8 @@ from advisor.sim.trace import Trace
 from advisor.units import MINUTE_S
 
 PARTITION = "gpu"
+# What can be changed in the model of slurmctld; it requeues no jobs at a command.
+Modelled = SetNice | SetSwitches | SetNodeRange | SetGpus | SetTimeMin
 # What a request is made of; jobs that ask alike share one.
 _REQUEST = (
     "gpus",
@@ -96,11 +87,12 @@ class SimulatedSlurm:
     def apply(self, action: Action) -> Receipt:
         """Change a pending job as `scontrol update` would, and read it back."""
         row = self._row_by_id.get(action.job_id)
-        if isinstance(action, Requeue):
-            return Receipt(action=action, outcome=Outcome.FAILED, text="the model of slurmctld does not requeue")
+        if not isinstance(action, Modelled):
+            text = f"the model of slurmctld does not know {action.lever}"
+            return Receipt(action=action, outcome=Outcome.FAILED, text=text)
         if row is None or self.state.jobs["phase"][row] != PENDING:
             return Receipt(action=action, outcome=Outcome.FAILED, text="the job is not pending")
-        if present_value(self.job(row), action) == action.after:
+        if action.held_by(self.job(row)) == action.after:
             return Receipt(action=action, outcome=Outcome.ALREADY_SO)
         if isinstance(action, SetTimeMin) and (action.after or 0.0) > self.state.jobs["limit_s"][row]:
             return Receipt(action=action, outcome=Outcome.FAILED, text="Requested time limit is invalid")
@@ -108,7 +100,7 @@ class SimulatedSlurm:
         self._pending.pop(row, None)
         sort_line(self.state, self.slurm)
         ask_for_pass(self.slurm, self.now)
-        if present_value(self.job(row), action) != action.after:
+        if action.held_by(self.job(row)) != action.after:
             return Receipt(action=action, outcome=Outcome.FAILED, text="read back another value than the one written")
         return Receipt(action=action, outcome=Outcome.APPLIED)
 
@@ -155,7 +147,7 @@ class SimulatedSlurm:
             elapsed_s=np.zeros(count),
         )
 
-    def _write(self, row: int, action: Change) -> None:
+    def _write(self, row: int, action: Modelled) -> None:
         job = self.state.jobs[row]
         match action:
             case SetNice(after=after):

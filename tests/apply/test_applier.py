@@ -7,16 +7,10 @@ import pytest
 
 from advisor.apply.applier import INTENT_GRACE_S, Applier
 from advisor.cycle import Cycle
+from advisor.domain.actions import Action, SetNice, SetNodeRange, SetTimeMin
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
-from advisor.domain.plan import (
-    Action,
-    Outcome,
-    SetNice,
-    SetNodeRange,
-    SetTimeMin,
-    undone,
-)
+from advisor.domain.plan import Outcome
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
@@ -54,7 +48,7 @@ def test_what_no_rule_refused_is_written_down_and_applied() -> None:
     (lease,) = at_work.journal.leases()
     assert [receipt.outcome for receipt in step.applied] == [Outcome.APPLIED]
     assert cluster.jobs[9].gang.nodes_max == 1
-    assert (lease.action, lease.undo, lease.state) == (HOLD, undone(HOLD), LeaseState.OUT)
+    assert (lease.action, lease.undo, lease.state) == (HOLD, HOLD.swapped(), LeaseState.OUT)
     assert lease.due_time is not None and lease.due_time > lease.applied_time == TAKEN_AT
 
 
@@ -103,7 +97,7 @@ def test_a_change_is_taken_back_when_due_and_the_plan_sees_it() -> None:
 
     step = at_work.step()
 
-    assert [receipt.action for receipt in step.reconciled.taken_back] == [undone(HOLD)]
+    assert [receipt.action for receipt in step.reconciled.taken_back] == [HOLD.swapped()]
     assert endings(at_work) == [Ending.TAKEN_BACK]
     assert step.record.snapshot.jobs_by_id[9].gang.nodes_max == 4
     assert cluster.snapshots == 2
@@ -387,7 +381,7 @@ def test_without_a_tuner_nothing_is_remembered() -> None:
     "wrong",
     [
         {"undo": SetNice(job_id=9, before=0, after=1)},
-        {"undo": replace(undone(HOLD), job_id=8)},
+        {"undo": replace(HOLD.swapped(), job_id=8)},
         {"ending": Ending.TAKEN_BACK},
         {"ended_time": 1.0},
     ],

@@ -6,11 +6,12 @@ import pytest
 
 from advisor.apply.applier import Applier
 from advisor.cycle import Cycle, CycleRecord
+from advisor.domain.actions import Requeue, SetNice, SetSwitches, SetTimeMin
 from advisor.domain.gang import SwitchRequest
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState
 from advisor.domain.mode import Mode, Modes
-from advisor.domain.plan import Outcome, Recommendation, Requeue, SetNice, SetSwitches, SetTimeMin, undone
+from advisor.domain.plan import Outcome, Recommendation
 from advisor.ports import MemoryJournal
 from tests.apply.test_applier import applier_on, endings, lent
 from tests.apply.test_applier_stops import stoppable_queue, stopping
@@ -71,7 +72,7 @@ def test_return_that_the_gate_is_shut_for_is_put_off_and_the_change_stays_ours()
     left = at_work.journal.leases()
     later = at_work.reconcile(cluster.snapshot())
 
-    assert [(each.action, each.text) for each in step.reconciled.put_off] == [(undone(HOLD), PAUSED)]
+    assert [(each.action, each.text) for each in step.reconciled.put_off] == [(HOLD.swapped(), PAUSED)]
     assert step.reconciled.taken_back == () and left == (lent(due_in_s=0.0),)
     assert step.record.left_alone[9] == "no_change_outstanding"
     assert [receipt.outcome for receipt in later.taken_back] == [Outcome.APPLIED]
@@ -122,7 +123,7 @@ def test_change_that_a_person_takes_back_ends_as_such_and_the_job_is_left_alone(
 
     assert endings(at_work) == [Ending.REVERTED]
     assert step.record.left_alone[9] == "no_person_objected"
-    assert cluster.sent == [undone(HOLD)]
+    assert cluster.sent == [HOLD.swapped()]
 
 
 def test_return_for_a_person_that_fails_is_finished_as_theirs() -> None:

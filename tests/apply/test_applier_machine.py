@@ -13,25 +13,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from advisor.apply.applier import INTENT_GRACE_S, Applier
 from advisor.cycle import Cycle, CycleRecord
+from advisor.domain.actions import Action, Change, Lever, NodeRange, SetNice, SetNodeRange, SetTimeMin
 from advisor.domain.forecast import NO_FORECASTS
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState
 from advisor.domain.memory import NOTHING_KNOWN, Memory
-from advisor.domain.plan import (
-    Action,
-    Change,
-    Lever,
-    NodeRange,
-    Plan,
-    Receipt,
-    Recommendation,
-    SetNice,
-    SetNodeRange,
-    SetTimeMin,
-    Verdict,
-    applied,
-    present_value,
-)
+from advisor.domain.plan import Plan, Receipt, Recommendation, Verdict
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.waits import Wait
 from advisor.errors import SlurmUnavailableError
@@ -168,7 +155,7 @@ def setting(job: Job, lever: Lever, number: int) -> Change:
 
 
 def value(job: Job, lever: Lever) -> object:
-    return present_value(job, setting(job, lever, 1))
+    return setting(job, lever, 1).held_by(job)
 
 
 class Applying(RuleBasedStateMachine):
@@ -293,7 +280,7 @@ class Applying(RuleBasedStateMachine):
         if action.after == action.before:
             return
         for cluster in self.clusters:
-            cluster.jobs[job_id] = applied(cluster.jobs[job_id], action)
+            cluster.jobs[job_id] = action.applied_to(cluster.jobs[job_id])
         self.truth[key] = action.after
         if lever is Lever.NODE_RANGE:
             self.new_ranges.add(job_id)

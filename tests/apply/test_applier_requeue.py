@@ -6,9 +6,10 @@ import pytest
 
 from advisor.apply.applier import INTENT_GRACE_S, Applier
 from advisor.cycle import Cycle
+from advisor.domain.actions import Action, NodeRange, SetNice, SetNodeRange
 from advisor.domain.job import JobState
 from advisor.domain.lease import Ending, LeaseState, intended
-from advisor.domain.plan import Action, NodeRange, Outcome, Receipt, SetNice, SetNodeRange, undone
+from advisor.domain.plan import Outcome, Receipt
 from advisor.errors import SlurmUnavailableError
 from tests.apply.test_applier import applier_on, endings, lent, running
 from tests.builders import TAKEN_AT
@@ -32,7 +33,7 @@ def test_a_requeued_job_gets_back_what_its_user_had() -> None:
 
     found = at_work.reconcile(cluster.snapshot())
 
-    assert [receipt.action for receipt in found.taken_back] == [undone(HOLD)]
+    assert [receipt.action for receipt in found.taken_back] == [HOLD.swapped()]
     assert cluster.jobs[9].gang.nodes_max == 4
     assert endings(at_work) == [Ending.NO_LONGER_PENDING, Ending.TAKEN_BACK]
 
@@ -86,7 +87,7 @@ def test_an_intent_that_a_job_started_with_gives_way_to_what_was_out_before_it()
 
     at_work.revert(cluster.snapshot())
 
-    assert cluster.sent == [undone(NICE)]
+    assert cluster.sent == [NICE.swapped()]
     assert cluster.jobs[9].nice == 0
     assert at_work.journal.leases() == ()
 
@@ -128,7 +129,7 @@ def test_a_change_that_comes_true_after_its_job_had_started_and_was_requeued_is_
 
     at_work.revert(cluster.snapshot())
 
-    assert cluster.sent == [HOLD, undone(HOLD)]
+    assert cluster.sent == [HOLD, HOLD.swapped()]
     assert endings(at_work) == [Ending.REVERTED]
 
 
@@ -147,7 +148,7 @@ def test_a_hold_still_under_way_to_a_slurm_that_hides_the_upper_end_is_taken_bac
     at_work.revert(cluster.snapshot())
 
     assert early == [HOLD]
-    assert cluster.sent == [HOLD, undone(HOLD)]
+    assert cluster.sent == [HOLD, HOLD.swapped()]
     assert cluster.jobs[9].gang.nodes_max == 4
     assert endings(at_work) == [Ending.REVERTED]
 

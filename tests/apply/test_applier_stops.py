@@ -6,9 +6,10 @@ import pytest
 
 from advisor.apply.applier import INTENT_GRACE_S, Applier
 from advisor.cycle import Cycle
+from advisor.domain.actions import Requeue
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, intended
-from advisor.domain.plan import Outcome, Requeue
+from advisor.domain.plan import Outcome
 from advisor.settings import PlanningSettings
 from tests.apply.test_applier import applier_on, endings
 from tests.builders import HOUR_S, TAKEN_AT, make_hints, make_job

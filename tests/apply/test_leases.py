@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from advisor.apply.leases import TRANSITIONS, Ended, Sight, next_lease, sight_of
+from advisor.domain.actions import NodeRange, Requeue, SetNice, SetNodeRange
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
-from advisor.domain.plan import NodeRange, Requeue, SetNice, SetNodeRange
 from tests.builders import TAKEN_AT, make_gang, make_job, make_snapshot
 
 GRACE_S = 120.0

@@ -10,8 +10,8 @@ import pytest
 from advisor.apply.applier import Applier
 from advisor.apply.rehearsal import NothingNew, rehearse
 from advisor.cycle import Cycle, CycleRecord
+from advisor.domain.actions import Action, NodeRange, SetNice, SetNodeRange
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
-from advisor.domain.plan import Action, NodeRange, SetNice, SetNodeRange, applied
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.waits import Wait
 from advisor.errors import ConfigError
@@ -143,7 +143,7 @@ def test_rehearsal_comes_to_what_a_step_does_on_random_queues(seed: int) -> None
     jobs = {job.job_id: job for job in seen.jobs}
     for lease in leases:
         if rng.random() < 0.7:
-            jobs[lease.job_id] = applied(jobs[lease.job_id], lease.action)
+            jobs[lease.job_id] = lease.action.applied_to(jobs[lease.job_id])
     seen = replace(seen, jobs=tuple(jobs.values()))
     here, there = MemoryJournal(), MemoryJournal()
     kept.fill(here)

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from advisor.domain.plan import Action, Outcome, present_value, undone
+from advisor.domain.actions import Action
+from advisor.domain.plan import Outcome
 from advisor.ports import Actuator, ClusterSource
 
 NO_JOB = 987_654
@@ -21,15 +22,15 @@ def check(actuator: Actuator, source: ClusterSource, actions: Iterable[Action], 
 
 def _check_there_and_back(actuator: Actuator, source: ClusterSource, action: Action) -> None:
     before = source.snapshot().jobs_by_id[action.job_id]
-    assert present_value(before, action) == action.before
+    assert action.held_by(before) == action.before
 
     there, again = actuator.apply(action), actuator.apply(action)
     changed = source.snapshot().jobs_by_id[action.job_id]
-    back = actuator.apply(undone(action))
+    back = actuator.apply(action.swapped())
 
     assert (there.outcome, there.text, there.action) == (Outcome.APPLIED, "", action)
     assert again.outcome is Outcome.ALREADY_SO
-    assert present_value(changed, action) == action.after
+    assert action.held_by(changed) == action.after
     assert (back.outcome, back.text) == (Outcome.APPLIED, "")
     after = source.snapshot().jobs_by_id[action.job_id]
     assert after.gang == before.gang

@@ -7,8 +7,9 @@ import pytest
 
 from advisor.backends.actuator import ScontrolActuator
 from advisor.backends.process import Answer
+from advisor.domain.actions import Action, NodeRange, Requeue, SetNice, SetNodeRange, SetSwitches
 from advisor.domain.gang import SwitchRequest
-from advisor.domain.plan import Action, NodeRange, Outcome, Requeue, SetNice, SetNodeRange, SetSwitches
+from advisor.domain.plan import Outcome
 from advisor.errors import DecodeError, SlurmError, SlurmRefusedError, SlurmUnavailableError
 from tests.backends.fake_slurm import JOB_ROW, FakeSlurm, job_row
 

@@ -6,7 +6,8 @@ import pytest
 
 from advisor.backends.actuator import CHANGED_MEANWHILE, NOT_PENDING, ScontrolActuator
 from advisor.backends.process import Answer
-from advisor.domain.plan import NodeRange, Outcome, SetNodeRange
+from advisor.domain.actions import NodeRange, SetNodeRange
+from advisor.domain.plan import Outcome
 from tests.backends.fake_slurm import FakeSlurm, job_row
 
 RELAX = SetNodeRange(job_id=7, before=NodeRange(low=1, high=2), after=NodeRange(low=1, high=4))

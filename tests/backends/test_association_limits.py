@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from advisor.backends.assoc_text import decode_associations, partition_qos
 from advisor.backends.association_limits import AssociationLimits, demand_of, exceeded
+from advisor.domain.actions import Action, Reason, SetGpus, SetNice
 from advisor.domain.gang import GpuCount, GpuScope
 from advisor.domain.job import Job
-from advisor.domain.plan import Action, Expected, Kind, Reason, Recommendation, SetGpus, SetNice
+from advisor.domain.plan import Expected, Kind, Recommendation
 from advisor.errors import AdvisorError, DecodeError, SlurmError, SlurmUnavailableError
 from tests.backends.fake_slurm import FakeSlurm
 from tests.builders import make_gang, make_job

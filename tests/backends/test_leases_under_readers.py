@@ -15,9 +15,8 @@ from advisor.backends.site_reader import Identity, SiteReader
 from advisor.backends.text_source import TextSource
 from advisor.clock import ManualClock
 from advisor.cycle import Cycle
-from advisor.domain.gang import GpuCount, GpuScope, SwitchRequest
-from advisor.domain.lease import Ending, LeaseState, intended
-from advisor.domain.plan import (
+from advisor.domain.actions import (
+    ACTIONS,
     Change,
     Lever,
     NodeRange,
@@ -26,8 +25,9 @@ from advisor.domain.plan import (
     SetNodeRange,
     SetSwitches,
     SetTimeMin,
-    present_value,
 )
+from advisor.domain.gang import GpuCount, GpuScope, SwitchRequest
+from advisor.domain.lease import Ending, LeaseState, intended
 from advisor.ports import ClusterSource, MemoryJournal
 from tests.backends.one_queue import JOB_ID, OneQueue
 
@@ -71,7 +71,7 @@ def opened(reader: str, queue: OneQueue) -> ClusterSource:
 
 
 def test_every_lever_that_has_a_way_back_is_among_the_changes() -> None:
-    assert set(CHANGES) == set(Lever) - {Lever.CHECKPOINT_REQUEUE}
+    assert set(CHANGES) == {lever for lever, action in ACTIONS.items() if action.can_be_undone}
 
 
 @pytest.mark.parametrize("reader", READERS)
@@ -84,8 +84,8 @@ def test_readers_show_the_same_value_or_say_that_they_show_none(reader: str, lev
     after = opened(reader, queue).snapshot()
 
     if before.shows(before.jobs_by_id[JOB_ID], lever):
-        assert present_value(before.jobs_by_id[JOB_ID], change) == change.before
-        assert present_value(after.jobs_by_id[JOB_ID], change) == change.after
+        assert change.held_by(before.jobs_by_id[JOB_ID]) == change.before
+        assert change.held_by(after.jobs_by_id[JOB_ID]) == change.after
     else:
         assert (reader, lever) in {("pyslurm", Lever.GPU_COUNT), ("json of 22.05", Lever.SWITCHES)}
 

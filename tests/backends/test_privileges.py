@@ -6,7 +6,8 @@ import pytest
 
 from advisor.backends.privileges import Level, Privilege, Privileges, read_privilege
 from advisor.backends.site_reader import Identity
-from advisor.domain.plan import Action, Expected, Kind, NodeRange, Reason, Recommendation, SetNice, SetNodeRange
+from advisor.domain.actions import Action, NodeRange, Reason, SetNice, SetNodeRange
+from advisor.domain.plan import Expected, Kind, Recommendation
 from advisor.errors import SlurmError, SlurmUnavailableError
 from tests.backends.fake_slurm import FakeSlurm
 from tests.builders import make_job

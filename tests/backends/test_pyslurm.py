@@ -28,9 +28,9 @@ from advisor.backends.site_reader import Identity, SiteReader
 from advisor.backends.text_source import TextSource
 from advisor.backends.tres import Gres
 from advisor.clock import ManualClock, SystemClock
+from advisor.domain.actions import Lever
 from advisor.domain.gang import GpuCount, GpuScope
 from advisor.domain.job import ArrayRecord, HetRecord
-from advisor.domain.plan import Lever
 from advisor.domain.releases import same_release
 from advisor.domain.site import Partition
 from advisor.errors import DecodeError, SlurmError, SlurmMissingError, SlurmRefusedError, SlurmUnavailableError

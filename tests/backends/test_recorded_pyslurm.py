@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from advisor.backends.pyslurm_decode import Raw
 from advisor.cycle import Cycle, CycleRecord
+from advisor.domain.actions import Lever
 from advisor.domain.gang import GpuCount
 from advisor.domain.job import ArrayRecord, JobState
 from advisor.domain.node import Node
-from advisor.domain.plan import Lever, Recommendation
+from advisor.domain.plan import Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import DecodeError
 from advisor.planning.levers import missing_by_lever

@@ -23,9 +23,10 @@ from advisor.cli.reading import Reading
 from advisor.cycle import Cycle
 from advisor.daemon.hold import Patience, SiteGate
 from advisor.daemon.pause import pause
+from advisor.domain.actions import Requeue, SetNice, SetNodeRange
 from advisor.domain.lease import intended
 from advisor.domain.mode import EVERYTHING
-from advisor.domain.plan import Outcome, Receipt, Requeue, SetNice, SetNodeRange
+from advisor.domain.plan import Outcome, Receipt
 from advisor.errors import SlurmRefusedError
 from advisor.journal import SqliteJournal, opened
 from advisor.settings import Limits

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from advisor.domain.actions import Lever, SetNice
 from advisor.domain.experiment import ExperimentSettings
 from advisor.domain.forecast import Interval
 from advisor.domain.lease import Ending, intended
 from advisor.domain.outcome import Arm, JobOutcome, SeenChange, SeenForecast
-from advisor.domain.plan import Lever, SetNice
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
 from advisor.journal import SqliteJournal

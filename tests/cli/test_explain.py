@@ -7,9 +7,9 @@ import pytest
 
 from advisor.backends.snapshot_file import read_snapshot
 from advisor.cli.reading import demo_path
+from advisor.domain.actions import SetSwitches
 from advisor.domain.gang import SwitchRequest
 from advisor.domain.lease import Lease, LeaseState
-from advisor.domain.plan import SetSwitches, undone
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
 from advisor.journal import opened
@@ -25,7 +25,7 @@ def journal(tmp_path: Path) -> Path:
     path = tmp_path / "journal.sqlite"
     with opened(path) as held:
         held.claim("live")
-        held.keep(Lease(action=ASKED, undo=undone(ASKED), applied_time=NOW - 300.0, state=LeaseState.OUT))
+        held.keep(Lease(action=ASKED, undo=ASKED.swapped(), applied_time=NOW - 300.0, state=LeaseState.OUT))
         waits = (
             Wait(gpus=16, tier=LocalityTier.LEAF, waited_s=120.0, got=got, ended_time=NOW - 60.0)
             for got in (True, True, False)

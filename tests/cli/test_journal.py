@@ -10,8 +10,8 @@ import pytest
 from advisor.apply.applier import Applier, Step
 from advisor.cli.instants import instant_of
 from advisor.cycle import Cycle
+from advisor.domain.actions import SetNice
 from advisor.domain.lease import LeaseState, intended
-from advisor.domain.plan import SetNice
 from advisor.errors import ConfigError
 from advisor.journal import SqliteJournal
 from tests.builders import TAKEN_AT

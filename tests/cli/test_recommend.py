@@ -10,9 +10,10 @@ import pytest
 from advisor.backends.snapshot_file import read_snapshot, write_snapshot
 from advisor.cli.reading import demo_path
 from advisor.cli.recommend import _print
-from advisor.cli.report import FIELDS, in_words, recommendation, values
+from advisor.cli.report import FIELDS, in_words, recommendation
+from advisor.domain.actions import NodeRange, Reason, Requeue, SetNodeRange, SetTimeMin
 from advisor.domain.lease import LeaseState, intended
-from advisor.domain.plan import Expected, Kind, NodeRange, Reason, Recommendation, Requeue, SetNodeRange, SetTimeMin
+from advisor.domain.plan import Expected, Kind, Recommendation
 from advisor.journal import opened
 from tests.apply.test_rehearsal import CASES, mine
 from tests.builders import make_cluster, make_config, make_job, make_snapshot
@@ -140,18 +141,6 @@ def test_hostile_names_reach_the_terminal_spelled_out(sadvise: Sadvise, tmp_path
     assert "\\x1b[2Jowned\\nfake|row\\x00[red]\\u202e" in out
 
 
-def test_before_and_after_read_as_words() -> None:
-    assert in_words({"nice": 5}) == "nice 5"
-    assert in_words({"switches": None}) == "no switch wait"
-    assert in_words({"switches": {"count": 1, "max_wait_s": 600.0}}) == "1 leaf switch for up to 10 min"
-    assert in_words({"nodes_min": 1, "nodes_max": 1}) == "1 node"
-    assert in_words({"nodes_min": 1, "nodes_max": 4}) == "1-4 nodes"
-    assert in_words({"time_min_s": None}) == "no soft limit"
-    assert in_words({"time_min_s": 7200.0}) == "soft limit 120 min"
-    assert in_words({"per_job": [{"gpu_type": None, "count": 8}]}) == "per job 8 GPUs"
-    assert in_words({"per_node": [{"gpu_type": "a100", "count": 8}]}) == "per node 8 a100"
-
-
 def test_soft_limit_is_keyed_as_in_a_snapshot_file() -> None:
     expected = Expected(saved_s_low=0.0, saved_s_high=1.0, jobs_helped=1, added_delay_max_s=0.0, assumes="nothing")
     change = Recommendation(
@@ -165,8 +154,8 @@ def test_soft_limit_is_keyed_as_in_a_snapshot_file() -> None:
 
     published = recommendation(change, None)
 
-    assert values(change) == ({"time_min_s": None}, {"time_min_s": 5400.0})
-    assert (published["lever"], published["before"], published["after"]) == ("time_min", *values(change))
+    before_and_after = {"time_min_s": None}, {"time_min_s": 5400.0}
+    assert (published["lever"], published["before"], published["after"]) == ("time_min", *before_and_after)
     assert published["command"] == ["scontrol", "update", "JobId=7", "TimeMin=90"]
     assert published["revert"] == ["scontrol", "update", "JobId=7", "TimeMin=0"]
 
@@ -184,7 +173,7 @@ def test_a_job_that_is_stopped_has_no_revert_and_says_so() -> None:
     row = recommendation(change, "far")
 
     assert (row["before"], row["after"]) == ({"run_start_time": 1000.0}, {"run_start_time": None})
-    assert (in_words(row["before"]), in_words(row["after"])) == ("running", "pending")
+    assert (in_words(row, "before"), in_words(row, "after")) == ("running", "pending")
     assert row["command"] == ["scontrol", "-M", "far", "requeue", "incomplete", "7"]
     assert row["revert"] is None and FIELDS["revert"](row) == ""
 
@@ -270,3 +259,17 @@ def test_journal_that_cannot_be_read_is_a_line_beside_the_advice(sadvise: Sadvis
     assert said.exit_code == silent.exit_code == 0
     assert "1. consolidate job 9" in said.out and "is no journal of sadvise" in said.out
     assert "journal" not in silent.out and not missing.exists()
+
+
+def test_policy_is_named_where_it_is_asked_for(sadvise: Sadvise) -> None:
+    document = json.loads(sadvise("recommend", "--demo", "--policy", "linear", "--json").out)
+
+    assert document["policy"] == {"name": "linear", "fault": None}
+    assert "reorder" in {change["kind"] for change in document["recommendations"]}
+
+
+def test_policy_that_is_not_there_is_an_error(sadvise: Sadvise) -> None:
+    done = sadvise("recommend", "--demo", "--policy", "lineal")
+
+    assert done.exit_code != 0
+    assert done.err == "sadvise: error: there is no policy 'lineal': there are linear\n"

@@ -10,10 +10,11 @@ import structlog
 
 from advisor.apply.applier import Reconciled
 from advisor.daemon.round_log import REMINDED_AFTER, RoundLog
+from advisor.domain.actions import NodeRange, SetGpus, SetNodeRange, SetSwitches
 from advisor.domain.gang import GpuCount, GpuScope, SwitchRequest
 from advisor.domain.lease import LeaseState
 from advisor.domain.mode import Mode
-from advisor.domain.plan import NodeRange, Outcome, Receipt, SetGpus, SetNodeRange, SetSwitches, Verdict
+from advisor.domain.plan import Outcome, Receipt, Verdict
 from tests.builders import make_job
 from tests.made_rounds import change, lease, make_round, put_off, receipt, step
 

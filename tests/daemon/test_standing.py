@@ -8,12 +8,12 @@ import pytest
 
 from advisor.accuracy import NOT_KNOWN
 from advisor.daemon.pause import pause, resume
+from advisor.domain.actions import SetNodeRange
 from advisor.domain.experiment import ExperimentSettings
 from advisor.domain.forecast import Interval
 from advisor.domain.load import ControllerLoad
 from advisor.domain.mode import Mode
 from advisor.domain.outcome import Arm, JobOutcome, SeenForecast
-from advisor.domain.plan import SetNodeRange
 from advisor.errors import JournalError, SlurmUnavailableError
 from advisor.journal import SqliteJournal, opened
 from tests.builders import DAY_S, TAKEN_AT, make_job

@@ -4,23 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from advisor.domain.gang import GangRequest, GpuCount, GpuScope, SwitchRequest
+from advisor.domain.gang import GangRequest, GpuCount, GpuScope
 from advisor.domain.job import GpuRange, Job, JobState
 from advisor.domain.node import GpuPool
-from advisor.domain.plan import (
-    Action,
-    Lever,
-    NodeRange,
-    SetGpus,
-    SetNice,
-    SetNodeRange,
-    SetSwitches,
-    SetTimeMin,
-    applied,
-    lever_of,
-    present_value,
-    undone,
-)
 from advisor.domain.site import SiteConfig
 from advisor.domain.topology import LocalityTier
 from tests.builders import (
@@ -168,32 +154,3 @@ def test_snapshot_finds_jobs_and_partitions_by_name() -> None:
 
     assert snapshot.jobs_by_id[7].job_id == 7
     assert snapshot.partitions_by_name["gpu"].name == "gpu"
-
-
-WAIT = SwitchRequest(count=1, max_wait_s=600.0)
-
-
-@pytest.mark.parametrize(
-    ("action", "lever"),
-    [
-        (SetNice(job_id=1, before=0, after=5), Lever.NICE),
-        (SetSwitches(job_id=1, before=None, after=WAIT), Lever.SWITCHES),
-        (SetNodeRange(job_id=1, before=NodeRange(low=1, high=4), after=NodeRange(low=1, high=1)), Lever.NODE_RANGE),
-        (SetGpus(job_id=1, scope=GpuScope.JOB, before=gpu_counts(4), after=gpu_counts(2)), Lever.GPU_COUNT),
-        (SetTimeMin(job_id=1, before=None, after=3600.0), Lever.TIME_MIN),
-    ],
-)
-def test_applied_action_leaves_its_after_value(action: Action, lever: Lever) -> None:
-    job = make_job(1, gang=make_gang(4, nodes_min=1, nodes_max=4))
-
-    assert lever_of(action) is lever
-    assert present_value(job, action) == action.before
-    assert present_value(applied(job, action), action) == action.after
-    assert applied(applied(job, action), undone(action)) == job
-
-
-@pytest.mark.parametrize(("priority", "after"), [(100, 95), (3, 1), (None, None)])
-def test_nice_lowers_the_priority_but_never_below_one(priority: int | None, after: int | None) -> None:
-    job = make_job(1, priority=priority)
-
-    assert applied(job, SetNice(job_id=1, before=0, after=5)).priority == after

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from advisor.domain.actions import SetNice
 from advisor.domain.forecast import Forecasts, Interval, JobForecast, Placement, RunTime
 from advisor.domain.gang import GangRequest, GpuCount, GpuScope, SwitchRequest
 from advisor.domain.job import ArrayRecord, Job, Sensitivity
 from advisor.domain.lease import Lease, LeaseState, intended
-from advisor.domain.plan import SetNice
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait

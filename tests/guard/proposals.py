@@ -3,11 +3,12 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
+from advisor.domain.actions import Action, Reason, SetGpus, SetNice, SetTimeMin
 from advisor.domain.gang import GpuCount, GpuScope
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
 from advisor.domain.mode import EVERYTHING, Modes
-from advisor.domain.plan import Action, Expected, Kind, Plan, Reason, Recommendation, SetGpus, SetNice, SetTimeMin
+from advisor.domain.plan import Expected, Kind, Plan, Recommendation
 from advisor.domain.site import SiteConfig
 from advisor.guard.circumstances import circumstances
 from advisor.guard.rules import judge

@@ -7,9 +7,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from advisor.domain.actions import Requeue
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease
-from advisor.domain.plan import Kind, Plan, Recommendation, Requeue
+from advisor.domain.plan import Kind, Plan, Recommendation
 from advisor.guard.caps import CAPS
 from advisor.guard.circumstances import circumstances
 from advisor.guard.rules import judge

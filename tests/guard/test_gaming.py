@@ -8,10 +8,11 @@ import pytest
 
 from advisor.apply.applier import Applier
 from advisor.cycle import Cycle
+from advisor.domain.actions import NodeRange, SetGpus, SetNice, SetNodeRange, SetSwitches, SetTimeMin
 from advisor.domain.job import GpuRange, Job, Sensitivity
 from advisor.domain.lease import Ending, Lease, LeaseState
 from advisor.domain.memory import Memory
-from advisor.domain.plan import NodeRange, Plan, SetGpus, SetNice, SetNodeRange, SetSwitches, SetTimeMin
+from advisor.domain.plan import Plan
 from advisor.guard.circumstances import circumstances
 from advisor.guard.ledger import booked_s
 from advisor.guard.rules import judge, refusals

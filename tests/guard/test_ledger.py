@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from advisor.domain.actions import SetNice
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
-from advisor.domain.plan import SetNice
 from advisor.guard.circumstances import circumstances, delays_left_s
 from advisor.guard.ledger import NOTHING_BOOKED, booked_s, ledger_of
 from advisor.settings import Limits

@@ -4,11 +4,12 @@ from dataclasses import fields, replace
 
 import pytest
 
+from advisor.domain.actions import Lever, NodeRange, SetNodeRange
 from advisor.domain.gang import GpuScope
 from advisor.domain.job import ArrayRecord, HetRecord, Job, JobState
 from advisor.domain.lease import Ending, Lease, LeaseState
 from advisor.domain.mode import Mode, Modes
-from advisor.domain.plan import Kind, Lever, NodeRange, Plan, Recommendation, SetNodeRange
+from advisor.domain.plan import Kind, Plan, Recommendation
 from advisor.domain.site import SiteConfig
 from advisor.guard.change_rules import CHANGE_RULES
 from advisor.guard.circumstances import circumstances

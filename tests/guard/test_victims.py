@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from advisor.domain.actions import Requeue, SetNice
 from advisor.domain.job import ArrayRecord, HetRecord, Job, JobState
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
 from advisor.domain.mode import EVERYTHING, Mode, Modes
-from advisor.domain.plan import Kind, Plan, Recommendation, Requeue, SetNice
+from advisor.domain.plan import Kind, Plan, Recommendation
 from advisor.guard.circumstances import Circumstances, circumstances
 from advisor.guard.job_rules import LARGEST_LOCAL_ID, VICTIM_RULES
 from advisor.guard.rules import judge, stoppable

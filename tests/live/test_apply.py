@@ -19,9 +19,10 @@ from advisor.backends.process import Answer, SlurmCommands, failure
 from advisor.backends.sources import open_source
 from advisor.clock import SystemClock
 from advisor.cycle import Cycle
+from advisor.domain.actions import Action, NodeRange, SetGpus, SetNice, SetNodeRange, SetSwitches
 from advisor.domain.gang import GpuCount, GpuScope, SwitchRequest
 from advisor.domain.lease import LeaseState
-from advisor.domain.plan import Action, NodeRange, Outcome, SetGpus, SetNice, SetNodeRange, SetSwitches
+from advisor.domain.plan import Outcome
 from advisor.errors import SlurmUnavailableError
 from advisor.journal import opened
 from advisor.settings import Limits

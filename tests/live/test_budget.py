@@ -15,7 +15,8 @@ from advisor.backends.process import Answer, Commands, failure
 from advisor.backends.site_reader import Identity, SiteReader, running_config
 from advisor.backends.text_source import TextSource
 from advisor.clock import SystemClock
-from advisor.domain.plan import Outcome, SetNice, undone
+from advisor.domain.actions import SetNice
+from advisor.domain.plan import Outcome
 from advisor.settings import BudgetSettings
 from tests.live.conftest import started
 from tools.live_slurm import LiveCluster
@@ -77,7 +78,7 @@ def test_budget_counts_what_slurmctld_counts(limited: LiveCluster, monkeypatch: 
     for _ in range(ROUNDS):
         read_load(commands)
         source.snapshot()
-        outcomes += [actuator.apply(change).outcome, actuator.apply(undone(change)).outcome]
+        outcomes += [actuator.apply(change).outcome, actuator.apply(change.swapped()).outcome]
     JsonSource(commands, SystemClock(), SiteReader(commands, SystemClock())).snapshot()
     read_priority_factors([job_id], cluster=None, timeout_s=30.0, commands=commands)
     running_config(commands)
@@ -122,7 +123,7 @@ def test_ordinary_user_gets_through_rounds_under_slurms_own_rate_limiter(
     for _ in range(2):
         read_load(commands)
         assert source.snapshot().jobs_by_id[job_id].nice == 0
-        outcomes += [actuator.apply(change).outcome, actuator.apply(undone(change)).outcome]
+        outcomes += [actuator.apply(change).outcome, actuator.apply(change.swapped()).outcome]
 
     assert outcomes == [Outcome.APPLIED] * 4
     limited.run("scancel", str(job_id))

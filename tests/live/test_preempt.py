@@ -12,9 +12,10 @@ from advisor.backends.process import SlurmCommands
 from advisor.backends.sources import open_source
 from advisor.clock import SystemClock
 from advisor.cycle import Cycle
+from advisor.domain.actions import Requeue
 from advisor.domain.forecast import JobForecast
 from advisor.domain.job import Job, JobState
-from advisor.domain.plan import Outcome, Requeue
+from advisor.domain.plan import Outcome
 from advisor.journal import opened
 from advisor.planning.room import REQUEUE_HOLD_S
 from advisor.settings import QUANTUM_S, Limits, PlanningSettings

@@ -10,9 +10,10 @@ from advisor.backends.privileges import Level, Privilege, read_privilege
 from advisor.backends.site_reader import Identity, SiteReader
 from advisor.backends.text_source import TextSource
 from advisor.clock import SystemClock
+from advisor.domain.actions import Action, Reason, SetGpus, SetNice
 from advisor.domain.gang import GpuCount, GpuScope
 from advisor.domain.job import Job
-from advisor.domain.plan import Action, Expected, Kind, Outcome, Reason, Recommendation, SetGpus, SetNice
+from advisor.domain.plan import Expected, Kind, Outcome, Recommendation
 from tests.live.conftest import started
 from tests.live.test_budget import Running
 from tools.live_slurm import LiveCluster

@@ -12,9 +12,10 @@ import pytest
 from advisor.backends.snapshot_file import read_snapshot
 from advisor.cli.report import recommendation
 from advisor.cycle import Cycle, CycleRecord
+from advisor.domain.actions import Reason, SetTimeMin
 from advisor.domain.forecast import Forecasts, Interval, JobForecast, RunTime
 from advisor.domain.job import JobState
-from advisor.domain.plan import Expected, Kind, Plan, Reason, Recommendation, SetTimeMin
+from advisor.domain.plan import Expected, Kind, Plan, Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.guard.circumstances import circumstances
 from advisor.guard.rules import judge

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.domain.plan import Lever
+from advisor.domain.actions import Lever
 from advisor.domain.site import SiteConfig
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import TopologyKind

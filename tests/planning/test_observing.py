@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from advisor.domain.actions import Action, NodeRange, SetNice, SetNodeRange, SetSwitches
 from advisor.domain.gang import SwitchRequest
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
-from advisor.domain.plan import Action, NodeRange, SetNice, SetNodeRange, SetSwitches, undone
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
@@ -78,7 +78,7 @@ def test_both_timers_of_one_gang_tell_of_their_tiers() -> None:
     [
         (started("n01"), []),
         (started("n01"), [lease(SetNice(job_id=1, before=0, after=9), ago_s=400.0, due_s=900.0)]),
-        (started("n01"), [lease(undone(HELD), ago_s=400.0)]),
+        (started("n01"), [lease(HELD.swapped(), ago_s=400.0)]),
         (started("n01"), [lease(HELD, ago_s=400.0, state=LeaseState.HANDS_OFF)]),
         (started("n01"), [lease(HELD, ago_s=400.0, state=LeaseState.INTENDED)]),
         (started("n01"), [lease(HELD, ago_s=400.0).ended(Ending.NOT_APPLIED, TAKEN_AT - 390.0)]),
@@ -135,7 +135,7 @@ def test_every_start_lies_between_just_two_snapshots() -> None:
 
 
 def test_switches_that_are_taken_away_are_no_timer() -> None:
-    assert timer_tier(undone(ASKED)) is None
+    assert timer_tier(ASKED.swapped()) is None
     assert timer_tier(ASKED) is LEAF
 
 

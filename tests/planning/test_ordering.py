@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from advisor.cycle import Cycle, CycleRecord
+from advisor.domain.actions import SetNice
 from advisor.domain.gang import GpuScope
 from advisor.domain.job import ArrayRecord, Job
-from advisor.domain.plan import Kind, SetNice
+from advisor.domain.plan import Kind
 from advisor.domain.snapshot import Snapshot
 from advisor.settings import Limits, PlanningSettings
 from tests.builders import DAY_S, HOUR_S, make_config, make_gang, make_job, make_node, make_partition, make_snapshot

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from advisor.cycle import Cycle, CycleRecord
+from advisor.domain.actions import NodeRange, Reason, SetNodeRange, SetSwitches
 from advisor.domain.forecast import NO_FORECASTS
 from advisor.domain.gang import GangRequest, GpuScope, SwitchRequest
 from advisor.domain.job import Job, Sensitivity
-from advisor.domain.plan import NodeRange, Reason, SetNodeRange, SetSwitches
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier, TopologyKind
 from advisor.planning.beliefs import Beliefs

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advisor.cycle import Cycle
+from advisor.domain.actions import Requeue, SetGpus, SetNice, SetNodeRange, SetSwitches, SetTimeMin
 from advisor.domain.memory import Memory
-from advisor.domain.plan import Requeue, SetGpus, SetNice, SetNodeRange, SetSwitches, SetTimeMin, applied, present_value
 from advisor.domain.snapshot import Snapshot
 from advisor.settings import Limits, PlanningSettings
 from tests.builders import DAY_S, HOUR_S, make_gang, make_hints, make_job, make_node, make_snapshot
@@ -66,8 +66,8 @@ def test_every_accepted_change_acts_on_a_job_that_may_be_changed(snapshot: Snaps
         assert job.is_pending
         assert not (job.held or job.dependency or job.het or job.cron or job.reservation or job.hints.opted_out)
         assert snapshot.taken_at - job.submit_time >= EAGER.limits.min_job_age_s
-        assert present_value(job, change.action) == change.action.before
-        assert present_value(applied(job, change.action), change.action) == change.action.after
+        assert change.action.held_by(job) == change.action.before
+        assert change.action.held_by(change.action.applied_to(job)) == change.action.after
 
 
 @settings(max_examples=100, deadline=None)
@@ -90,7 +90,7 @@ def test_planning_after_applying_proposes_nothing_new(snapshot: Snapshot) -> Non
 
     after = replace(
         snapshot,
-        jobs=tuple(applied(job, actions[job.job_id]) if job.job_id in actions else job for job in snapshot.jobs),
+        jobs=tuple(actions[job.job_id].applied_to(job) if job.job_id in actions else job for job in snapshot.jobs),
     )
 
     assert EAGER.judge(after, Memory(busy=frozenset(actions))).recommendations == ()
@@ -134,7 +134,7 @@ def test_reorder_lets_ahead_just_the_jobs_it_counts(snapshot: Snapshot) -> None:
         line = {
             job.job_id: (-(job.priority or 0), job.submit_time, job.job_id) for job in snapshot.jobs if job.is_pending
         }
-        moved = applied(snapshot.jobs_by_id[change.job_id], change.action)
+        moved = change.action.applied_to(snapshot.jobs_by_id[change.job_id])
         place = (-(moved.priority or 0), moved.submit_time, moved.job_id)
         passing = [job_id for job_id, at in line.items() if line[change.job_id] < at < place]
         limits = [snapshot.jobs_by_id[job_id].time_limit_s or 0.0 for job_id in passing]

@@ -6,12 +6,13 @@ from dataclasses import replace
 import pytest
 
 from advisor.cycle import Cycle, CycleRecord
+from advisor.domain.actions import Requeue
 from advisor.domain.forecast import JobForecast
 from advisor.domain.gang import GpuScope, ShareCount
 from advisor.domain.job import ArrayRecord, HetRecord, Job, JobState, Sensitivity
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
 from advisor.domain.memory import Memory
-from advisor.domain.plan import Kind, Recommendation, Requeue
+from advisor.domain.plan import Kind, Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.settings import APART_S, Limits, PlanningSettings
 from tests.builders import (

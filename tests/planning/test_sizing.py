@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from advisor.cycle import Cycle, CycleRecord
+from advisor.domain.actions import Reason, SetGpus
 from advisor.domain.gang import GangRequest, GpuCount, GpuScope
 from advisor.domain.job import ArrayRecord, Job
-from advisor.domain.plan import Reason, SetGpus
 from advisor.planning.sizing import options, resized
 from advisor.settings import PlanningSettings
 from tests.builders import (

@@ -9,10 +9,11 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from advisor.cycle import Cycle
+from advisor.domain.actions import Reason, SetNice, SetTimeMin
 from advisor.domain.forecast import Forecasts, Interval, JobForecast, RunTime
 from advisor.domain.job import Job
 from advisor.domain.permits import Permits
-from advisor.domain.plan import Kind, Plan, Reason, Recommendation, SetNice, SetTimeMin, applied
+from advisor.domain.plan import Kind, Plan, Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.features.capacity import node_table
 from advisor.features.queue import queue_table
@@ -288,7 +289,7 @@ def test_accepted_soft_limit_is_not_proposed_again_once_applied() -> None:
     record = cycle.judge(blocked(SMALL))
     (change,) = (each for each in record.recommendations if each.job_id == 1)
     after = replace(record.snapshot, jobs=tuple(
-        applied(job, change.action) if job.job_id == 1 else job for job in record.snapshot.jobs
+        change.action.applied_to(job) if job.job_id == 1 else job for job in record.snapshot.jobs
     ))  # fmt: skip
 
     assert change.action == SetTimeMin(job_id=1, before=None, after=2 * HOUR_S)

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from advisor.domain.actions import Action, NodeRange, SetNice, SetNodeRange, SetSwitches
 from advisor.domain.forecast import NO_FORECASTS
 from advisor.domain.gang import SwitchRequest
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
 from advisor.domain.memory import Memory
-from advisor.domain.plan import Action, NodeRange, SetNice, SetNodeRange, SetSwitches, applied
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
@@ -30,7 +30,7 @@ def with_changes(snapshot: Snapshot, *leases: Lease) -> Snapshot:
     """The snapshot as it stands once the changes have taken effect."""
     jobs = {job.job_id: job for job in snapshot.jobs}
     for lease in leases:
-        jobs[lease.job_id] = applied(jobs[lease.job_id], lease.action)
+        jobs[lease.job_id] = lease.action.applied_to(jobs[lease.job_id])
     return replace(snapshot, jobs=tuple(jobs.values()))
 
 

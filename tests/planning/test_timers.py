@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advisor.cycle import Cycle, CycleRecord
+from advisor.domain.actions import Action, Lever, NodeRange, Reason, SetNice, SetNodeRange, SetSwitches
 from advisor.domain.forecast import Forecasts, Interval, JobForecast, Placement
 from advisor.domain.gang import GangRequest, SwitchRequest
 from advisor.domain.job import Job, Sensitivity
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
 from advisor.domain.memory import Memory
-from advisor.domain.plan import Action, Lever, NodeRange, Reason, SetNice, SetNodeRange, SetSwitches
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait

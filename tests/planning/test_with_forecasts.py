@@ -7,9 +7,9 @@ from typing import TypeVar
 import pytest
 
 from advisor.cycle import Cycle, CycleRecord
+from advisor.domain.actions import SetGpus, SetNice, SetSwitches
 from advisor.domain.forecast import Forecasts, Interval, JobForecast, Placement, RunTime
 from advisor.domain.job import Job
-from advisor.domain.plan import SetGpus, SetNice, SetSwitches
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from tests.builders import (

@@ -5,19 +5,24 @@ from typing import Any
 
 from advisor.apply.applier import Applier
 from advisor.cycle import Cycle
+from advisor.domain.actions import Action, Lever, NodeRange, SetNice, SetNodeRange, SetSwitches, SetTimeMin
 from advisor.domain.gang import SwitchRequest
 from advisor.domain.lease import Lease, LeaseState
-from advisor.domain.plan import Action, NodeRange, Outcome, SetNice, SetNodeRange, SetSwitches, SetTimeMin, undone
+from advisor.domain.plan import Outcome
 from advisor.settings import Limits, PlanningSettings
-from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
-from advisor.sim.policies.advised import advise
+from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters, parse_cluster
+from advisor.sim.learning import shipped_policy
+from advisor.sim.policies.advised import AdvisedSlurm, advise, no_forecasts
 from advisor.sim.policy import Options
 from advisor.sim.run_outcome import End
+from advisor.sim.runner import simulate
 from advisor.sim.slurm_cluster import SimulatedSlurm
 from advisor.sim.slurm_state import build_slurm
 from advisor.sim.slurmctld import run_slurm
 from tests.backends.actuator_contract import check
+from tests.planning.test_policies import Scripted
 from tests.sim.building import bytes_of, make_state, make_trace, run_of, starts_and_ends
+from tools.demo_trace import demo_trace
 
 SLURM = SlurmParameters(tick_s=0.0, batch_sched_delay_s=0.0, limit_check_s=0.0, max_switch_wait_s=3600.0)
 EAGER = Options(
@@ -86,7 +91,7 @@ ASKED = SetSwitches(job_id=3, before=None, after=SwitchRequest(count=1, max_wait
 
 
 def out(action: Action, due_time: float) -> Lease:
-    return Lease(action=action, undo=undone(action), applied_time=50.0, due_time=due_time, state=LeaseState.OUT)
+    return Lease(action=action, undo=action.swapped(), applied_time=50.0, due_time=due_time, state=LeaseState.OUT)
 
 
 def lend(applier: Applier, simulated: SimulatedSlurm, due_time: float) -> None:
@@ -176,3 +181,17 @@ def test_simulated_slurm_keeps_to_the_contract_of_actuators() -> None:
     ]
 
     check(simulated, simulated, actions, running=1)
+
+
+def test_policy_of_the_cycle_decides_the_order_in_the_simulator() -> None:
+    trace, cluster = demo_trace(), parse_cluster("nodes=4,gpus=8,leaf=4")
+    orders = frozenset({Lever.NICE})
+    unmoved, linear = (
+        AdvisedSlurm(name=name, summary="", forecaster=no_forecasts, levers=orders, policy=policy)
+        for name, policy in (("unmoved", lambda: Scripted(0.0)), ("linear", lambda: shipped_policy("linear")))
+    )
+
+    alone, never, learned = (bytes_of(simulate(trace, cluster, each)) for each in ("slurm", unmoved, linear))
+
+    assert never == alone
+    assert learned != alone

@@ -6,20 +6,10 @@ import numpy as np
 import pytest
 
 from advisor.cycle import Cycle
+from advisor.domain.actions import Action, NodeRange, Requeue, SetGpus, SetNice, SetNodeRange, SetSwitches, SetTimeMin
 from advisor.domain.gang import GpuCount, GpuScope, SwitchRequest
 from advisor.domain.job import GpuRange, JobState
-from advisor.domain.plan import (
-    Action,
-    NodeRange,
-    Outcome,
-    SetGpus,
-    SetNice,
-    SetNodeRange,
-    SetSwitches,
-    SetTimeMin,
-    present_value,
-    undone,
-)
+from advisor.domain.plan import Outcome
 from advisor.domain.topology import TopologyKind
 from advisor.settings import Limits, PlanningSettings
 from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
@@ -182,17 +172,30 @@ def test_an_applied_change_is_read_back_and_can_be_taken_back(action: Action) ->
     row = 6
     priority = now.state.jobs["priority"][row]
     before = now.cluster.job(row)
-    assert present_value(before, action) == action.before
+    assert action.held_by(before) == action.before
 
     receipt = now.cluster.apply(action)
 
     assert receipt.outcome is Outcome.APPLIED, receipt.text
-    assert present_value(now.cluster.job(row), action) == action.after
-    assert present_value(now.cluster.snapshot().jobs[-1], action) == action.after
+    assert action.held_by(now.cluster.job(row)) == action.after
+    assert action.held_by(now.cluster.snapshot().jobs[-1]) == action.after
     assert now.cluster.apply(action).outcome is Outcome.ALREADY_SO
-    assert now.cluster.apply(undone(action)).outcome is Outcome.APPLIED
+    assert now.cluster.apply(action.swapped()).outcome is Outcome.APPLIED
     assert now.cluster.job(row) == before
     assert now.state.jobs["priority"][row] == priority
+
+
+def test_what_the_model_does_not_know_is_refused_and_changes_nothing() -> None:
+    now = full_and_one()
+    before = now.cluster.snapshot()
+
+    receipt = now.cluster.apply(Requeue(job_id=1, for_job_id=7, before=before.jobs_by_id[1].start_time))
+
+    assert (receipt.outcome, receipt.text) == (
+        Outcome.FAILED,
+        "the model of slurmctld does not know checkpoint_requeue",
+    )
+    assert now.cluster.snapshot() == before
 
 
 def test_a_soft_limit_counts_in_minutes_and_stays_within_the_limit() -> None:

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from advisor.apply.applier import Applier
+from advisor.domain.actions import Lever, SetSwitches
 from advisor.domain.lease import Ending, Lease
-from advisor.domain.plan import Lever, SetSwitches
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
 from advisor.planning.observing import timer_tier

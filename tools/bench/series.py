@@ -25,9 +25,10 @@ from advisor.backends.kept_rows import KeptRows
 from advisor.backends.site_reader import Site
 from advisor.backends.text import JOB_FIELDS, NODE_FIELDS, node_records, partitions_of, printed_rows, rows
 from advisor.cycle import Cycle, CycleRecord
+from advisor.domain.actions import Action
 from advisor.domain.gang import GpuCount
 from advisor.domain.job import Job
-from advisor.domain.plan import Action, Outcome, Receipt, applied
+from advisor.domain.plan import Outcome, Receipt
 from advisor.domain.snapshot import Snapshot
 from advisor.journal import SqliteJournal
 from advisor.planning.observing import observed
@@ -84,7 +85,7 @@ class Queue:
     def apply(self, action: Action) -> Receipt:
         """Change a pending job."""
         if action.job_id in self._pending:
-            self._pending[action.job_id] = applied(self._pending[action.job_id], action)
+            self._pending[action.job_id] = action.applied_to(self._pending[action.job_id])
         return Receipt(action=action, outcome=Outcome.APPLIED)
 
     def hides_range_end(self, job_id: int) -> bool:  # noqa: ARG002  (the protocol's)

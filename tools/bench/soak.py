@@ -26,9 +26,10 @@ from advisor.cycle import Cycle
 from advisor.daemon.hold import Patience, SiteGate
 from advisor.daemon.outfit import forecaster
 from advisor.daemon.service import Outfit, Service
+from advisor.domain.actions import Action
 from advisor.domain.job import Allocation, Job, JobState
 from advisor.domain.load import ControllerLoad
-from advisor.domain.plan import Action, Outcome, Receipt, applied, present_value
+from advisor.domain.plan import Outcome, Receipt
 from advisor.domain.snapshot import Snapshot
 from advisor.journal import SqliteJournal
 from advisor.planning.observing import observed
@@ -78,9 +79,9 @@ class Changing:
     def apply(self, action: Action) -> Receipt:
         """Change a pending job."""
         job = self.jobs.get(action.job_id)
-        if job is None or not job.is_pending or present_value(job, action) != action.before:
+        if job is None or not job.is_pending or action.held_by(job) != action.before:
             return Receipt(action=action, outcome=Outcome.FAILED, text="the job is not pending")
-        self.jobs[action.job_id] = applied(job, action)
+        self.jobs[action.job_id] = action.applied_to(job)
         return Receipt(action=action, outcome=Outcome.APPLIED)
 
     def hides_range_end(self, job_id: int) -> bool:  # noqa: ARG002  (the protocol's)

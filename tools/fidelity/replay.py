@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from advisor.domain.plan import SetNice
+from advisor.domain.actions import SetNice
 from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
 from advisor.sim.profiles import load_profiles
 from advisor.sim.queueing import DONE

@@ -17,9 +17,9 @@ from advisor.backends.commands import apply_argv
 from advisor.backends.process import SlurmCommands
 from advisor.backends.sources import open_source
 from advisor.clock import SystemClock
+from advisor.domain.actions import Change, Lever, NodeRange
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState
-from advisor.domain.plan import Change, Lever, NodeRange, lever_of, may_hold
 from advisor.domain.snapshot import Snapshot
 from advisor.journal import SqliteJournal, locked, opened
 from advisor.planning.observing import observed
@@ -204,7 +204,7 @@ class Play:
             return same(held, theirs)
         if settled:
             # A person who set both ends of a range alike is found to have done so once the hold is to be taken back.
-            unclear = held != lease.action.after and may_hold(job, lease.action, lease.action.after)
+            unclear = held != lease.action.after and lease.action.can_hold(job, lease.action.after)
             return (unclear and held == theirs) or (same(held, lease.action.after) and same(lease.undo.after, theirs))
         # A change just overruled is still open as ours, until the next look.
         return any(same(held, value) for value in (theirs, lease.action.after, lease.action.before))
@@ -300,7 +300,7 @@ class Play:
         """Whether the advisor has set the very value: nobody could tell a person who does so, too."""
         with opened(self.path) as journal:
             return any(
-                (lease.job_id, lease.lever, lease.action.after) == (action.job_id, lever_of(action), action.after)
+                (lease.job_id, lease.lever, lease.action.after) == (action.job_id, action.lever, action.after)
                 for lease in journal.leases()
             )
 

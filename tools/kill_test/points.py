@@ -16,8 +16,9 @@ from typing import Any
 from unittest import mock
 
 from advisor.backends.process import Answer, Commands
+from advisor.domain.actions import Action
 from advisor.domain.lease import Ending, Lease
-from advisor.domain.plan import Action, Receipt
+from advisor.domain.plan import Receipt
 from advisor.domain.waits import Wait
 from advisor.journal import SqliteJournal
 from advisor.ports import Actuator

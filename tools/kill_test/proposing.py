@@ -4,25 +4,22 @@ import random
 from dataclasses import dataclass, field, replace
 
 from advisor.cycle import Cycle, CycleRecord
-from advisor.domain.gang import GpuScope, SwitchRequest
-from advisor.domain.job import Job
-from advisor.domain.memory import NOTHING_KNOWN, Memory
-from advisor.domain.plan import (
+from advisor.domain.actions import (
     Action,
     Change,
-    Expected,
-    Kind,
     Lever,
     NodeRange,
     Reason,
-    Recommendation,
     SetGpus,
     SetNice,
     SetNodeRange,
     SetSwitches,
     SetTimeMin,
-    Verdict,
 )
+from advisor.domain.gang import GpuScope, SwitchRequest
+from advisor.domain.job import Job
+from advisor.domain.memory import NOTHING_KNOWN, Memory
+from advisor.domain.plan import Expected, Kind, Recommendation, Verdict
 from advisor.domain.snapshot import Snapshot
 
 HELD_S = 600.0
@@ -74,7 +71,7 @@ def field_of(job: Job, lever: Lever) -> Value:
             return job.gang.per_job
         case Lever.TIME_MIN:
             return job.time_min_s
-        case Lever.CHECKPOINT_REQUEUE:
+        case _:
             return None
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from advisor.cli.render import instant
 from advisor.clock import SystemClock
-from advisor.domain.plan import Lever
+from advisor.domain.actions import Lever
 from advisor.errors import AdvisorError
 from advisor.features.board import Board
 from advisor.features.policy import Options, Scores

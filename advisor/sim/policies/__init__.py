@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from advisor.domain.plan import Lever
+from advisor.domain.actions import Lever
 from advisor.sim.learning import shipped_policy
 from advisor.sim.policies import dally, dally_preempt, drf, gandiva, las, optimus, slurm, tetris, themis
 from advisor.sim.policies.advised import (

@@ -8,7 +8,7 @@ import numpy as np
 
 from advisor.apply.applier import Applier
 from advisor.cycle import Cycle
-from advisor.domain.plan import Lever
+from advisor.domain.actions import Lever
 from advisor.features.policy import Policy
 from advisor.planning.case import EVERY_LEVER
 from advisor.planning.observing import observed

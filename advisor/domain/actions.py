@@ -1,0 +1,383 @@
+"""The actions: what can be changed about a job, and all that is particular to each change.
+
+A new lever is a member of `Lever`, one class, and its place in the union and the table at the end.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, ClassVar, Final, Self
+
+from advisor.domain.gang import GpuCount, GpuScope, SwitchRequest
+from advisor.domain.job import Job, JobState
+from advisor.units import MINUTE_S
+
+# A value as published: keyed as in a snapshot file.
+Published = Mapping[str, Any]
+
+
+class Lever(StrEnum):
+    """The field or command of Slurm that carries a change."""
+
+    SWITCHES = "switches"
+    NODE_RANGE = "node_range"
+    NICE = "nice"
+    GPU_COUNT = "gpu_count"
+    TIME_MIN = "time_min"
+    CHECKPOINT_REQUEUE = "checkpoint_requeue"
+
+
+class Reason(StrEnum):
+    """Why a change is proposed; documented in docs/reasons.md."""
+
+    LONG_WORK_AHEAD = "long_work_ahead"
+    LEAF_WORTH_WAITING = "leaf_worth_waiting"
+    NODE_WORTH_WAITING = "node_worth_waiting"
+    IDLE_GPUS_TO_GROW = "idle_gpus_to_grow"
+    SMALLER_STARTS_SOONER = "smaller_starts_sooner"
+    RUNS_SHORTER_THAN_LIMIT = "runs_shorter_than_limit"
+    GANG_NEEDS_THE_PLACE = "gang_needs_the_place"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Action(ABC):
+    """Carry a job from the value `before` to the value `after`, which each kind of action declares."""
+
+    lever: ClassVar[Lever]
+    can_be_undone: ClassVar[bool] = True
+
+    job_id: int
+
+    @abstractmethod
+    def swapped(self) -> Self:
+        """Return the action with `before` and `after` exchanged."""
+
+    def inverse(self) -> Self | None:
+        """Return the action that takes this one back, None where nothing can."""
+        return self.swapped() if self.can_be_undone else None
+
+    @abstractmethod
+    def held_by(self, job: Job) -> object:
+        """Return the value that a job holds now; compare it with `before` and `after`."""
+
+    def can_hold(self, job: Job, value: object) -> bool:
+        """Return whether a job can hold a value, as far as Slurm shows the field."""
+        return self.held_by(job) == value
+
+    @abstractmethod
+    def applied_to(self, job: Job) -> Job:
+        """Return the job as it stands once the action has taken effect."""
+
+    @abstractmethod
+    def command(self) -> tuple[str, ...]:
+        """Return the arguments of scontrol that carry the action out."""
+
+    @abstractmethod
+    def published(self) -> tuple[Published, Published]:
+        """Return the values before and after as published."""
+
+    @staticmethod
+    @abstractmethod
+    def in_words(value: Published) -> str:
+        """Return a published value for people."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Update(_Action):
+    """Change one field of a pending job with `scontrol update`."""
+
+    @abstractmethod
+    def argument(self) -> str:
+        """Return the field and its new value in Slurm's spelling."""
+
+    def command(self) -> tuple[str, ...]:
+        """Return the arguments of scontrol that write the field."""
+        return "update", f"JobId={self.job_id}", self.argument()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetNice(_Update):
+    """Let the job step back (or return) in the order; nice counts as in Slurm."""
+
+    lever = Lever.NICE
+
+    before: int
+    after: int
+
+    def swapped(self) -> "SetNice":
+        """Return the action with `before` and `after` exchanged."""
+        return replace(self, before=self.after, after=self.before)
+
+    def held_by(self, job: Job) -> int:
+        """Return the nice value of a job."""
+        return job.nice
+
+    def applied_to(self, job: Job) -> Job:
+        """Return the job with the nice value, which its priority follows."""
+        priority = None if job.priority is None else max(1, job.priority - (self.after - self.before))
+        return replace(job, nice=self.after, priority=priority)
+
+    def argument(self) -> str:
+        """Return the nice value as Slurm takes it: `Nice=10`."""
+        return f"Nice={self.after}"
+
+    def published(self) -> tuple[Published, Published]:
+        """Return the nice values."""
+        return {"nice": self.before}, {"nice": self.after}
+
+    @staticmethod
+    def in_words(value: Published) -> str:
+        """Return a nice value as `nice 10`."""
+        return f"nice {value['nice']}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetSwitches(_Update):
+    """Let Slurm hold the job back for few leaf switches; it ends by itself. None means no request."""
+
+    lever = Lever.SWITCHES
+
+    before: SwitchRequest | None
+    after: SwitchRequest | None
+
+    def swapped(self) -> "SetSwitches":
+        """Return the action with `before` and `after` exchanged."""
+        return replace(self, before=self.after, after=self.before)
+
+    def held_by(self, job: Job) -> SwitchRequest | None:
+        """Return the switch request of a job."""
+        return job.gang.switches
+
+    def applied_to(self, job: Job) -> Job:
+        """Return the job with the switch request."""
+        return replace(job, gang=replace(job.gang, switches=self.after))
+
+    def argument(self) -> str:
+        """Return the switch request as Slurm takes it: `Switches=1@30`."""
+        # A plain 0 would leave the waiting time behind; the time counts in minutes.
+        wanted = self.after
+        return "Switches=0@0" if wanted is None else f"Switches={wanted.count}@{wanted.max_wait_s / MINUTE_S:.0f}"
+
+    def published(self) -> tuple[Published, Published]:
+        """Return the switch requests; None stays None."""
+        return self._published(self.before), self._published(self.after)
+
+    @staticmethod
+    def _published(request: SwitchRequest | None) -> Published:
+        count_and_wait = None if request is None else {"count": request.count, "max_wait_s": request.max_wait_s}
+        return {"switches": count_and_wait}
+
+    @staticmethod
+    def in_words(value: Published) -> str:
+        """Return a switch request as `1 leaf switch for up to 30 min`."""
+        request = value["switches"]
+        if request is None:
+            return "no switch wait"
+        return f"{request['count']} leaf switch for up to {request['max_wait_s'] / MINUTE_S:.0f} min"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRange:
+    """The least and the most nodes a job accepts."""
+
+    low: int
+    high: int
+
+    def __str__(self) -> str:
+        return f"{self.low}-{self.high}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetNodeRange(_Update):
+    """Hold the job's node count tight until the delay timer of the node tier ends."""
+
+    lever = Lever.NODE_RANGE
+
+    before: NodeRange
+    after: NodeRange
+
+    def swapped(self) -> "SetNodeRange":
+        """Return the action with `before` and `after` exchanged."""
+        return replace(self, before=self.after, after=self.before)
+
+    def held_by(self, job: Job) -> NodeRange:
+        """Return the node range of a job."""
+        # An open upper end has no NodeRange; 0 is none that an action could name.
+        return NodeRange(low=job.gang.nodes_min, high=job.gang.nodes_max or 0)
+
+    def can_hold(self, job: Job, value: object) -> bool:
+        """Return whether a job can hold a node range.
+
+        Once a job was requeued, or from 24.11 on slurmctld restarted, Slurm shows the lower end for both.
+        """
+        held = self.held_by(job)
+        return held == value or (isinstance(value, NodeRange) and held.low == held.high == value.low)
+
+    def applied_to(self, job: Job) -> Job:
+        """Return the job with the node range."""
+        return replace(job, gang=replace(job.gang, nodes_min=self.after.low, nodes_max=self.after.high))
+
+    def argument(self) -> str:
+        """Return the node range as Slurm takes it: `NumNodes=1-4`."""
+        # Both ends: a single number is refused on some jobs, and leaves their CPU count doubled.
+        return f"NumNodes={self.after.low}-{self.after.high}"
+
+    def published(self) -> tuple[Published, Published]:
+        """Return the node ranges."""
+        return self._published(self.before), self._published(self.after)
+
+    @staticmethod
+    def _published(nodes: NodeRange) -> Published:
+        return {"nodes_min": nodes.low, "nodes_max": nodes.high}
+
+    @staticmethod
+    def in_words(value: Published) -> str:
+        """Return a node range as `1-4 nodes`."""
+        low, high = value["nodes_min"], value["nodes_max"]
+        return f"{low} node" if low == high == 1 else f"{low}-{high} nodes"
+
+
+_GPU_FIELD: Final[Mapping[GpuScope, str]] = {
+    GpuScope.JOB: "TresPerJob",
+    GpuScope.NODE: "TresPerNode",
+    GpuScope.SOCKET: "TresPerSocket",
+    GpuScope.TASK: "TresPerTask",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetGpus(_Update):
+    """Change the GPU count in the very form the user asked in."""
+
+    lever = Lever.GPU_COUNT
+
+    scope: GpuScope
+    before: tuple[GpuCount, ...]
+    after: tuple[GpuCount, ...]
+
+    def swapped(self) -> "SetGpus":
+        """Return the action with `before` and `after` exchanged."""
+        return replace(self, before=self.after, after=self.before)
+
+    def held_by(self, job: Job) -> tuple[GpuCount, ...]:
+        """Return the GPU counts of a job in the form that is changed."""
+        return job.gang.counts(self.scope)
+
+    def applied_to(self, job: Job) -> Job:
+        """Return the job with the GPU counts."""
+        return replace(job, gang=job.gang.with_counts(self.scope, self.after))
+
+    def argument(self) -> str:
+        """Return the GPU counts as Slurm takes them: `TresPerJob=gres:gpu:2`."""
+        return f"{_GPU_FIELD[self.scope]}={','.join(map(self._gres, self.after))}"
+
+    @staticmethod
+    def _gres(gpus: GpuCount) -> str:
+        # Only this form takes effect everywhere: 22.05 shows `gres/gpu:2` but still gives the old number, and a bare
+        # `gpu:2` takes the GPUs away from a job of 26.05 although it is refused.
+        return ":".join(["gres", "gpu", *([gpus.gpu_type] if gpus.gpu_type else []), str(gpus.count)])
+
+    def published(self) -> tuple[Published, Published]:
+        """Return the GPU counts under the form they are asked in."""
+        return self._published(self.before), self._published(self.after)
+
+    def _published(self, counts: tuple[GpuCount, ...]) -> Published:
+        return {str(self.scope): [{"gpu_type": gpus.gpu_type, "count": gpus.count} for gpus in counts]}
+
+    @staticmethod
+    def in_words(value: Published) -> str:
+        """Return GPU counts as `per job 8 GPUs`, or `per node 4 a100+2 h100`."""
+        return ", ".join(
+            f"{scope.replace('_', ' ')} " + "+".join(f"{gpus['count']} {gpus['gpu_type'] or 'GPUs'}" for gpus in counts)
+            for scope, counts in value.items()
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetTimeMin(_Update):
+    """Let backfill plan with a run time below the limit, which stays; None means that it plans with the limit."""
+
+    lever = Lever.TIME_MIN
+
+    before: float | None  # seconds
+    after: float | None  # seconds
+
+    def swapped(self) -> "SetTimeMin":
+        """Return the action with `before` and `after` exchanged."""
+        return replace(self, before=self.after, after=self.before)
+
+    def held_by(self, job: Job) -> float | None:
+        """Return the soft limit of a job in seconds."""
+        return job.time_min_s
+
+    def applied_to(self, job: Job) -> Job:
+        """Return the job with the soft limit."""
+        return replace(job, time_min_s=self.after)
+
+    def argument(self) -> str:
+        """Return the soft limit as Slurm takes it: `TimeMin=60`."""
+        # In minutes; 0 is none. Rounded up, since a job planned too short delays others.
+        return f"TimeMin={0 if self.after is None else math.ceil(self.after / MINUTE_S)}"
+
+    def published(self) -> tuple[Published, Published]:
+        """Return the soft limits in seconds; None stays None."""
+        return {"time_min_s": self.before}, {"time_min_s": self.after}
+
+    @staticmethod
+    def in_words(value: Published) -> str:
+        """Return a soft limit as `soft limit 60 min`."""
+        soft_s = value["time_min_s"]
+        return "no soft limit" if soft_s is None else f"soft limit {soft_s / MINUTE_S:.0f} min"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requeue(_Action):
+    """Stop a running job, which starts again from its last checkpoint, so that a gang gets its place.
+
+    `before` is when the run began that is stopped; `after` None means that the job waits. It cannot be taken back: a
+    job that was stopped has lost its place and some work.
+    """
+
+    lever = Lever.CHECKPOINT_REQUEUE
+    can_be_undone = False
+
+    for_job_id: int
+    before: float | None
+    after: float | None = None
+
+    def swapped(self) -> "Requeue":
+        """Return the action with `before` and `after` exchanged, which no command carries out."""
+        return replace(self, before=self.after, after=self.before)
+
+    def held_by(self, job: Job) -> float | None:
+        """Return when the run of a job began, None while it waits."""
+        return job.start_time if job.state is JobState.RUNNING else None
+
+    def applied_to(self, job: Job) -> Job:
+        """Return the job as it waits again."""
+        return replace(job, state=JobState.PENDING, start_time=None, end_time=None, allocation=None)
+
+    def command(self) -> tuple[str, ...]:
+        """Return the arguments of scontrol that requeue the job."""
+        # Only one that has not ended: Slurm would otherwise run a job again that ended a moment ago.
+        return "requeue", "incomplete", str(self.job_id)
+
+    def published(self) -> tuple[Published, Published]:
+        """Return when the run began, before and after."""
+        return {"run_start_time": self.before}, {"run_start_time": self.after}
+
+    @staticmethod
+    def in_words(value: Published) -> str:
+        """Return whether the job runs."""
+        return "pending" if value["run_start_time"] is None else "running"
+
+
+# What changes a field of a pending job.
+Change = SetNice | SetSwitches | SetNodeRange | SetGpus | SetTimeMin
+Action = Change | Requeue
+
+ACTIONS: Final[Mapping[Lever, type[Action]]] = {
+    action.lever: action for action in (SetNice, SetSwitches, SetNodeRange, SetGpus, SetTimeMin, Requeue)
+}

@@ -1,0 +1,79 @@
+"""Shadow mode: a policy plans beside the rules; the journal keeps what it would do, and Slurm hears nothing."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from advisor.apply.applier import Applier
+from advisor.clock import ManualClock
+from advisor.config import load_config
+from advisor.daemon.hold import Patience
+from advisor.daemon.outfit import LiveParts
+from advisor.daemon.service import Outfit, Service
+from advisor.daemon.shadow import EVENT, Shadow
+from advisor.domain.mode import Mode
+from advisor.errors import ConfigError
+from advisor.journal import opened
+from tests.builders import TAKEN_AT
+from tests.daemon.rounds import Site
+from tests.fake_cluster import FakeCluster
+from tests.planning.test_policies import Scripted, queue
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    """A cluster of which the rules say: let the long job step back."""
+    jobs = {job.job_id: job for job in queue().jobs}
+    return Site(folder=tmp_path, cluster=FakeCluster(jobs=jobs), mode=Mode.RECOMMEND)
+
+
+def shadowed(site: Site, answer: float) -> Service:
+    """Start a service with a policy in its shadow."""
+    service = site.service()
+    config = service.config
+
+    def build(config: object) -> Outfit:
+        return replace(site.outfit(config), shadow=Shadow(Scripted(answer)))  # type: ignore[arg-type]
+
+    return Service(build, config, site.clock, site.told.append)
+
+
+def test_difference_is_kept_once_and_nothing_of_it_is_sent(site: Site) -> None:
+    service = shadowed(site, 0.0)
+
+    done = [service.round(), service.round()]
+
+    assert all(each.step is not None and len(each.step.record.recommendations) == 1 for each in done)
+    assert site.cluster.sent == []
+    with opened(site.folder / "journal.sqlite") as journal:
+        rows = [row for row in journal.audit() if row.event == EVENT]
+    assert [row.detail for row in rows] == [
+        {"policy": "scripted", "same": 0, "only_shadow": "", "only_in_force": "job 1 nice 155"}
+    ]
+
+
+def test_policy_that_fails_is_told(site: Site) -> None:
+    shadowed(site, float("nan")).round()
+
+    with opened(site.folder / "journal.sqlite") as journal:
+        row = journal.last(EVENT)
+    assert row is not None and row.detail["same"] == 1
+    assert "finite" in str(row.detail["fault"])
+
+
+def test_shadow_of_the_configuration_is_the_policy_that_ships(tmp_path: Path) -> None:
+    file = tmp_path / "sadvise.toml"
+    file.write_text('[daemon]\nshadow = "linear"\n')
+
+    outfit = LiveParts(ManualClock(TAKEN_AT), Patience()).build(load_config(file, {}))
+
+    assert outfit.shadow is not None and isinstance(outfit.applier, Applier)
+
+
+def test_unknown_shadow_is_an_error_of_the_configuration(tmp_path: Path) -> None:
+    file = tmp_path / "sadvise.toml"
+    file.write_text('[daemon]\nshadow = "lineal"\n')
+
+    with pytest.raises(ConfigError, match=r"daemon\.shadow: there is no policy 'lineal'"):
+        LiveParts(ManualClock(TAKEN_AT), Patience()).build(load_config(file, {}))

@@ -1,0 +1,256 @@
+"""What every action must do, from the job that it changes to the journal and the report; one example for each lever."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from advisor.backends.commands import apply_argv, revert_argv
+from advisor.cli.report import in_words
+from advisor.domain.actions import (
+    ACTIONS,
+    Action,
+    Lever,
+    NodeRange,
+    Requeue,
+    SetGpus,
+    SetNice,
+    SetNodeRange,
+    SetSwitches,
+    SetTimeMin,
+)
+from advisor.domain.gang import GpuCount, GpuScope, SwitchRequest
+from advisor.domain.job import Job, JobState
+from advisor.domain.lease import Lease, LeaseState, intended
+from advisor.domain.plan import Outcome
+from advisor.journal.rows import action_of, action_text, lease_of, lease_row
+from tests.builders import TAKEN_AT, gpu_counts, make_gang, make_job
+from tests.fake_cluster import FakeCluster
+
+Value = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    """An action, a job that holds its `before`, and what the action comes to wherever it is written.
+
+    `undo` is the command that takes it back, None where nothing can; `stored` is the row of the journal.
+    """
+
+    name: str
+    action: Action
+    job: Job
+    command: str
+    undo: str | None
+    published: tuple[Value, Value]
+    words: tuple[str, str]
+    stored: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+EXAMPLES = (
+    Example(
+        name="nice",
+        action=SetNice(job_id=7, before=0, after=50),
+        job=make_job(7),
+        command="update JobId=7 Nice=50",
+        undo="update JobId=7 Nice=0",
+        published=({"nice": 0}, {"nice": 50}),
+        words=("nice 0", "nice 50"),
+        stored='{"job_id":7,"before":0,"after":50}',
+    ),
+    Example(
+        name="switches asked for",
+        action=SetSwitches(job_id=7, before=None, after=SwitchRequest(count=1, max_wait_s=600.0)),
+        job=make_job(7),
+        command="update JobId=7 Switches=1@10",
+        undo="update JobId=7 Switches=0@0",
+        published=({"switches": None}, {"switches": {"count": 1, "max_wait_s": 600.0}}),
+        words=("no switch wait", "1 leaf switch for up to 10 min"),
+        stored='{"job_id":7,"before":null,"after":{"count":1,"max_wait_s":600.0}}',
+    ),
+    Example(
+        name="node range",
+        action=SetNodeRange(job_id=7, before=NodeRange(low=1, high=4), after=NodeRange(low=1, high=1)),
+        job=make_job(7, gang=make_gang(4, nodes_min=1, nodes_max=4)),
+        command="update JobId=7 NumNodes=1-1",
+        undo="update JobId=7 NumNodes=1-4",
+        published=({"nodes_min": 1, "nodes_max": 4}, {"nodes_min": 1, "nodes_max": 1}),
+        words=("1-4 nodes", "1 node"),
+        stored='{"job_id":7,"before":{"low":1,"high":4},"after":{"low":1,"high":1}}',
+    ),
+    Example(
+        name="GPUs of the job",
+        action=SetGpus(job_id=7, scope=GpuScope.JOB, before=gpu_counts(8), after=gpu_counts(4)),
+        job=make_job(7, gpus=8),
+        command="update JobId=7 TresPerJob=gres:gpu:4",
+        undo="update JobId=7 TresPerJob=gres:gpu:8",
+        published=({"per_job": [{"gpu_type": None, "count": 8}]}, {"per_job": [{"gpu_type": None, "count": 4}]}),
+        words=("per job 8 GPUs", "per job 4 GPUs"),
+        stored='{"job_id":7,"scope":"per_job","before":[{"gpu_type":null,"count":8}],'
+        '"after":[{"gpu_type":null,"count":4}]}',
+    ),
+    Example(
+        name="GPUs of one type per node",
+        action=SetGpus(job_id=7, scope=GpuScope.NODE, before=gpu_counts(8, "a100"), after=gpu_counts(4, "a100")),
+        job=make_job(7, gang=make_gang(8, scope=GpuScope.NODE, gpu_type="a100")),
+        command="update JobId=7 TresPerNode=gres:gpu:a100:4",
+        undo="update JobId=7 TresPerNode=gres:gpu:a100:8",
+        published=(
+            {"per_node": [{"gpu_type": "a100", "count": 8}]},
+            {"per_node": [{"gpu_type": "a100", "count": 4}]},
+        ),
+        words=("per node 8 a100", "per node 4 a100"),
+        stored='{"job_id":7,"scope":"per_node","before":[{"gpu_type":"a100","count":8}],'
+        '"after":[{"gpu_type":"a100","count":4}]}',
+    ),
+    Example(
+        name="soft limit",
+        action=SetTimeMin(job_id=7, before=None, after=1800.0),
+        job=make_job(7),
+        command="update JobId=7 TimeMin=30",
+        undo="update JobId=7 TimeMin=0",
+        published=({"time_min_s": None}, {"time_min_s": 1800.0}),
+        words=("no soft limit", "soft limit 30 min"),
+        stored='{"job_id":7,"before":null,"after":1800.0}',
+    ),
+    Example(
+        name="requeue",
+        action=Requeue(job_id=7, for_job_id=9, before=TAKEN_AT - 600.0),
+        job=make_job(7, running_on=["n01"], started_ago_s=600.0),
+        # Only one that has not ended.
+        command="requeue incomplete 7",
+        undo=None,
+        published=({"run_start_time": TAKEN_AT - 600.0}, {"run_start_time": None}),
+        words=("running", "pending"),
+        stored=f'{{"job_id":7,"for_job_id":9,"before":{TAKEN_AT - 600.0},"after":null}}',
+    ),
+)
+
+of_every_example = pytest.mark.parametrize("example", EXAMPLES, ids=str)
+
+
+def test_every_lever_has_an_action_and_an_example() -> None:
+    assert set(ACTIONS) == set(Lever)
+    assert all(ACTIONS[lever].lever is lever for lever in Lever)
+    assert {example.action.lever for example in EXAMPLES} == set(Lever)
+
+
+@of_every_example
+def test_applied_action_leaves_its_after_value(example: Example) -> None:
+    action, job = example.action, example.job
+
+    changed = action.applied_to(job)
+
+    assert action.before != action.after
+    assert action.held_by(job) == action.before and action.can_hold(job, action.before)
+    assert action.held_by(changed) == action.after and action.can_hold(changed, action.after)
+    assert not action.can_hold(job, action.after)
+    assert changed.job_id == job.job_id == action.job_id
+
+
+@of_every_example
+def test_inverse_gives_the_user_back_what_they_had(example: Example) -> None:
+    action, job = example.action, example.job
+
+    inverse = action.inverse()
+
+    assert (inverse is None) is (not action.can_be_undone) is (example.undo is None)
+    assert inverse is None or (inverse.before, inverse.after) == (action.after, action.before)
+    assert inverse is None or inverse.applied_to(action.applied_to(job)) == job
+    assert action.swapped().swapped() == action
+
+
+@of_every_example
+def test_action_has_one_command_and_at_most_one_to_take_it_back(example: Example) -> None:
+    undo = None if example.undo is None else example.undo.split()
+
+    assert apply_argv(example.action) == ["scontrol", *example.command.split()]
+    assert apply_argv(example.action, "far") == ["scontrol", "-M", "far", *example.command.split()]
+    assert revert_argv(example.action) == (None if undo is None else ["scontrol", *undo])
+    assert revert_argv(example.action, "far") == (None if undo is None else ["scontrol", "-M", "far", *undo])
+
+
+@of_every_example
+def test_action_is_published_as_values_and_as_words(example: Example) -> None:
+    before, after = example.action.published()
+    row = json.loads(json.dumps({"lever": example.action.lever, "before": before, "after": after}))
+
+    assert (before, after) == example.published
+    assert (row["before"], row["after"]) == example.published
+    assert (in_words(row, "before"), in_words(row, "after")) == example.words
+
+
+@of_every_example
+def test_action_comes_back_from_the_journal_as_it_was_stored(example: Example) -> None:
+    lease = intended(example.action, TAKEN_AT, after_s=600.0, job=example.job, added_delay_s=30.0)
+
+    assert action_text(example.action) == example.stored
+    assert action_of(example.action.lever, example.stored) == example.action
+    assert lease_of(lease_row(lease)) == lease
+
+
+@of_every_example
+def test_action_is_carried_out_once_and_can_be_taken_back(example: Example) -> None:
+    action, cluster = example.action, FakeCluster(jobs={7: example.job})
+
+    outcomes = [cluster.apply(action).outcome, cluster.apply(action).outcome]
+    changed = cluster.jobs[7]
+    inverse = action.inverse()
+    taken_back = inverse is not None and cluster.apply(inverse).outcome is Outcome.APPLIED
+
+    assert outcomes == [Outcome.APPLIED, Outcome.ALREADY_SO]
+    assert changed == action.applied_to(example.job)
+    assert taken_back is action.can_be_undone
+    assert cluster.jobs[7] == (example.job if taken_back else changed)
+
+
+@of_every_example
+def test_lease_of_an_action_knows_its_lever_and_what_the_user_had(example: Example) -> None:
+    lease = Lease(action=example.action, undo=example.action.swapped(), applied_time=TAKEN_AT, state=LeaseState.OUT)
+
+    assert lease.lever is example.action.lever
+    assert (lease.undo.after, lease.earlier) == (example.action.before, None)
+
+
+@pytest.mark.parametrize(("priority", "after"), [(100, 95), (3, 1), (None, None)])
+def test_nice_lowers_the_priority_but_never_below_one(priority: int | None, after: int | None) -> None:
+    job = make_job(1, priority=priority)
+
+    assert SetNice(job_id=1, before=0, after=5).applied_to(job).priority == after
+
+
+@pytest.mark.parametrize(("soft_s", "argument"), [(60.0, "TimeMin=1"), (1801.0, "TimeMin=31"), (None, "TimeMin=0")])
+def test_soft_limit_is_rounded_up_to_minutes(soft_s: float | None, argument: str) -> None:
+    assert SetTimeMin(job_id=7, before=3600.0, after=soft_s).argument() == argument
+
+
+def test_several_gpu_types_are_asked_for_in_one_argument() -> None:
+    mixed = (GpuCount(gpu_type="a100", count=2), GpuCount(gpu_type="h100", count=1))
+    action = SetGpus(job_id=7, scope=GpuScope.TASK, before=gpu_counts(1), after=mixed)
+
+    _, after = action.published()
+
+    assert action.argument() == "TresPerTask=gres:gpu:a100:2,gres:gpu:h100:1"
+    assert action.in_words(after) == "per task 2 a100+1 h100"
+
+
+def test_hidden_upper_end_of_a_node_range_can_be_any() -> None:
+    action = SetNodeRange(job_id=7, before=NodeRange(low=2, high=8), after=NodeRange(low=2, high=3))
+    one_end = make_job(7, gang=make_gang(8, nodes_min=2, nodes_max=2))
+    open_end = make_job(7, gang=make_gang(8, nodes_min=2))
+
+    assert action.can_hold(one_end, action.before) and action.can_hold(one_end, action.after)
+    assert not action.can_hold(one_end, NodeRange(low=1, high=8))
+    assert not action.can_hold(open_end, action.before)
+
+
+def test_requeued_job_waits_without_its_nodes() -> None:
+    stopped = Requeue(job_id=7, for_job_id=9, before=1.0).applied_to(make_job(7, running_on=["n01"]))
+
+    assert stopped.state is JobState.PENDING
+    assert (stopped.start_time, stopped.end_time, stopped.allocation) == (None, None, None)

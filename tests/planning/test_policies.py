@@ -1,0 +1,105 @@
+"""A policy behind the planner: what it may decide, what becomes of one that fails, and how a cycle is replayed."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from advisor.cycle import Cycle
+from advisor.domain.snapshot import Snapshot
+from advisor.errors import ModelError
+from advisor.features.board import FINGERPRINT, JOB_COLUMNS, NODE_COLUMNS, Board
+from advisor.features.policy import Options, Scores
+from advisor.journal import SqliteJournal
+from advisor.journal.records import outcome_of
+from advisor.journal.replay import replayed
+from advisor.planning.ordering import OPTION_COLUMNS
+from tests.builders import DAY_S, make_job
+from tests.planning.test_ordering import busy, moved, shorts
+
+
+def queue() -> Snapshot:
+    """One long job before six short ones."""
+    return busy(make_job(1, gpus=32, priority=1000, time_limit_s=2 * DAY_S), *shorts(6))
+
+
+@dataclass
+class Scripted:
+    """A policy that answers as a test says, and remembers what it was asked."""
+
+    answer: float | str | ModelError
+    name: str = "scripted"
+    reads: str = ""
+    boards: list[Board] = field(default_factory=list)
+    asked: list[Options] = field(default_factory=list)
+
+    def act(self, board: Board, options: Options, state: bytes) -> tuple[Scores, bytes]:
+        """Answer."""
+        self.boards.append(board)
+        self.asked.append(options)
+        if isinstance(self.answer, ModelError):
+            raise self.answer
+        if self.answer == "short":
+            return np.zeros(len(options) + 1), state
+        return np.full(len(options), float(self.answer)), state + b"."
+
+
+def test_policy_that_scores_nothing_above_0_moves_no_job() -> None:
+    record = Cycle(policy=Scripted(0.0)).judge(queue())
+
+    assert moved(record) == {} and record.policy_fault == ""
+    assert len(record.decisions) == 1
+
+
+def test_policy_chooses_among_the_same_options_as_the_rules() -> None:
+    policy = Scripted(1.0)
+
+    record = Cycle(policy=policy).judge(queue())
+
+    # All score the same, so that the first is taken: right behind the first short job.
+    assert moved(record).keys() == moved(Cycle().judge(queue())).keys() == {1}
+    assert tuple(policy.asked[0].columns) == OPTION_COLUMNS
+    assert [decision.state for decision in record.decisions] == [
+        b"." * (number + 1) for number in range(len(policy.asked))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"), [(ModelError("late"), "late"), (float("nan"), "finite"), ("short", "finite")]
+)
+def test_rules_decide_where_a_policy_fails(answer: float | str | ModelError, said: str) -> None:
+    policy = Scripted(answer)
+
+    record = Cycle(policy=policy).judge(queue())
+
+    assert moved(record) == moved(Cycle().judge(queue()))
+    assert said in record.policy_fault
+    assert record.decisions == () and len(policy.asked) == 1
+
+
+def test_board_shows_the_pending_jobs_and_every_node() -> None:
+    policy = Scripted(0.0)
+
+    Cycle(policy=policy).judge(queue())
+
+    board = policy.boards[0]
+    assert board.job_id.tolist() == [1, 10, 11, 12, 13, 14, 15]
+    assert board.jobs[:, JOB_COLUMNS.index("gpus")].tolist() == [32, 2, 2, 2, 2, 2, 2]
+    assert board.nodes[:, NODE_COLUMNS.index("gpus_idle")].tolist() == [0, 0, 0, 0]
+    assert board.jobs.dtype == board.nodes.dtype == np.float32
+    assert len(FINGERPRINT) == 64
+
+
+def test_replay_makes_the_same_plan_without_the_policy(tmp_path: Path) -> None:
+    cycle = Cycle(policy=Scripted(1.0))
+    record = cycle.judge(queue())
+    assert outcome_of(record) != outcome_of(Cycle().judge(queue()))
+    journal = SqliteJournal(tmp_path / "journal.sqlite")
+    journal.record(record, cycle)
+
+    found = journal.recorded()
+
+    assert replayed(found) == found.outcome == outcome_of(record)
+    assert found.decisions == record.decisions
+    journal.close_file()

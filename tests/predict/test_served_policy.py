@@ -1,0 +1,75 @@
+"""Policies as they are served: what a graph must be, and what it may answer."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from advisor.domain.actions import Lever
+from advisor.errors import ModelError
+from advisor.features.board import JOB_COLUMNS, NODE_COLUMNS, Board
+from advisor.features.policy import Options
+from advisor.planning.ordering import OPTION_COLUMNS
+from advisor.predict.library import Library
+from advisor.predict.onnx_model import TensorGraph
+from advisor.predict.served_policy import ServedPolicy, open_policy, policies
+from tests.predict.test_onnx_model import line
+from tools.train.linear import to_onnx
+
+EMPTY = Board(
+    job_id=np.zeros(0, dtype=np.int64),
+    jobs=np.zeros((0, len(JOB_COLUMNS)), dtype=np.float32),
+    nodes=np.zeros((0, len(NODE_COLUMNS)), dtype=np.float32),
+)
+
+
+def options(*names: str, rows: int = 3) -> Options:
+    """Options with the numbers 0 to `rows` in each column."""
+    return Options(
+        lever=Lever.NICE,
+        job=np.zeros(rows, dtype=np.intp),
+        columns={name: np.arange(rows, dtype=np.float64) for name in names},
+    )
+
+
+def two_columns(weights: list[float]) -> ServedPolicy:
+    """A policy that weighs the logarithms of two columns, and adds the last weight."""
+    graph = TensorGraph(to_onnx(np.array(weights)), name="test")
+    return ServedPolicy(graph, name="test", reads="", columns=("first", "second"))
+
+
+def test_scores_are_those_of_the_graph() -> None:
+    scores, state = two_columns([2.0, 1.0, 0.5]).act(EMPTY, options("first", "second"), b"kept")
+
+    assert scores == pytest.approx(3.0 * np.log([1.0, 2.0, 3.0]) + 0.5)
+    assert state == b"kept"
+
+
+def test_options_of_other_columns_are_refused() -> None:
+    with pytest.raises(ModelError, match="does not score options of nice"):
+        two_columns([1.0, 1.0, 0.0]).act(EMPTY, options("second", "first"), b"")
+
+
+def test_graph_that_scores_no_options_is_refused() -> None:
+    with pytest.raises(ModelError, match="not a graph that scores options"):
+        ServedPolicy(TensorGraph(line(), name="line"), name="line", reads="", columns=("first", "second"))
+
+
+def test_policy_that_takes_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("advisor.predict.served_policy.DEADLINE_S", 0.0)
+
+    with pytest.raises(ModelError, match="longer than 0 s"):
+        two_columns([1.0, 1.0, 0.0]).act(EMPTY, options("first", "second"), b"")
+
+
+def test_policy_that_ships_scores_what_the_planner_offers(tmp_path: Path) -> None:
+    shipped = Library(tmp_path)
+
+    scores, _ = open_policy(shipped, "linear").act(EMPTY, options(*OPTION_COLUMNS), b"")
+
+    assert policies(shipped) == ("linear",) and scores.shape == (3,)
+
+
+def test_unknown_policy_is_an_error_that_names_those_there_are(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="no policy 'lineal': there are linear"):
+        open_policy(Library(tmp_path), "lineal")

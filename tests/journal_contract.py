@@ -6,11 +6,11 @@ import pytest
 
 from advisor.domain.gang import GpuCount, GpuScope, SwitchRequest
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
+from advisor.domain.memory import KEPT_S, Journal
 from advisor.domain.plan import NodeRange, Requeue, SetGpus, SetNice, SetNodeRange, SetSwitches, SetTimeMin
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
 from advisor.errors import ConfigError
-from advisor.ports import KEPT_S, Journal
 
 NOW = 1_800_000_000.0
 SWITCHES = SetSwitches(job_id=7, before=None, after=SwitchRequest(count=1, max_wait_s=600.0))

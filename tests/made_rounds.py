@@ -24,7 +24,7 @@ from advisor.domain.plan import (
     undone,
 )
 from advisor.domain.waits import Wait
-from advisor.round import Round
+from advisor.metrics.round import Round
 from tests.builders import TAKEN_AT, make_job, make_snapshot
 
 ROUND_S = 60.0

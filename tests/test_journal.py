@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from advisor.apply.memory_journal import MemoryJournal
 from advisor.domain.lease import LeaseState, intended
+from advisor.domain.memory import Journal
 from advisor.errors import JournalError
 from advisor.journal import SCHEMA_VERSION, SqliteJournal, opened
-from advisor.ports import Journal, MemoryJournal
 from tests.journal_contract import ACTIONS, NICE, NOW, check, wait
 from tests.programs import killed_after
 

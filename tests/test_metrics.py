@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from advisor.accuracy import Accuracy
 from advisor.apply.applier import Reconciled
 from advisor.domain.gang import SwitchRequest
 from advisor.domain.lease import Ending, LeaseState
@@ -26,6 +25,7 @@ from advisor.metrics.catalogue import METRICS, OTHER, BoundedValues, class_of
 from advisor.metrics.health import Health
 from advisor.metrics.observer import Metrics
 from advisor.settings import EndpointSettings, LoopbackAddress, SocketFile, address_of
+from advisor.trial.accuracy import Accuracy
 from tests.builders import TAKEN_AT, make_job, make_node, make_snapshot
 from tests.made_rounds import ROUND_S, change, lease, make_round, put_off, receipt, step
 

@@ -3,13 +3,14 @@
 from dataclasses import replace
 
 from advisor.apply.applier import Applier, Step
+from advisor.apply.memory_journal import MemoryJournal
 from advisor.cycle import Cycle
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease
+from advisor.domain.memory import KEPT_S, Journal
 from advisor.domain.plan import Action, Outcome, Receipt, Recommendation, applied, lever_of, may_hold, present_value
 from advisor.domain.snapshot import Snapshot
 from advisor.planning.observing import observed
-from advisor.ports import KEPT_S, Journal, MemoryJournal
 
 
 class RehearsedCluster:

@@ -25,8 +25,8 @@ from advisor.backends.site_reader import running_config
 from advisor.domain.gang import GangRequest
 from advisor.domain.job import Job
 from advisor.domain.plan import Recommendation, SetGpus
+from advisor.domain.units import MINUTE_S
 from advisor.errors import AdvisorError
-from advisor.units import MINUTE_S
 
 # What was read serves one round; AccountingStorageEnforce takes a restart to change.
 KEPT_S: Final = 20.0

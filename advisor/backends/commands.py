@@ -18,7 +18,7 @@ from advisor.domain.plan import (
     can_be_undone,
     undone,
 )
-from advisor.units import MINUTE_S
+from advisor.domain.units import MINUTE_S
 
 _GPU_FIELD = {
     GpuScope.JOB: "TresPerJob",

@@ -15,7 +15,7 @@ from advisor.backends.process import Commands, SlurmCommands
 from advisor.backends.sources import MOST_REQUESTS, chosen_cluster, open_source
 from advisor.clock import Clock
 from advisor.config import Config
-from advisor.cycle import Cycle
+from advisor.cycle import ClusterSource, Cycle, NoForecaster, StartForecaster
 from advisor.daemon.hold import ChangeCheck, Patience, SiteGate
 from advisor.daemon.rights import rights
 from advisor.daemon.service import Outfit
@@ -25,7 +25,6 @@ from advisor.domain.load import ControllerLoad
 from advisor.domain.plan import Recommendation
 from advisor.errors import BudgetSpentError
 from advisor.planning.observing import observed
-from advisor.ports import ClusterSource, NoForecaster, StartForecaster
 
 
 class LiveParts:

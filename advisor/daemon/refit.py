@@ -5,7 +5,7 @@ from typing import Final
 
 from advisor.backends.process import Patience, printable, run, text_of
 from advisor.config import Config
-from advisor.units import HOUR_S
+from advisor.domain.units import HOUR_S
 
 DEADLINE_S: Final = HOUR_S
 

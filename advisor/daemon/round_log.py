@@ -7,7 +7,7 @@ from advisor.apply.applier import PutOff, Step
 from advisor.domain.gang import SwitchRequest
 from advisor.domain.mode import Mode
 from advisor.domain.plan import Action, NodeRange, Outcome, Receipt, Recommendation, lever_of
-from advisor.round import Round
+from advisor.metrics.round import Round
 
 # A fault that stays is told again after so many rounds.
 REMINDED_AFTER: Final = 60

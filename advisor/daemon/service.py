@@ -10,8 +10,10 @@ from typing import Final
 
 from advisor import __version__
 from advisor.apply.applier import Applier, Reconciled, Step
+from advisor.backends.pacing import next_interval_s, strained
 from advisor.clock import Clock
 from advisor.config import Config
+from advisor.cycle import StartForecaster
 from advisor.daemon.hold import Patience, SiteGate
 from advisor.daemon.keeping import Keeper
 from advisor.daemon.pause import paused
@@ -25,10 +27,8 @@ from advisor.domain.snapshot import Snapshot
 from advisor.errors import AdvisorError, ConfigError, JournalError
 from advisor.guard.breakers import Health
 from advisor.journal import Retention, SqliteJournal, kept_step
-from advisor.outcomes import NO_FORECASTER
-from advisor.pacing import next_interval_s, strained
-from advisor.ports import StartForecaster
-from advisor.round import Round
+from advisor.metrics.round import Round
+from advisor.trial.follower import NO_FORECASTER
 
 _STANDBY: Final = "standby"
 # What only a new start can change.

@@ -7,18 +7,18 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from advisor.accuracy import Accuracy, run_time_accuracy, start_accuracy
 from advisor.apply.applier import Step
 from advisor.config import Config
+from advisor.cycle import StartForecaster
 from advisor.domain.load import ControllerLoad
+from advisor.domain.units import DAY_S, HOUR_S
 from advisor.errors import JournalError
 from advisor.guard.breakers import ALL_CLOSED, BreakerState, Health, judged
 from advisor.journal import SqliteJournal
-from advisor.outcomes import Follower
-from advisor.ports import StartForecaster
-from advisor.round import Forecasted
+from advisor.metrics.round import Forecasted
 from advisor.settings import BreakerSettings
-from advisor.units import DAY_S, HOUR_S
+from advisor.trial.accuracy import Accuracy, run_time_accuracy, start_accuracy
+from advisor.trial.follower import Follower
 
 # How far back, and how often, it is looked how good the forecasts were.
 _JUDGED_OVER_S: Final = 3 * DAY_S

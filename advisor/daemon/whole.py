@@ -18,7 +18,7 @@ from advisor.daemon.run import Daemon
 from advisor.daemon.service import Service
 from advisor.guard.breakers import BREAKERS
 from advisor.metrics.observer import Metrics
-from advisor.round import Round
+from advisor.metrics.round import Round
 
 
 def one_round(config: Config) -> Round:

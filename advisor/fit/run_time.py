@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.domain.units import DAY_S, HOUR_S
 from advisor.errors import ModelError
 from advisor.fit.export import predictions
 from advisor.fit.fitted import Fitted, Source
@@ -15,7 +16,6 @@ from advisor.predict.run_time_curve import AdaptiveLevels, Grid, quantiles_and_m
 from advisor.predict.run_time_features import COLUMNS, GROUPS, LEVELS, Features, features
 from advisor.predict.run_time_replay import chunks, recall_in_order, steps
 from advisor.predict.run_time_table import EndedJobs, RunTimeTable
-from advisor.units import DAY_S, HOUR_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.domain.units import DAY_S
 from advisor.errors import ConfigError
 from advisor.features.backlog import Floats, Rows
 from advisor.fit.fitted import Fitted, Source
@@ -24,7 +25,6 @@ from advisor.predict.start_time import (
     log_wait_of,
     model_rows,
 )
-from advisor.units import DAY_S
 
 if TYPE_CHECKING:
     from sklearn.ensemble import ExtraTreesRegressor

@@ -4,11 +4,11 @@ import json
 from collections.abc import Collection, Iterable
 
 from advisor.domain.lease import Ending, Lease
+from advisor.domain.memory import KEPT_S, check_owner
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
 from advisor.journal.base import JournalBase
 from advisor.journal.rows import LEASE_COLUMNS, LEASE_VALUES, audit_detail, lease_of, lease_row
-from advisor.ports import KEPT_S, check_owner
 
 
 class LeaseTables(JournalBase):

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from advisor.domain.units import DAY_S
 from advisor.errors import ModelError
 from advisor.predict.bundle import Bundle
 from advisor.predict.history import REQUEST, History, Keys, keys_of, runs_of
@@ -16,7 +17,6 @@ from advisor.predict.onnx_model import OnnxModel
 from advisor.predict.run_time_curve import AdaptiveLevels, Curves, Grid, quantiles_and_mean
 from advisor.predict.run_time_features import COLD, COLUMNS, GROUPS, LEVELS, Recalled, features
 from advisor.predict.run_time_table import LONGEST_S, EndedJobs, Rows, RunTimeTable
-from advisor.units import DAY_S
 
 __all__ = ["KIND", "EndedJobs", "RunTimeForecaster", "RunTimeTable", "RunTimes", "Support"]
 

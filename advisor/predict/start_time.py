@@ -6,12 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from advisor.domain.units import DAY_S, HOUR_S
 from advisor.errors import ModelError
 from advisor.features.backlog import BacklogTable, Floats
 from advisor.predict.bundle import Bundle
 from advisor.predict.intervals import Intervals
 from advisor.predict.onnx_model import OnnxModel
-from advisor.units import DAY_S, HOUR_S
 
 KIND = "start_time"
 # Waits below do not differ to anybody, and Slurm itself looks at its queue about as often.

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from advisor.apply.applier import Applier
+from advisor.apply.memory_journal import MemoryJournal
 from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.gang import SwitchRequest
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState
 from advisor.domain.mode import Mode, Modes
 from advisor.domain.plan import Outcome, Recommendation, Requeue, SetNice, SetSwitches, SetTimeMin, undone
-from advisor.ports import MemoryJournal
 from tests.apply.test_applier import applier_on, endings, lent
 from tests.apply.test_applier_stops import stoppable_queue, stopping
 from tests.builders import TAKEN_AT

@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
+from advisor.apply.applier import Actuator
+from advisor.cycle import ClusterSource
 from advisor.domain.plan import Action, Outcome, present_value, undone
-from advisor.ports import Actuator, ClusterSource
 
 NO_JOB = 987_654
 

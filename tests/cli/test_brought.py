@@ -14,9 +14,9 @@ from advisor.domain.lease import Ending, intended
 from advisor.domain.outcome import Arm, JobOutcome, SeenChange, SeenForecast
 from advisor.domain.plan import Lever, SetNice
 from advisor.domain.topology import LocalityTier
+from advisor.domain.units import DAY_S
 from advisor.domain.waits import Wait
 from advisor.journal import SqliteJournal
-from advisor.units import DAY_S
 from tests.cli.conftest import Sadvise
 
 HOSTILE = "lab\x1b[2J|\nx"

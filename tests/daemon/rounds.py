@@ -16,8 +16,8 @@ from advisor.domain.load import ControllerLoad
 from advisor.domain.mode import Mode, Modes
 from advisor.errors import AdvisorError
 from advisor.journal import opened
+from advisor.metrics.round import Round
 from advisor.planning.observing import observed
-from advisor.round import Round
 from tests.builders import TAKEN_AT
 from tests.fake_cluster import FakeCluster
 

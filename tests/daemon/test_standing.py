@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from advisor.accuracy import NOT_KNOWN
 from advisor.daemon.pause import pause, resume
 from advisor.domain.experiment import ExperimentSettings
 from advisor.domain.forecast import Interval
@@ -16,6 +15,7 @@ from advisor.domain.outcome import Arm, JobOutcome, SeenForecast
 from advisor.domain.plan import SetNodeRange
 from advisor.errors import JournalError, SlurmUnavailableError
 from advisor.journal import SqliteJournal, opened
+from advisor.trial.accuracy import NOT_KNOWN
 from tests.builders import DAY_S, TAKEN_AT, make_job
 from tests.daemon.rounds import Site
 from tests.fake_cluster import fragmented

@@ -7,11 +7,10 @@ from typing import Final
 import numpy as np
 
 from advisor.apply.applier import Applier
-from advisor.cycle import Cycle
+from advisor.cycle import Cycle, Forecaster, NoForecaster
 from advisor.domain.plan import Lever
 from advisor.planning.case import EVERY_LEVER
 from advisor.planning.observing import observed
-from advisor.ports import Forecaster, NoForecaster
 from advisor.sim.known_forecaster import KnownForecaster
 from advisor.sim.learning import LearningForecaster
 from advisor.sim.policy import Problem, drive, leave_out

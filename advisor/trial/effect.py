@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 
 from advisor.domain.experiment import LEAST_BLOCKS, ExperimentSettings
 from advisor.domain.outcome import Arm, JobOutcome
-from advisor.stats import t_quantile
-from advisor.units import DAY_S
+from advisor.domain.units import DAY_S
+from advisor.trial.quantiles import t_quantile
 
 # A block counts once its jobs had a day to start and end.
 SETTLE_S: Final = DAY_S

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.accuracy import NOT_KNOWN, run_time_accuracy, start_accuracy
 from advisor.domain.forecast import Interval
 from advisor.domain.outcome import JobOutcome, SeenChange, SeenForecast
 from advisor.domain.plan import Lever
+from advisor.trial.accuracy import NOT_KNOWN, run_time_accuracy, start_accuracy
 
 MADE_TIME = 1_800_000_000.0
 CHANGED = (SeenChange(lever=Lever.NICE, applied_time=MADE_TIME),)

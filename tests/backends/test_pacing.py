@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from advisor.backends.pacing import next_interval_s, strained
 from advisor.domain.load import ControllerLoad
-from advisor.pacing import next_interval_s, strained
 from advisor.settings import BudgetSettings, DaemonSettings
 
 SETTINGS = DaemonSettings(

@@ -16,10 +16,10 @@ from advisor.domain.lease import Ending, Lease, intended
 from advisor.domain.outcome import Arm, JobOutcome, SeenChange, SeenForecast
 from advisor.domain.plan import Lever, SetNice
 from advisor.domain.topology import LocalityTier
+from advisor.domain.units import DAY_S
 from advisor.domain.waits import Wait
-from advisor.effect import Comparison, Verdict, change_of_ratio, compared, ratio_interval
-from advisor.promises import LeverTally, Share, lever_tallies, places_got
-from advisor.units import DAY_S
+from advisor.trial.effect import Comparison, Verdict, change_of_ratio, compared, ratio_interval
+from advisor.trial.tallies import LeverTally, Share, lever_tallies, places_got
 from tools.bench.experiment import drawn_intervals
 
 BY_DAY = ExperimentSettings(by="day", name="spring", start="2026-03-01", end="2026-04-29")

@@ -1,6 +1,6 @@
 import pytest
 
-from advisor.stats import t_quantile
+from advisor.trial.quantiles import t_quantile
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from advisor.apply.applier import Applier
-from advisor.cycle import Cycle
+from advisor.cycle import Cycle, NoForecaster
 from advisor.domain.experiment import ExperimentSettings
 from advisor.domain.forecast import NO_FORECASTS, Forecasts, Interval, JobForecast, RunTime
 from advisor.domain.gang import GangRequest, GpuCount
@@ -16,9 +16,8 @@ from advisor.domain.lease import Ending, Lease, LeaseState, intended
 from advisor.domain.outcome import LONGEST_GAP_S, Arm, JobOutcome, SeenForecast
 from advisor.domain.plan import Lever, Reason, SetNice, SetNodeRange
 from advisor.domain.snapshot import Snapshot
-from advisor.outcomes import Follower
-from advisor.ports import NoForecaster
-from advisor.units import DAY_S
+from advisor.domain.units import DAY_S
+from advisor.trial.follower import Follower
 from tests.builders import HOUR_S, TAKEN_AT, make_gang, make_job, make_snapshot
 from tests.fake_cluster import HOLD, fragmented
 

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from advisor.accuracy import Accuracy
 from advisor.apply.applier import Step
 from advisor.domain.lease import LeaseState
 from advisor.domain.load import ControllerLoad
 from advisor.domain.mode import Mode
+from advisor.trial.accuracy import Accuracy
 
 # What of a job was forecast.
 Forecasted = Literal["start", "run_time"]

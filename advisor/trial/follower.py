@@ -6,6 +6,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from advisor.apply.applier import Step
+from advisor.cycle import NoForecaster, StartForecaster
 from advisor.domain.experiment import NO_EXPERIMENT, ExperimentSettings
 from advisor.domain.forecast import Forecasts, Interval
 from advisor.domain.job import Job, JobState
@@ -13,7 +14,6 @@ from advisor.domain.lease import Ending, Lease, LeaseState
 from advisor.domain.outcome import JobOutcome, SeenChange, SeenForecast
 from advisor.domain.plan import Outcome, Recommendation, lever_of
 from advisor.domain.snapshot import Snapshot
-from advisor.ports import NoForecaster, StartForecaster
 
 _STARTED = frozenset({JobState.RUNNING, JobState.SUSPENDED, JobState.COMPLETING})
 # What is under way did nothing yet that is known.

@@ -12,7 +12,7 @@ from advisor.domain.outcome import SLOWDOWN_BOUND_S, Arm, JobOutcome
 from advisor.domain.waits import Wait
 from advisor.planning.words import duration, plural
 from advisor.trial.accuracy import Accuracy, run_time_accuracy, start_accuracy
-from advisor.trial.effect import Comparison, Effect, Verdict, compared
+from advisor.trial.effect import Comparison, Conclusion, Effect, compared
 from advisor.trial.tallies import LeverTally, PlacesGot, Share, lever_tallies, places_got
 
 COLUMNS = ("section", "name", "figure", "value", "low", "high", "n")
@@ -29,7 +29,7 @@ _LEVER_HEADER = (
 _EFFECT_HEADER = ("metric", "figure of a day", "treated", "control", "what the treatment did")
 
 
-class Past(Protocol):
+class OutcomeJournal(Protocol):
     """What a journal remembers."""
 
     def outcomes(self, since: float) -> tuple[JobOutcome, ...]:
@@ -61,7 +61,7 @@ class Brought:
     limits: tuple[str, ...]
 
 
-def brought(journal: Past, experiment: ExperimentSettings, *, since: float, now: float) -> Brought:
+def brought(journal: OutcomeJournal, experiment: ExperimentSettings, *, since: float, now: float) -> Brought:
     """Put a report together from what a journal remembers; the experiment is judged whatever `since` says."""
     over = journal.outcomes(min(since, _first_of(experiment)) if experiment.by else since)
     still_open = journal.open_outcomes()
@@ -216,15 +216,15 @@ def _effect_fields(comparison: Comparison) -> Iterator[list[str]]:
 
 def _verdict(effect: Effect, settings: ExperimentSettings) -> str:
     match effect.verdict:
-        case Verdict.TOO_LITTLE if effect.blocks < settings.min_blocks:
+        case Conclusion.TOO_LITTLE if effect.blocks < settings.min_blocks:
             return f"too little data, {plural(effect.blocks, 'block')} of the {settings.min_blocks} asked for"
-        case Verdict.TOO_LITTLE:
+        case Conclusion.TOO_LITTLE:
             return f"too little data, {plural(effect.blocks, 'block')} bound no interval"
-        case Verdict.UNCLEAR:
+        case Conclusion.UNCLEAR:
             return f"no clear difference, {_signed(effect.low)} to {_signed(effect.high)}"
-        case Verdict.HELPED:
+        case Conclusion.HELPED:
             return f"helped by {_plainly(-effect.percent)} %, {_plainly(-effect.high)} to {_plainly(-effect.low)} %"
-        case Verdict.WORSE:
+        case Conclusion.WORSE:
             return f"made it worse by {_plainly(effect.percent)} %, {_plainly(effect.low)} to {_plainly(effect.high)} %"
 
 

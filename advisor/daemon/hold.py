@@ -19,7 +19,7 @@ AnyCheck = Callable[[], str | None]
 
 
 @dataclass(slots=True)
-class Patience:
+class RoundDeadline:
     """Until when the daemon talks to Slurm: to the end of its round, and no longer than it is wanted."""
 
     stopping: threading.Event = field(default_factory=threading.Event)
@@ -48,7 +48,7 @@ class SiteGate:
 
     runtime_folder: Path
     modes: Modes
-    patience: Patience
+    patience: RoundDeadline
     held_to: Mapping[str, str] = field(default_factory=dict)
     checks: Sequence[ChangeCheck] = ()
     room: AnyCheck = lambda: None

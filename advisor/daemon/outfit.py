@@ -16,7 +16,7 @@ from advisor.backends.sources import MOST_REQUESTS, chosen_cluster, open_source
 from advisor.clock import Clock
 from advisor.config import Config
 from advisor.cycle import ClusterSource, Cycle, NoForecaster, StartForecaster
-from advisor.daemon.hold import ChangeCheck, Patience, SiteGate
+from advisor.daemon.hold import ChangeCheck, RoundDeadline, SiteGate
 from advisor.daemon.rights import rights
 from advisor.daemon.service import Outfit
 from advisor.daemon.tally import CountedCommands, Tally
@@ -30,7 +30,7 @@ from advisor.planning.observing import observed
 class LiveParts:
     """Builds outfits for the cluster of this host; the budget and the patience outlive each of them."""
 
-    def __init__(self, clock: Clock, patience: Patience, host: Callable[[], str] = socket.gethostname) -> None:
+    def __init__(self, clock: Clock, patience: RoundDeadline, host: Callable[[], str] = socket.gethostname) -> None:
         """Take the clock, what tells commands when nobody waits for them any more, and what names this host."""
         self._clock = clock
         self._host = host
@@ -42,7 +42,7 @@ class LiveParts:
         """Build the parts; raises `ConfigError` for what cannot be built."""
         budget = self._budget = self._budget_of(config)
         # The end has no time to wait for tokens, and comes once.
-        last = Patience()
+        last = RoundDeadline()
         folder = Path(config.daemon.runtime_folder)
         commands = self._commands(config, self._patience, budget)
         gate = SiteGate(
@@ -86,11 +86,11 @@ class LiveParts:
         self._budget.adopt(config.budget)
         return self._budget
 
-    def _commands(self, config: Config, patience: Patience, budget: RpcBudget | None) -> Commands:
+    def _commands(self, config: Config, patience: RoundDeadline, budget: RpcBudget | None) -> Commands:
         plain = SlurmCommands(timeout_s=config.source.timeout_s, cluster=chosen_cluster(None, os.environ))
         return self._within(plain, patience, budget)
 
-    def _source(self, config: Config, patience: Patience, budget: RpcBudget | None) -> ClusterSource:
+    def _source(self, config: Config, patience: RoundDeadline, budget: RpcBudget | None) -> ClusterSource:
         return open_source(
             config.source.reader,
             cluster=None,
@@ -99,7 +99,7 @@ class LiveParts:
             through=lambda plain: self._within(plain, patience, budget),
         )
 
-    def _within(self, plain: SlurmCommands, patience: Patience, budget: RpcBudget | None) -> Commands:
+    def _within(self, plain: SlurmCommands, patience: RoundDeadline, budget: RpcBudget | None) -> Commands:
         """Return commands that nobody waits for longer than patience lasts, within a budget if there is one."""
         patient = CountedCommands(commands=replace(plain, patience=patience), tally=self._tally)
         return patient if budget is None else BudgetedCommands(commands=patient, budget=budget)

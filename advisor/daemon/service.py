@@ -14,7 +14,7 @@ from advisor.backends.pacing import next_interval_s, strained
 from advisor.clock import Clock
 from advisor.config import Config
 from advisor.cycle import StartForecaster
-from advisor.daemon.hold import Patience, SiteGate
+from advisor.daemon.hold import RoundDeadline, SiteGate
 from advisor.daemon.keeping import Keeper
 from advisor.daemon.pause import paused
 from advisor.daemon.standing import Standing
@@ -25,7 +25,7 @@ from advisor.domain.mode import Mode
 from advisor.domain.plan import Outcome
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import AdvisorError, ConfigError, JournalError
-from advisor.guard.breakers import Health
+from advisor.guard.breakers import Vitals
 from advisor.journal import Retention, SqliteJournal, kept_step
 from advisor.metrics.round import Round
 from advisor.trial.follower import NO_FORECASTER
@@ -48,7 +48,7 @@ class Outfit:
     applier: Applier
     leaver: Applier
     gate: SiteGate
-    last: Patience
+    last: RoundDeadline
     read_load: Callable[[], ControllerLoad]
     rpcs: Callable[[], Mapping[str, int]]
     asked: Callable[[], tuple[int, int]] = lambda: (0, 0)
@@ -185,7 +185,7 @@ class Service:
         standing = self._standing
         standing.begin(journal, outfit.config, snapshot.taken_at, paused=self._paused())
         asked, failed = outfit.asked()
-        health = Health(
+        health = Vitals(
             now=snapshot.taken_at,
             reads_failed=self._reads_failed,
             error_ratio=failed / asked if asked else None,

@@ -13,7 +13,7 @@ from advisor.cycle import StartForecaster
 from advisor.domain.load import ControllerLoad
 from advisor.domain.units import DAY_S, HOUR_S
 from advisor.errors import JournalError
-from advisor.guard.breakers import ALL_CLOSED, BreakerState, Health, judged
+from advisor.guard.breakers import ALL_CLOSED, BreakerState, Vitals, judged
 from advisor.journal import SqliteJournal
 from advisor.metrics.round import Forecasted
 from advisor.settings import BreakerSettings
@@ -70,7 +70,7 @@ class Standing:
             del self._notes[0]
 
     def judged(
-        self, journal: SqliteJournal, health: Health, loads: Sequence[ControllerLoad], settings: BreakerSettings
+        self, journal: SqliteJournal, health: Vitals, loads: Sequence[ControllerLoad], settings: BreakerSettings
     ) -> Mapping[str, str]:
         """Look at the breakers, at every load since the last look; map those that are open to why, in words."""
         run_times = self.accuracy.get("run_time")

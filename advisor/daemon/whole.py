@@ -8,7 +8,7 @@ from advisor.clock import SystemClock
 from advisor.config import Config
 from advisor.daemon.endpoint import served
 from advisor.daemon.exclusive import only_daemon
-from advisor.daemon.hold import Patience
+from advisor.daemon.hold import RoundDeadline
 from advisor.daemon.logs import configure_logs
 from advisor.daemon.notify import Notifier
 from advisor.daemon.outfit import LiveParts
@@ -25,7 +25,7 @@ def one_round(config: Config) -> Round:
     """Run one round of the daemon; raises `ConfigError` where a daemon runs, or its folders are not there."""
     told: list[Round] = []
     with only_daemon(Path(config.daemon.runtime_folder), Path(config.journal.file)):
-        service = Service(LiveParts(SystemClock(), Patience()).build, config, SystemClock(), told.append)
+        service = Service(LiveParts(SystemClock(), RoundDeadline()).build, config, SystemClock(), told.append)
         return service.round()
 
 
@@ -35,7 +35,7 @@ def run(load: Callable[[], Config]) -> bool:
     `load` reads the configuration, now and whenever it is to be read anew. Raises `ConfigError` where a daemon runs
     already, its folders are not there, or the place for its metrics is taken.
     """
-    clock, patience, config = SystemClock(), Patience(), load()
+    clock, patience, config = SystemClock(), RoundDeadline(), load()
     journal = Path(config.journal.file)
     log = configure_logs(config.daemon.log_level, config.daemon.log_format)
     metrics = Metrics(
@@ -56,7 +56,7 @@ def run(load: Callable[[], Config]) -> bool:
         daemon = Daemon(
             Service(LiveParts(clock, patience).build, config, clock, tell),
             reload=reload,
-            refit=lambda now: refit(now, Patience(patience.stopping)),
+            refit=lambda now: refit(now, RoundDeadline(patience.stopping)),
             notifier=Notifier(),
             clock=clock,
             log=log,

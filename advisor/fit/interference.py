@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from advisor.errors import ConfigError
 from advisor.fit.fitted import Fitted, Source
-from advisor.fit.interference_files import FORMS, Measured, form_of, measured, read_sides, read_table
+from advisor.fit.interference_files import FORMS, RelativeSpeeds, form_of, measured, read_sides, read_table
 from advisor.fit.interference_kernel import Chosen, basis, search, steadied
 from advisor.predict.interference import KIND
 from advisor.predict.interference_items import PROFILE, Floats, Items, Rows, Shape, Shared, similarity
@@ -19,9 +19,9 @@ from advisor.predict.interference_section import (
     COLUMNS,
     MOST_COLUMNS,
     OUTPUTS,
+    InterferenceParameters,
     Likeness,
     MeasuredItem,
-    Parameters,
     Section,
     SectionParameters,
     section_of,
@@ -67,14 +67,16 @@ def fit_interference(files: Sequence[Path], *, seed: int) -> Fitted:
     return fit_measured(gpu, node, seed=seed, sources=tuple(sources))
 
 
-def fit_measured(gpu: Measured | None, node: Measured | None, *, seed: int, sources: tuple[Source, ...] = ()) -> Fitted:
+def fit_measured(
+    gpu: RelativeSpeeds | None, node: RelativeSpeeds | None, *, seed: int, sources: tuple[Source, ...] = ()
+) -> Fitted:
     """Fit to measured pairs, of one or of both ways of sharing; raises `ConfigError` where they are too few."""
     fitted = [None if each is None else _fit_section(each.alone(), np.random.default_rng(seed)) for each in (gpu, node)]
     present = [each for each in fitted if each is not None]
     if not present:
         raise ConfigError("there are no measured pairs to fit to: give a table of them")
     regressors = [one for each in fitted for one in (_constants() if each is None else each.regressors)]
-    parameters = Parameters(
+    parameters = InterferenceParameters(
         gpu=None if fitted[0] is None else fitted[0].parameters,
         node=None if fitted[1] is None else fitted[1].parameters,
     )
@@ -98,7 +100,7 @@ def fit_measured(gpu: Measured | None, node: Measured | None, *, seed: int, sour
     )
 
 
-def _fit_section(found: Measured, generator: np.random.Generator) -> FittedSection:
+def _fit_section(found: RelativeSpeeds, generator: np.random.Generator) -> FittedSection:
     if len(found) < LEAST_ROWS or len(set(found.pair.tolist())) < 3:
         raise ConfigError(f"{len(found)} measured rows are too few to fit interference to: give at least {LEAST_ROWS}")
     items, mean, spread = _standardised(found.pairs.items)
@@ -146,7 +148,7 @@ def _some_pairs(pair: Rows, generator: np.random.Generator) -> Rows:
     return np.flatnonzero(rank <= np.sort(rank)[JUDGED_ROWS])
 
 
-def _parameters(found: Measured, items: Items, mean: Floats, spread: Floats, chosen: Chosen) -> SectionParameters:
+def _parameters(found: RelativeSpeeds, items: Items, mean: Floats, spread: Floats, chosen: Chosen) -> SectionParameters:
     """Return the parameters as far as they follow from the jobs and what makes them alike."""
     sides = [_likeness(items, shape) for shape in (chosen.mine, chosen.other)]
     return SectionParameters(
@@ -207,7 +209,7 @@ def _ridge(rows: NDArray[np.float32], target: Floats, noise: float, weight: Floa
     return Ridge(alpha=float(noise), solver="cholesky").fit(rows.astype(np.float64), target, sample_weight=weight)
 
 
-def _named_columns(section: Section, found: Measured) -> NDArray[np.float32]:
+def _named_columns(section: Section, found: RelativeSpeeds) -> NDArray[np.float32]:
     """Return the columns of the same pairs when only models and sizes are told, as of live jobs."""
     items = found.pairs.items
     settings = items.settings.copy()
@@ -219,7 +221,7 @@ def _named_columns(section: Section, found: Measured) -> NDArray[np.float32]:
 def _named_errors(
     rows: NDArray[np.float32],
     named_rows: NDArray[np.float32],
-    found: Measured,
+    found: RelativeSpeeds,
     noise: float,
     weight: Floats,
     generator: np.random.Generator,

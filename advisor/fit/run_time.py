@@ -11,7 +11,7 @@ from advisor.errors import ModelError
 from advisor.fit.export import predictions
 from advisor.fit.fitted import Fitted, Source
 from advisor.predict.history import History, keys_of, runs_of
-from advisor.predict.run_time import KIND, Parameters, Support, outputs_of
+from advisor.predict.run_time import KIND, RunTimeParameters, Support, outputs_of
 from advisor.predict.run_time_curve import AdaptiveLevels, Grid, quantiles_and_mean
 from advisor.predict.run_time_features import COLUMNS, GROUPS, LEVELS, Features, features
 from advisor.predict.run_time_replay import chunks, recall_in_order, steps
@@ -98,7 +98,7 @@ def fit_run_time(
     history, rows = _seen_in_order(kept, chosen)
     levels, metrics = _calibrated(rows, chosen, seed)
     forests = _forests(rows, _learnt(rows), chosen, seed)
-    parameters = Parameters(
+    parameters = RunTimeParameters(
         over_anchor=OVER_ANCHOR,
         over_limit=OVER_LIMIT,
         levels=tuple(tuple(float(level) for level in each) for each in levels),

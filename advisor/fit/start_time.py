@@ -21,7 +21,7 @@ from advisor.predict.start_time import (
     OUTPUTS,
     UNKNOWN,
     LogWait,
-    Parameters,
+    StartTimeParameters,
     log_wait_of,
     model_rows,
 )
@@ -53,7 +53,7 @@ _TEXT = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Calibration:
+class HeldOutForecasts:
     """Forecasts of later polls by models of what was known before them, in log10 seconds, with what came true.
 
     All `(n_rows,)`; `block` numbers the parts in order of time.
@@ -90,7 +90,7 @@ def fit_polls(polls: Polls, *, seen_until: float, seed: int, sources: tuple[Sour
     low, high = factors(calibration)
     rows = model_rows(polls.table)[started]
     least, most = _support(rows)
-    parameters = Parameters(
+    parameters = StartTimeParameters(
         low=low,
         high=high,
         least=least,
@@ -124,7 +124,7 @@ def fit_forest(polls: Polls, *, seen_until: float, seed: int) -> "ExtraTreesRegr
     return ExtraTreesRegressor(random_state=seed, **FOREST).fit(rows, targets, sample_weight=weight)
 
 
-def calibrate(polls: Polls, *, seen_until: float, seed: int) -> Calibration:
+def calibrate(polls: Polls, *, seen_until: float, seed: int) -> HeldOutForecasts:
     """Forecast the latter half of the polls, part by part, by models of what was known when the part began."""
     started = polls.started_by(np.nextafter(seen_until, np.inf))
     days = np.unique(polls.poll_time[started])
@@ -142,7 +142,7 @@ def calibrate(polls: Polls, *, seen_until: float, seed: int) -> Calibration:
     if not found:
         raise ConfigError("no job was seen to start between the polls: give polls of a longer time to fit on")
     every = np.concatenate(rows_of_blocks)
-    return Calibration(
+    return HeldOutForecasts(
         found=log_wait_of(np.concatenate(found)),
         true=log_wait(polls.wait_s[every]),
         weight=weight[every],
@@ -151,7 +151,7 @@ def calibrate(polls: Polls, *, seen_until: float, seed: int) -> Calibration:
     )
 
 
-def factors(calibration: Calibration, chosen: NDArray[np.bool_] | None = None) -> tuple[float, float]:
+def factors(calibration: HeldOutForecasts, chosen: NDArray[np.bool_] | None = None) -> tuple[float, float]:
     """Return by how many spreads the 10 and the 90 % quantile of the true waits lie above the forecast mean.
 
     Normalised split-conformal prediction (Lei et al. 2018); jobs of one poll share its fate, so that all polls weigh
@@ -205,7 +205,7 @@ def _support(rows: NDArray[np.float32]) -> tuple[tuple[float, ...], tuple[float,
     return tuple(least for least, _ in bounds), tuple(most for _, most in bounds)
 
 
-def _metrics(calibration: Calibration) -> dict[str, float]:
+def _metrics(calibration: HeldOutForecasts) -> dict[str, float]:
     """Judge the forecasts of later polls, each part's quantiles taken from the other parts."""
     inside = np.zeros(len(calibration.true), dtype=np.bool_)
     errors = calibration.true - calibration.found.mean

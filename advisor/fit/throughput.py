@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from advisor.errors import TraceError
 from advisor.fit.fitted import Fitted
 from advisor.fit.throughput_calibration import calibrate, learn_knowledge
-from advisor.fit.throughput_data import Measured, files_of, read_measured, sources_of
+from advisor.fit.throughput_data import StepTimes, files_of, read_measured, sources_of
 from advisor.fit.throughput_population import Learned, learn_laws, work_of
 from advisor.predict.scaling import SCALE, Vector, Work, log_step
 from advisor.predict.throughput import COLUMNS, KIND, OUTPUTS, columns_of
@@ -26,16 +26,16 @@ _LEAST_ERROR = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pairs:
+class PlacementPairs:
     """Pairs of placements of one job: columns of the graph `(n_pairs, n_columns)`, and what the law leaves over."""
 
     rows: NDArray[np.float32]
     left_over: Vector
     model: NDArray[np.str_]
 
-    def take(self, kept: NDArray[np.bool_]) -> "Pairs":
+    def take(self, kept: NDArray[np.bool_]) -> "PlacementPairs":
         """Return the pairs of a mask."""
-        return Pairs(rows=self.rows[kept], left_over=self.left_over[kept], model=self.model[kept])
+        return PlacementPairs(rows=self.rows[kept], left_over=self.left_over[kept], model=self.model[kept])
 
 
 def fit_throughput(files: Sequence[Path], *, form: str, seed: int) -> Fitted:
@@ -80,7 +80,9 @@ def fit_throughput(files: Sequence[Path], *, form: str, seed: int) -> Fitted:
     )
 
 
-def _pairs(measured: Measured, learned: Learned, knowledge: Knowledge, generator: np.random.Generator) -> Pairs:
+def _pairs(
+    measured: StepTimes, learned: Learned, knowledge: Knowledge, generator: np.random.Generator
+) -> PlacementPairs:
     """Draw pairs of placements of each model, half as of a known model, half as of one that was never measured."""
     rows, left_over, models = [], [], []
     for group in learned.groups:
@@ -102,7 +104,9 @@ def _pairs(measured: Measured, learned: Learned, knowledge: Knowledge, generator
         rows.append(columns_of(by_law, is_known, asked, base))
         left_over.append(true - by_law)
         models += [group.model] * len(first)
-    return Pairs(rows=np.vstack(rows), left_over=np.concatenate(left_over), model=np.array(models, dtype=np.str_))
+    return PlacementPairs(
+        rows=np.vstack(rows), left_over=np.concatenate(left_over), model=np.array(models, dtype=np.str_)
+    )
 
 
 def _drawn(batch: Vector, generator: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -128,7 +132,7 @@ def _with_batch(work: Work, batch: Vector) -> Work:
     return Work(gpus=work.gpus, nodes=work.nodes, least=work.least, most=work.most, batch=batch)
 
 
-def _regressors(pairs: Pairs) -> tuple[Any, Any]:
+def _regressors(pairs: PlacementPairs) -> tuple[Any, Any]:
     """Fit what the law leaves over, and the log of what is left over after that, in float32.
 
     With models left out in turn, shallow trees did better than linear models, a small network and no correction.
@@ -145,7 +149,7 @@ def _regressors(pairs: Pairs) -> tuple[Any, Any]:
     return correction, deviation.fit(pairs.rows, size.astype(np.float32))
 
 
-def _judge(pairs: Pairs, model: str) -> tuple[Vector, Vector]:
+def _judge(pairs: PlacementPairs, model: str) -> tuple[Vector, Vector]:
     """Return the errors of a model that was left out: in stated deviations, and in percent."""
     own = np.array([simple(name) == simple(model) for name in pairs.model])
     correction, deviation = _regressors(pairs.take(~own))

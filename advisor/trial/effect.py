@@ -51,7 +51,7 @@ METRICS: Mapping[str, Callable[[JobOutcome], float | None]] = {
 }
 
 
-class Verdict(StrEnum):
+class Conclusion(StrEnum):
     """What an interval says of an effect; lower is better for every metric."""
 
     TOO_LITTLE = "too little data"
@@ -78,7 +78,7 @@ class Effect:
     high: float
     blocks: int
     jobs: int
-    verdict: Verdict
+    verdict: Conclusion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,14 +288,14 @@ def _worst(jobs: Iterable[_Assigned], settings: ExperimentSettings) -> tuple[tup
         account: effect
         for account in sorted(values)
         if not math.isnan((effect := _effect(values[account], settings, settings.metric, settings.figure)).percent)
-        and effect.verdict is not Verdict.TOO_LITTLE
+        and effect.verdict is not Conclusion.TOO_LITTLE
     }
     lost = sorted(known, key=lambda account: (-known[account].percent, account))[:WORST_GROUPS]
     found = []
     for account in lost:
         strict = _effect(values[account], settings, settings.metric, settings.figure, tests=len(known))
         if known[account].percent > 0.0:
-            is_clear = strict.verdict is Verdict.WORSE
+            is_clear = strict.verdict is Conclusion.WORSE
             found.append(GroupEffect(account=account, effect=known[account], is_clear=is_clear))
     return tuple(found), len(known)
 
@@ -317,12 +317,12 @@ def _crossed(outcome: JobOutcome, settings: ExperimentSettings) -> bool:
     return waited_until is None or waited_until >= over
 
 
-def _verdict(low: float, high: float, blocks: int, min_blocks: int) -> Verdict:
+def _verdict(low: float, high: float, blocks: int, min_blocks: int) -> Conclusion:
     if blocks < min_blocks or math.isnan(low + high):
-        return Verdict.TOO_LITTLE
+        return Conclusion.TOO_LITTLE
     if high < 1.0:
-        return Verdict.HELPED
-    return Verdict.WORSE if low > 1.0 else Verdict.UNCLEAR
+        return Conclusion.HELPED
+    return Conclusion.WORSE if low > 1.0 else Conclusion.UNCLEAR
 
 
 def _reach(freedom: int, tests: int) -> float:

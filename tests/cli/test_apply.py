@@ -21,7 +21,7 @@ from advisor.cli.changes import (
 )
 from advisor.cli.reading import Reading
 from advisor.cycle import Cycle
-from advisor.daemon.hold import Patience, SiteGate
+from advisor.daemon.hold import RoundDeadline, SiteGate
 from advisor.daemon.pause import pause
 from advisor.domain.lease import intended
 from advisor.domain.mode import EVERYTHING
@@ -177,7 +177,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeCluster:
         at_work = Applier(source=cluster, actuator=cluster, cycle=Cycle(), wanted=wanted, gate=gate)
         yield Hands(applier=at_work, journal=journal)
 
-    gate = SiteGate(runtime_folder=tmp_path, modes=EVERYTHING, patience=Patience())
+    gate = SiteGate(runtime_folder=tmp_path, modes=EVERYTHING, patience=RoundDeadline())
     monkeypatch.setattr(changes, "hands", hands)
     return cluster
 

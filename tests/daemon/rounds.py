@@ -9,7 +9,7 @@ from advisor.apply.applier import Applier
 from advisor.clock import ManualClock
 from advisor.config import Config, load_config
 from advisor.cycle import Cycle
-from advisor.daemon.hold import Patience, SiteGate
+from advisor.daemon.hold import RoundDeadline, SiteGate
 from advisor.daemon.service import Outfit, Service
 from advisor.domain.lease import Lease
 from advisor.domain.load import ControllerLoad
@@ -49,8 +49,8 @@ class Site:
 
     def outfit(self, config: Config) -> Outfit:
         """Build the parts over the fake cluster."""
-        gate = SiteGate(runtime_folder=self.folder, modes=config.mode, patience=Patience(self.stopping))
-        last = Patience()
+        gate = SiteGate(runtime_folder=self.folder, modes=config.mode, patience=RoundDeadline(self.stopping))
+        last = RoundDeadline()
         applier = Applier(
             source=self.cluster,
             actuator=self.cluster,

@@ -18,7 +18,7 @@ from advisor.domain.plan import Lever, SetNice
 from advisor.domain.topology import LocalityTier
 from advisor.domain.units import DAY_S
 from advisor.domain.waits import Wait
-from advisor.trial.effect import Comparison, Verdict, change_of_ratio, compared, ratio_interval
+from advisor.trial.effect import Comparison, Conclusion, change_of_ratio, compared, ratio_interval
 from advisor.trial.tallies import LeverTally, Share, lever_tallies, places_got
 from tools.bench.experiment import drawn_intervals
 
@@ -73,10 +73,10 @@ def shown(outcomes: Iterable[JobOutcome], now: float = AFTER, settings: Experime
 
 @pytest.mark.parametrize(
     ("factor", "verdict"),
-    [(1.0, Verdict.UNCLEAR), (0.5, Verdict.HELPED), (2.0, Verdict.WORSE)],
+    [(1.0, Conclusion.UNCLEAR), (0.5, Conclusion.HELPED), (2.0, Conclusion.WORSE)],
     ids=["none", "half", "double"],
 )
-def test_an_effect_is_told_with_an_interval_that_holds_it(factor: float, verdict: Verdict) -> None:
+def test_an_effect_is_told_with_an_interval_that_holds_it(factor: float, verdict: Conclusion) -> None:
     effect = shown(days(times(factor))).primary
 
     assert effect.verdict is verdict
@@ -93,7 +93,7 @@ def test_every_metric_has_its_mean_and_its_high_end() -> None:
         for metric in ("queueing_delay", "jct", "bounded_slowdown")
         for figure in ("mean", "p95", "typical")
     ]
-    assert all(effect.verdict is Verdict.HELPED for effect in effects)
+    assert all(effect.verdict is Conclusion.HELPED for effect in effects)
     # An hour of run time is in every JCT, and dilutes what is saved.
     assert effects[3].percent > effects[0].percent
 
@@ -114,7 +114,7 @@ def test_the_typical_day_hangs_on_no_single_day() -> None:
     comparison = shown(outcomes, settings=settings)
 
     assert comparison.effects[0].percent > 100.0
-    assert comparison.primary.figure == "typical" and comparison.primary.verdict is Verdict.HELPED
+    assert comparison.primary.figure == "typical" and comparison.primary.verdict is Conclusion.HELPED
 
 
 def test_days_on_which_nothing_waits_are_typical_days_too() -> None:
@@ -126,13 +126,13 @@ def test_days_on_which_nothing_waits_are_typical_days_too() -> None:
 def test_too_few_blocks_say_nothing_however_large_the_effect() -> None:
     effect = shown(days(times(0.1)), now=FIRST + 15 * DAY_S).primary
 
-    assert (effect.blocks, effect.verdict) == (7, Verdict.TOO_LITTLE)
+    assert (effect.blocks, effect.verdict) == (7, Conclusion.TOO_LITTLE)
 
 
 def test_without_jobs_there_is_too_little_data() -> None:
     comparison = shown([])
 
-    assert comparison.primary.verdict is Verdict.TOO_LITTLE
+    assert comparison.primary.verdict is Conclusion.TOO_LITTLE
     assert math.isnan(comparison.primary.percent) and math.isnan(comparison.primary.treated)
     assert comparison.arms[Arm.TREATED].jobs == 0
 
@@ -161,13 +161,13 @@ def test_a_day_weighs_the_same_however_many_jobs_it_has() -> None:
 def test_where_nothing_waits_there_is_nothing_to_compare() -> None:
     effect = shown(days(lambda *_: 0.0)).primary
 
-    assert effect.verdict is Verdict.TOO_LITTLE and math.isnan(effect.percent)
+    assert effect.verdict is Conclusion.TOO_LITTLE and math.isnan(effect.percent)
 
 
 def test_waits_on_a_single_control_day_bound_no_interval() -> None:
     effect = shown(days(lambda day, *_: 5000.0 if day in {0, 1} else 0.0)).primary
 
-    assert effect.verdict is Verdict.TOO_LITTLE and math.isnan(effect.high)
+    assert effect.verdict is Conclusion.TOO_LITTLE and math.isnan(effect.high)
 
 
 def test_jobs_assigned_under_other_settings_are_counted_and_left_out() -> None:
@@ -230,8 +230,10 @@ def by_partition(factor: float, *, before: float = 1.0) -> list[JobOutcome]:
     return found
 
 
-@pytest.mark.parametrize(("factor", "verdict"), [(1.0, Verdict.UNCLEAR), (0.6, Verdict.HELPED), (1.6, Verdict.WORSE)])
-def test_partitions_are_compared_with_what_they_were_before(factor: float, verdict: Verdict) -> None:
+@pytest.mark.parametrize(
+    ("factor", "verdict"), [(1.0, Conclusion.UNCLEAR), (0.6, Conclusion.HELPED), (1.6, Conclusion.WORSE)]
+)
+def test_partitions_are_compared_with_what_they_were_before(factor: float, verdict: Conclusion) -> None:
     effect = shown(by_partition(factor), BY_PARTITION.end_time + 2 * DAY_S, BY_PARTITION).primary
 
     assert (effect.verdict, effect.blocks) == (verdict, 6)
@@ -243,7 +245,7 @@ def test_partitions_are_compared_with_what_they_were_before(factor: float, verdi
 def test_without_the_time_before_partitions_tell_nothing() -> None:
     outcomes = [each for each in by_partition(0.5) if each.arm]
 
-    assert shown(outcomes, BY_PARTITION.end_time + 2 * DAY_S, BY_PARTITION).primary.verdict is Verdict.TOO_LITTLE
+    assert shown(outcomes, BY_PARTITION.end_time + 2 * DAY_S, BY_PARTITION).primary.verdict is Conclusion.TOO_LITTLE
 
 
 def test_jobs_in_partitions_of_both_arms_are_in_none() -> None:

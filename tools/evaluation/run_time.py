@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from advisor.predict.run_time import RunTimes
+    from advisor.predict.run_time import RunTimeQuantiles
     from tools.evaluation.run_time_trial import Trial
 
     Floats = NDArray[np.float64]
@@ -122,7 +122,7 @@ def rank_correlation(first: "Floats", second: "Floats") -> float:
     return float(np.nan_to_num(spearman(first, second)))
 
 
-def _notes(of: "Trial", found: "RunTimes", true_s: "Floats") -> Iterator[str]:
+def _notes(of: "Trial", found: "RunTimeQuantiles", true_s: "Floats") -> Iterator[str]:
     import numpy as np
 
     from advisor.predict.history import REQUEST, keys_of

@@ -13,7 +13,7 @@ from advisor.domain.outcome import Arm, JobOutcome, SeenChange
 from advisor.domain.plan import Lever, Outcome, Receipt, Recommendation, SetNodeRange, undone
 from advisor.errors import JournalError
 from advisor.journal import Retention, SqliteJournal, kept_step, store
-from advisor.journal.records import Recorder
+from advisor.journal.cycle_record import Recorder
 from advisor.journal.views import Done, Looked, PastChange
 from advisor.settings import Limits
 from tests.builders import TAKEN_AT, make_job, make_snapshot
@@ -180,7 +180,7 @@ def test_record_that_could_not_be_written_does_not_spoil_the_next(
     journal: SqliteJournal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The third is to stand by itself, and is the one that cannot be written.
-    monkeypatch.setattr("advisor.journal.records.RECORDS_IN_FRAME", 2)
+    monkeypatch.setattr("advisor.journal.cycle_record.RECORDS_IN_FRAME", 2)
     cluster = fragmented()
     for _ in range(2):
         journal.record(judged(cluster), Cycle())
@@ -201,7 +201,7 @@ def test_record_that_could_not_be_written_does_not_spoil_the_next(
 
 
 def test_records_give_way_when_there_is_no_room(journal: SqliteJournal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("advisor.journal.records.RECORDS_IN_FRAME", 2)
+    monkeypatch.setattr("advisor.journal.cycle_record.RECORDS_IN_FRAME", 2)
     journal._retention = Retention(keep_days=1.0, records_mib=0.003)
 
     for _ in range(9):

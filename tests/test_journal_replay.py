@@ -18,8 +18,8 @@ from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.errors import JournalError
 from advisor.journal import SqliteJournal
-from advisor.journal.records import RECORDS_IN_FRAME, outcome_of
-from advisor.journal.replay import cycle_of, deviations, replayed
+from advisor.journal.cycle_record import RECORDS_IN_FRAME, outcome_of
+from advisor.journal.deviations import cycle_of, deviations, replayed
 from advisor.settings import Limits, PlanningSettings
 from tests.builders import HOUR_S, TAKEN_AT, make_job, make_snapshot
 from tests.fake_cluster import HOLD, fragmented

@@ -13,10 +13,10 @@ from advisor.backends.actuator import CHANGED_MEANWHILE, NOT_PENDING, NOT_RUNNIN
 from advisor.backends.commands import apply_argv
 from advisor.backends.process import SlurmCommands
 from advisor.backends.sources import chosen_cluster
+from advisor.cli.documents import shell
 from advisor.cli.reading import Reading, journal_file
-from advisor.cli.report import shell
-from advisor.daemon.hold import RoundDeadline, SiteGate
 from advisor.daemon.rights import rights
+from advisor.daemon.site_gate import RoundDeadline, SiteGate
 from advisor.domain.lease import Lease
 from advisor.domain.mode import EVERYTHING
 from advisor.domain.plan import Action, Outcome, Receipt, Verdict, can_be_undone, lever_of

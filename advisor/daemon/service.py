@@ -14,10 +14,10 @@ from advisor.backends.pacing import next_interval_s, strained
 from advisor.clock import Clock
 from advisor.config import Config
 from advisor.cycle import StartForecaster
-from advisor.daemon.hold import RoundDeadline, SiteGate
-from advisor.daemon.keeping import Keeper
-from advisor.daemon.pause import paused
-from advisor.daemon.standing import Standing
+from advisor.daemon.journal_keeper import Keeper
+from advisor.daemon.pause_file import paused
+from advisor.daemon.round_state import Standing
+from advisor.daemon.site_gate import RoundDeadline, SiteGate
 from advisor.domain.lease import LeaseState
 from advisor.domain.load import ControllerLoad
 from advisor.domain.memory import Memory

@@ -10,9 +10,9 @@ from advisor.domain.units import DAY_S
 from advisor.journal import audit
 from advisor.journal.cycles import CycleTables
 from advisor.journal.file import connected, connected_to_look
-from advisor.journal.leases import LeaseTables
+from advisor.journal.lease_tables import LeaseTables
 from advisor.journal.lock import locked
-from advisor.journal.outcomes import OutcomeTables
+from advisor.journal.outcome_tables import OutcomeTables
 from advisor.journal.retention import Retention
 
 # The newest rows stay whatever their age, so that a clock that jumps ahead does not empty the journal.

@@ -21,8 +21,8 @@ from advisor.cli.changes import (
 )
 from advisor.cli.reading import Reading
 from advisor.cycle import Cycle
-from advisor.daemon.hold import RoundDeadline, SiteGate
-from advisor.daemon.pause import pause
+from advisor.daemon.pause_file import pause
+from advisor.daemon.site_gate import RoundDeadline, SiteGate
 from advisor.domain.lease import intended
 from advisor.domain.mode import EVERYTHING
 from advisor.domain.plan import Outcome, Receipt, Requeue, SetNice, SetNodeRange

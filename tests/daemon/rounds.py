@@ -9,8 +9,8 @@ from advisor.apply.applier import Applier
 from advisor.clock import ManualClock
 from advisor.config import Config, load_config
 from advisor.cycle import Cycle
-from advisor.daemon.hold import RoundDeadline, SiteGate
 from advisor.daemon.service import Outfit, Service
+from advisor.daemon.site_gate import RoundDeadline, SiteGate
 from advisor.domain.lease import Lease
 from advisor.domain.load import ControllerLoad
 from advisor.domain.mode import Mode, Modes

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from advisor.config import Config
-from advisor.daemon.hold import RoundDeadline
 from advisor.daemon.refit import refit
+from advisor.daemon.site_gate import RoundDeadline
 from advisor.errors import SlurmError
 from advisor.settings import ForecastSettings
 

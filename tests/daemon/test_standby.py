@@ -7,9 +7,9 @@ import pytest
 
 from advisor.clock import ManualClock
 from advisor.config import Config, load_config
-from advisor.daemon.hold import RoundDeadline
-from advisor.daemon.outfit import LiveParts
+from advisor.daemon.live_parts import LiveParts
 from advisor.daemon.service import Outfit, Service
+from advisor.daemon.site_gate import RoundDeadline
 from advisor.domain.lease import LeaseState
 from advisor.domain.mode import Mode
 from advisor.guard.breakers import BREAKERS

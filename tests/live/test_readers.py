@@ -11,7 +11,7 @@ from advisor.backends.priorities import read_priority_factors
 from advisor.backends.process import Answer, SlurmCommands
 from advisor.backends.site_reader import SiteReader, running_config
 from advisor.backends.sources import open_source
-from advisor.backends.text import JOB_FIELDS, field_list, unknown_fields
+from advisor.backends.text_decode import JOB_FIELDS, field_list, unknown_fields
 from advisor.backends.topology_text import shown_topology
 from advisor.clock import SystemClock
 from advisor.cycle import ClusterSource

@@ -23,9 +23,9 @@ from advisor.apply.applier import Applier
 from advisor.clock import ManualClock
 from advisor.config import Config, load_config
 from advisor.cycle import Cycle
-from advisor.daemon.hold import RoundDeadline, SiteGate
-from advisor.daemon.outfit import forecaster
+from advisor.daemon.live_parts import forecaster
 from advisor.daemon.service import Outfit, Service
+from advisor.daemon.site_gate import RoundDeadline, SiteGate
 from advisor.domain.job import Allocation, Job, JobState
 from advisor.domain.load import ControllerLoad
 from advisor.domain.plan import Action, Outcome, Receipt, applied, present_value

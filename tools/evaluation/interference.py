@@ -195,7 +195,7 @@ def _splits(
 
 
 def _judge(table: RelativeSpeeds, split: Split, seed: int) -> Judged:
-    from advisor.fit.interference import fit_measured
+    from advisor.fit.interference_fit import fit_measured
     from advisor.predict.interference import InterferenceForecaster
 
     train, test = table.take(split.fitted), table.take(split.judged)

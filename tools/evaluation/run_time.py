@@ -54,7 +54,7 @@ def judge(of: "Trial", *, seed: int) -> Report:
     """Fit once, then forecast each judged job at its submission while the history grows; baselines likewise."""
     import numpy as np
 
-    from advisor.fit.run_time import fit_run_time
+    from advisor.fit.run_time_fit import fit_run_time
     from advisor.predict.history import runs_of
     from advisor.predict.run_time import RunTimeForecaster
     from advisor.predict.run_time_replay import replay

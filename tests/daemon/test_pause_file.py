@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.daemon.pause import NAME, Pause, pause, paused, resume
+from advisor.daemon.pause_file import NAME, Pause, pause, paused, resume
 from advisor.errors import ConfigError
 
 

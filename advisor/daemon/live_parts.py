@@ -16,9 +16,9 @@ from advisor.backends.sources import MOST_REQUESTS, chosen_cluster, open_source
 from advisor.clock import Clock
 from advisor.config import Config
 from advisor.cycle import ClusterSource, Cycle, NoForecaster, StartForecaster
-from advisor.daemon.hold import ChangeCheck, RoundDeadline, SiteGate
 from advisor.daemon.rights import rights
 from advisor.daemon.service import Outfit
+from advisor.daemon.site_gate import ChangeCheck, RoundDeadline, SiteGate
 from advisor.daemon.tally import CountedCommands, Tally
 from advisor.domain.job import Job
 from advisor.domain.load import ControllerLoad

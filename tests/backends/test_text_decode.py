@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from advisor.backends.process import text_of
 from advisor.backends.records import JobRecord, jobs_of
-from advisor.backends.text import (
+from advisor.backends.text_decode import (
     JOB_FIELDS,
     NODE_FIELDS,
     field_list,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from advisor.daemon.pause import paused
+from advisor.daemon.pause_file import paused
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease
 from advisor.domain.mode import Mode, Modes

@@ -8,9 +8,9 @@ import pytest
 
 from advisor.errors import TraceError
 from advisor.fit.publish import publish
-from advisor.fit.throughput import fit_throughput
 from advisor.fit.throughput_calibration import calibrate, fold_of, learn_knowledge
 from advisor.fit.throughput_data import files_of, model_of, read_measured
+from advisor.fit.throughput_fit import fit_throughput
 from advisor.predict.scaling import VOLUME
 from tests.predict.throughput_cluster import theta_of, write_cluster
 

@@ -15,7 +15,7 @@ from advisor.domain.node import Node
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import TopologyKind
 from advisor.features.nodes import node_table
-from advisor.planning.explain import diagnose
+from advisor.planning.causes import diagnose
 from tests.builders import (
     HOUR_S,
     TAKEN_AT,

@@ -12,9 +12,9 @@ from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier, TopologyKind
 from advisor.features.capacity import Doubt
 from advisor.features.nodes import NodeTable, node_table
-from advisor.planning.ahead import Ahead, ahead_of
 from advisor.planning.gates import gates
 from advisor.planning.inquiry import Inquiry
+from advisor.planning.queue_position import Ahead, ahead_of
 from advisor.planning.shortage import shortages
 from advisor.planning.words import duration, plural
 

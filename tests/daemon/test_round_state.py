@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.daemon.pause import pause, resume
+from advisor.daemon.pause_file import pause, resume
 from advisor.domain.experiment import ExperimentSettings
 from advisor.domain.forecast import Interval
 from advisor.domain.load import ControllerLoad

@@ -6,7 +6,7 @@ import pytest
 from advisor.errors import ModelError
 from advisor.fit.export import to_onnx
 from advisor.fit.publish import check_parity
-from advisor.fit.run_time import FEWEST_ROWS, fit_run_time
+from advisor.fit.run_time_fit import FEWEST_ROWS, fit_run_time
 from tests.predict.run_time_jobs import make_jobs, make_site
 
 
@@ -79,7 +79,7 @@ def test_a_table_whose_columns_differ_in_length_is_no_table() -> None:
 
 
 def test_only_the_latest_rows_are_fitted_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("advisor.fit.run_time.MOST_ROWS", 250)
+    monkeypatch.setattr("advisor.fit.run_time_fit.MOST_ROWS", 250)
 
     fitted = fit_run_time(make_site(300), seed=0, keep_history=False)
 

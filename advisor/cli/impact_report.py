@@ -1,4 +1,4 @@
-"""What the changes brought: put together from the journal, as plain values, and in words."""
+"""What the changes did: put together from the journal, as plain values, and in words."""
 
 import math
 from collections.abc import Collection, Iterable, Iterator
@@ -46,7 +46,7 @@ class OutcomeJournal(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Brought:
+class Impact:
     """All that a report says; `comparison` is None without an experiment."""
 
     since: float
@@ -61,14 +61,14 @@ class Brought:
     limits: tuple[str, ...]
 
 
-def brought(journal: OutcomeJournal, experiment: ExperimentSettings, *, since: float, now: float) -> Brought:
+def impact_of(journal: OutcomeJournal, experiment: ExperimentSettings, *, since: float, now: float) -> Impact:
     """Put a report together from what a journal remembers; the experiment is judged whatever `since` says."""
     over = journal.outcomes(min(since, _first_of(experiment)) if experiment.by else since)
     still_open = journal.open_outcomes()
     lately = [outcome for outcome in over if (outcome.end_time or 0.0) > since]
     comparison = compared((*over, *still_open), experiment, now) if experiment.by else None
     told = (*lately, *still_open)
-    return Brought(
+    return Impact(
         since=since,
         until=now,
         ended=len(lately),
@@ -82,7 +82,7 @@ def brought(journal: OutcomeJournal, experiment: ExperimentSettings, *, since: f
     )
 
 
-def document(found: Brought) -> dict[str, Any]:
+def document(found: Impact) -> dict[str, Any]:
     """Return a report as plain values, None where there is no number."""
     comparison = found.comparison
     return {
@@ -110,7 +110,7 @@ def document(found: Brought) -> dict[str, Any]:
     }
 
 
-def rows(found: Brought) -> Iterator[list[str]]:
+def rows(found: Impact) -> Iterator[list[str]]:
     """Yield a report as the fields of `COLUMNS`, one figure a row, empty where there is no number."""
     for tally in found.levers:
         for kind in _TALLIES:
@@ -142,7 +142,7 @@ def rows(found: Brought) -> Iterator[list[str]]:
             )
 
 
-def print_report(found: Brought) -> None:
+def print_report(found: Impact) -> None:
     """Print a report for people."""
     out = console()
     kept = f"{plural(found.ended, 'GPU job')} ended, {found.changed} were changed"
@@ -164,7 +164,7 @@ def print_report(found: Brought) -> None:
         print_labelled("not told", text, width=12)
 
 
-def _sentences(found: Brought) -> Iterator[tuple[str, str]]:
+def _sentences(found: Impact) -> Iterator[tuple[str, str]]:
     if not found.levers:
         yield "levers", "nothing was changed"
     for tally in found.levers:

@@ -19,7 +19,7 @@ from advisor.domain.overview import (
     ShareOverview,
 )
 from advisor.domain.snapshot import Snapshot
-from advisor.planning.overview import overview
+from advisor.planning.survey import overview
 from tests.builders import (
     HOUR_S,
     TAKEN_AT,

@@ -1,4 +1,4 @@
-"""`sadvise report`: what the changes brought."""
+"""`sadvise report`: what the changes did."""
 
 from typing import Annotated
 
@@ -36,7 +36,7 @@ def report(
     from dataclasses import replace
 
     from advisor import __version__
-    from advisor.cli.brought_words import COLUMNS, brought, document, print_report, rows
+    from advisor.cli.impact_report import COLUMNS, document, impact_of, print_report, rows
     from advisor.cli.instants import instant_of
     from advisor.cli.reading import Reading, journal_file
     from advisor.cli.render import print_json, print_rows
@@ -50,7 +50,7 @@ def report(
     settings = Reading(config=config).load_config()
     past = SqliteJournal.read_only(journal_file(settings, journal))
     try:
-        found = brought(past, settings.experiment, since=instant_of(since, now), now=now)
+        found = impact_of(past, settings.experiment, since=instant_of(since, now), now=now)
     finally:
         past.close_file()
     if not accounts and found.comparison is not None:

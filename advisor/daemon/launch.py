@@ -8,14 +8,14 @@ from advisor.clock import SystemClock
 from advisor.config import Config
 from advisor.daemon.endpoint import served
 from advisor.daemon.exclusive import only_daemon
-from advisor.daemon.hold import RoundDeadline
+from advisor.daemon.live_parts import LiveParts
 from advisor.daemon.logs import configure_logs
 from advisor.daemon.notify import Notifier
-from advisor.daemon.outfit import LiveParts
 from advisor.daemon.refit import refit
 from advisor.daemon.round_log import RoundLog
 from advisor.daemon.run import Daemon
 from advisor.daemon.service import Service
+from advisor.daemon.site_gate import RoundDeadline
 from advisor.guard.breakers import BREAKERS
 from advisor.metrics.observer import Metrics
 from advisor.metrics.round import Round

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from advisor.errors import ConfigError
-from advisor.fit.interference import fit_interference, fit_measured
 from advisor.fit.interference_files import measured, read_sides
+from advisor.fit.interference_fit import fit_interference, fit_measured
 from advisor.fit.interference_kernel import Chosen, Weights, covariance, left_out, search
 from advisor.fit.publish import check_parity, publish
 from advisor.predict.interference_items import Shape, Shared
@@ -84,7 +84,7 @@ def test_search_is_no_worse_than_where_it_starts_and_looks_at_part_of_large_tabl
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("advisor.fit.interference_kernel.SEARCHED_ROWS", 60)
-    monkeypatch.setattr("advisor.fit.interference.JUDGED_ROWS", 80)
+    monkeypatch.setattr("advisor.fit.interference_fit.JUDGED_ROWS", 80)
     found = measured(read_sides(write(tmp_path, GAVEL, gavel_rows()), "gavel"), Shared.GPU)
     start = Chosen(mine=Shape(), other=Shape(), weights=Weights())
 

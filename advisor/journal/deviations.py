@@ -8,7 +8,7 @@ from typing import Any
 from advisor.cycle import Cycle
 from advisor.domain.forecast import Forecasts
 from advisor.domain.snapshot import Snapshot
-from advisor.journal.records import Recorded, outcome_of
+from advisor.journal.cycle_record import Recorded, outcome_of
 
 _ABSENT = "-"
 

@@ -18,7 +18,7 @@ from advisor.domain.lease import LeaseState, intended
 from advisor.domain.memory import Journal
 from advisor.errors import JournalError
 from advisor.journal import SCHEMA_VERSION, SqliteJournal, opened
-from tests.journal_contract import ACTIONS, NICE, NOW, check, wait
+from tests.journal.contract import ACTIONS, NICE, NOW, check, wait
 from tests.programs import killed_after
 
 
@@ -67,12 +67,12 @@ def test_a_killed_process_leaves_what_it_had_written(path: Path) -> None:
         "from pathlib import Path\n"
         "from advisor.domain.lease import intended\n"
         "from advisor.journal import SqliteJournal\n"
-        "from tests.journal_contract import NICE, NOW\n"
+        "from tests.journal.contract import NICE, NOW\n"
         "SqliteJournal(Path(sys.argv[1])).keep(intended(NICE, NOW))\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
 
-    killed = subprocess.run([sys.executable, "-c", script, str(path)], check=False, cwd=Path(__file__).parent.parent)
+    killed = subprocess.run([sys.executable, "-c", script, str(path)], check=False, cwd=Path(__file__).parents[2])
 
     assert killed.returncode == -signal.SIGKILL
     with opened(path) as journal:

@@ -10,7 +10,7 @@ from advisor.clock import ManualClock
 from advisor.domain.lease import Ending, LeaseState, intended
 from advisor.errors import JournalError
 from advisor.journal import Retention, SqliteJournal, store
-from tests.journal_contract import NICE, NOW
+from tests.journal.contract import NICE, NOW
 
 DAY_S = 86_400.0
 

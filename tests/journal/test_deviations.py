@@ -23,7 +23,7 @@ from advisor.journal.deviations import cycle_of, deviations, replayed
 from advisor.settings import Limits, PlanningSettings
 from tests.builders import HOUR_S, TAKEN_AT, make_job, make_snapshot
 from tests.fake_cluster import HOLD, fragmented
-from tests.journal_contract import ACTIONS, wait
+from tests.journal.contract import ACTIONS, wait
 from tests.strategies import snapshots
 
 

@@ -16,9 +16,9 @@ import pytest
 from advisor.domain.lease import intended
 from advisor.errors import JournalError
 from advisor.journal import SqliteJournal, locked, opened
-from tests.journal_contract import NICE, NOW, wait
+from tests.journal.contract import NICE, NOW, wait
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
 
@@ -51,7 +51,7 @@ def test_journal_works_again_once_there_is_room(path: Path) -> None:
         from advisor.domain.lease import intended
         from advisor.errors import JournalError
         from advisor.journal import SqliteJournal
-        from tests.journal_contract import NICE, NOW, wait
+        from tests.journal.contract import NICE, NOW, wait
 
         path = Path(sys.argv[1])
         journal = SqliteJournal(path)
@@ -112,7 +112,7 @@ from pathlib import Path
 from advisor.domain.lease import intended
 from advisor.errors import JournalError
 from advisor.journal import SqliteJournal
-from tests.journal_contract import NICE, NOW
+from tests.journal.contract import NICE, NOW
 path = Path(sys.argv[1])
 os.setgroups([])
 os.setgid(65534)

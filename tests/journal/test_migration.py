@@ -9,10 +9,10 @@ import pytest
 from advisor.domain.lease import Ending, LeaseState
 from advisor.errors import JournalError
 from advisor.journal import SCHEMA_VERSION, SqliteJournal, opened
-from tests.journal_contract import ACTIONS, NOW, wait
+from tests.journal.contract import ACTIONS, NOW, wait
 
 # Written by the code of schema 1.
-SCRIPT = Path(__file__).parent / "recorded" / "journal" / "schema-1.sql"
+SCRIPT = Path(__file__).parents[1] / "recorded" / "journal" / "schema-1.sql"
 
 
 @pytest.fixture

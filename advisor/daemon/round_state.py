@@ -29,7 +29,7 @@ _BREAKERS: Final = "breakers"
 _EXPERIMENT: Final = "experiment"
 
 
-class Standing:
+class RoundState:
     """What outlives a round; what has to outlive the daemon too stands in the journal."""
 
     def __init__(self) -> None:

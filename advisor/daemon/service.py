@@ -16,7 +16,7 @@ from advisor.config import Config
 from advisor.cycle import StartForecaster
 from advisor.daemon.journal_keeper import Keeper
 from advisor.daemon.pause_file import paused
-from advisor.daemon.round_state import Standing
+from advisor.daemon.round_state import RoundState
 from advisor.daemon.site_gate import RoundDeadline, SiteGate
 from advisor.domain.lease import LeaseState
 from advisor.domain.load import ControllerLoad
@@ -69,7 +69,7 @@ class Service:
         self._outfit = build(config)
         retention = Retention(keep_days=config.journal.keep_days, records_mib=config.journal.records_mib)
         self._keeper = Keeper(Path(config.journal.file), retention, clock)
-        self._standing = Standing()
+        self._standing = RoundState()
         self._standing.note("started", version=__version__, mode=str(config.mode.farthest))
         self._reads_failed = 0
         self._is_settled = False

@@ -1,11 +1,12 @@
 """One pass from a snapshot to verdicts; the same in the daemon, the command line and the simulator."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from advisor.domain.actions import Lever
-from advisor.domain.forecast import Forecasts
-from advisor.domain.memory import NOTHING_KNOWN, Memory
+from advisor.domain.forecast import NO_FORECASTS, Forecasts
+from advisor.domain.memory import NOTHING_KNOWN, Journal, Memory
 from advisor.domain.mode import EVERYTHING, Modes
 from advisor.domain.plan import Plan, Recommendation, Verdict
 from advisor.domain.snapshot import Snapshot
@@ -16,8 +17,52 @@ from advisor.planning.case import EVERY_LEVER, Case
 from advisor.planning.line import LINE, Proposer, plan
 from advisor.planning.scorers import RULES
 from advisor.planning.tuning import MEMORIES
-from advisor.ports import Forecaster, Journal, NoForecaster
 from advisor.settings import Limits, PlanningSettings
+
+
+class ClusterSource(Protocol):
+    """Where snapshots come from.
+
+    Raises `SlurmError`, `DecodeError` or `SnapshotFileError`; never returns half a snapshot as a whole one.
+    """
+
+    @property
+    def name(self) -> str:
+        """The reader's name: text, json, pyslurm, file or demo."""
+
+    def snapshot(self) -> Snapshot:
+        """Read the cluster as it is now."""
+
+
+class Forecaster(Protocol):
+    """What says how long jobs run, how fast, and when they start."""
+
+    def forecasts(self, snapshot: Snapshot) -> Forecasts:
+        """Forecast the GPU jobs of a snapshot; what is not known is absent, a broken model is a note, not an error."""
+
+
+class StartForecaster(Forecaster, Protocol):
+    """A forecaster that may be asked afterwards when some jobs start, which no plan looks at."""
+
+    def with_starts(self, forecasts: Forecasts, snapshot: Snapshot, job_ids: Collection[int]) -> Forecasts:
+        """Return what is believed of some jobs, of when they start too; other jobs may be left out."""
+
+
+class NoForecaster:
+    """Knows nothing, so that the planner goes by its rules."""
+
+    def forecasts(self, snapshot: Snapshot) -> Forecasts:  # noqa: ARG002  (the protocol's)
+        """Return no forecasts."""
+        return NO_FORECASTS
+
+    def with_starts(
+        self,
+        forecasts: Forecasts,
+        snapshot: Snapshot,  # noqa: ARG002  (the protocol's)
+        job_ids: Collection[int],  # noqa: ARG002  (the protocol's)
+    ) -> Forecasts:
+        """Add nothing."""
+        return forecasts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

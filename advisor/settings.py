@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
-from advisor.units import DAY_S, HOUR_S
+from advisor.domain.units import DAY_S, HOUR_S
 
 Reader = Literal["auto", "text", "json", "pyslurm"]
 Level = Literal["debug", "info", "warning", "error"]

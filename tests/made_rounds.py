@@ -14,7 +14,7 @@ from advisor.domain.memory import Memory
 from advisor.domain.mode import Mode
 from advisor.domain.plan import Expected, Kind, Outcome, Plan, Receipt, Recommendation, Verdict
 from advisor.domain.waits import Wait
-from advisor.round import Round
+from advisor.metrics.round import Round
 from tests.builders import TAKEN_AT, make_job, make_snapshot
 
 ROUND_S = 60.0

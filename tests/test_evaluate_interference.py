@@ -10,7 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from advisor.errors import ConfigError
-from advisor.fit.interference_files import Side, read_sides
+from advisor.fit.interference_files import MeasuredSpeed, read_sides
 from advisor.predict.interference_items import Shared
 from tests.fit.interference_tables import (
     DEEPSHARE,
@@ -75,7 +75,9 @@ def test_models_left_out_are_flagged(tmp_path: Path) -> None:
 def test_fit_sees_nothing_of_the_speeds_that_are_judged(tmp_path: Path) -> None:
     sides = read_sides(write(tmp_path, DEEPSHARE, deepshare_rows()), "deepshare")
     train, test = sides[::2], sides[1::2]
-    changed = [Side(mine=side.mine, other=side.other, speed=0.01 + 0.001 * row) for row, side in enumerate(test)]
+    changed = [
+        MeasuredSpeed(mine=side.mine, other=side.other, speed=0.01 + 0.001 * row) for row, side in enumerate(test)
+    ]
 
     reports = [evaluate(train, each, shared=Shared.NODE) for each in (test, changed)]
 

@@ -17,11 +17,11 @@ from advisor.cli.render import instant
 from advisor.clock import SystemClock
 from advisor.errors import AdvisorError
 from advisor.fit.fitted import Fitted, source_of
-from advisor.fit.interference import fit_interference
+from advisor.fit.interference_fit import fit_interference
 from advisor.fit.publish import publish
-from advisor.fit.run_time import fit_run_time
-from advisor.fit.start_time import fit_start_time
-from advisor.fit.throughput import fit_throughput
+from advisor.fit.run_time_fit import fit_run_time
+from advisor.fit.start_time_fit import fit_start_time
+from advisor.fit.throughput_fit import fit_throughput
 from advisor.predict.library import Library
 from advisor.predict.manifest import Manifest, read_manifest, write_manifest
 from tools.evaluation.drac import read_ended

@@ -6,19 +6,24 @@ know of. A field that holds another value than ours was changed by a person: the
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, Protocol
 
 from advisor.apply import leases
 from advisor.apply.gate import Gate, OpenGate
-from advisor.cycle import Cycle, CycleRecord
+from advisor.apply.memory_journal import MemoryJournal
+from advisor.cycle import ClusterSource, Cycle, CycleRecord
 from advisor.domain.actions import Action, Requeue
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
-from advisor.domain.plan import Outcome, Receipt, Recommendation
+from advisor.domain.memory import Journal
+from advisor.domain.plan import (
+    Outcome,
+    Receipt,
+    Recommendation,
+)
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.waits import Wait
 from advisor.planning.observing import started_since
-from advisor.ports import Actuator, ClusterSource, Journal, MemoryJournal
 
 # The snapshot, up to when starts were observed before, and the leases that are or were out for jobs started since.
 Observe = Callable[[Snapshot, float, Sequence[Lease]], tuple[Wait, ...]]
@@ -26,6 +31,16 @@ Wanted = Callable[[Job, Snapshot], bool]
 
 # A command that outlived us, or a request in Slurm's backlog, may still take effect for as long.
 INTENT_GRACE_S: Final = 120.0
+
+
+class Actuator(Protocol):
+    """What carries an action to the cluster and reads back what came of it."""
+
+    def apply(self, action: Action) -> Receipt:
+        """Change one field of one pending job; what cannot be done is a receipt, not an error."""
+
+    def hides_range_end(self, job_id: int) -> bool:
+        """Whether Slurm shows the lower end of a job's node range in place of the upper one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,14 +3,19 @@
 from dataclasses import replace
 
 from advisor.apply.applier import Applier, Step
+from advisor.apply.memory_journal import MemoryJournal
 from advisor.cycle import Cycle
 from advisor.domain.actions import Action
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease
-from advisor.domain.plan import Outcome, Receipt, Recommendation
+from advisor.domain.memory import KEPT_S, Journal
+from advisor.domain.plan import (
+    Outcome,
+    Receipt,
+    Recommendation,
+)
 from advisor.domain.snapshot import Snapshot
 from advisor.planning.observing import observed
-from advisor.ports import KEPT_S, Journal, MemoryJournal
 
 
 class RehearsedCluster:

@@ -7,7 +7,7 @@ from typing import Final
 from advisor.backends.commands import apply_argv
 from advisor.backends.process import Commands, printable, text_of
 from advisor.backends.records import jobs_of
-from advisor.backends.text import JOB_FIELDS, field_list, job_record, rows, unknown_fields
+from advisor.backends.text_decode import JOB_FIELDS, field_list, job_record, rows, unknown_fields
 from advisor.backends.text_source import new_delimiter
 from advisor.domain.actions import Action, Requeue, SetNodeRange
 from advisor.domain.job import Job

@@ -26,8 +26,8 @@ from advisor.domain.actions import SetGpus
 from advisor.domain.gang import GangRequest
 from advisor.domain.job import Job
 from advisor.domain.plan import Recommendation
+from advisor.domain.units import MINUTE_S
 from advisor.errors import AdvisorError
-from advisor.units import MINUTE_S
 
 # What was read serves one round; AccountingStorageEnforce takes a restart to change.
 KEPT_S: Final = 20.0

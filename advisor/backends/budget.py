@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from advisor.backends.process import Answer, Commands
+from advisor.domain.units import MINUTE_S
 from advisor.errors import BudgetSpentError
 from advisor.settings import CHANGE_REQUESTS, ROUND_REQUESTS, BudgetSettings
-from advisor.units import MINUTE_S
 
 # What changes jobs, by its first word.
 _CHANGES: Final[Mapping[str, str]] = {"update": "REQUEST_UPDATE_JOB", "requeue": "REQUEST_JOB_REQUEUE"}

@@ -16,8 +16,8 @@ from advisor.domain.gang import GpuScope
 from advisor.domain.job import ArrayRecord, HetRecord
 from advisor.domain.releases import SWITCHES_IN_JSON
 from advisor.domain.site import Partition
+from advisor.domain.units import MINUTE_S
 from advisor.errors import DecodeError
-from advisor.units import MINUTE_S
 
 # Slurm copies users' bytes as they are; a byte that is no UTF-8 becomes the text `\xNN`.
 _STRAY_BYTE: Final = re.compile("[\udc80-\udcff]")

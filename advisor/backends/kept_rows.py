@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 
 from advisor.backends.records import JobRecord
-from advisor.backends.text import JOB_FIELDS, job_record, row_of
+from advisor.backends.text_decode import JOB_FIELDS, job_record, row_of
 from advisor.domain.job import Job
 
 

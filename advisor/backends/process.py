@@ -65,7 +65,7 @@ class Answer:
     complaints: bytes = b""
 
 
-class Patience(Protocol):
+class Deadline(Protocol):
     """Says how long commands are waited for, besides their own deadlines."""
 
     @property
@@ -97,7 +97,7 @@ class SlurmCommands:
     timeout_s: float
     cluster: str | None = None
     limit_bytes: int = OUTPUT_LIMIT_BYTES
-    patience: Patience | None = None
+    patience: Deadline | None = None
 
     def ask(self, program: str, *arguments: str) -> Answer:
         """Run a command for the cluster."""
@@ -112,7 +112,7 @@ def run(
     timeout_s: float,
     limit_bytes: int = OUTPUT_LIMIT_BYTES,
     variables: Mapping[str, str] | None = None,
-    patience: Patience | None = None,
+    patience: Deadline | None = None,
 ) -> Answer:
     """Run a program to its end and return what it printed.
 
@@ -207,7 +207,7 @@ def _late(program: str, timeout_s: float, complaints: bytes, environment: Mappin
     )
 
 
-def _check_patience(program: str, patience: Patience | None, what: str) -> None:
+def _check_patience(program: str, patience: Deadline | None, what: str) -> None:
     """Raise for a program that nobody waits for."""
     reason = None if patience is None else patience.exhausted()
     if reason is not None:
@@ -215,7 +215,7 @@ def _check_patience(program: str, patience: Patience | None, what: str) -> None:
 
 
 def _wait(
-    process: subprocess.Popen[bytes], timeout_s: float, readers: "tuple[_Reader, ...]", patience: Patience | None
+    process: subprocess.Popen[bytes], timeout_s: float, readers: "tuple[_Reader, ...]", patience: Deadline | None
 ) -> bool:
     """Wait for the program and its pipes to end, and tell whether it ended in time; nothing of it stays behind."""
     try:
@@ -234,7 +234,7 @@ def _wait(
     return in_time
 
 
-def _ended(process: subprocess.Popen[bytes], timeout_s: float, patience: Patience | None) -> bool:
+def _ended(process: subprocess.Popen[bytes], timeout_s: float, patience: Deadline | None) -> bool:
     """Wait for a program, and tell whether it ended before its deadline and before patience did."""
     deadline = time.monotonic() + timeout_s
     while patience is None or patience.exhausted() is None:

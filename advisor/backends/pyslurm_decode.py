@@ -16,8 +16,8 @@ from advisor.backends.tres import GPU, SHARES, Gres, Tres, counts_of
 from advisor.domain.gang import GpuScope
 from advisor.domain.job import ArrayRecord, HetRecord
 from advisor.domain.site import Partition
+from advisor.domain.units import MINUTE_S
 from advisor.errors import DecodeError
-from advisor.units import MINUTE_S
 
 Values = Mapping[str, Any]
 

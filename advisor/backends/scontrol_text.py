@@ -10,7 +10,7 @@ from typing import Final
 
 from advisor.backends.records import JobRecord, NodeRecord
 from advisor.backends.spelling import is_unset, names, node_counts, node_names, switches
-from advisor.backends.text import REQUEST_FIELDS, Row, job_record, node_record, partition
+from advisor.backends.text_decode import REQUEST_FIELDS, Row, job_record, node_record, partition
 from advisor.domain.gang import GpuScope
 from advisor.domain.site import Partition
 from advisor.errors import DecodeError

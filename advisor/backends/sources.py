@@ -12,8 +12,8 @@ from advisor.backends.pyslurm_source import PyslurmSource
 from advisor.backends.site_reader import SiteReader
 from advisor.backends.text_source import TextSource
 from advisor.clock import Clock
+from advisor.cycle import ClusterSource
 from advisor.errors import ConfigError
-from advisor.ports import ClusterSource
 
 READERS: Final = ("auto", "text", "json", "pyslurm")
 

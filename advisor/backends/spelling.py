@@ -9,8 +9,8 @@ from typing import Final
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
 from advisor.backends.process import printable
+from advisor.domain.units import YEAR_S
 from advisor.errors import DecodeError
-from advisor.units import YEAR_S
 
 # What stands where Slurm has nothing to say; `(null)` is its C library's word for a missing string.
 UNSET: Final = frozenset(("", "(null)", "n/a", "none", "unknown", "not_set"))

@@ -8,7 +8,7 @@ from advisor.backends.assembly import assemble
 from advisor.backends.kept_rows import KeptRows
 from advisor.backends.process import Commands, text_of
 from advisor.backends.site_reader import SiteReader
-from advisor.backends.text import (
+from advisor.backends.text_decode import (
     JOB_FIELDS,
     NODE_FIELDS,
     field_list,

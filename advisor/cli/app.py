@@ -3,12 +3,12 @@
 import typer
 
 from advisor.cli.apply import apply
-from advisor.cli.brought import report
 from advisor.cli.check import check
 from advisor.cli.compare import compare
 from advisor.cli.config import app as config
 from advisor.cli.explain import explain
 from advisor.cli.fit import app as fit
+from advisor.cli.impact import report
 from advisor.cli.import_ import import_
 from advisor.cli.journal import journal
 from advisor.cli.models import app as models

@@ -49,10 +49,10 @@ def apply(
         reconciled_rows,
         refused_row,
     )
+    from advisor.cli.documents import meta, skipped, skipped_by_rule
     from advisor.cli.filters import job_filter
     from advisor.cli.reading import Reading
     from advisor.cli.render import print_json, print_labelled, print_rows, print_table
-    from advisor.cli.report import meta, skipped, skipped_by_rule
     from advisor.errors import ConfigError
 
     if json and parsable:

@@ -13,10 +13,10 @@ from advisor.backends.actuator import CHANGED_MEANWHILE, NOT_PENDING, NOT_RUNNIN
 from advisor.backends.commands import apply_argv
 from advisor.backends.process import SlurmCommands
 from advisor.backends.sources import chosen_cluster
+from advisor.cli.documents import shell
 from advisor.cli.reading import Reading, journal_file
-from advisor.cli.report import shell
-from advisor.daemon.hold import Patience, SiteGate
 from advisor.daemon.rights import rights
+from advisor.daemon.site_gate import RoundDeadline, SiteGate
 from advisor.domain.actions import Action
 from advisor.domain.lease import Lease
 from advisor.domain.mode import EVERYTHING
@@ -57,7 +57,7 @@ def hands(reading: Reading, journal: Path | None, wanted: Wanted | None = None) 
     gate = SiteGate(
         runtime_folder=Path(settings.daemon.runtime_folder),
         modes=EVERYTHING,
-        patience=Patience(),
+        patience=RoundDeadline(),
         checks=rights(commands),
     )
     with opened(journal_file(settings, journal), wait_s=LOCK_WAIT_S) as held:

@@ -33,9 +33,9 @@ def check(
 
     Asks slurmctld a little more than a snapshot does; run it by hand, not in a loop.
     """
+    from advisor.cli.documents import meta
     from advisor.cli.reading import Reading
     from advisor.cli.render import print_json, print_rows, print_table
-    from advisor.cli.report import meta
     from advisor.planning.site_checks import site_checks
 
     reading = Reading(snapshot=snapshot, demo=demo, source=source, cluster=cluster, timeout_s=timeout, config=config)

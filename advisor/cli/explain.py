@@ -32,12 +32,12 @@ def explain(
     What could not be read is said; nothing is invented. Also shows what the user declared, what advice there is, and
     the delay timer that makes the job wait, if the journal knows of one.
     """
+    from advisor.cli.documents import meta
     from advisor.cli.filters import job_name
     from advisor.cli.reading import Reading
     from advisor.cli.render import print_json
-    from advisor.cli.report import meta
     from advisor.errors import ConfigError
-    from advisor.planning.explain import diagnose
+    from advisor.planning.causes import diagnose
     from advisor.planning.timer_out import timers_out
 
     name = job_name(job)
@@ -89,9 +89,9 @@ def _document(diagnosis: "Diagnosis", record: "CycleRecord", job: "Job") -> dict
 def _print(diagnosis: "Diagnosis", record: "CycleRecord", job: "Job", cluster: str | None, source: str) -> None:
     from rich.text import Text
 
+    from advisor.cli.documents import recommendation, shell
     from advisor.cli.forecast_report import lines as forecast_lines
     from advisor.cli.render import console, print_labelled, title
-    from advisor.cli.report import recommendation, shell
     from advisor.text import escaped
 
     out = console()

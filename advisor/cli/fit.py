@@ -45,7 +45,7 @@ def runtime(
     """
     _needs_extra()
     from advisor.fit.accounting import ask_accounting, read_accounting
-    from advisor.fit.run_time import fit_run_time
+    from advisor.fit.run_time_fit import fit_run_time
 
     if source == LIVE:
         from advisor.backends.process import SlurmCommands
@@ -63,7 +63,7 @@ def runtime(
 def throughput(source: Files, models: Folder = None, seed: Seed = 0, dry_run: DryRun = False) -> None:
     """Fit the throughput model on measured step times; docs/forecasts/throughput.md has the formats."""
     _needs_extra()
-    from advisor.fit.throughput import fit_throughput
+    from advisor.fit.throughput_fit import fit_throughput
 
     _publish(fit_throughput(source, form="auto", seed=seed), models, dry_run=dry_run)
 
@@ -72,7 +72,7 @@ def throughput(source: Files, models: Folder = None, seed: Seed = 0, dry_run: Dr
 def interference(source: Files, models: Folder = None, seed: Seed = 0, dry_run: DryRun = False) -> None:
     """Fit the interference model on measured pairs of jobs; docs/forecasts/interference.md has the formats."""
     _needs_extra()
-    from advisor.fit.interference import fit_interference
+    from advisor.fit.interference_fit import fit_interference
 
     _publish(fit_interference(source, seed=seed), models, dry_run=dry_run)
 

@@ -52,7 +52,7 @@ def import_(
 
     Bad rows are named by their lines. docs/traces.md has the command that writes each format.
     """
-    from advisor.cli.text import one_line
+    from advisor.cli.lines import one_line
     from advisor.sim.importing.formats import import_trace
     from advisor.sim.importing.workload_rows import ImportOptions
     from advisor.sim.text_file import STANDARD_STREAM

@@ -3,8 +3,8 @@
 import re
 from datetime import datetime
 
+from advisor.domain.units import DAY_S, HOUR_S, MINUTE_S, WEEK_S
 from advisor.errors import ConfigError
-from advisor.units import DAY_S, HOUR_S, MINUTE_S, WEEK_S
 
 _UNITS_S = {"s": 1.0, "m": MINUTE_S, "h": HOUR_S, "d": DAY_S, "w": WEEK_S}
 _AGO = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)([smhdw])", re.ASCII)

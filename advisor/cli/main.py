@@ -13,7 +13,7 @@ def main() -> None:
         return
 
     from advisor.cli.app import app
-    from advisor.cli.text import one_line
+    from advisor.cli.lines import one_line
     from advisor.errors import AdvisorError
 
     _prepare_output()

@@ -21,7 +21,7 @@ def pause(
     import getpass
 
     from advisor.cli.render import print_labelled
-    from advisor.daemon.pause import pause as pause_daemon
+    from advisor.daemon.pause_file import pause as pause_daemon
 
     folder = _folder(config)
     pause_daemon(folder, by=getpass.getuser(), reason=reason)
@@ -31,7 +31,7 @@ def pause(
 def resume(config: ConfigFile = None) -> None:
     """Let the daemon change jobs again."""
     from advisor.cli.render import print_labelled
-    from advisor.daemon.pause import resume as resume_daemon
+    from advisor.daemon.pause_file import resume as resume_daemon
 
     folder = _folder(config)
     was = resume_daemon(folder)

@@ -11,10 +11,9 @@ from advisor.errors import AdvisorError, ConfigError
 
 if TYPE_CHECKING:
     from advisor.config import Config
-    from advisor.cycle import Cycle, CycleRecord
+    from advisor.cycle import ClusterSource, Cycle, CycleRecord, Forecaster
     from advisor.domain.memory import Memory
     from advisor.domain.snapshot import Snapshot
-    from advisor.ports import ClusterSource, Forecaster
 
 
 _COST = "so what is out and what waits were seen is not known"
@@ -61,9 +60,10 @@ class Reading:
 
         A journal that is missing or cannot be read is a note, not an error.
         """
+        from advisor.apply.memory_journal import MemoryJournal
         from advisor.apply.rehearsal import rehearse
+        from advisor.domain.memory import check_owner
         from advisor.journal import SqliteJournal
-        from advisor.ports import MemoryJournal, check_owner
 
         cycle, note, is_broken = self.cycle(config), "", False
         if journal is not None or not (self.demo or self.snapshot is not None):
@@ -82,8 +82,7 @@ class Reading:
 
     def cycle(self, config: "Config") -> "Cycle":
         """Return the pipeline with the settings and the models that are in force."""
-        from advisor.cycle import Cycle
-        from advisor.ports import NoForecaster
+        from advisor.cycle import Cycle, NoForecaster
 
         forecaster: Forecaster = NoForecaster()
         if config.forecasts.enabled:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from advisor.cli.text import parsable
+from advisor.cli.lines import parsable
 from advisor.domain.overview import GpuTypeOverview, Overview
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import ConfigError

@@ -8,8 +8,8 @@ from advisor.cli.options import ConfigFile, JournalFile, Json, NoHeader, Parsabl
 
 if TYPE_CHECKING:
     from advisor.config import Config
-    from advisor.journal.records import Recorded
-    from advisor.journal.replay import Deviation
+    from advisor.journal.cycle_record import Recorded
+    from advisor.journal.deviations import Deviation
 
 SCHEMA = "sadvise.replay/1"
 COLUMNS = ("job_id", "what", "recorded", "replayed")
@@ -36,8 +36,8 @@ def replay(
     from advisor.cli.reading import Reading, journal_file
     from advisor.errors import ConfigError
     from advisor.journal import SqliteJournal
-    from advisor.journal.records import digest_of
-    from advisor.journal.replay import cycle_of, deviations, replayed
+    from advisor.journal.cycle_record import digest_of
+    from advisor.journal.deviations import cycle_of, deviations, replayed
 
     if json and parsable:
         raise ConfigError("--json excludes -P: give one")

@@ -31,9 +31,9 @@ def revert(
     """
     from advisor.backends.actuator import CHANGED_MEANWHILE
     from advisor.cli.changes import COLUMNS, fields_of, hands, lease_row, raise_if_refused, receipt_row
+    from advisor.cli.documents import meta
     from advisor.cli.reading import Reading
     from advisor.cli.render import print_json, print_labelled, print_rows, print_table
-    from advisor.cli.report import meta
     from advisor.domain.lease import LeaseState
     from advisor.errors import ConfigError
 

@@ -19,7 +19,7 @@ def serve(
     import os
 
     from advisor.config import load_config
-    from advisor.daemon.whole import one_round, run
+    from advisor.daemon.launch import one_round, run
 
     if once:
         done = one_round(load_config(config, os.environ))

@@ -3,14 +3,14 @@
 import sys
 from typing import Final
 
-from advisor.backends.process import Patience, printable, run, text_of
+from advisor.backends.process import Deadline, printable, run, text_of
 from advisor.config import Config
-from advisor.units import HOUR_S
+from advisor.domain.units import HOUR_S
 
 DEADLINE_S: Final = HOUR_S
 
 
-def refit(config: Config, patience: Patience) -> str:
+def refit(config: Config, patience: Deadline) -> str:
     """Run `sadvise fit runtime` at the lowest priority, and return its last message.
 
     Raises `SlurmError` if it fails or takes too long; the models in use then stay.

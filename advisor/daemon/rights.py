@@ -3,7 +3,7 @@
 from advisor.backends.association_limits import AssociationLimits
 from advisor.backends.privileges import Level, Privileges
 from advisor.backends.process import Commands
-from advisor.daemon.hold import ChangeCheck
+from advisor.daemon.site_gate import ChangeCheck
 
 
 def rights(commands: Commands) -> tuple[ChangeCheck, ...]:

@@ -6,8 +6,12 @@ from typing import Any, Final
 from advisor.apply.applier import PutOff, Step
 from advisor.domain.actions import Action
 from advisor.domain.mode import Mode
-from advisor.domain.plan import Outcome, Receipt, Recommendation
-from advisor.round import Round
+from advisor.domain.plan import (
+    Outcome,
+    Receipt,
+    Recommendation,
+)
+from advisor.metrics.round import Round
 
 # A fault that stays is told again after so many rounds.
 REMINDED_AFTER: Final = 60

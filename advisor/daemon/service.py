@@ -10,14 +10,16 @@ from typing import Final
 
 from advisor import __version__
 from advisor.apply.applier import Applier, Reconciled, Step
+from advisor.backends.pacing import next_interval_s, strained
 from advisor.clock import Clock
 from advisor.config import Config
-from advisor.daemon.hold import Patience, SiteGate
-from advisor.daemon.keeping import Keeper
-from advisor.daemon.pause import paused
+from advisor.cycle import StartForecaster
+from advisor.daemon.journal_keeper import Keeper
+from advisor.daemon.pause_file import paused
+from advisor.daemon.round_state import RoundState
 from advisor.daemon.shadow import EVENT as SHADOW
 from advisor.daemon.shadow import Shadow
-from advisor.daemon.standing import Standing
+from advisor.daemon.site_gate import RoundDeadline, SiteGate
 from advisor.domain.lease import LeaseState
 from advisor.domain.load import ControllerLoad
 from advisor.domain.memory import Memory
@@ -25,12 +27,10 @@ from advisor.domain.mode import Mode
 from advisor.domain.plan import Outcome
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import AdvisorError, ConfigError, JournalError
-from advisor.guard.breakers import Health
+from advisor.guard.breakers import Vitals
 from advisor.journal import Retention, SqliteJournal, kept_step
-from advisor.outcomes import NO_FORECASTER
-from advisor.pacing import next_interval_s, strained
-from advisor.ports import StartForecaster
-from advisor.round import Round
+from advisor.metrics.round import Round
+from advisor.trial.follower import NO_FORECASTER
 
 _STANDBY: Final = "standby"
 # What only a new start can change.
@@ -51,7 +51,7 @@ class Outfit:
     applier: Applier
     leaver: Applier
     gate: SiteGate
-    last: Patience
+    last: RoundDeadline
     read_load: Callable[[], ControllerLoad]
     rpcs: Callable[[], Mapping[str, int]]
     asked: Callable[[], tuple[int, int]] = lambda: (0, 0)
@@ -73,7 +73,7 @@ class Service:
         self._outfit = build(config)
         retention = Retention(keep_days=config.journal.keep_days, records_mib=config.journal.records_mib)
         self._keeper = Keeper(Path(config.journal.file), retention, clock)
-        self._standing = Standing()
+        self._standing = RoundState()
         self._standing.note("started", version=__version__, mode=str(config.mode.farthest))
         self._reads_failed = 0
         self._is_settled = False
@@ -189,7 +189,7 @@ class Service:
         standing = self._standing
         standing.begin(journal, outfit.config, snapshot.taken_at, paused=self._paused())
         asked, failed = outfit.asked()
-        health = Health(
+        health = Vitals(
             now=snapshot.taken_at,
             reads_failed=self._reads_failed,
             error_ratio=failed / asked if asked else None,

@@ -7,7 +7,7 @@ from typing import Final
 from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.plan import Recommendation
 from advisor.features.policy import Policy
-from advisor.journal.replay import AsRecorded
+from advisor.journal.deviations import AsRecorded
 
 EVENT: Final = "shadow"
 # The most changes that one row of the audit names on each side.

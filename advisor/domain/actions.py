@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final, Self
 
 from advisor.domain.gang import GpuCount, GpuScope, SwitchRequest
 from advisor.domain.job import Job, JobState
-from advisor.units import MINUTE_S
+from advisor.domain.units import MINUTE_S
 
 # A value as published: keyed as in a snapshot file.
 Published = Mapping[str, Any]

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Annotated, Final, Literal
 
 from advisor.domain.outcome import Arm
-from advisor.units import DAY_S, HOUR_S
+from advisor.domain.units import DAY_S, HOUR_S
 
 # Days that are compared as one: one of each arm, or so many that the next ones hardly resemble them.
 BLOCK_DAYS: Final = {"day": 2, "partition": 14}

@@ -1,10 +1,16 @@
-"""What earlier rounds left for the next one to plan with."""
+"""What earlier rounds left for the next one to plan with, and the journal that keeps it."""
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
-from advisor.domain.lease import Lease
+from advisor.domain.lease import Ending, Lease
+from advisor.domain.units import DAY_S
 from advisor.domain.waits import Wait
+from advisor.errors import ConfigError
+
+# How long a journal remembers waits and leases that have ended.
+KEPT_S: Final = 30 * DAY_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,3 +32,47 @@ class Memory:
 
 
 NOTHING_KNOWN: Final = Memory()
+
+
+class Journal(Protocol):
+    """What outlives the advisor: the changes that are out, and how long gangs waited.
+
+    One open lease for each job and field. Every method takes effect at once and whole, or raises an `AdvisorError`.
+    """
+
+    def claim(self, cluster: str) -> None:
+        """Belong to a cluster from the first call on; raises `ConfigError` for any other."""
+
+    def keep(self, lease: Lease) -> None:
+        """Write down an open lease: an intent before it is sent, or a new state of it in place of the old one."""
+
+    def close(self, lease: Lease, ending: Ending, ended_time: float) -> None:
+        """Write down how an open lease ended."""
+
+    def leases(self) -> tuple[Lease, ...]:
+        """Return the open leases, by job and field."""
+
+    def closed(self, job_ids: Collection[int], since: float | None = None) -> tuple[Lease, ...]:
+        """Return the leases of jobs that ended within the last `KEPT_S`, in the order in which that was written down.
+
+        That is the order in which they ended, also where the clock was set back. With `since` also those of any other
+        job that ended after that instant.
+        """
+
+    def add_waits(self, waits: Iterable[Wait], observed_until: float) -> None:
+        """Add waits, and remember that every start up to an instant has been looked at."""
+
+    def waits(self, since: float) -> tuple[Wait, ...]:
+        """Return the waits that ended after an instant, in the order in which they did, as far as `KEPT_S` goes."""
+
+    def observed_until(self) -> float | None:
+        """Return up to which instant starts have been looked at; None if never."""
+
+
+def check_owner(owner: str | None, cluster: str, journal: str) -> None:
+    """Raise `ConfigError` where a journal belongs to another cluster than the one at hand."""
+    if owner not in (None, cluster):
+        raise ConfigError(
+            f"{journal} holds the changes made on cluster {owner!a}, not those on {cluster!a}: "
+            "name one of its own with --journal or in journal.file"
+        )

@@ -10,7 +10,7 @@ from advisor.domain.gang import GangRequest
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.features.nodes import NodeTable, memory_is_shared_out, node_table
-from advisor.features.offers import Offer, Side, View, chooses_among_required
+from advisor.features.offers import NodeView, Offer, PartitionOffer, chooses_among_required
 
 __all__ = ["Doubt", "Fit", "Fitter", "NodeTable", "node_table"]
 
@@ -98,14 +98,14 @@ class Fitter:
         self._number_by_partition = {name: number for number, name in enumerate(table.partition_names)}
         shared_out = memory_is_shared_out(snapshot.config)
         self._memory_binds_surely = bool(snapshot.config.select_parameters) and shared_out
-        ever = View(
+        ever = NodeView(
             gpus=table.gpus_total,
             cpus=table.cpus_total,
             memory_mib=table.memory_total_mib,
             open=np.ones_like(table.usable),
             promise=False,
         )
-        now = View(
+        now = NodeView(
             gpus=table.gpus_idle,
             cpus=table.cpus_idle,
             memory_mib=table.memory_idle_mib if shared_out else table.memory_total_mib,
@@ -113,7 +113,7 @@ class Fitter:
             promise=True,
         )
         self._views = {_When.NOW: now, _When.IN_SERVICE: replace(ever, open=table.usable), _When.EVER: ever}
-        self._sides: dict[tuple[_When, str], Side] = {}
+        self._sides: dict[tuple[_When, str], PartitionOffer] = {}
         self._offers: dict[Hashable, Offer | None] = {}
         self._fits: dict[tuple[int, tuple[str, ...]], Fit] = {}
         self._fits_in_service: dict[tuple[int, tuple[str, ...]], Fit] = {}
@@ -256,7 +256,7 @@ class Fitter:
         if key not in self._offers:
             if (when, partition) not in self._sides:
                 member = self._table.partition_member[self._number_by_partition[partition]]
-                self._sides[when, partition] = Side.of(self._table, member, self._views[when])
+                self._sides[when, partition] = PartitionOffer.of(self._table, member, self._views[when])
             self._offers[key] = Offer.of(self._sides[when, partition], gang)
         return self._offers[key]
 

@@ -25,7 +25,7 @@ _ENOUGH = 1.0 - 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class NodeView:
     """What the nodes offer under one question; `promise` is True for "now", where nothing may be overstated."""
 
     gpus: Counts  # (n_nodes, n_types)
@@ -36,7 +36,7 @@ class View:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Side:
+class PartitionOffer:
     """The nodes of one partition that a view offers anything of at all; every array stands in the order of `rows`."""
 
     table: NodeTable
@@ -47,7 +47,7 @@ class Side:
     promise: bool
 
     @classmethod
-    def of(cls, table: NodeTable, member: Flags, view: View) -> "Side":
+    def of(cls, table: NodeTable, member: Flags, view: NodeView) -> "PartitionOffer":
         """Take the nodes that are open and have a CPU, without which Slurm starts nothing."""
         rows = np.flatnonzero(member & view.open & (view.cpus > 0))
         return cls(
@@ -129,7 +129,7 @@ class Offer:
     promise: bool
 
     @classmethod
-    def of(cls, side: Side, gang: GangRequest) -> "Offer | None":
+    def of(cls, side: PartitionOffer, gang: GangRequest) -> "Offer | None":
         """Ask one partition; None where GPUs are too few, or a node that the gang insists on cannot take part."""
         if side.lacks(gang):
             return None

@@ -32,7 +32,7 @@ class Others:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunTimes:
+class PlannedRunTimes:
     """Run times that a plan counts with, in seconds, `(n_jobs,)` each; NaN where no limit and no forecast is known.
 
     By a model they are its 80 % interval and its mean. By rule `low_s` and `expected_s` are the least share of the
@@ -44,9 +44,9 @@ class RunTimes:
     high_s: NDArray[np.float64]
     by_model: NDArray[np.bool_]
 
-    def at(self, rows: NDArray[np.intp]) -> "RunTimes":
+    def at(self, rows: NDArray[np.intp]) -> "PlannedRunTimes":
         """Return the run times of some rows, in their order."""
-        return RunTimes(
+        return PlannedRunTimes(
             low_s=self.low_s[rows],
             expected_s=self.expected_s[rows],
             high_s=self.high_s[rows],
@@ -71,7 +71,7 @@ class QueueTable:
     smallest: NDArray[np.int32]  # (n_jobs,) the least of `gpus` and the job's declared range
     gpu_type: NDArray[np.int32]  # (n_jobs,)
     limit_s: NDArray[np.float64]  # (n_jobs,)
-    run: RunTimes
+    run: PlannedRunTimes
     width: NDArray[np.float64]  # (n_jobs,) GPUs that the order counts for a row, all waiting tasks of an array together
     gpu_types: tuple[str, ...]
     pool_gpus: NDArray[np.int32]  # (n_pools, n_types) whole GPUs on usable nodes
@@ -173,7 +173,9 @@ def gpu_counts(jobs: Sequence[Job]) -> list[int | None]:
     return [count_by_gang[id(job.gang)] for job in jobs]
 
 
-def run_times(jobs: Sequence[Job], limit_s: NDArray[np.float64], forecasts: Forecasts, rule_ratio: float) -> RunTimes:
+def run_times(
+    jobs: Sequence[Job], limit_s: NDArray[np.float64], forecasts: Forecasts, rule_ratio: float
+) -> PlannedRunTimes:
     """Return the run times to count with: forecasts where there are, else shares of the limits `(n_jobs,)`.
 
     `rule_ratio` is the share of its limit that a job is assumed to use where nothing is forecast at all. Beside jobs
@@ -185,7 +187,7 @@ def run_times(jobs: Sequence[Job], limit_s: NDArray[np.float64], forecasts: Fore
     low_s, expected_s, high_s = np.array(rows, dtype=np.float64).reshape(-1, 3).T
     limited = by_model & np.isfinite(limit_s)
     ratio = float(np.mean(expected_s[limited] / limit_s[limited])) if limited.any() else rule_ratio
-    return RunTimes(
+    return PlannedRunTimes(
         low_s=np.where(by_model, low_s, limit_s * min(rule_ratio, ratio)),
         expected_s=np.where(by_model, expected_s, limit_s * ratio),
         high_s=np.where(by_model, high_s, limit_s),

@@ -12,7 +12,7 @@ import numpy as np
 
 from advisor.errors import ConfigError
 from advisor.fit.interference_profile import with_saturation
-from advisor.predict.interference_items import PROFILE, SETTINGS, Floats, Items, Pairs, Rows, Shared, name_key
+from advisor.predict.interference_items import PROFILE, SETTINGS, Floats, Items, JobPairs, Rows, Shared, name_key
 
 # Far above any measured table; more is not one.
 LARGEST_BYTES = 256 * 2**20
@@ -20,7 +20,7 @@ Row = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class MeasuredJob:
     """One side of a measured pair; numbers are NaN where not given."""
 
     group: str = ""
@@ -36,36 +36,38 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
+class MeasuredSpeed:
     """A job beside another and its speed there over its speed alone."""
 
-    mine: Job
-    other: Job
+    mine: MeasuredJob
+    other: MeasuredJob
     speed: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class RelativeSpeeds:
     """Measured relative speeds, row by row; rows with the same number in `pair` `(n_rows,)` are of the same pair."""
 
     shared: Shared
-    pairs: Pairs
+    pairs: JobPairs
     speed: Floats
     pair: Rows
 
     def __len__(self) -> int:
         return len(self.speed)
 
-    def take(self, rows: Rows) -> "Measured":
+    def take(self, rows: Rows) -> "RelativeSpeeds":
         """Return these rows, in this order."""
-        return Measured(shared=self.shared, pairs=self.pairs.take(rows), speed=self.speed[rows], pair=self.pair[rows])
+        return RelativeSpeeds(
+            shared=self.shared, pairs=self.pairs.take(rows), speed=self.speed[rows], pair=self.pair[rows]
+        )
 
-    def alone(self) -> "Measured":
+    def alone(self) -> "RelativeSpeeds":
         """Return the same rows without the jobs and the pair numbers that none of them has."""
         used, place = np.unique(np.concatenate([self.pairs.mine, self.pairs.other]), return_inverse=True)
-        return Measured(
+        return RelativeSpeeds(
             shared=self.shared,
-            pairs=Pairs(items=self.pairs.items.take(used), mine=place[: len(self)], other=place[len(self) :]),
+            pairs=JobPairs(items=self.pairs.items.take(used), mine=place[: len(self)], other=place[len(self) :]),
             speed=self.speed,
             pair=np.unique(self.pair, return_inverse=True)[1].astype(np.intp),
         )
@@ -77,7 +79,7 @@ class Form:
 
     columns: tuple[str, ...]
     shared: Shared
-    sides: Callable[["Table"], Iterator[Side]]
+    sides: Callable[["Table"], Iterator[MeasuredSpeed]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +122,7 @@ def form_of(path: Path, header: Sequence[str]) -> str:
     raise ConfigError(f"{path}: its columns are of none of the known forms of pairs: {', '.join(FORMS)}")
 
 
-def read_sides(path: Path, form: str, singles: Path | None = None) -> list[Side]:
+def read_sides(path: Path, form: str, singles: Path | None = None) -> list[MeasuredSpeed]:
     """Read the judged sides of the measured pairs of a file; raises `ConfigError`."""
     table = read_table(path)
     if missing := [name for name in FORMS[form].columns if name not in table.header]:
@@ -130,7 +132,7 @@ def read_sides(path: Path, form: str, singles: Path | None = None) -> list[Side]
     return list(FORMS[form].sides(table))
 
 
-def measured(sides: Sequence[Side], shared: Shared) -> Measured:
+def measured(sides: Sequence[MeasuredSpeed], shared: Shared) -> RelativeSpeeds:
     """Put sides into arrays; equal jobs are one, and profiles are completed from what all of them show alone."""
     jobs = sorted({each for side in sides for each in (side.mine, side.other)}, key=repr)
     place = {job: row for row, job in enumerate(jobs)}
@@ -142,20 +144,20 @@ def measured(sides: Sequence[Side], shared: Shared) -> Measured:
     who = np.array([names[_identity(job)] for job in jobs], np.intp)
     low, high = np.minimum(who[mine], who[other]), np.maximum(who[mine], who[other])
     _, pair = np.unique(low * (len(jobs) + 1) + high, return_inverse=True)
-    return Measured(
+    return RelativeSpeeds(
         shared=shared,
-        pairs=Pairs(items=items_of(jobs), mine=mine, other=other),
+        pairs=JobPairs(items=items_of(jobs), mine=mine, other=other),
         speed=np.array([side.speed for side in sides], np.float64),
         pair=pair.astype(np.intp),
     )
 
 
-def _identity(job: Job) -> str:
+def _identity(job: MeasuredJob) -> str:
     """Return what tells a job from others, whatever it was measured to do alone."""
     return repr((job.group, name_key(job.model), job.variant, job.batch, job.gpus, job.nodes))
 
 
-def items_of(jobs: Sequence[Job]) -> Items:
+def items_of(jobs: Sequence[MeasuredJob]) -> Items:
     """Return jobs as arrays, with the profiles that follow from them all."""
     settings = np.array([[job.batch, job.gpus, job.nodes] for job in jobs], np.float64).reshape(-1, len(SETTINGS))
     with np.errstate(divide="ignore"):
@@ -197,12 +199,12 @@ def text(table: Table, line: int, column: str) -> str:
     return found
 
 
-def _gavel(table: Table) -> Iterator[Side]:
+def _gavel(table: Table) -> Iterator[MeasuredSpeed]:
     for line in range(len(table.rows)):
         alone = [number(table, line, f"isolated{side}") for side in "12"]
         beside = [number(table, line, f"colocated{side}") for side in "12"]
         jobs = [
-            Job(
+            MeasuredJob(
                 group=text(table, line, "gpu_type"),
                 model=text(table, line, f"model{side}"),
                 batch=number(table, line, f"batch_size{side}", empty=math.nan),
@@ -214,17 +216,17 @@ def _gavel(table: Table) -> Iterator[Side]:
             yield from _both(jobs, [with_it / without for with_it, without in zip(beside, alone, strict=True)])
 
 
-def _both(jobs: Sequence[Job], speeds: Sequence[float]) -> Iterator[Side]:
+def _both(jobs: Sequence[MeasuredJob], speeds: Sequence[float]) -> Iterator[MeasuredSpeed]:
     """Return the two sides of a pair; none if it did not run, which tables state as no speed on either side."""
     if max(speeds) > 0:
-        yield Side(mine=jobs[0], other=jobs[1], speed=speeds[0])
-        yield Side(mine=jobs[1], other=jobs[0], speed=speeds[1])
+        yield MeasuredSpeed(mine=jobs[0], other=jobs[1], speed=speeds[0])
+        yield MeasuredSpeed(mine=jobs[1], other=jobs[0], speed=speeds[1])
 
 
-def _deepshare(table: Table) -> Iterator[Side]:
+def _deepshare(table: Table) -> Iterator[MeasuredSpeed]:
     for line in range(len(table.rows)):
         mine, other = (
-            Job(
+            MeasuredJob(
                 model=text(table, line, f"{side}model"),
                 gpus=number(table, line, f"{side}gpus"),
                 nodes=number(table, line, f"{side}nodes"),
@@ -232,12 +234,12 @@ def _deepshare(table: Table) -> Iterator[Side]:
             for side in ("", "corunner_")
         )
         if number(table, line, "extrapolated", empty=0.0) == 0.0:
-            yield Side(mine=mine, other=other, speed=number(table, line, "throughput_ratio"))
+            yield MeasuredSpeed(mine=mine, other=other, speed=number(table, line, "throughput_ratio"))
 
 
-def _blox(table: Table) -> Iterator[Side]:
+def _blox(table: Table) -> Iterator[MeasuredSpeed]:
     alone: dict[tuple[str, float, str], float] = {}
-    paired: list[tuple[int, Job, Job]] = []
+    paired: list[tuple[int, MeasuredJob, MeasuredJob]] = []
     for line in range(len(table.rows)):
         job = _blox_job(table, line, "1")
         if text(table, line, "model2") == "Empty":
@@ -251,7 +253,7 @@ def _blox(table: Table) -> Iterator[Side]:
         yield from _both(jobs, [speed / base for speed, base in zip(found, bases, strict=True)])
 
 
-def _blox_job(table: Table, line: int, side: str) -> Job:
+def _blox_job(table: Table, line: int, side: str) -> MeasuredJob:
     plan = (table.rows[line].get("pipeline_strategy") or "").strip() if side == "1" else ""
     sizes = (table.rows[line].get(f"batch_size{side}") or "").strip().split("/")
     try:
@@ -260,7 +262,7 @@ def _blox_job(table: Table, line: int, side: str) -> Job:
         raise ConfigError(
             f"{table.path}: line {line + 2}: batch_size{side} is {'/'.join(sizes)!r}: give a number, or two as 256/16"
         ) from err
-    return Job(
+    return MeasuredJob(
         model=text(table, line, f"model{side}"),
         variant="" if plan in {"", "NA"} else plan,
         batch=batch if batch > 0 else math.nan,
@@ -268,7 +270,7 @@ def _blox_job(table: Table, line: int, side: str) -> Job:
     )
 
 
-def _lucid(table: Table) -> Iterator[Side]:
+def _lucid(table: Table) -> Iterator[MeasuredSpeed]:
     single_table = Table(path=table.path, header=(), rows=table.singles)
     alone = {
         _lucid_key(single, "", "batchsize"): (
@@ -284,7 +286,7 @@ def _lucid(table: Table) -> Iterator[Side]:
         for side in "12":
             found = alone.get(_lucid_key(row, side, f"batchsize{side}"), (math.nan,) * 4)
             jobs.append(
-                Job(
+                MeasuredJob(
                     model=text(table, line, f"model{side}"),
                     variant=" ".join(_lucid_key(row, side, f"batchsize{side}")[i] for i in (1, 3)),
                     batch=number(table, line, f"batchsize{side}", empty=math.nan),

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from advisor.predict.interference_items import Floats, Items, Pairs, Rows, Shape, name_key, similarity
+from advisor.predict.interference_items import Floats, Items, JobPairs, Rows, Shape, name_key, similarity
 
 # Rows that the search looks at; the fit takes all of them.
 SEARCHED_ROWS = 700
@@ -50,7 +50,7 @@ class LeftOut:
     rows: Rows
 
 
-def search(pairs: Pairs, speed: Floats, pair: Rows, generator: np.random.Generator) -> Chosen:
+def search(pairs: JobPairs, speed: Floats, pair: Rows, generator: np.random.Generator) -> Chosen:
     """Return the likeness with the least mean error on what was left out, by steps along one number at a time."""
     rows = _searched(pair, generator)
     few = pairs.take(rows)
@@ -101,7 +101,7 @@ def _changes() -> list[Callable[[Chosen, float], Chosen]]:
     ]
 
 
-def covariance(pairs: Pairs, chosen: Chosen) -> Floats:
+def covariance(pairs: JobPairs, chosen: Chosen) -> Floats:
     """Return how alike pairs are, `(n_rows, n_rows)`: the sum over the sides and their product."""
     mine = similarity(pairs.items, pairs.items, chosen.mine)[np.ix_(pairs.mine, pairs.mine)]
     other = similarity(pairs.items, pairs.items, chosen.other)[np.ix_(pairs.other, pairs.other)]
@@ -109,7 +109,7 @@ def covariance(pairs: Pairs, chosen: Chosen) -> Floats:
     return weights.mine * mine + weights.other * other + weights.both * mine * other
 
 
-def left_out(pairs: Pairs, speed: Floats, pair: Rows, chosen: Chosen, weight: Floats | float = 1.0) -> LeftOut:
+def left_out(pairs: JobPairs, speed: Floats, pair: Rows, chosen: Chosen, weight: Floats | float = 1.0) -> LeftOut:
     """Return what is said of rows that were left out, in closed form; `weight` `(n_rows,)` is what rows count.
 
     Leaving a block of rows out of a ridge regression changes their residuals from `(inv(K) y)` to
@@ -139,14 +139,14 @@ def _block_residuals(inverse: Floats, solved: Floats, pair: Rows) -> Floats:
     return residuals
 
 
-def _rows_by_model(pairs: Pairs) -> list[Rows]:
+def _rows_by_model(pairs: JobPairs) -> list[Rows]:
     names = np.array([name_key(name) for name in pairs.items.model])
     mine, other = names[pairs.mine], names[pairs.other]
     present = sorted(set(mine.tolist()) | set(other.tolist()))
     return [np.flatnonzero((mine == name) | (other == name)) for name in present]
 
 
-def _loss(pairs: Pairs, speed: Floats, pair: Rows, weight: Floats, chosen: Chosen) -> float:
+def _loss(pairs: JobPairs, speed: Floats, pair: Rows, weight: Floats, chosen: Chosen) -> float:
     try:
         found = left_out(pairs, speed, pair, chosen, weight)
     except np.linalg.LinAlgError:
@@ -162,7 +162,7 @@ def _mean_error(said: Floats, speed: Floats, top: float) -> float:
     return float(np.mean(np.abs(np.clip(said, 0.0, top) - speed)))
 
 
-def steadied(pairs: Pairs, speed: Floats, pair: Rows, chosen: Chosen) -> tuple[Floats, LeftOut]:
+def steadied(pairs: JobPairs, speed: Floats, pair: Rows, chosen: Chosen) -> tuple[Floats, LeftOut]:
     """Return weights that let outliers count less, and what is said of rows that were left out under them.
 
     A row counts by its size, not its square, once it is off by more than `OUTLIER`: least absolute errors by

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.backends.tres import tres
+from advisor.domain.units import HOUR_S
 from advisor.errors import DecodeError, TraceError
 from advisor.features.backlog import BacklogTable, Floats, Load, Rows
 from advisor.fit.fitted import Source
 from advisor.sim.text_file import opened_text
-from advisor.units import HOUR_S
 
 Codes = NDArray[np.int64]
 

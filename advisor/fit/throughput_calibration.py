@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.fit.throughput_data import Measured
+from advisor.fit.throughput_data import StepTimes
 from advisor.fit.throughput_population import Group, Learned, belief_of, learn_laws
 from advisor.predict.intervals import Intervals
 from advisor.predict.scaling import Vector, Work
@@ -18,7 +18,7 @@ FOLDS = 5
 _MODELS_BEFORE = 1.0
 
 
-def learn_knowledge(measured: Measured, seed: int) -> Knowledge:
+def learn_knowledge(measured: StepTimes, seed: int) -> Knowledge:
     """Return what measurements teach, calibrated on what was left out in turn."""
     learned = learn_laws(measured)
     generator = np.random.default_rng(seed)

@@ -25,7 +25,7 @@ _LARGEST_COUNT = 10**6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class StepTimes:
     """Step times, row by row; arrays `(n_rows,)`.
 
     `least` and `most` are the fewest and the most GPUs on a node, `batch` is per GPU, `batch_asked` is what the file
@@ -84,7 +84,7 @@ def files_of(paths: Sequence[Path]) -> list[Path]:
     return list(found.values())
 
 
-def read_measured(files: Sequence[Path], form: str, gpus_per_node: int = GPUS_PER_NODE) -> Measured:
+def read_measured(files: Sequence[Path], form: str, gpus_per_node: int = GPUS_PER_NODE) -> StepTimes:
     """Read files of one form, or of the form that their header shows with `auto`; raises `TraceError`."""
     if form not in FORMS:
         raise TraceError(f"unknown format {form!r}: it is one of {', '.join(FORMS)}")
@@ -102,7 +102,7 @@ def read_measured(files: Sequence[Path], form: str, gpus_per_node: int = GPUS_PE
         name: np.array([getattr(row, name) for row in rows], dtype=np.float64)
         for name in ("gpus", "nodes", "least", "most", "batch", "batch_asked", "step_s")
     }
-    return Measured(
+    return StepTimes(
         model=np.array(models, dtype=np.str_),
         cluster=np.array(clusters, dtype=np.str_),
         file=np.array(numbers, dtype=np.int64),
@@ -115,7 +115,7 @@ def model_of(file: Path) -> str:
     return re.split(r"[-.]", file.name, maxsplit=1)[0]
 
 
-def sources_of(files: Sequence[Path], measured: Measured) -> tuple[Source, ...]:
+def sources_of(files: Sequence[Path], measured: StepTimes) -> tuple[Source, ...]:
     """Return the name, digest and number of rows of each file."""
     return tuple(
         Source(

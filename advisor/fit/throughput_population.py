@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.fit.throughput_data import Measured
+from advisor.fit.throughput_data import StepTimes
 from advisor.predict.scaling import DEFAULT, SCALE, Law, Prior, Vector, Work, log_step
 from advisor.predict.throughput_adapt import reference_batch, taught
 from advisor.predict.throughput_knowledge import Belief, Knowledge, Population, Profile, simple
@@ -29,7 +29,7 @@ class Group:
     batch: tuple[float, float]
 
 
-def work_of(measured: Measured) -> Work:
+def work_of(measured: StepTimes) -> Work:
     """Return placements and batches in samples per GPU."""
     return Work(
         gpus=measured.gpus, nodes=measured.nodes, least=measured.least, most=measured.most, batch=measured.batch
@@ -76,7 +76,7 @@ class Learned:
         )
 
 
-def learn_laws(measured: Measured) -> Learned:
+def learn_laws(measured: StepTimes) -> Learned:
     """Fit a law to each model of each cluster, drawn to what they have in common there, and that to the rest."""
     groups = tuple(_groups(measured))
     names = sorted({each.cluster for each in groups})
@@ -89,7 +89,7 @@ def learn_laws(measured: Measured) -> Learned:
     return Learned(groups=groups, laws=tuple(laws), priors=priors, pooled=pooled)
 
 
-def _groups(measured: Measured) -> Iterator[Group]:
+def _groups(measured: StepTimes) -> Iterator[Group]:
     for cluster, model in sorted(set(zip(measured.cluster.tolist(), measured.model.tolist(), strict=True))):
         own = measured.take((measured.cluster == cluster) & (measured.model == model))
         batch = (float(own.batch.min()), float(own.batch.max()))

@@ -19,7 +19,7 @@ _NO_LOAD: Final = ControllerLoad()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Health:
+class Vitals:
     """What is known of the controller, the requests to it, the forecasts and the people at an instant; None unknown.
 
     `reads_failed` counts the reads that failed in a row, `error_ratio` is the share of `requests` that failed,
@@ -74,16 +74,16 @@ ALL_CLOSED = BreakerState()
 
 # Keys of the settings whose figure is known to what is wrong with it in words, "" for nothing.
 Findings = Mapping[str, str]
-Look = Callable[[Health, BreakerSettings], Findings]
+Look = Callable[[Vitals, BreakerSettings], Findings]
 
 
-def controller_threads(health: Health, settings: BreakerSettings) -> Findings:
+def controller_threads(health: Vitals, settings: BreakerSettings) -> Findings:
     """Look whether slurmctld answers more requests at a time than it should."""
     load = health.load or _NO_LOAD
     return _at_most(settings, "max_server_threads", load.server_threads, "slurmctld has {} threads busy")
 
 
-def controller_cycle(health: Health, settings: BreakerSettings) -> Findings:
+def controller_cycle(health: Vitals, settings: BreakerSettings) -> Findings:
     """Look whether Slurm's schedulers take long for their passes."""
     load = health.load or _NO_LOAD
     return {
@@ -92,7 +92,7 @@ def controller_cycle(health: Health, settings: BreakerSettings) -> Findings:
     }
 
 
-def controller_queue(health: Health, settings: BreakerSettings) -> Findings:
+def controller_queue(health: Vitals, settings: BreakerSettings) -> Findings:
     """Look whether slurmctld cannot get rid of its messages to nodes or to its database."""
     load = health.load or _NO_LOAD
     return {
@@ -101,7 +101,7 @@ def controller_queue(health: Health, settings: BreakerSettings) -> Findings:
     }
 
 
-def slurm_errors(health: Health, settings: BreakerSettings) -> Findings:
+def slurm_errors(health: Vitals, settings: BreakerSettings) -> Findings:
     """Look whether Slurm gives errors instead of answers."""
     ratio = health.error_ratio if health.requests >= max(1, settings.min_requests) else None
     return {
@@ -112,7 +112,7 @@ def slurm_errors(health: Health, settings: BreakerSettings) -> Findings:
     }
 
 
-def forecast_drift(health: Health, settings: BreakerSettings) -> Findings:
+def forecast_drift(health: Vitals, settings: BreakerSettings) -> Findings:
     """Look whether run times no longer lie where they were forecast."""
     ratio = health.coverage_ratio
     if ratio is None or health.ended_jobs < max(1, settings.min_ended_jobs):
@@ -124,7 +124,7 @@ def forecast_drift(health: Health, settings: BreakerSettings) -> Findings:
     return {"min_coverage_ratio": "" if ratio >= settings.min_coverage_ratio else fault}
 
 
-def people_object(health: Health, settings: BreakerSettings) -> Findings:
+def people_object(health: Vitals, settings: BreakerSettings) -> Findings:
     """Look whether people take back or overrule what we do."""
     if health.leases is None:
         return {}
@@ -167,7 +167,7 @@ BREAKERS: Mapping[str, Look] = {
 }
 
 
-def judged(state: BreakerState, health: Health, settings: BreakerSettings) -> BreakerState:
+def judged(state: BreakerState, health: Vitals, settings: BreakerSettings) -> BreakerState:
     """Return the breakers after one more look."""
     before_by_name = {each.name: each for each in state.open}
     still_open: list[OpenBreaker] = []

@@ -13,8 +13,8 @@ from advisor.domain.job import JobState
 from advisor.domain.plan import Outcome, Receipt, Recommendation
 from advisor.errors import JournalError
 from advisor.journal.base import JournalBase
+from advisor.journal.cycle_record import Recorded, Recorder, digest_of, outcome_of, recorded
 from advisor.journal.file import DAMAGED
-from advisor.journal.records import Recorded, Recorder, digest_of, outcome_of, recorded
 from advisor.journal.retention import MIB, Retention
 from advisor.journal.rows import action_of, action_text
 from advisor.journal.views import Done, Looked, PastChange, PastCycle

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Final, Self
 
 from advisor.clock import Clock, SystemClock
+from advisor.domain.units import DAY_S
 from advisor.journal import audit
 from advisor.journal.cycles import CycleTables
 from advisor.journal.file import connected, connected_to_look
-from advisor.journal.leases import LeaseTables
+from advisor.journal.lease_tables import LeaseTables
 from advisor.journal.lock import locked
-from advisor.journal.outcomes import OutcomeTables
+from advisor.journal.outcome_tables import OutcomeTables
 from advisor.journal.retention import Retention
-from advisor.units import DAY_S
 
 # The newest rows stay whatever their age, so that a clock that jumps ahead does not empty the journal.
 LEAST_KEPT: Final = 10_000

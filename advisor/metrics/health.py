@@ -7,7 +7,7 @@ from typing import Final
 
 from advisor.domain.mode import Mode
 from advisor.metrics.catalogue import PAUSED
-from advisor.round import Round
+from advisor.metrics.round import Round
 
 # A round may be late, or fail once, without anybody being told.
 STALE_INTERVALS: Final = 3.0

@@ -10,7 +10,6 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 
-from advisor.accuracy import NOT_KNOWN, Accuracy
 from advisor.apply.applier import PutOff, Step
 from advisor.cycle import CycleRecord
 from advisor.domain.actions import Lever
@@ -24,7 +23,8 @@ from advisor.guard.breakers import BREAKERS
 from advisor.metrics.catalogue import METRICS, PAUSED, BoundedValues, Metric, MetricKind, class_of
 from advisor.metrics.fragments import use_by_pool
 from advisor.metrics.health import Health
-from advisor.round import Forecasted, Round
+from advisor.metrics.round import Forecasted, Round
+from advisor.trial.accuracy import NOT_KNOWN, Accuracy
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 ACCEPTED: Final = "accepted"

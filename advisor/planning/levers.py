@@ -8,7 +8,7 @@ from advisor.domain.actions import Lever
 from advisor.domain.releases import first_with
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import TopologyKind
-from advisor.units import MINUTE_S
+from advisor.domain.units import MINUTE_S
 
 
 def missing_for_nice(snapshot: Snapshot) -> str | None:

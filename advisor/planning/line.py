@@ -7,7 +7,13 @@ from typing import Final
 
 from advisor.domain.actions import Lever
 from advisor.domain.plan import Kind, Plan, Recommendation
-from advisor.planning import ordering, placement, room, sizing, soft_limit
+from advisor.planning import (
+    checkpoint_requeue,
+    ordering,
+    placement,
+    sizing,
+    soft_limit,
+)
 from advisor.planning.case import Case
 
 Propose = Callable[[Case, Sequence[Recommendation]], Iterable[Recommendation]]
@@ -29,7 +35,12 @@ class Proposer:
 # From first to last: each sees what those before it proposed. A new lever is one more row.
 LINE: Final[tuple[Proposer, ...]] = (
     # No other job moves until the gang has what comes free.
-    Proposer(kind=Kind.PREEMPT, levers=frozenset({Lever.CHECKPOINT_REQUEUE}), propose=room.recommendations, alone=True),
+    Proposer(
+        kind=Kind.PREEMPT,
+        levers=frozenset({Lever.CHECKPOINT_REQUEUE}),
+        propose=checkpoint_requeue.recommendations,
+        alone=True,
+    ),
     Proposer(kind=Kind.REORDER, levers=frozenset({Lever.NICE}), propose=ordering.recommendations),
     Proposer(kind=Kind.REORDER, levers=frozenset({Lever.TIME_MIN}), propose=soft_limit.recommendations),
     Proposer(

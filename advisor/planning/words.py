@@ -1,6 +1,6 @@
 """Numbers as an administrator reads them."""
 
-from advisor.units import DAY_S, HOUR_S, MINUTE_S
+from advisor.domain.units import DAY_S, HOUR_S, MINUTE_S
 
 
 def duration(seconds: float) -> str:

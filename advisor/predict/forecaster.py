@@ -19,7 +19,10 @@ from advisor.predict.kept_run_times import KeptRunTimes, listed
 from advisor.predict.kept_speeds import KeptSpeeds, Speeds
 from advisor.predict.library import Held, Library, opened, verify
 from advisor.predict.manifest import POLICY
-from advisor.predict.placements import MOST_NEIGHBOURS, Cluster
+from advisor.predict.placements import (
+    MOST_NEIGHBOURS,
+    PlacementIndex,
+)
 from advisor.predict.run_time import EndedJobs, RunTimeForecaster
 from advisor.predict.start_time import StartTimeForecaster
 from advisor.predict.throughput import ThroughputForecaster
@@ -105,7 +108,7 @@ class ModelForecaster:
         kinds = self._kinds
         for kind in kinds:
             self._model(kind)
-        cluster, alike = Cluster(snapshot), _Alike(pending)
+        cluster, alike = PlacementIndex(snapshot), _Alike(pending)
         run_times: Sequence[RunTime | None] = self._ask(
             "run_time", lambda model: model.forecast(pending, running, snapshot), ()
         )
@@ -219,7 +222,7 @@ def _starts_s(
     return {job_id: interval or _START_UNKNOWN for job_id, interval in found}
 
 
-def _beside(model: InterferenceForecaster, cluster: Cluster, jobs: Sequence[Job]) -> list[Interval | str | None]:
+def _beside(model: InterferenceForecaster, cluster: PlacementIndex, jobs: Sequence[Job]) -> list[Interval | str | None]:
     """Return what the gangs that run would cost each job beside them; None where there are none."""
     near_by_row = [cluster.neighbours(job) if (job.gang.gpu_count or 0) > 1 else () for job in jobs]
     rows = [(job, near) for job, near in zip(jobs, near_by_row, strict=True) if near]

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from advisor.errors import ModelError
 from advisor.predict.bundle import Bundle
-from advisor.predict.interference_items import Floats, Pairs, Rows, Shared, name_key
+from advisor.predict.interference_items import Floats, JobPairs, Rows, Shared, name_key
 from advisor.predict.interference_section import (
     COLUMNS,
     LEAST_SPEED,
@@ -83,7 +83,7 @@ class InterferenceForecaster:
         """Return the codes of models, -1 for those never measured; names are compared by letters and digits."""
         return np.array([self._code.get(name_key(name), UNKNOWN) for name in names], dtype=np.intp)
 
-    def relative_speeds(self, pairs: Pairs, shared: Shared) -> Intervals:
+    def relative_speeds(self, pairs: JobPairs, shared: Shared) -> Intervals:
         """Return the speeds of jobs beside one other over their speeds alone, from all that is known of both."""
         section = self._section(shared)
         if section is None:

@@ -62,7 +62,7 @@ class Items:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pairs:
+class JobPairs:
     """Who runs beside whom: `mine` and `other` `(n_rows,)` point into `items`."""
 
     items: Items
@@ -72,9 +72,9 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.mine)
 
-    def take(self, rows: Rows) -> "Pairs":
+    def take(self, rows: Rows) -> "JobPairs":
         """Return these rows, in this order, over the same jobs."""
-        return Pairs(items=self.items, mine=self.mine[rows], other=self.other[rows])
+        return JobPairs(items=self.items, mine=self.mine[rows], other=self.other[rows])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

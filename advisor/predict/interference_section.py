@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from advisor.errors import ModelError
-from advisor.predict.interference_items import PROFILE, SETTINGS, Floats, Items, Pairs, Rows, Shape, similarity
+from advisor.predict.interference_items import PROFILE, SETTINGS, Floats, Items, JobPairs, Rows, Shape, similarity
 
 MOST_COLUMNS = 1024
 COLUMNS = tuple(f"product_{number:04d}" for number in range(MOST_COLUMNS))
@@ -72,7 +72,7 @@ class SectionParameters(BaseModel):
     top_speed: float = Field(gt=0)
 
 
-class Parameters(BaseModel):
+class InterferenceParameters(BaseModel):
     """What stands beside the graph: a part for GPUs that are shared, one for nodes; None where nothing was measured."""
 
     model_config = _CHECKED
@@ -82,7 +82,7 @@ class Parameters(BaseModel):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
+class Coordinates:
     """Coordinates of the jobs that were measured, `(n_items, n_coordinates)`, and how to find those of others."""
 
     shape: Shape
@@ -99,8 +99,8 @@ class Section:
     groups: frozenset[str]
     profile_mean: Floats
     profile_spread: Floats
-    mine: Side
-    other: Side
+    mine: Coordinates
+    other: Coordinates
     first: Rows
     second: Rows
     scale: Floats
@@ -183,16 +183,16 @@ class Section:
         types[apart] = 1.0
         return total / types[:, None]
 
-    def pair_columns(self, pairs: Pairs) -> NDArray[np.float32]:
+    def pair_columns(self, pairs: JobPairs) -> NDArray[np.float32]:
         """Return the columns of pairs of jobs."""
         mine, other = self.coordinates(pairs.items)
         return self.columns(mine[pairs.mine], other[pairs.other])
 
 
-def read_parameters(text: str, name: str) -> Parameters:
+def read_parameters(text: str, name: str) -> InterferenceParameters:
     """Read the parameters of a model; raises `ModelError`."""
     try:
-        return Parameters.model_validate_json(text)
+        return InterferenceParameters.model_validate_json(text)
     except ValidationError as err:
         first = err.errors(include_url=False)[0]
         where = ".".join(str(step) for step in first["loc"])
@@ -233,10 +233,10 @@ def section_of(parameters: SectionParameters, name: str) -> Section:
     )
 
 
-def _side(likeness: Likeness, items: Items, name: str) -> Side:
+def _side(likeness: Likeness, items: Items, name: str) -> Coordinates:
     numbers = likeness.model_dump()
     rows = numbers.pop("basis")
     if len(rows) != len(items) or len({len(row) for row in rows}) != 1 or not rows[0]:
         raise ModelError(f"model {name}: parameters: a basis does not fit the jobs that were measured; fit it anew")
     shape, basis = Shape(**numbers), np.array(rows, dtype=np.float64)
-    return Side(shape=shape, basis=basis, coordinates=similarity(items, items, shape) @ basis)
+    return Coordinates(shape=shape, basis=basis, coordinates=similarity(items, items, shape) @ basis)

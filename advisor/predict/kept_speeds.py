@@ -8,7 +8,7 @@ import numpy as np
 from advisor.domain.forecast import Interval, Placement
 from advisor.domain.job import GpuRange, Job
 from advisor.predict.kept_run_times import CHUNK, listed
-from advisor.predict.placements import Cluster, candidates
+from advisor.predict.placements import PlacementIndex, candidates
 from advisor.predict.throughput import PlacementTable, ThroughputForecaster
 
 # What the speeds of a job depend on: its model and GPU type, the GPUs on the largest node there is for it, the GPUs it
@@ -32,7 +32,7 @@ class KeptSpeeds:
         self.model = model
         self._kept: dict[_Asked, Speeds | None] = {}
 
-    def forecast(self, jobs: Sequence[Job], cluster: Cluster) -> list[Speeds | None]:
+    def forecast(self, jobs: Sequence[Job], cluster: PlacementIndex) -> list[Speeds | None]:
         """Return the speeds of pending jobs; None where there is no placement to forecast.
 
         Raises `ModelError` if the model answers nonsense.

@@ -22,7 +22,7 @@ class Candidate:
     nodes: int
 
 
-class Cluster:
+class PlacementIndex:
     """What of a snapshot decides on the placements of its jobs."""
 
     def __init__(self, snapshot: Snapshot) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from advisor.domain.units import DAY_S
 from advisor.errors import ModelError
 from advisor.predict.bundle import Bundle
 from advisor.predict.history import REQUEST, History, Keys, keys_of, runs_of
@@ -16,9 +17,8 @@ from advisor.predict.onnx_model import OnnxModel
 from advisor.predict.run_time_curve import AdaptiveLevels, Curves, Grid, quantiles_and_mean
 from advisor.predict.run_time_features import COLD, COLUMNS, GROUPS, LEVELS, Recalled, features
 from advisor.predict.run_time_table import LONGEST_S, EndedJobs, Rows, RunTimeTable
-from advisor.units import DAY_S
 
-__all__ = ["KIND", "EndedJobs", "RunTimeForecaster", "RunTimeTable", "RunTimes", "Support"]
+__all__ = ["KIND", "EndedJobs", "RunTimeForecaster", "RunTimeQuantiles", "RunTimeTable", "Support"]
 
 KIND = "run_time"
 Floats = NDArray[np.float64]
@@ -54,7 +54,7 @@ Thresholds = Annotated[
 ]
 
 
-class Parameters(BaseModel):
+class RunTimeParameters(BaseModel):
     """What stands beside the graph: thresholds of the curves, levels to read them at, support, and a site's history."""
 
     model_config = _CHECKED
@@ -69,7 +69,7 @@ class Parameters(BaseModel):
     history: str | None = None
 
     @model_validator(mode="after")
-    def _fit_together(self) -> "Parameters":
+    def _fit_together(self) -> "RunTimeParameters":
         for thresholds in (self.over_anchor, self.over_limit):
             if list(thresholds) != sorted(set(thresholds)):
                 raise ValueError("thresholds have to rise")
@@ -81,7 +81,7 @@ class Parameters(BaseModel):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunTimes:
+class RunTimeQuantiles:
     """Run times in seconds, from the start of each job: `quantiles_s` `(n_rows, 5)` at 10, 25, 50, 75 and 90 %.
 
     `group` says what the forecast rests on, as an index of `GROUPS`; with it, `add_ended` can tell how good it was.
@@ -100,9 +100,9 @@ class RunTimes:
         low, median, high = self.quantiles_s[:, (0, 2, 4)].T
         return Intervals(low=low, median=median, high=high, known=self.known)
 
-    def take(self, rows: Rows) -> "RunTimes":
+    def take(self, rows: Rows) -> "RunTimeQuantiles":
         """Return these rows, in this order."""
-        return RunTimes(
+        return RunTimeQuantiles(
             quantiles_s=self.quantiles_s[rows], mean_s=self.mean_s[rows], known=self.known[rows], group=self.group[rows]
         )
 
@@ -139,7 +139,7 @@ class Drawn:
 class RunTimeForecaster:
     """A model of run times with what it remembers; it learns from every ended job without being fitted anew."""
 
-    def __init__(self, model: OnnxModel, parameters: Parameters) -> None:
+    def __init__(self, model: OnnxModel, parameters: RunTimeParameters) -> None:
         """Start from what the fit left, with the history it left, if any."""
         self._model = model
         self._grid = Grid(over_anchor=np.array(parameters.over_anchor), over_limit=np.array(parameters.over_limit))
@@ -153,7 +153,7 @@ class RunTimeForecaster:
         if bundle.kind != KIND or bundle.columns != COLUMNS:
             raise ModelError(f"model {bundle.kind} {bundle.version}: is no run_time model of this release: fit it anew")
         try:
-            parameters = Parameters.model_validate_json(bundle.parameters)
+            parameters = RunTimeParameters.model_validate_json(bundle.parameters)
         except ValidationError as err:
             first = err.errors(include_url=False)[0]
             where = ".".join(str(step) for step in first["loc"])
@@ -162,11 +162,11 @@ class RunTimeForecaster:
             raise ModelError(f"model run_time {bundle.version}: its outputs are not its thresholds: fit it anew")
         return cls(bundle.model, parameters)
 
-    def forecast(self, jobs: RunTimeTable) -> RunTimes:
+    def forecast(self, jobs: RunTimeTable) -> RunTimeQuantiles:
         """Forecast jobs from what is known now; raises `ModelError` if the model answers nonsense."""
         return self.read(self.draw(jobs, self.history.recall(keys_of(jobs))))
 
-    def add_ended(self, ended: EndedJobs, stated: RunTimes | None = None) -> None:
+    def add_ended(self, ended: EndedJobs, stated: RunTimeQuantiles | None = None) -> None:
         """Learn from ended jobs, in the order of their ends.
 
         `stated` is what had been forecast for them, row by row, before they started; without it the levels stay as
@@ -207,10 +207,10 @@ class RunTimeForecaster:
             known=(seen.group != COLD) | self._support.holds(jobs),
         )
 
-    def read(self, drawn: Drawn) -> RunTimes:
+    def read(self, drawn: Drawn) -> RunTimeQuantiles:
         """Read curves at the levels that hold now."""
         quantiles_s, mean_s = quantiles_and_mean(drawn.curves, self.levels, drawn.group, drawn.elapsed_s)
-        return RunTimes(quantiles_s=quantiles_s, mean_s=mean_s, known=drawn.known, group=drawn.group)
+        return RunTimeQuantiles(quantiles_s=quantiles_s, mean_s=mean_s, known=drawn.known, group=drawn.group)
 
     def _cap_s(self, jobs: RunTimeTable) -> Floats:
         """Return the time limits; where there is none, the longest of the fit."""

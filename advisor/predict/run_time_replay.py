@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.predict.history import History, Keys, keys_of, runs_of
-from advisor.predict.run_time import RunTimeForecaster, RunTimes
+from advisor.predict.run_time import RunTimeForecaster, RunTimeQuantiles
 from advisor.predict.run_time_features import LEVELS, Recalled
 from advisor.predict.run_time_table import EndedJobs, Rows
 
@@ -17,14 +17,14 @@ CHUNK_ROWS = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Submissions:
     """Jobs that were submitted while nothing ended, `rows`, and the jobs that had ended since the step before."""
 
     ended: Rows
     rows: Rows
 
 
-def steps(jobs: EndedJobs, wanted: NDArray[np.bool_]) -> Iterator[Step]:
+def steps(jobs: EndedJobs, wanted: NDArray[np.bool_]) -> Iterator[Submissions]:
     """Go through the submissions of `wanted` jobs and the ends of usable ones in the order of time."""
     usable, _ = jobs.usable()
     ends = np.flatnonzero(usable)
@@ -36,14 +36,14 @@ def steps(jobs: EndedJobs, wanted: NDArray[np.bool_]) -> Iterator[Step]:
     starts = np.flatnonzero(np.diff(ended_before, prepend=-1))
     done = 0
     for start, stop in zip(starts, [*starts[1:], len(rows)], strict=True):
-        yield Step(ended=ends[done : ended_before[start]], rows=rows[start:stop])
+        yield Submissions(ended=ends[done : ended_before[start]], rows=rows[start:stop])
         done = ended_before[start]
-    yield Step(ended=ends[done:], rows=rows[:0])
+    yield Submissions(ended=ends[done:], rows=rows[:0])
 
 
-def chunks(all_steps: Iterator[Step]) -> Iterator[list[Step]]:
+def chunks(all_steps: Iterator[Submissions]) -> Iterator[list[Submissions]]:
     """Put steps together until they hold about `CHUNK_ROWS` jobs."""
-    held: list[Step] = []
+    held: list[Submissions] = []
     count = 0
     for step in all_steps:
         held.append(step)
@@ -55,7 +55,7 @@ def chunks(all_steps: Iterator[Step]) -> Iterator[list[Step]]:
         yield held
 
 
-def recall_in_order(history: History, chunk: list[Step], keys: list[Keys], runs: Floats) -> Recalled:
+def recall_in_order(history: History, chunk: list[Submissions], keys: list[Keys], runs: Floats) -> Recalled:
     """Let a history grow step by step, and return what it knew of the jobs of each."""
     found = []
     for step in chunk:
@@ -69,7 +69,7 @@ def recall_in_order(history: History, chunk: list[Step], keys: list[Keys], runs:
     )
 
 
-def replay(forecaster: RunTimeForecaster, jobs: EndedJobs, wanted: NDArray[np.bool_]) -> RunTimes:
+def replay(forecaster: RunTimeForecaster, jobs: EndedJobs, wanted: NDArray[np.bool_]) -> RunTimeQuantiles:
     """Forecast each of the `wanted` jobs at its submission, in their order in `jobs`; learn from every job that ends.
 
     The history and the levels of the forecaster go on growing as they would in service; nothing is fitted anew.
@@ -94,4 +94,4 @@ def replay(forecaster: RunTimeForecaster, jobs: EndedJobs, wanted: NDArray[np.bo
             quantiles_s[step.rows], mean_s[step.rows] = found.quantiles_s, found.mean_s
             known[step.rows], group[step.rows] = found.known, found.group
     rows = np.flatnonzero(wanted)
-    return RunTimes(quantiles_s=quantiles_s[rows], mean_s=mean_s[rows], known=known[rows], group=group[rows])
+    return RunTimeQuantiles(quantiles_s=quantiles_s[rows], mean_s=mean_s[rows], known=known[rows], group=group[rows])

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.units import DAY_S, HOUR_S
+from advisor.domain.units import DAY_S, HOUR_S
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]

@@ -6,12 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from advisor.domain.units import DAY_S, HOUR_S
 from advisor.errors import ModelError
 from advisor.features.backlog import BacklogTable, Floats
 from advisor.predict.bundle import Bundle
 from advisor.predict.intervals import Intervals
 from advisor.predict.onnx_model import OnnxModel
-from advisor.units import DAY_S, HOUR_S
 
 KIND = "start_time"
 # Waits below do not differ to anybody, and Slurm itself looks at its queue about as often.
@@ -69,7 +69,7 @@ def _log_hours(seconds: Floats) -> Floats:
     return logarithms
 
 
-class Parameters(BaseModel):
+class StartTimeParameters(BaseModel):
     """What stands beside the graph.
 
     `low` and `high` are the 10 and 90 % quantiles of the error over the spread. Outside of `least` and `most` of a
@@ -103,7 +103,7 @@ def log_wait_of(outputs: NDArray[np.floating]) -> LogWait:
 class StartTimeForecaster:
     """Forecasts the seconds from the snapshot to the start of each job of a backlog."""
 
-    def __init__(self, model: OnnxModel, parameters: Parameters) -> None:
+    def __init__(self, model: OnnxModel, parameters: StartTimeParameters) -> None:
         self._model = model
         self._parameters = parameters
 
@@ -114,7 +114,7 @@ class StartTimeForecaster:
         if (bundle.kind, bundle.columns, bundle.outputs) != (KIND, COLUMNS, OUTPUTS):
             raise ModelError(f"model {name}: it was not made for the start times of this release: fit it anew")
         try:
-            return cls(bundle.model, Parameters.model_validate_json(bundle.parameters))
+            return cls(bundle.model, StartTimeParameters.model_validate_json(bundle.parameters))
         except ValidationError as err:
             first = err.errors(include_url=False)[0]
             where = ".".join(str(step) for step in first["loc"])

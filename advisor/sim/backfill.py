@@ -6,13 +6,13 @@ and looked at in groups that grow with their distance, as slurmctld does; `docs/
 
 import numpy as np
 
+from advisor.domain.units import YEAR_S
 from advisor.sim.compiled import compiled, inlined
 from advisor.sim.execution import start
 from advisor.sim.priority import strike
 from advisor.sim.slurm_placement import leaves_picked, per_node, pick_alike, pick_now, pick_shares
 from advisor.sim.slurm_state import Slurm
 from advisor.sim.state import NONE, State
-from advisor.units import YEAR_S
 
 _GROUP_S = 30.0
 

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as validated
 
+from advisor.domain.units import DAY_S
 from advisor.errors import SimulationError
-from advisor.units import DAY_S
 
 _STRICT = ConfigDict(extra="forbid", strict=True)
 _LARGEST = 1_000_000

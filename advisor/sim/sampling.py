@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.domain.gang import MOST
+from advisor.domain.units import DAY_S, HOUR_S, MINUTE_S
 from advisor.sim.trace import Trace
-from advisor.units import DAY_S, HOUR_S, MINUTE_S
 
 # Weights of a model among jobs of 1, of 2 to 4, of 5 to 8 and of more GPUs; a model that is not named here has
 # `OTHER_WEIGHTS`. Profiles of one model, such as resnet18 and resnet18/64, share its weight alike. Ours: small vision

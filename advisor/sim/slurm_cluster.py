@@ -1,4 +1,4 @@
-"""The simulated Slurm behind the ports of the real one: a source of snapshots and an actuator for pending jobs."""
+"""The simulated Slurm behind the protocols of the real one: a source of snapshots and an actuator for pending jobs."""
 
 import math
 from collections.abc import Iterator
@@ -14,6 +14,7 @@ from advisor.domain.plan import Outcome, Receipt
 from advisor.domain.site import Partition, SiteConfig
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import Switch, Topology, TopologyKind
+from advisor.domain.units import MINUTE_S
 from advisor.predict.run_time_table import RunTimeTable
 from advisor.sim.cluster import Cluster
 from advisor.sim.priority import priority_of, sort_line
@@ -22,7 +23,6 @@ from advisor.sim.slurm_state import Slurm
 from advisor.sim.slurmctld import ask_for_pass, watch_switches
 from advisor.sim.state import PENDING, State
 from advisor.sim.trace import Trace
-from advisor.units import MINUTE_S
 
 PARTITION = "gpu"
 # What can be changed in the model of slurmctld; it requeues no jobs at a command.

@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.domain.units import HOUR_S
 from advisor.sim.cluster import Cluster, Network
 from advisor.sim.profiles import PROFILE_DTYPE, Profiles
 from advisor.sim.run_outcome import OUTCOME_DTYPE, SEGMENT_DTYPE, End
 from advisor.sim.trace import Trace
-from advisor.units import HOUR_S
 
 
 class Phase(IntEnum):

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from advisor.apply.applier import INTENT_GRACE_S, Applier
+from advisor.apply.memory_journal import MemoryJournal
 from advisor.cycle import Cycle
 from advisor.domain.actions import Action, SetNice, SetNodeRange, SetTimeMin
 from advisor.domain.job import Job
@@ -15,7 +16,6 @@ from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
 from advisor.errors import ConfigError, SlurmUnavailableError
-from advisor.ports import MemoryJournal
 from tests.builders import TAKEN_AT, make_config, make_job
 from tests.fake_cluster import HOLD, FakeCluster, fragmented, gang, held
 

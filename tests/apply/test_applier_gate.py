@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from advisor.apply.applier import Applier
+from advisor.apply.memory_journal import MemoryJournal
 from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.actions import Requeue, SetNice, SetSwitches, SetTimeMin
 from advisor.domain.gang import SwitchRequest
@@ -12,7 +13,6 @@ from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState
 from advisor.domain.mode import Mode, Modes
 from advisor.domain.plan import Outcome, Recommendation
-from advisor.ports import MemoryJournal
 from tests.apply.test_applier import applier_on, endings, lent
 from tests.apply.test_applier_stops import stoppable_queue, stopping
 from tests.builders import TAKEN_AT

@@ -12,18 +12,23 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from advisor.apply.applier import INTENT_GRACE_S, Applier
+from advisor.apply.memory_journal import MemoryJournal
 from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.actions import Action, Change, Lever, NodeRange, SetNice, SetNodeRange, SetTimeMin
 from advisor.domain.forecast import NO_FORECASTS
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState
-from advisor.domain.memory import NOTHING_KNOWN, Memory
-from advisor.domain.plan import Plan, Receipt, Recommendation, Verdict
+from advisor.domain.memory import NOTHING_KNOWN, Journal, Memory
+from advisor.domain.plan import (
+    Plan,
+    Receipt,
+    Recommendation,
+    Verdict,
+)
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.waits import Wait
 from advisor.errors import SlurmUnavailableError
 from advisor.journal import SqliteJournal
-from advisor.ports import Journal, MemoryJournal
 from tests.builders import make_gang, make_job, make_recommendation
 from tests.fake_cluster import FakeCluster
 

@@ -14,8 +14,8 @@ from advisor.settings import PlanningSettings
 from tests.apply.test_applier import applier_on, endings
 from tests.builders import HOUR_S, TAKEN_AT, make_hints, make_job
 from tests.fake_cluster import FakeCluster
-from tests.planning.test_room import FORECASTS, GANG, LIMITS
-from tests.planning.test_room import running as stoppable
+from tests.planning.test_checkpoint_requeue import FORECASTS, GANG, LIMITS
+from tests.planning.test_checkpoint_requeue import running as stoppable
 from tests.planning.test_with_forecasts import Told
 
 STOP = Requeue(job_id=9, for_job_id=77, before=TAKEN_AT - HOUR_S / 2)

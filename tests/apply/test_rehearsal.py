@@ -8,16 +8,17 @@ import numpy as np
 import pytest
 
 from advisor.apply.applier import Applier
+from advisor.apply.memory_journal import MemoryJournal
 from advisor.apply.rehearsal import NothingNew, rehearse
 from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.actions import Action, NodeRange, SetNice, SetNodeRange
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
+from advisor.domain.memory import Journal
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.waits import Wait
 from advisor.errors import ConfigError
 from advisor.journal import SqliteJournal, kept_step, opened
 from advisor.planning.observing import observed
-from advisor.ports import Journal, MemoryJournal
 from advisor.settings import Limits
 from tests.builders import TAKEN_AT, make_gang
 from tests.fake_cluster import HOLD, FakeCluster, fragmented, gang, held

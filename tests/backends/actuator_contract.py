@@ -3,9 +3,12 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
+from advisor.apply.applier import Actuator
+from advisor.cycle import ClusterSource
 from advisor.domain.actions import Action
-from advisor.domain.plan import Outcome
-from advisor.ports import Actuator, ClusterSource
+from advisor.domain.plan import (
+    Outcome,
+)
 
 NO_JOB = 987_654
 

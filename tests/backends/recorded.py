@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from advisor.backends import json_decode, scontrol_text
-from advisor.backends import text as text_decode
+from advisor.backends import json_decode, scontrol_text, text_decode
 from advisor.backends.assembly import assemble
 from advisor.backends.site_config import config_lines, site_config, topology_kind
 from advisor.backends.site_reader import Site

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from advisor.cycle import ClusterSource
 from advisor.domain.snapshot import Snapshot
-from advisor.ports import ClusterSource
 
 
 def check(source: ClusterSource) -> Snapshot:

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from advisor.apply.applier import INTENT_GRACE_S, Applier
+from advisor.apply.memory_journal import MemoryJournal
 from advisor.backends.actuator import ScontrolActuator
 from advisor.backends.json_source import JsonSource
 from advisor.backends.pyslurm_source import PyslurmSource
 from advisor.backends.site_reader import Identity, SiteReader
 from advisor.backends.text_source import TextSource
 from advisor.clock import ManualClock
-from advisor.cycle import Cycle
+from advisor.cycle import ClusterSource, Cycle
 from advisor.domain.actions import (
     ACTIONS,
     Change,
@@ -28,7 +29,6 @@ from advisor.domain.actions import (
 )
 from advisor.domain.gang import GpuCount, GpuScope, SwitchRequest
 from advisor.domain.lease import Ending, LeaseState, intended
-from advisor.ports import ClusterSource, MemoryJournal
 from tests.backends.one_queue import JOB_ID, OneQueue
 
 READERS = ("text", "json", "json of 22.05", "pyslurm")

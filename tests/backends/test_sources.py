@@ -6,8 +6,8 @@ from advisor.backends.pyslurm_source import PyslurmSource
 from advisor.backends.sources import chosen_cluster, open_source
 from advisor.backends.text_source import TextSource
 from advisor.clock import ManualClock
+from advisor.cycle import ClusterSource
 from advisor.errors import ConfigError
-from advisor.ports import ClusterSource
 
 
 @pytest.fixture(autouse=True)

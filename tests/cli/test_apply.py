@@ -21,8 +21,8 @@ from advisor.cli.changes import (
 )
 from advisor.cli.reading import Reading
 from advisor.cycle import Cycle
-from advisor.daemon.hold import Patience, SiteGate
-from advisor.daemon.pause import pause
+from advisor.daemon.pause_file import pause
+from advisor.daemon.site_gate import RoundDeadline, SiteGate
 from advisor.domain.actions import Requeue, SetNice, SetNodeRange
 from advisor.domain.lease import intended
 from advisor.domain.mode import EVERYTHING
@@ -178,7 +178,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeCluster:
         at_work = Applier(source=cluster, actuator=cluster, cycle=Cycle(), wanted=wanted, gate=gate)
         yield Hands(applier=at_work, journal=journal)
 
-    gate = SiteGate(runtime_folder=tmp_path, modes=EVERYTHING, patience=Patience())
+    gate = SiteGate(runtime_folder=tmp_path, modes=EVERYTHING, patience=RoundDeadline())
     monkeypatch.setattr(changes, "hands", hands)
     return cluster
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from advisor.backends.snapshot_file import read_snapshot, write_snapshot
+from advisor.cli.documents import FIELDS, in_words, recommendation
 from advisor.cli.reading import demo_path
 from advisor.cli.recommend import _print
-from advisor.cli.report import FIELDS, in_words, recommendation
 from advisor.domain.actions import NodeRange, Reason, Requeue, SetNodeRange, SetTimeMin
 from advisor.domain.lease import LeaseState, intended
 from advisor.domain.plan import Expected, Kind, Recommendation
@@ -18,7 +18,7 @@ from advisor.journal import opened
 from tests.apply.test_rehearsal import CASES, mine
 from tests.builders import make_cluster, make_config, make_job, make_snapshot
 from tests.cli.conftest import Sadvise
-from tests.planning.test_room import FULL, GANG, judged
+from tests.planning.test_checkpoint_requeue import FULL, GANG, judged
 
 
 def test_demo_holds_every_kind_of_advice(sadvise: Sadvise) -> None:

@@ -9,15 +9,15 @@ from advisor.apply.applier import Applier
 from advisor.clock import ManualClock
 from advisor.config import Config, load_config
 from advisor.cycle import Cycle
-from advisor.daemon.hold import Patience, SiteGate
 from advisor.daemon.service import Outfit, Service
+from advisor.daemon.site_gate import RoundDeadline, SiteGate
 from advisor.domain.lease import Lease
 from advisor.domain.load import ControllerLoad
 from advisor.domain.mode import Mode, Modes
 from advisor.errors import AdvisorError
 from advisor.journal import opened
+from advisor.metrics.round import Round
 from advisor.planning.observing import observed
-from advisor.round import Round
 from tests.builders import TAKEN_AT
 from tests.fake_cluster import FakeCluster
 
@@ -49,8 +49,8 @@ class Site:
 
     def outfit(self, config: Config) -> Outfit:
         """Build the parts over the fake cluster."""
-        gate = SiteGate(runtime_folder=self.folder, modes=config.mode, patience=Patience(self.stopping))
-        last = Patience()
+        gate = SiteGate(runtime_folder=self.folder, modes=config.mode, patience=RoundDeadline(self.stopping))
+        last = RoundDeadline()
         applier = Applier(
             source=self.cluster,
             actuator=self.cluster,

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from advisor.config import Config
-from advisor.daemon.hold import Patience
 from advisor.daemon.refit import refit
+from advisor.daemon.site_gate import RoundDeadline
 from advisor.errors import SlurmError
 from advisor.settings import ForecastSettings
 
@@ -29,7 +29,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
 def test_fit_is_nice_and_tells_what_it_said_last(config: Config, tmp_path: Path) -> None:
     nice(tmp_path, f'printf "%s " "$@" >{tmp_path}/asked; echo "version 3 is in use" >&2')
 
-    said = refit(config, Patience())
+    said = refit(config, RoundDeadline())
 
     asked = (tmp_path / "asked").read_text().split()
     assert said == "version 3 is in use"
@@ -43,12 +43,12 @@ def test_fit_that_fails_says_why(config: Config, tmp_path: Path) -> None:
     nice(tmp_path, 'echo "sadvise: error: sklearn is not installed" >&2; exit 1')
 
     with pytest.raises(SlurmError, match="sklearn is not installed"):
-        refit(config, Patience())
+        refit(config, RoundDeadline())
 
 
 def test_fit_ends_with_the_daemon(config: Config, tmp_path: Path) -> None:
     nice(tmp_path, "sleep 60")
-    patience = Patience()
+    patience = RoundDeadline()
     threading.Timer(0.3, patience.stopping.set).start()
 
     with pytest.raises(SlurmError, match="sadvised was told to end"):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.daemon.pause import pause, resume
+from advisor.daemon.pause_file import pause, resume
 from advisor.domain.lease import LeaseState
 from advisor.domain.load import ControllerLoad
 from advisor.domain.mode import Mode, Modes

@@ -8,10 +8,10 @@ import pytest
 from advisor.apply.applier import Applier
 from advisor.clock import ManualClock
 from advisor.config import load_config
-from advisor.daemon.hold import Patience
-from advisor.daemon.outfit import LiveParts
+from advisor.daemon.live_parts import LiveParts
 from advisor.daemon.service import Outfit, Service
 from advisor.daemon.shadow import EVENT, Shadow
+from advisor.daemon.site_gate import RoundDeadline
 from advisor.domain.mode import Mode
 from advisor.errors import ConfigError
 from advisor.journal import opened
@@ -66,7 +66,7 @@ def test_shadow_of_the_configuration_is_the_policy_that_ships(tmp_path: Path) ->
     file = tmp_path / "sadvise.toml"
     file.write_text('[daemon]\nshadow = "linear"\n')
 
-    outfit = LiveParts(ManualClock(TAKEN_AT), Patience()).build(load_config(file, {}))
+    outfit = LiveParts(ManualClock(TAKEN_AT), RoundDeadline()).build(load_config(file, {}))
 
     assert outfit.shadow is not None and isinstance(outfit.applier, Applier)
 
@@ -76,4 +76,4 @@ def test_unknown_shadow_is_an_error_of_the_configuration(tmp_path: Path) -> None
     file.write_text('[daemon]\nshadow = "lineal"\n')
 
     with pytest.raises(ConfigError, match=r"daemon\.shadow: there is no policy 'lineal'"):
-        LiveParts(ManualClock(TAKEN_AT), Patience()).build(load_config(file, {}))
+        LiveParts(ManualClock(TAKEN_AT), RoundDeadline()).build(load_config(file, {}))

@@ -7,9 +7,9 @@ import pytest
 
 from advisor.clock import ManualClock
 from advisor.config import Config, load_config
-from advisor.daemon.hold import Patience
-from advisor.daemon.outfit import LiveParts
+from advisor.daemon.live_parts import LiveParts
 from advisor.daemon.service import Outfit, Service
+from advisor.daemon.site_gate import RoundDeadline
 from advisor.domain.lease import LeaseState
 from advisor.domain.mode import Mode
 from advisor.guard.breakers import BREAKERS
@@ -113,7 +113,7 @@ def test_parts_of_the_daemon_know_their_host_and_ask_slurm_anew_when_built_again
     scontrol.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.delenv("SLURM_CLUSTERS", raising=False)
-    parts = LiveParts(ManualClock(TAKEN_AT), Patience(), host=lambda: host)
+    parts = LiveParts(ManualClock(TAKEN_AT), RoundDeadline(), host=lambda: host)
     config = load_config(None, {"SADVISE_SOURCE__READER": "text", "SADVISE_FORECASTS__ENABLED": "false"})
 
     said = [parts.build(config).against_applying() for _ in range(2)]

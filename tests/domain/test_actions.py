@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from advisor.backends.commands import apply_argv, revert_argv
-from advisor.cli.report import in_words
+from advisor.cli.documents import in_words
 from advisor.domain.actions import (
     ACTIONS,
     Action,

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 
 from advisor.domain.experiment import NO_EXPERIMENT, ExperimentSettings, day_number
 from advisor.domain.outcome import Arm, JobOutcome
-from advisor.units import DAY_S
+from advisor.domain.units import DAY_S
 from tests.builders import HOUR_S
 
 BY_DAY = ExperimentSettings(by="day", name="spring", start="2026-03-01", end="2026-04-29")

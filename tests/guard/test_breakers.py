@@ -16,7 +16,7 @@ from advisor.guard.breakers import (
     BREAKERS,
     LONGEST_STEP_S,
     BreakerState,
-    Health,
+    Vitals,
     judged,
     objections,
 )
@@ -26,7 +26,7 @@ from tests.guard.proposals import lent
 
 SETTINGS = BreakerSettings()
 CALM = ControllerLoad(server_threads=3, agent_queue=0, database_queue=0, cycle_s=0.1, backfill_cycle_s=2.0)
-WELL = Health(
+WELL = Vitals(
     now=TAKEN_AT,
     load=CALM,
     reads_failed=0,
@@ -74,7 +74,7 @@ def names(state: BreakerState) -> list[str]:
     return [each.name for each in state.open]
 
 
-def after(state: BreakerState, *looks: tuple[float, Health]) -> BreakerState:
+def after(state: BreakerState, *looks: tuple[float, Vitals]) -> BreakerState:
     """Look again and again, each so long after `TAKEN_AT`."""
     for at_s, health in looks:
         state = judged(state, replace(health, now=TAKEN_AT + at_s), SETTINGS)
@@ -86,7 +86,7 @@ def test_every_breaker_has_a_case() -> None:
 
 
 @pytest.mark.parametrize(("name", "health"), [(name, each) for name, cases in AILING.items() for each in cases])
-def test_figure_beyond_its_bound_opens_its_breaker_alone(name: str, health: Health) -> None:
+def test_figure_beyond_its_bound_opens_its_breaker_alone(name: str, health: Vitals) -> None:
     state = judged(ALL_CLOSED, health, SETTINGS)
 
     assert names(state) == [name]
@@ -94,13 +94,13 @@ def test_figure_beyond_its_bound_opens_its_breaker_alone(name: str, health: Heal
 
 
 @pytest.mark.parametrize("health", [WELL, AT_BOUND], ids=["well", "at every bound"])
-def test_figures_within_their_bounds_open_nothing(health: Health) -> None:
+def test_figures_within_their_bounds_open_nothing(health: Vitals) -> None:
     assert judged(ALL_CLOSED, health, SETTINGS) == ALL_CLOSED
     assert not ALL_CLOSED.holds
 
 
 def test_what_is_not_known_opens_nothing_and_is_named() -> None:
-    nothing = judged(ALL_CLOSED, Health(now=TAKEN_AT), SETTINGS)
+    nothing = judged(ALL_CLOSED, Vitals(now=TAKEN_AT), SETTINGS)
     no_threads = judged(ALL_CLOSED, replace(WELL, load=replace(CALM, server_threads=None)), SETTINGS)
 
     assert (nothing.open, nothing.unknown) == ((), tuple(BREAKERS))
@@ -112,7 +112,7 @@ def test_what_is_not_known_opens_nothing_and_is_named() -> None:
     [replace(WELL, error_ratio=1.0, requests=19), replace(WELL, coverage_ratio=0.0, ended_jobs=49)],
     ids=["requests", "jobs"],
 )
-def test_share_of_too_few_opens_nothing(health: Health) -> None:
+def test_share_of_too_few_opens_nothing(health: Vitals) -> None:
     assert not judged(ALL_CLOSED, health, SETTINGS).open
 
 
@@ -239,7 +239,7 @@ def test_share_above_one_is_refused() -> None:
 
 # All that may be known of one figure of each kind, unknown ones among them.
 HEALTHS = [
-    Health(
+    Vitals(
         now=TAKEN_AT,
         load=ControllerLoad(server_threads=threads, cycle_s=cycle_s, backfill_cycle_s=backfill_s),
         reads_failed=reads_failed,
@@ -253,13 +253,13 @@ HEALTHS = [
 ]
 
 
-def looks() -> st.SearchStrategy[list[tuple[float, Health]]]:
+def looks() -> st.SearchStrategy[list[tuple[float, Vitals]]]:
     """Draw what is seen in turn, with the seconds between."""
     between = st.sampled_from([1.0, 60.0, 599.0, 1800.0, DAY_S])
     return st.lists(st.tuples(between, st.just(WELL) | st.sampled_from(HEALTHS)), max_size=12)
 
 
-def worse(health: Health) -> Health:
+def worse(health: Vitals) -> Vitals:
     """Make everything that is known worse."""
     known = asdict(health.load or ControllerLoad())
     return replace(
@@ -272,7 +272,7 @@ def worse(health: Health) -> Health:
 
 
 @given(looks())
-def test_no_breaker_closes_early(seen: list[tuple[float, Health]]) -> None:
+def test_no_breaker_closes_early(seen: list[tuple[float, Vitals]]) -> None:
     state, now, bad_time = ALL_CLOSED, TAKEN_AT, dict[str, float]()
     for after_s, health in seen:
         now += after_s
@@ -285,7 +285,7 @@ def test_no_breaker_closes_early(seen: list[tuple[float, Health]]) -> None:
 
 
 @given(looks(), st.sampled_from(HEALTHS))
-def test_worse_figures_never_close_what_better_ones_leave_open(seen: list[tuple[float, Health]], last: Health) -> None:
+def test_worse_figures_never_close_what_better_ones_leave_open(seen: list[tuple[float, Vitals]], last: Vitals) -> None:
     state, now = ALL_CLOSED, TAKEN_AT
     for after_s, health in seen:
         now += after_s
@@ -297,7 +297,7 @@ def test_worse_figures_never_close_what_better_ones_leave_open(seen: list[tuple[
 
 
 @given(looks())
-def test_equal_looks_give_equal_states(seen: list[tuple[float, Health]]) -> None:
+def test_equal_looks_give_equal_states(seen: list[tuple[float, Vitals]]) -> None:
     first, second = ALL_CLOSED, ALL_CLOSED
     for after_s, health in seen:
         now = TAKEN_AT + after_s

@@ -11,15 +11,15 @@ from advisor.backends.priorities import read_priority_factors
 from advisor.backends.process import Answer, SlurmCommands
 from advisor.backends.site_reader import SiteReader, running_config
 from advisor.backends.sources import open_source
-from advisor.backends.text import JOB_FIELDS, field_list, unknown_fields
+from advisor.backends.text_decode import JOB_FIELDS, field_list, unknown_fields
 from advisor.backends.topology_text import shown_topology
 from advisor.clock import SystemClock
+from advisor.cycle import ClusterSource
 from advisor.domain.job import Job, JobState
 from advisor.domain.releases import traits_of
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import TopologyKind
 from advisor.errors import SlurmUnavailableError
-from advisor.ports import ClusterSource
 from tests.backends import source_contract
 from tools.live_slurm import LiveCluster
 

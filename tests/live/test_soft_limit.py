@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from advisor.backends.snapshot_file import read_snapshot
-from advisor.cli.report import recommendation
+from advisor.cli.documents import recommendation
 from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.actions import Reason, SetTimeMin
 from advisor.domain.forecast import Forecasts, Interval, JobForecast, RunTime

@@ -6,7 +6,7 @@ from advisor.domain.diagnosis import Cause, Diagnosis
 from advisor.domain.job import Job
 from advisor.domain.node import Node
 from advisor.domain.site import Partition
-from advisor.planning.explain import diagnose
+from advisor.planning.causes import diagnose
 from tests.builders import make_gang, make_node, make_snapshot
 
 FULL: Sequence[Node] = (make_node("n1", used=8), make_node("n2", used=8))

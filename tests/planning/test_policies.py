@@ -12,8 +12,8 @@ from advisor.errors import ModelError
 from advisor.features.board import FINGERPRINT, JOB_COLUMNS, NODE_COLUMNS, Board
 from advisor.features.policy import Options, Scores
 from advisor.journal import SqliteJournal
-from advisor.journal.records import outcome_of
-from advisor.journal.replay import replayed
+from advisor.journal.cycle_record import outcome_of
+from advisor.journal.deviations import replayed
 from advisor.planning.ordering import OPTION_COLUMNS
 from tests.builders import DAY_S, make_job
 from tests.planning.test_ordering import busy, moved, shorts

@@ -12,8 +12,8 @@ import pytest
 from advisor.errors import ModelError
 from advisor.fit.export import to_onnx
 from advisor.fit.fitted import Fitted
-from advisor.fit.interference import fit_interference
 from advisor.fit.interference_files import measured, read_sides
+from advisor.fit.interference_fit import fit_interference
 from advisor.predict.bundle import Bundle
 from advisor.predict.interference import NOBODY, InterferenceForecaster, NeighbourTable
 from advisor.predict.interference_items import Items, Shape, Shared, similarity

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from advisor.errors import ModelError
-from advisor.fit.run_time import fit_run_time
+from advisor.fit.run_time_fit import fit_run_time
 from advisor.predict.bundle import Bundle
 from advisor.predict.run_time import RunTimeForecaster
 from advisor.predict.run_time_curve import AdaptiveLevels, Curves, Grid, quantiles_and_mean

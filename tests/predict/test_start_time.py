@@ -9,8 +9,8 @@ import pytest
 from advisor.errors import ModelError
 from advisor.features.backlog import BacklogTable, backlog_table
 from advisor.fit.publish import publish
-from advisor.fit.start_time import fit_polls
 from advisor.fit.start_time_files import read_polls
+from advisor.fit.start_time_fit import fit_polls
 from advisor.predict.bundle import Bundle
 from advisor.predict.library import Library
 from advisor.predict.start_time import COLUMNS, KIND, StartTimeForecaster, model_rows

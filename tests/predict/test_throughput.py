@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from advisor.errors import ModelError
-from advisor.fit.throughput import fit_throughput
+from advisor.fit.throughput_fit import fit_throughput
 from advisor.predict.bundle import Bundle
 from advisor.predict.throughput import PlacementTable, ThroughputForecaster
 from advisor.predict.throughput_adapt import adapt

@@ -7,7 +7,7 @@ import numpy as np
 
 from advisor.fit.export import to_onnx
 from advisor.fit.fitted import Fitted
-from advisor.fit.throughput_data import Measured
+from advisor.fit.throughput_data import StepTimes
 from advisor.predict.bundle import Bundle
 from advisor.predict.onnx_model import OnnxModel
 from advisor.predict.scaling import SCALE, VOLUME, Vector, Work, log_step
@@ -57,12 +57,12 @@ def write_cluster(
     return files
 
 
-def make_measured(**columns: Vector) -> Measured:
+def make_measured(**columns: Vector) -> StepTimes:
     """Return rows of one model, by default of one step on one GPU."""
     rows = len(next(iter(columns.values()))) if columns else 1
     one = np.ones(rows)
     names = ("gpus", "nodes", "least", "most", "batch", "batch_asked", "step_s")
-    return Measured(
+    return StepTimes(
         model=np.array(["alpha"] * rows),
         cluster=np.array(["net_t4"] * rows),
         file=np.zeros(rows, dtype=np.int64),

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.domain.experiment import BLOCK_DAYS
-from advisor.effect import HIGH_SHARE, OFFSET_S, change_of_ratio, ratio_interval, typical_ratio
+from advisor.trial.effect import HIGH_SHARE, OFFSET_S, change_of_ratio, ratio_interval, typical_ratio
 
 JOBS_A_DAY = 200
 BURST = 5

@@ -16,7 +16,7 @@ import numpy as np
 from advisor.cycle import Cycle
 from advisor.domain.snapshot import Snapshot
 from advisor.journal import SqliteJournal
-from advisor.journal.replay import replayed
+from advisor.journal.deviations import replayed
 from advisor.journal.views import Looked
 from advisor.predict.forecaster import ModelForecaster
 from advisor.predict.library import Library

@@ -23,7 +23,7 @@ from advisor.apply.applier import Applier
 from advisor.backends.assembly import assemble
 from advisor.backends.kept_rows import KeptRows
 from advisor.backends.site_reader import Site
-from advisor.backends.text import JOB_FIELDS, NODE_FIELDS, node_records, partitions_of, printed_rows, rows
+from advisor.backends.text_decode import JOB_FIELDS, NODE_FIELDS, node_records, partitions_of, printed_rows, rows
 from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.actions import Action
 from advisor.domain.gang import GpuCount

@@ -23,9 +23,9 @@ from advisor.apply.applier import Applier
 from advisor.clock import ManualClock
 from advisor.config import Config, load_config
 from advisor.cycle import Cycle
-from advisor.daemon.hold import Patience, SiteGate
-from advisor.daemon.outfit import forecaster
+from advisor.daemon.live_parts import forecaster
 from advisor.daemon.service import Outfit, Service
+from advisor.daemon.site_gate import RoundDeadline, SiteGate
 from advisor.domain.actions import Action
 from advisor.domain.job import Allocation, Job, JobState
 from advisor.domain.load import ControllerLoad
@@ -139,7 +139,7 @@ def service_over(cluster: Changing, config: Config) -> Service:
 
     def build(config: Config) -> Outfit:
         models = forecaster(config)
-        gate = SiteGate(runtime_folder=Path(config.daemon.runtime_folder), modes=config.mode, patience=Patience())
+        gate = SiteGate(runtime_folder=Path(config.daemon.runtime_folder), modes=config.mode, patience=RoundDeadline())
         applier = Applier(
             source=cluster,
             actuator=cluster,
@@ -152,7 +152,7 @@ def service_over(cluster: Changing, config: Config) -> Service:
             applier=applier,
             leaver=applier,
             gate=gate,
-            last=Patience(),
+            last=RoundDeadline(),
             read_load=ControllerLoad,
             rpcs=dict,
             forecaster=models,

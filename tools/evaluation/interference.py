@@ -11,7 +11,7 @@ import typer
 from numpy.typing import NDArray
 
 from advisor.errors import ConfigError
-from advisor.fit.interference_files import FORMS, Measured, Side, measured, read_sides
+from advisor.fit.interference_files import FORMS, MeasuredSpeed, RelativeSpeeds, measured, read_sides
 from advisor.predict.interference_items import Floats, Rows, Shared, name_key
 from tools.evaluation.interference_baselines import baselines
 from tools.evaluation.many_files import ManyFiles
@@ -106,8 +106,8 @@ def interference(  # noqa: PLR0913, PLR0917 - a command takes the options it has
 
 
 def evaluate(
-    train: Sequence[Side],
-    test: Sequence[Side],
+    train: Sequence[MeasuredSpeed],
+    test: Sequence[MeasuredSpeed],
     *,
     shared: Shared,
     folds: int | None = None,
@@ -154,7 +154,7 @@ def _doubtful(text: str) -> Doubtful:
     return Doubtful(text=text, group=name_key(group) if colon else None, model=name_key(model))
 
 
-def _not_fitted_on(table: Measured, fit_rows: Rows, test_rows: Rows) -> tuple[Rows, int]:
+def _not_fitted_on(table: RelativeSpeeds, fit_rows: Rows, test_rows: Rows) -> tuple[Rows, int]:
     """Return the rows to judge that are no row to fit on, and how many are."""
     identity = _identities(table)
     keys = list(zip(identity[table.pairs.mine], identity[table.pairs.other], table.speed.tolist(), strict=True))
@@ -163,7 +163,7 @@ def _not_fitted_on(table: Measured, fit_rows: Rows, test_rows: Rows) -> tuple[Ro
     return kept, len(test_rows) - len(kept)
 
 
-def _identities(table: Measured) -> Rows:
+def _identities(table: RelativeSpeeds) -> Rows:
     items = table.pairs.items
     settings = [tuple(np.nan_to_num(row, nan=-1.0)) for row in items.settings]
     keys = list(zip(items.group, items.model, items.variant, settings, strict=True))
@@ -172,7 +172,7 @@ def _identities(table: Measured) -> Rows:
 
 
 def _splits(
-    table: Measured, fit_rows: Rows, test_rows: Rows, *, folds: int | None, unseen_models: bool, seed: int
+    table: RelativeSpeeds, fit_rows: Rows, test_rows: Rows, *, folds: int | None, unseen_models: bool, seed: int
 ) -> Iterator[Split]:
     if unseen_models:
         models = np.array(table.pairs.items.model, dtype=object)
@@ -194,8 +194,8 @@ def _splits(
         yield Split(fitted=fit_rows, judged=test_rows)
 
 
-def _judge(table: Measured, split: Split, seed: int) -> Judged:
-    from advisor.fit.interference import fit_measured
+def _judge(table: RelativeSpeeds, split: Split, seed: int) -> Judged:
+    from advisor.fit.interference_fit import fit_measured
     from advisor.predict.interference import InterferenceForecaster
 
     train, test = table.take(split.fitted), table.take(split.judged)
@@ -230,7 +230,7 @@ def _together(parts: Sequence[Judged]) -> Judged:
     )
 
 
-def _scores(table: Measured, found: Judged, doubtful: Sequence[Doubtful]) -> Iterator[Score]:
+def _scores(table: RelativeSpeeds, found: Judged, doubtful: Sequence[Doubtful]) -> Iterator[Score]:
     speed = table.speed[found.rows]
     errors = np.abs(found.said - speed)
 

@@ -4,14 +4,14 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from advisor.fit.interference_files import Measured
+from advisor.fit.interference_files import RelativeSpeeds
 from advisor.predict.interference_items import Floats
 
 # Keeps a sum of two effects determined; far below what any row weighs.
 STEADY = 1e-3
 
 
-def baselines(train: Measured, test: Measured) -> dict[str, Floats]:
+def baselines(train: RelativeSpeeds, test: RelativeSpeeds) -> dict[str, Floats]:
     """Return the relative speeds that each baseline states for the rows of `test`, by its name."""
     models, jobs = list(train.pairs.items.model), _jobs(train)
     mine, other = train.pairs.mine.tolist(), train.pairs.other.tolist()
@@ -35,7 +35,7 @@ def baselines(train: Measured, test: Measured) -> dict[str, Floats]:
     }
 
 
-def _jobs(table: Measured) -> list[Hashable]:
+def _jobs(table: RelativeSpeeds) -> list[Hashable]:
     items = table.pairs.items
     settings = [tuple(np.nan_to_num(row, nan=-1.0).tolist()) for row in items.settings]
     return list(zip(items.group, items.model, items.variant, settings, strict=True))

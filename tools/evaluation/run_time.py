@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from advisor.predict.run_time import RunTimes
+    from advisor.predict.run_time import RunTimeQuantiles
     from tools.evaluation.run_time_trial import Trial
 
     Floats = NDArray[np.float64]
@@ -54,7 +54,7 @@ def judge(of: "Trial", *, seed: int) -> Report:
     """Fit once, then forecast each judged job at its submission while the history grows; baselines likewise."""
     import numpy as np
 
-    from advisor.fit.run_time import fit_run_time
+    from advisor.fit.run_time_fit import fit_run_time
     from advisor.predict.history import runs_of
     from advisor.predict.run_time import RunTimeForecaster
     from advisor.predict.run_time_replay import replay
@@ -122,7 +122,7 @@ def rank_correlation(first: "Floats", second: "Floats") -> float:
     return float(np.nan_to_num(spearman(first, second)))
 
 
-def _notes(of: "Trial", found: "RunTimes", true_s: "Floats") -> Iterator[str]:
+def _notes(of: "Trial", found: "RunTimeQuantiles", true_s: "Floats") -> Iterator[str]:
     import numpy as np
 
     from advisor.predict.history import REQUEST, keys_of

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.errors import ConfigError
-from advisor.fit.run_time import FEWEST_ROWS
+from advisor.fit.run_time_fit import FEWEST_ROWS
 from advisor.predict.run_time_table import EndedJobs, RunTimeTable
 from tools.evaluation.drac import Tables
 from tools.evaluation.served import date_text

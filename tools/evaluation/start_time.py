@@ -89,7 +89,7 @@ def judge(
     import numpy as np
 
     from advisor.errors import ConfigError
-    from advisor.fit.start_time import fit_polls
+    from advisor.fit.start_time_fit import fit_polls
     from advisor.predict.start_time import StartTimeForecaster
     from tools.evaluation.start_time_baselines import baselines
 
@@ -132,7 +132,7 @@ def _daily(every: "Polls", later: "Polls", *, seed: int) -> "Intervals":
     """Forecast each poll by a fit to what was known right before it."""
     import numpy as np
 
-    from advisor.fit.start_time import fit_polls
+    from advisor.fit.start_time_fit import fit_polls
     from advisor.predict.intervals import Intervals
     from advisor.predict.start_time import StartTimeForecaster
 
@@ -150,7 +150,7 @@ def _daily(every: "Polls", later: "Polls", *, seed: int) -> "Intervals":
 
 
 def _scored_intervals(name: str, later: "Polls", found: "Intervals") -> Score:
-    from advisor.fit.start_time import log_wait
+    from advisor.fit.start_time_fit import log_wait
 
     low, middle, high = (log_wait(each) for each in (found.low, found.median, found.high))
     return _scored(name, later, middle, low=low, high=high, known=found.known)
@@ -168,7 +168,7 @@ def _scored(
     """Score an answer in log10 seconds; squared errors with waits of no less than 60 s, and of no less than 1 s."""
     import numpy as np
 
-    from advisor.fit.start_time import log_wait
+    from advisor.fit.start_time_fit import log_wait
 
     true = log_wait(later.wait_s)
     errors = np.abs(middle - true)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.features.backlog import Floats
-from advisor.fit.start_time import HIGH, LOW, log_wait
 from advisor.fit.start_time_files import Polls
+from advisor.fit.start_time_fit import HIGH, LOW, log_wait
 
 BINS = 10
 _QUANTILES = (LOW, 0.5, HIGH)

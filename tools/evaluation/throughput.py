@@ -11,7 +11,7 @@ import typer
 from numpy.typing import NDArray
 
 from advisor.errors import ConfigError
-from advisor.fit.throughput_data import GPUS_PER_NODE, Measured, files_of, read_measured
+from advisor.fit.throughput_data import GPUS_PER_NODE, StepTimes, files_of, read_measured
 from advisor.predict.intervals import Intervals
 from advisor.predict.throughput_knowledge import UNTRAINED, Knowledge, simple
 from tools.evaluation.many_files import ManyFiles
@@ -29,7 +29,7 @@ Mask = NDArray[np.bool_]
 class Judged:
     """Rows of one model that were forecast, and what was said of them."""
 
-    rows: Measured
+    rows: StepTimes
     said: Intervals
     by_baseline: Mapping[str, Vector]
 
@@ -38,9 +38,9 @@ class Judged:
 class Split:
     """What to fit on, which points of the job are known beside, and what to judge: all of one model."""
 
-    train: Measured
-    points: Measured
-    judged: Measured
+    train: StepTimes
+    points: StepTimes
+    judged: StepTimes
     key: str
 
 
@@ -76,8 +76,8 @@ def throughput(
 
 
 def evaluate(
-    train: Measured,
-    test: Measured,
+    train: StepTimes,
+    test: StepTimes,
     *,
     profile: str | None = None,
     folds: int | None = None,
@@ -117,7 +117,7 @@ def evaluate(
     )
 
 
-def _models(train: Measured, test: Measured, profile: str | None, notes: list[str]) -> Iterator[Split]:
+def _models(train: StepTimes, test: StepTimes, profile: str | None, notes: list[str]) -> Iterator[Split]:
     """Split by model: it is left out of the training where any of its rows to judge stand there."""
     columns = {"nodes": test.nodes, "gpus": test.gpus, "batch": test.batch_asked, "local_bsz": test.batch_asked}
     columns |= {"local_batch": test.batch}
@@ -143,7 +143,7 @@ def _models(train: Measured, test: Measured, profile: str | None, notes: list[st
         notes.append(f"No row of --test matches --profile {profile!r}.")
 
 
-def _parts(train: Measured, test: Measured, folds: int, seed: int, notes: list[str]) -> Iterator[Split]:
+def _parts(train: StepTimes, test: StepTimes, folds: int, seed: int, notes: list[str]) -> Iterator[Split]:
     """Split by placement: no placement is both fitted on and judged, whatever its model and its batch."""
     from advisor.fit.throughput_calibration import fold_of
 
@@ -187,7 +187,7 @@ def _judge(splits: Sequence[Split], seed: int) -> tuple[list[Judged], float, flo
     return judged, fit_s, predict_s
 
 
-def _learned(train: Measured, seed: int) -> Knowledge:
+def _learned(train: StepTimes, seed: int) -> Knowledge:
     from advisor.fit.throughput_calibration import learn_knowledge
 
     return learn_knowledge(train, seed) if len(train) else UNTRAINED
@@ -244,7 +244,7 @@ def _order(values: Vector, pairs: tuple[NDArray[np.int64], ...]) -> Vector:
     return np.where(np.abs(difference) < 1e-9, 0.0, np.sign(difference))
 
 
-def _fingerprints(rows: Measured) -> list[str]:
+def _fingerprints(rows: StepTimes) -> list[str]:
     return [
         f"{simple(model)} {shape} {batch!r} {step!r}"
         for model, shape, batch, step in zip(
@@ -253,6 +253,6 @@ def _fingerprints(rows: Measured) -> list[str]:
     ]
 
 
-def _joined(one: Measured, other: Measured) -> Measured:
-    columns = {name: np.concatenate([getattr(one, name), getattr(other, name)]) for name in Measured.__slots__}
-    return Measured(**columns)
+def _joined(one: StepTimes, other: StepTimes) -> StepTimes:
+    columns = {name: np.concatenate([getattr(one, name), getattr(other, name)]) for name in StepTimes.__slots__}
+    return StepTimes(**columns)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.fit.throughput_data import Measured
+from advisor.fit.throughput_data import StepTimes
 from advisor.predict.throughput_knowledge import simple
 
 Vector = NDArray[np.float64]
@@ -21,7 +21,7 @@ _ALMOST = 0.9
 _BATCH_WEIGHT = 2.0
 
 
-def baselines(judged: Measured, known: Measured, train: Measured) -> Mapping[str, Vector]:
+def baselines(judged: StepTimes, known: StepTimes, train: StepTimes) -> Mapping[str, Vector]:
     """Return step times, seconds, `(n_rows,)` by baseline, for rows of one model on one cluster.
 
     `known` are the rows of the job, or of its model, or where there are none of all models; `train` those of others.
@@ -38,7 +38,7 @@ def baselines(judged: Measured, known: Measured, train: Measured) -> Mapping[str
     }
 
 
-def rows_known(judged: Measured, points: Measured, train: Measured) -> Measured:
+def rows_known(judged: StepTimes, points: StepTimes, train: StepTimes) -> StepTimes:
     """Return the rows to start from: those of the job, else of its model on this cluster, of its model, or all."""
     is_model = np.array([simple(name) == simple(judged.model[0]) for name in train.model.tolist()], dtype=np.bool_)
     is_here = train.cluster == judged.cluster[0]
@@ -48,7 +48,7 @@ def rows_known(judged: Measured, points: Measured, train: Measured) -> Measured:
     return points
 
 
-def _nearest(judged: Measured, known: Measured, batch_weight: float) -> NDArray[np.int64]:
+def _nearest(judged: StepTimes, known: StepTimes, batch_weight: float) -> NDArray[np.int64]:
     """Return the index of the known row nearest to each judged one; the first of those equally near."""
     found = np.empty(len(judged), dtype=np.int64)
     places = _places(known, batch_weight)
@@ -59,7 +59,7 @@ def _nearest(judged: Measured, known: Measured, batch_weight: float) -> NDArray[
     return found
 
 
-def _places(rows: Measured, batch_weight: float) -> Vector:
+def _places(rows: StepTimes, batch_weight: float) -> Vector:
     return np.column_stack(
         [
             np.log2(rows.gpus),
@@ -70,7 +70,7 @@ def _places(rows: Measured, batch_weight: float) -> Vector:
     )
 
 
-def _curve(judged: Measured, base: Measured, train: Measured) -> Vector:
+def _curve(judged: StepTimes, base: StepTimes, train: StepTimes) -> Vector:
     """Return by how much the log step of the other models changes from `base` to `judged`, at their nearest batch."""
     names = sorted(set(zip(train.cluster.tolist(), train.model.tolist(), strict=True)))
     here = [each for each in names if each[0] == judged.cluster[0]] or names
@@ -89,6 +89,6 @@ def _curve(judged: Measured, base: Measured, train: Measured) -> Vector:
     return np.mean(changes, axis=0) if changes else np.log(judged.batch / base.batch)
 
 
-def _at(rows: Measured, batch: Vector) -> Measured:
-    columns = {name: getattr(rows, name) for name in Measured.__slots__} | {"batch": batch}
-    return Measured(**columns)
+def _at(rows: StepTimes, batch: Vector) -> StepTimes:
+    columns = {name: getattr(rows, name) for name in StepTimes.__slots__} | {"batch": batch}
+    return StepTimes(**columns)

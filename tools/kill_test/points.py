@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from advisor.apply.applier import Actuator
 from advisor.backends.process import Answer, Commands
 from advisor.domain.actions import Action
 from advisor.domain.lease import Ending, Lease
 from advisor.domain.plan import Receipt
 from advisor.domain.waits import Wait
 from advisor.journal import SqliteJournal
-from advisor.ports import Actuator
 
 # How a child says that it ended as it should, or that something was raised.
 DONE, RAISED = 0, 70

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from advisor.config import FOLDER, Config
-from advisor.daemon.pause import NAME as PAUSE
+from advisor.daemon.pause_file import NAME as PAUSE
 from tools.man_pages.roff import bold, item
 
 _DEFAULTS = Config()

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from advisor.backends.spelling import optional_text
 from advisor.backends.tres import Tres, tres
+from advisor.domain.units import MINUTE_S
 from advisor.errors import DecodeError, TraceError
 from advisor.sim.bad_rows import BadRow
 from advisor.sim.importing.accounted import Accounted, needed
 from advisor.sim.importing.workload_rows import WorkloadFile, reason
-from advisor.units import MINUTE_S
 
 # Slurm's marks for "no value" and "no limit" where a release writes the bare number.
 _NO_VALUES: Final = frozenset((0xFFFFFFFF, 0xFFFFFFFE, 0xFFFFFFFFFFFFFFFF, 0xFFFFFFFFFFFFFFFE))

@@ -7,13 +7,12 @@ from typing import Final
 import numpy as np
 
 from advisor.apply.applier import Applier
-from advisor.cycle import Cycle
+from advisor.cycle import Cycle, Forecaster, NoForecaster
 from advisor.domain.actions import Lever
 from advisor.features.policy import Policy
 from advisor.planning.case import EVERY_LEVER
 from advisor.planning.observing import observed
 from advisor.planning.scorers import RULES
-from advisor.ports import Forecaster, NoForecaster
 from advisor.sim.known_forecaster import KnownForecaster
 from advisor.sim.learning import LearningForecaster
 from advisor.sim.policy import Problem, drive, leave_out

@@ -11,11 +11,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.domain.units import HOUR_S
 from advisor.sim.policies.queue_policy import QueuePolicy
 from advisor.sim.profiles import NEUTRAL, load_profiles
 from advisor.sim.queueing import Key
 from advisor.sim.state import State
-from advisor.units import HOUR_S
 
 # Their first fully connected layer, or their embeddings, outweigh the rest: 103 of 138 million in VGG-16, 38 of 61 in
 # AlexNet, nearly all in the recommenders.

@@ -1,0 +1,77 @@
+"""A journal that ends with the process, for simulations."""
+
+from bisect import bisect_right, insort
+from collections import deque
+from collections.abc import Collection, Iterable
+from operator import attrgetter
+
+from advisor.domain.actions import Lever
+from advisor.domain.lease import Ending, Lease
+from advisor.domain.memory import KEPT_S, check_owner
+from advisor.domain.waits import Wait
+
+
+class MemoryJournal:
+    """A journal that ends with the process, for simulations."""
+
+    def __init__(
+        self,
+        *,
+        leases: Iterable[Lease] = (),
+        closed: Iterable[Lease] = (),
+        waits: Iterable[Wait] = (),
+        observed_until: float | None = None,
+    ) -> None:
+        """Start with the contents of another journal: leases that are open and that have ended, and waits."""
+        self._cluster: str | None = None
+        self._open: dict[tuple[int, Lever], Lease] = {(lease.job_id, lease.lever): lease for lease in leases}
+        self._closed: deque[Lease] = deque(closed)
+        self._waits: list[Wait] = list(waits)
+        self._observed_until = observed_until
+
+    def claim(self, cluster: str) -> None:
+        """Belong to a cluster from the first call on; raises `ConfigError` for any other."""
+        check_owner(self._cluster, cluster, "the journal")
+        self._cluster = cluster
+
+    def keep(self, lease: Lease) -> None:
+        """Write down an open lease in place of the job's earlier one on the field."""
+        self._open[lease.job_id, lease.lever] = lease
+
+    def close(self, lease: Lease, ending: Ending, ended_time: float) -> None:
+        """Move a lease to those that have ended."""
+        self._open.pop((lease.job_id, lease.lever), None)
+        self._closed.append(lease.ended(ending, ended_time))
+        while self._closed and (self._closed[0].ended_time or 0.0) <= ended_time - KEPT_S:
+            self._closed.popleft()
+
+    def leases(self) -> tuple[Lease, ...]:
+        """Return the open leases, by job and field."""
+        return tuple(self._open[key] for key in sorted(self._open))
+
+    def closed(self, job_ids: Collection[int], since: float | None = None) -> tuple[Lease, ...]:
+        """Return the leases of jobs, and of any job since an instant, that ended, in the order of writing."""
+        return tuple(
+            lease
+            for lease in self._closed
+            if lease.job_id in job_ids or (since is not None and (lease.ended_time or 0.0) > since)
+        )
+
+    def add_waits(self, waits: Iterable[Wait], observed_until: float) -> None:
+        """Add waits, and forget what ended too long ago."""
+        for wait in waits:
+            insort(self._waits, wait, key=attrgetter("ended_time"))
+        self._observed_until = observed_until
+        oldest = observed_until - KEPT_S
+        del self._waits[: self._ended_by(oldest)]
+
+    def waits(self, since: float) -> tuple[Wait, ...]:
+        """Return the waits that ended after an instant, in the order in which they did."""
+        return tuple(self._waits[self._ended_by(since) :])
+
+    def observed_until(self) -> float | None:
+        """Return up to which instant starts have been looked at; None if never."""
+        return self._observed_until
+
+    def _ended_by(self, instant: float) -> int:
+        return bisect_right(self._waits, instant, key=attrgetter("ended_time"))

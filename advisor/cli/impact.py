@@ -1,0 +1,64 @@
+"""`sadvise report`: what the changes did."""
+
+from typing import Annotated
+
+import typer
+
+from advisor.cli.options import OUTPUT, READING, ConfigFile, JournalFile, Json, NoHeader, Parsable
+
+SCHEMA = "sadvise.report/1"
+
+
+def report(
+    since: Annotated[
+        str,
+        typer.Option(
+            "--since",
+            metavar="TIME",
+            help="From when on: 12h, 30d, 2026-03-01 or 2026-03-01T12:00. The experiment is judged as a whole.",
+            rich_help_panel=READING,
+        ),
+    ] = "30d",
+    accounts: Annotated[
+        bool,
+        typer.Option("--accounts/--no-accounts", help="Name the accounts that lost most.", rich_help_panel=OUTPUT),
+    ] = True,
+    config: ConfigFile = None,
+    journal: JournalFile = None,
+    json: Json = False,
+    parsable: Parsable = False,
+    noheader: NoHeader = False,
+) -> None:
+    """Print what became of the changes, how far forecasts held, and what the experiment shows, helpful or not.
+
+    Reads the journal only; Slurm is not asked.
+    """
+    from dataclasses import replace
+
+    from advisor import __version__
+    from advisor.cli.impact_report import COLUMNS, document, impact_of, print_report, rows
+    from advisor.cli.instants import instant_of
+    from advisor.cli.reading import Reading, journal_file
+    from advisor.cli.render import print_json, print_rows
+    from advisor.clock import SystemClock
+    from advisor.errors import ConfigError
+    from advisor.journal import SqliteJournal
+
+    if json and parsable:
+        raise ConfigError("--json excludes -P: give one")
+    now = SystemClock().now()
+    settings = Reading(config=config).load_config()
+    past = SqliteJournal.read_only(journal_file(settings, journal))
+    try:
+        found = impact_of(past, settings.experiment, since=instant_of(since, now), now=now)
+    finally:
+        past.close_file()
+    if not accounts and found.comparison is not None:
+        found = replace(found, comparison=replace(found.comparison, worst=()))
+    if json:
+        meta = {"tool": "sadvise", "version": __version__, "schema": SCHEMA, "since": found.since, "until": now}
+        print_json({"meta": meta, **document(found)})
+    elif parsable:
+        print_rows(COLUMNS, list(rows(found)), as_parsable=True, noheader=noheader)
+    else:
+        print_report(found)

@@ -1,0 +1,337 @@
+"""What the changes did: put together from the journal, as plain values, and in words."""
+
+import math
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from advisor.cli.render import console, instant, print_labelled, print_table
+from advisor.domain.experiment import ExperimentSettings
+from advisor.domain.lease import Lease
+from advisor.domain.outcome import SLOWDOWN_BOUND_S, Arm, JobOutcome
+from advisor.domain.waits import Wait
+from advisor.planning.words import duration, plural
+from advisor.trial.accuracy import Accuracy, run_time_accuracy, start_accuracy
+from advisor.trial.effect import Comparison, Conclusion, Effect, compared
+from advisor.trial.tallies import LeverTally, PlacesGot, Share, lever_tallies, places_got
+
+COLUMNS = ("section", "name", "figure", "value", "low", "high", "n")
+FORECAST_SHARE = 0.8
+
+_TALLIES = (
+    "applied", "not_applied", "out", "renewed", "stayed", "taken_back", "reverted", "overruled", "done", "unknown",
+)  # fmt: skip
+_LEVER_HEADER = (
+    "lever", "applied", "in vain", "out", "renewed", "stayed", "taken back", "reverted", "overruled", "for good",
+    "unknown", "JCT promised",
+)  # fmt: skip
+
+_EFFECT_HEADER = ("metric", "figure of a day", "treated", "control", "what the treatment did")
+
+
+class OutcomeJournal(Protocol):
+    """What a journal remembers."""
+
+    def outcomes(self, since: float) -> tuple[JobOutcome, ...]:
+        """Return the outcomes of jobs that ended after an instant."""
+
+    def open_outcomes(self) -> tuple[JobOutcome, ...]:
+        """Return the outcomes of jobs whose end is still to come."""
+
+    def closed(self, job_ids: Collection[int], since: float | None = None) -> tuple[Lease, ...]:
+        """Return leases that have ended."""
+
+    def waits(self, since: float) -> tuple[Wait, ...]:
+        """Return the waits that ended after an instant."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Impact:
+    """All that a report says; `comparison` is None without an experiment."""
+
+    since: float
+    until: float
+    ended: int
+    changed: int
+    levers: tuple[LeverTally, ...]
+    places: tuple[PlacesGot, ...]
+    starts: Accuracy
+    run_times: Accuracy
+    comparison: Comparison | None
+    limits: tuple[str, ...]
+
+
+def impact_of(journal: OutcomeJournal, experiment: ExperimentSettings, *, since: float, now: float) -> Impact:
+    """Put a report together from what a journal remembers; the experiment is judged whatever `since` says."""
+    over = journal.outcomes(min(since, _first_of(experiment)) if experiment.by else since)
+    still_open = journal.open_outcomes()
+    lately = [outcome for outcome in over if (outcome.end_time or 0.0) > since]
+    comparison = compared((*over, *still_open), experiment, now) if experiment.by else None
+    told = (*lately, *still_open)
+    return Impact(
+        since=since,
+        until=now,
+        ended=len(lately),
+        changed=sum(any(change.applied_time >= since for change in outcome.changes) for outcome in told),
+        levers=lever_tallies(told, journal.closed((), since), since=since, now=now),
+        places=places_got(journal.waits(since)),
+        starts=start_accuracy(lately),
+        run_times=run_time_accuracy(lately),
+        comparison=comparison,
+        limits=tuple(_limits(comparison)),
+    )
+
+
+def document(found: Impact) -> dict[str, Any]:
+    """Return a report as plain values, None where there is no number."""
+    comparison = found.comparison
+    return {
+        "jobs": {"ended": found.ended, "changed": found.changed},
+        "levers": [_lever(tally) for tally in found.levers],
+        "places": [{"tier": each.tier.name.lower(), **_plain(each.got)} for each in found.places],
+        "forecasts": {"start": _accuracy(found.starts), "run_time": _accuracy(found.run_times)},
+        "experiment": None
+        if comparison is None
+        else {
+            "settings": comparison.settings.registration(),
+            "verdict": str(comparison.primary.verdict),
+            "blocks_planned": comparison.blocks_planned,
+            "blocks_over": comparison.blocks_over,
+            "assigned_under_other_settings": comparison.other_settings,
+            "arms": {str(arm): asdict(count) for arm, count in comparison.arms.items()},
+            "effects": [_effect(effect) for effect in comparison.effects],
+            "accounts_compared": comparison.groups,
+            "accounts_that_lost_most": [
+                {"account": group.account, "is_clear": group.is_clear, **_effect(group.effect)}
+                for group in comparison.worst
+            ],
+        },
+        "cannot_tell": list(found.limits),
+    }
+
+
+def rows(found: Impact) -> Iterator[list[str]]:
+    """Yield a report as the fields of `COLUMNS`, one figure a row, empty where there is no number."""
+    for tally in found.levers:
+        for kind in _TALLIES:
+            yield _row("lever", str(tally.lever), kind, getattr(tally, kind))
+        yield _row("lever", str(tally.lever), "promised_saving_s", None, tally.saved_s_low, tally.saved_s_high)
+        yield _share_row("lever", str(tally.lever), "in_time", tally.in_time)
+        yield _share_row("lever", str(tally.lever), "in_time_by_forecast", tally.in_time_by_forecast)
+    for place in found.places:
+        yield _share_row("place", place.tier.name.lower(), "got", place.got)
+    for name, accuracy in (("start", found.starts), ("run_time", found.run_times)):
+        yield _share_row("forecast", name, "held", _held(accuracy))
+        yield _row("forecast", name, "error_factor", accuracy.error_factor, None, None, accuracy.jobs)
+    if found.comparison is not None:
+        for effect in found.comparison.effects:
+            yield _row(
+                "experiment", effect.metric, f"{effect.figure}_change_percent", effect.percent, effect.low,
+                effect.high, effect.blocks,
+            )  # fmt: skip
+        for group in found.comparison.worst:
+            effect = group.effect
+            yield _row(
+                "account",
+                group.account,
+                f"{effect.figure}_change_percent",
+                effect.percent,
+                effect.low,
+                effect.high,
+                effect.blocks,
+            )
+
+
+def print_report(found: Impact) -> None:
+    """Print a report for people."""
+    out = console()
+    kept = f"{plural(found.ended, 'GPU job')} ended, {found.changed} were changed"
+    out.print(f"from {instant(found.since)} to {instant(found.until)}: {kept}")
+    out.print()
+    if found.levers:
+        print_table(_LEVER_HEADER, [_lever_fields(tally) for tally in found.levers], right=range(1, 11))
+        out.print()
+    for label, text in _sentences(found):
+        print_labelled(label, text, width=12)
+    if found.comparison is not None:
+        out.print()
+        for label, text in _of_experiment(found.comparison):
+            print_labelled(label, text, width=12)
+        out.print()
+        print_table(_EFFECT_HEADER, list(_effect_fields(found.comparison)), right=(2, 3))
+    out.print()
+    for text in found.limits:
+        print_labelled("not told", text, width=12)
+
+
+def _sentences(found: Impact) -> Iterator[tuple[str, str]]:
+    if not found.levers:
+        yield "levers", "nothing was changed"
+    for tally in found.levers:
+        if tally.in_time.n:
+            yield str(tally.lever), f"started within the promised delay of the change itself: {_said(tally.in_time)}"
+        if tally.in_time_by_forecast.n:
+            of_forecast = "started within it of the forecast made before the change, 9 in 10 being expected"
+            yield str(tally.lever), f"{of_forecast}: {_said(tally.in_time_by_forecast)}"
+    for place in found.places:
+        yield "places", f"gangs that waited for one {place.tier.name.lower()} and got it: {_said(place.got)}"
+    for name, accuracy in (("starts", found.starts), ("run times", found.run_times)):
+        if accuracy.jobs:
+            share, off = _held(accuracy), f"half were off by a factor of {accuracy.error_factor:.3g} or more"
+            yield "forecasts", f"{name} within their 80 % interval: {_said(share)}{_drift(share)}"
+            yield "forecasts", f"{name} against their median: {off}"
+        else:
+            yield "forecasts", f"{name}: none has come true or failed yet"
+
+
+def _of_experiment(comparison: Comparison) -> Iterator[tuple[str, str]]:
+    settings, primary = comparison.settings, comparison.primary
+    over = f"{comparison.blocks_over} of {plural(comparison.blocks_planned, 'block')} are over"
+    yield "experiment", f"{settings.name}, by {settings.by}, {settings.start} to {settings.end}: {over}"
+    yield (
+        "verdict",
+        f"by the {_figure(primary)} of the {_metric(primary.metric)}, as chosen: {_verdict(primary, settings)}",
+    )
+    for arm, count in comparison.arms.items():
+        parts = [f"{count.untold} have no figure" if count.untold else "", _crossing(arm, count.crossed, count.jobs)]
+        if arm is Arm.CONTROL and count.changed:
+            parts.append(f"{count.changed} were changed although in control, as they waited on")
+        yield str(arm), "; ".join([plural(count.jobs, "job"), *filter(None, parts)])
+    for group in comparison.worst:
+        sure = "clear for all accounts together" if group.is_clear else "may be chance"
+        change = f"{_higher(group.effect)}, {plural(group.effect.blocks, 'block')}"
+        yield "lost most", f"account {group.account}: {change}; {sure} among {comparison.groups}"
+    if comparison.other_settings:
+        left_out = f"the settings were changed since {plural(comparison.other_settings, 'job')} got a side under others"
+        yield "changed", f"{left_out}; left out, and what was registered first is no longer what is judged"
+
+
+def _effect_fields(comparison: Comparison) -> Iterator[list[str]]:
+    for effect in comparison.effects:
+        # What is typical is a ratio alone.
+        of_one = math.isnan(effect.treated + effect.control) or effect.figure == "typical"
+        sides = ["", ""] if of_one else [_value(effect, effect.treated), _value(effect, effect.control)]
+        yield [_metric(effect.metric), _figure(effect), *sides, _verdict(effect, comparison.settings)]
+
+
+def _verdict(effect: Effect, settings: ExperimentSettings) -> str:
+    match effect.verdict:
+        case Conclusion.TOO_LITTLE if effect.blocks < settings.min_blocks:
+            return f"too little data, {plural(effect.blocks, 'block')} of the {settings.min_blocks} asked for"
+        case Conclusion.TOO_LITTLE:
+            return f"too little data, {plural(effect.blocks, 'block')} bound no interval"
+        case Conclusion.UNCLEAR:
+            return f"no clear difference, {_signed(effect.low)} to {_signed(effect.high)}"
+        case Conclusion.HELPED:
+            return f"helped by {_plainly(-effect.percent)} %, {_plainly(-effect.high)} to {_plainly(-effect.low)} %"
+        case Conclusion.WORSE:
+            return f"made it worse by {_plainly(effect.percent)} %, {_plainly(effect.low)} to {_plainly(effect.high)} %"
+
+
+def _higher(effect: Effect) -> str:
+    return f"{_metric(effect.metric)} {_signed(effect.percent)}, {_signed(effect.low)} to {_signed(effect.high)}"
+
+
+def _limits(comparison: Comparison | None) -> Iterator[str]:
+    """Say what the figures cannot tell."""
+    yield "what one change saved: nobody saw the queue without it; promised savings are what planning expected"
+    yield "jobs that started and ended between two looks at the queue, and ends while the daemon was down"
+    yield "forecasts of jobs that have not come that far: those that did are the shorter ones"
+    if comparison is None:
+        yield "whether it helped at all: that takes an experiment, see [experiment] in the configuration"
+        return
+    yield "more than the days that were compared: other seasons and other users may differ"
+    if comparison.settings.by == "day":
+        yield "what the backlog of one day does to the next: a treated day that empties the queue helps the control day"
+    else:
+        yield "what else changed as the experiment began: no lot was drawn, and it counts as an effect"
+
+
+def _first_of(experiment: ExperimentSettings) -> float:
+    """Return from when on jobs tell of an experiment; by partition, as long before it as it lasts."""
+    length_s = experiment.end_time - experiment.start_time if experiment.by == "partition" else 0.0
+    return experiment.start_time - length_s
+
+
+def _lever(tally: LeverTally) -> dict[str, Any]:
+    return {
+        "lever": str(tally.lever),
+        **{kind: getattr(tally, kind) for kind in _TALLIES},
+        "jobs": tally.jobs,
+        "promised_saving_s": [tally.saved_s_low, tally.saved_s_high],
+        "in_time": _plain(tally.in_time),
+        "in_time_by_forecast": _plain(tally.in_time_by_forecast),
+    }
+
+
+def _lever_fields(tally: LeverTally) -> list[str]:
+    counts = [str(getattr(tally, kind)) for kind in _TALLIES]
+    return [str(tally.lever), *counts, f"{duration(tally.saved_s_low)} to {duration(tally.saved_s_high)}"]
+
+
+def _effect(effect: Effect) -> dict[str, Any]:
+    return {key: _number(value) if isinstance(value, float) else value for key, value in asdict(effect).items()}
+
+
+def _plain(share: Share) -> dict[str, float | int | None]:
+    ends = {"share": _number(share.ratio), "low": _number(share.low), "high": _number(share.high)}
+    return {"count": share.count, "n": share.n, **ends}
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _accuracy(accuracy: Accuracy) -> dict[str, float | int | None]:
+    return {**_plain(_held(accuracy)), "error_factor": _number(accuracy.error_factor)}
+
+
+def _held(accuracy: Accuracy) -> Share:
+    """Return how many intervals held what came."""
+    return Share(count=round(accuracy.coverage_ratio * accuracy.jobs) if accuracy.jobs else 0, n=accuracy.jobs)
+
+
+def _row(section: str, name: str, figure: str, *numbers: float | None) -> list[str]:
+    """Return a row; the numbers are value, low, high and n, as far as there are any."""
+    told: Iterable[float | None] = (*numbers, None, None, None, None)[:4]
+    return [section, name, figure, *("" if each is None or not math.isfinite(each) else f"{each:g}" for each in told)]
+
+
+def _share_row(section: str, name: str, figure: str, share: Share) -> list[str]:
+    return _row(section, name, figure, share.ratio, share.low, share.high, share.n)
+
+
+def _said(share: Share) -> str:
+    return f"{share.count} of {share.n} ({share.ratio:.0%}, {share.low:.0%} to {share.high:.0%})"
+
+
+def _drift(share: Share) -> str:
+    if share.low <= FORECAST_SHARE <= share.high:
+        return ""
+    return ": the intervals are too narrow" if share.high < FORECAST_SHARE else ": the intervals are too wide"
+
+
+def _metric(name: str) -> str:
+    if name == "bounded_slowdown":
+        return f"slowdown bounded at {duration(SLOWDOWN_BOUND_S)}"
+    return "JCT" if name == "jct" else name.replace("_", " ")
+
+
+def _figure(effect: Effect) -> str:
+    return {"mean": "mean", "p95": "95th percentile"}.get(effect.figure, "typical day")
+
+
+def _value(effect: Effect, value: float) -> str:
+    return f"{value:.2f}" if effect.metric == "bounded_slowdown" else duration(value)
+
+
+def _signed(percent: float) -> str:
+    return "unknown" if math.isnan(percent) else f"{'-' if percent < 0 else '+'}{_plainly(abs(percent))} %"
+
+
+def _plainly(percent: float) -> str:
+    return f"{percent:.1f}" if abs(percent) < 10 else f"{percent:.0f}"
+
+
+def _crossing(arm: Arm, crossed: int, jobs: int) -> str:
+    return f"{crossed} ({crossed / jobs:.0%}) still waited as the day was over that made them {arm}" if crossed else ""

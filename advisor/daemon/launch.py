@@ -1,0 +1,64 @@
+"""The daemon put together: log, metrics, locks, the live cluster."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from advisor import __version__
+from advisor.clock import SystemClock
+from advisor.config import Config
+from advisor.daemon.endpoint import served
+from advisor.daemon.exclusive import only_daemon
+from advisor.daemon.live_parts import LiveParts
+from advisor.daemon.logs import configure_logs
+from advisor.daemon.notify import Notifier
+from advisor.daemon.refit import refit
+from advisor.daemon.round_log import RoundLog
+from advisor.daemon.run import Daemon
+from advisor.daemon.service import Service
+from advisor.daemon.site_gate import RoundDeadline
+from advisor.guard.breakers import BREAKERS
+from advisor.metrics.observer import Metrics
+from advisor.metrics.round import Round
+
+
+def one_round(config: Config) -> Round:
+    """Run one round of the daemon; raises `ConfigError` where a daemon runs, or its folders are not there."""
+    told: list[Round] = []
+    with only_daemon(Path(config.daemon.runtime_folder), Path(config.journal.file)):
+        service = Service(LiveParts(SystemClock(), RoundDeadline()).build, config, SystemClock(), told.append)
+        return service.round()
+
+
+def run(load: Callable[[], Config]) -> bool:
+    """Run the daemon until it is told to end, and tell whether all of it ended.
+
+    `load` reads the configuration, now and whenever it is to be read anew. Raises `ConfigError` where a daemon runs
+    already, its folders are not there, or the place for its metrics is taken.
+    """
+    clock, patience, config = SystemClock(), RoundDeadline(), load()
+    journal = Path(config.journal.file)
+    log = configure_logs(config.daemon.log_level, config.daemon.log_format)
+    metrics = Metrics(
+        version=__version__, interval_s=config.daemon.interval_s, journal=journal, breakers=tuple(BREAKERS)
+    )
+    round_log = RoundLog(log)
+
+    def reload() -> Config:
+        found = load()
+        configure_logs(found.daemon.log_level, found.daemon.log_format)
+        return found
+
+    def tell(done: Round) -> None:
+        round_log.tell(done, metrics.observe(done))
+
+    with only_daemon(Path(config.daemon.runtime_folder), journal), served(config.metrics.listen, metrics) as where:
+        log.info("serving", version=__version__, metrics=where or "nowhere", journal=str(journal))
+        daemon = Daemon(
+            Service(LiveParts(clock, patience).build, config, clock, tell),
+            reload=reload,
+            refit=lambda now: refit(now, RoundDeadline(patience.stopping)),
+            notifier=Notifier(),
+            clock=clock,
+            log=log,
+        )
+        return daemon.run()

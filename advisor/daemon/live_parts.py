@@ -1,0 +1,145 @@
+"""Builds the parts of the daemon from a configuration."""
+
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from advisor.apply.applier import Applier
+from advisor.backends.actuator import ScontrolActuator
+from advisor.backends.budget import BudgetedCommands, RpcBudget
+from advisor.backends.controllers import Standby
+from advisor.backends.diagnostics import read_load
+from advisor.backends.process import Commands, SlurmCommands
+from advisor.backends.sources import MOST_REQUESTS, chosen_cluster, open_source
+from advisor.clock import Clock
+from advisor.config import Config
+from advisor.cycle import ClusterSource, Cycle, NoForecaster, StartForecaster
+from advisor.daemon.rights import rights
+from advisor.daemon.service import Outfit
+from advisor.daemon.shadow import Shadow
+from advisor.daemon.site_gate import ChangeCheck, RoundDeadline, SiteGate
+from advisor.daemon.tally import CountedCommands, Tally
+from advisor.domain.job import Job
+from advisor.domain.load import ControllerLoad
+from advisor.domain.plan import Recommendation
+from advisor.errors import BudgetSpentError, ConfigError, ModelError
+from advisor.planning.observing import observed
+
+
+class LiveParts:
+    """Builds outfits for the cluster of this host; the budget and the patience outlive each of them."""
+
+    def __init__(self, clock: Clock, patience: RoundDeadline, host: Callable[[], str] = socket.gethostname) -> None:
+        """Take the clock, what tells commands when nobody waits for them any more, and what names this host."""
+        self._clock = clock
+        self._host = host
+        self._patience = patience
+        self._budget: RpcBudget | None = None
+        self._tally = Tally()
+
+    def build(self, config: Config) -> Outfit:
+        """Build the parts; raises `ConfigError` for what cannot be built."""
+        budget = self._budget = self._budget_of(config)
+        # The end has no time to wait for tokens, and comes once.
+        last = RoundDeadline()
+        folder = Path(config.daemon.runtime_folder)
+        commands = self._commands(config, self._patience, budget)
+        gate = SiteGate(
+            runtime_folder=folder,
+            modes=config.mode,
+            patience=self._patience,
+            checks=(self._experiment(config), *rights(commands)),
+            room=budget.against_change,
+            room_to_return=budget.against_return,
+        )
+        models = forecaster(config)
+        cycle = Cycle(planning=config.planning, limits=config.guard, forecaster=models, modes=config.mode)
+        return Outfit(
+            config=config,
+            applier=Applier(
+                source=self._source(config, self._patience, budget),
+                actuator=ScontrolActuator(commands),
+                cycle=cycle,
+                observe=observed,
+                gate=gate,
+            ),
+            leaver=Applier(
+                source=self._source(config, last, None),
+                actuator=ScontrolActuator(self._commands(config, last, None)),
+                cycle=cycle,
+                gate=SiteGate(runtime_folder=folder, modes=config.mode, patience=last),
+            ),
+            gate=gate,
+            last=last,
+            read_load=lambda: _load_within(budget, commands, MOST_REQUESTS[config.source.reader]),
+            rpcs=lambda: budget.rpcs,
+            asked=self._tally.counts,
+            against_applying=Standby(commands, self._host()).against_applying,
+            forecaster=models,
+            shadow=_shadow(config),
+        )
+
+    def _budget_of(self, config: Config) -> RpcBudget:
+        """Return the budget of this process, by the settings of a configuration."""
+        if self._budget is None:
+            return RpcBudget(config.budget)
+        self._budget.adopt(config.budget)
+        return self._budget
+
+    def _commands(self, config: Config, patience: RoundDeadline, budget: RpcBudget | None) -> Commands:
+        plain = SlurmCommands(timeout_s=config.source.timeout_s, cluster=chosen_cluster(None, os.environ))
+        return self._within(plain, patience, budget)
+
+    def _source(self, config: Config, patience: RoundDeadline, budget: RpcBudget | None) -> ClusterSource:
+        return open_source(
+            config.source.reader,
+            cluster=None,
+            timeout_s=config.source.timeout_s,
+            clock=self._clock,
+            through=lambda plain: self._within(plain, patience, budget),
+        )
+
+    def _within(self, plain: SlurmCommands, patience: RoundDeadline, budget: RpcBudget | None) -> Commands:
+        """Return commands that nobody waits for longer than patience lasts, within a budget if there is one."""
+        patient = CountedCommands(commands=replace(plain, patience=patience), tally=self._tally)
+        return patient if budget is None else BudgetedCommands(commands=patient, budget=budget)
+
+    def _experiment(self, config: Config) -> ChangeCheck:
+        def against(_change: Recommendation, job: Job) -> str | None:
+            said = config.experiment.against_change(self._clock.now(), job.partitions)
+            return None if said is None else f"control: {said}"
+
+        return against
+
+
+def _load_within(budget: RpcBudget, commands: Commands, reading: int) -> ControllerLoad:
+    """Ask how busy slurmctld is, if that and the `reading` requests of the round that follows fit into the budget."""
+    said = budget.against_round(1 + reading)
+    if said is not None:
+        raise BudgetSpentError(f"slurmctld is not asked now: {said}")
+    return read_load(commands)
+
+
+def _shadow(config: Config) -> Shadow | None:
+    """Return what plans beside the rules, None where nothing is asked for; raises `ConfigError`."""
+    if not config.daemon.shadow:
+        return None
+    from advisor.predict.library import Library
+    from advisor.predict.served_policy import open_policy
+
+    try:
+        return Shadow(open_policy(Library(Path(config.forecasts.models)), config.daemon.shadow))
+    except ModelError as err:
+        raise ConfigError(f"daemon.shadow: {err}") from err
+
+
+def forecaster(config: Config) -> StartForecaster:
+    """Return the models that forecast, or nothing where they are turned off; starts are told when asked for."""
+    if not config.forecasts.enabled:
+        return NoForecaster()
+    from advisor.predict.forecaster import ModelForecaster
+    from advisor.predict.library import Library
+
+    return ModelForecaster(Library(Path(config.forecasts.models)), start_times=False)

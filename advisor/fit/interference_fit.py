@@ -1,0 +1,273 @@
+"""Fitting the model of interference to measured pairs of jobs."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.errors import ConfigError
+from advisor.fit.fitted import Fitted, Source
+from advisor.fit.interference_files import FORMS, RelativeSpeeds, form_of, measured, read_sides, read_table
+from advisor.fit.interference_kernel import Chosen, basis, search, steadied
+from advisor.predict.interference import KIND
+from advisor.predict.interference_items import PROFILE, Floats, Items, Rows, Shape, Shared, similarity
+from advisor.predict.interference_section import (
+    COLUMNS,
+    MOST_COLUMNS,
+    OUTPUTS,
+    InterferenceParameters,
+    Likeness,
+    MeasuredItem,
+    Section,
+    SectionParameters,
+    section_of,
+)
+
+LEAST_ROWS = 20
+MOST_COORDINATES = 48
+# Pairs beyond these would make the closed form slow; a quantile needs no more.
+JUDGED_ROWS = 2000
+SMALLEST_ERROR = 0.005
+PARTS = 5
+LOW, HIGH = 0.1, 0.9
+_TEXT = (
+    "Relative speed, hence inflation, of a job beside another on the same GPUs or on the same nodes, fitted to "
+    "measured pairs. Several neighbours add up, which is an interpretation: pairs are all that is measured. For an "
+    "uplink the numbers of shared nodes stand in, which is an assumption. It knows the models that were measured; of "
+    "others it states the population."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedSection:
+    """One way of sharing: its parameters, the regressors for speed and spread, and its errors on what was left out."""
+
+    parameters: SectionParameters
+    regressors: tuple[Any, Any, Any]
+    rows: NDArray[np.float32]
+    error_of_pairs: float
+    error_of_models: float | None
+
+
+def fit_interference(files: Sequence[Path], *, seed: int) -> Fitted:
+    """Fit to files of measured pairs, their form told by their columns; raises `ConfigError`."""
+    sides: dict[Shared, list[Any]] = {Shared.GPU: [], Shared.NODE: []}
+    sources = []
+    for file in files:
+        form = form_of(file, read_table(file).header)
+        found = read_sides(file, form)
+        sides[FORMS[form].shared] += found
+        content = file.read_bytes()
+        sources.append(Source(name=file.name, sha256=hashlib.sha256(content).hexdigest(), rows=len(found)))
+    gpu, node = (measured(found, shared) if found else None for shared, found in sides.items())
+    return fit_measured(gpu, node, seed=seed, sources=tuple(sources))
+
+
+def fit_measured(
+    gpu: RelativeSpeeds | None, node: RelativeSpeeds | None, *, seed: int, sources: tuple[Source, ...] = ()
+) -> Fitted:
+    """Fit to measured pairs, of one or of both ways of sharing; raises `ConfigError` where they are too few."""
+    fitted = [None if each is None else _fit_section(each.alone(), np.random.default_rng(seed)) for each in (gpu, node)]
+    present = [each for each in fitted if each is not None]
+    if not present:
+        raise ConfigError("there are no measured pairs to fit to: give a table of them")
+    regressors = [one for each in fitted for one in (_constants() if each is None else each.regressors)]
+    parameters = InterferenceParameters(
+        gpu=None if fitted[0] is None else fitted[0].parameters,
+        node=None if fitted[1] is None else fitted[1].parameters,
+    )
+    metrics: dict[str, float] = {}
+    for name, each in zip(("shared GPU", "shared nodes"), fitted, strict=True):
+        if each is not None:
+            metrics[f"{name}: mean error of relative speed, pairs left out"] = each.error_of_pairs
+            if each.error_of_models is not None:
+                metrics[f"{name}: mean error of relative speed, models left out"] = each.error_of_models
+    return Fitted(
+        kind=KIND,
+        columns=COLUMNS,
+        outputs=OUTPUTS,
+        regressors=tuple(regressors),
+        parameters=parameters.model_dump_json(),
+        probe=np.concatenate([each.rows[:: max(1, len(each.rows) // 200)] for each in present]),
+        sources=sources,
+        metrics=metrics,
+        seed=seed,
+        text=_TEXT,
+    )
+
+
+def _fit_section(found: RelativeSpeeds, generator: np.random.Generator) -> FittedSection:
+    if len(found) < LEAST_ROWS or len(set(found.pair.tolist())) < 3:
+        raise ConfigError(f"{len(found)} measured rows are too few to fit interference to: give at least {LEAST_ROWS}")
+    items, mean, spread = _standardised(found.pairs.items)
+    pairs = replace(found.pairs, items=items)
+    chosen = search(pairs, found.speed, found.pair, generator)
+    judged = _some_pairs(found.pair, generator)
+    shown, out = steadied(pairs.take(judged), found.speed[judged], found.pair[judged], chosen)
+    draft = _parameters(found, items, mean, spread, chosen)
+    section = section_of(draft, KIND)
+    rows, named_rows = section.pair_columns(found.pairs), _named_columns(section, found)
+    weight = np.ones(len(found))
+    weight[judged] = shown
+    speeds = _ridge(rows, found.speed, chosen.weights.noise, weight)
+    errors = found.speed[judged] - np.clip(out.by_pair, 0.0, draft.top_speed)
+    spreads, factors = _spreads(rows[judged], errors, found.pair[judged], generator)
+    model_errors = found.speed[judged][out.rows] - np.clip(out.by_model, 0.0, draft.top_speed)
+    unseen = _quantiles(model_errors if len(model_errors) else 2.0 * errors)
+    named_errors = _named_errors(rows, named_rows, found, chosen.weights.noise, weight, generator)
+    named, named_factors = _spreads(named_rows, named_errors, found.pair, generator)
+    known = draft.model_copy(update={"known_factors": factors, "named_factors": named_factors, "unseen_errors": unseen})
+    return FittedSection(
+        parameters=SectionParameters.model_validate(known.model_dump()),
+        regressors=(speeds, spreads, named),
+        rows=rows,
+        error_of_pairs=float(np.mean(np.abs(errors))),
+        error_of_models=float(np.mean(np.abs(model_errors))) if len(model_errors) else None,
+    )
+
+
+def _standardised(items: Items) -> tuple[Items, Floats, Floats]:
+    mean, spread = np.zeros(len(PROFILE)), np.ones(len(PROFILE))
+    for column in range(len(PROFILE)):
+        known = items.profile[np.isfinite(items.profile[:, column]), column]
+        if len(known):
+            mean[column] = known.mean()
+            spread[column] = known.std() if known.std() > 1e-9 else 1.0
+    return replace(items, profile=(items.profile - mean) / spread), mean, spread
+
+
+def _some_pairs(pair: Rows, generator: np.random.Generator) -> Rows:
+    """Return the rows of at most about as many pairs as the closed form has time for."""
+    if len(pair) <= JUDGED_ROWS:
+        return np.arange(len(pair))
+    rank = generator.permutation(int(pair.max()) + 1)[pair]
+    return np.flatnonzero(rank <= np.sort(rank)[JUDGED_ROWS])
+
+
+def _parameters(found: RelativeSpeeds, items: Items, mean: Floats, spread: Floats, chosen: Chosen) -> SectionParameters:
+    """Return the parameters as far as they follow from the jobs and what makes them alike."""
+    sides = [_likeness(items, shape) for shape in (chosen.mine, chosen.other)]
+    return SectionParameters(
+        items=[
+            MeasuredItem(
+                group=items.group[row],
+                model=items.model[row],
+                variant=items.variant[row],
+                settings=_optional(items.settings[row]),
+                profile=_optional(items.profile[row]),
+            )
+            for row in range(len(items))
+        ],
+        profile_mean=mean.tolist(),
+        profile_spread=spread.tolist(),
+        mine=sides[0],
+        other=sides[1],
+        products=_products(sides, items, chosen),
+        known_factors=(0.0, 0.0),
+        named_factors=(0.0, 0.0),
+        unseen_errors=(0.0, 0.0),
+        top_speed=float(found.speed.max()),
+    )
+
+
+def _optional(numbers: Floats) -> list[float | None]:
+    return [None if np.isnan(each) else float(each) for each in numbers]
+
+
+def _likeness(items: Items, shape: Shape) -> Likeness:
+    return Likeness(**asdict(shape), basis=basis(items, shape, MOST_COORDINATES).tolist())
+
+
+def _products(sides: Sequence[Likeness], items: Items, chosen: Chosen) -> list[tuple[int, int, float]]:
+    """Return all coordinates of either side and the largest products of both, coordinate 0 being the constant."""
+    weights = chosen.weights
+    widths = [len(side.basis[0]) for side in sides]
+    alone = [(at, 0, weights.mine**0.5) for at in range(1, widths[0] + 1)]
+    alone += [(0, at, weights.other**0.5) for at in range(1, widths[1] + 1)]
+    # A coordinate is longest where jobs differ most; later ones are shorter.
+    lengths = [_lengths(items, side) for side in sides]
+    size = np.outer(*lengths).ravel()
+    order = np.argsort(-size, kind="stable")[: MOST_COLUMNS - len(alone)]
+    both = [(int(at // widths[1]) + 1, int(at % widths[1]) + 1, weights.both**0.5) for at in order]
+    return alone + both
+
+
+def _lengths(items: Items, side: Likeness) -> Floats:
+    shape = Shape(**{name: value for name, value in side if name != "basis"})
+    found: Floats = np.mean((similarity(items, items, shape) @ np.array(side.basis)) ** 2, axis=0)
+    return found
+
+
+def _ridge(rows: NDArray[np.float32], target: Floats, noise: float, weight: Floats) -> Any:
+    from sklearn.linear_model import Ridge
+
+    # The columns are float32, as in service; only the solution of the equations takes more digits.
+    return Ridge(alpha=float(noise), solver="cholesky").fit(rows.astype(np.float64), target, sample_weight=weight)
+
+
+def _named_columns(section: Section, found: RelativeSpeeds) -> NDArray[np.float32]:
+    """Return the columns of the same pairs when only models and sizes are told, as of live jobs."""
+    items = found.pairs.items
+    settings = items.settings.copy()
+    settings[:, 0] = np.nan
+    shares, _ = section.shares(np.array([section.code(model) for model in items.model], np.intp), settings)
+    return section.named_columns(shares[found.pairs.mine], shares[found.pairs.other])
+
+
+def _named_errors(
+    rows: NDArray[np.float32],
+    named_rows: NDArray[np.float32],
+    found: RelativeSpeeds,
+    noise: float,
+    weight: Floats,
+    generator: np.random.Generator,
+) -> Floats:
+    """Return the errors for pairs that were left out when only models and sizes are told."""
+    fold = (generator.permutation(int(found.pair.max()) + 1) % PARTS)[found.pair]
+    said = np.full(len(found), found.speed.mean())
+    for each in range(PARTS):
+        inside = fold != each
+        if inside.any() and not inside.all():
+            fitted = _ridge(rows[inside], found.speed[inside], noise, weight[inside])
+            said[~inside] = fitted.predict(named_rows[~inside].astype(np.float64))
+    errors: Floats = found.speed - np.clip(said, 0.0, found.speed.max())
+    return errors
+
+
+def _spreads(
+    rows: NDArray[np.float32], errors: Floats, pair: Rows, generator: np.random.Generator
+) -> tuple[Any, tuple[float, float]]:
+    """Fit the logarithm of the size of errors, and return the quantiles of errors over sizes that were left out."""
+    from sklearn.linear_model import RidgeCV
+
+    wide = rows.astype(np.float64)
+    target = np.log(np.abs(errors) + SMALLEST_ERROR)
+    alphas = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0)
+    whole = RidgeCV(alphas=alphas).fit(wide, target)
+    fold = (generator.permutation(int(pair.max()) + 1) % PARTS)[pair]
+    said = np.full(len(errors), target.mean())
+    for each in range(PARTS):
+        inside = fold != each
+        if inside.any() and not inside.all():
+            said[~inside] = RidgeCV(alphas=alphas).fit(wide[inside], target[inside]).predict(wide[~inside])
+    return whole, _quantiles(errors / np.exp(said))
+
+
+def _quantiles(errors: Floats) -> tuple[float, float]:
+    """Return the ends of a conformal 80 % interval: quantiles with one row more, as Vovk has it."""
+    count = len(errors)
+    step = 1.0 / (count + 1)
+    ends = np.quantile(errors, [max(0.0, LOW - step), min(1.0, HIGH + step)])
+    return float(min(ends[0], 0.0)), float(max(ends[1], 0.0))
+
+
+def _constants() -> tuple[Any, Any, Any]:
+    """Return regressors for a way of sharing of which nothing was measured; what they say is not read."""
+    from sklearn.linear_model import Ridge
+
+    nothing = np.zeros((2, MOST_COLUMNS))
+    return Ridge().fit(nothing, np.ones(2)), Ridge().fit(nothing, np.zeros(2)), Ridge().fit(nothing, np.zeros(2))

@@ -1,0 +1,285 @@
+"""Fitting the run-time model: a forest that answers with whole distributions, and how to read them."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.domain.units import DAY_S, HOUR_S
+from advisor.errors import ModelError
+from advisor.fit.export import predictions
+from advisor.fit.fitted import Fitted, Source
+from advisor.predict.history import History, keys_of, runs_of
+from advisor.predict.run_time import KIND, RunTimeParameters, Support, outputs_of
+from advisor.predict.run_time_curve import AdaptiveLevels, Grid, quantiles_and_mean
+from advisor.predict.run_time_features import COLUMNS, GROUPS, LEVELS, Features, features
+from advisor.predict.run_time_replay import chunks, recall_in_order, steps
+from advisor.predict.run_time_table import EndedJobs, RunTimeTable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+Floats = NDArray[np.float64]
+
+FEWEST_ROWS, MOST_ROWS = 200, 200_000
+# Logarithms of run time over anchor, dense where a run repeats the last ones, and over the time limit.
+OVER_ANCHOR = (
+    *(-9.0, -7.0, -6.0, -5.0, -4.0, -3.3, -2.7, -2.2, -1.8, -1.4, -1.1, -0.8, -0.6, -0.45, -0.3, -0.2, -0.12, -0.06),
+    *(-0.02, 0.02, 0.06, 0.12, 0.2, 0.3, 0.45, 0.6, 0.8, 1.1, 1.4, 1.8, 2.2, 2.7, 3.3, 4.0, 5.0, 6.0, 7.0),
+)
+OVER_LIMIT = (
+    *(-12.0, -10.0, -9.0, -8.0, -7.0, -6.0, -5.0, -4.2, -3.5, -3.0, -2.5, -2.1, -1.8, -1.5, -1.25, -1.0, -0.8, -0.6),
+    *(-0.45, -0.3, -0.2, -0.1, -0.05, -0.02),
+)
+_LEAF_STEPS = 1024
+GRID = Grid(over_anchor=np.array(OVER_ANCHOR), over_limit=np.array(OVER_LIMIT))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How the forest is grown and its levels are set.
+
+    Hundreds of jobs of one array end alike. Each job weighs the size of its burst (same user, request and day) to
+    the power of minus `burst_power`, and a leaf holds at least `leaf_ratio` of all weight, so that no single burst
+    fills it. `calibration_ratio` is the part of the jobs, the latest, that sets the levels, with the nominal ones
+    weighing as much as `nominal_weight` of them; `rate` moves the levels in service. `trees` is a power of two.
+    """
+
+    trees: int = 128
+    leaf_ratio: float = 0.02
+    column_ratio: float = 0.6
+    burst_power: float = 0.5
+    calibration_ratio: float = 0.3
+    nominal_weight: float = 500.0
+    rate: float = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rows:
+    """Jobs as they looked at their submissions, in that order; `cap` is the logarithm of the time limit.
+
+    `due` are those that their limits would have ended by the last end: all others that ended are the shorter ones of
+    their age, and to learn from them would be to expect too little.
+    """
+
+    seen: Features
+    log_run: Floats
+    cap: Floats
+    weight: Floats
+    submit_time: Floats
+    end_time: Floats
+    due: NDArray[np.bool_]
+
+
+def fit_run_time(
+    ended: EndedJobs,
+    *,
+    seed: int,
+    keep_history: bool,
+    settings: Settings | None = None,
+    sources: "Sequence[Source]" = (),
+) -> Fitted:
+    """Fit on jobs that ended; with `keep_history` the model goes on from what it has seen of these users.
+
+    `sources` names the files that the jobs came from, for the card.
+
+    Raises `ModelError` where fewer than `FEWEST_ROWS` jobs can be learnt from.
+    """
+    chosen = settings or Settings()
+    usable, dropped = ended.usable()
+    good = np.flatnonzero(usable)
+    if len(good) < FEWEST_ROWS:
+        raise ModelError(_too_few(len(good), len(ended), dropped))
+    latest = good[np.argsort(ended.end_time[good], kind="stable")][-MOST_ROWS:]
+    if len(good) > len(latest):
+        dropped["older than the latest " + str(MOST_ROWS)] = len(good) - len(latest)
+    kept = ended.take(np.sort(latest))
+    history, rows = _seen_in_order(kept, chosen)
+    levels, metrics = _calibrated(rows, chosen, seed)
+    forests = _forests(rows, _learnt(rows), chosen, seed)
+    parameters = RunTimeParameters(
+        over_anchor=OVER_ANCHOR,
+        over_limit=OVER_LIMIT,
+        levels=tuple(tuple(float(level) for level in each) for each in levels),
+        rate=chosen.rate,
+        burst_power=chosen.burst_power,
+        support=support_of(kept.jobs),
+        history=history.to_json() if keep_history else None,
+    )
+    return Fitted(
+        kind=KIND,
+        columns=COLUMNS,
+        outputs=outputs_of(OVER_ANCHOR, OVER_LIMIT),
+        regressors=forests,
+        parameters=parameters.model_dump_json(),
+        probe=rows.seen.rows[-2000:],
+        sources=tuple(sources),
+        metrics=metrics | {"rows": float(len(kept)), "rows_left_out": float(sum(dropped.values()))},
+        seed=seed,
+        text=_text(len(kept), dropped, keep_history=keep_history),
+        settings={name: str(getattr(chosen, name)) for name in Settings.__slots__},
+    )
+
+
+def _seen_in_order(kept: EndedJobs, settings: Settings) -> tuple[History, _Rows]:
+    """Build the rows as they would have been at each submission, and the history after the last end."""
+    history, keys, runs = History(), keys_of(kept.jobs), runs_of(kept)
+    seen, order = [], []
+    for chunk in chunks(steps(kept, np.ones(len(kept), dtype=np.bool_))):
+        recalled = recall_in_order(history, chunk, keys, runs)
+        rows = np.concatenate([step.rows for step in chunk])
+        seen.append(features(kept.jobs.take(rows), recalled, runs[rows, 1]))
+        order.append(rows)
+    rows = np.concatenate(order)
+    return history, _Rows(
+        seen=Features(
+            rows=np.concatenate([each.rows for each in seen]),
+            anchor=np.concatenate([each.anchor for each in seen]),
+            group=np.concatenate([each.group for each in seen]),
+        ),
+        log_run=np.log(runs[rows, 0]),
+        cap=np.log(runs[rows, 1]),
+        weight=_burst_sizes([keys[row][1] or "" for row in rows.tolist()], kept.jobs.submit_time[rows])
+        ** -settings.burst_power,
+        submit_time=kept.jobs.submit_time[rows],
+        end_time=kept.end_time[rows],
+        due=(kept.end_time - runs[:, 0] + runs[:, 1] <= np.max(kept.end_time))[rows],
+    )
+
+
+def _burst_sizes(requests: list[str], submit_time: Floats) -> Floats:
+    """Return how many jobs of the same user and request were submitted on the same day."""
+    days = (submit_time // DAY_S).astype(np.int64).tolist()
+    names = [f"{day} {request}" for day, request in zip(days, requests, strict=True)]
+    _, number, count = np.unique(names, return_inverse=True, return_counts=True)
+    return count[number].astype(np.float64)
+
+
+def _learnt(rows: _Rows) -> NDArray[np.bool_]:
+    """Return what to learn from: the jobs that are due, or all where those are too few."""
+    return rows.due if np.count_nonzero(rows.due) >= FEWEST_ROWS else np.ones(len(rows.cap), dtype=np.bool_)
+
+
+def _forests(rows: _Rows, chosen: NDArray[np.bool_], settings: Settings, seed: int) -> tuple[Any, Any]:
+    """Fit trees that answer with the shares of run times below each threshold: over the anchor, and over the limit.
+
+    Forests of whole distributions are those of Meinshausen (2006), here with a fixed grid instead of all the jobs.
+    """
+    return (
+        _forest(rows, rows.seen.anchor, GRID.over_anchor, chosen, settings, seed),
+        _forest(rows, rows.cap, GRID.over_limit, chosen, settings, seed + 1),
+    )
+
+
+def _forest(
+    rows: _Rows, origin: Floats, thresholds: Floats, chosen: NDArray[np.bool_], settings: Settings, seed: int
+) -> Any:
+    from sklearn.ensemble import ExtraTreesRegressor
+
+    below = (rows.log_run[chosen] - origin[chosen])[:, None] <= thresholds
+    forest = ExtraTreesRegressor(
+        n_estimators=settings.trees,
+        min_weight_fraction_leaf=settings.leaf_ratio,
+        max_features=settings.column_ratio,
+        random_state=seed,
+    )
+    forest.fit(rows.seen.rows[chosen], below.astype(np.float32), sample_weight=rows.weight[chosen])
+    for tree in forest.estimators_:
+        # The graph computes in float32. Thresholds are cut down to it, which moves no float32 row to another side;
+        # leaves are rounded so that the mean over a power of two of trees is exact in either precision.
+        tree.tree_.threshold[:] = _cut_to_float32(tree.tree_.threshold)
+        tree.tree_.value[:] = np.round(tree.tree_.value * _LEAF_STEPS) / _LEAF_STEPS
+    return forest
+
+
+def _cut_to_float32(values: Floats) -> Floats:
+    """Return the largest float32 numbers that are not above `values`."""
+    nearest = values.astype(np.float32)
+    cut = np.where(nearest > values, np.nextafter(nearest, np.float32(-np.inf)), nearest)
+    return cut.astype(np.float64)
+
+
+def _calibrated(rows: _Rows, settings: Settings, seed: int) -> tuple[Floats, dict[str, float]]:
+    """Return the levels to start with, and how a forest without the latest jobs did on those.
+
+    Conformalised quantiles (Romano et al., 2019) in the form of Chernozhukov et al. (2021): what is corrected is the
+    level at which a whole distribution is read, by group of jobs, either end by itself.
+    """
+    nominal = np.tile(np.array(LEVELS), (len(GROUPS), 1))
+    learnt = _learnt(rows)
+    split_time = np.quantile(rows.submit_time[learnt], 1.0 - settings.calibration_ratio)
+    before, after = learnt & (rows.end_time < split_time), learnt & (rows.submit_time >= split_time)
+    if min(np.count_nonzero(before), np.count_nonzero(after)) < FEWEST_ROWS // 4:
+        return nominal, {}
+    forests = _forests(rows, before, settings, seed)
+    anchor, cap, group = rows.seen.anchor[after], rows.cap[after], rows.seen.group[after]
+    run_s, weight = np.exp(rows.log_run[after]), rows.weight[after]
+    shares = predictions(forests, rows.seen.rows[after]).astype(np.float32)
+    drawn = GRID.curves(shares, anchor, cap)
+    reached = drawn.level_of(run_s * (1.0 - 1e-9))
+    levels = nominal.copy()
+    for number in range(len(GROUPS)):
+        rows_of = group == number
+        if rows_of.any():
+            for column in (0, len(LEVELS) - 1):
+                levels[number, column] = _shrunken(
+                    reached[rows_of], weight[rows_of], LEVELS[column], settings.nominal_weight
+                )
+    plain = AdaptiveLevels(nominal, 0.0, settings.burst_power)
+    quantiles_s, _ = quantiles_and_mean(drawn, plain, group, np.zeros(len(run_s)))
+    inside = (run_s >= quantiles_s[:, 0]) & (run_s <= quantiles_s[:, -1])
+    return levels, {
+        "held_out_rows": float(len(run_s)),
+        "held_out_coverage_before_correction": float(np.mean(inside)),
+        "held_out_median_error_h": float(np.mean(np.abs(run_s - quantiles_s[:, 2]))) / HOUR_S,
+    }
+
+
+def _shrunken(reached: Floats, weight: Floats, level: float, nominal_weight: float) -> float:
+    """Return the weighted quantile of the levels that were reached, drawn towards the nominal one."""
+    order = np.argsort(reached, kind="stable")
+    running = np.cumsum(weight[order])
+    place = int(np.searchsorted(running, level * running[-1]))
+    found = reached[order][min(place, len(order) - 1)]
+    return float((running[-1] * found + nominal_weight * level) / (running[-1] + nominal_weight))
+
+
+def support_of(jobs: RunTimeTable) -> Support:
+    """Return the least and the most that jobs ask for; (-1, -1) for a column that is empty."""
+
+    def bounds(column: Floats) -> tuple[float, float]:
+        there = column[np.isfinite(column) & (column >= 0)]
+        return (float(there.min()), float(there.max())) if len(there) else (-1.0, -1.0)
+
+    return Support(
+        gpus=bounds(jobs.gpus),
+        cpus=bounds(jobs.cpus),
+        nodes=bounds(jobs.nodes),
+        memory_mib=bounds(jobs.memory_mib),
+        limit_s=(float(jobs.limit_s.min()), max(float(jobs.limit_s.max()), 1.0)),
+    )
+
+
+def _in_words(dropped: "Mapping[str, int]") -> str:
+    return "; ".join(f"{count} {reason}" for reason, count in dropped.items()) or "none"
+
+
+def _text(rows: int, dropped: "Mapping[str, int]", *, keep_history: bool) -> str:
+    history = (
+        "The history of the users of that site goes with it."
+        if keep_history
+        else "No history goes with it: every user is new at first, and known from the first job that ends."
+    )
+    return (
+        f"Run times of jobs from their requests and from how the last jobs of their users went, fitted on {rows} "
+        f"ended jobs. Left out: {_in_words(dropped)}. {history} It learns from every job that ends; forecasts for "
+        "users without history are wide, and for requests outside of what was fitted on not to be relied on."
+    )
+
+
+def _too_few(usable: int, rows: int, dropped: "Mapping[str, int]") -> str:
+    return (
+        f"run times: {usable} of {rows} jobs can be learnt from, at least {FEWEST_ROWS} are needed "
+        f"(left out: {_in_words(dropped)}): give a longer period of accounting"
+    )

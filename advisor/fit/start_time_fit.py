@@ -1,0 +1,222 @@
+"""Fitting the model of start times to polls of a queue."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.domain.units import DAY_S
+from advisor.errors import ConfigError
+from advisor.features.backlog import Floats, Rows
+from advisor.fit.fitted import Fitted, Source
+from advisor.fit.start_time_files import Polls, read_polls
+from advisor.predict.start_time import (
+    CENTRE,
+    COLUMNS,
+    FLOOR_S,
+    KIND,
+    OUTPUTS,
+    UNKNOWN,
+    LogWait,
+    StartTimeParameters,
+    log_wait_of,
+    model_rows,
+)
+
+if TYPE_CHECKING:
+    from sklearn.ensemble import ExtraTreesRegressor
+
+LEAST_ROWS: Final = 200
+LEAST_POLLS: Final = 6
+LOW: Final = 0.1
+HIGH: Final = 0.9
+# Chosen on polls of May 2021 alone, by weeks left out and by later weeks; so were the columns.
+FOREST: Final = {"n_estimators": 100, "min_weight_fraction_leaf": 0.004, "max_features": 0.5}
+# What a cluster did some days ago says less of today: a poll counts half as much as one these days later.
+HALF_LIFE_S: Final = 4 * DAY_S
+# No row counts more often than this, however few jobs were watched as long as it waited.
+MOST_WEIGHT: Final = 20.0
+# The latter half of the polls, in as many parts, is forecast part by part by models of what was known before.
+BLOCKS: Final = 4
+# Beyond these quantiles of a column, and a factor of 1.4, there are too few rows to speak of.
+SUPPORT: Final = (0.001, 0.999)
+SUPPORT_MARGIN: Final = 0.15
+_PROBE_ROWS: Final = 500
+_TEXT = (
+    "How long a pending GPU job still waits, from the line by priority, what runs, and what the job asks for. Jobs "
+    "that started before the next poll are under-represented. Polls of one cluster say little of another: fit it to "
+    "polls of your own. Fair share is not a column: a snapshot lacks it, and it did not help."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOutForecasts:
+    """Forecasts of later polls by models of what was known before them, in log10 seconds, with what came true.
+
+    All `(n_rows,)`; `block` numbers the parts in order of time.
+    """
+
+    found: LogWait
+    true: Floats
+    weight: Floats
+    poll_time: Floats
+    block: NDArray[np.int64]
+
+    @property
+    def scaled_error(self) -> Floats:
+        """By how many spreads the true waits lie above the mean: `(n_rows,)`."""
+        return np.asarray((self.true - self.found.mean) / self.found.spread, dtype=np.float64)
+
+
+def fit_start_time(files: Sequence[Path], *, seed: int) -> Fitted:
+    """Fit to tables of polls; raises `TraceError` and `ConfigError`."""
+    polls, sources = read_polls(files)
+    return fit_polls(polls, seen_until=polls.seen_until, seed=seed, sources=sources)
+
+
+def fit_polls(polls: Polls, *, seen_until: float, seed: int, sources: tuple[Source, ...] = ()) -> Fitted:
+    """Fit to what was known at `seen_until`: to polls before it of jobs that had started. Raises `ConfigError`."""
+    started = polls.started_by(np.nextafter(seen_until, np.inf))
+    days = np.unique(polls.poll_time[started])
+    if started.sum() < LEAST_ROWS or len(days) < LEAST_POLLS:
+        raise ConfigError(
+            f"{started.sum()} rows of {len(days)} polls are too few to fit start times to: give at least "
+            f"{LEAST_ROWS} rows of {LEAST_POLLS} polls of jobs that started"
+        )
+    calibration = calibrate(polls, seen_until=seen_until, seed=seed)
+    low, high = factors(calibration)
+    rows = model_rows(polls.table)[started]
+    least, most = _support(rows)
+    parameters = StartTimeParameters(
+        low=low,
+        high=high,
+        least=least,
+        most=most,
+        by_limits=polls.table.by_limits,
+    )
+    return Fitted(
+        kind=KIND,
+        columns=COLUMNS,
+        outputs=OUTPUTS,
+        regressors=(fit_forest(polls, seen_until=seen_until, seed=seed),),
+        parameters=parameters.model_dump_json(),
+        probe=rows[:: max(1, len(rows) // _PROBE_ROWS)],
+        sources=sources,
+        metrics=_metrics(calibration),
+        seed=seed,
+        text=_TEXT,
+        settings={name: str(value) for name, value in FOREST.items()},
+    )
+
+
+def fit_forest(polls: Polls, *, seen_until: float, seed: int) -> "ExtraTreesRegressor":
+    """Fit the mean and the mean square to the polls of jobs that had started by then."""
+    from sklearn.ensemble import ExtraTreesRegressor
+
+    started = polls.started_by(np.nextafter(seen_until, np.inf))
+    rows, centred = model_rows(polls.table)[started], log_wait(polls.wait_s[started]) - CENTRE
+    recency = 0.5 ** ((seen_until - polls.poll_time[started]) / HALF_LIFE_S)
+    weight = weights(polls, seen_until=seen_until)[started] * recency
+    targets = np.stack([centred, centred**2], axis=1).astype(np.float32)
+    return ExtraTreesRegressor(random_state=seed, **FOREST).fit(rows, targets, sample_weight=weight)
+
+
+def calibrate(polls: Polls, *, seen_until: float, seed: int) -> HeldOutForecasts:
+    """Forecast the latter half of the polls, part by part, by models of what was known when the part began."""
+    started = polls.started_by(np.nextafter(seen_until, np.inf))
+    days = np.unique(polls.poll_time[started])
+    weight = weights(polls, seen_until=seen_until)
+    found: list[Floats] = []
+    rows_of_blocks: list[Rows] = []
+    for block in np.array_split(days[len(days) // 2 :], min(BLOCKS, len(days) - len(days) // 2)):
+        rows = np.flatnonzero(started & (polls.poll_time >= block[0]) & (polls.poll_time <= block[-1]))
+        known_before = float(np.nextafter(block[0], -np.inf))
+        if not polls.started_by(block[0]).any():
+            continue
+        forest = fit_forest(polls, seen_until=known_before, seed=seed)
+        found.append(forest.predict(model_rows(polls.table.take(rows))))
+        rows_of_blocks.append(rows)
+    if not found:
+        raise ConfigError("no job was seen to start between the polls: give polls of a longer time to fit on")
+    every = np.concatenate(rows_of_blocks)
+    return HeldOutForecasts(
+        found=log_wait_of(np.concatenate(found)),
+        true=log_wait(polls.wait_s[every]),
+        weight=weight[every],
+        poll_time=polls.poll_time[every],
+        block=np.repeat(np.arange(len(rows_of_blocks)), [len(rows) for rows in rows_of_blocks]),
+    )
+
+
+def factors(calibration: HeldOutForecasts, chosen: NDArray[np.bool_] | None = None) -> tuple[float, float]:
+    """Return by how many spreads the 10 and the 90 % quantile of the true waits lie above the forecast mean.
+
+    Normalised split-conformal prediction (Lei et al. 2018); jobs of one poll share its fate, so that all polls weigh
+    the same. The correction for few samples is left out: by the number of polls it made the intervals cover 91 % and
+    more of later polls of May, and there is no guarantee to keep where days are not exchangeable.
+    """
+    rows = np.ones(len(calibration.true), dtype=np.bool_) if chosen is None else chosen
+    error, poll = calibration.scaled_error[rows], np.unique(calibration.poll_time[rows], return_inverse=True)[1]
+    of_poll = np.bincount(poll, calibration.weight[rows])
+    weight = calibration.weight[rows] / of_poll[poll]
+    # An interval holds its middle, whatever the polls at hand say.
+    low, high = (_quantile(error, quantile, weight) for quantile in (LOW, HIGH))
+    return min(low, 0.0), max(high, 0.0)
+
+
+def weights(polls: Polls, *, seen_until: float) -> Floats:
+    """Return how much each row of a job that had started by then counts, `(n_rows,)`.
+
+    A burst of jobs alike, which tend to start together, counts as one row. Only jobs that had started are fitted on,
+    hence too few long waits: a row counts in inverse proportion to the share of rows that were polled early enough to
+    have seen it start (inverse probability of censoring weights, Robins and Rotnitzky 1992). The watching ends at one
+    moment for all, whatever the job.
+    """
+    watched_s = np.sort(seen_until - polls.poll_time[polls.poll_time <= seen_until])
+    waited_s = np.nan_to_num(polls.wait_s, nan=np.inf)
+    seen_ratio = 1.0 - np.searchsorted(watched_s, waited_s, side="left") / max(1, len(watched_s))
+    size = np.bincount(polls.burst)[polls.burst].astype(np.float64)
+    weight: Floats = 1.0 / np.maximum(seen_ratio, 1.0 / MOST_WEIGHT) / size
+    return weight
+
+
+def log_wait(wait_s: Floats, floor_s: float = FLOOR_S) -> Floats:
+    """Return the logarithm to the base of 10 of waits, none below the floor."""
+    logarithms: Floats = np.log10(np.maximum(wait_s, floor_s))
+    return logarithms
+
+
+def _quantile(values: Floats, share: float, weight: Floats) -> float:
+    order = np.argsort(values, kind="stable")
+    passed = np.cumsum(weight[order])
+    return float(values[order][min(np.searchsorted(passed, share * passed[-1]), len(values) - 1)])
+
+
+def _support(rows: NDArray[np.float32]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return between what values of each column there were rows to fit on; nothing for one that was never known."""
+    bounds = []
+    for column in rows.T:
+        known = column[column != np.float32(UNKNOWN)]
+        least, most = np.quantile(known, SUPPORT, method="nearest") if len(known) else (2.0, 1.0)
+        bounds.append((max(0.0, float(least) - SUPPORT_MARGIN), float(most) + SUPPORT_MARGIN))
+    return tuple(least for least, _ in bounds), tuple(most for _, most in bounds)
+
+
+def _metrics(calibration: HeldOutForecasts) -> dict[str, float]:
+    """Judge the forecasts of later polls, each part's quantiles taken from the other parts."""
+    inside = np.zeros(len(calibration.true), dtype=np.bool_)
+    errors = calibration.true - calibration.found.mean
+    for block in np.unique(calibration.block):
+        mine = calibration.block == block
+        low, high = factors(calibration, ~mine if (~mine).any() else mine)
+        scaled = calibration.scaled_error[mine]
+        inside[mine] = (scaled >= low) & (scaled <= high)
+    return {
+        "mean squared error of log10 wait, later polls": float(np.mean(errors**2)),
+        "the same, each burst of jobs alike as one": float(np.average(errors**2, weights=calibration.weight)),
+        "mean absolute error of log10 wait, later polls": float(np.mean(np.abs(errors))),
+        "covered by the 80 % interval, later polls": float(np.mean(inside)),
+    }

@@ -1,0 +1,162 @@
+"""Fitting the throughput predictor: laws of scaling for each measured model, and a graph for the ratios of speeds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.errors import TraceError
+from advisor.fit.fitted import Fitted
+from advisor.fit.throughput_calibration import calibrate, learn_knowledge
+from advisor.fit.throughput_data import StepTimes, files_of, read_measured, sources_of
+from advisor.fit.throughput_population import Learned, learn_laws, work_of
+from advisor.predict.scaling import SCALE, Vector, Work, log_step
+from advisor.predict.throughput import COLUMNS, KIND, OUTPUTS, columns_of
+from advisor.predict.throughput_knowledge import Knowledge, live_laws, simple, write_knowledge
+
+LEAST_ROWS = 30
+_PAIRS_PER_GROUP = 1500
+_PROBE_ROWS = 500
+# The mean of the log of the size of a normal deviate, by which the graph's second output is short of the deviation.
+_LOG_SIZE = -0.6352
+_LEAST_ERROR = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementPairs:
+    """Pairs of placements of one job: columns of the graph `(n_pairs, n_columns)`, and what the law leaves over."""
+
+    rows: NDArray[np.float32]
+    left_over: Vector
+    model: NDArray[np.str_]
+
+    def take(self, kept: NDArray[np.bool_]) -> "PlacementPairs":
+        """Return the pairs of a mask."""
+        return PlacementPairs(rows=self.rows[kept], left_over=self.left_over[kept], model=self.model[kept])
+
+
+def fit_throughput(files: Sequence[Path], *, form: str, seed: int) -> Fitted:
+    """Fit measured step times; `files` may name folders, `form` is auto, pollux or elasticflow; raises `TraceError`."""
+    read = files_of(files)
+    measured = read_measured(read, form)
+    models = sorted(set(measured.model.tolist()))
+    if len(measured) < LEAST_ROWS or len(models) < 2:
+        raise TraceError(
+            f"{len(measured)} rows of {len(models)} models are too few to fit on: give {LEAST_ROWS} rows of 2 or more"
+        )
+    generator = np.random.default_rng(seed)
+    knowledge = learn_knowledge(measured, seed)
+    pairs = _pairs(measured, learn_laws(measured), knowledge, generator)
+    found = [_judge(pairs, model) for model in models]
+    tails = calibrate([off for off, _ in found])
+    regressors = _regressors(pairs)
+    errors = np.concatenate([error for _, error in found])
+    inside = np.concatenate([(off >= tails.low) & (off <= tails.high) for off, _ in found])
+    return Fitted(
+        kind=KIND,
+        columns=COLUMNS,
+        outputs=OUTPUTS,
+        regressors=regressors,
+        parameters=write_knowledge(knowledge.model_copy(update={"ratios": tails})),
+        probe=pairs.rows[generator.permutation(len(pairs.rows))[:_PROBE_ROWS]],
+        sources=sources_of(read, measured),
+        metrics={
+            "ratio of speeds, median error (%), model left out": float(np.median(errors)),
+            "ratio of speeds, mean error (%), model left out": float(np.mean(errors)),
+            "ratio of speeds, the law alone, median error (%)": float(np.median(_percent(pairs.left_over))),
+            "ratio of speeds, share inside the interval, model left out": float(np.mean(inside)),
+        },
+        seed=seed,
+        text=(
+            "How much faster or slower a job trains on another number of GPUs and nodes. Laws of scaling for the "
+            f"{len(models)} measured models, a common one for the rest; the network of a site is taken to be unknown, "
+            "so the intervals for jobs on several nodes are wide. Tiers beyond the node were not measured: all "
+            "placements on as many nodes get the same answer. Of the link's bandwidth nothing was learned either."
+        ),
+        settings={"pairs of placements for each model": str(_PAIRS_PER_GROUP)},
+    )
+
+
+def _pairs(
+    measured: StepTimes, learned: Learned, knowledge: Knowledge, generator: np.random.Generator
+) -> PlacementPairs:
+    """Draw pairs of placements of each model, half as of a known model, half as of one that was never measured."""
+    rows, left_over, models = [], [], []
+    for group in learned.groups:
+        own = measured.take((measured.model == group.model) & (measured.cluster == group.cluster))
+        first, second = _drawn(own.batch_asked, generator)
+        work, log_steps = work_of(own), np.log(own.step_s)
+        is_known = generator.random(len(first)) < 0.5
+        # A batch that is not stated is taken to be the same per GPU; pairs of which it is not cannot do without.
+        is_stated = (generator.random(len(first)) < 0.5) | (own.batch[first] != own.batch[second])
+        thetas = np.where(is_known[:, None], *_laws_of(group.model, learned, knowledge))
+        # A batch counts in units of the reference with a profile, else of the job's own base.
+        unit = np.where(is_known, group.reference, work.batch[second])
+        asked = _with_batch(work.take(first), np.where(is_stated, work.batch[first] / unit, 1.0))
+        base = _with_batch(work.take(second), np.where(is_stated, work.batch[second] / unit, 1.0))
+        by_law = log_step(thetas, base) - log_step(thetas, asked) + np.log(asked.gpus * asked.batch)
+        by_law -= np.log(base.gpus * base.batch)
+        samples = np.log(own.gpus * own.batch)
+        true = (samples - log_steps)[first] - (samples - log_steps)[second]
+        rows.append(columns_of(by_law, is_known, asked, base))
+        left_over.append(true - by_law)
+        models += [group.model] * len(first)
+    return PlacementPairs(
+        rows=np.vstack(rows), left_over=np.concatenate(left_over), model=np.array(models, dtype=np.str_)
+    )
+
+
+def _drawn(batch: Vector, generator: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Draw pairs of rows of the same batch, other than a row with itself."""
+    first = generator.integers(0, len(batch), _PAIRS_PER_GROUP)
+    order = np.argsort(batch, kind="stable")
+    starts = np.searchsorted(batch[order], batch[first], side="left")
+    ends = np.searchsorted(batch[order], batch[first], side="right")
+    second = order[starts + (generator.random(len(first)) * (ends - starts)).astype(np.int64)]
+    return first[first != second], second[first != second]
+
+
+def _laws_of(model: str, learned: Learned, knowledge: Knowledge) -> tuple[Vector, Vector]:
+    """Return the numbers as served if the model is known, and those that the other models have in common."""
+    others = learned.without(model)
+    common = learned.pooled.mean.copy() if others is None else np.array(others.pooled.mean)
+    common[SCALE] = 0.0
+    pooled = knowledge if others is None else knowledge.model_copy(update={"pooled": others.pooled})
+    return live_laws(pooled, [model])[0], common
+
+
+def _with_batch(work: Work, batch: Vector) -> Work:
+    return Work(gpus=work.gpus, nodes=work.nodes, least=work.least, most=work.most, batch=batch)
+
+
+def _regressors(pairs: PlacementPairs) -> tuple[Any, Any]:
+    """Fit what the law leaves over, and the log of what is left over after that, in float32.
+
+    With models left out in turn, shallow trees did better than linear models, a small network and no correction.
+    """
+    from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
+
+    correction = ExtraTreesRegressor(n_estimators=8, max_depth=5, min_samples_leaf=100, random_state=0)
+    correction.fit(pairs.rows, pairs.left_over.astype(np.float32))
+    rest = np.abs(pairs.left_over - correction.predict(pairs.rows))
+    size = np.log(np.maximum(rest, _LEAST_ERROR)) - _LOG_SIZE
+    deviation = HistGradientBoostingRegressor(
+        max_iter=20, max_leaf_nodes=8, min_samples_leaf=100, early_stopping=False, random_state=0
+    )
+    return correction, deviation.fit(pairs.rows, size.astype(np.float32))
+
+
+def _judge(pairs: PlacementPairs, model: str) -> tuple[Vector, Vector]:
+    """Return the errors of a model that was left out: in stated deviations, and in percent."""
+    own = np.array([simple(name) == simple(model) for name in pairs.model])
+    correction, deviation = _regressors(pairs.take(~own))
+    out = pairs.take(own)
+    left_over = out.left_over - correction.predict(out.rows)
+    return left_over / np.exp(deviation.predict(out.rows)), _percent(left_over)
+
+
+def _percent(left_over: Vector) -> Vector:
+    return np.asarray(100.0 * np.abs(np.expm1(-left_over)), dtype=np.float64)

@@ -1,0 +1,107 @@
+"""The part of the journal that outlives a kill: what is out, and how long gangs waited."""
+
+import json
+from collections.abc import Collection, Iterable
+
+from advisor.domain.lease import Ending, Lease
+from advisor.domain.memory import KEPT_S, check_owner
+from advisor.domain.topology import LocalityTier
+from advisor.domain.waits import Wait
+from advisor.journal.base import JournalBase
+from advisor.journal.rows import LEASE_COLUMNS, LEASE_VALUES, audit_detail, lease_of, lease_row
+
+
+class LeaseTables(JournalBase):
+    """Leases and waits; every change of a lease is in the audit, in the same transaction."""
+
+    def cluster(self) -> str | None:
+        """Return the cluster that the journal belongs to; None before the first claim."""
+        with self._reading():
+            (owner,) = self._database.execute("SELECT cluster FROM site").fetchone()
+            return None if owner is None else str(owner)
+
+    def claim(self, cluster: str) -> None:
+        """Belong to a cluster from the first call on; raises `ConfigError` for any other."""
+        owner = self.cluster()
+        check_owner(owner, cluster, str(self._path))
+        if owner is None:
+            with self._writing():
+                self._database.execute("UPDATE site SET cluster = ?", (cluster,))
+                self._audit("claimed", {"cluster": cluster})
+
+    def keep(self, lease: Lease) -> None:
+        """Write down an open lease in place of the job's earlier one on the field."""
+        with self._writing():
+            self._remove(lease)
+            self._insert(lease)
+            self._audit(lease.state, audit_detail(lease))
+
+    def close(self, lease: Lease, ending: Ending, ended_time: float) -> None:
+        """Write down how an open lease ended, and forget those that ended too long ago."""
+        with self._writing():
+            self._remove(lease)
+            self._insert(lease.ended(ending, ended_time))
+            self._database.execute("DELETE FROM leases WHERE ended_time <= ?", (ended_time - KEPT_S,))
+            self._audit(ending, audit_detail(lease))
+
+    def leases(self) -> tuple[Lease, ...]:
+        """Return the open leases, by job and field."""
+        return self._read_leases("ending IS NULL ORDER BY job_id, lever")
+
+    def closed(self, job_ids: Collection[int], since: float | None = None) -> tuple[Lease, ...]:
+        """Return the leases of jobs, and of any job since an instant, that ended, in the order of writing."""
+        return self._read_leases(
+            "id IN ("
+            "SELECT id FROM leases WHERE ending IS NOT NULL AND job_id IN (SELECT value FROM json_each(?)) "
+            "UNION SELECT id FROM leases WHERE ending IS NOT NULL AND ended_time > ?"
+            ") ORDER BY id",
+            json.dumps(sorted(job_ids)),
+            since,
+        )
+
+    def add_waits(self, waits: Iterable[Wait], observed_until: float) -> None:
+        """Add waits with the instant up to which starts have been looked at, and forget what ended too long ago."""
+        rows = [(wait.gpus, wait.tier.name, wait.waited_s, wait.got, wait.ended_time) for wait in waits]
+        with self._writing():
+            self._database.executemany(
+                "INSERT INTO waits (gpus, tier, waited_s, got, ended_time) VALUES (?, ?, ?, ?, ?)", rows
+            )
+            self._database.execute("UPDATE site SET observed_until = ?", (observed_until,))
+            self._database.execute("DELETE FROM waits WHERE ended_time <= ?", (observed_until - KEPT_S,))
+
+    def waits(self, since: float) -> tuple[Wait, ...]:
+        """Return the waits that ended after an instant, in the order in which they did."""
+        with self._reading():
+            rows = self._database.execute(
+                "SELECT gpus, tier, waited_s, got, ended_time FROM waits WHERE ended_time > ? ORDER BY ended_time, id",
+                (since,),
+            ).fetchall()
+            return tuple(
+                Wait(gpus=gpus, tier=LocalityTier[tier], waited_s=waited_s, got=bool(got), ended_time=ended_time)
+                for gpus, tier, waited_s, got, ended_time in rows
+            )
+
+    def observed_until(self) -> float | None:
+        """Return up to which instant starts have been looked at; None if never."""
+        with self._reading():
+            (until,) = self._database.execute("SELECT observed_until FROM site").fetchone()
+            return None if until is None else float(until)
+
+    def _insert(self, lease: Lease) -> None:
+        self._database.execute(
+            f"INSERT INTO leases ({LEASE_COLUMNS}) VALUES ({LEASE_VALUES})",  # noqa: S608  (ours)
+            lease_row(lease),
+        )
+
+    def _remove(self, lease: Lease) -> None:
+        self._database.execute(
+            "DELETE FROM leases WHERE job_id = ? AND lever = ? AND ending IS NULL", (lease.job_id, lease.lever)
+        )
+
+    def _read_leases(self, which: str, *values: str | float | None) -> tuple[Lease, ...]:
+        with self._reading():
+            rows = self._database.execute(
+                f"SELECT {LEASE_COLUMNS} FROM leases WHERE {which}",  # noqa: S608  (ours)
+                values,
+            )
+            return tuple(lease_of(row) for row in rows.fetchall())

@@ -1,0 +1,51 @@
+"""What one round of the daemon did: a cycle with all that stood around it, for the log, the metrics and the journal."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from advisor.apply.applier import Step
+from advisor.domain.lease import LeaseState
+from advisor.domain.load import ControllerLoad
+from advisor.domain.mode import Mode
+from advisor.trial.accuracy import Accuracy
+
+# What of a job was forecast.
+Forecasted = Literal["start", "run_time"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """One round; `step` is None where it was skipped or failed, and `fault` says why in one line.
+
+    `mode` is the mode that goes farthest now; `held_to` says in plain words what keeps it below the configured one
+    (a pause, a breaker, a journal that failed), each with its name. `rpcs` counts the requests of this process to
+    slurmctld by kind since it started. `accuracy` tells for "start" and "run_time" how good forecasts were.
+    `interval_s` is how long after the start of this round the next one starts.
+    """
+
+    started_time: float
+    duration_s: float
+    cpu_s: float
+    mode: Mode
+    interval_s: float
+    step: Step | None = None
+    fault: str = ""
+    held_to: Mapping[str, str] = field(default_factory=dict)
+    load: ControllerLoad | None = None
+    rpcs: Mapping[str, int] = field(default_factory=dict)
+    open_leases: Mapping[LeaseState, int] = field(default_factory=dict)
+    accuracy: Mapping[Forecasted, Accuracy] = field(default_factory=dict)
+
+    @property
+    def summary(self) -> str:
+        """The round in one line, for `systemctl status`."""
+        held = f" (held by {', '.join(self.held_to)})" if self.held_to else ""
+        if self.step is None:
+            return f"{self.mode}{held}: {self.fault or 'nothing was read'}"
+        proposed = len(self.step.record.recommendations)
+        out = sum(self.open_leases.values())
+        return (
+            f"{self.mode}{held}: {proposed} recommended, {len(self.step.applied)} sent, "
+            f"{len(self.step.reconciled.taken_back)} taken back, {out} out"
+        )

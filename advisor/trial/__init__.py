@@ -1,0 +1,1 @@
+"""Experiments: what follows jobs from snapshot to snapshot, and what their outcomes show."""

@@ -1,0 +1,340 @@
+"""What an experiment shows: how the waits of treated and control days, or partitions, differ, and how surely.
+
+Jobs that are submitted together meet the same queue, so that a thousand jobs of one day tell hardly more than ten.
+Therefore the figure of a whole day, its mean or its 95th percentile, is what is compared, and the spread between
+blocks of days is what the interval comes from. Jobs count on the side that they were assigned to, wherever they ran:
+an effect that is diluted by jobs that cross over is shown as it is.
+
+By day, the effect is the ratio of the treated figures to the control ones, and its interval is Fieller's: the ratios
+at which the differences within blocks, treated less so many times control, have a mean that Student's test does not
+tell from 0. A coin decides the order within a block, so that without an effect these differences are symmetric about
+0 however skewed the waits are. A mean hangs on the few worst days, and takes many days to settle. The figure of the
+typical day, the geometric mean of the ratios of the blocks, settles sooner and hangs on no single day; one minute is
+added to delays, so that days without any have a ratio.
+
+By partition nothing is drawn by lot. There the ratio of treated to control is taken for every two weeks, on the
+logarithm, and those of the experiment are compared with those before it: single weeks still resemble the next.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from statistics import NormalDist, fmean
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.domain.experiment import LEAST_BLOCKS, ExperimentSettings
+from advisor.domain.outcome import Arm, JobOutcome
+from advisor.domain.units import DAY_S
+from advisor.trial.quantiles import t_quantile
+
+# A block counts once its jobs had a day to start and end.
+SETTLE_S: Final = DAY_S
+WORST_GROUPS: Final = 5
+HIGH_SHARE: Final = 0.95
+
+# By partition the logarithm is taken anyway.
+FIGURES: Mapping[str, Sequence[str]] = {"day": ("mean", "p95", "typical"), "partition": ("mean", "p95")}
+# Added to the delays of a typical day: one look at the queue.
+OFFSET_S: Final = 60.0
+
+_NAN = float("nan")
+
+METRICS: Mapping[str, Callable[[JobOutcome], float | None]] = {
+    "queueing_delay": lambda outcome: outcome.queueing_delay_s,
+    "jct": lambda outcome: outcome.jct_s,
+    "bounded_slowdown": lambda outcome: outcome.bounded_slowdown,
+}
+
+
+class Conclusion(StrEnum):
+    """What an interval says of an effect; lower is better for every metric."""
+
+    TOO_LITTLE = "too little data"
+    UNCLEAR = "no clear difference"
+    HELPED = "helped"
+    WORSE = "made it worse"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """How one figure of one metric differs: the mean over days of their means or 95th percentiles, or a typical day.
+
+    `percent` is the change that the treatment made, below 0 where it helped, with its 95 % interval; NaN where there
+    is none. `treated` and `control` are the figures during the experiment. `blocks` counts those that both sides have
+    jobs in.
+    """
+
+    metric: str
+    figure: str
+    treated: float
+    control: float
+    percent: float
+    low: float
+    high: float
+    blocks: int
+    jobs: int
+    verdict: Conclusion
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupEffect:
+    """The effect on one account's jobs, by the figure that was chosen beforehand.
+
+    `is_clear` allows for all the accounts that were looked at.
+    """
+
+    account: str
+    effect: Effect
+    is_clear: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmCount:
+    """The jobs of one side: how many there are, and how many of them say nothing or were not treated as assigned.
+
+    `untold` did not start, or nobody saw them do, so that they have no figure. `crossed` waited beyond the day that
+    decided their side. `changed` got a change: of control jobs, those that crossed over.
+    """
+
+    jobs: int = 0
+    untold: int = 0
+    crossed: int = 0
+    changed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """All that an experiment shows so far; `other_settings` counts jobs assigned under settings since changed."""
+
+    settings: ExperimentSettings
+    effects: tuple[Effect, ...]
+    worst: tuple[GroupEffect, ...]
+    groups: int
+    arms: Mapping[Arm, ArmCount]
+    blocks_planned: int
+    blocks_over: int
+    other_settings: int
+
+    @property
+    def primary(self) -> Effect:
+        """The effect that was chosen beforehand."""
+        chosen = (self.settings.metric, self.settings.figure)
+        return next(each for each in self.effects if (each.metric, each.figure) == chosen)
+
+
+def compared(outcomes: Iterable[JobOutcome], settings: ExperimentSettings, now: float) -> Comparison:
+    """Compare the two sides of an experiment over the blocks that are over."""
+    told = tuple(outcomes)
+    length_s = settings.block_days * DAY_S
+    over = max(0, math.floor((min(now - SETTLE_S, settings.end_time) - settings.start_time) / length_s))
+    jobs = list(_assigned(told, settings, over))
+    effects: list[Effect] = []
+    for metric in METRICS:
+        values = _values(jobs, metric)
+        effects += [_effect(values, settings, metric, figure) for figure in FIGURES[settings.by]]
+    worst, groups = _worst(jobs, settings)
+    return Comparison(
+        settings=settings,
+        effects=tuple(effects),
+        worst=worst,
+        groups=groups,
+        arms={arm: _count(jobs, arm, settings) for arm in (Arm.TREATED, Arm.CONTROL)},
+        blocks_planned=(settings.last_day - settings.first_day + 1) // settings.block_days,
+        blocks_over=over,
+        other_settings=sum(1 for each in told if each.experiment and each.experiment != settings.digest),
+    )
+
+
+def ratio_interval(pairs: NDArray[np.float64], *, tests: int = 1) -> tuple[float, float, float]:
+    """Return the ratio of the means of pairs `(n_blocks, 2)` with Fieller's interval; NaN where it has no bounds."""
+    blocks = len(pairs)
+    mean_t, mean_c = pairs.mean(axis=0).tolist()
+    if mean_c <= 0.0:
+        return _NAN, _NAN, _NAN
+    covariance = np.cov(pairs, rowvar=False) / blocks  # (2, 2)
+    squared = _reach(blocks - 1, tests) ** 2
+    a = mean_c**2 - squared * covariance[1, 1]
+    b = mean_t * mean_c - squared * covariance[0, 1]
+    c = mean_t**2 - squared * covariance[0, 0]
+    if a <= 0.0:
+        return mean_t / mean_c, _NAN, _NAN
+    root = math.sqrt(max(0.0, b * b - a * c))
+    return mean_t / mean_c, max(0.0, float((b - root) / a)), float((b + root) / a)
+
+
+def typical_ratio(pairs: NDArray[np.float64], *, tests: int = 1) -> tuple[float, float, float]:
+    """Return the geometric mean of the ratios of pairs above 0 `(n_blocks, 2)`, with Student's interval."""
+    logs = np.log(pairs[:, 0]) - np.log(pairs[:, 1])
+    middle, reach = float(logs.mean()), _reach(len(logs) - 1, tests) * float(logs.std(ddof=1)) / math.sqrt(len(logs))
+    return math.exp(middle), math.exp(middle - reach), math.exp(middle + reach)
+
+
+def change_of_ratio(
+    inside: NDArray[np.float64], before: NDArray[np.float64], *, tests: int = 1
+) -> tuple[float, float, float]:
+    """Return by how much the ratio of treated to control changed, with Welch's interval; pairs are `(n_blocks, 2)`.
+
+    NaN where a block has no wait at all, which has no ratio.
+    """
+    if not (np.all(inside > 0.0) and np.all(before > 0.0)):
+        return _NAN, _NAN, _NAN
+    logs = [np.log(pairs[:, 0]) - np.log(pairs[:, 1]) for pairs in (inside, before)]
+    change = float(logs[0].mean() - logs[1].mean())
+    errors = [float(log.var(ddof=1)) / len(log) for log in logs]
+    if sum(errors) <= 0.0:
+        return math.exp(change), math.exp(change), math.exp(change)
+    # Welch and Satterthwaite's degrees of freedom, rounded down to be careful.
+    freedom = sum(errors) ** 2 / sum(error**2 / (len(log) - 1) for error, log in zip(errors, logs, strict=True))
+    reach = _reach(max(1, int(freedom)), tests) * math.sqrt(sum(errors))
+    return math.exp(change), math.exp(change - reach), math.exp(change + reach)
+
+
+class _Assigned(NamedTuple):
+    """A job with its side and its day, 0 being the first of the experiment."""
+
+    outcome: JobOutcome
+    arm: Arm
+    day: int
+
+
+class _Value(NamedTuple):
+    """One job's value of a metric, with its side and day."""
+
+    arm: Arm
+    day: int
+    value: float
+
+
+def _assigned(outcomes: Iterable[JobOutcome], settings: ExperimentSettings, over: int) -> Iterator[_Assigned]:
+    """Yield the jobs that are compared: of the blocks that are over, and by partition of as many before the first."""
+    before = -over if settings.by == "partition" else 0
+    for outcome in outcomes:
+        block = settings.block_of(outcome.submit_time)
+        if not before <= block < over:
+            continue
+        if block < 0:
+            arm = settings.side_of(outcome.partition.split(","))
+        else:
+            arm = outcome.arm if outcome.experiment == settings.digest else Arm.NONE
+        if arm:
+            yield _Assigned(outcome, arm, settings.day_of(outcome.submit_time) - settings.first_day)
+
+
+def _values(jobs: Iterable[_Assigned], metric: str) -> list[_Value]:
+    values = ((job, METRICS[metric](job.outcome)) for job in jobs)
+    return [_Value(job.arm, job.day, value) for job, value in values if value is not None]
+
+
+def _effect(
+    values: Sequence[_Value], settings: ExperimentSettings, metric: str, figure: str, *, tests: int = 1
+) -> Effect:
+    """Return the effect on one figure; its interval holds for so many tests together."""
+    pairs = _pairs_by_block(values, settings.block_days, figure)
+    inside = np.array([pairs[block] for block in sorted(pairs) if block >= 0]).reshape(-1, 2)
+    before = np.array([pairs[block] for block in sorted(pairs) if block < 0]).reshape(-1, 2)
+    blocks = len(inside) if settings.by == "day" else min(len(inside), len(before))
+    ratio, low, high = _NAN, _NAN, _NAN
+    if blocks >= LEAST_BLOCKS and settings.by == "day":
+        if figure == "typical":
+            ratio, low, high = typical_ratio(inside + (OFFSET_S if metric == "queueing_delay" else 0.0), tests=tests)
+        else:
+            ratio, low, high = ratio_interval(inside, tests=tests)
+    elif blocks >= LEAST_BLOCKS:
+        ratio, low, high = change_of_ratio(inside, before, tests=tests)
+    treated, control = inside.mean(axis=0).tolist() if len(inside) else (_NAN, _NAN)
+    return Effect(
+        metric=metric,
+        figure=figure,
+        treated=treated,
+        control=control,
+        percent=100 * (ratio - 1),
+        low=100 * (low - 1),
+        high=100 * (high - 1),
+        blocks=blocks,
+        jobs=sum(value.day >= 0 for value in values),
+        verdict=_verdict(low, high, blocks, settings.min_blocks),
+    )
+
+
+def _pairs_by_block(values: Iterable[_Value], block_days: int, figure: str) -> dict[int, tuple[float, float]]:
+    """Map blocks to their figures, treated and control: means over their days, of blocks with jobs on both sides."""
+    by_day: dict[tuple[int, Arm], list[float]] = defaultdict(list)
+    for arm, day, value in values:
+        by_day[day, arm].append(value)
+    by_block: dict[tuple[int, Arm], list[float]] = defaultdict(list)
+    for (day, arm), of_day in by_day.items():
+        known = np.array(of_day)
+        told = np.quantile(known, HIGH_SHARE) if figure == "p95" else known.mean()
+        by_block[day // block_days, arm].append(float(told))
+    return {
+        block: (fmean(by_block[block, Arm.TREATED]), fmean(by_block[block, Arm.CONTROL]))
+        for block in {block for block, _ in by_block}
+        if (block, Arm.TREATED) in by_block and (block, Arm.CONTROL) in by_block
+    }
+
+
+def _worst(jobs: Iterable[_Assigned], settings: ExperimentSettings) -> tuple[tuple[GroupEffect, ...], int]:
+    """Return the accounts that lost most by the metric of the settings, and how many accounts were looked at."""
+    by_account: dict[str, list[_Assigned]] = defaultdict(list)
+    for job in jobs:
+        by_account[job.outcome.account].append(job)
+    values = {account: _values(of_account, settings.metric) for account, of_account in by_account.items()}
+    known = {
+        account: effect
+        for account in sorted(values)
+        if not math.isnan((effect := _effect(values[account], settings, settings.metric, settings.figure)).percent)
+        and effect.verdict is not Conclusion.TOO_LITTLE
+    }
+    lost = sorted(known, key=lambda account: (-known[account].percent, account))[:WORST_GROUPS]
+    found = []
+    for account in lost:
+        strict = _effect(values[account], settings, settings.metric, settings.figure, tests=len(known))
+        if known[account].percent > 0.0:
+            is_clear = strict.verdict is Conclusion.WORSE
+            found.append(GroupEffect(account=account, effect=known[account], is_clear=is_clear))
+    return tuple(found), len(known)
+
+
+def _count(jobs: Iterable[_Assigned], arm: Arm, settings: ExperimentSettings) -> ArmCount:
+    counted = [job.outcome for job in jobs if job.arm is arm and job.day >= 0]
+    return ArmCount(
+        jobs=len(counted),
+        untold=sum(METRICS[settings.metric](outcome) is None for outcome in counted),
+        crossed=sum(_crossed(outcome, settings) for outcome in counted) if settings.by == "day" else 0,
+        changed=sum(bool(outcome.changes) for outcome in counted),
+    )
+
+
+def _crossed(outcome: JobOutcome, settings: ExperimentSettings) -> bool:
+    """Whether a job still waited as the day was over that decided its side."""
+    over = settings.start_of(settings.day_of(outcome.submit_time) + 1)
+    waited_until = outcome.end_time if outcome.start_time is None else outcome.start_time
+    return waited_until is None or waited_until >= over
+
+
+def _verdict(low: float, high: float, blocks: int, min_blocks: int) -> Conclusion:
+    if blocks < min_blocks or math.isnan(low + high):
+        return Conclusion.TOO_LITTLE
+    if high < 1.0:
+        return Conclusion.HELPED
+    return Conclusion.WORSE if low > 1.0 else Conclusion.UNCLEAR
+
+
+def _reach(freedom: int, tests: int) -> float:
+    """Return how many standard errors an interval of 95 %, for so many tests together, reaches to each side."""
+    if tests == 1:
+        return t_quantile(freedom)
+    # Abramowitz and Stegun 26.7.5, with all four terms: few degrees of freedom meet far tails here.
+    z = NormalDist().inv_cdf(1 - 0.025 / tests)
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92_160,
+    )
+    return float(z + sum(term / freedom**power for power, term in enumerate(terms, start=1)))

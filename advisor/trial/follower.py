@@ -1,0 +1,283 @@
+"""Follows every GPU job from snapshot to snapshot, and tells which outcomes are new or have changed."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from operator import attrgetter
+from typing import NamedTuple
+
+from advisor.apply.applier import Step
+from advisor.cycle import NoForecaster, StartForecaster
+from advisor.domain.experiment import NO_EXPERIMENT, ExperimentSettings
+from advisor.domain.forecast import Forecasts, Interval
+from advisor.domain.job import Job, JobState
+from advisor.domain.lease import Ending, Lease, LeaseState
+from advisor.domain.outcome import JobOutcome, SeenChange, SeenForecast
+from advisor.domain.plan import Outcome, Recommendation
+from advisor.domain.snapshot import Snapshot
+
+_STARTED = frozenset({JobState.RUNNING, JobState.SUSPENDED, JobState.COMPLETING})
+# What is under way did nothing yet that is known.
+_TOOK_EFFECT = frozenset({LeaseState.OUT, LeaseState.RETURNING, LeaseState.HANDS_OFF})
+
+
+NO_FORECASTER = NoForecaster()
+
+
+class _Mark(NamedTuple):
+    """What an outcome depends on in a job's record; while it stays the same, so does the outcome."""
+
+    state: JobState
+    submit_time: float
+    eligible_time: float | None
+    start_time: float | None
+    end_time: float | None
+
+
+class Follower:
+    """The GPU jobs whose end is still to come.
+
+    What nobody saw is not made up: a job that went between two snapshots ended between them, and
+    `JobOutcome.end_is_known` says whether they are close enough together.
+    """
+
+    def __init__(
+        self,
+        open_outcomes: Iterable[JobOutcome] = (),
+        *,
+        experiment: ExperimentSettings = NO_EXPERIMENT,
+        seen_at: float | None = None,
+    ) -> None:
+        """Go on with what an earlier follower left open; `seen_at` is when it last looked, None if not known."""
+        self._open = {outcome.job_id: outcome for outcome in open_outcomes}
+        self._marks: dict[int, _Mark] = {}
+        # What the marks were made of, so that few of them are made again.
+        self._facts: dict[int, tuple[object, ...]] = {}
+        self._no_gpus: set[int] = set()
+        self._seen_at = seen_at
+        self._clock_went_back = False
+        self.experiment = experiment
+
+    @property
+    def open_outcomes(self) -> tuple[JobOutcome, ...]:
+        """The jobs whose end is still to come, by job id."""
+        return tuple(self._open[job_id] for job_id in sorted(self._open))
+
+    def follow_step(self, step: Step, forecaster: StartForecaster = NO_FORECASTER) -> tuple[JobOutcome, ...]:
+        """Follow the jobs through one step of the daemon.
+
+        `forecaster` is asked when those jobs start whose forecast is kept: the new ones and those that were changed.
+        """
+        taken = {receipt.action for receipt in step.applied if receipt.outcome is Outcome.APPLIED}
+        record = step.record
+        applied = [change for change in record.recommendations if change.action in taken]
+        unseen = record.snapshot.jobs_by_id.keys() - self._open.keys() - self._no_gpus
+        kept = unseen | {change.job_id for change in applied}
+        forecasts = forecaster.with_starts(record.forecasts, record.snapshot, kept)
+        return self.follow(record.snapshot, forecasts, applied=applied, leases=record.memory.leases)
+
+    def follow(
+        self,
+        snapshot: Snapshot,
+        forecasts: Forecasts,
+        *,
+        applied: Sequence[Recommendation] = (),
+        leases: Iterable[Lease] = (),
+    ) -> tuple[JobOutcome, ...]:
+        """Return the outcomes that are new or have changed, by job id and submission.
+
+        `applied` took effect right after the snapshot; `leases` are those that are out or ended lately.
+        """
+        now = snapshot.taken_at
+        before = dict(self._open)
+        over: list[JobOutcome] = []
+        for job in snapshot.jobs:
+            facts = _facts(job)
+            if self._facts.get(job.job_id) != facts:
+                over += self._look_at(job, facts, now, forecasts)
+        for lease in leases:
+            self._hear_of(lease)
+        for change in applied:
+            self._add(change, now, forecasts)
+        over += self._gone(snapshot)
+        self._no_gpus &= snapshot.jobs_by_id.keys()
+        changed = [outcome for job_id, outcome in self._open.items() if before.get(job_id) is not outcome]
+        return tuple(sorted((*over, *changed), key=lambda outcome: (outcome.job_id, outcome.submit_time)))
+
+    def _look_at(self, job: Job, facts: tuple[object, ...], now: float, forecasts: Forecasts) -> Iterator[JobOutcome]:
+        """Bring the outcome of one record up to date; yields that of an earlier job with the same id."""
+        job_id = job.job_id
+        # Tasks that wait inside an array are no jobs yet; their record's id goes to the last of them that starts.
+        if job_id in self._no_gpus or (job.array is not None and job.array.task_id is None):
+            return
+        mark = _mark(job)
+        if self._marks.get(job_id) == mark:
+            self._facts[job_id] = facts
+            return
+        known = self._open.get(job_id)
+        if known is not None and known.user != job.user:
+            # Slurm's ids went round while nobody looked.
+            yield _over(known, now, last_seen_time=None)
+            del self._open[job_id]
+            known = None
+        if known is None and not _asks_for_gpus(job):
+            if job.gang.gpus_known:
+                self._no_gpus.add(job_id)
+            return
+        self._marks[job_id], self._facts[job_id] = mark, facts
+        fresh = self._first_seen(job, now, forecasts) if known is None else known
+        seen = _seen(fresh, job)
+        if seen != known:
+            self._open[job_id] = seen
+
+    def _first_seen(self, job: Job, now: float, forecasts: Forecasts) -> JobOutcome:
+        arm = self.experiment.arm_at(job.submit_time, job.partitions)
+        return JobOutcome(
+            job_id=job.job_id,
+            submit_time=job.submit_time,
+            user=job.user,
+            account=job.account,
+            partition=",".join(job.partitions),
+            gpus=_gpus(job),
+            time_limit_s=job.time_limit_s,
+            eligible_time=job.eligible_time,
+            arm=arm,
+            experiment=self.experiment.digest if arm else "",
+            first_forecast=_forecast(job.job_id, now, forecasts),
+        )
+
+    def _hear_of(self, lease: Lease) -> None:
+        """Note what the journal says of one change."""
+        outcome = self._open.get(lease.job_id)
+        if outcome is None or lease.ending is Ending.NOT_APPLIED or lease.applied_time < outcome.submit_time:
+            return
+        if lease.ending is None and lease.state not in _TOOK_EFFECT:
+            return
+        at = _change_of(outcome, lease)
+        if at is None:
+            # It was applied by a person, or an earlier daemon was killed before it could tell.
+            told = SeenChange(lever=lease.lever, applied_time=lease.applied_time, added_delay_s=lease.added_delay_s)
+            self._open[lease.job_id] = outcome = replace(outcome, changes=(*outcome.changes, told))
+            at = len(outcome.changes) - 1
+        known = outcome.changes[at]
+        told = replace(known, ending=lease.ending, ended_time=lease.ended_time, overruled_time=lease.overruled_time)
+        if told != known:
+            changes = (*outcome.changes[:at], told, *outcome.changes[at + 1 :])
+            self._open[lease.job_id] = replace(outcome, changes=changes)
+
+    def _add(self, change: Recommendation, now: float, forecasts: Forecasts) -> None:
+        """Note a change that took effect."""
+        outcome = self._open.get(change.job_id)
+        if outcome is None:
+            return
+        made = SeenChange(
+            lever=change.action.lever,
+            applied_time=now,
+            reason=change.reason,
+            saved_s_low=change.expected.saved_s_low,
+            saved_s_high=change.expected.saved_s_high,
+            added_delay_s=change.expected.added_delay_max_s,
+        )
+        self._open[change.job_id] = replace(
+            outcome,
+            changes=(*outcome.changes, made),
+            changed_forecast=outcome.changed_forecast or _forecast(change.job_id, now, forecasts),
+        )
+
+    def _gone(self, snapshot: Snapshot) -> list[JobOutcome]:
+        """Take out the jobs that are in the queue no more, and return how they ended."""
+        now, before = snapshot.taken_at, self._seen_at
+        self._seen_at = now
+        if before is not None and now < before:
+            # An old snapshot shows less than there is; a clock set back makes the next one tell.
+            self._clock_went_back = True
+            return []
+        if self._clock_went_back:
+            before, self._clock_went_back = None, False
+        over: list[JobOutcome] = []
+        for job_id in sorted(self._open.keys() - snapshot.jobs_by_id.keys()):
+            mark = self._marks.pop(job_id, None)
+            self._facts.pop(job_id, None)
+            exact = None if mark is None else mark.end_time
+            outcome = self._open.pop(job_id)
+            over.append(_over(outcome, now, before) if exact is None else _over(outcome, exact, exact))
+        return over
+
+
+# All that a mark is made of.
+_facts: Callable[[Job], tuple[object, ...]] = attrgetter(*_Mark._fields)
+
+
+def _mark(job: Job) -> _Mark:
+    """Return what counts of a record: Slurm's expectations of a start and an end are no facts."""
+    return _Mark(
+        job.state,
+        job.submit_time,
+        job.eligible_time,
+        job.start_time if job.state in _STARTED else None,
+        job.end_time if job.state is JobState.COMPLETING else None,
+    )
+
+
+def _gpus(job: Job) -> int:
+    """Return the GPUs of a job, by its request where that tells, else by what it holds; 0 where nothing tells."""
+    held = () if job.allocation is None else job.allocation.gpus
+    return job.gang.gpu_count or sum(gpu.count for gpu in held)
+
+
+def _asks_for_gpus(job: Job) -> bool:
+    return job.gang.scope is not None or _gpus(job) > 0
+
+
+def _seen(outcome: JobOutcome, job: Job) -> JobOutcome:
+    """Return an outcome as a record of its job shows it; a requeue keeps the first submission, wait and start."""
+    if job.is_pending:
+        if outcome.last_start_time is not None:
+            return replace(outcome, last_start_time=None, requeues=outcome.requeues + 1)
+        if outcome.requeues == 0 and outcome.eligible_time != job.eligible_time:
+            return replace(outcome, eligible_time=job.eligible_time)
+    elif job.state in _STARTED and job.start_time is not None and outcome.last_start_time != job.start_time:
+        first = outcome.start_time is None
+        return replace(
+            outcome,
+            eligible_time=job.eligible_time if first else outcome.eligible_time,
+            start_time=job.start_time if first else outcome.start_time,
+            last_start_time=job.start_time,
+            requeues=outcome.requeues + (outcome.last_start_time is not None),
+        )
+    return outcome
+
+
+def _over(outcome: JobOutcome, end_time: float, last_seen_time: float | None) -> JobOutcome:
+    """Return an outcome whose job is gone; a clock that was set back puts no end before a start."""
+    latest = max(end_time, outcome.last_start_time or outcome.submit_time)
+    return replace(outcome, end_time=latest, last_seen_time=last_seen_time)
+
+
+def _change_of(outcome: JobOutcome, lease: Lease) -> int | None:
+    """Find the change that a lease is about; None where it is not known of yet.
+
+    A renewal that came to nothing leaves the earlier change out, under the time of the later one.
+    """
+    of_lever = [at for at, change in enumerate(outcome.changes) if change.lever is lease.lever]
+    for at in of_lever:
+        if outcome.changes[at].applied_time == lease.applied_time:
+            return at
+    still_out = [at for at in of_lever if outcome.changes[at].ending is None]
+    earlier = [at for at in still_out if outcome.changes[at].applied_time < lease.applied_time]
+    return earlier[-1] if earlier else None
+
+
+def _forecast(job_id: int, now: float, forecasts: Forecasts) -> SeenForecast | None:
+    """Return what is believed of a job now; None where nothing is."""
+    forecast = forecasts.of(job_id)
+    if forecast.start_s is None and forecast.run_time is None:
+        return None
+    start = forecast.start_s
+    return SeenForecast(
+        made_time=now,
+        start_time=None
+        if start is None
+        else Interval(low=now + start.low, median=now + start.median, high=now + start.high),
+        run_time_s=None if forecast.run_time is None else forecast.run_time.interval_s,
+        models=forecasts.models,
+    )

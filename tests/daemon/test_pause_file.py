@@ -1,0 +1,68 @@
+"""The pause file: there or not, whatever it says."""
+
+from pathlib import Path
+
+import pytest
+
+from advisor.daemon.pause_file import NAME, Pause, pause, paused, resume
+from advisor.errors import ConfigError
+
+
+def test_pause_says_by_whom_and_why(tmp_path: Path) -> None:
+    assert paused(tmp_path) is None
+
+    pause(tmp_path, by="ada", reason="maintenance")
+    found = paused(tmp_path)
+
+    assert found is not None and found.since_time > 0
+    assert found.text == "paused by ada: maintenance"
+
+
+def test_resume_tells_whether_there_was_a_pause(tmp_path: Path) -> None:
+    pause(tmp_path, by="", reason="")
+
+    assert [resume(tmp_path), resume(tmp_path)] == [True, False]
+    assert paused(tmp_path) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'"text"', b"\xff\xfe", b'{"by": 7, "reason": null}'])
+def test_any_file_is_a_pause(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / NAME).write_bytes(content)
+
+    found = paused(tmp_path)
+
+    assert found is not None and found.text.startswith("paused")
+
+
+def test_what_cannot_be_looked_at_is_a_pause(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    found = paused(tmp_path / "file")
+
+    assert found is not None and "cannot be looked at" in found.reason
+
+
+def test_hostile_words_stay_on_one_line(tmp_path: Path) -> None:
+    pause(tmp_path, by="a\nb\x1b[31m", reason="x" * 999)
+
+    found = paused(tmp_path)
+
+    assert found is not None and found.by == "a b [31m" and len(found.reason) == 200
+    assert found.text.isprintable()
+
+
+def test_pause_does_not_follow_a_link(tmp_path: Path) -> None:
+    (tmp_path / "target").write_text("kept")
+    (tmp_path / NAME).symlink_to(tmp_path / "target")
+
+    with pytest.raises(ConfigError, match="nothing is paused; run as root or as the daemon's user"):
+        pause(tmp_path, by="ada", reason="")
+    assert (tmp_path / "target").read_text() == "kept"
+
+
+def test_pause_that_cannot_be_removed_says_so(tmp_path: Path) -> None:
+    (tmp_path / NAME).mkdir()
+
+    with pytest.raises(ConfigError, match="still paused"):
+        resume(tmp_path)
+    assert isinstance(paused(tmp_path), Pause)

@@ -1,0 +1,105 @@
+"""The fit of interference: what it finds, that it is the same each time, and that it can be published."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from advisor.errors import ConfigError
+from advisor.fit.interference_files import measured, read_sides
+from advisor.fit.interference_fit import fit_interference, fit_measured
+from advisor.fit.interference_kernel import Chosen, Weights, covariance, left_out, search
+from advisor.fit.publish import check_parity, publish
+from advisor.predict.interference_items import Shape, Shared
+from advisor.predict.interference_section import COLUMNS, OUTPUTS
+from tests.fit.interference_tables import DEEPSHARE, GAVEL, deepshare_rows, gavel_rows, write
+
+
+def test_one_fit_takes_both_ways_of_sharing_and_is_published(tmp_path: Path) -> None:
+    gpu = write(tmp_path, GAVEL, gavel_rows())
+    node = write(tmp_path, DEEPSHARE, deepshare_rows(), name="network.csv")
+
+    fitted = fit_interference([gpu, node], seed=3)
+    entry = publish(fitted, tmp_path / "models", "site-1", today="2026-11-21")
+
+    assert (fitted.kind, fitted.columns, fitted.outputs) == ("interference", COLUMNS, OUTPUTS)
+    assert [source.rows for source in fitted.sources] == [220, 100]
+    assert len(fitted.metrics) == 4
+    assert fitted.metrics["shared GPU: mean error of relative speed, pairs left out"] < 0.02
+    assert entry.parity.max_error <= entry.parity.tolerance
+
+
+def test_fit_to_one_way_of_sharing_can_be_published(tmp_path: Path) -> None:
+    fitted = fit_interference([write(tmp_path, DEEPSHARE, deepshare_rows())], seed=3)
+
+    entry = publish(fitted, tmp_path / "models", "site-1", today="2026-11-21")
+
+    assert entry.parity.rows >= 20
+
+
+def test_equal_inputs_give_equal_models(tmp_path: Path) -> None:
+    path = write(tmp_path, DEEPSHARE, deepshare_rows())
+
+    first, second = (fit_interference([path], seed=3) for _ in range(2))
+
+    assert first.parameters == second.parameters
+    assert all(
+        np.array_equal(one.coef_, two.coef_) for one, two in zip(first.regressors, second.regressors, strict=True)
+    )
+
+
+def test_order_of_rows_moves_forecasts_by_rounding_only(tmp_path: Path) -> None:
+    rows = deepshare_rows()
+    path = write(tmp_path, DEEPSHARE, rows)
+    turned = write(tmp_path, DEEPSHARE, rows[::-1], name="turned.csv")
+
+    first, second = (fit_interference([file], seed=3).metrics for file in (path, turned))
+
+    assert first == pytest.approx(second, rel=1e-6)
+
+
+def test_too_few_rows_are_refused(tmp_path: Path) -> None:
+    few = write(tmp_path, DEEPSHARE, deepshare_rows()[:6])
+
+    with pytest.raises(ConfigError, match="6 measured rows are too few"):
+        fit_interference([few], seed=3)
+    with pytest.raises(ConfigError, match="no measured pairs"):
+        fit_measured(None, None, seed=3)
+
+
+def test_rows_left_out_in_closed_form_are_as_fitted_without_them(tmp_path: Path) -> None:
+    found = measured(read_sides(write(tmp_path, DEEPSHARE, deepshare_rows()), "deepshare"), Shared.NODE)
+    chosen = Chosen(mine=Shape(), other=Shape(), weights=Weights())
+
+    said = left_out(found.pairs, found.speed, found.pair, chosen)
+
+    gram, mean = covariance(found.pairs, chosen), found.speed.mean()
+    inside = found.pair != found.pair[0]
+    kept = gram[np.ix_(inside, inside)] + chosen.weights.noise * np.eye(int(np.count_nonzero(inside)))
+    expected = mean + gram[np.ix_(~inside, inside)] @ np.linalg.solve(kept, found.speed[inside] - mean)
+    assert said.by_pair[~inside] == pytest.approx(expected, abs=1e-9)
+
+
+def test_search_is_no_worse_than_where_it_starts_and_looks_at_part_of_large_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("advisor.fit.interference_kernel.SEARCHED_ROWS", 60)
+    monkeypatch.setattr("advisor.fit.interference_fit.JUDGED_ROWS", 80)
+    found = measured(read_sides(write(tmp_path, GAVEL, gavel_rows()), "gavel"), Shared.GPU)
+    start = Chosen(mine=Shape(), other=Shape(), weights=Weights())
+
+    chosen = search(found.pairs, found.speed, found.pair, np.random.default_rng(1))
+    fitted = fit_measured(found, None, seed=1)
+
+    errors = [
+        np.abs(left_out(found.pairs, found.speed, found.pair, each).by_pair - found.speed).mean()
+        for each in (chosen, start)
+    ]
+    assert errors[0] <= errors[1] + 0.002
+    assert check_parity(fitted, _graph(fitted)).rows > 20
+
+
+def _graph(fitted: "object") -> bytes:
+    from advisor.fit.export import to_onnx
+
+    return to_onnx(fitted.regressors, len(fitted.columns))  # type: ignore[attr-defined]

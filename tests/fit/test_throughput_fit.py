@@ -1,0 +1,172 @@
+"""Reading measured step times, learning from them, and the fit that is published."""
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from advisor.errors import TraceError
+from advisor.fit.publish import publish
+from advisor.fit.throughput_calibration import calibrate, fold_of, learn_knowledge
+from advisor.fit.throughput_data import files_of, model_of, read_measured
+from advisor.fit.throughput_fit import fit_throughput
+from advisor.predict.scaling import VOLUME
+from tests.predict.throughput_cluster import theta_of, write_cluster
+
+HEADER = "placement,local_bsz,step_time,sync_time"
+
+
+def written(tmp_path: Path, text: str, name: str = "alpha-x.csv") -> Path:
+    file = tmp_path / name
+    file.write_text(text)
+    return file
+
+
+def test_pollux_rows_are_read_by_digit(tmp_path: Path) -> None:
+    file = written(tmp_path, f"{HEADER},further\n142,16,0.5,0.1,x\n1,8,0.25,,\n\n")
+
+    found = read_measured([file], "auto")
+
+    assert found.gpus.tolist() == [7.0, 1.0] and found.nodes.tolist() == [3.0, 1.0]
+    assert found.least.tolist() == [1.0, 1.0] and found.most.tolist() == [4.0, 1.0]
+    assert found.step_s.tolist() == [0.5, 0.25] and found.model.tolist() == ["alpha", "alpha"]
+    assert set(found.cluster.tolist()) == {tmp_path.name}
+
+
+def test_counts_of_nodes_and_replicas_are_spread_evenly(tmp_path: Path) -> None:
+    file = written(tmp_path, "num_nodes,num_replicas,local_bsz,step_time,sync_time\n3,8,16,0.5,0.1\n")
+
+    found = read_measured([file], "pollux")
+
+    assert (found.gpus[0], found.nodes[0], found.least[0], found.most[0]) == (8.0, 3.0, 2.0, 3.0)
+
+
+def test_elasticflow_rows_are_read_by_column_and_zeros_are_left_out(tmp_path: Path) -> None:
+    file = written(tmp_path, "global_batch_size,1,4,16\n64,2.0,,8\n128,0,4,0", "vgg.csv")
+
+    found = read_measured([file], "auto")
+
+    assert found.gpus.tolist() == [1.0, 16.0, 4.0] and found.nodes.tolist() == [1.0, 2.0, 1.0]
+    assert found.batch.tolist() == [64.0, 4.0, 32.0] and found.batch_asked.tolist() == [64.0, 64.0, 128.0]
+    assert found.step_s.tolist() == [0.5, 0.125, 0.25]
+
+
+def test_compressed_files_and_folders_are_read_alike(tmp_path: Path) -> None:
+    plain = written(tmp_path, f"{HEADER}\n1,8,0.5,0\n")
+    packed = tmp_path / "beta.csv.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    written(tmp_path, "no measurement", "readme.txt")
+
+    found = files_of([tmp_path, plain])
+
+    assert [model_of(each) for each in found] == ["alpha", "beta"]
+    assert read_measured(found, "auto").step_s.tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "no line below its header"),
+        (HEADER, "no line below its header"),
+        ("placement,step_time\n1,2\n", "local_bsz is missing"),
+        ("a,b\n1,2\n", "num_nodes is missing"),
+        (f"{HEADER}\n1,8,fast,0\n", "line 2: step_time is 'fast'"),
+        (f"{HEADER}\n1,8\n", "line 2: step_time is ''"),
+        (f"{HEADER}\n1,8,-1,0\n", "above 0"),
+        (f"{HEADER}\n1,8,inf,0\n", "no finite number"),
+        (f"{HEADER}\n1,0,1,0\n", "local_bsz is 0"),
+        (f"{HEADER}\n1x,8,1,0\n", "placement '1x'"),
+        (f"{HEADER}\n104,8,1,0\n", "placement '104'"),
+        ("num_nodes,num_replicas,local_bsz,step_time\n3,2,8,1\n", "2 GPUs on 3 nodes"),
+        ("num_nodes,num_replicas,local_bsz,step_time\n1.5,2,8,1\n", "whole number"),
+        ("global_batch_size,x\n1,2\n", "numbers of GPUs"),
+        ("global_batch_size,1,2\n64,-3,1\n", "cannot be negative"),
+        ("global_batch_size,1,2\n64,x,1\n", "1 is 'x'"),
+        ("global_batch_size,1,2\n64,0,\n", "no measurement in it"),
+    ],
+)
+def test_wrong_file_is_told_in_one_line(tmp_path: Path, text: str, said: str) -> None:
+    file = written(tmp_path, text)
+
+    with pytest.raises(TraceError) as caught:
+        read_measured([file], "auto")
+
+    assert said in str(caught.value) and file.name in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
+def test_what_is_no_text_is_told(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"\xff\xfe\x00\x9c")
+
+    with pytest.raises(TraceError, match="cannot be read"):
+        read_measured([tmp_path / name], "auto")
+
+
+def test_missing_paths_and_empty_folders_are_told(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="no such file"):
+        files_of([tmp_path / "none"])
+    with pytest.raises(TraceError, match="name a folder"):
+        files_of([tmp_path])
+    with pytest.raises(TraceError, match="unknown format"):
+        read_measured([], "excel")
+
+
+def test_laws_of_a_cluster_agree_with_those_it_was_made_with(tmp_path: Path) -> None:
+    measured = read_measured(write_cluster(tmp_path / "net_t4"), "auto")
+
+    knowledge = learn_knowledge(measured, seed=0)
+
+    volumes = {each.model: each.theta[VOLUME] for each in knowledge.profiles}
+    assert volumes["alpha"] == pytest.approx(theta_of(0)[VOLUME], abs=0.3)
+    assert volumes["delta"] > volumes["alpha"]
+    assert knowledge.clusters["net_t4"].deviation[VOLUME] < knowledge.pooled.deviation[VOLUME] + 0.5
+
+
+def test_order_of_rows_does_not_matter(tmp_path: Path) -> None:
+    measured = read_measured(write_cluster(tmp_path / "net_t4"), "auto")
+    shuffled = measured.take(np.random.default_rng(2).permutation(len(measured)))
+
+    one, other = learn_knowledge(measured, seed=0), learn_knowledge(shuffled, seed=0)
+
+    assert one.pooled.mean == pytest.approx(other.pooled.mean, abs=1e-3)
+    assert one.profiled.high == pytest.approx(other.profiled.high, abs=0.05)
+
+
+def test_calibration_widens_for_errors_larger_than_stated_and_each_model_weighs_the_same() -> None:
+    errors = np.linspace(-3.0, 3.0, 101)
+
+    wide, narrow = calibrate([errors] * 8), calibrate([0.1 * errors] * 8)
+    mixed = calibrate([*[np.zeros(1000)] * 1, *[errors] * 8])
+
+    assert wide.high > 2.0 > narrow.high and wide.low < -2.0
+    assert mixed.high > 1.8
+    assert calibrate([]).high == pytest.approx(1.2816)
+
+
+def test_a_shape_is_in_one_fold_only() -> None:
+    shapes = ["a", "b", "c", "a", "b", "c", "d"]
+
+    found = fold_of(shapes, 3, np.random.default_rng(0))
+
+    assert found[:3].tolist() == found[3:6].tolist()
+    assert set(found.tolist()) == {0, 1, 2}
+
+
+def test_fit_is_the_same_twice_and_passes_the_gate(tmp_path: Path) -> None:
+    files = write_cluster(tmp_path / "net_t4")
+
+    one, other = (fit_throughput(files, form="auto", seed=11) for _ in range(2))
+
+    assert one.parameters == other.parameters
+    assert np.array_equal(one.probe, other.probe) and one.probe.dtype == np.float32
+    assert [each.rows for each in one.sources] == [60] * 4
+    entry = publish(one, tmp_path / "models", "site-1", today="2026-11-21")
+    assert entry.kind == "throughput" and entry.parity.rows >= 20
+
+
+def test_one_model_is_too_few_to_fit(tmp_path: Path) -> None:
+    files = write_cluster(tmp_path / "net_t4", models=("alpha",))
+
+    with pytest.raises(TraceError, match="60 rows of 1 models are too few"):
+        fit_throughput(files, form="pollux", seed=0)

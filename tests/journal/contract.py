@@ -1,0 +1,115 @@
+"""What every journal keeps to; run by the tests of each."""
+
+from dataclasses import replace
+
+import pytest
+
+from advisor.domain.actions import NodeRange, Requeue, SetGpus, SetNice, SetNodeRange, SetSwitches, SetTimeMin
+from advisor.domain.gang import GpuCount, GpuScope, SwitchRequest
+from advisor.domain.lease import Ending, Lease, LeaseState, intended
+from advisor.domain.memory import KEPT_S, Journal
+from advisor.domain.topology import LocalityTier
+from advisor.domain.waits import Wait
+from advisor.errors import ConfigError
+
+NOW = 1_800_000_000.0
+SWITCHES = SetSwitches(job_id=7, before=None, after=SwitchRequest(count=1, max_wait_s=600.0))
+RANGE = SetNodeRange(job_id=5, before=NodeRange(low=1, high=4), after=NodeRange(low=1, high=1))
+NICE = SetNice(job_id=5, before=0, after=50)
+ACTIONS = (
+    NICE,
+    RANGE,
+    SetGpus(
+        job_id=6,
+        scope=GpuScope.JOB,
+        before=(GpuCount(gpu_type="a100", count=8), GpuCount(count=1)),
+        after=(GpuCount(gpu_type="a100", count=4),),
+    ),
+    SWITCHES,
+    SetTimeMin(job_id=8, before=None, after=1800.0),
+    Requeue(job_id=8, for_job_id=9, before=NOW - 3600.0),
+)
+
+
+def wait(ended_time: float, *, got: bool = True, gpus: int = 4) -> Wait:
+    """Build a wait for one node."""
+    return Wait(gpus=gpus, tier=LocalityTier.NODE, waited_s=60.5, got=got, ended_time=ended_time)
+
+
+def check(journal: Journal) -> None:
+    """Check a journal in which nothing stands yet."""
+    assert journal.leases() == journal.closed([5, 6, 7, 8]) == ()
+    assert journal.waits(0.0) == ()
+    assert journal.observed_until() is None
+    _check_owner(journal)
+    _check_leases(journal)
+    _check_waits(journal)
+
+
+def _check_owner(journal: Journal) -> None:
+    journal.claim("here")
+    journal.claim("here")
+    with pytest.raises(ConfigError, match=r"'here', not those on 'there'.*--journal"):
+        journal.claim("there")
+
+
+def _check_leases(journal: Journal) -> None:
+    leases = [intended(action, NOW + 0.125, after_s=600.0 if action is RANGE else None) for action in ACTIONS]
+    for lease in reversed(leases):
+        journal.keep(lease)
+    assert sorted(journal.leases(), key=_key) == sorted(leases, key=_key)
+    assert [(lease.job_id, lease.lever) for lease in journal.leases()] == [
+        _key(lease) for lease in sorted(leases, key=_key)
+    ]
+
+    out = replace(leases[0], state=LeaseState.OUT)
+    journal.keep(out)
+    assert [lease for lease in journal.leases() if lease.lever is out.lever] == [out], "one lease for a job and field"
+    second = intended(replace(NICE, before=50, after=90), NOW + 1.0, previous=out)
+    journal.keep(second)
+    assert [lease for lease in journal.leases() if lease.lever is out.lever] == [second]
+
+    told = replace(
+        second, user="al\nice", account="lab|1", added_delay_s=90.5, by_person=True, overruled_time=NOW + 1.5
+    )
+    journal.keep(told)
+    assert [lease for lease in journal.leases() if lease.lever is out.lever] == [told]
+    journal.keep(second)
+
+    journal.close(leases[1], Ending.NO_LONGER_PENDING, NOW + 3.0)
+    journal.close(second, Ending.TAKEN_BACK, NOW + 2.0)
+    journal.close(leases[3], Ending.NOT_APPLIED, NOW + 4.0)
+    assert [lease.job_id for lease in journal.leases()] == [6, 8, 8]
+    assert journal.closed([5]) == (
+        leases[1].ended(Ending.NO_LONGER_PENDING, NOW + 3.0),
+        second.ended(Ending.TAKEN_BACK, NOW + 2.0),
+    ), "in the order of writing, whatever the clock said"
+    assert [lease.ending for lease in journal.closed([5, 7, 999])][-1] is Ending.NOT_APPLIED
+    assert journal.closed([]) == ()
+    assert [lease.job_id for lease in journal.closed([], since=NOW + 2.0)] == [5, 7]
+    assert [lease.job_id for lease in journal.closed([5], since=NOW + 3.0)] == [5, 5, 7], "each once, as they ended"
+
+    again = replace(leases[1], applied_time=NOW + 5.0)
+    journal.keep(again)
+    assert again in journal.leases(), "a field can be changed again once its lease has ended"
+    journal.close(again, Ending.TAKEN_BACK, NOW + 3.0 + KEPT_S)
+    assert journal.closed([5]) == (again.ended(Ending.TAKEN_BACK, NOW + 3.0 + KEPT_S),), "ended too long ago"
+
+
+def _check_waits(journal: Journal) -> None:
+    late, early = wait(NOW + 20.0), wait(NOW + 10.0, got=False)
+    journal.add_waits([late, early], NOW + 30.0)
+    journal.add_waits([], NOW + 40.0)
+    assert journal.waits(0.0) == (early, late)
+    assert journal.waits(NOW + 10.0) == (late,)
+    assert journal.observed_until() == NOW + 40.0
+
+    same = wait(NOW + 20.0, gpus=8)
+    journal.add_waits([same], NOW + 50.0)
+    assert journal.waits(NOW) == (early, late, same)
+    journal.add_waits([], NOW + 10.0 + KEPT_S)
+    assert journal.waits(0.0) == (late, same), "the first ended too long ago"
+
+
+def _key(lease: Lease) -> tuple[int, str]:
+    return lease.job_id, lease.lever

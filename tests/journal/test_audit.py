@@ -1,0 +1,156 @@
+"""The audit: what it tells, and that it shows whatever was done to it."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from advisor.clock import ManualClock
+from advisor.domain.lease import Ending, LeaseState, intended
+from advisor.errors import JournalError
+from advisor.journal import Retention, SqliteJournal, store
+from tests.journal.contract import NICE, NOW
+
+DAY_S = 86_400.0
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[SqliteJournal]:
+    journal = SqliteJournal(
+        tmp_path / "journal.sqlite", clock=ManualClock(NOW), retention=Retention(keep_days=1.0, records_mib=1.0)
+    )
+    yield journal
+    journal.close_file()
+
+
+def filled(journal: SqliteJournal, rows: int = 5) -> None:
+    """Write some rows, an hour apart."""
+    for number in range(rows):
+        journal.note(NOW + number * 3600.0, "paused", {"by": "al\nice \x1b[31m", "number": number})
+
+
+def meddled(journal: SqliteJournal, trigger: str, statement: str) -> None:
+    """Change the audit as only somebody who first takes a guard away can."""
+    journal._database.execute(f"DROP TRIGGER {trigger}")
+    journal._database.execute(statement)
+
+
+def test_every_change_of_a_lease_and_every_note_is_a_row(journal: SqliteJournal) -> None:
+    lease = replace(intended(NICE, NOW, after_s=60.0), user="alice", account="lab")
+
+    journal.claim("here")
+    journal.keep(lease)
+    journal.keep(replace(lease, state=LeaseState.OUT))
+    journal.keep(replace(lease, state=LeaseState.RETURNING, by_person=True))
+    journal.close(lease, Ending.REVERTED, NOW + 9.0)
+    journal.note(NOW + 10.0, "breaker", {"name": "load", "threads": 200})
+
+    rows = journal.audit()
+    assert [row.event for row in rows] == ["breaker", "reverted", "returning", "out", "intended", "claimed"]
+    assert rows[0].detail == {"name": "load", "threads": 200} and rows[0].time == NOW + 10.0
+    assert rows[2].detail == {
+        "job_id": 5,
+        "lever": "nice",
+        "user": "alice",
+        "account": "lab",
+        "before": "0",
+        "after": "50",
+        "added_delay_s": 0.0,
+        "due_time": NOW + 60.0,
+        "by_person": 1,
+    }
+    assert [row.number for row in journal.audit(since=NOW, most=1)] == [6]
+    assert (journal.verify().rows, journal.verify().broken) == (6, None)
+
+
+def test_change_that_is_not_written_is_not_in_the_audit(journal: SqliteJournal) -> None:
+    journal._database.execute("CREATE TRIGGER full BEFORE INSERT ON leases BEGIN SELECT RAISE(ABORT, 'no'); END")
+
+    with pytest.raises(JournalError):
+        journal.keep(intended(NICE, NOW))
+
+    assert journal.audit() == ()
+
+
+@pytest.mark.parametrize(
+    ("statement", "against"),
+    [
+        ("UPDATE audit SET event = 'resumed' WHERE id = 2", "never changed"),
+        ("DELETE FROM audit WHERE id = 2", "only pruned"),
+        ("DELETE FROM audit", "only pruned"),
+        ("INSERT INTO audit SELECT 9, time, event, detail, previous, hash FROM audit WHERE id = 2", "grows at its end"),
+        ("UPDATE audit_anchor SET id = 3", "moves forward along it"),
+        ("UPDATE audit_anchor SET id = 0", "moves forward along it"),
+        ("DELETE FROM audit_anchor", "stays"),
+    ],
+)
+def test_file_itself_takes_no_change_of_the_audit(journal: SqliteJournal, statement: str, against: str) -> None:
+    filled(journal)
+
+    with pytest.raises(Exception, match=against):
+        journal._database.execute(statement)
+
+    assert (journal.verify().rows, journal.verify().broken) == (5, None)
+
+
+@pytest.mark.parametrize(
+    ("trigger", "statement", "broken", "fault"),
+    [
+        (
+            "audit_is_never_changed",
+            "UPDATE audit SET event = 'resumed' WHERE id = 2",
+            2,
+            "changed after it was written",
+        ),
+        ("audit_is_never_changed", "UPDATE audit SET time = time + 1 WHERE id = 4", 4, "changed after it was written"),
+        ("audit_is_never_changed", "UPDATE audit SET detail = '{}' WHERE id = 5", 5, "changed after it was written"),
+        ("audit_is_never_changed", "UPDATE audit SET hash = lower(hex(zeroblob(32))) WHERE id = 3", 3, "changed after"),
+        ("audit_is_never_changed", "UPDATE audit SET previous = 'x' WHERE id = 3", 3, "does not follow"),
+        ("audit_is_only_pruned", "DELETE FROM audit WHERE id = 2", 3, "row 2 is missing"),
+        ("audit_is_only_pruned", "DELETE FROM audit WHERE id = 1", 2, "row 1 is missing"),
+    ],
+)
+def test_first_row_that_does_not_hold_is_named(
+    journal: SqliteJournal, trigger: str, statement: str, broken: int, fault: str
+) -> None:
+    filled(journal)
+    meddled(journal, trigger, statement)
+
+    found = journal.verify()
+
+    assert found.broken == broken
+    assert fault in found.fault
+
+
+def test_old_rows_are_pruned_and_the_chain_holds(journal: SqliteJournal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "LEAST_KEPT", 2)
+    filled(journal, 5)
+
+    journal.prune(NOW + DAY_S + 2.5 * 3600.0)
+    journal.note(NOW + 2 * DAY_S, "stopped", {})
+
+    found = journal.verify()
+    assert (found.first, found.rows, found.broken) == (4, 4, None)
+    assert [(row.number, row.event) for row in journal.audit()][:2] == [(7, "stopped"), (6, "pruned")]
+    assert journal.audit()[1].detail == {"rows": 3}
+
+
+def test_newest_rows_stay_whatever_the_clock_says(journal: SqliteJournal) -> None:
+    filled(journal, 5)
+
+    journal.prune(NOW + 10_000 * DAY_S)
+
+    assert journal.verify().rows == 5
+
+
+def test_chain_goes_on_where_all_was_pruned(journal: SqliteJournal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "LEAST_KEPT", 0)
+    filled(journal, 3)
+
+    journal.prune(NOW + 9 * DAY_S)
+    journal.prune(NOW + 99 * DAY_S)
+    journal.note(NOW + 99 * DAY_S, "started", {})
+
+    assert [row.event for row in journal.audit()] == ["started", "pruned"]
+    assert journal.verify().broken is None

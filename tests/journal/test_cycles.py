@@ -1,0 +1,268 @@
+"""What the journal tells of past cycles: proposals, receipts, outcomes, and how long it keeps them."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from advisor.apply.applier import Applier, PutOff, Reconciled, Step
+from advisor.cycle import Cycle, CycleRecord
+from advisor.domain.actions import Lever, SetNodeRange
+from advisor.domain.job import Job
+from advisor.domain.lease import Ending, intended
+from advisor.domain.outcome import Arm, JobOutcome, SeenChange
+from advisor.domain.plan import Outcome, Receipt, Recommendation
+from advisor.errors import JournalError
+from advisor.journal import Retention, SqliteJournal, kept_step, store
+from advisor.journal.cycle_record import Recorder
+from advisor.journal.views import Done, Looked, PastChange
+from advisor.settings import Limits
+from tests.builders import TAKEN_AT, make_job, make_snapshot
+from tests.fake_cluster import HOLD, FakeCluster, fragmented
+
+DAY_S = 86_400.0
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> SqliteJournal:
+    return SqliteJournal(tmp_path / "journal.sqlite", retention=Retention(keep_days=1.0, records_mib=1.0))
+
+
+def done(journal: SqliteJournal, looked: Looked | None = None) -> list[tuple[int | None, int, Done, str]]:
+    """What was said and done, newest first."""
+    changes = journal.changes(looked or Looked())
+    return [(change.cycle_id, change.job_id, change.done, change.said) for change in changes]
+
+
+def judged(cluster: FakeCluster, cycle: Cycle | None = None) -> CycleRecord:
+    return (cycle or Cycle()).judge(cluster.snapshot())
+
+
+class Closed:
+    """A gate through which nothing passes."""
+
+    def against_change(self, change: Recommendation, job: Job) -> str | None:  # noqa: ARG002
+        """Hold a change back."""
+        return "paused by al\nice"
+
+    def against_return(self, lease: object) -> str | None:  # noqa: ARG002
+        """Hold a return back."""
+        return "paused by al\nice"
+
+
+def applied_with(journal: SqliteJournal, applier: Applier) -> int:
+    """Run one step as the daemon does, and return the number of its cycle."""
+    kept_step(applier, journal)
+    return journal.cycles(Looked())[0].cycle_id
+
+
+def test_a_step_is_told_from_the_proposal_to_the_receipt(journal: SqliteJournal) -> None:
+    cluster = fragmented(make_job(11, gpus=2, held=True, priority=0))
+
+    number = applied_with(journal, Applier(source=cluster, actuator=cluster, cycle=Cycle()))
+
+    (receipt, proposal) = journal.changes(Looked())
+    assert receipt == PastChange(
+        cycle_id=number,
+        time=TAKEN_AT,
+        job_id=9,
+        lever="node_range",
+        done=Done.APPLIED,
+        action=HOLD,
+        said="",
+    )
+    assert (proposal.done, proposal.action) == (Done.RECOMMENDED, HOLD)
+    assert proposal.said.endswith("(node_worth_waiting)")
+    (cycle,) = journal.cycles(Looked())
+    assert (cycle.cycle_id, cycle.taken_at, cycle.jobs, cycle.pending) == (number, TAKEN_AT, 6, 2)
+    assert (cycle.proposed, cycle.recommended, cycle.left_alone, cycle.applied, cycle.held_back) == (1, 1, 1, 1, 0)
+    assert cycle.is_recorded and cycle.note == "" and len(cycle.digest) == 64
+
+
+def test_what_was_refused_is_told_with_the_rule(journal: SqliteJournal) -> None:
+    capped = Cycle(limits=Limits(max_changes=0))
+
+    journal.record(judged(fragmented(), capped), capped)
+
+    assert done(journal) == [(1, 9, Done.REFUSED, "changes_within_cap")]
+
+
+def test_what_slurm_refused_is_told_in_its_words(journal: SqliteJournal) -> None:
+    cluster = fragmented()
+    cluster.failing = {SetNodeRange: "Invalid |job\x1b id"}
+
+    applied_with(journal, Applier(source=cluster, actuator=cluster, cycle=Cycle()))
+
+    assert done(journal)[0] == (1, 9, Done.FAILED, "Invalid |job\x1b id")
+    assert journal.cycles(Looked())[0].applied == 0
+
+
+def test_what_stands_is_told_once(journal: SqliteJournal) -> None:
+    cluster = fragmented()
+    held = Applier(source=cluster, actuator=cluster, cycle=Cycle(), gate=Closed())
+
+    first, second = applied_with(journal, held), applied_with(journal, held)
+
+    assert done(journal) == [
+        (first, 9, Done.HELD_BACK, "paused by al\nice"),
+        (first, 9, Done.RECOMMENDED, done(journal)[1][3]),
+    ]
+    assert [cycle.held_back for cycle in journal.cycles(Looked())] == [1, 1]
+    assert second == first + 1
+
+
+def test_what_was_taken_back_and_what_was_not_is_told(journal: SqliteJournal) -> None:
+    back = HOLD.swapped()
+    reconciled = Reconciled(
+        taken_back=(
+            Receipt(action=back, outcome=Outcome.APPLIED),
+            Receipt(action=replace(back, job_id=10), outcome=Outcome.FAILED, text="Slurm denies it"),
+        ),
+        overruled=(intended(replace(HOLD, job_id=11), TAKEN_AT),),
+        put_off=(PutOff(action=replace(back, job_id=12), text="no request left"),),
+    )
+    expected = {
+        (9, Done.TAKEN_BACK, ""),
+        (10, Done.NOT_TAKEN_BACK, "Slurm denies it"),
+        (11, Done.OVERRULED, ""),
+        (12, Done.NOT_TAKEN_BACK, "no request left"),
+    }
+
+    journal.returns(TAKEN_AT, reconciled)
+    outside = done(journal)
+    record = judged(fragmented())
+    journal.receipts(journal.record(record, Cycle()), Step(record=record, reconciled=reconciled, applied=()))
+
+    assert {row[1:] for row in outside} == expected and {row[0] for row in outside} == {None}
+    assert {row[1:] for row in done(journal) if row[0] == 1 and row[2] is not Done.RECOMMENDED} == expected
+
+
+def test_cycles_and_changes_are_those_asked_for(journal: SqliteJournal) -> None:
+    for number in range(3):
+        seen = replace(fragmented().snapshot(), taken_at=TAKEN_AT + number)
+        journal.record(Cycle().judge(seen), Cycle())
+    journal.returns(TAKEN_AT + 5.0, Reconciled(taken_back=(Receipt(action=HOLD, outcome=Outcome.APPLIED),)))
+
+    assert [cycle.cycle_id for cycle in journal.cycles(Looked(most=2))] == [3, 2]
+    assert [cycle.cycle_id for cycle in journal.cycles(Looked(since=TAKEN_AT + 1.0))] == [3]
+    assert [cycle.cycle_id for cycle in journal.cycles(Looked(job_ids=(9, 10)))] == [1]
+    assert journal.cycles(Looked(job_ids=(10,))) == ()
+    assert journal.changes(Looked(job_ids=(10,))) == ()
+    assert [row[2] for row in done(journal, Looked(job_ids=(9,), since=TAKEN_AT))] == [Done.TAKEN_BACK]
+    assert journal.changes(Looked(job_ids=())) == ()
+
+
+def test_cycle_that_proposed_nothing_is_told_and_not_kept_whole(journal: SqliteJournal) -> None:
+    number = journal.record(Cycle().judge(make_snapshot([make_job()])), Cycle())
+
+    (cycle,) = journal.cycles(Looked())
+    assert (cycle.is_recorded, cycle.note) == (False, "nothing was proposed")
+    with pytest.raises(JournalError, match=f"cycle {number} is not written down as a whole, for nothing was proposed"):
+        journal.recorded(number)
+    with pytest.raises(JournalError, match="no whole cycle is written down"):
+        journal.recorded()
+    with pytest.raises(JournalError, match="there is no cycle 77: `sadvise journal cycles`"):
+        journal.recorded(77)
+
+
+def test_text_that_is_not_unicode_costs_the_record_and_not_the_cycle(journal: SqliteJournal) -> None:
+    strange, plain = fragmented(make_job(11, name="\udc80")), fragmented()
+
+    journal.record(judged(plain), Cycle())
+    journal.record(judged(strange), Cycle())
+    third = journal.record(judged(plain), Cycle())
+
+    assert [cycle.is_recorded for cycle in journal.cycles(Looked())] == [True, False, True]
+    assert journal.cycles(Looked())[1].note == "a text of it is not Unicode"
+    assert journal.recorded().cycle_id == third
+
+
+def test_record_that_could_not_be_written_does_not_spoil_the_next(
+    journal: SqliteJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The third is to stand by itself, and is the one that cannot be written.
+    monkeypatch.setattr("advisor.journal.cycle_record.RECORDS_IN_FRAME", 2)
+    cluster = fragmented()
+    for _ in range(2):
+        journal.record(judged(cluster), Cycle())
+    (pages,) = journal._database.execute("PRAGMA page_count").fetchone()
+    journal._database.execute(f"PRAGMA max_page_count = {pages}")
+    crowd = make_snapshot(
+        [*cluster.jobs.values(), *(make_job(100 + number, name=f"{number}" * 9) for number in range(3000))]
+    )
+
+    with pytest.raises(JournalError, match="cannot grow: its disk is full"):
+        journal.record(Cycle().judge(crowd), Cycle(), whole=True)
+    journal._database.execute("PRAGMA max_page_count = 1000000")
+    last = journal.record(judged(cluster), Cycle())
+
+    assert [cycle.cycle_id for cycle in journal.cycles(Looked())] == [last, 2, 1]
+    assert journal.recorded(last).snapshot == cluster.snapshot()
+    assert journal.recorded(1).snapshot == cluster.snapshot()
+
+
+def test_records_give_way_when_there_is_no_room(journal: SqliteJournal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("advisor.journal.cycle_record.RECORDS_IN_FRAME", 2)
+    journal._retention = Retention(keep_days=1.0, records_mib=0.003)
+
+    for _ in range(9):
+        journal.record(judged(fragmented()), Cycle())
+
+    kept = [cycle.cycle_id for cycle in journal.cycles(Looked()) if cycle.is_recorded]
+    assert kept[0] == 9 and 0 < len(kept) < 9
+    assert kept[-1] % 2 == 1, "a frame goes with what follows from it"
+    with pytest.raises(JournalError, match="cycle 1 is not written down as a whole, for there was no room to keep it"):
+        journal.recorded(1)
+    assert journal.recorded(kept[-1]).cycle_id == kept[-1]
+
+
+def test_old_cycles_are_pruned_with_what_they_said(journal: SqliteJournal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "LEAST_KEPT", 0)
+    monkeypatch.setattr(Recorder, "written", Recorder.forget)
+    for number in range(3):
+        seen = replace(fragmented().snapshot(), taken_at=TAKEN_AT + number * DAY_S)
+        journal.record(Cycle().judge(seen), Cycle())
+    journal.returns(TAKEN_AT + 2 * DAY_S, Reconciled(taken_back=(Receipt(action=HOLD, outcome=Outcome.APPLIED),)))
+    journal.keep_outcomes([outcome(1, end_time=TAKEN_AT), outcome(2, end_time=TAKEN_AT + 2 * DAY_S), outcome(3)])
+
+    journal.prune(TAKEN_AT + 2.5 * DAY_S)
+
+    assert [cycle.cycle_id for cycle in journal.cycles(Looked())] == [3]
+    assert [row[2] for row in done(journal)] == [Done.TAKEN_BACK, Done.REFUSED], "the proposal was two days old"
+    assert [each.job_id for each in (*journal.outcomes(0.0), *journal.open_outcomes())] == [2, 3]
+    assert journal.path.with_name("journal.sqlite-wal").stat().st_size == 0
+    journal.prune(TAKEN_AT + 99 * DAY_S)
+    assert [cycle.cycle_id for cycle in journal.cycles(Looked())] == [3], "the newest whole cycle stays"
+
+
+def outcome(job_id: int, *, end_time: float | None = None, submit_time: float = TAKEN_AT - 60.0) -> JobOutcome:
+    change = SeenChange(lever=Lever.NICE, applied_time=TAKEN_AT, ending=Ending.TAKEN_BACK, ended_time=TAKEN_AT + 1.0)
+    return JobOutcome(
+        job_id=job_id,
+        submit_time=submit_time,
+        end_time=end_time,
+        user="al\nice",
+        arm=Arm.TREATED,
+        changes=(change,),
+    )
+
+
+def test_outcomes_are_kept_by_job_and_submit_time(journal: SqliteJournal) -> None:
+    again = outcome(1, end_time=TAKEN_AT + 5.0)
+    other = outcome(1, submit_time=TAKEN_AT)
+
+    journal.keep_outcomes([outcome(1), outcome(2, end_time=TAKEN_AT + 1.0), other])
+    journal.keep_outcomes([again])
+
+    assert journal.open_outcomes() == (other,)
+    assert journal.outcomes(0.0) == (outcome(2, end_time=TAKEN_AT + 1.0), again)
+    assert journal.outcomes(TAKEN_AT + 1.0) == (again,)
+    assert journal.outcomes(0.0, most=1) == (again,)
+
+
+def test_outcome_that_makes_no_sense_is_refused(journal: SqliteJournal) -> None:
+    journal.keep_outcomes([outcome(1)])
+    journal._database.execute("UPDATE outcomes SET outcome = '{}'")
+
+    with pytest.raises(JournalError, match="is damaged"):
+        journal.open_outcomes()

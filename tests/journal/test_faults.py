@@ -1,0 +1,252 @@
+"""A disk that fills, a file that must not be written or is damaged, and who may read it."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from advisor.domain.lease import intended
+from advisor.errors import JournalError
+from advisor.journal import SqliteJournal, locked, opened
+from tests.journal.contract import NICE, NOW, wait
+
+ROOT = Path(__file__).parents[2]
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.sqlite"
+
+
+@pytest.fixture
+def open_path() -> Iterator[Path]:
+    """A path that every user reaches; the folders of pytest are for their owner alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder) / "journal.sqlite"
+
+
+def run(script: str, *arguments: str) -> str:
+    """Run a script in a process of its own, and return what it printed."""
+    argv = [sys.executable, "-c", textwrap.dedent(script), *arguments]
+    answer = subprocess.run(argv, check=False, cwd=ROOT, capture_output=True, text=True)
+    assert answer.returncode == 0, answer.stderr
+    return answer.stdout
+
+
+def test_journal_works_again_once_there_is_room(path: Path) -> None:
+    said = run(
+        """
+        import resource, sys
+        from pathlib import Path
+        from advisor.domain.lease import intended
+        from advisor.errors import JournalError
+        from advisor.journal import SqliteJournal
+        from tests.journal.contract import NICE, NOW, wait
+
+        path = Path(sys.argv[1])
+        journal = SqliteJournal(path)
+        journal.keep(intended(NICE, NOW))
+        room = path.with_name("journal.sqlite-wal").stat().st_size
+        hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
+        faults = set()
+        for _ in range(3):
+            try:
+                journal.add_waits([wait(NOW)], NOW)
+            except JournalError as err:
+                faults.add(str(err))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+        print(len(faults), *faults)
+        print(journal.waits(0.0) == (), journal.leases() == (intended(NICE, NOW),), journal.verify().broken)
+        journal.add_waits([wait(NOW)], NOW)
+        print(len(journal.waits(0.0)))
+        """,
+        str(path),
+    ).splitlines()
+
+    assert said[0].startswith("1 ") and "cannot be read or written: check its disk, which may be full" in said[0]
+    assert said[1:] == ["True True None", "1"]
+
+
+def test_commit_that_fails_leaves_no_half_written_change(path: Path) -> None:
+    journal = SqliteJournal(path)
+    journal._database.execute("PRAGMA foreign_keys = ON")
+    # A check that SQLite makes at the commit, so that it is the commit that fails.
+    journal._database.execute("CREATE TABLE parents (id INTEGER PRIMARY KEY)")
+    journal._database.execute("CREATE TABLE children (id INTEGER REFERENCES parents DEFERRABLE INITIALLY DEFERRED)")
+    journal._database.execute("CREATE TRIGGER orphan AFTER INSERT ON waits BEGIN INSERT INTO children VALUES (1); END")
+
+    with pytest.raises(JournalError, match="FOREIGN KEY"):
+        journal.add_waits([wait(NOW)], NOW)
+
+    assert not journal._database.in_transaction
+    assert journal.waits(0.0) == ()
+    journal.keep(intended(NICE, NOW))
+    assert journal.leases() == (intended(NICE, NOW),)
+
+
+@needs_root
+def test_file_of_another_user_is_refused_before_anything_is_written(open_path: Path) -> None:
+    with opened(open_path) as journal:
+        journal.keep(intended(NICE, NOW))
+    open_path.chmod(0o644)
+
+    said = run(_AS_NOBODY + "look(lambda: SqliteJournal(path).keep(intended(NICE, NOW)))", str(open_path))
+
+    assert "cannot be written: run as the user who owns it" in said or "cannot be opened" in said
+
+
+_AS_NOBODY = """\
+import os, sys
+from pathlib import Path
+from advisor.domain.lease import intended
+from advisor.errors import JournalError
+from advisor.journal import SqliteJournal
+from tests.journal.contract import NICE, NOW
+path = Path(sys.argv[1])
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+def look(work):
+    try:
+        print(work())
+    except JournalError as err:
+        print(err)
+"""
+_LOOK = "look(lambda: len(SqliteJournal.read_only(path).leases()))"
+
+
+@needs_root
+def test_who_may_only_read_reads_while_nobody_writes(open_path: Path) -> None:
+    with opened(open_path) as journal:
+        journal.keep(intended(NICE, NOW))
+    open_path.chmod(0o644)
+
+    assert run(_AS_NOBODY + _LOOK, str(open_path)) == "1\n"
+
+
+@needs_root
+def test_who_may_only_read_reads_beside_the_one_who_writes(open_path: Path) -> None:
+    with opened(open_path):
+        pass
+    open_path.chmod(0o644)
+
+    with opened(open_path) as journal:
+        journal.keep(intended(NICE, NOW))
+
+        assert run(_AS_NOBODY + _LOOK, str(open_path)) == "1\n"
+
+
+@needs_root
+def test_who_may_not_read_is_told(open_path: Path) -> None:
+    with opened(open_path):
+        pass
+
+    assert "cannot be opened: check that this user may" in run(_AS_NOBODY + _LOOK, str(open_path))
+
+
+def test_only_the_owner_may_read_what_the_journal_makes(path: Path) -> None:
+    with opened(path) as journal:
+        journal.keep(intended(NICE, NOW))
+
+        modes = {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()}
+
+    assert modes == {
+        "journal.sqlite": 0o600,
+        "journal.sqlite-wal": 0o600,
+        "journal.sqlite-shm": 0o600,
+        "journal.sqlite.lock": 0o600,
+    }
+
+
+def test_who_only_looks_cannot_write(path: Path) -> None:
+    with opened(path):
+        pass
+    journal = SqliteJournal.read_only(path)
+
+    with pytest.raises(JournalError, match="cannot be written"):
+        journal.keep(intended(NICE, NOW))
+
+    assert journal.cluster() is None and journal.leases() == ()
+
+
+@pytest.mark.parametrize("content", [b"", b"a diary, not a journal\n" * 400])
+def test_who_only_looks_is_told_what_is_no_journal(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+
+    with pytest.raises(JournalError, match="is no journal of sadvise"):
+        SqliteJournal.read_only(path)
+
+
+def test_who_only_looks_is_told_that_there_is_none(path: Path) -> None:
+    with pytest.raises(JournalError, match="there is no such journal: name another file with --journal"):
+        SqliteJournal.read_only(path)
+
+
+def test_damage_deep_in_the_file_is_found_by_a_thorough_look(path: Path) -> None:
+    with opened(path) as journal:
+        journal.claim("here")
+        journal.add_waits([wait(NOW + number) for number in range(2000)], NOW)
+    with closing(sqlite3.connect(path)) as database:
+        (root,) = database.execute("SELECT rootpage FROM sqlite_master WHERE name = 'waits_by_end'").fetchone()
+    content = bytearray(path.read_bytes())
+    content[(root - 1) * 4096 : root * 4096] = b"\xff" * 4096
+    path.write_bytes(content)
+
+    with opened(path) as journal:
+        assert journal.cluster() == "here"
+    with pytest.raises(JournalError, match="is damaged: move it away"):
+        SqliteJournal(path, thorough=True)
+
+
+def test_sound_file_passes_a_thorough_look(path: Path) -> None:
+    with opened(path) as journal:
+        journal.claim("here")
+
+    journal = SqliteJournal(path, thorough=True)
+
+    assert journal.cluster() == "here"
+
+
+def test_one_thread_opens_it_and_another_works_with_it(path: Path) -> None:
+    journal = SqliteJournal(path)
+
+    worker = Thread(target=lambda: journal.keep(intended(NICE, NOW)), daemon=True)
+    worker.start()
+    worker.join(10.0)
+
+    assert journal.leases() == (intended(NICE, NOW),)
+
+
+def test_text_that_is_not_unicode_is_named(path: Path) -> None:
+    with pytest.raises(JournalError, match="cannot hold a text that is not Unicode"):
+        SqliteJournal(path).claim("\udc80")
+
+
+def test_journal_is_read_while_jobs_are_changed_with_it(path: Path) -> None:
+    with locked(path):
+        writer = SqliteJournal(path)
+        reader = SqliteJournal.read_only(path)
+        writer.keep(intended(NICE, NOW))
+
+        assert reader.leases() == (intended(NICE, NOW),)
+
+
+def test_log_that_cannot_be_read_is_no_reason_to_read_half_the_file(path: Path) -> None:
+    with opened(path) as journal:
+        journal.keep(intended(NICE, NOW))
+    path.with_name("journal.sqlite-wal").mkdir()
+    (path.with_name("journal.sqlite-wal") / "something").touch()
+
+    with pytest.raises(JournalError, match="cannot be opened"):
+        SqliteJournal.read_only(path)

@@ -41,18 +41,20 @@ class Reason(StrEnum):
     GANG_NEEDS_THE_PLACE = "gang_needs_the_place"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Action(ABC):
-    """Carry a job from the value `before` to the value `after`, which each kind of action declares."""
+    """Carry a job from the value `before` to the value `after`; every kind of action declares the types of its own."""
 
+    __slots__ = ()
     lever: ClassVar[Lever]
     can_be_undone: ClassVar[bool] = True
 
     job_id: int
+    before: Any
+    after: Any
 
-    @abstractmethod
     def swapped(self) -> Self:
-        """Return the action with `before` and `after` exchanged."""
+        """Return the action with `before` and `after` exchanged, which takes it back where anything can."""
+        return replace(self, before=self.after, after=self.before)  # type: ignore[type-var]  # every kind is a dataclass
 
     def inverse(self) -> Self | None:
         """Return the action that takes this one back, None where nothing can."""
@@ -84,9 +86,10 @@ class _Action(ABC):
         """Return a published value for people."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Update(_Action):
     """Change one field of a pending job with `scontrol update`."""
+
+    __slots__ = ()
 
     @abstractmethod
     def argument(self) -> str:
@@ -103,12 +106,9 @@ class SetNice(_Update):
 
     lever = Lever.NICE
 
+    job_id: int
     before: int
     after: int
-
-    def swapped(self) -> "SetNice":
-        """Return the action with `before` and `after` exchanged."""
-        return replace(self, before=self.after, after=self.before)
 
     def held_by(self, job: Job) -> int:
         """Return the nice value of a job."""
@@ -139,12 +139,9 @@ class SetSwitches(_Update):
 
     lever = Lever.SWITCHES
 
+    job_id: int
     before: SwitchRequest | None
     after: SwitchRequest | None
-
-    def swapped(self) -> "SetSwitches":
-        """Return the action with `before` and `after` exchanged."""
-        return replace(self, before=self.after, after=self.before)
 
     def held_by(self, job: Job) -> SwitchRequest | None:
         """Return the switch request of a job."""
@@ -195,12 +192,9 @@ class SetNodeRange(_Update):
 
     lever = Lever.NODE_RANGE
 
+    job_id: int
     before: NodeRange
     after: NodeRange
-
-    def swapped(self) -> "SetNodeRange":
-        """Return the action with `before` and `after` exchanged."""
-        return replace(self, before=self.after, after=self.before)
 
     def held_by(self, job: Job) -> NodeRange:
         """Return the node range of a job."""
@@ -253,13 +247,10 @@ class SetGpus(_Update):
 
     lever = Lever.GPU_COUNT
 
+    job_id: int
     scope: GpuScope
     before: tuple[GpuCount, ...]
     after: tuple[GpuCount, ...]
-
-    def swapped(self) -> "SetGpus":
-        """Return the action with `before` and `after` exchanged."""
-        return replace(self, before=self.after, after=self.before)
 
     def held_by(self, job: Job) -> tuple[GpuCount, ...]:
         """Return the GPU counts of a job in the form that is changed."""
@@ -301,12 +292,9 @@ class SetTimeMin(_Update):
 
     lever = Lever.TIME_MIN
 
+    job_id: int
     before: float | None  # seconds
     after: float | None  # seconds
-
-    def swapped(self) -> "SetTimeMin":
-        """Return the action with `before` and `after` exchanged."""
-        return replace(self, before=self.after, after=self.before)
 
     def held_by(self, job: Job) -> float | None:
         """Return the soft limit of a job in seconds."""
@@ -343,13 +331,10 @@ class Requeue(_Action):
     lever = Lever.CHECKPOINT_REQUEUE
     can_be_undone = False
 
+    job_id: int
     for_job_id: int
     before: float | None
     after: float | None = None
-
-    def swapped(self) -> "Requeue":
-        """Return the action with `before` and `after` exchanged, which no command carries out."""
-        return replace(self, before=self.after, after=self.before)
 
     def held_by(self, job: Job) -> float | None:
         """Return when the run of a job began, None while it waits."""

@@ -43,12 +43,12 @@ class Held:
 
     @property
     def files(self) -> Path:
-        """The folder of this very version."""
+        """The folder of this version."""
         return self.folder / self.entry.kind / self.entry.version
 
 
 class Library:
-    """Two folders of models; what the site's manifest puts in use hides what ships."""
+    """Two folders of models; a model in use in the site's manifest hides the shipped one."""
 
     def __init__(self, site: Path = SITE_FOLDER, shipped: Path | None = None) -> None:
         """Look into the site's folder, which need not exist, and into that of the package."""
@@ -122,10 +122,10 @@ def opened(held: Held) -> Bundle:
     name = f"{entry.kind} {entry.version}"
     content = dict(_checked_files(held, name))
     if entry.fingerprint != fingerprint(entry.kind, entry.columns, entry.outputs):
-        raise ModelError(f"model {name}: its fingerprint is not that of its columns: fit it anew, or roll back")
+        raise ModelError(f"model {name}: its fingerprint is not that of its columns: fit it again, or roll back")
     model = OnnxModel(content[GRAPH], name=name, columns=len(entry.columns), outputs=len(entry.outputs))
     if model.fingerprint != entry.fingerprint:
-        raise ModelError(f"model {name}: its graph was made for other columns: fit it anew, or roll back")
+        raise ModelError(f"model {name}: its graph was made for other columns: fit it again, or roll back")
     return Bundle(
         kind=entry.kind,
         version=entry.version,

@@ -32,7 +32,7 @@ class Patience:
     def exhausted(self) -> str | None:
         """Say why nothing more is sent in this round; None while there is time."""
         if self.stopping.is_set():
-            return "stopping: sadvised was told to end"
+            return "stopping: sadvised was asked to stop"
         if time.monotonic() >= self.until:
             return "deadline: the round has used up its time"
         return None

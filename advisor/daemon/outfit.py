@@ -32,7 +32,7 @@ class LiveParts:
     """Builds outfits for the cluster of this host; the budget and the patience outlive each of them."""
 
     def __init__(self, clock: Clock, patience: Patience, host: Callable[[], str] = socket.gethostname) -> None:
-        """Take the clock, what tells commands when nobody waits for them any more, and what names this host."""
+        """Take the clock, the patience that cancels commands at shutdown, and the function that names this host."""
         self._clock = clock
         self._host = host
         self._patience = patience
@@ -101,7 +101,7 @@ class LiveParts:
         )
 
     def _within(self, plain: SlurmCommands, patience: Patience, budget: RpcBudget | None) -> Commands:
-        """Return commands that nobody waits for longer than patience lasts, within a budget if there is one."""
+        """Return commands that are cancelled when patience ends, within a budget if there is one."""
         patient = CountedCommands(commands=replace(plain, patience=patience), tally=self._tally)
         return patient if budget is None else BudgetedCommands(commands=patient, budget=budget)
 
@@ -122,7 +122,7 @@ def _load_within(budget: RpcBudget, commands: Commands, reading: int) -> Control
 
 
 def forecaster(config: Config) -> StartForecaster:
-    """Return the models that forecast, or nothing where they are turned off; starts are told when asked for."""
+    """Return the models that forecast, or none if they are disabled; start times are forecast on request."""
     if not config.forecasts.enabled:
         return NoForecaster()
     from advisor.predict.forecaster import ModelForecaster

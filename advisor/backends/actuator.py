@@ -1,4 +1,4 @@
-"""Changes jobs with scontrol, one field a call, and believes what squeue then says rather than scontrol."""
+"""Changes jobs with scontrol, one field a call, and trusts squeue rather than scontrol for the outcome."""
 
 import re
 from collections.abc import Callable
@@ -14,14 +14,14 @@ from advisor.domain.job import Job
 from advisor.domain.plan import Outcome, Receipt
 from advisor.errors import SlurmRefusedError
 
-# Nobody is at fault for these.
+# These outcomes are not errors.
 NOT_PENDING: Final = "the job is not pending"
 NOT_RUNNING: Final = "the run that was to be stopped is over"
 CHANGED_MEANWHILE: Final = "somebody else has changed the field meanwhile"
 ANOTHER_VALUE: Final = "read back another value than the one written"
 
 _NO_SUCH_JOB: Final = re.compile(r"invalid job id", re.IGNORECASE)
-# Where both ends are told it is a range, such as 1-1.
+# With both ends it is a range, such as 1-1.
 _ONE_END: Final = re.compile(r" NumNodes=\d+ ")
 _DENIED: Final = re.compile(r"permission denied|user not permitted|invalid user id", re.IGNORECASE)
 _MAY_CHANGE: Final = "Slurm denies it: it takes the owner of the job, a coordinator of its account or an Operator"
@@ -49,42 +49,44 @@ class ScontrolActuator:
             return Receipt(action=action, outcome=Outcome.ALREADY_SO)
         if held != action.before and not (action.can_hold(job, action.before) and self.hides_range_end(job.job_id)):
             return Receipt(action=action, outcome=Outcome.FAILED, text=CHANGED_MEANWHILE, is_overruled=True)
-        said = self._send(action)
+        objection = self._send(action)
         job = self._read(action.job_id)
         if job is None or not job.is_pending:
             # It may have taken effect just before the job started, which brings the value back when it is requeued.
-            return Receipt(action=action, outcome=Outcome.FAILED, text=NOT_PENDING, is_settled=bool(said))
-        if action.held_by(job) == action.after or (not said and _upper_end_hidden(job, action)):
+            return Receipt(action=action, outcome=Outcome.FAILED, text=NOT_PENDING, is_settled=bool(objection))
+        if action.held_by(job) == action.after or (not objection and _upper_end_hidden(job, action)):
             return Receipt(action=action, outcome=Outcome.APPLIED)
-        return Receipt(action=action, outcome=Outcome.FAILED, text=said or ANOTHER_VALUE, is_settled=bool(said))
+        return Receipt(
+            action=action, outcome=Outcome.FAILED, text=objection or ANOTHER_VALUE, is_settled=bool(objection)
+        )
 
     def hides_range_end(self, job_id: int) -> bool:
         """Whether Slurm shows but one end of a job's node range, as `scontrol show job` tells and squeue does not."""
-        said = text_of(self._commands.ask("scontrol", "-o", "show", "job", str(job_id)).output)
-        return _ONE_END.search(said) is not None
+        shown = text_of(self._commands.ask("scontrol", "-o", "show", "job", str(job_id)).output)
+        return _ONE_END.search(shown) is not None
 
     def _requeue(self, action: Requeue) -> Receipt:
         """Stop a job that is still in the run which the action found, and see that this run is over."""
         job = self._read(action.job_id)
         if job is None or action.held_by(job) != action.before:
             return Receipt(action=action, outcome=Outcome.FAILED, text=NOT_RUNNING)
-        said = self._send(action)
+        objection = self._send(action)
         job = self._read(action.job_id)
         if job is None:
             return Receipt(action=action, outcome=Outcome.FAILED, text=NOT_RUNNING)
         # While its processes end it counts as completing, and it may soon be in a later run.
         if action.held_by(job) == action.before:
-            return Receipt(action=action, outcome=Outcome.FAILED, text=said or "it still runs")
+            return Receipt(action=action, outcome=Outcome.FAILED, text=objection or "it still runs")
         return Receipt(action=action, outcome=Outcome.APPLIED)
 
     def _send(self, action: Action) -> str:
-        """Run the command, and return what Slurm had to say against it."""
+        """Run the command, and return Slurm's objection."""
         program, *arguments = apply_argv(action)
         try:
             return printable(text_of(self._commands.ask(program, *arguments).complaints))
         except SlurmRefusedError as err:
-            said = str(err)
-            return _MAY_CHANGE if _DENIED.search(said) else printable(said)
+            complaint = str(err)
+            return _MAY_CHANGE if _DENIED.search(complaint) else printable(complaint)
 
     def _read(self, job_id: int) -> Job | None:
         """Read one job; None where Slurm no longer knows it."""

@@ -74,7 +74,7 @@ class _Vocabulary:
 def anonymise(snapshot: Snapshot) -> Snapshot:
     """Return the snapshot with an alias for every name and text that a site or its users chose.
 
-    Whoever was the same stays the same, and nodes, partitions and switches sort as before. Jobs number users,
+    Equal names stay equal, and nodes, partitions and switches sort as before. Jobs number users,
     accounts and the like in the order of their ids.
     """
     vocabulary = _Vocabulary(snapshot)

@@ -45,7 +45,7 @@ _EACH_NODE: Final = "MaxTRESPN"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """What a job would use: GPUs in all, of each type it names, and for how many minutes (None for no limit)."""
+    """The demand of a job: GPUs in all, of each type it names, and for how many minutes (None for no limit)."""
 
     gpus: int
     by_type: dict[str, int]
@@ -57,7 +57,7 @@ class Demand:
 
 
 def demand_of(gang: GangRequest, time_limit_s: float | None, others: int = 0) -> Demand | None:
-    """Return what a request would use, None where its number of GPUs cannot be told."""
+    """Return the demand of a request, None if its number of GPUs is unknown."""
     gpus = gang.gpu_count
     if gpus is None:
         return None
@@ -75,15 +75,15 @@ def demand_of(gang: GangRequest, time_limit_s: float | None, others: int = 0) ->
 
 
 def exceeded(job: Job, demand: Demand, state: AssociationState, qos_names: Iterable[str]) -> str | None:
-    """Name the first limit that a job would not fit, or that cannot be told; None where it fits all of them."""
+    """Return the first limit that a job would exceed, or that cannot be checked; None if it fits all of them."""
     chain = _chain(job, state)
     if not chain:
         return f"slurmctld shows no association of user {job.user!a} in account {job.account!a}"
     by_name = {each.name: each for each in state.qos}
-    said = _beyond_associations(chain, demand)
+    reason = _beyond_associations(chain, demand)
     for name in qos_names:
-        said = said or _beyond_qos(name, by_name.get(name), job, chain[0].uid, demand)
-    return said
+        reason = reason or _beyond_qos(name, by_name.get(name), job, chain[0].uid, demand)
+    return reason
 
 
 def _beyond_associations(chain: Sequence[Association], demand: Demand) -> str | None:
@@ -94,12 +94,12 @@ def _beyond_associations(chain: Sequence[Association], demand: Demand) -> str | 
             nearest |= {
                 tres: each for tres, each in association.amounts.get(limit, {}).items() if each.most is not None
             }
-        if (said := _beyond(limit, nearest, demand)) is not None:
-            return f"{said} of {_name(chain[0])}"
+        if (reason := _beyond(limit, nearest, demand)) is not None:
+            return f"{reason} of {_name(chain[0])}"
     for association in chain:
         for limit in _GROUP:
-            if (said := _beyond(limit, association.amounts.get(limit, {}), demand)) is not None:
-                return f"{said} of {_name(association)}"
+            if (reason := _beyond(limit, association.amounts.get(limit, {}), demand)) is not None:
+                return f"{reason} of {_name(association)}"
     return None
 
 
@@ -130,20 +130,20 @@ def _beyond_qos(name: str, qos: QosLimits | None, job: Job, uid: str, demand: De
     if qos is None:
         return f"slurmctld shows no QOS {name!a}"
     for limit in (*_GROUP, *_EACH_JOB, _EACH_NODE):
-        if (said := _beyond(limit, qos.amounts.get(limit, {}), demand)) is not None:
-            return f"{said} of QOS {name}"
+        if (reason := _beyond(limit, qos.amounts.get(limit, {}), demand)) is not None:
+            return f"{reason} of QOS {name}"
     # What binds each user or account is shown with its use, and a job that waits has given its user a place there.
     for holder, limits in ((job.account, qos.by_account.get(job.account)), (job.user, qos.by_uid.get(uid))):
         if limits is None:
             return f"slurmctld does not show what QOS {name} leaves to {holder!a}"
         for limit in _HOLDER:
-            if (said := _beyond(limit, limits.get(limit, {}), demand)) is not None:
-                return f"{said} of {holder!a} in QOS {name}"
+            if (reason := _beyond(limit, limits.get(limit, {}), demand)) is not None:
+                return f"{reason} of {holder!a} in QOS {name}"
     return None
 
 
 def _beyond(limit: str, amounts: Amounts, demand: Demand) -> str | None:
-    """Say that a limit would not hold, or that this cannot be told."""
+    """Return that a limit would be exceeded, or that it cannot be checked."""
     for tres, amount in amounts.items():
         if amount.most is None:
             continue
@@ -204,7 +204,7 @@ class AssociationLimits:
         self._granted = 0
 
     def against(self, change: Recommendation, job: Job) -> str | None:
-        """Say why a change must not be sent for the sake of a limit; None where it may."""
+        """Return the limit that forbids a change; None if it can be sent."""
         action = change.action
         if not isinstance(action, SetGpus) or not (_grows(action) or self._privileged()):
             return None
@@ -215,12 +215,12 @@ class AssociationLimits:
             self._forget_what_is_old()
             demand = demand_of(gang, job.time_limit_s, self._granted)
             if demand is None:
-                return "limits: how many GPUs the job would use cannot be told"
-            said = exceeded(job, demand, self._state(job.user), self._qos_of(job))
+                return "limits: the number of GPUs that the job would use is unknown"
+            reason = exceeded(job, demand, self._state(job.user), self._qos_of(job))
         except AdvisorError as err:
             return f"limits: they cannot be read: {err}"
-        if said is not None:
-            return f"limits: {said}"
+        if reason is not None:
+            return f"limits: {reason}"
         self._granted += demand.gpus
         return None
 
@@ -244,7 +244,7 @@ class AssociationLimits:
         return self._states[user]
 
     def _qos_of(self, job: Job) -> Iterator[str]:
-        """Name the job's QOS and those of its partitions; one that is not known is told by its name not being there."""
+        """Return the names of the job's QOS and of its partitions' QOS; an unknown one is absent from the limits."""
         if not self._partition_qos:
             answer = self._commands.ask("scontrol", "-o", "-a", "show", "partition")
             self._partition_qos = partition_qos(text_of(answer.output))

@@ -35,7 +35,7 @@ _PLAIN: Final[Mapping[str, tuple[str, ...]]] = {
     "sacctmgr": (),
 }
 _PYSLURM_CHILD: Final = "pyslurm_child.py"
-# What nobody has counted is taken for dear.
+# The cost of a command that was not counted.
 _UNCOUNTED: Final = ("UNCOUNTED",) * 4
 # What pyslurm loads for one snapshot; for the partitions it asks for the configuration too.
 PYSLURM_SNAPSHOT: Final = (
@@ -92,7 +92,7 @@ class _Bucket:
 
 
 class RpcBudget:
-    """The requests that slurmctld may still get; for one thread.
+    """The budget of requests to slurmctld; for one thread.
 
     Every request takes a token, whatever it reads or changes; a change takes one of its own kind as well, and is not
     sent where it could not be read back. Who asks `against_change` first also leaves room for the next reading of the
@@ -123,18 +123,18 @@ class RpcBudget:
         self._fill()
 
     def take(self, requests: Sequence[str]) -> None:
-        """Take what a command costs; raises `BudgetSpentError`, and takes nothing, where there is too little left."""
+        """Take the tokens of a command; raises `BudgetSpentError`, and takes none, if too few are left."""
         self._fill()
         writes = sum(1 for each in requests if each in _WRITES)
-        said = self._lacking(len(requests) + (_READ_BACK if writes else 0), writes)
-        if said is not None:
-            raise BudgetSpentError(f"slurmctld is not asked now: {said}")
+        reason = self._lacking(len(requests) + (_READ_BACK if writes else 0), writes)
+        if reason is not None:
+            raise BudgetSpentError(f"slurmctld is not asked now: {reason}")
         self._all.held -= len(requests)
         self._writes.held -= writes
         self._rpcs.update(requests)
 
     def against_round(self, requests: int = ROUND_REQUESTS) -> str | None:
-        """Say why there is no room for the most requests that a round asks before it changes anything.
+        """Return why the budget does not cover the maximum of requests that a round sends before its changes.
 
         None where there is. Rounds that begin without it would spend on their first commands what the others need,
         again and again.
@@ -143,13 +143,13 @@ class RpcBudget:
         return self._lacking(requests, 0)
 
     def against_change(self) -> str | None:
-        """Say why there is no room for a whole change: read, changed and read back; None where there is."""
+        """Return why the budget does not cover a change (read, change, read back); None if it does."""
         self._fill()
-        said = self._lacking(CHANGE_REQUESTS + self._settings.kept_for_reads, 1)
-        return None if said is None else f"budget: {said}"
+        reason = self._lacking(CHANGE_REQUESTS + self._settings.kept_for_reads, 1)
+        return None if reason is None else f"budget: {reason}"
 
     def against_return(self) -> str | None:
-        """Say why there is no room to take a change back, which costs as much as a change."""
+        """Return why the budget does not cover a revert, which costs as much as a change."""
         return self.against_change()
 
     def _fill(self) -> None:

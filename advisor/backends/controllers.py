@@ -27,7 +27,7 @@ def decode_controllers(text: str) -> tuple[Controller, ...]:
 
 
 def _roles(count: int) -> list[str]:
-    """Return what scontrol calls so many controllers; there is one at least."""
+    """Return scontrol's names for the roles of a number of controllers, at least one."""
     return ["primary", *(["backup"] if count == 2 else [f"backup{number}" for number in range(1, count)])]
 
 
@@ -45,7 +45,7 @@ class Standby:
         self._is_concerned = commands.cluster is None
 
     def against_applying(self) -> str | None:
-        """Say why this daemon must not apply now, None where it may; asks every slurmctld once."""
+        """Return why this daemon must not apply now, None if it can; asks every slurmctld once."""
         if not self._is_concerned:
             return None
         try:

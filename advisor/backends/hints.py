@@ -1,4 +1,4 @@
-"""What a user declares in the comment of a job, after `sadvise:`."""
+"""Decodes the hints in the comment of a job, after `sadvise:`."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ _MOST_UNKNOWN = 8
 
 @lru_cache(CACHED_TEXTS)
 def hints(comment: str) -> JobHints:
-    """Read the hints of a comment; a word that nobody knows or a bad value is kept as unknown, never an error."""
+    """Read the hints of a comment; an unknown word or an invalid value is kept as unknown, never an error."""
     found = JobHints()
     unknown: list[str] = []
     match = _OURS.search(comment)

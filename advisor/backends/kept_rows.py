@@ -18,7 +18,7 @@ class KeptRows:
 
     def __init__(self) -> None:
         """Keep nothing yet."""
-        # Nobody can name a job so that the fields of one row pass for those of another.
+        # No job name can make the fields of one row look like those of another.
         self._between = f"\x1f{secrets.token_urlsafe(9)}\x1f"
         self._absent = frozenset[str]()
         self._jobs: dict[bytes, Job] = {}

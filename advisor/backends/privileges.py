@@ -1,4 +1,4 @@
-"""What Slurm lets this user change: the own jobs, those of some accounts, or all."""
+"""Determines which jobs Slurm lets this user change: their own, those of some accounts, or all."""
 
 import math
 import time
@@ -58,7 +58,7 @@ class Privilege:
     known: bool = True
 
     def against(self, change: Recommendation, job: Job) -> str | None:
-        """Say why Slurm would deny a change, None where it would not."""
+        """Return why Slurm would deny a change, None if it would not."""
         if self.level is Level.OPERATOR:
             return None
         if isinstance(change.action, SetNice) and change.action.after < 0:
@@ -142,7 +142,7 @@ def _from_controller(commands: Commands, who: Identity, doubts: list[str]) -> st
 
 
 class Privileges:
-    """The privilege of this user, read anew every ten minutes; what was not told is asked again after one."""
+    """The privilege of this user, read again every ten minutes; an unknown one after one minute."""
 
     def __init__(
         self, commands: Commands, *, user: Identity | None = None, monotonic: Callable[[], float] = time.monotonic
@@ -154,7 +154,7 @@ class Privileges:
         self._held: Privilege | None = None
 
     def read(self) -> Privilege:
-        """Return the privilege, read anew where the last reading is too old."""
+        """Return the privilege, read again if the last reading is too old."""
         now = self._monotonic()
         kept_s = REFRESH_S if self._held is None or self._held.known else REFRESH_S / 10
         if self._held is None or now - self._read_at >= kept_s:
@@ -162,5 +162,5 @@ class Privileges:
         return self._held
 
     def against(self, change: Recommendation, job: Job) -> str | None:
-        """Say why Slurm would deny a change, None where it would not."""
+        """Return why Slurm would deny a change, None if it would not."""
         return self.read().against(change, job)

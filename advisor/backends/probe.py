@@ -113,12 +113,12 @@ def _load(commands: Commands, pacing: DaemonSettings) -> Check:
     try:
         load = read_load(commands)
     except AdvisorError as err:
-        return Check(name=name, status=Status.UNKNOWN, text=f"not told: {err}", cost="the daemon skips such a round")
+        return Check(name=name, status=Status.UNKNOWN, text=f"unknown: {err}", cost="the daemon skips such a round")
     strain = strained(load, pacing)
     if strain:
         return Check(name=name, status=Status.LACKS, text=strain, cost="the daemon skips rounds and makes them rarer")
-    told = {"server threads": load.server_threads, "messages in the agent queue": load.agent_queue}
-    shown = [f"{number} {what}" for what, number in told.items() if number is not None]
+    counts = {"server threads": load.server_threads, "messages in the agent queue": load.agent_queue}
+    shown = [f"{number} {what}" for what, number in counts.items() if number is not None]
     return Check(name=name, status=Status.OK, text=", ".join(shown) or "nothing that shows strain")
 
 

@@ -24,10 +24,10 @@ OUTPUT_LIMIT_BYTES: Final = 64 << 20
 COMPLAINT_LIMIT_BYTES: Final = 64 << 10
 
 _CHUNK_BYTES = 1 << 16
-# How long pipes may stay open once the program is gone; then whoever still holds them is killed.
+# How long pipes can stay open after the program has ended; then the processes that still hold them are killed.
 _DRAIN_S = 1.0
 _COMPLAINT_LENGTH = 300
-# How soon a command ends that nobody waits for any more.
+# How soon a command ends after it was cancelled.
 _PATIENCE_STEP_S = 0.1
 
 # Whatever changes what Slurm's commands print, or which cluster they ask, is ours to choose.
@@ -59,7 +59,7 @@ _NO_ACCESS = re.compile(r"access/permission denied|user not permitted", re.IGNOR
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a program that ended well printed."""
+    """The output of a program that succeeded."""
 
     output: bytes
     complaints: bytes = b""
@@ -70,10 +70,10 @@ class Deadline(Protocol):
 
     @property
     def until(self) -> float:
-        """When patience ends, on the monotonic clock."""
+        """The deadline, on the monotonic clock."""
 
     def exhausted(self) -> str | None:
-        """Say in plain words why nobody waits any more, None while somebody does."""
+        """Return why the command is cancelled, in plain words; None while it is not."""
 
 
 class Commands(Protocol):
@@ -81,10 +81,10 @@ class Commands(Protocol):
 
     @property
     def cluster(self) -> str | None:
-        """The cluster that is asked, None for the one this host belongs to."""
+        """The cluster that commands go to, None for the one this host belongs to."""
 
     def ask(self, program: str, *arguments: str) -> Answer:
-        """Run a command and return what it printed; raises `SlurmError` or `DecodeError`."""
+        """Run a command and return its output; raises `SlurmError` or `DecodeError`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +114,7 @@ def run(
     variables: Mapping[str, str] | None = None,
     patience: Deadline | None = None,
 ) -> Answer:
-    """Run a program to its end and return what it printed.
+    """Run a program to its end and return its output.
 
     `variables` stands for the process's own environment. Raises `SlurmError`, or `DecodeError` for an answer
     above `limit_bytes`; whatever the program started is killed with it.
@@ -140,17 +140,17 @@ def run(
     output = _Reader(process, process.stdout, limit_bytes, must_fit=True)
     complaints = _Reader(process, process.stderr, COMPLAINT_LIMIT_BYTES, must_fit=False)
     in_time = _wait(process, timeout_s, (output, complaints), patience)
-    said = bytes(complaints.content)
+    message = bytes(complaints.content)
     if not in_time:
         _check_patience(program, patience, "was ended before it answered")
-        raise _late(program, timeout_s, said, environment)
+        raise _late(program, timeout_s, message, environment)
     if output.overflowed:
         raise DecodeError(
             f"{program} answered with more than {limit_bytes} bytes, which sadvise does not read: try another --source"
         )
     if process.returncode != 0:
-        raise failure(program, process.returncode, said, environment)
-    return Answer(output=bytes(output.content), complaints=said)
+        raise failure(program, process.returncode, message, environment)
+    return Answer(output=bytes(output.content), complaints=message)
 
 
 def slurm_environment(variables: Mapping[str, str]) -> dict[str, str]:
@@ -172,21 +172,23 @@ def printable(text: str, length: int = _COMPLAINT_LENGTH) -> str:
 
 
 def failure(program: str, status: int, complaints: bytes, environment: Mapping[str, str]) -> SlurmError:
-    """Make the error for a program that ended badly, from its exit status and what it complained."""
-    said = printable(text_of(complaints))
+    """Return the error for a failed program, from its exit status and its messages."""
+    message = printable(text_of(complaints))
     if status < 0:
-        return SlurmUnavailableError(f"{program} was ended by signal {-status}: {said or 'it gave no reason'}")
-    if _NO_CONFIGURATION.search(said):
-        return SlurmRefusedError(f"{program} finds no Slurm configuration: {_configuration_hint(environment)} ({said})")
-    if _UNREACHABLE.search(said):
-        return SlurmUnavailableError(
-            f"{program} cannot reach slurmctld: check that it runs (`scontrol ping`) and try again ({said})"
+        return SlurmUnavailableError(f"{program} was ended by signal {-status}: {message or 'it gave no reason'}")
+    if _NO_CONFIGURATION.search(message):
+        return SlurmRefusedError(
+            f"{program} finds no Slurm configuration: {_configuration_hint(environment)} ({message})"
         )
-    if _NO_MUNGE.search(said):
-        return SlurmUnavailableError(f"{program} cannot authenticate: check that munged runs on this host ({said})")
-    if _NO_ACCESS.search(said):
-        return SlurmRefusedError(f"{program} was denied access: run as a user who may see the whole queue ({said})")
-    return SlurmRefusedError(f"{program} failed with exit status {status}: {said or 'it gave no reason'}")
+    if _UNREACHABLE.search(message):
+        return SlurmUnavailableError(
+            f"{program} cannot reach slurmctld: check that it runs (`scontrol ping`) and try again ({message})"
+        )
+    if _NO_MUNGE.search(message):
+        return SlurmUnavailableError(f"{program} cannot authenticate: check that munged runs on this host ({message})")
+    if _NO_ACCESS.search(message):
+        return SlurmRefusedError(f"{program} was denied access: run as a user who can see the whole queue ({message})")
+    return SlurmRefusedError(f"{program} failed with exit status {status}: {message or 'it gave no reason'}")
 
 
 def _configuration_hint(environment: Mapping[str, str]) -> str:
@@ -197,18 +199,20 @@ def _configuration_hint(environment: Mapping[str, str]) -> str:
 
 
 def _late(program: str, timeout_s: float, complaints: bytes, environment: Mapping[str, str]) -> SlurmError:
-    said = printable(text_of(complaints))
+    message = printable(text_of(complaints))
     # Slurm's commands look for a missing file for a minute before they give up.
-    if _NO_CONFIGURATION.search(said):
-        return SlurmRefusedError(f"{program} finds no Slurm configuration: {_configuration_hint(environment)} ({said})")
+    if _NO_CONFIGURATION.search(message):
+        return SlurmRefusedError(
+            f"{program} finds no Slurm configuration: {_configuration_hint(environment)} ({message})"
+        )
     return SlurmUnavailableError(
         f"{program} gave no answer within {timeout_s:g} s: slurmctld may be overloaded or rate limiting; "
-        f"try again later or raise --timeout{f' ({said})' if said else ''}"
+        f"try again later or raise --timeout{f' ({message})' if message else ''}"
     )
 
 
 def _check_patience(program: str, patience: Deadline | None, what: str) -> None:
-    """Raise for a program that nobody waits for."""
+    """Raise if the program was cancelled before its start."""
     reason = None if patience is None else patience.exhausted()
     if reason is not None:
         raise SlurmUnavailableError(f"{program} {what}: {reason}")

@@ -22,7 +22,7 @@ from advisor.errors import DecodeError
 Values = Mapping[str, Any]
 
 _LARGEST: Final = 1 << 64
-# Without these a record is no job: nothing could be said of it.
+# A record without these is not a job.
 _NEEDED: Final = frozenset(("id", "state", "submit_time"))
 
 
@@ -65,7 +65,7 @@ class Counted:
 
     @property
     def types_known(self) -> bool:
-        """Whether a request for GPUs of one type is told from one for any, or makes no difference."""
+        """Whether a request for GPUs of one type differs visibly from one for any type, or need not."""
         return self.gpus and (not self.uncounted or not self.several_types)
 
 

@@ -142,9 +142,9 @@ def _run_child(commands: Commands, interpreter: Sequence[str], *arguments: str) 
 
 def _error(fault: Fault) -> SlurmError:
     """Make the error for one that the child process named."""
-    said = printable(f"{fault.kind}: {fault.text}")
+    message = printable(f"{fault.kind}: {fault.text}")
     if fault.kind in ("ImportError", "ModuleNotFoundError"):
-        return SlurmMissingError(f"pyslurm cannot be imported here ({said}): {_INSTALL}")
+        return SlurmMissingError(f"pyslurm cannot be imported here ({message}): {_INSTALL}")
     if fault.kind not in ("RPCError", "PyslurmError") or _OTHER_RELEASE.search(fault.text):
-        return SlurmRefusedError(f"pyslurm does not fit ({said}): {_INSTALL}")
-    return failure("pyslurm", 1, said.encode(), os.environ)
+        return SlurmRefusedError(f"pyslurm does not fit ({message}): {_INSTALL}")
+    return failure("pyslurm", 1, message.encode(), os.environ)

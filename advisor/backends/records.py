@@ -64,7 +64,7 @@ _STARTED: Final = (JobState.RUNNING, JobState.SUSPENDED, JobState.COMPLETING)
 # Not frozen: a record lives for a moment, and a frozen one takes markedly longer to make.
 @dataclass(slots=True, kw_only=True)
 class JobRecord:
-    """What Slurm says of a job, spelled out but not yet judged.
+    """The fields of a job as Slurm shows them, decoded but not yet interpreted.
 
     `tres` is what is allocated, or requested while the job waits. `nodes_shown` is Slurm's own estimate of a
     waiting job's node count, `nodes_max` the most it accepts or 0. `unseen` names what could not be read.
@@ -113,7 +113,7 @@ class JobRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRecord:
-    """What Slurm says of a node; `gres_used` is empty where the source cannot tell."""
+    """The fields of a node as Slurm shows them; `gres_used` is empty where the source cannot tell."""
 
     name: str
     states: tuple[str, ...]
@@ -268,7 +268,7 @@ def _asked(  # noqa: PLR0913  (what a request is made of, as a key of the cache)
 
 
 def _node_range(record: JobRecord, *, pending: bool) -> tuple[int, int]:
-    """Return the fewest and the most nodes; a node count that a job leaves open cannot be told from a fixed one."""
+    """Return the fewest and the most nodes; an open node count looks like a fixed one."""
     shown = max(1, record.nodes_shown)
     if not pending:
         return shown, shown

@@ -115,11 +115,11 @@ def _duration(raw: Mapping[str, str], key: str, default: str) -> float:
 
 
 def _enforced(text: str) -> tuple[str, ...]:
-    said = _words(text)
-    implied: Iterable[str] = (word for each in said for word in _IMPLIED.get(each, ()))
-    return tuple(sorted({*said, *implied} - {"1", "all"}))
+    words = _words(text)
+    implied: Iterable[str] = (word for each in words for word in _IMPLIED.get(each, ()))
+    return tuple(sorted({*words, *implied} - {"1", "all"}))
 
 
 def _counted(text: str) -> tuple[str, ...]:
-    said = (_SPELLED_OUT.get(word, word) for word in _words(text))
-    return tuple(sorted({*_ALWAYS_COUNTED, *said} - _ADDED))
+    words = (_SPELLED_OUT.get(word, word) for word in _words(text))
+    return tuple(sorted({*_ALWAYS_COUNTED, *words} - _ADDED))

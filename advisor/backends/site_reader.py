@@ -1,4 +1,4 @@
-"""Reads what seldom changes: the site's configuration, its topology, and whether this user may see the queue.
+"""Reads what seldom changes: the site's configuration, its topology, and whether this user can see the queue.
 
 Slurm's own files are read first, since asking slurmctld would cost three requests of the four that a snapshot may
 cost (docs/decisions/0002-four-rpcs.md). What was read is kept for some minutes.
@@ -80,7 +80,7 @@ class SiteReader:
         self._read_at = 0.0
 
     def read(self) -> Site:
-        """Return the site, read anew where the last reading is too old; raises `SlurmError` or `DecodeError`."""
+        """Return the site, read again if the last reading is too old; raises `SlurmError` or `DecodeError`."""
         now = self._clock.now()
         if self._site is None or not 0 <= now - self._read_at < self._refresh_s:
             self._site = self._read()

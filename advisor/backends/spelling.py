@@ -155,14 +155,14 @@ def names(text: str) -> tuple[str, ...]:
 def reason_word(text: str) -> str:
     """Return the plain word of why a job waits, without the detail that Slurm sometimes adds to it."""
     word = re.split(r"[,(\s]", optional_text(text).strip().replace(" ", "_"), maxsplit=1)[0].strip("_")
-    # Said instead of the word itself when the nodes that would do are down or held for others.
+    # Shown instead of the reason itself when the nodes that would do are down or held for others.
     return "Resources" if word == "Nodes_required_for_job_are_DOWN" else word
 
 
 def unreadable(field: str, text: str, wanted: str) -> DecodeError:
     """Make the error for a field that is not what it should be."""
     return DecodeError(
-        f"{field} reads {printable(text, 80)!r}, which is not {wanted}: this Slurm release may spell it anew; "
+        f"{field} reads {printable(text, 80)!r}, which is not {wanted}: this Slurm release may spell it differently; "
         "try another --source"
     )
 

@@ -72,7 +72,7 @@ class TextSource:
             splits_told=bool(unique),
             unread=(
                 *(() if unique else (SPLIT_ARRAYS,)),
-                *(said for field, said in _UNREAD.items() if field in lacking),
+                *(sentence for field, sentence in _UNREAD.items() if field in lacking),
             ),
         )
         self._kept.keep(snapshot.jobs)

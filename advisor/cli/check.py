@@ -61,7 +61,7 @@ def check(
 
 
 def _models(settings: "Config") -> "Iterator[Check]":
-    """Open every model that would forecast, and say where one is missing or refused."""
+    """Open every model in use, and report the models that are missing or refused."""
     from pathlib import Path
 
     from advisor.errors import ModelError

@@ -11,7 +11,7 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Check, show
 
 @app.command()
 def check(config: ConfigFile = None) -> None:
-    """Say whether the configuration is valid; exit with 1 if not."""
+    """Check whether the configuration is valid; exit with 1 if not."""
     from advisor.config import load_config
 
     loaded = load_config(config, os.environ)
@@ -21,7 +21,7 @@ def check(config: ConfigFile = None) -> None:
 
 @app.command()
 def show(config: ConfigFile = None, json: Json = False, parsable: Parsable = False, noheader: NoHeader = False) -> None:
-    """Print every value in force and where it came from."""
+    """Print every value in effect and its source."""
     from advisor.cli.render import print_json, print_rows, print_table
     from advisor.config import effective_values, load_config
 
@@ -43,7 +43,7 @@ def show(config: ConfigFile = None, json: Json = False, parsable: Parsable = Fal
 
 @app.command()
 def example() -> None:
-    """Print a sadvise.toml with every key, its default and what it means."""
+    """Print a sadvise.toml with every key, its default and its meaning."""
     from advisor.config import example_toml
 
     typer.echo(example_toml(), nl=False)

@@ -27,10 +27,10 @@ def explain(
     journal: JournalFile = None,
     json: Json = False,
 ) -> None:
-    """Say why a pending job is not starting, the evidence, and what would change it.
+    """Explain why a pending job is not starting, with the evidence and what would change it.
 
-    What could not be read is said; nothing is invented. Also shows what the user declared, what advice there is, and
-    the delay timer that makes the job wait, if the journal knows of one.
+    Names the fields that could not be read; nothing is invented. Also shows what the user declared, what advice there
+    is, and the delay timer that makes the job wait, if the journal knows of one.
     """
     from advisor.cli.documents import meta
     from advisor.cli.filters import job_name

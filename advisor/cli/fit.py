@@ -20,7 +20,9 @@ app = typer.Typer(
 
 LIVE = "live"
 Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="What the fit draws at random is drawn from it.")]
-Files = Annotated[list[Path], typer.Option("--from", metavar="FILE", help="A file of measurements; may be repeated.")]
+Files = Annotated[
+    list[Path], typer.Option("--from", metavar="FILE", help="A file of measurements; repeat for several.")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Fit and print the card, write nothing.")]
 
 
@@ -78,7 +80,7 @@ def interference(source: Files, models: Folder = None, seed: Seed = 0, dry_run: 
 
 
 def _needs_extra() -> None:
-    """Say what to install where the fitting libraries are missing."""
+    """Name the packages to install if the fitting libraries are missing."""
     from importlib.util import find_spec
 
     from advisor.errors import ConfigError

@@ -48,7 +48,7 @@ def import_(
         str | None, typer.Option("--vc", metavar="NAME", help="philly: only this virtual cluster.")
     ] = None,
 ) -> None:
-    """Turn accounting or a published workload into a trace that sadvise can replay, starting at 0.
+    """Convert accounting or a published workload into a trace that sadvise can replay, starting at 0.
 
     Bad rows are named by their lines. docs/traces.md has the command that writes each format.
     """

@@ -51,7 +51,7 @@ def journal(
         ),
     ] = None,
     most: Annotated[
-        int, typer.Option("-n", "--lines", min=1, help="At most so many, the newest.", rich_help_panel=OUTPUT)
+        int, typer.Option("-n", "--lines", min=1, help="Show only the newest N rows.", rich_help_panel=OUTPUT)
     ] = 50,
     journal_file: JournalFile = None,
     config: ConfigFile = None,
@@ -59,7 +59,7 @@ def journal(
     parsable: Parsable = False,
     noheader: NoHeader = False,
 ) -> None:
-    """Print what the journal knows, newest first; reads only, also beside a running daemon.
+    """Print the journal, newest rows first; only reads, and can run beside a running daemon.
 
     `verify` exits with 1 where the audit is not whole, and names the first row that does not hold.
     """
@@ -102,7 +102,7 @@ def _print(
 
 
 def _verify(held: "SqliteJournal", *, json: bool) -> None:
-    """Say whether the audit is whole, and exit with 1 if not."""
+    """Verify the hash chain of the audit, and exit with 1 if it is broken."""
     from dataclasses import asdict
 
     from advisor.cli.render import print_json, print_labelled

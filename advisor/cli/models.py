@@ -75,7 +75,7 @@ def show(
 
 @app.command()
 def verify(models: Folder = None, json: Json = False, parsable: Parsable = False, noheader: NoHeader = False) -> None:
-    """Open every model and compare digests and fingerprints; exit with 1 if one is not sound."""
+    """Open every model and compare digests and fingerprints; exit with 1 if one is invalid."""
     from advisor.cli.render import print_json, print_rows, print_table
     from advisor.errors import ModelError
     from advisor.predict.forecaster import checked
@@ -105,14 +105,14 @@ def use(
     version: Annotated[str, typer.Argument(metavar="VERSION", help="As `sadvise models list` shows it.")],
     models: Folder = None,
 ) -> None:
-    """Put a version in use, if it is sound; the next cycle forecasts with it."""
+    """Put a version in use, if it is valid; the next cycle forecasts with it."""
     library(models).use(kind, version)
     typer.echo(f"{kind}: {version} is in use")
 
 
 @app.command()
 def rollback(kind: Kind, models: Folder = None) -> None:
-    """Put the version back in use that was before."""
+    """Put the previous version back in use."""
     version = library(models).rollback(kind)
     typer.echo(f"{kind}: {version} is in use")
 

@@ -14,7 +14,7 @@ def pause(
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for those who look later.")] = "",
     config: ConfigFile = None,
 ) -> None:
-    """Have the daemon send nothing that changes a job, from the next moment on; it goes on reading and recommending.
+    """Stop the daemon from changing jobs, effective at once; it continues to read and recommend.
 
     What is out stays out: `sadvise revert --all` takes it back. The pause is a file in the runtime folder.
     """

@@ -28,7 +28,7 @@ def replay(
     parsable: Parsable = False,
     noheader: NoHeader = False,
 ) -> None:
-    """Plan a recorded cycle again from what it saw, with the forecasts and the settings it had.
+    """Plan a recorded cycle again from its snapshot, forecasts and settings.
 
     Prints "same" where that gives the same bytes; else prints what differs, and exits with 1. With --with-config the
     forecasts stay those that were recorded, and a difference is no error.

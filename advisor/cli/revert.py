@@ -25,7 +25,7 @@ def revert(
     parsable: Parsable = False,
     noheader: NoHeader = False,
 ) -> None:
-    """Take back changes that `sadvise apply` made, due or not, wherever a pending job still holds our value.
+    """Revert applied changes, due or not, wherever a pending job still holds the value that sadvise set.
 
     What somebody else has changed since stays as they want it, and is named. Exits with 1 if Slurm refused one.
     """

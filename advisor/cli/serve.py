@@ -9,12 +9,12 @@ from advisor.cli.options import ConfigFile
 
 def serve(
     config: ConfigFile = None,
-    once: Annotated[bool, typer.Option("--once", help="Run one round, then end; leases stay out.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Run one round, then exit; changes stay in effect.")] = False,
 ) -> None:
     """Run the daemon: read the cluster every minute, and recommend or apply as [mode] says; observes by default.
 
-    SIGHUP reads the configuration anew, SIGTERM takes back what nobody else would and ends. With --once it exits with 1
-    if the cluster could not be read.
+    SIGHUP reloads the configuration. SIGTERM reverts the changes that do not expire and stops the daemon. With --once
+    it exits with 1 if the cluster could not be read.
     """
     import os
 

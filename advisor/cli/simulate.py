@@ -42,7 +42,7 @@ def simulate(
     report: Report = None,
     json: Json = False,
 ) -> None:
-    """Simulate the jobs of a trace under policies, and say what each would have come to.
+    """Simulate the jobs of a trace under policies, and compare their metrics.
 
     Touches no cluster. Compares each policy with the first on the same jobs, with 95 % intervals.
     """

@@ -30,9 +30,9 @@ def one_round(config: Config) -> Round:
 
 
 def run(load: Callable[[], Config]) -> bool:
-    """Run the daemon until it is told to end, and tell whether all of it ended.
+    """Run the daemon until it is asked to stop, and return whether all of it ended.
 
-    `load` reads the configuration, now and whenever it is to be read anew. Raises `ConfigError` where a daemon runs
+    `load` reads the configuration, now and at every reload. Raises `ConfigError` where a daemon runs
     already, its folders are not there, or the place for its metrics is taken.
     """
     clock, patience, config = SystemClock(), RoundDeadline(), load()

@@ -32,7 +32,7 @@ class LiveParts:
     """Builds outfits for the cluster of this host; the budget and the patience outlive each of them."""
 
     def __init__(self, clock: Clock, patience: RoundDeadline, host: Callable[[], str] = socket.gethostname) -> None:
-        """Take the clock, what tells commands when nobody waits for them any more, and what names this host."""
+        """Take the clock, the patience that cancels commands at shutdown, and the function that names this host."""
         self._clock = clock
         self._host = host
         self._patience = patience
@@ -102,7 +102,7 @@ class LiveParts:
         )
 
     def _within(self, plain: SlurmCommands, patience: RoundDeadline, budget: RpcBudget | None) -> Commands:
-        """Return commands that nobody waits for longer than patience lasts, within a budget if there is one."""
+        """Return commands that are cancelled when patience ends, within a budget if there is one."""
         patient = CountedCommands(commands=replace(plain, patience=patience), tally=self._tally)
         return patient if budget is None else BudgetedCommands(commands=patient, budget=budget)
 
@@ -136,7 +136,7 @@ def _shadow(config: Config) -> Shadow | None:
 
 
 def forecaster(config: Config) -> StartForecaster:
-    """Return the models that forecast, or nothing where they are turned off; starts are told when asked for."""
+    """Return the models that forecast, or none if they are disabled; start times are forecast on request."""
     if not config.forecasts.enabled:
         return NoForecaster()
     from advisor.predict.forecaster import ModelForecaster

@@ -1,4 +1,4 @@
-"""What an administrator wants to read of a round: what was changed, what was not and why, what is different now."""
+"""Logs a round for administrators: what was changed, what was not and why, and what is new."""
 
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from typing import Any, Final
@@ -13,12 +13,12 @@ from advisor.domain.plan import (
 )
 from advisor.metrics.round import Round
 
-# A fault that stays is told again after so many rounds.
+# The number of rounds after which a persistent fault is logged again.
 REMINDED_AFTER: Final = 60
 
 
 class RoundLog:
-    """Logs rounds; it remembers just what it needs to tell what is new."""
+    """Logs rounds; keeps only the state that it needs to find what is new."""
 
     def __init__(self, log: Any) -> None:
         """Take the log to write to."""
@@ -101,7 +101,7 @@ class RoundLog:
                 self._log.warning(f"{what} failed", **fields, fault=receipt.text)
 
     def _tell_put_off(self, step: Step) -> None:
-        """Tell what was held back; at info only what was not in the round before."""
+        """Log what was held back; at info only what was not held back in the previous round."""
         told: set[Hashable] = set()
         for what, put_off in (("change held back", step.held_back), ("take-back put off", step.reconciled.put_off)):
             for each in put_off:
@@ -113,7 +113,7 @@ class RoundLog:
         self._put_off = frozenset(told)
 
     def _tell_counts(self, done: Round, step: Step) -> None:
-        """Tell the round in one line; at info only where something was done, or is other than in the round before."""
+        """Log the round in one line; at info only if something was done, or differs from the previous round."""
         proposed, judged = len(step.record.recommendations), len(step.record.verdicts)
         open_leases = sum(done.open_leases.values())
         did = bool(step.applied or step.reconciled.taken_back or step.reconciled.overruled)

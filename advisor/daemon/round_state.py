@@ -30,7 +30,7 @@ _EXPERIMENT: Final = "experiment"
 
 
 class RoundState:
-    """What outlives a round; what has to outlive the daemon too stands in the journal."""
+    """The state that survives a round; state that must survive the daemon is in the journal."""
 
     def __init__(self) -> None:
         """Know nothing until `begin`."""

@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from apscheduler.schedulers.background import BackgroundScheduler
     from apscheduler.triggers.interval import IntervalTrigger
 
-# Signals that end the daemon, and the one that has it read its configuration anew.
+# Signals that stop the daemon, and the one that makes it reload its configuration.
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 _RELOAD: Final = signal.SIGHUP
 # No signal has this number. Only who waits for signals touches the scheduler: while that shuts down it holds its locks
 # and waits for its workers, which must therefore never wait for it.
 _PLAN: Final = 0
-# How long the end may take, in all: what runs is told to stop, then what has to be taken back is.
+# The maximum duration of the shutdown: running commands are cancelled, then changes are reverted.
 END_S: Final = 5.0
 _WORK_ENDS_S: Final = 3.0
 _SPARE_S: Final = 0.5
 _HEARTBEAT_S: Final = 10.0
 _LOOK_S: Final = 1.0
-# A step of the wall clock beyond this sets the rounds anew, since the scheduler plans them by that clock.
+# A step of the wall clock beyond this reschedules the rounds, since the scheduler plans them by that clock.
 _CLOCK_STEP_S: Final = 5.0
 
 
@@ -49,7 +49,7 @@ class Daemon:
         clock: Clock,
         log: Any,
     ) -> None:
-        """Take the service, what reads the configuration anew, what fits models and tells how it went, and the ends."""
+        """Take the service, the functions that reload and refit, the notifier, the clock and the log."""
         self._service = service
         self._reload = reload
         self._refit = refit
@@ -62,7 +62,7 @@ class Daemon:
         self._drops_logged = False
 
     def run(self) -> bool:
-        """Work until told to end; tell whether everything came to its end, or a worker is still stuck."""
+        """Run until asked to stop; return whether everything ended, or a worker is still stuck."""
         with self._heard():
             self._start()
             self._watch()
@@ -84,7 +84,7 @@ class Daemon:
         self._scheduler.resume()
 
     def _watch(self) -> None:
-        """Wait for signals until one ends it; set the rounds anew where somebody moved the clock."""
+        """Wait for signals until one stops the daemon; reschedule the rounds if the clock was set."""
         offset_s = self._clock.now() - time.monotonic()
         while True:
             try:
@@ -114,11 +114,11 @@ class Daemon:
             self._log.warning("messages to the service manager are dropped", dropped=self._notifier.dropped)
 
     def _round(self) -> None:
-        """Run one round, and have the next planned anew where the interval has changed."""
+        """Run one round, and reschedule the next if the interval has changed."""
         try:
             self._notifier.status(self._service.round().summary)
         except Exception:
-            # A fault of ours must not end what watches over leases; it is told, and the next round tries again.
+            # An error here must not stop the process that reverts leases; it is logged, and the next round tries again.
             self._log.exception("a round failed: a fault of sadvise itself")
         self._notifier.alive()
         if self._service.interval_s != self._planned_s:
@@ -135,7 +135,7 @@ class Daemon:
         return IntervalTrigger(seconds=self._planned_s, jitter=jitter_s or None, timezone=UTC)
 
     def _read_anew_soon(self) -> None:
-        """Have the worker read the configuration between two rounds; a second wish waits for the first."""
+        """Have the worker reload the configuration between two rounds; a second request waits for the first."""
         self._scheduler.add_job(self._read_anew, "date", run_date=self._now(), max_instances=8)
 
     def _read_anew(self) -> None:
@@ -169,7 +169,7 @@ class Daemon:
             self._log.warning("models were not fitted anew, the old ones stay in use", fault=str(err))
 
     def _end(self) -> bool:
-        """Stop what runs, take back what nobody else would, and say what stays out."""
+        """Cancel running commands, revert changes that do not expire, and log the changes that stay in effect."""
         until = time.monotonic() + END_S - _SPARE_S
         self._notifier.stopping()
         self._service.stop()

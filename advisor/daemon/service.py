@@ -66,7 +66,7 @@ class Service:
     def __init__(
         self, build: Callable[[Config], Outfit], config: Config, clock: Clock, told: Callable[[Round], None]
     ) -> None:
-        """Take what builds the parts from a configuration, and who is told of every round."""
+        """Take the builder of the parts, the configuration, the clock, and a callback for every round."""
         self._build = build
         self._clock = clock
         self._told = told
@@ -83,11 +83,11 @@ class Service:
 
     @property
     def config(self) -> Config:
-        """The configuration in force."""
+        """The configuration in effect."""
         return self._outfit.config
 
     def round(self) -> Round:
-        """Run one round; what fails is said in it, so that the next one can try again."""
+        """Run one round; failures are recorded in it, and the next round tries again."""
         outfit, begun, cpu_s = self._outfit, time.monotonic(), time.process_time()
         started_time = self._clock.now()
         outfit.gate.patience.start(outfit.config.daemon.deadline_s)
@@ -137,16 +137,16 @@ class Service:
         self._standing.note("configuration read anew", mode=str(config.mode.farthest))
 
     def prune(self) -> None:
-        """Forget what is too old to be of use; raises `JournalError`."""
+        """Delete expired rows of the journal; raises `JournalError`."""
         with self._keeper.held() as journal:
             journal.prune(self._clock.now())
 
     def stop(self) -> None:
-        """Have what runs now end at once; for any thread."""
+        """Cancel running commands at once; for any thread."""
         self._outfit.gate.patience.stopping.set()
 
     def leave(self, for_s: float) -> Mapping[str, str | int]:
-        """Take back, for so long at most, what nobody else would, and tell what came of it.
+        """Revert, within a time limit, the changes that do not expire, and return the outcome.
 
         What stays out is in the journal, and `sadvise revert` or the next start see to it.
         """
@@ -214,7 +214,7 @@ class Service:
         return "" if pause is None else pause.text
 
     def _held_to(self) -> Mapping[str, str]:
-        """Name what keeps the daemon from applying now, each with why."""
+        """Map each cause that keeps the daemon from applying now to its reason."""
         pause = self._paused()
         return {**self._outfit.gate.held_to, **({"paused": pause} if pause else {})}
 
@@ -224,7 +224,7 @@ class Service:
 
 
 def _settle_memory() -> None:
-    """Have the collector of garbage leave alone what stays, such as modules and models, and look less often.
+    """Exclude permanent objects, such as modules and models, from garbage collection, and run it less often.
 
     A round makes and drops values by the ten thousand, none of which refer to each other in circles.
     """

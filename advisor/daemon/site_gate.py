@@ -1,4 +1,4 @@
-"""What keeps the daemon from sending anything, asked right before each change is sent."""
+"""Checks immediately before each change whether the daemon can send it."""
 
 import threading
 import time
@@ -26,13 +26,13 @@ class RoundDeadline:
     until: float = float("inf")  # on the monotonic clock
 
     def start(self, for_s: float) -> None:
-        """Begin a round that may last so long."""
+        """Begin a round with a time limit."""
         self.until = time.monotonic() + for_s
 
     def exhausted(self) -> str | None:
-        """Say why nothing more is sent in this round; None while there is time."""
+        """Return why nothing more is sent in this round; None while there is time."""
         if self.stopping.is_set():
-            return "stopping: sadvised was told to end"
+            return "stopping: sadvised was asked to stop"
         if time.monotonic() >= self.until:
             return "deadline: the round has used up its time"
         return None
@@ -55,7 +55,7 @@ class SiteGate:
     room_to_return: AnyCheck = lambda: None
 
     def against_change(self, change: Recommendation, job: Job) -> str | None:
-        """Say why a change must not be applied now."""
+        """Return why a change must not be applied now; None if it can be."""
         mode = self.modes.of(job)
         if mode is not Mode.APPLY:
             return f"mode: {mode} for this job"
@@ -72,7 +72,7 @@ class SiteGate:
         return found or self.room()
 
     def against_return(self, lease: Lease) -> str | None:  # noqa: ARG002  (the protocol's)
-        """Say why a change must not be taken back now."""
+        """Return why a change must not be reverted now; None if it can be."""
         return self._stopped() or self.room_to_return()
 
     def _stopped(self) -> str | None:

@@ -1,4 +1,4 @@
-"""What nodes hold, as arrays over nodes made once per snapshot."""
+"""Holds the nodes of a snapshot as arrays, made once per snapshot."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -19,7 +19,7 @@ Counts = NDArray[np.int32]
 Mebibytes = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-# The name under which GPUs stand whose type Slurm was not told.
+# The type name of GPUs for which Slurm has no type.
 UNTYPED = "gpu"
 
 
@@ -36,7 +36,7 @@ class NodeTable:
     usable: Flags  # (n_nodes,)
     gpu_types: tuple[str, ...]
     gpus_total: Counts  # (n_nodes, n_types)
-    gpus_idle: Counts  # (n_nodes, n_types), held by nobody in whole or in part; 0 where their use is unknown
+    gpus_idle: Counts  # (n_nodes, n_types), without any holder, in whole or in part; 0 where their use is unknown
     gpu_use_known: Flags  # (n_nodes, n_types)
     cpus_total: Counts  # (n_nodes,)
     cpus_idle: Counts  # (n_nodes,)
@@ -54,7 +54,7 @@ class NodeTable:
 
     @property
     def empty(self) -> Flags:
-        """Whether nobody holds anything of a node, as an exclusive job wants it: `(n_nodes,)`."""
+        """Whether no job holds any part of a node, as an exclusive job requires: `(n_nodes,)`."""
         return np.asarray((self.cpus_idle == self.cpus_total) & (self.gpus_idle == self.gpus_total).all(axis=1))
 
 
@@ -74,7 +74,7 @@ def node_table(snapshot: Snapshot) -> NodeTable:
             idle[row, column] += pool.idle
             known[row, column] &= pool.used is not None
     for row, count in _gpus_in_parts(snapshot, row_by_name).items():
-        # Which of a node's types is shared is not told; none of them is promised then.
+        # Slurm does not show which of a node's types is shared; then none of them is promised.
         idle[row] = np.maximum(0, idle[row] - count)
     return NodeTable(
         names=tuple(node.name for node in nodes),
@@ -98,7 +98,7 @@ def node_table(snapshot: Snapshot) -> NodeTable:
 def _gpus_in_parts(snapshot: Snapshot, row_by_name: Mapping[str, int]) -> Mapping[int, int]:
     """Count the GPUs of each row that jobs hold in parts.
 
-    Slurm counts such a GPU as idle, yet gives it to nobody as a whole. It fills one before it opens the next,
+    Slurm counts such a GPU as idle, yet gives it to no job as a whole. It fills one before it opens the next,
     unless LL_SHARED_GRES tells it to spread them; then each job is taken to have opened its own.
     """
     spreads = any(word.upper() == "LL_SHARED_GRES" for word in snapshot.config.select_parameters)

@@ -114,7 +114,7 @@ class PartitionOffer:
             shares.append(chunks_in(types, gpus, cpus, self.memory_mib[able], task) / gang.tasks)
         else:
             shares.append(cpus / max(1, gang.cpus))
-        # A node gives at most all: what it has beyond that helps nobody, and may be much.
+        # A node gives no more than the whole request; the rest of its resources does not count, and can be much.
         return np.minimum(np.stack(shares, axis=1), 1.0)
 
 
@@ -206,7 +206,7 @@ class Offer:
 
     @cached_property
     def _sums(self) -> Floats:
-        """What the first so many nodes give under a bound, pinned ones first, then the largest: `(n_rows, n_needs)`."""
+        """Return bounded sums over the first nodes, pinned ones first, then the largest: `(n_rows, n_needs)`."""
         values = self._values(bounded=True)
         if not self.pins:
             return np.asarray((-np.sort(-values, axis=0)).cumsum(axis=0))

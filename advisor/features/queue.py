@@ -118,7 +118,7 @@ def competes_now(job: Job, now: float) -> bool:
     """Whether a pending job asks for whole GPUs and may start as soon as there are enough.
 
     A job that Slurm holds back for another reason, such as a limit of its account, does not compete; nor does
-    one whose reason nobody knows.
+    one with an unknown reason.
     """
     return job.state is JobState.PENDING and job.gang.wants_gpus and bool(_competing((job,), now))
 

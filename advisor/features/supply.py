@@ -74,7 +74,7 @@ def remaining_s(snapshot: Snapshot, forecasts: Forecasts, rule_ratio: float) -> 
 def latest_starts_s(
     queue: QueueTable, freed: Releases, rows: NDArray[np.intp], gpus: NDArray[np.int32]
 ) -> NDArray[np.float64]:
-    """Bound when each job of one pool gets its GPUs, if those ahead of it go first and nobody else comes.
+    """Bound when each job of one pool gets its GPUs, if those ahead of it go first and no other job arrives.
 
     `rows` `(n_rows,)` are queue rows of one pool in the order in which they are served, `gpus` `(n_rows,)` what
     each of them takes: `queue.gpus`, or `queue.smallest` for a bound that no resize changes. The result

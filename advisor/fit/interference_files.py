@@ -75,7 +75,7 @@ class RelativeSpeeds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """A form of table: how it is told, what is shared in it, and how its rows are read."""
+    """A form of table: how it is recognised, which resource is shared in it, and how its rows are read."""
 
     columns: tuple[str, ...]
     shared: Shared

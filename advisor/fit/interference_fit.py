@@ -54,7 +54,7 @@ class FittedSection:
 
 
 def fit_interference(files: Sequence[Path], *, seed: int) -> Fitted:
-    """Fit to files of measured pairs, their form told by their columns; raises `ConfigError`."""
+    """Fit to files of measured pairs, whose columns determine their form; raises `ConfigError`."""
     sides: dict[Shared, list[Any]] = {Shared.GPU: [], Shared.NODE: []}
     sources = []
     for file in files:
@@ -210,7 +210,7 @@ def _ridge(rows: NDArray[np.float32], target: Floats, noise: float, weight: Floa
 
 
 def _named_columns(section: Section, found: RelativeSpeeds) -> NDArray[np.float32]:
-    """Return the columns of the same pairs when only models and sizes are told, as of live jobs."""
+    """Return the columns of the same pairs with only models and sizes known, as for live jobs."""
     items = found.pairs.items
     settings = items.settings.copy()
     settings[:, 0] = np.nan
@@ -226,15 +226,15 @@ def _named_errors(
     weight: Floats,
     generator: np.random.Generator,
 ) -> Floats:
-    """Return the errors for pairs that were left out when only models and sizes are told."""
+    """Return the errors for held-out pairs with only models and sizes known."""
     fold = (generator.permutation(int(found.pair.max()) + 1) % PARTS)[found.pair]
-    said = np.full(len(found), found.speed.mean())
+    predicted = np.full(len(found), found.speed.mean())
     for each in range(PARTS):
         inside = fold != each
         if inside.any() and not inside.all():
             fitted = _ridge(rows[inside], found.speed[inside], noise, weight[inside])
-            said[~inside] = fitted.predict(named_rows[~inside].astype(np.float64))
-    errors: Floats = found.speed - np.clip(said, 0.0, found.speed.max())
+            predicted[~inside] = fitted.predict(named_rows[~inside].astype(np.float64))
+    errors: Floats = found.speed - np.clip(predicted, 0.0, found.speed.max())
     return errors
 
 
@@ -249,12 +249,12 @@ def _spreads(
     alphas = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0)
     whole = RidgeCV(alphas=alphas).fit(wide, target)
     fold = (generator.permutation(int(pair.max()) + 1) % PARTS)[pair]
-    said = np.full(len(errors), target.mean())
+    predicted = np.full(len(errors), target.mean())
     for each in range(PARTS):
         inside = fold != each
         if inside.any() and not inside.all():
-            said[~inside] = RidgeCV(alphas=alphas).fit(wide[inside], target[inside]).predict(wide[~inside])
-    return whole, _quantiles(errors / np.exp(said))
+            predicted[~inside] = RidgeCV(alphas=alphas).fit(wide[inside], target[inside]).predict(wide[~inside])
+    return whole, _quantiles(errors / np.exp(predicted))
 
 
 def _quantiles(errors: Floats) -> tuple[float, float]:

@@ -40,7 +40,7 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """What is said of each row `(n_rows,)` while its pair is left out, and while the models of it are.
+    """The predictions for each row `(n_rows,)` with its pair held out, and with its models held out.
 
     For the latter a row appears once for each of its models; `rows` says which row it is.
     """
@@ -110,7 +110,7 @@ def covariance(pairs: JobPairs, chosen: Chosen) -> Floats:
 
 
 def left_out(pairs: JobPairs, speed: Floats, pair: Rows, chosen: Chosen, weight: Floats | float = 1.0) -> LeftOut:
-    """Return what is said of rows that were left out, in closed form; `weight` `(n_rows,)` is what rows count.
+    """Return the predictions for held-out rows, in closed form; `weight` `(n_rows,)` has the weights of rows.
 
     Leaving a block of rows out of a ridge regression changes their residuals from `(inv(K) y)` to
     `solve(inv(K)[block, block], (inv(K) y)[block])`: Rasmussen and Williams, Gaussian Processes, 5.4.2.
@@ -158,12 +158,12 @@ def _loss(pairs: JobPairs, speed: Floats, pair: Rows, weight: Floats, chosen: Ch
     return error
 
 
-def _mean_error(said: Floats, speed: Floats, top: float) -> float:
-    return float(np.mean(np.abs(np.clip(said, 0.0, top) - speed)))
+def _mean_error(predicted: Floats, speed: Floats, top: float) -> float:
+    return float(np.mean(np.abs(np.clip(predicted, 0.0, top) - speed)))
 
 
 def steadied(pairs: JobPairs, speed: Floats, pair: Rows, chosen: Chosen) -> tuple[Floats, LeftOut]:
-    """Return weights that let outliers count less, and what is said of rows that were left out under them.
+    """Return weights that reduce the influence of outliers, and the predictions for held-out rows under them.
 
     A row counts by its size, not its square, once it is off by more than `OUTLIER`: least absolute errors by
     repeatedly weighted squares.

@@ -223,12 +223,12 @@ def _running(numbers: Mapping[str, Floats]) -> tuple[Load, Load]:
     for found, column in zip(most, (gpus, hours), strict=True):
         np.fmax.at(found, poll, column)
     whole = np.where(most[0] > 0.0, most, np.nan)[:, poll]
-    told = gpus > 0.0
+    known = gpus > 0.0
     return (
         Load(gpus=whole[0], gpu_s=np.maximum(whole[1], 0.0) * HOUR_S),
         Load(
-            gpus=np.where(told, numbers["r_a_gpus_above"], np.nan),
-            gpu_s=np.where(told, np.maximum(numbers["r_a_gpu_hours_above"], 0.0) * HOUR_S, np.nan),
+            gpus=np.where(known, numbers["r_a_gpus_above"], np.nan),
+            gpu_s=np.where(known, np.maximum(numbers["r_a_gpu_hours_above"], 0.0) * HOUR_S, np.nan),
         ),
     )
 

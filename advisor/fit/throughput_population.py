@@ -119,18 +119,18 @@ def _of_cluster(name: str, groups: Sequence[Group], laws: Sequence[Law], before:
 
 
 def _common(laws: Sequence[Law], before: Sequence[Prior], start: Prior) -> Prior:
-    """Return mean and deviation of the laws, each weighed by how much its points told of each number."""
+    """Return mean and deviation of the laws, each weighted by the information of its points about each number."""
     thetas = np.array([each.theta for each in laws])
-    told = np.array(
+    informed = np.array(
         [
             np.clip(1.0 - np.diag(law.covariance) / prior.deviation**2, 0.0, 1.0)
             for law, prior in zip(laws, before, strict=True)
         ]
     )
-    told[:, SCALE] = 1.0
-    known = told.sum(axis=0)
-    mean = (np.sum(told * thetas, axis=0) + _MODELS_BEFORE * start.mean) / (known + _MODELS_BEFORE)
-    squares = np.sum(told * (thetas - mean) ** 2, axis=0)
+    informed[:, SCALE] = 1.0
+    known = informed.sum(axis=0)
+    mean = (np.sum(informed * thetas, axis=0) + _MODELS_BEFORE * start.mean) / (known + _MODELS_BEFORE)
+    squares = np.sum(informed * (thetas - mean) ** 2, axis=0)
     # Two models' worth of what was believed, so that two that agree by chance do not pass for a rule.
     variance = (squares + 2.0 * start.deviation**2) / (known + 2.0) * (1.0 + 1.0 / (known + 1.0))
     variance = np.minimum(variance, start.deviation**2 + squares / np.maximum(known, 1.0))

@@ -137,7 +137,7 @@ def objections(leases: Iterable[Lease], since: float, most_of_user: int) -> int:
     """Count the jobs whose changes people objected to after an instant.
 
     A change that was taken back through us counts in full, since only administrators may. Of the jobs of one user that
-    were overruled in Slurm, which their owner may do, no more than `most_of_user` count: nobody turns the advisor off
+    were overruled in Slurm, which their owner may do, no more than `most_of_user` count: no user turns the advisor off
     for all others alone.
     """
     reverted: set[int] = set()

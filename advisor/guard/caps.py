@@ -63,7 +63,7 @@ def account_within_cap(_change: Recommendation, job: Job, accepted: Accepted, ar
 
 
 def fair_to_user(change: Recommendation, job: Job, accepted: Accepted, around: Circumstances) -> bool:
-    """Nobody's jobs are delayed by more than a bound within the window, all of them together."""
+    """No user's jobs are delayed by more than a bound within the window, all of them together."""
     added_s = change.expected.added_delay_max_s
     return added_s <= 0 or accepted.delay_s_by_user.get(job.user, 0.0) + added_s <= around.user_delay_left_s(job)
 

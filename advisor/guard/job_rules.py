@@ -58,7 +58,7 @@ def not_reserved(job: Job, _around: Circumstances) -> bool:
 
 
 def not_opted_out(job: Job, _around: Circumstances) -> bool:
-    """The user said `sadvise: off`."""
+    """The user opted out with `sadvise: off`."""
     return not job.hints.opted_out
 
 

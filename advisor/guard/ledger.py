@@ -1,6 +1,6 @@
 """What advice has cost so far, from the leases that are or were out: what bounds beyond one cycle rest on.
 
-Delay is booked as the most that a change may cost, not as what was seen, since nobody knows when the job would have
+Delay is booked as the most that a change can cost, not as observed, since it is unknown when the job would have
 started without it. Two things are known better: what is taken back early costs less, and late more, and a job that
 started was not delayed for longer than from the change to its start.
 """

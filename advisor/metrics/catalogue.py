@@ -115,6 +115,6 @@ class BoundedValues:
 
 
 def class_of(text: str) -> str:
-    """Return the name that stands before the colon in what a gate said."""
+    """Return the name before the colon in a gate's reason."""
     name, colon, _ = text.partition(":")
     return name.strip() if colon else OTHER

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from advisor.domain.snapshot import Snapshot
 
-# The name under which GPUs stand whose type Slurm was not told.
+# The type name of GPUs for which Slurm has no type.
 UNTYPED = "gpu"
 
 

@@ -9,7 +9,7 @@ from advisor.domain.mode import Mode
 from advisor.metrics.catalogue import PAUSED
 from advisor.metrics.round import Round
 
-# A round may be late, or fail once, without anybody being told.
+# A round can be late, or fail once, without an alert.
 STALE_INTERVALS: Final = 3.0
 
 
@@ -37,7 +37,7 @@ class HealthReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Seen:
-    """What of the rounds so far matters here; instants on the monotonic clock, which nobody sets."""
+    """What of the rounds so far matters here; instants on the monotonic clock."""
 
     good_at: float | None
     interval_s: float

@@ -55,7 +55,7 @@ class Metrics:
         breakers: Collection[str] = tuple(BREAKERS),
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin at zero; `journal` is the file whose size is told, `breakers` names those that there are."""
+        """Begin at zero; `journal` is the file whose size is exported, `breakers` names all breakers."""
         self.health = Health(interval_s=interval_s, breakers=breakers, monotonic=monotonic)
         self._journal = journal
         self._breakers = tuple(sorted(breakers))
@@ -134,7 +134,7 @@ class Metrics:
 
     @contextmanager
     def _collected(self, collector: str, faults: list[str]) -> Iterator[None]:
-        """Fill one part of the metrics; what goes wrong there must not stop the daemon, and is told."""
+        """Fill one part of the metrics; an error there is logged and does not stop the daemon."""
         begun, success = time.monotonic(), 1
         try:
             yield
@@ -161,7 +161,7 @@ class Metrics:
         for state in LeaseState:
             self._gauges["sadvise_leases"].labels(state).set(done.open_leases.get(state, 0))
         for kind, count in done.rpcs.items():
-            # A count that fell began anew.
+            # A count that fell was restarted.
             before = self._rpcs.get(kind, 0)
             self._counters["sadvise_rpcs_total"].labels(self._kinds.of(kind)).inc(
                 count - before if count >= before else count

@@ -1,4 +1,4 @@
-"""One model as it is served: the graph, the parameters beside it, and what it was fitted for."""
+"""A model as served: its graph, its parameters, and the columns it was fitted for."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What a scaling law leaves over: a ridge regression on few columns, smooth in the batch."""
+"""Corrects a scaling law by a ridge regression of its residuals on few columns, smooth in the batch."""
 
 import numpy as np
 
@@ -40,7 +40,7 @@ def columns_of(work: Work, lowest: float, highest: float) -> Vector:
 
 
 def regress(columns: Vector, left_over: Vector, before: Vector | None = None) -> Vector:
-    """Return the weights `(WEIGHTS,)` that explain what is left over, drawn to those of `before`, or to none."""
+    """Return the weights `(WEIGHTS,)` that explain the residuals, shrunk towards `before`, or towards zero."""
     start = np.zeros(columns.shape[1]) if before is None else before
     if not len(columns):
         return start

@@ -1,4 +1,4 @@
-"""The models at work: from a snapshot to what is believed of its GPU jobs."""
+"""Forecasts the GPU jobs of a snapshot with every model in use."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -60,7 +60,7 @@ def _predictor(bundle: Bundle) -> Any:
 
 
 class _Told(NamedTuple):
-    """What the models tell of one job: a value, why there is none, or None where nobody was asked."""
+    """The forecasts for one job: a value, the reason why there is none, or None where no model was asked."""
 
     run_time: RunTime | str | None
     speeds: Speeds | None
@@ -102,7 +102,7 @@ class ModelForecaster:
     def forecasts(self, snapshot: Snapshot) -> Forecasts:
         """Forecast the GPU jobs of a snapshot that are pending or running.
 
-        What is told of a job that did not change since the last snapshot is what was told then.
+        A job that did not change since the last snapshot keeps its forecast.
         """
         pending, running = snapshot.pending_gpu_jobs, snapshot.running_gpu_jobs
         kinds = self._kinds
@@ -118,8 +118,8 @@ class ModelForecaster:
         )
         starts_s = self._starts_s(snapshot) if start_time.KIND in kinds else {}
         told_before, told = self._told, dict[int, tuple[_Told, JobForecast]]()
-        nobody = (None,) * len(alike.jobs)
-        by_kind = [*zip(speeds or nobody, beside or nobody, strict=True), (None, None)]
+        unasked = (None,) * len(alike.jobs)
+        by_kind = [*zip(speeds or unasked, beside or unasked, strict=True), (None, None)]
         # Running jobs are asked for nothing but their run times.
         kind_of_row = (*alike.numbers, *(-1 for _ in running))
         for number, job in enumerate((*pending, *running)):
@@ -162,7 +162,7 @@ class ModelForecaster:
         return tuple(f"{kind} {self._versions[kind]}" for kind in kinds if self._model(kind) is not None)
 
     def _ask(self, kind: str, work: Callable[[Any], Answer], nothing: Answer) -> Answer:
-        """Return what a model says, `nothing` where it is not there or answers nonsense."""
+        """Return the answer of a model, or `nothing` if it is absent or its answer is invalid."""
         model = self._model(kind)
         if model is None:
             return nothing
@@ -175,7 +175,7 @@ class ModelForecaster:
             return nothing
 
     def add_ended(self, ended: EndedJobs) -> None:
-        """Let the run-time model learn from jobs that ended."""
+        """Update the run-time model with ended jobs."""
         model = self._model("run_time")
         if model is not None and len(ended):
             model.model.add_ended(ended)
@@ -195,7 +195,7 @@ class ModelForecaster:
 
 
 class _Alike:
-    """Pending jobs by what they ask for: `jobs` has one of each kind, `numbers` the kind of each.
+    """Pending jobs grouped by request: `jobs` has one job of each kind, `numbers` the kind of each job.
 
     Readers share equal requests and hints, so that identity finds most of what is alike, at hardly any cost.
     """
@@ -223,15 +223,15 @@ def _starts_s(
 
 
 def _beside(model: InterferenceForecaster, cluster: PlacementIndex, jobs: Sequence[Job]) -> list[Interval | str | None]:
-    """Return what the gangs that run would cost each job beside them; None where there are none."""
+    """Return the inflation that the running gangs would cause each job; None if there are none."""
     near_by_row = [cluster.neighbours(job) if (job.gang.gpu_count or 0) > 1 else () for job in jobs]
     rows = [(job, near) for job, near in zip(jobs, near_by_row, strict=True) if near]
     if not rows:
         return []
 
-    def padded(values: Callable[[Job], float], nobody: float) -> np.ndarray:
+    def padded(values: Callable[[Job], float], absent: float) -> np.ndarray:
         return np.array(
-            [[*(values(each) for each in near), *[nobody] * (MOST_NEIGHBOURS - len(near))] for _, near in rows]
+            [[*(values(each) for each in near), *[absent] * (MOST_NEIGHBOURS - len(near))] for _, near in rows]
         )
 
     others = sorted({each.hints.model or "" for _, near in rows for each in near})

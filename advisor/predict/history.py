@@ -1,4 +1,4 @@
-"""What is remembered of ended jobs, and what it says about the next job of the same user."""
+"""Remembers ended jobs and forecasts the next job of the same user."""
 
 import json
 from collections.abc import Sequence
@@ -59,7 +59,7 @@ class History:
         return len(self._slots)
 
     def add(self, ended: EndedJobs) -> None:
-        """Remember ended jobs, in the order of their ends; what cannot be learnt from is left out."""
+        """Add ended jobs, in the order of their ends; unusable ones are left out."""
         good, _ = ended.usable()
         rows = np.flatnonzero(good)
         rows = rows[np.argsort(ended.end_time[rows], kind="stable")]
@@ -68,7 +68,7 @@ class History:
         self.add_rows(keys_of(ended.jobs), runs_of(ended))
 
     def add_rows(self, keys: Sequence[Keys], runs: NDArray[np.float64]) -> None:
-        """Remember `runs` `(n_rows, 3)` under their keys, in this order."""
+        """Add `runs` `(n_rows, 3)` under their keys, in this order."""
         for of_job, run in zip(keys, runs, strict=True):
             for key in of_job:
                 if key is not None:
@@ -82,7 +82,7 @@ class History:
                     self._written[slot] = self.version = self.version + 1
 
     def recall(self, keys: Sequence[Keys]) -> Recalled:
-        """Return what is remembered under the keys of jobs."""
+        """Return the remembered runs for the keys of jobs."""
         slots = self._found(keys)
         return Recalled(runs=self._runs[slots], counts=self._counts[slots])
 
@@ -121,12 +121,12 @@ class History:
         except ValidationError as err:
             first = err.errors(include_url=False)[0]
             where = ".".join(str(step) for step in first["loc"])
-            raise ModelError(f"history of run times: {where}: {first['msg']}; fit the model anew") from err
+            raise ModelError(f"history of run times: {where}: {first['msg']}; fit the model again") from err
         history = cls()
         for each in found.kept:
             if len(each.runs) % 3 or each.key in history._slots:
                 raise ModelError(
-                    "history of run times: a key is there twice, or a run is not whole; fit the model anew"
+                    "history of run times: a key is there twice, or a run is not whole; fit the model again"
                 )
             slot = history._new_slot(each.key)
             runs = np.array(each.runs).reshape(-1, 3)
@@ -164,13 +164,13 @@ class History:
 
 
 def runs_of(ended: EndedJobs) -> NDArray[np.float64]:
-    """Return what is remembered of each job, `(n_rows, 3)`: run time, at most the limit, time limit and end."""
+    """Return the history row of each job, `(n_rows, 3)`: run time (capped at the limit), time limit and end."""
     limit_s = np.maximum(ended.jobs.limit_s, 1.0)
     return np.column_stack([np.clip(ended.run_s, 1.0, limit_s), limit_s, ended.end_time])
 
 
 def keys_of(jobs: RunTimeTable) -> list[Keys]:
-    """Return under what the runs of each job are remembered, None where the job does not say; one key for each kind."""
+    """Return the keys of each job's runs, one for each kind; None where the job lacks the attribute."""
     cleaned: dict[str, str] = {}
     families: dict[str, str] = {}
     requests = np.column_stack([jobs.gpus, jobs.cpus, jobs.nodes, jobs.memory_mib, jobs.limit_s])

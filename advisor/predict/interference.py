@@ -23,7 +23,7 @@ KIND = "interference"
 NOBODY, UNKNOWN = -2, -1
 # Pairs in one call of the graph; more would only take memory.
 CHUNK = 16_384
-# Two jobs that take turns: what is said where nothing of this way of sharing was measured.
+# Two jobs that take turns: the forecast for a way of sharing without measurements.
 TURNS = 2.0
 _STEPS_OF_BATCH = 4
 
@@ -32,8 +32,8 @@ _STEPS_OF_BATCH = 4
 class NeighbourTable:
     """Jobs and their neighbours; `mine`, `gpus`, `nodes`, `batch` and `shared` are `(n,)`, the others `(n, k)`.
 
-    Models are `InterferenceForecaster.codes`, -1 where not known; -2 in `other` is nobody. `batch`, samples per step
-    on one GPU, is NaN where not known, `shared` holds values of `Shared`.
+    Models are `InterferenceForecaster.codes`, -1 where unknown; -2 in `other` means no neighbour. `batch`, samples
+    per step on one GPU, is NaN where not known, `shared` holds values of `Shared`.
     """
 
     mine: Rows
@@ -71,12 +71,14 @@ class InterferenceForecaster:
     def from_bundle(cls, bundle: Bundle) -> "InterferenceForecaster":
         """Take a model into service; raises `ModelError` if it is damaged or of another kind."""
         if bundle.kind != KIND or bundle.columns != COLUMNS or bundle.outputs != OUTPUTS:
-            raise ModelError(f"model {bundle.kind} {bundle.version} is no model of interference as read here: fit anew")
+            raise ModelError(
+                f"model {bundle.kind} {bundle.version} is not an interference model of this release: fit it again"
+            )
         name = f"{bundle.kind} {bundle.version}"
         read = read_parameters(bundle.parameters, name)
         gpu, node = (None if each is None else section_of(each, name) for each in (read.gpu, read.node))
         if gpu is None and node is None:
-            raise ModelError(f"model {name}: parameters: nothing was measured; fit it anew")
+            raise ModelError(f"model {name}: parameters: nothing was measured; fit it again")
         return cls(bundle, (gpu, node))
 
     def codes(self, names: Sequence[str]) -> Rows:
@@ -158,7 +160,7 @@ class InterferenceForecaster:
         *,
         named: bool = False,
     ) -> Intervals:
-        """Return the speeds of pairs; `named` where little but names is told of those in a slice of `columns`."""
+        """Return the speeds of pairs; `named` marks pairs in a slice of `columns` with little known but names."""
         at = 0 if shared is Shared.GPU else 3
         parts = [
             self._model.run(columns(slice(start, start + CHUNK)))[:, at : at + 3]
@@ -186,8 +188,8 @@ def _different(codes: Rows, batch: Floats, gpus: Floats, nodes: Floats) -> tuple
     keys, place = np.unique(((codes + 1) * 256 + octaves) * 2**22 + gpu_count * 2**11 + node_count, return_inverse=True)
     jobs = np.empty((len(keys), 4))
     jobs[:, 0] = keys // 2**30 - 1
-    told = keys // 2**22 % 256
-    jobs[:, 1] = np.where(told > 0, (told - 1) / _STEPS_OF_BATCH, np.nan)
+    coded = keys // 2**22 % 256
+    jobs[:, 1] = np.where(coded > 0, (coded - 1) / _STEPS_OF_BATCH, np.nan)
     for column, counted in ((2, keys // 2**11 % 2**11), (3, keys % 2**11)):
         jobs[:, column] = np.where(counted > 0, np.log2(np.maximum(counted, 1)), np.nan)
     return jobs, place
@@ -204,7 +206,7 @@ def _alike(section: Section, here: Rows, jobs: Floats, place: Rows) -> tuple[Flo
 
 
 def _added(rows: Rows, speeds: Floats, count: int) -> Floats:
-    """Return what neighbours with these relative speeds add to the inflation of each of `count` jobs."""
+    """Return the inflation that neighbours with these relative speeds add to each of `count` jobs."""
     return np.asarray(np.bincount(rows, np.maximum(1.0 / speeds - 1.0, 0.0), minlength=count), dtype=np.float64)
 
 

@@ -18,7 +18,7 @@ OTHER_VARIANT = 0.6
 
 
 class Shared(IntEnum):
-    """What neighbours share."""
+    """The resource that neighbours share."""
 
     GPU = 0
     NODE = 1
@@ -79,7 +79,7 @@ class JobPairs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What makes two jobs alike: how far a difference reaches, in spreads of a profile or in doublings of a setting.
+    """The length scales of job similarity, in spreads of a profile or in doublings of a setting.
 
     `own_weight` is what jobs of one model have in common beyond their profiles, `group_alike` what jobs on different
     GPU types have in common, over what those on the same type have beyond it.
@@ -99,7 +99,7 @@ class Shape:
 
 
 def name_key(name: str) -> str:
-    """Return what names are compared by: their letters, small, and digits."""
+    """Return the key that names are compared by: their letters, in lower case, and digits."""
     return "".join(letter for letter in name.lower() if letter.isalnum())
 
 
@@ -125,7 +125,7 @@ def similarity(these: Items, those: Items, shape: Shape) -> Floats:
 
 
 def _distances(these: Floats, those: Floats, lengths: Floats) -> Floats:
-    """Return squared distances `(n_these, n_those)`; what is not known is 0, and one more away from what is known."""
+    """Return squared distances `(n_these, n_those)`; unknown values are 0, and one more away from known ones."""
     filled = [np.nan_to_num(side) / lengths for side in (these, those)]
     gaps = [np.isnan(side) / lengths for side in (these, those)]
     mine, other = (np.concatenate(parts, axis=1) for parts in zip(filled, gaps, strict=True))

@@ -1,4 +1,4 @@
-"""What is known of one way of sharing: the jobs that were measured and how their pairs become columns of the graph."""
+"""Holds one way of sharing: the measured jobs, and how their pairs become columns of the graph."""
 
 from dataclasses import dataclass, replace
 
@@ -24,7 +24,7 @@ _CHECKED = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=Fa
 
 
 class Likeness(BaseModel):
-    """A side of a pair: what makes jobs alike, and what turns likeness to those measured into coordinates."""
+    """One side of a pair: the similarity of jobs, and the basis that turns it into coordinates."""
 
     model_config = _CHECKED
 
@@ -73,7 +73,7 @@ class SectionParameters(BaseModel):
 
 
 class InterferenceParameters(BaseModel):
-    """What stands beside the graph: a part for GPUs that are shared, one for nodes; None where nothing was measured."""
+    """The parameters of the graph: one part for shared GPUs, one for shared nodes; None without measurements."""
 
     model_config = _CHECKED
 
@@ -92,7 +92,7 @@ class Coordinates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """One way of sharing, ready to be asked; `models` holds what names of models are compared by."""
+    """One way of sharing, ready for forecasts; `models` holds the keys that model names are compared by."""
 
     items: Items
     models: tuple[str, ...]
@@ -142,7 +142,7 @@ class Section:
         return self.models.index(model) if model in self.models else -1
 
     def shares(self, codes: Rows, settings: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return what each measured job stands for in jobs of which little is told, and which of these are known.
+        """Return the weight of each measured job for jobs with few known attributes, and which of these are known.
 
         The shares `(n_jobs, n_items)` of a job add up to 1. Those of the same model stand for it, the nearest in their
         settings most; for an unknown model all models do, alike.
@@ -163,7 +163,7 @@ class Section:
     def named_columns(self, mine: Floats, other: Floats) -> NDArray[np.float32]:
         """Return the columns of pairs from the shares of their jobs, each `(n_rows, n_items)`.
 
-        What is said of a pair is the mean over the GPU types on which both were measured: on two types at once no pair
+        The forecast for a pair is the mean over the GPU types on which both were measured: on two types at once no pair
         was, and columns of one job on one type beside another on another would be drawn to the mean of all pairs.
         """
         total = np.zeros((len(mine), MOST_COLUMNS), dtype=np.float32)
@@ -196,7 +196,7 @@ def read_parameters(text: str, name: str) -> InterferenceParameters:
     except ValidationError as err:
         first = err.errors(include_url=False)[0]
         where = ".".join(str(step) for step in first["loc"])
-        raise ModelError(f"model {name}: parameters: {where}: {first['msg']}; fit it anew, or roll back") from err
+        raise ModelError(f"model {name}: parameters: {where}: {first['msg']}; fit it again, or roll back") from err
 
 
 def section_of(parameters: SectionParameters, name: str) -> Section:
@@ -212,9 +212,9 @@ def section_of(parameters: SectionParameters, name: str) -> Section:
     mine, other = (_side(each, items, name) for each in (parameters.mine, parameters.other))
     sides = ((first, mine), (second, other))
     if any(at.min() < 0 or at.max() > side.basis.shape[1] for at, side in sides):
-        raise ModelError(f"model {name}: parameters: a product is of coordinates that are not there; fit it anew")
+        raise ModelError(f"model {name}: parameters: a product is of coordinates that are not there; fit it again")
     if min(parameters.profile_spread) <= 0:
-        raise ModelError(f"model {name}: parameters: a spread of profiles is not positive; fit it anew")
+        raise ModelError(f"model {name}: parameters: a spread of profiles is not positive; fit it again")
     return Section(
         items=items,
         models=tuple(dict.fromkeys(items.model)),
@@ -237,6 +237,6 @@ def _side(likeness: Likeness, items: Items, name: str) -> Coordinates:
     numbers = likeness.model_dump()
     rows = numbers.pop("basis")
     if len(rows) != len(items) or len({len(row) for row in rows}) != 1 or not rows[0]:
-        raise ModelError(f"model {name}: parameters: a basis does not fit the jobs that were measured; fit it anew")
+        raise ModelError(f"model {name}: parameters: a basis does not fit the jobs that were measured; fit it again")
     shape, basis = Shape(**numbers), np.array(rows, dtype=np.float64)
     return Coordinates(shape=shape, basis=basis, coordinates=similarity(items, items, shape) @ basis)

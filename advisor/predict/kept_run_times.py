@@ -1,4 +1,4 @@
-"""Run times of the jobs of a queue, cycle after cycle: a job that did not change is not forecast anew.
+"""Forecasts the run times of a queue, cycle after cycle; a job that did not change keeps its forecast.
 
 The queue of a minute ago is the queue of now but for few jobs, and a forecast rests on nothing but the job's own
 request, on what is remembered of its kind, and on the levels. So this answers as a forecast of the whole queue would.
@@ -18,7 +18,7 @@ from advisor.predict.history import Keys, keys_of
 from advisor.predict.intervals import Intervals
 from advisor.predict.run_time import Drawn, RunTimeForecaster, RunTimeTable
 
-# So many rows at a time: the tables between a request and its quantiles are a hundred times as wide as the request.
+# Rows per batch: the tables between a request and its quantiles are a hundred times as wide as the request.
 CHUNK = 1024
 
 # All of a job that its forecast depends on, but for how long it has run.
@@ -27,7 +27,7 @@ _Stamps = tuple[int, int]
 
 
 def run_time_table(jobs: Sequence[Job], snapshot: Snapshot) -> RunTimeTable:
-    """Return jobs as the run-time model sees them; a running one is asked about from where it stands."""
+    """Return jobs as rows of the run-time model; a running job is forecast from its elapsed time."""
 
     def numbers(values: Iterable[float | None]) -> np.ndarray:
         return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
@@ -62,7 +62,7 @@ def listed(found: Intervals) -> list[Interval | None]:
 
 @dataclass(slots=True)
 class _Kept:
-    """What was forecast for one job; `row` is that of its curve, for a job that ran."""
+    """The forecast of one job; `row` is the row of its curve if the job was running."""
 
     asked: _Asked
     keys: Keys
@@ -117,7 +117,7 @@ class KeptRunTimes:
     def _of_running(
         self, jobs: Sequence[Job], snapshot: Snapshot, limits_s: "_LimitsOf", *, grown: bool
     ) -> list[RunTime | None]:
-        """Read the curves anew, which say less and less the longer a job has run; draw them only where they changed."""
+        """Read the curves again for jobs that run, given their elapsed time; draw only the curves that changed."""
         kept, fresh = self._unchanged(jobs, self._running, limits_s, grown=grown)
         curves = (
             [] if self._curves is None else [self._curves.take(np.array([each.row for each in kept.values()], int))]
@@ -144,7 +144,7 @@ class KeptRunTimes:
     def _unchanged(
         self, jobs: Sequence[Job], before: dict[int, _Kept], limits_s: "_LimitsOf", *, grown: bool
     ) -> tuple[dict[int, _Kept], list[tuple[Job, _Asked]]]:
-        """Part jobs into those whose forecast still holds and those to be forecast, with what these ask for."""
+        """Split jobs into those whose forecast still holds and those to forecast, with the requests of the latter."""
         same: dict[int, _Kept] = {}
         fresh: list[tuple[Job, _Asked]] = []
         for job in jobs:

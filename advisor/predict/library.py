@@ -49,12 +49,12 @@ class Held:
 
     @property
     def files(self) -> Path:
-        """The folder of this very version."""
+        """The folder of this version."""
         return self.folder / self.entry.kind / self.entry.version
 
 
 class Library:
-    """Two folders of models; what the site's manifest puts in use hides what ships."""
+    """Two folders of models; a model in use in the site's manifest hides the shipped one."""
 
     def __init__(self, site: Path = SITE_FOLDER, shipped: Path | None = None) -> None:
         """Look into the site's folder, which need not exist, and into that of the package."""
@@ -150,14 +150,14 @@ def checked_content(held: Held) -> Mapping[str, bytes]:
     entry = held.entry
     content = dict(_checked_files(held, held.name))
     if entry.fingerprint != fingerprint(entry.kind, entry.columns, entry.outputs):
-        raise ModelError(f"model {held.name}: its fingerprint is not that of its columns: fit it anew, or roll back")
+        raise ModelError(f"model {held.name}: its fingerprint is not that of its columns: fit it again, or roll back")
     return content
 
 
 def check_fingerprint(found: str, held: Held) -> None:
     """Raise `ModelError` unless a graph was made for the columns that the manifest names."""
     if found != held.entry.fingerprint:
-        raise ModelError(f"model {held.name}: its graph was made for other columns: fit it anew, or roll back")
+        raise ModelError(f"model {held.name}: its graph was made for other columns: fit it again, or roll back")
 
 
 def _checked_files(held: Held, name: str) -> Iterator[tuple[str, bytes]]:

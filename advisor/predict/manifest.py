@@ -25,7 +25,7 @@ _CHECKED = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=Fa
 
 
 class Parity(BaseModel):
-    """How far the graph was off what it was made from, on so many real rows, and how far it may be."""
+    """The deviation of the graph from its origin, on a number of real rows, and the tolerance."""
 
     model_config = _CHECKED
 
@@ -52,7 +52,7 @@ class Entry(BaseModel):
 
 
 class Manifest(BaseModel):
-    """What a folder of models says of itself; `in_use` and `previous` map kinds to versions."""
+    """The manifest of a folder of models; `in_use` and `previous` map kinds to versions."""
 
     model_config = _CHECKED
 
@@ -67,7 +67,7 @@ class Manifest(BaseModel):
 
 
 def fingerprint(kind: str, columns: Sequence[str], outputs: Sequence[str]) -> str:
-    """Return what two models have in common that mean the same by their columns and outputs, in the same order."""
+    """Return the fingerprint of a model's columns and outputs; equal for models of the same meaning and order."""
     return hashlib.sha256(json.dumps([kind, list(columns), list(outputs)]).encode()).hexdigest()
 
 
@@ -85,11 +85,11 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         return Manifest.model_validate(tomllib.loads(content.decode()))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as err:
-        raise ModelError(f"{path}: is no TOML: {err}; restore it, or fit anew into an empty folder") from err
+        raise ModelError(f"{path}: is no TOML: {err}; restore it, or fit models into an empty folder") from err
     except ValidationError as err:
         first = err.errors(include_url=False)[0]
         where = ".".join(str(step) for step in first["loc"])
-        raise ModelError(f"{path}: {where}: {first['msg']}; restore it, or fit anew into an empty folder") from err
+        raise ModelError(f"{path}: {where}: {first['msg']}; restore it, or fit models into an empty folder") from err
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
@@ -100,7 +100,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def read_file(path: Path, limit_bytes: int) -> bytes | None:
-    """Read a file of at most so many bytes; None where there is none. Raises `ModelError`."""
+    """Read a file up to a maximum size; return None if it does not exist. Raises `ModelError`."""
     try:
         with path.open("rb") as stream:
             content = stream.read(limit_bytes + 1)

@@ -23,7 +23,7 @@ class Candidate:
 
 
 class PlacementIndex:
-    """What of a snapshot decides on the placements of its jobs."""
+    """The part of a snapshot that determines the placements of its jobs."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         """Look at the usable nodes, and at the gangs that span nodes."""

@@ -1,4 +1,4 @@
-"""How long jobs run: quantiles from what they ask for and from how the last jobs of their users went."""
+"""Forecasts run times: quantiles from the requests of jobs and from their users' last jobs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ Thresholds = Annotated[
 
 
 class RunTimeParameters(BaseModel):
-    """What stands beside the graph: thresholds of the curves, levels to read them at, support, and a site's history."""
+    """The parameters of the graph: thresholds of the curves, levels to read them at, support, and a site's history."""
 
     model_config = _CHECKED
 
@@ -109,7 +109,7 @@ class RunTimeQuantiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawn:
-    """What the model says of jobs before any level is read off."""
+    """The curves that the model draws for jobs, before any level is read."""
 
     curves: Curves
     group: NDArray[np.int64]
@@ -137,10 +137,10 @@ class Drawn:
 
 
 class RunTimeForecaster:
-    """A model of run times with what it remembers; it learns from every ended job without being fitted anew."""
+    """A run-time model with its history; it learns from every ended job without another fit."""
 
     def __init__(self, model: OnnxModel, parameters: RunTimeParameters) -> None:
-        """Start from what the fit left, with the history it left, if any."""
+        """Take the parameters of the fit, and its history if there is one."""
         self._model = model
         self._grid = Grid(over_anchor=np.array(parameters.over_anchor), over_limit=np.array(parameters.over_limit))
         self._support = parameters.support
@@ -151,23 +151,25 @@ class RunTimeForecaster:
     def from_bundle(cls, bundle: Bundle) -> "RunTimeForecaster":
         """Take a checked model; raises `ModelError` if it is of another kind or its parameters are damaged."""
         if bundle.kind != KIND or bundle.columns != COLUMNS:
-            raise ModelError(f"model {bundle.kind} {bundle.version}: is no run_time model of this release: fit it anew")
+            raise ModelError(
+                f"model {bundle.kind} {bundle.version}: is not a run_time model of this release: fit it again"
+            )
         try:
             parameters = RunTimeParameters.model_validate_json(bundle.parameters)
         except ValidationError as err:
             first = err.errors(include_url=False)[0]
             where = ".".join(str(step) for step in first["loc"])
-            raise ModelError(f"model run_time {bundle.version}: {where}: {first['msg']}: fit it anew") from err
+            raise ModelError(f"model run_time {bundle.version}: {where}: {first['msg']}: fit it again") from err
         if bundle.outputs != outputs_of(parameters.over_anchor, parameters.over_limit):
-            raise ModelError(f"model run_time {bundle.version}: its outputs are not its thresholds: fit it anew")
+            raise ModelError(f"model run_time {bundle.version}: its outputs are not its thresholds: fit it again")
         return cls(bundle.model, parameters)
 
     def forecast(self, jobs: RunTimeTable) -> RunTimeQuantiles:
-        """Forecast jobs from what is known now; raises `ModelError` if the model answers nonsense."""
+        """Forecast jobs from what is known now; raises `ModelError` if the model's answer is invalid."""
         return self.read(self.draw(jobs, self.history.recall(keys_of(jobs))))
 
     def add_ended(self, ended: EndedJobs, stated: RunTimeQuantiles | None = None) -> None:
-        """Learn from ended jobs, in the order of their ends.
+        """Update the history with ended jobs, in the order of their ends.
 
         `stated` is what had been forecast for them, row by row, before they started; without it the levels stay as
         they are, for a forecast made now would already know how the job's siblings ended.
@@ -197,7 +199,7 @@ class RunTimeForecaster:
         )
 
     def draw(self, jobs: RunTimeTable, recalled: Recalled) -> Drawn:
-        """Run the model on jobs and what is remembered for them."""
+        """Run the model on jobs and their recalled history."""
         limit_s = self._cap_s(jobs)
         seen = features(jobs, recalled, limit_s)
         return Drawn(

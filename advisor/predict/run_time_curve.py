@@ -66,11 +66,11 @@ class Grid:
 
     @property
     def size(self) -> int:
-        """How many outputs the model has."""
+        """The number of outputs of the model."""
         return len(self.over_anchor) + len(self.over_limit)
 
     def curves(self, shares: NDArray[np.float32], anchor: Floats, cap: Floats) -> Curves:
-        """Make curves of what the model says, `(n_rows, size)`: halfway between its two answers.
+        """Return the curves of the model's outputs, `(n_rows, size)`: halfway between its two answers.
 
         One half knows best where runs repeat the last ones, the other where they end at their limit.
         """
@@ -131,7 +131,7 @@ class AdaptiveLevels:
         self._sizes: dict[str, int] = {}
 
     def stated(self, group: NDArray[np.int64], nominal: Floats) -> Floats:
-        """Return the levels of the curves, `(n_rows, n)`, that stand for nominal ones `(n_rows, n)`."""
+        """Return the levels of the curves, `(n_rows, n)`, for nominal levels `(n_rows, n)`."""
         found = np.empty(nominal.shape)
         for number, levels in enumerate(self.levels):
             rows = group == number
@@ -139,7 +139,7 @@ class AdaptiveLevels:
         return found
 
     def nominal(self, group: NDArray[np.int64], stated: Floats) -> Floats:
-        """Return what levels `(n_rows,)` of the curves stand for."""
+        """Return the nominal levels for levels `(n_rows,)` of the curves."""
         found = np.empty(stated.shape)
         for number, levels in enumerate(self.levels):
             rows = group == number
@@ -176,7 +176,7 @@ def quantiles_and_mean(
     nominal = np.concatenate([LEVELS, _MEAN_LEVELS])
     wanted = passed[:, None] + nominal * (1.0 - passed[:, None])
     cap = np.exp(given.cap)
-    # A job past its limit is about to end; it is never said to end before now, nor after its limit.
+    # A job past its limit is about to end; the forecast of its end is never before now, nor after its limit.
     least = np.minimum(np.maximum(elapsed_s, 0.0), cap)
     found = np.minimum(np.maximum(given.at(levels.stated(group, wanted)), least[:, None]), cap[:, None])
     quantiles = np.maximum.accumulate(found[:, : len(LEVELS)], axis=1)

@@ -1,4 +1,4 @@
-"""What a model of run times sees: how the last runs went, relative to an anchor, and what the job asks for."""
+"""Computes the columns of the run-time model: the last runs, relative to an anchor, and the job's request."""
 
 from dataclasses import dataclass
 
@@ -45,7 +45,7 @@ _TIMED_OUT, _INSTANT_S, _TRIAL_RATIO = 0.98, 120.0, 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recalled:
-    """What is remembered for each job and block: that of its request, and that of its user.
+    """The history of each job by block: that of its request, and that of its user.
 
     `runs` `(n_rows, 2, RUNS_KEPT, 3)` are run time, time limit and end, newest first, NaN where there was no run;
     `counts` `(n_rows, 2)` how many there ever were.
@@ -65,7 +65,7 @@ class Features:
 
 
 def features(jobs: RunTimeTable, recalled: Recalled, limit_s: Floats) -> Features:
-    """Turn what is known of jobs into rows; `limit_s` is the time limit, or what stands in for it."""
+    """Return the feature rows of jobs; `limit_s` is the time limit, or its substitute."""
     limit = np.log(limit_s)
     logs = [np.log(recalled.runs[:, block, :, 0]) for block in (NEAR, USER)]
     known = recalled.counts > 0
@@ -153,7 +153,7 @@ def _quantile(by_size: Floats, kept: NDArray[np.int64], level: float) -> Floats:
 
 
 def _mean(values: NDArray[np.float64] | NDArray[np.bool_], weights: NDArray[np.float64] | NDArray[np.bool_]) -> Floats:
-    """Return the weighted mean of each row over what weighs anything, NaN where nothing does."""
+    """Return the weighted mean of each row over positive weights, NaN without any."""
     total = weights.sum(axis=1).astype(np.float64)
     summed = np.where(weights > 0, values, 0.0) * weights
     found: Floats = np.divide(summed.sum(axis=1), total, out=np.full(len(total), np.nan), where=total > 0)

@@ -1,4 +1,4 @@
-"""Forecasts in the order of time: each job by what had ended when it was submitted."""
+"""Forecasts jobs in the order of time, each from the jobs that had ended when it was submitted."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Submissions:
 
 
 def steps(jobs: EndedJobs, wanted: NDArray[np.bool_]) -> Iterator[Submissions]:
-    """Go through the submissions of `wanted` jobs and the ends of usable ones in the order of time."""
+    """Yield the submissions of `wanted` jobs and the ends of usable ones in the order of time."""
     usable, _ = jobs.usable()
     ends = np.flatnonzero(usable)
     ends = ends[np.argsort(jobs.end_time[ends], kind="stable")]
@@ -56,7 +56,7 @@ def chunks(all_steps: Iterator[Submissions]) -> Iterator[list[Submissions]]:
 
 
 def recall_in_order(history: History, chunk: list[Submissions], keys: list[Keys], runs: Floats) -> Recalled:
-    """Let a history grow step by step, and return what it knew of the jobs of each."""
+    """Fill a history step by step, and return its recall for the jobs of each step."""
     found = []
     for step in chunk:
         history.add_rows([keys[row] for row in step.ended.tolist()], runs[step.ended])
@@ -72,7 +72,7 @@ def recall_in_order(history: History, chunk: list[Submissions], keys: list[Keys]
 def replay(forecaster: RunTimeForecaster, jobs: EndedJobs, wanted: NDArray[np.bool_]) -> RunTimeQuantiles:
     """Forecast each of the `wanted` jobs at its submission, in their order in `jobs`; learn from every job that ends.
 
-    The history and the levels of the forecaster go on growing as they would in service; nothing is fitted anew.
+    The history and the levels of the forecaster are updated as in service; nothing is fitted again.
     """
     keys, runs = keys_of(jobs.jobs), runs_of(jobs)
     size = len(jobs)

@@ -1,4 +1,4 @@
-"""Jobs as columns: what is known of them at submission, and how they ended."""
+"""Holds jobs as columns: their attributes at submission, and how they ended."""
 
 import re
 from dataclasses import dataclass, fields
@@ -20,7 +20,7 @@ _FAMILY_END = re.compile(r"[0-9\x00-\x1f\x7f]")
 
 
 def name_family(name: str) -> str:
-    """Return what the jobs of a numbered series have in common: their name up to its first digit, in lower case."""
+    """Return the family name of a numbered series of jobs: the name up to its first digit, in lower case."""
     return _FAMILY_END.split(name[:TEXT_LIMIT], maxsplit=1)[0].strip(" -_.,:;/([").lower()
 
 
@@ -97,7 +97,7 @@ class EndedJobs:
         )
 
     def usable(self) -> tuple[NDArray[np.bool_], dict[str, int]]:
-        """Return which rows can be learnt from, and how many others there are by what is wrong with them."""
+        """Return which rows are usable, and the number of the others by fault."""
         jobs, limit_s = self.jobs, self.jobs.limit_s
         by_cluster = [state.upper().startswith(ENDED_BY_THE_CLUSTER) for state in self.state]
         nameless = [not (user or account) for user, account in zip(jobs.user, jobs.account, strict=True)]

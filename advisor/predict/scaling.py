@@ -63,7 +63,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prior:
-    """What is believed of the twelve numbers before a point is seen: `(12,)` each."""
+    """The prior of the twelve numbers of the law: `(12,)` each."""
 
     mean: Vector
     deviation: Vector
@@ -85,7 +85,7 @@ DEFAULT = Prior(
 
 
 def shape_of(work: Work) -> Vector:
-    """Return what the last five numbers of the law multiply: `(n_rows, 5)`, zero within a node."""
+    """Return the factors of the last five numbers of the law: `(n_rows, 5)`, zero within a node."""
     pack = np.log2(work.gpus / work.nodes)
     columns = np.column_stack(
         [
@@ -101,7 +101,7 @@ def shape_of(work: Work) -> Vector:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What makes up a step, each as a log in steps at the reference batch, `(n_rows,)`; `overlap` is the exponent."""
+    """The parts of a step, each as a log in steps at the reference batch, `(n_rows,)`; `overlap` is the exponent."""
 
     computing: Vector
     inside: Vector

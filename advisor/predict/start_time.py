@@ -1,4 +1,4 @@
-"""When pending jobs start: quantiles of the wait from now on, out of what stands before a job."""
+"""Forecasts when pending jobs start: quantiles of the remaining wait, from the backlog ahead of each job."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ from advisor.predict.onnx_model import OnnxModel
 KIND = "start_time"
 # Waits below do not differ to anybody, and Slurm itself looks at its queue about as often.
 FLOOR_S = 60.0
-# Nobody waits longer: bounds what a damaged model could say.
+# An upper bound of any wait: limits what a damaged model can return.
 LONGEST_S = 10 * 366 * DAY_S
 COLUMNS = (
     "log_hours_ahead",
@@ -70,7 +70,7 @@ def _log_hours(seconds: Floats) -> Floats:
 
 
 class StartTimeParameters(BaseModel):
-    """What stands beside the graph.
+    """The parameters of the graph.
 
     `low` and `high` are the 10 and 90 % quantiles of the error over the spread. Outside of `least` and `most` of a
     column a row is not known.
@@ -87,14 +87,14 @@ class StartTimeParameters(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogWait:
-    """What a graph says of rows, in log10 seconds: the mean and the standard deviation; both `(n_rows,)`."""
+    """The output of a graph for rows, in log10 seconds: mean and standard deviation, both `(n_rows,)`."""
 
     mean: Floats
     spread: Floats
 
 
 def log_wait_of(outputs: NDArray[np.floating]) -> LogWait:
-    """Sort out the outputs of a graph, `(n_rows, n_outputs)`."""
+    """Return the mean and the deviation from the outputs of a graph, `(n_rows, n_outputs)`."""
     mean, square = outputs.astype(np.float64).T
     spread = np.sqrt(np.maximum(square - mean**2, _LEAST_SPREAD**2))
     return LogWait(mean=CENTRE + mean, spread=spread)
@@ -112,13 +112,13 @@ class StartTimeForecaster:
         """Open a model; raises `ModelError` if it is not of this kind or its parameters are damaged."""
         name = f"{bundle.kind} {bundle.version}"
         if (bundle.kind, bundle.columns, bundle.outputs) != (KIND, COLUMNS, OUTPUTS):
-            raise ModelError(f"model {name}: it was not made for the start times of this release: fit it anew")
+            raise ModelError(f"model {name}: it was not made for the start times of this release: fit it again")
         try:
             return cls(bundle.model, StartTimeParameters.model_validate_json(bundle.parameters))
         except ValidationError as err:
             first = err.errors(include_url=False)[0]
             where = ".".join(str(step) for step in first["loc"])
-            raise ModelError(f"model {name}: parameters: {where}: {first['msg']}; fit it anew, or roll back") from err
+            raise ModelError(f"model {name}: parameters: {where}: {first['msg']}; fit it again, or roll back") from err
 
     def forecast(self, table: BacklogTable) -> Intervals:
         """Return the wait from now on of each row, in seconds.
@@ -143,7 +143,7 @@ class StartTimeForecaster:
         )
 
     def _supported(self, rows: NDArray[np.float32]) -> NDArray[np.bool_]:
-        """Tell which rows lie where there were rows to fit on; a column that is not known lies nowhere."""
+        """Return which rows lie within the range of the fitted rows; a row with an unknown column does not."""
         least, most = (np.array(each, dtype=np.float32) for each in (self._parameters.least, self._parameters.most))
         return np.asarray(((rows >= least) & (rows <= most)).all(axis=1), dtype=np.bool_)
 

@@ -91,7 +91,7 @@ class ThroughputForecaster:
         """Open a throughput model; raises `ModelError` if the bundle is damaged or of another kind."""
         name = f"{bundle.kind} {bundle.version}"
         if bundle.kind != KIND or bundle.columns != COLUMNS or bundle.outputs != OUTPUTS:
-            raise ModelError(f"model {name}: it is no throughput model of this release: fit it anew, or roll back")
+            raise ModelError(f"model {name}: it is not a throughput model of this release: fit it again, or roll back")
         return cls(parse_knowledge(bundle.parameters, name), bundle)
 
     def codes(self, names: Sequence[str | None]) -> NDArray[np.int64]:

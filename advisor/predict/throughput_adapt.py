@@ -25,7 +25,7 @@ _FEW = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobForecaster:
-    """What is known of one job, after its points.
+    """The forecaster of one job, after its measured points.
 
     `gpus` and `nodes` are the most that it, or others on its network, showed; `seen_gpus` and `seen_nodes` it alone.
     """
@@ -84,7 +84,7 @@ class JobForecaster:
         )
 
     def _stretch(self, work: Work) -> Vector:
-        """Return what to add to the scatter beyond the sizes that the job showed: the law is not the truth there."""
+        """Return the scatter to add beyond the measured sizes of the job, where the law is less accurate."""
         gpus = np.maximum(np.log2(work.gpus / self.seen_gpus), 0.0)
         nodes = np.maximum(np.log2(work.nodes / self.seen_nodes), 0.0)
         return np.asarray(PER_DOUBLING * np.hypot(gpus, nodes), dtype=np.float64)
@@ -96,7 +96,7 @@ class JobForecaster:
 
 
 def adapt(knowledge: Knowledge, work: Work, step_s: Vector, *, model: str | None, cluster: str | None) -> JobForecaster:
-    """Return the forecaster of a job from points of its own, which may be none, and what was learned before."""
+    """Return the forecaster of a job from its own points, which can be none, and the prior."""
     belief = believe(knowledge, model, cluster)
     profile = belief.profile
     if not len(work):
@@ -159,7 +159,7 @@ def taught(
     left_over = log_steps - log_step(law.theta, scaled)
     weights = regress(columns, left_over, before)
     off = left_over - columns @ weights
-    # The usual scatter counts as so many rows, so that few points that happen to fit do not pass for certainty.
+    # Rows that the usual scatter counts for, so that few points that happen to fit do not count as certainty.
     noise = float(np.sqrt((np.sum(off**2) + _FEW * USUAL_NOISE**2) / (len(off) + _FEW)))
     return law, weights, noise
 

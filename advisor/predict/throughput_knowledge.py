@@ -1,4 +1,4 @@
-"""What was learned of models and networks: the JSON beside the graph of a throughput model."""
+"""Holds the knowledge about models and networks: the JSON beside the graph of a throughput model."""
 
 import json
 import re
@@ -39,7 +39,7 @@ class Population(BaseModel):
 
 
 class Profile(BaseModel):
-    """What was learned of one model on one cluster; `batch` are the smallest and the largest measured, per GPU.
+    """The profile of one model on one cluster; `batch` has the smallest and the largest measured, per GPU.
 
     `reference` is the smallest measured within one node: the law counts batches in units of it.
     """
@@ -103,7 +103,7 @@ class Knowledge(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Belief:
-    """What is believed of one job before its own points: a prior, and the profile that it rests on, if any."""
+    """The prior of one job, and the profile that it is based on, if any."""
 
     prior: Prior
     profile: Profile | None
@@ -137,7 +137,7 @@ def parse_knowledge(text: str, name: str) -> Knowledge:
         return Knowledge.model_validate_json(text)
     except (ValidationError, RecursionError, ValueError) as err:
         reason = (str(err).splitlines() or [""])[0]
-        raise ModelError(f"model {name}: its parameters are damaged ({reason}): fit it anew, or roll back") from err
+        raise ModelError(f"model {name}: its parameters are damaged ({reason}): fit it again, or roll back") from err
 
 
 def write_knowledge(knowledge: Knowledge) -> str:
@@ -146,7 +146,7 @@ def write_knowledge(knowledge: Knowledge) -> str:
 
 
 def believe(knowledge: Knowledge, model: str | None, cluster: str | None) -> Belief:
-    """Return what is believed of a job of `model` on `cluster`, each None where it is not known."""
+    """Return the belief about a job of `model` on `cluster`, each None where unknown."""
     here = {simple(name): each for name, each in knowledge.clusters.items()}.get(simple(cluster))
     population = here or knowledge.pooled
     named = [each for each in knowledge.profiles if simple(model) and simple(each.model) == simple(model)]
@@ -178,7 +178,7 @@ def _speed(knowledge: Knowledge, cluster: str | None) -> float:
 
 
 def _moved(profile: Profile, knowledge: Knowledge, population: Population, speed: float = np.nan) -> Prior:
-    """Return what a profile says of another cluster: its computing, and how far its volume is from that of others.
+    """Return a profile moved to another cluster: its computing, and the deviation of its volume from others.
 
     `speed` is the log of how much faster the GPU is there, NaN where that is not known.
     """
@@ -197,7 +197,7 @@ def _moved(profile: Profile, knowledge: Knowledge, population: Population, speed
 
 
 def live_laws(knowledge: Knowledge, models: Sequence[str]) -> Vector:
-    """Return the numbers of each model on a network that nobody knows, those of an unknown model last.
+    """Return the numbers of each model on an unknown network, those of an unknown model last.
 
     `(n_models + 1, 12)`; where a model was measured on several clusters, the mean over them. All start at a scale of 0.
     """

@@ -210,7 +210,7 @@ def test_number_of_gpus_that_cannot_be_told_is_not_changed() -> None:
 
     said = Site().limits.against(recommendation(grown), job)
 
-    assert said == "limits: how many GPUs the job would use cannot be told"
+    assert said == "limits: the number of GPUs that the job would use is unknown"
 
 
 def test_qos_of_the_partition_binds_as_well() -> None:

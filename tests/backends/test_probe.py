@@ -158,7 +158,7 @@ def test_configuration_that_cannot_be_asked_is_not_compared() -> None:
             Status.OK,
             "nothing that shows strain",
         ),
-        (SlurmUnavailableError("slurmctld is down"), Status.UNKNOWN, "not told: slurmctld is down"),
+        (SlurmUnavailableError("slurmctld is down"), Status.UNKNOWN, "unknown: slurmctld is down"),
     ],
     ids=["quiet", "strained", "not shown", "no answer"],
 )

@@ -51,5 +51,5 @@ def test_fit_ends_with_the_daemon(config: Config, tmp_path: Path) -> None:
     patience = RoundDeadline()
     threading.Timer(0.3, patience.stopping.set).start()
 
-    with pytest.raises(SlurmError, match="sadvised was told to end"):
+    with pytest.raises(SlurmError, match="sadvised was asked to stop"):
         refit(config, patience)

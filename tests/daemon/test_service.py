@@ -166,7 +166,7 @@ def test_nothing_is_sent_once_the_daemon_is_told_to_end(site: Site) -> None:
     service.stop()
 
     said = outfit.gate.against_change(make_recommendation(HOLD), site.cluster.jobs[9])
-    assert said == "stopping: sadvised was told to end"
+    assert said == "stopping: sadvised was asked to stop"
 
 
 def test_another_configuration_counts_from_the_next_round_on(site: Site) -> None:

@@ -228,20 +228,20 @@ def _changed(parameters: str, path: list[Any], value: object) -> str:
     ],
 )
 def test_damaged_parameters_are_refused(bundle: Bundle, path: list[Any], value: object) -> None:
-    with pytest.raises(ModelError, match="fit it anew"):
+    with pytest.raises(ModelError, match="fit it again"):
         InterferenceForecaster.from_bundle(replace(bundle, parameters=_changed(bundle.parameters, path, value)))
 
 
 @pytest.mark.parametrize("parameters", ["", "{", '{"gpu": null, "node": null}'], ids=["empty", "cut", "nothing"])
 def test_parameters_without_content_are_refused(bundle: Bundle, parameters: str) -> None:
-    with pytest.raises(ModelError, match="fit it anew"):
+    with pytest.raises(ModelError, match="fit it again"):
         InterferenceForecaster.from_bundle(replace(bundle, parameters=parameters))
 
 
 def test_model_of_another_kind_is_refused(bundle: Bundle) -> None:
-    with pytest.raises(ModelError, match="no model of interference"):
+    with pytest.raises(ModelError, match="not an interference model"):
         InterferenceForecaster.from_bundle(replace(bundle, kind="run_time"))
-    with pytest.raises(ModelError, match="no model of interference"):
+    with pytest.raises(ModelError, match="not an interference model"):
         InterferenceForecaster.from_bundle(replace(bundle, columns=bundle.columns[1:]))
 
 

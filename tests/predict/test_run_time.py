@@ -248,7 +248,7 @@ def test_a_foreign_or_damaged_model_is_refused_in_one_line(bundle: Bundle, chang
 def test_altered_parameters_are_refused(bundle: Bundle, old: str, new: str) -> None:
     assert old in bundle.parameters
 
-    with pytest.raises(ModelError, match="fit it anew"):
+    with pytest.raises(ModelError, match="fit it again"):
         RunTimeForecaster.from_bundle(replace(bundle, parameters=bundle.parameters.replace(old, new, 1)))
 
 

@@ -178,7 +178,7 @@ def test_foreign_or_damaged_bundle_is_refused_in_one_line(bundle: Bundle, change
     with pytest.raises(ModelError) as caught:
         ThroughputForecaster.from_bundle(replace(bundle, **change))  # type: ignore[arg-type]
 
-    assert "\n" not in str(caught.value) and "fit it anew" in str(caught.value)
+    assert "\n" not in str(caught.value) and "fit it again" in str(caught.value)
 
 
 @pytest.mark.parametrize("damage", ["theta", "covariance", "ragged", "extra", "batch", "nan"])

@@ -10,7 +10,7 @@ from advisor.domain.memory import NOTHING_KNOWN, Journal, Memory
 from advisor.domain.mode import EVERYTHING, Modes
 from advisor.domain.plan import Plan, Recommendation, Verdict
 from advisor.domain.snapshot import Snapshot
-from advisor.features.policy import Decider, Decision, Policy
+from advisor.features.policy import Decider, Policy, ScoredDecision
 from advisor.guard.circumstances import circumstances
 from advisor.guard.rules import judge, permitted
 from advisor.planning.case import EVERY_LEVER, Case
@@ -80,7 +80,7 @@ class CycleRecord:
     plan: Plan
     verdicts: tuple[Verdict, ...]
     left_alone: Mapping[int, str]
-    decisions: tuple[Decision, ...] = ()
+    decisions: tuple[ScoredDecision, ...] = ()
     policy_fault: str = ""
 
     @property

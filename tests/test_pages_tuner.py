@@ -8,7 +8,7 @@ import pytest
 
 from advisor.sim.cell import Cell, simulate_drawn
 from advisor.sim.cluster import parse_cluster
-from advisor.sim.runner import Options
+from advisor.sim.runner import SimulationOptions
 from tests.test_pages_dally import CORNER, SEEDS, cells_of, make_result
 from tools.dally.running import TUNED_NAME, Watch, name_of, run_watched, simulate_timers, timers_of
 from tools.dally.steps import (
@@ -31,7 +31,7 @@ from tools.pages.tuner import pairs, regret_section, run_regrets
 def make_cell(policy: str, jobs: int = 60) -> Cell:
     """Return a batch on the congested cluster."""
     cluster = parse_cluster(cluster_text(10.0, NIC_GBPS))
-    return Cell(trace=make_trace(0, jobs, None), cluster=cluster, policy=policy, seed=0, options=Options())
+    return Cell(trace=make_trace(0, jobs, None), cluster=cluster, policy=policy, seed=0, options=SimulationOptions())
 
 
 def curve(before_s: float, after_two_hours_s: float, level_s: float) -> Curves:

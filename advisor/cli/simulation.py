@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from advisor.sim.comparison import PairedDifference
     from advisor.sim.metrics import RunSummary
     from advisor.sim.result import RunResult
-    from advisor.sim.runner import Options
+    from advisor.sim.runner import SimulationOptions
     from advisor.sim.trace import Trace
 
 BASELINE = ("slurm", "rules")
@@ -38,7 +38,7 @@ class Setting:
     policies: tuple[str, ...]
     execution: "Execution"
     speeds: str
-    options: "Options"
+    options: "SimulationOptions"
     changed: tuple[str, ...]
 
 
@@ -81,13 +81,15 @@ Show = Callable[[Study, "Sequence[RunResult]", "Sequence[PairedDifference]"], No
 def setting_of(policies: Sequence[str] | None, execution: "Execution", speeds: str, config: "Config") -> Setting:
     """Check what was asked for; raises `SimulationError` for a policy or a source of speeds that is not known."""
     from advisor.config import DEFAULT, effective_values
-    from advisor.sim.runner import Options, known_policy
+    from advisor.sim.runner import SimulationOptions, known_policy
 
     return Setting(
         policies=tuple(dict.fromkeys(known_policy(name).name for name in policies or BASELINE)),
         execution=execution,
         speeds=speeds,
-        options=Options(execution=execution.value, speeds=speeds, planning=config.planning, limits=config.guard),
+        options=SimulationOptions(
+            execution=execution.value, speeds=speeds, planning=config.planning, limits=config.guard
+        ),
         changed=tuple(
             f"{value.key} = {value.value} ({value.origin})"
             for value in effective_values(config)

@@ -50,7 +50,7 @@ class Policy(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class ScoredDecision:
     """One decision that a policy scored: enough to make it again without the policy."""
 
     lever: Lever
@@ -64,7 +64,7 @@ class Decider:
 
     policy: Policy
     fallback: Policy
-    decisions: list[Decision] = field(default_factory=list)
+    decisions: list[ScoredDecision] = field(default_factory=list)
     fault: str = ""
     _state: bytes = NO_STATE
 
@@ -84,7 +84,7 @@ class Decider:
                 self.fault = str(err)
             else:
                 kept = tuple(map(float, scores))
-                self.decisions.append(Decision(lever=options.lever, scores=kept, state=self._state))
+                self.decisions.append(ScoredDecision(lever=options.lever, scores=kept, state=self._state))
                 return scores
         return self.fallback.act(board, options, NO_STATE)[0]
 
@@ -101,7 +101,7 @@ class RecordedPolicy:
     name = "recorded"
     reads = ""
 
-    def __init__(self, decisions: Sequence[Decision]) -> None:
+    def __init__(self, decisions: Sequence[ScoredDecision]) -> None:
         self._left = list(decisions)
 
     def act(self, _board: Board, options: Options, _state: bytes) -> tuple[Scores, bytes]:

@@ -27,7 +27,7 @@ from advisor.domain.node import Node
 from advisor.domain.plan import Verdict
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.waits import Wait
-from advisor.features.policy import Decision
+from advisor.features.policy import ScoredDecision
 from advisor.journal.differences import Difference, difference, mapped, restored
 from advisor.journal.rows import LeaseRow, lease_of, lease_row
 from advisor.settings import Limits, PlanningSettings
@@ -73,7 +73,7 @@ class _Content(BaseModel):
     modes: Modes
     verdicts: str
     left_alone: Difference[tuple[int, str]]
-    decisions: tuple[Decision, ...] = ()
+    decisions: tuple[ScoredDecision, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,7 @@ class Recorded:
     limits: Limits
     levers: frozenset[Lever]
     modes: Modes
-    decisions: tuple[Decision, ...]
+    decisions: tuple[ScoredDecision, ...]
     outcome: bytes
 
     @property

@@ -20,7 +20,7 @@ from advisor.sim.trace import Trace
 if TYPE_CHECKING:
     from advisor.sim.cluster import Cluster
     from advisor.sim.run_outcome import Run
-    from advisor.sim.runner import Options
+    from advisor.sim.runner import SimulationOptions
 
 Progress = Callable[[float], None]
 Simulate = Callable[["Cell", Progress | None], "Run"]
@@ -34,7 +34,7 @@ class Cell:
     cluster: "Cluster"
     policy: str
     seed: int
-    options: "Options"
+    options: "SimulationOptions"
 
 
 def drawn(trace: Trace, cluster: "Cluster", seed: int) -> Trace:

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from advisor.sim.compiled import compiled, lent
 from advisor.sim.execution import end, expired, next_instant, next_victim, preempt, set_timer
 from advisor.sim.gang_placement import pick
-from advisor.sim.policy import Problem, drive, leave_out
 from advisor.sim.queueing import DONE, FULL, PAUSED
 from advisor.sim.round_actions import best_rates, book_all, put_back, serve, share_gpus, start_one
+from advisor.sim.simulated_policy import Problem, drive, leave_out
 from advisor.sim.state import FUTURE, NONE, PENDING, RUNNING, State
 
 

@@ -9,29 +9,29 @@ import numpy as np
 from advisor.errors import SimulationError
 from advisor.sim.cluster import Cluster
 from advisor.sim.policies import POLICIES
-from advisor.sim.policy import Options, Policy, Problem, Stopwatch
 from advisor.sim.profiles import load_profiles
 from advisor.sim.run_outcome import Run
+from advisor.sim.simulated_policy import Problem, SimulatedPolicy, SimulationOptions, Stopwatch
 from advisor.sim.state import build_state, draw_faults, outcomes
 from advisor.sim.trace import Trace
 
-__all__ = ["Options", "known_policy", "simulate"]
+__all__ = ["SimulationOptions", "known_policy", "simulate"]
 
 
 def simulate(
     trace: Trace,
     cluster: Cluster,
-    policy: str | Policy,
+    policy: str | SimulatedPolicy,
     *,
     seed: int = 0,
-    options: Options | None = None,
+    options: SimulationOptions | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Run:
     """Run a trace to its end under a policy, or the one of a name; `progress` gets the share of jobs that ended.
 
     Raises `SimulationError` for an unknown policy and for a trace without jobs.
     """
-    options = options or Options()
+    options = options or SimulationOptions()
     chosen = known_policy(policy) if isinstance(policy, str) else policy
     if not len(trace):
         raise SimulationError(f"{trace.name}: the trace has no jobs")
@@ -58,7 +58,7 @@ def simulate(
     )
 
 
-def known_policy(name: str) -> Policy:
+def known_policy(name: str) -> SimulatedPolicy:
     """Return the policy of a name; raises `SimulationError` that names the nearest."""
     if name in POLICIES:
         return POLICIES[name]
@@ -67,7 +67,7 @@ def known_policy(name: str) -> Policy:
     raise SimulationError(f"policy {name!r} is not known: {hint}known are {', '.join(POLICIES)}")
 
 
-def _believe(jobs: np.ndarray, options: Options, rng: np.random.Generator) -> None:
+def _believe(jobs: np.ndarray, options: SimulationOptions, rng: np.random.Generator) -> None:
     """Set the run times that policies believe in."""
     noise = options.noise
     if noise is None:

@@ -9,8 +9,8 @@ import advisor.cli.app
 from advisor.cli.compare import compare
 from advisor.cli.simulate import simulate
 from advisor.sim.cluster import Cluster
-from advisor.sim.policy import Options
 from advisor.sim.run_outcome import End, Run
+from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.trace import Trace
 from advisor.sim.trace_file import write_trace
 from tests.sim.runs import random_trace, shifted_run
@@ -30,12 +30,12 @@ class Simulator:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, int]] = []
-        self.options: list[Options] = []
+        self.options: list[SimulationOptions] = []
         self.interrupt_at: int | None = None
         self.kill_first_under: str | None = None
 
     def __call__(
-        self, trace: Trace, _cluster: Cluster, policy: str, *, seed: int, options: Options, **_: object
+        self, trace: Trace, _cluster: Cluster, policy: str, *, seed: int, options: SimulationOptions, **_: object
     ) -> Run:
         if self.interrupt_at == len(self.asked):
             raise KeyboardInterrupt

@@ -23,9 +23,9 @@ from advisor.predict.library import Library
 from advisor.settings import Limits, PlanningSettings
 from advisor.sim.cluster import parse_cluster
 from advisor.sim.policies import POLICIES
-from advisor.sim.policy import Options
 from advisor.sim.runner import simulate
 from advisor.sim.sampling import fill
+from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.trace import Trace
 from advisor.sim.trace_file import read_trace
 from tests.backends import recorded, recorded_pyslurm
@@ -156,7 +156,7 @@ def simulated() -> Mapping[str, str]:
     for name, trace in traces():
         drawn = fill(trace, ["resnet50", "bert"], 0, gpus_per_node=4)
         for policy in POLICIES:
-            run = simulate(drawn, cluster, policy, seed=0, options=Options())
+            run = simulate(drawn, cluster, policy, seed=0, options=SimulationOptions())
             found[f"{policy}, {name}"] = digest(run.outcomes.tolist())
     return found
 

@@ -8,14 +8,14 @@ import numpy as np
 from advisor.sim.cluster import Cluster, parse_cluster
 from advisor.sim.execution import end, expired, start
 from advisor.sim.gang_placement import add_to_pick
-from advisor.sim.policy import Options
 from advisor.sim.profiles import load_profiles
 from advisor.sim.run_outcome import Run
 from advisor.sim.runner import simulate
+from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.state import PENDING, State, build_state
 from advisor.sim.trace import TRACE_DTYPE, Trace
 
-IDEAL = Options(execution="ideal")
+IDEAL = SimulationOptions(execution="ideal")
 
 
 def make_trace(jobs: Sequence[Mapping[str, Any]], *, users: tuple[str, ...] = ("ann", "bob", "cy")) -> Trace:
@@ -50,7 +50,7 @@ def starts_and_ends(run: Run) -> list[tuple[float, float]]:
     return [(float(row["start_time"]), float(row["end_time"])) for row in run.outcomes]
 
 
-def run_of(trace: Trace, cluster: str | Cluster, policy: str, options: Options = IDEAL, seed: int = 0) -> Run:
+def run_of(trace: Trace, cluster: str | Cluster, policy: str, options: SimulationOptions = IDEAL, seed: int = 0) -> Run:
     """Simulate, by default without inflation and restart cost."""
     where = parse_cluster(cluster) if isinstance(cluster, str) else cluster
     return simulate(trace, where, policy, seed=seed, options=options)

@@ -8,9 +8,9 @@ import numpy as np
 from advisor.errors import SimulationError
 from advisor.sim.cell import Cell, Progress
 from advisor.sim.cluster import parse_cluster
-from advisor.sim.policy import Options
 from advisor.sim.result import RunResult, result_of
 from advisor.sim.run_outcome import OUTCOME_DTYPE, SEGMENT_DTYPE, End, Run
+from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.trace import Trace
 from tests.sim.building import make_trace
 
@@ -96,7 +96,7 @@ def shifted(cell: Cell, progress: Progress | None = None) -> Run:
 
 def make_cell(trace: Trace, *, policy: str = "slurm", seed: int = 0, cluster: str = CLUSTER) -> Cell:
     """Build a cell with the default options."""
-    return Cell(trace=trace, cluster=parse_cluster(cluster), policy=policy, seed=seed, options=Options())
+    return Cell(trace=trace, cluster=parse_cluster(cluster), policy=policy, seed=seed, options=SimulationOptions())
 
 
 def eight_cells() -> list[Cell]:

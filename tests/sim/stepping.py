@@ -8,8 +8,8 @@ import pytest
 
 from advisor.sim import policy, rounds
 from advisor.sim.policies import advised, queue_policy, slurm
-from advisor.sim.policy import Problem
 from advisor.sim.queueing import DONE, FULL
+from advisor.sim.simulated_policy import Problem
 from advisor.sim.state import ENDED, FUTURE, NONE, PENDING, RUNNING, State, with_room
 
 Step = Callable[[State, float], int]

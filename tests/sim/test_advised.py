@@ -13,9 +13,9 @@ from advisor.settings import Limits, PlanningSettings
 from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters, parse_cluster
 from advisor.sim.learning import shipped_policy
 from advisor.sim.policies.advised import AdvisedSlurm, advise, no_forecasts
-from advisor.sim.policy import Options
 from advisor.sim.run_outcome import End
 from advisor.sim.runner import simulate
+from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.slurm_cluster import SimulatedSlurm
 from advisor.sim.slurm_state import build_slurm
 from advisor.sim.slurmctld import run_slurm
@@ -25,7 +25,7 @@ from tests.sim.building import bytes_of, make_state, make_trace, run_of, starts_
 from tools.demo_trace import demo_trace
 
 SLURM = SlurmParameters(tick_s=0.0, batch_sched_delay_s=0.0, limit_check_s=0.0, max_switch_wait_s=3600.0)
-EAGER = Options(
+EAGER = SimulationOptions(
     execution="ideal",
     planning=PlanningSettings(min_saving_s=1.0),
     limits=Limits(min_job_age_s=0.0),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from advisor.sim.compiled import IS_COMPILED
-from advisor.sim.policy import Options
+from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.trace import Trace
 from tests.sim.building import bytes_of, make_trace, run_of
 
@@ -48,7 +48,7 @@ def fingerprints() -> dict[str, str]:
     plainly = ("slurm", "fifo", "las", "dally", "dally+preempt", "dally-nowait", "dally-consolidated", "dally-fixed")
     slowly = ("slurm", "fifo", "dally", "dally+preempt")
     for policy, cluster in (*((each, plain) for each in plainly), *((each, slow) for each in slowly)):
-        run = run_of(busy_trace(), cluster, policy, Options())
+        run = run_of(busy_trace(), cluster, policy, SimulationOptions())
         found[f"{policy}, {cluster}"] = hashlib.sha256(bytes_of(run)).hexdigest()
     return found
 

@@ -10,8 +10,8 @@ from advisor.domain.topology import LocalityTier
 from advisor.settings import Limits
 from advisor.sim.cluster import Cluster, Network, NodeGroup, SlurmParameters
 from advisor.sim.known_forecaster import KnownForecaster
-from advisor.sim.policy import Options
 from advisor.sim.profiles import step_s
+from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.slurm_cluster import SimulatedSlurm
 from advisor.sim.slurm_state import build_slurm
 from advisor.sim.slurmctld import run_slurm
@@ -86,7 +86,7 @@ def test_short_job_that_asks_for_long_goes_first_where_the_truth_is_known() -> N
     cluster = Cluster(nodes=(NodeGroup(count=1, gpus=4),), slurm=SLURM)
     # The long job steps back twice, each time for four hours at most and right after the other.
     lenient = Limits(max_added_delay_s=12 * HOUR_S, cooldown_s=0.0)
-    eager = Options(execution="ideal", advise_every_s=100.0, limits=lenient)
+    eager = SimulationOptions(execution="ideal", advise_every_s=100.0, limits=lenient)
 
     by_rule, known = (run_of(trace, cluster, policy, eager) for policy in ("rules", "forecast-oracle"))
 

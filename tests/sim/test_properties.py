@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from advisor.sim.cluster import Cluster, Costs, Failures, Network, NodeGroup, SlurmParameters
 from advisor.sim.policies import POLICIES
-from advisor.sim.policy import Options
 from advisor.sim.run_outcome import End
+from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.trace import Trace
 from tests.sim.building import IDEAL, bytes_of, make_trace, run_of
 from tests.sim.stepping import stepping
 
-MEASURED = Options(advise_every_s=100.0)
+MEASURED = SimulationOptions(advise_every_s=100.0)
 EVERY_POLICY = pytest.mark.parametrize("policy", list(POLICIES))
 MODELS = ("bert", "gpt2", "lm", "recommendation")
 
@@ -97,7 +97,7 @@ def test_the_books_are_right_at_every_instant(
 @small
 @given(trace=traces(), cluster=clusters(), instants=INSTANTS, options=st.sampled_from([IDEAL, MEASURED]))
 def test_stopping_on_the_way_changes_nothing(
-    policy: str, trace: Trace, cluster: Cluster, instants: list[float], options: Options
+    policy: str, trace: Trace, cluster: Cluster, instants: list[float], options: SimulationOptions
 ) -> None:
     straight = run_of(trace, cluster, policy, options)
 
@@ -111,7 +111,7 @@ def test_stopping_on_the_way_changes_nothing(
 @small
 @given(trace=traces(), cluster=clusters(), options=st.sampled_from([IDEAL, MEASURED]), seed=st.integers(0, 3))
 def test_every_possible_job_ends_once_after_it_began_after_it_was_submitted(
-    policy: str, trace: Trace, cluster: Cluster, options: Options, seed: int
+    policy: str, trace: Trace, cluster: Cluster, options: SimulationOptions, seed: int
 ) -> None:
     run = run_of(trace, cluster, policy, options, seed)
 

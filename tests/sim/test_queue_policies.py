@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from advisor.sim.cluster import Cluster, Costs, NodeGroup
-from advisor.sim.policy import Options
 from advisor.sim.run_outcome import End
+from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.trace import Trace
 from tests.sim.building import make_trace, run_of, starts_and_ends
 
@@ -68,7 +68,7 @@ def test_sjf_that_believes_the_estimates_goes_by_them() -> None:
         ]
     )
 
-    run = run_of(trace, ONE_GPU, "sjf", Options(execution="ideal", speeds="estimated"))
+    run = run_of(trace, ONE_GPU, "sjf", SimulationOptions(execution="ideal", speeds="estimated"))
 
     assert starts_and_ends(run) == [(0, 100), (100, 150), (150, 170)]
 
@@ -109,7 +109,7 @@ def test_a_restart_costs_time_without_progress() -> None:
     trace = make_trace([{"submit_time": 0, "run_time_s": 100}, {"submit_time": 20, "run_time_s": 10}])
     cluster = Cluster(nodes=(NodeGroup(count=1, gpus=1),), costs=Costs(restart_s=5.0))
 
-    run = run_of(trace, cluster, "srtf", Options(execution="measured"))
+    run = run_of(trace, cluster, "srtf", SimulationOptions(execution="measured"))
 
     assert starts_and_ends(run) == [(0, 115), (20, 30)]
     assert run.outcomes["lost_gpu_s"].tolist() == [5.0, 0.0]
@@ -254,7 +254,7 @@ def test_a_job_larger_than_the_cluster_never_enters_the_queue() -> None:
 def test_a_job_is_killed_at_its_time_limit() -> None:
     trace = make_trace([{"submit_time": 0, "run_time_s": 100, "time_limit_s": 60}])
 
-    run = run_of(trace, ONE_GPU, "fifo", Options(execution="measured"))
+    run = run_of(trace, ONE_GPU, "fifo", SimulationOptions(execution="measured"))
 
     assert starts_and_ends(run) == [(0, 60)]
     assert run.outcomes["end"].tolist() == [End.TIME_LIMIT]

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from advisor.sim.policy import Options
 from advisor.sim.rounds import Decision, RoundView
 from advisor.sim.run_outcome import Run
+from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.trace import Trace
 from tests.sim.building import make_trace, starts_and_ends
 from tests.sim.policies.watching import run_decision, run_script, sizes_of, start_all
@@ -91,7 +91,7 @@ def test_a_resize_costs_a_restart() -> None:
     def grow(view: RoundView) -> None:
         view.serve(view.running, np.array([2]))
 
-    run = run_script(trace, "nodes=1,gpus=2,restart_s=50", {300.0: grow}, Options())
+    run = run_script(trace, "nodes=1,gpus=2,restart_s=50", {300.0: grow}, SimulationOptions())
 
     assert run.outcomes["lost_gpu_s"].tolist() == [100]
 

@@ -7,11 +7,11 @@ import pytest
 
 from advisor.errors import SimulationError
 from advisor.sim.cluster import Cluster, Failures, NodeGroup, parse_cluster
-from advisor.sim.policy import Options, Problem, Stopwatch
 from advisor.sim.queueing import DONE, Key, Queue, build_queue, run_queue
 from advisor.sim.rounds import RoundView, run_rounds
 from advisor.sim.run_outcome import End
 from advisor.sim.runner import known_policy, simulate
+from advisor.sim.simulated_policy import Problem, SimulationOptions, Stopwatch
 from advisor.sim.state import FAULT_DTYPE, State, draw_faults, with_room
 from advisor.sim.trace import Trace
 from tests.sim.building import IDEAL, bytes_of, make_state, make_trace, run_of, starts_and_ends
@@ -72,12 +72,12 @@ def test_progress_grows_to_one() -> None:
 )
 def test_speeds_nobody_knows_are_refused(speeds: str, message: str) -> None:
     with pytest.raises(SimulationError, match=message):
-        Options(speeds=speeds)
+        SimulationOptions(speeds=speeds)
 
 
 def test_advice_needs_a_period() -> None:
     with pytest.raises(SimulationError, match=r"advice every 0\.0 s: give a number above 0"):
-        Options(advise_every_s=0.0)
+        SimulationOptions(advise_every_s=0.0)
 
 
 def test_noise_makes_beliefs_wrong_by_that_share_for_some_seed() -> None:
@@ -206,7 +206,7 @@ def test_failures_are_drawn_from_the_seed() -> None:
     cluster = Cluster(nodes=(NodeGroup(count=2, gpus=1),), failures=Failures(node_mtbf_h=1.0, repair_h=0.5))
     trace = make_trace([{"submit_time": 0, "run_time_s": 3000}, {"submit_time": 36_000, "run_time_s": 3000}])
 
-    runs = [run_of(trace, cluster, "fifo", Options(), seed) for seed in (1, 1, 2)]
+    runs = [run_of(trace, cluster, "fifo", SimulationOptions(), seed) for seed in (1, 1, 2)]
 
     assert bytes_of(runs[0]) == bytes_of(runs[1])
     assert bytes_of(runs[0]) != bytes_of(runs[2])

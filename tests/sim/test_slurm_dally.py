@@ -18,7 +18,7 @@ from advisor.settings import Limits, PlanningSettings
 from advisor.sim.cluster import Cluster, Failures, Network, NodeGroup, SlurmParameters
 from advisor.sim.policies import POLICIES
 from advisor.sim.policies.advised import AdvisedSlurm, follow
-from advisor.sim.policy import Options, Problem, Stopwatch, drive
+from advisor.sim.simulated_policy import Problem, SimulationOptions, Stopwatch, drive
 from advisor.sim.state import State, draw_faults
 from advisor.sim.trace import Trace
 from tests.sim.building import bytes_of, make_state, make_trace, run_of, starts_and_ends
@@ -39,7 +39,7 @@ def delay_timers() -> AdvisedSlurm:
     return policy
 
 
-def advised(trace: Trace, cluster: Cluster, options: Options) -> tuple[State, Applier]:
+def advised(trace: Trace, cluster: Cluster, options: SimulationOptions) -> tuple[State, Applier]:
     """Run a trace, and return with it what the advisor remembers."""
     state = make_state(trace, cluster, ideal=options.execution == "ideal", loses_work=True)
     rng = np.random.default_rng(0)
@@ -214,7 +214,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
 def test_no_job_is_made_to_wait_longer_than_the_bound(
     trace: Trace, cluster: Cluster, delay_s: float, mean_s: float, speeds: str, every_s: float
 ) -> None:
-    options = Options(
+    options = SimulationOptions(
         speeds=speeds,
         planning=PlanningSettings(node_timer_s=mean_s, leaf_timer_s=mean_s),
         limits=Limits(min_job_age_s=0.0, max_added_delay_s=delay_s),

@@ -7,9 +7,9 @@ import pytest
 
 from advisor.errors import SimulationError
 from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
-from advisor.sim.policy import Options
 from advisor.sim.profiles import load_profiles
 from advisor.sim.queueing import DONE
+from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.slurm_state import build_slurm
 from advisor.sim.slurmctld import run_slurm
 from advisor.sim.state import FAULT_DTYPE, build_state
@@ -251,11 +251,11 @@ def test_a_job_beyond_its_limit_ends_at_the_next_check() -> None:
     slurm = replace(FIRST_COME, limit_check_s=30.0)
     trace = make_trace([{"submit_time": 0, "run_time_s": 300, "time_limit_s": 100}])
 
-    run = run_of(trace, cluster_of(NodeGroup(count=1, gpus=1), slurm=slurm), "slurm", Options())
+    run = run_of(trace, cluster_of(NodeGroup(count=1, gpus=1), slurm=slurm), "slurm", SimulationOptions())
 
     assert starts_and_ends(run) == [(0, 120)]
 
 
 def test_a_nameless_execution_is_refused() -> None:
     with pytest.raises(SimulationError, match="known are measured, ideal"):
-        Options(execution="magic")
+        SimulationOptions(execution="magic")

@@ -17,7 +17,7 @@ from typing import Final
 
 from advisor.errors import TraceError
 from advisor.sim.metrics import summarise
-from advisor.sim.runner import Options, simulate
+from advisor.sim.runner import SimulationOptions, simulate
 from tools.simulated_traces import Workload, add_data_option, data_folder, read_workload
 
 LARGEST_PERCENT: Final = 2.0
@@ -80,7 +80,7 @@ def compare(workload: Workload, policy: str, reference_s: float) -> Comparison:
 
 
 def _mean_jct_s(workload: Workload, policy: str, leaf: int) -> float:
-    run = simulate(workload.trace, workload.cluster(leaf), policy, options=Options(execution="ideal"))
+    run = simulate(workload.trace, workload.cluster(leaf), policy, options=SimulationOptions(execution="ideal"))
     return summarise(run).mean_jct_s
 
 

@@ -108,13 +108,13 @@ class _TimeUpError(Exception):
 def measure(task: Task) -> Figures:
     """Run a task in this process."""
     from advisor.sim.cell import drawn
-    from advisor.sim.runner import Options, simulate
+    from advisor.sim.runner import SimulationOptions, simulate
 
     imported = time.perf_counter()
     import_s = time.time() - task.start_time if task.start_time else 0.0
     workload = _workload(task, drawn)
     read = time.perf_counter()
-    options, cluster = Options(execution=task.execution), workload.cluster()
+    options, cluster = SimulationOptions(execution=task.execution), workload.cluster()
     first = simulate(workload.first(WARM_JOBS).trace, cluster, task.policy, seed=SEED, options=options)
     began = time.perf_counter()
     reached = 0.0

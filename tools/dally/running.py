@@ -12,10 +12,10 @@ from advisor.planning.tuning import Tuner
 from advisor.sim.cell import Cell, Progress
 from advisor.sim.policies.dally import TUNED, Dally, Timers, dally_policy
 from advisor.sim.policies.round_policy import RoundPolicy
-from advisor.sim.policy import Options, Problem, Stopwatch
 from advisor.sim.profiles import load_profiles
 from advisor.sim.rounds import RoundView
 from advisor.sim.run_outcome import Run
+from advisor.sim.simulated_policy import Problem, SimulationOptions, Stopwatch
 from advisor.sim.state import build_state, draw_faults, outcomes
 
 TUNED_NAME: Final = "dally"
@@ -109,7 +109,7 @@ class Watch:
         self.read_until(view.now, view.problem.options)
         self.policy(view)
 
-    def read_until(self, now: float, options: Options) -> None:
+    def read_until(self, now: float, options: SimulationOptions) -> None:
         """Read the timers at the instants up to now."""
         while len(self.timers_s) < len(self.times) and self.times[len(self.timers_s)] <= now:
             tuner = self.policy.tuner(self.times[len(self.timers_s)], options.planning)

@@ -14,7 +14,7 @@ from advisor.settings import PlanningSettings
 from advisor.sim.cell import Cell
 from advisor.sim.cluster import parse_cluster
 from advisor.sim.policies.dally import TUNED_EVERY_S
-from advisor.sim.runner import Options
+from advisor.sim.runner import SimulationOptions
 from advisor.sim.trace import Trace
 from tools.dally.running import TUNED_NAME, Watch, run_watched
 from tools.dally.workload import HOUR_S, NIC_GBPS, cluster_text, make_trace
@@ -109,7 +109,7 @@ def load_curves(seed: int, before_load: float, after_load: float) -> Curves:
         cluster=parse_cluster(cluster_text(OVERSUBSCRIPTION, NIC_GBPS)),
         policy=TUNED_NAME,
         seed=seed,
-        options=Options(),
+        options=SimulationOptions(),
     )
     watch = Watch(times=sampled_times().tolist(), gpus=GANG_GPUS, worths_s=SAVES_S)
     run_watched(cell, watch)

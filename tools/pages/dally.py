@@ -13,7 +13,7 @@ from advisor.sim.cell import Cell
 from advisor.sim.cluster import parse_cluster
 from advisor.sim.comparison import by_policy, compare, ends_of, mean_of
 from advisor.sim.result import RunResult
-from advisor.sim.runner import Options
+from advisor.sim.runner import SimulationOptions
 from advisor.sim.statistics import RelativeChange
 from advisor.sim.wording import LABELS, change_in_words, ends_in_words, shown
 from tools.dally import workload
@@ -87,7 +87,7 @@ def tasks_of(experiment: Experiment, policies: Sequence[str], *, unlimited: bool
     for load_ratio, seed in product(dict.fromkeys(experiment.loads), range(experiment.seeds)):
         trace = workload.make_trace(seed, experiment.jobs, load_ratio)
         # Where nothing queues, any order gives the same.
-        alone = Cell(trace=trace, cluster=roomy, policy="fifo", seed=seed, options=Options())
+        alone = Cell(trace=trace, cluster=roomy, policy="fifo", seed=seed, options=SimulationOptions())
         if unlimited:
             yield Task(group=Corner(load_ratio=load_ratio, oversubscription=None), cell=alone)
         for (oversubscription, cluster), policy in product(clusters.items(), policies):

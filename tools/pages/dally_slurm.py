@@ -14,7 +14,7 @@ from advisor.sim.cluster import Cluster
 from advisor.sim.comparison import GroupDifference, by_policy, compare, compare_groups, ends_of, mean_of, traces_of
 from advisor.sim.metrics import Grouping, by_gpus, by_user
 from advisor.sim.result import RunResult
-from advisor.sim.runner import Options, known_policy
+from advisor.sim.runner import SimulationOptions, known_policy
 from advisor.sim.statistics import CellName, RelativeChange, paired_difference
 from advisor.sim.trace import Trace
 from advisor.sim.wording import LABELS, change_in_words, ends_in_words, shown, verdict
@@ -133,7 +133,7 @@ def page(corners: Sequence[Corner], experiment: Experiment, command: str) -> str
         summary=known_policy(policy).summary,
         max_switch_wait_s=experiment.max_switch_wait_s or 0.0,
         cut=experiment.cut,
-        options=Options(),
+        options=SimulationOptions(),
     )
     return "\n\n".join([head, *map(_section, corners)]) + "\n"
 

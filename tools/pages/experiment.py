@@ -15,7 +15,7 @@ from advisor.errors import SimulationError
 from advisor.sim.cell import Cell, Progress, Simulate, drawn, simulate_drawn
 from advisor.sim.policies import POLICIES
 from advisor.sim.result import RunResult
-from advisor.sim.runner import Options, known_policy
+from advisor.sim.runner import SimulationOptions, known_policy
 from advisor.sim.sweep import run_sweep
 from tools.simulated_traces import Workload, data_folder, read_workload
 
@@ -151,7 +151,7 @@ def cells_of(workload: Workload, policies: Sequence[str], seeds: int) -> Iterato
     for seed in range(seeds):
         trace = drawn(workload.trace, cluster, seed)
         for policy in policies:
-            yield Cell(trace=trace, cluster=cluster, policy=policy, seed=seed, options=Options())
+            yield Cell(trace=trace, cluster=cluster, policy=policy, seed=seed, options=SimulationOptions())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

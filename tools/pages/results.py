@@ -9,7 +9,7 @@ import advisor
 from advisor.planning.words import plural
 from advisor.sim.comparison import PairedDifference, by_policy, compare, ends_of, mean_of
 from advisor.sim.result import RunResult
-from advisor.sim.runner import Options
+from advisor.sim.runner import SimulationOptions
 from advisor.sim.statistics import RelativeChange
 from advisor.sim.wording import change_in_words, shown, verdict
 from tools.pages.experiment import SLOW, Experiment, Runner, Task, cells_of, published
@@ -75,7 +75,7 @@ def page(parts: Sequence[Part], results: Mapping[str, Sequence[RunResult]], seed
         "results",
         command=command,
         version=advisor.__version__,
-        options=Options(),
+        options=SimulationOptions(),
         seeds="seed 0" if seeds == 1 else f"seeds {', '.join(map(str, range(seeds)))}",
         first=first,
         sampled=", ".join(sorted({column for own in results.values() for result in own for column in result.sampled})),

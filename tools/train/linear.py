@@ -30,8 +30,8 @@ from advisor.predict.onnx_model import TensorGraph
 from advisor.predict.served_policy import SCORES
 from advisor.sim.cluster import parse_cluster
 from advisor.sim.policies.advised import AdvisedSlurm, no_forecasts
-from advisor.sim.policy import Options as Simulation
 from advisor.sim.runner import simulate
+from advisor.sim.simulated_policy import SimulationOptions
 from tools.demo_trace import demo_trace
 from tools.fit_models import MODELS, VERSION, put_in_place
 
@@ -69,7 +69,7 @@ def recorded() -> Recorder:
     recorder = Recorder()
     advised = AdvisedSlurm(name="recorder", summary="", forecaster=no_forecasts, policy=lambda: recorder)
     for cluster in CLUSTERS:
-        simulate(demo_trace(), parse_cluster(cluster), advised, seed=0, options=Simulation())
+        simulate(demo_trace(), parse_cluster(cluster), advised, seed=0, options=SimulationOptions())
     return recorder
 
 

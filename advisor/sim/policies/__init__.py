@@ -19,13 +19,13 @@ from advisor.sim.policies.advised import (
 )
 from advisor.sim.policies.dally import Dally, dally_policy
 from advisor.sim.policies.queue_policy import QueuePolicy
-from advisor.sim.policy import Policy
 from advisor.sim.queueing import Key
+from advisor.sim.simulated_policy import SimulatedPolicy
 
 # The timers for nodes and for a leaf that the auto-tuner assumes before it has seen a gang wait.
 _ASSUMED_TIMERS_S: Final = (600.0, 1800.0)
 
-_TABLE: tuple[Policy, ...] = (
+_TABLE: tuple[SimulatedPolicy, ...] = (
     slurm.POLICY,
     QueuePolicy(
         name="fifo",
@@ -126,4 +126,4 @@ _TABLE: tuple[Policy, ...] = (
         forecaster=truth,
     ),
 )
-POLICIES: Mapping[str, Policy] = {policy.name: policy for policy in _TABLE}
+POLICIES: Mapping[str, SimulatedPolicy] = {policy.name: policy for policy in _TABLE}

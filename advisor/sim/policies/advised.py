@@ -15,8 +15,8 @@ from advisor.planning.observing import observed
 from advisor.planning.scorers import RULES
 from advisor.sim.known_forecaster import KnownForecaster
 from advisor.sim.learning import LearningForecaster
-from advisor.sim.policy import Problem, drive, leave_out
 from advisor.sim.queueing import PAUSED
+from advisor.sim.simulated_policy import Problem, drive, leave_out
 from advisor.sim.slurm_cluster import SimulatedSlurm
 from advisor.sim.slurm_placement import pick_now
 from advisor.sim.slurm_state import build_slurm

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.sim.gang_placement import pick
-from advisor.sim.policy import Problem, drive, leave_out
 from advisor.sim.queueing import Key, build_queue, run_queue
+from advisor.sim.simulated_policy import Problem, drive, leave_out
 from advisor.sim.state import State
 
 

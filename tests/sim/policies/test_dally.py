@@ -15,9 +15,9 @@ from advisor.sim.gang_placement import usable_gpus
 from advisor.sim.policies import POLICIES
 from advisor.sim.policies.dally import Dally
 from advisor.sim.policies.round_policy import RoundPolicy
-from advisor.sim.policy import Options
 from advisor.sim.rounds import RoundView
 from advisor.sim.run_outcome import Run
+from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.trace import Trace
 from tests.sim.building import IDEAL, make_trace, run_of, starts_and_ends
 from tests.sim.offering import INSENSITIVE, SENSITIVE, slower
@@ -27,7 +27,7 @@ from tests.sim.test_properties import clusters, small, traces
 # A node sends 10 Gb/s and a leaf half of what its two nodes do.
 PAIR = "nodes=2,gpus=4,nic_gbps=10"
 APART = "nodes=2,gpus=4,leaf=1,nic_gbps=10,oversubscription=2"
-MEASURED = Options()
+MEASURED = SimulationOptions()
 LONG_S = 100_000.0
 # Two GPUs on two nodes run so much longer, of their run time.
 COST = slower(2, 2, 10.0, 2, np.inf) - 1.0
@@ -53,7 +53,7 @@ def places(run: Run, row: int) -> list[tuple[int, int]]:
     return [(int(each["nodes"]), int(each["tier"])) for each in mine]
 
 
-def run_dally(trace: Trace, cluster: str | Cluster, dally: Dally, options: Options = MEASURED) -> Run:
+def run_dally(trace: Trace, cluster: str | Cluster, dally: Dally, options: SimulationOptions = MEASURED) -> Run:
     """Simulate a policy that the test looks into afterwards."""
     return run_decision(trace, cluster, lambda: dally, options, every_s=0.0)
 
@@ -198,7 +198,7 @@ def test_nobody_waits_for_what_a_cluster_of_uneven_nodes_never_has() -> None:
 def test_no_tuned_timer_is_longer_than_the_bound_on_added_delay(bound_s: float) -> None:
     trace = make_trace([*blockers(2), gang(10)])
 
-    run = run_of(trace, PAIR, "dally", Options(limits=Limits(max_added_delay_s=bound_s)))
+    run = run_of(trace, PAIR, "dally", SimulationOptions(limits=Limits(max_added_delay_s=bound_s)))
 
     assert starts(run)[2] == 10 + bound_s
 
@@ -216,7 +216,7 @@ def test_the_believed_run_time_decides_what_a_wait_can_save() -> None:
     believed_s = 700.0 / COST
     trace = make_trace([*blockers(2), gang(10) | {"time_limit_s": believed_s}])
 
-    run = run_of(trace, PAIR, "dally", Options(speeds="estimated"))
+    run = run_of(trace, PAIR, "dally", SimulationOptions(speeds="estimated"))
 
     assert starts(run)[2] == pytest.approx(10 + 700)
 
@@ -289,7 +289,7 @@ def test_who_is_put_back_by_a_fault_may_wait_again_for_what_is_left_of_the_bound
     trace = make_trace([*blockers(3, run_time_s=3000.0), *(gang(10.0 + 500.0 * at) for at in range(8))])
     dally = Dally()
 
-    run = run_dally(trace, cluster, dally, Options(limits=Limits(max_added_delay_s=400.0)))
+    run = run_dally(trace, cluster, dally, SimulationOptions(limits=Limits(max_added_delay_s=400.0)))
 
     assert dally._patience is not None
     spent_s = dally._patience.spent_s
@@ -297,7 +297,9 @@ def test_who_is_put_back_by_a_fault_may_wait_again_for_what_is_left_of_the_bound
     assert spent_s.max() == pytest.approx(400.0)
 
 
-def declined_by_job(trace: Trace, cluster: Cluster, policy: str, options: Options) -> np.ndarray[Any, np.dtype[Any]]:
+def declined_by_job(
+    trace: Trace, cluster: Cluster, policy: str, options: SimulationOptions
+) -> np.ndarray[Any, np.dtype[Any]]:
     """Return for how long every job was left pending though enough GPUs were free for it, `(n_jobs,)`."""
     original = POLICIES[policy]
     assert isinstance(original, RoundPolicy)
@@ -331,7 +333,7 @@ def declined_by_job(trace: Trace, cluster: Cluster, policy: str, options: Option
 def test_no_job_declines_for_longer_than_the_bound_in_all(policy: str, trace: Trace, cluster: Cluster) -> None:
     slow = replace(cluster, network=replace(cluster.network, nic_gbps=2.0))
 
-    declined_s = declined_by_job(trace, slow, policy, Options(limits=Limits(max_added_delay_s=500.0)))
+    declined_s = declined_by_job(trace, slow, policy, SimulationOptions(limits=Limits(max_added_delay_s=500.0)))
 
     assert declined_s.max() <= 500.0 + 1e-3
 
@@ -339,6 +341,8 @@ def test_no_job_declines_for_longer_than_the_bound_in_all(policy: str, trace: Tr
 def test_the_bound_is_reached_where_it_binds() -> None:
     trace = make_trace([*blockers(2), gang(10)])
 
-    declined_s = declined_by_job(trace, parse_cluster(PAIR), "dally", Options(limits=Limits(max_added_delay_s=500.0)))
+    declined_s = declined_by_job(
+        trace, parse_cluster(PAIR), "dally", SimulationOptions(limits=Limits(max_added_delay_s=500.0))
+    )
 
     assert declined_s.tolist() == [0, 0, 500]

@@ -10,21 +10,21 @@ from advisor.settings import Limits, PlanningSettings
 from advisor.sim.cluster import Cluster, NodeGroup
 from advisor.sim.execution import LEAF_TIER, NODE_TIER
 from advisor.sim.policies.dally_preempt import DallyPreempt
-from advisor.sim.policy import Options
 from advisor.sim.run_outcome import Run
+from advisor.sim.simulated_policy import SimulationOptions
 from tests.sim.building import make_trace, run_of, starts_and_ends
 from tests.sim.offering import INSENSITIVE, SENSITIVE, slower
 from tests.sim.policies.watching import run_decision
 
 ONE = "nodes=1,gpus=4,nic_gbps=10"
 TWO = "nodes=2,gpus=4,nic_gbps=10"
-MEASURED = Options()
+MEASURED = SimulationOptions()
 RESTART_S = 60.0
 LONG_S = 100_000.0
 # The network slows it, by less than `SENSITIVE`, or by more.
 LITTLE, VERY = "transformer", "llama7"
 # Whoever may decline nothing starts at once, on whatever place there is.
-IMPATIENT = Options(limits=Limits(max_added_delay_s=0.0))
+IMPATIENT = SimulationOptions(limits=Limits(max_added_delay_s=0.0))
 # Two GPUs on two nodes run so much longer, of their run time.
 COST = slower(2, 2, 10.0, 2, np.inf) - 1.0
 
@@ -38,7 +38,7 @@ def ticks(*times: float) -> list[dict[str, Any]]:
     return [job(at, 1.0, gpus=1) for at in times]
 
 
-def simulate(*jobs: dict[str, Any], cluster: str | Cluster = ONE, options: Options = MEASURED) -> Run:
+def simulate(*jobs: dict[str, Any], cluster: str | Cluster = ONE, options: SimulationOptions = MEASURED) -> Run:
     return run_of(
         make_trace(sorted(jobs, key=lambda each: float(each["submit_time"]))), cluster, "dally+preempt", options
     )
@@ -66,7 +66,7 @@ def test_a_gang_that_waits_pushes_aside_one_that_had_more() -> None:
 def test_without_preemption_it_waits() -> None:
     trace = make_trace([job(0), job(0), job(5000, 1000.0)])
 
-    run = run_of(trace, TWO, "dally", Options())
+    run = run_of(trace, TWO, "dally", SimulationOptions())
 
     assert starts_and_ends(run)[2] == (LONG_S, LONG_S + 1000)
 
@@ -169,7 +169,7 @@ def test_a_wait_that_ended_by_preemption_is_one_that_got_its_place() -> None:
     blockers = [job(0, gpus=3, model=LITTLE), job(0, gpus=3, model=LITTLE)]
     trace = make_trace([*blockers, *ticks(4900), job(5000, 1000.0, gpus=2), *ticks(5300)])
 
-    run = run_decision(trace, TWO, make, Options(), every_s=0.0)
+    run = run_decision(trace, TWO, make, SimulationOptions(), every_s=0.0)
 
     assert stretches(run, 3) == [(5300, 1, NODE_TIER)]
     seen = made[-1].tuner(5300.0, PlanningSettings()).seen(2, LocalityTier.NODE)

@@ -3,11 +3,11 @@
 import pytest
 
 from advisor.sim.execution import LEAF_TIER, SPINE_TIER
-from advisor.sim.policy import Options
 from advisor.sim.profiles import load_profiles
+from advisor.sim.simulated_policy import SimulationOptions
 from tests.sim.building import make_trace, run_of, starts_and_ends
 
-MEASURED = Options(execution="measured")
+MEASURED = SimulationOptions(execution="measured")
 PROFILES = load_profiles()
 
 

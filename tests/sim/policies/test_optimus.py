@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from advisor.sim.policies.optimus import believed_curve, fitted, settle
-from advisor.sim.policy import Options
 from advisor.sim.profiles import load_profiles, step_s
+from advisor.sim.simulated_policy import SimulationOptions
 from tests.sim.building import make_trace, run_of, starts_and_ends
 from tests.sim.policies.watching import seen_at_first, sizes_of
 
@@ -21,7 +21,7 @@ def true_curve() -> list[float]:
     return [step_s(row, size) / step_s(row, 2) for size in range(1, 9)]
 
 
-def curve_believed(options: Options) -> list[float]:
+def curve_believed(options: SimulationOptions) -> list[float]:
     """Return what is believed of it."""
     return seen_at_first(make_trace([LM]), "nodes=1,gpus=8", lambda view: believed_curve(view, 0), options)
 
@@ -58,32 +58,32 @@ def test_a_job_that_takes_more_of_the_memory_gets_less() -> None:
 def test_an_idle_gpu_is_left_idle_where_it_saves_nothing() -> None:
     curve = true_curve()
 
-    run = run_of(make_trace([LM]), "nodes=1,gpus=8", "optimus", Options())
+    run = run_of(make_trace([LM]), "nodes=1,gpus=8", "optimus", SimulationOptions())
 
     assert sizes_of(run) == [[1 + int(np.argmin(curve))]]
     assert np.argmin(curve) < 7
 
 
 def test_a_fitted_curve_tells_of_such_a_size_too() -> None:
-    run = run_of(make_trace([LM]), "nodes=1,gpus=8", "optimus", Options(speeds="estimated"))
+    run = run_of(make_trace([LM]), "nodes=1,gpus=8", "optimus", SimulationOptions(speeds="estimated"))
 
     (sizes,) = sizes_of(run)
     assert len(sizes) == 1 and sizes[0] < 8
 
 
 def test_the_oracle_knows_the_curve() -> None:
-    assert curve_believed(Options()) == pytest.approx(true_curve())
+    assert curve_believed(SimulationOptions()) == pytest.approx(true_curve())
 
 
 def test_a_noisy_curve_is_off_by_its_percentage_at_every_size_but_the_one_asked() -> None:
-    ratios = np.array(true_curve()) / np.array(curve_believed(Options(speeds="noisy=20")))
+    ratios = np.array(true_curve()) / np.array(curve_believed(SimulationOptions(speeds="noisy=20")))
 
     assert ratios[1] == pytest.approx(1.0)
     assert {round(float(ratio), 9) for ratio in np.delete(ratios, 1)} == {0.8, 1.2}
 
 
 def test_a_fitted_curve_is_close_to_the_truth() -> None:
-    believed = curve_believed(Options(speeds="estimated"))
+    believed = curve_believed(SimulationOptions(speeds="estimated"))
 
     assert believed[1] == 1.0
     assert believed == pytest.approx(true_curve(), rel=0.25)
@@ -171,7 +171,7 @@ def test_a_running_job_shrinks_for_one_that_waits() -> None:
 def test_a_running_job_does_not_grow_for_less_than_a_restart() -> None:
     trace = make_trace([{"gpus": 2, "gpus_max": 3, "run_time_s": 400}, {"gpus": 1, "run_time_s": 200}])
 
-    run = run_of(trace, "nodes=1,gpus=3,restart_s=60", "optimus", Options())
+    run = run_of(trace, "nodes=1,gpus=3,restart_s=60", "optimus", SimulationOptions())
 
     assert starts_and_ends(run) == [(0, 400), (0, 200)]
     assert run.outcomes["resizes"].tolist() == [0, 0]
@@ -189,7 +189,7 @@ def test_a_running_job_does_not_grow_by_a_part_that_is_not_worth_a_restart() -> 
         ]
     )
 
-    run = run_of(trace, "nodes=2,gpus=4,memory_mib=100,restart_s=60", "optimus", Options())
+    run = run_of(trace, "nodes=2,gpus=4,memory_mib=100,restart_s=60", "optimus", SimulationOptions())
 
     # At 300 s one GPU is free on each node. Of the 155 s left, 4 GPUs would save 61 s but do not fit, and 3 save 41 s.
     assert starts_and_ends(run)[0] == (0, 455)

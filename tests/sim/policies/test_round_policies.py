@@ -6,8 +6,8 @@ import pytest
 from advisor.sim.cluster import Cluster, Failures, NodeGroup
 from advisor.sim.policies import POLICIES
 from advisor.sim.policies.round_policy import RoundPolicy
-from advisor.sim.policy import Options
 from advisor.sim.run_outcome import End
+from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.trace import Trace
 from tests.sim.building import IDEAL, make_trace, run_of, starts_and_ends
 from tests.sim.policies.watching import check_books, run_watched
@@ -59,10 +59,10 @@ def test_the_policies_in_rounds_are_those_of_the_literature() -> None:
 @pytest.mark.parametrize("policy", ROUND_POLICIES)
 @pytest.mark.parametrize(
     "options",
-    [IDEAL, Options(), Options(speeds="estimated"), Options(speeds="noisy=10")],
+    [IDEAL, SimulationOptions(), SimulationOptions(speeds="estimated"), SimulationOptions(speeds="noisy=10")],
     ids=["ideal", "measured", "estimated", "noisy"],
 )
-def test_all_jobs_end_and_no_gpu_is_held_twice(policy: str, options: Options) -> None:
+def test_all_jobs_end_and_no_gpu_is_held_twice(policy: str, options: SimulationOptions) -> None:
     trace = mixed_trace(seed=1)
 
     run = run_watched(trace, CLUSTER, policy, check_books, options)
@@ -86,7 +86,7 @@ def test_nodes_that_fail_are_left_and_used_again(policy: str) -> None:
     cluster = Cluster(nodes=(NodeGroup(count=3, gpus=4),), failures=Failures(node_mtbf_h=1.0, repair_h=0.5))
     trace = mixed_trace(seed=3)
 
-    run = run_watched(trace, cluster, policy, check_books, Options())
+    run = run_watched(trace, cluster, policy, check_books, SimulationOptions())
 
     assert (run.outcomes["end"] == End.FINISHED).all()
     assert run.outcomes["preemptions"].sum() > 0
@@ -94,7 +94,7 @@ def test_nodes_that_fail_are_left_and_used_again(policy: str) -> None:
 
 @pytest.mark.parametrize("policy", ROUND_POLICIES)
 def test_equal_seeds_give_equal_runs(policy: str) -> None:
-    trace, options = mixed_trace(seed=4), Options(speeds="estimated")
+    trace, options = mixed_trace(seed=4), SimulationOptions(speeds="estimated")
 
     first, second = (run_of(trace, CLUSTER, policy, options, seed=5) for _ in range(2))
 

@@ -9,9 +9,9 @@ import pytest
 from advisor.sim.cluster import Cluster
 from advisor.sim.policies import POLICIES
 from advisor.sim.policies.round_policy import RoundPolicy
-from advisor.sim.policy import Options, Policy
 from advisor.sim.rounds import Decision, RoundView
 from advisor.sim.run_outcome import Run
+from advisor.sim.simulated_policy import SimulatedPolicy, SimulationOptions
 from advisor.sim.state import NONE, PENDING, RUNNING
 from advisor.sim.trace import Trace
 from tests.sim.building import IDEAL, run_of
@@ -23,14 +23,14 @@ def run_decision(
     trace: Trace,
     cluster: str | Cluster,
     make: Callable[[], Decision],
-    options: Options = IDEAL,
+    options: SimulationOptions = IDEAL,
     seed: int = 0,
     every_s: float = 300.0,
 ) -> Run:
     """Simulate a decision that no policy makes."""
     made = RoundPolicy(name="made", summary="for a test", make=make, every_s=every_s)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(cast("MutableMapping[str, Policy]", POLICIES), "made", made)
+        patch.setitem(cast("MutableMapping[str, SimulatedPolicy]", POLICIES), "made", made)
         return run_of(trace, cluster, "made", options, seed)
 
 
@@ -39,7 +39,7 @@ def run_watched(
     cluster: str | Cluster,
     policy: str,
     look: Decision,
-    options: Options = IDEAL,
+    options: SimulationOptions = IDEAL,
     seed: int = 0,
 ) -> Run:
     """Simulate a round policy and look at the cluster after each of its decisions."""
@@ -58,7 +58,9 @@ def run_watched(
     return run_decision(trace, cluster, make, options, seed, original.every_s)
 
 
-def run_script(trace: Trace, cluster: str | Cluster, script: Mapping[float, Decision], options: Options = IDEAL) -> Run:
+def run_script(
+    trace: Trace, cluster: str | Cluster, script: Mapping[float, Decision], options: SimulationOptions = IDEAL
+) -> Run:
     """Simulate decisions at given instants; at all others every job gets what it asks, the first submitted first."""
 
     def decide(view: RoundView) -> None:
@@ -74,7 +76,7 @@ def start_all(view: RoundView) -> None:
 
 
 def seen_at_first(
-    trace: Trace, cluster: str | Cluster, look: Callable[[RoundView], Seen], options: Options = IDEAL
+    trace: Trace, cluster: str | Cluster, look: Callable[[RoundView], Seen], options: SimulationOptions = IDEAL
 ) -> Seen:
     """Return what is seen before the first decision of a run."""
     seen: list[Seen] = []

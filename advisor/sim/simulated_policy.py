@@ -23,7 +23,7 @@ SPEEDS = "oracle, estimated, noisy=PERCENT"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class SimulationOptions:
     """How a run is done; `speeds` is what policies believe that use run times or speeds.
 
     oracle: the truth. estimated: run times are the time limits that users asked, speeds grow with the GPUs.
@@ -83,13 +83,13 @@ class Problem:
     trace: Trace
     cluster: Cluster
     state: State
-    options: Options
+    options: SimulationOptions
     rng: np.random.Generator
     tell: Callable[[float], None]
     watch: Stopwatch
 
 
-class Policy(Protocol):
+class SimulatedPolicy(Protocol):
     """A way to run the jobs of a trace."""
 
     @property

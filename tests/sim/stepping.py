@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from advisor.sim import policy, rounds
+from advisor.sim import rounds, simulated_policy
 from advisor.sim.policies import advised, queue_policy, slurm
 from advisor.sim.queueing import DONE, FULL
 from advisor.sim.simulated_policy import Problem
@@ -72,6 +72,6 @@ def stepping(instants: Sequence[float]) -> Iterator[None]:
                 left.pop(0)
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (queue_policy, advised, slurm, rounds, policy):
+        for module in (queue_policy, advised, slurm, rounds, simulated_policy):
             patch.setattr(module, "drive", drive)
         yield

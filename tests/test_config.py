@@ -9,15 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.config import (
-    DEFAULT,
-    Config,
-    describe,
-    effective_values,
-    example_toml,
-    load_config,
-    variable_of,
-)
+from advisor.config import DEFAULT, Config, describe, effective_values, example_toml, load_config, variable_of
 from advisor.domain.mode import Mode
 from advisor.errors import ConfigError
 from advisor.settings import SourceSettings

@@ -16,11 +16,7 @@ from advisor.domain.actions import Action, Requeue
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
 from advisor.domain.memory import Journal
-from advisor.domain.plan import (
-    Outcome,
-    Receipt,
-    Recommendation,
-)
+from advisor.domain.plan import Outcome, Receipt, Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.waits import Wait
 from advisor.planning.observing import started_since

@@ -9,11 +9,7 @@ from advisor.domain.actions import Action
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease
 from advisor.domain.memory import KEPT_S, Journal
-from advisor.domain.plan import (
-    Outcome,
-    Receipt,
-    Recommendation,
-)
+from advisor.domain.plan import Outcome, Receipt, Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.planning.observing import observed
 

@@ -11,13 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Final, Protocol
 
-from advisor.errors import (
-    DecodeError,
-    SlurmError,
-    SlurmMissingError,
-    SlurmRefusedError,
-    SlurmUnavailableError,
-)
+from advisor.errors import DecodeError, SlurmError, SlurmMissingError, SlurmRefusedError, SlurmUnavailableError
 from advisor.text import escaped
 
 OUTPUT_LIMIT_BYTES: Final = 64 << 20

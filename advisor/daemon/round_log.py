@@ -6,11 +6,7 @@ from typing import Any, Final
 from advisor.apply.applier import PutOff, Step
 from advisor.domain.actions import Action
 from advisor.domain.mode import Mode
-from advisor.domain.plan import (
-    Outcome,
-    Receipt,
-    Recommendation,
-)
+from advisor.domain.plan import Outcome, Receipt, Recommendation
 from advisor.metrics.round import Round
 
 # The number of rounds after which a persistent fault is logged again.

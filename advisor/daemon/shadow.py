@@ -23,7 +23,7 @@ class Shadow:
         self._told: Mapping[str, str | int] = {}
 
     def difference(self, cycle: Cycle, record: CycleRecord) -> Mapping[str, str | int] | None:
-        """Return what the policy would have done in a round and what was done; None where that was told last."""
+        """Return how the policy would have acted otherwise in a round; None if the last row says the same."""
         other = replace(cycle, policy=self._policy, forecaster=AsRecorded(record.forecasts))
         would = other.judge(record.snapshot, record.memory)
         ours, theirs = ({_named(change): None for change in each.recommendations} for each in (record, would))

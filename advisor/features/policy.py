@@ -41,10 +41,6 @@ class Policy(Protocol):
     def name(self) -> str:
         """The policy's name."""
 
-    @property
-    def reads(self) -> str:
-        """The fingerprint of the board and the options that it was trained on; "" for one that takes any."""
-
     def act(self, board: Board, options: Options, state: bytes) -> tuple[Scores, bytes]:
         """Return a score for each option and what to remember; raises `ModelError` where it cannot."""
 
@@ -99,7 +95,6 @@ class RecordedPolicy:
     """The scores of a recorded cycle, one decision after the other: a replay needs no model."""
 
     name = "recorded"
-    reads = ""
 
     def __init__(self, decisions: Sequence[ScoredDecision]) -> None:
         self._left = list(decisions)

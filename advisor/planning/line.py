@@ -7,13 +7,7 @@ from typing import Final
 
 from advisor.domain.actions import Lever
 from advisor.domain.plan import Kind, Plan, Recommendation
-from advisor.planning import (
-    checkpoint_requeue,
-    ordering,
-    placement,
-    sizing,
-    soft_limit,
-)
+from advisor.planning import checkpoint_requeue, ordering, placement, sizing, soft_limit
 from advisor.planning.case import Case
 
 Propose = Callable[[Case, Sequence[Recommendation]], Iterable[Recommendation]]

@@ -22,7 +22,6 @@ class Rules:
     """The rule of each lever; it takes any board and remembers nothing."""
 
     name = "rules"
-    reads = ""
 
     def act(self, _board: Board, options: Options, state: bytes) -> tuple[Scores, bytes]:
         """Return the score of each option."""

@@ -18,11 +18,7 @@ from advisor.predict.interference_items import Shared
 from advisor.predict.kept_run_times import KeptRunTimes, listed
 from advisor.predict.kept_speeds import KeptSpeeds, Speeds
 from advisor.predict.library import Held, Library, opened, verify
-from advisor.predict.manifest import POLICY
-from advisor.predict.placements import (
-    MOST_NEIGHBOURS,
-    PlacementIndex,
-)
+from advisor.predict.placements import MOST_NEIGHBOURS, PlacementIndex
 from advisor.predict.run_time import EndedJobs, RunTimeForecaster
 from advisor.predict.start_time import StartTimeForecaster
 from advisor.predict.throughput import ThroughputForecaster
@@ -47,7 +43,7 @@ _START_UNKNOWN = f"start time: the state of this queue {_OUTSIDE}"
 
 def checked(held: Held) -> None:
     """Open a model as the forecaster would, or a policy; raises `ModelError` if it is not sound."""
-    if held.entry.kind.startswith(POLICY):
+    if held.entry.is_policy:
         verify(held)
     else:
         _predictor(opened(held))

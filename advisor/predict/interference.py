@@ -9,14 +9,7 @@ from numpy.typing import NDArray
 from advisor.errors import ModelError
 from advisor.predict.bundle import Bundle
 from advisor.predict.interference_items import Floats, JobPairs, Rows, Shared, name_key
-from advisor.predict.interference_section import (
-    COLUMNS,
-    LEAST_SPEED,
-    OUTPUTS,
-    Section,
-    read_parameters,
-    section_of,
-)
+from advisor.predict.interference_section import COLUMNS, LEAST_SPEED, OUTPUTS, Section, read_parameters, section_of
 from advisor.predict.intervals import Intervals
 
 KIND = "interference"

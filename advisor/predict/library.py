@@ -11,7 +11,6 @@ from advisor.predict.manifest import (
     CARD,
     GRAPH,
     PARAMETERS,
-    POLICY,
     Entry,
     digest,
     fingerprint,
@@ -139,7 +138,7 @@ def opened(held: Held) -> Bundle:
 
 def verify(held: Held) -> None:
     """Check a model or a policy as far as that goes without knowing who asks; raises `ModelError`."""
-    if held.entry.kind.startswith(POLICY):
+    if held.entry.is_policy:
         check_fingerprint(TensorGraph(checked_content(held)[GRAPH], name=held.name).fingerprint, held)
     else:
         opened(held)

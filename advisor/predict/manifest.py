@@ -50,6 +50,11 @@ class Entry(BaseModel):
     made_with: dict[str, str]
     digests: dict[str, Digest]
 
+    @property
+    def is_policy(self) -> bool:
+        """Whether it scores options; any other model forecasts."""
+        return self.kind.startswith(POLICY)
+
 
 class Manifest(BaseModel):
     """The manifest of a folder of models; `in_use` and `previous` map kinds to versions."""

@@ -11,15 +11,7 @@ from numpy.typing import NDArray
 from advisor import __version__
 from advisor.errors import SimulationError
 from advisor.planning.words import duration, plural
-from advisor.sim.charts import (
-    Line,
-    count_axis,
-    distribution,
-    duration_axis,
-    line_chart,
-    percent_axis,
-    time_axis,
-)
+from advisor.sim.charts import Line, count_axis, distribution, duration_axis, line_chart, percent_axis, time_axis
 from advisor.sim.comparison import (
     COMPARED,
     GroupDifference,

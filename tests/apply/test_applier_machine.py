@@ -19,12 +19,7 @@ from advisor.domain.forecast import NO_FORECASTS
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState
 from advisor.domain.memory import NOTHING_KNOWN, Journal, Memory
-from advisor.domain.plan import (
-    Plan,
-    Receipt,
-    Recommendation,
-    Verdict,
-)
+from advisor.domain.plan import Plan, Receipt, Recommendation, Verdict
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.waits import Wait
 from advisor.errors import SlurmUnavailableError

@@ -6,9 +6,7 @@ from dataclasses import replace
 from advisor.apply.applier import Actuator
 from advisor.cycle import ClusterSource
 from advisor.domain.actions import Action
-from advisor.domain.plan import (
-    Outcome,
-)
+from advisor.domain.plan import Outcome
 
 NO_JOB = 987_654
 

@@ -10,15 +10,7 @@ import pytest
 
 from advisor.apply.applier import Applier, Reconciled, Wanted
 from advisor.cli import changes
-from advisor.cli.changes import (
-    COLUMNS,
-    Hands,
-    fields_of,
-    lease_row,
-    raise_if_refused,
-    receipt_row,
-    reconciled_rows,
-)
+from advisor.cli.changes import COLUMNS, Hands, fields_of, lease_row, raise_if_refused, receipt_row, reconciled_rows
 from advisor.cli.reading import Reading
 from advisor.cycle import Cycle
 from advisor.daemon.pause_file import pause

@@ -11,15 +11,7 @@ from pydantic import TypeAdapter
 
 from advisor.domain.lease import Ending, Lease, LeaseState
 from advisor.domain.load import ControllerLoad
-from advisor.guard.breakers import (
-    ALL_CLOSED,
-    BREAKERS,
-    LONGEST_STEP_S,
-    BreakerState,
-    Vitals,
-    judged,
-    objections,
-)
+from advisor.guard.breakers import ALL_CLOSED, BREAKERS, LONGEST_STEP_S, BreakerState, Vitals, judged, objections
 from advisor.settings import BreakerSettings
 from tests.builders import DAY_S, TAKEN_AT, make_job
 from tests.guard.proposals import lent

@@ -30,7 +30,6 @@ class Scripted:
 
     answer: float | str | ModelError
     name: str = "scripted"
-    reads: str = ""
     boards: list[Board] = field(default_factory=list)
     asked: list[Options] = field(default_factory=list)
 

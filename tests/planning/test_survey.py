@@ -10,14 +10,7 @@ from hypothesis import strategies as st
 from advisor.domain.gang import GangRequest, GpuCount, GpuScope, ShareCount
 from advisor.domain.job import ArrayRecord, Job
 from advisor.domain.node import GpuPool
-from advisor.domain.overview import (
-    GpuTypeOverview,
-    IdleGpus,
-    JobCounts,
-    LargestGang,
-    OldestPending,
-    ShareOverview,
-)
+from advisor.domain.overview import GpuTypeOverview, IdleGpus, JobCounts, LargestGang, OldestPending, ShareOverview
 from advisor.domain.snapshot import Snapshot
 from advisor.planning.survey import overview
 from tests.builders import (

@@ -35,7 +35,7 @@ def options(*names: str, rows: int = 3) -> Options:
 def two_columns(weights: list[float]) -> ServedPolicy:
     """A policy that weighs the logarithms of two columns, and adds the last weight."""
     graph = TensorGraph(to_onnx(np.array(weights)), name="test")
-    return ServedPolicy(graph, name="test", reads="", columns=("first", "second"))
+    return ServedPolicy(graph, name="test", columns=("first", "second"))
 
 
 def test_scores_are_those_of_the_graph() -> None:
@@ -52,7 +52,7 @@ def test_options_of_other_columns_are_refused() -> None:
 
 def test_graph_that_scores_no_options_is_refused() -> None:
     with pytest.raises(ModelError, match="not a graph that scores options"):
-        ServedPolicy(TensorGraph(line(), name="line"), name="line", reads="", columns=("first", "second"))
+        ServedPolicy(TensorGraph(line(), name="line"), name="line", columns=("first", "second"))
 
 
 def test_policy_that_takes_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,6 @@ class Recorder:
     """The rules, with the options and the scores of every decision kept."""
 
     name = "recorder"
-    reads = ""
 
     def __init__(self) -> None:
         self.rows: list[NDArray[np.float32]] = []

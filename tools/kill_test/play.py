@@ -73,7 +73,7 @@ class Play:
         self.users: dict[int, str] = {}
         # What people did to each job and what Slurm said to it, so that a fault can be understood.
         self.people: dict[int, list[str]] = {}
-        # Requeued since the advisor last looked: until then nobody can own what they came back with.
+        # Requeued, and not seen pending by the advisor since: until then nobody can own what they came back with.
         self.back: set[int] = set()
         # Slurm shows the lower end of a node range for both once it requeued the job, and from 24.11 on once
         # slurmctld was restarted.
@@ -183,7 +183,8 @@ class Play:
                 if theirs is not _UNKNOWN and not self._explained(job, held, theirs, lease, settled=settled):
                     self._fault(job, lever, held, theirs, lease, journal, settled=settled)
         if settled:
-            self.back.clear()
+            # One that is still completing comes back later.
+            self.back -= {job.job_id for job in snapshot.jobs if job.is_pending}
             # A job that started just before its change was to be taken back is found to have done so by the next round.
             unsettled = [
                 lease

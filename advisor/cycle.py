@@ -1,4 +1,4 @@
-"""One pass from a snapshot to verdicts; the same in the daemon, the command line and the simulator."""
+"""One pass from a snapshot to judged recommendations; the same in the daemon, the command line and the simulator."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from advisor.domain.actions import Lever
 from advisor.domain.forecast import NO_FORECASTS, Forecasts
 from advisor.domain.memory import NOTHING_KNOWN, Journal, Memory
 from advisor.domain.mode import EVERYTHING, Modes
-from advisor.domain.plan import Plan, Recommendation, Verdict
+from advisor.domain.plan import Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.features.policy import Decider, Policy, ScoredDecision
 from advisor.guard.circumstances import circumstances
@@ -77,8 +77,7 @@ class CycleRecord:
     snapshot: Snapshot
     memory: Memory = NOTHING_KNOWN
     forecasts: Forecasts
-    plan: Plan
-    verdicts: tuple[Verdict, ...]
+    judged: tuple[Recommendation, ...]
     left_alone: Mapping[int, str]
     decisions: tuple[ScoredDecision, ...] = ()
     policy_fault: str = ""
@@ -86,7 +85,7 @@ class CycleRecord:
     @property
     def recommendations(self) -> tuple[Recommendation, ...]:
         """The recommendations that no rule refused."""
-        return tuple(verdict.recommendation for verdict in self.verdicts if verdict.refused_by is None)
+        return tuple(change for change in self.judged if change.refused_by is None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,13 +127,11 @@ class Cycle:
             levers=self.levers,
             decider=decider,
         )
-        proposed = plan(case, self.line)
         return CycleRecord(
             snapshot=snapshot,
             memory=memory,
             forecasts=case.forecasts,
-            plan=proposed,
-            verdicts=judge(proposed, snapshot, around),
+            judged=judge(plan(case, self.line), snapshot, around),
             left_alone=permits.left_alone,
             decisions=tuple(decider.decisions),
             policy_fault=decider.fault,

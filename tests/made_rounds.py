@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from advisor.apply.applier import PutOff, Reconciled, Step
+from advisor.apply.step import Reconciled, Step
 from advisor.cycle import CycleRecord
 from advisor.domain.actions import Reason, SetNice
 from advisor.domain.forecast import NO_FORECASTS
@@ -12,7 +12,7 @@ from advisor.domain.lease import Lease, LeaseState
 from advisor.domain.load import ControllerLoad
 from advisor.domain.memory import Memory
 from advisor.domain.mode import Mode
-from advisor.domain.plan import Expected, Kind, Outcome, Plan, Receipt, Recommendation, Verdict
+from advisor.domain.plan import Expected, Kind, Outcome, Receipt, Recommendation
 from advisor.domain.waits import Wait
 from advisor.metrics.round import Round
 from tests.builders import TAKEN_AT, make_job, make_snapshot
@@ -51,20 +51,20 @@ def receipt(job_id: int = 1, outcome: Outcome = Outcome.APPLIED, text: str = "")
     return Receipt(action=nice_action(job_id), outcome=outcome, text=text)
 
 
-def put_off(job_id: int = 1, text: str = "mode: recommend for this job") -> PutOff:
+def put_off(job_id: int = 1, text: str = "mode: recommend for this job") -> Receipt:
     """Return a job's step back that was not sent."""
-    return PutOff(action=nice_action(job_id), text=text)
+    return receipt(job_id, Outcome.HELD_BACK, text)
 
 
 def step(
     *,
     jobs: Sequence[Job] = (),
-    verdicts: Sequence[Verdict] = (),
+    judged: Sequence[Recommendation] = (),
     left_alone: Mapping[int, str] | None = None,
     leases: Sequence[Lease] = (),
     waits: Sequence[Wait] = (),
     applied: Sequence[Receipt] = (),
-    held_back: Sequence[PutOff] = (),
+    held_back: Sequence[Receipt] = (),
     reconciled: Reconciled | None = None,
 ) -> Step:
     """Return a cycle with what was done of it."""
@@ -72,8 +72,7 @@ def step(
         snapshot=make_snapshot(jobs or [make_job(1)]),
         memory=Memory(waits=tuple(waits), leases=tuple(leases)),
         forecasts=NO_FORECASTS,
-        plan=Plan(recommendations=tuple(verdict.recommendation for verdict in verdicts)),
-        verdicts=tuple(verdicts),
+        judged=tuple(judged),
         left_alone=left_alone or {},
     )
     return Step(

@@ -11,11 +11,11 @@ from typing import Final, Protocol
 from advisor.apply import leases
 from advisor.apply.gate import Gate, OpenGate
 from advisor.apply.memory_journal import MemoryJournal
-from advisor.cycle import ClusterSource, Cycle, CycleRecord
+from advisor.apply.step import Reconciled, Step, StepJournal
+from advisor.cycle import ClusterSource, Cycle
 from advisor.domain.actions import Action, Requeue
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
-from advisor.domain.memory import Journal
 from advisor.domain.plan import Outcome, Receipt, Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.waits import Wait
@@ -40,54 +40,19 @@ class Actuator(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reconciled:
-    """What became of the open leases: those taken back or tried, and those that somebody else overruled.
-
-    `put_off` is what was to be taken back and may not be sent now, each with why.
-    """
-
-    taken_back: tuple[Receipt, ...] = ()
-    overruled: tuple[Lease, ...] = ()
-    put_off: tuple["PutOff", ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PutOff:
-    """A change that may not be sent now, in plain words why."""
-
-    action: Action
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One cycle with what was done: what was taken back, what was judged, and what was applied, in order.
-
-    `held_back` is what no rule refused and the gate did, each with why.
-    """
-
-    record: CycleRecord
-    reconciled: Reconciled
-    applied: tuple[Receipt, ...]
-    held_back: tuple[PutOff, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Applier:
     """What carries the plans of a cycle to a cluster; `wanted` narrows the jobs that get new changes.
 
-    `observe` learns from the jobs that started. `planned` is told of a cycle before anything of it is sent. `gate` is
-    asked before each change is sent. An intent of which nobody knows what became is dropped after
-    `grace_s` if it took no effect until then.
+    `observe` learns from the jobs that started. `gate` is asked before each change is sent. An intent of which nobody
+    knows what became is dropped after `grace_s` if it took no effect until then.
     """
 
     source: ClusterSource
     actuator: Actuator
     cycle: Cycle
-    journal: Journal = field(default_factory=MemoryJournal)
+    journal: StepJournal = field(default_factory=MemoryJournal)
     observe: Observe | None = None
     wanted: Wanted | None = None
-    planned: Callable[[CycleRecord], None] | None = None
     gate: Gate = field(default_factory=OpenGate)
     grace_s: float = INTENT_GRACE_S
 
@@ -105,10 +70,9 @@ class Applier:
         memory = self.cycle.memory(self.journal, seen)
         record = self.cycle.judge(seen, memory)
         previous = {(lease.job_id, lease.lever): lease for lease in memory.leases if lease.ending is None}
-        if self.planned is not None:
-            self.planned(record)
+        cycle_id = self.journal.record(record, self.cycle)
         applied: list[Receipt] = []
-        held_back: list[PutOff] = []
+        held_back: list[Receipt] = []
         # Gangs for which a job cannot be stopped, so that no further one is stopped in vain.
         in_vain = {_stops_for(change) for change in record.recommendations if not self._wants(change, seen)} - {None}
         for change in record.recommendations:
@@ -120,10 +84,12 @@ class Applier:
                 lease = previous.get((change.job_id, change.action.lever))
                 applied.append(self._apply(change, seen.taken_at, lease, job))
             else:
-                held_back.append(PutOff(action=change.action, text=against))
+                held_back.append(Receipt(action=change.action, outcome=Outcome.HELD_BACK, text=against))
             if _stops_for(change) is not None and (against or applied[-1].outcome is Outcome.FAILED):
                 in_vain.add(_stops_for(change))
-        return Step(record=record, reconciled=reconciled, applied=tuple(applied), held_back=tuple(held_back))
+        step = Step(record=record, reconciled=reconciled, applied=tuple(applied), held_back=tuple(held_back))
+        self.journal.receipts(cycle_id, step)
+        return step
 
     def reconcile(self, snapshot: Snapshot) -> Reconciled:
         """Bring the journal in line with the cluster, and take back what is due."""
@@ -131,13 +97,17 @@ class Applier:
 
     def revert(self, snapshot: Snapshot, job_ids: Collection[int] | None = None) -> Reconciled:
         """Take back, for a person, every change that is still ours; of some jobs only where `job_ids` names them."""
-        return self._reconcile(snapshot, lambda lease: job_ids is None or lease.job_id in job_ids, by_person=True)
+        reconciled = self._reconcile(snapshot, lambda lease: job_ids is None or lease.job_id in job_ids, by_person=True)
+        self.journal.returns(snapshot.taken_at, reconciled)
+        return reconciled
 
     def leave(self, snapshot: Snapshot) -> Reconciled:
         """Take back what nobody else would, for a daemon that ends: every change that has to be taken back one day."""
-        return self._reconcile(
+        reconciled = self._reconcile(
             snapshot, lambda lease: lease.due_time is not None or lease.state is LeaseState.RETURNING
         )
+        self.journal.returns(snapshot.taken_at, reconciled)
+        return reconciled
 
     def _learn(self, snapshot: Snapshot) -> None:
         """Let the tuner look at the jobs that started since it last did."""
@@ -199,7 +169,7 @@ class Applier:
         now = snapshot.taken_at
         receipts: list[Receipt] = []
         overruled: list[Lease] = []
-        put_off: list[PutOff] = []
+        put_off: list[Receipt] = []
         for lease in self.journal.leases():
             current = self._write(lease, leases.next_lease(lease, self._sight(lease, snapshot), now, self.grace_s), now)
             match None if current is None else current.state:
@@ -214,7 +184,7 @@ class Applier:
                         wanted = replace(current, by_person=current.by_person or by_person)
                         receipts.append(self._take_back(wanted, now))
                     else:
-                        put_off.append(PutOff(action=current.undo, text=against))
+                        put_off.append(Receipt(action=current.undo, outcome=Outcome.HELD_BACK, text=against))
         return Reconciled(taken_back=tuple(receipts), overruled=tuple(overruled), put_off=tuple(put_off))
 
     def _sight(self, lease: Lease, snapshot: Snapshot) -> leases.Sight:

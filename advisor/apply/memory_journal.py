@@ -5,6 +5,8 @@ from collections import deque
 from collections.abc import Collection, Iterable
 from operator import attrgetter
 
+from advisor.apply.step import Reconciled, Step
+from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.actions import Lever
 from advisor.domain.lease import Ending, Lease
 from advisor.domain.memory import KEPT_S, check_owner
@@ -68,6 +70,16 @@ class MemoryJournal:
     def waits(self, since: float) -> tuple[Wait, ...]:
         """Return the waits that ended after an instant, in the order in which they did."""
         return tuple(self._waits[self._ended_by(since) :])
+
+    def record(self, record: CycleRecord, cycle: Cycle) -> int:  # noqa: ARG002  (the protocol's)
+        """Keep no cycle."""
+        return 0
+
+    def receipts(self, cycle_id: int, step: Step) -> None:
+        """Keep no step."""
+
+    def returns(self, time: float, reconciled: Reconciled) -> None:
+        """Keep nothing of it."""
 
     def observed_until(self) -> float | None:
         """Return up to which instant starts have been looked at; None if never."""

@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
-from advisor.apply.applier import Applier, Step
+from advisor.apply.applier import Applier
 from advisor.apply.memory_journal import MemoryJournal
+from advisor.apply.step import Step
 from advisor.cycle import Cycle
 from advisor.domain.actions import Action
 from advisor.domain.job import Job

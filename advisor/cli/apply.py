@@ -42,7 +42,7 @@ def apply(
     from advisor.cli.changes import (
         COLUMNS,
         fields_of,
-        hands,
+        live_applier,
         put_off_row,
         raise_if_refused,
         receipt_row,
@@ -59,17 +59,17 @@ def apply(
         raise ConfigError("--json excludes -P: give one")
     wanted = job_filter(partitions, users, accounts, jobs, nodes)
     reading = Reading(source=source, cluster=cluster, timeout_s=timeout, config=config)
-    with hands(reading, journal, wanted.keeps) as at_work:
-        seen = at_work.applier.source.snapshot()
+    with live_applier(reading, journal, wanted.keeps) as applier:
+        seen = applier.source.snapshot()
         wanted.check(seen)
-        step = at_work.step(seen)
-        name = at_work.applier.source.name
+        step = applier.step(seen)
+        name = applier.source.name
     record = step.record
     done = [
         *reconciled_rows(step.reconciled, cluster),
         *(receipt_row("applied", receipt, cluster) for receipt in step.applied),
         *(put_off_row("held_back", each, cluster) for each in step.held_back),
-        *(refused_row(verdict, cluster) for verdict in record.verdicts if verdict.refused_by is not None),
+        *(refused_row(change, cluster) for change in record.judged if change.refused_by is not None),
     ]
     left_alone = skipped(record)
     if json:

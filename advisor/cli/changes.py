@@ -1,14 +1,15 @@
 """What `apply` and `revert` share: the applier they work with, and how they publish what was done."""
 
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from advisor.apply.applier import Applier, PutOff, Reconciled, Step, Wanted
+from advisor.apply.applier import Applier, Wanted
 from advisor.apply.gate import OpenGate
+from advisor.apply.step import Reconciled
 from advisor.backends.actuator import CHANGED_MEANWHILE, NOT_PENDING, NOT_RUNNING, ScontrolActuator
 from advisor.backends.commands import apply_argv
 from advisor.backends.process import SlurmCommands
@@ -20,10 +21,9 @@ from advisor.daemon.site_gate import RoundDeadline, SiteGate
 from advisor.domain.actions import Action
 from advisor.domain.lease import Lease
 from advisor.domain.mode import EVERYTHING
-from advisor.domain.plan import Outcome, Receipt, Verdict
-from advisor.domain.snapshot import Snapshot
+from advisor.domain.plan import Outcome, Receipt, Recommendation
 from advisor.errors import SlurmRefusedError
-from advisor.journal import SqliteJournal, kept_revert, kept_step, opened
+from advisor.journal import opened
 from advisor.planning.observing import observed
 from advisor.planning.words import plural
 
@@ -32,25 +32,14 @@ LOCK_WAIT_S: Final = 15.0
 COLUMNS = ("job_id", "lever", "done", "outcome", "text", "command")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hands:
-    """What `apply` and `revert` work with: an applier, and the journal that keeps what it does."""
-
-    applier: Applier
-    journal: SqliteJournal
-
-    def step(self, snapshot: Snapshot) -> Step:
-        """Take back what is due and apply what is recommended."""
-        return kept_step(self.applier, self.journal, snapshot)
-
-    def revert(self, snapshot: Snapshot, job_ids: Collection[int] | None) -> Reconciled:
-        """Take back what a person names, also in a pause."""
-        return kept_revert(replace(self.applier, gate=OpenGate()), self.journal, snapshot, job_ids)
-
-
 @contextmanager
-def hands(reading: Reading, journal: Path | None, wanted: Wanted | None = None) -> Iterator[Hands]:
-    """Open the cluster that the options name, and the journal under its lock."""
+def live_applier(
+    reading: Reading, journal: Path | None, wanted: Wanted | None = None, *, gated: bool = True
+) -> Iterator[Applier]:
+    """Open an applier on the cluster that the options name, with the journal under its lock.
+
+    What a person reverts is not `gated`: it is sent in a pause, too.
+    """
     settings = reading.load_config()
     timeout_s = reading.timeout_of(settings)
     commands = SlurmCommands(timeout_s=timeout_s, cluster=chosen_cluster(reading.cluster, os.environ))
@@ -61,16 +50,14 @@ def hands(reading: Reading, journal: Path | None, wanted: Wanted | None = None) 
         checks=rights(commands),
     )
     with opened(journal_file(settings, journal), wait_s=LOCK_WAIT_S) as held:
-        yield Hands(
-            applier=Applier(
-                source=reading.open(settings),
-                actuator=ScontrolActuator(commands),
-                cycle=reading.cycle(settings),
-                observe=observed,
-                wanted=wanted,
-                gate=gate,
-            ),
+        yield Applier(
+            source=reading.open(settings),
+            actuator=ScontrolActuator(commands),
+            cycle=reading.cycle(settings),
             journal=held,
+            observe=observed,
+            wanted=wanted,
+            gate=gate if gated else OpenGate(),
         )
 
 
@@ -79,12 +66,12 @@ def receipt_row(done: str, receipt: Receipt, cluster: str | None) -> dict[str, A
     return {**_row(done, receipt.action, cluster), "outcome": str(receipt.outcome), "text": receipt.text}
 
 
-def refused_row(verdict: Verdict, cluster: str | None) -> dict[str, Any]:
+def refused_row(change: Recommendation, cluster: str | None) -> dict[str, Any]:
     """Return a change that a rule of ours refused, as published."""
-    return {**_row("refused", verdict.recommendation.action, cluster), "text": verdict.refused_by}
+    return {**_row("refused", change.action, cluster), "text": change.refused_by}
 
 
-def put_off_row(done: str, put_off: PutOff, cluster: str | None) -> dict[str, Any]:
+def put_off_row(done: str, put_off: Receipt, cluster: str | None) -> dict[str, Any]:
     """Return a change that must not be sent now, as published."""
     return {**_row(done, put_off.action, cluster), "text": put_off.text}
 

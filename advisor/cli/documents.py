@@ -80,9 +80,9 @@ def cluster_values(overview: Overview) -> dict[str, Any]:
 def skipped(record: CycleRecord) -> list[dict[str, Any]]:
     """Return the jobs left alone and the rule that said so, by job id."""
     rules = dict(record.left_alone)
-    for verdict in record.verdicts:
-        if verdict.refused_by is not None:
-            rules.setdefault(verdict.recommendation.job_id, verdict.refused_by)
+    for change in record.judged:
+        if change.refused_by is not None:
+            rules.setdefault(change.job_id, change.refused_by)
     return [{"job_id": job_id, "rule": rule} for job_id, rule in sorted(rules.items())]
 
 

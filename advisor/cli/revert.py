@@ -30,7 +30,7 @@ def revert(
     What somebody else has changed since stays as they want it, and is named. Exits with 1 if Slurm refused one.
     """
     from advisor.backends.actuator import CHANGED_MEANWHILE
-    from advisor.cli.changes import COLUMNS, fields_of, hands, lease_row, raise_if_refused, receipt_row
+    from advisor.cli.changes import COLUMNS, fields_of, lease_row, live_applier, raise_if_refused, receipt_row
     from advisor.cli.documents import meta
     from advisor.cli.reading import Reading
     from advisor.cli.render import print_json, print_labelled, print_rows, print_table
@@ -43,11 +43,11 @@ def revert(
         raise ConfigError("--json excludes -P: give one")
     named = None if every else frozenset(jobs or ())
     reading = Reading(source=source, cluster=cluster, timeout_s=timeout, config=config)
-    with hands(reading, journal) as at_work:
-        seen = at_work.applier.source.snapshot()
-        found = at_work.revert(seen, named)
-        left = [lease for lease in at_work.journal.leases() if named is None or lease.job_id in named]
-        name = at_work.applier.source.name
+    with live_applier(reading, journal, gated=False) as applier:
+        seen = applier.source.snapshot()
+        found = applier.revert(seen, named)
+        left = [lease for lease in applier.journal.leases() if named is None or lease.job_id in named]
+        name = applier.source.name
     done = [
         *(receipt_row("taken_back", receipt, cluster) for receipt in found.taken_back),
         *(

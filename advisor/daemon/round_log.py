@@ -3,7 +3,7 @@
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from typing import Any, Final
 
-from advisor.apply.applier import PutOff, Step
+from advisor.apply.step import Step
 from advisor.domain.actions import Action
 from advisor.domain.mode import Mode
 from advisor.domain.plan import Outcome, Receipt, Recommendation
@@ -93,7 +93,7 @@ class RoundLog:
                 self._log.info(f"{what} applied", **fields)
             case Outcome.ALREADY_SO:
                 self._log.info(f"{what} not needed", **fields)
-            case Outcome.FAILED:
+            case Outcome.FAILED | Outcome.HELD_BACK:
                 self._log.warning(f"{what} failed", **fields, fault=receipt.text)
 
     def _tell_put_off(self, step: Step) -> None:
@@ -110,7 +110,7 @@ class RoundLog:
 
     def _tell_counts(self, done: Round, step: Step) -> None:
         """Log the round in one line; at info only if something was done, or differs from the previous round."""
-        proposed, judged = len(step.record.recommendations), len(step.record.verdicts)
+        proposed, judged = len(step.record.recommendations), len(step.record.judged)
         open_leases = sum(done.open_leases.values())
         did = bool(step.applied or step.reconciled.taken_back or step.reconciled.overruled)
         counts = (proposed, judged, len(step.held_back), open_leases)
@@ -135,7 +135,7 @@ def _failed(receipts: Iterable[Receipt]) -> int:
     return sum(1 for receipt in receipts if receipt.outcome is Outcome.FAILED)
 
 
-def _key(what: str, put_off: PutOff) -> Hashable:
+def _key(what: str, put_off: Receipt) -> Hashable:
     """Name what was put off without the figures in its reason, which differ from round to round."""
     return what, put_off.action.job_id, put_off.action.lever, put_off.text.partition(":")[0]
 

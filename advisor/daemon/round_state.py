@@ -7,7 +7,7 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from advisor.apply.applier import Step
+from advisor.apply.step import Step
 from advisor.config import Config
 from advisor.cycle import StartForecaster
 from advisor.domain.load import ControllerLoad

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from advisor import __version__
-from advisor.apply.applier import Applier, Reconciled, Step
+from advisor.apply.applier import Applier
+from advisor.apply.step import Reconciled, Step
 from advisor.backends.pacing import next_interval_s, strained
 from advisor.clock import Clock
 from advisor.config import Config
@@ -28,7 +29,7 @@ from advisor.domain.plan import Outcome
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import AdvisorError, ConfigError, JournalError
 from advisor.guard.breakers import Vitals
-from advisor.journal import Retention, SqliteJournal, kept_step
+from advisor.journal import Retention, SqliteJournal
 from advisor.metrics.round import Round
 from advisor.trial.follower import NO_FORECASTER
 
@@ -166,7 +167,6 @@ class Service:
         found = Reconciled()
         if journal.leases():
             found = replace(leaver, journal=journal).leave(leaver.source.snapshot())
-            journal.returns(self._clock.now(), found)
         return {
             "taken_back": sum(1 for receipt in found.taken_back if receipt.outcome is not Outcome.FAILED),
             "still_out": sum(1 for lease in journal.leases() if lease.state is not LeaseState.HANDS_OFF),
@@ -201,7 +201,7 @@ class Service:
         standby = outfit.against_applying() if applies else None
         outfit.gate.held_to = {**({_STANDBY: standby} if standby else {}), **breakers}
         self._loads.clear()
-        step = kept_step(outfit.applier, journal, snapshot)
+        step = replace(outfit.applier, journal=journal).step(snapshot)
         if outfit.shadow is not None:
             different = outfit.shadow.difference(outfit.applier.cycle, step.record)
             if different is not None:

@@ -39,7 +39,8 @@ class Recommendation:
     """One proposed change to one job, with the numbers behind it.
 
     `revert_after_s` is how long after the apply the change has to be taken back by hand, None where it
-    ends by itself or may stay.
+    ends by itself or may stay. `refused_by` names the rule by which the guard refused it, None before it was judged and
+    where all rules hold.
     """
 
     kind: Kind
@@ -49,6 +50,7 @@ class Recommendation:
     expected: Expected
     evidence: Mapping[str, Evidence]
     revert_after_s: float | None = None
+    refused_by: str | None = None
 
     @property
     def job_id(self) -> int:
@@ -63,25 +65,18 @@ class Plan:
     recommendations: tuple[Recommendation, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """A recommendation as judged by the guard; `refused_by` names the rule, None where all hold."""
-
-    recommendation: Recommendation
-    refused_by: str | None = None
-
-
 class Outcome(StrEnum):
-    """What became of an action that was sent."""
+    """What became of an action."""
 
     APPLIED = "applied"
     ALREADY_SO = "already_so"
     FAILED = "failed"
+    HELD_BACK = "held_back"  # the gate was closed: nothing was sent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """What became of an action, as read back; `text` is why it failed, in the cluster's own words.
+    """What became of an action, as read back; `text` is why it failed, in the cluster's words, or was held back.
 
     `is_settled` False: it was sent and nobody refused it, so it may have taken effect, or still may. `is_overruled`:
     it was not sent, because somebody else has changed the field.

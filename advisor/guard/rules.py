@@ -1,11 +1,12 @@
 """Judges by the rules that every change must keep; a refusal names the first rule that does not hold."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from advisor.domain.actions import Requeue
 from advisor.domain.job import Job
 from advisor.domain.permits import Permits
-from advisor.domain.plan import Plan, Recommendation, Verdict
+from advisor.domain.plan import Plan, Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.guard.caps import CAPS, Accepted
 from advisor.guard.change_rules import CHANGE_RULES
@@ -42,11 +43,11 @@ def permitted(snapshot: Snapshot, around: Circumstances) -> Permits:
     )
 
 
-def judge(plan: Plan, snapshot: Snapshot, around: Circumstances) -> tuple[Verdict, ...]:
-    """Judge each recommendation by every rule; where not all can be had, those that should save most are accepted.
+def judge(plan: Plan, snapshot: Snapshot, around: Circumstances) -> tuple[Recommendation, ...]:
+    """Return the recommendations of a plan, each judged by every rule.
 
-    Ties go by job id. Of the jobs that would be stopped for one gang either all may be, or none is. The verdicts keep
-    the order of the plan.
+    Where not all can be had, those that should save most are accepted. Ties go by job id. Of the jobs that would be stopped for one gang either all may be, or none is. They keep
+    their order.
     """
     changes = plan.recommendations
     refused = {
@@ -69,7 +70,7 @@ def judge(plan: Plan, snapshot: Snapshot, around: Circumstances) -> tuple[Verdic
             tried.add(change, job)
         else:
             accepted = tried
-    return tuple(Verdict(recommendation=change, refused_by=refused.get(place)) for place, change in enumerate(changes))
+    return tuple(replace(change, refused_by=refused.get(place)) for place, change in enumerate(changes))
 
 
 def _best_first(changes: Sequence[Recommendation]) -> Iterator[Sequence[int]]:

@@ -24,7 +24,7 @@ from advisor.domain.lease import Lease
 from advisor.domain.memory import Memory
 from advisor.domain.mode import Modes
 from advisor.domain.node import Node
-from advisor.domain.plan import Verdict
+from advisor.domain.plan import Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.waits import Wait
 from advisor.features.policy import ScoredDecision
@@ -192,17 +192,18 @@ def digest_of(outcome: bytes) -> str:
     return hashlib.sha256(outcome).hexdigest()
 
 
-_VERDICT: Final = TypeAdapter(Verdict)
+_CHANGE: Final = TypeAdapter(Recommendation)
 
 
 def _verdicts(record: CycleRecord) -> str:
     # Two kinds of action may hold the same values, so the lever is told beside them.
     found = [
         {
-            "lever": str(verdict.recommendation.action.lever),
-            **_VERDICT.dump_python(verdict, mode="json"),
+            "lever": str(change.action.lever),
+            "recommendation": _CHANGE.dump_python(change, mode="json", exclude={"refused_by"}),
+            "refused_by": change.refused_by,
         }
-        for verdict in record.verdicts
+        for change in record.judged
     ]
     return json.dumps(found, sort_keys=True, separators=(",", ":"))
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from advisor import __version__
-from advisor.apply.applier import PutOff, Reconciled, Step
+from advisor.apply.step import Reconciled, Step
 from advisor.clock import Clock
 from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.actions import Action
@@ -41,18 +41,16 @@ class CycleTables(JournalBase):
 
     def record(self, record: CycleRecord, cycle: Cycle, *, whole: bool | None = None) -> int:
         """Write down a cycle and return its number; the whole of it where it proposed something, or `whole` says so."""
-        changes = {
-            (verdict.recommendation.action, verdict.refused_by): verdict.recommendation for verdict in record.verdicts
-        }
+        changes = {(change.action, change.refused_by): change for change in record.judged}
         try:
             with self._writing():
                 cycle_id = self._add_cycle(record)
                 self._add_changes(
                     cycle_id,
                     record.snapshot.taken_at,
-                    (_proposal(changes[key], key[1]) for key in changes if key not in self._proposed),
+                    (_proposal(change) for key, change in changes.items() if key not in self._proposed),
                 )
-                if whole if whole is not None else bool(record.verdicts):
+                if whole if whole is not None else bool(record.judged):
                     self._add_record(cycle_id, record, cycle)
                 else:
                     self._say(cycle_id, _NOTHING_PROPOSED)
@@ -65,7 +63,7 @@ class CycleTables(JournalBase):
 
     def receipts(self, cycle_id: int, step: Step) -> None:
         """Write down what was done in a cycle that is written down."""
-        undone = frozenset((*_put_off(step.held_back, Done.HELD_BACK), *_not_returned(step.reconciled)))
+        undone = frozenset((*_worded(step.held_back, Done.HELD_BACK), *_not_returned(step.reconciled)))
         said = [(receipt.action, _DONE_BY_OUTCOME[receipt.outcome], receipt.text) for receipt in step.applied]
         with self._writing():
             self._database.execute(
@@ -164,7 +162,7 @@ class CycleTables(JournalBase):
                 __version__,
                 len(record.snapshot.jobs),
                 sum(job.state is JobState.PENDING for job in record.snapshot.jobs),
-                len(record.verdicts),
+                len(record.judged),
                 len(record.recommendations),
                 len(record.left_alone),
                 digest_of(outcome_of(record)),
@@ -207,10 +205,10 @@ class CycleTables(JournalBase):
         )
 
 
-def _proposal(change: Recommendation, refused_by: str | None) -> _Said:
-    if refused_by is None:
+def _proposal(change: Recommendation) -> _Said:
+    if change.refused_by is None:
         return change.action, Done.RECOMMENDED, f"{change.text} ({change.reason})"
-    return change.action, Done.REFUSED, refused_by
+    return change.action, Done.REFUSED, change.refused_by
 
 
 def _returned(found: Reconciled) -> tuple[_Said, ...]:
@@ -221,17 +219,12 @@ def _returned(found: Reconciled) -> tuple[_Said, ...]:
 
 
 def _not_returned(found: Reconciled) -> frozenset[_Said]:
-    failed: list[Receipt] = [receipt for receipt in found.taken_back if receipt.outcome is Outcome.FAILED]
-    return frozenset(
-        (
-            *((receipt.action, Done.NOT_TAKEN_BACK, receipt.text) for receipt in failed),
-            *_put_off(found.put_off, Done.NOT_TAKEN_BACK),
-        )
-    )
+    failed = (receipt for receipt in found.taken_back if receipt.outcome is Outcome.FAILED)
+    return frozenset(_worded((*failed, *found.put_off), Done.NOT_TAKEN_BACK))
 
 
-def _put_off(found: Iterable[PutOff], done: Done) -> tuple[_Said, ...]:
-    return tuple((each.action, done, each.text) for each in found)
+def _worded(receipts: Iterable[Receipt], done: Done) -> tuple[_Said, ...]:
+    return tuple((receipt.action, done, receipt.text) for receipt in receipts)
 
 
 def _in_order(said: Iterable[_Said]) -> list[_Said]:

@@ -10,7 +10,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 
-from advisor.apply.applier import PutOff, Step
+from advisor.apply.step import Step
 from advisor.cycle import CycleRecord
 from advisor.domain.actions import Lever
 from advisor.domain.job import JobState
@@ -180,9 +180,9 @@ class Metrics:
             self._gauges[f"sadvise_controller_{name}"].set(_UNKNOWN if value is None else value)
 
     def _observe_plan(self, record: CycleRecord) -> None:
-        for verdict in record.verdicts:
-            rule = ACCEPTED if verdict.refused_by is None else self._rules.of(verdict.refused_by)
-            self._counters["sadvise_recommendations_total"].labels(verdict.recommendation.kind, rule).inc()
+        for change in record.judged:
+            rule = ACCEPTED if change.refused_by is None else self._rules.of(change.refused_by)
+            self._counters["sadvise_recommendations_total"].labels(change.kind, rule).inc()
         kinds = Tally(change.kind for change in record.recommendations)
         for kind in Kind:
             self._gauges["sadvise_recommended"].labels(kind).set(kinds[kind])
@@ -223,7 +223,7 @@ class Metrics:
             for gauge, value in zip(gauges, (use.total, use.idle, use.fragmented, use.largest), strict=True):
                 gauge.labels(pool.partition, pool.gpu_type).set(value)
 
-    def _count_put_off(self, name: str, put_off: Iterable[PutOff]) -> None:
+    def _count_put_off(self, name: str, put_off: Iterable[Receipt]) -> None:
         for each in put_off:
             self._counters[name].labels(self._classes.of(class_of(each.text))).inc()
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import NamedTuple
 
-from advisor.apply.applier import Step
+from advisor.apply.step import Step
 from advisor.cycle import NoForecaster, StartForecaster
 from advisor.domain.experiment import NO_EXPERIMENT, ExperimentSettings
 from advisor.domain.forecast import Forecasts, Interval

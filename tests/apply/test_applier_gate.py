@@ -16,7 +16,7 @@ from advisor.domain.plan import Outcome, Recommendation
 from tests.apply.test_applier import applier_on, endings, lent
 from tests.apply.test_applier_stops import stoppable_queue, stopping
 from tests.builders import TAKEN_AT
-from tests.fake_cluster import HOLD, fragmented, gang, held
+from tests.fake_cluster import HOLD, FakeCluster, fragmented, gang, held
 
 PAUSED = "paused by root"
 
@@ -89,24 +89,41 @@ def test_of_the_jobs_in_the_way_of_a_gang_no_further_one_is_stopped_once_one_is_
     assert all(isinstance(change.action, Requeue) for change in step.record.recommendations)
 
 
+class Recording(MemoryJournal):
+    """A journal that keeps each record with how many changes had been sent by then."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        super().__init__()
+        self.recorded: list[tuple[CycleRecord, int]] = []
+        self._fake = cluster
+
+    def record(self, record: CycleRecord, cycle: Cycle) -> int:
+        """Keep a record."""
+        self.recorded.append((record, len(self._fake.sent)))
+        return super().record(record, cycle)
+
+
+class Full(MemoryJournal):
+    """A journal without room for another record."""
+
+    def record(self, record: CycleRecord, cycle: Cycle) -> int:  # noqa: ARG002  (the protocol's)
+        """Fail."""
+        raise OSError("No space left on device")
+
+
 def test_plan_is_told_before_anything_of_it_is_sent() -> None:
     cluster = fragmented()
-    told: list[tuple[CycleRecord, int]] = []
-    at_work = replace(applier_on(cluster), planned=lambda record: told.append((record, len(cluster.sent))))
+    journal = Recording(cluster)
 
-    step = at_work.step()
+    step = replace(applier_on(cluster), journal=journal).step()
 
-    assert told == [(step.record, 0)]
+    assert journal.recorded == [(step.record, 0)]
     assert len(cluster.sent) == 1
 
 
 def test_plan_that_cannot_be_written_down_is_not_applied() -> None:
     cluster = fragmented()
-
-    def full(_record: CycleRecord) -> None:
-        raise OSError("No space left on device")
-
-    at_work = replace(applier_on(cluster), planned=full)
+    at_work = replace(applier_on(cluster), journal=Full())
 
     with pytest.raises(OSError, match="No space left"):
         at_work.step()
@@ -186,19 +203,18 @@ def test_jobs_that_are_only_observed_are_neither_advised_nor_changed(modes: Mode
 
     step = at_work.step()
 
-    assert step.record.plan.recommendations == () and cluster.sent == []
+    assert step.record.judged == () and cluster.sent == []
     assert step.record.left_alone == {9: "mode_allows_advice"}
 
 
 def test_guard_is_told_of_other_jobs_that_were_changed_within_its_window() -> None:
-    seen: list[tuple[Lease, ...]] = []
     cluster = fragmented()
     inside, outside = (replace(lent(replace(HOLD, job_id=job_id)), user="alice") for job_id in (70, 71))
-    at_work = replace(applier_on(cluster, inside, outside), planned=lambda record: seen.append(record.memory.leases))
+    at_work = applier_on(cluster, inside, outside)
     window_s = at_work.cycle.limits.fairness_window_s
     at_work.journal.close(outside, Ending.TAKEN_BACK, TAKEN_AT - window_s)
     at_work.journal.close(inside, Ending.TAKEN_BACK, TAKEN_AT - window_s + 1.0)
 
-    at_work.step()
+    step = at_work.step()
 
-    assert [lease.job_id for leases in seen for lease in leases] == [70]
+    assert [lease.job_id for lease in step.record.memory.leases] == [70]

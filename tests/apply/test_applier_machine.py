@@ -13,13 +13,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from advisor.apply.applier import INTENT_GRACE_S, Applier
 from advisor.apply.memory_journal import MemoryJournal
+from advisor.apply.step import Reconciled, Step, StepJournal
 from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.actions import Action, Change, Lever, NodeRange, SetNice, SetNodeRange, SetTimeMin
 from advisor.domain.forecast import NO_FORECASTS
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState
-from advisor.domain.memory import NOTHING_KNOWN, Journal, Memory
-from advisor.domain.plan import Plan, Receipt, Recommendation, Verdict
+from advisor.domain.memory import NOTHING_KNOWN, Memory
+from advisor.domain.plan import Receipt, Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.waits import Wait
 from advisor.errors import SlurmUnavailableError
@@ -63,7 +64,7 @@ Mishap = int | str | None
 class Mortal:
     """A journal and an actuator with a fault point before and after every write and every change."""
 
-    journal: Journal
+    journal: StepJournal
     cluster: FakeCluster
     life: Life
 
@@ -91,6 +92,18 @@ class Mortal:
     def observed_until(self) -> float | None:
         return self.journal.observed_until()
 
+    def record(self, record: CycleRecord, cycle: Cycle) -> int:
+        self.life.pass_by()
+        cycle_id = self.journal.record(record, cycle)
+        self.life.pass_by()
+        return cycle_id
+
+    def receipts(self, cycle_id: int, step: Step) -> None:
+        self._around(lambda: self.journal.receipts(cycle_id, step))
+
+    def returns(self, time: float, reconciled: Reconciled) -> None:
+        self._around(lambda: self.journal.returns(time, reconciled))
+
     def apply(self, action: Action) -> Receipt:
         self.life.pass_by()
         receipt = self.cluster.apply(action)
@@ -113,15 +126,11 @@ class Scripted(Cycle):
     changes: tuple[Recommendation, ...] = ()
 
     def judge(self, snapshot: Snapshot, memory: Memory = NOTHING_KNOWN) -> CycleRecord:
-        verdicts = [
-            Verdict(recommendation=change) for change in self.changes if change.action.job_id not in memory.outstanding
-        ]
         return CycleRecord(
             snapshot=snapshot,
             memory=memory,
             forecasts=NO_FORECASTS,
-            plan=Plan(),
-            verdicts=tuple(verdicts),
+            judged=tuple(change for change in self.changes if change.job_id not in memory.outstanding),
             left_alone={},
         )
 

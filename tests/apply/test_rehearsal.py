@@ -17,7 +17,7 @@ from advisor.domain.memory import Journal
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.waits import Wait
 from advisor.errors import ConfigError
-from advisor.journal import SqliteJournal, kept_step, opened
+from advisor.journal import SqliteJournal, opened
 from advisor.planning.observing import observed
 from advisor.settings import Limits
 from tests.builders import TAKEN_AT, make_gang
@@ -58,7 +58,7 @@ def step_back(job_id: int) -> SetNice:
 
 def judged(record: CycleRecord) -> tuple[object, ...]:
     """Return what a cycle came to."""
-    return record.verdicts, record.left_alone, record.recommendations
+    return record.judged, record.left_alone, record.recommendations
 
 
 CASES = {
@@ -96,9 +96,9 @@ def test_rehearsal_comes_to_what_a_step_does(case: str, tmp_path: Path) -> None:
     with SqliteJournal.read_only(path) as journal:
         rehearsed = rehearse(Cycle(), journal, seen).record
     at_work = mine(cluster)
-    applier = Applier(source=at_work, actuator=at_work, cycle=Cycle(), observe=observed)
     with opened(path) as journal:
-        step = kept_step(applier, journal, seen)
+        applier = Applier(source=at_work, actuator=at_work, cycle=Cycle(), journal=journal, observe=observed)
+        step = applier.step(seen)
 
     assert judged(rehearsed) == judged(step.record)
 

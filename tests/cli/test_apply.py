@@ -3,14 +3,15 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from advisor.apply.applier import Applier, Reconciled, Wanted
+from advisor.apply.applier import Applier, Wanted
+from advisor.apply.gate import OpenGate
+from advisor.apply.step import Reconciled
 from advisor.cli import changes
-from advisor.cli.changes import COLUMNS, Hands, fields_of, lease_row, raise_if_refused, receipt_row, reconciled_rows
+from advisor.cli.changes import COLUMNS, fields_of, lease_row, raise_if_refused, receipt_row, reconciled_rows
 from advisor.cli.reading import Reading
 from advisor.cycle import Cycle
 from advisor.daemon.pause_file import pause
@@ -166,12 +167,20 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeCluster:
     journal = SqliteJournal(tmp_path / "kept.sqlite")
 
     @contextmanager
-    def hands(_reading: Reading, _journal: Path | None, wanted: Wanted | None = None) -> Iterator[Hands]:
-        at_work = Applier(source=cluster, actuator=cluster, cycle=Cycle(), wanted=wanted, gate=gate)
-        yield Hands(applier=at_work, journal=journal)
+    def live_applier(
+        _reading: Reading, _journal: Path | None, wanted: Wanted | None = None, *, gated: bool = True
+    ) -> Iterator[Applier]:
+        yield Applier(
+            source=cluster,
+            actuator=cluster,
+            cycle=Cycle(),
+            journal=journal,
+            wanted=wanted,
+            gate=gate if gated else OpenGate(),
+        )
 
     gate = SiteGate(runtime_folder=tmp_path, modes=EVERYTHING, patience=RoundDeadline())
-    monkeypatch.setattr(changes, "hands", hands)
+    monkeypatch.setattr(changes, "live_applier", live_applier)
     return cluster
 
 
@@ -234,8 +243,7 @@ def test_what_our_own_rules_refuse_is_named(
     sadvise: Sadvise, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     capped = Applier(source=cluster, actuator=cluster, cycle=Cycle(limits=Limits(max_changes=0)))
-    at_work = Hands(applier=capped, journal=SqliteJournal(tmp_path / "capped.sqlite"))
-    monkeypatch.setattr(changes, "hands", lambda *_: nullcontext(at_work))
+    monkeypatch.setattr(changes, "live_applier", lambda *_: nullcontext(capped))
 
     document = json.loads(sadvise("apply", "--json").out)
 
@@ -287,9 +295,9 @@ def test_revert_says_when_nothing_is_out(sadvise: Sadvise, cluster: FakeCluster)
 def test_what_applies_also_learns_from_the_jobs_that_started(journal: str) -> None:
     reading = Reading(snapshot=None, demo=True, source=None, cluster=None, timeout_s=None, config=None)
 
-    with changes.hands(reading, Path(journal)) as at_work:
-        seen = at_work.applier.source.snapshot()
-        replace(at_work.applier, journal=at_work.journal)._learn(seen)
+    with changes.live_applier(reading, Path(journal)) as at_work:
+        seen = at_work.source.snapshot()
+        at_work._learn(seen)
 
         assert at_work.journal.observed_until() == seen.taken_at
 

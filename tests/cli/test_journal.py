@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from advisor.apply.applier import Applier, Step
+from advisor.apply.applier import Applier
+from advisor.apply.step import Step
 from advisor.cli.instants import instant_of
 from advisor.cycle import Cycle
 from advisor.domain.actions import SetNice

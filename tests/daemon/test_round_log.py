@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import structlog
 
-from advisor.apply.applier import Reconciled
+from advisor.apply.step import Reconciled
 from advisor.daemon.round_log import REMINDED_AFTER, RoundLog
 from advisor.domain.actions import NodeRange, SetGpus, SetNodeRange, SetSwitches
 from advisor.domain.gang import GpuCount, GpuScope, SwitchRequest
 from advisor.domain.lease import LeaseState
 from advisor.domain.mode import Mode
-from advisor.domain.plan import Outcome, Receipt, Verdict
+from advisor.domain.plan import Outcome, Receipt
 from tests.builders import make_job
 from tests.made_rounds import change, lease, make_round, put_off, receipt, step
 
@@ -59,7 +59,7 @@ def test_a_round_that_is_like_the_one_before_is_told_to_whoever_debugs(events: E
 
 
 def test_a_change_tells_who_what_and_why(events: Events) -> None:
-    done = step(jobs=[make_job(1, user="eve\n")], verdicts=[Verdict(recommendation=change(1))], applied=[receipt(1)])
+    done = step(jobs=[make_job(1, user="eve\n")], judged=[change(1)], applied=[receipt(1)])
 
     events.tell(make_round(done, open_leases={LeaseState.OUT: 1}))
 

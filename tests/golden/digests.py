@@ -83,10 +83,9 @@ def outcome(record: CycleRecord) -> Any:
                 "expected": asdict(change.expected),
                 "evidence": dict(change.evidence),
                 "revert_after_s": change.revert_after_s,
-                "refused_by": verdict.refused_by,
+                "refused_by": change.refused_by,
             }
-            for verdict in record.verdicts
-            for change in (verdict.recommendation,)
+            for change in record.judged
         ],
         "left_alone": sorted(record.left_alone.items()),
     }

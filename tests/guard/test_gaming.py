@@ -86,9 +86,7 @@ def test_splitting_jobs_takes_no_more_of_a_cycle_than_the_share_of_one_user() ->
 
     verdicts = judge(Plan(recommendations=tuple(changes)), snapshot, circumstances(snapshot, LIMITS))
 
-    accepted = Counter(
-        snapshot.jobs_by_id[verdict.recommendation.job_id].user for verdict in verdicts if verdict.refused_by is None
-    )
+    accepted = Counter(snapshot.jobs_by_id[verdict.job_id].user for verdict in verdicts if verdict.refused_by is None)
     assert accepted.pop(MALLORY) == LIMITS.max_changes_per_user
     assert set(accepted.values()) == {1} and len(accepted) == 10
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from advisor.apply.applier import Applier, PutOff, Reconciled, Step
+from advisor.apply.applier import Applier
+from advisor.apply.step import Reconciled, Step
 from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.actions import Lever, SetNodeRange
 from advisor.domain.job import Job
@@ -13,7 +14,7 @@ from advisor.domain.lease import Ending, intended
 from advisor.domain.outcome import Arm, JobOutcome, SeenChange
 from advisor.domain.plan import Outcome, Receipt, Recommendation
 from advisor.errors import JournalError
-from advisor.journal import Retention, SqliteJournal, kept_step, store
+from advisor.journal import Retention, SqliteJournal, store
 from advisor.journal.cycle_record import Recorder
 from advisor.journal.views import Done, Looked, PastChange
 from advisor.settings import Limits
@@ -52,7 +53,7 @@ class Closed:
 
 def applied_with(journal: SqliteJournal, applier: Applier) -> int:
     """Run one step as the daemon does, and return the number of its cycle."""
-    kept_step(applier, journal)
+    replace(applier, journal=journal).step()
     return journal.cycles(Looked())[0].cycle_id
 
 
@@ -119,7 +120,7 @@ def test_what_was_taken_back_and_what_was_not_is_told(journal: SqliteJournal) ->
             Receipt(action=replace(back, job_id=10), outcome=Outcome.FAILED, text="Slurm denies it"),
         ),
         overruled=(intended(replace(HOLD, job_id=11), TAKEN_AT),),
-        put_off=(PutOff(action=replace(back, job_id=12), text="no request left"),),
+        put_off=(Receipt(action=replace(back, job_id=12), outcome=Outcome.HELD_BACK, text="no request left"),),
     )
     expected = {
         (9, Done.TAKEN_BACK, ""),

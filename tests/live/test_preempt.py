@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from advisor.apply.applier import Applier, Step
+from advisor.apply.applier import Applier
+from advisor.apply.step import Step
 from advisor.backends.actuator import NOT_RUNNING, ScontrolActuator
 from advisor.backends.process import SlurmCommands
 from advisor.backends.sources import open_source

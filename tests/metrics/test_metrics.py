@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from advisor.apply.applier import Reconciled
+from advisor.apply.step import Reconciled
 from advisor.domain.actions import SetSwitches
 from advisor.domain.gang import SwitchRequest
 from advisor.domain.lease import Ending, LeaseState
 from advisor.domain.load import ControllerLoad
 from advisor.domain.mode import Mode
-from advisor.domain.plan import Outcome, Verdict
+from advisor.domain.plan import Outcome
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
@@ -78,13 +78,13 @@ def test_a_round_that_plans_is_a_good_cycle() -> None:
 
 def test_recommendations_count_by_kind_and_by_the_rule_that_refused() -> None:
     filled = metrics()
-    verdicts = [
-        Verdict(recommendation=change(1)),
-        Verdict(recommendation=change(2), refused_by="fair_to_user"),
-        Verdict(recommendation=change(3), refused_by="fair_to_user"),
+    judged = [
+        change(1),
+        replace(change(2), refused_by="fair_to_user"),
+        replace(change(3), refused_by="fair_to_user"),
     ]
 
-    filled.observe(make_round(step(verdicts=verdicts, left_alone={4: "not_held", 5: "not_held"})))
+    filled.observe(make_round(step(judged=judged, left_alone={4: "not_held", 5: "not_held"})))
 
     assert value(filled, "sadvise_recommendations_total", kind="reorder", verdict="accepted") == 1
     assert value(filled, "sadvise_recommendations_total", kind="reorder", verdict="fair_to_user") == 2

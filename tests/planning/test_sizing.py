@@ -129,7 +129,7 @@ def test_shrinking_without_a_checkpoint_is_refused_by_name() -> None:
 
     record = Cycle().judge(snapshot)
 
-    assert [verdict.refused_by for verdict in record.verdicts] == ["shrinking_survives_limit"]
+    assert [change.refused_by for change in record.judged] == ["shrinking_survives_limit"]
 
 
 def test_wait_without_known_end_is_no_reason_to_shrink() -> None:

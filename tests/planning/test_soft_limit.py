@@ -293,7 +293,7 @@ def test_accepted_soft_limit_is_not_proposed_again_once_applied() -> None:
     ))  # fmt: skip
 
     assert change.action == SetTimeMin(job_id=1, before=None, after=2 * HOUR_S)
-    assert soft_limits(cycle.judge(after).plan) == {}
+    assert soft_limits(Plan(recommendations=cycle.judge(after).judged)) == {}
 
 
 @examples(max_examples=100, deadline=None)
@@ -311,14 +311,13 @@ def test_every_soft_limit_lies_below_its_limit_above_nine_in_ten_run_times_and_p
     cycle = Cycle(planning=PlanningSettings(min_saving_s=1.0), forecaster=Knows())
     record = cycle.judge(replace(drawn, config=LASTING))
 
-    jobs = [change.job_id for change in record.plan.recommendations]
+    jobs = [change.job_id for change in record.judged]
     assert len(jobs) == len(set(jobs))
-    for verdict in record.verdicts:
-        change = verdict.recommendation
+    for change in record.judged:
         if isinstance(change.action, SetTimeMin):
             limit_s, high_s = change.evidence["time_limit_s"], change.evidence["run_time_s_high"]
             assert isinstance(limit_s, float) and isinstance(high_s, float) and change.action.after is not None
-            assert verdict.refused_by is None
+            assert change.refused_by is None
             assert change.action.after % MINUTE_S == 0
             assert high_s <= change.action.after + 0.001 <= 0.75 * limit_s + 0.001
             assert 0.0 <= change.expected.saved_s_low < change.expected.saved_s_high < np.inf

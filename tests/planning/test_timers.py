@@ -370,9 +370,9 @@ def test_no_timer_exceeds_a_bound(
 
     record = cycle.judge(replace(snapshot, jobs=jobs, config=config), Memory(waits=waits, leases=leases))
 
-    refused_by = {verdict.refused_by for verdict in record.verdicts}
+    refused_by = {change.refused_by for change in record.judged}
     assert not refused_by & {"delay_within_limits", "total_delay_within_limit"}
-    for change in record.plan.recommendations:
+    for change in record.judged:
         timer_s = change.expected.added_delay_max_s
         before_s = delayed_s if change.job_id in {lease.job_id for lease in leases} else 0.0
         # A job that calls itself sensitive vouches for its whole limit, others for a fifth of it.

@@ -24,7 +24,7 @@ from advisor.backends.assembly import assemble
 from advisor.backends.kept_rows import KeptRows
 from advisor.backends.site_reader import Site
 from advisor.backends.text_decode import JOB_FIELDS, NODE_FIELDS, node_records, partitions_of, printed_rows, rows
-from advisor.cycle import Cycle, CycleRecord
+from advisor.cycle import Cycle
 from advisor.domain.actions import Action
 from advisor.domain.gang import GpuCount
 from advisor.domain.job import Job
@@ -160,10 +160,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         journal = SqliteJournal(Path(folder) / "journal.sqlite")
         cycle = Cycle(forecaster=ModelForecaster(Library(NO_SITE), start_times=False))
 
-        def planned(record: CycleRecord) -> None:
-            journal.record(record, cycle)
-
-        applier = Applier(source=queue, actuator=queue, cycle=cycle, journal=journal, observe=observed, planned=planned)
+        applier = Applier(source=queue, actuator=queue, cycle=cycle, journal=journal, observe=observed)
         for _ in range(options.cycles):
             stages.cpu_s.clear()
             snapshot = queue.snapshot()

@@ -19,7 +19,7 @@ from advisor.domain.actions import (
 from advisor.domain.gang import GpuScope, SwitchRequest
 from advisor.domain.job import Job
 from advisor.domain.memory import NOTHING_KNOWN, Memory
-from advisor.domain.plan import Expected, Kind, Recommendation, Verdict
+from advisor.domain.plan import Expected, Kind, Recommendation
 from advisor.domain.snapshot import Snapshot
 
 HELD_S = 600.0
@@ -92,11 +92,11 @@ class RandomCycle(Cycle):
             if job.is_pending and job.job_id not in record.left_alone and job.job_id not in taken
         ]
         made_up = [
-            Verdict(recommendation=_recommended(change, self.chance))
+            _recommended(change, self.chance)
             for job in self.chance.sample(free, min(self.most, len(free)))
             if (change := change_of(job, self.chance.choice(FIELDS), self.chance)) is not None
         ]
-        return replace(record, verdicts=(*record.verdicts, *made_up))
+        return replace(record, judged=(*record.judged, *made_up))
 
 
 def _recommended(action: Action, chance: random.Random) -> Recommendation:

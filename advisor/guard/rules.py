@@ -46,8 +46,8 @@ def permitted(snapshot: Snapshot, around: Circumstances) -> Permits:
 def judge(plan: Plan, snapshot: Snapshot, around: Circumstances) -> tuple[Recommendation, ...]:
     """Return the recommendations of a plan, each judged by every rule.
 
-    Where not all can be had, those that should save most are accepted. Ties go by job id. Of the jobs that would be stopped for one gang either all may be, or none is. They keep
-    their order.
+    Where not all can be had, those that should save most are accepted; ties go by job id. Of the jobs that would be
+    stopped for one gang either all are accepted or none is. The order of the plan is kept.
     """
     changes = plan.recommendations
     refused = {

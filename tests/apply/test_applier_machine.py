@@ -18,7 +18,7 @@ from advisor.domain.actions import Action, Change, Lever, NodeRange, SetNice, Se
 from advisor.domain.forecast import NO_FORECASTS
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState
-from advisor.domain.memory import NOTHING_KNOWN, Journal, Memory
+from advisor.domain.memory import NOTHING_KNOWN, Journal, Memory, PolicyState
 from advisor.domain.plan import Plan, Receipt, Recommendation, Verdict
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.waits import Wait
@@ -90,6 +90,9 @@ class Mortal:
 
     def observed_until(self) -> float | None:
         return self.journal.observed_until()
+
+    def policy_state(self) -> PolicyState:
+        return self.journal.policy_state()
 
     def apply(self, action: Action) -> Receipt:
         self.life.pass_by()

@@ -7,12 +7,12 @@ from typing import Final
 import numpy as np
 
 from advisor.apply.applier import Applier
+from advisor.apply.memory_journal import MemoryJournal
 from advisor.cycle import Cycle, Forecaster, NoForecaster
 from advisor.domain.actions import Lever
 from advisor.features.policy import Policy
 from advisor.planning.case import EVERY_LEVER
 from advisor.planning.observing import observed
-from advisor.planning.scorers import RULES
 from advisor.sim.known_forecaster import KnownForecaster
 from advisor.sim.learning import LearningForecaster
 from advisor.sim.queueing import PAUSED
@@ -40,7 +40,7 @@ class AdvisedSlurm:
     summary: str
     forecaster: MakeForecaster
     levers: frozenset[Lever] = EVERY_LEVER
-    policy: Callable[[], Policy] = lambda: RULES
+    policy: Callable[[], Policy | None] = lambda: None
     requeue_loses_work: bool = True
 
     def run(self, problem: Problem) -> State:
@@ -61,7 +61,11 @@ class AdvisedSlurm:
             levers=self.levers,
             policy=self.policy(),
         )
-        return Applier(source=cluster, actuator=cluster, cycle=cycle, observe=observed), cluster
+        journal = MemoryJournal()
+        applier = Applier(
+            source=cluster, actuator=cluster, cycle=cycle, journal=journal, observe=observed, planned=journal.planned
+        )
+        return applier, cluster
 
 
 def follow(applier: Applier, cluster: SimulatedSlurm, state: State, until: float, every_s: float) -> int:

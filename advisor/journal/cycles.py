@@ -43,11 +43,12 @@ class CycleTables(JournalBase):
         self._policy_state: PolicyState | None = None
 
     def record(self, record: CycleRecord, cycle: Cycle, *, whole: bool | None = None) -> int:
-        """Write down a cycle and return its number; the whole of it where it is worth it, or `whole` says so.
+        """Write down a cycle and return its number; as a whole if `whole` says so.
 
-        That is where something was proposed, and where what a learned policy remembers changed.
+        Where it says nothing, a cycle that proposed something is kept whole, and one that changed the policy's state.
         """
-        is_worth_it = bool(record.verdicts) or record.policy_state != record.memory.policy_state
+        if whole is None:
+            whole = bool(record.verdicts) or record.policy_state != record.memory.policy_state
         changes = {
             (verdict.recommendation.action, verdict.refused_by): verdict.recommendation for verdict in record.verdicts
         }
@@ -59,7 +60,7 @@ class CycleTables(JournalBase):
                     record.snapshot.taken_at,
                     (_proposal(changes[key], key[1]) for key in changes if key not in self._proposed),
                 )
-                if is_worth_it if whole is None else whole:
+                if whole:
                     self._add_record(cycle_id, record, cycle)
                 else:
                     self._say(cycle_id, _NOTHING_PROPOSED)

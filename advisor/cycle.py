@@ -6,7 +6,7 @@ from typing import Protocol
 
 from advisor.domain.actions import Lever
 from advisor.domain.forecast import NO_FORECASTS, Forecasts
-from advisor.domain.memory import NOTHING_KNOWN, Journal, Memory
+from advisor.domain.memory import NO_STATE, NOTHING_KNOWN, Journal, Memory, PolicyState
 from advisor.domain.mode import EVERYTHING, Modes
 from advisor.domain.plan import Recommendation
 from advisor.domain.snapshot import Snapshot
@@ -15,7 +15,7 @@ from advisor.guard.circumstances import circumstances
 from advisor.guard.rules import judge, permitted
 from advisor.planning.case import EVERY_LEVER, Case
 from advisor.planning.line import LINE, Proposer, plan
-from advisor.planning.scorers import RULES
+from advisor.planning.scorers import by_rule
 from advisor.planning.tuning import MEMORIES
 from advisor.settings import Limits, PlanningSettings
 
@@ -70,8 +70,8 @@ class CycleRecord:
     """All that one cycle saw, proposed and judged.
 
     `memory` is what earlier ones left. `left_alone` maps pending GPU jobs that must not be changed to the rule that
-    says so. `decisions` is what a learned policy scored, `policy_fault` why the rules decided in its place from some
-    point on, "" where they did not.
+    says so. `decisions` is what a learned policy scored, and `policy_state` what it remembers afterwards.
+    `policy_fault` is why the rules decided in its place from some point on, "" where they did not.
     """
 
     snapshot: Snapshot
@@ -80,6 +80,7 @@ class CycleRecord:
     judged: tuple[Recommendation, ...]
     left_alone: Mapping[int, str]
     decisions: tuple[ScoredDecision, ...] = ()
+    policy_state: PolicyState = NO_STATE
     policy_fault: str = ""
 
     @property
@@ -90,7 +91,10 @@ class CycleRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cycle:
-    """The pipeline and its settings; it plans with the levers in `levers` alone, and not for jobs only observed."""
+    """The pipeline and its settings; it plans with the levers in `levers` alone, and not for jobs only observed.
+
+    Without a `policy` the rules decide.
+    """
 
     planning: PlanningSettings = field(default_factory=PlanningSettings)
     limits: Limits = field(default_factory=Limits)
@@ -98,7 +102,7 @@ class Cycle:
     levers: frozenset[Lever] = EVERY_LEVER
     modes: Modes = EVERYTHING
     line: tuple[Proposer, ...] = LINE
-    policy: Policy = RULES
+    policy: Policy | None = None
 
     def memory(self, journal: Journal, snapshot: Snapshot) -> Memory:
         """Return what a journal holds that a plan for a snapshot depends on; raises what the journal raises."""
@@ -108,7 +112,12 @@ class Cycle:
         return Memory(
             leases=(*ended, *journal.leases()),
             waits=journal.waits(snapshot.taken_at - MEMORIES * self.planning.timer_memory_s),
+            policy_state=self.policy_state(journal),
         )
+
+    def policy_state(self, journal: Journal) -> PolicyState:
+        """Return what the policy remembers by a journal, which is not read for the rules."""
+        return NO_STATE if self.policy is None else journal.policy_state()
 
     def judge(self, snapshot: Snapshot, memory: Memory = NOTHING_KNOWN) -> CycleRecord:
         """Plan for a snapshot with what earlier cycles left, and judge the plan."""
@@ -116,7 +125,8 @@ class Cycle:
         around = circumstances(
             snapshot, self.limits, memory.outstanding, preempts=preempts, leases=memory.leases, modes=self.modes
         )
-        permits, decider = permitted(snapshot, around), Decider(policy=self.policy, fallback=RULES)
+        permits = permitted(snapshot, around)
+        decider = Decider(rule=by_rule, policy=self.policy, state=memory.policy_state)
         case = Case(
             snapshot=snapshot,
             settings=self.planning,
@@ -134,5 +144,6 @@ class Cycle:
             judged=judge(plan(case, self.line), snapshot, around),
             left_alone=permits.left_alone,
             decisions=tuple(decider.decisions),
+            policy_state=decider.state,
             policy_fault=decider.fault,
         )

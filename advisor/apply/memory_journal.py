@@ -9,7 +9,7 @@ from advisor.apply.step import Reconciled, Step
 from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.actions import Lever
 from advisor.domain.lease import Ending, Lease
-from advisor.domain.memory import KEPT_S, check_owner
+from advisor.domain.memory import KEPT_S, NO_STATE, PolicyState, check_owner
 from advisor.domain.waits import Wait
 
 
@@ -23,13 +23,15 @@ class MemoryJournal:
         closed: Iterable[Lease] = (),
         waits: Iterable[Wait] = (),
         observed_until: float | None = None,
+        policy_state: PolicyState = NO_STATE,
     ) -> None:
-        """Start with the contents of another journal: leases that are open and that have ended, and waits."""
+        """Start with the contents of another journal: leases that are open and that have ended, waits, and a state."""
         self._cluster: str | None = None
         self._open: dict[tuple[int, Lever], Lease] = {(lease.job_id, lease.lever): lease for lease in leases}
         self._closed: deque[Lease] = deque(closed)
         self._waits: list[Wait] = list(waits)
         self._observed_until = observed_until
+        self._policy_state = policy_state
 
     def claim(self, cluster: str) -> None:
         """Belong to a cluster from the first call on; raises `ConfigError` for any other."""
@@ -72,7 +74,8 @@ class MemoryJournal:
         return tuple(self._waits[self._ended_by(since) :])
 
     def record(self, record: CycleRecord, cycle: Cycle) -> int:  # noqa: ARG002  (the protocol's)
-        """Keep no cycle."""
+        """Keep what the policy of a cycle remembers, and nothing else of it."""
+        self._policy_state = record.policy_state
         return 0
 
     def receipts(self, cycle_id: int, step: Step) -> None:
@@ -84,6 +87,10 @@ class MemoryJournal:
     def observed_until(self) -> float | None:
         """Return up to which instant starts have been looked at; None if never."""
         return self._observed_until
+
+    def policy_state(self) -> PolicyState:
+        """Return what the policy of the last cycle remembers."""
+        return self._policy_state
 
     def _ended_by(self, instant: float) -> int:
         return bisect_right(self._waits, instant, key=attrgetter("ended_time"))

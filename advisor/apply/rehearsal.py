@@ -69,6 +69,7 @@ def rehearse(cycle: Cycle, journal: Journal, snapshot: Snapshot) -> Step:
         closed=journal.closed(jobs, since=snapshot.taken_at - cycle.limits.fairness_window_s),
         waits=journal.waits(snapshot.taken_at - KEPT_S),
         observed_until=journal.observed_until(),
+        policy_state=cycle.policy_state(journal),
     )
     cluster = RehearsedCluster(snapshot)
     applier = Applier(source=cluster, actuator=cluster, cycle=cycle, journal=copy, observe=observed, gate=NothingNew())

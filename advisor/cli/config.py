@@ -15,6 +15,10 @@ def check(config: ConfigFile = None) -> None:
     from advisor.config import load_config
 
     loaded = load_config(config, os.environ)
+    if loaded.daemon.shadow:
+        from advisor.daemon.live_parts import shadow_of
+
+        shadow_of(loaded)
     where = sorted(set(loaded.origins.values()))
     typer.echo(f"valid: {', '.join(where) if where else 'no file and no variable, all defaults'}")
 

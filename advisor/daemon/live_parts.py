@@ -14,7 +14,7 @@ from advisor.backends.diagnostics import read_load
 from advisor.backends.process import Commands, SlurmCommands
 from advisor.backends.sources import MOST_REQUESTS, chosen_cluster, open_source
 from advisor.clock import Clock
-from advisor.config import Config
+from advisor.config import DEFAULT, Config
 from advisor.cycle import ClusterSource, Cycle, NoForecaster, StartForecaster
 from advisor.daemon.rights import rights
 from advisor.daemon.service import Outfit
@@ -78,7 +78,7 @@ class LiveParts:
             asked=self._tally.counts,
             against_applying=Standby(commands, self._host()).against_applying,
             forecaster=models,
-            shadow=_shadow(config),
+            shadow=shadow_of(config) if config.daemon.shadow else None,
         )
 
     def _budget_of(self, config: Config) -> RpcBudget:
@@ -122,17 +122,15 @@ def _load_within(budget: RpcBudget, commands: Commands, reading: int) -> Control
     return read_load(commands)
 
 
-def _shadow(config: Config) -> Shadow | None:
-    """Return what plans beside the rules, None where nothing is asked for; raises `ConfigError`."""
-    if not config.daemon.shadow:
-        return None
+def shadow_of(config: Config) -> Shadow:
+    """Return the policy that plans beside the rules; raises `ConfigError` where there is none of that name."""
     from advisor.predict.library import Library
     from advisor.predict.served_policy import open_policy
 
     try:
         return Shadow(open_policy(Library(Path(config.forecasts.models)), config.daemon.shadow))
     except ModelError as err:
-        raise ConfigError(f"daemon.shadow: {err}") from err
+        raise ConfigError(f"{config.origins.get('daemon.shadow', DEFAULT)}: daemon.shadow: {err}") from err
 
 
 def forecaster(config: Config) -> StartForecaster:

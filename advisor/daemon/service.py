@@ -202,11 +202,11 @@ class Service:
         outfit.gate.held_to = {**({_STANDBY: standby} if standby else {}), **breakers}
         self._loads.clear()
         step = replace(outfit.applier, journal=journal).step(snapshot)
+        standing.follow(journal, step, outfit.forecaster)
         if outfit.shadow is not None:
             different = outfit.shadow.difference(outfit.applier.cycle, step.record)
             if different is not None:
                 journal.note(snapshot.taken_at, SHADOW, different)
-        standing.follow(journal, step, outfit.forecaster)
         return step
 
     def _paused(self) -> str:

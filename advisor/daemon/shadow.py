@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Final
 
 from advisor.cycle import Cycle, CycleRecord
+from advisor.domain.memory import NO_STATE
 from advisor.domain.plan import Recommendation
 from advisor.features.policy import Policy
 from advisor.journal.deviations import AsRecorded
@@ -21,11 +22,13 @@ class Shadow:
         """Take the policy in question."""
         self._policy = policy
         self._told: Mapping[str, str | int] = {}
+        self._state = NO_STATE
 
     def difference(self, cycle: Cycle, record: CycleRecord) -> Mapping[str, str | int] | None:
         """Return how the policy would have acted otherwise in a round; None if the last row says the same."""
         other = replace(cycle, policy=self._policy, forecaster=AsRecorded(record.forecasts))
-        would = other.judge(record.snapshot, record.memory)
+        would = other.judge(record.snapshot, replace(record.memory, policy_state=self._state))
+        self._state = would.policy_state
         ours, theirs = ({_named(change): None for change in each.recommendations} for each in (record, would))
         found: dict[str, str | int] = {
             "policy": self._policy.name,

@@ -14,8 +14,20 @@ KEPT_S: Final = 30 * DAY_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyState:
+    """What a learned policy remembers from one cycle to the next; `digest` is that of its model, "" for none."""
+
+    policy: str = ""
+    digest: str = ""
+    content: bytes = b""
+
+
+NO_STATE: Final = PolicyState()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """The changes that are or were out, and how long gangs waited for closer places.
+    """The changes that are or were out, how long gangs waited for closer places, and the state of a learned policy.
 
     `leases` holds every open one; of those that have ended, the ones of jobs at hand, and those of any job within the
     window of the bounds on users and accounts. `busy` names further jobs that get no other change.
@@ -24,6 +36,7 @@ class Memory:
     leases: tuple[Lease, ...] = ()
     waits: tuple[Wait, ...] = ()
     busy: frozenset[int] = frozenset()
+    policy_state: PolicyState = NO_STATE
 
     @property
     def outstanding(self) -> frozenset[int]:
@@ -35,7 +48,7 @@ NOTHING_KNOWN: Final = Memory()
 
 
 class Journal(Protocol):
-    """What outlives the advisor: the changes that are out, and how long gangs waited.
+    """What outlives the advisor: the changes that are out, how long gangs waited, and the state of a learned policy.
 
     One open lease for each job and field. Every method takes effect at once and whole, or raises an `AdvisorError`.
     """
@@ -67,6 +80,9 @@ class Journal(Protocol):
 
     def observed_until(self) -> float | None:
         """Return up to which instant starts have been looked at; None if never."""
+
+    def policy_state(self) -> PolicyState:
+        """Return what the policy of the last cycle remembers."""
 
 
 def check_owner(owner: str | None, cluster: str, journal: str) -> None:

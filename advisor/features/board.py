@@ -1,16 +1,17 @@
 """What learned policies see: the competing jobs and the nodes as arrays, the same live and simulated.
 
-A board is made from a snapshot here, and from the arrays of the simulator in `sim.state_board`; both come to the same
-bits. A policy is trained on one order of columns, which its fingerprint names.
+`board_of` makes a board from the tables of a snapshot, `sim.state_board` makes it from the simulator's arrays; both are
+equal to the bit. A policy is trained on one order of columns, which its fingerprint names.
 """
 
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from advisor.features.nodes import NodeTable
 from advisor.features.queue import QueueTable
@@ -41,33 +42,36 @@ class Board:
 
 def board_of(queue: QueueTable, table: NodeTable) -> Board:
     """Return the board of a queue and its nodes."""
-    columns = {
-        "gpus": queue.gpus,
-        "gpus_least": queue.smallest,
-        "gpu_type": queue.gpu_type,
-        "tasks": queue.tasks,
-        "wait_s": queue.wait_s,
-        "limit_s": queue.limit_s,
-        "priority": queue.priority,
-        "nice": [job.nice for job in queue.jobs],
-    }
-    nodes = {
-        "gpus_total": table.gpus_total.sum(axis=1),
-        "gpus_idle": table.gpus_idle.sum(axis=1),
-        "cpus_idle": table.cpus_idle,
-        "is_usable": table.usable,
-        "leaf": table.leaf,
-    }
-    return Board(
-        job_id=np.array([job.job_id for job in queue.jobs], dtype=np.int64),
-        jobs=stacked([columns[name] for name in JOB_COLUMNS], len(queue.jobs)),
-        nodes=stacked([nodes[name] for name in NODE_COLUMNS], len(table.names)),
+    return stacked(
+        job_id=[job.job_id for job in queue.jobs],
+        jobs={
+            "gpus": queue.gpus,
+            "gpus_least": queue.smallest,
+            "gpu_type": queue.gpu_type,
+            "tasks": queue.tasks,
+            "wait_s": queue.wait_s,
+            "limit_s": queue.limit_s,
+            "priority": queue.priority,
+            "nice": [job.nice for job in queue.jobs],
+        },
+        nodes={
+            "gpus_total": table.gpus_total.sum(axis=1),
+            "gpus_idle": table.gpus_idle.sum(axis=1),
+            "cpus_idle": table.cpus_idle,
+            "is_usable": table.usable,
+            "leaf": table.leaf,
+        },
     )
 
 
-def stacked(columns: list[object], rows: int) -> Rows:
-    """Return columns of `(rows,)` side by side as float32."""
-    found = np.empty((rows, len(columns)), dtype=np.float32)
-    for place, column in enumerate(columns):
-        found[:, place] = np.asarray(column, dtype=np.float64)
-    return found
+def stacked(job_id: ArrayLike, jobs: Mapping[str, ArrayLike], nodes: Mapping[str, ArrayLike]) -> Board:
+    """Return the board of columns by name: `(n_jobs,)` and `(n_nodes,)` each."""
+    return Board(
+        job_id=np.asarray(job_id, dtype=np.int64),
+        jobs=_side_by_side([jobs[name] for name in JOB_COLUMNS]),
+        nodes=_side_by_side([nodes[name] for name in NODE_COLUMNS]),
+    )
+
+
+def _side_by_side(columns: Sequence[ArrayLike]) -> Rows:
+    return np.column_stack([np.asarray(column, dtype=np.float64) for column in columns]).astype(np.float32)

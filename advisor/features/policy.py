@@ -1,18 +1,18 @@
 """What a policy is: it scores the legal choices that our code enumerates, and never makes one itself."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from advisor.domain.actions import Lever
+from advisor.domain.memory import NO_STATE, PolicyState
 from advisor.errors import ModelError
 from advisor.features.board import Board
 
 Scores = NDArray[np.float64]
-NO_STATE: Final = b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +41,10 @@ class Policy(Protocol):
     def name(self) -> str:
         """The policy's name."""
 
+    @property
+    def digest(self) -> str:
+        """The digest of its model, "" where it has none."""
+
     def act(self, board: Board, options: Options, state: bytes) -> tuple[Scores, bytes]:
         """Return a score for each option and what to remember; raises `ModelError` where it cannot."""
 
@@ -51,59 +55,66 @@ class ScoredDecision:
 
     lever: Lever
     scores: tuple[float, ...]
-    state: bytes = NO_STATE
 
 
 @dataclass(slots=True)
 class Decider:
-    """Asks a policy for as long as it answers as it should, and a fallback from then on; keeps what was scored."""
+    """Asks a policy for as long as it answers as it should, and the rule from then on; keeps what was scored.
 
-    policy: Policy
-    fallback: Policy
+    `state` is what the policy remembers; that of another policy, or of one that failed, is dropped.
+    """
+
+    rule: Callable[[Options], Scores]
+    policy: Policy | None = None
+    state: PolicyState = NO_STATE
     decisions: list[ScoredDecision] = field(default_factory=list)
     fault: str = ""
-    _state: bytes = NO_STATE
 
-    def best(self, board: Board, options: Options) -> int | None:
-        """Return the option to choose, None for none of them."""
+    def __post_init__(self) -> None:
+        if self.policy is None or (self.state.policy, self.state.digest) != (self.policy.name, self.policy.digest):
+            self.state = NO_STATE
+
+    def best(self, board: Callable[[], Board], options: Options) -> int | None:
+        """Return the option to choose, None for none of them; the rule needs no board."""
         if not len(options):
             return None
         scores = self._scores(board, options)
         best = int(scores.argmax())
         return best if scores[best] > 0.0 else None
 
-    def _scores(self, board: Board, options: Options) -> Scores:
-        if self.policy is not self.fallback and not self.fault:
+    def _scores(self, board: Callable[[], Board], options: Options) -> Scores:
+        if self.policy is not None and not self.fault:
             try:
-                scores, self._state = self._checked(board, options)
+                scores = self._checked(self.policy, board(), options)
             except ModelError as err:
-                self.fault = str(err)
+                self.fault, self.state = str(err), NO_STATE
             else:
-                kept = tuple(map(float, scores))
-                self.decisions.append(ScoredDecision(lever=options.lever, scores=kept, state=self._state))
+                self.decisions.append(ScoredDecision(lever=options.lever, scores=tuple(map(float, scores))))
                 return scores
-        return self.fallback.act(board, options, NO_STATE)[0]
+        return self.rule(options)
 
-    def _checked(self, board: Board, options: Options) -> tuple[Scores, bytes]:
-        scores, state = self.policy.act(board, options, self._state)
+    def _checked(self, policy: Policy, board: Board, options: Options) -> Scores:
+        scores, content = policy.act(board, options, self.state.content)
         if scores.shape != (len(options),) or not np.isfinite(scores).all():
-            raise ModelError(f"policy {self.policy.name}: it does not score each option by a finite number")
-        return scores, state
+            raise ModelError(f"policy {policy.name}: it does not score each option by a finite number")
+        self.state = PolicyState(policy=policy.name, digest=policy.digest, content=content) if content else NO_STATE
+        return scores
 
 
 class RecordedPolicy:
     """The scores of a recorded cycle, one decision after the other: a replay needs no model."""
 
     name = "recorded"
+    digest = ""
 
     def __init__(self, decisions: Sequence[ScoredDecision]) -> None:
         self._left = list(decisions)
 
-    def act(self, _board: Board, options: Options, _state: bytes) -> tuple[Scores, bytes]:
+    def act(self, _board: Board, options: Options, state: bytes) -> tuple[Scores, bytes]:
         """Return the next scores; raises `ModelError` where none is left, as the policy failed there."""
         if not self._left:
             raise ModelError("policy recorded: nothing more was scored")
         decision = self._left.pop(0)
         if decision.lever is not options.lever or len(decision.scores) != len(options):
             raise ModelError("policy recorded: another decision was scored")
-        return np.array(decision.scores), decision.state
+        return np.array(decision.scores), state

@@ -21,7 +21,7 @@ from advisor.domain.actions import Lever
 from advisor.domain.forecast import Forecasts, Interval, JobForecast, Placement, RunTime
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease
-from advisor.domain.memory import Memory
+from advisor.domain.memory import NO_STATE, Memory, PolicyState
 from advisor.domain.mode import Modes
 from advisor.domain.node import Node
 from advisor.domain.plan import Recommendation
@@ -74,6 +74,7 @@ class _Content(BaseModel):
     verdicts: str
     left_alone: Difference[tuple[int, str]]
     decisions: tuple[ScoredDecision, ...] = ()
+    policy_state: PolicyState = NO_STATE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +91,7 @@ class Recorded:
     levers: frozenset[Lever]
     modes: Modes
     decisions: tuple[ScoredDecision, ...]
+    policy_state: PolicyState
     outcome: bytes
 
     @property
@@ -178,6 +180,7 @@ def recorded(cycle_id: int, contents: Iterable[bytes]) -> Recorded:
         levers=frozenset(content.levers),
         modes=content.modes,
         decisions=content.decisions,
+        policy_state=content.policy_state,
         outcome=_outcome(content.verdicts, lists.left_alone),
     )
 
@@ -251,6 +254,7 @@ def _content(record: CycleRecord, cycle: Cycle, last: _Lists, lists: _Lists) -> 
         verdicts=_verdicts(record),
         left_alone=difference(last.left_alone, lists.left_alone, itemgetter(0)),
         decisions=record.decisions,
+        policy_state=record.policy_state,
     )
 
 

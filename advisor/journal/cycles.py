@@ -10,6 +10,7 @@ from advisor.clock import Clock
 from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.actions import Action
 from advisor.domain.job import JobState
+from advisor.domain.memory import NO_STATE, PolicyState
 from advisor.domain.plan import Outcome, Receipt, Recommendation
 from advisor.errors import JournalError
 from advisor.journal.base import JournalBase
@@ -38,9 +39,16 @@ class CycleTables(JournalBase):
         # What the last cycle proposed, and what it could not do: what stands is told once.
         self._proposed: frozenset[tuple[Action, str | None]] = frozenset()
         self._undone: frozenset[_Said] = frozenset()
+        # Of the last cycle; None where it was not read yet.
+        self._policy_state: PolicyState | None = None
 
     def record(self, record: CycleRecord, cycle: Cycle, *, whole: bool | None = None) -> int:
-        """Write down a cycle and return its number; the whole of it where it proposed something, or `whole` says so."""
+        """Write down a cycle and return its number; as a whole if `whole` says so.
+
+        Where it says nothing, a cycle that proposed something is kept whole, and one that changed the policy's state.
+        """
+        if whole is None:
+            whole = bool(record.judged) or record.policy_state != record.memory.policy_state
         changes = {(change.action, change.refused_by): change for change in record.judged}
         try:
             with self._writing():
@@ -50,7 +58,7 @@ class CycleTables(JournalBase):
                     record.snapshot.taken_at,
                     (_proposal(change) for key, change in changes.items() if key not in self._proposed),
                 )
-                if whole if whole is not None else bool(record.judged):
+                if whole:
                     self._add_record(cycle_id, record, cycle)
                 else:
                     self._say(cycle_id, _NOTHING_PROPOSED)
@@ -59,7 +67,17 @@ class CycleTables(JournalBase):
             raise
         self._recorder.written()
         self._proposed = frozenset(changes)
+        self._policy_state = record.policy_state
         return cycle_id
+
+    def policy_state(self) -> PolicyState:
+        """Return what the policy of the last cycle remembers; after a restart, of the last cycle kept whole."""
+        if self._policy_state is None:
+            try:
+                self._policy_state = self.recorded().policy_state
+            except JournalError:  # there is none, or it is damaged: the policy begins as new
+                self._policy_state = NO_STATE
+        return self._policy_state
 
     def receipts(self, cycle_id: int, step: Step) -> None:
         """Write down what was done in a cycle that is written down."""

@@ -25,7 +25,7 @@ from advisor.planning.beliefs import Beliefs
 from advisor.planning.earliest import Holdings, earliest, holdings_of
 from advisor.planning.levers import missing_by_lever
 from advisor.planning.observing import NO_PAST, Past, past_by_job, still_waiting
-from advisor.planning.scorers import RULES
+from advisor.planning.scorers import by_rule
 from advisor.planning.tuning import Tuner, tuning_of
 from advisor.settings import Limits, PlanningSettings
 
@@ -46,7 +46,7 @@ class Case:
     memory: Memory = NOTHING_KNOWN
     permits: Permits = field(default_factory=Permits)
     levers: frozenset[Lever] = EVERY_LEVER
-    decider: Decider = field(default_factory=lambda: Decider(policy=RULES, fallback=RULES))
+    decider: Decider = field(default_factory=lambda: Decider(rule=by_rule))
 
     @cached_property
     def board(self) -> Board:

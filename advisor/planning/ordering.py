@@ -189,7 +189,7 @@ def _best_move(line: _Line, case: Case) -> Move | None:
             name: _chosen(column, choices, len(line.rows)) for name, column in zip(OPTION_COLUMNS, numbers, strict=True)
         },
     )
-    best = case.decider.best(case.board, options)
+    best = case.decider.best(lambda: case.board, options)
     if best is None:
         return None
     source, target = divmod(int(choices[best]), len(line.rows))

@@ -1,11 +1,10 @@
-"""The rules as a policy: how each lever's options are scored where no learned policy is."""
+"""The rules: how each lever's options are scored where no learned policy is."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from advisor.domain.actions import Lever
-from advisor.features.board import Board
-from advisor.features.policy import Options, Policy, Scores
+from advisor.features.policy import Options, Scores
 
 Columns = Mapping[str, Scores]
 
@@ -18,14 +17,6 @@ def weighted_saving(columns: Columns) -> Scores:
 SCORERS: Final[Mapping[Lever, Callable[[Columns], Scores]]] = {Lever.NICE: weighted_saving}
 
 
-class Rules:
-    """The rule of each lever; it takes any board and remembers nothing."""
-
-    name = "rules"
-
-    def act(self, _board: Board, options: Options, state: bytes) -> tuple[Scores, bytes]:
-        """Return the score of each option."""
-        return SCORERS[options.lever](options.columns), state
-
-
-RULES: Final[Policy] = Rules()
+def by_rule(options: Options) -> Scores:
+    """Return the score of each option by the rule of its lever."""
+    return SCORERS[options.lever](options.columns)

@@ -26,13 +26,14 @@ class ServedPolicy:
     as bytes `(n_bytes,)`, which it gives back under the same name.
     """
 
-    def __init__(self, graph: TensorGraph, *, name: str, columns: tuple[str, ...]) -> None:
+    def __init__(self, graph: TensorGraph, *, name: str, columns: tuple[str, ...], digest: str = "") -> None:
         """Take a checked graph; raises `ModelError` where it was made for another board or gives no scores."""
         if SCORES not in graph.outputs or graph.inputs.keys() - {"options", "job", "jobs", "nodes", STATE}:
             raise ModelError(f"policy {name}: it is not a graph that scores options")
         if graph.inputs.keys() & {"jobs", "nodes"} and graph.metadata.get(BOARD) != FINGERPRINT:
             raise ModelError(f"policy {name}: it was trained on another observation: train it again, or roll back")
         self.name = name
+        self.digest = digest
         self._graph = graph
         self._columns = columns
 
@@ -62,7 +63,7 @@ def open_policy(library: Library, name: str) -> ServedPolicy:
     held = library.find(f"{POLICY}{name}", None)
     graph = TensorGraph(checked_content(held)[GRAPH], name=held.name)
     check_fingerprint(graph.fingerprint, held)
-    return ServedPolicy(graph, name=name, columns=held.entry.columns)
+    return ServedPolicy(graph, name=name, columns=held.entry.columns, digest=held.entry.digests[GRAPH])
 
 
 def policies(library: Library) -> tuple[str, ...]:

@@ -38,12 +38,15 @@ _REQUEST = (
     "switches",
     "switches_wait_s",
 )
+# What changes about a node.
+_NODE_CHANGES = ("gpus_free", "cpus_free", "memory_free_mib", "is_up")
 
 
 class SimulatedSlurm:
     """A `ClusterSource` and an `Actuator` over the arrays of a run.
 
-    Jobs and nodes that did not change since the last snapshot are the same objects in the next.
+    Jobs and nodes that did not change since the last snapshot are the same objects in the next. `job_ids` is
+    `(n_jobs,)`; `gpu_types` names the types by their codes, "" for GPUs without a name.
     """
 
     name = "simulated"
@@ -54,17 +57,17 @@ class SimulatedSlurm:
         self.slurm = slurm
         self._trace = trace
         # Slurm's ids begin at 1, those of a trace can begin at 0.
-        self._ids = trace.jobs["job_id"] + max(0, 1 - int(trace.jobs["job_id"].min()))
-        self._row_by_id = {int(job_id): row for row, job_id in enumerate(self._ids)}
+        self.job_ids = trace.jobs["job_id"] + max(0, 1 - int(trace.jobs["job_id"].min()))
+        self._row_by_id = {int(job_id): row for row, job_id in enumerate(self.job_ids)}
         width = len(str(len(state.nodes)))
         self._names = tuple(f"n{row + 1:0{width}d}" for row in range(len(state.nodes)))
-        self._types = tuple(dict.fromkeys(group.gpu_type for group in cluster.nodes))
+        self.gpu_types = tuple(dict.fromkeys(group.gpu_type for group in cluster.nodes))
         self._config = _site_config(cluster)
         self._topology = _topology(state, self._names)
         self._partition = Partition(name=PARTITION, nodes=tuple(sorted(self._names)))
         self._running: dict[int, Job] = {}
         self._pending: dict[int, tuple[float, Job]] = {}
-        self._nodes: dict[int, Node] = {}
+        self._nodes: dict[int, tuple[tuple[int, ...], Node]] = {}
         self._gangs: dict[tuple[float, ...], GangRequest] = {}
 
     @property
@@ -178,11 +181,16 @@ class SimulatedSlurm:
 
     def _read_running(self) -> Iterator[Job]:
         count = int(self.state.tally["running"][0])
-        rows = self.state.running[:count].tolist()
-        self._running = {row: self._running.get(row) or self._make(row, JobState.RUNNING) for row in rows}
-        for row in rows:
+        rows = self.state.running[:count]
+        starts = zip(rows.tolist(), self.state.jobs["since_time"][rows].tolist(), strict=True)
+        self._running = {row: self._running_since(row, start_time) for row, start_time in starts}
+        for row in self._running:
             self._pending.pop(row, None)
         yield from self._running.values()
+
+    def _running_since(self, row: int, start_time: float) -> Job:
+        kept = self._running.get(row)
+        return kept if kept and kept.start_time == start_time else self._make(row, JobState.RUNNING)
 
     def _make(self, row: int, state: JobState) -> Job:
         job, asked, trace = self.state.jobs[row], self._trace.jobs[row], self._trace
@@ -192,7 +200,7 @@ class SimulatedSlurm:
         limited = bool(np.isfinite(limit_s))
         job_range = (int(job["gpus_min"]), int(job["gpus_max"]))
         return Job(
-            job_id=int(self._ids[row]),
+            job_id=int(self.job_ids[row]),
             state=state,
             reason="" if running else "Priority",
             user=trace.users[asked["user"]],
@@ -227,7 +235,7 @@ class SimulatedSlurm:
     def _make_gang(self, row: int) -> GangRequest:
         job = self.state.jobs[row]
         code = int(job["gpu_type"])
-        gpu_type = (self._types[code] or None) if code >= 0 else None
+        gpu_type = (self.gpu_types[code] or None) if code >= 0 else None
         gpus_each = per_node(self.state, row)
         on_one_node = gpus_each or int(min(job["gpus"], job["node_gpus"]))
         nodes_min, nodes_max = int(job["nodes_min"]), int(job["nodes_max"])
@@ -250,34 +258,30 @@ class SimulatedSlurm:
         code = int(self.state.nodes["gpu_type"][nodes[0]])
         return Allocation(
             nodes=tuple(sorted(self._names[node] for node in nodes)),
-            gpus=(GpuCount(gpu_type=self._types[code] or None, count=int(job["held"])),),
+            gpus=(GpuCount(gpu_type=self.gpu_types[code] or None, count=int(job["held"])),),
         )
 
     def _read_nodes(self) -> Iterator[Node]:
         table = self.state.nodes
-        free = table["gpus_free"].tolist()
-        cpus, memory, up = table["cpus_free"].tolist(), table["memory_free_mib"].tolist(), table["is_up"].tolist()
-        for row, name in enumerate(self._names):
-            fixed = table[row]
+        now = zip(*(table[name].tolist() for name in _NODE_CHANGES), strict=True)
+        for row, (name, at) in enumerate(zip(self._names, now, strict=True)):
             kept = self._nodes.get(row)
-            used = int(fixed["gpus"]) - free[row]
-            if kept is None or kept.gpus[0].used != used or kept.cpus_used != kept.cpus - cpus[row] or not up[row]:
-                kept = Node(
-                    name=name,
-                    state="DOWN" if not up[row] else ("IDLE" if used == 0 else "MIXED"),
-                    cpus=int(fixed["cpus"]),
-                    cpus_used=int(fixed["cpus"]) - cpus[row],
-                    memory_mib=int(fixed["memory_mib"]),
-                    memory_used_mib=int(fixed["memory_mib"]) - memory[row],
-                    gpus=(
-                        GpuPool(
-                            gpu_type=self._types[int(fixed["gpu_type"])] or None, total=int(fixed["gpus"]), used=used
-                        ),
-                    ),
-                    partitions=(PARTITION,),
-                )
-                self._nodes[row] = kept
-            yield kept
+            if kept is None or kept[0] != at:
+                kept = self._nodes[row] = (at, self._make_node(name, table[row]))
+            yield kept[1]
+
+    def _make_node(self, name: str, node: np.void) -> Node:
+        total, used = int(node["gpus"]), int(node["gpus"] - node["gpus_free"])
+        return Node(
+            name=name,
+            state="DOWN" if not node["is_up"] else ("IDLE" if used == 0 else "MIXED"),
+            cpus=int(node["cpus"]),
+            cpus_used=int(node["cpus"] - node["cpus_free"]),
+            memory_mib=int(node["memory_mib"]),
+            memory_used_mib=int(node["memory_mib"] - node["memory_free_mib"]),
+            gpus=(GpuPool(gpu_type=self.gpu_types[node["gpu_type"]] or None, total=total, used=used),),
+            partitions=(PARTITION,),
+        )
 
 
 def _topology(state: State, names: tuple[str, ...]) -> Topology:

@@ -129,6 +129,16 @@ def test_config_example_is_valid(sadvise: Sadvise, tmp_path: Path) -> None:
     assert sadvise("config", "check").out.startswith("valid")
 
 
+def test_config_check_names_a_policy_that_is_not_there(sadvise: Sadvise, tmp_path: Path) -> None:
+    path = tmp_path / "sadvise.toml"
+    path.write_text('[daemon]\nshadow = "lineal"\n')
+
+    outcome = sadvise("config", "check", "--config", str(path))
+
+    assert outcome.exit_code == 1
+    assert f"{path}: daemon.shadow: there is no policy 'lineal': there are linear" in outcome.err
+
+
 WRONG = {
     "unknown job": (["explain", "--demo", "999"], "not in the queue"),
     "no job id": (["explain", "--demo", "abc"], "give 123, 123_4"),

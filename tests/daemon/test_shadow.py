@@ -1,5 +1,6 @@
 """Shadow mode: a policy plans beside the rules; the journal keeps what it would do, and Slurm hears nothing."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,19 +29,28 @@ def site(tmp_path: Path) -> Site:
     return Site(folder=tmp_path, cluster=FakeCluster(jobs=jobs), mode=Mode.RECOMMEND)
 
 
-def shadowed(site: Site, answer: float) -> Service:
+def built(site: Site, build: Callable[[Outfit], Outfit]) -> Service:
+    """Start a service with other parts."""
+    config = site.service().config
+    return Service(lambda config: build(site.outfit(config)), config, site.clock, site.told.append)
+
+
+def shadowed(site: Site, policy: Scripted) -> Service:
     """Start a service with a policy in its shadow."""
-    service = site.service()
-    config = service.config
+    return built(site, lambda outfit: replace(outfit, shadow=Shadow(policy)))
 
-    def build(config: object) -> Outfit:
-        return replace(site.outfit(config), shadow=Shadow(Scripted(answer)))  # type: ignore[arg-type]
 
-    return Service(build, config, site.clock, site.told.append)
+def in_force(site: Site, policy: Scripted) -> Service:
+    """Start a service whose changes a policy decides."""
+
+    def build(outfit: Outfit) -> Outfit:
+        return replace(outfit, applier=replace(outfit.applier, cycle=replace(outfit.applier.cycle, policy=policy)))
+
+    return built(site, build)
 
 
 def test_difference_is_kept_once_and_nothing_of_it_is_sent(site: Site) -> None:
-    service = shadowed(site, 0.0)
+    service = shadowed(site, Scripted(0.0))
 
     done = [service.round(), service.round()]
 
@@ -54,12 +64,34 @@ def test_difference_is_kept_once_and_nothing_of_it_is_sent(site: Site) -> None:
 
 
 def test_policy_that_fails_is_told(site: Site) -> None:
-    shadowed(site, float("nan")).round()
+    shadowed(site, Scripted(float("nan"))).round()
 
     with opened(site.folder / "journal.sqlite") as journal:
         row = journal.last(EVENT)
     assert row is not None and row.detail["same"] == 1
     assert "finite" in str(row.detail["fault"])
+
+
+def test_shadow_remembers_from_round_to_round(site: Site) -> None:
+    policy = Scripted(0.0)
+    service = shadowed(site, policy)
+
+    for _ in range(3):
+        service.round()
+
+    assert policy.states == [b"", b".", b".."]
+
+
+def test_policy_goes_on_after_a_restart_from_what_it_remembered(site: Site) -> None:
+    before, after = Scripted(0.0), Scripted(0.0)
+    service = in_force(site, before)
+    service.round()
+    service.round()
+    service.leave(1.0)
+
+    in_force(site, after).round()
+
+    assert (before.states, after.states) == ([b"", b"."], [b".."])
 
 
 def test_shadow_of_the_configuration_is_the_policy_that_ships(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from advisor.domain.actions import NodeRange, Requeue, SetGpus, SetNice, SetNodeRange, SetSwitches, SetTimeMin
 from advisor.domain.gang import GpuCount, GpuScope, SwitchRequest
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
-from advisor.domain.memory import KEPT_S, Journal
+from advisor.domain.memory import KEPT_S, NO_STATE, Journal
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
 from advisor.errors import ConfigError
@@ -41,6 +41,7 @@ def check(journal: Journal) -> None:
     assert journal.leases() == journal.closed([5, 6, 7, 8]) == ()
     assert journal.waits(0.0) == ()
     assert journal.observed_until() is None
+    assert journal.policy_state() == NO_STATE
     _check_owner(journal)
     _check_leases(journal)
     _check_waits(journal)

@@ -6,7 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from advisor.apply.memory_journal import MemoryJournal
 from advisor.cycle import Cycle
+from advisor.domain.memory import NO_STATE, Memory, PolicyState
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import ModelError
 from advisor.features.board import FINGERPRINT, JOB_COLUMNS, NODE_COLUMNS, Board
@@ -14,6 +16,7 @@ from advisor.features.policy import Options, Scores
 from advisor.journal import SqliteJournal
 from advisor.journal.cycle_record import outcome_of
 from advisor.journal.deviations import replayed
+from advisor.planning import case
 from advisor.planning.ordering import OPTION_COLUMNS
 from tests.builders import DAY_S, make_job
 from tests.planning.test_ordering import busy, moved, shorts
@@ -30,13 +33,16 @@ class Scripted:
 
     answer: float | str | ModelError
     name: str = "scripted"
+    digest: str = ""
     boards: list[Board] = field(default_factory=list)
     asked: list[Options] = field(default_factory=list)
+    states: list[bytes] = field(default_factory=list)
 
     def act(self, board: Board, options: Options, state: bytes) -> tuple[Scores, bytes]:
         """Answer."""
         self.boards.append(board)
         self.asked.append(options)
+        self.states.append(state)
         if isinstance(self.answer, ModelError):
             raise self.answer
         if self.answer == "short":
@@ -59,9 +65,7 @@ def test_policy_chooses_among_the_same_options_as_the_rules() -> None:
     # All score the same, so that the first is taken: right behind the first short job.
     assert moved(record).keys() == moved(Cycle().judge(queue())).keys() == {1}
     assert tuple(policy.asked[0].columns) == OPTION_COLUMNS
-    assert [decision.state for decision in record.decisions] == [
-        b"." * (number + 1) for number in range(len(policy.asked))
-    ]
+    assert policy.states == [b"." * number for number in range(len(record.decisions))]
 
 
 @pytest.mark.parametrize(
@@ -75,6 +79,68 @@ def test_rules_decide_where_a_policy_fails(answer: float | str | ModelError, sai
     assert moved(record) == moved(Cycle().judge(queue()))
     assert said in record.policy_fault
     assert record.decisions == () and len(policy.asked) == 1
+    assert record.policy_state == NO_STATE
+
+
+def test_rules_need_no_board(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(case, "board_of", None)
+
+    assert moved(Cycle().judge(queue())).keys() == {1}
+
+
+def test_policy_goes_on_from_what_it_remembered() -> None:
+    policy = Scripted(0.0)
+    cycle = Cycle(policy=policy)
+    journal = MemoryJournal()
+
+    for _ in range(3):
+        journal.record(cycle.judge(queue(), cycle.memory(journal, queue())), cycle)
+
+    assert policy.states == [b"", b".", b".."]
+    assert journal.policy_state() == PolicyState(policy="scripted", content=b"...")
+
+
+@pytest.mark.parametrize(
+    ("policy", "begins_with"),
+    [
+        (Scripted(0.0, digest="one"), b"kept"),
+        (Scripted(0.0, digest="two"), b""),
+        (Scripted(0.0, name="other", digest="one"), b""),
+    ],
+    ids=["same policy", "other model", "other name"],
+)
+def test_state_of_another_policy_is_dropped(policy: Scripted, begins_with: bytes) -> None:
+    kept = PolicyState(policy="scripted", digest="one", content=b"kept")
+
+    record = Cycle(policy=policy).judge(queue(), Memory(policy_state=kept))
+
+    assert policy.states == [begins_with]
+    assert record.policy_state.content == begins_with + b"."
+
+
+def test_state_is_dropped_where_the_rules_took_over() -> None:
+    kept = PolicyState(policy="scripted", content=b"kept")
+
+    failed, by_rules = (
+        Cycle(policy=policy).judge(queue(), Memory(policy_state=kept)) for policy in (Scripted("short"), None)
+    )
+
+    assert failed.policy_state == by_rules.policy_state == NO_STATE
+
+
+def test_state_survives_a_restart_also_of_a_cycle_that_proposed_nothing(tmp_path: Path) -> None:
+    cycle = Cycle(policy=Scripted(0.0, digest="one"))
+    record = cycle.judge(queue())
+    with SqliteJournal(tmp_path / "journal.sqlite") as journal:
+        journal.record(record, cycle)
+        journal.record(Cycle().judge(busy()), cycle)
+
+    with SqliteJournal(tmp_path / "journal.sqlite") as journal:
+        state = cycle.memory(journal, queue()).policy_state
+        of_rules = Cycle().memory(journal, queue()).policy_state
+
+    assert record.judged == () and of_rules == NO_STATE
+    assert state == record.policy_state == PolicyState(policy="scripted", digest="one", content=b".")
 
 
 def test_board_shows_the_pending_jobs_and_every_node() -> None:
@@ -100,5 +166,5 @@ def test_replay_makes_the_same_plan_without_the_policy(tmp_path: Path) -> None:
     found = journal.recorded()
 
     assert replayed(found) == found.outcome == outcome_of(record)
-    assert found.decisions == record.decisions
+    assert (found.decisions, found.policy_state) == (record.decisions, record.policy_state)
     journal.close_file()

@@ -8,7 +8,7 @@ import pytest
 from advisor.cycle import Cycle
 from advisor.domain.actions import Action, NodeRange, Requeue, SetGpus, SetNice, SetNodeRange, SetSwitches, SetTimeMin
 from advisor.domain.gang import GpuCount, GpuScope, SwitchRequest
-from advisor.domain.job import GpuRange, JobState
+from advisor.domain.job import Allocation, GpuRange, JobState
 from advisor.domain.plan import Outcome
 from advisor.domain.topology import TopologyKind
 from advisor.settings import Limits, PlanningSettings
@@ -17,7 +17,7 @@ from advisor.sim.queueing import DONE
 from advisor.sim.slurm_cluster import SimulatedSlurm
 from advisor.sim.slurm_state import Slurm, build_slurm
 from advisor.sim.slurmctld import run_slurm
-from advisor.sim.state import State
+from advisor.sim.state import FAULT_DTYPE, State
 from advisor.sim.trace import Trace
 from tests.sim.building import make_state, make_trace
 
@@ -141,6 +141,23 @@ def test_a_node_that_is_down_says_so() -> None:
     nodes = now.cluster.snapshot().nodes
 
     assert [node.state for node in nodes] == [*["MIXED"] * 5, "DOWN"]
+
+
+def test_failed_node_that_is_back_and_the_job_that_started_again_meanwhile_are_read_again() -> None:
+    now = running(make_trace([{"run_time_s": 5000}]), until=0.0)
+    failing = now.state._replace(faults=np.array([(150.0, 0, 0), (600.0, 0, 1)], FAULT_DTYPE))
+    now.cluster.state = failing
+    seen = []
+
+    for until in (100.0, 300.0, 700.0):
+        run_slurm(failing, now.slurm, until)
+        snapshot = now.cluster.snapshot()
+        seen.append((snapshot.nodes[0].state, snapshot.jobs[0].allocation))
+
+    assert seen == [
+        (state, Allocation(nodes=(name,), gpus=(GpuCount(count=1),)))
+        for state, name in (("MIXED", "n1"), ("DOWN", "n2"), ("IDLE", "n2"))
+    ]
 
 
 def test_an_idle_node_says_so() -> None:

@@ -24,7 +24,7 @@ from advisor.features.board import Board
 from advisor.features.policy import Options, Scores
 from advisor.fit.publish import Exported, publish_graph
 from advisor.planning.ordering import OPTION_COLUMNS
-from advisor.planning.scorers import RULES
+from advisor.planning.scorers import by_rule
 from advisor.predict.manifest import POLICY, Parity
 from advisor.predict.onnx_model import TensorGraph
 from advisor.predict.served_policy import SCORES
@@ -49,14 +49,15 @@ class Recorder:
     """The rules, with the options and the scores of every decision kept."""
 
     name = "recorder"
+    digest = ""
 
     def __init__(self) -> None:
         self.rows: list[NDArray[np.float32]] = []
         self.scores: list[Scores] = []
 
-    def act(self, board: Board, options: Options, state: bytes) -> tuple[Scores, bytes]:
+    def act(self, _board: Board, options: Options, state: bytes) -> tuple[Scores, bytes]:
         """Return the scores of the rules."""
-        scores, state = RULES.act(board, options, state)
+        scores = by_rule(options)
         if options.lever is Lever.NICE:
             self.rows.append(options.features())
             self.scores.append(scores)

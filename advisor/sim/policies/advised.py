@@ -12,7 +12,6 @@ from advisor.domain.actions import Lever
 from advisor.features.policy import Policy
 from advisor.planning.case import EVERY_LEVER
 from advisor.planning.observing import observed
-from advisor.planning.scorers import RULES
 from advisor.sim.known_forecaster import KnownForecaster
 from advisor.sim.learning import LearningForecaster
 from advisor.sim.queueing import PAUSED
@@ -40,7 +39,7 @@ class AdvisedSlurm:
     summary: str
     forecaster: MakeForecaster
     levers: frozenset[Lever] = EVERY_LEVER
-    policy: Callable[[], Policy] = lambda: RULES
+    policy: Callable[[], Policy | None] = lambda: None
     requeue_loses_work: bool = True
 
     def run(self, problem: Problem) -> State:

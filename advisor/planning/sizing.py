@@ -22,6 +22,7 @@ from advisor.features.queue import ANY_TYPE, QueueTable
 from advisor.features.supply import Releases, wait_for_s
 from advisor.planning.beliefs import Beliefs
 from advisor.planning.case import Case
+from advisor.planning.growth import Step, grown
 from advisor.planning.words import duration
 
 
@@ -78,9 +79,12 @@ class _Pool:
         """GPUs left for a gang of one type; a gang of any type takes the type with most."""
         return int(self.idle.max(initial=0)) if gpu_type == ANY_TYPE else int(self.idle[gpu_type])
 
-    def take(self, gpu_type: int, gpus: int) -> None:
-        """Give GPUs out."""
+    def take(self, gpu_type: int, gpus: int) -> bool:
+        """Give GPUs out, and tell whether there were enough of them."""
+        if gpus > self.left(gpu_type):
+            return False
         self.idle[int(self.idle.argmax()) if gpu_type == ANY_TYPE else gpu_type] -= gpus
+        return True
 
 
 def sizings(
@@ -204,16 +208,22 @@ def _grown(
     beliefs: Beliefs,
 ) -> list[Sizing]:
     """Give GPUs that nobody waits for to the jobs about to start, best gain per GPU first."""
-    sizes = {row: int(queue.gpus[row]) for row in starting}
     elastic = [row for row in starting if _growth_pays(queue, row, beliefs)]
-    while (step := _best_step(queue, elastic, sizes, pool, fitter, beliefs)) is not None:
-        row, size = step
-        pool.take(int(queue.gpu_type[row]), size - sizes[row])
-        sizes[row] = size
+    # The lower job id settles ties.
+    elastic.sort(key=lambda row: queue.jobs[row].job_id)
+
+    def next_step(place: int, size: int) -> Step | None:
+        return _next_step(queue.jobs[elastic[place]], size, fitter, beliefs)
+
+    def take(place: int, gpus: int) -> bool:
+        return pool.take(int(queue.gpu_type[elastic[place]]), gpus)
+
+    before = [int(queue.gpus[row]) for row in elastic]
+    size_by_row = dict(zip(elastic, grown(before, int(pool.idle.sum()), next_step, take), strict=True))
     return [
-        Sizing(row=row, gpus=sizes[row], action=options(queue.jobs[row])[sizes[row]], wait_saved_s=0.0)
-        for row in elastic
-        if sizes[row] > queue.gpus[row]
+        Sizing(row=row, gpus=size, action=options(queue.jobs[row])[size], wait_saved_s=0.0)
+        for row in starting
+        if (size := size_by_row.get(row, 0)) > queue.gpus[row]
     ]
 
 
@@ -225,26 +235,15 @@ def _growth_pays(queue: QueueTable, row: int, beliefs: Beliefs) -> bool:
     return -_run_time_change_s(queue, row, bigger, beliefs) >= beliefs.settings.min_saving_s
 
 
-def _best_step(
-    queue: QueueTable,
-    elastic: Sequence[int],
-    sizes: dict[int, int],
-    pool: _Pool,
-    fitter: Fitter,
-    beliefs: Beliefs,
-) -> tuple[int, int] | None:
-    """Return the row and next size with the largest gain in speed per added GPU that still fits."""
-    steps = []
-    for row in elastic:
-        job, now = queue.jobs[row], sizes[row]
-        bigger = next(((size, action) for size, action in options(job).items() if size > now), None)
-        if bigger is None or bigger[0] - now > pool.left(int(queue.gpu_type[row])):
-            continue
-        size, action = bigger
-        gain = (beliefs.speed(job, size).median - beliefs.speed(job, now).median) / (size - now)
-        if gain >= beliefs.settings.min_marginal_ratio and _fits_best(fitter, job, action):
-            steps.append((-gain, job.job_id, row, size))
-    return min(steps)[2:] if steps else None
+def _next_step(job: Job, now: int, fitter: Fitter, beliefs: Beliefs) -> Step | None:
+    """Return the next larger size of a job with what an added GPU brings; None where that is too little or not free."""
+    bigger = next(((size, action) for size, action in options(job).items() if size > now), None)
+    if bigger is None:
+        return None
+    size, action = bigger
+    gain = (beliefs.speed(job, size).median - beliefs.speed(job, now).median) / (size - now)
+    pays = gain >= beliefs.settings.min_marginal_ratio and _fits_best(fitter, job, action)
+    return Step(size, gain) if pays else None
 
 
 def _fits_best(fitter: Fitter, job: Job, action: SetGpus) -> bool:

@@ -6,18 +6,20 @@ that no waiting job can use, one step at a time to whoever gains most per GPU (t
 DL2's baselines; the assumed curve and the thresholds are ours).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.domain.actions import Reason, SetGpus
+from advisor.domain.actions import Lever, Reason, SetGpus
 from advisor.domain.gang import GpuCount, GpuScope
 from advisor.domain.job import Job
 from advisor.domain.plan import Expected, Kind, Recommendation
 from advisor.domain.topology import LocalityTier
 from advisor.features.capacity import Fitter
+from advisor.features.policy import Options
 from advisor.features.queue import ANY_TYPE, QueueTable
 from advisor.features.supply import Releases, wait_for_s
 from advisor.planning.beliefs import Beliefs
@@ -87,25 +89,19 @@ class _Pool:
         return True
 
 
-def sizings(
-    queue: QueueTable,
-    freed: Releases,
-    rows: NDArray[np.intp],
-    fitter: Fitter,
-    beliefs: Beliefs,
-    untouchable: frozenset[int],
-) -> list[Sizing]:
-    """Size the elastic jobs of one pool; `rows` `(n_rows,)` in planned order, `freed` as it is expected.
+def sizings(queue: QueueTable, rows: NDArray[np.intp], case: Case, untouchable: frozenset[int]) -> list[Sizing]:
+    """Size the elastic jobs of one pool; `rows` `(n_rows,)` in planned order.
 
     Jobs in `untouchable` take their GPUs as they ask for them.
     """
+    fitter, beliefs = case.fitter, case.beliefs
     number = int(queue.pool[rows[0]])
     pool = _Pool(queue.pool_idle[number])
     found: list[Sizing] = []
     starting: list[int] = []
     # Slurm starts nobody who would delay a job that waits ahead of it for the same GPUs.
     waiting_types: set[int] = set()
-    releases = [freed]
+    releases = [case.freed]
     for row in rows.tolist():
         job, gpu_type, gpus = queue.jobs[row], int(queue.gpu_type[row]), int(queue.gpus[row])
         if gpus <= pool.left(gpu_type) and _starts_now(fitter, job):
@@ -131,7 +127,7 @@ def sizings(
         and not queue.others_wait[number]
         and not _meets_any(int(queue.gpu_type[row]), waiting_types)
     ]
-    return found + _grown(queue, growable, pool, fitter, beliefs)
+    return found + _grown(queue, growable, pool, case)
 
 
 def _meets_any(gpu_type: int, types: set[int]) -> bool:
@@ -200,31 +196,67 @@ def _share_that_ends(job: Job, size: int, beliefs: Beliefs) -> float:
     return 1.0 if job.time_limit_s is None else min(1.0, 1.0 / beliefs.stretch(job, size).median)
 
 
-def _grown(
-    queue: QueueTable,
-    starting: Sequence[int],
-    pool: _Pool,
-    fitter: Fitter,
-    beliefs: Beliefs,
-) -> list[Sizing]:
-    """Give GPUs that nobody waits for to the jobs about to start, best gain per GPU first."""
-    elastic = [row for row in starting if _growth_pays(queue, row, beliefs)]
-    # The lower job id settles ties.
-    elastic.sort(key=lambda row: queue.jobs[row].job_id)
+# What the options of a larger size are scored by, in this order.
+OPTION_COLUMNS: Final = ("gpus", "gpus_after", "gain_per_gpu", "run_time_saved_s")
 
-    def next_step(place: int, size: int) -> Step | None:
-        return _next_step(queue.jobs[elastic[place]], size, fitter, beliefs)
+
+def _grown(queue: QueueTable, starting: Sequence[int], pool: _Pool, case: Case) -> list[Sizing]:
+    """Give GPUs that nobody waits for to the jobs about to start, the step with the highest score first."""
+    # The lower job id settles ties.
+    elastic = sorted(
+        (row for row in starting if _growth_pays(queue, row, case.beliefs)), key=lambda row: queue.jobs[row].job_id
+    )
+    before = [int(queue.gpus[row]) for row in elastic]
+    step_by_size = _steps(queue, elastic, pool, case)
 
     def take(place: int, gpus: int) -> bool:
         return pool.take(int(queue.gpu_type[elastic[place]]), gpus)
 
-    before = [int(queue.gpus[row]) for row in elastic]
-    size_by_row = dict(zip(elastic, grown(before, int(pool.idle.sum()), next_step, take), strict=True))
+    after = grown(before, int(pool.idle.sum()), lambda place, size: step_by_size.get((place, size)), take)
+    size_by_row = {row: size for row, size in zip(elastic, after, strict=True) if size > queue.gpus[row]}
     return [
         Sizing(row=row, gpus=size, action=options(queue.jobs[row])[size], wait_saved_s=0.0)
         for row in starting
-        if (size := size_by_row.get(row, 0)) > queue.gpus[row]
+        if (size := size_by_row.get(row)) is not None
     ]
+
+
+def _steps(queue: QueueTable, rows: Sequence[int], pool: _Pool, case: Case) -> Mapping[tuple[int, int], Step]:
+    """Map places in `rows` and sizes to the next step, for those that score above 0."""
+    legal = [(place, *step) for place, row in enumerate(rows) for step in _legal_steps(queue, row, pool, case)]
+    if not legal:
+        return {}
+    places, *numbers = zip(*legal, strict=True)
+    board_row_by_job = {job_id: row for row, job_id in enumerate(case.board.job_id.tolist())}
+    scores = case.decider.scores(
+        case.board,
+        Options(
+            lever=Lever.GPU_COUNT,
+            job=np.array([board_row_by_job[queue.jobs[rows[place]].job_id] for place in places], np.intp),
+            columns={name: np.array(column, np.float64) for name, column in zip(OPTION_COLUMNS, numbers, strict=True)},
+        ),
+    )
+    return {
+        (place, now): Step(size, score)
+        for (place, now, size, *_), score in zip(legal, scores.tolist(), strict=True)
+        if score > 0.0
+    }
+
+
+def _legal_steps(queue: QueueTable, row: int, pool: _Pool, case: Case) -> Iterator[tuple[int, int, float, float]]:
+    """Yield the steps of a job from size to size, as `OPTION_COLUMNS`, up to the first that adds too little."""
+    job, beliefs = queue.jobs[row], case.beliefs
+    asked = now = int(queue.gpus[row])
+    for size, action in options(job).items():
+        if size <= now:
+            continue
+        gain = (beliefs.speed(job, size).median - beliefs.speed(job, now).median) / (size - now)
+        is_free = size - asked <= pool.left(int(queue.gpu_type[row])) and _fits_best(case.fitter, job, action)
+        if gain < beliefs.settings.min_marginal_ratio or not is_free:
+            return
+        saved_s = _run_time_change_s(queue, row, now, beliefs) - _run_time_change_s(queue, row, size, beliefs)
+        yield now, size, gain, saved_s
+        now = size
 
 
 def _growth_pays(queue: QueueTable, row: int, beliefs: Beliefs) -> bool:
@@ -233,17 +265,6 @@ def _growth_pays(queue: QueueTable, row: int, beliefs: Beliefs) -> bool:
     if bigger is None or not np.isfinite(queue.limit_s[row]):
         return False
     return -_run_time_change_s(queue, row, bigger, beliefs) >= beliefs.settings.min_saving_s
-
-
-def _next_step(job: Job, now: int, fitter: Fitter, beliefs: Beliefs) -> Step | None:
-    """Return the next larger size of a job with what an added GPU brings; None where that is too little or not free."""
-    bigger = next(((size, action) for size, action in options(job).items() if size > now), None)
-    if bigger is None:
-        return None
-    size, action = bigger
-    gain = (beliefs.speed(job, size).median - beliefs.speed(job, now).median) / (size - now)
-    pays = gain >= beliefs.settings.min_marginal_ratio and _fits_best(fitter, job, action)
-    return Step(size, gain) if pays else None
 
 
 def _fits_best(fitter: Fitter, job: Job, action: SetGpus) -> bool:
@@ -295,9 +316,7 @@ def recommendations(case: Case, so_far: Sequence[Recommendation] = ()) -> Iterat
     """Propose sizes for elastic jobs."""
     queue, done = case.queue_after(so_far), case.done(so_far)
     for rows in queue.rows_by_pool():
-        yield from _recommendations(
-            queue, sizings(queue, case.freed, rows, case.fitter, case.beliefs, done), case.beliefs
-        )
+        yield from _recommendations(queue, sizings(queue, rows, case, done), case.beliefs)
 
 
 def _recommendations(queue: QueueTable, found: Sequence[Sizing], beliefs: Beliefs) -> Iterator[Recommendation]:

@@ -49,6 +49,7 @@ class Recorder:
     """The rules, with the options and the scores of every decision kept."""
 
     name = "recorder"
+    levers = frozenset({Lever.NICE})
 
     def __init__(self) -> None:
         self.rows: list[NDArray[np.float32]] = []
@@ -57,9 +58,8 @@ class Recorder:
     def act(self, board: Board, options: Options, state: bytes) -> tuple[Scores, bytes]:
         """Return the scores of the rules."""
         scores, state = RULES.act(board, options, state)
-        if options.lever is Lever.NICE:
-            self.rows.append(options.features())
-            self.scores.append(scores)
+        self.rows.append(options.features())
+        self.scores.append(scores)
         return scores, state
 
 

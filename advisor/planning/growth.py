@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 
-class Step(NamedTuple):
+class GrowthStep(NamedTuple):
     """The next larger size of a job, and what it is worth per GPU added."""
 
     size: int
@@ -18,7 +18,7 @@ class Step(NamedTuple):
 def grown(
     sizes: Sequence[int],
     gpus: int,
-    next_step: Callable[[int, int], Step | None],
+    next_step: Callable[[int, int], GrowthStep | None],
     take: Callable[[int, int], bool] = lambda _place, _gpus: True,
 ) -> list[int]:
     """Return the sizes of jobs, `(n_jobs,)`, after steps that use at most `gpus` more.

@@ -24,7 +24,7 @@ from advisor.features.queue import ANY_TYPE, QueueTable
 from advisor.features.supply import Releases, wait_for_s
 from advisor.planning.beliefs import Beliefs
 from advisor.planning.case import Case
-from advisor.planning.growth import Step, grown
+from advisor.planning.growth import GrowthStep, grown
 from advisor.planning.words import duration
 
 
@@ -221,7 +221,7 @@ def _grown(queue: QueueTable, starting: Sequence[int], pool: _Pool, case: Case) 
     ]
 
 
-def _steps(queue: QueueTable, rows: Sequence[int], pool: _Pool, case: Case) -> Mapping[tuple[int, int], Step]:
+def _steps(queue: QueueTable, rows: Sequence[int], pool: _Pool, case: Case) -> Mapping[tuple[int, int], GrowthStep]:
     """Map places in `rows` and sizes to the next step, for those that score above 0."""
     legal = [(place, *step) for place, row in enumerate(rows) for step in _legal_steps(queue, row, pool, case)]
     if not legal:
@@ -237,7 +237,7 @@ def _steps(queue: QueueTable, rows: Sequence[int], pool: _Pool, case: Case) -> M
         ),
     )
     return {
-        (place, now): Step(size, score)
+        (place, now): GrowthStep(size, score)
         for (place, now, size, *_), score in zip(legal, scores.tolist(), strict=True)
         if score > 0.0
     }

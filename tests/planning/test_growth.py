@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
-from advisor.planning.growth import Step, grown
+from advisor.planning.growth import GrowthStep, grown
 
 
-def halving(*worth: float, most: int = 8) -> Callable[[int, int], Step | None]:
+def halving(*worth: float, most: int = 8) -> Callable[[int, int], GrowthStep | None]:
     """Return the steps of jobs that double, each step worth half of the one before."""
-    return lambda place, size: Step(2 * size, worth[place] / size) if 2 * size <= most else None
+    return lambda place, size: GrowthStep(2 * size, worth[place] / size) if 2 * size <= most else None
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.planning.growth import Step, grown
+from advisor.planning.growth import GrowthStep, grown
 
 
 def deal(
@@ -25,10 +25,10 @@ def deal(
             sizes[place] = least
             left -= least
 
-    def next_step(place: int, size: int) -> Step | None:
+    def next_step(place: int, size: int) -> GrowthStep | None:
         if not 0 < size < most[place]:
             return None
         worth = value(place, size)
-        return Step(size + 1, worth) if worth > -np.inf else None
+        return GrowthStep(size + 1, worth) if worth > -np.inf else None
 
     return np.array(grown(sizes, left, next_step), np.int64)

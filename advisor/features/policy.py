@@ -45,6 +45,10 @@ class Policy(Protocol):
     def digest(self) -> str:
         """The digest of its model, "" where it has none."""
 
+    @property
+    def levers(self) -> frozenset[Lever]:
+        """The levers whose options it scores; those of the others are left to the rules."""
+
     def act(self, board: Board, options: Options, state: bytes) -> tuple[Scores, bytes]:
         """Return a score for each option and what to remember; raises `ModelError` where it cannot."""
 
@@ -78,12 +82,13 @@ class Decider:
         """Return the option to choose, None for none of them; the rule needs no board."""
         if not len(options):
             return None
-        scores = self._scores(board, options)
+        scores = self.scores(board, options)
         best = int(scores.argmax())
         return best if scores[best] > 0.0 else None
 
-    def _scores(self, board: Callable[[], Board], options: Options) -> Scores:
-        if self.policy is not None and not self.fault:
+    def scores(self, board: Callable[[], Board], options: Options) -> Scores:
+        """Return a score for each option, `(n_options,)`; one of 0 or below is not to be chosen."""
+        if self.policy is not None and options.lever in self.policy.levers and not self.fault:
             try:
                 scores = self._checked(self.policy, board(), options)
             except ModelError as err:
@@ -109,6 +114,7 @@ class RecordedPolicy:
 
     def __init__(self, decisions: Sequence[ScoredDecision]) -> None:
         self._left = list(decisions)
+        self.levers = frozenset(decision.lever for decision in decisions)
 
     def act(self, _board: Board, options: Options, state: bytes) -> tuple[Scores, bytes]:
         """Return the next scores; raises `ModelError` where none is left, as the policy failed there."""

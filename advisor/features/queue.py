@@ -15,6 +15,8 @@ from advisor.domain.snapshot import Snapshot
 from advisor.features.nodes import NodeTable
 
 ANY_TYPE = -1
+# Tier, priority, submit time and id, as `slurms_place` has them.
+SlurmsPlace = tuple[int, int, float, int]
 # Array expressions are compressed; a longer one is damage.
 _LONGEST_TASKS = 100_000
 
@@ -94,10 +96,9 @@ class QueueTable:
 
     def by_priority(self, priority: NDArray[np.int64]) -> "QueueTable":
         """Return the table with other priorities `(n_jobs,)`, in the order in which Slurm then considers the jobs."""
-        # Slurm's own tie-breaks, as in the table.
         submit_time = np.array([job.submit_time for job in self.jobs])
         job_id = np.array([job.job_id for job in self.jobs], dtype=np.int64)
-        order = np.lexsort((job_id, submit_time, -priority))
+        order = by_place(priority, submit_time, job_id)
         return replace(
             self,
             jobs=tuple(self.jobs[row] for row in order),
@@ -163,7 +164,22 @@ def slurms_order(jobs: Sequence[Job]) -> NDArray[np.intp]:
     job_id = np.array([job.job_id for job in jobs], dtype=np.int64)
     submit_time = np.array([job.submit_time for job in jobs], dtype=np.float64)
     priority = np.array([job.priority for job in jobs], dtype=np.int64)
+    return by_place(priority, submit_time, job_id)
+
+
+def by_place(
+    priority: NDArray[np.int64], submit_time: NDArray[np.float64], job_id: NDArray[np.int64]
+) -> NDArray[np.intp]:
+    """Return the rows of jobs in one partition tier, `(n_jobs,)`, in the order of `slurms_place`."""
     return np.lexsort((job_id, submit_time, -priority))
+
+
+def slurms_place(job: Job, tier: int) -> SlurmsPlace:
+    """Return the place of a job in Slurm's order; the lowest is considered first.
+
+    A higher tier of its partitions decides, then priority, submit time and id.
+    """
+    return -tier, -(job.priority or 0), job.submit_time, job.job_id
 
 
 def gpu_counts(jobs: Sequence[Job]) -> list[int | None]:

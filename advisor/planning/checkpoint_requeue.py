@@ -19,10 +19,10 @@ from advisor.domain.plan import Expected, Kind, Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.features.capacity import Fitter
-from advisor.features.queue import QueueTable, competes_now
+from advisor.features.queue import QueueTable, SlurmsPlace, competes_now, slurms_place
 from advisor.planning.case import Case
 from advisor.planning.earliest import without
-from advisor.planning.preemption import KEY_MARGIN, keys, outweighs
+from advisor.planning.preemption import KEY_MARGIN, give_way, keys, pays, stopping_cost_s
 from advisor.planning.words import duration, plural
 from advisor.settings import APART_S
 
@@ -71,13 +71,7 @@ def recommendations(case: Case, _so_far: Sequence[Recommendation] = ()) -> Itera
         gang = queue.jobs[rows[0]] if len(rows) else None
         if gang is None or gang.job_id in served or not _may_get_room(gang) or _stands_behind(gang, case.snapshot):
             continue
-        bound = _sensitivity(case, gang)
-        spared = {job_id for job_id, key in key_by_job.items() if key <= KEY_MARGIN}
-        candidates = {
-            job_id: job
-            for job_id in sorted(stoppable - spared)
-            if _remaining_known(case, job_id) and _sensitivity(case, job := case.snapshot.jobs_by_id[job_id]) <= bound
-        }
+        candidates = _candidates(case, gang, key_by_job)
         for stake in _stakes(case, queue, int(rows[0])):
             room = _room(case, stake, candidates, key_by_job)
             if room is None or len(room.victims) > left or not _pays(case, stake, room):
@@ -85,6 +79,22 @@ def recommendations(case: Case, _so_far: Sequence[Recommendation] = ()) -> Itera
             left -= len(room.victims)
             yield from (_recommendation(case, stake, room, victim, key_by_job) for victim in room.victims)
             break
+
+
+def _candidates(case: Case, gang: Job, key_by_job: Mapping[int, float]) -> Mapping[int, Job]:
+    """Map the jobs that can be stopped for a gang; one that waits has the key 0."""
+    known = [
+        case.snapshot.jobs_by_id[job_id]
+        for job_id in sorted(case.permits.stoppable & key_by_job.keys())
+        if _remaining_known(case, job_id)
+    ]
+    can_go = give_way(
+        np.array([key_by_job[job.job_id] for job in known]),
+        np.array([_sensitivity(case, job) for job in known]),
+        gang_key=0.0,
+        gang_sensitivity=_sensitivity(case, gang),
+    )
+    return {job.job_id: job for job, goes in zip(known, can_go.tolist(), strict=True) if goes}
 
 
 def _may_get_room(job: Job) -> bool:
@@ -104,7 +114,7 @@ def _stands_behind(gang: Job, snapshot: Snapshot) -> bool:
     return any(
         other.job_id != gang.job_id
         and (competes_now(other, snapshot.taken_at) or _takes_parts(other))
-        and _rank(other, snapshot) > _rank(gang, snapshot)
+        and _place(other, snapshot) < _place(gang, snapshot)
         and not wanted.isdisjoint(_nodes_of(other, snapshot))
         for other in snapshot.jobs
         if other.is_pending
@@ -123,11 +133,11 @@ def _nodes_of(job: Job, snapshot: Snapshot) -> frozenset[str]:
     return frozenset(name for nodes in listed for name in nodes).union(told)
 
 
-def _rank(job: Job, snapshot: Snapshot) -> tuple[int, int, float, int]:
-    """Return where Slurm has a job in its line; higher is looked at before."""
+def _place(job: Job, snapshot: Snapshot) -> SlurmsPlace:
+    """Return where Slurm has a job in its line."""
     partitions = (snapshot.partitions_by_name.get(name) for name in job.partitions)
     tier = max((partition.priority_tier for partition in partitions if partition is not None), default=0)
-    return tier, job.priority or 0, -job.submit_time, -job.job_id
+    return slurms_place(job, tier)
 
 
 def _keys(case: Case) -> Mapping[int, float]:
@@ -294,13 +304,13 @@ def _burden(victims: Iterable[Job]) -> tuple[int, int]:
 def _pays(case: Case, stake: Stake, room: Room) -> bool:
     """Whether a gang gains more than twice what its victims lose, and keeps none of them waiting for too long."""
     within = max(REQUEUE_HOLD_S, stake.run_s_high) <= case.limits.max_added_delay_s
-    return within and outweighs(stake.gain_s, _cost_s(case, room, stake.run_s))
+    return within and pays(stake.gain_s, _cost_s(case, room, stake.run_s))
 
 
 def _cost_s(case: Case, room: Room, run_s: float) -> float:
     """Return what the victims lose: work, the restart, and the time in which a gang runs for `run_s` in their place."""
-    each_s = case.beliefs.settings.restart_s + max(REQUEUE_HOLD_S, run_s)
-    return sum(_lost_s(case, victim) + each_s for victim in room.victims)
+    lost_s = [_lost_s(case, victim) for victim in room.victims]
+    return stopping_cost_s(lost_s, max(REQUEUE_HOLD_S, run_s), case.beliefs.settings.restart_s)
 
 
 def _lost_s(case: Case, job: Job) -> float:

@@ -18,7 +18,7 @@ from advisor.domain.actions import Lever, Reason, SetNice
 from advisor.domain.job import Job
 from advisor.domain.plan import Expected, Kind, Recommendation
 from advisor.features.policy import Options
-from advisor.features.queue import ANY_TYPE, Others, QueueTable
+from advisor.features.queue import ANY_TYPE, Others, QueueTable, by_place
 from advisor.features.supply import backfilled, latest_starts_s
 from advisor.planning.case import Case
 from advisor.planning.words import duration, plural
@@ -72,7 +72,7 @@ class _Line:
         """Move the job at place `source` to where `priority` puts it, by Slurm's own tie-breaks."""
         self.priority[source] = priority
         self.movable[source] = False
-        order = np.lexsort((self.job_id, self.submit_time, -self.priority))
+        order = by_place(self.priority, self.submit_time, self.job_id)
         for each in fields(self):
             if each.name not in ("floor", "others"):
                 setattr(self, each.name, getattr(self, each.name)[order])

@@ -4,6 +4,7 @@ Published are its aim and name (Dally, arXiv 2401.16492); key, victims, quantum 
 interpretation. A victim waits for as long as the gang runs that took its place, which counts as a cost, too.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -32,14 +33,20 @@ def keys(done_s: Floats, held_s: Floats, attained_gpu_s: Floats) -> Floats:
     return found
 
 
-def pays(gain_s: float, run_s: float, victims: int, restart_s: float) -> bool:
-    """Tell whether a gang that then runs for `run_s` gains more than twice what its victims lose.
+def give_way(key: Floats, sensitivity: Floats, *, gang_key: float, gang_sensitivity: float) -> NDArray[np.bool_]:
+    """Tell which running jobs can be stopped for a gang, `(n_jobs,)`: not those that had little or are hurt more."""
+    can_go: NDArray[np.bool_] = (key > gang_key + KEY_MARGIN) & (sensitivity <= gang_sensitivity)
+    return can_go
 
-    Each victim waits for as long as the gang runs, and starts again.
+
+def stopping_cost_s(lost_s: Sequence[float], run_s: float, restart_s: float) -> float:
+    """Return what victims lose to a gang that runs for `run_s` in their place.
+
+    Each victim loses work, `lost_s`, waits for as long as the gang runs, and starts again.
     """
-    return outweighs(gain_s, victims * (run_s + restart_s))
+    return sum(lost_s) + len(lost_s) * (run_s + restart_s)
 
 
-def outweighs(gain_s: float, cost_s: float) -> bool:
+def pays(gain_s: float, cost_s: float) -> bool:
     """Tell whether a gain is worth the cost."""
     return gain_s > GAIN_OVER_COST * cost_s

@@ -7,6 +7,7 @@ import numpy as np
 from advisor.domain.diagnosis import Cause
 from advisor.domain.job import Job
 from advisor.domain.slurm_reasons import CONTENTION, causes_named
+from advisor.features.queue import slurms_place
 from advisor.planning.inquiry import Inquiry
 from advisor.planning.requests import gpus_by_type, tasks_of
 
@@ -32,7 +33,7 @@ def ahead_of(inquiry: Inquiry) -> Ahead:
     """Count who comes before the job: a higher partition tier, then priority, submit time and id decide."""
     tiers = _tiers(inquiry)
     mine = inquiry.job
-    my_place = _order(mine, max((partition.priority_tier for partition in inquiry.partitions), default=0))
+    my_place = slurms_place(mine, max((partition.priority_tier for partition in inquiry.partitions), default=0))
     ahead: list[Job] = []
     unknown = 0
     tier_by_partitions: dict[tuple[str, ...], int | None] = {}
@@ -48,7 +49,7 @@ def ahead_of(inquiry: Inquiry) -> Ahead:
             continue
         if job.priority is None:
             unknown += tasks_of(job)
-        elif mine.priority and _order(job, tier) < my_place:
+        elif mine.priority and slurms_place(job, tier) < my_place:
             ahead.append(job)
     return Ahead(
         jobs=sum(tasks_of(job) for job in ahead),
@@ -82,7 +83,3 @@ def _may_start(job: Job, now: float) -> bool:
         and not job.dependency
         and not (job.eligible_time is not None and job.eligible_time > now)
     )
-
-
-def _order(job: Job, tier: int) -> tuple[int, int, float, int]:
-    return -tier, -(job.priority or 0), job.submit_time, job.job_id

@@ -14,7 +14,15 @@ def weighted_saving(columns: Columns) -> Scores:
     return columns["work"] * columns["helped_weight"] - columns["weight"] * columns["passed_work"]
 
 
-SCORERS: Final[Mapping[Lever, Callable[[Columns], Scores]]] = {Lever.NICE: weighted_saving}
+def marginal_gain(columns: Columns) -> Scores:
+    """Return the speed that each GPU of a step to a larger size adds."""
+    return columns["gain_per_gpu"]
+
+
+SCORERS: Final[Mapping[Lever, Callable[[Columns], Scores]]] = {
+    Lever.NICE: weighted_saving,
+    Lever.GPU_COUNT: marginal_gain,
+}
 
 
 def by_rule(options: Options) -> Scores:

@@ -6,22 +6,25 @@ that no waiting job can use, one step at a time to whoever gains most per GPU (t
 DL2's baselines; the assumed curve and the thresholds are ours).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.domain.actions import Reason, SetGpus
+from advisor.domain.actions import Lever, Reason, SetGpus
 from advisor.domain.gang import GpuCount, GpuScope
 from advisor.domain.job import Job
 from advisor.domain.plan import Expected, Kind, Recommendation
 from advisor.domain.topology import LocalityTier
 from advisor.features.capacity import Fitter
+from advisor.features.policy import Options
 from advisor.features.queue import ANY_TYPE, QueueTable
 from advisor.features.supply import Releases, wait_for_s
 from advisor.planning.beliefs import Beliefs
 from advisor.planning.case import Case
+from advisor.planning.growth import GrowthStep, grown
 from advisor.planning.words import duration
 
 
@@ -78,30 +81,27 @@ class _Pool:
         """GPUs left for a gang of one type; a gang of any type takes the type with most."""
         return int(self.idle.max(initial=0)) if gpu_type == ANY_TYPE else int(self.idle[gpu_type])
 
-    def take(self, gpu_type: int, gpus: int) -> None:
-        """Give GPUs out."""
+    def take(self, gpu_type: int, gpus: int) -> bool:
+        """Give GPUs out, and tell whether there were enough of them."""
+        if gpus > self.left(gpu_type):
+            return False
         self.idle[int(self.idle.argmax()) if gpu_type == ANY_TYPE else gpu_type] -= gpus
+        return True
 
 
-def sizings(
-    queue: QueueTable,
-    freed: Releases,
-    rows: NDArray[np.intp],
-    fitter: Fitter,
-    beliefs: Beliefs,
-    untouchable: frozenset[int],
-) -> list[Sizing]:
-    """Size the elastic jobs of one pool; `rows` `(n_rows,)` in planned order, `freed` as it is expected.
+def sizings(queue: QueueTable, rows: NDArray[np.intp], case: Case, untouchable: frozenset[int]) -> list[Sizing]:
+    """Size the elastic jobs of one pool; `rows` `(n_rows,)` in planned order.
 
     Jobs in `untouchable` take their GPUs as they ask for them.
     """
+    fitter, beliefs = case.fitter, case.beliefs
     number = int(queue.pool[rows[0]])
     pool = _Pool(queue.pool_idle[number])
     found: list[Sizing] = []
     starting: list[int] = []
     # Slurm starts nobody who would delay a job that waits ahead of it for the same GPUs.
     waiting_types: set[int] = set()
-    releases = [freed]
+    releases = [case.freed]
     for row in rows.tolist():
         job, gpu_type, gpus = queue.jobs[row], int(queue.gpu_type[row]), int(queue.gpus[row])
         if gpus <= pool.left(gpu_type) and _starts_now(fitter, job):
@@ -127,7 +127,7 @@ def sizings(
         and not queue.others_wait[number]
         and not _meets_any(int(queue.gpu_type[row]), waiting_types)
     ]
-    return found + _grown(queue, growable, pool, fitter, beliefs)
+    return found + _grown(queue, growable, pool, case)
 
 
 def _meets_any(gpu_type: int, types: set[int]) -> bool:
@@ -196,25 +196,67 @@ def _share_that_ends(job: Job, size: int, beliefs: Beliefs) -> float:
     return 1.0 if job.time_limit_s is None else min(1.0, 1.0 / beliefs.stretch(job, size).median)
 
 
-def _grown(
-    queue: QueueTable,
-    starting: Sequence[int],
-    pool: _Pool,
-    fitter: Fitter,
-    beliefs: Beliefs,
-) -> list[Sizing]:
-    """Give GPUs that nobody waits for to the jobs about to start, best gain per GPU first."""
-    sizes = {row: int(queue.gpus[row]) for row in starting}
-    elastic = [row for row in starting if _growth_pays(queue, row, beliefs)]
-    while (step := _best_step(queue, elastic, sizes, pool, fitter, beliefs)) is not None:
-        row, size = step
-        pool.take(int(queue.gpu_type[row]), size - sizes[row])
-        sizes[row] = size
+# What the options of a larger size are scored by, in this order.
+OPTION_COLUMNS: Final = ("gpus", "gpus_after", "gain_per_gpu", "run_time_saved_s")
+
+
+def _grown(queue: QueueTable, starting: Sequence[int], pool: _Pool, case: Case) -> list[Sizing]:
+    """Give GPUs that nobody waits for to the jobs about to start, the step with the highest score first."""
+    # The lower job id settles ties.
+    elastic = sorted(
+        (row for row in starting if _growth_pays(queue, row, case.beliefs)), key=lambda row: queue.jobs[row].job_id
+    )
+    before = [int(queue.gpus[row]) for row in elastic]
+    step_by_size = _steps(queue, elastic, pool, case)
+
+    def take(place: int, gpus: int) -> bool:
+        return pool.take(int(queue.gpu_type[elastic[place]]), gpus)
+
+    after = grown(before, int(pool.idle.sum()), lambda place, size: step_by_size.get((place, size)), take)
+    size_by_row = {row: size for row, size in zip(elastic, after, strict=True) if size > queue.gpus[row]}
     return [
-        Sizing(row=row, gpus=sizes[row], action=options(queue.jobs[row])[sizes[row]], wait_saved_s=0.0)
-        for row in elastic
-        if sizes[row] > queue.gpus[row]
+        Sizing(row=row, gpus=size, action=options(queue.jobs[row])[size], wait_saved_s=0.0)
+        for row in starting
+        if (size := size_by_row.get(row)) is not None
     ]
+
+
+def _steps(queue: QueueTable, rows: Sequence[int], pool: _Pool, case: Case) -> Mapping[tuple[int, int], GrowthStep]:
+    """Map places in `rows` and sizes to the next step, for those that score above 0."""
+    legal = [(place, *step) for place, row in enumerate(rows) for step in _legal_steps(queue, row, pool, case)]
+    if not legal:
+        return {}
+    places, *numbers = zip(*legal, strict=True)
+    board_row_by_job = {job.job_id: row for row, job in enumerate(case.queue.jobs)}
+    scores = case.decider.scores(
+        lambda: case.board,
+        Options(
+            lever=Lever.GPU_COUNT,
+            job=np.array([board_row_by_job[queue.jobs[rows[place]].job_id] for place in places], np.intp),
+            columns={name: np.array(column, np.float64) for name, column in zip(OPTION_COLUMNS, numbers, strict=True)},
+        ),
+    )
+    return {
+        (place, now): GrowthStep(size, score)
+        for (place, now, size, *_), score in zip(legal, scores.tolist(), strict=True)
+        if score > 0.0
+    }
+
+
+def _legal_steps(queue: QueueTable, row: int, pool: _Pool, case: Case) -> Iterator[tuple[int, int, float, float]]:
+    """Yield the steps of a job from size to size, as `OPTION_COLUMNS`, up to the first that adds too little."""
+    job, beliefs = queue.jobs[row], case.beliefs
+    asked = now = int(queue.gpus[row])
+    for size, action in options(job).items():
+        if size <= now:
+            continue
+        gain = (beliefs.speed(job, size).median - beliefs.speed(job, now).median) / (size - now)
+        is_free = size - asked <= pool.left(int(queue.gpu_type[row])) and _fits_best(case.fitter, job, action)
+        if gain < beliefs.settings.min_marginal_ratio or not is_free:
+            return
+        saved_s = _run_time_change_s(queue, row, now, beliefs) - _run_time_change_s(queue, row, size, beliefs)
+        yield now, size, gain, saved_s
+        now = size
 
 
 def _growth_pays(queue: QueueTable, row: int, beliefs: Beliefs) -> bool:
@@ -223,28 +265,6 @@ def _growth_pays(queue: QueueTable, row: int, beliefs: Beliefs) -> bool:
     if bigger is None or not np.isfinite(queue.limit_s[row]):
         return False
     return -_run_time_change_s(queue, row, bigger, beliefs) >= beliefs.settings.min_saving_s
-
-
-def _best_step(
-    queue: QueueTable,
-    elastic: Sequence[int],
-    sizes: dict[int, int],
-    pool: _Pool,
-    fitter: Fitter,
-    beliefs: Beliefs,
-) -> tuple[int, int] | None:
-    """Return the row and next size with the largest gain in speed per added GPU that still fits."""
-    steps = []
-    for row in elastic:
-        job, now = queue.jobs[row], sizes[row]
-        bigger = next(((size, action) for size, action in options(job).items() if size > now), None)
-        if bigger is None or bigger[0] - now > pool.left(int(queue.gpu_type[row])):
-            continue
-        size, action = bigger
-        gain = (beliefs.speed(job, size).median - beliefs.speed(job, now).median) / (size - now)
-        if gain >= beliefs.settings.min_marginal_ratio and _fits_best(fitter, job, action):
-            steps.append((-gain, job.job_id, row, size))
-    return min(steps)[2:] if steps else None
 
 
 def _fits_best(fitter: Fitter, job: Job, action: SetGpus) -> bool:
@@ -296,9 +316,7 @@ def recommendations(case: Case, so_far: Sequence[Recommendation] = ()) -> Iterat
     """Propose sizes for elastic jobs."""
     queue, done = case.queue_after(so_far), case.done(so_far)
     for rows in queue.rows_by_pool():
-        yield from _recommendations(
-            queue, sizings(queue, case.freed, rows, case.fitter, case.beliefs, done), case.beliefs
-        )
+        yield from _recommendations(queue, sizings(queue, rows, case, done), case.beliefs)
 
 
 def _recommendations(queue: QueueTable, found: Sequence[Sizing], beliefs: Beliefs) -> Iterator[Recommendation]:

@@ -18,7 +18,7 @@ from advisor.domain.waits import LARGEST_CLASS, gang_class
 from advisor.features.capacity import Fit
 from advisor.features.queue import QueueTable
 from advisor.planning.case import Case
-from advisor.planning.tuning import Seen
+from advisor.planning.tuning import Seen, timer_s
 from advisor.planning.words import duration
 
 _SETTINGS = {LocalityTier.NODE: "node_timer_s", LocalityTier.LEAF: "leaf_timer_s"}
@@ -120,18 +120,22 @@ def timer_for(case: Case, queue: QueueTable, row: int, place: Place) -> Timer | 
     left for it, and than its lever grants.
     """
     job, settings = queue.jobs[row], case.beliefs.settings
-    there = place.inflation_there.median
-    if place.inflation.median < settings.insensitive_inflation * there:
-        return None
     # A job that declares itself sensitive vouches for its whole limit.
     sensitive = job.hints.sensitivity is Sensitivity.HIGH
     run_s = float((queue.run.high_s if sensitive else queue.run.expected_s)[row])
-    worth_s = run_s * (place.inflation.median - there)
     left_s = case.delay_left_of(job.job_id)
     # The clock of Slurm's own wait starts with the update, as long as the job never had one.
     cap_s = case.snapshot.config.max_switch_wait_s if place.tier is LocalityTier.LEAF else float("inf")
     gpus = int(queue.gpus[row])
-    tuned_s = case.tuner.timer_s(gpus, place.tier, worth_s=worth_s, bound_s=min(worth_s, left_s, cap_s))
+    there, tuner = place.inflation_there.median, case.tuner
+    tuned_s = timer_s(
+        tuner.rates(gpus, place.tier),
+        run_s,
+        place.inflation.median,
+        there,
+        settings.insensitive_inflation * there,
+        min(left_s, cap_s, tuner.most_s(gpus, place.tier)),
+    )
     wait_s = round(tuned_s, 3) // MINUTE_S * MINUTE_S
     return timer_of(case, queue, row, place, wait_s) if wait_s >= MINUTE_S else None
 

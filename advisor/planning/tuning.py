@@ -72,7 +72,7 @@ def rates(waits: Iterable[Wait], now: float, tuning: Tuning, tier: LocalityTier)
 def best_wait_s(rate_per_s: Rates, worth_s: float, bound_s: float) -> float:
     """Return the wait up to `bound_s` that is worth most, 0 where none is worth anything.
 
-    Plain loops, since the simulator compiles it.
+    Plain loops, since the simulator compiles it and `timer_s`.
     """
     best_s = 0.0
     worth, most = 0.0, 0.0
@@ -89,6 +89,20 @@ def best_wait_s(rate_per_s: Rates, worth_s: float, bound_s: float) -> float:
         if worth > most:
             best_s, most = end_s, worth
     return best_s
+
+
+def timer_s(
+    rate_per_s: Rates, run_s: float, inflation: float, inflation_there: float, least_inflation: float, bound_s: float
+) -> float:
+    """Return how long a gang waits for a closer place up to `bound_s`, 0 where it takes the one it can have.
+
+    It runs for `run_s` on its best place, and `inflation` times as long where it is now, `inflation_there` on the
+    closer place. Below `least_inflation` it does not wait, and never for longer than what the closer place saves.
+    """
+    if inflation < least_inflation:
+        return 0.0
+    saved_s = run_s * max(0.0, inflation - inflation_there)
+    return best_wait_s(rate_per_s, saved_s, min(saved_s, bound_s))
 
 
 def tuning_of(settings: PlanningSettings) -> Tuning:
@@ -120,14 +134,10 @@ class Tuner:
             self._rates[key] = rates(self._waits.get(key, ()), self._now, self._tuning, tier)
         return self._rates[key]
 
-    def timer_s(self, gpus: int, tier: LocalityTier, *, worth_s: float, bound_s: float) -> float:
-        """Return how long a gang should wait for a tier that is worth so much waiting.
-
-        On nothing but the settings it waits no longer than for the most of what they imagine.
-        """
-        if (gang_class(gpus), tier) not in self._waits:
-            bound_s = min(bound_s, UNSEEN_MEANS * self._tuning.expected_s[tier])
-        return float(best_wait_s(self.rates(gpus, tier), worth_s, bound_s))
+    def most_s(self, gpus: int, tier: LocalityTier) -> float:
+        """Return the longest timer of a class: infinity, or what the settings bear out where none was seen."""
+        is_seen = (gang_class(gpus), tier) in self._waits
+        return float("inf") if is_seen else UNSEEN_MEANS * self._tuning.expected_s[tier]
 
     def seen(self, gpus: int, tier: LocalityTier) -> Seen:
         """Say what was seen of a gang's class."""

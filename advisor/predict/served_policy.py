@@ -6,6 +6,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.domain.actions import Lever
 from advisor.errors import ModelError
 from advisor.features.board import FINGERPRINT, Board
 from advisor.features.policy import Options, Scores
@@ -17,6 +18,8 @@ from advisor.predict.onnx_model import TensorGraph
 DEADLINE_S: Final = 1.0
 BOARD: Final = "sadvise_board"
 SCORES, STATE = "scores", "state"
+# Which lever's options a graph scores; that of a graph that does not say is NICE.
+LEVER: Final = "sadvise_lever"
 
 
 class ServedPolicy:
@@ -32,8 +35,11 @@ class ServedPolicy:
             raise ModelError(f"policy {name}: it is not a graph that scores options")
         if graph.inputs.keys() & {"jobs", "nodes"} and graph.metadata.get(BOARD) != FINGERPRINT:
             raise ModelError(f"policy {name}: it was trained on another observation: train it again, or roll back")
+        if graph.metadata.get(LEVER, Lever.NICE) not in set(Lever):
+            raise ModelError(f"policy {name}: it scores options of {graph.metadata[LEVER]!a}, which is no lever")
         self.name = name
         self.digest = digest
+        self.levers = frozenset({Lever(graph.metadata.get(LEVER, Lever.NICE))})
         self._graph = graph
         self._columns = columns
 

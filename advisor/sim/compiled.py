@@ -54,6 +54,13 @@ def inlined(function: Function) -> Function:
     return numba.njit(cache=_CAN_KEEP, error_model="numpy", forceinline=True)(function)  # type: ignore[no-any-return]
 
 
+def callable_by_compiled(function: Function) -> Function:
+    """Let compiled functions call a plain function that stands outside the simulator."""
+    if IS_COMPILED:
+        numba.extending.register_jitable(error_model="numpy")(function)
+    return function
+
+
 if TYPE_CHECKING or not IS_COMPILED:
 
     def lent(arrays: Arrays) -> Arrays:

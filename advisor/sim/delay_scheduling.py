@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.planning import tuning
-from advisor.sim.compiled import compiled, lent
+from advisor.sim.compiled import callable_by_compiled, compiled, lent
 from advisor.sim.execution import LEAF_TIER, NODE_TIER, SPINE_TIER, set_timer, start
 from advisor.sim.gang_placement import pick, pick_anywhere, pick_leaf
 from advisor.sim.links import best_gbps, slowest_gbps
@@ -22,7 +22,8 @@ _NOT_CLOSE, _NOT_LEAF, _NOT_ANY = 1, 2, 4
 # Two instants this close are one.
 _SAME_S = 1e-6
 
-best_wait_s = compiled(tuning.best_wait_s)
+callable_by_compiled(tuning.best_wait_s)
+tuned_timer_s = compiled(tuning.timer_s)
 
 
 class GangPatience(NamedTuple):
@@ -106,17 +107,17 @@ def timer_s(s: State, p: GangPatience, row: int, tier: int) -> float:
     if tier <= best_tier:
         return 0.0
     cost = picked_inflation(s, row, tier == SPINE_TIER)
-    if cost < p.least_inflation[0]:
-        return 0.0
+    least = p.least_inflation[0]
     run_s = job["believed_s"] * job["left_s"] / job["work_s"]
     longest_s = 0.0
     for better in range(best_tier, tier):
         wait_s = p.fixed_s[better]
         if np.isnan(wait_s):
             there = 1.0 if better == NODE_TIER else picked_inflation(s, row, False)
-            saved_s = run_s * max(0.0, cost - there)
             rates = p.rate_per_s[p.gang_class[row], better]
-            wait_s = best_wait_s(rates, saved_s, min(saved_s, p.longest_s[0] - p.spent_s[row]))
+            wait_s = tuned_timer_s(rates, run_s, cost, there, least, p.longest_s[0] - p.spent_s[row])
+        elif cost < least:
+            wait_s = 0.0
         longest_s = max(longest_s, wait_s)
     return longest_s
 

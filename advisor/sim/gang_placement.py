@@ -46,24 +46,7 @@ def pick_anywhere(s: State, row: int, gpus: int) -> bool:
     s.tally[0]["picked"] = 0
     if gpus > s.tally[0]["gpus_free"]:
         return False
-    left = gpus
-    before = len(s.nodes) * s.rules[0]["most_gpus"] + 1
-    last = NONE
-    while left > 0:
-        best = NONE
-        most = 0
-        for leaf in range(len(s.leaves)):
-            usable = _usable_under(s, row, leaf)
-            taken = usable > before or (usable == before and leaf <= last)
-            if usable > most and not taken:
-                best = leaf
-                most = usable
-        if best == NONE:
-            return False
-        left = _pick_fullest_parts(s, row, best, left)
-        before = most
-        last = best
-    return True
+    return _pick_leaf_by_leaf(s, row, gpus, False) == 0
 
 
 @compiled
@@ -192,7 +175,7 @@ def _pick_whole(s: State, row: int, gpus: int) -> bool:
     if best != NONE:
         left -= _pick_under(s, row, best, left)
     else:
-        left = _pick_over_leaves(s, row, left)
+        left = _pick_leaf_by_leaf(s, row, left, True)
     if left <= 0 and rest > 0:
         return _add_rest(s, row, rest, best)
     return left <= 0
@@ -215,8 +198,11 @@ def _pick_under(s: State, row: int, leaf_row: int, gpus: int) -> int:
 
 
 @compiled
-def _pick_over_leaves(s: State, row: int, gpus: int) -> int:
-    """Add idle nodes leaf by leaf, the emptiest leaf that is left first; return the GPUs still missing."""
+def _pick_leaf_by_leaf(s: State, row: int, gpus: int, is_idle: bool) -> int:
+    """Add nodes to the pick leaf by leaf, the one with most usable GPUs first; return the GPUs still missing.
+
+    Only whole nodes that are idle are taken, or else what is free of any node.
+    """
     left = gpus
     before = len(s.nodes) * s.rules[0]["most_gpus"] + 1
     last = NONE
@@ -224,15 +210,18 @@ def _pick_over_leaves(s: State, row: int, gpus: int) -> int:
         best = NONE
         most = 0
         for leaf in range(len(s.leaves)):
-            idle = _idle_under(s, row, leaf)
-            # Those taken already stand before in the order of (idle GPUs, leaf).
-            taken = idle > before or (idle == before and leaf <= last)
-            if idle > most and not taken:
+            usable = _idle_under(s, row, leaf) if is_idle else _usable_under(s, row, leaf)
+            # Those taken already stand before in the order of (usable GPUs, leaf).
+            taken = usable > before or (usable == before and leaf <= last)
+            if usable > most and not taken:
                 best = leaf
-                most = idle
+                most = usable
         if best == NONE:
             break
-        left -= _pick_under(s, row, best, left)
+        if is_idle:
+            left -= _pick_under(s, row, best, left)
+        else:
+            left = _pick_fullest_parts(s, row, best, left)
         before = most
         last = best
     return left

@@ -6,9 +6,9 @@ numbers, at once and to the disk, so that whatever ends a sweep, the cells that 
 
 import os
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,11 @@ class _Line(BaseModel):
     notes: tuple[str, ...]
 
 
+def _shared(kept: _Line | RunResult) -> dict[str, Any]:
+    """Return the values that a line and a result have in common, by their names."""
+    return {field.name: getattr(kept, field.name) for field in fields(RunResult) if field.name in _Line.model_fields}
+
+
 class Store:
     """A folder of finished cells; raises `SimulationError` where it cannot be written."""
 
@@ -65,30 +70,12 @@ class Store:
         for line in self._lines():
             per_job = self._per_job(line)
             if per_job is not None:
-                results[line.key] = RunResult(
-                    summary=line.summary,
-                    ends=line.ends,
-                    cluster_gpus=line.cluster_gpus,
-                    curve=line.curve,
-                    tiers=line.tiers,
-                    sampled=line.sampled,
-                    notes=line.notes,
-                    per_job=per_job,
-                )
+                results[line.key] = RunResult(per_job=per_job, **_shared(line))
         return results
 
     def keep(self, key: str, result: RunResult) -> RunResult:
         """Write a cell to the disk; the numbers of the result that it returns stay there, not in memory."""
-        line = _Line(
-            key=key,
-            summary=result.summary,
-            ends=result.ends,
-            cluster_gpus=result.cluster_gpus,
-            curve=result.curve,
-            tiers=result.tiers,
-            sampled=result.sampled,
-            notes=result.notes,
-        )
+        line = _Line(key=key, **_shared(result))
         try:
             self._write_jobs(key, result.per_job)
             with self._file.open("ab") as file:

@@ -60,14 +60,7 @@ def make_room_anywhere(s: State, victims: NDArray[np.int32], row: int, key: floa
         free += usable_gpus(s, row, node_row)
     count = 0
     while free < job["gpus"]:
-        worst = NONE
-        for place in range(s.tally[0]["running"]):
-            other = s.running[place]
-            node_row = s.held_nodes[s.jobs[other]["pool"]]
-            if s.jobs[other]["key"] <= key or _is_listed(victims, count, other) or not _could_fit(s, row, node_row, 1):
-                continue
-            if worst == NONE or _goes_before(s, other, worst):
-                worst = other
+        worst = _next_victim(s, s.running[: s.tally[0]["running"]], victims[:count], key, row)
         if worst == NONE:
             return 0
         victims[count] = worst
@@ -116,13 +109,7 @@ def _victims_on(s: State, victims: NDArray[np.int32], node_row: int, key: float,
     free = node["gpus_free"]
     count = 0
     while free < gpus:
-        worst = NONE
-        for place in range(node["running"]):
-            other = s.node_jobs[node_row, place]
-            if s.jobs[other]["key"] <= key or _is_listed(victims, count, other):
-                continue
-            if worst == NONE or _goes_before(s, other, worst):
-                worst = other
+        worst = _next_victim(s, s.node_jobs[node_row, : node["running"]], victims[:count], key, NONE)
         if worst == NONE:
             return 0
         victims[count] = worst
@@ -132,15 +119,32 @@ def _victims_on(s: State, victims: NDArray[np.int32], node_row: int, key: float,
 
 
 @compiled
+def _next_victim(s: State, others: NDArray[np.int32], listed: NDArray[np.int32], key: float, row: int) -> int:
+    """Return the job with the highest key above `key` that is not listed; NONE if there is none.
+
+    For a gang in `row`, if it is not NONE, only jobs on nodes that could hold a part of it count.
+    """
+    worst = NONE
+    for other in others:
+        if s.jobs[other]["key"] <= key or _is_listed(listed, other):
+            continue
+        if row != NONE and not _could_fit(s, row, s.held_nodes[s.jobs[other]["pool"]], 1):
+            continue
+        if worst == NONE or _goes_before(s, other, worst):
+            worst = other
+    return worst
+
+
+@compiled
 def _goes_before(s: State, one: int, other: int) -> bool:
     first, second = s.jobs[one]["key"], s.jobs[other]["key"]
     return first > second or (first == second and one > other)
 
 
 @compiled
-def _is_listed(victims: NDArray[np.int32], count: int, row: int) -> bool:
-    for place in range(count):
-        if victims[place] == row:
+def _is_listed(victims: NDArray[np.int32], row: int) -> bool:
+    for victim in victims:
+        if victim == row:
             return True
     return False
 
@@ -175,7 +179,7 @@ def _on_whole_nodes(
         left -= s.nodes[best]["gpus"]
         for place in range(s.nodes[best]["running"]):
             other = s.node_jobs[best, place]
-            if not _is_listed(victims, count, other):
+            if not _is_listed(victims[:count], other):
                 victims[count] = other
                 count += 1
     return count

@@ -8,6 +8,7 @@ import pytest
 
 from advisor.apply.memory_journal import MemoryJournal
 from advisor.cycle import Cycle
+from advisor.domain.actions import Lever
 from advisor.domain.memory import NO_STATE, Memory, PolicyState
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import ModelError
@@ -18,8 +19,10 @@ from advisor.journal.cycle_record import outcome_of
 from advisor.journal.deviations import replayed
 from advisor.planning import case
 from advisor.planning.ordering import OPTION_COLUMNS
-from tests.builders import DAY_S, make_job
+from advisor.planning.sizing import OPTION_COLUMNS as SIZE_COLUMNS
+from tests.builders import DAY_S, make_hints, make_job, make_node, make_snapshot
 from tests.planning.test_ordering import busy, moved, shorts
+from tests.planning.test_sizing import new_sizes
 
 
 def queue() -> Snapshot:
@@ -34,6 +37,7 @@ class Scripted:
     answer: float | str | ModelError
     name: str = "scripted"
     digest: str = ""
+    levers: frozenset[Lever] = frozenset({Lever.NICE})
     boards: list[Board] = field(default_factory=list)
     asked: list[Options] = field(default_factory=list)
     states: list[bytes] = field(default_factory=list)
@@ -141,6 +145,39 @@ def test_state_survives_a_restart_also_of_a_cycle_that_proposed_nothing(tmp_path
 
     assert record.judged == () and of_rules == NO_STATE
     assert state == record.policy_state == PolicyState(policy="scripted", digest="one", content=b".")
+
+
+def two_elastic() -> Snapshot:
+    """Two jobs that start with 2 GPUs each and could have 4 or 6, where 4 GPUs are left."""
+    hints = make_hints(gpus=(2, 6))
+    jobs = [make_job(number, gpus=2, time_limit_s=DAY_S, hints=hints) for number in (1, 2)]
+    return make_snapshot(jobs, [make_node("n01")])
+
+
+def test_policy_that_scores_sizes_decides_which_job_grows() -> None:
+    policy = Scripted(1.0, levers=frozenset({Lever.GPU_COUNT}))
+
+    record = Cycle(policy=policy).judge(two_elastic())
+
+    # All steps score the same: the first job takes both of its own before the second gets any.
+    assert new_sizes(Cycle().judge(two_elastic())) == {1: 4, 2: 4}
+    assert new_sizes(record) == {1: 6}
+    assert tuple(policy.asked[0].columns) == SIZE_COLUMNS and policy.asked[0].lever is Lever.GPU_COUNT
+    assert [decision.lever for decision in record.decisions] == [Lever.GPU_COUNT]
+
+
+def test_policy_that_scores_no_size_above_0_grows_no_job() -> None:
+    policy = Scripted(0.0, levers=frozenset({Lever.GPU_COUNT}))
+
+    assert new_sizes(Cycle(policy=policy).judge(two_elastic())) == {}
+
+
+def test_policy_is_not_asked_about_levers_that_it_does_not_score() -> None:
+    policy = Scripted(ModelError("asked"))
+
+    record = Cycle(policy=policy).judge(two_elastic())
+
+    assert new_sizes(record) == {1: 4, 2: 4} and record.policy_fault == "" and policy.asked == []
 
 
 def test_board_shows_the_pending_jobs_and_every_node() -> None:

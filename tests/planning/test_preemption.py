@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from advisor.planning.preemption import keys, outweighs, pays
+from advisor.planning.preemption import KEY_MARGIN, give_way, keys, pays, stopping_cost_s
 
 
 def keys_of(*jobs: tuple[float, float, float]) -> list[float]:
@@ -56,9 +56,17 @@ def test_preemption_pays_where_the_gain_is_more_than_twice_what_victims_lose(
     gain_s: float, victims: int, expected: bool
 ) -> None:
     # The gang runs for 1000 s, and a victim takes a minute to start again.
-    assert pays(gain_s, 1000.0, victims, 60.0) == expected
+    assert pays(gain_s, stopping_cost_s([0.0] * victims, 1000.0, 60.0)) == expected
 
 
-def test_a_gain_outweighs_less_than_half_of_it() -> None:
-    assert outweighs(10.0, 4.9)
-    assert not outweighs(10.0, 5.0)
+def test_the_work_that_victims_lose_is_part_of_the_cost() -> None:
+    assert stopping_cost_s([100.0, 0.0], 1000.0, 60.0) == 100.0 + 2 * 1060.0
+
+
+def test_jobs_give_way_that_had_more_and_that_spreading_hurts_no_more() -> None:
+    key = np.array([0.5 + KEY_MARGIN, 0.7, 0.7, 0.2])
+    sensitivity = np.array([1.0, 1.3, 1.4, 1.0])
+
+    can_go = give_way(key, sensitivity, gang_key=0.5, gang_sensitivity=1.3)
+
+    assert can_go.tolist() == [False, True, False, False]

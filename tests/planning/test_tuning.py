@@ -7,7 +7,19 @@ from hypothesis import strategies as st
 
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
-from advisor.planning.tuning import EDGES_S, MEMORIES, Rates, Seen, Tuner, Tuning, best_wait_s, rates, tuning_of
+from advisor.planning.tuning import (
+    EDGES_S,
+    MEMORIES,
+    UNSEEN_MEANS,
+    Rates,
+    Seen,
+    Tuner,
+    Tuning,
+    best_wait_s,
+    rates,
+    timer_s,
+    tuning_of,
+)
 from advisor.settings import PlanningSettings
 
 NODE, LEAF = LocalityTier.NODE, LocalityTier.LEAF
@@ -164,19 +176,45 @@ def test_the_order_of_waits_tells_nothing(waits: tuple[list[Wait], list[Wait]]) 
 def test_whatever_was_seen_no_timer_is_longer_than_its_bound(
     waits: tuple[list[Wait], list[Wait]], worth_s: float, bound_s: float
 ) -> None:
-    timer_s = Tuner(waits[0], NOW, TUNING).timer_s(16, NODE, worth_s=worth_s, bound_s=bound_s)
+    rate_per_s = Tuner(waits[0], NOW, TUNING).rates(16, NODE)
 
-    assert 0.0 <= timer_s <= bound_s
+    assert 0.0 <= timer_s(rate_per_s, worth_s, 2.0, 1.0, 1.05, bound_s) <= bound_s
 
 
 def test_a_timer_is_the_best_wait_at_the_rates_of_the_gangs_class() -> None:
     # Two of three got a place within a minute, and the third none in an hour.
     waits = [wait(30.0), wait(50.0), wait(3600.0, got=False)]
 
-    timer_s = Tuner(waits, NOW, TUNING).timer_s(16, NODE, worth_s=1000.0, bound_s=21_600.0)
+    wait_s = timer_s(Tuner(waits, NOW, TUNING).rates(16, NODE), 1000.0, 2.0, 1.0, 1.05, 21_600.0)
 
     # Over all 4 places in 3680 + 1200 s, one in 1220: only the first minute, 4 places in 140 + 2440 s, is worth it.
-    assert timer_s == 60.0
+    assert wait_s == 60.0
+
+
+@pytest.mark.parametrize(
+    ("inflation", "inflation_there", "expected_s"),
+    [
+        pytest.param(1.5, 1.0, 5000.0, id="for as long as it saves"),
+        pytest.param(1.5, 1.2, 3000.0, id="beyond the inflation of the closer place"),
+        pytest.param(1.05, 1.0, 500.0, id="from the least inflation on"),
+        pytest.param(1.04, 1.0, 0.0, id="not below it"),
+        pytest.param(1.5, 1.6, 0.0, id="not for a worse place"),
+        pytest.param(3.0, 1.0, 9000.0, id="up to the bound"),
+    ],
+)
+def test_a_timer_is_no_longer_than_what_the_closer_place_saves(
+    inflation: float, inflation_there: float, expected_s: float
+) -> None:
+    often = np.full(STRETCHES, 1.0 / 400.0)
+
+    assert timer_s(often, 10_000.0, inflation, inflation_there, 1.05, 9000.0) == pytest.approx(expected_s)
+
+
+def test_a_class_of_which_nothing_was_seen_waits_no_longer_than_the_settings_bear_out() -> None:
+    tuner = Tuner([wait(60.0, gpus=16)], NOW, TUNING)
+
+    assert tuner.most_s(16, NODE) == np.inf
+    assert tuner.most_s(2, NODE) == UNSEEN_MEANS * TUNING.expected_s[NODE]
 
 
 def test_seen_tells_how_many_got_a_place_and_how_soon() -> None:

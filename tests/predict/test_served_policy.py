@@ -12,7 +12,7 @@ from advisor.features.policy import Options
 from advisor.planning.ordering import OPTION_COLUMNS
 from advisor.predict.library import Library
 from advisor.predict.onnx_model import TensorGraph
-from advisor.predict.served_policy import ServedPolicy, open_policy, policies
+from advisor.predict.served_policy import LEVER, ServedPolicy, open_policy, policies
 from tests.predict.test_onnx_model import line
 from tools.train.linear import to_onnx
 
@@ -48,6 +48,24 @@ def test_scores_are_those_of_the_graph() -> None:
 def test_options_of_other_columns_are_refused() -> None:
     with pytest.raises(ModelError, match="does not score options of nice"):
         two_columns([1.0, 1.0, 0.0]).act(EMPTY, options("second", "first"), b"")
+
+
+def of_lever(lever: str) -> ServedPolicy:
+    """A policy whose graph says which lever's options it scores."""
+    onnx = pytest.importorskip("onnx")
+    model = onnx.load_model_from_string(to_onnx(np.array([1.0, 1.0, 0.0])))
+    onnx.helper.set_model_props(model, {LEVER: lever})
+    return ServedPolicy(TensorGraph(model.SerializeToString(), name="test"), name="test", columns=("first", "second"))
+
+
+def test_graph_says_which_levers_options_it_scores() -> None:
+    assert of_lever("gpu_count").levers == {Lever.GPU_COUNT}
+    assert two_columns([1.0, 1.0, 0.0]).levers == {Lever.NICE}
+
+
+def test_graph_for_an_unknown_lever_is_refused() -> None:
+    with pytest.raises(ModelError, match="'nise', which is no lever"):
+        of_lever("nise")
 
 
 def test_graph_that_scores_no_options_is_refused() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from advisor.sim.cluster import Cluster, NodeGroup
-from advisor.sim.gang_placement import _pick_over_leaves, fits, pick, pick_anywhere, pick_leaf, usable_gpus
+from advisor.sim.gang_placement import _pick_leaf_by_leaf, fits, pick, pick_anywhere, pick_leaf, usable_gpus
 from advisor.sim.state import State
 from advisor.sim.victims import _held_on, make_room, make_room_anywhere, make_room_close
 from tests.sim.building import make_state, make_trace, occupy, picked, place, run_of, starts_and_ends
@@ -355,7 +355,7 @@ def test_a_gang_that_goes_anywhere_gets_no_room_from_jobs_that_come_before_or_ru
 def test_gpus_that_no_idle_node_has_are_told_as_missing() -> None:
     state = state_with(24, [0, 1, 0, 0, 0, 0, 0, 1])
 
-    assert _pick_over_leaves(state, 0, 28) == 4
+    assert _pick_leaf_by_leaf(state, 0, 28, True) == 4
 
 
 def test_a_job_holds_nothing_of_a_node_where_it_does_not_run() -> None:

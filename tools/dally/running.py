@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from advisor.domain.topology import LocalityTier
-from advisor.planning.tuning import Tuner
+from advisor.planning.tuning import Tuner, best_wait_s
 from advisor.sim.cell import Cell, Progress
 from advisor.sim.policies.dally import TUNED, Dally, Timers, dally_policy
 from advisor.sim.policies.round_policy import RoundPolicy
@@ -21,6 +21,12 @@ from advisor.sim.state import build_state, draw_faults, outcomes
 TUNED_NAME: Final = "dally"
 # In the order of a policy's timers.
 TIERS: Final = (LocalityTier.NODE, LocalityTier.LEAF)
+
+
+def timer_worth(tuner: Tuner, gpus: int, tier: LocalityTier, worth_s: float) -> float:
+    """Return the tuned timer of a gang to which a tier is worth `worth_s`."""
+    bound_s = min(worth_s, tuner.most_s(gpus, tier))
+    return float(best_wait_s(tuner.rates(gpus, tier), worth_s, bound_s))
 
 
 def name_of(timers: Timers) -> str:
@@ -113,7 +119,6 @@ class Watch:
         """Read the timers at the instants up to now."""
         while len(self.timers_s) < len(self.times) and self.times[len(self.timers_s)] <= now:
             tuner = self.policy.tuner(self.times[len(self.timers_s)], options.planning)
-            self.timers_s.append([[self._timer_s(tuner, worth_s, tier) for tier in TIERS] for worth_s in self.worths_s])
-
-    def _timer_s(self, tuner: Tuner, worth_s: float, tier: LocalityTier) -> float:
-        return tuner.timer_s(self.gpus, tier, worth_s=worth_s, bound_s=worth_s)
+            self.timers_s.append(
+                [[timer_worth(tuner, self.gpus, tier, worth_s) for tier in TIERS] for worth_s in self.worths_s]
+            )

@@ -16,7 +16,7 @@ from advisor.sim.cluster import parse_cluster
 from advisor.sim.policies.dally import TUNED_EVERY_S
 from advisor.sim.runner import SimulationOptions
 from advisor.sim.trace import Trace
-from tools.dally.running import TUNED_NAME, Watch, run_watched
+from tools.dally.running import TUNED_NAME, Watch, run_watched, timer_worth
 from tools.dally.workload import HOUR_S, NIC_GBPS, cluster_text, make_trace
 
 GANG_GPUS: Final = 16
@@ -138,7 +138,7 @@ def place_curve(
                 if begin < now
             ]
             tuner = Tuner([*known, *still], now, tuning)
-            timer_s = tuner.timer_s(GANG_GPUS, LocalityTier.NODE, worth_s=worth_s, bound_s=worth_s)
+            timer_s = timer_worth(tuner, GANG_GPUS, LocalityTier.NODE, worth_s)
         if now % EVERY_S == 0.0:
             timers_s.append(timer_s)
         chance = 1.0 - np.exp(-TICK_S / (before_s if now < HALF_S else after_s))

@@ -50,6 +50,7 @@ class Recorder:
 
     name = "recorder"
     digest = ""
+    levers = frozenset({Lever.NICE})
 
     def __init__(self) -> None:
         self.rows: list[NDArray[np.float32]] = []
@@ -58,9 +59,8 @@ class Recorder:
     def act(self, _board: Board, options: Options, state: bytes) -> tuple[Scores, bytes]:
         """Return the scores of the rules."""
         scores = by_rule(options)
-        if options.lever is Lever.NICE:
-            self.rows.append(options.features())
-            self.scores.append(scores)
+        self.rows.append(options.features())
+        self.scores.append(scores)
         return scores, state
 
 

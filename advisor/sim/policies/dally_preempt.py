@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.planning.preemption import KEY_MARGIN, keys, pays
+from advisor.planning.preemption import give_way, keys, pays, stopping_cost_s
 from advisor.settings import APART_S, QUANTUM_S
 from advisor.sim.delay_scheduling import GangPatience, sensitivities, tier_held, tier_of_pick
 from advisor.sim.gang_placement import pick
@@ -82,7 +82,8 @@ class DallyPreempt(Dally):
             gain_s = left_s / jobs["rate"][row] - left_s - view.restart_s
         else:
             gain_s = float((view.remaining_s(victims) / jobs["rate"][victims]).max())
-        if pays(gain_s, left_s, len(victims), view.restart_s):
+        # Stopping a job loses no work here.
+        if pays(gain_s, stopping_cost_s([0.0] * len(victims), left_s, view.restart_s)):
             stopped = np.append(victims, row) if moves else victims
             self._stopped_time[stopped] = view.now
             view.stop(stopped)
@@ -93,13 +94,10 @@ class DallyPreempt(Dally):
     def _victims(self, view: RoundView, row: int, key: Floats, sensitive: Floats) -> Rows:
         """Return the jobs to stop so that a gang gets its best place, never itself; none where that cannot be."""
         jobs, running = view.jobs, view.running
-        spared = (
-            (key[running] <= key[row] + KEY_MARGIN)
-            | (view.now - jobs["since_time"][running] < QUANTUM_S)
-            | (view.now - self._stopped_time[running] < APART_S)
-            | (sensitive[running] > sensitive[row])
-        )
-        jobs["key"][running] = np.where(spared, _SPARED, key[running])
+        can_go = give_way(key[running], sensitive[running], gang_key=key[row], gang_sensitivity=sensitive[row])
+        can_go &= view.now - jobs["since_time"][running] >= QUANTUM_S
+        can_go &= view.now - self._stopped_time[running] >= APART_S
+        jobs["key"][running] = np.where(can_go, key[running], _SPARED)
         count = make_room_close(view.state, view.arrays.victims, view.arrays.costs, row, key[row])
         return view.arrays.victims[:count].astype(np.intp)
 

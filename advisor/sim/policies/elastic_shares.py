@@ -1,10 +1,11 @@
 """Deal the GPUs of a cluster to elastic jobs one by one."""
 
-import heapq
 from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
+
+from advisor.planning.growth import GrowthStep, grown
 
 
 def deal(
@@ -18,24 +19,16 @@ def deal(
     `minimum` and `maximum` are `(n_jobs,)`; `value(place, size)` is that of a GPU more to the job in that place which
     has `size`, negative infinity where it wants none. Ties go to the first. A job whose minimum is not left gets 0.
     """
-    sizes = np.zeros(len(minimum), np.int64)
-    left = gpus
+    sizes, left, most = [0] * len(minimum), gpus, maximum.tolist()
     for place, least in enumerate(minimum.tolist()):
         if least <= left:
             sizes[place] = least
             left -= least
-    elastic = np.flatnonzero((sizes > 0) & (sizes < maximum)).tolist()
-    if left == 0 or not elastic:
-        return sizes
-    # A heap of (value negated, place): the lowest comes first.
-    wishes = [(-value(place, int(sizes[place])), place) for place in elastic]
-    heapq.heapify(wishes)
-    while left > 0 and wishes and wishes[0][0] < np.inf:
-        place = wishes[0][1]
-        sizes[place] += 1
-        left -= 1
-        if sizes[place] < maximum[place]:
-            heapq.heapreplace(wishes, (-value(place, int(sizes[place])), place))
-        else:
-            heapq.heappop(wishes)
-    return sizes
+
+    def next_step(place: int, size: int) -> GrowthStep | None:
+        if not 0 < size < most[place]:
+            return None
+        worth = value(place, size)
+        return GrowthStep(size + 1, worth) if worth > -np.inf else None
+
+    return np.array(grown(sizes, left, next_step), np.int64)

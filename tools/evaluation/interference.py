@@ -269,7 +269,7 @@ def baselines(train: RelativeSpeeds, test: RelativeSpeeds) -> Mapping[str, Float
         "no interference": np.ones(len(test)),
         "mean of all": overall,
         "mean of the model": by_model,
-        "mean of the two models": _mean_of(train.speed, *pairs, by_model),
+        "mean of the two models": _mean_of(train.speed, pairs[0], pairs[1], by_model),
         "model + model": _added(train, test, models),
         "job + job": _added(train, test, _identities(train)),
     }

@@ -3,8 +3,9 @@
     python -m tools.bench soak --jobs 10000 --hours 24 [--nodes 1000] [--interval 60] [--turnover 0.01] [--text]
 
 Runs the daemon's own round, journal on disk included, in mode apply. Between rounds a share of the queue changes: jobs
-arrive, start and end. With `--text` each round reads what squeue and sinfo would print of them. Prints, for
-every hour, CPU per round, resident memory and the size of the journal; then the means by stage. Asked are a mean below 0.5 s of CPU per round, and less than 250 MiB that do not grow.
+arrive, start and end. With `--text` each round reads what squeue and sinfo would print of them. Prints, for every hour,
+CPU per round, resident memory and the size of the journal; then the means by stage. Asked are a mean below 0.5 s of CPU
+per round, and less than 250 MiB that do not grow.
 """
 
 import argparse

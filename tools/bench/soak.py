@@ -9,12 +9,11 @@ per round, and less than 250 MiB that do not grow.
 """
 
 import argparse
-import json
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -235,7 +234,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-models", action="store_true", help="plan by the rules alone, without forecasts")
     parser.add_argument("--text", action="store_true", help="read the queue as squeue and sinfo would print it")
     parser.add_argument("--seed", type=int, default=1, help="default: %(default)s")
-    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -245,23 +243,17 @@ def run(options: argparse.Namespace) -> int:
     cluster = Changing.made(options.jobs, options.nodes, options.turnover, options.seed, printed)
     with tempfile.TemporaryDirectory() as folder:
         config = configured(Path(folder), with_models=not options.no_models)
+        print("hour   CPU/round s   most s   resident MiB   journal MiB   applied   leases out")
         for row in soak(cluster, config, options.hours, options.interval, stages):
             rows.append(row)
-            if not options.json:
-                if len(rows) == 1:
-                    print("hour   CPU/round s   most s   resident MiB   journal MiB   applied   leases out")
-                print(
-                    f"{row.hour:>4}{row.cpu_s:>14}{row.most_cpu_s:>9}{row.resident_mib:>15}{row.journal_mib:>14}"
-                    f"{row.applied:>10}{row.leases:>13}",
-                    flush=True,
-                )
+            print(
+                f"{row.hour:>4}{row.cpu_s:>14}{row.most_cpu_s:>9}{row.resident_mib:>15}{row.journal_mib:>14}"
+                f"{row.applied:>10}{row.leases:>13}",
+                flush=True,
+            )
     rounds = max(1, round(options.hours * HOUR_S / options.interval))
     by_stage = {stage: round(spent / rounds, 4) for stage, spent in sorted(stages.cpu_s.items())}
     by_stage["everything else in the round"] = by_stage.pop("round")
-    if options.json:
-        meta = {"tool": "bench soak", "seed": options.seed}
-        print(json.dumps({"meta": meta, "hours": [asdict(row) for row in rows], "stages": by_stage}, indent=1))
-        return 0
     print("\n".join(f"{stage:<36}{spent:>8.4f} s of CPU per round" for stage, spent in by_stage.items()))
     mean = float(np.mean([row.cpu_s for row in rows]))
     growth = rows[-1].resident_mib - rows[0].resident_mib

@@ -258,21 +258,9 @@ def test_what_cannot_be_is_one_line(
 
 
 def test_a_page_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = [
-        "dally",
-        "--seeds",
-        "1",
-        "--jobs",
-        "5",
-        "--policies",
-        "fifo",
-        "--loads",
-        "batch",
-        "--oversubscription",
-        "1",
-    ]
+    quick = ["--seeds", "1", "--jobs", "5", "--policies", "fifo", "--loads", "batch", "--oversubscription", "1"]
 
-    status = main([*arguments, "--workers", "1", "-o", str(tmp_path)])
+    status = main(["dally", *quick, "--workers", "1", "-o", str(tmp_path)])
 
     assert status == 1
     assert f"{tmp_path}: cannot be written" in capsys.readouterr().err

@@ -173,22 +173,3 @@ def test_the_page_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "| 0.4 to 1.2 | 2.0 h | node |" in text
     assert "| 10 min to 4.0 h | 8 |" in text
     assert "264 of 264 runs done (100 %)" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["--seeds", "0"], "--seeds 0: input should be greater than 0"),
-        (["--jobs", "x"], "--jobs x: input should be a valid integer"),
-    ],
-)
-def test_what_cannot_be_is_one_line(
-    arguments: list[str], expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    output = tmp_path / "tuner.md"
-
-    status = main(["tuner", *arguments, "-o", str(output)])
-
-    assert status == 1
-    assert expected in capsys.readouterr().err
-    assert not output.exists()

@@ -215,8 +215,8 @@ def _unseen(table: Shipped, measured: Measurements) -> Errors:
             errors[Group(source, model, True)] += np.abs(ratios - 1.0).tolist()
     for model, source in SPREADS_FROM.items():
         type_speed = table.type_speed(model)
-        for kept, spreads in _parts(spread_rows(model, measured.spreads)):
-            inflations = spreads_at(fit_spreads(kept, type_speed), spreads, type_speed)
+        for known, spreads in _parts(spread_rows(model, measured.spreads)):
+            inflations = spreads_at(fit_spreads(known, type_speed), spreads, type_speed)
             ratios = inflations / np.array([row.ratio for row in spreads])
             errors[Group(source, model, True)] += np.abs(ratios - 1.0).tolist()
     pairs = [row for row in measured.pairs if row.source == PAIRS_FROM]

@@ -34,7 +34,7 @@ LINEAR, ROOT, CURVE, NEAREST = (
     "nearest known placement",
 )
 _ALMOST = 0.9
-# So many octaves of the batch count as much as one octave of the GPUs.
+# Octaves of the GPUs that one octave of the batch counts for.
 _BATCH_WEIGHT = 2.0
 # The words of `--profile`.
 COMPARISONS: Mapping[str, Callable[[Vector, float], Mask]] = {

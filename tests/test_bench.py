@@ -1,7 +1,5 @@
 """The one entry of the benchmarks."""
 
-import json
-
 import pytest
 
 from tools.bench.__main__ import BENCHES, main
@@ -19,28 +17,10 @@ def test_every_benchmark_lists_its_options(name: str, capsys: pytest.CaptureFixt
 
 def test_a_name_that_is_not_known_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["cycles"])
+        main(["soaks"])
 
     assert ended.value.code == 2
-    assert "invalid choice: 'cycles'" in capsys.readouterr().err
-
-
-def test_cycles_are_measured_in_processes_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
-    status = main(["cycle", "--sizes", "40:8,80:8", "--repeat", "1", "--json"])
-
-    small, large = json.loads(capsys.readouterr().out)["runs"]
-    assert status == 0
-    assert (small["jobs"], large["jobs"], small["growth"]) == (40, 80, None)
-    assert large["growth"] > 0.0
-    assert 0.0 < small["snapshot_mib"] <= small["peak_mib"]
-
-
-def test_a_row_stands_for_every_size(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["cycle", "--sizes", "40:8,80:8", "--repeat", "1"])
-
-    heads, small, large = capsys.readouterr().out.splitlines()
-    assert heads.split()[:3] == ["jobs", "nodes", "cycle_s"]
-    assert (small.split()[:2], large.split()[:2]) == (["40", "8"], ["80", "8"])
+    assert "invalid choice: 'soaks'" in capsys.readouterr().err
 
 
 def test_a_stage_within_another_counts_for_itself_alone() -> None:

@@ -1,56 +1,14 @@
-"""The benchmark of the simulator: queue depth, verdicts, and lines of a small trace."""
+"""The benchmark of the simulator: verdicts, and lines of a small trace."""
 
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from advisor.sim.run_outcome import OUTCOME_DTYPE, SEGMENT_DTYPE, End, Run
 from tests.published_traces import write_traces
-from tests.test_simulated_traces import make_trace
 from tools.bench import simulate
 from tools.bench.__main__ import main
-from tools.bench.simulate import Figures, Task, judged, logarithmic, measure, measured, queue_depth
-
-
-def make_run(
-    submitted: list[float], segments: list[tuple[int, float, float]], ends: dict[int, float], impossible: int = 0
-) -> Run:
-    """Return a run of jobs of one GPU; the last `impossible` never fit."""
-    trace = make_trace(*((submit_time, 1.0, 1) for submit_time in submitted))
-    outcomes = np.zeros(len(submitted), OUTCOME_DTYPE)
-    outcomes["end"], outcomes["end_time"] = End.FINISHED, np.nan
-    for job, end_time in ends.items():
-        outcomes["end_time"][job] = end_time
-    if impossible:
-        outcomes["end"][-impossible:] = End.IMPOSSIBLE
-    rows = np.zeros(len(segments), SEGMENT_DTYPE)
-    for row, (job, start_time, end_time) in enumerate(segments):
-        rows[row]["job"], rows[row]["start_time"], rows[row]["end_time"] = job, start_time, end_time
-    return Run(
-        trace=trace, policy="fifo", seed=0, cluster_gpus=8, outcomes=outcomes, segments=rows, wall_s=1.0,
-        peak_rss_mib=1.0,
-    )  # fmt: skip
-
-
-def test_a_job_is_pending_until_it_starts() -> None:
-    run = make_run([0.0, 10.0], [(0, 4.0, 20.0), (1, 20.0, 30.0)], {0: 20.0, 1: 30.0})
-
-    # One from 0 to 4 s, none until 10 s.
-    assert queue_depth(run) == (0.4, 1)
-
-
-def test_a_stopped_job_is_pending_again() -> None:
-    run = make_run([0.0, 10.0], [(0, 0.0, 2.0), (0, 7.0, 8.0), (1, 10.0, 11.0)], {0: 8.0, 1: 11.0})
-
-    assert queue_depth(run) == (0.5, 1)
-
-
-def test_jobs_that_never_fit_are_not_pending() -> None:
-    run = make_run([0.0, 10.0, 10.0], [(0, 0.0, 5.0), (1, 10.0, 11.0)], {0: 5.0, 1: 11.0}, impossible=1)
-
-    assert queue_depth(run) == (0.0, 0)
+from tools.bench.simulate import Figures, Task, judged, logarithmic, measure, measured
 
 
 @pytest.mark.parametrize(
@@ -122,7 +80,7 @@ def made_up(task: Task, cache: Path | None = None) -> Figures:
     """Return 10,000 jobs per second, and half as many per second on a repeated trace."""
     figures = Figures(
         trace=task.trace, policy=task.policy, execution=task.execution, jobs=1000, nodes=1, load_ratio=0.8, wall_s=0.1,
-        pending_mean=1.0, pending_most=2, delay_mean_s=3.0, peak_rss_mib=500.0, import_s=1.0, read_s=1.0,
+        peak_rss_mib=500.0, import_s=1.0, read_s=1.0,
         first_run_s=1.0, runs=3, done_ratio=1.0,
     )  # fmt: skip
     return replace(figures, jobs=1000 * task.times, wall_s=(0.1 if task.times == 1 else 0.2) * task.times)

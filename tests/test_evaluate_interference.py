@@ -25,8 +25,8 @@ from tests.fit.interference_tables import (
 )
 from tools.evaluation import interference
 from tools.evaluation.interference import evaluate
-from tools.evaluation.many_files import repeated
 from tools.evaluation.report import Report
+from tools.evaluation.served import repeated
 
 DATA = Path(os.environ.get("SADVISE_DATA", ""), "interference")
 needs_data = pytest.mark.skipif(not (DATA / "gavel_pairs.csv").is_file(), reason="SADVISE_DATA names no measured pairs")

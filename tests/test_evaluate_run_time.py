@@ -14,10 +14,19 @@ from typer.testing import CliRunner
 from advisor.errors import AdvisorError, ConfigError, TraceError
 from tests.predict.run_time_jobs import make_ended, make_site
 from tools.evaluation import run_time
-from tools.evaluation.drac import read_ended, read_tables
-from tools.evaluation.run_time import judge, pinball, rank_correlation
-from tools.evaluation.run_time_baselines import LAST_TWO, LIMIT, MEDIAN, RATIO, baselines, quantiles_of
-from tools.evaluation.run_time_trial import trial
+from tools.evaluation.drac import read_tables
+from tools.evaluation.run_time import (
+    LAST_TWO,
+    LIMIT,
+    MEDIAN,
+    RATIO,
+    Trial,
+    baselines,
+    judge,
+    pinball,
+    quantiles_of,
+    trial,
+)
 from tools.evaluation.served import parsed_date
 
 Rows = list[dict[str, str]]
@@ -72,6 +81,10 @@ def run(*arguments: str) -> str:
     return result.output
 
 
+def tried_on(train: Path, test: Path, *, split_time: float | None = None) -> Trial:
+    return trial(read_tables([train, test]), [train], [test], split_time=split_time)
+
+
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return written(tmp_path_factory.mktemp("site") / "jobs.csv.gz", site_rows())
@@ -100,7 +113,7 @@ def test_the_order_of_rows_and_further_columns_do_not_matter(table: Path, tmp_pa
     order = np.random.default_rng(5).permutation(len(rows)).tolist()
     other = written(tmp_path / "shuffled.csv", [rows[row] | {"note": "x,y"} for row in order])
 
-    first, second = (judge(trial(read_tables([path]), read_tables([path])), seed=0) for path in (table, other))
+    first, second = (judge(tried_on(path, path), seed=0) for path in (table, other))
 
     assert first.test_rows == second.test_rows
     assert second.scores[1].mean_error == pytest.approx(first.scores[1].mean_error)
@@ -111,7 +124,7 @@ def test_files_apart_in_time_are_split_at_the_first_submission_of_the_test(tmp_p
     rows = site_rows()
     train, test = written(tmp_path / "a.csv", rows[:900]), written(tmp_path / "b.csv", rows[900:])
 
-    tried = trial(read_tables([train]), read_tables([test]))
+    tried = tried_on(train, test)
 
     submitted = tried.jobs.jobs.submit_time
     assert np.flatnonzero(tried.judged).tolist() == list(range(900, 1200))
@@ -123,7 +136,7 @@ def test_shuffled_files_are_judged_with_a_caution(tmp_path: Path) -> None:
     rows = site_rows()
     train, test = written(tmp_path / "a.csv", rows[::2]), written(tmp_path / "b.csv", rows[1::2])
 
-    tried = trial(read_tables([train]), read_tables([test]))
+    tried = tried_on(train, test)
 
     assert np.count_nonzero(tried.fitted_on) == 600 and np.count_nonzero(tried.judged) == 600
     assert any(note.startswith("CAUTION") for note in tried.notes)
@@ -132,7 +145,7 @@ def test_shuffled_files_are_judged_with_a_caution(tmp_path: Path) -> None:
 def test_a_date_splits_whatever_the_files_are(table: Path) -> None:
     at = parsed_date(in_words(make_site().jobs.submit_time[800]))
 
-    tried = trial(read_tables([table]), read_tables([table]), split_time=at)
+    tried = tried_on(table, table, split_time=at)
 
     assert np.count_nonzero(tried.judged) == 400
     assert not any(note.startswith("CAUTION") for note in tried.notes)
@@ -142,7 +155,7 @@ def test_a_job_in_both_files_is_one_job(tmp_path: Path) -> None:
     rows = site_rows(400)
     train, test = written(tmp_path / "a.csv", rows[:300] + rows[:10]), written(tmp_path / "b.csv", rows[250:])
 
-    tried = trial(read_tables([train]), read_tables([test]))
+    tried = tried_on(train, test)
 
     assert len(tried.jobs) == 400
     assert any("10 there twice" in note for note in tried.notes)
@@ -163,7 +176,7 @@ def test_a_wrong_cell_is_one_line_with_its_place(tmp_path: Path, change: Mapping
     rows[0] |= change
 
     with pytest.raises(TraceError, match=says) as refused:
-        read_ended([written(tmp_path / "jobs.csv", rows)])
+        read_tables([written(tmp_path / "jobs.csv", rows)])
 
     assert "\n" not in str(refused.value)
 
@@ -183,7 +196,7 @@ def test_a_file_that_is_no_table_is_refused(tmp_path: Path, content: bytes, says
     path.write_bytes(content)
 
     with pytest.raises(TraceError, match=says):
-        read_ended([path])
+        read_tables([path])
 
 
 def test_a_missing_file_and_a_short_line_are_refused(tmp_path: Path) -> None:
@@ -191,16 +204,16 @@ def test_a_missing_file_and_a_short_line_are_refused(tmp_path: Path) -> None:
     path.write_text(path.read_text() + "1,2,3\n")
 
     with pytest.raises(TraceError, match="no such file"):
-        read_ended([tmp_path / "none.csv"])
+        read_tables([tmp_path / "none.csv"])
     with pytest.raises(TraceError, match="line 4: 3 cells"):
-        read_ended([path])
+        read_tables([path])
 
 
 def test_a_table_of_jobs_that_have_not_ended_is_refused(tmp_path: Path) -> None:
     rows = [row | {"end_time": "", "elapsed_s": ""} for row in site_rows(3)]
 
     with pytest.raises(TraceError, match="no job that ended"):
-        read_ended([written(tmp_path / "jobs.csv", rows)])
+        read_tables([written(tmp_path / "jobs.csv", rows)])
 
 
 @pytest.mark.parametrize("split", ["tomorrow", "2021-13-45", ""])
@@ -211,10 +224,8 @@ def test_a_split_that_is_no_date_is_refused(split: str) -> None:
 
 @pytest.mark.parametrize(("split", "says"), [("1999-01-01", "0 usable jobs"), ("2099-01-01", "no job of the test")])
 def test_a_split_that_leaves_too_little_is_refused(table: Path, split: str, says: str) -> None:
-    tables = read_tables([table])
-
     with pytest.raises(ConfigError, match=says):
-        trial(tables, tables, split_time=parsed_date(split))
+        tried_on(table, table, split_time=parsed_date(split))
 
 
 def test_baselines_use_only_what_had_ended() -> None:
@@ -249,19 +260,9 @@ def test_pinball_loss_is_that_of_its_definition() -> None:
     )
 
 
-def test_rank_correlation_shares_ranks_among_equals() -> None:
-    assert rank_correlation(np.array([1.0, 2.0, 3.0]), np.array([10.0, 20.0, 90.0])) == pytest.approx(1.0)
-    assert rank_correlation(np.array([1.0, 1.0, 2.0, 3.0]), np.array([1.0, 2.0, 4.0, 3.0])) == pytest.approx(
-        3.5 / np.sqrt(4.5 * 5.0)
-    )
-    assert rank_correlation(np.ones(4), np.arange(4.0)) == 0.0
-
-
 @pytest.mark.skipif(not REAL.is_file(), reason="SADVISE_DATA does not hold the jobs of Graham")
 def test_graham_is_forecast_better_than_any_baseline_does_it() -> None:
-    tables = read_tables([REAL])
-
-    ours, *others = judge(trial(tables, tables), seed=0).scores
+    ours, *others = judge(tried_on(REAL, REAL), seed=0).scores
 
     assert ours.coverage is not None and 0.74 < ours.coverage < 0.88
     assert ours.further["pinball, h"] < 0.85 * min(each.further["pinball, h"] for each in others)

@@ -13,9 +13,17 @@ from advisor.errors import ConfigError
 from advisor.fit.throughput_data import files_of, read_measured
 from tests.predict.throughput_cluster import make_measured, steps, theta_of, work, write_cluster
 from tools.evaluation.report import Report, Score
-from tools.evaluation.throughput import add_to, evaluate
-from tools.evaluation.throughput_baselines import CURVE, LINEAR, NEAREST, ROOT, baselines, rows_known
-from tools.evaluation.throughput_expression import matching
+from tools.evaluation.throughput import (
+    CURVE,
+    LINEAR,
+    NEAREST,
+    ROOT,
+    add_to,
+    baselines,
+    evaluate,
+    matching,
+    rows_known,
+)
 
 COLUMNS = {
     "nodes": np.array([1.0, 1.0, 2.0]),
@@ -41,11 +49,7 @@ def run(*arguments: str) -> str:
     ("text", "rows"),
     [
         ("nodes==1", [True, True, False]),
-        ("gpus <= 4 and not nodes == 2", [True, True, False]),
-        ("nodes==2 or gpus<2", [True, False, True]),
-        ("(nodes==2 or gpus<2) and local_bsz>8", [False, False, True]),
-        ("2<=gpus<=4", [False, True, False]),
-        ("GPUS != 4 AND 1 = nodes", [True, False, False]),
+        ("GPUS <= 4 and nodes != 2", [True, True, False]),
         ("gpus > 3.5", [False, True, True]),
     ],
 )
@@ -55,9 +59,8 @@ def test_expression_picks_rows(text: str, rows: list[bool]) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "nodes", "nodes==", "foo==1", "nodes==1 nodes==2", "(nodes==1", "nodes==1)", "__import__('os')", "1", "and",
-     "nodes==1 +", "(" * 300 + "nodes==1" + ")" * 300, "not " * 20_000 + "nodes==1"],
-)  # fmt: skip
+    ["", "nodes", "nodes==", "foo==1", "nodes==1 nodes==2", "nodes==1 or gpus==1", "__import__('os')", "and"],
+)
 def test_other_expressions_are_refused_in_one_line(text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         matching(text, COLUMNS)

@@ -24,7 +24,7 @@ from advisor.fit.start_time_fit import fit_start_time
 from advisor.fit.throughput_fit import fit_throughput
 from advisor.predict.library import Library
 from advisor.predict.manifest import Manifest, read_manifest, write_manifest
-from tools.evaluation.drac import read_ended
+from tools.evaluation.drac import read_tables
 from tools.simulated_traces import add_data_option, data_folder
 
 MODELS: Final = Path(__file__).parent.parent / "models"
@@ -37,7 +37,7 @@ DRAC: Final = Path("traces/drac_slurm")
 def run_time(data: Path) -> Fitted:
     """Fit on the GPU jobs of DRAC's Graham, without its history: its accounts mean nothing elsewhere."""
     file = data / DRAC / "graham_gpu_jobs_until_2021-06-14.csv.gz"
-    ended = read_ended([file])
+    ended = read_tables([file]).ended
     source = source_of(file.name, file.read_bytes(), len(ended))
     return fit_run_time(ended, seed=SEED, keep_history=False, sources=(source,))
 

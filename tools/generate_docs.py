@@ -3,47 +3,45 @@
 import argparse
 import json
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 
 from pydantic.json_schema import GenerateJsonSchema
 
 from advisor.backends.snapshot_file import SnapshotFile
 from advisor.config import describe, example_toml, variable_of
-from tools.metrics_page import metrics_page
+from advisor.metrics.catalogue import METRICS
+from tools.pages.text import table
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
-CONFIGURATION = """\
-<!-- Made by `python -m tools.generate_docs`; edit the settings in the code instead. -->
-# Configuration
-
-`sadvise` needs no configuration. What it reads, later ones over earlier ones:
-
-1. the defaults below,
-2. `/etc/sadvise/sadvise.toml`,
-3. `/etc/sadvise/conf.d/*.toml`, in the order of their names,
-4. environment variables,
-5. the options of a command.
-
-`--config FILE`, or `SADVISE_CONFIG=FILE`, names one file to read in place of 2 and 3. A variable is written like a
-value in the file; text needs no quotes there. An unknown table or key, a wrong type or a value out of bounds is an
-error. `sadvise config show` prints every value in force with where it came from. All defaults as a file:
-[sadvise.example.toml](sadvise.example.toml). Names that end in `_s` are seconds, those that end in `_ratio` go from
-0 to 1.
-"""
+TEMPLATES = Path(__file__).parent / "templates"
 
 
 def configuration_page() -> str:
     """Write the reference of sadvise.toml."""
-    lines = [CONFIGURATION]
-    table = ""
-    for key, default, sentence in describe():
-        of_key, _, name = key.partition(".")
-        if of_key != table:
-            table = of_key
-            lines += ["", f"## [{table}]", "", "| key | default | variable | meaning |", "|---|---|---|---|"]
-        lines.append(f"| `{name}` | `{json.dumps(default)}` | `{variable_of(key)}` | {sentence} |")
-    return "\n".join(lines).replace("\n\n\n", "\n\n") + "\n"
+    tables = []
+    for name, keys in groupby(describe(), key=lambda entry: entry[0].partition(".")[0]):
+        rows = (
+            [f"`{key.partition('.')[2]}`", f"`{json.dumps(default)}`", f"`{variable_of(key)}`", sentence]
+            for key, default, sentence in keys
+        )
+        tables.append(f"## [{name}]\n\n{table(('key', 'default', 'variable', 'meaning'), rows)}")
+    return filled("configuration.md", tables="\n\n".join(tables))
+
+
+def metrics_page() -> str:
+    """Write the reference of the metrics from the table that the daemon exports them by."""
+    rows = (
+        [f"`{metric.name}`", metric.kind, ", ".join(f"`{label}`" for label in metric.labels), metric.sentence]
+        for metric in METRICS
+    )
+    return filled("metrics.md", table=table(("metric", "kind", "labels", "meaning"), rows))
+
+
+def filled(template: str, **values: str) -> str:
+    """Return a template with its fields filled in."""
+    return (TEMPLATES / template).read_text(encoding="utf-8").format(**values)
 
 
 def snapshot_schema() -> str:

@@ -1,7 +1,7 @@
 """How far the job profiles are from the measurements, as a table."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import NamedTuple, TypeVar
@@ -17,6 +17,7 @@ from tools.profile_fit import (
     PAIRS_FROM,
     SPREADS_FROM,
     STEPS_FROM,
+    Pair,
     fit_contention,
     fit_pairs,
     fit_spreads,
@@ -186,69 +187,57 @@ def _cells(line: Line, what: str) -> list[str]:
 def _lines(errors: Errors, unseen: Errors) -> list[Line]:
     lines = []
     for source, is_fitted in dict.fromkeys((group.source, group.is_fitted) for group in errors):
-        parts = [group for group in sorted(errors) if (group.source, group.is_fitted) == (source, is_fitted)]
-        whole = Group(source, "", is_fitted)
-        lines.append(
-            _line(whole, np.concatenate([errors[part] for part in parts]), [e for p in parts for e in unseen[p]])
-        )
-        lines += [_line(part, np.array(errors[part]), unseen[part]) for part in parts]
+        models = [group.model for group in sorted(errors) if (group.source, group.is_fitted) == (source, is_fitted)]
+        for model, parts in {"": models, **{model: [model] for model in models}}.items():
+            groups = [Group(source, part, is_fitted) for part in parts]
+            of_all = np.concatenate([errors[group] for group in groups])
+            left_out = [error for group in groups for error in unseen[group]]
+            line = Line(
+                source=source,
+                model=model,
+                is_fitted=is_fitted,
+                rows=len(of_all),
+                mean=float(of_all.mean()),
+                median=float(np.median(of_all)),
+                most=float(of_all.max()),
+                unseen=float(np.mean(left_out)) if left_out else None,
+            )
+            lines.append(line)
     return lines
-
-
-def _line(group: Group, errors: Vector, unseen: Sequence[float]) -> Line:
-    return Line(
-        source=group.source,
-        model=group.model,
-        is_fitted=group.is_fitted,
-        rows=len(errors),
-        mean=float(errors.mean()),
-        median=float(np.median(errors)),
-        most=float(errors.max()),
-        unseen=float(np.mean(unseen)) if unseen else None,
-    )
 
 
 def _unseen(table: Shipped, measured: Measurements) -> Errors:
     """Return the errors on rows that were left out, a fifth at a time, when the model was fitted."""
     errors: Errors = defaultdict(list)
     for model, source in STEPS_FROM.items():
-        errors[Group(source, model, True)] += _unseen_steps(step_rows(model, measured.steps))
+        for kept, steps in _parts(step_rows(model, measured.steps)):
+            ratios = steps_at(fit_steps(kept), steps) / np.array([row.ratio for row in steps])
+            errors[Group(source, model, True)] += np.abs(ratios - 1.0).tolist()
     for model, source in SPREADS_FROM.items():
-        rows = spread_rows(model, measured.spreads)
-        errors[Group(source, model, True)] += _unseen_spreads(rows, table.type_speed(model))
+        type_speed = table.type_speed(model)
+        for known, spreads in _parts(spread_rows(model, measured.spreads)):
+            inflations = spreads_at(fit_spreads(known, type_speed), spreads, type_speed)
+            ratios = inflations / np.array([row.ratio for row in spreads])
+            errors[Group(source, model, True)] += np.abs(ratios - 1.0).tolist()
     pairs = [row for row in measured.pairs if row.source == PAIRS_FROM]
-    for source, known in ((PAIRS_FROM, pairs), (BY_MODEL, without_batch(pairs))):
-        for row, error in _unseen_pairs(known):
-            errors[Group(source, row.mine.partition("/")[0], True)].append(error)
-    for row, error in _unseen_contention(measured.contention):
-        errors[Group(CONTENTION_FROM, row.mine, True)].append(error)
+    for source, rows in ((PAIRS_FROM, pairs), (BY_MODEL, without_batch(pairs))):
+        for row, speed in _left_out(rows, fit_pairs, lambda need, pressure: 1.0 / max(1.0, need + pressure)):
+            errors[Group(source, row.mine.partition("/")[0], True)].append(abs(speed - row.speed))
+    contended = _left_out(measured.contention, fit_contention, lambda mine, other: 1.0 / (1.0 + mine * other))
+    for row, speed in contended:
+        errors[Group(CONTENTION_FROM, row.mine, True)].append(abs(speed - row.speed))
     return errors
 
 
-def _unseen_steps(rows: Sequence[Step]) -> Iterator[float]:
+def _left_out(
+    rows: Sequence[Beside], fit: Callable[[Sequence[Beside]], dict[str, Pair]], speed: Callable[[float, float], float]
+) -> Iterator[tuple[Beside, float]]:
+    """Yield the rows that were left out of a fit that knows both jobs, with the speed that it gives them."""
     for kept, left_out in _parts(rows):
-        yield from np.abs(steps_at(fit_steps(kept), left_out) / np.array([row.ratio for row in left_out]) - 1.0)
-
-
-def _unseen_spreads(rows: Sequence[Spread], type_speed: Mapping[str, float]) -> Iterator[float]:
-    for kept, left_out in _parts(rows):
-        found = spreads_at(fit_spreads(kept, type_speed), left_out, type_speed)
-        yield from np.abs(found / np.array([row.ratio for row in left_out]) - 1.0)
-
-
-def _unseen_pairs(rows: Sequence[Beside]) -> Iterator[tuple[Beside, float]]:
-    for kept, left_out in _parts(rows):
-        known = fit_pairs(kept)
+        known = fit(kept)
         for row in left_out:
             if row.mine in known and row.other in known:
-                yield row, abs(1.0 / max(1.0, known[row.mine][0] + known[row.other][1]) - row.speed)
-
-
-def _unseen_contention(rows: Sequence[Beside]) -> Iterator[tuple[Beside, float]]:
-    for kept, left_out in _parts(rows):
-        known = fit_contention(kept)
-        for row in left_out:
-            yield row, abs(1.0 / (1.0 + known[row.mine][0] * known[row.other][1]) - row.speed)
+                yield row, speed(known[row.mine][0], known[row.other][1])
 
 
 def _parts(rows: Sequence[Row]) -> Iterator[tuple[list[Row], list[Row]]]:

@@ -1,9 +1,8 @@
 import math
 
-import numpy as np
 import pytest
 
-from tools.fidelity.compare import compare, spearman
+from tools.fidelity.compare import compare
 
 SUBMITS = {1: 0.0, 2: 0.0, 3: 10.0, 4: 10.0}
 LIVE = {1: 5.0, 2: 20.0, 3: 30.0, 4: 65.0}
@@ -72,17 +71,3 @@ def test_job_that_only_one_side_started_is_named() -> None:
 def test_no_jobs_are_not_an_agreement() -> None:
     with pytest.raises(ValueError, match="no job"):
         compare({}, {}, submits={})
-
-
-@pytest.mark.parametrize(
-    ("left", "right", "correlation"),
-    [
-        pytest.param([1, 2, 3, 4, 5], [5, 6, 7, 8, 7], 0.8207826816681233, id="one tie"),
-        pytest.param([1, 2, 3], [30, 20, 10], -1.0, id="reversed"),
-        pytest.param([1, 1, 2, 2], [3, 3, 9, 9], 1.0, id="ties on both sides"),
-        pytest.param([106, 100, 86, 101, 99, 103, 97, 113, 112, 110], [7, 27, 2, 50, 28, 29, 20, 12, 6, 17],
-                     -0.1757575757575758, id="textbook"),
-    ],
-)  # fmt: skip
-def test_rank_correlation_is_spearmans(left: list[float], right: list[float], correlation: float) -> None:
-    assert spearman(np.array(left, float), np.array(right, float)) == pytest.approx(correlation)

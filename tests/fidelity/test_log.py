@@ -30,7 +30,6 @@ def test_log_counts_from_the_last_start_of_slurmctld() -> None:
     log = read_log(LINES)
 
     assert log.start_time == moment("00:09.000")
-    assert log.priorities == {1: 2066, 2: 2010}
 
 
 def test_start_of_a_job_names_the_scheduler() -> None:

@@ -13,8 +13,7 @@ PROG: Final = "python -m tools.bench"
 # Each is a module of this package with `add_options(parser)` and `run(options)`, which returns the exit code.
 BENCHES: Final[Mapping[str, str]] = {
     "cycle": "time and memory of one cycle at growing queues",
-    "series": "CPU and memory over a series of cycles, from Slurm's text to the journal",
-    "soak": "a day of the daemon's rounds over a large synthetic cluster",
+    "soak": "CPU and memory of the daemon's rounds over a large synthetic cluster, for a day",
     "forecast": "CPU of the forecasts of a cycle",
     "journal": "CPU and size of whole cycles in the journal",
     "read": "CPU and requests of a snapshot, by reader; starts its own Slurm",

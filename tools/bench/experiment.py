@@ -11,7 +11,7 @@ there is no effect, the power where there is one.
 """
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,19 +42,6 @@ ESTIMATES: Mapping[str, Callable[[Values], Interval]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One line of the table: shares of worlds."""
-
-    by: str
-    blocks: int
-    effect: str
-    figure: str
-    covered: float
-    alarms: float
-    unbounded: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Days:
     """The figures of the days of a queue `(n_days, 2)`, mean and 95th percentile, as they are and ten minutes less."""
 
@@ -77,34 +64,22 @@ def run(options: argparse.Namespace) -> int:
     """Print the table."""
     print(f"{options.worlds} worlds a line, seed {options.seed}, {JOBS_A_DAY} jobs a day")
     print(f"{'by':<10} {'blocks':>6} {'effect':<8} {'figure':<8} {'covered':>8} {'alarms':>7} {'unbounded':>10}")
-    for row in table(options.worlds, options.seed):
-        print(
-            f"{row.by:<10} {row.blocks:>6} {row.effect:<8} {row.figure:<8} {row.covered:>8.1%} {row.alarms:>7.1%} "
-            f"{row.unbounded:>10.1%}",
-            flush=True,
-        )
-    return 0
-
-
-def table(worlds: int, seed: int) -> Iterator[Row]:
-    """Yield the lines of the table; one world serves all effects and figures of a design."""
-    truths = _truths(seed)
+    truths = _truths(options.seed)
     for by, blocks in DESIGNS:
-        rng = np.random.default_rng([seed, blocks, len(by)])
-        drawn = [drawn_intervals(by, blocks, rng) for _ in range(worlds)]
-        for key in drawn[0]:
-            low, high = np.array([intervals[key][1:] for intervals in drawn]).T
-            unbounded = np.isnan(low + high)
-            effect, figure = key
-            yield Row(
-                by=by,
-                blocks=blocks,
-                effect=effect,
-                figure=figure,
-                covered=float((unbounded | ((low <= truths[key]) & (truths[key] <= high))).mean()),
-                alarms=float(((low > 1.0) | (high < 1.0)).mean()),
-                unbounded=float(unbounded.mean()),
+        rng = np.random.default_rng([options.seed, blocks, len(by)])
+        # One world serves all effects and figures of a design.
+        worlds = [drawn_intervals(by, blocks, rng) for _ in range(options.worlds)]
+        for effect, figure in worlds[0]:
+            low, high = np.array([intervals[effect, figure][1:] for intervals in worlds]).T
+            truth, unbounded = truths[effect, figure], np.isnan(low + high)
+            covered = (unbounded | ((low <= truth) & (truth <= high))).mean()
+            alarms = ((low > 1.0) | (high < 1.0)).mean()
+            print(
+                f"{by:<10} {blocks:>6} {effect:<8} {figure:<8} {covered:>8.1%} {alarms:>7.1%} "
+                f"{unbounded.mean():>10.1%}",
+                flush=True,
             )
+    return 0
 
 
 def drawn_intervals(by: str, blocks: int, rng: np.random.Generator) -> dict[tuple[str, str], Interval]:

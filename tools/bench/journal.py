@@ -8,7 +8,7 @@ The jobs of each cycle are new objects, as those of a reader are, so that equali
 import argparse
 import tempfile
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,19 +24,6 @@ from tools.bench.measuring import size_of
 from tools.bench.synthetic import synthetic
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
-    """Processor seconds and kilobytes of the first record, which stands by itself, and of those after it on average."""
-
-    first_s: float
-    next_s: float
-    mean_s: float
-    first_kb: float
-    next_kb: float
-    replay_s: float
-    is_same: bool
-
-
 def later(seen: Snapshot, fresh: Snapshot, changed: float, chance: np.random.Generator) -> Snapshot:
     """Return the queue a minute later: jobs equal to those seen, but that some changed their priority."""
     moved = chance.random(len(seen.jobs)) < changed
@@ -47,8 +34,8 @@ def later(seen: Snapshot, fresh: Snapshot, changed: float, chance: np.random.Gen
     return replace(fresh, taken_at=seen.taken_at + 60.0, jobs=jobs)
 
 
-def measure(jobs: int, nodes: int, cycles: int, changed: float, *, models: bool = False) -> Figures:
-    """Record a number of cycles, and plan the last one again."""
+def measure(jobs: int, nodes: int, cycles: int, changed: float, *, models: bool = False) -> str:
+    """Record a number of cycles, plan the last one again, and say what it cost; the first record stands by itself."""
     chance = np.random.default_rng(1)
     # A folder without models: those that ship serve.
     cycle = Cycle(forecaster=ModelForecaster(Library(Path("/nonexistent")))) if models else Cycle()
@@ -68,14 +55,11 @@ def measure(jobs: int, nodes: int, cycles: int, changed: float, *, models: bool 
         is_same = replayed(recorded) == recorded.outcome
         replay_s = time.process_time() - started
         journal.close_file()
-    return Figures(
-        first_s=times[0],
-        next_s=sum(times[1:]) / (cycles - 1),
-        mean_s=sum(times) / cycles,
-        first_kb=sizes[0] / 1e3,
-        next_kb=sum(sizes[1:]) / (cycles - 1) / 1e3,
-        replay_s=replay_s,
-        is_same=is_same,
+    first_kb, next_kb = sizes[0] / 1e3, sum(sizes[1:]) / (cycles - 1) / 1e3
+    return (
+        f"first {times[0]:.3f} s CPU and {first_kb:.0f} kB, next {sum(times[1:]) / (cycles - 1):.3f} s and "
+        f"{next_kb:.0f} kB, mean {sum(times) / cycles:.3f} s; read and planned again in {replay_s:.2f} s, "
+        f"{'the same' if is_same else 'NOT the same'}"
     )
 
 
@@ -92,10 +76,5 @@ def run(options: argparse.Namespace) -> int:
     jobs, nodes = size_of(options.size)
     cycles = max(2, options.cycles)
     figures = measure(jobs, nodes, cycles, options.changed, models=options.models)
-    print(
-        f"{jobs} pending jobs, {options.changed:.0%} changed per cycle, {cycles} cycles: "
-        f"first {figures.first_s:.3f} s CPU and {figures.first_kb:.0f} kB, next {figures.next_s:.3f} s and "
-        f"{figures.next_kb:.0f} kB, mean {figures.mean_s:.3f} s; read and planned again in {figures.replay_s:.2f} s, "
-        f"{'the same' if figures.is_same else 'NOT the same'}"
-    )
+    print(f"{jobs} pending jobs, {options.changed:.0%} changed per cycle, {cycles} cycles: {figures}")
     return 0

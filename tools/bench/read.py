@@ -1,6 +1,6 @@
 """What one snapshot costs, reader by reader, beside a plain `squeue --json`, on a live queue.
 
-    python -m tools.bench read [--release 26.05] [--jobs 4000] [--repeat 5] [--json]
+    python -m tools.bench read [--release 26.05] [--jobs 4000] [--repeat 5]
 
 Starts a cluster of its own, fills it with pending jobs and takes snapshots in turn with each reader, so that noise
 hits all of them alike. CPU is the client's: this process and the commands it starts. Requests to slurmctld are
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from advisor.backends.sources import open_source
 from advisor.clock import SystemClock
@@ -53,7 +53,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--release", default="26.05", help="Slurm release of the cluster, default 26.05")
     parser.add_argument("--jobs", type=int, default=4000, help="pending jobs, default 4000")
     parser.add_argument("--repeat", type=int, default=5, help="snapshots per reader, default 5")
-    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -65,10 +64,6 @@ def run(options: argparse.Namespace) -> int:
             cluster.submit_many(count, *shape)
         rows, left_out = measure(cluster, options.repeat)
         version = cluster.version
-    if options.json:
-        meta = {"tool": "bench read", "slurm": version, "pending_jobs": options.jobs, "repeat": options.repeat}
-        print(json.dumps({"meta": meta, "readers": [asdict(row) for row in rows], "left_out": left_out}, indent=1))
-        return 0
     print(f"Slurm {version}, {options.jobs} pending jobs, medians of {options.repeat}")
     print(f"{'reader':<14}{'CPU s':>8}{'wall s':>8}{'jobs':>7}{'requests':>10}")
     for row in rows:

@@ -6,27 +6,21 @@ DIR is a folder with `traces/ms_itp`, by default SADVISE_DATA. Each figure comes
 peak memory is its own; a process starts, reads, draws what the trace does not tell with seed 0, runs fifty jobs to
 compile or to load what was compiled before, and only then is timed: the best of three runs counts, and only the loop.
 What the start costs is stated apart. Nodes of 8 GPUs are as many as bring the load to 0.8, but no fewer than the
-largest job fills: on ITP 01, whose largest jobs have 64 GPUs, that is 8 nodes and a load of 0.44 (5 nodes would be
-0.70, 4 would be 0.88, and its largest jobs could not run), and its jobs queue all the same, as the table shows.
+largest job fills: on ITP 01, whose largest jobs have 64 GPUs, that is 8 nodes and a load of 0.44.
 """
 
 import argparse
 import json
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 from math import inf, log
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
 from advisor.errors import SimulationError
-from advisor.sim.cluster import Cluster
-from advisor.sim.metrics import StepFunction, summarise, time_averages
-from advisor.sim.run_outcome import End, Run
-from advisor.sim.trace import Trace
 from tools.bench.measuring import in_own_process, peak_mib
 from tools.simulated_traces import Workload, add_data_option, data_folder, read_workload, repeated
 
@@ -80,9 +74,6 @@ class Figures:
     nodes: int
     load_ratio: float
     wall_s: float
-    pending_mean: float
-    pending_most: int
-    delay_mean_s: float
     peak_rss_mib: float
     import_s: float
     read_s: float
@@ -96,6 +87,11 @@ class Figures:
         return self.jobs * self.done_ratio / self.wall_s
 
     @property
+    def stopped(self) -> str:
+        """How far the runs came when time was up; empty where all jobs ended."""
+        return "" if self.done_ratio == 1.0 else f"   stopped at {self.done_ratio:.0%} of the jobs"
+
+    @property
     def job_us(self) -> float:
         """Microseconds of the loop for a job."""
         return 1e6 / self.jobs_per_s
@@ -107,12 +103,11 @@ class _TimeUpError(Exception):
 
 def measure(task: Task) -> Figures:
     """Run a task in this process."""
-    from advisor.sim.cell import drawn
     from advisor.sim.runner import SimulationOptions, simulate
 
     imported = time.perf_counter()
     import_s = time.time() - task.start_time if task.start_time else 0.0
-    workload = _workload(task, drawn)
+    workload = _workload(task)
     read = time.perf_counter()
     options, cluster = SimulationOptions(execution=task.execution), workload.cluster()
     first = simulate(workload.first(WARM_JOBS).trace, cluster, task.policy, seed=SEED, options=options)
@@ -125,15 +120,13 @@ def measure(task: Task) -> Figures:
         if share < 1.0 and time.perf_counter() - began > task.seconds:
             raise _TimeUpError
 
-    runs: list[Run] = []
-    while len(runs) < task.runs and time.perf_counter() - began < task.seconds:
+    runs_s: list[float] = []
+    while len(runs_s) < task.runs and time.perf_counter() - began < task.seconds:
         try:
             run = simulate(workload.trace, cluster, task.policy, seed=SEED, options=options, progress=watch)
         except _TimeUpError:
             break
-        # Only the last is looked into.
-        runs = [*(replace(earlier, segments=earlier.segments[:0]) for earlier in runs), run]
-    pending_mean, pending_most = queue_depth(runs[-1]) if runs else (float("nan"), 0)
+        runs_s.append(run.wall_s)
     return Figures(
         trace=task.trace,
         policy=task.policy,
@@ -141,43 +134,25 @@ def measure(task: Task) -> Figures:
         jobs=len(workload.trace),
         nodes=workload.nodes,
         load_ratio=workload.load_ratio,
-        wall_s=min(run.wall_s for run in runs) if runs else time.perf_counter() - began,
-        pending_mean=pending_mean,
-        pending_most=pending_most,
-        delay_mean_s=summarise(runs[-1]).mean_queueing_delay_s if runs else float("nan"),
+        wall_s=min(runs_s) if runs_s else time.perf_counter() - began,
         peak_rss_mib=peak_mib(),
         import_s=import_s,
         read_s=read - imported,
         first_run_s=began - read - first.wall_s,
-        runs=len(runs),
-        done_ratio=1.0 if runs else reached,
+        runs=len(runs_s),
+        done_ratio=1.0 if runs_s else reached,
     )
 
 
-def _workload(task: Task, drawn: Callable[[Trace, Cluster, int], Trace]) -> Workload:
+def _workload(task: Task) -> Workload:
     """Read a trace and draw what it does not tell, then repeat it: every copy draws the same."""
+    from advisor.sim.cell import drawn
+
     workload = read_workload(Path(task.folder), task.trace)
     if task.jobs:
         workload = workload.first(task.jobs)
     workload = repeated(replace(workload, trace=drawn(workload.trace, workload.cluster(), SEED)), task.times)
     return workload.first(task.cut) if task.cut else workload
-
-
-def queue_depth(run: Run) -> tuple[float, int]:
-    """Return how many jobs were pending, on average from the first to the last submission, and at most."""
-    queued = run.outcomes["end"] != End.IMPOSSIBLE
-    submitted = run.trace.jobs["submit_time"][queued]
-    ended = run.outcomes["end_time"][queued]
-    ended = ended[~np.isnan(ended)]
-    # A job becomes pending when it is submitted and when it is stopped, but not when it ends.
-    times = np.concatenate([submitted, run.segments["end_time"], run.segments["start_time"], ended])
-    steps = np.repeat([1, 1, -1, -1], [len(submitted), len(run.segments), len(run.segments), len(ended)])
-    instants, place = np.unique(times, return_inverse=True)
-    pending = np.cumsum(np.bincount(place, weights=steps, minlength=len(instants))).astype(np.float64)
-    if submitted[-1] == submitted[0]:
-        return float(pending.max()), int(pending.max())
-    depth = time_averages(StepFunction(instants, pending), np.array([submitted[0], submitted[-1]]))
-    return float(depth[0]), int(pending.max())
 
 
 def measured(task: Task, cache: Path | None = None) -> Figures:
@@ -205,41 +180,29 @@ def logarithmic(before_jobs: int, after_jobs: int) -> float:
 
 
 def _print_speed(folder: str, traces: Sequence[str], policies: Sequence[str], seconds: float) -> None:
-    print(f"speed: best of {RUNS} runs, the loop alone; pending and delay from submission, seed {SEED}")
+    print(f"speed: best of {RUNS} runs, the loop alone, seed {SEED}")
     print(
         f"{'trace':<8}{'nodes':>6}{'load':>6}{'jobs':>8}  {'policy':<7}{'execution':<10}{'jobs/s':>10}  "
-        f"{'target jobs/s':<22}{'pending':>9}{'most':>7}{'delay s':>9}{'MiB':>6}   import, read, load s"
+        f"{'target jobs/s':<22}{'MiB':>6}   import, read, load s"
     )
-    for trace in traces:
-        for policy in policies:
-            if trace == traces[0]:
-                # Compiles where nothing was compiled before, which takes memory that is not the simulation's.
-                measured(Task(folder=folder, trace=f"itp {trace}", policy=policy, jobs=WARM_JOBS, runs=1))
-            for execution in EXECUTIONS:
-                figures = measured(
-                    Task(
-                        folder=folder, trace=f"itp {trace}", policy=policy, execution=execution, seconds=seconds,
-                        jobs=MOST_JOBS.get(policy, 0),
-                    )
-                )  # fmt: skip
-                print(_speed_line(figures), flush=True)
+    for trace, policy in product(traces, policies):
+        task = Task(folder=folder, trace=f"itp {trace}", policy=policy)
+        if trace == traces[0]:
+            # Compiles where nothing was compiled before, which takes memory that is not the simulation's.
+            measured(replace(task, jobs=WARM_JOBS, runs=1))
+        for execution in EXECUTIONS:
+            figures = measured(replace(task, execution=execution, seconds=seconds, jobs=MOST_JOBS.get(policy, 0)))
+            print(
+                f"{figures.trace:<8}{figures.nodes:>6}{figures.load_ratio:>6.2f}{figures.jobs:>8}  "
+                f"{figures.policy:<7}{figures.execution:<10}{figures.jobs_per_s:>10,.0f}  "
+                f"{judged(figures.jobs_per_s, TARGETS_JOBS_PER_S.get(policy)):<22}{figures.peak_rss_mib:>6.0f}   "
+                f"{figures.import_s:.1f}, {figures.read_s:.1f}, {figures.first_run_s:.1f}{figures.stopped}",
+                flush=True,
+            )
     for policy, jobs in MOST_JOBS.items():
         if policy in policies:
             print(f"{policy}: the first {jobs} jobs of each trace only, on the nodes of the whole trace")
     print()
-
-
-def _speed_line(figures: Figures) -> str:
-    cut = "" if figures.done_ratio == 1.0 else f"   stopped at {figures.done_ratio:.0%} of the jobs"
-    fewer = "" if figures.runs in {0, RUNS} else f"   best of {figures.runs}"
-    return (
-        f"{figures.trace:<8}{figures.nodes:>6}{figures.load_ratio:>6.2f}{figures.jobs:>8}  {figures.policy:<7}"
-        f"{figures.execution:<10}{figures.jobs_per_s:>10,.0f}  "
-        f"{judged(figures.jobs_per_s, TARGETS_JOBS_PER_S.get(figures.policy)):<22}"
-        f"{figures.pending_mean:>9.1f}{figures.pending_most:>7}{figures.delay_mean_s:>9.0f}"
-        f"{figures.peak_rss_mib:>6.0f}   "
-        f"{figures.import_s:.1f}, {figures.read_s:.1f}, {figures.first_run_s:.1f}{cut}{fewer}"
-    )
 
 
 def _print_growth(folder: str, policies: Sequence[str], seconds: float) -> None:
@@ -247,43 +210,32 @@ def _print_growth(folder: str, policies: Sequence[str], seconds: float) -> None:
     print(
         f"growth: {GROWTH_TRACE} repeated at a load of 0.8 at most, time for a job at {times}; at most like log(jobs)"
     )
-    print(f"{'policy':<8}{'jobs':>8}{'us/job':>10}{'growth':>8}  {'log allows':<20}{'pending':>9}{'most':>7}")
+    print(f"{'policy':<8}{'jobs':>8}{'us/job':>10}{'growth':>8}  log allows")
     for policy in policies:
+        task = Task(folder=folder, trace=GROWTH_TRACE, policy=policy, seconds=seconds, jobs=GROWTH_JOBS.get(policy, 0))
         first: Figures | None = None
         for copies in GROWTH_TIMES:
-            task = Task(folder=folder, trace=GROWTH_TRACE, policy=policy, times=copies, seconds=seconds,
-                        jobs=GROWTH_JOBS.get(policy, 0))  # fmt: skip
-            figures = measured(task)
+            figures = measured(replace(task, times=copies))
             first = first or figures
-            print(_growth_line(first, figures), flush=True)
+            growth, allowed = figures.job_us / first.job_us, logarithmic(first.jobs, figures.jobs)
+            verdict = "" if figures is first else judged(growth, round(allowed, 2), at_most=True)
+            print(
+                f"{policy:<8}{figures.jobs:>8}{figures.job_us:>10.1f}{growth:>8.2f}  {verdict}{figures.stopped}",
+                flush=True,
+            )
     print()
-
-
-def _growth_line(first: Figures, figures: Figures) -> str:
-    if min(first.done_ratio, figures.done_ratio) < 1.0:
-        stopped = f"stopped at {figures.done_ratio:.0%} of the jobs: give more --seconds"
-        return f"{figures.policy:<8}{figures.jobs:>8}  {stopped}"
-    growth, allowed = figures.job_us / first.job_us, logarithmic(first.jobs, figures.jobs)
-    verdict = "" if figures.jobs == first.jobs else judged(growth, round(allowed, 2), at_most=True)
-    return (
-        f"{figures.policy:<8}{figures.jobs:>8}{figures.job_us:>10.1f}{growth:>8.2f}  {verdict:<20}"
-        f"{figures.pending_mean:>9.1f}{figures.pending_most:>7}"
-    )
 
 
 def _print_memory(folder: str, policies: Sequence[str], seconds: float) -> None:
     print(f"memory: {GROWTH_TRACE} repeated to {MEMORY_JOBS:,} jobs, peak of the process, reading included")
+    length = len(read_workload(Path(folder), GROWTH_TRACE).trace)
     for policy in policies:
-        length = measured(Task(folder=folder, trace=GROWTH_TRACE, policy="fifo", runs=1)).jobs
         task = Task(folder=folder, trace=GROWTH_TRACE, policy=policy, times=-(-MEMORY_JOBS // length), cut=MEMORY_JOBS,
                     runs=1, seconds=2 * seconds)  # fmt: skip
         figures = measured(task)
-        cut = "" if figures.done_ratio == 1.0 else f", when time was up at {figures.done_ratio:.0%} of the jobs"
-        print(
-            f"{policy:<8}{figures.peak_rss_mib:>6.0f} MiB  "
-            f"{judged(figures.peak_rss_mib, MOST_MEMORY_MIB, at_most=True)}  {figures.jobs_per_s:,.0f} jobs/s{cut}",
-            flush=True,
-        )
+        verdict = judged(figures.peak_rss_mib, MOST_MEMORY_MIB, at_most=True)
+        speed = f"{figures.jobs_per_s:,.0f} jobs/s{figures.stopped}"
+        print(f"{policy:<8}{figures.peak_rss_mib:>6.0f} MiB  {verdict}  {speed}", flush=True)
     print()
 
 

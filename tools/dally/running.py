@@ -12,11 +12,9 @@ from advisor.planning.tuning import Tuner, best_wait_s
 from advisor.sim.cell import Cell, Progress
 from advisor.sim.policies.dally import TUNED, Dally, Timers, dally_policy
 from advisor.sim.policies.round_policy import RoundPolicy
-from advisor.sim.profiles import load_profiles
 from advisor.sim.rounds import RoundView
 from advisor.sim.run_outcome import Run
-from advisor.sim.simulated_policy import Problem, SimulationOptions, Stopwatch
-from advisor.sim.state import build_state, draw_faults, outcomes
+from advisor.sim.runner import SimulationOptions, simulate
 
 TUNED_NAME: Final = "dally"
 # In the order of a policy's timers.
@@ -42,59 +40,19 @@ def timers_of(name: str) -> Timers:
     return float(node), float(leaf)
 
 
-def policy_of(name: str) -> RoundPolicy:
-    """Return Dally with the timers that a name stands for."""
-    return dally_policy(name, "Dally with the timers of its name", partial(Dally, fixed_s=timers_of(name)))
-
-
 def simulate_timers(cell: Cell, progress: Progress | None) -> Run:
     """Simulate a cell whose trace is drawn in full and whose policy is `dally` or one of fixed timers."""
-    return run_policy(cell, policy_of(cell.policy), progress)
+    make = partial(Dally, fixed_s=timers_of(cell.policy))
+    policy = dally_policy(cell.policy, "Dally with the timers of its name", make)
+    return simulate(cell.trace, cell.cluster, policy, seed=cell.seed, options=cell.options, progress=progress)
 
 
 def run_watched(cell: Cell, watch: "Watch") -> Run:
     """Simulate a cell under Dally, and read its timers."""
-    run = run_policy(cell, RoundPolicy(name=cell.policy, summary="watched", make=lambda: watch, every_s=0.0))
+    policy = RoundPolicy(name=cell.policy, summary="watched", make=lambda: watch, every_s=0.0)
+    run = simulate(cell.trace, cell.cluster, policy, seed=cell.seed, options=cell.options)
     watch.read_until(np.inf, cell.options)
     return run
-
-
-def run_policy(cell: Cell, policy: RoundPolicy, progress: Progress | None = None) -> Run:
-    """Simulate a cell under a policy that has no name; run times are known."""
-    state = build_state(
-        cell.trace,
-        cell.cluster,
-        load_profiles(),
-        ideal=cell.options.execution == "ideal",
-        loses_work=policy.requeue_loses_work,
-    )
-    rng = np.random.default_rng(cell.seed)
-    state = state._replace(faults=draw_faults(state, cell.cluster, rng))
-    watch = Stopwatch()
-    problem = Problem(
-        trace=cell.trace,
-        cluster=cell.cluster,
-        state=state,
-        options=cell.options,
-        rng=rng,
-        tell=progress or _say_nothing,
-        watch=watch,
-    )
-    state = policy.run(problem)
-    return Run(
-        trace=cell.trace,
-        policy=cell.policy,
-        seed=cell.seed,
-        cluster_gpus=cell.cluster.gpus,
-        outcomes=outcomes(state),
-        segments=state.segments[: int(state.tally["segments"][0])],
-        wall_s=watch.elapsed_s,
-        peak_rss_mib=0.0,
-    )
-
-
-def _say_nothing(share: float) -> None:
-    """Ignore the progress of a run."""
 
 
 @dataclass(slots=True, kw_only=True)

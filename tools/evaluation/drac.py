@@ -1,85 +1,80 @@
-"""Ended jobs out of the tables of DRAC's Slurm clusters, .csv or .csv.gz."""
+"""Reads ended jobs from the tables of DRAC's Slurm clusters, .csv or .csv.gz."""
 
 import csv
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from advisor.errors import TraceError
 from advisor.predict.run_time_table import EndedJobs, RunTimeTable
 from advisor.sim.text_file import opened_text
 
-NEEDED: Final = (
-    "account_id",
-    "submit_time",
-    "end_time",
-    "elapsed_s",
-    "time_limit_s",
-    *("req_cpus", "req_mem_mb", "req_gpus", "alloc_nodes"),
-)
+TEXTS: Final[Mapping[str, str]] = {"partition": "partition_id", "qos": "qos", "state": "state"}
+AMOUNTS: Final[Mapping[str, str]] = {
+    "run_s": "elapsed_s",
+    "limit_s": "time_limit_s",
+    "cpus": "req_cpus",
+    "memory_mib": "req_mem_mb",
+    "gpus": "req_gpus",
+    "nodes": "alloc_nodes",
+}
+TIMES: Final = ("submit_time", "end_time")
+NEEDED: Final = ("account_id", *TIMES, *AMOUNTS.values())
 _MOST: Final = 1e15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tables:
-    """Ended jobs of some tables; `ids` tell them apart, `left_out` counts rows that are no ended job, by reason."""
+    """Ended jobs, the files that hold each `(n_jobs,)`, and the number of rows that were left out, by reason."""
 
     ended: EndedJobs
-    ids: tuple[str, ...]
+    files: tuple[set[Path], ...]
     left_out: Mapping[str, int]
 
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    number: str
-    user: str
-    partition: str
-    qos: str
-    state: str
-    submit_time: float
-    end_time: float
-    run_s: float
-    limit_s: float
-    cpus: float
-    memory_mib: float
-    gpus: float
-    nodes: float
+    def held_by(self, paths: Iterable[Path]) -> NDArray[np.bool_]:
+        """Return which jobs one of these files holds."""
+        return np.array([not own.isdisjoint(paths) for own in self.files], dtype=np.bool_)
 
 
-def read_ended(paths: Sequence[Path]) -> EndedJobs:
-    """Read the ended jobs of tables; raises `TraceError` with file and line for what is no such table."""
-    return read_tables(paths).ended
-
-
-def read_tables(paths: Sequence[Path]) -> Tables:
-    """Read tables, a job that is there twice once; raises `TraceError` with file and line."""
-    by_id: dict[str, _Row] = {}
-    twice = unfinished = 0
-    for path in paths:
-        for line, cells in _cells(path):
-            row = _row(path, line, cells)
-            if row is None:
-                unfinished += 1
-            elif row.number in by_id:
-                twice += 1
+def read_tables(paths: Iterable[Path]) -> Tables:
+    """Read tables as one, every job once; raises `TraceError` with file and line."""
+    columns: dict[str, list[str]] = {name: [] for name in ("user", *TEXTS)}
+    numbers: dict[str, list[float]] = {name: [] for name in (*TIMES, *AMOUNTS)}
+    files: dict[str, set[Path]] = {}
+    left_out = Counter[str]()
+    for path in dict.fromkeys(paths):
+        for line, cells in _rows(path):
+            # Accounts and jobs of two clusters with the same number are not the same.
+            cluster, account, job = (cells.get(name, "").strip() for name in ("cluster", "account_id", "job_id"))
+            name = f"{cluster}/{job}" if job else f"{path}:{line}"
+            row = {time: _instant(path, line, cells, time) for time in TIMES}
+            row |= {amount: _number(path, line, cells, column) for amount, column in AMOUNTS.items()}
+            if math.isnan(row["end_time"]) or math.isnan(row["run_s"]):
+                left_out["not ended"] += 1
+            elif name in files:
+                left_out["there twice"] += path in files[name]
+                files[name].add(path)
             else:
-                by_id[row.number] = row
-    if not by_id:
+                files[name] = {path}
+                columns["user"].append(f"{cluster}/{account}" if cluster and account else account)
+                for text, column in TEXTS.items():
+                    columns[text].append(cells.get(column, "").strip())
+                for number, value in row.items():
+                    numbers[number].append(value)
+    if not files:
         raise TraceError(f"{', '.join(map(str, paths))}: no job that ended: give tables of ended jobs")
-    left_out = {"not ended": unfinished, "there twice": twice}
-    return Tables(
-        ended=_table(list(by_id.values())),
-        ids=tuple(by_id),
-        left_out={reason: count for reason, count in left_out.items() if count},
-    )
+    return Tables(ended=_table(columns, numbers), files=tuple(files.values()), left_out=+left_out)
 
 
-def _cells(path: Path) -> Iterable[tuple[int, Mapping[str, str]]]:
+def _rows(path: Path) -> Iterator[tuple[int, Mapping[str, str]]]:
+    """Yield the cells of a table by column, with the number of their line."""
     with opened_text(path) as stream:
         reader = csv.reader(stream)
         try:
@@ -87,9 +82,7 @@ def _cells(path: Path) -> Iterable[tuple[int, Mapping[str, str]]]:
             missing = [name for name in NEEDED if name not in header]
             if missing:
                 raise TraceError(f"{path}: column {missing[0]} is missing: give a table of DRAC's jobs")
-            for cells in reader:
-                if not cells:
-                    continue
+            for cells in filter(None, reader):
                 if len(cells) != len(header):
                     raise TraceError(
                         f"{path}: line {reader.line_num}: {len(cells)} cells instead of {len(header)}: mend the line"
@@ -99,85 +92,41 @@ def _cells(path: Path) -> Iterable[tuple[int, Mapping[str, str]]]:
             raise TraceError(f"{path}: line {reader.line_num}: {err}: mend the line") from err
 
 
-def _row(path: Path, line: int, cells: Mapping[str, str]) -> _Row | None:
-    """Decode a line; None for a job that has not ended."""
-
-    def number(column: str) -> float:
-        return _number(cells[column], column, path, line)
-
-    def instant(column: str) -> float:
-        return _instant(cells[column], column, path, line)
-
-    end_time, run_s = instant("end_time"), number("elapsed_s")
-    if math.isnan(end_time) or math.isnan(run_s):
-        return None
-    # Accounts of two clusters with the same number are not the same.
-    cluster, account = cells.get("cluster", "").strip(), cells["account_id"].strip()
-    job_id = cells.get("job_id", "").strip()
-    return _Row(
-        number=f"{cluster}/{job_id}" if job_id else f"{path}:{line}",
-        user=f"{cluster}/{account}" if cluster and account else account,
-        partition=cells.get("partition_id", "").strip(),
-        qos=cells.get("qos", "").strip(),
-        state=cells.get("state", "").strip(),
-        submit_time=instant("submit_time"),
-        end_time=end_time,
-        run_s=run_s,
-        limit_s=number("time_limit_s"),
-        cpus=number("req_cpus"),
-        memory_mib=number("req_mem_mb"),
-        gpus=number("req_gpus"),
-        nodes=number("alloc_nodes"),
-    )
-
-
-def _number(text: str, column: str, path: Path, line: int) -> float:
+def _number(path: Path, line: int, cells: Mapping[str, str], column: str) -> float:
     """Read a number, NaN for an empty cell."""
-    if not text.strip():
-        return math.nan
+    text = cells[column].strip()
     try:
-        value = float(text)
+        value = float(text) if text else 0.0
     except ValueError:
         value = math.nan
     if not 0 <= value < _MOST:
         raise TraceError(f"{path}: line {line}: {column} {text[:40]!a} is no number of 0 or more: mend the line")
-    return value
+    return value if text else math.nan
 
 
-def _instant(text: str, column: str, path: Path, line: int) -> float:
+def _instant(path: Path, line: int, cells: Mapping[str, str], column: str) -> float:
     """Read a date with time in UTC, NaN for an empty cell."""
-    if not text.strip():
-        return math.nan
+    text = cells[column].strip()
     try:
-        found = datetime.fromisoformat(text.strip())
+        time = datetime.fromisoformat(text) if text else None
     except ValueError as err:
         raise TraceError(
             f"{path}: line {line}: {column} {text[:40]!a} is no date and time: write it as 2021-05-24 13:00:00"
         ) from err
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    return math.nan if time is None else (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 
 
-def _table(rows: Sequence[_Row]) -> EndedJobs:
-    def column(name: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        return np.array([getattr(row, name) for row in rows], dtype=np.float64)
-
-    user = tuple(row.user for row in rows)
-    return EndedJobs(
-        jobs=RunTimeTable(
-            user=user,
-            account=user,
-            name=("",) * len(rows),
-            partition=tuple(row.partition for row in rows),
-            qos=tuple(row.qos for row in rows),
-            gpus=column("gpus"),
-            cpus=column("cpus"),
-            nodes=column("nodes"),
-            memory_mib=column("memory_mib"),
-            limit_s=column("limit_s"),
-            submit_time=column("submit_time"),
-            elapsed_s=np.zeros(len(rows)),
-        ),
-        run_s=column("run_s"),
-        end_time=column("end_time"),
-        state=tuple(row.state for row in rows),
+def _table(texts: Mapping[str, list[str]], numbers: Mapping[str, list[float]]) -> EndedJobs:
+    columns = {name: np.array(values, dtype=np.float64) for name, values in numbers.items()}
+    run_s, end_time = columns.pop("run_s"), columns.pop("end_time")
+    user, partition, qos, state = (tuple(texts[name]) for name in ("user", *TEXTS))
+    jobs = RunTimeTable(
+        user=user,
+        account=user,
+        name=("",) * len(user),
+        partition=partition,
+        qos=qos,
+        elapsed_s=np.zeros(len(user)),
+        **columns,
     )
+    return EndedJobs(jobs=jobs, run_s=run_s, end_time=end_time, state=state)

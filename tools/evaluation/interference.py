@@ -1,7 +1,7 @@
 """How far off forecasts of interference are, on pairs that were not fitted on."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from advisor.errors import ConfigError
 from advisor.fit.interference_files import FORMS, MeasuredSpeed, RelativeSpeeds, measured, read_sides
+from advisor.fit.interference_fit import fit_measured
+from advisor.predict.interference import InterferenceForecaster
 from advisor.predict.interference_items import Floats, Rows, Shared, name_key
-from tools.evaluation.interference_baselines import baselines
-from tools.evaluation.many_files import ManyFiles
 from tools.evaluation.report import Report, Score, print_report, score
-from tools.evaluation.served import bundled
+from tools.evaluation.served import ManyFiles, bundled
 
 SEED = 20240601
 # Below this a row of a type or a model would say little.
@@ -24,14 +24,8 @@ LEAST_ROWS = 10
 UNIT = ""
 # A speed is inside where only rounding keeps it out.
 ROUNDING = 1e-6
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Split:
-    """Which rows to fit on and which to judge."""
-
-    fitted: Rows
-    judged: Rows
+# Keeps a sum of two effects determined; far below what any row weighs.
+STEADY = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +36,7 @@ class Judged:
     said: Floats
     inside: NDArray[np.bool_]
     known: NDArray[np.bool_]
-    by_baseline: dict[str, Floats]
+    by_baseline: Mapping[str, Floats]
     fit_s: float
     predict_s: float
 
@@ -99,7 +93,7 @@ def interference(  # noqa: PLR0913, PLR0917 - a command takes the options it has
         shared=FORMS[form].shared,
         folds=folds,
         unseen_models=unseen_models,
-        doubtful=[_doubtful(each) for each in doubtful or ()],
+        doubtful=[_doubtful(text) for text in doubtful or ()],
         seed=seed,
     )
     print_report(replace(report, what=f"interference, {form}"), as_json=json)
@@ -130,21 +124,25 @@ def evaluate(
         test_rows, dropped = _not_fitted_on(table, fit_rows, test_rows)
         if dropped:
             notes.append(f"{dropped} rows to judge stand in the files to fit on as well and were left out.")
-    splits = list(_splits(table, fit_rows, test_rows, folds=folds, unseen_models=unseen_models, seed=seed))
+    splits = [
+        (fitted, judged)
+        for fitted, judged in _splits(table, fit_rows, test_rows, folds=folds, unseen_models=unseen_models, seed=seed)
+        if len(fitted) and len(judged)
+    ]
     if not splits:
         raise ConfigError(
             "no row to judge is left that was not fitted on: give other files, --folds 5 or --unseen-models"
         )
-    found = _together([_judge(table, split, seed) for split in splits])
+    outcome = _together([_judge(table, *split, seed) for split in splits])
     if unseen_models:
         notes.append("Each model in turn is in no pair that was fitted on; a pair of two models is judged for each.")
     return Report(
         what="interference",
         train_rows=len(train),
-        test_rows=len(found.rows),
-        fit_s=found.fit_s,
-        predict_s=found.predict_s,
-        scores=tuple(_scores(table, found, doubtful)),
+        test_rows=len(outcome.rows),
+        fit_s=outcome.fit_s,
+        predict_s=outcome.predict_s,
+        scores=tuple(_scores(table, outcome, doubtful)),
         notes=(*notes, "Errors are absolute differences of relative speed, the speed beside another over that alone."),
     )
 
@@ -164,41 +162,39 @@ def _not_fitted_on(table: RelativeSpeeds, fit_rows: Rows, test_rows: Rows) -> tu
 
 
 def _identities(table: RelativeSpeeds) -> Rows:
+    """Number the jobs of a table, `(n_items,)`; equal ones have the same number."""
     items = table.pairs.items
-    settings = [tuple(np.nan_to_num(row, nan=-1.0)) for row in items.settings]
-    keys = list(zip(items.group, items.model, items.variant, settings, strict=True))
-    code = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-    return np.array([code[key] for key in keys], dtype=np.intp)
+    settings = [tuple(row) for row in np.nan_to_num(items.settings, nan=-1.0).tolist()]
+    return _numbered(list(zip(items.group, items.model, items.variant, settings, strict=True)))
+
+
+def _numbered(keys: Sequence[Hashable]) -> Rows:
+    number_by_key = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    return np.array([number_by_key[key] for key in keys], dtype=np.intp)
 
 
 def _splits(
     table: RelativeSpeeds, fit_rows: Rows, test_rows: Rows, *, folds: int | None, unseen_models: bool, seed: int
-) -> Iterator[Split]:
+) -> Iterator[tuple[Rows, Rows]]:
+    """Yield the rows to fit on and those to judge by them."""
     if unseen_models:
         models = np.array(table.pairs.items.model, dtype=object)
         mine, other = models[table.pairs.mine], models[table.pairs.other]
         for model in sorted(set(mine[test_rows]) | set(other[test_rows])):
             has = (mine == model) | (other == model)
-            fitted, judged = fit_rows[~has[fit_rows]], test_rows[has[test_rows]]
-            if len(fitted):
-                yield Split(fitted=fitted, judged=judged)
+            yield fit_rows[~has[fit_rows]], test_rows[has[test_rows]]
     elif folds is not None:
         numbers = np.unique(table.pair)
         order = np.random.default_rng(seed).permutation(len(numbers)) % folds
         fold = order[np.searchsorted(numbers, table.pair)]
-        for each in range(folds):
-            fitted, judged = fit_rows[fold[fit_rows] != each], test_rows[fold[test_rows] == each]
-            if len(fitted) and len(judged):
-                yield Split(fitted=fitted, judged=judged)
-    elif len(test_rows) and fit_rows is not test_rows:
-        yield Split(fitted=fit_rows, judged=test_rows)
+        for part in range(folds):
+            yield fit_rows[fold[fit_rows] != part], test_rows[fold[test_rows] == part]
+    elif fit_rows is not test_rows:
+        yield fit_rows, test_rows
 
 
-def _judge(table: RelativeSpeeds, split: Split, seed: int) -> Judged:
-    from advisor.fit.interference_fit import fit_measured
-    from advisor.predict.interference import InterferenceForecaster
-
-    train, test = table.take(split.fitted), table.take(split.judged)
+def _judge(table: RelativeSpeeds, fitted_on: Rows, judged: Rows, seed: int) -> Judged:
+    train, test = table.take(fitted_on), table.take(judged)
     started_s = time.perf_counter()
     on_gpu = table.shared is Shared.GPU
     fitted = fit_measured(train if on_gpu else None, None if on_gpu else train, seed=seed)
@@ -206,11 +202,10 @@ def _judge(table: RelativeSpeeds, split: Split, seed: int) -> Judged:
     fitted_s = time.perf_counter()
     said = forecaster.relative_speeds(test.pairs, table.shared)
     ended_s = time.perf_counter()
-    inside = (said.low - ROUNDING <= test.speed) & (test.speed <= said.high + ROUNDING)
     return Judged(
-        rows=split.judged,
+        rows=judged,
         said=said.median,
-        inside=inside,
+        inside=(said.low - ROUNDING <= test.speed) & (test.speed <= said.high + ROUNDING),
         known=said.known,
         by_baseline=baselines(train, test),
         fit_s=fitted_s - started_s,
@@ -230,19 +225,19 @@ def _together(parts: Sequence[Judged]) -> Judged:
     )
 
 
-def _scores(table: RelativeSpeeds, found: Judged, doubtful: Sequence[Doubtful]) -> Iterator[Score]:
-    speed = table.speed[found.rows]
-    errors = np.abs(found.said - speed)
+def _scores(table: RelativeSpeeds, outcome: Judged, doubtful: Sequence[Doubtful]) -> Iterator[Score]:
+    speed = table.speed[outcome.rows]
+    errors = np.abs(outcome.said - speed)
 
     def of(name: str, rows: NDArray[np.bool_]) -> Score:
-        return score(name, UNIT, errors[rows], inside=found.inside[rows], known=found.known[rows])
+        return score(name, UNIT, errors[rows], inside=outcome.inside[rows], known=outcome.known[rows])
 
     everything = np.ones(len(speed), dtype=np.bool_)
     yield of("forecast", everything)
-    for name, said in found.by_baseline.items():
+    for name, said in outcome.by_baseline.items():
         yield score(name, UNIT, np.abs(said - speed))
     items = table.pairs.items
-    mine = table.pairs.mine[found.rows]
+    mine = table.pairs.mine[outcome.rows]
     groups = np.array(items.group, dtype=object)[mine]
     models = np.array(items.model, dtype=object)[mine]
     sides = [(f"forecast, on {group}", groups == group) for group in sorted(set(groups)) if group]
@@ -259,3 +254,43 @@ def _scores(table: RelativeSpeeds, found: Judged, doubtful: Sequence[Doubtful]) 
             yield of(f"forecast, without {text}", kept)
             for group in sorted(set(groups[kept])) if len(set(groups)) > 1 else ():
                 yield of(f"forecast, without {text}, on {group}", kept & (groups == group))
+
+
+def baselines(train: RelativeSpeeds, test: RelativeSpeeds) -> Mapping[str, Floats]:
+    """Return the relative speeds that each baseline states for the rows of `test`, by its name.
+
+    Both are rows of one table of jobs.
+    """
+    models = _numbered(train.pairs.items.model)
+    overall = np.full(len(test), train.speed.mean())
+    by_model = _mean_of(train.speed, models[train.pairs.mine], models[test.pairs.mine], overall)
+    pairs = [models[rows.pairs.mine] * (models.max() + 1) + models[rows.pairs.other] for rows in (train, test)]
+    return {
+        "no interference": np.ones(len(test)),
+        "mean of all": overall,
+        "mean of the model": by_model,
+        "mean of the two models": _mean_of(train.speed, pairs[0], pairs[1], by_model),
+        "model + model": _added(train, test, models),
+        "job + job": _added(train, test, _identities(train)),
+    }
+
+
+def _mean_of(speed: Floats, keys: Rows, asked: Rows, otherwise: Floats) -> Floats:
+    """Return the mean speed of the rows with each key that is asked; `otherwise` where there is none."""
+    size = int(max(keys.max(), asked.max())) + 1
+    total, count = np.bincount(keys, speed, size)[asked], np.bincount(keys, minlength=size)[asked]
+    return np.where(count > 0, total / np.maximum(count, 1), otherwise)
+
+
+def _added(train: RelativeSpeeds, test: RelativeSpeeds, numbers: Rows) -> Floats:
+    """Return the mean, plus what the slowed one and the other each add, by least squares; nothing if never seen.
+
+    `numbers` `(n_items,)` tell apart what adds something.
+    """
+    one_hot = np.eye(int(numbers.max()) + 1)
+    known, asked = (
+        np.hstack([one_hot[numbers[rows.pairs.mine]], one_hot[numbers[rows.pairs.other]]]) for rows in (train, test)
+    )
+    mean = train.speed.mean()
+    effects = np.linalg.solve(known.T @ known + STEADY * np.eye(known.shape[1]), known.T @ (train.speed - mean))
+    return np.asarray(np.clip(mean + asked @ effects, 0.0, train.speed.max()))

@@ -1,16 +1,15 @@
-"""How the judgement of a predictor is printed."""
+"""Scores of predictors and their baselines, as a table or as JSON."""
 
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from rich.table import Table
+from advisor.cli.render import print_table
+
+HEADER = ("predictor", "rows", "mean", "median", "covered", "flagged", "unflagged", "flagged mean")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,49 +70,29 @@ def score(
 
 
 def print_report(report: Report, *, as_json: bool) -> None:
-    """Print a report as a table, or as JSON."""
+    """Print a report as a table, with a column for whatever any score has further, or as JSON."""
     if as_json:
         print(json.dumps(asdict(report), indent=2))
         return
-    from rich.console import Console
-
-    # In a pipe nothing is folded.
-    out = Console(width=None if sys.stdout.isatty() else 400, soft_wrap=True, highlight=False)
-    out.print(f"{report.what}: {report.train_rows} rows to fit on, {report.test_rows} to be judged on", markup=False)
-    out.print(_table(report.scores))
-    out.print(f"fit {report.fit_s:.2f} s, predict {report.predict_s:.3f} s")
-    for note in report.notes:
-        out.print(note, markup=False)
+    print(f"{report.what}: {report.train_rows} rows to fit on, {report.test_rows} to be judged on")
+    further = list(dict.fromkeys(key for each in report.scores for key in each.further))
+    header = (*HEADER, *further)
+    print_table(header, [_row(each, further) for each in report.scores], right=range(1, len(header)))
+    print(f"fit {report.fit_s:.2f} s, predict {report.predict_s:.3f} s", *report.notes, sep="\n")
 
 
-def _table(scores: Sequence[Score]) -> "Table":
-    """Lay scores out, one line each, with a column for whatever any of them has further."""
-    from rich.table import Table
-
-    further = list(dict.fromkeys(key for each in scores for key in each.further))
-    table = Table(box=None, pad_edge=False)
-    for heading in ("predictor", "rows", "mean", "median", "covered", "flagged", "unflagged", "flagged mean", *further):
-        table.add_column(heading, justify="left" if heading == "predictor" else "right")
-    for each in scores:
-        table.add_row(
-            each.name,
-            str(each.rows),
-            _number(each.mean_error, each.unit),
-            _number(each.median_error, each.unit),
-            _share(each.coverage),
-            _share(each.flagged),
-            _number(each.mean_error_unflagged, each.unit),
-            _number(each.mean_error_flagged, each.unit),
-            *(_number(each.further.get(key), "") for key in further),
-        )
-    return table
+def _row(each: Score, further: Sequence[str]) -> list[str]:
+    return [
+        each.name,
+        str(each.rows),
+        *(_number(error, each.unit) for error in (each.mean_error, each.median_error)),
+        *("" if share is None else f"{share * 100:.1f} %" for share in (each.coverage, each.flagged)),
+        *(_number(error, each.unit) for error in (each.mean_error_unflagged, each.mean_error_flagged)),
+        *(_number(each.further.get(key), "") for key in further),
+    ]
 
 
 def _number(value: float | None, unit: str) -> str:
     if value is None:
         return ""
     return f"{value:.1f} %" if unit == "%" else f"{value:.3g} {unit}".strip()
-
-
-def _share(value: float | None) -> str:
-    return "" if value is None else f"{value * 100:.1f} %"

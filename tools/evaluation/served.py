@@ -1,12 +1,18 @@
-"""What judgements share: a fit as it is served, the form of tables, and dates."""
+"""What all judgements need: a fit as it is served, options that take several files, and dates."""
 
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import Any
 
-if TYPE_CHECKING:
-    from advisor.fit.fitted import Fitted
-    from advisor.predict.bundle import Bundle
+from typer.core import TyperCommand
+
+from advisor.errors import ConfigError
+from advisor.fit.export import to_onnx
+from advisor.fit.fitted import Fitted
+from advisor.predict.bundle import Bundle
+from advisor.predict.onnx_model import OnnxModel
+
+FILE_OPTIONS = ("--train", "--test", "--estimates")
 
 
 class Format(StrEnum):
@@ -15,12 +21,28 @@ class Format(StrEnum):
     DRAC = "drac"
 
 
-def bundled(fitted: "Fitted") -> "Bundle":
-    """Export a fit without publishing it: the graph that the advisor would ask, not the regressors."""
-    from advisor.fit.export import to_onnx
-    from advisor.predict.bundle import Bundle
-    from advisor.predict.onnx_model import OnnxModel
+class ManyFiles(TyperCommand):
+    """A command whose `--train a b` means `--train a --train b`."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Repeat the option before each file, then parse as usual."""
+        return super().parse_args(ctx, repeated(args))
+
+
+def repeated(arguments: list[str]) -> list[str]:
+    """Return arguments with the option of files before each of its files."""
+    spread: list[str] = []
+    option = ""
+    for argument in arguments:
+        if argument.startswith("-"):
+            option = argument if argument in FILE_OPTIONS else ""
+        if argument != option:
+            spread += [option, argument] if option else [argument]
+    return spread
+
+
+def bundled(fitted: Fitted) -> Bundle:
+    """Export a fit without publishing it: the graph that the advisor would ask, not the regressors."""
     columns, outputs = len(fitted.columns), len(fitted.outputs)
     graph = to_onnx(fitted.regressors, columns)
     return Bundle(
@@ -35,8 +57,6 @@ def bundled(fitted: "Fitted") -> "Bundle":
 
 def parsed_date(text: str) -> float:
     """Read the date of `--split`, UTC where it names no zone; raises `ConfigError`."""
-    from advisor.errors import ConfigError
-
     try:
         date = datetime.fromisoformat(text.strip())
     except ValueError as err:

@@ -1,36 +1,32 @@
-"""How far forecasts of start times are off on later polls of a queue."""
+"""How far off forecasts of start times are, at polls after the fit."""
 
+import csv
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Final
 
+import numpy as np
 import typer
+from numpy.typing import NDArray
 
-from tools.evaluation.many_files import ManyFiles
+from advisor.domain.units import DAY_S, HOUR_S
+from advisor.errors import ConfigError, TraceError
+from advisor.features.backlog import Floats
+from advisor.fit.start_time_files import Polls, read_polls
+from advisor.fit.start_time_fit import HIGH, LOW, fit_polls, log_wait
+from advisor.predict.intervals import Intervals
+from advisor.predict.start_time import StartTimeForecaster
+from advisor.sim.text_file import opened_text
 from tools.evaluation.report import Report, Score, print_report, score
-from tools.evaluation.served import Format, bundled, date_text, parsed_date
+from tools.evaluation.served import Format, ManyFiles, bundled, date_text, parsed_date
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from advisor.features.backlog import Floats
-    from advisor.fit.start_time_files import Polls
-    from advisor.predict.intervals import Intervals
-
-DAY_S = 86_400.0
-TEST_DAYS = 14
-_HOUR_S = 3600.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Estimates:
-    """By how much the estimates of Slurm in a file were off, in seconds `(n_jobs,)`."""
-
-    name: str
-    errors_s: "Floats"
+TEST_DAYS: Final = 14
+BINS: Final = 10
+LEAST_IN_BIN: Final = 20
+_QUANTILES: Final = (LOW, 0.5, HIGH)
+_TRUE, _ESTIMATE = "true_start_time", "estimate_start_time"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -53,19 +49,16 @@ def start(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Judge forecasts of when pending jobs start, fitted on what was known before the polls they are judged on."""
-    from advisor.fit.start_time_files import read_polls
-    from tools.evaluation.start_time_estimates import read_errors_s
-
-    held_against = [Estimates(name=path.name, errors_s=read_errors_s(path)) for path in estimates or []]
+    errors_by_file = {path.name: read_errors_s(path) for path in estimates or []}
     fitted_on, _ = read_polls(train)
     judged_on = fitted_on if [*train] == [*test] else read_polls(test)[0]
     at = default_split(fitted_on, judged_on) if split is None else parsed_date(split)
     every = read_polls(list(dict.fromkeys([*train, *test])))[0] if daily else None
-    report = judge(fitted_on, judged_on, split_time=at, seed=seed, estimates=held_against, every=every)
+    report = judge(fitted_on, judged_on, split_time=at, seed=seed, estimates=errors_by_file, every=every)
     print_report(report, as_json=json)
 
 
-def default_split(train: "Polls", test: "Polls") -> float:
+def default_split(train: Polls, test: Polls) -> float:
     """Return the midnight before the last 14 days of polls or, where `test` begins after `train`, its first poll."""
     if train.poll_time.max() < test.poll_time.min():
         return float(test.poll_time.min())
@@ -74,25 +67,19 @@ def default_split(train: "Polls", test: "Polls") -> float:
 
 
 def judge(
-    train: "Polls",
-    test: "Polls",
+    train: Polls,
+    test: Polls,
     *,
     split_time: float,
     seed: int,
-    estimates: Sequence[Estimates] = (),
-    every: "Polls | None" = None,
+    estimates: Mapping[str, Floats] | None = None,
+    every: Polls | None = None,
 ) -> Report:
     """Fit on what was known at the split and judge the later polls; raises `ConfigError` where either is too small.
 
-    With `every`, the rows of both files, it is fitted again before each poll as well, to all that was known by then.
+    `estimates` are by how many seconds those of Slurm were off, `(n_jobs,)` by file. With `every`, the rows of both
+    files, it is fitted again before each poll as well, to all that was known by then.
     """
-    import numpy as np
-
-    from advisor.errors import ConfigError
-    from advisor.fit.start_time_fit import fit_polls
-    from advisor.predict.start_time import StartTimeForecaster
-    from tools.evaluation.start_time_baselines import baselines
-
     before = float(np.nextafter(split_time, -np.inf))
     known = train.take(train.poll_time <= before)
     later = test.take((test.poll_time >= split_time) & np.isfinite(test.wait_s))
@@ -111,12 +98,10 @@ def judge(
     scores = [_scored_intervals("sadvise", later, found)]
     if every is not None:
         scores.append(_scored_intervals("sadvise, fitted before each poll", later, _daily(every, later, seed=seed)))
-    scores += [
-        _scored(each.name, later, each.middle, low=each.low, high=each.high) for each in baselines(started, later)
-    ]
+    scores += [_scored(name, later, *guess) for name, guess in baselines(started, later).items()]
     if estimates:
-        scores.append(score("sadvise, hours", "h", np.abs(found.median - later.wait_s) / _HOUR_S))
-        scores += [score(f"Slurm, {each.name}", "h", each.errors_s / _HOUR_S) for each in estimates]
+        scores.append(score("sadvise, hours", "h", np.abs(found.median - later.wait_s) / HOUR_S))
+        scores += [score(f"Slurm, {name}", "h", errors_s / HOUR_S) for name, errors_s in estimates.items()]
     return Report(
         what="start time, log10 of the seconds from the poll on",
         train_rows=len(started),
@@ -128,14 +113,8 @@ def judge(
     )
 
 
-def _daily(every: "Polls", later: "Polls", *, seed: int) -> "Intervals":
+def _daily(every: Polls, later: Polls, *, seed: int) -> Intervals:
     """Forecast each poll by a fit to what was known right before it."""
-    import numpy as np
-
-    from advisor.fit.start_time_fit import fit_polls
-    from advisor.predict.intervals import Intervals
-    from advisor.predict.start_time import StartTimeForecaster
-
     low, median, high = (np.empty(len(later)) for _ in range(3))
     known = np.empty(len(later), dtype=np.bool_)
     for poll_time in np.unique(later.poll_time):
@@ -149,27 +128,21 @@ def _daily(every: "Polls", later: "Polls", *, seed: int) -> "Intervals":
     return Intervals(low=low, median=median, high=high, known=known)
 
 
-def _scored_intervals(name: str, later: "Polls", found: "Intervals") -> Score:
-    from advisor.fit.start_time_fit import log_wait
-
-    low, middle, high = (log_wait(each) for each in (found.low, found.median, found.high))
-    return _scored(name, later, middle, low=low, high=high, known=found.known)
+def _scored_intervals(name: str, later: Polls, forecast: Intervals) -> Score:
+    low, middle, high = (log_wait(each) for each in (forecast.low, forecast.median, forecast.high))
+    return _scored(name, later, middle, low, high, known=forecast.known)
 
 
 def _scored(
     name: str,
-    later: "Polls",
-    middle: "Floats",
+    later: Polls,
+    middle: Floats,
+    low: Floats | None = None,
+    high: Floats | None = None,
     *,
-    low: "Floats | None" = None,
-    high: "Floats | None" = None,
-    known: "NDArray[np.bool_] | None" = None,
+    known: NDArray[np.bool_] | None = None,
 ) -> Score:
     """Score an answer in log10 seconds; squared errors with waits of no less than 60 s, and of no less than 1 s."""
-    import numpy as np
-
-    from advisor.fit.start_time_fit import log_wait
-
     true = log_wait(later.wait_s)
     errors = np.abs(middle - true)
     further = {
@@ -177,19 +150,16 @@ def _scored(
         "squared, bursts": float(np.average(errors**2, weights=1.0 / np.bincount(later.burst)[later.burst])),
         "squared, 1 s": float(np.mean((middle - log_wait(later.wait_s, 1.0)) ** 2)),
     }
-    inside = None
-    if low is not None and high is not None:
-        inside = (true >= low) & (true <= high)
-        further["width"] = float(np.mean(high - low))
-    return score(name, "", errors, inside=inside, known=known, further=further)
+    if low is None or high is None:
+        return score(name, "", errors, known=known, further=further)
+    further["width"] = float(np.mean(high - low))
+    return score(name, "", errors, inside=(true >= low) & (true <= high), known=known, further=further)
 
 
 def _notes(
-    known: "Polls", started: "Polls", test: "Polls", later: "Polls", split_time: float, *, with_estimates: bool
+    known: Polls, started: Polls, test: Polls, later: Polls, split_time: float, *, with_estimates: bool
 ) -> Iterator[str]:
     """Say what the figures are of and what they are not."""
-    import numpy as np
-
     polls, bursts = (len(np.unique(each)) for each in (later.poll_time, later.burst))
     yield (
         f"Judged on {polls} polls from {date_text(split_time)} on, {bursts} bursts of jobs alike. Errors are of the "
@@ -208,3 +178,72 @@ def _notes(
             "The estimates of Slurm are of other jobs on other clusters in another year, made at an unknown time: "
             "neither a wait nor a queue goes with them. That the hours differ does not tell which is better."
         )
+
+
+def baselines(train: Polls, test: Polls) -> Mapping[str, tuple[Floats, ...]]:
+    """Return what each baseline says of the rows of `test`, in log10 seconds, from rows of jobs that had started.
+
+    The answer comes first; where the baseline states an interval, its low and its high end follow.
+    """
+    true = log_wait(train.wait_s)
+    partitions, accounts = _rows_by_key(train.partition), _rows_by_key(train.account)
+    medians = {name: float(np.median(true[rows])) for name, rows in partitions.items()}
+    # The wait, at its poll, of the job of the account that started last.
+    last = {
+        name: float(true[rows[np.lexsort((true[rows], train.start_time[rows]))[-1]]]) for name, rows in accounts.items()
+    }
+    ahead_s = _ahead_s(test)
+    return {
+        "training mean": tuple(
+            np.full(len(test), figure) for figure in (true.mean(), np.quantile(true, LOW), np.quantile(true, HIGH))
+        ),
+        # Lindy: what has waited for so long will wait for as long again.
+        "wait so far": (log_wait(test.table.since_submit_s),),
+        # The line before a job is worked off by all GPUs that jobs hold.
+        "GPU-hours ahead / GPUs running": (np.where(np.isfinite(ahead_s), log_wait(ahead_s), true.mean()),),
+        "median of the partition": (np.array([medians.get(name, float(np.median(true))) for name in test.partition]),),
+        "last wait of the account": (np.array([last.get(name, true.mean()) for name in test.account]),),
+        "quantiles by GPU-hours ahead": _by_bin_of_work(true, _ahead_s(train), ahead_s),
+    }
+
+
+def _by_bin_of_work(true: Floats, ours: Floats, theirs: Floats) -> tuple[Floats, ...]:
+    """Give the quantiles of the waits in the same tenth of GPU-hours ahead; those of all where few are in it."""
+    edges: Floats = np.empty(0)
+    if np.isfinite(ours).any():
+        edges = np.quantile(ours[np.isfinite(ours)], np.linspace(0.0, 1.0, BINS + 1)[1:-1])
+    bin_of_train, bin_of_test = (np.searchsorted(edges, each, side="right") for each in (ours, theirs))
+    quantiles = np.tile(np.quantile(true, _QUANTILES), (len(theirs), 1))
+    for number in range(BINS):
+        inside = np.isfinite(ours) & (bin_of_train == number)
+        if inside.sum() >= LEAST_IN_BIN:
+            quantiles[np.isfinite(theirs) & (bin_of_test == number)] = np.quantile(true[inside], _QUANTILES)
+    low, middle, high = quantiles.T
+    return middle, low, high
+
+
+def _ahead_s(polls: Polls) -> Floats:
+    running = np.where(polls.table.running.gpus > 0.0, polls.table.running.gpus, np.nan)
+    return np.asarray(polls.table.ahead.gpu_s / running, dtype=np.float64)
+
+
+def _rows_by_key(keys: Sequence[str]) -> dict[str, NDArray[np.intp]]:
+    names = np.array(keys)
+    return {name: np.flatnonzero(names == name) for name in dict.fromkeys(keys)}
+
+
+def read_errors_s(path: Path) -> Floats:
+    """Return by how many seconds Slurm's estimates in a file were off, `(n_jobs,)`; raises `TraceError`."""
+    with opened_text(path) as stream:
+        try:
+            rows = list(csv.DictReader(stream))
+            # What stands in one row is of one clock, so that its zone does not matter.
+            true, estimate = (
+                [datetime.fromisoformat(row[name].strip()).replace(tzinfo=None) for row in rows]
+                for name in (_TRUE, _ESTIMATE)
+            )
+        except (AttributeError, KeyError, ValueError, csv.Error) as err:
+            raise TraceError(f"{path}: is no table of Slurm's estimates ({err}): give one with {_TRUE}") from err
+    if not rows:
+        raise TraceError(f"{path}: there is no estimate in it: give another")
+    return np.array([abs((then - now).total_seconds()) for then, now in zip(estimate, true, strict=True)])

@@ -1,7 +1,8 @@
 """How far off forecasts of step times are, on placements and models that were not fitted on."""
 
+import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -9,20 +10,42 @@ from typing import Annotated
 import numpy as np
 import typer
 from numpy.typing import NDArray
+from scipy.stats import kendalltau
 
 from advisor.errors import ConfigError
+from advisor.fit.throughput_calibration import fold_of, learn_knowledge
 from advisor.fit.throughput_data import GPUS_PER_NODE, StepTimes, files_of, read_measured
+from advisor.fit.throughput_population import work_of
 from advisor.predict.intervals import Intervals
+from advisor.predict.throughput_adapt import adapt
 from advisor.predict.throughput_knowledge import UNTRAINED, Knowledge, simple
-from tools.evaluation.many_files import ManyFiles
 from tools.evaluation.report import Report, Score, print_report, score
-from tools.evaluation.throughput_baselines import baselines, rows_known
-from tools.evaluation.throughput_expression import matching
+from tools.evaluation.served import ManyFiles
 
 SEED = 20240601
 FORMS = ("pollux", "elasticflow")
 Vector = NDArray[np.float64]
 Mask = NDArray[np.bool_]
+
+LINEAR, ROOT, CURVE, NEAREST = (
+    "linear from the nearest known point",
+    "GPUs**0.9 from the nearest known point",
+    "mean curve of the training models",
+    "nearest known placement",
+)
+_ALMOST = 0.9
+# Octaves of the GPUs that one octave of the batch counts for.
+_BATCH_WEIGHT = 2.0
+# The words of `--profile`.
+COMPARISONS: Mapping[str, Callable[[Vector, float], Mask]] = {
+    "==": np.equal,
+    "!=": np.not_equal,
+    "<=": np.less_equal,
+    ">=": np.greater_equal,
+    "<": np.less,
+    ">": np.greater,
+}
+_COMPARISON = re.compile(rf"(\w+)\s*({'|'.join(COMPARISONS)})\s*(\d+(?:\.\d+)?)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,8 +168,6 @@ def _models(train: StepTimes, test: StepTimes, profile: str | None, notes: list[
 
 def _parts(train: StepTimes, test: StepTimes, folds: int, seed: int, notes: list[str]) -> Iterator[Split]:
     """Split by placement: no placement is both fitted on and judged, whatever its model and its batch."""
-    from advisor.fit.throughput_calibration import fold_of
-
     shapes, among = train.shapes(), test.shapes()
     dealt = fold_of([*shapes, *among], folds, np.random.default_rng(seed))
     of_train, of_test = dealt[: len(train)], dealt[len(train) :]
@@ -165,9 +186,6 @@ def _parts(train: StepTimes, test: StepTimes, folds: int, seed: int, notes: list
 
 def _judge(splits: Sequence[Split], seed: int) -> tuple[list[Judged], float, float]:
     """Return what was said of each split that anything is known of, and the seconds for fitting and for forecasting."""
-    from advisor.fit.throughput_population import work_of
-    from advisor.predict.throughput_adapt import adapt
-
     judged: list[Judged] = []
     fitted: dict[str, Knowledge] = {}
     fit_s = predict_s = 0.0
@@ -177,7 +195,7 @@ def _judge(splits: Sequence[Split], seed: int) -> tuple[list[Judged], float, flo
             continue
         started = time.perf_counter()
         if split.key not in fitted:
-            fitted[split.key] = _learned(split.train, seed)
+            fitted[split.key] = learn_knowledge(split.train, seed) if len(split.train) else UNTRAINED
         between = time.perf_counter()
         model, cluster = str(split.judged.model[0]), str(split.judged.cluster[0])
         job = adapt(fitted[split.key], work_of(split.points), split.points.step_s, model=model, cluster=cluster)
@@ -185,12 +203,6 @@ def _judge(splits: Sequence[Split], seed: int) -> tuple[list[Judged], float, flo
         fit_s, predict_s = fit_s + between - started, predict_s + time.perf_counter() - between
         judged.append(Judged(rows=split.judged, said=said, by_baseline=baselines(split.judged, base, split.train)))
     return judged, fit_s, predict_s
-
-
-def _learned(train: StepTimes, seed: int) -> Knowledge:
-    from advisor.fit.throughput_calibration import learn_knowledge
-
-    return learn_knowledge(train, seed) if len(train) else UNTRAINED
 
 
 def _score(name: str, judged: Sequence[Judged], baseline: str | None, is_rate: bool) -> Score:
@@ -230,18 +242,12 @@ def _tau(cell: Sequence[tuple[float, float, float]], *, by_speed: bool) -> float
     """Return Kendall's tau-b of one cell; None where the truth has fewer than three placements or ranks none."""
     samples, true, said = np.array(cell).T
     tops = samples if by_speed else np.ones(len(cell))
-    pairs = np.triu_indices(len(cell), 1)
-    up, above = (_order(np.log(tops / each), pairs) for each in (true, said))
-    if len(cell) < 3 or not up.any():
+    # Rounding must not rank what is equal.
+    truth, answer = (np.round(np.log(tops / steps), 9) for steps in (true, said))
+    if len(cell) < 3 or not np.ptp(truth):
         return None
     # One answer for all placements ranks nothing.
-    return float(np.sum(up * above) / np.sqrt(np.sum(up**2) * np.sum(above**2))) if above.any() else 0.0
-
-
-def _order(values: Vector, pairs: tuple[NDArray[np.int64], ...]) -> Vector:
-    """Return 1 where the first of a pair is larger, -1 where it is smaller, 0 where rounding parts them."""
-    difference = values[pairs[0]] - values[pairs[1]]
-    return np.where(np.abs(difference) < 1e-9, 0.0, np.sign(difference))
+    return float(kendalltau(truth, answer).statistic) if np.ptp(answer) else 0.0
 
 
 def _fingerprints(rows: StepTimes) -> list[str]:
@@ -255,4 +261,91 @@ def _fingerprints(rows: StepTimes) -> list[str]:
 
 def _joined(one: StepTimes, other: StepTimes) -> StepTimes:
     columns = {name: np.concatenate([getattr(one, name), getattr(other, name)]) for name in StepTimes.__slots__}
+    return StepTimes(**columns)
+
+
+def matching(text: str, columns: Mapping[str, Vector]) -> Mask:
+    """Return which rows match comparisons joined by `and`; raises `ConfigError` for what is none."""
+    rows = np.ones(len(next(iter(columns.values()))), dtype=np.bool_)
+    for part in text.lower().split(" and "):
+        comparison = _COMPARISON.fullmatch(part.strip())
+        if comparison is None or comparison[1] not in columns:
+            raise ConfigError(
+                f"--profile {text!r} is not understood: write as nodes==1 and gpus<=8, with the names "
+                f"{', '.join(columns)}"
+            )
+        rows &= COMPARISONS[comparison[2]](columns[comparison[1]], float(comparison[3]))
+    return rows
+
+
+def baselines(judged: StepTimes, known: StepTimes, train: StepTimes) -> Mapping[str, Vector]:
+    """Return step times, seconds, `(n_rows,)` by baseline, for rows of one model on one cluster.
+
+    `known` are the rows of the job, or of its model, or where there are none of all models; `train` those of others.
+    """
+    nearest = _nearest(judged, known, _BATCH_WEIGHT)
+    base = known.take(nearest)
+    samples = judged.batch / base.batch
+    linear = base.step_s * samples
+    return {
+        LINEAR: linear,
+        ROOT: linear * (judged.gpus / base.gpus) ** (1.0 - _ALMOST),
+        CURVE: base.step_s * np.exp(_curve(judged, base, train)),
+        NEAREST: base.step_s,
+    }
+
+
+def rows_known(judged: StepTimes, points: StepTimes, train: StepTimes) -> StepTimes:
+    """Return the rows to start from: those of the job, else of its model on this cluster, of its model, or all."""
+    is_model = np.array([simple(name) == simple(judged.model[0]) for name in train.model.tolist()], dtype=np.bool_)
+    is_here = train.cluster == judged.cluster[0]
+    for rows in (points, train.take(is_model & is_here), train.take(is_model), train.take(is_here), train):
+        if len(rows):
+            return rows
+    return points
+
+
+def _nearest(judged: StepTimes, known: StepTimes, batch_weight: float) -> NDArray[np.int64]:
+    """Return the index of the known row nearest to each judged one; the first of those equally near."""
+    found = np.empty(len(judged), dtype=np.int64)
+    places = _places(known, batch_weight)
+    for start in range(0, len(judged), 500):
+        part = slice(start, start + 500)
+        away = np.abs(_places(judged, batch_weight)[part, None, :] - places[None, :, :]).sum(axis=2)
+        found[part] = np.argmin(away, axis=1)
+    return found
+
+
+def _places(rows: StepTimes, batch_weight: float) -> Vector:
+    return np.column_stack(
+        [
+            np.log2(rows.gpus),
+            np.log2(rows.nodes),
+            0.25 * np.log2(rows.most / rows.least),
+            batch_weight * np.log2(rows.batch),
+        ]
+    )
+
+
+def _curve(judged: StepTimes, base: StepTimes, train: StepTimes) -> Vector:
+    """Return by how much the log step of the other models changes from `base` to `judged`, at their nearest batch."""
+    names = sorted(set(zip(train.cluster.tolist(), train.model.tolist(), strict=True)))
+    here = [each for each in names if each[0] == judged.cluster[0]] or names
+    changes = []
+    for cluster, model in here:
+        own = train.take((train.cluster == cluster) & (train.model == model))
+        if simple(model) == simple(judged.model[0]) and len(here) > 1:
+            continue
+        middle = np.log2(own.batch)
+        # A model's own batches stand in for those of the job: the smallest for the smallest.
+        shifted = 2.0 ** (np.log2(judged.batch) - np.log2(base.batch).min() + middle.min())
+        shifted_base = 2.0 ** (np.log2(base.batch) - np.log2(base.batch).min() + middle.min())
+        there = own.take(_nearest(_at(judged, shifted), own, 0.5))
+        start = own.take(_nearest(_at(base, shifted_base), own, 0.5))
+        changes.append(np.log(there.step_s) - np.log(start.step_s))
+    return np.mean(changes, axis=0) if changes else np.log(judged.batch / base.batch)
+
+
+def _at(rows: StepTimes, batch: Vector) -> StepTimes:
+    columns = {name: getattr(rows, name) for name in StepTimes.__slots__} | {"batch": batch}
     return StepTimes(**columns)

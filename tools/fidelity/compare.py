@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import spearmanr
 
 LEAST_CORRELATION = 0.95
 # The mean difference may be this long, and longer where jobs wait longer.
@@ -62,14 +63,7 @@ def compare(
 
 
 def spearman(left: NDArray[np.float64], right: NDArray[np.float64]) -> float:
-    """Correlate the ranks of two `(n,)` arrays, equal values sharing their mean rank; NaN where one is constant."""
-    ranks = [_ranks(values) - (len(values) - 1) / 2 for values in (left, right)]
-    spread = np.sqrt((ranks[0] ** 2).sum() * (ranks[1] ** 2).sum())
-    return float((ranks[0] * ranks[1]).sum() / spread) if spread else float("nan")
-
-
-def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    below = np.cumsum(counts) - counts
-    mean_ranks: NDArray[np.float64] = (below + (counts - 1) / 2)[inverse]
-    return mean_ranks
+    """Return Spearman's correlation of two `(n,)` arrays; NaN where one is constant."""
+    if not np.ptp(left) or not np.ptp(right):
+        return float("nan")
+    return float(spearmanr(left, right).statistic)

@@ -9,7 +9,7 @@ from tools.fidelity.recording import Pass, Scheduler
 
 STAMP = re.compile(r"^\[(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3})\] (.*)$")
 UP = re.compile(r"slurmctld version \S+ started on cluster")
-SUBMITTED = re.compile(r"_slurm_rpc_submit_batch_job: JobId=(\d+) InitPrio=(\d+)")
+SUBMITTED = re.compile(r"_slurm_rpc_submit_batch_job: JobId=(\d+)")
 STARTED_BY_MAIN = re.compile(r"sched: Allocate JobId=(\d+) ")
 STARTED_BY_BACKFILL = re.compile(r"_start_job: Started JobId=(\d+) in ")
 ENDED = re.compile(r"_job_complete: JobId=(\d+) done")
@@ -26,7 +26,6 @@ class ControllerLog:
 
     start_time: float = 0.0
     submits: dict[int, float] = field(default_factory=dict)
-    priorities: dict[int, int] = field(default_factory=dict)
     starts: dict[int, Pass] = field(default_factory=dict)
     ends: dict[int, float] = field(default_factory=dict)
     passes: list[Pass] = field(default_factory=list)
@@ -41,7 +40,6 @@ def read_log(lines: Iterable[str]) -> ControllerLog:
             log = ControllerLog(start_time=time)
         elif match := SUBMITTED.search(text):
             log.submits[int(match[1])] = time
-            log.priorities[int(match[1])] = int(match[2])
         elif match := STARTED_BY_MAIN.search(text):
             log.starts[int(match[1])] = Pass(scheduler=Scheduler.MAIN, time=time)
         elif match := STARTED_BY_BACKFILL.search(text):

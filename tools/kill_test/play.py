@@ -24,7 +24,7 @@ from advisor.domain.snapshot import Snapshot
 from advisor.journal import SqliteJournal, locked, opened
 from advisor.planning.observing import observed
 from advisor.settings import Limits
-from tools.kill_test.points import Aim, DeadlyActuator, DeadlyCommands, DeadlyJournal, Points, aimed, in_a_child
+from tools.kill_test.points import Aim, DeadlyActuator, DeadlyCommands, Points, aimed, deadly_journal, in_a_child
 from tools.kill_test.proposing import FIELDS, RandomCycle, Value, change_of, field_of
 from tools.live_slurm import LiveCluster
 
@@ -120,7 +120,7 @@ class Play:
         commands = DeadlyCommands(inner=SlurmCommands(timeout_s=TIMEOUT_S), points=points)
         with locked(self.path):
             # Closed by the end of the child, which is what a kill leaves, too.
-            journal = DeadlyJournal(self.path, points)
+            journal = deadly_journal(self.path, points)
             applier = replace(
                 self._applier(journal),
                 actuator=DeadlyActuator(inner=ScontrolActuator(commands), points=points),

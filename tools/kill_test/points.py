@@ -9,18 +9,16 @@ import sys
 import threading
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 from advisor.apply.applier import Actuator
 from advisor.backends.process import Answer, Commands
 from advisor.domain.actions import Action
-from advisor.domain.lease import Ending, Lease
 from advisor.domain.plan import Receipt
-from advisor.domain.waits import Wait
 from advisor.journal import SqliteJournal
 
 # How a child says that it ended as it should, or that something was raised.
@@ -28,9 +26,8 @@ DONE, RAISED = 0, 70
 # Slurm takes a few milliseconds for a command, so a kill while one is under way comes within these.
 IN_FLIGHT_S = 0.012
 
-JOURNAL_POINTS = tuple(
-    f"{when} journal.{method}" for method in ("claim", "keep", "close", "add_waits") for when in ("before", "after")
-)
+JOURNAL_WRITES = ("claim", "keep", "close", "add_waits")
+JOURNAL_POINTS = tuple(f"{when} journal.{name}" for name in JOURNAL_WRITES for when in ("before", "after"))
 SQL_POINTS = (
     "before BEGIN",
     "after BEGIN",
@@ -85,36 +82,21 @@ class Points:
         return self.aim is not None and point == self.aim.point and self.passed[point] > self.aim.spared
 
 
-class DeadlyJournal(SqliteJournal):
-    """A journal with a fault point before and after every write that a step makes."""
+def deadly_journal(path: Path, points: Points) -> SqliteJournal:
+    """Return a journal with a fault point before and after every write that a step makes."""
 
-    def __init__(self, path: Path, points: Points) -> None:
-        self._points = points
-        super().__init__(path)
+    def around(name: str) -> Callable[..., None]:
+        write = getattr(SqliteJournal, name)
 
-    def claim(self, cluster: str) -> None:
-        """Belong to a cluster."""
-        self._points.at("before journal.claim")
-        super().claim(cluster)
-        self._points.at("after journal.claim")
+        def deadly(journal: SqliteJournal, *arguments: object) -> None:
+            points.at(f"before journal.{name}")
+            write(journal, *arguments)
+            points.at(f"after journal.{name}")
 
-    def keep(self, lease: Lease) -> None:
-        """Write down an open lease."""
-        self._points.at("before journal.keep")
-        super().keep(lease)
-        self._points.at("after journal.keep")
+        return deadly
 
-    def close(self, lease: Lease, ending: Ending, ended_time: float) -> None:
-        """Write down how a lease ended."""
-        self._points.at("before journal.close")
-        super().close(lease, ending, ended_time)
-        self._points.at("after journal.close")
-
-    def add_waits(self, waits: Iterable[Wait], observed_until: float) -> None:
-        """Add waits."""
-        self._points.at("before journal.add_waits")
-        super().add_waits(waits, observed_until)
-        self._points.at("after journal.add_waits")
+    kind = type("DeadlyJournal", (SqliteJournal,), {name: around(name) for name in JOURNAL_WRITES})
+    return cast(SqliteJournal, kind(path))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

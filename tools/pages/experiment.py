@@ -2,7 +2,6 @@
 
 import argparse
 import shlex
-import sys
 import tomllib
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,8 +10,9 @@ from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
 
+from advisor.cli.progress import progress_bar
 from advisor.errors import SimulationError
-from advisor.sim.cell import Cell, Progress, Simulate, drawn, simulate_drawn
+from advisor.sim.cell import Cell, Simulate, drawn, simulate_drawn
 from advisor.sim.policies import POLICIES
 from advisor.sim.result import RunResult
 from advisor.sim.runner import SimulationOptions, known_policy
@@ -170,25 +170,10 @@ class Runner:
             range(len(tasks)), key=lambda place: (tasks[place].cell.policy not in SLOW, -len(tasks[place].cell.trace))
         )
         cells = [tasks[place].cell for place in order]
-        results = run_sweep(
-            cells, store=self.store, workers=self.workers, simulate=simulate, progress=reported(len(cells))
-        )
+        with progress_bar(len(cells), "runs") as progress:
+            results = run_sweep(cells, store=self.store, workers=self.workers, simulate=simulate, progress=progress)
         result_by_place = dict(zip(order, results, strict=True))
         by_group: dict[Group, list[RunResult]] = {}
         for place, task in enumerate(tasks):
             by_group.setdefault(task.group, []).append(result_by_place[place])
         return by_group
-
-
-def reported(runs: int) -> Progress:
-    """Return what reports on the standard error how many runs are done, at every percent."""
-    last = -1
-
-    def report(done: float) -> None:
-        nonlocal last
-        percent = int(100 * done / runs)
-        if percent > last:
-            last = percent
-            print(f"{int(done)} of {runs} runs done ({percent} %)", file=sys.stderr, flush=True)
-
-    return report

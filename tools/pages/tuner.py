@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations_with_replacement
 from math import isnan
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -18,7 +18,7 @@ from tools.dally import steps
 from tools.dally.running import TIERS, TUNED_NAME, name_of, simulate_timers, timers_of
 from tools.dally.steps import AFTER_H, FREQUENT_S, HIGH_LOAD, LOW_LOAD, RARE_S, Followed
 from tools.pages.dally import Corner, best_of, by_name, change_of, mean_over_seeds, tasks_of
-from tools.pages.experiment import Experiment, Runner, reported
+from tools.pages.experiment import Experiment, Runner
 from tools.pages.text import render, table
 
 TARGET_PERCENT: Final = 10.0
@@ -124,7 +124,7 @@ def step_section(seeds: int, workers: int) -> str:
 
 def _loads(seeds: int, workers: int) -> str:
     calls = [delayed(steps.load_curves)(seed, *step) for step in LOAD_STEPS for seed in range(seeds)]
-    curves = np.array(_on_cores(calls, workers))
+    curves = np.array(Parallel(n_jobs=workers)(calls))
     rows = []
     for (before, after), of_step in zip(LOAD_STEPS, np.split(curves, len(LOAD_STEPS)), strict=True):
         # `of_step` is (n_seeds, n_saves, n_tiers, n_times).
@@ -138,22 +138,12 @@ def _loads(seeds: int, workers: int) -> str:
 def _places(seeds: int, workers: int) -> str:
     cases = [(*step, rate) for step in PLACE_STEPS for rate in steps.GANGS_PER_H]
     calls = [delayed(steps.place_curve)(seed, *case) for case in cases for seed in range(seeds)]
-    curves = np.array(_on_cores(calls, workers))
+    curves = np.array(Parallel(n_jobs=workers)(calls))
     rows = (
         [f"{duration(before_s)} to {duration(after_s)}", f"{rate:g}", *_cells(steps.followed(of_case))]
         for (before_s, after_s, rate), of_case in zip(cases, np.split(curves, len(cases)), strict=True)
     )
     return table(("mean time until a place", "gangs an hour:", *STEP_HEADS), rows)
-
-
-def _on_cores(calls: Sequence[Any], workers: int) -> list[steps.Curves]:
-    """Return what the calls return, in their order, and report how many are done."""
-    report = reported(len(calls))
-    curves = []
-    for curve in Parallel(n_jobs=workers, return_as="generator")(calls):
-        curves.append(curve)
-        report(len(curves))
-    return curves
 
 
 def _cells(row: Followed) -> list[str]:

@@ -22,10 +22,10 @@ from advisor.domain.lease import Lease
 from advisor.domain.mode import EVERYTHING
 from advisor.domain.plan import Outcome, Receipt, Verdict
 from advisor.domain.snapshot import Snapshot
+from advisor.domain.units import plural
 from advisor.errors import SlurmRefusedError
 from advisor.journal import SqliteJournal, kept_revert, kept_step, opened
 from advisor.planning.observing import observed
-from advisor.planning.words import plural
 
 # How long a round of the daemon, or another command, may keep the journal.
 LOCK_WAIT_S: Final = 15.0

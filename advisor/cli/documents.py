@@ -13,7 +13,7 @@ from advisor.domain.actions import ACTIONS, Lever
 from advisor.domain.overview import Overview
 from advisor.domain.plan import Recommendation
 from advisor.domain.snapshot import Snapshot
-from advisor.planning.words import duration, plural
+from advisor.domain.units import duration, plural
 
 SCHEMA = "sadvise.recommend/1"
 

@@ -9,7 +9,7 @@ from advisor.cycle import CycleRecord
 from advisor.domain.forecast import Forecasts, Interval, JobForecast, Placement
 from advisor.domain.job import Job
 from advisor.domain.topology import LocalityTier
-from advisor.planning.words import duration, plural
+from advisor.domain.units import duration, plural
 
 _TIERS = {
     LocalityTier.NODE: "on one node",

@@ -75,7 +75,7 @@ def import_(
 
 def _summary(imported: "Imported", trace: "Trace") -> str:
     """Say what became of the rows."""
-    from advisor.planning.words import plural
+    from advisor.domain.units import plural
 
     parts = [plural(len(trace), "job")]
     if imported.left_out:

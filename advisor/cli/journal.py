@@ -106,7 +106,7 @@ def _verify(held: "SqliteJournal", *, json: bool) -> None:
     from dataclasses import asdict
 
     from advisor.cli.render import print_json, print_labelled
-    from advisor.planning.words import plural
+    from advisor.domain.units import plural
 
     found = held.verify()
     if json:

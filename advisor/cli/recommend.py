@@ -157,7 +157,7 @@ def _print_one(number: int, row: "Mapping[str, Any]", record: "CycleRecord") -> 
 
     from advisor.cli.documents import in_words, saving_in_words, shell
     from advisor.cli.render import console, print_labelled
-    from advisor.planning.words import duration
+    from advisor.domain.units import duration
     from advisor.text import escaped
 
     out = console()

@@ -13,8 +13,8 @@ from rich.text import Text
 from advisor.cli.lines import parsable
 from advisor.domain.overview import GpuTypeOverview, Overview
 from advisor.domain.snapshot import Snapshot
+from advisor.domain.units import duration, plural
 from advisor.errors import ConfigError
-from advisor.planning.words import duration, plural
 from advisor.text import escaped
 
 # Wide enough that nothing is cut or wrapped where no person looks at it.

@@ -102,7 +102,7 @@ def _print(study: "Study", results: "Sequence[RunResult]", differences: "Sequenc
 
     from advisor.cli.render import console, print_labelled, print_table
     from advisor.cli.simulation import drawn_in_words
-    from advisor.planning.words import plural
+    from advisor.domain.units import plural
     from advisor.sim.wording import LABELS, basis, change_in_words, ends_in_words, shown, verdict
     from advisor.text import escaped
 

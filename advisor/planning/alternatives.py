@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from advisor.domain.gang import GangRequest, GpuCount, GpuScope
+from advisor.domain.units import plural
 from advisor.planning.inquiry import Inquiry
 from advisor.planning.requests import gpus_by_type, gpus_in_words
-from advisor.planning.words import plural
 
 GIB_MIB = 1024
 # A gang on more nodes than this is not one a user would open by hand.

@@ -10,13 +10,13 @@ from advisor.domain.plan import Evidence
 from advisor.domain.slurm_reasons import CONTENTION, RESOURCES, causes_named, gives_no_reason
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier, TopologyKind
+from advisor.domain.units import duration, plural
 from advisor.features.capacity import Doubt
 from advisor.features.nodes import NodeTable, node_table
 from advisor.planning.gates import gates
 from advisor.planning.inquiry import Inquiry
 from advisor.planning.queue_position import Ahead, ahead_of
 from advisor.planning.shortage import shortages
-from advisor.planning.words import duration, plural
 
 _PLACES = {
     LocalityTier.NODE: "on one node",

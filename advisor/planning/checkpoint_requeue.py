@@ -18,12 +18,12 @@ from advisor.domain.lease import stopped_since
 from advisor.domain.plan import Expected, Kind, Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
+from advisor.domain.units import duration, plural
 from advisor.features.capacity import Fitter
 from advisor.features.queue import QueueTable, competes_now
 from advisor.planning.case import Case
 from advisor.planning.earliest import without
 from advisor.planning.preemption import KEY_MARGIN, keys, outweighs
-from advisor.planning.words import duration, plural
 from advisor.settings import APART_S
 
 # For as long, and a second, Slurm holds back a job that it was told to requeue.

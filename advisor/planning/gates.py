@@ -7,9 +7,9 @@ from advisor.domain.job import Job, JobState
 from advisor.domain.plan import Evidence
 from advisor.domain.site import Partition
 from advisor.domain.slurm_reasons import CONTENTION, causes_named
+from advisor.domain.units import duration
 from advisor.planning.inquiry import Inquiry
 from advisor.planning.shortage import impossible
-from advisor.planning.words import duration
 
 
 def gates(inquiry: Inquiry) -> Iterator[Finding]:

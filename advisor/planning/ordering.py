@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from advisor.domain.actions import Lever, Reason, SetNice
 from advisor.domain.job import Job
 from advisor.domain.plan import Expected, Kind, Recommendation
+from advisor.domain.units import duration, plural
 from advisor.features.policy import Options
 from advisor.features.queue import ANY_TYPE, Others, QueueTable
 from advisor.features.supply import backfilled, latest_starts_s
 from advisor.planning.case import Case
-from advisor.planning.words import duration, plural
 from advisor.settings import PlanningSettings
 
 # The shortest time a job steps back for; below it the order settles by itself.

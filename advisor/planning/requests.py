@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from advisor.domain.gang import GangRequest, GpuCount, GpuScope
 from advisor.domain.job import Job
+from advisor.domain.units import plural
 from advisor.features.queue import waiting_tasks
-from advisor.planning.words import plural
 
 
 def tasks_of(job: Job) -> int:

@@ -8,12 +8,12 @@ import numpy as np
 from advisor.domain.diagnosis import Cause, Finding
 from advisor.domain.gang import GpuCount
 from advisor.domain.plan import Evidence
+from advisor.domain.units import duration
 from advisor.features.nodes import Flags, bounds, gpus_of
 from advisor.planning.alternatives import alternatives
 from advisor.planning.earliest import earliest_by_limits
 from advisor.planning.inquiry import Inquiry
 from advisor.planning.requests import asked_in_words, gpus_by_type, gpus_in_words
-from advisor.planning.words import duration
 
 # More CPUs than any node has or any job asks for.
 _PLENTY = 1_000_000

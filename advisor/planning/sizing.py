@@ -17,12 +17,12 @@ from advisor.domain.gang import GpuCount, GpuScope
 from advisor.domain.job import Job
 from advisor.domain.plan import Expected, Kind, Recommendation
 from advisor.domain.topology import LocalityTier
+from advisor.domain.units import duration
 from advisor.features.capacity import Fitter
 from advisor.features.queue import ANY_TYPE, QueueTable
 from advisor.features.supply import Releases, wait_for_s
 from advisor.planning.beliefs import Beliefs
 from advisor.planning.case import Case
-from advisor.planning.words import duration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

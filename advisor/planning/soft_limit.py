@@ -19,11 +19,10 @@ from advisor.domain.job import Job
 from advisor.domain.plan import Expected, Kind, Recommendation
 from advisor.domain.releases import first_with
 from advisor.domain.site import SiteConfig
-from advisor.domain.units import MINUTE_S
+from advisor.domain.units import MINUTE_S, duration
 from advisor.features.queue import ANY_TYPE, QueueTable
 from advisor.features.supply import Releases, backfilled, latest_starts_s
 from advisor.planning.case import Case
-from advisor.planning.words import duration
 from advisor.settings import PlanningSettings
 
 # What lies above an 80 % interval.

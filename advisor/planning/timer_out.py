@@ -10,11 +10,11 @@ from advisor.domain.memory import Memory
 from advisor.domain.plan import Evidence
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
+from advisor.domain.units import duration
 from advisor.domain.waits import Wait
 from advisor.planning.case import Case
 from advisor.planning.observing import timer_s, timer_tier
 from advisor.planning.timers import Timer, closer_places, timer_of
-from advisor.planning.words import duration
 from advisor.settings import Limits, PlanningSettings
 
 _IN_FORCE = frozenset({LeaseState.OUT, LeaseState.RETURNING})

@@ -13,13 +13,12 @@ from advisor.domain.gang import GangRequest, GpuScope
 from advisor.domain.job import Job, Sensitivity
 from advisor.domain.plan import Evidence
 from advisor.domain.topology import LocalityTier
-from advisor.domain.units import MINUTE_S
+from advisor.domain.units import MINUTE_S, duration
 from advisor.domain.waits import LARGEST_CLASS, gang_class
 from advisor.features.capacity import Fit
 from advisor.features.queue import QueueTable
 from advisor.planning.case import Case
 from advisor.planning.tuning import Seen
-from advisor.planning.words import duration
 
 _SETTINGS = {LocalityTier.NODE: "node_timer_s", LocalityTier.LEAF: "leaf_timer_s"}
 

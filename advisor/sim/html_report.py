@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor import __version__
+from advisor.domain.units import duration, plural
 from advisor.errors import SimulationError
-from advisor.planning.words import duration, plural
 from advisor.sim.charts import Line, count_axis, distribution, duration_axis, line_chart, percent_axis, time_axis
 from advisor.sim.comparison import (
     COMPARED,

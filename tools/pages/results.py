@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 import advisor
-from advisor.planning.words import plural
+from advisor.domain.units import plural
 from advisor.sim.comparison import PairedDifference, by_policy, compare, ends_of, mean_of
 from advisor.sim.result import RunResult
 from advisor.sim.runner import SimulationOptions

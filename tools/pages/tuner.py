@@ -10,7 +10,7 @@ import numpy as np
 from joblib import Parallel, delayed
 
 import advisor
-from advisor.planning.words import duration
+from advisor.domain.units import duration
 from advisor.sim.policies.dally import Timers
 from advisor.sim.result import RunResult
 from advisor.sim.wording import change_in_words, shown

@@ -32,13 +32,13 @@ def explain(
     Names the fields that could not be read; nothing is invented. Also shows what the user declared, what advice there
     is, and the delay timer that makes the job wait, if the journal knows of one.
     """
-    from advisor.cli.documents import meta
     from advisor.cli.filters import job_name
     from advisor.cli.reading import Reading
-    from advisor.cli.render import print_json
     from advisor.errors import ConfigError
     from advisor.planning.causes import diagnose
     from advisor.planning.timer_out import timers_out
+    from advisor.view.documents import meta
+    from advisor.view.terminal import print_json
 
     name = job_name(job)
     reading = Reading(snapshot=snapshot, demo=demo, source=source, cluster=cluster, timeout_s=timeout, config=config)
@@ -75,7 +75,7 @@ def _factors(job: "Job", cluster: str | None, timeout_s: float) -> "PriorityFact
 
 
 def _document(diagnosis: "Diagnosis", record: "CycleRecord", job: "Job") -> dict[str, object]:
-    from advisor.cli.forecast_report import document
+    from advisor.view.forecast_report import document
 
     return {
         **asdict(diagnosis),
@@ -89,10 +89,10 @@ def _document(diagnosis: "Diagnosis", record: "CycleRecord", job: "Job") -> dict
 def _print(diagnosis: "Diagnosis", record: "CycleRecord", job: "Job", cluster: str | None, source: str) -> None:
     from rich.text import Text
 
-    from advisor.cli.documents import recommendation, shell
-    from advisor.cli.forecast_report import lines as forecast_lines
-    from advisor.cli.render import console, print_labelled, title
     from advisor.text import escaped
+    from advisor.view.documents import recommendation, shell
+    from advisor.view.forecast_report import lines as forecast_lines
+    from advisor.view.terminal import console, print_labelled, title
 
     out = console()
     out.print(Text(escaped(title(record.snapshot, source)), style="bold"), soft_wrap=True)
@@ -119,7 +119,7 @@ def _print(diagnosis: "Diagnosis", record: "CycleRecord", job: "Job", cluster: s
 
 
 def _print_timers(timers: "Iterable[TimerOut]", notes: "Iterable[str]") -> None:
-    from advisor.cli.render import instant, print_labelled
+    from advisor.view.terminal import instant, print_labelled
 
     for timer in timers:
         print_labelled("timer", f"since {instant(timer.began_time)}: {timer.text}")
@@ -128,7 +128,7 @@ def _print_timers(timers: "Iterable[TimerOut]", notes: "Iterable[str]") -> None:
 
 
 def _print_finding(finding: "Finding", label: str) -> None:
-    from advisor.cli.render import instant, print_labelled
+    from advisor.view.terminal import instant, print_labelled
 
     print_labelled(label, f"{finding.text} ({finding.cause})")
     if finding.evidence:

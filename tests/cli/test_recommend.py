@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from advisor.backends.snapshot_file import read_snapshot, write_snapshot
-from advisor.cli.documents import FIELDS, in_words, recommendation
 from advisor.cli.reading import demo_path
 from advisor.cli.recommend import _print
 from advisor.domain.actions import NodeRange, Reason, Requeue, SetNodeRange, SetTimeMin
 from advisor.domain.lease import LeaseState, intended
 from advisor.domain.plan import Expected, Kind, Recommendation
 from advisor.journal import opened
+from advisor.view.documents import FIELDS, in_words, recommendation
 from tests.apply.test_rehearsal import CASES, mine
 from tests.builders import make_cluster, make_config, make_job, make_snapshot
 from tests.cli.conftest import Sadvise

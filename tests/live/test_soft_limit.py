@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from advisor.backends.snapshot_file import read_snapshot
-from advisor.cli.documents import recommendation
 from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.actions import Reason, SetTimeMin
 from advisor.domain.forecast import Forecasts, Interval, JobForecast, RunTime
@@ -20,6 +19,7 @@ from advisor.domain.snapshot import Snapshot
 from advisor.guard.circumstances import circumstances
 from advisor.guard.rules import judge
 from advisor.settings import Limits
+from advisor.view.documents import recommendation
 from tests.live.conftest import started
 from tests.live.test_advice import priority_of, sadvise, state_of
 from tools.live_slurm import LiveCluster

@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from advisor.cli.render import console, instant, print_labelled, print_table
 from advisor.domain.experiment import ExperimentSettings
 from advisor.domain.lease import Lease
 from advisor.domain.outcome import SLOWDOWN_BOUND_S, Arm, JobOutcome
@@ -14,6 +13,7 @@ from advisor.domain.waits import Wait
 from advisor.trial.accuracy import Accuracy, run_time_accuracy, start_accuracy
 from advisor.trial.effect import Comparison, Conclusion, Effect, compared
 from advisor.trial.tallies import LeverTally, PlacesGot, Share, lever_tallies, places_got
+from advisor.view.terminal import console, instant, print_labelled, print_table
 
 COLUMNS = ("section", "name", "figure", "value", "low", "high", "n")
 FORECAST_SHARE = 0.8

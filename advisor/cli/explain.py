@@ -37,7 +37,7 @@ def explain(
     from advisor.errors import ConfigError
     from advisor.planning.causes import diagnose
     from advisor.planning.timer_out import timers_out
-    from advisor.view.documents import meta
+    from advisor.view.documents import meta, timer
     from advisor.view.terminal import print_json
 
     name = job_name(job)
@@ -58,7 +58,7 @@ def explain(
     out = timers_out(seen, found.job_id, settings.planning, settings.guard, record.forecasts, planned.memory)
     notes = [planned.note] if planned.note else []
     if json:
-        document = {**_document(diagnosis, record, found), "timers": [asdict(each) for each in out], "notes": notes}
+        document = {**_document(diagnosis, record, found), "timers": [timer(each) for each in out], "notes": notes}
         print_json({"meta": meta(seen, "sadvise.explain/1", opened.name), "diagnosis": document})
     else:
         _print(diagnosis, record, found, cluster, opened.name)
@@ -92,6 +92,7 @@ def _print(diagnosis: "Diagnosis", record: "CycleRecord", job: "Job", cluster: s
     from advisor.text import escaped
     from advisor.view.documents import recommendation, shell
     from advisor.view.forecast_report import lines as forecast_lines
+    from advisor.view.sentences import sentence
     from advisor.view.terminal import console, print_labelled, title
 
     out = console()
@@ -112,17 +113,18 @@ def _print(diagnosis: "Diagnosis", record: "CycleRecord", job: "Job", cluster: s
         print_labelled(label, text)
     for change in record.recommendations:
         if change.job_id == job.job_id:
-            print_labelled("advice", f"{change.kind}: {change.text}")
+            print_labelled("advice", f"{change.kind}: {sentence(change)}")
             out.print(Text(f"        {shell(recommendation(change, cluster)['command'])}"), soft_wrap=True)
     if (rule := record.left_alone.get(job.job_id)) is not None:
         print_labelled("advice", f"none: left alone by rule {rule}")
 
 
 def _print_timers(timers: "Iterable[TimerOut]", notes: "Iterable[str]") -> None:
+    from advisor.view.sentences import timer_out_sentence
     from advisor.view.terminal import instant, print_labelled
 
     for timer in timers:
-        print_labelled("timer", f"since {instant(timer.began_time)}: {timer.text}")
+        print_labelled("timer", f"since {instant(timer.began_time)}: {timer_out_sentence(timer)}")
     for note in notes:
         print_labelled("note", note)
 

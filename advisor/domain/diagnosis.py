@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from advisor.domain.plan import Evidence
+from advisor.domain.facts import Evidence
 
 
 class Cause(StrEnum):

@@ -8,7 +8,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from operator import attrgetter, itemgetter
 from typing import Final
 
@@ -17,7 +17,7 @@ from pydantic_core import PydanticSerializationError
 
 from advisor import __version__
 from advisor.cycle import Cycle, CycleRecord
-from advisor.domain.actions import Lever
+from advisor.domain.actions import Action, Lever
 from advisor.domain.forecast import Forecasts, Interval, JobForecast, Placement, RunTime
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease
@@ -31,6 +31,7 @@ from advisor.features.policy import ScoredDecision
 from advisor.journal.differences import Difference, difference, mapped, restored
 from advisor.journal.rows import LeaseRow, lease_of, lease_row
 from advisor.settings import Limits, PlanningSettings
+from advisor.view.sentences import assumption, sentence
 
 # Long enough that frames do not matter, short enough that a record is read soon.
 RECORDS_IN_FRAME: Final = 60
@@ -192,19 +193,27 @@ def digest_of(outcome: bytes) -> str:
     return hashlib.sha256(outcome).hexdigest()
 
 
-_VERDICT: Final = TypeAdapter(Verdict)
+_ACTION: Final[TypeAdapter[Action]] = TypeAdapter(Action)
 
 
 def _verdicts(record: CycleRecord) -> str:
+    return json.dumps([_verdict(verdict) for verdict in record.verdicts], sort_keys=True, separators=(",", ":"))
+
+
+def _verdict(verdict: Verdict) -> dict[str, object]:
+    """Return a verdict as written down: with its sentences, so that it shows what was proposed by any later version."""
+    change = verdict.recommendation
+    recommendation = {
+        "kind": change.kind,
+        "action": _ACTION.dump_python(change.action, mode="json"),
+        "reason": change.reason,
+        "text": sentence(change),
+        "expected": {**asdict(change.expected), "assumes": assumption(change)},
+        "evidence": change.evidence,
+        "revert_after_s": change.revert_after_s,
+    }
     # Two kinds of action may hold the same values, so the lever is told beside them.
-    found = [
-        {
-            "lever": str(verdict.recommendation.action.lever),
-            **_VERDICT.dump_python(verdict, mode="json"),
-        }
-        for verdict in record.verdicts
-    ]
-    return json.dumps(found, sort_keys=True, separators=(",", ":"))
+    return {"lever": change.action.lever, "recommendation": recommendation, "refused_by": verdict.refused_by}
 
 
 def _left_alone(record: CycleRecord) -> tuple[tuple[int, str], ...]:

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from advisor.domain.diagnosis import Cause, Diagnosis, Finding, PriorityFactors
+from advisor.domain.facts import Evidence
 from advisor.domain.job import Job, JobState
-from advisor.domain.plan import Evidence
 from advisor.domain.slurm_reasons import CONTENTION, RESOURCES, causes_named, gives_no_reason
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier, TopologyKind

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 
 from advisor.domain.diagnosis import Cause, Finding
+from advisor.domain.facts import Evidence
 from advisor.domain.job import Job, JobState
-from advisor.domain.plan import Evidence
 from advisor.domain.site import Partition
 from advisor.domain.slurm_reasons import CONTENTION, causes_named
 from advisor.domain.units import duration

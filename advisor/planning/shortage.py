@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 
 from advisor.domain.diagnosis import Cause, Finding
+from advisor.domain.facts import Evidence
 from advisor.domain.gang import GpuCount
-from advisor.domain.plan import Evidence
 from advisor.domain.units import duration
 from advisor.features.nodes import Flags, bounds, gpus_of
 from advisor.planning.alternatives import alternatives

@@ -28,6 +28,7 @@ from advisor.sim.sampling import fill
 from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.trace import Trace
 from advisor.sim.trace_file import read_trace
+from advisor.view.sentences import assumption, sentence
 from tests.backends import recorded, recorded_pyslurm
 from tests.golden import random_queues
 
@@ -79,9 +80,9 @@ def outcome(record: CycleRecord) -> Any:
                 "kind": change.kind,
                 "action": {type(change.action).__name__: asdict(change.action)},
                 "reason": change.reason,
-                "text": change.text,
-                "expected": asdict(change.expected),
-                "evidence": dict(change.evidence),
+                "text": sentence(change),
+                "expected": {**asdict(change.expected), "assumes": assumption(change)},
+                "evidence": change.evidence,
                 "revert_after_s": change.revert_after_s,
                 "refused_by": verdict.refused_by,
             }

@@ -98,7 +98,7 @@ class Resizing(_Facts):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timer(_Facts):
-    """How long a gang should wait for a place, how others fared that did, and what it costs to stay spread.
+    """The length of a gang's wait for a place, how gangs fared that waited for one, and the cost of staying spread.
 
     `nodes` is the number of nodes that it waits for, None for one leaf switch.
     """

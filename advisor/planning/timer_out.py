@@ -22,8 +22,8 @@ _IN_FORCE = frozenset({LeaseState.OUT, LeaseState.RETURNING})
 class TimerOut:
     """A timer of ours that makes a pending job wait for a place: since when, for how long, and how much is left of it.
 
-    `nodes` is the number of nodes that it waits for, None for one leaf switch. `timer` tells what speaks for it now,
-    None where the job would wait for that place no more.
+    `nodes` is the number of nodes that it waits for, None for one leaf switch. `timer` is the timer as it would
+    be chosen now, None where the job would no longer wait for that place.
     """
 
     nodes: int | None

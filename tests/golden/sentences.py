@@ -81,13 +81,13 @@ def _records() -> Iterator[CycleRecord]:
 def _explanations() -> Iterator[tuple[str, str]]:
     for snapshot in _explained_snapshots():
         for job_id in (*snapshot.jobs_by_id, 99):
-            told = explanation(diagnose(snapshot, job_id))
-            for obstacle in (told.first, *told.further):
+            explained = explanation(diagnose(snapshot, job_id))
+            for obstacle in (explained.first, *explained.further):
                 yield str(obstacle.cause), obstacle.text
                 yield from ((f"{obstacle.cause} remedy", remedy) for remedy in obstacle.remedies)
-            if told.disagreement is not None:
-                yield "disagreement", told.disagreement
-            yield from (("unread", text) for text in told.unread)
+            if explained.disagreement is not None:
+                yield "disagreement", explained.disagreement
+            yield from (("unread", text) for text in explained.unread)
 
 
 def _explained_snapshots() -> Iterator[Snapshot]:

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypedDict, Unpack
 
-from advisor.domain.actions import Action, Reason
+from advisor.domain.actions import Action
+from advisor.domain.facts import Facts, LongWorkAhead
 from advisor.domain.gang import GangRequest, GpuCount, GpuScope, ShareCount, SwitchRequest
 from advisor.domain.job import Allocation, ArrayRecord, GpuRange, HetRecord, Job, JobHints, JobState, Sensitivity
 from advisor.domain.node import GpuPool, Node
@@ -327,15 +328,37 @@ def make_snapshot(
     )
 
 
-def make_recommendation(action: Action, *, revert_after_s: float | None = None) -> Recommendation:
-    """Build a recommendation that promises nothing."""
+STEP_BACK = LongWorkAhead(
+    gpu_hours_low=8.0,
+    gpu_hours=16.0,
+    gpu_hours_high=32.0,
+    gpu_hours_passing=1.0,
+    jobs_passing=2,
+    priority=200,
+    priority_after=100,
+    queueing_delay_s=600.0,
+    passing=(8, 9),
+    forecast_jobs=0,
+    used_limit_ratio_low=0.25,
+)
+
+
+def make_recommendation(
+    action: Action,
+    *,
+    kind: Kind = Kind.REORDER,
+    facts: Facts = STEP_BACK,
+    saved_s: tuple[float, float] = (0.0, 0.0),
+    delay_s: float = 0.0,
+    revert_after_s: float | None = None,
+) -> Recommendation:
+    """Build a recommendation; by default it promises nothing."""
+    low_s, high_s = saved_s
     return Recommendation(
-        kind=Kind.REORDER,
+        kind=kind,
         action=action,
-        reason=Reason.LONG_WORK_AHEAD,
-        text="",
-        expected=Expected(saved_s_low=0.0, saved_s_high=0.0, jobs_helped=0, added_delay_max_s=0.0, assumes=""),
-        evidence={},
+        facts=facts,
+        expected=Expected(saved_s_low=low_s, saved_s_high=high_s, jobs_helped=1, added_delay_max_s=delay_s),
         revert_after_s=revert_after_s,
     )
 

@@ -5,17 +5,17 @@ from dataclasses import replace
 
 from advisor.apply.step import Reconciled, Step
 from advisor.cycle import CycleRecord
-from advisor.domain.actions import Reason, SetNice
+from advisor.domain.actions import SetNice
 from advisor.domain.forecast import NO_FORECASTS
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease, LeaseState
 from advisor.domain.load import ControllerLoad
 from advisor.domain.memory import Memory
 from advisor.domain.mode import Mode
-from advisor.domain.plan import Expected, Kind, Outcome, Receipt, Recommendation
+from advisor.domain.plan import Kind, Outcome, Receipt, Recommendation
 from advisor.domain.waits import Wait
 from advisor.metrics.round import Round
-from tests.builders import TAKEN_AT, make_job, make_snapshot
+from tests.builders import TAKEN_AT, make_job, make_recommendation, make_snapshot
 
 ROUND_S = 60.0
 
@@ -25,18 +25,9 @@ def nice_action(job_id: int = 1, after: int = 100) -> SetNice:
     return SetNice(job_id=job_id, before=0, after=after)
 
 
-def change(job_id: int = 1, *, kind: Kind = Kind.REORDER, text: str = "let the shorter go first") -> Recommendation:
+def change(job_id: int = 1, *, kind: Kind = Kind.REORDER) -> Recommendation:
     """Return advice that a job steps back."""
-    return Recommendation(
-        kind=kind,
-        action=nice_action(job_id),
-        reason=Reason.LONG_WORK_AHEAD,
-        text=text,
-        expected=Expected(
-            saved_s_low=60.0, saved_s_high=600.0, jobs_helped=1, added_delay_max_s=30.0, assumes="that nothing changes"
-        ),
-        evidence={},
-    )
+    return make_recommendation(nice_action(job_id), kind=kind, saved_s=(60.0, 600.0), delay_s=30.0)
 
 
 def lease(job_id: int = 1, **fields: object) -> Lease:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from advisor.cli.render import instant
 from advisor.clock import SystemClock
 from advisor.errors import AdvisorError
 from advisor.fit.fitted import Fitted, source_of
@@ -24,6 +23,7 @@ from advisor.fit.start_time_fit import fit_start_time
 from advisor.fit.throughput_fit import fit_throughput
 from advisor.predict.library import Library
 from advisor.predict.manifest import Manifest, read_manifest, write_manifest
+from advisor.view.terminal import instant
 from tools.evaluation.drac import read_tables
 from tools.simulated_traces import add_data_option, data_folder
 

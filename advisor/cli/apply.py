@@ -49,11 +49,11 @@ def apply(
         reconciled_rows,
         refused_row,
     )
-    from advisor.cli.documents import meta, skipped, skipped_by_rule
     from advisor.cli.filters import job_filter
     from advisor.cli.reading import Reading
-    from advisor.cli.render import print_json, print_labelled, print_rows, print_table
     from advisor.errors import ConfigError
+    from advisor.view.documents import meta, skipped, skipped_by_rule
+    from advisor.view.terminal import print_json, print_labelled, print_rows, print_table
 
     if json and parsable:
         raise ConfigError("--json excludes -P: give one")

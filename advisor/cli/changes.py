@@ -14,7 +14,6 @@ from advisor.backends.actuator import CHANGED_MEANWHILE, NOT_PENDING, NOT_RUNNIN
 from advisor.backends.commands import apply_argv
 from advisor.backends.process import SlurmCommands
 from advisor.backends.sources import chosen_cluster
-from advisor.cli.documents import shell
 from advisor.cli.reading import Reading, journal_file
 from advisor.daemon.rights import rights
 from advisor.daemon.site_gate import RoundDeadline, SiteGate
@@ -22,10 +21,11 @@ from advisor.domain.actions import Action
 from advisor.domain.lease import Lease
 from advisor.domain.mode import EVERYTHING
 from advisor.domain.plan import Outcome, Receipt, Recommendation
+from advisor.domain.units import plural
 from advisor.errors import SlurmRefusedError
 from advisor.journal import opened
 from advisor.planning.observing import observed
-from advisor.planning.words import plural
+from advisor.view.documents import shell
 
 # How long a round of the daemon, or another command, may keep the journal.
 LOCK_WAIT_S: Final = 15.0

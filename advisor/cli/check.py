@@ -33,10 +33,10 @@ def check(
 
     Asks slurmctld a little more than a snapshot does; run it by hand, not in a loop.
     """
-    from advisor.cli.documents import meta
     from advisor.cli.reading import Reading
-    from advisor.cli.render import print_json, print_rows, print_table
     from advisor.planning.site_checks import site_checks
+    from advisor.view.documents import meta
+    from advisor.view.terminal import print_json, print_rows, print_table
 
     reading = Reading(snapshot=snapshot, demo=demo, source=source, cluster=cluster, timeout_s=timeout, config=config)
     settings = reading.load_config()

@@ -135,11 +135,11 @@ def _print(study: "Study", results: "Sequence[RunResult]", differences: "Sequenc
     """Print for people: every trace, then over all, then where each policy wins and where it loses."""
     from rich.text import Text
 
-    from advisor.cli.render import console, print_labelled, print_table
     from advisor.cli.simulation import drawn_in_words
     from advisor.sim.comparison import by_policy, ends_of
-    from advisor.sim.wording import LABELS, change_in_words, ends_in_words
     from advisor.text import escaped
+    from advisor.view.terminal import console, print_labelled, print_table
+    from advisor.view.wording import LABELS, change_in_words, ends_in_words
 
     out, setting = console(), study.setting
     change_of = {
@@ -179,7 +179,7 @@ def _fields(
 ) -> list[str]:
     """Return the metrics of a policy on a trace, with the changes against the first policy."""
     from advisor.sim.comparison import mean_of
-    from advisor.sim.wording import change_in_words, shown
+    from advisor.view.wording import change_in_words, shown
 
     fields = []
     for metric in SHOWN:
@@ -191,8 +191,8 @@ def _fields(
 
 def _print_basis(differences: "Sequence[PairedDifference]") -> None:
     """Print what the intervals of the mean JCT were drawn from; those of the other metrics are alike."""
-    from advisor.cli.render import print_labelled
-    from advisor.sim.wording import basis
+    from advisor.view.terminal import print_labelled
+    from advisor.view.wording import basis
 
     texts = {difference.policy: basis(difference.change) for difference in differences if difference.metric == SHOWN[0]}
     if len(set(texts.values())) == 1:
@@ -204,8 +204,8 @@ def _print_basis(differences: "Sequence[PairedDifference]") -> None:
 
 def _print_record(differences: "Sequence[PairedDifference]") -> None:
     """Print on which traces the mean JCT of each policy is lower than the first one's, and on which it is higher."""
-    from advisor.cli.render import print_labelled
-    from advisor.sim.wording import LABELS, verdict
+    from advisor.view.terminal import print_labelled
+    from advisor.view.wording import LABELS, verdict
 
     traces_by_verdict: dict[tuple[str, str], dict[str, list[str]]] = {}
     for difference in differences:

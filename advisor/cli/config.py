@@ -26,8 +26,8 @@ def check(config: ConfigFile = None) -> None:
 @app.command()
 def show(config: ConfigFile = None, json: Json = False, parsable: Parsable = False, noheader: NoHeader = False) -> None:
     """Print every value in effect and its source."""
-    from advisor.cli.render import print_json, print_rows, print_table
     from advisor.config import effective_values, load_config
+    from advisor.view.terminal import print_json, print_rows, print_table
 
     values = effective_values(load_config(config, os.environ))
     header = ["key", "value", "origin"]

@@ -11,9 +11,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from advisor.cycle import CycleRecord
-    from advisor.domain.diagnosis import Diagnosis, Finding, PriorityFactors
+    from advisor.domain.diagnosis import PriorityFactors
     from advisor.domain.job import Job
     from advisor.planning.timer_out import TimerOut
+    from advisor.view.explanations import Explanation, Obstacle
 
 
 def explain(
@@ -32,13 +33,14 @@ def explain(
     Names the fields that could not be read; nothing is invented. Also shows what the user declared, what advice there
     is, and the delay timer that makes the job wait, if the journal knows of one.
     """
-    from advisor.cli.documents import meta
     from advisor.cli.filters import job_name
     from advisor.cli.reading import Reading
-    from advisor.cli.render import print_json
     from advisor.errors import ConfigError
     from advisor.planning.causes import diagnose
     from advisor.planning.timer_out import timers_out
+    from advisor.view.documents import meta, timer
+    from advisor.view.explanations import explanation
+    from advisor.view.terminal import print_json
 
     name = job_name(job)
     reading = Reading(snapshot=snapshot, demo=demo, source=source, cluster=cluster, timeout_s=timeout, config=config)
@@ -54,14 +56,14 @@ def explain(
             "is hidden from you (PrivateData)"
         )
     factors = None if snapshot is not None or demo else _factors(found, cluster, reading.timeout_of(settings))
-    diagnosis = diagnose(seen, found.job_id, factors=factors)
+    explained = explanation(diagnose(seen, found.job_id, factors=factors))
     out = timers_out(seen, found.job_id, settings.planning, settings.guard, record.forecasts, planned.memory)
     notes = [planned.note] if planned.note else []
     if json:
-        document = {**_document(diagnosis, record, found), "timers": [asdict(each) for each in out], "notes": notes}
+        document = {**_document(explained, record, found), "timers": [timer(each) for each in out], "notes": notes}
         print_json({"meta": meta(seen, "sadvise.explain/1", opened.name), "diagnosis": document})
     else:
-        _print(diagnosis, record, found, cluster, opened.name)
+        _print(explained, record, found, cluster, opened.name)
         _print_timers(out, notes)
 
 
@@ -74,11 +76,11 @@ def _factors(job: "Job", cluster: str | None, timeout_s: float) -> "PriorityFact
     return read_priority_factors([job.job_id], cluster=cluster, timeout_s=timeout_s).get(job.job_id)
 
 
-def _document(diagnosis: "Diagnosis", record: "CycleRecord", job: "Job") -> dict[str, object]:
-    from advisor.cli.forecast_report import document
+def _document(explained: "Explanation", record: "CycleRecord", job: "Job") -> dict[str, object]:
+    from advisor.view.forecast_report import document
 
     return {
-        **asdict(diagnosis),
+        **asdict(explained),
         "forecast": document(record.forecasts, job.job_id),
         "hints": asdict(job.hints),
         "left_alone_by": record.left_alone.get(job.job_id),
@@ -86,25 +88,26 @@ def _document(diagnosis: "Diagnosis", record: "CycleRecord", job: "Job") -> dict
     }
 
 
-def _print(diagnosis: "Diagnosis", record: "CycleRecord", job: "Job", cluster: str | None, source: str) -> None:
+def _print(explained: "Explanation", record: "CycleRecord", job: "Job", cluster: str | None, source: str) -> None:
     from rich.text import Text
 
-    from advisor.cli.documents import recommendation, shell
-    from advisor.cli.forecast_report import lines as forecast_lines
-    from advisor.cli.render import console, print_labelled, title
     from advisor.text import escaped
+    from advisor.view.documents import recommendation, shell
+    from advisor.view.forecast_report import lines as forecast_lines
+    from advisor.view.sentences import sentence
+    from advisor.view.terminal import console, print_labelled, title
 
     out = console()
     out.print(Text(escaped(title(record.snapshot, source)), style="bold"), soft_wrap=True)
     state = f"job {job.job_id} {job.name}, user {job.user}, {job.state}, Slurm says {job.reason or '-'}"
     out.print(Text(escaped(state)), soft_wrap=True)
     out.print()
-    _print_finding(diagnosis.first, "because")
-    for finding in diagnosis.further:
+    _print_finding(explained.first, "because")
+    for finding in explained.further:
         _print_finding(finding, "also")
-    if diagnosis.disagreement is not None:
-        print_labelled("note", diagnosis.disagreement)
-    for text in diagnosis.unread:
+    if explained.disagreement is not None:
+        print_labelled("note", explained.disagreement)
+    for text in explained.unread:
         print_labelled("unread", text)
     if job.hints.unknown:
         print_labelled("hints", f"not understood in --comment: {' '.join(job.hints.unknown)}")
@@ -112,23 +115,24 @@ def _print(diagnosis: "Diagnosis", record: "CycleRecord", job: "Job", cluster: s
         print_labelled(label, text)
     for change in record.recommendations:
         if change.job_id == job.job_id:
-            print_labelled("advice", f"{change.kind}: {change.text}")
+            print_labelled("advice", f"{change.kind}: {sentence(change)}")
             out.print(Text(f"        {shell(recommendation(change, cluster)['command'])}"), soft_wrap=True)
     if (rule := record.left_alone.get(job.job_id)) is not None:
         print_labelled("advice", f"none: left alone by rule {rule}")
 
 
 def _print_timers(timers: "Iterable[TimerOut]", notes: "Iterable[str]") -> None:
-    from advisor.cli.render import instant, print_labelled
+    from advisor.view.sentences import timer_out_sentence
+    from advisor.view.terminal import instant, print_labelled
 
     for timer in timers:
-        print_labelled("timer", f"since {instant(timer.began_time)}: {timer.text}")
+        print_labelled("timer", f"since {instant(timer.began_time)}: {timer_out_sentence(timer)}")
     for note in notes:
         print_labelled("note", note)
 
 
-def _print_finding(finding: "Finding", label: str) -> None:
-    from advisor.cli.render import instant, print_labelled
+def _print_finding(finding: "Obstacle", label: str) -> None:
+    from advisor.view.terminal import instant, print_labelled
 
     print_labelled(label, f"{finding.text} ({finding.cause})")
     if finding.evidence:

@@ -99,11 +99,11 @@ def _tell(accounting: "Accounting") -> None:
 def _publish(fitted: "Fitted", folder: Path | None, *, dry_run: bool) -> None:
     """Export, check parity, write and put in use; print the card."""
     from advisor.cli.models import library
-    from advisor.cli.render import instant
     from advisor.clock import SystemClock
     from advisor.fit.publish import publish
     from advisor.predict.library import read_card
     from advisor.text import escaped
+    from advisor.view.terminal import instant
 
     held = library(folder)
     today = instant(SystemClock().now())[:10]

@@ -36,13 +36,13 @@ def report(
     from dataclasses import replace
 
     from advisor import __version__
-    from advisor.cli.impact_report import COLUMNS, document, impact_of, print_report, rows
     from advisor.cli.instants import instant_of
     from advisor.cli.reading import Reading, journal_file
-    from advisor.cli.render import print_json, print_rows
     from advisor.clock import SystemClock
     from advisor.errors import ConfigError
     from advisor.journal import SqliteJournal
+    from advisor.view.impact_report import COLUMNS, document, impact_of, print_report, rows
+    from advisor.view.terminal import print_json, print_rows
 
     if json and parsable:
         raise ConfigError("--json excludes -P: give one")

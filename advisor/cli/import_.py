@@ -52,11 +52,11 @@ def import_(
 
     Bad rows are named by their lines. docs/traces.md has the command that writes each format.
     """
-    from advisor.cli.lines import one_line
     from advisor.sim.importing.formats import import_trace
     from advisor.sim.importing.workload_rows import ImportOptions
     from advisor.sim.text_file import STANDARD_STREAM
     from advisor.sim.trace_file import write_trace
+    from advisor.view.lines import one_line
 
     imported = import_trace(
         format_.value, source, options=ImportOptions(virtual_cluster=virtual_cluster), name=name, skip_bad=skip_bad
@@ -75,7 +75,7 @@ def import_(
 
 def _summary(imported: "Imported", trace: "Trace") -> str:
     """Say what became of the rows."""
-    from advisor.planning.words import plural
+    from advisor.domain.units import plural
 
     parts = [plural(len(trace), "job")]
     if imported.left_out:

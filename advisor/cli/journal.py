@@ -86,7 +86,7 @@ def journal(
 def _print(
     view: View, rows: "list[dict[str, Any]]", cluster: str | None, *, json: bool, parsable: bool, noheader: bool
 ) -> None:
-    from advisor.cli.render import print_json, print_labelled, print_rows, print_table
+    from advisor.view.terminal import print_json, print_labelled, print_rows, print_table
 
     if json:
         print_json({"meta": _meta(cluster), view.value: rows})
@@ -105,8 +105,8 @@ def _verify(held: "SqliteJournal", *, json: bool) -> None:
     """Verify the hash chain of the audit, and exit with 1 if it is broken."""
     from dataclasses import asdict
 
-    from advisor.cli.render import print_json, print_labelled
-    from advisor.planning.words import plural
+    from advisor.domain.units import plural
+    from advisor.view.terminal import print_json, print_labelled
 
     found = held.verify()
     if json:
@@ -189,7 +189,7 @@ def _values(action: "Mapping[str, Any]", undo: "Mapping[str, Any]") -> dict[str,
 
 def _columns(view: View) -> "Mapping[str, Callable[[Mapping[str, Any]], str]]":
     """Map the columns of a view to how they are spelled for people."""
-    from advisor.cli.render import instant
+    from advisor.view.terminal import instant
 
     def plain(names: "Sequence[str]") -> "dict[str, Callable[[Mapping[str, Any]], str]]":
         return {name: lambda row, name=name: _spelled(row[name]) for name in names}  # type: ignore[misc]  # bound here

@@ -13,8 +13,8 @@ def main() -> None:
         return
 
     from advisor.cli.app import app
-    from advisor.cli.lines import one_line
     from advisor.errors import AdvisorError
+    from advisor.view.lines import one_line
 
     _prepare_output()
     try:

@@ -38,7 +38,7 @@ def library(folder: Path | None) -> "Library":
 @app.command("list")
 def list_(models: Folder = None, json: Json = False, parsable: Parsable = False, noheader: NoHeader = False) -> None:
     """Print every model, whether it ships or was fitted here, and which one of each kind is in use."""
-    from advisor.cli.render import print_json, print_rows, print_table
+    from advisor.view.terminal import print_json, print_rows, print_table
 
     held = library(models).held()
     if json:
@@ -61,9 +61,9 @@ def show(
     json: Json = False,
 ) -> None:
     """Print the card of a model: what it was fitted on, how well it did on other rows, what it is made of."""
-    from advisor.cli.render import print_json
     from advisor.predict.library import read_card
     from advisor.text import escaped
+    from advisor.view.terminal import print_json
 
     held = library(models).find(kind, version)
     if json:
@@ -76,9 +76,9 @@ def show(
 @app.command()
 def verify(models: Folder = None, json: Json = False, parsable: Parsable = False, noheader: NoHeader = False) -> None:
     """Open every model and compare digests and fingerprints; exit with 1 if one is invalid."""
-    from advisor.cli.render import print_json, print_rows, print_table
     from advisor.errors import ModelError
     from advisor.predict.forecaster import checked
+    from advisor.view.terminal import print_json, print_rows, print_table
 
     rows, documents, faults = [], [], 0
     for each in library(models).held():

@@ -20,8 +20,8 @@ def pause(
     """
     import getpass
 
-    from advisor.cli.render import print_labelled
     from advisor.daemon.pause_file import pause as pause_daemon
+    from advisor.view.terminal import print_labelled
 
     folder = _folder(config)
     pause_daemon(folder, by=getpass.getuser(), reason=reason)
@@ -30,8 +30,8 @@ def pause(
 
 def resume(config: ConfigFile = None) -> None:
     """Let the daemon change jobs again."""
-    from advisor.cli.render import print_labelled
     from advisor.daemon.pause_file import resume as resume_daemon
+    from advisor.view.terminal import print_labelled
 
     folder = _folder(config)
     was = resume_daemon(folder)

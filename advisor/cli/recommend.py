@@ -64,12 +64,12 @@ def recommend(
 
     Opens with the state of the cluster. Reads only; nothing is changed.
     """
-    from advisor.cli.documents import FIELDS, SCHEMA, cluster_values, meta, recommendation, skipped
     from advisor.cli.filters import job_filter
     from advisor.cli.reading import Reading
-    from advisor.cli.render import chosen_fields, print_json, print_labelled, print_rows
     from advisor.errors import ConfigError
     from advisor.planning.survey import overview
+    from advisor.view.documents import FIELDS, SCHEMA, cluster_values, meta, recommendation, skipped
+    from advisor.view.terminal import chosen_fields, print_json, print_labelled, print_rows
 
     if json and (parsable or format_ is not None):
         raise ConfigError("--json excludes -P and -o: give one")
@@ -125,10 +125,10 @@ def _print(
     source: str | None,
 ) -> None:
     """Print for people; without `source`, leave out the state of the cluster."""
-    from advisor.cli.documents import skipped_by_rule
-    from advisor.cli.render import console, print_labelled, print_overview
     from advisor.planning.levers import missing_by_lever
     from advisor.planning.survey import overview
+    from advisor.view.documents import skipped_by_rule
+    from advisor.view.terminal import console, print_labelled, print_overview
 
     out = console()
     if source is not None:
@@ -155,10 +155,10 @@ def _print(
 def _print_one(number: int, row: "Mapping[str, Any]", record: "CycleRecord") -> None:
     from rich.text import Text
 
-    from advisor.cli.documents import in_words, saving_in_words, shell
-    from advisor.cli.render import console, print_labelled
-    from advisor.planning.words import duration
+    from advisor.domain.units import duration
     from advisor.text import escaped
+    from advisor.view.documents import in_words, saving_in_words, shell
+    from advisor.view.terminal import console, print_labelled
 
     out = console()
     revert = NO_REVERT if row["revert"] is None else shell(row["revert"])

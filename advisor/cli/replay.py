@@ -75,7 +75,7 @@ def _print(
     from dataclasses import asdict
 
     from advisor import __version__
-    from advisor.cli.render import print_json, print_labelled, print_rows, print_table
+    from advisor.view.terminal import print_json, print_labelled, print_rows, print_table
 
     rows = [[str(each.job_id), each.what, each.recorded, each.replayed] for each in differing]
     if json:

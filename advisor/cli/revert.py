@@ -31,11 +31,11 @@ def revert(
     """
     from advisor.backends.actuator import CHANGED_MEANWHILE
     from advisor.cli.changes import COLUMNS, fields_of, lease_row, live_applier, raise_if_refused, receipt_row
-    from advisor.cli.documents import meta
     from advisor.cli.reading import Reading
-    from advisor.cli.render import print_json, print_labelled, print_rows, print_table
     from advisor.domain.lease import LeaseState
     from advisor.errors import ConfigError
+    from advisor.view.documents import meta
+    from advisor.view.terminal import print_json, print_labelled, print_rows, print_table
 
     if bool(jobs) == every:
         raise ConfigError("name the jobs whose changes are to be taken back, or give --all")

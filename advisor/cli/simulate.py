@@ -100,11 +100,11 @@ def _print(study: "Study", results: "Sequence[RunResult]", differences: "Sequenc
     """Print for people: every metric of every policy, then the changes against the first."""
     from rich.text import Text
 
-    from advisor.cli.render import console, print_labelled, print_table
     from advisor.cli.simulation import drawn_in_words
-    from advisor.planning.words import plural
-    from advisor.sim.wording import LABELS, basis, change_in_words, ends_in_words, shown, verdict
+    from advisor.domain.units import plural
     from advisor.text import escaped
+    from advisor.view.terminal import console, print_labelled, print_table
+    from advisor.view.wording import LABELS, basis, change_in_words, ends_in_words, shown, verdict
 
     out, setting, trace = console(), study.setting, study.traces[0]
     summaries = [result.summary for result in results]

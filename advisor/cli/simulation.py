@@ -111,7 +111,7 @@ def study_of(
 ) -> Study:
     """Read the traces, each with its cluster; raises `SimulationError` for what cannot be read or written."""
     from advisor.sim.cluster import parse_cluster
-    from advisor.sim.html_report import check_writable
+    from advisor.view.html_report import check_writable
 
     parsed = {text: parse_cluster(text) for text in dict.fromkeys(cluster_texts)}
     if report is not None:
@@ -165,9 +165,9 @@ def publish(
     show: Show,
 ) -> None:
     """Write the report, if any, and print a JSON document or what `show` prints; `subject` says what was simulated."""
-    from advisor.cli.render import print_json
     from advisor.sim.comparison import compare
-    from advisor.sim.html_report import Origin, write_report
+    from advisor.view.html_report import Origin, write_report
+    from advisor.view.terminal import print_json
 
     differences = compare(results, seed=study.seeds[0])
     if report is not None:

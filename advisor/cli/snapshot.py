@@ -31,7 +31,7 @@ def snapshot(
     from advisor.backends.anonymise import anonymise as anonymised
     from advisor.backends.snapshot_file import STANDARD_STREAM, write_snapshot
     from advisor.cli.reading import Reading
-    from advisor.planning.words import plural
+    from advisor.domain.units import plural
 
     reading = Reading(
         snapshot=snapshot_file, demo=demo, source=source, cluster=cluster, timeout_s=timeout, config=config

@@ -8,6 +8,7 @@ from advisor.domain.actions import Action
 from advisor.domain.mode import Mode
 from advisor.domain.plan import Outcome, Receipt, Recommendation
 from advisor.metrics.round import Round
+from advisor.view.sentences import sentence
 
 # The number of rounds after which a persistent fault is logged again.
 REMINDED_AFTER: Final = 60
@@ -156,7 +157,7 @@ def _why(change: Recommendation) -> dict[str, object]:
         "reason": str(change.reason),
         "saved_s": f"{expected.saved_s_low:.0f}..{expected.saved_s_high:.0f}",
         "added_delay_max_s": round(expected.added_delay_max_s),
-        "text": change.text,
+        "text": sentence(change),
     }
 
 

@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from advisor.domain.plan import Evidence
+from advisor.domain.facts import Evidence
+from advisor.domain.job import Job
+from advisor.domain.topology import LocalityTier
 
 
 class Cause(StrEnum):
@@ -36,14 +38,60 @@ class Cause(StrEnum):
     UNKNOWN = "unknown"
 
 
+class Variant(StrEnum):
+    """The sentences that one cause has: who shows it, and what of several things is lacking."""
+
+    SEEN = "seen"
+    NAMED = "named"  # by Slurm; nothing in the snapshot can show it
+    NAMED_FOR_ONE_JOB = "named_for_one_job"  # as NAMED, of a limit that bounds each job by itself
+    DISPUTED = "disputed"  # Slurm names it, the snapshot does not bear it out
+    EMPTY_NODES = "empty_nodes"
+    CPUS_OR_MEMORY = "cpus_or_memory"
+    CPUS_BESIDE_GPUS = "cpus_beside_gpus"
+    MEMORY_BESIDE_GPUS = "memory_beside_gpus"
+    BOTH_BESIDE_GPUS = "both_beside_gpus"
+    NEEDED_AT_ALL = "needed_at_all"
+    NEEDED_NOW = "needed_now"
+
+
+class Concession(StrEnum):
+    """The single changes of a request that can let its job fit."""
+
+    MORE_NODES = "more_nodes"
+    OPEN_SPLIT = "open_split"
+    ANY_GPU_TYPE = "any_gpu_type"
+    FEWER_CPUS = "fewer_cpus"
+    FEWER_CPUS_PER_GPU = "fewer_cpus_per_gpu"
+    LESS_MEMORY = "less_memory"
+    EXCLUDED_NODES = "excluded_nodes"
+    OTHER_NODES = "other_nodes"
+    SHARED_NODES = "shared_nodes"
+    FEWER_GPUS = "fewer_gpus"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """A change of the request with which a job would fit now; `count` is the new number, of GiB for memory."""
+
+    concession: Concession
+    count: int = 0
+
+
+class Disagreement(StrEnum):
+    """How our count and Slurm's reason differ."""
+
+    POSSIBLE = "possible"
+    NOT_BORNE_OUT = "not_borne_out"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that stands in a job's way: a sentence, the numbers behind it, what would change it."""
+    """One thing that stands in a job's way, the numbers behind it, and what the job could ask for instead."""
 
     cause: Cause
-    text: str
+    variant: Variant = Variant.SEEN
     evidence: Mapping[str, Evidence] = field(default_factory=dict)
-    remedies: tuple[str, ...] = ()
+    alternatives: tuple[Alternative, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,18 +113,16 @@ class PriorityFactors:
 class Diagnosis:
     """Why one job is not starting: what binds first, what else stands in its way, most binding first.
 
-    `slurm_reason` is Slurm's own word, raw. `disagreement` says where our count and Slurm's word differ, None
-    where they do not. `unread` says in plain words what could not be read and so was not judged.
+    `job` is None where the queue does not hold it, `tier_now` where it fits now by itself. `slurm_reason` is Slurm's
+    own word, raw. `unread` says in plain words what could not be read and so was not judged.
     """
 
     job_id: int
+    job: Job | None
+    taken_at: float
     slurm_reason: str
     first: Finding
     further: tuple[Finding, ...] = ()
-    disagreement: str | None = None
+    tier_now: LocalityTier | None = None
+    disagreement: Disagreement | None = None
     unread: tuple[str, ...] = ()
-
-    @property
-    def cause(self) -> Cause:
-        """The class of what binds first."""
-        return self.first.cause

@@ -1,10 +1,10 @@
 """What is proposed, why, and what became of it."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from advisor.domain.actions import Action, Reason
+from advisor.domain.facts import Evidence, Facts
 
 
 class Kind(StrEnum):
@@ -20,23 +20,18 @@ class Kind(StrEnum):
 class Expected:
     """What a change should bring: JCT saved over all jobs it helps, as a range, and what it may cost.
 
-    `added_delay_max_s` bounds how much later the changed job itself may start. `assumes` states in words what
-    the range rests on.
+    `added_delay_max_s` bounds how much later the changed job itself may start.
     """
 
     saved_s_low: float
     saved_s_high: float
     jobs_helped: int
     added_delay_max_s: float
-    assumes: str
-
-
-Evidence = str | int | float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
-    """One proposed change to one job, with the numbers behind it.
+    """One proposed change to one job, with the facts behind it.
 
     `revert_after_s` is how long after the apply the change has to be taken back by hand, None where it
     ends by itself or may stay. `refused_by` names the rule by which the guard refused it, None before it was judged and
@@ -45,10 +40,8 @@ class Recommendation:
 
     kind: Kind
     action: Action
-    reason: Reason
-    text: str
+    facts: Facts
     expected: Expected
-    evidence: Mapping[str, Evidence]
     revert_after_s: float | None = None
     refused_by: str | None = None
 
@@ -56,6 +49,16 @@ class Recommendation:
     def job_id(self) -> int:
         """The job that is changed."""
         return self.action.job_id
+
+    @property
+    def reason(self) -> Reason:
+        """The code of why it is proposed."""
+        return self.facts.reason
+
+    @property
+    def evidence(self) -> dict[str, Evidence]:
+        """The facts as published."""
+        return self.facts.evidence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

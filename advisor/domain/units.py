@@ -1,4 +1,4 @@
-"""Units of time in seconds."""
+"""Units of time in seconds, and numbers with their units for people."""
 
 from typing import Final
 
@@ -7,3 +7,20 @@ HOUR_S: Final = 60 * MINUTE_S
 DAY_S: Final = 24 * HOUR_S
 WEEK_S: Final = 7 * DAY_S
 YEAR_S: Final = 365 * DAY_S
+
+
+def duration(seconds: float) -> str:
+    """Return a length of time in its largest fitting unit: `45 s`, `12 min`, `3.5 h`, `2.1 d`."""
+    size = abs(seconds)
+    if size < MINUTE_S:
+        return f"{seconds:.0f} s"
+    if size < HOUR_S:
+        return f"{seconds / MINUTE_S:.0f} min"
+    if size < 2 * DAY_S:
+        return f"{seconds / HOUR_S:.1f} h"
+    return f"{seconds / DAY_S:.1f} d"
+
+
+def plural(count: int, noun: str) -> str:
+    """Return a count with its noun: `1 job`, `2 jobs`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

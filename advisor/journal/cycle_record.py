@@ -8,7 +8,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from operator import attrgetter, itemgetter
 from typing import Final
 
@@ -17,7 +17,7 @@ from pydantic_core import PydanticSerializationError
 
 from advisor import __version__
 from advisor.cycle import Cycle, CycleRecord
-from advisor.domain.actions import Lever
+from advisor.domain.actions import Action, Lever
 from advisor.domain.forecast import Forecasts, Interval, JobForecast, Placement, RunTime
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease
@@ -31,6 +31,7 @@ from advisor.features.policy import ScoredDecision
 from advisor.journal.differences import Difference, difference, mapped, restored
 from advisor.journal.rows import LeaseRow, lease_of, lease_row
 from advisor.settings import Limits, PlanningSettings
+from advisor.view.sentences import assumption, sentence
 
 # Long enough that frames do not matter, short enough that a record is read soon.
 RECORDS_IN_FRAME: Final = 60
@@ -195,20 +196,26 @@ def digest_of(outcome: bytes) -> str:
     return hashlib.sha256(outcome).hexdigest()
 
 
-_CHANGE: Final = TypeAdapter(Recommendation)
+_ACTION: Final[TypeAdapter[Action]] = TypeAdapter(Action)
 
 
 def _verdicts(record: CycleRecord) -> str:
+    return json.dumps([_verdict(change) for change in record.judged], sort_keys=True, separators=(",", ":"))
+
+
+def _verdict(change: Recommendation) -> dict[str, object]:
+    """Return a judged recommendation as written down, with its sentences as this version words them."""
+    recommendation = {
+        "kind": change.kind,
+        "action": _ACTION.dump_python(change.action, mode="json"),
+        "reason": change.reason,
+        "text": sentence(change),
+        "expected": {**asdict(change.expected), "assumes": assumption(change)},
+        "evidence": change.evidence,
+        "revert_after_s": change.revert_after_s,
+    }
     # Two kinds of action may hold the same values, so the lever is told beside them.
-    found = [
-        {
-            "lever": str(change.action.lever),
-            "recommendation": _CHANGE.dump_python(change, mode="json", exclude={"refused_by"}),
-            "refused_by": change.refused_by,
-        }
-        for change in record.judged
-    ]
-    return json.dumps(found, sort_keys=True, separators=(",", ":"))
+    return {"lever": change.action.lever, "recommendation": recommendation, "refused_by": change.refused_by}
 
 
 def _left_alone(record: CycleRecord) -> tuple[tuple[int, str], ...]:

@@ -19,6 +19,7 @@ from advisor.journal.file import DAMAGED
 from advisor.journal.retention import MIB, Retention
 from advisor.journal.rows import action_of, action_text
 from advisor.journal.views import Done, Looked, PastChange, PastCycle
+from advisor.view.sentences import sentence
 
 _NOTHING_PROPOSED = "nothing was proposed"
 _NOT_UNICODE = "a text of it is not Unicode"
@@ -225,7 +226,7 @@ class CycleTables(JournalBase):
 
 def _proposal(change: Recommendation) -> _Said:
     if change.refused_by is None:
-        return change.action, Done.RECOMMENDED, f"{change.text} ({change.reason})"
+        return change.action, Done.RECOMMENDED, f"{sentence(change)} ({change.reason})"
     return change.action, Done.REFUSED, change.refused_by
 
 

@@ -3,18 +3,18 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from advisor.domain.diagnosis import Alternative, Concession
 from advisor.domain.gang import GangRequest, GpuCount, GpuScope
 from advisor.planning.inquiry import Inquiry
-from advisor.planning.requests import gpus_by_type, gpus_in_words
-from advisor.planning.words import plural
+from advisor.planning.requests import gpus_by_type
 
 GIB_MIB = 1024
 # A gang on more nodes than this is not one a user would open by hand.
 MOST_NODES = 64
 
 
-def alternatives(inquiry: Inquiry) -> Iterator[str]:
-    """Say which single change of the request would let the job fit now, least first."""
+def alternatives(inquiry: Inquiry) -> Iterator[Alternative]:
+    """Yield which single change of the request would let the job fit now, least first."""
     for alternative in (
         _more_nodes,
         _open_split,
@@ -28,7 +28,7 @@ def alternatives(inquiry: Inquiry) -> Iterator[str]:
         yield from alternative(inquiry)
 
 
-def _more_nodes(inquiry: Inquiry) -> Iterator[str]:
+def _more_nodes(inquiry: Inquiry) -> Iterator[Alternative]:
     gang = inquiry.gang
     if gang.nodes_max is None or gang.scope not in {GpuScope.JOB, GpuScope.TASK}:
         return
@@ -36,20 +36,19 @@ def _more_nodes(inquiry: Inquiry) -> Iterator[str]:
     if not inquiry.fits_now_as(replace(gang, nodes_max=max(most, gang.nodes_max))):
         return
     nodes = _least(gang.nodes_max, most, lambda count: inquiry.fits_now_as(replace(gang, nodes_max=count)))
-    yield f"it fits now on {plural(nodes, 'node')}: ask for --nodes={gang.nodes_min}-{nodes}"
+    yield Alternative(concession=Concession.MORE_NODES, count=nodes)
 
 
-def _open_split(inquiry: Inquiry) -> Iterator[str]:
+def _open_split(inquiry: Inquiry) -> Iterator[Alternative]:
     asked = gpus_by_type(inquiry.gang)
     if inquiry.gang.scope is not GpuScope.NODE or not asked:
         return
     total = tuple(GpuCount(gpu_type=gpu_type, count=count) for gpu_type, count in asked.items())
     if inquiry.fits_now_as(replace(inquiry.gang, per_node=(), per_job=total, nodes_min=1, nodes_max=None)):
-        option = ",".join(f"{gpu.gpu_type}:{gpu.count}" if gpu.gpu_type else str(gpu.count) for gpu in total)
-        yield f"it fits now if its GPUs may be split unevenly over nodes: --gpus={option} in place of a count per node"
+        yield Alternative(concession=Concession.OPEN_SPLIT)
 
 
-def _any_type(inquiry: Inquiry) -> Iterator[str]:
+def _any_type(inquiry: Inquiry) -> Iterator[Alternative]:
     gang = inquiry.gang
     if gang.gpu_type is None:
         return
@@ -61,14 +60,14 @@ def _any_type(inquiry: Inquiry) -> Iterator[str]:
         per_task=_untyped(gang.per_task),
     )
     if inquiry.fits_now_as(untyped):
-        yield f"it fits now if any type of GPU will do: leave {gang.gpu_type} out of the request"
+        yield Alternative(concession=Concession.ANY_GPU_TYPE)
 
 
 def _untyped(counts: tuple[GpuCount, ...]) -> tuple[GpuCount, ...]:
     return tuple(GpuCount(count=gpu.count) for gpu in counts)
 
 
-def _fewer_cpus(inquiry: Inquiry) -> Iterator[str]:
+def _fewer_cpus(inquiry: Inquiry) -> Iterator[Alternative]:
     gang = inquiry.gang
     if gang.cpus_per_gpu is not None:
         yield from _fewer_cpus_per_gpu(inquiry, gang.cpus_per_gpu)
@@ -76,20 +75,20 @@ def _fewer_cpus(inquiry: Inquiry) -> Iterator[str]:
     least = max(1, gang.tasks)
     if gang.cpus > least and inquiry.fits_now_as(replace(gang, cpus=least)):
         cpus = _most(least, gang.cpus, lambda count: inquiry.fits_now_as(replace(gang, cpus=count)))
-        yield f"it fits now with {plural(cpus, 'CPU')} in place of {gang.cpus}"
+        yield Alternative(concession=Concession.FEWER_CPUS, count=cpus)
 
 
-def _fewer_cpus_per_gpu(inquiry: Inquiry, asked: int) -> Iterator[str]:
+def _fewer_cpus_per_gpu(inquiry: Inquiry, asked: int) -> Iterator[Alternative]:
     def fits(count: int) -> bool:
         # Slurm counts the CPUs in all from those of one GPU.
         return inquiry.fits_now_as(replace(inquiry.gang, cpus_per_gpu=count, cpus=inquiry.gang.cpus * count // asked))
 
     if asked > 1 and fits(1):
         cpus = _most(1, asked, fits)
-        yield f"it fits now with {plural(cpus, 'CPU')} per GPU in place of {asked}"
+        yield Alternative(concession=Concession.FEWER_CPUS_PER_GPU, count=cpus)
 
 
-def _less_memory(inquiry: Inquiry) -> Iterator[str]:
+def _less_memory(inquiry: Inquiry) -> Iterator[Alternative]:
     gang = inquiry.gang
     if gang.memory_mib_per_node is None or not inquiry.fits_now_as(_with_memory(gang, 0)):
         return
@@ -97,28 +96,27 @@ def _less_memory(inquiry: Inquiry) -> Iterator[str]:
         0, gang.memory_mib_per_node // GIB_MIB + 1, lambda count: inquiry.fits_now_as(_with_memory(gang, count))
     )
     if gib:
-        asked_gib = gang.memory_mib_per_node / GIB_MIB
-        yield f"it fits now with {gib} GiB of memory on each node, in place of {asked_gib:.4g} GiB"
+        yield Alternative(concession=Concession.LESS_MEMORY, count=gib)
 
 
 def _with_memory(gang: GangRequest, gib: int) -> GangRequest:
     return replace(gang, memory_mib_per_node=gib * GIB_MIB or 1)
 
 
-def _all_nodes(inquiry: Inquiry) -> Iterator[str]:
+def _all_nodes(inquiry: Inquiry) -> Iterator[Alternative]:
     gang = inquiry.gang
     if gang.excluded_nodes and inquiry.fits_now_as(replace(gang, excluded_nodes=())):
-        yield "it fits now if it may use the nodes it excludes: leave out --exclude"
+        yield Alternative(concession=Concession.EXCLUDED_NODES)
     if gang.required_nodes and inquiry.fits_now_as(replace(gang, required_nodes=())):
-        yield "it fits now if it may use other nodes than those it requires: leave out --nodelist"
+        yield Alternative(concession=Concession.OTHER_NODES)
 
 
-def _shared_nodes(inquiry: Inquiry) -> Iterator[str]:
+def _shared_nodes(inquiry: Inquiry) -> Iterator[Alternative]:
     if inquiry.gang.exclusive and inquiry.fits_now_as(replace(inquiry.gang, exclusive=False)):
-        yield "it fits now if it may share its nodes: leave out --exclusive"
+        yield Alternative(concession=Concession.SHARED_NODES)
 
 
-def _fewer_gpus(inquiry: Inquiry) -> Iterator[str]:
+def _fewer_gpus(inquiry: Inquiry) -> Iterator[Alternative]:
     gang, scope = inquiry.gang, inquiry.gang.scope
     if scope not in {GpuScope.JOB, GpuScope.NODE} or len(gang.all_counts) != 1:
         return
@@ -130,9 +128,7 @@ def _fewer_gpus(inquiry: Inquiry) -> Iterator[str]:
 
     least = gang.nodes_min if scope is GpuScope.JOB else 1
     if gpu.count > least and fits(least):
-        fewer = (replace(gpu, count=_most(least, gpu.count, fits)),)
-        each = " on each node" if scope is GpuScope.NODE else ""
-        yield f"it fits now with {gpus_in_words(fewer)}{each} in place of {gpu.count}, if it can run on fewer"
+        yield Alternative(concession=Concession.FEWER_GPUS, count=_most(least, gpu.count, fits))
 
 
 def _most(low: int, high: int, fits: Callable[[int], bool]) -> int:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from advisor.domain.facts import Basis
 from advisor.domain.forecast import Forecasts, Interval, JobForecast, Placement
 from advisor.domain.job import Job
 from advisor.domain.topology import LocalityTier
@@ -32,11 +33,9 @@ class Beliefs:
             return _exact((asked / gpus) ** self.settings.scaling_exponent)
         return _inverse(found)
 
-    def scaling_in_words(self, job: Job, gpus: int) -> str:
-        """Say where the speed at a size comes from."""
-        if self._at_closest(job, gpus) is None:
-            return f"speed grows as GPUs to the power {self.settings.scaling_exponent:g}"
-        return "speeds as forecast"
+    def speed_is_forecast(self, job: Job, gpus: int) -> bool:
+        """Return whether the speed of a job at a size is forecast."""
+        return self._at_closest(job, gpus) is not None
 
     def inflation(self, job: Job, tier: LocalityTier, best: LocalityTier) -> Interval:
         """Return the inflation of a gang, at the size it asks for, at a tier; `best` is the closest it can sit.
@@ -79,14 +78,14 @@ class Beliefs:
         step, found = by_rule / self.settings.leaf_inflation, _inverse(below)
         return Interval(low=found.low * step, median=found.median * step, high=found.high * step)
 
-    def inflation_in_words(self, job: Job, tier: LocalityTier) -> str:
-        """Say where the inflation at a tier comes from."""
+    def inflation_basis(self, job: Job, tier: LocalityTier) -> Basis:
+        """Return where the inflation at a tier comes from."""
         speeds, gpus = self.forecasts.of(job.job_id).speed_by_placement, job.gang.gpu_count or 1
         if Placement(gpus=gpus, tier=tier) in speeds:
-            return "as forecast"
+            return Basis.FORECAST
         if tier > LocalityTier.LEAF and Placement(gpus=gpus, tier=LocalityTier.LEAF) in speeds:
-            return "as forecast over nodes, by rule over leaves"
-        return "by rule"
+            return Basis.FORECAST_OVER_NODES
+        return Basis.RULE
 
     def _at_closest(self, job: Job, gpus: int) -> Interval | None:
         speeds = self.forecasts.of(job.job_id).speed_by_placement

@@ -4,26 +4,19 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from advisor.domain.diagnosis import Cause, Diagnosis, Finding, PriorityFactors
-from advisor.domain.job import Job, JobState
-from advisor.domain.plan import Evidence
+from advisor.domain.diagnosis import Cause, Diagnosis, Disagreement, Finding, PriorityFactors, Variant
+from advisor.domain.facts import Evidence
+from advisor.domain.job import Job
 from advisor.domain.slurm_reasons import CONTENTION, RESOURCES, causes_named, gives_no_reason
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier, TopologyKind
+from advisor.domain.units import plural
 from advisor.features.capacity import Doubt
 from advisor.features.nodes import NodeTable, node_table
 from advisor.planning.gates import gates
 from advisor.planning.inquiry import Inquiry
 from advisor.planning.queue_position import Ahead, ahead_of
 from advisor.planning.shortage import shortages
-from advisor.planning.words import duration, plural
-
-_PLACES = {
-    LocalityTier.NODE: "on one node",
-    LocalityTier.LEAF: "under one leaf switch",
-    LocalityTier.SPINE: "on several leaf switches",
-    LocalityTier.CLUSTER: "on several nodes",
-}
 
 _DOUBTS = {
     Doubt.FEATURES: "which nodes have the features it asks for",
@@ -52,28 +45,41 @@ def diagnose(
         findings.append(_last_word(inquiry, disagreement))
     return Diagnosis(
         job_id=job_id,
+        job=job,
+        taken_at=snapshot.taken_at,
         slurm_reason=job.reason,
         first=findings[0],
         further=tuple(findings[1:]),
+        tier_now=_tier_now(inquiry),
         disagreement=disagreement,
         unread=(*snapshot.unread, *_unread(inquiry, ahead, {finding.cause for finding in findings})),
     )
 
 
 def _absent(snapshot: Snapshot, job_id: int) -> Diagnosis:
-    text = f"job {job_id} is not in the queue: it has ended, or is hidden from this reader"
-    first = Finding(cause=Cause.ABSENT, text=text, remedies=(f"see whether it ended: sacct -j {job_id}",))
-    return Diagnosis(job_id=job_id, slurm_reason="", first=first, unread=(*snapshot.unread, *_hidden(snapshot)))
+    return Diagnosis(
+        job_id=job_id,
+        job=None,
+        taken_at=snapshot.taken_at,
+        slurm_reason="",
+        first=Finding(cause=Cause.ABSENT),
+        unread=(*snapshot.unread, *_hidden(snapshot)),
+    )
 
 
 def _started(snapshot: Snapshot, job: Job) -> Diagnosis:
     evidence: dict[str, Evidence] = {"state": str(job.state)}
     if job.start_time is not None:
         evidence["start_time"] = job.start_time
-        evidence["queueing_delay_s"] = round(job.queueing_delay_s(job.start_time), 3)
-    text = "it is pending no more" if job.state is JobState.OTHER else "it has started already"
-    first = Finding(cause=Cause.STARTED, text=text, evidence=evidence)
-    return Diagnosis(job_id=job.job_id, slurm_reason=job.reason, first=first, unread=snapshot.unread)
+        evidence["queueing_delay_s"] = job.queueing_delay_s(job.start_time)
+    return Diagnosis(
+        job_id=job.job_id,
+        job=job,
+        taken_at=snapshot.taken_at,
+        slurm_reason=job.reason,
+        first=Finding(cause=Cause.STARTED, evidence=evidence),
+        unread=snapshot.unread,
+    )
 
 
 def _contention(inquiry: Inquiry, ahead: Ahead) -> list[Finding]:
@@ -94,26 +100,19 @@ def _contention(inquiry: Inquiry, ahead: Ahead) -> list[Finding]:
 def _priority(inquiry: Inquiry, ahead: Ahead) -> Finding | None:
     if not ahead.jobs:
         return None
-    job, tier = inquiry.job, inquiry.fit.tier_now
+    job = inquiry.job
     evidence: dict[str, Evidence] = {
         "jobs_ahead": ahead.jobs,
         "gpu_jobs_ahead": ahead.gpu_jobs,
         "gpus_asked_ahead": ahead.gpus,
         "priority": job.priority or 0,
         "highest_priority_ahead": ahead.highest_priority,
-        "queueing_delay_s": round(job.queueing_delay_s(inquiry.snapshot.taken_at), 3),
+        "queueing_delay_s": job.queueing_delay_s(inquiry.snapshot.taken_at),
     }
     if job.start_time is not None:
         evidence["slurm_expects_start_time"] = job.start_time
     evidence |= _parts_of_priority(inquiry.factors)
-    text = f"{plural(ahead.jobs, 'pending job')} on the same nodes {'comes' if ahead.jobs == 1 else 'come'} before it"
-    remedies = ["jobs ahead start or leave the queue"]
-    if tier is not None:
-        text += f"; by itself it would fit now {_PLACES[tier]}"
-        remedies.append("a shorter time limit (--time) makes it easier for backfill to start it between the others")
-    if job.nice > 0:
-        remedies.append(f"its nice of {job.nice} lowers its priority: scontrol update JobId={job.job_id} Nice=0")
-    return Finding(cause=Cause.PRIORITY, text=text, evidence=evidence, remedies=tuple(remedies))
+    return Finding(cause=Cause.PRIORITY, evidence=evidence)
 
 
 def _parts_of_priority(factors: PriorityFactors | None) -> dict[str, Evidence]:
@@ -144,50 +143,37 @@ def _switches(inquiry: Inquiry) -> Iterator[Finding]:
         return
     yield Finding(
         cause=Cause.SWITCHES,
-        text=f"it fits now {_PLACES[tier]}, but asks Slurm to wait up to {duration(wait_s)} for one leaf switch",
-        evidence={"switches": wish.count, "max_wait_s": wait_s, "queueing_delay_s": round(delay_s, 3)},
-        remedies=(
-            "the wait ends by itself",
-            f"the user: scontrol update JobId={inquiry.job.job_id} Switches=0 to take what there is",
-        ),
+        evidence={"switches": wish.count, "max_wait_s": wait_s, "queueing_delay_s": delay_s},
     )
 
 
-def _disagreement(inquiry: Inquiry, findings: list[Finding]) -> str | None:
-    """Say where Slurm names a cause that our own count does not bear out, as far as it could tell."""
+def _disagreement(inquiry: Inquiry, findings: list[Finding]) -> Disagreement | None:
+    """Return how our count, as far as it could tell, differs from what Slurm names."""
     named = causes_named(inquiry.job.reason)
     if named == {Cause.IMPOSSIBLE} and inquiry.fit.fits_ever:
-        return "Slurm finds no nodes that could ever be enough for it; our count finds some"
+        return Disagreement.POSSIBLE
     if not named or Cause.UNKNOWN in named or not named.isdisjoint(finding.cause for finding in findings):
         return None
     if named <= CONTENTION and (inquiry.job.reservation or not inquiry.gang.gpus_known):
         return None
-    ours = " and ".join(finding.cause.replace("_", " ") for finding in findings) or "nothing in its way"
-    return f"Slurm names a reason that the snapshot does not bear out: our count finds {ours}{_could_start(inquiry)}"
+    return Disagreement.NOT_BORNE_OUT
 
 
-def _could_start(inquiry: Inquiry) -> str:
-    tier = inquiry.fit.tier_now
-    return "" if tier is None or inquiry.job.reservation else f"; by itself the job fits now {_PLACES[tier]}"
+def _tier_now(inquiry: Inquiry) -> LocalityTier | None:
+    """Return where the job fits now by itself; None inside a reservation, of which nothing is known."""
+    return None if inquiry.job.reservation else inquiry.fit.tier_now
 
 
-def _last_word(inquiry: Inquiry, disagreement: str | None) -> Finding:
+def _last_word(inquiry: Inquiry, disagreement: Disagreement | None) -> Finding:
     """Repeat what Slurm says where our own count finds nothing, or something else."""
     named = causes_named(inquiry.job.reason)
     evidence: dict[str, Evidence] = {"slurm_reason": inquiry.job.reason}
     if disagreement is not None:
-        text = "Slurm gives this reason; the snapshot does not bear it out"
-        return Finding(cause=_named_first(named), text=text, evidence=evidence)
+        return Finding(cause=_named_first(named), variant=Variant.DISPUTED, evidence=evidence)
     if named:
-        return Finding(cause=Cause.UNKNOWN, text="Slurm gives a reason that cannot be judged here", evidence=evidence)
-    if not _could_start(inquiry):
-        return Finding(cause=Cause.UNKNOWN, text="what stands in its way could not be read", evidence=evidence)
-    return Finding(
-        cause=Cause.NOT_TRIED,
-        text=f"nothing is seen in its way, and Slurm has not said that it tried it{_could_start(inquiry)}",
-        evidence=evidence,
-        remedies=("Slurm's next pass over the queue",),
-    )
+        return Finding(cause=Cause.UNKNOWN, variant=Variant.NAMED, evidence=evidence)
+    cause = Cause.UNKNOWN if _tier_now(inquiry) is None else Cause.NOT_TRIED
+    return Finding(cause=cause, evidence=evidence)
 
 
 def _named_first(named: frozenset[Cause]) -> Cause:

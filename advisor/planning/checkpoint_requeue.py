@@ -11,7 +11,8 @@ from typing import Final
 
 import numpy as np
 
-from advisor.domain.actions import Reason, Requeue
+from advisor.domain.actions import Requeue
+from advisor.domain.facts import GangNeedsThePlace
 from advisor.domain.gang import GpuScope
 from advisor.domain.job import Job, JobState, Sensitivity
 from advisor.domain.lease import stopped_since
@@ -23,7 +24,6 @@ from advisor.features.queue import QueueTable, SlurmsPlace, competes_now, slurms
 from advisor.planning.case import Case
 from advisor.planning.earliest import without
 from advisor.planning.preemption import KEY_MARGIN, give_way, keys, pays, stopping_cost_s
-from advisor.planning.words import duration, plural
 from advisor.settings import APART_S
 
 # For as long, and a second, Slurm holds back a job that it was told to requeue.
@@ -324,36 +324,28 @@ def _recommendation(
     case: Case, stake: Stake, room: Room, victim: Job, key_by_job: Mapping[int, float]
 ) -> Recommendation:
     gang, count = stake.job, len(room.victims)
-    place = f"node {room.place}" if room.tier is LocalityTier.NODE else f"leaf switch {room.place}"
     cost_s = _cost_s(case, room, stake.run_s)
     low_s, high_s = (stake.gain_s - _cost_s(case, room, run_s) for run_s in (stake.run_s_high, stake.run_s_low))
     return Recommendation(
         kind=Kind.PREEMPT,
         action=Requeue(job_id=victim.job_id, for_job_id=gang.job_id, before=victim.start_time),
-        reason=Reason.GANG_NEEDS_THE_PLACE,
-        text=(
-            f"job {gang.job_id}, first in line with {gang.gang.gpu_count} GPUs, would end {duration(stake.gain_s)} "
-            f"sooner on {place}, for which {plural(count, 'job')} would have to go; that costs them "
-            f"{duration(cost_s)}: work since a checkpoint, the restart, and the wait of {duration(stake.run_s)} while "
-            f"it runs"
+        facts=GangNeedsThePlace(
+            gang_job_id=gang.job_id,
+            gang_gpus=gang.gang.gpu_count or 0,
+            place=room.place,
+            tier=room.tier,
+            victims=count,
+            gain_s=stake.gain_s,
+            cost_s=cost_s,
+            lost_work_s=_lost_s(case, victim),
+            key=key_by_job[victim.job_id],
+            key_needed_above=KEY_MARGIN,
+            run_s=stake.run_s,
         ),
         expected=Expected(
             saved_s_low=min(low_s, high_s) / count,
             saved_s_high=high_s / count,
             jobs_helped=1,
             added_delay_max_s=max(REQUEUE_HOLD_S, stake.run_s_high),
-            assumes="run times as forecast, half a checkpoint interval is lost, and a place for it comes free then",
         ),
-        evidence={
-            "gang_job_id": gang.job_id,
-            "gang_gpus": gang.gang.gpu_count or 0,
-            "place": room.place,
-            "tier": room.tier.name.lower(),
-            "victims": count,
-            "gain_s": round(stake.gain_s, 3),
-            "cost_s": round(cost_s, 3),
-            "lost_work_s": round(_lost_s(case, victim), 3),
-            "key": round(key_by_job[victim.job_id], 3),
-            "key_needed_above": KEY_MARGIN,
-        },
     )

@@ -1,15 +1,15 @@
 """What keeps a job from being considered at all, whatever is idle: holds, dependencies, limits, partitions."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from typing import Final
 
-from advisor.domain.diagnosis import Cause, Finding
+from advisor.domain.diagnosis import Cause, Finding, Variant
+from advisor.domain.facts import Evidence
 from advisor.domain.job import Job, JobState
-from advisor.domain.plan import Evidence
 from advisor.domain.site import Partition
 from advisor.domain.slurm_reasons import CONTENTION, causes_named
 from advisor.planning.inquiry import Inquiry
 from advisor.planning.shortage import impossible
-from advisor.planning.words import duration
 
 
 def gates(inquiry: Inquiry) -> Iterator[Finding]:
@@ -29,11 +29,7 @@ def gates(inquiry: Inquiry) -> Iterator[Finding]:
             yield finding
 
 
-_HOLDERS: Mapping[Cause, tuple[str, str]] = {
-    Cause.HELD_BY_USER: ("its user holds it", "the user"),
-    Cause.HELD_BY_ADMIN: ("an administrator holds it, so that its user cannot release it", "an operator"),
-    Cause.HELD: ("it is held; Slurm's reason does not say by whom", "the user or an operator"),
-}
+_HOLDERS = (Cause.HELD_BY_USER, Cause.HELD_BY_ADMIN, Cause.HELD)
 
 
 def _hold(inquiry: Inquiry) -> Finding | None:
@@ -45,61 +41,35 @@ def _hold(inquiry: Inquiry) -> Finding | None:
         # Slurm holds what it found impossible; `_slurm_limit` tells why.
         return None
     cause = next((holder for holder in _HOLDERS if holder in named), Cause.HELD)
-    text, who = _HOLDERS[cause]
-    return Finding(cause=cause, text=text, remedies=(f"{who}: scontrol release {job.job_id}",))
+    return Finding(cause=cause)
 
 
 def _dependency(inquiry: Inquiry) -> Finding | None:
     job = inquiry.job
     if Cause.DEPENDENCY_NEVER in causes_named(job.reason):
-        return Finding(
-            cause=Cause.DEPENDENCY_NEVER,
-            text="it depends on a job that ended otherwise than it asks, so it can never start",
-            evidence={"dependency": job.dependency},
-            remedies=(
-                f"the user: scancel {job.job_id} and submit anew, or scontrol update JobId={job.job_id} Dependency=",
-            ),
-        )
+        return Finding(cause=Cause.DEPENDENCY_NEVER, evidence={"dependency": job.dependency})
     if job.dependency:
-        return Finding(
-            cause=Cause.DEPENDENCY,
-            text="it waits for the jobs it depends on",
-            evidence={"dependency": job.dependency},
-            remedies=("those jobs end as it asks",),
-        )
+        return Finding(cause=Cause.DEPENDENCY, evidence={"dependency": job.dependency})
     return None
 
 
 def _begin_time(inquiry: Inquiry) -> Finding | None:
     eligible_time = inquiry.job.eligible_time
     if eligible_time is None and Cause.BEGIN_TIME in causes_named(inquiry.job.reason):
-        return Finding(cause=Cause.BEGIN_TIME, text="it is not to begin yet; its begin time could not be read")
+        return Finding(cause=Cause.BEGIN_TIME)
     # Slurm's clock and the reader's may differ by seconds: a job that Slurm has looked for is eligible.
     tried = not causes_named(inquiry.job.reason).isdisjoint(CONTENTION)
     if eligible_time is None or eligible_time <= inquiry.snapshot.taken_at or tried:
         return None
     wait_s = eligible_time - inquiry.snapshot.taken_at
-    return Finding(
-        cause=Cause.BEGIN_TIME,
-        text=f"it is not to begin before another {duration(wait_s)}",
-        evidence={"eligible_time": eligible_time, "wait_s": round(wait_s, 3)},
-        remedies=(f"the user: scontrol update JobId={inquiry.job.job_id} StartTime=now",),
-    )
+    return Finding(cause=Cause.BEGIN_TIME, evidence={"eligible_time": eligible_time, "wait_s": wait_s})
 
 
 def _partitions_down(inquiry: Inquiry) -> Finding | None:
     if not inquiry.partitions or any(partition.is_up for partition in inquiry.partitions):
         return None
     names = ",".join(partition.name for partition in inquiry.partitions)
-    return Finding(
-        cause=Cause.PARTITION_DOWN,
-        text="none of its partitions starts jobs",
-        evidence={"partitions": names},
-        remedies=(
-            "an operator: scontrol update PartitionName=... State=UP",
-            f"the user: scontrol update JobId={inquiry.job.job_id} Partition=... if another one will do",
-        ),
-    )
+    return Finding(cause=Cause.PARTITION_DOWN, evidence={"partitions": names})
 
 
 def _partition_limits(inquiry: Inquiry) -> Finding | None:
@@ -110,12 +80,7 @@ def _partition_limits(inquiry: Inquiry) -> Finding | None:
     evidence: dict[str, Evidence] = {}
     for limits in exceeded:
         evidence |= limits
-    return Finding(
-        cause=Cause.PARTITION_LIMIT,
-        text=f"it asks for more {' and '.join(_limited(evidence))} than its partitions allow",
-        evidence=evidence,
-        remedies=("ask for no more than the limit (--time, --nodes), or for another partition",),
-    )
+    return Finding(cause=Cause.PARTITION_LIMIT, evidence=evidence)
 
 
 def _exceeded(job: Job, partition: Partition) -> dict[str, Evidence]:
@@ -127,44 +92,10 @@ def _exceeded(job: Job, partition: Partition) -> dict[str, Evidence]:
     return found
 
 
-def _limited(evidence: Mapping[str, Evidence]) -> Iterator[str]:
-    if "time_limit_s" in evidence:
-        yield "time"
-    if "nodes_asked" in evidence:
-        yield "nodes"
-
-
-# Limits that jobs share and Slurm alone can count: whose they are, and what would change them.
-_SHARED: Mapping[Cause, tuple[str, str]] = {
-    Cause.ASSOCIATION_LIMIT: (
-        "a limit of its account or user",
-        "jobs of the same account or user end, or an operator raises the limit: sacctmgr show associations",
-    ),
-    Cause.QOS_LIMIT: (
-        "a limit of its QOS",
-        "jobs of the same QOS end, it asks for another QOS, or an operator raises the limit: sacctmgr show qos",
-    ),
-}
-
-# What else only Slurm knows: the text and what would change it.
-_LIMITS: Mapping[Cause, tuple[str, str]] = {
-    Cause.PARTITION_LIMIT: (
-        "it is outside what its partition allows",
-        "ask for less time, memory or fewer nodes, or for another partition: scontrol show partition",
-    ),
-    Cause.LICENSES: (
-        "too few of the licences it asks for are free",
-        "jobs that hold them end: scontrol show licenses",
-    ),
-    Cause.RESERVATION: (
-        "a reservation decides when it may start",
-        "the reservation begins or ends: scontrol show reservation",
-    ),
-    Cause.IMPOSSIBLE: (
-        "Slurm finds no nodes that could ever be enough for it",
-        "ask for less or for other nodes; then: scontrol release",
-    ),
-}
+# Limits that jobs share and Slurm alone can count.
+_SHARED: Final = frozenset({Cause.ASSOCIATION_LIMIT, Cause.QOS_LIMIT})
+# What else only Slurm knows.
+_NAMED: Final = frozenset({Cause.PARTITION_LIMIT, Cause.LICENSES, Cause.RESERVATION, Cause.IMPOSSIBLE})
 
 
 def _slurm_limit(inquiry: Inquiry) -> Finding | None:
@@ -175,20 +106,12 @@ def _slurm_limit(inquiry: Inquiry) -> Finding | None:
     (cause,) = named
     evidence: dict[str, Evidence] = {"slurm_reason": inquiry.job.reason}
     if cause in _SHARED:
-        whose, remedy = _SHARED[cause]
-        if _concerns_one_job(inquiry.job.reason):
-            text, remedy = (
-                f"the job by itself is outside {whose}",
-                "waiting does not help: ask for what the limit allows",
-            )
-        else:
-            text = f"{whose} is reached"
-        return Finding(cause=cause, text=text, evidence=evidence, remedies=(remedy,))
+        variant = Variant.NAMED_FOR_ONE_JOB if _concerns_one_job(inquiry.job.reason) else Variant.NAMED
+        return Finding(cause=cause, variant=variant, evidence=evidence)
     seen = {Cause.PARTITION_LIMIT: _partition_limits, Cause.IMPOSSIBLE: impossible}
-    if cause not in _LIMITS or (cause in seen and seen[cause](inquiry) is not None):
+    if cause not in _NAMED or (cause in seen and seen[cause](inquiry) is not None):
         return None
-    text, remedy = _LIMITS[cause]
-    return Finding(cause=cause, text=text, evidence=evidence, remedies=(remedy,))
+    return Finding(cause=cause, variant=Variant.NAMED, evidence=evidence)
 
 
 def _concerns_one_job(reason: str) -> bool:
@@ -208,10 +131,5 @@ def _array(inquiry: Inquiry) -> Finding | None:
         return None
     return Finding(
         cause=Cause.ARRAY_LIMIT,
-        text=f"{running} tasks of its array run, and no more than {array.max_running} may at a time",
         evidence={"array_tasks_running": running, "array_max_running": array.max_running},
-        remedies=(
-            "running tasks of the array end",
-            f"the user: scontrol update JobId={array.array_job_id} ArrayTaskThrottle=...",
-        ),
     )

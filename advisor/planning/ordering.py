@@ -14,14 +14,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.domain.actions import Lever, Reason, SetNice
-from advisor.domain.job import Job
+from advisor.domain.actions import Lever, SetNice
+from advisor.domain.facts import LongWorkAhead
 from advisor.domain.plan import Expected, Kind, Recommendation
 from advisor.features.policy import Options
 from advisor.features.queue import ANY_TYPE, Others, QueueTable, by_place
 from advisor.features.supply import backfilled, latest_starts_s
 from advisor.planning.case import Case
-from advisor.planning.words import duration, plural
 from advisor.settings import PlanningSettings
 
 # The shortest time a job steps back for; below it the order settles by itself.
@@ -265,10 +264,9 @@ def _steps(priority: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def recommendations(case: Case, _so_far: Sequence[Recommendation] = ()) -> Iterator[Recommendation]:
     """Propose the moves worth making, with the numbers behind each."""
-    queue, settings = case.queue, case.settings
+    queue = case.queue
     for move in moves(case):
         row, job, width = move.row, queue.jobs[move.row], float(queue.width[move.row])
-        passed = [queue.jobs[each] for each in move.passed_by]
         passing = list(move.passed_by)
         passed_work = float((queue.width[passing] * queue.run.expected_s[passing]).sum())
         low_s, expected_s, high_s = (
@@ -280,50 +278,21 @@ def recommendations(case: Case, _so_far: Sequence[Recommendation] = ()) -> Itera
         yield Recommendation(
             kind=Kind.REORDER,
             action=SetNice(job_id=job.job_id, before=job.nice, after=job.nice + move.nice),
-            reason=Reason.LONG_WORK_AHEAD,
-            text=(
-                f"may use up to {width * high_s / 3600:.1f} GPU-hours and stands before "
-                f"{plural(len(passed), 'job')} expected to use {passed_work / 3600:.1f} together "
-                f"({_some_ids(passed)}); behind them it saves {duration(low)} to {duration(high)} of waiting in all, "
-                f"and they delay it by at most {duration(move.added_delay_max_s)}, if reverted after "
-                f"{duration(move.lease_s)}"
+            facts=LongWorkAhead(
+                gpu_hours_low=width * low_s / 3600,
+                gpu_hours=width * expected_s / 3600,
+                gpu_hours_high=width * high_s / 3600,
+                gpu_hours_passing=passed_work / 3600,
+                jobs_passing=len(passing),
+                priority=int(queue.priority[row]),
+                priority_after=int(queue.priority[row]) - move.nice,
+                queueing_delay_s=float(queue.wait_s[row]),
+                passing=tuple(queue.jobs[passed].job_id for passed in passing),
+                forecast_jobs=int(queue.run.by_model[[row, *passing]].sum()),
+                used_limit_ratio_low=case.settings.used_limit_ratio_low,
             ),
             expected=Expected(
-                saved_s_low=low,
-                saved_s_high=high,
-                jobs_helped=move.helped,
-                added_delay_max_s=move.added_delay_max_s,
-                assumes=(
-                    f"{_run_times_in_words(queue, [row, *passing], settings)}; "
-                    "GPUs of a type interchangeable; not counted: jobs that backfill starts anyway, "
-                    "for CPUs only, or submitted later"
-                ),
+                saved_s_low=low, saved_s_high=high, jobs_helped=move.helped, added_delay_max_s=move.added_delay_max_s
             ),
-            evidence={
-                "gpu_hours_low": round(width * low_s / 3600, 3),
-                "gpu_hours": round(width * expected_s / 3600, 3),
-                "gpu_hours_high": round(width * high_s / 3600, 3),
-                "gpu_hours_passing": round(passed_work / 3600, 3),
-                "jobs_passing": len(passed),
-                "priority": int(queue.priority[row]),
-                "priority_after": int(queue.priority[row]) - move.nice,
-                "queueing_delay_s": round(float(queue.wait_s[row]), 3),
-            },
             revert_after_s=move.lease_s,
         )
-
-
-def _run_times_in_words(queue: QueueTable, rows: list[int], settings: PlanningSettings) -> str:
-    """Say where the run times of some rows come from."""
-    by_model = int(queue.run.by_model[rows].sum())
-    by_rule = f"jobs use {settings.used_limit_ratio_low * 100:.0f} to 100 % of their time limits"
-    if not by_model:
-        return by_rule
-    forecast = f"run times of {plural(by_model, 'job')} as forecast"
-    rest = len(rows) - by_model
-    return forecast if not rest else f"{forecast}, {plural(rest, 'job')} by the share of their limits that others use"
-
-
-def _some_ids(jobs: list[Job]) -> str:
-    ids = [str(job.job_id) for job in jobs]
-    return ", ".join(ids) if len(ids) <= 4 else f"{', '.join(ids[:3])} and {len(ids) - 3} more"

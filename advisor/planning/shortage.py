@@ -5,15 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from advisor.domain.diagnosis import Cause, Finding
+from advisor.domain.diagnosis import Cause, Finding, Variant
+from advisor.domain.facts import Evidence
 from advisor.domain.gang import GpuCount
-from advisor.domain.plan import Evidence
 from advisor.features.nodes import Flags, bounds, gpus_of
 from advisor.planning.alternatives import alternatives
 from advisor.planning.earliest import earliest_by_limits
 from advisor.planning.inquiry import Inquiry
-from advisor.planning.requests import asked_in_words, gpus_by_type, gpus_in_words
-from advisor.planning.words import duration
+from advisor.planning.requests import gpus_by_type
 
 # More CPUs than any node has or any job asks for.
 _PLENTY = 1_000_000
@@ -34,9 +33,9 @@ def shortages(inquiry: Inquiry) -> list[Finding]:
     all_back = np.ones_like(table.usable)
     wanting = _wanting(inquiry)
     if not inquiry.fits_now_with(emptied) and inquiry.fits_now_with(replace(emptied, usable=all_back)):
-        return [_out_of_service(inquiry, "it does not fit without them, even if every running job ended"), wanting]
+        return [_out_of_service(inquiry, Variant.NEEDED_AT_ALL), wanting]
     if inquiry.fits_now_with(replace(table, usable=all_back)):
-        return [wanting, _out_of_service(inquiry, "with them back it would fit now")]
+        return [wanting, _out_of_service(inquiry, Variant.NEEDED_NOW)]
     return [wanting]
 
 
@@ -46,39 +45,28 @@ def _may_start(inquiry: Inquiry) -> bool:
 
 def _wanting(inquiry: Inquiry) -> Finding:
     """Name what is missing for the gang to fit now."""
-    times, evidence = _by_limits(inquiry)
-    missing = _other_than_gpus(inquiry)
-    remedies = (*alternatives(inquiry), *times)
-    if missing is not None:
+    evidence = _by_limits(inquiry)
+    lacking, other = _other_than_gpus(inquiry), tuple(alternatives(inquiry))
+    if lacking is not None:
         return Finding(
             cause=Cause.CPUS_OR_MEMORY,
-            text=f"{missing} for {asked_in_words(inquiry.gang)}",
+            variant=lacking,
             evidence=_idle_beside_gpus(inquiry) | evidence,
-            remedies=remedies,
+            alternatives=other,
         )
     short = _too_few(inquiry)
     if short is not None:
         asked, idle, total = short
-        lacking = (replace(asked, count=asked.count - idle),)
-        return Finding(
-            cause=Cause.GPUS,
-            text=f"it asks for {asked_in_words(inquiry.gang)}; {idle} of {total} in its partition are idle",
-            evidence=_counts(asked, idle, total) | {"gpus_short": asked.count - idle} | evidence,
-            remedies=(f"{gpus_in_words(lacking)} more {'comes' if lacking[0].count == 1 else 'come'} free", *remedies),
-        )
-    return Finding(
-        cause=Cause.FRAGMENTATION,
-        text=f"enough GPUs are idle, but not as it asks for them: {asked_in_words(inquiry.gang)}{_whole(inquiry)}",
-        evidence=_spread(inquiry) | evidence,
-        remedies=remedies,
-    )
+        counts = _counts(asked, idle, total) | {"gpus_short": asked.count - idle}
+        return Finding(cause=Cause.GPUS, evidence=counts | evidence, alternatives=other)
+    return Finding(cause=Cause.FRAGMENTATION, evidence=_spread(inquiry) | evidence, alternatives=other)
 
 
-def _other_than_gpus(inquiry: Inquiry) -> str | None:
-    """Say what the gang lacks beside idle GPUs, None if it is the GPUs that it lacks."""
+def _other_than_gpus(inquiry: Inquiry) -> Variant | None:
+    """Return what the gang lacks beside idle GPUs, None if it is the GPUs that it lacks."""
     table = inquiry.table
     if not inquiry.gang.wants_gpus:
-        return "too few nodes are empty" if inquiry.gang.exclusive else "too few CPUs or too little memory are idle"
+        return Variant.EMPTY_NODES if inquiry.gang.exclusive else Variant.CPUS_OR_MEMORY
     if inquiry.gang.exclusive:
         return None
     cpus = np.full_like(table.cpus_idle, _PLENTY)
@@ -86,11 +74,11 @@ def _other_than_gpus(inquiry: Inquiry) -> str | None:
     without_memory = replace(table, memory_idle_mib=table.memory_total_mib)
     without_both = replace(without_cpus, memory_idle_mib=table.memory_total_mib)
     tables = {
-        "GPUs are idle, but too few CPUs beside them,": without_cpus,
-        "GPUs are idle, but too little memory beside them,": without_memory,
-        "GPUs are idle, but too few CPUs and too little memory beside them,": without_both,
+        Variant.CPUS_BESIDE_GPUS: without_cpus,
+        Variant.MEMORY_BESIDE_GPUS: without_memory,
+        Variant.BOTH_BESIDE_GPUS: without_both,
     }
-    return next((name for name, relaxed in tables.items() if inquiry.fits_now_with(relaxed)), None)
+    return next((variant for variant, relaxed in tables.items() if inquiry.fits_now_with(relaxed)), None)
 
 
 def _asked(inquiry: Inquiry) -> tuple[GpuCount, ...]:
@@ -130,10 +118,6 @@ def _spread(inquiry: Inquiry) -> dict[str, Evidence]:
     return found
 
 
-def _whole(inquiry: Inquiry) -> str:
-    return ", on nodes where nobody else runs" if inquiry.gang.exclusive else ""
-
-
 def _idle_beside_gpus(inquiry: Inquiry) -> dict[str, Evidence]:
     """Return what is idle on the nodes whose GPUs the gang could use, beside what it asks for."""
     nodes = (
@@ -153,20 +137,13 @@ def _idle_beside_gpus(inquiry: Inquiry) -> dict[str, Evidence]:
     return found
 
 
-def _by_limits(inquiry: Inquiry) -> tuple[tuple[str, ...], dict[str, Evidence]]:
-    """Say when the gang fits at the latest, in a sentence and as evidence; empty where nobody can tell."""
+def _by_limits(inquiry: Inquiry) -> dict[str, Evidence]:
+    """Return when the gang fits at the latest by the limits of running jobs; empty where nobody can tell."""
     time = earliest_by_limits(inquiry.snapshot, inquiry.table, inquiry.job)
-    if time is None:
-        return (), {}
-    wait_s = time - inquiry.snapshot.taken_at
-    text = (
-        f"running jobs end: by their time limits it fits in {duration(wait_s)} at the latest, if nobody else takes "
-        "what they free"
-    )
-    return (text,), {"fits_by_limits_time": time}
+    return {} if time is None else {"fits_by_limits_time": time}
 
 
-def _out_of_service(inquiry: Inquiry, consequence: str) -> Finding:
+def _out_of_service(inquiry: Inquiry, variant: Variant) -> Finding:
     """Name the nodes that start nothing and whose GPUs, or CPUs, the gang could use."""
     closed = inquiry.nodes & ~inquiry.table.usable
     if inquiry.gang.wants_gpus:
@@ -182,12 +159,7 @@ def _out_of_service(inquiry: Inquiry, consequence: str) -> Finding:
     }
     if reasons:
         evidence["their_reasons"] = "; ".join(reasons)
-    return Finding(
-        cause=Cause.NODES_UNAVAILABLE,
-        text=f"nodes of its partitions are out of service, {int(closed.sum())} in all; {consequence}",
-        evidence=evidence,
-        remedies=("an operator returns them to service: scontrol update NodeName=... State=RESUME",),
-    )
+    return Finding(cause=Cause.NODES_UNAVAILABLE, variant=variant, evidence=evidence)
 
 
 def _names(inquiry: Inquiry, nodes: Flags) -> Iterator[str]:
@@ -218,9 +190,4 @@ def impossible(inquiry: Inquiry) -> Finding | None:
     if inquiry.gang.memory_mib_per_node is not None:
         evidence["memory_mib_asked_per_node"] = inquiry.gang.memory_mib_per_node
         evidence["memory_mib_on_largest_node"] = int(table.memory_total_mib[nodes].max(initial=0))
-    return Finding(
-        cause=Cause.IMPOSSIBLE,
-        text=f"no nodes of its partitions are enough for {asked_in_words(inquiry.gang)}, even empty",
-        evidence=evidence,
-        remedies=("waiting does not help: ask for less, for another partition or for more nodes",),
-    )
+    return Finding(cause=Cause.IMPOSSIBLE, evidence=evidence)

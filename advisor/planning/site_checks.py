@@ -7,9 +7,8 @@ from enum import StrEnum
 from advisor.domain.releases import first_with
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import TopologyKind
-from advisor.domain.units import MINUTE_S
+from advisor.domain.units import MINUTE_S, duration
 from advisor.planning.levers import LEVERS, missing_for
-from advisor.planning.words import duration
 from advisor.settings import Limits
 
 

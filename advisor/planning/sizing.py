@@ -13,7 +13,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.domain.actions import Lever, Reason, SetGpus
+from advisor.domain.actions import Lever, SetGpus
+from advisor.domain.facts import Resizing
 from advisor.domain.gang import GpuCount, GpuScope
 from advisor.domain.job import Job
 from advisor.domain.plan import Expected, Kind, Recommendation
@@ -25,7 +26,6 @@ from advisor.features.supply import Releases, wait_for_s
 from advisor.planning.beliefs import Beliefs
 from advisor.planning.case import Case
 from advisor.planning.growth import GrowthStep, grown
-from advisor.planning.words import duration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,18 +300,6 @@ def _saved_s(queue: QueueTable, sizing: Sizing, beliefs: Beliefs) -> tuple[float
     return low_s, low_s * share * float(queue.run.high_s[row] / queue.run.expected_s[row])
 
 
-def _limit_in_words(queue: QueueTable, row: int, size: int, beliefs: Beliefs) -> str:
-    """Say what the time limit means for a job that runs longer."""
-    job, gpus = queue.jobs[row], int(queue.gpus[row])
-    if job.time_limit_s is None:
-        return "it has no time limit"
-    share, limit = _share_that_ends(job, size, beliefs), duration(job.time_limit_s)
-    words = f"its limit stays {limit}, enough if it uses up to {share * 100:.0f} % of it at {gpus} GPUs"
-    if job.hints.checkpoint_s is None:
-        return words
-    return f"{words}, else it has to go on from its checkpoint, written every {duration(job.hints.checkpoint_s)}"
-
-
 def recommendations(case: Case, so_far: Sequence[Recommendation] = ()) -> Iterator[Recommendation]:
     """Propose sizes for elastic jobs."""
     queue, done = case.queue_after(so_far), case.done(so_far)
@@ -322,46 +310,28 @@ def recommendations(case: Case, so_far: Sequence[Recommendation] = ()) -> Iterat
 def _recommendations(queue: QueueTable, found: Sequence[Sizing], beliefs: Beliefs) -> Iterator[Recommendation]:
     """Turn sizes into recommendations, with the numbers behind each."""
     for sizing in found:
-        row, job, now = sizing.row, queue.jobs[sizing.row], int(queue.gpus[sizing.row])
         low_s, high_s = _saved_s(queue, sizing, beliefs)
-        saving = f"{duration(low_s)} to {duration(high_s)}"
-        declared = "" if job.hints.gpus is None else f"{job.hints.gpus.low}-{job.hints.gpus.high} GPUs declared"
-        if sizing.gpus < now:
-            reason = Reason.SMALLER_STARTS_SOONER
-            text = (
-                f"{now} GPUs are expected to come free in {duration(sizing.wait_saved_s)}; {sizing.gpus} ({declared}) "
-                f"can start now, and though it runs {beliefs.stretch(job, sizing.gpus).median:.1f} times as long it "
-                f"ends {saving} sooner; {_limit_in_words(queue, row, sizing.gpus, beliefs)}"
-            )
-        else:
-            reason = Reason.IDLE_GPUS_TO_GROW
-            text = (
-                f"{sizing.gpus - now} more GPUs stay idle that no waiting job can use; with {sizing.gpus} instead of "
-                f"{now} ({declared}) it runs {saving} shorter"
-            )
         yield Recommendation(
             kind=Kind.RESIZE,
             action=sizing.action,
-            reason=reason,
-            text=text,
-            expected=Expected(
-                saved_s_low=low_s,
-                saved_s_high=high_s,
-                jobs_helped=1,
-                added_delay_max_s=0.0,
-                assumes=f"{beliefs.scaling_in_words(job, sizing.gpus)}; {_run_time_in_words(queue, row, beliefs)}",
-            ),
-            evidence={
-                "gpus": now,
-                "gpus_after": sizing.gpus,
-                "expected_wait_s": round(sizing.wait_saved_s, 3),
-                "expected_run_time_change_s": round(_run_time_change_s(queue, row, sizing.gpus, beliefs), 3),
-                "time_limit_s": round(float(queue.limit_s[row]), 3),
-            },
+            facts=_facts(queue, sizing, beliefs),
+            expected=Expected(saved_s_low=low_s, saved_s_high=high_s, jobs_helped=1, added_delay_max_s=0.0),
         )
 
 
-def _run_time_in_words(queue: QueueTable, row: int, beliefs: Beliefs) -> str:
-    if queue.run.by_model[row]:
-        return "run times as forecast"
-    return f"jobs use {beliefs.settings.used_limit_ratio_low * 100:.0f} % of their time limits or more"
+def _facts(queue: QueueTable, sizing: Sizing, beliefs: Beliefs) -> Resizing:
+    row, job, size = sizing.row, queue.jobs[sizing.row], sizing.gpus
+    return Resizing(
+        gpus=int(queue.gpus[row]),
+        gpus_after=size,
+        expected_wait_s=sizing.wait_saved_s,
+        expected_run_time_change_s=_run_time_change_s(queue, row, size, beliefs),
+        time_limit_s=float(queue.limit_s[row]),
+        declared=job.hints.gpus,
+        stretch=beliefs.stretch(job, size).median,
+        own_limit_s=job.time_limit_s,
+        limit_share=_share_that_ends(job, size, beliefs),
+        checkpoint_s=job.hints.checkpoint_s,
+        scaling_exponent=None if beliefs.speed_is_forecast(job, size) else beliefs.settings.scaling_exponent,
+        used_limit_ratio_low=None if queue.run.by_model[row] else beliefs.settings.used_limit_ratio_low,
+    )

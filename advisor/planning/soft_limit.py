@@ -13,17 +13,16 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.domain.actions import Reason, SetTimeMin
+from advisor.domain.actions import SetTimeMin
+from advisor.domain.facts import RunsShorterThanLimit
 from advisor.domain.forecast import Interval
 from advisor.domain.job import Job
 from advisor.domain.plan import Expected, Kind, Recommendation
-from advisor.domain.releases import first_with
 from advisor.domain.site import SiteConfig
 from advisor.domain.units import MINUTE_S
 from advisor.features.queue import ANY_TYPE, QueueTable
 from advisor.features.supply import Releases, backfilled, latest_starts_s
 from advisor.planning.case import Case
-from advisor.planning.words import duration
 from advisor.settings import PlanningSettings
 
 # What lies above an 80 % interval.
@@ -117,49 +116,19 @@ def _by_work_s(queue: QueueTable, freed: Releases, rows: NDArray[np.intp]) -> ND
 
 def _recommendation(job: Job, run_time_s: Interval, soft_s: float, wait_s: float, config: SiteConfig) -> Recommendation:
     limit_s = job.time_limit_s or soft_s
-    slip_s = limit_s - soft_s
     return Recommendation(
         kind=Kind.REORDER,
         action=SetTimeMin(job_id=job.job_id, before=job.time_min_s, after=soft_s),
-        reason=Reason.RUNS_SHORTER_THAN_LIMIT,
-        text=(
-            f"asks for {duration(limit_s)} and is forecast to run {duration(run_time_s.low)} to "
-            f"{duration(run_time_s.high)}; planned with {duration(soft_s)} it can start in a hole that its limit does "
-            f"not fit, instead of in up to {duration(wait_s)}; the limit stays"
+        facts=RunsShorterThanLimit(
+            time_limit_s=limit_s,
+            soft_limit_s=soft_s,
+            run_time_s_low=run_time_s.low,
+            run_time_s_median=run_time_s.median,
+            run_time_s_high=run_time_s.high,
+            chance_longer=CHANCE_LONGER,
+            chance_others_delayed=CHANCE_LONGER if config.traits.soft_limits_outlast_start else 1.0,
+            others_delayed_s_max=limit_s - soft_s,
+            expected_wait_s_max=wait_s,
         ),
-        expected=Expected(
-            saved_s_low=0.0,
-            saved_s_high=wait_s,
-            jobs_helped=1,
-            added_delay_max_s=0.0,
-            assumes=(
-                "run times as forecast; the low end is that no such hole comes up, the high end that one is there now; "
-                f"{_slip_in_words(slip_s, config)}"
-            ),
-        ),
-        evidence={
-            "time_limit_s": round(limit_s, 3),
-            "soft_limit_s": soft_s,
-            "run_time_s_low": round(run_time_s.low, 3),
-            "run_time_s_median": round(run_time_s.median, 3),
-            "run_time_s_high": round(run_time_s.high, 3),
-            "chance_longer": CHANCE_LONGER,
-            "chance_others_delayed": CHANCE_LONGER if config.traits.soft_limits_outlast_start else 1.0,
-            "others_delayed_s_max": round(slip_s, 3),
-            "expected_wait_s_max": round(wait_s, 3),
-        },
-    )
-
-
-def _slip_in_words(slip_s: float, config: SiteConfig) -> str:
-    """Say what it may cost the jobs that are planned behind a job with a soft limit."""
-    if config.traits.soft_limits_outlast_start:
-        return (
-            "one in ten such jobs runs longer, Slurm then plans half of what its limit leaves, and jobs planned behind "
-            f"it may start up to {duration(slip_s)} later"
-        )
-    first = first_with(lambda traits: traits.soft_limits_outlast_start)
-    return (
-        f"once it runs, Slurm before {first} plans with its whole limit again, so that jobs planned behind it may "
-        f"start up to {duration(slip_s)} later however long it runs"
+        expected=Expected(saved_s_low=0.0, saved_s_high=wait_s, jobs_helped=1, added_delay_max_s=0.0),
     )

@@ -1,20 +1,18 @@
 """The delay timer that is out for one job, explained as if it were chosen now."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from advisor.domain.actions import SetNodeRange
+from advisor.domain.facts import Timer
 from advisor.domain.forecast import Forecasts
 from advisor.domain.lease import Lease, LeaseState
 from advisor.domain.memory import Memory
-from advisor.domain.plan import Evidence
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
 from advisor.planning.case import Case
 from advisor.planning.observing import timer_s, timer_tier
-from advisor.planning.timers import Timer, closer_places, timer_of
-from advisor.planning.words import duration
+from advisor.planning.timers import closer_places, timer_of
 from advisor.settings import Limits, PlanningSettings
 
 _IN_FORCE = frozenset({LeaseState.OUT, LeaseState.RETURNING})
@@ -22,13 +20,22 @@ _IN_FORCE = frozenset({LeaseState.OUT, LeaseState.RETURNING})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimerOut:
-    """A timer of ours that makes a pending job wait: since when, until when, and why, with the numbers behind it."""
+    """A timer of ours that makes a pending job wait for a place: since when, for how long, and how much is left of it.
 
-    tier: str
+    `nodes` is the number of nodes that it waits for, None for one leaf switch. `timer` is the timer as it would
+    be chosen now, None where the job would no longer wait for that place.
+    """
+
+    nodes: int | None
     began_time: float
-    ends_time: float
-    text: str
-    evidence: Mapping[str, Evidence]
+    length_s: float
+    left_s: float
+    timer: Timer | None
+
+    @property
+    def ends_time(self) -> float:
+        """The end of the wait."""
+        return self.began_time + self.length_s
 
 
 def timers_out(
@@ -63,20 +70,12 @@ def _explained(
     waits: tuple[Wait, ...],
 ) -> TimerOut:
     length_s = timer_s(lease)
-    timer = _timer(snapshot, lease, tier, settings, limits, forecasts, waits)
-    ends_time = lease.applied_time + length_s
-    left_s = ends_time - snapshot.taken_at
-    left = f"{duration(left_s)} of it left" if left_s > 0.0 else "which is over"
-    if timer is None:
-        text = f"waits up to {duration(length_s)} for {_words(lease)}; what staying spread costs cannot be told now"
-    else:
-        text = timer.in_words()
     return TimerOut(
-        tier=tier.name.lower(),
+        nodes=lease.action.after.high if isinstance(lease.action, SetNodeRange) else None,
         began_time=lease.applied_time,
-        ends_time=ends_time,
-        text=f"{text} ({left})",
-        evidence={"timer_s": length_s} if timer is None else timer.evidence(),
+        length_s=length_s,
+        left_s=lease.applied_time + length_s - snapshot.taken_at,
+        timer=_timer(snapshot, lease, tier, settings, limits, forecasts, waits),
     )
 
 
@@ -100,9 +99,3 @@ def _timer(
     fit = case.fitter.fit_in_service(asked.gang, asked.partitions)
     place = next((place for place in closer_places(case, asked, fit) if place.tier is tier), None)
     return None if place is None else timer_of(case, queue, row, place, timer_s(lease))
-
-
-def _words(lease: Lease) -> str:
-    if isinstance(lease.action, SetNodeRange):
-        return "one node" if lease.action.after.high == 1 else f"{lease.action.after.high} nodes"
-    return "one leaf switch"

@@ -8,20 +8,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from advisor.domain.actions import Lever
+from advisor.domain.facts import Timer
 from advisor.domain.forecast import Interval
 from advisor.domain.gang import GangRequest, GpuScope
 from advisor.domain.job import Job, Sensitivity
-from advisor.domain.plan import Evidence
 from advisor.domain.topology import LocalityTier
 from advisor.domain.units import MINUTE_S
-from advisor.domain.waits import LARGEST_CLASS, gang_class
 from advisor.features.capacity import Fit
 from advisor.features.queue import QueueTable
 from advisor.planning.case import Case
-from advisor.planning.tuning import Seen, timer_s
-from advisor.planning.words import duration
-
-_SETTINGS = {LocalityTier.NODE: "node_timer_s", LocalityTier.LEAF: "leaf_timer_s"}
+from advisor.planning.tuning import timer_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,59 +34,6 @@ class Place:
     spread: LocalityTier
     inflation: Interval
     inflation_there: Interval
-
-    @property
-    def words(self) -> str:
-        """The place as people say it."""
-        if self.tier is LocalityTier.LEAF:
-            return "one leaf switch"
-        return "one node" if self.gang.nodes_max == 1 else f"{self.gang.nodes_max} nodes"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timer:
-    """How long one gang should wait for a place, what was seen of such waits, and what it costs to stay spread."""
-
-    place: Place
-    gpus: int
-    wait_s: float
-    seen: Seen
-    assumed_s: float
-    cost_s: Interval
-
-    def in_words(self) -> str:
-        """Say how long, why so long, and what for."""
-        low, high = duration(self.cost_s.low), duration(self.cost_s.high)
-        return (
-            f"waits up to {duration(self.wait_s)} for {self.place.words}: {self._seen()}; staying spread would cost "
-            f"{low if low == high else f'{low} to {high}'} of run time"
-        )
-
-    def evidence(self) -> dict[str, Evidence]:
-        """Return the numbers behind the words."""
-        return {
-            "gpus": self.gpus,
-            "timer_s": self.wait_s,
-            "gangs_seen": self.seen.gangs,
-            "gangs_got": self.seen.got,
-            "within_s": round(self.seen.within_s, 3),
-            "assumed_wait_s": self.assumed_s,
-            "spread_cost_s": round(self.cost_s.median, 3),
-            "spread_cost_s_low": round(self.cost_s.low, 3),
-            "spread_cost_s_high": round(self.cost_s.high, 3),
-        }
-
-    def _seen(self) -> str:
-        kind, seen = _class_in_words(self.gpus), self.seen
-        if not seen.gangs:
-            assumed = f"planning.{_SETTINGS[self.place.tier]} speaks: {duration(self.assumed_s)} on average"
-            return f"no gang of {kind} was seen waiting lately, so {assumed}"
-        within = f"within {duration(seen.within_s)}"
-        if seen.gangs == 1:
-            return f"the last gang of {kind} {f'got there {within}' if seen.got else 'did not get there'}"
-        if not seen.got:
-            return f"none of the last {seen.gangs} gangs of {kind} got there"
-        return f"{seen.got} of the last {seen.gangs} gangs of {kind} got there {within}"
 
 
 def closer_places(case: Case, job: Job, fit: Fit) -> Iterator[Place]:
@@ -146,18 +89,19 @@ def timer_of(case: Case, queue: QueueTable, row: int, place: Place, wait_s: floa
     there = place.inflation_there.median
     expected_cost_s = float(queue.run.expected_s[row]) * max(0.0, place.inflation.median - there)
     high_cost_s = float(queue.run.high_s[row]) * max(0.0, place.inflation.high - there)
+    seen = case.tuner.seen(gpus, place.tier)
     return Timer(
-        place=place,
         gpus=gpus,
-        wait_s=wait_s,
-        seen=case.tuner.seen(gpus, place.tier),
-        assumed_s=settings.node_timer_s if place.tier is LocalityTier.NODE else settings.leaf_timer_s,
-        cost_s=Interval(
-            low=float(queue.run.low_s[row]) * max(0.0, place.inflation.low - there),
-            median=expected_cost_s,
-            # The mean of a run time with a long tail can lie above its 80 % interval.
-            high=max(high_cost_s, expected_cost_s),
-        ),
+        timer_s=wait_s,
+        gangs_seen=seen.gangs,
+        gangs_got=seen.got,
+        within_s=seen.within_s,
+        assumed_wait_s=settings.node_timer_s if place.tier is LocalityTier.NODE else settings.leaf_timer_s,
+        spread_cost_s=expected_cost_s,
+        spread_cost_s_low=float(queue.run.low_s[row]) * max(0.0, place.inflation.low - there),
+        # The mean of a run time with a long tail can lie above its 80 % interval.
+        spread_cost_s_high=max(high_cost_s, expected_cost_s),
+        nodes=place.gang.nodes_max if place.tier is LocalityTier.NODE else None,
     )
 
 
@@ -191,10 +135,3 @@ def _place(
         inflation=beliefs.inflation_on_more_nodes(job, closest) if same else beliefs.inflation(job, spread, best),
         inflation_there=beliefs.inflation(job, closest, best),
     )
-
-
-def _class_in_words(gpus: int) -> str:
-    most = gang_class(gpus)
-    if most == LARGEST_CLASS:
-        return f"more than {most // 2} GPUs"
-    return f"{most} GPUs" if most <= 2 else f"{most // 2 + 1} to {most} GPUs"

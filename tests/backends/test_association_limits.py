@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from advisor.backends.assoc_text import decode_associations, partition_qos
 from advisor.backends.association_limits import AssociationLimits, demand_of, exceeded
-from advisor.domain.actions import Action, Reason, SetGpus, SetNice
+from advisor.domain.actions import SetGpus, SetNice
 from advisor.domain.gang import GpuCount, GpuScope
 from advisor.domain.job import Job
-from advisor.domain.plan import Expected, Kind, Recommendation
+from advisor.domain.plan import Recommendation
 from advisor.errors import AdvisorError, DecodeError, SlurmError, SlurmUnavailableError
 from tests.backends.fake_slurm import FakeSlurm
-from tests.builders import make_gang, make_job
+from tests.builders import make_gang, make_job, make_recommendation
 
 # Of 22.05: top (12 GPUs) > vision (8 GPUs, 2 in use) > sub (5 GPUs each job) > mail; QOS normal lets each user have 7
 # GPUs and each account 9, QOS part each job 5 and all 16.
@@ -54,14 +54,7 @@ def resize(gpus: int, *, before: int = 4, job_id: int = 1) -> Recommendation:
     action = SetGpus(
         job_id=job_id, scope=GpuScope.NODE, before=(GpuCount(count=before),), after=(GpuCount(count=gpus),)
     )
-    return recommendation(action)
-
-
-def recommendation(action: Action) -> Recommendation:
-    expected = Expected(saved_s_low=0.0, saved_s_high=0.0, jobs_helped=0, added_delay_max_s=0.0, assumes="")
-    return Recommendation(
-        kind=Kind.RESIZE, action=action, reason=Reason.IDLE_GPUS_TO_GROW, text="", expected=expected, evidence={}
-    )
+    return make_recommendation(action)
 
 
 def against(text: str, gpus: int, job: Job = MAIL, qos: Sequence[str] = ("normal",), others: int = 0) -> str:
@@ -208,7 +201,7 @@ def test_number_of_gpus_that_cannot_be_told_is_not_changed() -> None:
     job = replace(MAIL, gang=make_gang(1, scope=GpuScope.SOCKET))
     grown = SetGpus(job_id=1, scope=GpuScope.SOCKET, before=(GpuCount(count=1),), after=(GpuCount(count=2),))
 
-    said = Site().limits.against(recommendation(grown), job)
+    said = Site().limits.against(make_recommendation(grown), job)
 
     assert said == "limits: the number of GPUs that the job would use is unknown"
 
@@ -254,7 +247,7 @@ def test_smaller_size_is_checked_only_where_the_change_would_lift_a_limit(
 
 def test_other_changes_and_sites_without_limits_are_let_pass() -> None:
     site = Site(config=CONFIG.replace("associations,limits,qos", "associations"))
-    nice = recommendation(SetNice(job_id=1, before=0, after=5))
+    nice = make_recommendation(SetNice(job_id=1, before=0, after=5))
 
     assert site.limits.against(nice, MAIL) is None
     assert site.slurm.asked == []

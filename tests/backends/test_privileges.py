@@ -6,11 +6,10 @@ import pytest
 
 from advisor.backends.privileges import Level, Privilege, Privileges, read_privilege
 from advisor.backends.site_reader import Identity
-from advisor.domain.actions import Action, NodeRange, Reason, SetNice, SetNodeRange
-from advisor.domain.plan import Expected, Kind, Recommendation
+from advisor.domain.actions import Action, NodeRange, SetNice, SetNodeRange
 from advisor.errors import SlurmError, SlurmUnavailableError
 from tests.backends.fake_slurm import FakeSlurm
-from tests.builders import make_job
+from tests.builders import make_job, make_recommendation
 
 ADA = Identity(uid=1000, name="ada")
 CONFIG = "scontrol show config"
@@ -30,13 +29,6 @@ DOWN = SlurmUnavailableError("slurmdbd is down")
 
 def held(answers: Mapping[str, str | SlurmError], user: Identity = ADA) -> Privilege:
     return read_privilege(FakeSlurm(texts={CONFIG: RUNNING, **answers}), user)
-
-
-def recommendation(action: Action) -> Recommendation:
-    expected = Expected(saved_s_low=0.0, saved_s_high=0.0, jobs_helped=0, added_delay_max_s=0.0, assumes="")
-    return Recommendation(
-        kind=Kind.REORDER, action=action, reason=Reason.LONG_WORK_AHEAD, text="", expected=expected, evidence={}
-    )
 
 
 @pytest.mark.parametrize(
@@ -124,7 +116,7 @@ def test_change_that_slurm_would_deny_is_told(
     accounts = frozenset({"physics"}) if level is Level.COORDINATOR else frozenset()
     privilege = Privilege(user="ada", level=level, accounts=accounts, text="ada is what ada is")
 
-    said = privilege.against(recommendation(action), make_job(1, user=owner, account=account))
+    said = privilege.against(make_recommendation(action), make_job(1, user=owner, account=account))
 
     assert (said or "").startswith(denied)
     assert (said is None) is (denied == "")
@@ -136,16 +128,16 @@ def test_privilege_is_read_anew_after_ten_minutes_and_sooner_where_it_was_not_to
     privileges = Privileges(slurm, user=ADA, monotonic=lambda: now[0])
     job = make_job(1, user="bob")
 
-    unknown = privileges.against(recommendation(NICE), job)
+    unknown = privileges.against(make_recommendation(NICE), job)
     slurm.texts[DATABASE] = "Operator|\n"
-    still = privileges.against(recommendation(NICE), job)
+    still = privileges.against(make_recommendation(NICE), job)
     now[0] = 60.0
-    known = privileges.against(recommendation(NICE), job)
+    known = privileges.against(make_recommendation(NICE), job)
     slurm.texts[DATABASE] = "None|\n"
     now[0] = 600.0
-    kept = privileges.against(recommendation(NICE), job)
+    kept = privileges.against(make_recommendation(NICE), job)
     now[0] = 660.0
-    lost = privileges.against(recommendation(NICE), job)
+    lost = privileges.against(make_recommendation(NICE), job)
 
     assert unknown == still
     assert unknown is not None

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from advisor.backends.snapshot_file import read_snapshot, write_snapshot
-from advisor.cli.documents import FIELDS, in_words, recommendation
 from advisor.cli.reading import demo_path
 from advisor.cli.recommend import _print
-from advisor.domain.actions import NodeRange, Reason, Requeue, SetNodeRange, SetTimeMin
+from advisor.domain.actions import NodeRange, Requeue, SetNodeRange, SetTimeMin
 from advisor.domain.lease import LeaseState, intended
-from advisor.domain.plan import Expected, Kind, Recommendation
+from advisor.domain.plan import Kind
 from advisor.journal import opened
+from advisor.view.documents import FIELDS, in_words, recommendation
 from tests.apply.test_rehearsal import CASES, mine
-from tests.builders import make_cluster, make_config, make_job, make_snapshot
+from tests.builders import make_cluster, make_config, make_job, make_recommendation, make_snapshot
 from tests.cli.conftest import Sadvise
 from tests.planning.test_checkpoint_requeue import FULL, GANG, judged
 
@@ -142,15 +142,7 @@ def test_hostile_names_reach_the_terminal_spelled_out(sadvise: Sadvise, tmp_path
 
 
 def test_soft_limit_is_keyed_as_in_a_snapshot_file() -> None:
-    expected = Expected(saved_s_low=0.0, saved_s_high=1.0, jobs_helped=1, added_delay_max_s=0.0, assumes="nothing")
-    change = Recommendation(
-        kind=Kind.REORDER,
-        action=SetTimeMin(job_id=7, before=None, after=5400.0),
-        reason=Reason.RUNS_SHORTER_THAN_LIMIT,
-        text="",
-        expected=expected,
-        evidence={},
-    )
+    change = make_recommendation(SetTimeMin(job_id=7, before=None, after=5400.0))
 
     published = recommendation(change, None)
 
@@ -161,14 +153,7 @@ def test_soft_limit_is_keyed_as_in_a_snapshot_file() -> None:
 
 
 def test_a_job_that_is_stopped_has_no_revert_and_says_so() -> None:
-    change = Recommendation(
-        kind=Kind.PREEMPT,
-        action=Requeue(job_id=7, for_job_id=9, before=1000.0),
-        reason=Reason.GANG_NEEDS_THE_PLACE,
-        text="",
-        expected=Expected(saved_s_low=1.0, saved_s_high=2.0, jobs_helped=1, added_delay_max_s=3.0, assumes="it"),
-        evidence={},
-    )
+    change = make_recommendation(Requeue(job_id=7, for_job_id=9, before=1000.0), kind=Kind.PREEMPT)
 
     row = recommendation(change, "far")
 

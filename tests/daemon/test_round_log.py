@@ -15,6 +15,7 @@ from advisor.domain.gang import GpuCount, GpuScope, SwitchRequest
 from advisor.domain.lease import LeaseState
 from advisor.domain.mode import Mode
 from advisor.domain.plan import Outcome, Receipt
+from advisor.view.sentences import sentence
 from tests.builders import make_job
 from tests.made_rounds import change, lease, make_round, put_off, receipt, step
 
@@ -77,7 +78,7 @@ def test_a_change_tells_who_what_and_why(events: Events) -> None:
         "reason": "long_work_ahead",
         "saved_s": "60..600",
         "added_delay_max_s": 30,
-        "text": "let the shorter go first",
+        "text": sentence(change(1)),
     }
     assert (told[1]["sent"], told[1]["failed"], told[1]["open_leases"]) == (1, 0, 1)
 

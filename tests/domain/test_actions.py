@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from advisor.backends.commands import apply_argv, revert_argv
-from advisor.cli.documents import in_words
 from advisor.domain.actions import (
     ACTIONS,
     Action,
@@ -26,6 +25,7 @@ from advisor.domain.job import Job, JobState
 from advisor.domain.lease import Lease, LeaseState, intended
 from advisor.domain.plan import Outcome
 from advisor.journal.rows import action_of, action_text, lease_of, lease_row
+from advisor.view.documents import in_words
 from tests.builders import TAKEN_AT, gpu_counts, make_gang, make_job
 from tests.fake_cluster import FakeCluster
 

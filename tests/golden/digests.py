@@ -5,7 +5,7 @@ import hashlib
 import io
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -28,6 +28,7 @@ from advisor.sim.sampling import fill
 from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.trace import Trace
 from advisor.sim.trace_file import read_trace
+from advisor.view.sentences import assumption, sentence
 from tests.backends import recorded, recorded_pyslurm
 from tests.golden import random_queues
 
@@ -79,9 +80,9 @@ def outcome(record: CycleRecord) -> Any:
                 "kind": change.kind,
                 "action": {type(change.action).__name__: asdict(change.action)},
                 "reason": change.reason,
-                "text": change.text,
-                "expected": asdict(change.expected),
-                "evidence": dict(change.evidence),
+                "text": sentence(change),
+                "expected": {**asdict(change.expected), "assumes": assumption(change)},
+                "evidence": change.evidence,
                 "revert_after_s": change.revert_after_s,
                 "refused_by": change.refused_by,
             }
@@ -91,7 +92,7 @@ def outcome(record: CycleRecord) -> Any:
     }
 
 
-def random_plan(seed: int) -> Any:
+def random_record(seed: int) -> CycleRecord:
     """Plan for a queue drawn by a seed: by rules, with forecasts, with preemption, by turns."""
     rng = np.random.default_rng(seed)
     seen = random_queues.snapshot(rng)
@@ -103,14 +104,14 @@ def random_plan(seed: int) -> Any:
         limits=replace(Limits(), preempt_partitions="gpu,short" if preempts else ""),
         forecaster=Told(given=believed),
     )
-    return outcome(cycle.judge(seen, Memory(waits=waits, leases=leases)))
+    return cycle.judge(seen, Memory(waits=waits, leases=leases))
 
 
 def random_plans() -> Mapping[str, str]:
     """Return digests of the plans for random queues, a hundred to one."""
     return {
         f"seeds {first} to {first + IN_ONE_DIGEST - 1}": digest(
-            [random_plan(seed) for seed in range(first, first + IN_ONE_DIGEST)]
+            [outcome(random_record(seed)) for seed in range(first, first + IN_ONE_DIGEST)]
         )
         for first in range(0, RANDOM_QUEUES, IN_ONE_DIGEST)
     }
@@ -129,13 +130,18 @@ def recorded_snapshots() -> Iterator[tuple[str, Snapshot]]:
     yield "25.11-tres pyslurm", recorded_pyslurm.counted_snapshot()
 
 
+def later_snapshots() -> Iterator[tuple[str, Snapshot]]:
+    """Yield the recorded queues once every job of them is old enough to be touched."""
+    for name, seen in recorded_snapshots():
+        last = max((job.submit_time for job in seen.jobs), default=0.0)
+        yield name, replace(seen, taken_at=last + LATER_S)
+
+
 def recorded_plans() -> Mapping[str, str]:
     """Return digests of the plans for recorded queues, by rules and by the models that ship."""
     found = {}
     models = ModelForecaster(Library(DEMO))
-    for name, seen in recorded_snapshots():
-        last = max((job.submit_time for job in seen.jobs), default=0.0)
-        later = replace(seen, taken_at=last + LATER_S)
+    for name, later in later_snapshots():
         found[f"{name}, rules"] = digest(outcome(Cycle().judge(later)))
         found[f"{name}, models"] = digest(outcome(Cycle(forecaster=models).judge(later)))
     return found
@@ -199,11 +205,3 @@ def _lasting(value: Any) -> Any:
         dropped = ("version", "wall_s", "jobs_per_s", "peak_rss_mib", "cpu_s", "digest")
         return {key: _lasting(each) for key, each in value.items() if key not in dropped}
     return [_lasting(each) for each in value] if isinstance(value, list) else value
-
-
-GOLDENS: Final[Mapping[str, Callable[[], Mapping[str, str]]]] = {
-    "random_plans": random_plans,
-    "recorded_plans": recorded_plans,
-    "simulated": simulated,
-    "documents": documents,
-}

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from tests.golden.digests import FOLDER, GOLDENS
+from tests.golden.digests import FOLDER
+from tests.golden.table import GOLDENS
 
 
 @pytest.mark.parametrize("name", GOLDENS)

@@ -8,7 +8,8 @@ os.environ["NUMBA_DISABLE_JIT"] = "1"
 
 def main() -> None:
     """Write every golden, and name those that differ from before."""
-    from tests.golden.digests import FOLDER, GOLDENS
+    from tests.golden.digests import FOLDER
+    from tests.golden.table import GOLDENS
 
     for name, make in GOLDENS.items():
         path = FOLDER / f"{name}.json"

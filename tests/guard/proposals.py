@@ -3,17 +3,17 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from advisor.domain.actions import Action, Reason, SetGpus, SetNice, SetTimeMin
+from advisor.domain.actions import Action, SetGpus, SetNice, SetTimeMin
 from advisor.domain.gang import GpuCount, GpuScope
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
 from advisor.domain.mode import EVERYTHING, Modes
-from advisor.domain.plan import Expected, Kind, Plan, Recommendation
+from advisor.domain.plan import Kind, Plan, Recommendation
 from advisor.domain.site import SiteConfig
 from advisor.guard.circumstances import circumstances
 from advisor.guard.rules import judge
 from advisor.settings import Limits
-from tests.builders import HOUR_S, TAKEN_AT, make_config, make_job, make_snapshot
+from tests.builders import HOUR_S, TAKEN_AT, make_config, make_job, make_recommendation, make_snapshot
 
 PLAIN = make_job(1, gpus=4)
 
@@ -22,16 +22,8 @@ def nice(
     job_id: int = 1, *, before: int = 0, after: int = 50, delay_s: float = 600.0, saved_s: float = 1.5
 ) -> Recommendation:
     """Propose a nice."""
-    return Recommendation(
-        kind=Kind.REORDER,
-        action=SetNice(job_id=job_id, before=before, after=after),
-        reason=Reason.LONG_WORK_AHEAD,
-        text="",
-        expected=Expected(
-            saved_s_low=saved_s, saved_s_high=saved_s, jobs_helped=1, added_delay_max_s=delay_s, assumes="nothing"
-        ),
-        evidence={},
-    )
+    action = SetNice(job_id=job_id, before=before, after=after)
+    return make_recommendation(action, saved_s=(saved_s, saved_s), delay_s=delay_s)
 
 
 def gpus(before: int, after: int) -> Recommendation:

@@ -175,3 +175,11 @@ def test_lease_that_is_out_is_part_of_the_record(journal: SqliteJournal) -> None
 
     assert journal.recorded().memory.leases == (out,)
     assert replayed(journal.recorded()) == journal.recorded().outcome
+
+
+def test_a_sentence_of_an_earlier_version_is_shown_as_it_was_recorded() -> None:
+    now = outcome_of(Cycle().judge(fragmented().snapshot()))
+    recorded = now.replace(b"waits up to", b"is to wait")
+
+    (change,) = [found for found in deviations(recorded, now) if "is to wait" in found.recorded]
+    assert change.what.endswith(" text") and "waits up to" in change.replayed

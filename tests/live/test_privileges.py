@@ -10,10 +10,11 @@ from advisor.backends.privileges import Level, Privilege, read_privilege
 from advisor.backends.site_reader import Identity, SiteReader
 from advisor.backends.text_source import TextSource
 from advisor.clock import SystemClock
-from advisor.domain.actions import Action, Reason, SetGpus, SetNice
+from advisor.domain.actions import SetGpus, SetNice
 from advisor.domain.gang import GpuCount, GpuScope
 from advisor.domain.job import Job
-from advisor.domain.plan import Expected, Kind, Outcome, Recommendation
+from advisor.domain.plan import Outcome, Recommendation
+from tests.builders import make_recommendation
 from tests.live.conftest import started
 from tests.live.test_budget import Running
 from tools.live_slurm import LiveCluster
@@ -62,16 +63,9 @@ def privilege_of(site: LiveCluster, user: str) -> Privilege:
     return read_privilege(Running(live=site, user=user), Identity(uid=USERS[user], name=user))
 
 
-def recommendation(action: Action) -> Recommendation:
-    expected = Expected(saved_s_low=0.0, saved_s_high=0.0, jobs_helped=0, added_delay_max_s=0.0, assumes="")
-    return Recommendation(
-        kind=Kind.RESIZE, action=action, reason=Reason.IDLE_GPUS_TO_GROW, text="", expected=expected, evidence={}
-    )
-
-
 def resize(job: Job, gpus: int) -> Recommendation:
     after = (GpuCount(count=gpus),)
-    return recommendation(SetGpus(job_id=job.job_id, scope=GpuScope.NODE, before=job.gang.per_node, after=after))
+    return make_recommendation(SetGpus(job_id=job.job_id, scope=GpuScope.NODE, before=job.gang.per_node, after=after))
 
 
 @pytest.mark.parametrize(
@@ -87,7 +81,7 @@ def resize(job: Job, gpus: int) -> Recommendation:
 def test_slurm_lets_pass_what_is_read_of_the_privilege(
     site: LiveCluster, job: Job, user: str, level: Level, accounts: set[str], nice: int
 ) -> None:
-    change = recommendation(SetNice(job_id=job.job_id, before=0, after=nice))
+    change = make_recommendation(SetNice(job_id=job.job_id, before=0, after=nice))
 
     privilege = privilege_of(site, user)
     said = privilege.against(change, job)

@@ -10,16 +10,17 @@ from pathlib import Path
 import pytest
 
 from advisor.backends.snapshot_file import read_snapshot
-from advisor.cli.documents import recommendation
 from advisor.cycle import Cycle, CycleRecord
-from advisor.domain.actions import Reason, SetTimeMin
+from advisor.domain.actions import SetTimeMin
 from advisor.domain.forecast import Forecasts, Interval, JobForecast, RunTime
 from advisor.domain.job import JobState
-from advisor.domain.plan import Expected, Kind, Plan, Recommendation
+from advisor.domain.plan import Plan, Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.guard.circumstances import circumstances
 from advisor.guard.rules import judge
 from advisor.settings import Limits
+from advisor.view.documents import recommendation
+from tests.builders import make_recommendation
 from tests.live.conftest import started
 from tests.live.test_advice import priority_of, sadvise, state_of
 from tools.live_slurm import LiveCluster
@@ -255,10 +256,7 @@ def test_soft_limit_is_neither_proposed_nor_let_through_where_it_would_shorten_t
     snapshot = taken(hard, tmp_path)
     record = advised(snapshot)
     change = SetTimeMin(job_id=ids["small"], before=None, after=30 * MINUTE_S)
-    forced = Recommendation(
-        kind=Kind.REORDER, action=change, reason=Reason.RUNS_SHORTER_THAN_LIMIT, text="", evidence={},
-        expected=Expected(saved_s_low=0.0, saved_s_high=0.0, jobs_helped=1, added_delay_max_s=0.0, assumes=""),
-    )  # fmt: skip
+    forced = make_recommendation(change)
     verdict = judge(Plan(recommendations=(forced,)), snapshot, circumstances(snapshot, LIMITS))[0]
 
     run(hard, forced, "command")

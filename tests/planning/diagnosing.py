@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 
-from advisor.domain.diagnosis import Cause, Diagnosis
+from advisor.domain.diagnosis import Cause
 from advisor.domain.job import Job
 from advisor.domain.node import Node
 from advisor.domain.site import Partition
 from advisor.planning.causes import diagnose
+from advisor.view.explanations import Explanation, explanation
 from tests.builders import make_gang, make_node, make_snapshot
 
 FULL: Sequence[Node] = (make_node("n1", used=8), make_node("n2", used=8))
@@ -21,11 +22,11 @@ def diagnosis(
     others: Iterable[Job] = (),
     *,
     partitions: Iterable[Partition] | None = None,
-) -> Diagnosis:
+) -> Explanation:
     """Say why job 1 is not starting on these nodes, beside these other jobs."""
-    return diagnose(make_snapshot([job, *others], nodes, partitions=partitions), 1)
+    return explanation(diagnose(make_snapshot([job, *others], nodes, partitions=partitions), 1))
 
 
-def causes(found: Diagnosis) -> list[Cause]:
+def causes(found: Explanation) -> list[Cause]:
     """Return the causes in the order in which they bind."""
     return [found.first.cause, *(finding.cause for finding in found.further)]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from advisor.domain.diagnosis import Cause, Finding, PriorityFactors
+from advisor.domain.diagnosis import Cause, PriorityFactors
 from advisor.domain.gang import GpuScope, ShareCount, SwitchRequest
 from advisor.domain.job import ArrayRecord, HetRecord, Job, JobState
 from advisor.domain.node import Node
@@ -16,6 +16,7 @@ from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import TopologyKind
 from advisor.features.nodes import node_table
 from advisor.planning.causes import diagnose
+from advisor.view.explanations import Obstacle, explanation
 from tests.builders import (
     HOUR_S,
     TAKEN_AT,
@@ -32,9 +33,9 @@ from tests.strategies import snapshots
 
 
 def test_job_nobody_knows_is_absent() -> None:
-    found = diagnose(make_snapshot(config=make_config(private_data=("jobs",)), unread=("nodes",)), 5)
+    found = explanation(diagnose(make_snapshot(config=make_config(private_data=("jobs",)), unread=("nodes",)), 5))
 
-    assert (found.job_id, found.cause, found.slurm_reason) == (5, Cause.ABSENT, "")
+    assert (found.job_id, found.first.cause, found.slurm_reason) == (5, Cause.ABSENT, "")
     assert found.unread == ("nodes", "jobs of other users, which PrivateData may hide")
 
 
@@ -44,7 +45,7 @@ def test_started_job_is_told_when_it_started() -> None:
 
     assert found.first.evidence == {"state": "running", "start_time": TAKEN_AT - 60, "queueing_delay_s": 40.0}
     assert found.first.text == "it has started already"
-    assert (unknown.cause, unknown.first.evidence) == (Cause.STARTED, {"state": "other"})
+    assert (unknown.first.cause, unknown.first.evidence) == (Cause.STARTED, {"state": "other"})
     assert unknown.first.text == "it is pending no more"
 
 
@@ -101,7 +102,7 @@ def test_jobs_ahead_are_those_slurm_considers_first_on_the_same_nodes() -> None:
 
     found = diagnosis(me, nodes, [*ahead, *not_ahead], partitions=partitions)
 
-    assert found.first == Finding(
+    assert found.first == Obstacle(
         cause=Cause.PRIORITY,
         text="6 pending jobs on the same nodes come before it; by itself it would fit now on one node",
         evidence={
@@ -125,7 +126,7 @@ def test_jobs_ahead_are_those_slurm_considers_first_on_the_same_nodes() -> None:
 def test_parts_of_the_priority_stand_beside_it_as_far_as_they_were_read() -> None:
     snapshot = make_snapshot([make_job(1, gang=GPU, start_time=None), make_job(2, priority=2000)], FULL)
 
-    found = diagnose(snapshot, 1, table=node_table(snapshot), factors=PriorityFactors(age=7, fair_share=0))
+    found = explanation(diagnose(snapshot, 1, table=node_table(snapshot), factors=PriorityFactors(age=7, fair_share=0)))
 
     assert found.first.text == "1 pending job on the same nodes comes before it"
     parts = {name: value for name, value in found.first.evidence.items() if name.startswith("priority_")}
@@ -147,7 +148,7 @@ APART = [make_node("n1"), make_node("n2", used=8), make_node("n3"), make_node("n
 def test_gang_that_waits_for_one_leaf_is_told_how_long() -> None:
     found = diagnosis(make_job(1, gang=TWO_NODES, reason="Resources"), APART)
 
-    assert found.first == Finding(
+    assert found.first == Obstacle(
         cause=Cause.SWITCHES,
         text="it fits now on several leaf switches, but asks Slurm to wait up to 2.0 h for one leaf switch",
         evidence={"switches": 1, "max_wait_s": 2 * HOUR_S, "queueing_delay_s": HOUR_S},
@@ -177,7 +178,7 @@ def test_gang_that_waits_for_one_leaf_is_told_how_long() -> None:
 def test_switch_wait_is_not_blamed_where_it_does_not_bind(job: Job, nodes: list[Node], kind: TopologyKind) -> None:
     topology = make_topology({"leaf1": ["n1", "n2"], "leaf2": ["n3", "n4"]}, kind=kind)
 
-    assert Cause.SWITCHES not in causes(diagnose(make_snapshot([job], nodes, topology=topology), 1))
+    assert Cause.SWITCHES not in causes(explanation(diagnose(make_snapshot([job], nodes, topology=topology), 1)))
 
 
 FITS = "; by itself the job fits now on one node"
@@ -276,7 +277,7 @@ def test_constraints_slurm_calls_bad_are_counted_again(gpus: int, disagreement: 
 def test_what_cannot_be_judged_is_called_unknown(job: Job, text: str) -> None:
     found = diagnosis(job)
 
-    assert (found.cause, found.first.text) == (Cause.UNKNOWN, text)
+    assert (found.first.cause, found.first.text) == (Cause.UNKNOWN, text)
     assert found.disagreement is None
 
 
@@ -321,7 +322,7 @@ def test_unknown_use_of_gpus_and_unknown_ends_are_said() -> None:
 
     found = diagnosis(make_job(1, gang=GPU, reason="Resources"), nodes, [endless])
 
-    assert found.cause is Cause.GPUS
+    assert found.first.cause is Cause.GPUS
     assert found.unread == (
         "how many GPUs are in use on 1 node of its partitions; all were assumed",
         "when all of the running jobs on its nodes end at the latest",
@@ -358,5 +359,5 @@ def test_every_job_of_every_snapshot_has_an_answer_that_listing_order_does_not_c
         found = diagnose(snapshot, job.job_id)
 
         assert found == diagnose(shuffled, job.job_id)
-        assert (found.cause is Cause.STARTED) is (not job.is_pending)
+        assert (found.first.cause is Cause.STARTED) is (not job.is_pending)
         assert found.unread[: len(snapshot.unread)] == snapshot.unread

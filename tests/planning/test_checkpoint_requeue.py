@@ -15,6 +15,7 @@ from advisor.domain.memory import Memory
 from advisor.domain.plan import Kind, Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.settings import APART_S, Limits, PlanningSettings
+from advisor.view.sentences import sentence
 from tests.builders import (
     DAY_S,
     HOUR_S,
@@ -94,7 +95,7 @@ def test_gang_gets_a_node_when_that_saves_far_more_than_it_costs() -> None:
     assert stop.expected.saved_s_high == pytest.approx(8 * HOUR_S - 36 * MINUTE_S)
     assert stop.expected.added_delay_max_s == 30 * MINUTE_S
     assert (stop.evidence["place"], stop.evidence["tier"], stop.evidence["victims"]) == ("n01", "node", 1)
-    assert "job 9, first in line with 8 GPUs, would end 8.0 h sooner on node n01" in stop.text
+    assert "job 9, first in line with 8 GPUs, would end 8.0 h sooner on node n01" in sentence(stop)
 
 
 def test_while_a_job_is_stopped_nothing_else_is_changed() -> None:
@@ -195,7 +196,7 @@ def test_gang_over_nodes_gets_one_leaf() -> None:
 
     assert [change.job_id for change in stops(record)] == [3, 4]
     assert {change.evidence["place"] for change in stops(record)} == {"leaf2"}
-    assert "on leaf switch leaf2" in stops(record)[0].text
+    assert "on leaf switch leaf2" in sentence(stops(record)[0])
 
 
 def test_gang_that_could_start_spread_gains_no_more_than_spreading_costs() -> None:

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.domain.diagnosis import Cause, Finding
+from advisor.domain.diagnosis import Cause
 from advisor.domain.job import ArrayRecord, Job
+from advisor.view.explanations import Obstacle
 from tests.builders import DAY_S, HOUR_S, TAKEN_AT, make_gang, make_job, make_partition
 from tests.planning.diagnosing import GPU, IDLE, causes, diagnosis
 
@@ -100,7 +101,7 @@ from tests.planning.diagnosing import GPU, IDLE, causes, diagnosis
 def test_cause_is_named_with_what_would_change_it(job: Job, cause: Cause, remedy: str) -> None:
     found = diagnosis(job)
 
-    assert found.cause is cause
+    assert found.first.cause is cause
     assert found.first.remedies[0] == remedy
     assert found.disagreement is None
     assert found.slurm_reason == job.reason
@@ -123,8 +124,11 @@ def test_job_that_slurm_has_tried_is_not_called_early_by_another_clock(reason: s
 def test_begin_time_that_was_not_read_is_not_invented() -> None:
     found = diagnosis(make_job(1, eligible_time=None, reason="BeginTime"))
 
-    assert found.first == Finding(
-        cause=Cause.BEGIN_TIME, text="it is not to begin yet; its begin time could not be read"
+    assert found.first == Obstacle(
+        cause=Cause.BEGIN_TIME,
+        text="it is not to begin yet; its begin time could not be read",
+        evidence={},
+        remedies=(),
     )
     assert found.disagreement is None
 
@@ -198,7 +202,7 @@ TASKS = [
 def test_array_waits_for_its_own_tasks(array: ArrayRecord | None, limited: bool) -> None:
     found = diagnosis(make_job(1, gang=GPU, array=array, priority=2000, reason="JobArrayTaskLimit"), IDLE, TASKS)
 
-    assert found.cause is Cause.ARRAY_LIMIT
+    assert found.first.cause is Cause.ARRAY_LIMIT
     assert (found.disagreement is None) is limited
     if limited:
         assert found.first.evidence == {"array_tasks_running": 2, "array_max_running": 2}

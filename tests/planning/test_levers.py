@@ -8,8 +8,8 @@ from advisor.domain.actions import Lever
 from advisor.domain.site import SiteConfig
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import TopologyKind
+from advisor.domain.units import duration, plural
 from advisor.planning.levers import LEVERS, missing_by_lever
-from advisor.planning.words import duration, plural
 from advisor.settings import PlanningSettings
 from tests.builders import make_config, make_snapshot, make_topology
 

@@ -11,6 +11,7 @@ from advisor.domain.job import ArrayRecord, Job
 from advisor.domain.plan import Kind
 from advisor.domain.snapshot import Snapshot
 from advisor.settings import Limits, PlanningSettings
+from advisor.view.sentences import sentence
 from tests.builders import DAY_S, HOUR_S, make_config, make_gang, make_job, make_node, make_partition, make_snapshot
 
 FULL = tuple(f"n0{number}" for number in range(1, 5))
@@ -217,8 +218,8 @@ def test_text_names_the_jobs_let_ahead() -> None:
     few = busy(make_job(1, gpus=32, priority=1000, time_limit_s=2 * DAY_S), *shorts(2))
     many = busy(make_job(1, gpus=32, priority=1000, time_limit_s=2 * DAY_S), *shorts(6))
 
-    assert "(10, 11)" in Cycle().judge(few).recommendations[0].text
-    assert "(10, 11, 12 and 3 more)" in Cycle().judge(many).recommendations[0].text
+    assert "(10, 11)" in sentence(Cycle().judge(few).recommendations[0])
+    assert "(10, 11, 12 and 3 more)" in sentence(Cycle().judge(many).recommendations[0])
 
 
 def test_job_is_put_half_way_to_the_next_lower_one() -> None:

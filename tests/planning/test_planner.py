@@ -12,6 +12,7 @@ from advisor.domain.actions import Requeue, SetGpus, SetNice, SetNodeRange, SetS
 from advisor.domain.memory import Memory
 from advisor.domain.snapshot import Snapshot
 from advisor.settings import Limits, PlanningSettings
+from advisor.view.sentences import sentence
 from tests.builders import DAY_S, HOUR_S, make_gang, make_hints, make_job, make_node, make_snapshot
 from tests.strategies import snapshots
 
@@ -148,8 +149,8 @@ def test_reorder_lets_ahead_just_the_jobs_it_counts(snapshot: Snapshot) -> None:
 def test_equal_snapshots_give_equal_words(snapshot: Snapshot) -> None:
     first, second = EAGER.judge(snapshot), EAGER.judge(replace(snapshot))
 
-    assert json.dumps([change.text for change in first.recommendations]) == json.dumps(
-        [change.text for change in second.recommendations]
+    assert json.dumps([sentence(change) for change in first.recommendations]) == json.dumps(
+        [sentence(change) for change in second.recommendations]
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.domain.diagnosis import Cause, Finding
+from advisor.domain.diagnosis import Cause, Diagnosis, Finding
 from advisor.domain.gang import GangRequest, GpuCount, GpuScope
 from advisor.domain.job import Job
 from advisor.domain.node import GpuPool, Node
@@ -13,8 +13,9 @@ from advisor.domain.site import Partition
 from advisor.domain.snapshot import Snapshot
 from advisor.features.nodes import node_table
 from advisor.planning.inquiry import Inquiry
-from advisor.planning.requests import asked_in_words
 from advisor.planning.shortage import impossible, shortages
+from advisor.view.explanations import Obstacle, obstacle
+from advisor.view.gangs import asked_in_words
 from tests.builders import (
     HOUR_S,
     TAKEN_AT,
@@ -34,9 +35,21 @@ def case_of(snapshot: Snapshot) -> Inquiry:
     return Inquiry.of(snapshot, node_table(snapshot), snapshot.jobs_by_id[1], None)
 
 
-def found(gang: GangRequest, nodes: Iterable[Node], jobs: Iterable[Job] = ()) -> list[Finding]:
+def worded(snapshot: Snapshot, findings: Iterable[Finding | None]) -> list[Obstacle]:
+    """Findings about job 1 in words."""
+    job, unknown = snapshot.jobs_by_id[1], Finding(cause=Cause.UNKNOWN)
+    diagnosis = Diagnosis(job_id=1, job=job, taken_at=snapshot.taken_at, slurm_reason="", first=unknown)
+    return [obstacle(finding, diagnosis) for finding in findings if finding is not None]
+
+
+def short(snapshot: Snapshot) -> list[Obstacle]:
+    """What keeps job 1 from starting."""
+    return worded(snapshot, shortages(case_of(snapshot)))
+
+
+def found(gang: GangRequest, nodes: Iterable[Node], jobs: Iterable[Job] = ()) -> list[Obstacle]:
     """What keeps job 1, a gang of this kind, from starting on these nodes."""
-    return shortages(case_of(make_snapshot([make_job(1, gang=gang), *jobs], nodes)))
+    return short(make_snapshot([make_job(1, gang=gang), *jobs], nodes))
 
 
 def idle(*gpus: int, gpu_type: str | None = None) -> list[Node]:
@@ -73,9 +86,9 @@ def test_too_few_gpus_of_a_type_are_counted_where_most_are_idle() -> None:
     running = replace(make_job(2, gpus=5, running_on=["n2"]), end_time=TAKEN_AT + HOUR_S)
     job = make_job(1, gang=make_gang(8, gpu_type="a100"), partitions=("gpu", "small"))
 
-    (finding,) = shortages(case_of(make_snapshot([job, running], nodes, partitions=partitions)))
+    (finding,) = short(make_snapshot([job, running], nodes, partitions=partitions))
 
-    assert finding == Finding(
+    assert finding == Obstacle(
         cause=Cause.GPUS,
         text="it asks for 8 a100 GPUs; 5 of 16 in its partition are idle",
         evidence={
@@ -114,7 +127,7 @@ def test_count_of_any_type_is_short_beside_one_that_is_not() -> None:
 def test_enough_gpus_in_the_wrong_places_are_fragmented() -> None:
     (finding,) = found(make_gang(8, nodes_max=1), idle(3, 4, 5, 0))
 
-    assert finding == Finding(
+    assert finding == Obstacle(
         cause=Cause.FRAGMENTATION,
         text="enough GPUs are idle, but not as it asks for them: 8 GPUs on one node",
         evidence={
@@ -134,7 +147,7 @@ def test_flat_cluster_has_no_leaf_to_count_under() -> None:
     flat = replace(make_topology(), switches=())
     snapshot = make_snapshot([make_job(1, gang=make_gang(8, nodes_max=1))], idle(4, 4), topology=flat)
 
-    (finding,) = shortages(case_of(snapshot))
+    (finding,) = short(snapshot)
 
     assert "most_idle_under_one_leaf" not in finding.evidence
 
@@ -235,7 +248,7 @@ def test_nodes_out_of_service_come_first_where_nothing_else_would_do() -> None:
 
     first, second = found(make_gang(16), nodes)
 
-    assert first == Finding(
+    assert first == Obstacle(
         cause=Cause.NODES_UNAVAILABLE,
         text="nodes of its partitions are out of service, 2 in all; it does not fit without them, even if every "
         "running job ended",
@@ -359,9 +372,10 @@ def test_changes_of_the_request_are_named_if_they_would_fit(
     ],
 )
 def test_request_beyond_all_nodes_is_impossible(gang: GangRequest, text: str, evidence: dict[str, int]) -> None:
-    finding = impossible(case_of(make_snapshot([make_job(1, gang=gang)], idle(0, 0))))
+    snapshot = make_snapshot([make_job(1, gang=gang)], idle(0, 0))
 
-    assert finding is not None
+    (finding,) = worded(snapshot, [impossible(case_of(snapshot))])
+
     assert finding.text == f"no nodes of its partitions are enough for {text}, even empty"
     assert finding.evidence == evidence
 

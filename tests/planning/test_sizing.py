@@ -10,6 +10,7 @@ from advisor.domain.gang import GangRequest, GpuCount, GpuScope
 from advisor.domain.job import ArrayRecord, Job
 from advisor.planning.sizing import options, resized
 from advisor.settings import PlanningSettings
+from advisor.view.sentences import sentence
 from tests.builders import (
     DAY_S,
     HOUR_S,
@@ -94,7 +95,7 @@ def test_blocked_job_shrinks_to_the_largest_size_that_starts_now() -> None:
     saved_s = (20 - 10 * (2**0.9 - 1)) * HOUR_S
     assert record.recommendations[0].expected.saved_s_high == pytest.approx(saved_s / 2**0.9)
     assert record.recommendations[0].expected.saved_s_low == pytest.approx(saved_s * 0.2)
-    assert "up to 54 % of it at 4 GPUs, else it has to go on from its checkpoint" in record.recommendations[0].text
+    assert "up to 54 % of it at 4 GPUs, else it has to go on from its checkpoint" in sentence(record.recommendations[0])
 
 
 def test_job_without_a_limit_of_its_own_shrinks_as_far_as_it_pays() -> None:
@@ -108,7 +109,7 @@ def test_job_without_a_limit_of_its_own_shrinks_as_far_as_it_pays() -> None:
     record = Cycle().judge(snapshot)
 
     assert new_sizes(record) == {1: 2}
-    assert "it has no time limit" in record.recommendations[0].text
+    assert "it has no time limit" in sentence(record.recommendations[0])
 
 
 def test_job_does_not_shrink_so_far_that_its_limit_hardly_suffices() -> None:

@@ -22,6 +22,7 @@ from advisor.planning import soft_limit
 from advisor.planning.case import Case
 from advisor.planning.line import plan
 from advisor.settings import Limits, PlanningSettings
+from advisor.view.sentences import assumption, sentence
 from tests.builders import DAY_S, HOUR_S, MINUTE_S, make_config, make_gang, make_job, make_node, make_snapshot
 from tests.planning.test_planner import contended
 
@@ -102,10 +103,10 @@ def test_numbers_and_words_say_what_it_may_bring_and_cost() -> None:
     }
     assert (change.expected.saved_s_low, change.expected.saved_s_high) == (0.0, 3.25 * HOUR_S)
     assert (change.expected.added_delay_max_s, change.expected.jobs_helped) == (0.0, 1)
-    assert "asks for 10.0 h and is forecast to run 30 min to 2.0 h" in change.text
-    assert "the limit stays" in change.text
-    assert "one in ten such jobs runs longer" in change.expected.assumes
-    assert "up to 8.0 h later" in change.expected.assumes
+    assert "asks for 10.0 h and is forecast to run 30 min to 2.0 h" in sentence(change)
+    assert "the limit stays" in sentence(change)
+    assert "one in ten such jobs runs longer" in assumption(change)
+    assert "up to 8.0 h later" in assumption(change)
 
 
 def test_release_that_forgets_soft_limits_of_running_jobs_is_said_to() -> None:
@@ -114,8 +115,8 @@ def test_release_that_forgets_soft_limits_of_running_jobs_is_said_to() -> None:
     (change,) = proposed(old, Forecasts(by_job={1: HOUR_OR_TWO}))
 
     assert change.evidence["chance_others_delayed"] == 1.0
-    assert "before 25.05.4" in change.expected.assumes
-    assert "however long it runs" in change.expected.assumes
+    assert "before 25.05.4" in assumption(change)
+    assert "however long it runs" in assumption(change)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
 from advisor.planning.timer_out import TimerOut, timers_out
 from advisor.settings import Limits, PlanningSettings
+from advisor.view.sentences import timer_out_sentence
 from tests.builders import TAKEN_AT, make_gang, make_job, make_snapshot
 from tests.planning.test_placement import RANGE, half_idle_nodes, one_idle_node_per_leaf, waiting
 
@@ -48,12 +49,13 @@ def test_wait_for_one_leaf_says_how_others_fared_and_what_spreading_costs() -> N
 
     (timer,) = told(with_changes(one_idle_node_per_leaf(waiting()), lease), lease, waits=waits)
 
-    assert timer.text == (
+    assert timer_out_sentence(timer) == (
         "waits up to 14 min for one leaf switch: 9 of the last 12 gangs of 9 to 16 GPUs got there within 11 min; "
         "staying spread would cost 1.9 h to 9.6 h of run time (9 min of it left)"
     )
-    assert (timer.tier, timer.began_time, timer.ends_time) == ("leaf", TAKEN_AT - 300.0, TAKEN_AT + 540.0)
-    assert {"gangs_seen": 12, "gangs_got": 9, "timer_s": 840.0}.items() <= timer.evidence.items()
+    assert (timer.nodes, timer.began_time, timer.ends_time) == (None, TAKEN_AT - 300.0, TAKEN_AT + 540.0)
+    assert timer.timer is not None
+    assert {"gangs_seen": 12, "gangs_got": 9, "timer_s": 840.0}.items() <= timer.timer.evidence.items()
 
 
 def test_wait_for_few_nodes_is_explained_by_the_range_that_the_user_gave() -> None:
@@ -61,14 +63,18 @@ def test_wait_for_few_nodes_is_explained_by_the_range_that_the_user_gave() -> No
 
     (timer,) = told(with_changes(half_idle_nodes(waiting(RANGE)), lease), lease)
 
-    assert timer.text.startswith("waits up to 30 min for one node: no gang of 5 to 8 GPUs was seen waiting lately")
-    assert timer.text.endswith("staying spread would cost 58 min to 4.8 h of run time (25 min of it left)")
+    assert timer_out_sentence(timer).startswith(
+        "waits up to 30 min for one node: no gang of 5 to 8 GPUs was seen waiting lately"
+    )
+    assert timer_out_sentence(timer).endswith(
+        "staying spread would cost 58 min to 4.8 h of run time (25 min of it left)"
+    )
 
 
 def test_both_timers_of_a_gang_are_told_in_their_order() -> None:
     held, asked = out(HELD, ago_s=100.0, due_s=600.0), out(ASKED, ago_s=1000.0)
 
-    assert [timer.tier for timer in told(half_idle_nodes(waiting(RANGE)), held, asked)] == ["leaf", "node"]
+    assert [timer.nodes for timer in told(half_idle_nodes(waiting(RANGE)), held, asked)] == [None, 1]
 
 
 @pytest.mark.parametrize(
@@ -88,7 +94,10 @@ def test_gang_that_is_kept_by_something_else_now_says_only_what_is_out(action: A
     fits_now = make_snapshot([waiting(make_gang(8, nodes_max=4))])
     not_in_line = make_snapshot([replace(waiting(RANGE), dependency="afterok:7")])
 
-    assert [timer.text for timer in (*told(fits_now, lease), *told(not_in_line, lease))] == [words, words]
+    assert [timer_out_sentence(timer) for timer in (*told(fits_now, lease), *told(not_in_line, lease))] == [
+        words,
+        words,
+    ]
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
 from advisor.planning.beliefs import Beliefs
 from advisor.settings import Limits, PlanningSettings
+from advisor.view.sentences import sentence
 from tests.builders import HOUR_S, TAKEN_AT, make_config, make_gang, make_job, make_node, make_snapshot, make_topology
 from tests.planning.test_placement import RANGE, half_idle_nodes, one_idle_node_per_leaf, timers, waiting
 from tests.planning.test_planner import contended
@@ -98,7 +99,7 @@ def test_timer_says_what_was_seen_and_what_spreading_costs() -> None:
     )
 
     (change,) = record.recommendations
-    assert change.text == (
+    assert sentence(change) == (
         "16 GPUs fit one leaf switch, but it could start now only spread out; waits up to 1.9 h for one leaf switch: "
         "9 of the last 12 gangs of 9 to 16 GPUs got there within 11 min; staying spread would cost 1.9 h to 9.6 h of "
         "run time"
@@ -119,7 +120,7 @@ def test_timer_says_what_was_seen_and_what_spreading_costs() -> None:
 def test_timer_says_how_little_was_seen(waits: tuple[Wait, ...], words: str) -> None:
     (change,) = Cycle().judge(one_idle_node_per_leaf(waiting()), Memory(waits=waits)).recommendations
 
-    assert words in change.text
+    assert words in sentence(change)
 
 
 @pytest.mark.parametrize(("gpus", "words"), [(2, "gang of 2 GPUs"), (40, "gang of more than 32 GPUs")])
@@ -130,7 +131,7 @@ def test_timer_names_the_class_of_a_gang(gpus: int, words: str) -> None:
 
     (change,) = Cycle().judge(snapshot if gpus > 16 else crowded).recommendations
 
-    assert words in change.text
+    assert words in sentence(change)
 
 
 def spread(job: Job, *, idle: int, gpus: int = 8, nodes: int = 4, leaf: int = 2) -> Snapshot:
@@ -170,7 +171,7 @@ def test_gang_larger_than_a_node_is_held_to_the_fewest_nodes(
     (change,) = record.recommendations
     assert change.reason is Reason.NODE_WORTH_WAITING
     assert change.revert_after_s == change.expected.added_delay_max_s == wait_s
-    assert f"fit {held.high} nodes" in change.text
+    assert f"fit {held.high} nodes" in sentence(change)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from advisor.domain.forecast import Forecasts, Interval, JobForecast, Placement,
 from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
+from advisor.view.sentences import assumption
 from tests.builders import (
     DAY_S,
     HOUR_S,
@@ -85,7 +86,7 @@ def test_order_follows_the_forecast_where_limits_are_equal() -> None:
     assert set(actions(by_model, SetNice)) == {1}
     # The second starts 4 h sooner, and the first waits half an hour for it.
     assert by_model.recommendations[0].expected.saved_s_high == pytest.approx(3.5 * HOUR_S)
-    assert "run times of 2 jobs as forecast" in by_model.recommendations[0].expected.assumes
+    assert "run times of 2 jobs as forecast" in assumption(by_model.recommendations[0])
 
 
 def test_uncertain_forecast_gives_a_range_of_savings() -> None:
@@ -127,7 +128,7 @@ def test_job_grows_where_its_forecast_curve_rises() -> None:
 
     assert [change.after[0].count for change in actions(record, SetGpus).values()] == [8]
     assert record.recommendations[0].expected.saved_s_high == pytest.approx(4 * HOUR_S)
-    assert "speeds as forecast" in record.recommendations[0].expected.assumes
+    assert "speeds as forecast" in assumption(record.recommendations[0])
 
 
 def test_job_does_not_grow_where_its_forecast_curve_is_flat() -> None:
@@ -177,7 +178,7 @@ def test_gang_waits_for_a_leaf_that_is_expected_free_in_time() -> None:
     record = judged(spread_gang(leaf_free_in_s=900.0), by_job)
 
     assert set(actions(record, SetSwitches)) == {1}
-    assert "inflation 2 spread against 1 on one leaf switch, as forecast" in record.recommendations[0].expected.assumes
+    assert "inflation 2 spread against 1 on one leaf switch, as forecast" in assumption(record.recommendations[0])
 
 
 def test_gang_without_a_limit_waits_for_what_its_forecast_says_it_saves() -> None:

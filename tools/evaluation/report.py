@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.cli.render import print_table
+from advisor.view.terminal import print_table
 
 HEADER = ("predictor", "rows", "mean", "median", "covered", "flagged", "unflagged", "flagged mean")
 

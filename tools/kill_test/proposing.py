@@ -9,13 +9,13 @@ from advisor.domain.actions import (
     Change,
     Lever,
     NodeRange,
-    Reason,
     SetGpus,
     SetNice,
     SetNodeRange,
     SetSwitches,
     SetTimeMin,
 )
+from advisor.domain.facts import LongWorkAhead
 from advisor.domain.gang import GpuScope, SwitchRequest
 from advisor.domain.job import Job
 from advisor.domain.memory import NOTHING_KNOWN, Memory
@@ -24,6 +24,19 @@ from advisor.domain.snapshot import Snapshot
 
 HELD_S = 600.0
 MINUTE_S = 60.0
+_MADE_UP = LongWorkAhead(
+    gpu_hours_low=0.0,
+    gpu_hours=0.0,
+    gpu_hours_high=0.0,
+    gpu_hours_passing=0.0,
+    jobs_passing=0,
+    priority=0,
+    priority_after=0,
+    queueing_delay_s=0.0,
+    passing=(),
+    forecast_jobs=0,
+    used_limit_ratio_low=0.0,
+)
 Value = object
 
 
@@ -103,10 +116,8 @@ def _recommended(action: Action, chance: random.Random) -> Recommendation:
     return Recommendation(
         kind=Kind.REORDER,
         action=action,
-        reason=Reason.LONG_WORK_AHEAD,
-        text="made up by the kill test",
-        expected=Expected(saved_s_low=0.0, saved_s_high=0.0, jobs_helped=0, added_delay_max_s=0.0, assumes="nothing"),
-        evidence={},
+        facts=_MADE_UP,
+        expected=Expected(saved_s_low=0.0, saved_s_high=0.0, jobs_helped=0, added_delay_max_s=0.0),
         # A change without an end may be followed by another on the same field.
         revert_after_s=chance.choice([None, HELD_S]),
     )

@@ -15,7 +15,7 @@ from advisor.sim.comparison import by_policy, compare, ends_of, mean_of
 from advisor.sim.result import RunResult
 from advisor.sim.runner import SimulationOptions
 from advisor.sim.statistics import RelativeChange
-from advisor.sim.wording import LABELS, change_in_words, ends_in_words, shown
+from advisor.view.wording import LABELS, change_in_words, ends_in_words, shown
 from tools.dally import workload
 from tools.pages.experiment import Experiment, Runner, Task
 from tools.pages.text import render, table

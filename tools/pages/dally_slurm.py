@@ -17,7 +17,7 @@ from advisor.sim.result import RunResult
 from advisor.sim.runner import SimulationOptions, known_policy
 from advisor.sim.statistics import CellName, RelativeChange, paired_difference
 from advisor.sim.trace import Trace
-from advisor.sim.wording import LABELS, change_in_words, ends_in_words, shown, verdict
+from advisor.view.wording import LABELS, change_in_words, ends_in_words, shown, verdict
 from tools.pages.experiment import Experiment, Runner, Task, cells_of, first_of
 from tools.pages.results import VERDICTS
 from tools.pages.text import render, table

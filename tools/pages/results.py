@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Final
 
 import advisor
-from advisor.planning.words import plural
+from advisor.domain.units import plural
 from advisor.sim.comparison import PairedDifference, by_policy, compare, ends_of, mean_of
 from advisor.sim.result import RunResult
 from advisor.sim.runner import SimulationOptions
 from advisor.sim.statistics import RelativeChange
-from advisor.sim.wording import change_in_words, shown, verdict
+from advisor.view.wording import change_in_words, shown, verdict
 from tools.pages.experiment import SLOW, Experiment, Runner, Task, cells_of, published
 from tools.pages.text import render, table
 from tools.simulated_traces import LOAD_RATIO, Workload

@@ -8,7 +8,7 @@ from string import Formatter
 from textwrap import wrap
 from typing import Any, Final
 
-from advisor.planning.words import duration
+from advisor.domain.units import duration
 
 FOLDER: Final = Path(__file__).parent
 WIDTH: Final = 120

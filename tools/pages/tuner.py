@@ -10,10 +10,10 @@ import numpy as np
 from joblib import Parallel, delayed
 
 import advisor
-from advisor.planning.words import duration
+from advisor.domain.units import duration
 from advisor.sim.policies.dally import Timers
 from advisor.sim.result import RunResult
-from advisor.sim.wording import change_in_words, shown
+from advisor.view.wording import change_in_words, shown
 from tools.dally import steps
 from tools.dally.running import TIERS, TUNED_NAME, name_of, simulate_timers, timers_of
 from tools.dally.steps import AFTER_H, FREQUENT_S, HIGH_LOAD, LOW_LOAD, RARE_S, Followed

@@ -16,7 +16,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.cli.render import instant
 from advisor.clock import SystemClock
 from advisor.domain.actions import Lever
 from advisor.errors import AdvisorError
@@ -32,6 +31,7 @@ from advisor.sim.cluster import parse_cluster
 from advisor.sim.policies.advised import AdvisedSlurm, no_forecasts
 from advisor.sim.runner import simulate
 from advisor.sim.simulated_policy import SimulationOptions
+from advisor.view.terminal import instant
 from tools.demo_trace import demo_trace
 from tools.fit_models import MODELS, VERSION, put_in_place
 

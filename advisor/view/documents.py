@@ -13,7 +13,9 @@ from advisor.domain.actions import ACTIONS, Lever
 from advisor.domain.overview import Overview
 from advisor.domain.plan import Recommendation
 from advisor.domain.snapshot import Snapshot
-from advisor.planning.words import duration, plural
+from advisor.domain.units import duration, plural
+from advisor.planning.timer_out import TimerOut
+from advisor.view.sentences import assumption, sentence, timer_out_sentence
 
 SCHEMA = "sadvise.recommend/1"
 
@@ -43,17 +45,28 @@ def recommendation(change: Recommendation, cluster: str | None) -> dict[str, Any
         "before": before,
         "after": after,
         "reason": str(change.reason),
-        "text": change.text,
+        "text": sentence(change),
         "expected": {
             "jct_saved_s": [round(expected.saved_s_low, 1), round(expected.saved_s_high, 1)],
             "jobs_helped": expected.jobs_helped,
             "added_delay_max_s": round(expected.added_delay_max_s, 1),
             "revert_after_s": None if change.revert_after_s is None else round(change.revert_after_s, 1),
-            "assumes": expected.assumes,
+            "assumes": assumption(change),
         },
-        "evidence": dict(change.evidence),
+        "evidence": change.evidence,
         "command": apply_argv(change.action, cluster),
         "revert": revert_argv(change.action, cluster),
+    }
+
+
+def timer(out: TimerOut) -> dict[str, Any]:
+    """Return a timer that is out as published."""
+    return {
+        "tier": "leaf" if out.nodes is None else "node",
+        "began_time": out.began_time,
+        "ends_time": out.ends_time,
+        "text": timer_out_sentence(out),
+        "evidence": {"timer_s": out.length_s} if out.timer is None else out.timer.evidence,
     }
 
 

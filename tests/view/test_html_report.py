@@ -11,7 +11,14 @@ import numpy as np
 import pytest
 
 from advisor.errors import SimulationError
-from advisor.sim.charts import (
+from advisor.sim.comparison import compare, compare_groups, heaviest, tally_groups, tally_jobs
+from advisor.sim.metrics import Grouping, by_gpus, by_user
+from advisor.sim.result import RunResult, result_of
+from advisor.sim.run_outcome import End
+from advisor.sim.statistics import CellName
+from advisor.sim.trace import Trace
+from advisor.text import escaped
+from advisor.view.charts import (
     LEFT,
     Line,
     count_axis,
@@ -22,15 +29,8 @@ from advisor.sim.charts import (
     round_steps,
     time_axis,
 )
-from advisor.sim.comparison import compare, compare_groups, heaviest, tally_groups, tally_jobs
-from advisor.sim.html_report import Origin, check_writable, report_page, write_report
-from advisor.sim.markup import element, page
-from advisor.sim.metrics import Grouping, by_gpus, by_user
-from advisor.sim.result import RunResult, result_of
-from advisor.sim.run_outcome import End
-from advisor.sim.statistics import CellName
-from advisor.sim.trace import Trace
-from advisor.text import escaped
+from advisor.view.html_report import Origin, check_writable, report_page, write_report
+from advisor.view.markup import element, page
 from tests.sim.building import make_trace
 from tests.sim.runs import NAN, make_run, random_trace, shifted_run
 

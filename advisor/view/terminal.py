@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from advisor.cli.lines import parsable
 from advisor.domain.overview import GpuTypeOverview, Overview
 from advisor.domain.snapshot import Snapshot
+from advisor.domain.units import duration, plural
 from advisor.errors import ConfigError
-from advisor.planning.words import duration, plural
 from advisor.text import escaped
+from advisor.view.lines import parsable
 
 # Wide enough that nothing is cut or wrapped where no person looks at it.
 PIPE_WIDTH = 100_000

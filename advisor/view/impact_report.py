@@ -5,15 +5,15 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from advisor.cli.render import console, instant, print_labelled, print_table
 from advisor.domain.experiment import ExperimentSettings
 from advisor.domain.lease import Lease
 from advisor.domain.outcome import SLOWDOWN_BOUND_S, Arm, JobOutcome
+from advisor.domain.units import duration, plural
 from advisor.domain.waits import Wait
-from advisor.planning.words import duration, plural
 from advisor.trial.accuracy import Accuracy, run_time_accuracy, start_accuracy
 from advisor.trial.effect import Comparison, Conclusion, Effect, compared
 from advisor.trial.tallies import LeverTally, PlacesGot, Share, lever_tallies, places_got
+from advisor.view.terminal import console, instant, print_labelled, print_table
 
 COLUMNS = ("section", "name", "figure", "value", "low", "high", "n")
 FORECAST_SHARE = 0.8

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from advisor.cli.render import instant
 from advisor.cycle import CycleRecord
 from advisor.domain.forecast import Forecasts, Interval, JobForecast, Placement
 from advisor.domain.job import Job
 from advisor.domain.topology import LocalityTier
-from advisor.planning.words import duration, plural
+from advisor.domain.units import duration, plural
+from advisor.view.terminal import instant
 
 _TIERS = {
     LocalityTier.NODE: "on one node",

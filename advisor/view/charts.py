@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.domain.units import DAY_S, HOUR_S, MINUTE_S
-from advisor.sim.markup import COLOURS, DASHES, element
+from advisor.view.markup import COLOURS, DASHES, element
 
 WIDTH, HEIGHT = 760, 320
 LEFT, RIGHT, TOP, BOTTOM = 76, 28, 14, 46

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 
-from advisor.planning.words import duration, plural
+from advisor.domain.units import duration, plural
 from advisor.sim.metrics import Ends
 from advisor.sim.statistics import LEAST_UNITS, Pairing, RelativeChange
 

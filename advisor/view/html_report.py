@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor import __version__
+from advisor.domain.units import duration, plural
 from advisor.errors import SimulationError
-from advisor.planning.words import duration, plural
-from advisor.sim.charts import Line, count_axis, distribution, duration_axis, line_chart, percent_axis, time_axis
 from advisor.sim.comparison import (
     COMPARED,
     GroupDifference,
@@ -28,11 +27,12 @@ from advisor.sim.comparison import (
     tally_jobs,
     traces_of,
 )
-from advisor.sim.markup import Child, element, page, table
 from advisor.sim.metrics import SLOWDOWN_BOUND_S, by_gpus, by_user
 from advisor.sim.result import RunResult
 from advisor.sim.trace import Trace
-from advisor.sim.wording import LABELS, basis, change_in_words, ends_in_words, shown, verdict
+from advisor.view.charts import Line, count_axis, distribution, duration_axis, line_chart, percent_axis, time_axis
+from advisor.view.markup import Child, element, page, table
+from advisor.view.wording import LABELS, basis, change_in_words, ends_in_words, shown, verdict
 
 USERS_SHOWN = 20
 _METRICS = (*COMPARED, "finished", "preemptions", "resizes")

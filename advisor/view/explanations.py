@@ -1,0 +1,333 @@
+"""The sentence of each cause, and what would change it."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from advisor.domain.diagnosis import Alternative, Cause, Concession, Diagnosis, Disagreement, Finding, Variant
+from advisor.domain.facts import Evidence
+from advisor.domain.gang import GangRequest, GpuCount, GpuScope
+from advisor.domain.job import Job, JobState
+from advisor.domain.topology import LocalityTier
+from advisor.domain.units import duration, plural
+from advisor.planning.requests import gpus_by_type
+from advisor.view.gangs import asked_in_words, gpus_in_words
+
+_Words = tuple[str, tuple[str, ...]]
+_GIB_MIB = 1024
+
+_PLACES = {
+    LocalityTier.NODE: "on one node",
+    LocalityTier.LEAF: "under one leaf switch",
+    LocalityTier.SPINE: "on several leaf switches",
+    LocalityTier.CLUSTER: "on several nodes",
+}
+
+# Causes whose sentence and remedies hold no number but that of the job.
+_PLAIN: Mapping[Cause, _Words] = {
+    Cause.ABSENT: (
+        "job {job} is not in the queue: it has ended, or is hidden from this reader",
+        ("see whether it ended: sacct -j {job}",),
+    ),
+    Cause.HELD_BY_USER: ("its user holds it", ("the user: scontrol release {job}",)),
+    Cause.HELD_BY_ADMIN: (
+        "an administrator holds it, so that its user cannot release it",
+        ("an operator: scontrol release {job}",),
+    ),
+    Cause.HELD: (
+        "it is held; Slurm's reason does not say by whom",
+        ("the user or an operator: scontrol release {job}",),
+    ),
+    Cause.DEPENDENCY: ("it waits for the jobs it depends on", ("those jobs end as it asks",)),
+    Cause.DEPENDENCY_NEVER: (
+        "it depends on a job that ended otherwise than it asks, so it can never start",
+        ("the user: scancel {job} and submit anew, or scontrol update JobId={job} Dependency=",),
+    ),
+    Cause.PARTITION_DOWN: (
+        "none of its partitions starts jobs",
+        (
+            "an operator: scontrol update PartitionName=... State=UP",
+            "the user: scontrol update JobId={job} Partition=... if another one will do",
+        ),
+    ),
+    Cause.UNKNOWN: ("what stands in its way could not be read", ()),
+}
+
+# Causes that Slurm alone can show.
+_NAMED: Mapping[Cause, _Words] = {
+    Cause.ASSOCIATION_LIMIT: (
+        "a limit of its account or user is reached",
+        ("jobs of the same account or user end, or an operator raises the limit: sacctmgr show associations",),
+    ),
+    Cause.QOS_LIMIT: (
+        "a limit of its QOS is reached",
+        ("jobs of the same QOS end, it asks for another QOS, or an operator raises the limit: sacctmgr show qos",),
+    ),
+    Cause.PARTITION_LIMIT: (
+        "it is outside what its partition allows",
+        ("ask for less time, memory or fewer nodes, or for another partition: scontrol show partition",),
+    ),
+    Cause.LICENSES: (
+        "too few of the licences it asks for are free",
+        ("jobs that hold them end: scontrol show licenses",),
+    ),
+    Cause.RESERVATION: (
+        "a reservation decides when it may start",
+        ("the reservation begins or ends: scontrol show reservation",),
+    ),
+    Cause.IMPOSSIBLE: (
+        "Slurm finds no nodes that could ever be enough for it",
+        ("ask for less or for other nodes; then: scontrol release",),
+    ),
+    Cause.UNKNOWN: ("Slurm gives a reason that cannot be judged here", ()),
+}
+
+_LACKING = {
+    Variant.EMPTY_NODES: "too few nodes are empty",
+    Variant.CPUS_OR_MEMORY: "too few CPUs or too little memory are idle",
+    Variant.CPUS_BESIDE_GPUS: "GPUs are idle, but too few CPUs beside them,",
+    Variant.MEMORY_BESIDE_GPUS: "GPUs are idle, but too little memory beside them,",
+    Variant.BOTH_BESIDE_GPUS: "GPUs are idle, but too few CPUs and too little memory beside them,",
+}
+
+
+# With what request a job would fit now.
+_OTHER_REQUESTS = {
+    Concession.EXCLUDED_NODES: "if it may use the nodes it excludes: leave out --exclude",
+    Concession.OTHER_NODES: "if it may use other nodes than those it requires: leave out --nodelist",
+    Concession.SHARED_NODES: "if it may share its nodes: leave out --exclusive",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Obstacle:
+    """A finding as published: a sentence, the numbers behind it, what would change it."""
+
+    cause: Cause
+    text: str
+    evidence: Mapping[str, Evidence]
+    remedies: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """A diagnosis as published."""
+
+    job_id: int
+    slurm_reason: str
+    first: Obstacle
+    further: tuple[Obstacle, ...]
+    disagreement: str | None
+    unread: tuple[str, ...]
+
+
+def explanation(diagnosis: Diagnosis) -> Explanation:
+    """Return a diagnosis in words."""
+    return Explanation(
+        job_id=diagnosis.job_id,
+        slurm_reason=diagnosis.slurm_reason,
+        first=obstacle(diagnosis.first, diagnosis),
+        further=tuple(obstacle(finding, diagnosis) for finding in diagnosis.further),
+        disagreement=_disagreement(diagnosis),
+        unread=diagnosis.unread,
+    )
+
+
+def obstacle(finding: Finding, diagnosis: Diagnosis) -> Obstacle:
+    """Return a finding of a diagnosis in words, its numbers rounded to a thousandth."""
+    text, remedies = _words(finding, diagnosis)
+    evidence = finding.evidence.items()
+    rounded = {name: round(value, 3) if isinstance(value, float) else value for name, value in evidence}
+    return Obstacle(cause=finding.cause, text=text, evidence=rounded, remedies=remedies)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Case:
+    """A finding that the snapshot shows, and the job that it is about."""
+
+    finding: Finding
+    diagnosis: Diagnosis
+    job: Job
+
+    @property
+    def evidence(self) -> Mapping[str, Evidence]:
+        return self.finding.evidence
+
+
+def _words(finding: Finding, diagnosis: Diagnosis) -> _Words:
+    job, cause = diagnosis.job, finding.cause
+    if finding.variant is Variant.DISPUTED:
+        return "Slurm gives this reason; the snapshot does not bear it out", ()
+    if finding.variant is Variant.NAMED:
+        return _NAMED[cause]
+    if finding.variant is Variant.NAMED_FOR_ONE_JOB:
+        whose = "a limit of its QOS" if cause is Cause.QOS_LIMIT else "a limit of its account or user"
+        return f"the job by itself is outside {whose}", ("waiting does not help: ask for what the limit allows",)
+    if job is None or cause in _PLAIN:
+        text, remedies = _PLAIN[cause]
+        return text.format(job=diagnosis.job_id), tuple(remedy.format(job=diagnosis.job_id) for remedy in remedies)
+    return _SEEN[cause](_Case(finding=finding, diagnosis=diagnosis, job=job))
+
+
+def _started(case: _Case) -> _Words:
+    return "it is pending no more" if case.evidence["state"] == JobState.OTHER else "it has started already", ()
+
+
+def _partition_limit(case: _Case) -> _Words:
+    names = {"time_limit_s": "time", "nodes_asked": "nodes"}
+    limited = " and ".join(name for limit, name in names.items() if limit in case.evidence)
+    remedy = "ask for no more than the limit (--time, --nodes), or for another partition"
+    return f"it asks for more {limited} than its partitions allow", (remedy,)
+
+
+def _impossible(case: _Case) -> _Words:
+    remedy = "waiting does not help: ask for less, for another partition or for more nodes"
+    return f"no nodes of its partitions are enough for {asked_in_words(case.job.gang)}, even empty", (remedy,)
+
+
+def _not_tried(case: _Case) -> _Words:
+    text = f"nothing is seen in its way, and Slurm has not said that it tried it{_could_start(case.diagnosis)}"
+    return text, ("Slurm's next pass over the queue",)
+
+
+def _begin_time(case: _Case) -> _Words:
+    evidence, job = case.evidence, case.job
+    if "wait_s" not in evidence:
+        return "it is not to begin yet; its begin time could not be read", ()
+    text = f"it is not to begin before another {duration(float(evidence['wait_s']))}"
+    return text, (f"the user: scontrol update JobId={job.job_id} StartTime=now",)
+
+
+def _array_limit(case: _Case) -> _Words:
+    evidence, job = case.evidence, case.job
+    running, most = evidence["array_tasks_running"], evidence["array_max_running"]
+    array_job_id = job.job_id if job.array is None else job.array.array_job_id
+    return f"{running} tasks of its array run, and no more than {most} may at a time", (
+        "running tasks of the array end",
+        f"the user: scontrol update JobId={array_job_id} ArrayTaskThrottle=...",
+    )
+
+
+def _priority(case: _Case) -> _Words:
+    job, ahead = case.job, int(case.evidence["jobs_ahead"])
+    text = f"{plural(ahead, 'pending job')} on the same nodes {'comes' if ahead == 1 else 'come'} before it"
+    remedies = ["jobs ahead start or leave the queue"]
+    if place := _place_now(case.diagnosis):
+        text += f"; by itself it would fit now{place}"
+        remedies.append("a shorter time limit (--time) makes it easier for backfill to start it between the others")
+    if job.nice > 0:
+        remedies.append(f"its nice of {job.nice} lowers its priority: scontrol update JobId={job.job_id} Nice=0")
+    return text, tuple(remedies)
+
+
+def _switches(case: _Case) -> _Words:
+    wait = duration(float(case.evidence["max_wait_s"]))
+    return f"it fits now{_place_now(case.diagnosis)}, but asks Slurm to wait up to {wait} for one leaf switch", (
+        "the wait ends by itself",
+        f"the user: scontrol update JobId={case.job.job_id} Switches=0 to take what there is",
+    )
+
+
+def _nodes_unavailable(case: _Case) -> _Words:
+    consequence = (
+        "with them back it would fit now"
+        if case.finding.variant is Variant.NEEDED_NOW
+        else "it does not fit without them, even if every running job ended"
+    )
+    count = case.evidence["nodes_unavailable"]
+    text = f"nodes of its partitions are out of service, {count} in all; {consequence}"
+    return text, ("an operator returns them to service: scontrol update NodeName=... State=RESUME",)
+
+
+def _cpus_or_memory(case: _Case) -> _Words:
+    return f"{_LACKING[case.finding.variant]} for {asked_in_words(case.job.gang)}", tuple(_ways_to_fit(case))
+
+
+def _gpus(case: _Case) -> _Words:
+    evidence, short = case.evidence, int(case.evidence["gpus_short"])
+    gpu_type = str(evidence["gpu_type"]) if "gpu_type" in evidence else None
+    lacking = gpus_in_words((GpuCount(gpu_type=gpu_type, count=short),))
+    idle = f"{evidence['gpus_idle']} of {evidence['gpus_in_partition']} in its partition are idle"
+    come_free = f"{lacking} more {'comes' if short == 1 else 'come'} free"
+    return f"it asks for {asked_in_words(case.job.gang)}; {idle}", (come_free, *_ways_to_fit(case))
+
+
+def _fragmentation(case: _Case) -> _Words:
+    gang = case.job.gang
+    whole = ", on nodes where nobody else runs" if gang.exclusive else ""
+    text = f"enough GPUs are idle, but not as it asks for them: {asked_in_words(gang)}{whole}"
+    return text, tuple(_ways_to_fit(case))
+
+
+_SEEN: Mapping[Cause, Callable[[_Case], _Words]] = {
+    Cause.STARTED: _started,
+    Cause.BEGIN_TIME: _begin_time,
+    Cause.PARTITION_LIMIT: _partition_limit,
+    Cause.IMPOSSIBLE: _impossible,
+    Cause.ARRAY_LIMIT: _array_limit,
+    Cause.PRIORITY: _priority,
+    Cause.SWITCHES: _switches,
+    Cause.NODES_UNAVAILABLE: _nodes_unavailable,
+    Cause.NOT_TRIED: _not_tried,
+    Cause.CPUS_OR_MEMORY: _cpus_or_memory,
+    Cause.GPUS: _gpus,
+    Cause.FRAGMENTATION: _fragmentation,
+}
+
+
+def _ways_to_fit(case: _Case) -> Iterator[str]:
+    """Yield what the gang could ask for instead, and when it fits at the latest as it asks."""
+    for other in case.finding.alternatives:
+        yield f"it fits now {_alternative(other, case.job.gang)}"
+    time = case.evidence.get("fits_by_limits_time")
+    if time is not None:
+        latest = f"in {duration(float(time) - case.diagnosis.taken_at)} at the latest"
+        yield f"running jobs end: by their time limits it fits {latest}, if nobody else takes what they free"
+
+
+def _alternative(other: Alternative, gang: GangRequest) -> str:
+    count = other.count
+    match other.concession:
+        case Concession.MORE_NODES:
+            return f"on {plural(count, 'node')}: ask for --nodes={gang.nodes_min}-{count}"
+        case Concession.OPEN_SPLIT:
+            asked = (gpus_by_type(gang) or {}).items()
+            option = ",".join(f"{gpu_type}:{gpus}" if gpu_type else str(gpus) for gpu_type, gpus in asked)
+            return f"if its GPUs may be split unevenly over nodes: --gpus={option} in place of a count per node"
+        case Concession.ANY_GPU_TYPE:
+            return f"if any type of GPU will do: leave {gang.gpu_type} out of the request"
+        case Concession.FEWER_CPUS:
+            return f"with {plural(count, 'CPU')} in place of {gang.cpus}"
+        case Concession.FEWER_CPUS_PER_GPU:
+            return f"with {plural(count, 'CPU')} per GPU in place of {gang.cpus_per_gpu}"
+        case Concession.LESS_MEMORY:
+            asked_gib = (gang.memory_mib_per_node or 0) / _GIB_MIB
+            return f"with {count} GiB of memory on each node, in place of {asked_gib:.4g} GiB"
+        case Concession.FEWER_GPUS:
+            (gpu,) = gang.all_counts
+            on_each = " on each node" if gang.scope is GpuScope.NODE else ""
+            fewer = gpus_in_words((GpuCount(gpu_type=gpu.gpu_type, count=count),))
+            return f"with {fewer}{on_each} in place of {gpu.count}, if it can run on fewer"
+        case _:
+            return _OTHER_REQUESTS[other.concession]
+
+
+def _disagreement(diagnosis: Diagnosis) -> str | None:
+    match diagnosis.disagreement:
+        case None:
+            return None
+        case Disagreement.POSSIBLE:
+            return "Slurm finds no nodes that could ever be enough for it; our count finds some"
+        case Disagreement.NOT_BORNE_OUT:
+            findings = (diagnosis.first, *diagnosis.further)
+            seen = [finding.cause.replace("_", " ") for finding in findings if finding.variant is not Variant.DISPUTED]
+            ours = f"{' and '.join(seen) or 'nothing in its way'}{_could_start(diagnosis)}"
+            return f"Slurm names a reason that the snapshot does not bear out: our count finds {ours}"
+
+
+def _could_start(diagnosis: Diagnosis) -> str:
+    place = _place_now(diagnosis)
+    return f"; by itself the job fits now{place}" if place else ""
+
+
+def _place_now(diagnosis: Diagnosis) -> str:
+    return "" if diagnosis.tier_now is None else f" {_PLACES[diagnosis.tier_now]}"

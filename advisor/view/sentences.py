@@ -1,0 +1,217 @@
+"""The sentence of each reason, and what its expected saving rests on."""
+
+from advisor.domain.actions import Reason
+from advisor.domain.facts import (
+    Basis,
+    GangNeedsThePlace,
+    LongWorkAhead,
+    PlaceWorthWaiting,
+    Resizing,
+    RunsShorterThanLimit,
+    Timer,
+)
+from advisor.domain.plan import Expected, Recommendation
+from advisor.domain.releases import first_with
+from advisor.domain.topology import LocalityTier
+from advisor.domain.units import duration, plural
+from advisor.domain.waits import LARGEST_CLASS, gang_class
+from advisor.planning.timer_out import TimerOut
+
+_BASES = {
+    Basis.FORECAST: "as forecast",
+    Basis.FORECAST_OVER_NODES: "as forecast over nodes, by rule over leaves",
+    Basis.RULE: "by rule",
+    Basis.RULE_FOR_MORE_NODES: "by rule for more nodes than needed",
+}
+
+
+def sentence(change: Recommendation) -> str:
+    """Return why a change is proposed."""
+    match change.facts:
+        case LongWorkAhead() as facts:
+            return _long_work_ahead(facts, change.expected, change.revert_after_s or 0.0)
+        case Resizing() as facts if facts.reason is Reason.SMALLER_STARTS_SOONER:
+            return _smaller_starts_sooner(facts, change.expected)
+        case Resizing() as facts:
+            return _idle_gpus_to_grow(facts, change.expected)
+        case PlaceWorthWaiting() as facts:
+            return _place_worth_waiting(facts)
+        case RunsShorterThanLimit() as facts:
+            return _runs_shorter_than_limit(facts)
+        case GangNeedsThePlace() as facts:
+            return _gang_needs_the_place(facts)
+
+
+def assumption(change: Recommendation) -> str:
+    """Return what the expected saving of a change rests on."""
+    match change.facts:
+        case LongWorkAhead() as facts:
+            return (
+                f"{_run_times_in_line(facts)}; GPUs of a type interchangeable; not counted: jobs that backfill starts "
+                "anyway, for CPUs only, or submitted later"
+            )
+        case Resizing() as facts:
+            return f"{_scaling(facts.scaling_exponent)}; {_run_time(facts.used_limit_ratio_low)}"
+        case PlaceWorthWaiting() as facts:
+            there = f"{facts.inflation_there:.3g} on {place(facts.timer.nodes)}, {_BASES[facts.basis]}"
+            return f"inflation {facts.inflation:.3g} spread against {there}; the low end is a wait in vain"
+        case RunsShorterThanLimit() as facts:
+            return (
+                "run times as forecast; the low end is that no such hole comes up, the high end that one is there now; "
+                f"{_slip(facts)}"
+            )
+        case GangNeedsThePlace():
+            return "run times as forecast, half a checkpoint interval is lost, and a place for it comes free then"
+
+
+def timer_sentence(timer: Timer) -> str:
+    """Return how long a gang waits, why that long, and what for."""
+    low, high = duration(timer.spread_cost_s_low), duration(timer.spread_cost_s_high)
+    return (
+        f"waits up to {duration(timer.timer_s)} for {place(timer.nodes)}: {_seen(timer)}; staying spread would cost "
+        f"{low if low == high else f'{low} to {high}'} of run time"
+    )
+
+
+def timer_out_sentence(out: TimerOut) -> str:
+    """Return what a timer that is out makes its job wait for, and how much of it is left."""
+    left = f"{duration(out.left_s)} of it left" if out.left_s > 0.0 else "which is over"
+    if out.timer is not None:
+        return f"{timer_sentence(out.timer)} ({left})"
+    wait = f"waits up to {duration(out.length_s)} for {place(out.nodes)}"
+    return f"{wait}; what staying spread costs cannot be told now ({left})"
+
+
+def place(nodes: int | None) -> str:
+    """Return the place that a gang waits for: a number of nodes, None for one leaf switch."""
+    if nodes is None:
+        return "one leaf switch"
+    return "one node" if nodes == 1 else f"{nodes} nodes"
+
+
+def _long_work_ahead(facts: LongWorkAhead, expected: Expected, lease_s: float) -> str:
+    return (
+        f"may use up to {facts.gpu_hours_high:.1f} GPU-hours and stands before {plural(facts.jobs_passing, 'job')} "
+        f"expected to use {facts.gpu_hours_passing:.1f} together ({_some_ids(facts.passing)}); behind them it saves "
+        f"{_saving(expected)} of waiting in all, and they delay it by at most {duration(expected.added_delay_max_s)}, "
+        f"if reverted after {duration(lease_s)}"
+    )
+
+
+def _smaller_starts_sooner(facts: Resizing, expected: Expected) -> str:
+    return (
+        f"{facts.gpus} GPUs are expected to come free in {duration(facts.expected_wait_s)}; {facts.gpus_after} "
+        f"({_declared(facts)}) can start now, and though it runs {facts.stretch:.1f} times as long it ends "
+        f"{_saving(expected)} sooner; {_limit(facts)}"
+    )
+
+
+def _idle_gpus_to_grow(facts: Resizing, expected: Expected) -> str:
+    return (
+        f"{facts.gpus_after - facts.gpus} more GPUs stay idle that no waiting job can use; with {facts.gpus_after} "
+        f"instead of {facts.gpus} ({_declared(facts)}) it runs {_saving(expected)} shorter"
+    )
+
+
+def _place_worth_waiting(facts: PlaceWorthWaiting) -> str:
+    otherwise = "it could start now only" if facts.tier_now is not None else "free GPUs may soon come"
+    timer = facts.timer
+    return f"{timer.gpus} GPUs fit {place(timer.nodes)}, but {otherwise} spread out; {timer_sentence(timer)}"
+
+
+def _runs_shorter_than_limit(facts: RunsShorterThanLimit) -> str:
+    return (
+        f"asks for {duration(facts.time_limit_s)} and is forecast to run {duration(facts.run_time_s_low)} to "
+        f"{duration(facts.run_time_s_high)}; planned with {duration(facts.soft_limit_s)} it can start in a hole that "
+        f"its limit does not fit, instead of in up to {duration(facts.expected_wait_s_max)}; the limit stays"
+    )
+
+
+def _gang_needs_the_place(facts: GangNeedsThePlace) -> str:
+    place = f"node {facts.place}" if facts.tier is LocalityTier.NODE else f"leaf switch {facts.place}"
+    return (
+        f"job {facts.gang_job_id}, first in line with {facts.gang_gpus} GPUs, would end {duration(facts.gain_s)} "
+        f"sooner on {place}, for which {plural(facts.victims, 'job')} would have to go; that costs them "
+        f"{duration(facts.cost_s)}: work since a checkpoint, the restart, and the wait of {duration(facts.run_s)} "
+        "while it runs"
+    )
+
+
+def _saving(expected: Expected) -> str:
+    return f"{duration(expected.saved_s_low)} to {duration(expected.saved_s_high)}"
+
+
+def _some_ids(job_ids: tuple[int, ...]) -> str:
+    ids = [str(job_id) for job_id in job_ids]
+    return ", ".join(ids) if len(ids) <= 4 else f"{', '.join(ids[:3])} and {len(ids) - 3} more"
+
+
+def _declared(facts: Resizing) -> str:
+    return "" if facts.declared is None else f"{facts.declared.low}-{facts.declared.high} GPUs declared"
+
+
+def _limit(facts: Resizing) -> str:
+    """Return what the time limit means for a job that runs longer."""
+    if facts.own_limit_s is None:
+        return "it has no time limit"
+    limit = f"its limit stays {duration(facts.own_limit_s)}, enough if it uses up to {facts.limit_share * 100:.0f} % "
+    words = f"{limit}of it at {facts.gpus} GPUs"
+    if facts.checkpoint_s is None:
+        return words
+    return f"{words}, else it has to go on from its checkpoint, written every {duration(facts.checkpoint_s)}"
+
+
+def _run_times_in_line(facts: LongWorkAhead) -> str:
+    """Return where the run times of a job and of those that pass it come from."""
+    if not facts.forecast_jobs:
+        return f"jobs use {facts.used_limit_ratio_low * 100:.0f} to 100 % of their time limits"
+    forecast = f"run times of {plural(facts.forecast_jobs, 'job')} as forecast"
+    rest = 1 + facts.jobs_passing - facts.forecast_jobs
+    return forecast if not rest else f"{forecast}, {plural(rest, 'job')} by the share of their limits that others use"
+
+
+def _scaling(exponent: float | None) -> str:
+    return "speeds as forecast" if exponent is None else f"speed grows as GPUs to the power {exponent:g}"
+
+
+def _run_time(used_limit_ratio_low: float | None) -> str:
+    if used_limit_ratio_low is None:
+        return "run times as forecast"
+    return f"jobs use {used_limit_ratio_low * 100:.0f} % of their time limits or more"
+
+
+def _seen(timer: Timer) -> str:
+    """Return how gangs of the same class fared that waited lately."""
+    kind = _class_of(timer.gpus)
+    if not timer.gangs_seen:
+        setting = "leaf_timer_s" if timer.nodes is None else "node_timer_s"
+        assumed = f"planning.{setting} speaks: {duration(timer.assumed_wait_s)} on average"
+        return f"no gang of {kind} was seen waiting lately, so {assumed}"
+    within = f"within {duration(timer.within_s)}"
+    if timer.gangs_seen == 1:
+        return f"the last gang of {kind} {f'got there {within}' if timer.gangs_got else 'did not get there'}"
+    if not timer.gangs_got:
+        return f"none of the last {timer.gangs_seen} gangs of {kind} got there"
+    return f"{timer.gangs_got} of the last {timer.gangs_seen} gangs of {kind} got there {within}"
+
+
+def _class_of(gpus: int) -> str:
+    most = gang_class(gpus)
+    if most == LARGEST_CLASS:
+        return f"more than {most // 2} GPUs"
+    return f"{most} GPUs" if most <= 2 else f"{most // 2 + 1} to {most} GPUs"
+
+
+def _slip(facts: RunsShorterThanLimit) -> str:
+    """Return what a soft limit may cost the jobs that are planned behind it."""
+    slip = duration(facts.others_delayed_s_max)
+    if facts.chance_others_delayed < 1.0:
+        return (
+            "one in ten such jobs runs longer, Slurm then plans half of what its limit leaves, and jobs planned behind "
+            f"it may start up to {slip} later"
+        )
+    first = first_with(lambda traits: traits.soft_limits_outlast_start)
+    return (
+        f"once it runs, Slurm before {first} plans with its whole limit again, so that jobs planned behind it may "
+        f"start up to {slip} later however long it runs"
+    )

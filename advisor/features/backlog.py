@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot
-from advisor.features.queue import expected_limit_s, gpu_counts, limits_s, slurms_order, waiting_tasks
+from advisor.features.queue import expected_limit_s, gpu_counts, limits_s, slurms_order, tasks_of
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -98,7 +98,7 @@ def backlog_table(snapshot: Snapshot, expected_s: Mapping[int, float] | None = N
     pending = _Work.of(
         # A size that the request does not tell is one GPU at least.
         np.where(np.isnan(gpus), 1.0, gpus)
-        * _floats([1 if job.array is None else _tasks(job) for job in unsorted])[order],
+        * _floats([1 if job.array is None else tasks_of(job) for job in unsorted])[order],
         _durations(line, limit_s, longest_s, expected_s),
     )
     held = _Work.of(_floats([_gpus_held(job) for job in running]), _durations(running, left_s, longest_s, expected_s))
@@ -183,10 +183,6 @@ def _gpus_held(job: Job) -> int:
     if job.allocation is not None and job.allocation.gpus:
         return sum(gpus.count for gpus in job.allocation.gpus)
     return job.gang.gpu_count or 1
-
-
-def _tasks(job: Job) -> int:
-    return waiting_tasks(job.array.waiting) if job.array and job.array.task_id is None else 1
 
 
 def _floats(values: Sequence[float | None]) -> Floats:

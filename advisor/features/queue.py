@@ -195,7 +195,8 @@ def run_times(
     )
 
 
-def _tasks_of(job: Job) -> int:
+def tasks_of(job: Job) -> int:
+    """Return how many tasks wait behind a record: those of an array that is not split, 1 for other jobs."""
     return waiting_tasks(job.array.waiting) if job.array and job.array.task_id is None else 1
 
 
@@ -239,7 +240,7 @@ def queue_table(
         [count if job.hints.gpus is None else smallest_size(job) for job, count in zip(jobs, gpus, strict=True)],
         dtype=np.int32,
     )
-    tasks = np.array([_tasks_of(job) for job in jobs], dtype=np.int32)
+    tasks = np.array([tasks_of(job) for job in jobs], dtype=np.int32)
     others, others_wait = _outside(snapshot, pools, jobs)
     return QueueTable(
         jobs=tuple(jobs),

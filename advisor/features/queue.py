@@ -12,6 +12,7 @@ from advisor.domain.gang import MOST
 from advisor.domain.job import Job, JobState
 from advisor.domain.slurm_reasons import CONTENTION, causes_named
 from advisor.domain.snapshot import Snapshot
+from advisor.features.columns import Columns
 from advisor.features.nodes import NodeTable
 
 ANY_TYPE = -1
@@ -32,7 +33,7 @@ class Others:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedRunTimes:
+class PlannedRunTimes(Columns):
     """Run times that a plan counts with, in seconds, `(n_jobs,)` each; NaN where no limit and no forecast is known.
 
     By a model they are its 80 % interval and its mean. By rule `low_s` and `expected_s` are the least share of the
@@ -43,15 +44,6 @@ class PlannedRunTimes:
     expected_s: NDArray[np.float64]
     high_s: NDArray[np.float64]
     by_model: NDArray[np.bool_]
-
-    def at(self, rows: NDArray[np.intp]) -> "PlannedRunTimes":
-        """Return the run times of some rows, in their order."""
-        return PlannedRunTimes(
-            low_s=self.low_s[rows],
-            expected_s=self.expected_s[rows],
-            high_s=self.high_s[rows],
-            by_model=self.by_model[rows],
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +100,7 @@ class QueueTable:
             smallest=self.smallest[order],
             gpu_type=self.gpu_type[order],
             limit_s=self.limit_s[order],
-            run=self.run.at(order),
+            run=self.run.take(order),
             width=self.width[order],
             tasks=self.tasks[order],
         )

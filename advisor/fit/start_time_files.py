@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from advisor.backends.tres import tres
 from advisor.domain.units import HOUR_S
 from advisor.errors import DecodeError, TraceError
-from advisor.features.backlog import BacklogTable, Floats, Load, Rows
+from advisor.features.backlog import BacklogTable, Floats, Load
+from advisor.features.columns import Columns
 from advisor.fit.fitted import Source
 from advisor.sim.text_file import opened_text
 
@@ -40,7 +41,7 @@ COLUMNS: Final = (_JOB, _ACCOUNT, _PARTITION, _TRES, *_TIMES, *_AMOUNTS, *_LEFT,
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Polls:
+class Polls(Columns):
     """Pending jobs as they stood at polls of the queue, and how long each still waited; all `(n_rows,)`.
 
     `wait_s` is NaN for a job that was never seen to start. Rows with one number in `burst` are of jobs alike that were
@@ -71,18 +72,6 @@ class Polls:
         """Tell which rows were polled before an instant, and their jobs seen to start before it."""
         started: NDArray[np.bool_] = (self.poll_time < instant) & (self.start_time < instant)
         return started
-
-    def take(self, chosen: NDArray[np.bool_]) -> "Polls":
-        """Return the rows that are marked."""
-        rows: Rows = np.flatnonzero(chosen)
-        return Polls(
-            table=self.table.take(rows),
-            poll_time=self.poll_time[rows],
-            wait_s=self.wait_s[rows],
-            burst=self.burst[rows],
-            account=tuple(self.account[row] for row in rows),
-            partition=tuple(self.partition[row] for row in rows),
-        )
 
 
 def read_polls(files: Sequence[Path]) -> tuple[Polls, tuple[Source, ...]]:

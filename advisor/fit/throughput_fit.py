@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.errors import TraceError
+from advisor.features.columns import Columns
 from advisor.fit.fitted import Fitted
 from advisor.fit.throughput_calibration import calibrate, learn_knowledge
 from advisor.fit.throughput_data import StepTimes, files_of, read_measured, sources_of
@@ -26,16 +27,12 @@ _LEAST_ERROR = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlacementPairs:
+class PlacementPairs(Columns):
     """Pairs of placements of one job: columns of the graph `(n_pairs, n_columns)`, and what the law leaves over."""
 
     rows: NDArray[np.float32]
     left_over: Vector
     model: NDArray[np.str_]
-
-    def take(self, kept: NDArray[np.bool_]) -> "PlacementPairs":
-        """Return the pairs of a mask."""
-        return PlacementPairs(rows=self.rows[kept], left_over=self.left_over[kept], model=self.model[kept])
 
 
 def fit_throughput(files: Sequence[Path], *, form: str, seed: int) -> Fitted:

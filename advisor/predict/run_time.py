@@ -10,13 +10,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from advisor.domain.units import DAY_S
 from advisor.errors import ModelError
+from advisor.features.columns import Columns
 from advisor.predict.bundle import Bundle
 from advisor.predict.history import REQUEST, History, Keys, keys_of, runs_of
 from advisor.predict.intervals import Intervals
 from advisor.predict.onnx_model import OnnxModel
 from advisor.predict.run_time_curve import AdaptiveLevels, Curves, Grid, quantiles_and_mean
 from advisor.predict.run_time_features import COLD, COLUMNS, GROUPS, LEVELS, Recalled, features
-from advisor.predict.run_time_table import LONGEST_S, EndedJobs, Rows, RunTimeTable
+from advisor.predict.run_time_table import LONGEST_S, EndedJobs, RunTimeTable
 
 __all__ = ["KIND", "EndedJobs", "RunTimeForecaster", "RunTimeQuantiles", "RunTimeTable", "Support"]
 
@@ -81,7 +82,7 @@ class RunTimeParameters(BaseModel):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunTimeQuantiles:
+class RunTimeQuantiles(Columns):
     """Run times in seconds, from the start of each job: `quantiles_s` `(n_rows, 5)` at 10, 25, 50, 75 and 90 %.
 
     `group` says what the forecast rests on, as an index of `GROUPS`; with it, `add_ended` can tell how good it was.
@@ -100,40 +101,15 @@ class RunTimeQuantiles:
         low, median, high = self.quantiles_s[:, (0, 2, 4)].T
         return Intervals(low=low, median=median, high=high, known=self.known)
 
-    def take(self, rows: Rows) -> "RunTimeQuantiles":
-        """Return these rows, in this order."""
-        return RunTimeQuantiles(
-            quantiles_s=self.quantiles_s[rows], mean_s=self.mean_s[rows], known=self.known[rows], group=self.group[rows]
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drawn:
+class Drawn(Columns):
     """The curves that the model draws for jobs, before any level is read."""
 
     curves: Curves
     group: NDArray[np.int64]
     elapsed_s: Floats
     known: NDArray[np.bool_]
-
-    def take(self, rows: slice | Rows) -> "Drawn":
-        """Return these rows."""
-        return Drawn(
-            curves=self.curves.take(rows),
-            group=self.group[rows],
-            elapsed_s=self.elapsed_s[rows],
-            known=self.known[rows],
-        )
-
-    @classmethod
-    def join(cls, parts: Sequence["Drawn"]) -> "Drawn":
-        """Return the rows of all parts, at least one."""
-        return cls(
-            curves=Curves.join([part.curves for part in parts]),
-            group=np.concatenate([part.group for part in parts]),
-            elapsed_s=np.concatenate([part.elapsed_s for part in parts]),
-            known=np.concatenate([part.known for part in parts]),
-        )
 
 
 class RunTimeForecaster:

@@ -2,8 +2,7 @@
 
 from advisor.journal.lock import locked
 from advisor.journal.recorded_step import kept_revert, kept_step
-from advisor.journal.retention import Retention
 from advisor.journal.schema import SCHEMA_VERSION
 from advisor.journal.store import SqliteJournal, opened
 
-__all__ = ["SCHEMA_VERSION", "Retention", "SqliteJournal", "kept_revert", "kept_step", "locked", "opened"]
+__all__ = ["SCHEMA_VERSION", "SqliteJournal", "kept_revert", "kept_step", "locked", "opened"]

@@ -13,10 +13,10 @@ from advisor.domain.lease import Ending, intended
 from advisor.domain.outcome import Arm, JobOutcome, SeenChange
 from advisor.domain.plan import Outcome, Receipt, Recommendation
 from advisor.errors import JournalError
-from advisor.journal import Retention, SqliteJournal, kept_step, store
+from advisor.journal import SqliteJournal, kept_step, store
 from advisor.journal.cycle_record import Recorder
 from advisor.journal.views import Done, Looked, PastChange
-from advisor.settings import Limits
+from advisor.settings import JournalSettings, Limits
 from tests.builders import TAKEN_AT, make_job, make_snapshot
 from tests.fake_cluster import HOLD, FakeCluster, fragmented
 
@@ -25,7 +25,7 @@ DAY_S = 86_400.0
 
 @pytest.fixture
 def journal(tmp_path: Path) -> SqliteJournal:
-    return SqliteJournal(tmp_path / "journal.sqlite", retention=Retention(keep_days=1.0, records_mib=1.0))
+    return SqliteJournal(tmp_path / "journal.sqlite", retention=JournalSettings(keep_days=1.0, records_mib=1.0))
 
 
 def done(journal: SqliteJournal, looked: Looked | None = None) -> list[tuple[int | None, int, Done, str]]:
@@ -203,7 +203,7 @@ def test_record_that_could_not_be_written_does_not_spoil_the_next(
 
 def test_records_give_way_when_there_is_no_room(journal: SqliteJournal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("advisor.journal.cycle_record.RECORDS_IN_FRAME", 2)
-    journal._retention = Retention(keep_days=1.0, records_mib=0.003)
+    journal._retention = JournalSettings(keep_days=1.0, records_mib=0.003)
 
     for _ in range(9):
         journal.record(judged(fragmented()), Cycle())

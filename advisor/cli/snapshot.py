@@ -29,8 +29,9 @@ def snapshot(
     At most four read requests to slurmctld. The schema is in docs/snapshot.schema.json.
     """
     from advisor.backends.anonymise import anonymise as anonymised
-    from advisor.backends.snapshot_file import STANDARD_STREAM, write_snapshot
+    from advisor.backends.snapshot_file import write_snapshot
     from advisor.cli.reading import Reading
+    from advisor.files import STANDARD_STREAM
     from advisor.planning.words import plural
 
     reading = Reading(

@@ -173,7 +173,7 @@ def _first(cells: Mapping[str, str], names: Iterable[str]) -> str:
 
 def _table(jobs: list[_Ended]) -> EndedJobs:
     def numbers(values: Iterable[float | int | None]) -> np.ndarray:
-        return np.array([np.nan if value is None else float(value) for value in values], dtype=np.float64)
+        return np.array([*values], dtype=np.float64)  # numpy reads None as NaN
 
     return EndedJobs(
         jobs=RunTimeTable(

@@ -1,7 +1,6 @@
 """Polls of a queue, one row for each job that was pending: the published tables of Graham, read into a backlog."""
 
 import csv
-import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from advisor.domain.units import HOUR_S
 from advisor.errors import DecodeError, TraceError
 from advisor.features.backlog import BacklogTable, Floats, Load
 from advisor.features.columns import Columns
-from advisor.fit.fitted import Source
+from advisor.fit.fitted import Source, source_of
 from advisor.sim.text_file import opened_text
 
 Codes = NDArray[np.int64]
@@ -86,9 +85,8 @@ def read_polls(files: Sequence[Path]) -> tuple[Polls, tuple[Source, ...]]:
     for path in files:
         before = len(cells[_JOB])
         _read(path, cells, floats)
-        content = path.read_bytes()
         rows = len(cells[_JOB]) - before
-        sources.append(Source(name=path.name, sha256=hashlib.sha256(content).hexdigest(), rows=rows))
+        sources.append(source_of(path.name, path.read_bytes(), rows))
     if not cells[_JOB]:
         raise TraceError(
             f"{', '.join(map(str, files)) or 'no file'}: there is no row of a pending GPU job: give others"

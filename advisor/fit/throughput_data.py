@@ -2,7 +2,6 @@
 
 import csv
 import gzip
-import hashlib
 import io
 import math
 import re
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 
 from advisor.errors import TraceError
 from advisor.features.columns import Columns
-from advisor.fit.fitted import Source
+from advisor.fit.fitted import Source, source_of
 
 FORMS = ("auto", "pollux", "elasticflow")
 # ElasticFlow states GPU counts only; its nodes had eight.
@@ -114,11 +113,7 @@ def model_of(file: Path) -> str:
 def sources_of(files: Sequence[Path], measured: StepTimes) -> tuple[Source, ...]:
     """Return the name, digest and number of rows of each file."""
     return tuple(
-        Source(
-            name=f"{file.resolve().parent.name}/{file.name}",
-            sha256=hashlib.sha256(file.read_bytes()).hexdigest(),
-            rows=int((measured.file == number).sum()),
-        )
+        source_of(f"{file.resolve().parent.name}/{file.name}", file.read_bytes(), int((measured.file == number).sum()))
         for number, file in enumerate(files)
     )
 

@@ -14,9 +14,10 @@ from advisor.fit.fitted import Fitted
 from advisor.fit.throughput_calibration import calibrate, learn_knowledge
 from advisor.fit.throughput_data import StepTimes, files_of, read_measured, sources_of
 from advisor.fit.throughput_population import Learned, learn_laws, work_of
+from advisor.predict.interference_items import name_key
 from advisor.predict.scaling import SCALE, Vector, Work, log_step
 from advisor.predict.throughput import COLUMNS, KIND, OUTPUTS, columns_of
-from advisor.predict.throughput_knowledge import Knowledge, live_laws, simple, write_knowledge
+from advisor.predict.throughput_knowledge import Knowledge, live_laws, write_knowledge
 
 LEAST_ROWS = 30
 _PAIRS_PER_GROUP = 1500
@@ -148,7 +149,7 @@ def _regressors(pairs: PlacementPairs) -> tuple[Any, Any]:
 
 def _judge(pairs: PlacementPairs, model: str) -> tuple[Vector, Vector]:
     """Return the errors of a model that was left out: in stated deviations, and in percent."""
-    own = np.array([simple(name) == simple(model) for name in pairs.model])
+    own = np.array([name_key(name) == name_key(model) for name in pairs.model])
     correction, deviation = _regressors(pairs.take(~own))
     out = pairs.take(own)
     left_over = out.left_over - correction.predict(out.rows)

@@ -89,9 +89,9 @@ class Shape:
             raise ValueError("lengths and weights are positive numbers")
 
 
-def name_key(name: str) -> str:
+def name_key(name: str | None) -> str:
     """Return the key that names are compared by: their letters, in lower case, and digits."""
-    return "".join(letter for letter in name.lower() if letter.isalnum())
+    return "".join(letter for letter in (name or "").lower() if letter.isalnum())
 
 
 def similarity(these: Items, those: Items, shape: Shape) -> Floats:

@@ -8,10 +8,11 @@ from numpy.typing import NDArray
 
 from advisor.errors import ModelError
 from advisor.predict.bundle import Bundle
+from advisor.predict.interference_items import name_key
 from advisor.predict.intervals import Intervals
 from advisor.predict.scaling import BEND, FLOOR, VOLUME, Parts, Vector, Work, computing_of, parts_of
 from advisor.predict.throughput_adapt import NORMAL, JobForecaster, adapt
-from advisor.predict.throughput_knowledge import Knowledge, live_laws, parse_knowledge, simple, tokens
+from advisor.predict.throughput_knowledge import Knowledge, live_laws, parse_knowledge, tokens
 
 KIND = "throughput"
 COLUMNS = (
@@ -96,8 +97,8 @@ class ThroughputForecaster:
 
     def codes(self, names: Sequence[str | None]) -> NDArray[np.int64]:
         """Return the profile of each model by its name; letters and digits count; -1 where there is none."""
-        known = {simple(name): code for code, name in enumerate(self.models)}
-        code_by_name = {name: known.get(simple(name), -1) for name in set(names)}
+        known = {name_key(name): code for code, name in enumerate(self.models)}
+        code_by_name = {name: known.get(name_key(name), -1) for name in set(names)}
         return np.array([code_by_name[name] for name in names], dtype=np.int64)
 
     def largest_batches(self, codes: NDArray[np.int64]) -> Vector:
@@ -151,8 +152,6 @@ class ThroughputForecaster:
         # Where the law sees no gain beyond perfect scaling, its correction must not either.
         median = np.minimum(median, np.where(samples >= 0.0, np.maximum(by_law, samples), np.inf))
         median = np.maximum(median, np.where(samples <= 0.0, np.minimum(by_law, samples), -np.inf))
-        other_type = asked.gpu_type != base.gpu_type
-        type_ratio = self._speeds[asked.gpu_type] - self._speeds[base.gpu_type]
         median += np.where(other_type, np.nan_to_num(type_ratio), 0.0)
         known = self._supports(asked, above) & self._supports(base, below) & ~(other_type & np.isnan(type_ratio))
         down, up = self._unknowns(by_law - samples, parts, (above, below), asked.profile)

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from advisor.errors import ConfigError
 from advisor.fit.throughput_data import GPUS_PER_NODE, StepTimes, files_of, read_measured
+from advisor.predict.interference_items import name_key
 from advisor.predict.intervals import Intervals
-from advisor.predict.throughput_knowledge import UNTRAINED, Knowledge, simple
+from advisor.predict.throughput_knowledge import UNTRAINED, Knowledge
 from tools.evaluation.many_files import ManyFiles
 from tools.evaluation.report import Report, Score, print_report, score
 from tools.evaluation.throughput_baselines import baselines, rows_known
@@ -122,7 +123,7 @@ def _models(train: StepTimes, test: StepTimes, profile: str | None, notes: list[
     columns = {"nodes": test.nodes, "gpus": test.gpus, "batch": test.batch_asked, "local_bsz": test.batch_asked}
     columns |= {"local_batch": test.batch}
     known = np.zeros(len(test), dtype=np.bool_) if profile is None else matching(profile, columns)
-    simple_train = np.array([simple(name) for name in train.model.tolist()], dtype=np.str_)
+    simple_train = np.array([name_key(name) for name in train.model.tolist()], dtype=np.str_)
     trained = set(_fingerprints(train))
     left_out = []
     for cluster, model in sorted(set(zip(test.cluster.tolist(), test.model.tolist(), strict=True))):
@@ -132,7 +133,7 @@ def _models(train: StepTimes, test: StepTimes, profile: str | None, notes: list[
         judged, fit_on, key = test.take(own & ~known), train, ""
         if not trained.isdisjoint(_fingerprints(judged)):
             left_out.append(model)
-            fit_on, key = train.take(simple_train != simple(model)), simple(model)
+            fit_on, key = train.take(simple_train != name_key(model)), name_key(model)
         yield Split(train=fit_on, points=test.take(own & known), judged=judged, key=key)
     if left_out:
         notes.append(
@@ -246,7 +247,7 @@ def _order(values: Vector, pairs: tuple[NDArray[np.int64], ...]) -> Vector:
 
 def _fingerprints(rows: StepTimes) -> list[str]:
     return [
-        f"{simple(model)} {shape} {batch!r} {step!r}"
+        f"{name_key(model)} {shape} {batch!r} {step!r}"
         for model, shape, batch, step in zip(
             rows.model.tolist(), rows.shapes(), rows.batch.tolist(), rows.step_s.tolist(), strict=True
         )

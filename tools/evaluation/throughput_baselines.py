@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.fit.throughput_data import StepTimes
-from advisor.predict.throughput_knowledge import simple
+from advisor.predict.interference_items import name_key
 
 Vector = NDArray[np.float64]
 
@@ -40,7 +40,7 @@ def baselines(judged: StepTimes, known: StepTimes, train: StepTimes) -> Mapping[
 
 def rows_known(judged: StepTimes, points: StepTimes, train: StepTimes) -> StepTimes:
     """Return the rows to start from: those of the job, else of its model on this cluster, of its model, or all."""
-    is_model = np.array([simple(name) == simple(judged.model[0]) for name in train.model.tolist()], dtype=np.bool_)
+    is_model = np.array([name_key(name) == name_key(judged.model[0]) for name in train.model.tolist()], dtype=np.bool_)
     is_here = train.cluster == judged.cluster[0]
     for rows in (points, train.take(is_model & is_here), train.take(is_model), train.take(is_here), train):
         if len(rows):
@@ -77,7 +77,7 @@ def _curve(judged: StepTimes, base: StepTimes, train: StepTimes) -> Vector:
     changes = []
     for cluster, model in here:
         own = train.take((train.cluster == cluster) & (train.model == model))
-        if simple(model) == simple(judged.model[0]) and len(here) > 1:
+        if name_key(model) == name_key(judged.model[0]) and len(here) > 1:
             continue
         middle = np.log2(own.batch)
         # A model's own batches stand in for those of the job: the smallest for the smallest.

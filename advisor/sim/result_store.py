@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +42,9 @@ class _Line(BaseModel):
     curve: GpuCurve
     tiers: TierTimes
     sampled: tuple[str, ...]
-    notes: tuple[str, ...]
+
+
+_COPIED: Final = tuple(name for name in _Line.model_fields if name != "key")
 
 
 class Store:
@@ -65,30 +67,12 @@ class Store:
         for line in self._lines():
             per_job = self._per_job(line)
             if per_job is not None:
-                results[line.key] = RunResult(
-                    summary=line.summary,
-                    ends=line.ends,
-                    cluster_gpus=line.cluster_gpus,
-                    curve=line.curve,
-                    tiers=line.tiers,
-                    sampled=line.sampled,
-                    notes=line.notes,
-                    per_job=per_job,
-                )
+                results[line.key] = RunResult(per_job=per_job, **{name: getattr(line, name) for name in _COPIED})
         return results
 
     def keep(self, key: str, result: RunResult) -> RunResult:
         """Write a cell to the disk; the numbers of the result that it returns stay there, not in memory."""
-        line = _Line(
-            key=key,
-            summary=result.summary,
-            ends=result.ends,
-            cluster_gpus=result.cluster_gpus,
-            curve=result.curve,
-            tiers=result.tiers,
-            sampled=result.sampled,
-            notes=result.notes,
-        )
+        line = _Line(key=key, **{name: getattr(result, name) for name in _COPIED})
         try:
             self._write_jobs(key, result.per_job)
             with self._file.open("ab") as file:

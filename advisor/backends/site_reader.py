@@ -44,7 +44,7 @@ class Identity:
     name: str
 
     def is_slurm_user(self, named: str) -> bool:
-        """Return whether this is SlurmUser, named as slurm.conf (`slurm`, `64030`) or scontrol (`slurm(64030)`) does."""
+        """Return whether this is SlurmUser, as slurm.conf (`slurm`, `64030`) or scontrol (`slurm(64030)`) names it."""
         name, _, uid = named.partition("(")
         return bool(named) and (name == self.name or str(self.uid) in (name, uid.rstrip(")")))
 

@@ -51,11 +51,6 @@ class Grid:
     over_anchor: Floats
     over_limit: Floats
 
-    @property
-    def size(self) -> int:
-        """The number of outputs of the model."""
-        return len(self.over_anchor) + len(self.over_limit)
-
     def curves(self, shares: NDArray[np.float32], anchor: Floats, cap: Floats) -> Curves:
         """Return the curves of the model's outputs, `(n_rows, size)`: halfway between its two answers.
 

@@ -96,7 +96,3 @@ def _plausible(instant: Floats) -> NDArray[np.bool_]:
     # Up to 2200; the clock of a simulated cluster begins at 0. NaN compares False.
     plausible: NDArray[np.bool_] = (instant >= 0.0) & (instant < 7_258_118_400)
     return plausible
-
-
-def _texts(column: tuple[str, ...], rows: Rows) -> tuple[str, ...]:
-    return tuple(column[row] for row in rows.tolist())

@@ -11,7 +11,7 @@ from advisor.predict.bundle import Bundle
 from advisor.predict.interference_items import name_key
 from advisor.predict.intervals import Intervals
 from advisor.predict.scaling import BEND, FLOOR, VOLUME, Parts, Vector, Work, computing_of, parts_of
-from advisor.predict.throughput_adapt import NORMAL, JobForecaster, adapt
+from advisor.predict.throughput_adapt import NORMAL
 from advisor.predict.throughput_knowledge import Knowledge, live_laws, parse_knowledge, tokens
 
 KIND = "throughput"
@@ -114,24 +114,6 @@ class ThroughputForecaster:
         }
         return np.array([code_by_name[name] for name in names], dtype=np.int64)
 
-    def speeds(self, asked: PlacementTable) -> Intervals:
-        """Return the speed, samples per second, relative to the same model on one GPU of the reference type.
-
-        The reference type is that of the first cluster in the order of names; GPU types that were not measured are
-        taken to be as fast, and are not known.
-        """
-        one = np.ones(len(asked))
-        base = PlacementTable(
-            profile=asked.profile,
-            gpu_type=np.where(asked.gpu_type >= 0, 0, -1),
-            gpus=one,
-            nodes=one,
-            tier=np.zeros(len(asked), dtype=np.int64),
-            local_batch=asked.local_batch,
-            link_gbps=asked.link_gbps,
-        )
-        return self.relative(asked, base)
-
     def relative(self, asked: PlacementTable, base: PlacementTable) -> Intervals:
         """Return the speed at `asked` over that at `base`, the same job row by row, with the interval of the ratio."""
         if len(asked) != len(base) or not np.array_equal(asked.profile, base.profile):
@@ -163,12 +145,6 @@ class ThroughputForecaster:
             high=np.exp(median + up),
             known=(known & (down + up <= 2.0 * NORMAL * _LARGEST_DEVIATION)) | (is_same & ~other_type),
         )
-
-    def observe(
-        self, work: Work, step_s: Vector, *, model: str | None = None, cluster: str | None = None
-    ) -> JobForecaster:
-        """Return a forecaster of one job from its observed points; `work` counts batches in samples per GPU."""
-        return adapt(self.knowledge, work, step_s, model=model, cluster=cluster)
 
     def _work(self, asked: PlacementTable, base: PlacementTable) -> tuple[Work, Work]:
         """Return both placements with batches in units of the reference; 1 for both where one of them is not known."""

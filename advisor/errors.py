@@ -20,7 +20,6 @@ class AdvisorError(Exception):
     """Anything that an administrator can mend; its text is one line."""
 
     exit_code = 1
-    retryable = False
 
 
 class ConfigError(AdvisorError):
@@ -66,10 +65,6 @@ class SlurmRefusedError(SlurmError):
 class SlurmUnavailableError(SlurmError):
     """Slurm gave no answer within the deadline, or slurmctld is down."""
 
-    retryable = True
-
 
 class BudgetSpentError(SlurmError):
     """Nothing was sent: it would cost slurmctld more requests than the budget has left."""
-
-    retryable = True

@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import IO, Final
 OWNER_ONLY: Final = 0o600
 # The umask decides, as for files that other programs write.
 AS_UMASK: Final = 0o666
+# Stands for standard input or output on a command line.
+STANDARD_STREAM: Final = Path("-")
 
 
 @contextmanager
@@ -36,6 +39,26 @@ def replace_file(path: Path, content: bytes, *, mode: int = OWNER_ONLY) -> None:
     """Replace the file at `path` by `content`, as `replacing` does."""
     with replacing(path, mode=mode) as stream:
         stream.write(content)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[IO[bytes]]:
+    """Open a binary stream to what a user names: standard output for `-`, else a file that only its owner can read.
+
+    A plain file is replaced as a whole. Links, pipes and devices are written in place: renaming over one would replace
+    it, and following a link by hand would step round the kernel's protection of shared folders. Raises `OSError`.
+    """
+    if path == STANDARD_STREAM:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+    elif path.is_symlink() or (path.exists() and not path.is_file()):
+        with path.open("wb") as stream:
+            if path.is_file():
+                path.chmod(OWNER_ONLY)
+            yield stream
+    else:
+        with replacing(path) as stream:
+            yield stream
 
 
 def _sync_folder(folder: Path) -> None:

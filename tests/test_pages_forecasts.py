@@ -1,5 +1,6 @@
 """What the page about forecasts end to end counts."""
 
+import numpy as np
 import pytest
 
 from advisor.sim.comparison import PairedDifference
@@ -28,6 +29,14 @@ def test_share_that_is_kept_is_that_of_the_summed_gains() -> None:
     kept = kept_share(differences)
 
     assert (kept.percent, kept.low, kept.high) == pytest.approx((50.0, 50.0, 50.0))
+
+
+def test_share_of_no_gain_is_not_a_number() -> None:
+    differences = {"one": {SHIPPED: change(SHIPPED, 0.0), ORACLE: change(ORACLE, 0.0)}}
+
+    kept = kept_share(differences)
+
+    assert np.isnan([kept.percent, kept.low, kept.high]).all()
 
 
 def test_every_policy_runs_on_the_same_cluster() -> None:

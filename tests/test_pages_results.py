@@ -37,7 +37,6 @@ def make_result(policy: str, mean_jct_s: float, *, finished: int = JOBS) -> RunR
         cluster_gpus=8,
         curve=GpuCurve(start_time=0.0, step_s=1.0, gpus=()),
         sampled=("user",),
-        notes=(),
         per_job=np.stack([jct_s, jct_s, jct_s]),
     )
 

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.sim.profiles import Profiles, gpu_share_inflation, inflation, node_inflation
+from advisor.sim.profiles import Profiles, gpu_share_inflation, inflation
 from tools.pages.text import table
 from tools.profile_data import Beside, Measurements, Speed, Spread, Step
 from tools.profile_fit import (
@@ -246,3 +246,11 @@ def _parts(rows: Sequence[Row]) -> Iterator[tuple[list[Row], list[Row]]]:
             [row for row, is_left_out in zip(rows, mask, strict=True) if not is_left_out],
             [row for row, is_left_out in zip(rows, mask, strict=True) if is_left_out],
         )
+
+
+def node_inflation(mine: np.void, other: np.void) -> float:
+    """Run time of a gang over several nodes beside another such gang on a 10 Gb/s NIC, over its run time alone.
+
+    It is `contended_gbps` seen from the run time. A job within one node sends nothing and is not slowed.
+    """
+    return float(1.0 + mine["node_sensitivity"] * other["node_pressure"])

@@ -7,8 +7,8 @@ from typing import Final
 from advisor.backends.commands import apply_argv
 from advisor.backends.process import Commands, printable, text_of
 from advisor.backends.records import jobs_of
-from advisor.backends.text_decode import JOB_FIELDS, field_list, job_record, rows, unknown_fields
-from advisor.backends.text_source import new_delimiter
+from advisor.backends.text_decode import JOB_FIELDS, job_record, row_of
+from advisor.backends.text_source import JOB_ARGUMENTS, new_delimiter, printed
 from advisor.domain.actions import Action, Requeue, SetNodeRange
 from advisor.domain.job import Job
 from advisor.domain.plan import Outcome, Receipt
@@ -90,19 +90,15 @@ class ScontrolActuator:
 
     def _read(self, job_id: int) -> Job | None:
         """Read one job; None where Slurm no longer knows it."""
-        delimiter = self._delimiter()
-        local = () if self._commands.cluster is not None else ("--local",)
-        layout = field_list(JOB_FIELDS, delimiter)
         try:
-            answer = self._commands.ask("squeue", "-h", "-a", "--noconvert", *local, "-j", str(job_id), "-O", layout)
+            rows, absent = printed(
+                self._commands, self._delimiter(), JOB_FIELDS, "squeue", *JOB_ARGUMENTS, "-j", str(job_id)
+            )
         except SlurmRefusedError as err:
             if _NO_SUCH_JOB.search(str(err)):
                 return None
             raise
-        text = text_of(answer.output).removeprefix(f"CLUSTER: {self._commands.cluster}\n")
-        absent = unknown_fields(text_of(answer.complaints))
-        found = rows(text, command="squeue", fields=JOB_FIELDS, delimiter=delimiter, absent=absent)
-        jobs = jobs_of(map(job_record, found), ())
+        jobs = jobs_of((job_record(row_of(values, JOB_FIELDS, absent)) for values in rows), ())
         return next((job for job in jobs if job.job_id == job_id), None)
 
 

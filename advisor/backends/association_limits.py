@@ -30,7 +30,7 @@ from advisor.domain.units import MINUTE_S
 from advisor.errors import AdvisorError
 
 # What was read serves one round; AccountingStorageEnforce takes a restart to change.
-KEPT_S: Final = 20.0
+READING_KEPT_S: Final = 20.0
 CONFIG_KEPT_S: Final = 600.0
 
 _GPU: Final = "gres/gpu"
@@ -231,7 +231,7 @@ class AssociationLimits:
         return self._enforced[1]
 
     def _forget_what_is_old(self) -> None:
-        if self._monotonic() - self._read_at >= KEPT_S:
+        if self._monotonic() - self._read_at >= READING_KEPT_S:
             self._states, self._partition_qos, self._granted = {}, {}, 0
             self._read_at = self._monotonic()
 

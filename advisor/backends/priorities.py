@@ -61,17 +61,8 @@ def decode_factors(text: str, delimiter: str) -> dict[int, PriorityFactors]:
 
 
 def _factors(parts: Mapping[str, str]) -> PriorityFactors:
-    return PriorityFactors(
-        site=_part(parts, "site"),
-        age=_part(parts, "age"),
-        association=_part(parts, "association"),
-        fair_share=_part(parts, "fair_share"),
-        job_size=_part(parts, "job_size"),
-        partition=_part(parts, "partition"),
-        qos=_part(parts, "qos"),
-        nice=_part(parts, "nice"),
-        tres=_tres(parts["tres"]),
-    )
+    plain = {name: _part(parts, name) for name in _PARTS if name != "tres"}
+    return PriorityFactors(**plain, tres=_tres(parts["tres"]))
 
 
 def _part(parts: Mapping[str, str], name: str) -> int | None:

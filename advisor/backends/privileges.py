@@ -78,7 +78,7 @@ def read_privilege(commands: Commands, user: Identity | None = None) -> Privileg
         return Privilege(user=who.name, level=Level.OPERATOR, text="root may change every job")
     doubts: list[str] = []
     configuration = _configuration(commands, doubts)
-    if _is_slurm_user(who, configuration.get("slurmuser", "")):
+    if who.is_slurm_user(configuration.get("slurmuser", "")):
         return Privilege(user=who.name, level=Level.OPERATOR, text=f"{who.name} is SlurmUser and may change every job")
     if configuration and "slurmdbd" not in configuration.get("accountingstoragetype", ""):
         text = f"{who.name} has no privilege: without slurmdbd there are neither coordinators nor Operators"
@@ -107,12 +107,6 @@ def _configuration(commands: Commands, doubts: list[str]) -> Mapping[str, str]:
     except AdvisorError as err:
         doubts.append(f"slurmctld did not tell who is SlurmUser: {err}")
         return {}
-
-
-def _is_slurm_user(who: Identity, named: str) -> bool:
-    """Whether `slurm(64030)` is the user."""
-    name, _, uid = named.partition("(")
-    return bool(named) and (name == who.name or uid.rstrip(")") == str(who.uid))
 
 
 def _from_database(commands: Commands, who: Identity, doubts: list[str]) -> tuple[str | None, frozenset[str]]:

@@ -94,7 +94,7 @@ class PyslurmSource:
         taken_at = self._clock.now()
         answer = pyslurm_decode.parse(_run_child(self._commands, self._interpreter).output)
         traits = site.config.traits
-        if traits.known and not same_release(answer.version, site.config.slurm_version):
+        if not same_release(answer.version, site.config.slurm_version):
             raise SlurmRefusedError(does_not_fit(answer.version, site.config.slurm_version))
         counted = pyslurm_decode.counted(site.config.accounting_tres, answer.nodes)
         snapshot = assemble(
@@ -123,7 +123,7 @@ class PyslurmSource:
 
 def does_not_fit(version: str, slurm_version: str) -> str:
     """Say that pyslurm is made for another release of Slurm."""
-    return f"pyslurm {printable(version, 40)} does not fit Slurm {slurm_version}: {_INSTALL}"
+    return f"pyslurm {printable(version, 40)} does not fit Slurm {slurm_version or 'of an unknown release'}: {_INSTALL}"
 
 
 def _run_child(commands: Commands, interpreter: Sequence[str], *arguments: str) -> Answer:

@@ -43,6 +43,11 @@ class Identity:
     uid: int
     name: str
 
+    def is_slurm_user(self, named: str) -> bool:
+        """Return whether this is SlurmUser, as slurm.conf (`slurm`, `64030`) or scontrol (`slurm(64030)`) names it."""
+        name, _, uid = named.partition("(")
+        return bool(named) and (name == self.name or str(self.uid) in (name, uid.rstrip(")")))
+
 
 def own_identity() -> Identity:
     """Return the user this process runs as."""
@@ -117,7 +122,7 @@ class SiteReader:
     def _check_visibility(self, config: SiteConfig, raw: Mapping[str, str]) -> tuple[str, ...]:
         """Raise `SlurmRefusedError` where the site hides the queue from this user; say so where that is not sure."""
         hidden = [part for part in _HIDING if part in config.private_data]
-        if not hidden or self._is_slurm_user(raw):
+        if not hidden or self._identity.uid == 0 or self._identity.is_slurm_user(raw.get("slurmuser", "root")):
             return ()
         setting = f"PrivateData={','.join(hidden)}"
         level = self._admin_level(raw)
@@ -130,13 +135,6 @@ class SiteReader:
             f"{setting} hides the queue from {self._identity.name}: run sadvise as SlurmUser or root, or let "
             f"`sacctmgr modify user {self._identity.name} set adminlevel=Operator` make it an Operator"
         )
-
-    def _is_slurm_user(self, raw: Mapping[str, str]) -> bool:
-        name, _, uid = raw.get("slurmuser", "root").partition("(")
-        return self._identity.uid == 0 or name == self._identity.name or self._identity_is(uid.rstrip(")") or name)
-
-    def _identity_is(self, uid: str) -> bool:
-        return uid == str(self._identity.uid)
 
     def _admin_level(self, raw: Mapping[str, str]) -> str | None:
         """Return the user's level in the accounting database, "" for none, None where it cannot be known."""

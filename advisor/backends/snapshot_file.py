@@ -20,12 +20,11 @@ from pydantic_core import ErrorDetails, PydanticSerializationError
 from advisor import __version__
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import SnapshotFileError
-from advisor.files import replace_file
+from advisor.files import STANDARD_STREAM, writing
 from advisor.text import named
 
 FORMAT_VERSION: Final = 1
 SIZE_LIMIT_BYTES = 1 << 30
-STANDARD_STREAM = Path("-")
 
 _CHUNK_BYTES = 1 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -114,15 +113,8 @@ def write_snapshot(snapshot: Snapshot, path: Path) -> None:
     if path.suffix == ".gz":
         content = gzip.compress(content, compresslevel=6, mtime=0)
     try:
-        if path == STANDARD_STREAM:
-            sys.stdout.buffer.write(content)
-            sys.stdout.buffer.flush()
-        elif path.is_symlink() or (path.exists() and not path.is_file()):
-            # Links, pipes and devices are written in place: renaming over one would replace it, and following
-            # a link by hand would step round the kernel's protection of shared folders.
-            _write_in_place(path, content)
-        else:
-            replace_file(path, content)
+        with writing(path) as stream:
+            stream.write(content)
     except BrokenPipeError:
         raise
     except OSError as err:
@@ -219,10 +211,3 @@ def _encoded(snapshot: Snapshot, path: Path) -> bytes:
         raise SnapshotFileError(f"{path}: cannot be written: {fault}") from err
     except PydanticSerializationError as err:
         raise SnapshotFileError(f"{path}: cannot be written: a text is not Unicode ({err})") from err
-
-
-def _write_in_place(path: Path, content: bytes) -> None:
-    with path.open("wb") as stream:
-        if path.is_file():
-            path.chmod(0o600)
-        stream.write(content)

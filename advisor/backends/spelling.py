@@ -133,18 +133,6 @@ def node_names(text: str, *, field: str) -> tuple[str, ...]:
         raise unreadable(field, text, "a node list") from err
 
 
-def node_counts(text: str, *, field: str) -> tuple[int, int | None]:
-    """Decode `NumNodes`: `2-4` is a range, `2-2` exactly two, `2` at least two."""
-    low, dash, high = text.strip().partition("-")
-    return count(low, field=field), count(high, field=field) if dash else None
-
-
-def switches(text: str, *, field: str) -> tuple[int, float]:
-    """Decode `Switches`: a count of leaf switches and the longest wait in seconds (`1@00:30:00`)."""
-    number, at, wait = text.strip().partition("@")
-    return count(number, field=field), (duration_s(wait, field=field) or 0.0) if at else 0.0
-
-
 @lru_cache(CACHED_TEXTS)
 def names(text: str) -> tuple[str, ...]:
     """Split a list at its commas, in its own order, without what is unset."""

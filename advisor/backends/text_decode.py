@@ -148,7 +148,7 @@ def rows(text: str, *, command: str, fields: Sequence[str], delimiter: str, abse
 
 
 def job_record(row: Row) -> JobRecord:
-    """Read a job from its row, or from a block of `scontrol show job` under squeue's names."""
+    """Read a job from its row."""
     return JobRecord(
         job_id=whole(row["JobID"], field="squeue JobID"),
         states=(row["State"].strip(),),
@@ -258,7 +258,7 @@ def partitions_of(found: Iterable[Row]) -> tuple[Partition, ...]:
 
 
 def node_record(row: Row, partitions: Iterable[str]) -> NodeRecord:
-    """Read a node from a row, or from a block of `scontrol show node` under sinfo's names."""
+    """Read a node from a row and the names of its partitions."""
     return NodeRecord(
         name=row["NodeList"],
         states=tuple(word.strip("*~#!%$@^- ").upper() for word in row["StateComplete"].split("+")),

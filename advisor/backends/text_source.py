@@ -21,7 +21,7 @@ from advisor.backends.text_decode import (
 from advisor.clock import Clock
 from advisor.domain.snapshot import Snapshot
 
-_JOB_ARGUMENTS: Final = ("-h", "-a", "--noconvert")
+JOB_ARGUMENTS: Final = ("-h", "-a", "--noconvert")
 _NODE_ARGUMENTS: Final = ("-h", "-a", "-N", "--noconvert")
 
 # What squeue cannot say, by the field it lacks.
@@ -35,6 +35,18 @@ SPLIT_ARRAYS: Final = "squeue of this release shows a waiting task that was spli
 def new_delimiter() -> str:
     """Return a delimiter that no job name can hold but by guessing 72 random bits."""
     return f"@{secrets.token_urlsafe(9)}"
+
+
+def printed(
+    commands: Commands, delimiter: str, fields: Sequence[str], command: str, *arguments: str
+) -> tuple[Iterator[list[str]], frozenset[str]]:
+    """Ask for fields; return the values of the rows and the fields that this release does not have."""
+    local = () if commands.cluster is not None else ("--local",)
+    answer = commands.ask(command, *arguments, *local, "-O", field_list(fields, delimiter))
+    # The commands name a cluster that was asked for by its name before its rows.
+    text = text_of(answer.output).removeprefix(f"CLUSTER: {commands.cluster}\n")
+    lacking = unknown_fields(text_of(answer.complaints))
+    return printed_rows(text, command=command, fields=fields, delimiter=delimiter), lacking
 
 
 class TextSource:
@@ -58,10 +70,10 @@ class TextSource:
         # Jobs first: a job that starts in between then shows on its node and is not promised its GPUs twice.
         # Each array record as slurmctld holds it, where squeue can; one row per task would be far too many.
         unique = ("--array-unique",) if site.config.traits.squeue_array_unique else ()
-        printed, lacking = self._printed("squeue", (*_JOB_ARGUMENTS, *unique), JOB_FIELDS)
-        jobs = self._kept.read(printed, lacking)
-        printed, lacking_of_nodes = self._printed("sinfo", _NODE_ARGUMENTS, NODE_FIELDS)
-        nodes = [row_of(values, NODE_FIELDS, lacking_of_nodes) for values in printed]
+        rows, lacking = printed(self._commands, self._delimiter(), JOB_FIELDS, "squeue", *JOB_ARGUMENTS, *unique)
+        jobs = self._kept.read(rows, lacking)
+        rows, lacking_of_nodes = printed(self._commands, self._delimiter(), NODE_FIELDS, "sinfo", *_NODE_ARGUMENTS)
+        nodes = [row_of(values, NODE_FIELDS, lacking_of_nodes) for values in rows]
         snapshot = assemble(
             source=self.name,
             taken_at=taken_at,
@@ -77,15 +89,3 @@ class TextSource:
         )
         self._kept.keep(snapshot.jobs)
         return snapshot
-
-    def _printed(
-        self, command: str, arguments: Sequence[str], fields: Sequence[str]
-    ) -> tuple[Iterator[list[str]], frozenset[str]]:
-        """Ask for fields; return the values of the rows and the fields that this release does not have."""
-        delimiter = self._delimiter()
-        local = () if self._commands.cluster is not None else ("--local",)
-        answer = self._commands.ask(command, *arguments, *local, "-O", field_list(fields, delimiter))
-        lacking = unknown_fields(text_of(answer.complaints))
-        # The commands name a cluster that was asked for by its name before its rows.
-        text = text_of(answer.output).removeprefix(f"CLUSTER: {self._commands.cluster}\n")
-        return printed_rows(text, command=command, fields=fields, delimiter=delimiter), lacking

@@ -52,9 +52,9 @@ def import_(
 
     Bad rows are named by their lines. docs/traces.md has the command that writes each format.
     """
+    from advisor.files import STANDARD_STREAM
     from advisor.sim.importing.formats import import_trace
     from advisor.sim.importing.workload_rows import ImportOptions
-    from advisor.sim.text_file import STANDARD_STREAM
     from advisor.sim.trace_file import write_trace
     from advisor.view.lines import one_line
 

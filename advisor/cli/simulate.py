@@ -114,8 +114,6 @@ def _print(study: "Study", results: "Sequence[RunResult]", differences: "Sequenc
     print_labelled("runs", f"seed {study.seeds[0]}, execution {setting.execution}, speeds {setting.speeds}")
     for text in drawn_in_words(trace, results[0].sampled):
         print_labelled("drawn", text)
-    for note in dict.fromkeys(note for result in results for note in result.notes):
-        print_labelled("note", note)
     out.print()
     rows = [
         [label, *(shown(metric, getattr(summary, metric)) for summary in summaries)] for metric, label in LABELS.items()

@@ -29,9 +29,10 @@ def snapshot(
     At most four read requests to slurmctld. The schema is in docs/snapshot.schema.json.
     """
     from advisor.backends.anonymise import anonymise as anonymised
-    from advisor.backends.snapshot_file import STANDARD_STREAM, write_snapshot
+    from advisor.backends.snapshot_file import write_snapshot
     from advisor.cli.reading import Reading
     from advisor.domain.units import plural
+    from advisor.files import STANDARD_STREAM
 
     reading = Reading(
         snapshot=snapshot_file, demo=demo, source=source, cluster=cluster, timeout_s=timeout, config=config

@@ -7,7 +7,8 @@ from typing import Final
 
 from advisor.clock import Clock
 from advisor.domain.lease import Lease
-from advisor.journal import Retention, SqliteJournal, locked
+from advisor.journal import SqliteJournal, locked
+from advisor.settings import JournalSettings
 
 # How long a round waits for a person's `sadvise apply` or `revert` to be done with the journal.
 LOCK_WAIT_S: Final = 5.0
@@ -16,10 +17,10 @@ LOCK_WAIT_S: Final = 5.0
 class Keeper:
     """A journal that is looked at as a whole when it is first opened, and again after it failed."""
 
-    def __init__(self, path: Path, retention: Retention, clock: Clock) -> None:
-        """Take the file, which need not be there yet."""
-        self._path = path
-        self._retention = retention
+    def __init__(self, settings: JournalSettings, clock: Clock) -> None:
+        """Take the settings of the journal, whose file need not be there yet."""
+        self._path = Path(settings.file)
+        self._settings = settings
         self._clock = clock
         self._journal: SqliteJournal | None = None
         self._is_new = True
@@ -33,7 +34,7 @@ class Keeper:
             if self._journal is None:
                 # Every page is looked at once; after a fault that came up later a quick look has to do.
                 self._journal = SqliteJournal(
-                    self._path, thorough=self._is_new, retention=self._retention, clock=self._clock
+                    self._path, thorough=self._is_new, retention=self._settings, clock=self._clock
                 )
                 self._is_new = False
             try:

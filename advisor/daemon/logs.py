@@ -4,6 +4,7 @@ import contextlib
 import logging
 import math
 import os
+import select
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -27,6 +28,10 @@ _LEVELS: Final = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, l
 # Longer values are cut: a line must not grow beyond what journald takes as one.
 _LONGEST_VALUE: Final = 1000
 _MOST_FRAMES: Final = 12
+# How long a stream that takes nothing is waited for; the lines after that are left out until it takes more.
+_PATIENCE_S: Final = 1.0
+# A pipe that takes anything takes a page, and a character has four bytes or fewer.
+_PIECE: Final = select.PIPE_BUF // 4
 # These libraries log every job that they run, which is wanted at level debug only.
 _TALKATIVE: Final = ("apscheduler",)
 
@@ -46,6 +51,7 @@ def configure_logs(
     out = sys.stderr if stream is None else stream
     journald = _is_journal(out, environ)
     least = logging.getLevelNamesMapping()[level.upper()]
+    lines = _Lines(out)
     structlog.configure(
         processors=[
             structlog.stdlib.add_log_level,
@@ -56,7 +62,7 @@ def configure_logs(
             *([_with_priority] if journald else []),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(least),
-        logger_factory=lambda *_: _Lines(out),
+        logger_factory=lambda *_: lines,
         cache_logger_on_first_use=False,
     )
     root = logging.getLogger()
@@ -69,21 +75,37 @@ def configure_logs(
 
 
 class _Lines:
-    """Writes lines to a stream, each at once and whole."""
-
-    _lock = threading.Lock()
+    """Writes lines to a stream, each at once and whole, and leaves out what the stream does not take."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self._lock = threading.Lock()
+        self._is_stuck = False
+        self._is_cut = False
 
     def msg(self, line: str) -> None:
         """Write a line; the method names of the levels lead here too."""
         # There is no other place to report that the log cannot be written, and the daemon must go on.
         with self._lock, contextlib.suppress(OSError, ValueError):
-            self._stream.write(f"{line}\n")
-            self._stream.flush()
+            text = f"\n{line}\n" if self._is_cut else f"{line}\n"
+            for start in range(0, len(text), _PIECE):
+                self._is_stuck = not _takes_more(self._stream, 0.0 if self._is_stuck else _PATIENCE_S)
+                self._is_cut = self._is_stuck and (self._is_cut or start > 0)
+                if self._is_stuck:
+                    return
+                self._stream.write(text[start : start + _PIECE])
+                self._stream.flush()
 
     debug = info = warning = error = critical = exception = log = msg
+
+
+def _takes_more(stream: TextIO, wait_s: float) -> bool:
+    """Return whether a stream takes more without blocking, now or within a time."""
+    try:
+        descriptor = stream.fileno()
+    except (OSError, ValueError):  # no file stands behind it
+        return True
+    return bool(select.select([], [descriptor], [], wait_s)[1])
 
 
 class _Forwarder(logging.Handler):

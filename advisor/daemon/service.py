@@ -5,7 +5,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final
 
 from advisor import __version__
@@ -29,7 +28,7 @@ from advisor.domain.plan import Outcome
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import AdvisorError, ConfigError, JournalError
 from advisor.guard.breakers import Vitals
-from advisor.journal import Retention, SqliteJournal
+from advisor.journal import SqliteJournal
 from advisor.metrics.round import Round
 from advisor.trial.follower import NO_FORECASTER
 
@@ -72,8 +71,7 @@ class Service:
         self._clock = clock
         self._told = told
         self._outfit = build(config)
-        retention = Retention(keep_days=config.journal.keep_days, records_mib=config.journal.records_mib)
-        self._keeper = Keeper(Path(config.journal.file), retention, clock)
+        self._keeper = Keeper(config.journal, clock)
         self._standing = RoundState()
         self._standing.note("started", version=__version__, mode=str(config.mode.farthest))
         self._reads_failed = 0

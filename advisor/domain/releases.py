@@ -24,8 +24,7 @@ SWITCHES_IN_JSON: Final = ("required_switches", "minimum_switches")
 class Traits:
     """What a release can do and how it names things; the defaults are those of most releases.
 
-    `first_version` is the first version with these traits, as year, month and point release. `known` is False for the
-    traits of an unknown release.
+    `first_version` is the first version with these traits, as year, month and point release.
 
     `soft_limits` is whether backfill can take TimeMin for a soft limit, `soft_limits_outlast_start` whether jobs behind
     a running job are planned with its soft limit too, not with its time limit. `cpus_per_gpu_update_keeps_priority` is
@@ -39,7 +38,6 @@ class Traits:
     """
 
     first_version: Version
-    known: bool = True
     soft_limits: bool = True
     soft_limits_outlast_start: bool = True
     cpus_per_gpu_update_keeps_priority: bool = True
@@ -47,7 +45,6 @@ class Traits:
     switches_in_json: bool = True
     sharing_tells_exclusive: bool = True
     default_priority_type: str = "priority/multifactor"
-    squeue_lacks: tuple[str, ...] = ("Exclusive", "CronJob")
     squeue_array_unique: bool = False
     tested: bool = False
 
@@ -61,11 +58,9 @@ TRAITS: Final = (
         scontrol_json=False,
         switches_in_json=False,
         default_priority_type="priority/basic",
-        squeue_lacks=("ExcNodes", "Exclusive", "CronJob"),
         squeue_array_unique=True,
         tested=True,
     ),
-    # What squeue of the untested releases has is not known for sure; it names what it lacks when asked.
     Traits(first_version=(23, 2, 0), soft_limits=False, soft_limits_outlast_start=False, default_priority_type=""),
     Traits(first_version=(23, 11, 0), soft_limits_outlast_start=False, default_priority_type=""),
     Traits(first_version=(24, 5, 0), soft_limits_outlast_start=False, default_priority_type=""),
@@ -73,13 +68,12 @@ TRAITS: Final = (
     Traits(first_version=(25, 5, 0), soft_limits_outlast_start=False),
     Traits(first_version=(25, 5, 4)),
     Traits(first_version=(25, 11, 0), tested=True),
-    Traits(first_version=(26, 5, 0), sharing_tells_exclusive=False, squeue_lacks=(), tested=True),
+    Traits(first_version=(26, 5, 0), sharing_tells_exclusive=False, tested=True),
 )
 # An unknown release is read like the newest one, and trusted with nothing that an older one lacks.
 UNKNOWN: Final = replace(
     TRAITS[-1],
     first_version=_UNKNOWN_VERSION,
-    known=False,
     soft_limits=False,
     soft_limits_outlast_start=False,
     cpus_per_gpu_update_keeps_priority=False,

@@ -1,6 +1,6 @@
 """How far apart nodes are."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
@@ -43,10 +43,6 @@ class Topology:
     def leaves(self) -> tuple[Switch, ...]:
         """The leaf switches, or the blocks."""
         return tuple(switch for switch in self.switches if switch.level == 0)
-
-    def leaf_by_node(self) -> Mapping[str, str]:
-        """Map every node to its leaf; a node that hangs on none is absent."""
-        return {node: leaf.name for leaf in self.leaves for node in leaf.nodes}
 
     def tier_of(self, nodes: Iterable[str]) -> LocalityTier:
         """Return the smallest tier that holds all of `nodes`."""

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot
-from advisor.features.queue import expected_limit_s, gpu_counts, limits_s, slurms_order, waiting_tasks
+from advisor.features.columns import Columns
+from advisor.features.queue import expected_limit_s, gpu_counts, limits_s, slurms_order, tasks_of
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -16,19 +17,15 @@ Codes = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
+class Load(Columns):
     """GPUs and GPU seconds of some set of jobs, seen from each row; both `(n_jobs,)`."""
 
     gpus: Floats
     gpu_s: Floats
 
-    def take(self, rows: Rows) -> "Load":
-        """Return these rows, in this order."""
-        return Load(gpus=self.gpus[rows], gpu_s=self.gpu_s[rows])
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BacklogTable:
+class BacklogTable(Columns):
     """Pending GPU jobs, row by row, with what they ask for and what stands before them; NaN where not known.
 
     `ahead` are the pending GPU jobs of higher priority, whose array tasks count one by one; `running` jobs hold GPUs,
@@ -59,23 +56,6 @@ class BacklogTable:
     def __len__(self) -> int:
         return len(self.job_id)
 
-    def take(self, rows: Rows) -> "BacklogTable":
-        """Return these rows, in this order."""
-        return BacklogTable(
-            job_id=self.job_id[rows],
-            gpus=self.gpus[rows],
-            limit_s=self.limit_s[rows],
-            eligible=self.eligible[rows],
-            since_submit_s=self.since_submit_s[rows],
-            since_eligible_s=self.since_eligible_s[rows],
-            ahead=self.ahead.take(rows),
-            ahead_in_partition=self.ahead_in_partition.take(rows),
-            ahead_in_account=self.ahead_in_account.take(rows),
-            running=self.running.take(rows),
-            running_in_account=self.running_in_account.take(rows),
-            by_limits=self.by_limits,
-        )
-
 
 def backlog_table(snapshot: Snapshot, expected_s: Mapping[int, float] | None = None) -> BacklogTable:
     """Build the table of the pending GPU jobs of a snapshot, in the order in which Slurm considers them.
@@ -98,7 +78,7 @@ def backlog_table(snapshot: Snapshot, expected_s: Mapping[int, float] | None = N
     pending = _Work.of(
         # A size that the request does not tell is one GPU at least.
         np.where(np.isnan(gpus), 1.0, gpus)
-        * _floats([1 if job.array is None else _tasks(job) for job in unsorted])[order],
+        * _floats([1 if job.array is None else tasks_of(job) for job in unsorted])[order],
         _durations(line, limit_s, longest_s, expected_s),
     )
     held = _Work.of(_floats([_gpus_held(job) for job in running]), _durations(running, left_s, longest_s, expected_s))
@@ -183,10 +163,6 @@ def _gpus_held(job: Job) -> int:
     if job.allocation is not None and job.allocation.gpus:
         return sum(gpus.count for gpus in job.allocation.gpus)
     return job.gang.gpu_count or 1
-
-
-def _tasks(job: Job) -> int:
-    return waiting_tasks(job.array.waiting) if job.array and job.array.task_id is None else 1
 
 
 def _floats(values: Sequence[float | None]) -> Floats:

@@ -41,11 +41,6 @@ class Fit:
     doubts: tuple[Doubt, ...] = ()
 
     @property
-    def uncertain(self) -> bool:
-        """Whether something the table cannot show restricts the gang further."""
-        return bool(self.doubts)
-
-    @property
     def restricted(self) -> bool:
         """Whether the gang may be kept from nodes that the table takes for fit; nothing is then changed about it.
 
@@ -64,29 +59,9 @@ class Fit:
         return self.tier_now is not None
 
     @property
-    def fits_leaf_now(self) -> bool:
-        """Whether it could start now under one leaf switch."""
-        return self.tier_now is not None and self.tier_now <= LocalityTier.LEAF
-
-    @property
-    def fits_node_now(self) -> bool:
-        """Whether it could start now on one node."""
-        return self.tier_now is LocalityTier.NODE
-
-    @property
     def fits_ever(self) -> bool:
         """Whether the nodes of one of its partitions are enough for it."""
         return self.tier_ever is not None
-
-    @property
-    def fits_leaf_ever(self) -> bool:
-        """Whether the nodes of one leaf are enough for it."""
-        return self.tier_ever is not None and self.tier_ever <= LocalityTier.LEAF
-
-    @property
-    def fits_node_ever(self) -> bool:
-        """Whether one node is enough for it."""
-        return self.tier_ever is LocalityTier.NODE
 
 
 class Fitter:

@@ -165,12 +165,6 @@ class Chunk:
             raise ValueError(f"a chunk of {self.cpus} CPUs is not one Slurm would start")
 
 
-def chunks_now(table: NodeTable, chunk: Chunk) -> Counts:
-    """Count how many such chunks each node could start now: `(n_nodes,)`."""
-    held = chunks_in(table.gpu_types, table.gpus_idle, table.cpus_idle, table.memory_idle_mib, chunk)
-    return np.where(table.usable, held, 0).astype(np.int32)
-
-
 def chunks_ever(table: NodeTable, chunk: Chunk) -> Counts:
     """Count how many such chunks each node would hold if it were empty and in service: `(n_nodes,)`."""
     return chunks_in(table.gpu_types, table.gpus_total, table.cpus_total, table.memory_total_mib, chunk)

@@ -12,6 +12,7 @@ from advisor.domain.gang import MOST
 from advisor.domain.job import Job, JobState
 from advisor.domain.slurm_reasons import CONTENTION, causes_named
 from advisor.domain.snapshot import Snapshot
+from advisor.features.columns import Columns
 from advisor.features.nodes import NodeTable
 
 ANY_TYPE = -1
@@ -34,7 +35,7 @@ class Others:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedRunTimes:
+class PlannedRunTimes(Columns):
     """Run times that a plan counts with, in seconds, `(n_jobs,)` each; NaN where no limit and no forecast is known.
 
     By a model they are its 80 % interval and its mean. By rule `low_s` and `expected_s` are the least share of the
@@ -45,15 +46,6 @@ class PlannedRunTimes:
     expected_s: NDArray[np.float64]
     high_s: NDArray[np.float64]
     by_model: NDArray[np.bool_]
-
-    def at(self, rows: NDArray[np.intp]) -> "PlannedRunTimes":
-        """Return the run times of some rows, in their order."""
-        return PlannedRunTimes(
-            low_s=self.low_s[rows],
-            expected_s=self.expected_s[rows],
-            high_s=self.high_s[rows],
-            by_model=self.by_model[rows],
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +101,7 @@ class QueueTable:
             smallest=self.smallest[order],
             gpu_type=self.gpu_type[order],
             limit_s=self.limit_s[order],
-            run=self.run.at(order),
+            run=self.run.take(order),
             width=self.width[order],
             tasks=self.tasks[order],
         )
@@ -211,7 +203,8 @@ def run_times(
     )
 
 
-def _tasks_of(job: Job) -> int:
+def tasks_of(job: Job) -> int:
+    """Return how many tasks wait behind a record: those of an array that is not split, 1 for other jobs."""
     return waiting_tasks(job.array.waiting) if job.array and job.array.task_id is None else 1
 
 
@@ -255,7 +248,7 @@ def queue_table(
         [count if job.hints.gpus is None else smallest_size(job) for job, count in zip(jobs, gpus, strict=True)],
         dtype=np.int32,
     )
-    tasks = np.array([_tasks_of(job) for job in jobs], dtype=np.int32)
+    tasks = np.array([tasks_of(job) for job in jobs], dtype=np.int32)
     others, others_wait = _outside(snapshot, pools, jobs)
     return QueueTable(
         jobs=tuple(jobs),

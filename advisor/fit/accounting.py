@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 import numpy as np
 
-from advisor.backends.spelling import CACHED_TEXTS, duration_s, instant, integer, is_unset, optional_text
+from advisor.backends.spelling import CACHED_TEXTS, instant, is_unset, optional_text
 from advisor.backends.tres import NO_TRES, Tres, tres
-from advisor.errors import DecodeError, ModelError
+from advisor.errors import DecodeError
 from advisor.fit.fitted import Source
 from advisor.predict.run_time_table import EndedJobs, RunTimeTable
+from advisor.sim.importing.sacct import ELAPSED, LIMITS, SEPARATOR, elapsed_s, header_of, limit_s
 from advisor.sim.text_file import opened_text
 
 if TYPE_CHECKING:
@@ -27,10 +28,7 @@ COMMAND: Final = f"SLURM_TIME_FORMAT=%s sacct -a -X -P -S START -o {FIELDS}"
 # The latest rows of a file that are looked at: months of a large site, and some hundred MiB of memory.
 ROWS_KEPT: Final = 500_000
 
-_SEPARATOR: Final = "|"
-_ELAPSED: Final = ("ElapsedRaw", "Elapsed")
-_LIMITS: Final = ("TimelimitRaw", "Timelimit")
-_NEEDED: Final = (("User", "Account"), ("Submit",), ("Start",), _ELAPSED, _LIMITS, ("State",), ("ReqTRES", "AllocTRES"))
+_NEEDED: Final = (("User", "Account"), ("Submit",), ("Start",), ELAPSED, LIMITS, ("State",), ("ReqTRES", "AllocTRES"))
 _NOT_ENDED: Final = ("RUNNING", "PENDING", "SUSPENDED", "COMPLETING", "REQUEUED", "RESIZING", "STAGE_OUT")
 
 
@@ -62,7 +60,7 @@ class _Ended:
 def read_accounting(path: Path, *, rows_kept: int = ROWS_KEPT) -> Accounting:
     """Read what sacct printed into a file, plain or gzip; `-` is standard input.
 
-    Raises `TraceError` for a file that cannot be read, `ModelError` for one that is not of sacct.
+    Raises `TraceError` for a file that cannot be read or is not of sacct.
     """
     with opened_text(path) as stream:
         return _read(stream, str(path), rows_kept)
@@ -76,7 +74,7 @@ def ask_accounting(commands: "Commands", *, since: str, rows_kept: int = ROWS_KE
 
 def _read(stream: TextIO, origin: str, rows_kept: int) -> Accounting:
     first = stream.readline()
-    header = _header(first, origin)
+    header = header_of(first, FIELDS, _NEEDED, origin, COMMAND)
     digest = hashlib.sha256(first.encode(errors="surrogateescape"))
     # Rows are decoded once it is known which are the latest; sacct prints the oldest first.
     latest: deque[str] = deque(maxlen=rows_kept)
@@ -95,20 +93,10 @@ def _read(stream: TextIO, origin: str, rows_kept: int) -> Accounting:
     return Accounting(ended=ended, source=source, rows=count, left_out=dict(left_out))
 
 
-def _header(line: str, origin: str) -> list[str]:
-    """Read the names of the columns, whose case does not count."""
-    known = {name.lower(): name for name in (*FIELDS.split(","), *_ELAPSED, *_LIMITS, "JobID")}
-    header = [known.get(cell.strip().lower(), cell.strip()) for cell in line[:10_000].split(_SEPARATOR)]
-    for group in _NEEDED:
-        if not any(name in header for name in group):
-            raise ModelError(f"{origin}: column {' or '.join(group)} is missing: write the file with {COMMAND}")
-    return header
-
-
 def _decoded(lines: Iterable[str], header: list[str], left_out: Counter[str]) -> Iterator[_Ended]:
     last = len(header) - 1
     for line in lines:
-        values = line.rstrip("\r\n").split(_SEPARATOR, last)
+        values = line.rstrip("\r\n").split(SEPARATOR, last)
         if len(values) != len(header):
             left_out["another number of columns than the header"] += 1
             continue
@@ -139,8 +127,7 @@ def _job(cells: Mapping[str, str]) -> _Ended | str:
     asked = _tres(cells.get("ReqTRES", "") or cells.get("AllocTRES", ""))
     if not asked.gpus:
         return "without GPUs"
-    limit_s = duration_s(_first(cells, _LIMITS), field="Timelimit")
-    elapsed_s = _elapsed_s(cells)
+    run_s, asked_s = elapsed_s(cells), limit_s(cells)
     return _Ended(
         user=optional_text(cells.get("User", "")),
         account=optional_text(cells.get("Account", "")),
@@ -148,18 +135,12 @@ def _job(cells: Mapping[str, str]) -> _Ended | str:
         partition=optional_text(cells.get("Partition", "")),
         qos=optional_text(cells.get("QOS", "")),
         asked=asked,
-        limit_s=np.nan if limit_s is None else limit_s,
+        limit_s=np.nan if asked_s is None else asked_s,
         submit_time=submit_time,
-        run_s=elapsed_s,
-        end_time=start_time + elapsed_s,
+        run_s=run_s,
+        end_time=start_time + run_s,
         state=state,
     )
-
-
-def _elapsed_s(cells: Mapping[str, str]) -> float:
-    if "ElapsedRaw" in cells:
-        return float(integer(cells["ElapsedRaw"], field="ElapsedRaw"))
-    return duration_s(cells["Elapsed"], field="Elapsed") or 0.0
 
 
 @lru_cache(CACHED_TEXTS)
@@ -167,13 +148,9 @@ def _tres(text: str) -> Tres:
     return NO_TRES if is_unset(text) else tres(text, field="ReqTRES")
 
 
-def _first(cells: Mapping[str, str], names: Iterable[str]) -> str:
-    return next((cells[name] for name in names if name in cells), "")
-
-
 def _table(jobs: list[_Ended]) -> EndedJobs:
     def numbers(values: Iterable[float | int | None]) -> np.ndarray:
-        return np.array([np.nan if value is None else float(value) for value in values], dtype=np.float64)
+        return np.array([*values], dtype=np.float64)  # numpy reads None as NaN
 
     return EndedJobs(
         jobs=RunTimeTable(

@@ -1,6 +1,5 @@
 """Fitting the model of interference to measured pairs of jobs."""
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -10,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.errors import ConfigError
-from advisor.fit.fitted import Fitted, Source
+from advisor.fit.fitted import Fitted, Source, source_of
 from advisor.fit.interference_files import FORMS, RelativeSpeeds, form_of, measured, read_sides, read_table
 from advisor.fit.interference_kernel import Chosen, basis, search, steadied
 from advisor.predict.interference import KIND
@@ -61,8 +60,7 @@ def fit_interference(files: Sequence[Path], *, seed: int) -> Fitted:
         form = form_of(file, read_table(file).header)
         found = read_sides(file, form)
         sides[FORMS[form].shared] += found
-        content = file.read_bytes()
-        sources.append(Source(name=file.name, sha256=hashlib.sha256(content).hexdigest(), rows=len(found)))
+        sources.append(source_of(file.name, file.read_bytes(), len(found)))
     gpu, node = (measured(found, shared) if found else None for shared, found in sides.items())
     return fit_measured(gpu, node, seed=seed, sources=tuple(sources))
 

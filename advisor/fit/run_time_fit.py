@@ -133,11 +133,7 @@ def _seen_in_order(kept: EndedJobs, settings: Settings) -> tuple[History, _Rows]
         order.append(rows)
     rows = np.concatenate(order)
     return history, _Rows(
-        seen=Features(
-            rows=np.concatenate([each.rows for each in seen]),
-            anchor=np.concatenate([each.anchor for each in seen]),
-            group=np.concatenate([each.group for each in seen]),
-        ),
+        seen=Features.join(seen),
         log_run=np.log(runs[rows, 0]),
         cap=np.log(runs[rows, 1]),
         weight=_burst_sizes([keys[row][1] or "" for row in rows.tolist()], kept.jobs.submit_time[rows])
@@ -238,11 +234,8 @@ def _calibrated(rows: _Rows, settings: Settings, seed: int) -> tuple[Floats, dic
 
 def _shrunken(reached: Floats, weight: Floats, level: float, nominal_weight: float) -> float:
     """Return the weighted quantile of the levels that were reached, drawn towards the nominal one."""
-    order = np.argsort(reached, kind="stable")
-    running = np.cumsum(weight[order])
-    place = int(np.searchsorted(running, level * running[-1]))
-    found = reached[order][min(place, len(order) - 1)]
-    return float((running[-1] * found + nominal_weight * level) / (running[-1] + nominal_weight))
+    found, total = np.quantile(reached, level, weights=weight, method="inverted_cdf"), weight.sum()
+    return float((total * found + nominal_weight * level) / (total + nominal_weight))
 
 
 def support_of(jobs: RunTimeTable) -> Support:

@@ -1,7 +1,6 @@
 """Polls of a queue, one row for each job that was pending: the published tables of Graham, read into a backlog."""
 
 import csv
-import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,8 +14,9 @@ from numpy.typing import NDArray
 from advisor.backends.tres import tres
 from advisor.domain.units import HOUR_S
 from advisor.errors import DecodeError, TraceError
-from advisor.features.backlog import BacklogTable, Floats, Load, Rows
-from advisor.fit.fitted import Source
+from advisor.features.backlog import BacklogTable, Floats, Load
+from advisor.features.columns import Columns
+from advisor.fit.fitted import Source, source_of
 from advisor.sim.text_file import opened_text
 
 Codes = NDArray[np.int64]
@@ -40,7 +40,7 @@ COLUMNS: Final = (_JOB, _ACCOUNT, _PARTITION, _TRES, *_TIMES, *_AMOUNTS, *_LEFT,
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Polls:
+class Polls(Columns):
     """Pending jobs as they stood at polls of the queue, and how long each still waited; all `(n_rows,)`.
 
     `wait_s` is NaN for a job that was never seen to start. Rows with one number in `burst` are of jobs alike that were
@@ -72,18 +72,6 @@ class Polls:
         started: NDArray[np.bool_] = (self.poll_time < instant) & (self.start_time < instant)
         return started
 
-    def take(self, chosen: NDArray[np.bool_]) -> "Polls":
-        """Return the rows that are marked."""
-        rows: Rows = np.flatnonzero(chosen)
-        return Polls(
-            table=self.table.take(rows),
-            poll_time=self.poll_time[rows],
-            wait_s=self.wait_s[rows],
-            burst=self.burst[rows],
-            account=tuple(self.account[row] for row in rows),
-            partition=tuple(self.partition[row] for row in rows),
-        )
-
 
 def read_polls(files: Sequence[Path]) -> tuple[Polls, tuple[Source, ...]]:
     """Read tables of polls, .csv or .csv.gz, as one; raises `TraceError`, which names the file and the line.
@@ -97,9 +85,8 @@ def read_polls(files: Sequence[Path]) -> tuple[Polls, tuple[Source, ...]]:
     for path in files:
         before = len(cells[_JOB])
         _read(path, cells, floats)
-        content = path.read_bytes()
         rows = len(cells[_JOB]) - before
-        sources.append(Source(name=path.name, sha256=hashlib.sha256(content).hexdigest(), rows=rows))
+        sources.append(source_of(path.name, path.read_bytes(), rows))
     if not cells[_JOB]:
         raise TraceError(
             f"{', '.join(map(str, files)) or 'no file'}: there is no row of a pending GPU job: give others"

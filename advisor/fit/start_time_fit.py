@@ -163,7 +163,7 @@ def factors(calibration: HeldOutForecasts, chosen: NDArray[np.bool_] | None = No
     of_poll = np.bincount(poll, calibration.weight[rows])
     weight = calibration.weight[rows] / of_poll[poll]
     # An interval holds its middle, whatever the polls at hand say.
-    low, high = (_quantile(error, quantile, weight) for quantile in (LOW, HIGH))
+    low, high = np.quantile(error, (LOW, HIGH), weights=weight, method="inverted_cdf").tolist()
     return min(low, 0.0), max(high, 0.0)
 
 
@@ -187,12 +187,6 @@ def log_wait(wait_s: Floats, floor_s: float = FLOOR_S) -> Floats:
     """Return the logarithm to the base of 10 of waits, none below the floor."""
     logarithms: Floats = np.log10(np.maximum(wait_s, floor_s))
     return logarithms
-
-
-def _quantile(values: Floats, share: float, weight: Floats) -> float:
-    order = np.argsort(values, kind="stable")
-    passed = np.cumsum(weight[order])
-    return float(values[order][min(np.searchsorted(passed, share * passed[-1]), len(values) - 1)])
 
 
 def _support(rows: NDArray[np.float32]) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -43,13 +43,9 @@ def calibrate(off_by_model: Sequence[Vector]) -> Calibration:
         return Calibration()
     off = np.concatenate(kept)
     weights = np.concatenate([np.full(len(each), 1.0 / len(each)) for each in kept])
-    order = np.argsort(off, kind="stable")
-    below = np.cumsum(weights[order]) / weights.sum()
+    ends = np.quantile(off, (0.1, 0.9), weights=weights, method="inverted_cdf")
     share = len(kept) / (len(kept) + _MODELS_BEFORE)
-    low, high = (
-        share * float(off[order][np.searchsorted(below, level)]) + (1.0 - share) * normal
-        for level, normal in ((0.1, -NORMAL), (0.9, NORMAL))
-    )
+    low, high = share * ends + (1.0 - share) * np.array([-NORMAL, NORMAL])
     return Calibration(low=float(np.clip(low, -20.0, 0.0)), high=float(np.clip(high, 0.0, 20.0)))
 
 

@@ -2,20 +2,19 @@
 
 import csv
 import gzip
-import hashlib
 import io
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from advisor.errors import TraceError
-from advisor.fit.fitted import Source
+from advisor.features.columns import Columns
+from advisor.fit.fitted import Source, source_of
 
 FORMS = ("auto", "pollux", "elasticflow")
 # ElasticFlow states GPU counts only; its nodes had eight.
@@ -25,7 +24,7 @@ _LARGEST_COUNT = 10**6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepTimes:
+class StepTimes(Columns):
     """Step times, row by row; arrays `(n_rows,)`.
 
     `least` and `most` are the fewest and the most GPUs on a node, `batch` is per GPU, `batch_asked` is what the file
@@ -45,10 +44,6 @@ class StepTimes:
 
     def __len__(self) -> int:
         return len(self.step_s)
-
-    def take(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> Self:
-        """Return the rows of a mask or of indices."""
-        return type(self)(**{name: getattr(self, name)[rows] for name in self.__slots__})
 
     def shapes(self) -> list[str]:
         """Return the placement of each row as text; the order of its nodes does not count."""
@@ -118,11 +113,7 @@ def model_of(file: Path) -> str:
 def sources_of(files: Sequence[Path], measured: StepTimes) -> tuple[Source, ...]:
     """Return the name, digest and number of rows of each file."""
     return tuple(
-        Source(
-            name=f"{file.resolve().parent.name}/{file.name}",
-            sha256=hashlib.sha256(file.read_bytes()).hexdigest(),
-            rows=int((measured.file == number).sum()),
-        )
+        source_of(f"{file.resolve().parent.name}/{file.name}", file.read_bytes(), int((measured.file == number).sum()))
         for number, file in enumerate(files)
     )
 

@@ -9,13 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.errors import TraceError
+from advisor.features.columns import Columns
 from advisor.fit.fitted import Fitted
 from advisor.fit.throughput_calibration import calibrate, learn_knowledge
 from advisor.fit.throughput_data import StepTimes, files_of, read_measured, sources_of
 from advisor.fit.throughput_population import Learned, learn_laws, work_of
+from advisor.predict.interference_items import name_key
 from advisor.predict.scaling import SCALE, Vector, Work, log_step
 from advisor.predict.throughput import COLUMNS, KIND, OUTPUTS, columns_of
-from advisor.predict.throughput_knowledge import Knowledge, live_laws, simple, write_knowledge
+from advisor.predict.throughput_knowledge import Knowledge, live_laws, write_knowledge
 
 LEAST_ROWS = 30
 _PAIRS_PER_GROUP = 1500
@@ -26,16 +28,12 @@ _LEAST_ERROR = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlacementPairs:
+class PlacementPairs(Columns):
     """Pairs of placements of one job: columns of the graph `(n_pairs, n_columns)`, and what the law leaves over."""
 
     rows: NDArray[np.float32]
     left_over: Vector
     model: NDArray[np.str_]
-
-    def take(self, kept: NDArray[np.bool_]) -> "PlacementPairs":
-        """Return the pairs of a mask."""
-        return PlacementPairs(rows=self.rows[kept], left_over=self.left_over[kept], model=self.model[kept])
 
 
 def fit_throughput(files: Sequence[Path], *, form: str, seed: int) -> Fitted:
@@ -151,7 +149,7 @@ def _regressors(pairs: PlacementPairs) -> tuple[Any, Any]:
 
 def _judge(pairs: PlacementPairs, model: str) -> tuple[Vector, Vector]:
     """Return the errors of a model that was left out: in stated deviations, and in percent."""
-    own = np.array([simple(name) == simple(model) for name in pairs.model])
+    own = np.array([name_key(name) == name_key(model) for name in pairs.model])
     correction, deviation = _regressors(pairs.take(~own))
     out = pairs.take(own)
     left_over = out.left_over - correction.predict(out.rows)

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.fit.throughput_data import StepTimes
+from advisor.predict.interference_items import name_key
 from advisor.predict.scaling import DEFAULT, SCALE, Law, Prior, Vector, Work, log_step
 from advisor.predict.throughput_adapt import reference_batch, taught
-from advisor.predict.throughput_knowledge import Belief, Knowledge, Population, Profile, simple
+from advisor.predict.throughput_knowledge import Belief, Knowledge, Population, Profile
 
 _ROUNDS = 3
 # Weight of what was believed before, in models.
@@ -168,7 +169,7 @@ def _speeds(groups: Sequence[Group], laws: Sequence[Law]) -> dict[str, float]:
     One model in common is not enough: under one name, two studies measured two programs.
     """
     first = min(each.cluster for each in groups)
-    rates = {(each.cluster, simple(each.model)): (each, law) for each, law in zip(groups, laws, strict=True)}
+    rates = {(each.cluster, name_key(each.model)): (each, law) for each, law in zip(groups, laws, strict=True)}
     found = {first: 0.0}
     for cluster in sorted({each.cluster for each in groups} - {first}):
         names = sorted(name for of, name in rates if of == cluster and (first, name) in rates)

@@ -60,11 +60,6 @@ class BreakerState:
     open: tuple[OpenBreaker, ...] = ()
     unknown: tuple[str, ...] = ()
 
-    @property
-    def holds(self) -> bool:
-        """Whether the daemon is held to recommendations."""
-        return bool(self.open)
-
     def sentences(self, settings: BreakerSettings) -> Mapping[str, str]:
         """Map each open breaker to its figure and bound, and to what it waits for, in words."""
         return {each.name: f"{each.cause}; {_waits_for(each, self.unknown, settings)}" for each in self.open}

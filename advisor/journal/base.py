@@ -10,13 +10,13 @@ from advisor.clock import Clock
 from advisor.journal import audit
 from advisor.journal.audit import AuditRow, Detail, Verified
 from advisor.journal.file import at_once, said_plainly
-from advisor.journal.retention import Retention
+from advisor.settings import JournalSettings
 
 
 class JournalBase:
     """An open file and its audit."""
 
-    def __init__(self, path: Path, database: sqlite3.Connection, *, retention: Retention, clock: Clock) -> None:
+    def __init__(self, path: Path, database: sqlite3.Connection, *, retention: JournalSettings, clock: Clock) -> None:
         self._path = path
         self._database = database
         self._retention = retention

@@ -16,9 +16,9 @@ from advisor.errors import JournalError
 from advisor.journal.base import JournalBase
 from advisor.journal.cycle_record import Recorded, Recorder, digest_of, outcome_of, recorded
 from advisor.journal.file import DAMAGED
-from advisor.journal.retention import MIB, Retention
 from advisor.journal.rows import action_of, action_text
 from advisor.journal.views import Done, Looked, PastChange, PastCycle
+from advisor.settings import JournalSettings
 from advisor.view.sentences import sentence
 
 _NOTHING_PROPOSED = "nothing was proposed"
@@ -34,7 +34,7 @@ _Said = tuple[Action, Done, str]
 class CycleTables(JournalBase):
     """Cycles, what they said and did about jobs, and records from which they can be planned again."""
 
-    def __init__(self, path: Path, database: sqlite3.Connection, *, retention: Retention, clock: Clock) -> None:
+    def __init__(self, path: Path, database: sqlite3.Connection, *, retention: JournalSettings, clock: Clock) -> None:
         super().__init__(path, database, retention=retention, clock=clock)
         self._recorder = Recorder()
         # What the last cycle proposed, and what it could not do: what stands is told once.
@@ -202,7 +202,7 @@ class CycleTables(JournalBase):
 
     def _make_room(self) -> None:
         """Delete the oldest frames, each with what follows from it, until the others fit; the newest stays."""
-        left = self._retention.records_mib * MIB
+        left = self._retention.records_mib * (1 << 20)
         frames = self._database.execute(
             "SELECT frame, sum(length(content)) FROM records GROUP BY frame ORDER BY frame DESC"
         ).fetchall()

@@ -13,7 +13,7 @@ from advisor.journal.file import connected, connected_to_look
 from advisor.journal.lease_tables import LeaseTables
 from advisor.journal.lock import locked
 from advisor.journal.outcome_tables import OutcomeTables
-from advisor.journal.retention import Retention
+from advisor.settings import JournalSettings
 
 # The newest rows stay whatever their age, so that a clock that jumps ahead does not empty the journal.
 LEAST_KEPT: Final = 10_000
@@ -27,7 +27,7 @@ class SqliteJournal(LeaseTables, CycleTables, OutcomeTables):
         path: Path,
         *,
         thorough: bool = False,
-        retention: Retention | None = None,
+        retention: JournalSettings | None = None,
         clock: Clock | None = None,
         only_look: bool = False,
     ) -> None:
@@ -38,7 +38,7 @@ class SqliteJournal(LeaseTables, CycleTables, OutcomeTables):
         super().__init__(
             path,
             connected_to_look(path) if only_look else connected(path, thorough=thorough),
-            retention=retention or Retention(),
+            retention=retention or JournalSettings(),
             clock=clock or SystemClock(),
         )
 
@@ -48,7 +48,7 @@ class SqliteJournal(LeaseTables, CycleTables, OutcomeTables):
         return cls(path, only_look=True)
 
     def prune(self, now: float) -> None:
-        """Delete what is older than the retention asks for, and cut the log that SQLite writes first."""
+        """Delete what is older than the settings keep, and cut the log that SQLite writes first."""
         before = now - self._retention.keep_days * DAY_S
         with self._writing():
             self._database.execute(

@@ -39,11 +39,6 @@ class PastCycle:
     note: str
     record_bytes: int
 
-    @property
-    def is_recorded(self) -> bool:
-        """Whether it can be planned again."""
-        return self.record_bytes > 0
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastChange:

@@ -4,17 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from advisor.domain.snapshot import Snapshot
-
-# The type name of GPUs for which Slurm has no type.
-UNTYPED = "gpu"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pool:
-    """The GPUs of one type in one partition."""
-
-    partition: str
-    gpu_type: str
+from advisor.features.nodes import UNTYPED
 
 
 @dataclass(slots=True, kw_only=True)
@@ -27,8 +17,8 @@ class PoolUse:
     largest: int = 0
 
 
-def use_by_pool(snapshot: Snapshot) -> Mapping[Pool, PoolUse]:
-    """Count the GPUs of every partition by type, in one pass over the nodes; cheap enough for every round."""
+def use_by_pool(snapshot: Snapshot) -> Mapping[tuple[str, str], PoolUse]:
+    """Count the GPUs by partition and type, in one pass over the nodes; cheap enough for every round."""
     found: dict[tuple[str, str], PoolUse] = {}
     for node in snapshot.nodes:
         usable = node.is_usable
@@ -40,4 +30,4 @@ def use_by_pool(snapshot: Snapshot) -> Mapping[Pool, PoolUse]:
                 use.idle += idle
                 use.fragmented += idle if idle < gpus.total else 0
                 use.largest = max(use.largest, idle)
-    return {Pool(partition=name, gpu_type=gpu_type): use for (name, gpu_type), use in sorted(found.items())}
+    return dict(sorted(found.items()))

@@ -219,9 +219,9 @@ class Metrics:
         gauges = [self._gauges[f"sadvise_{name}gpus"] for name in ("", "idle_", "fragmented_", "largest_idle_")]
         for gauge in gauges:
             gauge.clear()
-        for pool, use in use_by_pool(record.snapshot).items():
+        for (partition, gpu_type), use in use_by_pool(record.snapshot).items():
             for gauge, value in zip(gauges, (use.total, use.idle, use.fragmented, use.largest), strict=True):
-                gauge.labels(pool.partition, pool.gpu_type).set(value)
+                gauge.labels(partition, gpu_type).set(value)
 
     def _count_put_off(self, name: str, put_off: Iterable[Receipt]) -> None:
         for each in put_off:

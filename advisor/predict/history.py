@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from advisor.errors import ModelError
+from advisor.predict.manifest import fault_of
 from advisor.predict.run_time_features import RUNS_KEPT, Recalled
 from advisor.predict.run_time_table import TEXT_LIMIT, EndedJobs, RunTimeTable, name_family
 
@@ -119,9 +120,7 @@ class History:
         try:
             found = _File.model_validate_json(text)
         except ValidationError as err:
-            first = err.errors(include_url=False)[0]
-            where = ".".join(str(step) for step in first["loc"])
-            raise ModelError(f"history of run times: {where}: {first['msg']}; fit the model again") from err
+            raise ModelError(f"history of run times: {fault_of(err)}; fit the model again") from err
         history = cls()
         for each in found.kept:
             if len(each.runs) % 3 or each.key in history._slots:

@@ -6,6 +6,8 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.features.columns import Columns
+
 Floats = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
@@ -26,7 +28,7 @@ class Shared(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Items:
+class Items(Columns):
     """Jobs, row by row; `settings` `(n, 3)` and `profile` `(n, 6)` are NaN where not known, texts empty.
 
     `group` is where numbers compare, the GPU type; `variant` is what else tells two jobs of one model apart: the data
@@ -48,17 +50,6 @@ class Items:
 
     def __len__(self) -> int:
         return len(self.model)
-
-    def take(self, rows: Rows) -> "Items":
-        """Return these rows, in this order."""
-        chosen = rows.tolist()
-        return Items(
-            group=tuple(self.group[row] for row in chosen),
-            model=tuple(self.model[row] for row in chosen),
-            variant=tuple(self.variant[row] for row in chosen),
-            settings=self.settings[rows],
-            profile=self.profile[rows],
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,9 +89,9 @@ class Shape:
             raise ValueError("lengths and weights are positive numbers")
 
 
-def name_key(name: str) -> str:
+def name_key(name: str | None) -> str:
     """Return the key that names are compared by: their letters, in lower case, and digits."""
-    return "".join(letter for letter in name.lower() if letter.isalnum())
+    return "".join(letter for letter in (name or "").lower() if letter.isalnum())
 
 
 def similarity(these: Items, those: Items, shape: Shape) -> Floats:

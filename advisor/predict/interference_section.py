@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from advisor.errors import ModelError
 from advisor.predict.interference_items import PROFILE, SETTINGS, Floats, Items, JobPairs, Rows, Shape, similarity
+from advisor.predict.manifest import fault_of
 
 MOST_COLUMNS = 1024
 COLUMNS = tuple(f"product_{number:04d}" for number in range(MOST_COLUMNS))
@@ -194,9 +195,7 @@ def read_parameters(text: str, name: str) -> InterferenceParameters:
     try:
         return InterferenceParameters.model_validate_json(text)
     except ValidationError as err:
-        first = err.errors(include_url=False)[0]
-        where = ".".join(str(step) for step in first["loc"])
-        raise ModelError(f"model {name}: parameters: {where}: {first['msg']}; fit it again, or roll back") from err
+        raise ModelError(f"model {name}: parameters: {fault_of(err)}; fit it again, or roll back") from err
 
 
 def section_of(parameters: SectionParameters, name: str) -> Section:

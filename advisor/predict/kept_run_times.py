@@ -4,7 +4,7 @@ The queue of a minute ago is the queue of now but for few jobs, and a forecast r
 request, on what is remembered of its kind, and on the levels. So this answers as a forecast of the whole queue would.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +13,7 @@ from advisor.domain.forecast import Interval, RunTime
 from advisor.domain.gang import GangRequest
 from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot
-from advisor.features.queue import expected_limit_s
+from advisor.features.queue import limits_s
 from advisor.predict.history import Keys, keys_of
 from advisor.predict.intervals import Intervals
 from advisor.predict.run_time import Drawn, RunTimeForecaster, RunTimeTable
@@ -30,7 +30,7 @@ def run_time_table(jobs: Sequence[Job], snapshot: Snapshot) -> RunTimeTable:
     """Return jobs as rows of the run-time model; a running job is forecast from its elapsed time."""
 
     def numbers(values: Iterable[float | None]) -> np.ndarray:
-        return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+        return np.array([*values], dtype=np.float64)  # numpy reads None as NaN
 
     gangs = [job.gang for job in jobs]
     return RunTimeTable(
@@ -45,7 +45,7 @@ def run_time_table(jobs: Sequence[Job], snapshot: Snapshot) -> RunTimeTable:
         memory_mib=numbers(
             None if gang.memory_mib_per_node is None else gang.memory_mib_per_node * gang.nodes_min for gang in gangs
         ),
-        limit_s=numbers(expected_limit_s(job, snapshot) for job in jobs),
+        limit_s=numbers(limits_s(jobs, snapshot)),
         submit_time=numbers(job.submit_time for job in jobs),
         elapsed_s=numbers(_elapsed_s(job, snapshot) for job in jobs),
     )
@@ -67,7 +67,7 @@ class _Kept:
     asked: _Asked
     keys: Keys
     stamps: _Stamps
-    run_time: RunTime | None
+    run_time: RunTime | None = None
     row: int = -1
 
 
@@ -94,41 +94,26 @@ class KeptRunTimes:
             self._levels = levels
         grown = history.version != self._history
         self._history = history.version
-        limits_s = _LimitsOf(snapshot)
-        waiting = self._of_pending(pending, snapshot, limits_s, grown=grown)
-        return waiting + self._of_running(running, snapshot, limits_s, grown=grown)
+        return self._of_pending(pending, snapshot, grown=grown) + self._of_running(running, snapshot, grown=grown)
 
-    def _of_pending(
-        self, jobs: Sequence[Job], snapshot: Snapshot, limits_s: "_LimitsOf", *, grown: bool
-    ) -> list[RunTime | None]:
-        kept, fresh = self._unchanged(jobs, self._pending, limits_s, grown=grown)
-        for start in range(0, len(fresh), CHUNK):
-            some = fresh[start : start + CHUNK]
-            table = run_time_table([job for job, _ in some], snapshot)
-            keys = keys_of(table)
-            drawn = self.model.draw(table, self.model.history.recall(keys))
-            for (job, asked), of_job, stamps, run_time in zip(
-                some, keys, self._stamps(keys), self._read(drawn), strict=True
-            ):
-                kept[job.job_id] = _Kept(asked, of_job, stamps, run_time)
+    def _of_pending(self, jobs: Sequence[Job], snapshot: Snapshot, *, grown: bool) -> list[RunTime | None]:
+        kept, fresh = self._unchanged(jobs, snapshot, self._pending, grown=grown)
+        for added, drawn in self._drawn(fresh, snapshot):
+            for forecast, run_time in zip(added.values(), self._read(drawn), strict=True):
+                forecast.run_time = run_time
+            kept |= added
         self._pending = kept
         return [kept[job.job_id].run_time for job in jobs]
 
-    def _of_running(
-        self, jobs: Sequence[Job], snapshot: Snapshot, limits_s: "_LimitsOf", *, grown: bool
-    ) -> list[RunTime | None]:
+    def _of_running(self, jobs: Sequence[Job], snapshot: Snapshot, *, grown: bool) -> list[RunTime | None]:
         """Read the curves again for jobs that run, given their elapsed time; draw only the curves that changed."""
-        kept, fresh = self._unchanged(jobs, self._running, limits_s, grown=grown)
+        kept, fresh = self._unchanged(jobs, snapshot, self._running, grown=grown)
         curves = (
             [] if self._curves is None else [self._curves.take(np.array([each.row for each in kept.values()], int))]
         )
-        for start in range(0, len(fresh), CHUNK):
-            some = fresh[start : start + CHUNK]
-            table = run_time_table([job for job, _ in some], snapshot)
-            keys = keys_of(table)
-            curves.append(self.model.draw(table, self.model.history.recall(keys)))
-            for (job, asked), of_job, stamps in zip(some, keys, self._stamps(keys), strict=True):
-                kept[job.job_id] = _Kept(asked, of_job, stamps, None)
+        for added, drawn in self._drawn(fresh, snapshot):
+            kept |= added
+            curves.append(drawn)
         for row, each in enumerate(kept.values()):
             each.row = row
         self._running, self._curves = kept, Drawn.join(curves) if kept else None
@@ -142,13 +127,12 @@ class KeptRunTimes:
         return [found[kept[job.job_id].row] for job in jobs]
 
     def _unchanged(
-        self, jobs: Sequence[Job], before: dict[int, _Kept], limits_s: "_LimitsOf", *, grown: bool
+        self, jobs: Sequence[Job], snapshot: Snapshot, before: dict[int, _Kept], *, grown: bool
     ) -> tuple[dict[int, _Kept], list[tuple[Job, _Asked]]]:
         """Split jobs into those whose forecast still holds and those to forecast, with the requests of the latter."""
         same: dict[int, _Kept] = {}
         fresh: list[tuple[Job, _Asked]] = []
-        for job in jobs:
-            limit_s = limits_s.of(job) if job.time_limit_s is None else job.time_limit_s
+        for job, limit_s in zip(jobs, limits_s(jobs, snapshot), strict=True):
             asked = (job.user, job.account, job.name, job.partitions, job.qos, job.gang, limit_s, job.submit_time)
             kept = before.get(job.job_id)
             if kept is not None and kept.asked == asked:
@@ -162,6 +146,23 @@ class KeptRunTimes:
         fresh += [(job, same.pop(job.job_id).asked) for job in jobs if job.job_id in learnt]
         return same, fresh
 
+    def _drawn(
+        self, fresh: Sequence[tuple[Job, _Asked]], snapshot: Snapshot
+    ) -> Iterator[tuple[dict[int, _Kept], Drawn]]:
+        """Yield what to keep of jobs, by id and without run times, with their curves in the same order."""
+        for start in range(0, len(fresh), CHUNK):
+            some = fresh[start : start + CHUNK]
+            table = run_time_table([job for job, _ in some], snapshot)
+            keys = keys_of(table)
+            drawn = self.model.draw(table, self.model.history.recall(keys))
+            yield (
+                {
+                    job.job_id: _Kept(asked, of_job, stamps)
+                    for (job, asked), of_job, stamps in zip(some, keys, self._stamps(keys), strict=True)
+                },
+                drawn,
+            )
+
     def _stamps(self, keys: Sequence[Keys]) -> list[_Stamps]:
         return [(near, user) for near, user in self.model.history.stamps(keys).tolist()]
 
@@ -171,19 +172,6 @@ class KeptRunTimes:
             None if interval is None else RunTime(interval_s=interval, mean_s=mean_s)
             for interval, mean_s in zip(listed(found.intervals()), found.mean_s.tolist(), strict=True)
         ]
-
-
-class _LimitsOf:
-    """The limits of jobs that have none of their own, each set of partitions once."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
-        self._by_partitions: dict[tuple[str, ...], float | None] = {}
-
-    def of(self, job: Job) -> float | None:
-        if job.partitions not in self._by_partitions:
-            self._by_partitions[job.partitions] = expected_limit_s(job, self._snapshot)
-        return self._by_partitions[job.partitions]
 
 
 def _elapsed_s(job: Job, snapshot: Snapshot) -> float:

@@ -20,7 +20,6 @@ from advisor.predict.manifest import (
 )
 from advisor.predict.onnx_model import OnnxModel, TensorGraph
 
-KINDS = ("run_time", "start_time", "throughput", "interference")
 SITE_FOLDER = Path("/var/lib/sadvise/models")
 LARGEST_FILE_BYTES = 64 * 2**20
 

@@ -71,6 +71,12 @@ class Manifest(BaseModel):
         return next((each for each in self.model if (each.kind, each.version) == (kind, version)), None)
 
 
+def fault_of(err: ValidationError) -> str:
+    """Return the first fault that pydantic found: the field, and what is wrong with it."""
+    first = err.errors(include_url=False)[0]
+    return f"{'.'.join(str(step) for step in first['loc'])}: {first['msg']}"
+
+
 def fingerprint(kind: str, columns: Sequence[str], outputs: Sequence[str]) -> str:
     """Return the fingerprint of a model's columns and outputs; equal for models of the same meaning and order."""
     return hashlib.sha256(json.dumps([kind, list(columns), list(outputs)]).encode()).hexdigest()
@@ -92,9 +98,7 @@ def read_manifest(folder: Path) -> Manifest:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as err:
         raise ModelError(f"{path}: is no TOML: {err}; restore it, or fit models into an empty folder") from err
     except ValidationError as err:
-        first = err.errors(include_url=False)[0]
-        where = ".".join(str(step) for step in first["loc"])
-        raise ModelError(f"{path}: {where}: {first['msg']}; restore it, or fit models into an empty folder") from err
+        raise ModelError(f"{path}: {fault_of(err)}; restore it, or fit models into an empty folder") from err
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:

@@ -10,13 +10,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from advisor.domain.units import DAY_S
 from advisor.errors import ModelError
+from advisor.features.columns import Columns
 from advisor.predict.bundle import Bundle
-from advisor.predict.history import REQUEST, History, Keys, keys_of, runs_of
+from advisor.predict.history import REQUEST, History, Keys, keys_of
 from advisor.predict.intervals import Intervals
+from advisor.predict.manifest import fault_of
 from advisor.predict.onnx_model import OnnxModel
 from advisor.predict.run_time_curve import AdaptiveLevels, Curves, Grid, quantiles_and_mean
 from advisor.predict.run_time_features import COLD, COLUMNS, GROUPS, LEVELS, Recalled, features
-from advisor.predict.run_time_table import LONGEST_S, EndedJobs, Rows, RunTimeTable
+from advisor.predict.run_time_table import LONGEST_S, EndedJobs, RunTimeTable
 
 __all__ = ["KIND", "EndedJobs", "RunTimeForecaster", "RunTimeQuantiles", "RunTimeTable", "Support"]
 
@@ -81,10 +83,10 @@ class RunTimeParameters(BaseModel):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunTimeQuantiles:
+class RunTimeQuantiles(Columns):
     """Run times in seconds, from the start of each job: `quantiles_s` `(n_rows, 5)` at 10, 25, 50, 75 and 90 %.
 
-    `group` says what the forecast rests on, as an index of `GROUPS`; with it, `add_ended` can tell how good it was.
+    `group` says what the forecast rests on, as an index of `GROUPS`; with it, `note` can tell how good it was.
     """
 
     quantiles_s: Floats
@@ -100,40 +102,15 @@ class RunTimeQuantiles:
         low, median, high = self.quantiles_s[:, (0, 2, 4)].T
         return Intervals(low=low, median=median, high=high, known=self.known)
 
-    def take(self, rows: Rows) -> "RunTimeQuantiles":
-        """Return these rows, in this order."""
-        return RunTimeQuantiles(
-            quantiles_s=self.quantiles_s[rows], mean_s=self.mean_s[rows], known=self.known[rows], group=self.group[rows]
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drawn:
+class Drawn(Columns):
     """The curves that the model draws for jobs, before any level is read."""
 
     curves: Curves
     group: NDArray[np.int64]
     elapsed_s: Floats
     known: NDArray[np.bool_]
-
-    def take(self, rows: slice | Rows) -> "Drawn":
-        """Return these rows."""
-        return Drawn(
-            curves=self.curves.take(rows),
-            group=self.group[rows],
-            elapsed_s=self.elapsed_s[rows],
-            known=self.known[rows],
-        )
-
-    @classmethod
-    def join(cls, parts: Sequence["Drawn"]) -> "Drawn":
-        """Return the rows of all parts, at least one."""
-        return cls(
-            curves=Curves.join([part.curves for part in parts]),
-            group=np.concatenate([part.group for part in parts]),
-            elapsed_s=np.concatenate([part.elapsed_s for part in parts]),
-            known=np.concatenate([part.known for part in parts]),
-        )
 
 
 class RunTimeForecaster:
@@ -157,9 +134,7 @@ class RunTimeForecaster:
         try:
             parameters = RunTimeParameters.model_validate_json(bundle.parameters)
         except ValidationError as err:
-            first = err.errors(include_url=False)[0]
-            where = ".".join(str(step) for step in first["loc"])
-            raise ModelError(f"model run_time {bundle.version}: {where}: {first['msg']}: fit it again") from err
+            raise ModelError(f"model run_time {bundle.version}: {fault_of(err)}: fit it again") from err
         if bundle.outputs != outputs_of(parameters.over_anchor, parameters.over_limit):
             raise ModelError(f"model run_time {bundle.version}: its outputs are not its thresholds: fit it again")
         return cls(bundle.model, parameters)
@@ -168,24 +143,12 @@ class RunTimeForecaster:
         """Forecast jobs from what is known now; raises `ModelError` if the model's answer is invalid."""
         return self.read(self.draw(jobs, self.history.recall(keys_of(jobs))))
 
-    def add_ended(self, ended: EndedJobs, stated: RunTimeQuantiles | None = None) -> None:
+    def add_ended(self, ended: EndedJobs) -> None:
         """Update the history with ended jobs, in the order of their ends.
 
-        `stated` is what had been forecast for them, row by row, before they started; without it the levels stay as
-        they are, for a forecast made now would already know how the job's siblings ended.
+        The levels stay as they are: a forecast made now would already know how the job's siblings ended.
         """
-        good, _ = ended.usable()
-        rows = np.flatnonzero(good)
-        rows = rows[np.argsort(ended.end_time[rows], kind="stable")]
-        ended = ended.take(rows)
-        keys = keys_of(ended.jobs)
-        self.history.add_rows(keys, runs_of(ended))
-        if stated is not None:
-            stated = stated.take(rows)
-            for row, of_job in enumerate(keys):
-                self.note(ended, row, of_job, stated.quantiles_s[row], stated.group[row])
-        if len(ended):
-            self.levels.settle(float(ended.end_time[-1]))
+        self.history.add(ended)
 
     def note(self, ended: EndedJobs, row: int, keys: Keys, quantiles_s: Floats, group: int) -> None:
         """Keep how an ended job compares with the quantiles `(5,)` that had been forecast for it."""

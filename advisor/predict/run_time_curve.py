@@ -1,12 +1,12 @@
 """Distributions of run times as curves: level against the logarithm of seconds."""
 
 import heapq
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.features.columns import Columns
 from advisor.predict.run_time_features import LEVELS
 
 Floats = NDArray[np.float64]
@@ -22,7 +22,7 @@ _TAIL = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Curves:
+class Curves(Columns):
     """For each job the share of run times below each of some thresholds; `cap` is the logarithm of its time limit.
 
     `levels` and `logs` are `(n_rows, n_thresholds)`, rising from 0 to 1 and in the logarithm of seconds.
@@ -43,19 +43,6 @@ class Curves:
         found = _read(wanted[:, None], self.levels, self.logs)[:, 0]
         return np.where(run_s <= 0, 0.0, np.where(wanted >= self.cap, 1.0, found))
 
-    def take(self, rows: slice | NDArray[np.int64]) -> "Curves":
-        """Return these rows."""
-        return Curves(levels=self.levels[rows], logs=self.logs[rows], cap=self.cap[rows])
-
-    @classmethod
-    def join(cls, parts: Sequence["Curves"]) -> "Curves":
-        """Return the rows of all parts, at least one."""
-        return cls(
-            levels=np.concatenate([part.levels for part in parts]),
-            logs=np.concatenate([part.logs for part in parts]),
-            cap=np.concatenate([part.cap for part in parts]),
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
@@ -63,11 +50,6 @@ class Grid:
 
     over_anchor: Floats
     over_limit: Floats
-
-    @property
-    def size(self) -> int:
-        """The number of outputs of the model."""
-        return len(self.over_anchor) + len(self.over_limit)
 
     def curves(self, shares: NDArray[np.float32], anchor: Floats, cap: Floats) -> Curves:
         """Return the curves of the model's outputs, `(n_rows, size)`: halfway between its two answers.

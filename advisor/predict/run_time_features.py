@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.features.columns import Columns
 from advisor.predict.run_time_table import RunTimeTable
 
 Floats = NDArray[np.float64]
@@ -44,7 +45,7 @@ _TIMED_OUT, _INSTANT_S, _TRIAL_RATIO = 0.98, 120.0, 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recalled:
+class Recalled(Columns):
     """The history of each job by block: that of its request, and that of its user.
 
     `runs` `(n_rows, 2, RUNS_KEPT, 3)` are run time, time limit and end, newest first, NaN where there was no run;
@@ -56,7 +57,7 @@ class Recalled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Features:
+class Features(Columns):
     """Rows for the model, `(n_rows, len(COLUMNS))`; the logarithm of the run time counts from `anchor` `(n_rows,)`."""
 
     rows: NDArray[np.float32]

@@ -62,11 +62,7 @@ def recall_in_order(history: History, chunk: list[Submissions], keys: list[Keys]
         history.add_rows([keys[row] for row in step.ended.tolist()], runs[step.ended])
         if len(step.rows):
             found.append(history.recall([keys[row] for row in step.rows.tolist()]))
-    if not found:
-        return history.recall([])
-    return Recalled(
-        runs=np.concatenate([each.runs for each in found]), counts=np.concatenate([each.counts for each in found])
-    )
+    return Recalled.join(found or [history.recall([])])
 
 
 def replay(forecaster: RunTimeForecaster, jobs: EndedJobs, wanted: NDArray[np.bool_]) -> RunTimeQuantiles:

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.domain.units import DAY_S, HOUR_S
+from advisor.features.columns import Columns
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
@@ -25,7 +26,7 @@ def name_family(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunTimeTable:
+class RunTimeTable(Columns):
     """Jobs, row by row; texts are empty and numbers NaN where not known, `limit_s` also where there is no limit.
 
     `gpus`, `cpus`, `nodes` and `memory_mib` are of the whole job. `elapsed_s` is how long a job has run so far, 0 for
@@ -53,26 +54,9 @@ class RunTimeTable:
     def __len__(self) -> int:
         return len(self.user)
 
-    def take(self, rows: Rows) -> "RunTimeTable":
-        """Return these rows, in this order."""
-        return RunTimeTable(
-            user=_texts(self.user, rows),
-            account=_texts(self.account, rows),
-            name=_texts(self.name, rows),
-            partition=_texts(self.partition, rows),
-            qos=_texts(self.qos, rows),
-            gpus=self.gpus[rows],
-            cpus=self.cpus[rows],
-            nodes=self.nodes[rows],
-            memory_mib=self.memory_mib[rows],
-            limit_s=self.limit_s[rows],
-            submit_time=self.submit_time[rows],
-            elapsed_s=self.elapsed_s[rows],
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndedJobs:
+class EndedJobs(Columns):
     """Jobs with their run times, the instants of their ends and Slurm's words for how they ended."""
 
     jobs: RunTimeTable
@@ -86,15 +70,6 @@ class EndedJobs:
 
     def __len__(self) -> int:
         return len(self.jobs)
-
-    def take(self, rows: Rows) -> "EndedJobs":
-        """Return these rows, in this order."""
-        return EndedJobs(
-            jobs=self.jobs.take(rows),
-            run_s=self.run_s[rows],
-            end_time=self.end_time[rows],
-            state=_texts(self.state, rows),
-        )
 
     def usable(self) -> tuple[NDArray[np.bool_], dict[str, int]]:
         """Return which rows are usable, and the number of the others by fault."""
@@ -121,7 +96,3 @@ def _plausible(instant: Floats) -> NDArray[np.bool_]:
     # Up to 2200; the clock of a simulated cluster begins at 0. NaN compares False.
     plausible: NDArray[np.bool_] = (instant >= 0.0) & (instant < 7_258_118_400)
     return plausible
-
-
-def _texts(column: tuple[str, ...], rows: Rows) -> tuple[str, ...]:
-    return tuple(column[row] for row in rows.tolist())

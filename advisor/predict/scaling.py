@@ -7,10 +7,11 @@ Pollux (Qiao and others, OSDI 2021); that two nodes stand apart from three and m
 """
 
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
+
+from advisor.features.columns import Columns
 
 Vector = NDArray[np.float64]
 
@@ -38,7 +39,7 @@ _ROBUST = 2.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class Work(Columns):
     """Placements and batches, all arrays `(n_rows,)`; `batch` is per GPU, in units of the reference batch."""
 
     gpus: Vector
@@ -49,16 +50,6 @@ class Work:
 
     def __len__(self) -> int:
         return len(self.gpus)
-
-    def take(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> Self:
-        """Return the rows of a mask or of indices."""
-        return type(self)(
-            gpus=self.gpus[rows],
-            nodes=self.nodes[rows],
-            least=self.least[rows],
-            most=self.most[rows],
-            batch=self.batch[rows],
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from advisor.errors import ModelError
 from advisor.features.backlog import BacklogTable, Floats
 from advisor.predict.bundle import Bundle
 from advisor.predict.intervals import Intervals
+from advisor.predict.manifest import fault_of
 from advisor.predict.onnx_model import OnnxModel
 
 KIND = "start_time"
@@ -116,9 +117,7 @@ class StartTimeForecaster:
         try:
             return cls(bundle.model, StartTimeParameters.model_validate_json(bundle.parameters))
         except ValidationError as err:
-            first = err.errors(include_url=False)[0]
-            where = ".".join(str(step) for step in first["loc"])
-            raise ModelError(f"model {name}: parameters: {where}: {first['msg']}; fit it again, or roll back") from err
+            raise ModelError(f"model {name}: parameters: {fault_of(err)}; fit it again, or roll back") from err
 
     def forecast(self, table: BacklogTable) -> Intervals:
         """Return the wait from now on of each row, in seconds.

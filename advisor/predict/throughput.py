@@ -8,10 +8,11 @@ from numpy.typing import NDArray
 
 from advisor.errors import ModelError
 from advisor.predict.bundle import Bundle
+from advisor.predict.interference_items import name_key
 from advisor.predict.intervals import Intervals
 from advisor.predict.scaling import BEND, FLOOR, VOLUME, Parts, Vector, Work, computing_of, parts_of
-from advisor.predict.throughput_adapt import NORMAL, JobForecaster, adapt
-from advisor.predict.throughput_knowledge import Knowledge, live_laws, parse_knowledge, simple, tokens
+from advisor.predict.throughput_adapt import NORMAL
+from advisor.predict.throughput_knowledge import Knowledge, live_laws, parse_knowledge, tokens
 
 KIND = "throughput"
 COLUMNS = (
@@ -96,8 +97,8 @@ class ThroughputForecaster:
 
     def codes(self, names: Sequence[str | None]) -> NDArray[np.int64]:
         """Return the profile of each model by its name; letters and digits count; -1 where there is none."""
-        known = {simple(name): code for code, name in enumerate(self.models)}
-        code_by_name = {name: known.get(simple(name), -1) for name in set(names)}
+        known = {name_key(name): code for code, name in enumerate(self.models)}
+        code_by_name = {name: known.get(name_key(name), -1) for name in set(names)}
         return np.array([code_by_name[name] for name in names], dtype=np.int64)
 
     def largest_batches(self, codes: NDArray[np.int64]) -> Vector:
@@ -112,24 +113,6 @@ class ThroughputForecaster:
             for name, of_name in ((name, tokens(name)) for name in set(names))
         }
         return np.array([code_by_name[name] for name in names], dtype=np.int64)
-
-    def speeds(self, asked: PlacementTable) -> Intervals:
-        """Return the speed, samples per second, relative to the same model on one GPU of the reference type.
-
-        The reference type is that of the first cluster in the order of names; GPU types that were not measured are
-        taken to be as fast, and are not known.
-        """
-        one = np.ones(len(asked))
-        base = PlacementTable(
-            profile=asked.profile,
-            gpu_type=np.where(asked.gpu_type >= 0, 0, -1),
-            gpus=one,
-            nodes=one,
-            tier=np.zeros(len(asked), dtype=np.int64),
-            local_batch=asked.local_batch,
-            link_gbps=asked.link_gbps,
-        )
-        return self.relative(asked, base)
 
     def relative(self, asked: PlacementTable, base: PlacementTable) -> Intervals:
         """Return the speed at `asked` over that at `base`, the same job row by row, with the interval of the ratio."""
@@ -151,8 +134,6 @@ class ThroughputForecaster:
         # Where the law sees no gain beyond perfect scaling, its correction must not either.
         median = np.minimum(median, np.where(samples >= 0.0, np.maximum(by_law, samples), np.inf))
         median = np.maximum(median, np.where(samples <= 0.0, np.minimum(by_law, samples), -np.inf))
-        other_type = asked.gpu_type != base.gpu_type
-        type_ratio = self._speeds[asked.gpu_type] - self._speeds[base.gpu_type]
         median += np.where(other_type, np.nan_to_num(type_ratio), 0.0)
         known = self._supports(asked, above) & self._supports(base, below) & ~(other_type & np.isnan(type_ratio))
         down, up = self._unknowns(by_law - samples, parts, (above, below), asked.profile)
@@ -164,12 +145,6 @@ class ThroughputForecaster:
             high=np.exp(median + up),
             known=(known & (down + up <= 2.0 * NORMAL * _LARGEST_DEVIATION)) | (is_same & ~other_type),
         )
-
-    def observe(
-        self, work: Work, step_s: Vector, *, model: str | None = None, cluster: str | None = None
-    ) -> JobForecaster:
-        """Return a forecaster of one job from its observed points; `work` counts batches in samples per GPU."""
-        return adapt(self.knowledge, work, step_s, model=model, cluster=cluster)
 
     def _work(self, asked: PlacementTable, base: PlacementTable) -> tuple[Work, Work]:
         """Return both placements with batches in units of the reference; 1 for both where one of them is not known."""

@@ -50,22 +50,6 @@ class JobForecaster:
         tails = _tails(lambda theta: log_step(theta, scaled, shape), self.law, scatter)
         return self._intervals(self._log_step(scaled), tails, self._supports(work))
 
-    def relative(self, asked: Work, base: Work) -> Intervals:
-        """Return the speed, samples per second, at `asked` over that at `base`, row by row."""
-        above, below = _scaled(asked, self.reference), _scaled(base, self.reference)
-        shapes = shape_of(above), shape_of(below)
-        samples = np.log(asked.gpus * asked.batch) - np.log(base.gpus * base.batch)
-        median = samples - self._log_step(above) + self._log_step(below)
-        scatter = np.hypot(np.sqrt(2.0) * self.noise, np.hypot(self._stretch(asked), self._stretch(base)))
-        down, up = _tails(
-            lambda theta: log_step(theta, below, shapes[1]) - log_step(theta, above, shapes[0]),
-            self.law,
-            scatter,
-        )
-        differs = ~_same(asked, base)
-        known = self._supports(asked) & self._supports(base)
-        return self._intervals(median, (down * differs, up * differs), known)
-
     def _log_step(self, scaled: Work) -> Vector:
         columns = columns_of(scaled, self.batch[0] / self.reference, self.batch[1] / self.reference)
         return np.asarray(log_step(self.law.theta, scaled) + columns @ self.weights, dtype=np.float64)
@@ -189,8 +173,3 @@ def _tails(answer: Callable[[Vector], Vector], law: Law, scatter: Vector) -> tup
         down = down + np.minimum(np.minimum(one, other), 0.0) ** 2 / NORMAL**2
         up = up + np.maximum(np.maximum(one, other), 0.0) ** 2 / NORMAL**2
     return np.sqrt(down), np.sqrt(up)
-
-
-def _same(asked: Work, base: Work) -> NDArray[np.bool_]:
-    same = (asked.gpus == base.gpus) & (asked.nodes == base.nodes) & (asked.batch == base.batch)
-    return np.asarray(same & (asked.least == base.least) & (asked.most == base.most), dtype=np.bool_)

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from advisor.errors import ModelError
 from advisor.predict.correction import WEIGHTS
+from advisor.predict.interference_items import name_key
 from advisor.predict.scaling import COUNT, DEFAULT, INSIDE, OVERLAP, SCALE, SHAPE, VOLUME, Law, Prior, Vector
 
 Numbers = Annotated[list[Annotated[float, Field(ge=-100.0, le=100.0)]], Field(min_length=COUNT, max_length=COUNT)]
@@ -120,11 +121,6 @@ UNTRAINED = Knowledge(
 )
 
 
-def simple(name: str | None) -> str:
-    """Return the lower-case letters and digits of a name, by which models and clusters are compared."""
-    return "".join(letter for letter in (name or "").lower() if letter.isalnum())
-
-
 def tokens(name: str | None) -> frozenset[str]:
     """Return the words with a letter and a digit in a name, as `a100` in `nvidia_a100-sxm4`."""
     words = re.findall(r"[a-z0-9]+", (name or "").lower())
@@ -147,10 +143,10 @@ def write_knowledge(knowledge: Knowledge) -> str:
 
 def believe(knowledge: Knowledge, model: str | None, cluster: str | None) -> Belief:
     """Return the belief about a job of `model` on `cluster`, each None where unknown."""
-    here = {simple(name): each for name, each in knowledge.clusters.items()}.get(simple(cluster))
+    here = {name_key(name): each for name, each in knowledge.clusters.items()}.get(name_key(cluster))
     population = here or knowledge.pooled
-    named = [each for each in knowledge.profiles if simple(model) and simple(each.model) == simple(model)]
-    exact = next((each for each in named if simple(each.cluster) == simple(cluster)), None)
+    named = [each for each in knowledge.profiles if name_key(model) and name_key(each.model) == name_key(model)]
+    exact = next((each for each in named if name_key(each.cluster) == name_key(cluster)), None)
     if exact is not None:
         law = exact.law()
         deviation = _AGAIN * np.maximum(np.sqrt(np.diag(law.covariance)), _LEAST_DEVIATION)
@@ -173,8 +169,8 @@ def believe(knowledge: Knowledge, model: str | None, cluster: str | None) -> Bel
 
 def _speed(knowledge: Knowledge, cluster: str | None) -> float:
     """Return the log of the speed of a cluster's GPU over that of the first; NaN where it is not known."""
-    speeds = {simple(name): speed for name, speed in knowledge.speeds.items()}
-    return speeds.get(simple(cluster), np.nan)
+    speeds = {name_key(name): speed for name, speed in knowledge.speeds.items()}
+    return speeds.get(name_key(cluster), np.nan)
 
 
 def _moved(profile: Profile, knowledge: Knowledge, population: Population, speed: float = np.nan) -> Prior:

@@ -1,7 +1,7 @@
 """Policies side by side on the same cells: each against the first, in all, by job size and by user."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,12 +99,8 @@ def mean_of(metric: str, results: Results) -> float:
 
 def ends_of(results: Results) -> Ends:
     """Add up over cells how jobs ended."""
-    all_ends = [result.ends for result in results.values()]
     return Ends(
-        finished=sum(ends.finished for ends in all_ends),
-        time_limit=sum(ends.time_limit for ends in all_ends),
-        impossible=sum(ends.impossible for ends in all_ends),
-        not_ended=sum(ends.not_ended for ends in all_ends),
+        **{field.name: sum(getattr(result.ends, field.name) for result in results.values()) for field in fields(Ends)}
     )
 
 

@@ -22,9 +22,8 @@ SLOWDOWN_BOUND_S = 10.0
 class RunSummary:
     """The metrics of one run; the names are those of the published JSON.
 
-    `mean_bounded_slowdown` is bounded at 10 s of the run time in the trace. The makespan ends where the run was
-    stopped, if it was. `gpu_allocated_ratio` counts a GPU once for each job on it, and so can pass 1 where a policy
-    lets jobs share GPUs.
+    `mean_bounded_slowdown` is bounded at 10 s of the run time in the trace. `gpu_allocated_ratio`
+    counts a GPU once for each job on it, and so can pass 1 where a policy lets jobs share GPUs.
     """
 
     policy: str
@@ -164,13 +163,12 @@ def bounded_slowdown(run: Run) -> NDArray[np.float64]:
 
 
 def makespan_s(run: Run) -> float:
-    """Return the time from the first submit to the last end, or to where the run was stopped."""
+    """Return the time from the first submit to the last end."""
     queued = run.outcomes["end"] != End.IMPOSSIBLE
     ends = run.outcomes["end_time"][_has_ended(run)]
-    if not queued.any() or (len(ends) == 0 and run.stopped_at is None):
+    if not queued.any() or len(ends) == 0:
         return float("nan")
-    last = float(ends.max()) if run.stopped_at is None else run.stopped_at
-    return last - float(run.trace.jobs["submit_time"][queued].min())
+    return float(ends.max()) - float(run.trace.jobs["submit_time"][queued].min())
 
 
 def gpus_over_time(run: Run) -> StepFunction:

@@ -151,13 +151,3 @@ def gpu_share_inflation(mine: np.void, other: np.void) -> float:
 def contended_gbps(bandwidth_gbps: float, pressure: float) -> float:
     """What a NIC leaves to a gang beside others over several nodes, `pressure` the sum of their `node_pressure`."""
     return bandwidth_gbps / (1.0 + pressure)
-
-
-@compiled
-def node_inflation(mine: np.void, other: np.void) -> float:
-    """Run time of a gang over several nodes beside another such gang on a 10 Gb/s NIC, over its run time alone.
-
-    It is `contended_gbps` seen from the run time: use one of the two. A job within one node sends nothing and is not
-    slowed.
-    """
-    return float(1.0 + mine["node_sensitivity"] * other["node_pressure"])

@@ -47,7 +47,6 @@ class RunResult:
     cluster_gpus: int
     curve: GpuCurve
     sampled: tuple[str, ...]
-    notes: tuple[str, ...]
     per_job: NDArray[np.float64]
     tiers: TierTimes = field(default_factory=TierTimes)
 
@@ -80,7 +79,6 @@ def result_of(run: Run) -> RunResult:
         cluster_gpus=run.cluster_gpus,
         curve=_curve(run),
         sampled=run.trace.sampled,
-        notes=run.notes,
         per_job=np.stack([jct_s(run), queueing_delay_s(run), bounded_slowdown(run)]),
         tiers=tier_times(run),
     )

@@ -6,9 +6,9 @@ numbers, at once and to the disk, so that whatever ends a sweep, the cells that 
 
 import os
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,12 +42,9 @@ class _Line(BaseModel):
     curve: GpuCurve
     tiers: TierTimes
     sampled: tuple[str, ...]
-    notes: tuple[str, ...]
 
 
-def _shared(kept: _Line | RunResult) -> dict[str, Any]:
-    """Return the values that a line and a result have in common, by their names."""
-    return {field.name: getattr(kept, field.name) for field in fields(RunResult) if field.name in _Line.model_fields}
+_COPIED: Final = tuple(name for name in _Line.model_fields if name != "key")
 
 
 class Store:
@@ -70,12 +67,12 @@ class Store:
         for line in self._lines():
             per_job = self._per_job(line)
             if per_job is not None:
-                results[line.key] = RunResult(per_job=per_job, **_shared(line))
+                results[line.key] = RunResult(per_job=per_job, **{name: getattr(line, name) for name in _COPIED})
         return results
 
     def keep(self, key: str, result: RunResult) -> RunResult:
         """Write a cell to the disk; the numbers of the result that it returns stay there, not in memory."""
-        line = _Line(key=key, **_shared(result))
+        line = _Line(key=key, **{name: getattr(result, name) for name in _COPIED})
         try:
             self._write_jobs(key, result.per_job)
             with self._file.open("ab") as file:

@@ -62,5 +62,3 @@ class Run:
     segments: NDArray[np.void]
     wall_s: float
     peak_rss_mib: float
-    stopped_at: float | None = None
-    notes: tuple[str, ...] = ()

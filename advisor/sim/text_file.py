@@ -7,12 +7,10 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Final, TextIO
+from typing import IO, TextIO
 
 from advisor.errors import TraceError
-from advisor.files import replacing
-
-STANDARD_STREAM: Final = Path("-")
+from advisor.files import STANDARD_STREAM, writing
 
 _GZIP_MAGIC = b"\x1f\x8b"
 
@@ -52,15 +50,8 @@ def write_text(path: Path, pieces: Iterable[str]) -> None:
     stays a `BrokenPipeError`; whatever else goes wrong is a `TraceError`.
     """
     try:
-        if path == STANDARD_STREAM:
-            _write(sys.stdout.buffer, pieces, packed=False)
-        elif path.is_symlink() or (path.exists() and not path.is_file()):
-            # Links, pipes and devices are written in place: renaming over one would replace it.
-            with path.open("wb") as stream:
-                _write(stream, pieces, packed=path.suffix == ".gz")
-        else:
-            with replacing(path) as stream:
-                _write(stream, pieces, packed=path.suffix == ".gz")
+        with writing(path) as stream:
+            _write(stream, pieces, packed=path.suffix == ".gz")
     except BrokenPipeError:
         raise
     except OSError as err:
@@ -73,9 +64,6 @@ def _write(stream: IO[bytes], pieces: Iterable[str], *, packed: bool) -> None:
     encoded = (piece.encode("utf-8", "surrogateescape") for piece in pieces)
     if packed:
         with gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=stream, mtime=0) as pack:
-            for piece in encoded:
-                pack.write(piece)
+            pack.writelines(encoded)
     else:
-        for piece in encoded:
-            stream.write(piece)
-    stream.flush()
+        stream.writelines(encoded)

@@ -51,14 +51,31 @@ class Column:
         return self.kind is not ColumnKind.NAME and self.default is None and self.default_from is None
 
 
-def _whole(name: str, wanted: str, high: float, *, low: float = 0, default: float | None = 0) -> Column:
+def _whole(
+    name: str, wanted: str, high: float, *, low: float = 0, default: float | None = 0, default_from: str | None = None
+) -> Column:
     return Column(
-        name=name, kind=ColumnKind.WHOLE, wanted=f"a whole number {wanted}", low=low, high=high, default=default
+        name=name,
+        kind=ColumnKind.WHOLE,
+        wanted=f"a whole number {wanted}",
+        low=low,
+        high=high,
+        default=default,
+        default_from=default_from,
     )
 
 
-def _seconds(name: str, default: float | None, *, low: float = 0.0, wanted: str = "of at least 0") -> Column:
-    return Column(name=name, kind=ColumnKind.NUMBER, wanted=f"a number of seconds {wanted}", low=low, default=default)
+def _seconds(
+    name: str, default: float | None, *, low: float = 0.0, wanted: str = "of at least 0", special: float | None = None
+) -> Column:
+    return Column(
+        name=name,
+        kind=ColumnKind.NUMBER,
+        wanted=f"a number of seconds {wanted}",
+        low=low,
+        default=default,
+        special=special,
+    )
 
 
 def _name(name: str) -> Column:
@@ -76,34 +93,13 @@ COLUMNS: Final[Mapping[str, Column]] = {
         _seconds("submit_time", None),
         _seconds("run_time_s", None, low=_POSITIVE, wanted="above 0"),
         _whole("gpus", _GPUS, MOST, low=1, default=None),
-        Column(
-            name="gpus_min",
-            kind=ColumnKind.WHOLE,
-            wanted=f"a whole number {_GPUS}",
-            low=1,
-            high=MOST,
-            default_from="gpus",
-        ),
-        Column(
-            name="gpus_max",
-            kind=ColumnKind.WHOLE,
-            wanted=f"a whole number {_GPUS}",
-            low=1,
-            high=MOST,
-            default_from="gpus",
-        ),
+        _whole("gpus_min", _GPUS, MOST, low=1, default=None, default_from="gpus"),
+        _whole("gpus_max", _GPUS, MOST, low=1, default=None, default_from="gpus"),
         _whole("nodes_min", f"from 0 to {MOST}", MOST),
         _whole("nodes_max", f"from 0 to {MOST}", MOST),
         _whole("cpus_per_gpu", f"from 0 to {MOST}", MOST),
         _whole("memory_mib_per_gpu", f"from 0 to {_MOST_MIB}", _MOST_MIB),
-        Column(
-            name="time_limit_s",
-            kind=ColumnKind.NUMBER,
-            wanted="a number of seconds above 0, or inf",
-            low=_POSITIVE,
-            default=math.inf,
-            special=math.inf,
-        ),
+        _seconds("time_limit_s", math.inf, low=_POSITIVE, wanted="above 0, or inf", special=math.inf),
         _seconds("time_min_s", 0.0),
         _name("gpu_type"),
         _name("model"),
@@ -114,13 +110,7 @@ COLUMNS: Final[Mapping[str, Column]] = {
         _seconds("switches_wait_s", 0.0),
         _whole("nice", f"from {-_NICE_MOST} to {_NICE_MOST}", _NICE_MOST, low=-_NICE_MOST),
         _seconds("checkpoint_interval_s", 0.0),
-        Column(
-            name="recorded_start_time",
-            kind=ColumnKind.NUMBER,
-            wanted="a number of seconds of at least 0",
-            default=math.nan,
-            special=math.nan,
-        ),
+        _seconds("recorded_start_time", math.nan, special=math.nan),
     )
 }
 REQUIRED: Final = tuple(name for name, column in COLUMNS.items() if column.is_required)
@@ -185,8 +175,8 @@ def not_wanted(column: Column, text: str) -> str:
     """Say that a cell does not hold what its column wants."""
     if not text:
         return f"column {column.name} is empty: it wants {column.wanted}"
-    shown = text if text.isprintable() and len(text) <= _SHOWN else ascii(text[:_SHOWN])[1:-1]
-    return f"column {column.name}: {shown!r} is not {column.wanted}"
+    shown = repr(text) if text.isprintable() and len(text) <= _SHOWN else ascii(text[:_SHOWN])
+    return f"column {column.name}: {shown} is not {column.wanted}"
 
 
 def spelled(number: float) -> str:

@@ -1,14 +1,24 @@
 """Rows on their way into a trace: checked column by column, bad ones kept out, names turned into codes."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from advisor.sim.bad_rows import BadRow, BadRows
 from advisor.sim.trace import TRACE_DTYPE, Trace
-from advisor.sim.trace_columns import COLUMNS, EMPTY_NAMES, RULES, ColumnKind, Mask, not_wanted, out_of_bounds, spelled
+from advisor.sim.trace_columns import (
+    COLUMNS,
+    EMPTY_NAMES,
+    NAMES_FIELD,
+    RULES,
+    ColumnKind,
+    Mask,
+    not_wanted,
+    out_of_bounds,
+    spelled,
+)
 
 Values = NDArray[np.int64] | NDArray[np.float64]
 
@@ -83,18 +93,10 @@ class TraceTable:
         """Return the trace of all good rows, sorted, without those whose job id stands in an earlier line."""
         jobs = self._distinct()
         jobs = jobs[np.lexsort((jobs["job_id"], jobs["submit_time"]))]
-        tables = {}
+        tables: dict[str, Any] = {}
         for column, names in self.names.items():
-            tables[column], jobs[column] = names.settled(jobs[column], EMPTY_NAMES.get(column))
-        return Trace(
-            name=name,
-            jobs=jobs,
-            users=tables["user"],
-            accounts=tables["account"],
-            qos=tables["qos"],
-            gpu_types=tables["gpu_type"],
-            models=tables["model"],
-        )
+            tables[NAMES_FIELD[column]], jobs[column] = names.settled(jobs[column], EMPTY_NAMES.get(column))
+        return Trace(name=name, jobs=jobs, **tables)
 
     def _distinct(self) -> NDArray[np.void]:
         jobs = np.concatenate([np.zeros(0, TRACE_DTYPE), *self._parts])

@@ -95,7 +95,7 @@ def report_page(results: Sequence[RunResult], *, origin: Origin, seed: int) -> s
         of_trace = [result for result in results if result.summary.trace == trace]
         of_differences = [difference for difference in differences if difference.trace == trace]
         body += _trace_section(f"t{index}", of_trace, of_differences, origin.traces[trace], seed)
-    return page(f"sadvise: {title}", *body, *_notes(results))
+    return page(f"sadvise: {title}", *body, *_notes())
 
 
 def _facts(results: Sequence[RunResult], origin: Origin, seed: int) -> Element:
@@ -282,10 +282,8 @@ def _tally(noun: str, tally: PairedTally) -> str:
     )
 
 
-def _notes(results: Sequence[RunResult]) -> list[Child]:
-    of_runs = dict.fromkeys(f"{result.summary.policy}: {note}" for result in results for note in result.notes)
-    notes = [*_NOTES, *of_runs]
-    return [element("h2", "Notes"), element("ul", *(element("li", note) for note in notes))]
+def _notes() -> list[Child]:
+    return [element("h2", "Notes"), element("ul", *(element("li", note) for note in _NOTES))]
 
 
 def _unwritable(path: Path, err: OSError) -> SimulationError:

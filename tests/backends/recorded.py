@@ -11,6 +11,7 @@ from advisor.backends.site_config import config_lines, site_config, topology_kin
 from advisor.backends.site_reader import Site
 from advisor.backends.topology_text import shown_topology
 from advisor.domain.snapshot import Snapshot
+from tests.backends import recorded_scontrol
 
 RECORDED = Path(__file__).parents[1] / "recorded"
 FOLDER = RECORDED / "25.11"
@@ -36,8 +37,8 @@ def text_snapshot() -> Snapshot:
         source="text",
         taken_at=0.0,
         site=site(),
-        jobs=scontrol_text.job_records(text("jobs.txt")),
-        nodes=scontrol_text.node_records(text("nodes.txt")),
+        jobs=recorded_scontrol.job_records(text("jobs.txt")),
+        nodes=recorded_scontrol.node_records(text("nodes.txt")),
         partitions=map(json_decode.partition, _listed("partitions")),
     )
 
@@ -61,7 +62,7 @@ def printed_snapshot(release: str, *, jobs_by_scontrol: bool = False) -> Snapsho
     rows = [dict(row) for row in _rows(folder, "squeue.txt", text_decode.JOB_FIELDS)]
     if release == "26.05":
         # squeue was not asked for this field when it was recorded; what it says stands in the other answer.
-        exclusive = {block["JobId"]: block["Exclusive"] for block in scontrol_text.blocks(blocks, key="JobId")}
+        exclusive = {block["JobId"]: block["Exclusive"] for block in recorded_scontrol.blocks(blocks, key="JobId")}
         rows = [row | {"Exclusive": exclusive[row["JobID"]]} for row in rows]
     nodes = _rows(folder, "sinfo.txt", text_decode.NODE_FIELDS)
     printed = map(text_decode.job_record, rows)
@@ -69,7 +70,7 @@ def printed_snapshot(release: str, *, jobs_by_scontrol: bool = False) -> Snapsho
         source="text",
         taken_at=0.0,
         site=site(folder),
-        jobs=scontrol_text.job_records(blocks) if jobs_by_scontrol else printed,
+        jobs=recorded_scontrol.job_records(blocks) if jobs_by_scontrol else printed,
         nodes=text_decode.node_records(nodes),
         partitions=text_decode.partitions_of(nodes),
     )

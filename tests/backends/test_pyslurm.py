@@ -315,6 +315,15 @@ def test_pyslurm_source_keeps_the_contract() -> None:
     assert snapshot.hidden_levers == (Lever.GPU_COUNT,)
 
 
+@pytest.mark.usefixtures("fake_pyslurm")
+def test_pyslurm_is_refused_where_the_release_of_slurm_is_unknown() -> None:
+    slurm = FakeSlurm()
+    slurm.texts["sinfo --version"] = "slurm-devel\n"
+
+    with pytest.raises(SlurmRefusedError, match=r"pyslurm 25\.11\.2 does not fit Slurm of an unknown release"):
+        source(slurm=slurm).snapshot()
+
+
 def test_gpus_that_are_not_counted_are_unread(fake_pyslurm: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "slurm.conf").write_text("ClusterName=t25\n")
 

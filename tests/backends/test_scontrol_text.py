@@ -2,7 +2,6 @@ import pytest
 
 from advisor.backends import scontrol_text
 from advisor.backends.topology_text import Link, shown_topology, topology_of
-from advisor.domain.job import ArrayRecord
 from advisor.domain.site import Partition
 from advisor.domain.topology import Switch, Topology, TopologyKind
 from advisor.errors import DecodeError
@@ -43,54 +42,15 @@ def test_answer_without_blocks_is_refused(text: str) -> None:
         scontrol_text.partitions(text)
 
 
-@pytest.mark.parametrize(
-    ("read", "name", "what"),
-    [
-        (scontrol_text.job_records, "jobs.txt", "job"),
-        (scontrol_text.node_records, "nodes.txt", "node"),
-        (scontrol_text.partitions, "", "partition"),
-    ],
-)
-def test_block_that_ends_early_is_refused(read: object, name: str, what: str) -> None:
-    text = recorded.text(name) if name else PARTITIONS
-
-    with pytest.raises(DecodeError, match=f"scontrol show {what} names no"):
-        read(text[:100])  # type: ignore[operator]
-
-
-def test_old_release_names_tres_its_own_way() -> None:
-    # 22.05 has one line of TRES, for the request and the allocation alike.
-    block = recorded.text("jobs.txt").split("\n\n")[0].replace("ReqTRES=", "TRES=").replace("   AllocTRES=", "   X=")
-
-    assert scontrol_text.job_records(block)[0].tres.memory_mib == 64000
-
-
-def test_job_block_of_a_new_release_has_an_exclusive_field() -> None:
-    block = recorded.text("jobs.txt").split("\n\n")[0]
-    text = block.replace("OverSubscribe=OK", "OverSubscribe=NO Exclusive=NODE")
-
-    assert scontrol_text.job_records(text)[0].exclusive
-
-
-@pytest.mark.parametrize(
-    ("task", "array"),
-    [
-        ("3-6%2", ArrayRecord(array_job_id=4021, waiting="3-6", max_running=2)),
-        ("5", ArrayRecord(array_job_id=4021, task_id=5)),
-    ],
-)
-def test_array_task_of_a_block_is_read(task: str, array: ArrayRecord) -> None:
-    text = recorded.text("jobs.txt").replace("ArrayTaskId=3-6%2", f"ArrayTaskId={task}")
-
-    records = {record.job_id: record for record in scontrol_text.job_records(text)}
-
-    assert records[4021].array == array
+def test_block_that_ends_early_is_refused() -> None:
+    with pytest.raises(DecodeError, match="scontrol show partition names no"):
+        scontrol_text.partitions(PARTITIONS[:100])
 
 
 def test_first_value_of_a_key_counts() -> None:
-    text = recorded.text("jobs.txt").replace("Network=(null)", "Network=(null)\n   Priority=9", 1)
+    text = PARTITIONS.replace("State=UP", "State=UP PriorityTier=9 ")
 
-    assert scontrol_text.job_records(text)[0].priority == 1
+    assert [partition.priority_tier for partition in scontrol_text.partitions(text)] == [5, 1]
 
 
 def test_shown_blocks_are_a_block_topology() -> None:

@@ -106,20 +106,6 @@ def test_bad_node_list_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "nodes"), [("2-4", (2, 4)), ("2-2", (2, 2)), ("2", (2, None))], ids=["range", "exact", "at least"]
-)
-def test_node_counts_have_a_lower_and_perhaps_an_upper_end(text: str, nodes: tuple[int, int | None]) -> None:
-    assert spelling.node_counts(text, field=FIELD) == nodes
-
-
-@pytest.mark.parametrize(
-    ("text", "switches"), [("1@00:30:00", (1, 1800.0)), ("2@1-00:00:00", (2, 86400.0)), ("2", (2, 0.0))]
-)
-def test_switches_have_a_count_and_a_wait(text: str, switches: tuple[int, float]) -> None:
-    assert spelling.switches(text, field=FIELD) == switches
-
-
-@pytest.mark.parametrize(
     ("text", "word"),
     [
         ("Resources", "Resources"),
@@ -153,8 +139,6 @@ DECODERS: dict[str, Callable[[str], object]] = {
     "duration": lambda text: spelling.duration_s(text, field=FIELD),
     "instant": lambda text: spelling.instant(text, field=FIELD),
     "nodes": lambda text: spelling.node_names(text, field=FIELD),
-    "node counts": lambda text: spelling.node_counts(text, field=FIELD),
-    "switches": lambda text: spelling.switches(text, field=FIELD),
     "names": spelling.names,
     "reason": spelling.reason_word,
     "gres": lambda text: tres.gres_list(text, field=FIELD),

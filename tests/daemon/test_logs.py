@@ -281,3 +281,16 @@ def test_logs_go_to_stderr_and_nowhere_else() -> None:
 
     assert done.stdout == ""
     assert [line.partition("event=")[2] for line in done.stderr.splitlines()] == ["ours", "theirs logger=x"]
+
+
+def test_stream_that_is_not_read_does_not_block() -> None:
+    reading, writing = os.pipe()
+    with open(reading, "rb", buffering=0) as reader, open(writing, "w") as stream:  # noqa: PTH123  (descriptors)
+        log = configure_logs(layout="logfmt", stream=stream)
+
+        for number in range(2000):
+            log.info("not read", number=number, text="x" * 900)
+        os.read(reader.fileno(), 1 << 20)
+        log.info("read again")
+
+        assert b'event="read again"' in os.read(reader.fileno(), 1 << 16).splitlines()[-1]

@@ -82,26 +82,23 @@ def test_release_behaves_as_it_was_seen_to(version: str, behaviour: tuple[bool, 
 
 
 @pytest.mark.parametrize(
-    ("versions", "priority_type", "squeue_lacks"),
+    ("versions", "priority_type", "squeue_array_unique"),
     [
-        (("20.11.9", "22.05.8"), "priority/basic", ("ExcNodes", "Exclusive", "CronJob")),
-        (("23.02.7", "23.11.4", "24.05.3"), "", ("Exclusive", "CronJob")),
-        (("24.11.5", "25.05.3", "25.05.4", "25.11.7"), "priority/multifactor", ("Exclusive", "CronJob")),
-        (("26.05.5", "27.11.1", "unknown"), "priority/multifactor", ()),
+        (("20.11.9", "22.05.8"), "priority/basic", True),
+        (("23.02.7", "23.11.4", "24.05.3"), "", False),
+        (("24.11.5", "25.05.3", "25.05.4", "25.11.7"), "priority/multifactor", False),
+        (("26.05.5", "27.11.1", "unknown"), "priority/multifactor", False),
     ],
 )
 def test_release_names_things_its_own_way(
-    versions: tuple[str, ...], priority_type: str, squeue_lacks: tuple[str, ...]
+    versions: tuple[str, ...], priority_type: str, squeue_array_unique: bool
 ) -> None:
     for traits in map(traits_of, versions):
-        assert (traits.default_priority_type, traits.squeue_lacks) == (priority_type, squeue_lacks)
-        assert traits.squeue_array_unique is ("ExcNodes" in squeue_lacks)
+        assert (traits.default_priority_type, traits.squeue_array_unique) == (priority_type, squeue_array_unique)
 
 
 def test_rows_are_in_order_of_time() -> None:
     assert [row.first_version for row in TRAITS] == sorted({row.first_version for row in TRAITS})
-    assert all(row.known for row in TRAITS)
-    assert not UNKNOWN.known
 
 
 def test_soft_limits_are_in_every_release_after_the_first_that_has_them() -> None:

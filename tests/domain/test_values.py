@@ -111,10 +111,6 @@ def test_tier_is_the_smallest_that_holds_all_nodes(nodes: list[str], tier: Local
     assert make_topology().tier_of(nodes) is tier
 
 
-def test_leaf_by_node_names_the_leaf() -> None:
-    assert make_topology().leaf_by_node() == {"n01": "leaf1", "n02": "leaf1", "n03": "leaf2", "n04": "leaf2"}
-
-
 def test_switch_wait_read_from_the_configuration() -> None:
     assert SiteConfig().max_switch_wait_s == 300.0
     assert make_config(scheduler_parameters={"max_switch_wait": "60"}).max_switch_wait_s == 60.0

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from advisor.backends.process import Answer
-from advisor.errors import ModelError, TraceError
+from advisor.errors import TraceError
 from advisor.fit.accounting import FIELDS, ask_accounting, read_accounting
 
 ROW = {
@@ -108,7 +108,7 @@ def test_other_encodings_and_gzip_are_read(tmp_path: Path) -> None:
 
 
 def test_file_without_a_needed_column_says_how_to_write_it(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"column Submit is missing: write the file with SLURM_TIME_FORMAT=%s sacct"):
+    with pytest.raises(TraceError, match=r"column Submit is missing: write the file with SLURM_TIME_FORMAT=%s sacct"):
         read_accounting(written(tmp_path, header="User|Account\n"))
 
 

@@ -82,13 +82,13 @@ def test_figure_beyond_its_bound_opens_its_breaker_alone(name: str, health: Vita
     state = judged(ALL_CLOSED, health, SETTINGS)
 
     assert names(state) == [name]
-    assert state.holds
+    assert state.open
 
 
 @pytest.mark.parametrize("health", [WELL, AT_BOUND], ids=["well", "at every bound"])
 def test_figures_within_their_bounds_open_nothing(health: Vitals) -> None:
     assert judged(ALL_CLOSED, health, SETTINGS) == ALL_CLOSED
-    assert not ALL_CLOSED.holds
+    assert not ALL_CLOSED.open
 
 
 def test_what_is_not_known_opens_nothing_and_is_named() -> None:

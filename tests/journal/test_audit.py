@@ -9,7 +9,8 @@ import pytest
 from advisor.clock import ManualClock
 from advisor.domain.lease import Ending, LeaseState, intended
 from advisor.errors import JournalError
-from advisor.journal import Retention, SqliteJournal, store
+from advisor.journal import SqliteJournal, store
+from advisor.settings import JournalSettings
 from tests.journal.contract import NICE, NOW
 
 DAY_S = 86_400.0
@@ -18,7 +19,7 @@ DAY_S = 86_400.0
 @pytest.fixture
 def journal(tmp_path: Path) -> Iterator[SqliteJournal]:
     journal = SqliteJournal(
-        tmp_path / "journal.sqlite", clock=ManualClock(NOW), retention=Retention(keep_days=1.0, records_mib=1.0)
+        tmp_path / "journal.sqlite", clock=ManualClock(NOW), retention=JournalSettings(keep_days=1.0, records_mib=1.0)
     )
     yield journal
     journal.close_file()

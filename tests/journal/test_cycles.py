@@ -14,10 +14,10 @@ from advisor.domain.lease import Ending, intended
 from advisor.domain.outcome import Arm, JobOutcome, SeenChange
 from advisor.domain.plan import Outcome, Receipt, Recommendation
 from advisor.errors import JournalError
-from advisor.journal import Retention, SqliteJournal, store
+from advisor.journal import SqliteJournal, store
 from advisor.journal.cycle_record import Recorder
 from advisor.journal.views import Done, Looked, PastChange
-from advisor.settings import Limits
+from advisor.settings import JournalSettings, Limits
 from tests.builders import TAKEN_AT, make_job, make_snapshot
 from tests.fake_cluster import HOLD, FakeCluster, fragmented
 
@@ -26,7 +26,7 @@ DAY_S = 86_400.0
 
 @pytest.fixture
 def journal(tmp_path: Path) -> SqliteJournal:
-    return SqliteJournal(tmp_path / "journal.sqlite", retention=Retention(keep_days=1.0, records_mib=1.0))
+    return SqliteJournal(tmp_path / "journal.sqlite", retention=JournalSettings(keep_days=1.0, records_mib=1.0))
 
 
 def done(journal: SqliteJournal, looked: Looked | None = None) -> list[tuple[int | None, int, Done, str]]:
@@ -77,7 +77,7 @@ def test_a_step_is_told_from_the_proposal_to_the_receipt(journal: SqliteJournal)
     (cycle,) = journal.cycles(Looked())
     assert (cycle.cycle_id, cycle.taken_at, cycle.jobs, cycle.pending) == (number, TAKEN_AT, 6, 2)
     assert (cycle.proposed, cycle.recommended, cycle.left_alone, cycle.applied, cycle.held_back) == (1, 1, 1, 1, 0)
-    assert cycle.is_recorded and cycle.note == "" and len(cycle.digest) == 64
+    assert cycle.record_bytes and cycle.note == "" and len(cycle.digest) == 64
 
 
 def test_what_was_refused_is_told_with_the_rule(journal: SqliteJournal) -> None:
@@ -157,7 +157,7 @@ def test_cycle_that_proposed_nothing_is_told_and_not_kept_whole(journal: SqliteJ
     number = journal.record(Cycle().judge(make_snapshot([make_job()])), Cycle())
 
     (cycle,) = journal.cycles(Looked())
-    assert (cycle.is_recorded, cycle.note) == (False, "nothing was proposed")
+    assert (cycle.record_bytes, cycle.note) == (0, "nothing was proposed")
     with pytest.raises(JournalError, match=f"cycle {number} is not written down as a whole, for nothing was proposed"):
         journal.recorded(number)
     with pytest.raises(JournalError, match="no whole cycle is written down"):
@@ -173,7 +173,7 @@ def test_text_that_is_not_unicode_costs_the_record_and_not_the_cycle(journal: Sq
     journal.record(judged(strange), Cycle())
     third = journal.record(judged(plain), Cycle())
 
-    assert [cycle.is_recorded for cycle in journal.cycles(Looked())] == [True, False, True]
+    assert [cycle.record_bytes > 0 for cycle in journal.cycles(Looked())] == [True, False, True]
     assert journal.cycles(Looked())[1].note == "a text of it is not Unicode"
     assert journal.recorded().cycle_id == third
 
@@ -204,12 +204,12 @@ def test_record_that_could_not_be_written_does_not_spoil_the_next(
 
 def test_records_give_way_when_there_is_no_room(journal: SqliteJournal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("advisor.journal.cycle_record.RECORDS_IN_FRAME", 2)
-    journal._retention = Retention(keep_days=1.0, records_mib=0.003)
+    journal._retention = JournalSettings(keep_days=1.0, records_mib=0.003)
 
     for _ in range(9):
         journal.record(judged(fragmented()), Cycle())
 
-    kept = [cycle.cycle_id for cycle in journal.cycles(Looked()) if cycle.is_recorded]
+    kept = [cycle.cycle_id for cycle in journal.cycles(Looked()) if cycle.record_bytes]
     assert kept[0] == 9 and 0 < len(kept) < 9
     assert kept[-1] % 2 == 1, "a frame goes with what follows from it"
     with pytest.raises(JournalError, match="cycle 1 is not written down as a whole, for there was no room to keep it"):

@@ -167,18 +167,13 @@ def test_coverage_recovers_after_a_shift(bundle: Bundle) -> None:
     assert errors[0] < errors[1]
 
 
-def test_what_had_been_stated_moves_the_levels_and_nothing_else_does(forecaster: RunTimeForecaster) -> None:
-    jobs = make_ended([86_000.0] * 20, user="user0", account="account0", submit_time=LATER)
-    stated = forecaster.forecast(jobs.jobs)
+def test_jobs_that_ended_without_a_forecast_move_no_levels(forecaster: RunTimeForecaster) -> None:
     before = forecaster.levels.levels.copy()
 
-    forecaster.add_ended(jobs)
-    unmoved = forecaster.levels.levels.copy()
-    forecaster.add_ended(jobs, stated)
+    forecaster.add_ended(make_ended([86_000.0] * 20, user="user0", account="account0", submit_time=LATER))
     forecaster.levels.settle(LATER + 1e6)
 
-    np.testing.assert_array_equal(before, unmoved)
-    assert (forecaster.levels.levels != before).any()
+    np.testing.assert_array_equal(forecaster.levels.levels, before)
 
 
 def test_a_replay_uses_only_what_had_ended_at_each_submission(bundle: Bundle) -> None:

@@ -27,8 +27,6 @@ def make_run(
     seed: int = 0,
     cluster_gpus: int = 4,
     exposed_ratio: float = 0.0,
-    stopped_at: float | None = None,
-    notes: tuple[str, ...] = (),
 ) -> Run:
     """Build a run from the start and end of every job, all finished unless told; a started job held its GPUs once."""
     outcomes = np.zeros(len(trace), OUTCOME_DTYPE)
@@ -52,8 +50,6 @@ def make_run(
         segments=segments,
         wall_s=2.0,
         peak_rss_mib=50.0,
-        stopped_at=stopped_at,
-        notes=notes,
     )
 
 

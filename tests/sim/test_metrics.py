@@ -113,14 +113,6 @@ def test_a_job_too_large_for_the_cluster_does_not_stretch_the_makespan() -> None
     assert makespan_s(run) == 100.0
 
 
-def test_a_stopped_run_is_measured_up_to_where_it_stopped() -> None:
-    trace = make_trace([{}, {}])
-    run = make_run(trace, [(0.0, 100.0), (0.0, NAN)], ends=[End.FINISHED, End.NOT], stopped_at=400.0)
-
-    assert makespan_s(run) == 400.0
-    assert summarise(run).finished == 1
-
-
 def test_metrics_over_no_job_are_nan_and_counts_are_zero() -> None:
     trace = make_trace([{"gpus": 999}])
 

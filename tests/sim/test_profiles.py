@@ -20,9 +20,9 @@ from advisor.sim.profiles import (
     gpu_share_inflation,
     inflation,
     load_profiles,
-    node_inflation,
     step_s,
 )
+from tools.profile_errors import node_inflation
 
 SHIPPED = load_profiles()
 ROWS = st.sampled_from(range(len(SHIPPED.names))).map(lambda row: SHIPPED.rows[row])

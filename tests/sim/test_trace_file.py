@@ -138,6 +138,7 @@ WRONG_CELLS = {
     "negative run time": ("run_time_s", "1,0,-3,1", "'-3' is not"),
     "underscore": ("run_time_s", "1,0,1_000,1", "'1_000' is not"),
     "other digits": ("run_time_s", "1,0,١٢,1", "'١٢' is not"),
+    "control character": ("run_time_s", "1,0,\x1b[2J,1", r"'\x1b[2J' is not"),
     "empty run time": ("run_time_s", "1,0,,1", "is empty: it wants a number of seconds above 0"),
     "negative submission": ("submit_time", "1,-1,1,1", "'-1' is not a number of seconds of at least 0"),
     "no GPU": ("gpus", "1,0,1,0", "'0' is not a whole number from 1 to"),

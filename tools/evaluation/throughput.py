@@ -16,9 +16,10 @@ from advisor.errors import ConfigError
 from advisor.fit.throughput_calibration import fold_of, learn_knowledge
 from advisor.fit.throughput_data import GPUS_PER_NODE, StepTimes, files_of, read_measured
 from advisor.fit.throughput_population import work_of
+from advisor.predict.interference_items import name_key
 from advisor.predict.intervals import Intervals
 from advisor.predict.throughput_adapt import adapt
-from advisor.predict.throughput_knowledge import UNTRAINED, Knowledge, simple
+from advisor.predict.throughput_knowledge import UNTRAINED, Knowledge
 from tools.evaluation.report import Report, Score, print_report, score
 from tools.evaluation.served import ManyFiles
 
@@ -145,7 +146,7 @@ def _models(train: StepTimes, test: StepTimes, profile: str | None, notes: list[
     columns = {"nodes": test.nodes, "gpus": test.gpus, "batch": test.batch_asked, "local_bsz": test.batch_asked}
     columns |= {"local_batch": test.batch}
     known = np.zeros(len(test), dtype=np.bool_) if profile is None else matching(profile, columns)
-    simple_train = np.array([simple(name) for name in train.model.tolist()], dtype=np.str_)
+    simple_train = np.array([name_key(name) for name in train.model.tolist()], dtype=np.str_)
     trained = set(_fingerprints(train))
     left_out = []
     for cluster, model in sorted(set(zip(test.cluster.tolist(), test.model.tolist(), strict=True))):
@@ -155,7 +156,7 @@ def _models(train: StepTimes, test: StepTimes, profile: str | None, notes: list[
         judged, fit_on, key = test.take(own & ~known), train, ""
         if not trained.isdisjoint(_fingerprints(judged)):
             left_out.append(model)
-            fit_on, key = train.take(simple_train != simple(model)), simple(model)
+            fit_on, key = train.take(simple_train != name_key(model)), name_key(model)
         yield Split(train=fit_on, points=test.take(own & known), judged=judged, key=key)
     if left_out:
         notes.append(
@@ -252,7 +253,7 @@ def _tau(cell: Sequence[tuple[float, float, float]], *, by_speed: bool) -> float
 
 def _fingerprints(rows: StepTimes) -> list[str]:
     return [
-        f"{simple(model)} {shape} {batch!r} {step!r}"
+        f"{name_key(model)} {shape} {batch!r} {step!r}"
         for model, shape, batch, step in zip(
             rows.model.tolist(), rows.shapes(), rows.batch.tolist(), rows.step_s.tolist(), strict=True
         )
@@ -297,7 +298,7 @@ def baselines(judged: StepTimes, known: StepTimes, train: StepTimes) -> Mapping[
 
 def rows_known(judged: StepTimes, points: StepTimes, train: StepTimes) -> StepTimes:
     """Return the rows to start from: those of the job, else of its model on this cluster, of its model, or all."""
-    is_model = np.array([simple(name) == simple(judged.model[0]) for name in train.model.tolist()], dtype=np.bool_)
+    is_model = np.array([name_key(name) == name_key(judged.model[0]) for name in train.model.tolist()], dtype=np.bool_)
     is_here = train.cluster == judged.cluster[0]
     for rows in (points, train.take(is_model & is_here), train.take(is_model), train.take(is_here), train):
         if len(rows):
@@ -334,7 +335,7 @@ def _curve(judged: StepTimes, base: StepTimes, train: StepTimes) -> Vector:
     changes = []
     for cluster, model in here:
         own = train.take((train.cluster == cluster) & (train.model == model))
-        if simple(model) == simple(judged.model[0]) and len(here) > 1:
+        if name_key(model) == name_key(judged.model[0]) and len(here) > 1:
             continue
         middle = np.log2(own.batch)
         # A model's own batches stand in for those of the job: the smallest for the smallest.

@@ -102,7 +102,7 @@ def kept_share(differences: Differences, *, seed: int = 0) -> Kept:
     """Return the share that is kept over all traces, with an interval over draws of traces.
 
     The gain of a trace is how much lower the logarithm of its mean JCT is than under the rules; gains are added up
-    over the traces before they are divided.
+    over the traces before they are divided. Without any gain to keep the share is NaN.
     """
     gains = np.array(
         [
@@ -112,7 +112,7 @@ def kept_share(differences: Differences, *, seed: int = 0) -> Kept:
     )
     draws = np.random.default_rng(seed).integers(len(gains), size=(RESAMPLES, len(gains)))
     sums = gains[draws].sum(axis=1)
-    shares = sums[:, 0] / sums[:, 1]
-    low, high = np.quantile(shares, (0.025, 0.975))
-    total = gains.sum(axis=0)
-    return Kept(percent=float(100.0 * total[0] / total[1]), low=float(100.0 * low), high=float(100.0 * high))
+    kept, there = np.vstack([gains.sum(axis=0), sums]).T
+    shares = 100.0 * np.divide(kept, there, out=np.full(len(there), np.nan), where=there != 0.0)
+    low, high = np.quantile(shares[1:], (0.025, 0.975)).tolist()
+    return Kept(percent=float(shares[0]), low=low, high=high)

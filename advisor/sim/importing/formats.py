@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Final
 
 from advisor.errors import TraceError
+from advisor.files import STANDARD_STREAM
 from advisor.sim.importing import drac, itp, muri, philly, pollux, sacct, swf
 from advisor.sim.importing.collect import Imported, Reader, collect
 from advisor.sim.importing.workload_rows import ImportOptions
-from advisor.sim.text_file import STANDARD_STREAM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

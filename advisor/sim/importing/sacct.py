@@ -3,7 +3,7 @@
 An answer of `sacct --json` is recognised by its first character and read by `sacct_json`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from advisor.backends.spelling import count, duration_s, instant, is_unset, optional_text
@@ -21,12 +21,13 @@ FIELDS: Final = (
 )
 COMMAND: Final = f"SLURM_TIME_FORMAT=%s sacct -a -X -P -S START -o {FIELDS}"
 
-_SEPARATOR: Final = "|"
+SEPARATOR: Final = "|"
+_LONGEST_HEADER: Final = 10_000
 # Of each group the first column that is there is read.
 _IDS: Final = ("JobIDRaw", "JobID")
-_ELAPSED: Final = ("ElapsedRaw", "Elapsed")
-_LIMITS: Final = ("TimelimitRaw", "Timelimit")
-_NEEDED: Final = (_IDS, ("Submit",), ("Start",), _ELAPSED, ("State",), ("ReqTRES", "AllocTRES"))
+ELAPSED: Final = ("ElapsedRaw", "Elapsed")
+LIMITS: Final = ("TimelimitRaw", "Timelimit")
+_NEEDED: Final = (_IDS, ("Submit",), ("Start",), ELAPSED, ("State",), ("ReqTRES", "AllocTRES"))
 
 
 def rows(source: WorkloadFile) -> Iterator[WorkloadRow]:
@@ -36,24 +37,26 @@ def rows(source: WorkloadFile) -> Iterator[WorkloadRow]:
     check_text(source.path, first)
     if first.lstrip().startswith("{"):
         return jobs_of(accounted_jobs(source, first))
-    header = _header(source, first)
+    header = header_of(first, FIELDS, _NEEDED, source.path, COMMAND)
     return jobs_of(_record(header, line, text) for line, text in lines)
 
 
-def _header(source: WorkloadFile, first: str) -> list[str]:
-    """Read the names of the columns, whose case does not count."""
-    known = {name.lower(): name for name in [*FIELDS.split(","), *_ELAPSED, *_LIMITS]}
-    header = [known.get(cell.strip().lower(), cell.strip()) for cell in first.split(_SEPARATOR)]
-    for group in _NEEDED:
+def header_of(
+    line: str, fields: str, needed_groups: Iterable[Sequence[str]], origin: object, command: str
+) -> list[str]:
+    """Read the names of the columns, whose case does not count; raises `TraceError` unless each group has one."""
+    known = {name.lower(): name for name in (*fields.split(","), *ELAPSED, *LIMITS, "JobID")}
+    header = [known.get(cell.strip().lower(), cell.strip()) for cell in line[:_LONGEST_HEADER].split(SEPARATOR)]
+    for group in needed_groups:
         if not any(name in header for name in group):
-            raise TraceError(f"{source.path}: column {' or '.join(group)} is missing: write the file with {COMMAND}")
+            raise TraceError(f"{origin}: column {' or '.join(group)} is missing: write the file with {command}")
     return header
 
 
 def _record(header: list[str], line: int, text: str) -> Accounted | RowWithoutJob | BadRow:
-    values = text.rstrip("\r\n").split(_SEPARATOR)
+    values = text.rstrip("\r\n").split(SEPARATOR)
     if len(values) > len(header) and header[-1] == "Comment":
-        values[len(header) - 1 :] = [_SEPARATOR.join(values[len(header) - 1 :])]
+        values[len(header) - 1 :] = [SEPARATOR.join(values[len(header) - 1 :])]
     if len(values) != len(header):
         return BadRow(line=line, why=f"{len(values)} columns where the header has {len(header)}")
     cells = dict(zip(header, values, strict=True))
@@ -77,8 +80,8 @@ def _accounted(line: int, cells: Cells) -> Accounted:
         submit_time=needed(instant(cells["Submit"], field="Submit"), "Submit"),
         eligible_time=instant(cells.get("Eligible", ""), field="Eligible"),
         start_time=instant(cells["Start"], field="Start"),
-        elapsed_s=_elapsed_s(cells),
-        limit_s=duration_s(_first(cells, _LIMITS), field="Timelimit"),
+        elapsed_s=elapsed_s(cells),
+        limit_s=limit_s(cells),
         asked=tres(cells.get("ReqTRES", ""), field="ReqTRES"),
         held=tres(cells.get("AllocTRES", ""), field="AllocTRES"),
         nodes=None if is_unset(nodes) else count(nodes, field="NNodes"),
@@ -89,10 +92,16 @@ def _accounted(line: int, cells: Cells) -> Accounted:
     )
 
 
-def _elapsed_s(cells: Cells) -> float:
+def elapsed_s(cells: Cells) -> float:
+    """Return how long a job ran."""
     if "ElapsedRaw" in cells:
         return float(count(cells["ElapsedRaw"], field="ElapsedRaw"))
     return duration_s(cells["Elapsed"], field="Elapsed") or 0.0
+
+
+def limit_s(cells: Cells) -> float | None:
+    """Return the time limit of a job, None where it has none."""
+    return duration_s(_first(cells, LIMITS), field="Timelimit")
 
 
 def _first(cells: Cells, names: Iterable[str]) -> str:

@@ -1,0 +1,41 @@
+"""Tables as dataclasses: each field is a column, a table of as many rows, or a value that holds for all rows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+RowChoice = slice | NDArray[np.integer[Any]] | NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """A table whose columns are arrays `(n_rows, ...)`, or tuples of texts."""
+
+    def take(self, rows: RowChoice) -> Self:
+        """Return these rows, in this order, or those that a mask marks."""
+        return replace(self, **{field.name: _taken(getattr(self, field.name), rows) for field in fields(self)})
+
+    @classmethod
+    def join(cls, parts: Sequence[Self]) -> Self:
+        """Return the rows of all parts, at least one; every column is an array or a table."""
+        return cls(**{field.name: _joined([getattr(part, field.name) for part in parts]) for field in fields(cls)})
+
+
+def _taken(column: Any, rows: RowChoice) -> Any:
+    match column:
+        case np.ndarray():
+            return column[rows]
+        case Columns():
+            return column.take(rows)
+        case tuple():
+            return tuple(np.array(column, dtype=np.object_)[rows].tolist())
+        case _:
+            return column
+
+
+def _joined(columns: Sequence[Any]) -> Any:
+    first = columns[0]
+    return first.join(columns) if isinstance(first, Columns) else np.concatenate(columns)

@@ -7,6 +7,8 @@ import pytest
 from tests.golden.digests import FOLDER, GOLDENS
 
 
+# They run the same lines for thousands of jobs, and tell nothing of which tests look at them.
+@pytest.mark.no_cover
 @pytest.mark.parametrize("name", GOLDENS)
 def test_golden_is_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in ("SADVISE_CONFIG", "SADVISE_SNAPSHOT", "SLURM_CONF", "SLURM_CLUSTERS"):

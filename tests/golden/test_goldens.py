@@ -7,7 +7,7 @@ import pytest
 from tests.golden.digests import FOLDER, GOLDENS
 
 
-# They run the same lines for thousands of jobs, and tell nothing of which tests look at them.
+# They run the same lines for thousands of jobs; coverage counts what the tests of each part reach.
 @pytest.mark.no_cover
 @pytest.mark.parametrize("name", GOLDENS)
 def test_golden_is_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,7 +72,11 @@ def all_lanes() -> tuple[Lane, ...]:
 
 def fast_lanes() -> tuple[Lane, ...]:
     """Return the lanes of `make test-fast`: those that need no Slurm, without coverage."""
-    return tuple(replace(lane, argv=(*lane.argv, "--no-cov")) for lane in all_lanes() if not lane.needs_slurm)
+    return tuple(
+        replace(lane, argv=tuple(word for word in lane.argv if not word.startswith("--cov")))
+        for lane in all_lanes()
+        if not lane.needs_slurm
+    )
 
 
 def pytest_argv(*paths: str, ignored: Sequence[str] = ()) -> tuple[str, ...]:

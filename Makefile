@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 RELEASE ?= 26.05
 
-.PHONY: demo test test-slurm check lint format docs clean
+.PHONY: demo test test-fast test-slurm check lint format docs clean
 
 $(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "sadvise needs Python 3.11 or newer: make PYTHON=python3.11")'
@@ -24,6 +24,9 @@ test: $(VENV)/.installed-dev  ## all tests; live Slurm tests run for every relea
 	$(BIN)/python -m tools.lanes --logs $(VENV)
 	$(BIN)/python -m coverage combine --quiet $(addprefix .coverage.,others large live changing alone)
 	$(BIN)/python -m coverage report
+
+test-fast: $(VENV)/.installed-dev  ## the tests that need no Slurm, without coverage: at most 5 minutes on two cores
+	$(BIN)/python -m tools.lanes --fast --logs $(VENV)
 
 test-slurm: $(VENV)/.installed-dev  ## the live tests of one release: make test-slurm RELEASE=26.05
 	SADVISE_SLURM_RELEASES=$(RELEASE) SADVISE_REQUIRE_SLURM=1 $(BIN)/python -m pytest tests/live

@@ -29,6 +29,16 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     config.stash[_STDERR].close()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave tests of drawn examples out of the coverage: it counts what the named examples of other tests reach.
+
+    Tracing takes as long as the code itself, and these run the same lines again for every example.
+    """
+    for item in items:
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            item.add_marker(pytest.mark.no_cover)
+
+
 def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
     """Note the limit of a test; pytest-timeout calls this before it sets its own timer."""
     item.stash[_LIMIT_S] = settings.timeout

@@ -5,13 +5,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.programs import killed_after
 from tools import lanes
-from tools.lanes import Lane, all_lanes, run_all
+from tools.lanes import Lane, all_lanes, fast_lanes, run_all
 
 ROOT = Path(__file__).parent.parent
 
@@ -23,8 +25,15 @@ def lane(name: str, code: str, *, limit_s: float = 30.0, alone: bool = False) ->
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes, "GRACE_S", 1.0)
     monkeypatch.setattr(lanes, "REPORT_S", 0.5)
+
+
+@pytest.fixture(autouse=True)
+def _interruptible() -> Iterator[None]:
+    """Restore what `lanes.main` sets, since pytest in the background of a shell ignores SIGINT, as would the lanes."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def holds(one: Lane, path: Path) -> bool:
@@ -50,6 +59,14 @@ def test_every_path_of_a_lane_exists(monkeypatch: pytest.MonkeyPatch) -> None:
     paths = {word.removeprefix("--ignore=") for one in all_lanes() for word in one.argv if "tests" in word}
 
     assert {path for path in paths if not Path(path).exists()} == set()
+
+
+def test_fast_lanes_are_those_without_slurm_or_packages() -> None:
+    words = {one.name: one.argv for one in fast_lanes()}
+
+    assert list(words) == ["others", "large"]
+    assert not any(word.startswith("--cov") for argv in words.values() for word in argv)
+    assert not any(holds(one, Path(path)) for one in fast_lanes() for path in ("tests/live/x.py", lanes.PACKAGES))
 
 
 def test_make_combines_the_coverage_of_every_lane() -> None:
@@ -83,38 +100,64 @@ def test_a_lane_that_fails_is_named_with_its_log(tmp_path: Path, capsys: pytest.
     assert shown.endswith("lanes: bad failed, exit status 3; good passed; last not started\n")
 
 
-def test_lanes_that_still_run_are_named_with_their_last_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    slow = lane("slow", "import time; print('.... [ 42%]', flush=True); time.sleep(3)")
+def test_lanes_that_still_run_are_named_with_their_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reports: list[str] = []
+    expected = "still running: slow for 0 min (.... [ 42%])"
+    seen = tmp_path / "seen"
+
+    def report(text: str) -> None:
+        reports.append(text)
+        if text == expected:
+            seen.touch()
+
+    monkeypatch.setattr(lanes, "report", report)
+    waits = f"while not os.path.exists({str(seen)!r}): time.sleep(0.01)"
+    slow = lane("slow", f"import os, time; print('.... [ 42%]', flush=True)\n{waits}")
 
     run_all([slow, lane("quick", "pass")], tmp_path)
 
-    reports = [line for line in capsys.readouterr().out.splitlines() if "still running" in line]
-    assert reports[-1].endswith("lanes: still running: slow for 0 min (.... [ 42%])")
+    assert [text for text in reports if "still running" in text][-1] == expected
 
 
-IGNORES = "import signal, time; [signal.signal(number, signal.SIG_IGN) for number in ({})]; time.sleep(60)"
+# Prints a line when it is ready, and one for every signal that does not end it.
+HANGS = """
+import signal, time
+for number in ({}):
+    signal.signal(number, lambda *_: print("still here", flush=True))
+print("ready", flush=True)
+time.sleep(100)
+"""
+
+
+def clock_of_lines(log: Path) -> SimpleNamespace:
+    """Return a module `time` in which four seconds pass with every line of a log, however busy the machine is."""
+
+    def monotonic() -> float:
+        return 4.0 * len(log.read_text().splitlines()) if log.exists() else 0.0
+
+    return SimpleNamespace(monotonic=monotonic, sleep=time.sleep, strftime=time.strftime)
 
 
 @pytest.mark.parametrize(
     ("code", "sent"),
     [
-        ("import time; time.sleep(60)", ["SIGINT"]),
-        (IGNORES.format("signal.SIGINT,"), ["SIGINT", "SIGABRT"]),
-        (IGNORES.format("signal.SIGINT, signal.SIGABRT"), ["SIGINT", "SIGABRT", "SIGKILL"]),
+        (HANGS.format(""), ["SIGINT"]),
+        (HANGS.format("signal.SIGINT,"), ["SIGINT", "SIGABRT"]),
+        (HANGS.format("signal.SIGINT, signal.SIGABRT"), ["SIGINT", "SIGABRT", "SIGKILL"]),
     ],
     ids=["at the first signal", "with its stacks", "at the last"],
 )
 def test_a_lane_that_hangs_is_ended_and_named(
-    code: str, sent: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    code: str, sent: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(lanes, "time", clock_of_lines(tmp_path / "stuck.log"))
+    monkeypatch.setattr(lanes, "GRACE_S", 4.0)
     begun = time.monotonic()
     passed = run_all([lane("stuck", code, limit_s=3.0), lane("good", "pass")], tmp_path)
     took_s = time.monotonic() - begun
 
     shown = capsys.readouterr().out
-    assert not passed and took_s < 20.0
+    assert not passed and took_s < 60.0
     assert re.findall(r"lanes: stuck exceeded its limit of 3 s: sending (\w+)", shown) == sent
     assert shown.endswith("lanes: stuck failed, exceeded its limit of 3 s; good passed\n")
     # Python's own traceback for SIGINT, and that of faulthandler for SIGABRT.
@@ -131,28 +174,27 @@ def test_what_a_lane_leaves_behind_ends_with_it(tmp_path: Path) -> None:
 
 
 def test_lanes_end_with_the_program(tmp_path: Path) -> None:
-    inner = tmp_path / "pid"
-    code = f"import os, time; print(os.getpid(), file=open({str(inner)!r}, 'w'), flush=True); time.sleep(60)"
+    code = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
     outer = (
-        "import sys; from tools import lanes; code = sys.argv.pop(); "
+        "import sys; from tools import lanes; code = sys.argv.pop(); lanes.REPORT_S = 0.1; "
         "lanes.all_lanes = lambda: [lanes.Lane(name='one', argv=(sys.executable, '-c', code))]; sys.exit(lanes.main())"
     )
     argv = [sys.executable, "-c", outer, "--logs", str(tmp_path), code]
 
-    with killed_after(subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.DEVNULL)) as program:
-        deadline = time.monotonic() + 20.0
-        while not (inner.exists() and inner.read_text()) and time.monotonic() < deadline:
-            time.sleep(0.05)
+    with killed_after(subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True)) as program:
+        assert program.stdout is not None
+        reports = (re.search(r"still running.*\((\d+)\)", line) for line in program.stdout)
+        pid = next(int(report[1]) for report in reports if report)
         program.send_signal(signal.SIGTERM)
-        status = program.wait(10.0)
+        status = program.wait(40.0)
 
     assert status == 128 + signal.SIGTERM
-    assert has_ended(int(inner.read_text()))
+    assert has_ended(pid)
 
 
 def has_ended(pid: int) -> bool:
     """Whether a process is gone, or only waits to be reaped."""
-    for _ in range(50):
+    for _ in range(400):
         try:
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         except FileNotFoundError:

@@ -1,10 +1,11 @@
 """Runs the tests in lanes, reports every minute which lanes still run, and ends a lane that exceeds its time limit.
 
-    python -m tools.lanes [--logs .venv]
+    python -m tools.lanes [--fast] [--logs .venv]
 
 Lanes run at once, each with a log in NAME.log, which is printed when the lane ends; those marked `alone` follow one by
 one if the others have passed. A lane that exceeds its limit is interrupted; if that does not end it, it prints the
 stacks of its threads and is killed. Each lane leaves its coverage in .coverage.NAME. Exits with 1 unless all passed.
+With --fast, only the tests that need no Slurm run, and no coverage is measured.
 """
 
 import argparse
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +28,8 @@ REPORT_S = 60.0
 GRACE_S = 60.0
 LOOK_S: Final = 0.1
 PASSED: Final = "passed"
+# Lanes share the cores: threads that a library starts for every core would wait for each other, several times as long.
+ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 # The first lets fixtures end what they started, the second prints the stacks of all threads.
 SIGNALS: Final = (signal.SIGINT, signal.SIGABRT, signal.SIGKILL)
 
@@ -46,6 +49,7 @@ class Lane:
     argv: tuple[str, ...]
     limit_s: float = LIMIT_S
     alone: bool = False
+    needs_slurm: bool = False
 
 
 def all_lanes() -> tuple[Lane, ...]:
@@ -59,9 +63,19 @@ def all_lanes() -> tuple[Lane, ...]:
             name="live",
             argv=pytest_argv("tests/live", PACKAGES, ignored=(*CHANGING, FIDELITY)),
             limit_s=INSTALLING_LIMIT_S,
+            needs_slurm=True,
         ),
-        Lane(name="changing", argv=pytest_argv(*CHANGING), limit_s=INSTALLING_LIMIT_S),
-        Lane(name="alone", argv=pytest_argv(FIDELITY), alone=True),
+        Lane(name="changing", argv=pytest_argv(*CHANGING), limit_s=INSTALLING_LIMIT_S, needs_slurm=True),
+        Lane(name="alone", argv=pytest_argv(FIDELITY), alone=True, needs_slurm=True),
+    )
+
+
+def fast_lanes() -> tuple[Lane, ...]:
+    """Return the lanes of `make test-fast`: those that need no Slurm, without coverage."""
+    return tuple(
+        replace(lane, argv=tuple(word for word in lane.argv if not word.startswith("--cov")))
+        for lane in all_lanes()
+        if not lane.needs_slurm
     )
 
 
@@ -162,17 +176,18 @@ def run(lanes: Sequence[Lane], logs: Path) -> Mapping[str, str]:
 def start(lane: Lane, logs: Path) -> RunningLane:
     """Start the process of a lane."""
     log = logs / f"{lane.name}.log"
+    began = time.monotonic()
     with log.open("wb") as output:
         process = subprocess.Popen(
             lane.argv,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "COVERAGE_FILE": f".coverage.{lane.name}"},
+            env={**os.environ, **ONE_THREAD, "COVERAGE_FILE": f".coverage.{lane.name}"},
             start_new_session=True,
         )
     report(f"{lane.name} started, log {log}")
-    return RunningLane(lane=lane, log=log, process=process, began=time.monotonic())
+    return RunningLane(lane=lane, log=log, process=process, began=began)
 
 
 def end(running: Sequence[RunningLane]) -> None:
@@ -198,11 +213,14 @@ def report(text: str) -> None:
 def main() -> int:
     """Run the lanes of the table."""
     parser = argparse.ArgumentParser(prog="python -m tools.lanes", description=__doc__.splitlines()[0])
+    parser.add_argument("--fast", action="store_true", help="only the tests that need no Slurm, without coverage")
     parser.add_argument("--logs", type=Path, default=Path(".venv"), help="folder of the logs, default: %(default)s")
     args = parser.parse_args()
     # As Ctrl-C does it: the lanes are ended in order.
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
-    return 0 if run_all(all_lanes(), args.logs) else 1
+    # A shell starts background jobs with SIGINT ignored; lanes would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    return 0 if run_all(fast_lanes() if args.fast else all_lanes(), args.logs) else 1
 
 
 if __name__ == "__main__":

@@ -34,7 +34,8 @@ class Share:
     @property
     def low(self) -> float:
         """The lower end of the interval."""
-        return self._end(-1.0)
+        # For a share of 0 it is 0, of which rounding leaves a remainder.
+        return min(self.ratio, self._end(-1.0))
 
     @property
     def high(self) -> float:

@@ -8,6 +8,8 @@ from tests.golden.digests import FOLDER
 from tests.golden.table import GOLDENS
 
 
+# They run the same lines for thousands of jobs; coverage counts what the tests of each part reach.
+@pytest.mark.no_cover
 @pytest.mark.parametrize("name", GOLDENS)
 def test_golden_is_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in ("SADVISE_CONFIG", "SADVISE_SNAPSHOT", "SLURM_CONF", "SLURM_CLUSTERS"):

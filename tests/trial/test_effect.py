@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from advisor.domain.actions import Lever, SetNice
@@ -289,6 +289,7 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say(by: str, blocks: in
     assert sum(math.isnan(low + high) or low <= 0.7 <= high for _, low, high in drawn) >= 52
 
 
+@example(0, 125)
 @given(st.integers(0, 200), st.integers(0, 200))
 def test_wilsons_interval_holds_the_share_and_stays_between_0_and_1(count: int, more: int) -> None:
     share = Share(count=count, n=count + more)

@@ -38,7 +38,7 @@ def _modes(key: str, text: str) -> Mapping[str, Mode]:
 class Modes:
     """How far the daemon may go, by partition and account; the most careful mode that applies to a job counts."""
 
-    default: Annotated[Mode, "mode of what is not named below: observe, recommend or apply"] = Mode.OBSERVE
+    default: Annotated[Mode, "mode of all other partitions and accounts: observe, recommend or apply"] = Mode.OBSERVE
     partitions: Annotated[str, 'modes of partitions, such as "gpu=apply, debug=observe"'] = ""
     accounts: Annotated[str, 'modes of accounts, such as "vision=apply, theory=recommend"'] = ""
 

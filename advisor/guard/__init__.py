@@ -1,1 +1,1 @@
-"""Plan to verdicts: one rule per function, one table of rules."""
+"""Judges plans: one function per rule, one table of rules."""

@@ -91,7 +91,7 @@ class Lease:
         """Return the lease as it ended."""
         return replace(self, ending=ending, ended_time=ended_time)
 
-    def begun_anew(self, now: float) -> "Lease":
+    def restarted(self, now: float) -> "Lease":
         """Return the lease as given now, for a clock that was set back to before it was."""
         due_time = None if self.due_time is None else self.due_time - self.applied_time + now
         return replace(self, applied_time=now, due_time=due_time)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from advisor.journal import SqliteJournal
-    from advisor.journal.views import Looked
+    from advisor.journal.views import RowQuery
 
 SCHEMA = "sadvise.journal/1"
 
@@ -121,11 +121,11 @@ def _verify(held: "SqliteJournal", *, json: bool) -> None:
         raise typer.Exit(1)
 
 
-def _looked(jobs: str | None, since: str | None, most: int) -> "Looked":
+def _looked(jobs: str | None, since: str | None, most: int) -> "RowQuery":
     from advisor.cli.instants import instant_of
     from advisor.clock import SystemClock
     from advisor.errors import ConfigError
-    from advisor.journal.views import Looked
+    from advisor.journal.views import RowQuery
 
     ids = None
     if jobs is not None:
@@ -133,10 +133,10 @@ def _looked(jobs: str | None, since: str | None, most: int) -> "Looked":
             ids = tuple(int(word) for word in jobs.split(","))
         except ValueError as err:
             raise ConfigError(f"-j {jobs!r}: give job ids, separated by commas") from err
-    return Looked(job_ids=ids, since=0.0 if since is None else instant_of(since, SystemClock().now()), most=most)
+    return RowQuery(job_ids=ids, since=0.0 if since is None else instant_of(since, SystemClock().now()), most=most)
 
 
-def _rows(held: "SqliteJournal", view: View, looked: "Looked") -> "list[dict[str, Any]]":
+def _rows(held: "SqliteJournal", view: View, looked: "RowQuery") -> "list[dict[str, Any]]":
     """Return the rows of a view as published."""
     from dataclasses import asdict
 

@@ -74,7 +74,7 @@ class Reading:
                         if kept.leases() or kept.waits(0.0):
                             check_owner(kept.cluster(), seen.config.cluster, str(path))
                         return Planned(record=rehearse(cycle, kept, seen).record, memory=cycle.memory(kept, seen))
-                note = f"{path}: there is no such journal, {_COST}"
+                note = f"{path}: no such journal, {_COST}"
             except (AdvisorError, OSError) as err:
                 note, is_broken = f"{err}; {_COST}", True
         record = rehearse(cycle, MemoryJournal(), seen).record

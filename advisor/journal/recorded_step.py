@@ -1,4 +1,4 @@
-"""Steps that a journal keeps whole: the cycle before anything of it is sent, what was done right after."""
+"""Runs steps that are stored in a journal: the cycle before any change is sent, the receipts right after."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -10,7 +10,7 @@ from advisor.journal.store import SqliteJournal
 
 
 def kept_step(applier: Applier, journal: SqliteJournal, snapshot: Snapshot | None = None) -> Step:
-    """Run a step of an applier with a journal, which keeps it; raises what the step and the journal raise."""
+    """Run a step of an applier and store it in a journal; raises what the step and the journal raise."""
     numbers: list[int] = []
 
     def planned(record: CycleRecord) -> None:
@@ -24,7 +24,7 @@ def kept_step(applier: Applier, journal: SqliteJournal, snapshot: Snapshot | Non
 def kept_revert(
     applier: Applier, journal: SqliteJournal, snapshot: Snapshot, job_ids: Collection[int] | None = None
 ) -> Reconciled:
-    """Take changes back for a person, which a journal keeps; raises what that and the journal raise."""
-    found = replace(applier, journal=journal).revert(snapshot, job_ids)
-    journal.returns(snapshot.taken_at, found)
-    return found
+    """Revert changes for a person and store that in a journal; raises what the revert and the journal raise."""
+    reconciled = replace(applier, journal=journal).revert(snapshot, job_ids)
+    journal.returns(snapshot.taken_at, reconciled)
+    return reconciled

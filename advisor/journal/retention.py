@@ -1,4 +1,4 @@
-"""How long the journal keeps what has happened."""
+"""Defines how long the journal keeps its rows."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -8,7 +8,7 @@ MIB: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How long cycles, outcomes and the audit are kept, and how much room records of whole cycles may take."""
+    """For how long cycles, outcomes and the audit are kept, and the size limit of cycles recorded in full."""
 
     keep_days: float = 90.0
     records_mib: float = 512.0

@@ -40,7 +40,7 @@ def test_journal_without_a_folder_is_one_line(sadvise: Sadvise, tmp_path: Path, 
     outcome = sadvise(*command, "--journal", str(tmp_path / "nowhere" / "journal.sqlite"))
 
     assert outcome.exit_code == 1 and outcome.out == ""
-    assert "its folder is not there: make it, or name another file with --journal" in outcome.err
+    assert "its folder does not exist: create it, or name another file with --journal" in outcome.err
     assert outcome.err.count("\n") == 1
 
 

@@ -257,7 +257,7 @@ def test_journal_that_cannot_be_read_is_a_line_beside_the_advice(sadvise: Sadvis
     silent = sadvise("recommend", "--demo", "--journal", str(missing))
 
     assert said.exit_code == silent.exit_code == 0
-    assert "1. consolidate job 9" in said.out and "is no journal of sadvise" in said.out
+    assert "1. consolidate job 9" in said.out and "is not a journal of sadvise" in said.out
     assert "journal" not in silent.out and not missing.exists()
 
 

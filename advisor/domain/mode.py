@@ -23,15 +23,15 @@ _CAREFUL_FIRST = tuple(Mode)
 @lru_cache(maxsize=64)
 def _modes(key: str, text: str) -> Mapping[str, Mode]:
     """Read `name=mode, name=mode`; raises `ValueError` for anything else."""
-    found: dict[str, Mode] = {}
+    modes: dict[str, Mode] = {}
     for entry in filter(None, (part.strip() for part in text.split(","))):
         name, equals, mode = (part.strip() for part in entry.partition("="))
         if not (name and equals and mode in _CAREFUL_FIRST):
             raise ValueError(f"{key} must be name=mode pairs with the modes {', '.join(Mode)}")
-        if name in found:
+        if name in modes:
             raise ValueError(f"{key} must name {name} once")
-        found[name] = Mode(mode)
-    return found
+        modes[name] = Mode(mode)
+    return modes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +52,12 @@ class Modes:
         A partition that is not named counts with the default where another of the same job is named.
         """
         partitions, accounts = _modes("partitions", self.partitions), _modes("accounts", self.accounts)
-        said = [partitions.get(name, self.default) for name in job.partitions if partitions]
+        modes = [partitions.get(name, self.default) for name in job.partitions if partitions]
         if not any(name in partitions for name in job.partitions):
-            said = []
+            modes = []
         if job.account in accounts:
-            said.append(accounts[job.account])
-        return min(said, key=_CAREFUL_FIRST.index, default=self.default)
+            modes.append(accounts[job.account])
+        return min(modes, key=_CAREFUL_FIRST.index, default=self.default)
 
     @property
     def farthest(self) -> Mode:

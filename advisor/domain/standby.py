@@ -24,12 +24,14 @@ class Turn:
 
 def acting(controllers: Sequence[Controller]) -> Controller | None:
     """Return the one that acts: the first in Slurm's order that is up, since a backup yields to those before it."""
-    return next((each for each in controllers if each.is_up), None)
+    return next((controller for controller in controllers if controller.is_up), None)
 
 
 def beside_one_of_several(controllers: Sequence[Controller], host: str) -> bool:
     """Whether a host runs one of several slurmctld, or may do so since a name does not say which host it means."""
-    return len(controllers) > 1 and any(_names(each, host) or not _names_a_host(each) for each in controllers)
+    return len(controllers) > 1 and any(
+        _names(controller, host) or not _names_a_host(controller) for controller in controllers
+    )
 
 
 def turn_of(controllers: Sequence[Controller], host: str) -> Turn:
@@ -39,9 +41,9 @@ def turn_of(controllers: Sequence[Controller], host: str) -> Turn:
         where = "nowhere that answers" if first is None else f"on {first.name}"
         text = f"slurmctld acts {where}, and none stands by on {host}: a daemon here may apply"
         return Turn(may_apply=True, text=text)
-    own = [each for each in controllers if _names(each, host)]
+    own = [controller for controller in controllers if _names(controller, host)]
     if len(own) != 1:
-        listed = ", ".join(each.name for each in controllers)
+        listed = ", ".join(controller.name for controller in controllers)
         text = f"which slurmctld is that of this host, {host}, is not known: SlurmctldHost names {listed}"
         return Turn(may_apply=False, is_known=False, text=text)
     if first is None:

@@ -29,15 +29,15 @@ class PoolUse:
 
 def use_by_pool(snapshot: Snapshot) -> Mapping[Pool, PoolUse]:
     """Count the GPUs of every partition by type, in one pass over the nodes; cheap enough for every round."""
-    found: dict[tuple[str, str], PoolUse] = {}
+    uses: dict[tuple[str, str], PoolUse] = {}
     for node in snapshot.nodes:
         usable = node.is_usable
         for gpus in node.gpus:
             idle = gpus.idle if usable else 0
             for partition in node.partitions:
-                use = found.setdefault((partition, gpus.gpu_type or UNTYPED), PoolUse())
+                use = uses.setdefault((partition, gpus.gpu_type or UNTYPED), PoolUse())
                 use.total += gpus.total
                 use.idle += idle
                 use.fragmented += idle if idle < gpus.total else 0
                 use.largest = max(use.largest, idle)
-    return {Pool(partition=name, gpu_type=gpu_type): use for (name, gpu_type), use in sorted(found.items())}
+    return {Pool(partition=name, gpu_type=gpu_type): use for (name, gpu_type), use in sorted(uses.items())}

@@ -224,8 +224,8 @@ class Metrics:
                 gauge.labels(pool.partition, pool.gpu_type).set(value)
 
     def _count_put_off(self, name: str, put_off: Iterable[PutOff]) -> None:
-        for each in put_off:
-            self._counters[name].labels(self._classes.of(class_of(each.text))).inc()
+        for change in put_off:
+            self._counters[name].labels(self._classes.of(class_of(change.text))).inc()
 
     def _show(self, name: str, counts: Mapping[str, int]) -> None:
         """Show counts by label; what was there before and is no more, as 0."""

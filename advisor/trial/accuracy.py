@@ -65,16 +65,16 @@ def _run_times(outcomes: Iterable[JobOutcome]) -> Iterator[_Judged]:
 
 
 def _judged(forecast: Interval, came: float, *, since: float = 0.0) -> _Judged:
-    believed_s, came_s = (max(FLOOR_S, each - since) for each in (forecast.median, came))
+    believed_s, came_s = (max(FLOOR_S, instant - since) for instant in (forecast.median, came))
     return _Judged(forecast.low <= came <= forecast.high, abs(math.log2(came_s) - math.log2(believed_s)))
 
 
 def _accuracy(judged: Iterable[_Judged]) -> Accuracy:
-    told = list(judged)
-    if not told:
+    pairs = list(judged)
+    if not pairs:
         return NOT_KNOWN
     return Accuracy(
-        coverage_ratio=sum(each.held for each in told) / len(told),
-        error_factor=2.0 ** median(each.error_log2 for each in told),
-        jobs=len(told),
+        coverage_ratio=sum(pair.held for pair in pairs) / len(pairs),
+        error_factor=2.0 ** median(pair.error_log2 for pair in pairs),
+        jobs=len(pairs),
     )

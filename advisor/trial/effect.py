@@ -124,15 +124,15 @@ class Comparison:
     def primary(self) -> Effect:
         """The effect that was chosen beforehand."""
         chosen = (self.settings.metric, self.settings.figure)
-        return next(each for each in self.effects if (each.metric, each.figure) == chosen)
+        return next(effect for effect in self.effects if (effect.metric, effect.figure) == chosen)
 
 
 def compared(outcomes: Iterable[JobOutcome], settings: ExperimentSettings, now: float) -> Comparison:
     """Compare the two sides of an experiment over the blocks that are over."""
-    told = tuple(outcomes)
+    known = tuple(outcomes)
     length_s = settings.block_days * DAY_S
     over = max(0, math.floor((min(now - SETTLE_S, settings.end_time) - settings.start_time) / length_s))
-    jobs = list(_assigned(told, settings, over))
+    jobs = list(_assigned(known, settings, over))
     effects: list[Effect] = []
     for metric in METRICS:
         values = _values(jobs, metric)
@@ -146,7 +146,7 @@ def compared(outcomes: Iterable[JobOutcome], settings: ExperimentSettings, now: 
         arms={arm: _count(jobs, arm, settings) for arm in (Arm.TREATED, Arm.CONTROL)},
         blocks_planned=(settings.last_day - settings.first_day + 1) // settings.block_days,
         blocks_over=over,
-        other_settings=sum(1 for each in told if each.experiment and each.experiment != settings.digest),
+        other_settings=sum(1 for outcome in known if outcome.experiment and outcome.experiment != settings.digest),
     )
 
 
@@ -269,8 +269,8 @@ def _pairs_by_block(values: Iterable[_Value], block_days: int, figure: str) -> d
     by_block: dict[tuple[int, Arm], list[float]] = defaultdict(list)
     for (day, arm), of_day in by_day.items():
         known = np.array(of_day)
-        told = np.quantile(known, HIGH_SHARE) if figure == "p95" else known.mean()
-        by_block[day // block_days, arm].append(float(told))
+        figure_of_day = np.quantile(known, HIGH_SHARE) if figure == "p95" else known.mean()
+        by_block[day // block_days, arm].append(float(figure_of_day))
     return {
         block: (fmean(by_block[block, Arm.TREATED]), fmean(by_block[block, Arm.CONTROL]))
         for block in {block for block, _ in by_block}
@@ -291,13 +291,13 @@ def _worst(jobs: Iterable[_Assigned], settings: ExperimentSettings) -> tuple[tup
         and effect.verdict is not Conclusion.TOO_LITTLE
     }
     lost = sorted(known, key=lambda account: (-known[account].percent, account))[:WORST_GROUPS]
-    found = []
+    worst = []
     for account in lost:
         strict = _effect(values[account], settings, settings.metric, settings.figure, tests=len(known))
         if known[account].percent > 0.0:
             is_clear = strict.verdict is Conclusion.WORSE
-            found.append(GroupEffect(account=account, effect=known[account], is_clear=is_clear))
-    return tuple(found), len(known)
+            worst.append(GroupEffect(account=account, effect=known[account], is_clear=is_clear))
+    return tuple(worst), len(known)
 
 
 def _count(jobs: Iterable[_Assigned], arm: Arm, settings: ExperimentSettings) -> ArmCount:

@@ -152,16 +152,16 @@ class Follower:
             return
         if lease.ending is None and lease.state not in _TOOK_EFFECT:
             return
-        at = _change_of(outcome, lease)
-        if at is None:
+        position = _change_of(outcome, lease)
+        if position is None:
             # It was applied by a person, or an earlier daemon was killed before it could tell.
-            told = SeenChange(lever=lease.lever, applied_time=lease.applied_time, added_delay_s=lease.added_delay_s)
-            self._open[lease.job_id] = outcome = replace(outcome, changes=(*outcome.changes, told))
-            at = len(outcome.changes) - 1
-        known = outcome.changes[at]
-        told = replace(known, ending=lease.ending, ended_time=lease.ended_time, overruled_time=lease.overruled_time)
-        if told != known:
-            changes = (*outcome.changes[:at], told, *outcome.changes[at + 1 :])
+            change = SeenChange(lever=lease.lever, applied_time=lease.applied_time, added_delay_s=lease.added_delay_s)
+            self._open[lease.job_id] = outcome = replace(outcome, changes=(*outcome.changes, change))
+            position = len(outcome.changes) - 1
+        known = outcome.changes[position]
+        change = replace(known, ending=lease.ending, ended_time=lease.ended_time, overruled_time=lease.overruled_time)
+        if change != known:
+            changes = (*outcome.changes[:position], change, *outcome.changes[position + 1 :])
             self._open[lease.job_id] = replace(outcome, changes=changes)
 
     def _add(self, change: Recommendation, now: float, forecasts: Forecasts) -> None:
@@ -258,12 +258,12 @@ def _change_of(outcome: JobOutcome, lease: Lease) -> int | None:
 
     A renewal that came to nothing leaves the earlier change out, under the time of the later one.
     """
-    of_lever = [at for at, change in enumerate(outcome.changes) if change.lever is lease.lever]
-    for at in of_lever:
-        if outcome.changes[at].applied_time == lease.applied_time:
-            return at
-    still_out = [at for at in of_lever if outcome.changes[at].ending is None]
-    earlier = [at for at in still_out if outcome.changes[at].applied_time < lease.applied_time]
+    of_lever = [position for position, change in enumerate(outcome.changes) if change.lever is lease.lever]
+    for position in of_lever:
+        if outcome.changes[position].applied_time == lease.applied_time:
+            return position
+    still_out = [position for position in of_lever if outcome.changes[position].ending is None]
+    earlier = [position for position in still_out if outcome.changes[position].applied_time < lease.applied_time]
     return earlier[-1] if earlier else None
 
 

@@ -78,7 +78,7 @@ def test_cycle_of_another_release_is_said_to_be(sadvise: Sadvise, path: str, mon
     [
         (("2",), "cycle 2 is not recorded in full: nothing was proposed"),
         (("77",), "there is no cycle 77: list the cycles with `sadvise journal cycles`"),
-        (("first\x1b",), "'first\\x1b' is no cycle: give its number, or last"),
+        (("first\x1b",), "'first\\x1b' is not a cycle: give its number, or last"),
         (("1", "--json", "-P"), "--json excludes -P: give one"),
     ],
 )

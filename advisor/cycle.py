@@ -114,10 +114,10 @@ class Cycle:
     def judge(self, snapshot: Snapshot, memory: Memory = NOTHING_KNOWN) -> CycleRecord:
         """Plan for a snapshot with what earlier cycles left, and judge the plan."""
         preempts = self.planning.preempt and Lever.CHECKPOINT_REQUEUE in self.levers
-        around = circumstances(
+        context = circumstances(
             snapshot, self.limits, memory.outstanding, preempts=preempts, leases=memory.leases, modes=self.modes
         )
-        permits, decider = permitted(snapshot, around), Decider(policy=self.policy, fallback=RULES)
+        permits, decider = permitted(snapshot, context), Decider(policy=self.policy, fallback=RULES)
         case = Case(
             snapshot=snapshot,
             settings=self.planning,
@@ -134,7 +134,7 @@ class Cycle:
             memory=memory,
             forecasts=case.forecasts,
             plan=proposed,
-            verdicts=judge(proposed, snapshot, around),
+            verdicts=judge(proposed, snapshot, context),
             left_alone=permits.left_alone,
             decisions=tuple(decider.decisions),
             policy_fault=decider.fault,

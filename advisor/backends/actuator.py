@@ -101,8 +101,8 @@ class ScontrolActuator:
             raise
         text = text_of(answer.output).removeprefix(f"CLUSTER: {self._commands.cluster}\n")
         absent = unknown_fields(text_of(answer.complaints))
-        found = rows(text, command="squeue", fields=JOB_FIELDS, delimiter=delimiter, absent=absent)
-        jobs = jobs_of(map(job_record, found), ())
+        job_rows = rows(text, command="squeue", fields=JOB_FIELDS, delimiter=delimiter, absent=absent)
+        jobs = jobs_of(map(job_record, job_rows), ())
         return next((job for job in jobs if job.job_id == job_id), None)
 
 

@@ -182,7 +182,7 @@ def _job(job: Job, vocabulary: _Vocabulary) -> Job:
             unknown=vocabulary.words.of_all(job.hints.unknown),
         ),
         array=job.array and replace(job.array, waiting=_NOT_ARRAY_RANGE.sub("", job.array.waiting)),
-        dependency=_DEPENDENCY.sub(lambda found: _dependency_part(found[0], vocabulary), job.dependency),
+        dependency=_DEPENDENCY.sub(lambda match: _dependency_part(match[0], vocabulary), job.dependency),
         reservation=vocabulary.reservations.of(job.reservation),
     )
 
@@ -195,7 +195,7 @@ def _gang(gang: GangRequest, vocabulary: _Vocabulary) -> GangRequest:
     return replace(
         gang,
         features=_FEATURE.sub(
-            lambda found: found[0] if found[0].startswith("*") else vocabulary.features.of(found[0]), gang.features
+            lambda match: match[0] if match[0].startswith("*") else vocabulary.features.of(match[0]), gang.features
         ),
         required_nodes=vocabulary.nodes.of_all(gang.required_nodes),
         excluded_nodes=vocabulary.nodes.of_all(gang.excluded_nodes),

@@ -89,13 +89,13 @@ class AutoSource:
         if self._text_since is None and self.name == "pyslurm":
             return None
         try:
-            found = installed(self._commands)
+            pyslurm = installed(self._commands)
         except AdvisorError as err:
             return str(err)
-        if not same_release(found.version, config.slurm_version):
-            return does_not_fit(found.version, config.slurm_version)
-        if found.lacks:
-            return f"pyslurm {found.version} lacks {', '.join(found.lacks)}"
+        if not same_release(pyslurm.version, config.slurm_version):
+            return does_not_fit(pyslurm.version, config.slurm_version)
+        if pyslurm.lacks:
+            return f"pyslurm {pyslurm.version} lacks {', '.join(pyslurm.lacks)}"
         return None
 
     def _prefer_text(self, why: str, *, fault: str = "") -> None:

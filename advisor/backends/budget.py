@@ -51,15 +51,15 @@ def requests_of(program: str, arguments: Sequence[str]) -> tuple[str, ...]:
     """Return the requests that a command sends to slurmctld, by the names that sdiag counts them under."""
     if "--version" in arguments:
         return ()
-    if any(each.endswith(_PYSLURM_CHILD) for each in arguments):
+    if any(argument.endswith(_PYSLURM_CHILD) for argument in arguments):
         return PYSLURM_SNAPSHOT
-    as_json = any(each.startswith("--json") for each in arguments)
+    as_json = any(argument.startswith("--json") for argument in arguments)
     match program:
         case "squeue":
             jobs = "REQUEST_JOB_INFO_SINGLE" if _names_one_job(arguments) else "REQUEST_JOB_INFO"
             return (jobs,) if as_json else (jobs, "REQUEST_PARTITION_INFO")
         case "scontrol":
-            words = [each for each in arguments if not each.startswith("-")]
+            words = [argument for argument in arguments if not argument.startswith("-")]
             if words[:1] == ["ping"]:
                 # One to each slurmctld of the cluster, of which one acts.
                 return ("REQUEST_PING",)
@@ -73,7 +73,7 @@ def requests_of(program: str, arguments: Sequence[str]) -> tuple[str, ...]:
 
 def _names_one_job(arguments: Sequence[str]) -> bool:
     named = arguments[arguments.index("-j") + 1 :][:1] if "-j" in arguments else ()
-    return any("," not in each for each in named)
+    return any("," not in ids for ids in named)
 
 
 @dataclass(slots=True)
@@ -125,7 +125,7 @@ class RpcBudget:
     def take(self, requests: Sequence[str]) -> None:
         """Take the tokens of a command; raises `BudgetSpentError`, and takes none, if too few are left."""
         self._fill()
-        writes = sum(1 for each in requests if each in _WRITES)
+        writes = sum(1 for request in requests if request in _WRITES)
         reason = self._lacking(len(requests) + (_READ_BACK if writes else 0), writes)
         if reason is not None:
             raise BudgetSpentError(f"slurmctld is not asked now: {reason}")

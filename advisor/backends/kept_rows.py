@@ -28,15 +28,15 @@ class KeptRows:
         """Return the jobs of rows: whole where a row is known, else as they are printed; `absent` as in `row_of`."""
         if absent != self._absent:
             self._absent, self._jobs = absent, {}
-        found: list[JobRecord | Job] = []
+        records: list[JobRecord | Job] = []
         self._digests = {}
         for values in printed:
             text = self._between.join(values).encode("utf-8", "surrogateescape")
             digest = blake2b(text, digest_size=16).digest()
             job = self._jobs.get(digest) or job_record(row_of(values, JOB_FIELDS, absent))
             self._digests[job.job_id] = digest
-            found.append(job)
-        return found
+            records.append(job)
+        return records
 
     def keep(self, jobs: Iterable[Job]) -> None:
         """Keep the pending ones of the jobs that the last read came to."""

@@ -156,7 +156,7 @@ def _controllers(commands: Commands, host: str) -> Iterator[Check]:
 
 def _differences(read: SiteConfig, running: SiteConfig) -> list[str]:
     return [
-        f"{each.name} ({getattr(read, each.name)} against {getattr(running, each.name)})"
-        for each in fields(SiteConfig)
-        if getattr(read, each.name) != getattr(running, each.name)
+        f"{setting.name} ({getattr(read, setting.name)} against {getattr(running, setting.name)})"
+        for setting in fields(SiteConfig)
+        if getattr(read, setting.name) != getattr(running, setting.name)
     ]

@@ -103,11 +103,11 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, dict):
-        return {str(key): plain(each) for key, each in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(each) for each in value]
+        return [plain(item) for item in value]
     counts = {name: count(getattr(value, name)) for name in ("cpu", "mem", "node")}
-    return {**counts, "gres": {str(name): count(each) for name, each in value.gres.items()}}
+    return {**counts, "gres": {str(name): count(item) for name, item in value.gres.items()}}
 
 
 def seen(record: Any, keys: tuple[str, ...]) -> tuple[dict[str, Any], list[str]]:
@@ -135,8 +135,8 @@ def print_cluster(pyslurm: Any) -> None:
         ("node", pyslurm.Nodes, NODE),
         ("partition", pyslurm.Partitions, PARTITION),
     ):
-        for each in collection.load().values():
-            values, unseen = seen(each, keys)
+        for record in collection.load().values():
+            values, unseen = seen(record, keys)
             write({"kind": kind, "values": values, **({"unseen": unseen} if unseen else {})})
             lines += 1
     write({"kind": "end", "lines": lines})
@@ -145,7 +145,7 @@ def print_cluster(pyslurm: Any) -> None:
 def lacks(pyslurm: Any) -> list[str]:
     """Return the attributes that this release of pyslurm does not have."""
     classes = ((pyslurm.Job, JOB), (pyslurm.Node, NODE), (pyslurm.Partition, PARTITION))
-    return [f"{each.__name__}.{key}" for each, keys in classes for key in keys if not hasattr(each, key)]
+    return [f"{kind.__name__}.{key}" for kind, keys in classes for key in keys if not hasattr(kind, key)]
 
 
 def main() -> None:

@@ -61,7 +61,7 @@ def installed(commands: Commands, *, interpreter: Sequence[str] = INTERPRETER) -
 
 def types_not_counted(uncounted: frozenset[str]) -> str:
     """Say which types of GPUs the site has to count, and how."""
-    words = ",".join(f"gres/gpu:{each}" for each in sorted(uncounted))
+    words = ",".join(f"gres/gpu:{gpu_type}" for gpu_type in sorted(uncounted))
     return f"AccountingStorageTRES does not count each type of GPU: set AccountingStorageTRES=gres/gpu,{words}"
 
 

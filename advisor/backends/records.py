@@ -157,9 +157,9 @@ def jobs_of(records: Iterable[JobRecord | Job], nodes: Iterable[Node]) -> tuple[
     nodes_by_name = {node.name: node for node in nodes}
     try:
         jobs = [
-            each if isinstance(each, Job) else _job(each, nodes_by_name)
-            for each in records
-            if isinstance(each, Job) or _state_word(each.states) not in _FINAL_STATES
+            record if isinstance(record, Job) else _job(record, nodes_by_name)
+            for record in records
+            if isinstance(record, Job) or _state_word(record.states) not in _FINAL_STATES
         ]
         return tuple(sorted(jobs, key=attrgetter("job_id")))
     except ValueError as err:

@@ -81,11 +81,11 @@ def blocks(text: str, *, key: str) -> Iterator[Row]:
     if len(chunks) == 1 and text.strip():
         raise DecodeError(f"scontrol show gave no {key}: try another --source")
     for chunk in chunks[1:]:
-        found: dict[str, str] = {}
+        pairs: dict[str, str] = {}
         for line in chunk.split("\n"):
             for name, value in _pairs(line.strip()):
-                found.setdefault(name, value)
-        yield found
+                pairs.setdefault(name, value)
+        yield pairs
 
 
 def job_records(text: str) -> tuple[JobRecord, ...]:
@@ -100,8 +100,8 @@ def node_records(text: str) -> tuple[NodeRecord, ...]:
 
 def partitions(text: str) -> tuple[Partition, ...]:
     """Read the partitions of `scontrol show partition`, by name."""
-    found = (_partition(block) for block in blocks(text, key="PartitionName"))
-    return tuple(sorted(found, key=lambda each: each.name))
+    decoded = (_partition(block) for block in blocks(text, key="PartitionName"))
+    return tuple(sorted(decoded, key=lambda partition: partition.name))
 
 
 def _pairs(line: str) -> Iterator[tuple[str, str]]:

@@ -141,8 +141,8 @@ def node_counts(text: str, *, field: str) -> tuple[int, int | None]:
 
 def switches(text: str, *, field: str) -> tuple[int, float]:
     """Decode `Switches`: a count of leaf switches and the longest wait in seconds (`1@00:30:00`)."""
-    number, at, wait = text.strip().partition("@")
-    return count(number, field=field), (duration_s(wait, field=field) or 0.0) if at else 0.0
+    number, separator, wait = text.strip().partition("@")
+    return count(number, field=field), (duration_s(wait, field=field) or 0.0) if separator else 0.0
 
 
 @lru_cache(CACHED_TEXTS)

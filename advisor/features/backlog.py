@@ -52,7 +52,7 @@ class BacklogTable:
     def __post_init__(self) -> None:
         loads = (self.ahead, self.ahead_in_partition, self.ahead_in_account, self.running, self.running_in_account)
         columns = (self.gpus, self.limit_s, self.eligible, self.since_submit_s, self.since_eligible_s)
-        lengths = {len(each) for each in (*columns, *(part for load in loads for part in (load.gpus, load.gpu_s)))}
+        lengths = {len(column) for column in (*columns, *(part for load in loads for part in (load.gpus, load.gpu_s)))}
         if lengths != {len(self.job_id)}:
             raise ValueError(f"the columns of a backlog differ in length: {sorted(lengths | {len(self.job_id)})}")
 
@@ -144,7 +144,7 @@ class _Work:
     def seen_from(self, line: Codes, codes: Codes) -> Load:
         """Add up for each job of a line these jobs, `codes` `(n_these,)`, that have its code."""
         size = int(max(line.max(initial=-1), codes.max(initial=-1))) + 1
-        gpus, gpu_s = (np.bincount(codes, each, size).astype(np.float64) for each in (self.gpus, self.gpu_s))
+        gpus, gpu_s = (np.bincount(codes, weights, size).astype(np.float64) for weights in (self.gpus, self.gpu_s))
         return Load(gpus=gpus[line], gpu_s=gpu_s[line])
 
 
@@ -152,21 +152,21 @@ def _sum_before(amounts: Floats, codes: Codes) -> Floats:
     order = np.argsort(codes, kind="stable")
     before = np.cumsum(amounts[order]) - amounts[order]
     first = np.searchsorted(codes[order], codes[order])
-    found = np.empty_like(before)
+    earlier = np.empty_like(before)
     # The rounding of a difference of sums must not make a queue of less than nothing.
-    found[order] = np.maximum(before - before[first], 0.0)
-    return found
+    earlier[order] = np.maximum(before - before[first], 0.0)
+    return earlier
 
 
 def _durations(
     jobs: Sequence[Job], limit_s: Floats, longest_s: float, expected_s: Mapping[int, float] | None
 ) -> Floats:
     """Return what each job is taken to run: as forecast, else to its limit, else as long as the longest."""
-    found = np.where(np.isnan(limit_s), longest_s if np.isfinite(longest_s) else np.nan, limit_s)
+    longest = np.where(np.isnan(limit_s), longest_s if np.isfinite(longest_s) else np.nan, limit_s)
     if expected_s is None:
-        return found
+        return longest
     forecast_s = _floats([expected_s.get(job.job_id) for job in jobs])
-    return np.where(np.isnan(forecast_s), found, forecast_s)
+    return np.where(np.isnan(forecast_s), longest, forecast_s)
 
 
 def _left_s(job: Job, snapshot: Snapshot) -> float | None:

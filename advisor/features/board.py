@@ -67,7 +67,7 @@ def board_of(queue: QueueTable, table: NodeTable) -> Board:
 
 def stacked(columns: list[object], rows: int) -> Rows:
     """Return columns of `(rows,)` side by side as float32."""
-    found = np.empty((rows, len(columns)), dtype=np.float32)
+    table = np.empty((rows, len(columns)), dtype=np.float32)
     for place, column in enumerate(columns):
-        found[:, place] = np.asarray(column, dtype=np.float64)
-    return found
+        table[:, place] = np.asarray(column, dtype=np.float64)
+    return table

@@ -124,25 +124,25 @@ class Fitter:
     def fit(self, gang: GangRequest, partitions: tuple[str, ...]) -> Fit:
         """Tell where a gang fits, inside any one of `partitions`; a partition that is down starts nothing now."""
         key = (self._number(gang), partitions)
-        found = self._fits.get(key)
-        if found is None:
+        fit = self._fits.get(key)
+        if fit is None:
             in_service, ever = self.fit_in_service(gang, partitions), self._tier_ever(gang, partitions)
-            found = self._fits[key] = replace(in_service, tier_ever=ever)
-        return found
+            fit = self._fits[key] = replace(in_service, tier_ever=ever)
+        return fit
 
     def fit_in_service(self, gang: GangRequest, partitions: tuple[str, ...]) -> Fit:
         """Tell what `fit` does without a look at nodes out of service: `tier_ever` is `tier_in_service`."""
         key = (self._number(gang), partitions)
-        found = self._fits_in_service.get(key)
-        if found is None:
+        fit = self._fits_in_service.get(key)
+        if fit is None:
             in_service = self._tier(_When.IN_SERVICE, gang, partitions)
-            found = self._fits_in_service[key] = Fit(
+            fit = self._fits_in_service[key] = Fit(
                 tier_now=self.tier_now(gang, partitions),
                 tier_in_service=in_service,
                 tier_ever=in_service,
                 doubts=self._doubts(gang, partitions),
             )
-        return found
+        return fit
 
     def tier_now(self, gang: GangRequest, partitions: tuple[str, ...]) -> LocalityTier | None:
         """Tell the closest tier at which a gang could start now, as `fit` does, at a third of the cost."""
@@ -231,13 +231,13 @@ class Fitter:
 
     def _fewest(self, gang: GangRequest, partitions: tuple[str, ...]) -> int | None:
         """Return what bisection over the node counts of a gang that names no node would."""
-        found = []
+        counts = []
         for name in self._asked(_When.IN_SERVICE, gang, partitions):
             offer, most = self._offer(_When.IN_SERVICE, gang, name), self._most_nodes(gang, name)
             fewest = None if offer is None or len(offer.rows) < gang.nodes_min else offer.fewest()
             if fewest is not None and (most is None or max(fewest, gang.nodes_min) <= most):
-                found.append(max(fewest, gang.nodes_min))
-        return min(found, default=None)
+                counts.append(max(fewest, gang.nodes_min))
+        return min(counts, default=None)
 
     def _most_nodes(self, gang: GangRequest, partition: str) -> int | None:
         limits = (gang.nodes_max, self._partitions[partition].max_nodes_per_job)

@@ -62,11 +62,11 @@ class PartitionOffer:
     @cached_property
     def _gpus_by_type(self) -> dict[str | None, tuple[int, int]]:
         """Map GPU types to how many there are in all and on one node at most."""
-        found: dict[str | None, tuple[int, int]] = {}
+        counts: dict[str | None, tuple[int, int]] = {}
         for gpu_type in (*self.table.gpu_types, None):
             gpus = gpus_of(self.table.gpu_types, self.gpus, gpu_type)
-            found[gpu_type] = int(gpus.sum(dtype=np.int64)), int(gpus.max(initial=0))
-        return found
+            counts[gpu_type] = int(gpus.sum(dtype=np.int64)), int(gpus.max(initial=0))
+        return counts
 
     def lacks(self, gang: GangRequest) -> bool:
         """Whether there are too few GPUs at a glance; most of a long queue is done with here."""
@@ -211,7 +211,7 @@ class Offer:
         if not self.pins:
             return np.asarray((-np.sort(-values, axis=0)).cumsum(axis=0))
         first, others = values[self.pinned], values[~self.pinned]
-        largest = [-np.sort(-each, axis=0) for each in (first, others) if len(each)]
+        largest = [-np.sort(-part, axis=0) for part in (first, others) if len(part)]
         return np.asarray((np.concatenate(largest) if largest else values).cumsum(axis=0))
 
 

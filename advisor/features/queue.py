@@ -181,9 +181,9 @@ def run_times(
     `rule_ratio` is the share of its limit that a job is assumed to use where nothing is forecast at all. Beside jobs
     with forecasts, one without is taken to use the share of its limit that they use in the mean.
     """
-    found = [forecasts.of(job.job_id).run_time for job in jobs]
-    by_model = np.array([each is not None for each in found], dtype=np.bool_)
-    rows = [(each.interval_s.low, each.mean_s, each.interval_s.high) if each else (np.nan,) * 3 for each in found]
+    forecast_runs = [forecasts.of(job.job_id).run_time for job in jobs]
+    by_model = np.array([run is not None for run in forecast_runs], dtype=np.bool_)
+    rows = [(run.interval_s.low, run.mean_s, run.interval_s.high) if run else (np.nan,) * 3 for run in forecast_runs]
     low_s, expected_s, high_s = np.array(rows, dtype=np.float64).reshape(-1, 3).T
     limited = by_model & np.isfinite(limit_s)
     ratio = float(np.mean(expected_s[limited] / limit_s[limited])) if limited.any() else rule_ratio
@@ -268,20 +268,20 @@ def queue_table(
 
 def _line(snapshot: Snapshot, pools: "_Pools", depth: int) -> tuple[list[Job], list[int]]:
     """Return the first `depth` competing jobs of each pool in Slurm's order, and the pool of each."""
-    found = [job for job in _competing(snapshot.pending_gpu_jobs, snapshot.taken_at) if job.priority]
-    pool_of = [pools.of(job.partitions) for job in found]
+    competing = [job for job in _competing(snapshot.pending_gpu_jobs, snapshot.taken_at) if job.priority]
+    pool_of = [pools.of(job.partitions) for job in competing]
     kept = Counter[int]()
     jobs: list[Job] = []
     pool_of_row: list[int] = []
-    for place in slurms_order(found).tolist():
+    for place in slurms_order(competing).tolist():
         pool = pool_of[place]
         if pool is None or kept[pool] >= depth:
             continue
-        gang = found[place].gang
+        gang = competing[place].gang
         # A gang larger than its pool can never start.
         if 0 < (gang.gpu_count or 0) <= pools.capacity(pool, gang.gpu_type):
             kept[pool] += 1
-            jobs.append(found[place])
+            jobs.append(competing[place])
             pool_of_row.append(pool)
     return jobs, pool_of_row
 
@@ -291,7 +291,7 @@ def _outside(snapshot: Snapshot, pools: "_Pools", jobs: list[Job]) -> tuple[tupl
     shown = {job.job_id for job in jobs}
     busy = {pool for job in jobs if (pool := pools.of(job.partitions)) is not None}
     waiting: set[int] = set()
-    found: list[list[tuple[int, float]]] = [[] for _ in pools.group]
+    levels: list[list[tuple[int, float]]] = [[] for _ in pools.group]
     for job in snapshot.pending:
         if job.held or job.job_id in shown:
             continue
@@ -305,16 +305,16 @@ def _outside(snapshot: Snapshot, pools: "_Pools", jobs: list[Job]) -> tuple[tupl
             waiting.add(pool)
         if job.priority:
             limit_s = expected_limit_s(job, snapshot) if job.time_limit_s is None else job.time_limit_s
-            found[pool].append((job.priority, np.inf if limit_s is None else limit_s))
+            levels[pool].append((job.priority, np.inf if limit_s is None else limit_s))
     others = []
-    for unsorted in found:
+    for unsorted in levels:
         rows = np.array(unsorted, dtype=np.float64).reshape(-1, 2)
         rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
         others.append(Others(priority=rows[:, 0].astype(np.int64), limit_s=rows[:, 1]))
     wait = np.array(
         [
-            any(pools.group[each] == group for each in waiting)
-            or any(each != pool and pools.group[each] == group for each in busy)
+            any(pools.group[other] == group for other in waiting)
+            or any(other != pool and pools.group[other] == group for other in busy)
             for pool, group in enumerate(pools.group)
         ],
         dtype=np.bool_,
@@ -358,8 +358,8 @@ class _Pools:
         try:
             return self._pool_by_partitions[partitions]
         except KeyError:
-            found = (self._pool_by_partition.get(name) for name in partitions)
-            first = self._pool_by_partitions[partitions] = next((pool for pool in found if pool is not None), None)
+            known = (self._pool_by_partition.get(name) for name in partitions)
+            first = self._pool_by_partitions[partitions] = next((pool for pool in known if pool is not None), None)
             return first
 
 

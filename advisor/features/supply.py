@@ -61,14 +61,14 @@ def remaining_s(snapshot: Snapshot, forecasts: Forecasts, rule_ratio: float) -> 
 
     A job without a forecast is taken to use `rule_ratio` of what its limit leaves.
     """
-    found = {}
+    seconds_by_job = {}
     for job_id, left_s in _by_limits_s(snapshot).items():
         run_time, start_time = forecasts.of(job_id).run_time, snapshot.jobs_by_id[job_id].start_time
         if run_time is None or start_time is None:
-            found[job_id] = left_s * rule_ratio
+            seconds_by_job[job_id] = left_s * rule_ratio
         else:
-            found[job_id] = min(left_s, max(0.0, start_time + run_time.interval_s.median - snapshot.taken_at))
-    return found
+            seconds_by_job[job_id] = min(left_s, max(0.0, start_time + run_time.interval_s.median - snapshot.taken_at))
+    return seconds_by_job
 
 
 def latest_starts_s(

@@ -182,7 +182,7 @@ def _table(jobs: list[_Ended]) -> EndedJobs:
             name=tuple(job.name for job in jobs),
             partition=tuple(job.partition for job in jobs),
             qos=tuple(job.qos for job in jobs),
-            gpus=numbers(sum(each.count for each in job.asked.gpus or ()) for job in jobs),
+            gpus=numbers(sum(gpus.count for gpus in job.asked.gpus or ()) for job in jobs),
             cpus=numbers(job.asked.cpus for job in jobs),
             nodes=numbers(job.asked.nodes for job in jobs),
             memory_mib=numbers(job.asked.memory_mib for job in jobs),

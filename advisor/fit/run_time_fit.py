@@ -101,7 +101,7 @@ def fit_run_time(
     parameters = RunTimeParameters(
         over_anchor=OVER_ANCHOR,
         over_limit=OVER_LIMIT,
-        levels=tuple(tuple(float(level) for level in each) for each in levels),
+        levels=tuple(tuple(float(level) for level in row) for row in levels),
         rate=chosen.rate,
         burst_power=chosen.burst_power,
         support=support_of(kept.jobs),
@@ -134,9 +134,9 @@ def _seen_in_order(kept: EndedJobs, settings: Settings) -> tuple[History, _Rows]
     rows = np.concatenate(order)
     return history, _Rows(
         seen=Features(
-            rows=np.concatenate([each.rows for each in seen]),
-            anchor=np.concatenate([each.anchor for each in seen]),
-            group=np.concatenate([each.group for each in seen]),
+            rows=np.concatenate([part.rows for part in seen]),
+            anchor=np.concatenate([part.anchor for part in seen]),
+            group=np.concatenate([part.group for part in seen]),
         ),
         log_run=np.log(runs[rows, 0]),
         cap=np.log(runs[rows, 1]),
@@ -241,8 +241,8 @@ def _shrunken(reached: Floats, weight: Floats, level: float, nominal_weight: flo
     order = np.argsort(reached, kind="stable")
     running = np.cumsum(weight[order])
     place = int(np.searchsorted(running, level * running[-1]))
-    found = reached[order][min(place, len(order) - 1)]
-    return float((running[-1] * found + nominal_weight * level) / (running[-1] + nominal_weight))
+    level_there = reached[order][min(place, len(order) - 1)]
+    return float((running[-1] * level_there + nominal_weight * level) / (running[-1] + nominal_weight))
 
 
 def support_of(jobs: RunTimeTable) -> Support:

@@ -50,11 +50,11 @@ def fit_throughput(files: Sequence[Path], *, form: str, seed: int) -> Fitted:
     generator = np.random.default_rng(seed)
     knowledge = learn_knowledge(measured, seed)
     pairs = _pairs(measured, learn_laws(measured), knowledge, generator)
-    found = [_judge(pairs, model) for model in models]
-    tails = calibrate([off for off, _ in found])
+    judged = [_judge(pairs, model) for model in models]
+    tails = calibrate([off for off, _ in judged])
     regressors = _regressors(pairs)
-    errors = np.concatenate([error for _, error in found])
-    inside = np.concatenate([(off >= tails.low) & (off <= tails.high) for off, _ in found])
+    errors = np.concatenate([error for _, error in judged])
+    inside = np.concatenate([(off >= tails.low) & (off <= tails.high) for off, _ in judged])
     return Fitted(
         kind=KIND,
         columns=COLUMNS,

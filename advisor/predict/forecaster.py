@@ -72,7 +72,7 @@ class _Told(NamedTuple):
             start_s=None if isinstance(self.start_s, str) else self.start_s,
             speed_by_placement={} if self.speeds is None else self.speeds.by_placement,
             inflation_beside=None if isinstance(self.beside, str) else self.beside,
-            unknown=tuple(each for each in unknown if isinstance(each, str)),
+            unknown=tuple(reason for reason in unknown if isinstance(reason, str)),
         )
 
 
@@ -113,7 +113,7 @@ class ModelForecaster:
             "interference", lambda model: _beside(model, cluster, alike.jobs), ()
         )
         starts_s = self._starts_s(snapshot) if start_time.KIND in kinds else {}
-        told_before, told = self._told, dict[int, tuple[_Told, JobForecast]]()
+        told_before, current = self._told, dict[int, tuple[_Told, JobForecast]]()
         unasked = (None,) * len(alike.jobs)
         by_kind = [*zip(speeds or unasked, beside or unasked, strict=True), (None, None)]
         # Running jobs are asked for nothing but their run times.
@@ -121,15 +121,15 @@ class ModelForecaster:
         for number, job in enumerate((*pending, *running)):
             run_time = (run_times[number] or _RUN_TIME_UNKNOWN) if run_times else None
             job_id = job.job_id
-            found = _Told(run_time, *by_kind[kind_of_row[number]], starts_s.get(job_id))
+            beliefs = _Told(run_time, *by_kind[kind_of_row[number]], starts_s.get(job_id))
             before = told_before.get(job_id)
-            if before is not None and before[0] == found:
-                told[job_id] = before
-            elif found != _NOTHING:
-                told[job_id] = found, found.forecast()
-        self._told = told
+            if before is not None and before[0] == beliefs:
+                current[job_id] = before
+            elif beliefs != _NOTHING:
+                current[job_id] = beliefs, beliefs.forecast()
+        self._told = current
         return Forecasts(
-            by_job={job_id: forecast for job_id, (_, forecast) in told.items()},
+            by_job={job_id: forecast for job_id, (_, forecast) in current.items()},
             models=self._named(kinds),
             notes=tuple(self._notes.values()),
         )
@@ -214,8 +214,8 @@ def _starts_s(
     table = backlog_table(snapshot)
     if job_ids is not None:
         table = table.take(np.flatnonzero(np.isin(table.job_id, np.array(sorted(job_ids), dtype=np.int64))))
-    found = zip(table.job_id.tolist(), listed(model.forecast(table)), strict=True)
-    return {job_id: interval or _START_UNKNOWN for job_id, interval in found}
+    intervals_by_job = zip(table.job_id.tolist(), listed(model.forecast(table)), strict=True)
+    return {job_id: interval or _START_UNKNOWN for job_id, interval in intervals_by_job}
 
 
 def _beside(model: InterferenceForecaster, cluster: PlacementIndex, jobs: Sequence[Job]) -> list[Interval | str | None]:
@@ -227,22 +227,27 @@ def _beside(model: InterferenceForecaster, cluster: PlacementIndex, jobs: Sequen
 
     def padded(values: Callable[[Job], float], absent: float) -> np.ndarray:
         return np.array(
-            [[*(values(each) for each in near), *[absent] * (MOST_NEIGHBOURS - len(near))] for _, near in rows]
+            [
+                [*(values(neighbour) for neighbour in near), *[absent] * (MOST_NEIGHBOURS - len(near))]
+                for _, near in rows
+            ]
         )
 
-    others = sorted({each.hints.model or "" for _, near in rows for each in near})
+    others = sorted({neighbour.hints.model or "" for _, near in rows for neighbour in near})
     code_of = dict(zip(others, model.codes(others).tolist(), strict=True))
-    found = model.inflations(
+    inflations = model.inflations(
         NeighbourTable(
             mine=model.codes([job.hints.model or "" for job, _ in rows]),
             gpus=np.array([job.gang.gpu_count or 1 for job, _ in rows], dtype=np.float64),
             nodes=np.full(len(rows), 2.0),
             batch=np.full(len(rows), np.nan),
-            other=padded(lambda each: code_of[each.hints.model or ""], -2).astype(np.intp),
-            other_gpus=padded(lambda each: float(each.gang.gpu_count or 2), np.nan),
-            other_nodes=padded(lambda each: float(len(each.allocation.nodes) if each.allocation else 2), np.nan),
+            other=padded(lambda neighbour: code_of[neighbour.hints.model or ""], -2).astype(np.intp),
+            other_gpus=padded(lambda neighbour: float(neighbour.gang.gpu_count or 2), np.nan),
+            other_nodes=padded(
+                lambda neighbour: float(len(neighbour.allocation.nodes) if neighbour.allocation else 2), np.nan
+            ),
             shared=np.full(len(rows), int(Shared.NODE)),
         )
     )
-    intervals = iter(listed(found))
+    intervals = iter(listed(inflations))
     return [(next(intervals) or _NEIGHBOURS_UNKNOWN) if near else None for near in near_by_row]

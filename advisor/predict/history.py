@@ -95,14 +95,14 @@ class History:
         """Return the slots of each job's blocks, `(n_rows, 2)`; the last one where nothing is remembered."""
         nothing = len(self._counts) - 1
         find = self._slots.get
-        found = [
+        slots = [
             [
                 next((slot for kind in kinds if (slot := find(of_job[kind] or "", nothing)) != nothing), nothing)
                 for kinds in _LOOKED_UP
             ]
             for of_job in keys
         ]
-        return np.array(found, dtype=np.int64).reshape(-1, len(_LOOKED_UP))
+        return np.array(slots, dtype=np.int64).reshape(-1, len(_LOOKED_UP))
 
     def to_json(self) -> str:
         """Return all of it as text."""
@@ -117,21 +117,21 @@ class History:
     def from_json(cls, text: str) -> "History":
         """Read what `to_json` wrote; raises `ModelError` for anything else."""
         try:
-            found = _File.model_validate_json(text)
+            file = _File.model_validate_json(text)
         except ValidationError as err:
             first = err.errors(include_url=False)[0]
             where = ".".join(str(step) for step in first["loc"])
             raise ModelError(f"history of run times: {where}: {first['msg']}; fit the model again") from err
         history = cls()
-        for each in found.kept:
-            if len(each.runs) % 3 or each.key in history._slots:
+        for kept in file.kept:
+            if len(kept.runs) % 3 or kept.key in history._slots:
                 raise ModelError(
                     "history of run times: a key is there twice, or a run is not whole; fit the model again"
                 )
-            slot = history._new_slot(each.key)
-            runs = np.array(each.runs).reshape(-1, 3)
+            slot = history._new_slot(kept.key)
+            runs = np.array(kept.runs).reshape(-1, 3)
             history._runs[slot, : len(runs)] = runs
-            history._counts[slot] = max(each.count, len(runs))
+            history._counts[slot] = max(kept.count, len(runs))
             history._written[slot] = history.version = history.version + 1
         return history
 
@@ -174,7 +174,7 @@ def keys_of(jobs: RunTimeTable) -> list[Keys]:
     cleaned: dict[str, str] = {}
     families: dict[str, str] = {}
     requests = np.column_stack([jobs.gpus, jobs.cpus, jobs.nodes, jobs.memory_mib, jobs.limit_s])
-    found: list[Keys] = []
+    keys: list[Keys] = []
     for user, account, name, request in zip(jobs.user, jobs.account, jobs.name, requests.tolist(), strict=True):
         who = cleaned.get(user) or cleaned.setdefault(user, _part(user))
         paid_by = cleaned.get(account) or cleaned.setdefault(account, _part(account))
@@ -184,7 +184,7 @@ def keys_of(jobs: RunTimeTable) -> list[Keys]:
             family = families.setdefault(name, _part(name_family(name)))
         gpus, cpus, nodes, memory_mib, limit_s = request
         asked = f"{gpus:.7g}/{cpus:.7g}/{nodes:.7g}/{memory_mib:.7g}/{limit_s:.7g}"
-        found.append(
+        keys.append(
             (
                 f"s{who}{_BAR}{family}{_BAR}{asked}" if who and family else None,
                 f"r{who}{_BAR}{asked}" if who else None,
@@ -193,7 +193,7 @@ def keys_of(jobs: RunTimeTable) -> list[Keys]:
                 f"a{paid_by}" if paid_by else None,
             )
         )
-    return found
+    return keys
 
 
 def _part(text: str) -> str:

@@ -94,7 +94,7 @@ class Shape:
     group_alike: float = 0.5
 
     def __post_init__(self) -> None:
-        if not all(np.isfinite(getattr(self, each.name)) and getattr(self, each.name) > 0 for each in fields(self)):
+        if not all(np.isfinite(getattr(self, field.name)) and getattr(self, field.name) > 0 for field in fields(self)):
             raise ValueError("lengths and weights are positive numbers")
 
 

@@ -169,7 +169,7 @@ class Section:
         total = np.zeros((len(mine), MOST_COLUMNS), dtype=np.float32)
         types = np.zeros(len(mine), dtype=np.float32)
         for group in sorted(self.groups):
-            inside = np.array([each == group for each in self.items.group])
+            inside = np.array([item_group == group for item_group in self.items.group])
             masses = [shares @ inside for shares in (mine, other)]
             rows = np.flatnonzero((masses[0] > 0) & (masses[1] > 0))
             left, right = (
@@ -202,16 +202,16 @@ def read_parameters(text: str, name: str) -> InterferenceParameters:
 def section_of(parameters: SectionParameters, name: str) -> Section:
     """Return a way of sharing from its parameters; raises `ModelError` if they do not fit each other."""
     items = Items(
-        group=tuple(each.group for each in parameters.items),
-        model=tuple(each.model for each in parameters.items),
-        variant=tuple(each.variant for each in parameters.items),
-        settings=np.array([each.settings for each in parameters.items], dtype=np.float64),
-        profile=np.array([each.profile for each in parameters.items], dtype=np.float64),
+        group=tuple(item.group for item in parameters.items),
+        model=tuple(item.model for item in parameters.items),
+        variant=tuple(item.variant for item in parameters.items),
+        settings=np.array([item.settings for item in parameters.items], dtype=np.float64),
+        profile=np.array([item.profile for item in parameters.items], dtype=np.float64),
     )
-    first, second = (np.array([each[place] for each in parameters.products], np.intp) for place in (0, 1))
-    mine, other = (_side(each, items, name) for each in (parameters.mine, parameters.other))
+    first, second = (np.array([product[place] for product in parameters.products], np.intp) for place in (0, 1))
+    mine, other = (_side(side, items, name) for side in (parameters.mine, parameters.other))
     sides = ((first, mine), (second, other))
-    if any(at.min() < 0 or at.max() > side.basis.shape[1] for at, side in sides):
+    if any(columns.min() < 0 or columns.max() > side.basis.shape[1] for columns, side in sides):
         raise ModelError(f"model {name}: parameters: a product is of coordinates that are not there; fit it again")
     if min(parameters.profile_spread) <= 0:
         raise ModelError(f"model {name}: parameters: a spread of profiles is not positive; fit it again")
@@ -225,7 +225,7 @@ def section_of(parameters: SectionParameters, name: str) -> Section:
         other=other,
         first=first,
         second=second,
-        scale=np.array([each[2] for each in parameters.products]),
+        scale=np.array([product[2] for product in parameters.products]),
         known_factors=parameters.known_factors,
         named_factors=parameters.named_factors,
         unseen_errors=parameters.unseen_errors,

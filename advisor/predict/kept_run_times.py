@@ -51,9 +51,9 @@ def run_time_table(jobs: Sequence[Job], snapshot: Snapshot) -> RunTimeTable:
     )
 
 
-def listed(found: Intervals) -> list[Interval | None]:
+def listed(intervals: Intervals) -> list[Interval | None]:
     """Return the intervals one by one, None where they are not to be relied on."""
-    columns = (found.low.tolist(), found.median.tolist(), found.high.tolist(), found.known.tolist())
+    columns = (intervals.low.tolist(), intervals.median.tolist(), intervals.high.tolist(), intervals.known.tolist())
     return [
         Interval(low=min(low, median), median=median, high=max(high, median)) if known else None
         for low, median, high, known in zip(*columns, strict=True)
@@ -120,7 +120,7 @@ class KeptRunTimes:
         """Read the curves again for jobs that run, given their elapsed time; draw only the curves that changed."""
         kept, fresh = self._unchanged(jobs, self._running, limits_s, grown=grown)
         curves = (
-            [] if self._curves is None else [self._curves.take(np.array([each.row for each in kept.values()], int))]
+            [] if self._curves is None else [self._curves.take(np.array([entry.row for entry in kept.values()], int))]
         )
         for start in range(0, len(fresh), CHUNK):
             some = fresh[start : start + CHUNK]
@@ -129,17 +129,17 @@ class KeptRunTimes:
             curves.append(self.model.draw(table, self.model.history.recall(keys)))
             for (job, asked), of_job, stamps in zip(some, keys, self._stamps(keys), strict=True):
                 kept[job.job_id] = _Kept(asked, of_job, stamps, None)
-        for row, each in enumerate(kept.values()):
-            each.row = row
+        for row, entry in enumerate(kept.values()):
+            entry.row = row
         self._running, self._curves = kept, Drawn.join(curves) if kept else None
         if self._curves is None:
             return []
         elapsed_s = dict.fromkeys(kept, 0.0) | {job.job_id: _elapsed_s(job, snapshot) for job in jobs}
         drawn = replace(self._curves, elapsed_s=np.array([elapsed_s[job_id] for job_id in kept], dtype=np.float64))
-        found: list[RunTime | None] = []
+        run_times: list[RunTime | None] = []
         for start in range(0, len(kept), CHUNK):
-            found += self._read(drawn.take(slice(start, start + CHUNK)))
-        return [found[kept[job.job_id].row] for job in jobs]
+            run_times += self._read(drawn.take(slice(start, start + CHUNK)))
+        return [run_times[kept[job.job_id].row] for job in jobs]
 
     def _unchanged(
         self, jobs: Sequence[Job], before: dict[int, _Kept], limits_s: "_LimitsOf", *, grown: bool
@@ -166,10 +166,10 @@ class KeptRunTimes:
         return [(near, user) for near, user in self.model.history.stamps(keys).tolist()]
 
     def _read(self, drawn: Drawn) -> list[RunTime | None]:
-        found = self.model.read(drawn)
+        answers = self.model.read(drawn)
         return [
             None if interval is None else RunTime(interval_s=interval, mean_s=mean_s)
-            for interval, mean_s in zip(listed(found.intervals()), found.mean_s.tolist(), strict=True)
+            for interval, mean_s in zip(listed(answers.intervals()), answers.mean_s.tolist(), strict=True)
         ]
 
 

@@ -68,7 +68,7 @@ class Manifest(BaseModel):
 
     def entry(self, kind: str, version: str) -> Entry | None:
         """Return the entry of a version, None where there is none."""
-        return next((each for each in self.model if (each.kind, each.version) == (kind, version)), None)
+        return next((entry for entry in self.model if (entry.kind, entry.version) == (kind, version)), None)
 
 
 def fingerprint(kind: str, columns: Sequence[str], outputs: Sequence[str]) -> str:

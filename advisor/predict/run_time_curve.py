@@ -34,14 +34,14 @@ class Curves:
 
     def at(self, levels: Floats) -> Floats:
         """Return the run times in seconds, `(n_rows, n)`, at levels `(n_rows, n)`; never above the time limit."""
-        found = _read(levels, self.logs, self.levels)
-        return np.exp(np.minimum(np.maximum(found, 0.0), self.cap[:, None]))
+        log_s = _read(levels, self.logs, self.levels)
+        return np.exp(np.minimum(np.maximum(log_s, 0.0), self.cap[:, None]))
 
     def level_of(self, run_s: Floats) -> Floats:
         """Return the share of run times below `run_s` `(n_rows,)`; 0 where that is 0, 1 from the time limit on."""
         wanted = np.log(np.maximum(run_s, 1e-9))
-        found = _read(wanted[:, None], self.levels, self.logs)[:, 0]
-        return np.where(run_s <= 0, 0.0, np.where(wanted >= self.cap, 1.0, found))
+        levels = _read(wanted[:, None], self.levels, self.logs)[:, 0]
+        return np.where(run_s <= 0, 0.0, np.where(wanted >= self.cap, 1.0, levels))
 
     def take(self, rows: slice | NDArray[np.int64]) -> "Curves":
         """Return these rows."""
@@ -86,17 +86,17 @@ class Grid:
 def _closed(shares: Floats, origin: Floats, thresholds: Floats, end: float) -> tuple[Floats, Floats]:
     """Return levels that rise from 0 to 1, and at which logarithms."""
     none = np.zeros((len(shares), 1))
-    at = np.concatenate([[thresholds[0] - _TAIL], thresholds, [end]])
-    return np.hstack([none, np.maximum.accumulate(shares, axis=1), none + 1.0]), origin[:, None] + at
+    points = np.concatenate([[thresholds[0] - _TAIL], thresholds, [end]])
+    return np.hstack([none, np.maximum.accumulate(shares, axis=1), none + 1.0]), origin[:, None] + points
 
 
-def _read(wanted: Floats, values: Floats, at: Floats) -> Floats:
+def _read(wanted: Floats, values: Floats, points: Floats) -> Floats:
     """Interpolate rows of `values`, given `at` rising places, at `wanted` ones, `(n_rows, n_wanted)`."""
-    above = np.clip((at[:, None, :] < wanted[:, :, None]).sum(axis=2), 1, at.shape[1] - 1)
+    above = np.clip((points[:, None, :] < wanted[:, :, None]).sum(axis=2), 1, points.shape[1] - 1)
     take = np.take_along_axis
     return _between(
         wanted,
-        (take(at, above - 1, axis=1), take(at, above, axis=1)),
+        (take(points, above - 1, axis=1), take(points, above, axis=1)),
         (take(values, above - 1, axis=1), take(values, above, axis=1)),
     )
 
@@ -132,19 +132,19 @@ class AdaptiveLevels:
 
     def stated(self, group: NDArray[np.int64], nominal: Floats) -> Floats:
         """Return the levels of the curves, `(n_rows, n)`, for nominal levels `(n_rows, n)`."""
-        found = np.empty(nominal.shape)
+        result = np.empty(nominal.shape)
         for number, levels in enumerate(self.levels):
             rows = group == number
-            found[rows] = np.interp(nominal[rows], (0.0, *LEVELS, 1.0), (0.0, *levels, 1.0))
-        return found
+            result[rows] = np.interp(nominal[rows], (0.0, *LEVELS, 1.0), (0.0, *levels, 1.0))
+        return result
 
     def nominal(self, group: NDArray[np.int64], stated: Floats) -> Floats:
         """Return the nominal levels for levels `(n_rows,)` of the curves."""
-        found = np.empty(stated.shape)
+        result = np.empty(stated.shape)
         for number, levels in enumerate(self.levels):
             rows = group == number
-            found[rows] = np.interp(stated[rows], (0.0, *levels, 1.0), (0.0, *LEVELS, 1.0))
-        return found
+            result[rows] = np.interp(stated[rows], (0.0, *levels, 1.0), (0.0, *LEVELS, 1.0))
+        return result
 
     def note(self, *, due_time: float, group: int, burst: str, quantiles_s: Floats, run_s: float) -> None:
         """Keep for later how a job ended that had been given these quantiles `(len(LEVELS),)`."""
@@ -178,9 +178,9 @@ def quantiles_and_mean(
     cap = np.exp(given.cap)
     # A job past its limit is about to end; the forecast of its end is never before now, nor after its limit.
     least = np.minimum(np.maximum(elapsed_s, 0.0), cap)
-    found = np.minimum(np.maximum(given.at(levels.stated(group, wanted)), least[:, None]), cap[:, None])
-    quantiles = np.maximum.accumulate(found[:, : len(LEVELS)], axis=1)
-    mean_s = np.clip(found[:, len(LEVELS) :].mean(axis=1), quantiles[:, 0], cap)
+    run_s = np.minimum(np.maximum(given.at(levels.stated(group, wanted)), least[:, None]), cap[:, None])
+    quantiles = np.maximum.accumulate(run_s[:, : len(LEVELS)], axis=1)
+    mean_s = np.clip(run_s[:, len(LEVELS) :].mean(axis=1), quantiles[:, 0], cap)
     return quantiles, mean_s
 
 
@@ -188,5 +188,5 @@ def _between(wanted: Floats, of: tuple[Floats, Floats], to: tuple[Floats, Floats
     """Interpolate between two points of each row; where they coincide, the second."""
     width = of[1] - of[0]
     share = np.divide(wanted - of[0], width, out=np.ones_like(wanted), where=width > 0)
-    found: Floats = to[0] + np.clip(share, 0.0, 1.0) * (to[1] - to[0])
-    return found
+    value: Floats = to[0] + np.clip(share, 0.0, 1.0) * (to[1] - to[0])
+    return value

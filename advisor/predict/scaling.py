@@ -146,9 +146,9 @@ def log_step(theta: Vector, work: Work, shape: Vector | None = None) -> Vector:
 def slopes(theta: Vector, work: Work) -> Vector:
     """Return the derivatives of the log step by the twelve numbers, `(n_rows, 12)`."""
     shape = shape_of(work)
-    at = log_step(theta, work, shape)
+    centre = log_step(theta, work, shape)
     moved = theta + _STEP * np.eye(COUNT)
-    return np.column_stack([(log_step(each, work, shape) - at) / _STEP for each in moved])
+    return np.column_stack([(log_step(moved_theta, work, shape) - centre) / _STEP for moved_theta in moved])
 
 
 def learn(work: Work, log_steps: Vector, prior: Prior, *, rounds: int = 25) -> Law:

@@ -133,18 +133,18 @@ class StartTimeForecaster:
                 f"{'time limits' if fitted.by_limits else 'forecast run times'}: give it such"
             )
         rows = model_rows(table)
-        found = log_wait_of(self._model.run(rows))
+        log_wait = log_wait_of(self._model.run(rows))
         return Intervals(
-            low=_seconds(found.mean + fitted.low * found.spread),
+            low=_seconds(log_wait.mean + fitted.low * log_wait.spread),
             # The mean of the logarithm: moving it to the median of the calibration's errors made it no better.
-            median=_seconds(found.mean),
-            high=_seconds(found.mean + fitted.high * found.spread),
+            median=_seconds(log_wait.mean),
+            high=_seconds(log_wait.mean + fitted.high * log_wait.spread),
             known=self._supported(rows),
         )
 
     def _supported(self, rows: NDArray[np.float32]) -> NDArray[np.bool_]:
         """Return which rows lie within the range of the fitted rows; a row with an unknown column does not."""
-        least, most = (np.array(each, dtype=np.float32) for each in (self._parameters.least, self._parameters.most))
+        least, most = (np.array(bounds, dtype=np.float32) for bounds in (self._parameters.least, self._parameters.most))
         return np.asarray(((rows >= least) & (rows <= most)).all(axis=1), dtype=np.bool_)
 
 

@@ -147,10 +147,10 @@ def write_knowledge(knowledge: Knowledge) -> str:
 
 def believe(knowledge: Knowledge, model: str | None, cluster: str | None) -> Belief:
     """Return the belief about a job of `model` on `cluster`, each None where unknown."""
-    here = {simple(name): each for name, each in knowledge.clusters.items()}.get(simple(cluster))
+    here = {simple(name): law for name, law in knowledge.clusters.items()}.get(simple(cluster))
     population = here or knowledge.pooled
-    named = [each for each in knowledge.profiles if simple(model) and simple(each.model) == simple(model)]
-    exact = next((each for each in named if simple(each.cluster) == simple(cluster)), None)
+    named = [profile for profile in knowledge.profiles if simple(model) and simple(profile.model) == simple(model)]
+    exact = next((profile for profile in named if simple(profile.cluster) == simple(cluster)), None)
     if exact is not None:
         law = exact.law()
         deviation = _AGAIN * np.maximum(np.sqrt(np.diag(law.covariance)), _LEAST_DEVIATION)
@@ -203,7 +203,7 @@ def live_laws(knowledge: Knowledge, models: Sequence[str]) -> Vector:
     """
     pooled = knowledge.pooled.prior()
     rows = [
-        np.mean([_moved(each, knowledge, knowledge.pooled).mean for each in knowledge.profiles if each.model == model],
+        np.mean([_moved(own, knowledge, knowledge.pooled).mean for own in knowledge.profiles if own.model == model],
                 axis=0)
         for model in models
     ]  # fmt: skip

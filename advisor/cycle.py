@@ -42,10 +42,10 @@ class Forecaster(Protocol):
 
 
 class StartForecaster(Forecaster, Protocol):
-    """A forecaster that may be asked afterwards when some jobs start, which no plan looks at."""
+    """A forecaster that can also forecast starts afterwards, which plans do not use."""
 
     def with_starts(self, forecasts: Forecasts, snapshot: Snapshot, job_ids: Collection[int]) -> Forecasts:
-        """Return what is believed of some jobs, of when they start too; other jobs may be left out."""
+        """Return the forecasts of some jobs, with their starts; other jobs can be absent."""
 
 
 class NoForecaster:

@@ -1,4 +1,4 @@
-"""Why a job is not starting, and what would change that."""
+"""Defines the diagnosis of a pending job: why it is not starting, and what would change that."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -38,7 +38,7 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that stands in a job's way: a sentence, the numbers behind it, what would change it."""
+    """One cause that keeps a job from starting: a sentence, the numbers behind it, what would change it."""
 
     cause: Cause
     text: str
@@ -48,7 +48,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriorityFactors:
-    """The weighted parts of a job's priority as `sprio` gives them; None where it gives none."""
+    """The weighted parts of a job's priority as `sprio` prints them; None for those that it does not print."""
 
     site: int | None = None
     age: int | None = None
@@ -63,10 +63,10 @@ class PriorityFactors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """Why one job is not starting: what binds first, what else stands in its way, most binding first.
+    """The causes that keep one job from starting, most binding first.
 
-    `slurm_reason` is Slurm's own word, raw. `disagreement` says where our count and Slurm's word differ, None
-    where they do not. `unread` says in plain words what could not be read and so was not judged.
+    `slurm_reason` is Slurm's reason, raw. `disagreement` states how our count and Slurm's reason differ, None if they
+    agree. `unread` lists in plain words what could not be read and so was not judged.
     """
 
     job_id: int
@@ -78,5 +78,5 @@ class Diagnosis:
 
     @property
     def cause(self) -> Cause:
-        """The class of what binds first."""
+        """The class of the most binding cause."""
         return self.first.cause

@@ -79,7 +79,7 @@ class ExperimentSettings:
 
     @property
     def treated(self) -> frozenset[str]:
-        """The partitions that are treated, where the experiment goes by partition."""
+        """The treated partitions of an experiment by partition."""
         return frozenset(name.strip() for name in self.treated_partitions.split(",") if name.strip())
 
     @property
@@ -110,9 +110,9 @@ class ExperimentSettings:
         return (self.day_of(instant) - self.first_day) // self.block_days
 
     def arm_at(self, instant: float, partitions: Sequence[str] = ()) -> Arm:
-        """Return the arm of what happens at an instant in some partitions; NONE outside the experiment.
+        """Return the arm of a job at an instant by its partitions; NONE outside the experiment.
 
-        What asks for partitions of both arms is in neither.
+        A job that asks for partitions of both arms is in neither.
         """
         if not self.by or not self.first_day <= self.day_of(instant) <= self.last_day:
             return Arm.NONE
@@ -123,14 +123,14 @@ class ExperimentSettings:
         return Arm.TREATED if day_of_block == treated else Arm.CONTROL
 
     def side_of(self, partitions: Sequence[str]) -> Arm:
-        """Return the arm that some partitions are in while the experiment lasts, where it goes by partition."""
+        """Return the arm of partitions during an experiment by partition."""
         inside = [name in self.treated for name in partitions]
         if not inside or any(inside) is not all(inside):
             return Arm.NONE
         return Arm.TREATED if inside[0] else Arm.CONTROL
 
     def against_change(self, now: float, partitions: Sequence[str]) -> str | None:
-        """Say in plain words why a job in some partitions gets no change now; None where it may."""
+        """Return in plain words why a job in some partitions gets no change now; None if it can."""
         if not self.by or not self.first_day <= self.day_of(now) <= self.last_day:
             return None
         match self.arm_at(now, partitions):
@@ -143,11 +143,11 @@ class ExperimentSettings:
 
     @property
     def digest(self) -> str:
-        """A short text that is another one as soon as a setting is; empty without an experiment."""
+        """A digest of the settings; empty without an experiment."""
         return _digest(self) if self.by else ""
 
     def registration(self) -> dict[str, str | int]:
-        """Return what the journal notes as the experiment starts: every setting, and their digest."""
+        """Return what is recorded at the start of the experiment: every setting, and their digest."""
         return {**asdict(self), "digest": self.digest}
 
 
@@ -156,7 +156,7 @@ NO_EXPERIMENT: Final = ExperimentSettings()
 
 @lru_cache(maxsize=64)
 def day_number(text: str) -> int | None:
-    """Return the days from 1970-01-01 to a day of the calendar; None for what is no day.
+    """Return the days from 1970-01-01 to a date such as 2026-03-01; None if it is not a date.
 
     The calendar is Hinnant's, days from civil: a year begins in March, so that the leap day is its last.
     """

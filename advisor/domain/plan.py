@@ -1,4 +1,4 @@
-"""What is proposed, why, and what became of it."""
+"""Defines recommendations, verdicts and receipts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from advisor.domain.actions import Action, Reason
 
 
 class Kind(StrEnum):
-    """The kinds of change, in the order in which they are judged; only the first is one to running jobs."""
+    """The kinds of change, in the order in which they are judged; only the first affects running jobs."""
 
     PREEMPT = "preempt"
     CONSOLIDATE = "consolidate"
@@ -18,10 +18,10 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What a change should bring: JCT saved over all jobs it helps, as a range, and what it may cost.
+    """The expected effect of a change: a range of the JCT saved over all jobs it helps, and its cost.
 
-    `added_delay_max_s` bounds how much later the changed job itself may start. `assumes` states in words what
-    the range rests on.
+    `added_delay_max_s` bounds the delay of the changed job itself. `assumes` states in words what the range is based
+    on.
     """
 
     saved_s_low: float
@@ -38,8 +38,7 @@ Evidence = str | int | float
 class Recommendation:
     """One proposed change to one job, with the numbers behind it.
 
-    `revert_after_s` is how long after the apply the change has to be taken back by hand, None where it
-    ends by itself or may stay.
+    `revert_after_s` is the time after which the change has to be reverted, None if it ends by itself or can stay.
     """
 
     kind: Kind
@@ -65,14 +64,14 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """A recommendation as judged by the guard; `refused_by` names the rule, None where all hold."""
+    """A recommendation as judged by the guard; `refused_by` is the rule that refused it, None if all hold."""
 
     recommendation: Recommendation
     refused_by: str | None = None
 
 
 class Outcome(StrEnum):
-    """What became of an action that was sent."""
+    """The result of an action that was sent."""
 
     APPLIED = "applied"
     ALREADY_SO = "already_so"
@@ -81,10 +80,10 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """What became of an action, as read back; `text` is why it failed, in the cluster's own words.
+    """The result of an action, as read back; `text` is why it failed, in the cluster's own words.
 
-    `is_settled` False: it was sent and nobody refused it, so it may have taken effect, or still may. `is_overruled`:
-    it was not sent, because somebody else has changed the field.
+    `is_settled` False means that it was sent and not refused, so that it could have taken effect or still can.
+    `is_overruled` means that it was not sent, because somebody else has changed the field.
     """
 
     action: Action

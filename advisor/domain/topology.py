@@ -1,4 +1,4 @@
-"""How far apart nodes are."""
+"""Defines the topology of a cluster, and how close nodes are."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class Switch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """The switches or blocks of a cluster, sorted by level and name; none for a flat one."""
+    """The switches or blocks of a cluster, sorted by level and name; none for a flat cluster."""
 
     kind: TopologyKind
     switches: tuple[Switch, ...] = ()
@@ -45,7 +45,7 @@ class Topology:
         return tuple(switch for switch in self.switches if switch.level == 0)
 
     def leaf_by_node(self) -> Mapping[str, str]:
-        """Map every node to its leaf; a node that hangs on none is absent."""
+        """Map every node to its leaf; nodes without a leaf are absent."""
         return {node: leaf.name for leaf in self.leaves for node in leaf.nodes}
 
     def tier_of(self, nodes: Iterable[str]) -> LocalityTier:

@@ -1,4 +1,4 @@
-"""Units of time in seconds."""
+"""Defines units of time in seconds."""
 
 from typing import Final
 

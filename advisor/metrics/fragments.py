@@ -1,4 +1,4 @@
-"""How the idle GPUs of a partition lie: on nodes that are free as a whole, or beside what runs."""
+"""Counts the idle GPUs of a partition: on nodes that are entirely free, or beside GPUs in use."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Pool:
 
 @dataclass(slots=True, kw_only=True)
 class PoolUse:
-    """How many GPUs there are; `idle` on nodes that start jobs, `fragmented` beside GPUs in use, `largest` on one."""
+    """Counts of GPUs; `idle` on nodes that start jobs, `fragmented` beside GPUs in use, `largest` idle on one node."""
 
     total: int = 0
     idle: int = 0

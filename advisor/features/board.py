@@ -1,7 +1,7 @@
-"""What learned policies see: the competing jobs and the nodes as arrays, the same live and simulated.
+"""Builds the observation of learned policies: the competing jobs and the nodes as arrays, live and simulated alike.
 
 A board is made from a snapshot here, and from the arrays of the simulator in `sim.state_board`; both come to the same
-bits. A policy is trained on one order of columns, which its fingerprint names.
+bits. A policy is trained on one order of columns, which its fingerprint identifies.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""What a policy is: it scores the legal choices that our code enumerates, and never makes one itself."""
+"""Defines policies, which score the legal choices that the planner enumerates."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ NO_STATE: Final = b""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The legal choices of one decision, one row each: what is forbidden is not among them.
+    """The legal choices of one decision, one row each; forbidden ones are not included.
 
     `columns` are the numbers behind the choices, `(n_options,)` each. `job` indexes the rows of the board.
     """
@@ -35,19 +35,19 @@ class Options:
 
 
 class Policy(Protocol):
-    """Scores options; the best above 0 is chosen, none where all are 0 or below."""
+    """Scores options; the best above 0 is chosen, none if all are 0 or below."""
 
     @property
     def name(self) -> str:
         """The policy's name."""
 
     def act(self, board: Board, options: Options, state: bytes) -> tuple[Scores, bytes]:
-        """Return a score for each option and what to remember; raises `ModelError` where it cannot."""
+        """Return a score for each option, and the new state; raises `ModelError` on failure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredDecision:
-    """One decision that a policy scored: enough to make it again without the policy."""
+    """One decision that a policy scored, as needed to repeat it without the policy."""
 
     lever: Lever
     scores: tuple[float, ...]
@@ -56,7 +56,7 @@ class ScoredDecision:
 
 @dataclass(slots=True)
 class Decider:
-    """Asks a policy for as long as it answers as it should, and a fallback from then on; keeps what was scored."""
+    """Scores with a policy until it fails once, and with a fallback from then on; records the scores."""
 
     policy: Policy
     fallback: Policy
@@ -65,7 +65,7 @@ class Decider:
     _state: bytes = NO_STATE
 
     def best(self, board: Board, options: Options) -> int | None:
-        """Return the option to choose, None for none of them."""
+        """Return the index of the option to choose; None for none."""
         if not len(options):
             return None
         scores = self._scores(board, options)
@@ -92,7 +92,7 @@ class Decider:
 
 
 class RecordedPolicy:
-    """The scores of a recorded cycle, one decision after the other: a replay needs no model."""
+    """A policy that returns the scores of a recorded cycle in order, so that a replay needs no model."""
 
     name = "recorded"
 
@@ -100,7 +100,7 @@ class RecordedPolicy:
         self._left = list(decisions)
 
     def act(self, _board: Board, options: Options, _state: bytes) -> tuple[Scores, bytes]:
-        """Return the next scores; raises `ModelError` where none is left, as the policy failed there."""
+        """Return the next scores; raises `ModelError` if none is left, since the policy failed there."""
         if not self._left:
             raise ModelError("policy recorded: nothing more was scored")
         decision = self._left.pop(0)

@@ -1,4 +1,4 @@
-"""The pending GPU jobs that compete for GPUs now, as arrays, grouped into pools."""
+"""Builds the table of the pending GPU jobs that compete for GPUs now, grouped into pools."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,10 +21,10 @@ _LONGEST_TASKS = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Others:
-    """The pending jobs that are not rows of a pool but may start on its nodes, lowest priority first.
+    """The pending jobs that are not rows of a pool but can start on its nodes, lowest priority first.
 
-    GPU jobs of unknown size, that depend on others or are deferred, or beyond the planner's depth. Jobs for CPUs
-    only are left out: they take no GPUs.
+    These are GPU jobs of unknown size, dependent or deferred ones, and those beyond the planner's depth. CPU-only jobs
+    are excluded: they take no GPUs.
     """
 
     priority: NDArray[np.int64]  # (n_others,)
@@ -33,7 +33,7 @@ class Others:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRunTimes:
-    """Run times that a plan counts with, in seconds, `(n_jobs,)` each; NaN where no limit and no forecast is known.
+    """The run times that a plan uses, in seconds, `(n_jobs,)` each; NaN without a limit and a forecast.
 
     By a model they are its 80 % interval and its mean. By rule `low_s` and `expected_s` are the least share of the
     time limit that jobs are assumed to use, and `high_s` is the limit.
@@ -59,7 +59,7 @@ class QueueTable:
     """Competing jobs in the order in which Slurm considers them, row by row.
 
     A pool is a set of partitions that share GPU nodes, at one priority tier: only jobs of one pool can pass
-    each other by priority. `run` holds what run times are believed; the GPU-time of a row is its `width` times its
+    each other by priority. `run` holds the assumed run times; the GPU-time of a row is its `width` times its
     run time. `gpu_type` indexes `gpu_types`, `ANY_TYPE` for a gang that takes any.
     """
 
@@ -115,7 +115,7 @@ class QueueTable:
 
 
 def competes_now(job: Job, now: float) -> bool:
-    """Whether a pending job asks for whole GPUs and may start as soon as there are enough.
+    """Return whether a pending job asks for whole GPUs and can start as soon as there are enough.
 
     A job that Slurm holds back for another reason, such as a limit of its account, does not compete; nor does
     one with an unknown reason.
@@ -124,7 +124,7 @@ def competes_now(job: Job, now: float) -> bool:
 
 
 def _competing(jobs: Sequence[Job], now: float) -> list[Job]:
-    """Return those pending GPU jobs that may start as soon as there are enough GPUs."""
+    """Return the pending GPU jobs that can start as soon as there are enough GPUs."""
     # Many jobs share few reasons.
     contention = {reason for reason in {job.reason for job in jobs} if causes_named(reason) <= CONTENTION}
     return [
@@ -159,7 +159,7 @@ def limits_s(jobs: Iterable[Job], snapshot: Snapshot) -> list[float | None]:
 
 def slurms_order(jobs: Sequence[Job]) -> NDArray[np.intp]:
     """Return the places of jobs whose priorities are known in the order in which Slurm considers them."""
-    # In the order of the snapshot, which is that of memory: to go through the jobs by rank takes far longer.
+    # In the order of the snapshot, which is that of memory: access by rank takes far longer.
     job_id = np.array([job.job_id for job in jobs], dtype=np.int64)
     submit_time = np.array([job.submit_time for job in jobs], dtype=np.float64)
     priority = np.array([job.priority for job in jobs], dtype=np.int64)
@@ -200,7 +200,7 @@ def _tasks_of(job: Job) -> int:
 
 
 def smallest_size(job: Job) -> int:
-    """Return the fewest whole GPUs a job may start with: its own count, or the low end of its range.
+    """Return the fewest whole GPUs that a job can start with: its own count, or the low end of its range.
 
     The order counts a job that declares a range at this size: under near-linear scaling its GPU-time hardly depends
     on the size, and so a resize does not change the order.
@@ -287,7 +287,7 @@ def _line(snapshot: Snapshot, pools: "_Pools", depth: int) -> tuple[list[Job], l
 
 
 def _outside(snapshot: Snapshot, pools: "_Pools", jobs: list[Job]) -> tuple[tuple[Others, ...], NDArray[np.bool_]]:
-    """Collect for each pool the pending GPU jobs that are not its rows, and tell whether any waits for its nodes."""
+    """Return, for each pool, the pending GPU jobs that are not its rows, and whether any waits for its nodes."""
     shown = {job.job_id for job in jobs}
     busy = {pool for job in jobs if (pool := pools.of(job.partitions)) is not None}
     waiting: set[int] = set()
@@ -296,7 +296,7 @@ def _outside(snapshot: Snapshot, pools: "_Pools", jobs: list[Job]) -> tuple[tupl
         if job.held or job.job_id in shown:
             continue
         gang = job.gang
-        # It may take GPUs that cannot be counted: parts of them, or what the reader could not see.
+        # It can take GPUs that cannot be counted: parts of them, or GPUs that the reader could not see.
         parts = bool(gang.shares) or not gang.gpus_known
         pool = pools.of(job.partitions) if parts or gang.wants_gpus else None
         if pool is None:
@@ -348,7 +348,7 @@ class _Pools:
         self.idle = (open_rows.astype(np.int32) @ table.gpus_startable).astype(np.int32).reshape(shape)
 
     def capacity(self, pool: int, gpu_type: str | None) -> int:
-        """Return how many GPUs of the type a job asks for a pool has in service."""
+        """Return the number of GPUs in service in a pool, of the type that a job asks for."""
         if gpu_type is None:
             return int(self.totals[pool].sum())
         return int(self.totals[pool, self._type_index[gpu_type]]) if gpu_type in self._type_index else 0

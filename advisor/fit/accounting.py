@@ -21,7 +21,7 @@ from advisor.sim.text_file import opened_text
 if TYPE_CHECKING:
     from advisor.backends.process import Commands
 
-# The name comes last because it is the one text that may hold the separator.
+# The name comes last because it is the only text that can contain the separator.
 FIELDS: Final = "User,Account,Partition,QOS,Submit,Start,End,ElapsedRaw,TimelimitRaw,State,ReqTRES,AllocTRES,JobName"
 COMMAND: Final = f"SLURM_TIME_FORMAT=%s sacct -a -X -P -S START -o {FIELDS}"
 # The latest rows of a file that are looked at: months of a large site, and some hundred MiB of memory.

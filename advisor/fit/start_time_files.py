@@ -159,7 +159,7 @@ def _instant(text: str) -> float:
 
 
 def _left(text: str) -> float:
-    """Read a number that may be below 0; NaN where there is none."""
+    """Parse a number, possibly below 0; NaN for an empty text."""
     if not text.strip():
         return math.nan
     try:

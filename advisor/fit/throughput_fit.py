@@ -1,4 +1,4 @@
-"""Fitting the throughput predictor: laws of scaling for each measured model, and a graph for the ratios of speeds."""
+"""Fits the throughput predictor: scaling laws for each measured model, and a graph for the ratios of speeds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class PlacementPairs:
 
 
 def fit_throughput(files: Sequence[Path], *, form: str, seed: int) -> Fitted:
-    """Fit measured step times; `files` may name folders, `form` is auto, pollux or elasticflow; raises `TraceError`."""
+    """Fit measured step times; `files` can be folders, `form` is auto, pollux or elasticflow; raises `TraceError`."""
     read = files_of(files)
     measured = read_measured(read, form)
     models = sorted(set(measured.model.tolist()))

@@ -1,4 +1,4 @@
-"""What models on one network have in common, and what each of them is: empirical Bayes over scaling laws."""
+"""Fits a population of scaling laws on each network, and the law of each model, by empirical Bayes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class Learned:
     pooled: Prior
 
     def knowledge(self) -> Knowledge:
-        """Return it as it is served, not calibrated."""
+        """Return the knowledge as it is served, without calibration."""
         of_cluster = {name: [group for group in self.groups if group.cluster == name] for name in self.priors}
         return Knowledge(
             pooled=_population(self.pooled, self.groups),

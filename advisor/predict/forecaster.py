@@ -29,7 +29,7 @@ PREDICTORS: Mapping[str, Callable[[Bundle], Any]] = {
     "interference": InterferenceForecaster.from_bundle,
     "start_time": StartTimeForecaster.from_bundle,
 }
-# What a predictor is kept in, so that it is not asked the same again in every cycle.
+# The wrappers that keep a predictor's answers, so that they are not computed again in every cycle.
 KEPT: Mapping[str, Callable[[Any], Any]] = {"run_time": KeptRunTimes, "throughput": KeptSpeeds}
 
 Answer = TypeVar("Answer")
@@ -42,7 +42,7 @@ _START_UNKNOWN = f"start time: the state of this queue {_OUTSIDE}"
 
 
 def checked(held: Held) -> None:
-    """Open a model as the forecaster would, or a policy; raises `ModelError` if it is not sound."""
+    """Open a model, as the forecaster does, or a policy; raises `ModelError` if it is invalid."""
     if held.entry.is_policy:
         verify(held)
     else:
@@ -56,7 +56,7 @@ def _predictor(bundle: Bundle) -> Any:
 
 
 class _Told(NamedTuple):
-    """The forecasts for one job: a value, the reason why there is none, or None where no model was asked."""
+    """The forecasts for one job: a value, the reason why there is none, or None if no model was asked."""
 
     run_time: RunTime | str | None
     speeds: Speeds | None
@@ -64,7 +64,7 @@ class _Told(NamedTuple):
     start_s: Interval | str | None
 
     def forecast(self) -> JobForecast:
-        """Return it as the core knows it."""
+        """Return the forecasts as a domain value."""
         speed_unknown = self.speeds is not None and not self.speeds.all_known
         unknown = (self.run_time, _SPEED_UNKNOWN if speed_unknown else None, self.beside, self.start_s)
         return JobForecast(
@@ -80,13 +80,13 @@ _NOTHING = _Told(None, None, None, None)
 
 
 class ModelForecaster:
-    """Forecasts with the models in use; one that is missing, damaged or answers nonsense is left out with a note."""
+    """Forecasts with the models in use; a note names each model that is missing, damaged or returns invalid values."""
 
     def __init__(self, library: Library, *, start_times: bool = True) -> None:
         """Take the models of a library; they are opened when they are first needed.
 
-        `start_times` False leaves out when jobs start: people ask for that, plans do not, and it changes for every job
-        with every other one. `with_starts` tells it of some jobs then.
+        With `start_times` False starts are not forecast: plans do not use them, and each depends on all other jobs.
+        `with_starts` then forecasts those of some jobs.
         """
         self._library = library
         self._kinds = [kind for kind in PREDICTORS if start_times or kind != start_time.KIND]
@@ -116,7 +116,7 @@ class ModelForecaster:
         told_before, current = self._told, dict[int, tuple[_Told, JobForecast]]()
         unasked = (None,) * len(alike.jobs)
         by_kind = [*zip(speeds or unasked, beside or unasked, strict=True), (None, None)]
-        # Running jobs are asked for nothing but their run times.
+        # For running jobs only run times are forecast.
         kind_of_row = (*alike.numbers, *(-1 for _ in running))
         for number, job in enumerate((*pending, *running)):
             run_time = (run_times[number] or _RUN_TIME_UNKNOWN) if run_times else None
@@ -135,7 +135,7 @@ class ModelForecaster:
         )
 
     def with_starts(self, forecasts: Forecasts, snapshot: Snapshot, job_ids: Collection[int]) -> Forecasts:
-        """Return the forecasts of some jobs with when those that are pending start; other jobs are left out."""
+        """Return the forecasts of some jobs, with the starts of the pending ones, without other jobs."""
         if start_time.KIND in self._kinds:
             return forecasts
         starts_s = self._starts_s(snapshot, job_ids)
@@ -165,7 +165,7 @@ class ModelForecaster:
         try:
             return work(model)
         except ModelError as err:
-            # Done without from now on.
+            # The model is not used from now on.
             self._opened[kind] = None
             self._notes[kind] = str(err)
             return nothing
@@ -177,7 +177,7 @@ class ModelForecaster:
             model.model.add_ended(ended)
 
     def _model(self, kind: str) -> Any:
-        """Return a model, opened when it is first asked for; None where there is none that is sound."""
+        """Return a model, opened at its first use; None if there is no valid one."""
         if kind not in self._opened:
             self._opened[kind] = None
             try:
@@ -193,7 +193,7 @@ class ModelForecaster:
 class _Alike:
     """Pending jobs grouped by request: `jobs` has one job of each kind, `numbers` the kind of each job.
 
-    Readers share equal requests and hints, so that identity finds most of what is alike, at hardly any cost.
+    Readers share equal requests and hints, so that comparing identities finds most equal ones at hardly any cost.
     """
 
     def __init__(self, pending: Sequence[Job]) -> None:

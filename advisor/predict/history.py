@@ -14,7 +14,7 @@ from advisor.predict.run_time_table import TEXT_LIMIT, EndedJobs, RunTimeTable, 
 
 KEYS_KEPT = 20_000
 SERIES, REQUEST, FAMILY, USER, ACCOUNT = range(5)
-# Where a block looks, the most telling first: which of the keys that `keys_of` returns.
+# The keys, among those of `keys_of`, under which a block looks, most informative first.
 _LOOKED_UP = ((SERIES, REQUEST), (FAMILY, USER, ACCOUNT))
 # Separates the parts of a key; texts are stripped of it.
 _BAR = "\x1f"
@@ -45,13 +45,13 @@ class History:
     """The last runs of every user, request and account; grows with every ended job and forgets the oldest keys."""
 
     def __init__(self, keys_kept: int = KEYS_KEPT) -> None:
-        """Start without any memory."""
+        """Start empty."""
         self._keys_kept = keys_kept
         self._slots: dict[str, int] = {}
         # `(slots, RUNS_KEPT, 3)`: run time, time limit, end; NaN where there is no run. The last slot stays empty.
         self._runs = np.full((64, RUNS_KEPT, 3), np.nan)
         self._counts = np.zeros(64, dtype=np.int64)
-        # What `version` was when a slot was last written to; 0 where nothing is.
+        # The value of `version` when a slot was last written to; 0 for an empty slot.
         self._written = np.zeros(64, dtype=np.int64)
         self.version = 0
 
@@ -115,7 +115,7 @@ class History:
 
     @classmethod
     def from_json(cls, text: str) -> "History":
-        """Read what `to_json` wrote; raises `ModelError` for anything else."""
+        """Parse the text of `to_json`; raises `ModelError` if it is invalid."""
         try:
             file = _File.model_validate_json(text)
         except ValidationError as err:

@@ -1,4 +1,4 @@
-"""How much longer jobs run beside others: inflation from the models of a job and of its neighbours."""
+"""Forecasts how much longer jobs run beside others: inflation from the models of a job and of its neighbours."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ class NeighbourTable:
 
 
 class InterferenceForecaster:
-    """The model of interference, asked for many jobs at once."""
+    """The model of interference, evaluated for many jobs at once."""
 
     def __init__(self, bundle: Bundle, sections: tuple[Section | None, Section | None]) -> None:
         self._model = bundle.model
@@ -64,7 +64,7 @@ class InterferenceForecaster:
 
     @classmethod
     def from_bundle(cls, bundle: Bundle) -> "InterferenceForecaster":
-        """Take a model into service; raises `ModelError` if it is damaged or of another kind."""
+        """Load a model; raises `ModelError` if it is damaged or of another kind."""
         if bundle.kind != KIND or bundle.columns != COLUMNS or bundle.outputs != OUTPUTS:
             raise ModelError(
                 f"model {bundle.kind} {bundle.version} is not an interference model of this release: fit it again"
@@ -95,11 +95,11 @@ class InterferenceForecaster:
         )
 
     def inflations(self, asked: NeighbourTable) -> Intervals:
-        """Return inflations of at least 1; several neighbours add up what each of them would add alone.
+        """Return inflations of at least 1; the effects of several neighbours are added.
 
-        That they add up is an interpretation, pairs being all that is measured; jobs that take turns on a GPU do so.
-        A gang within one node has no part in a network that is shared. For an uplink the numbers are those of a shared
-        node, which is an assumption: no such row is `known`.
+        Adding them is an assumption, since only pairs are measured; it holds for jobs that take turns on a GPU. A gang
+        within one node is not affected by a shared network. For an uplink the numbers are those of a shared node, which
+        is an assumption: no such row is `known`.
         """
         low, median, high = (np.ones(len(asked)) for _ in range(3))
         known = np.ones(len(asked), dtype=np.bool_)
@@ -123,7 +123,7 @@ class InterferenceForecaster:
         return self._sections[0 if shared is Shared.GPU else 1]
 
     def _pairs(self, asked: NeighbourTable, rows: Rows, columns: Rows, shared: Shared) -> tuple[Intervals, Rows]:
-        """Return the speeds of the pairs that differ, and for each neighbour which of them is its."""
+        """Return the speeds of the distinct pairs, and for each neighbour the index of its pair."""
         section = self._section(shared)
         if section is None:
             return _nothing_known(1), np.zeros(len(rows), dtype=np.intp)
@@ -155,7 +155,7 @@ class InterferenceForecaster:
         *,
         named: bool = False,
     ) -> Intervals:
-        """Return the speeds of pairs; `named` marks pairs in a slice of `columns` with little known but names."""
+        """Return the speeds of pairs; `named` marks pairs of which little more than the names is known."""
         first = 0 if shared is Shared.GPU else 3
         parts = [
             self._model.run(columns(slice(start, start + CHUNK)))[:, first : first + 3]
@@ -174,7 +174,7 @@ class InterferenceForecaster:
 
 
 def _different(codes: Rows, batch: Floats, gpus: Floats, nodes: Floats) -> tuple[Floats, Rows]:
-    """Return the jobs that differ, `(n, 4)`: code and base-2 logarithms of the settings; and which of them each is."""
+    """Return the distinct jobs, `(n, 4)`: code and base-2 logarithms of the settings; and the index of each job."""
     sizes = [np.nan_to_num(np.rint(counts), nan=0.0) for counts in (gpus, nodes)]
     with np.errstate(divide="ignore", invalid="ignore"):
         quarters = np.rint(np.log2(batch) * _STEPS_OF_BATCH)
@@ -206,7 +206,7 @@ def _added(rows: Rows, speeds: Floats, count: int) -> Floats:
 
 
 def _nothing_known(rows: int) -> Intervals:
-    """Return relative speeds where nothing of this way of sharing was measured."""
+    """Return relative speeds for a way of sharing without measurements."""
     return Intervals(
         low=np.full(rows, 1.0 / TURNS),
         median=np.full(rows, 1.0),

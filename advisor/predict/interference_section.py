@@ -14,10 +14,10 @@ COLUMNS = tuple(f"product_{number:04d}" for number in range(MOST_COLUMNS))
 OUTPUTS = tuple(
     f"{shared}_{output}" for shared in ("gpu", "node") for output in ("speed", "log_spread", "named_log_spread")
 )
-# Further from what was measured of a model, in doublings of a setting, nothing is known of it.
+# Settings further than this from the measured ones of a model, in doublings, count as unknown.
 LARGEST_REACH = 2.0
 LEAST_SPEED = 0.02
-# Among the settings that were measured of a model: how much less one counts that is a doubling further off.
+# The decrease in weight of a measured setting for each doubling of its distance.
 DOUBLING_WEIGHT = 4.0
 
 _CHECKED = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
@@ -54,8 +54,8 @@ class SectionParameters(BaseModel):
     """The parameters of one way of sharing.
 
     A column is `scale * mine[i] * other[j]`, where coordinate 0 is the constant 1. `known_factors` are the 10 % and
-    90 % quantiles of the error over the spread, `named_factors` the same where little but the names of the models is
-    told, `unseen_errors` those of the error where a model was never seen.
+    90 % quantiles of the error over the spread, `named_factors` the same if little more than the names of the models is
+    known, `unseen_errors` those of the error for a model that was never measured.
     """
 
     model_config = _CHECKED

@@ -1,7 +1,7 @@
 """Forecasts the run times of a queue, cycle after cycle; a job that did not change keeps its forecast.
 
-The queue of a minute ago is the queue of now but for few jobs, and a forecast rests on nothing but the job's own
-request, on what is remembered of its kind, and on the levels. So this answers as a forecast of the whole queue would.
+Few jobs of a queue change within a minute, and a forecast depends only on the job's own request, on the history of its
+keys, and on the levels. So the result equals a forecast of the whole queue.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,7 +21,7 @@ from advisor.predict.run_time import Drawn, RunTimeForecaster, RunTimeTable
 # Rows per batch: the tables between a request and its quantiles are a hundred times as wide as the request.
 CHUNK = 1024
 
-# All of a job that its forecast depends on, but for how long it has run.
+# All that the forecast of a job depends on, except its elapsed time.
 _Asked = tuple[str, str, str, tuple[str, ...], str, GangRequest, float | None, float]
 _Stamps = tuple[int, int]
 
@@ -52,7 +52,7 @@ def run_time_table(jobs: Sequence[Job], snapshot: Snapshot) -> RunTimeTable:
 
 
 def listed(intervals: Intervals) -> list[Interval | None]:
-    """Return the intervals one by one, None where they are not to be relied on."""
+    """Return the intervals as a list, None for those that are not known."""
     columns = (intervals.low.tolist(), intervals.median.tolist(), intervals.high.tolist(), intervals.known.tolist())
     return [
         Interval(low=min(low, median), median=median, high=max(high, median)) if known else None
@@ -75,7 +75,7 @@ class KeptRunTimes:
     """The run-time model with its last answers; it holds those of the last queue alone."""
 
     def __init__(self, model: RunTimeForecaster) -> None:
-        """Take a model; nothing is kept yet."""
+        """Take a model, without any answers kept."""
         self.model = model
         self._pending: dict[int, _Kept] = {}
         self._running: dict[int, _Kept] = {}
@@ -84,9 +84,9 @@ class KeptRunTimes:
         self._levels = b""
 
     def forecast(self, pending: Sequence[Job], running: Sequence[Job], snapshot: Snapshot) -> list[RunTime | None]:
-        """Return the run times of pending jobs, then of running ones; None where the model does not know.
+        """Return the run times of pending jobs, then of running ones; None if the model does not know.
 
-        Raises `ModelError` if the model answers nonsense.
+        Raises `ModelError` if the model returns invalid values.
         """
         history, levels = self.model.history, self.model.levels.levels.tobytes()
         if levels != self._levels:

@@ -1,4 +1,4 @@
-"""Speeds of the jobs of a queue, cycle after cycle: jobs that ask alike are forecast together, and once."""
+"""Forecasts the speeds of the jobs of a queue, cycle after cycle; equal requests are forecast once."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,14 +28,14 @@ class KeptSpeeds:
     """The throughput model with its last answers; it holds those of the last queue alone."""
 
     def __init__(self, model: ThroughputForecaster) -> None:
-        """Take a model; nothing is kept yet."""
+        """Take a model, without any answers kept."""
         self.model = model
         self._kept: dict[_Asked, Speeds | None] = {}
 
     def forecast(self, jobs: Sequence[Job], cluster: PlacementIndex) -> list[Speeds | None]:
         """Return the speeds of pending jobs; None where there is no placement to forecast.
 
-        Raises `ModelError` if the model answers nonsense.
+        Raises `ModelError` if the model returns invalid values.
         """
         asked: list[_Asked] = []
         for job in jobs:

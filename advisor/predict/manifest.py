@@ -52,7 +52,7 @@ class Entry(BaseModel):
 
     @property
     def is_policy(self) -> bool:
-        """Whether it scores options; any other model forecasts."""
+        """Whether the model is a policy, which scores options; any other model forecasts."""
         return self.kind.startswith(POLICY)
 
 
@@ -90,7 +90,7 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         return Manifest.model_validate(tomllib.loads(content.decode()))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as err:
-        raise ModelError(f"{path}: is no TOML: {err}; restore it, or fit models into an empty folder") from err
+        raise ModelError(f"{path}: is not valid TOML: {err}; restore it, or fit models into an empty folder") from err
     except ValidationError as err:
         first = err.errors(include_url=False)[0]
         where = ".".join(str(step) for step in first["loc"])

@@ -35,7 +35,7 @@ class TensorGraph:
             raise ModelError(f"model {name}: ONNX Runtime cannot open it: {_first_line(err)}") from err
         self.inputs = {tensor.name: tuple(tensor.shape) for tensor in self._session.get_inputs()}
         self.outputs = {tensor.name: tuple(tensor.shape) for tensor in self._session.get_outputs()}
-        # What the graph says of itself; empty where it says nothing.
+        # The metadata of the graph, if it has any.
         self.metadata: Mapping[str, str] = self._session.get_modelmeta().custom_metadata_map
         self.fingerprint = self.metadata.get(FINGERPRINT, "")
 
@@ -47,7 +47,7 @@ class TensorGraph:
         except Exception as err:  # as above
             raise ModelError(f"model {self.name}: ONNX Runtime cannot run it: {_first_line(err)}") from err
         if not all(np.isfinite(output).all() for output in outputs.values() if output.dtype.kind == "f"):
-            raise ModelError(f"model {self.name}: it answers with what is no finite number")
+            raise ModelError(f"model {self.name}: it returns a value that is not a finite number")
         return outputs
 
 

@@ -11,7 +11,7 @@ from advisor.predict.run_time_features import LEVELS
 
 Floats = NDArray[np.float64]
 
-# Where the adaptive levels may go: far enough to mend a model that is off, never so far that they say nothing.
+# The bounds of the adaptive levels: wide enough to correct a biased model, narrow enough to stay informative.
 LOWEST = np.array([0.01, 0.15, 0.4, 0.65, 0.8])
 HIGHEST = np.array([0.2, 0.35, 0.6, 0.85, 0.99])
 # Bounds what a forecaster that runs for months holds in memory.
@@ -84,7 +84,7 @@ class Grid:
 
 
 def _closed(shares: Floats, origin: Floats, thresholds: Floats, end: float) -> tuple[Floats, Floats]:
-    """Return levels that rise from 0 to 1, and at which logarithms."""
+    """Return levels that rise from 0 to 1, and their logarithms."""
     none = np.zeros((len(shares), 1))
     points = np.concatenate([[thresholds[0] - _TAIL], thresholds, [end]])
     return np.hstack([none, np.maximum.accumulate(shares, axis=1), none + 1.0]), origin[:, None] + points
@@ -114,12 +114,12 @@ class _Due:
 
 
 class AdaptiveLevels:
-    """At which level of its own curve a model has to be read so that a stated quantile is one, by group of jobs.
+    """The levels, by group of jobs, at which the curves are read so that stated quantiles are calibrated.
 
     Adaptive conformal inference (Gibbs and Candes, 2021) at either end of the interval: after a job that ended below
-    its low end that level moves down a little, after any other up, in the long run as often as was stated. Two
-    additions are ours. A job counts only when its time limit would have ended it, for among jobs of one age the short
-    ones end first. And a burst of jobs of one user weighs as the fit weighs it, for it is hardly more than one.
+    its low end that level moves down a little, after any other up, so that in the long run the stated share is met. Two
+    additions are ours. A job counts only once its time limit would have ended it, since among jobs of one age the short
+    ones end first. And a burst of jobs of one user has the weight that it has in the fit, hardly more than one job's.
     """
 
     def __init__(self, levels: Floats, rate: float, burst_power: float) -> None:
@@ -147,7 +147,7 @@ class AdaptiveLevels:
         return result
 
     def note(self, *, due_time: float, group: int, burst: str, quantiles_s: Floats, run_s: float) -> None:
-        """Keep for later how a job ended that had been given these quantiles `(len(LEVELS),)`."""
+        """Queue the result of a job with the forecast quantiles `(len(LEVELS),)`, to count when it is due."""
         # An end right at either end of the interval lies inside.
         above_low, above_high = bool(run_s >= quantiles_s[0]), bool(run_s > quantiles_s[-1])
         self._noted += 1
@@ -155,7 +155,7 @@ class AdaptiveLevels:
             heapq.heappush(self._due, _Due(due_time, self._noted, group, burst, above_low, above_high))
 
     def settle(self, now: float) -> None:
-        """Move the levels by the jobs that count by now."""
+        """Adapt the levels by the jobs that are due."""
         while self._due and self._due[0].due_time < now:
             due = heapq.heappop(self._due)
             if len(self._sizes) > MOST_DUE:

@@ -1,4 +1,4 @@
-"""How the step of a training job grows with batch, GPUs and nodes: a law of twelve numbers, and how points teach them.
+"""Defines the scaling law of training steps by batch, GPUs and nodes, with twelve parameters, and fits it to points.
 
 Computing is a floor and a part in proportion to the batch, `(floor^p + (slope * batch)^p)^(1/p)`; communication is the
 ring term `2 (g - 1) / g` within a node and, between nodes, a volume times a power law of nodes, GPUs per node and
@@ -152,7 +152,7 @@ def slopes(theta: Vector, work: Work) -> Vector:
 
 
 def learn(work: Work, log_steps: Vector, prior: Prior, *, rounds: int = 25) -> Law:
-    """Return the law that is most likely after points were seen: damped Gauss-Newton steps, outliers weighed down.
+    """Return the most likely law given points, by damped Gauss-Newton steps that weigh outliers down.
 
     Without points it is the prior itself.
     """

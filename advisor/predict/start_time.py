@@ -14,7 +14,7 @@ from advisor.predict.intervals import Intervals
 from advisor.predict.onnx_model import OnnxModel
 
 KIND = "start_time"
-# Waits below do not differ to anybody, and Slurm itself looks at its queue about as often.
+# Shorter waits make no difference in practice, and Slurm considers its queue about as often.
 FLOOR_S = 60.0
 # An upper bound of any wait: limits what a damaged model can return.
 LONGEST_S = 10 * 366 * DAY_S
@@ -123,8 +123,8 @@ class StartTimeForecaster:
     def forecast(self, table: BacklogTable) -> Intervals:
         """Return the wait from now on of each row, in seconds.
 
-        Raises `ModelError` for GPU seconds of another making than those that the model was fitted on, or for an answer
-        that is no number.
+        Raises `ModelError` for GPU seconds of another kind than those that the model was fitted on, or for an answer
+        that is not a number.
         """
         fitted = self._parameters
         if table.by_limits != fitted.by_limits:

@@ -1,4 +1,4 @@
-"""Speed of jobs on other placements: a scaling law, and a graph that corrects it and says how far off it is."""
+"""Forecasts the speed of jobs on other placements: a scaling law, and a graph that corrects it and states its error."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -73,7 +73,7 @@ class PlacementTable:
 
 
 class ThroughputForecaster:
-    """Speeds of many jobs at once, on a network of which nothing is known."""
+    """Forecasts the speeds of many jobs at once, on an unknown network."""
 
     def __init__(self, knowledge: Knowledge, bundle: Bundle) -> None:
         self._bundle = bundle
@@ -184,7 +184,7 @@ class ThroughputForecaster:
     def _unknowns(
         self, by_law: Vector, parts: tuple[Parts, Parts], works: tuple[Work, Work], profile: NDArray[np.int64]
     ) -> tuple[Vector, Vector]:
-        """Return how far the log ratio falls and rises, `(n_rows,)` each, over the networks and jobs there may be.
+        """Return how far the log ratio falls and rises, `(n_rows,)` each, over possible networks and jobs.
 
         The graph knows its errors on the networks that it was fitted on, not on another one; nor does it know how far
         the step of a job that was never measured shortens with its batch.

@@ -1,4 +1,4 @@
-"""One job whose speed was observed, or whose model was measured: step times of its other placements."""
+"""Forecasts the step times of one job on other placements, from its observed speeds or its model's measurements."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

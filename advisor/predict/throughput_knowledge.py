@@ -34,7 +34,7 @@ class Population(BaseModel):
     nodes: Positive
 
     def prior(self) -> Prior:
-        """Return it as a prior."""
+        """Return the population as a prior."""
         return Prior(mean=np.array(self.mean), deviation=np.array(self.deviation))
 
 
@@ -67,7 +67,7 @@ class Profile(BaseModel):
         return self
 
     def law(self) -> Law:
-        """Return it as a law."""
+        """Return the profile as a law."""
         return Law(theta=np.array(self.theta), covariance=np.array(self.covariance))
 
 

@@ -1,4 +1,4 @@
-"""Snapshots without names, to be shown to others.
+"""Removes names from snapshots, so that they can be shown to others.
 
 Replaced are the names and texts that a site or its users chose: users, accounts, jobs, models, comments, partitions,
 nodes, switches, reservations, features, licences, QOS other than `normal`, node reasons and the cluster. Kept are
@@ -92,7 +92,7 @@ def anonymise(snapshot: Snapshot) -> Snapshot:
         ),
         nodes=tuple(_node(node, vocabulary) for node in snapshot.nodes),
         jobs=tuple(_job(job, vocabulary) for job in snapshot.jobs),
-        # Quotes what Slurm answered, so nothing of it may stay.
+        # Quotes Slurm's answer, so all of it is replaced.
         unread=tuple(f"something that is not named here ({rank})" for rank, _ in enumerate(snapshot.unread, start=1)),
     )
 

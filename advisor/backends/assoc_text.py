@@ -15,13 +15,13 @@ _AMOUNT = re.compile(r"(N|\d+)(?:\((\d+)\))?", re.ASCII)
 _HOLDER = re.compile(r"(\S+)=\{([^{}]*)\}")
 _BY_ACCOUNT: Final = " Account Limits="
 _BY_USER: Final = " User Limits="
-# What a number of GPUs has a part in, or may have; others need not be decoded.
+# The TRES that a number of GPUs can affect; others need not be decoded.
 _COUNTED = re.compile(r"gres/gpu(:.*)?|billing|cpu|mem")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amount:
-    """How much of something may be used, None for any, and how much is."""
+    """A limit, None for unlimited, and the amount in use."""
 
     most: int | None
     used: int = 0
@@ -32,7 +32,7 @@ Amounts = Mapping[str, Amount]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Association:
-    """An account, or a user in an account and perhaps in a partition only; `parent_id` None stands at the root.
+    """An account, or a user in an account, possibly for one partition only; `parent_id` is None for the root.
 
     The mappings go by TRES, those of `amounts` by the name of the limit first.
     """

@@ -1,7 +1,7 @@
-"""Whether a job of another size would still fit the limits of its associations and QOS, as slurmctld holds them.
+"""Checks whether a job of another size would still fit the limits of its associations and QOS, as slurmctld has them.
 
-Slurm takes the new size from everyone who may change the job. A job beyond a limit then waits for ever, or, where an
-Operator's change lifts the limit for the job, takes what was meant for others. In doubt nothing is changed.
+Slurm accepts the new size from everyone who has the right to change the job. A job beyond a limit then waits for ever,
+or, if an Operator's change lifts the limit for the job, takes resources meant for others. In doubt nothing is changed.
 """
 
 import math
@@ -151,7 +151,7 @@ def _beyond(limit: str, amounts: Amounts, demand: Demand) -> str | None:
             continue
         wanted = _wanted(limit, tres, demand)
         if wanted is None:
-            return f"the job may not fit {limit}={tres}={amount.most}"
+            return f"the job might not fit {limit}={tres}={amount.most}"
         if wanted == 0:
             continue
         used = float(amount.used)
@@ -170,10 +170,10 @@ def _wanted(limit: str, tres: str, demand: Demand) -> float | None:
     if tres == "cpu" and not demand.cpus_follow:
         return 0
     if not tres.startswith(_GPU) or (minutes and demand.minutes is None):
-        # What GPUs add to the bill is the partition's affair, and memory may follow their number.
+        # The billing weight of GPUs depends on the partition, and memory can depend on their number.
         return None
     kind = tres.removeprefix(f"{_GPU}:") if tres != _GPU else None
-    # Without a type in the request any of the GPUs may be of this one.
+    # Without a type in the request any of the GPUs can be of this one.
     gpus = demand.gpus if kind is None or not demand.by_type else demand.by_type.get(kind, 0)
     if limit == _EACH_NODE:
         gpus = math.ceil(gpus / demand.nodes)

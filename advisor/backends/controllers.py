@@ -32,9 +32,9 @@ def _roles(count: int) -> list[str]:
 
 
 class Standby:
-    """What tells a daemon whether another one, beside the slurmctld that acts, applies in its place.
+    """Determines whether another daemon, beside the acting slurmctld, applies changes in place of this one.
 
-    Where its host runs none of several slurmctld, that is found out once.
+    If the host runs none of several slurmctld, that is determined only once.
     """
 
     def __init__(self, commands: Commands, host: str) -> None:

@@ -12,7 +12,7 @@ _OURS = re.compile(r"(?<![\w-])sadvise:([^;]*)", re.IGNORECASE | re.DOTALL)
 _SEPARATORS = re.compile(r"[\s,]+")
 _RANGE = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?", re.ASCII)
 _SECONDS = re.compile(r"\d{1,9}", re.ASCII)
-# A comment may hold anything; what is repeated to the user is bounded.
+# A comment can contain anything; the part that is repeated to the user is bounded.
 _WORD_LENGTH = 40
 _MOST_UNKNOWN = 8
 

@@ -1,8 +1,8 @@
 """Runs as a process of its own: imports pyslurm and prints the cluster as JSON lines.
 
-pyslurm is GPL-2.0-only, ends the process where Slurm is not configured and never lets go of the interpreter while it
-waits. So nothing of the advisor stands here, and this file imports nothing of it: the two speak over a pipe. With
-`--version` it prints what pyslurm calls itself and which attributes it lacks, and reads no cluster.
+pyslurm is GPL-2.0-only, ends the process if Slurm is not configured, and holds the interpreter's lock while it waits.
+So this file contains and imports nothing of the advisor: the two communicate over a pipe. With `--version` it prints
+the version of pyslurm and the attributes that it lacks, and reads no cluster.
 
 Each value is read by itself with `getattr`. A text that is no UTF-8 is decoded byte by byte; whatever else raises, or
 is absent in this release of pyslurm, is listed as unseen. An error is one line with its type.
@@ -149,7 +149,7 @@ def lacks(pyslurm: Any) -> list[str]:
 
 
 def main() -> None:
-    """Answer, or print the one line that says why not."""
+    """Print the answer, or one line with the error."""
     try:
         import pyslurm
 

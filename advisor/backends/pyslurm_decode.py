@@ -255,7 +255,7 @@ def _request(values: Values, requested: Tres, tres_counted: Counted, *, pending:
 
 
 def _total(shown: Mapping[GpuScope, tuple[Gres, ...]], *, nodes: int, tasks: int) -> int:
-    """Return how many GPUs the forms come to that are shown; they all have to hold, so the first speaks for all."""
+    """Return the GPU count of the forms that are shown, from the first one, since all of them have to agree."""
     times = {GpuScope.JOB: 1, GpuScope.NODE: nodes, GpuScope.TASK: tasks}
     totals = (sum(gres.count for gres in shown[scope] if gres.name == GPU) * factor for scope, factor in times.items())
     return next((total for total in totals if total), 0)

@@ -1,6 +1,6 @@
-"""One job, node or partition as every reader hands it over, and the rules that turn it into a domain value.
+"""Defines the records of jobs, nodes and partitions that readers return, and converts them to domain values.
 
-A reader decodes Slurm's spellings; what they mean is decided here, once, so that all readers agree.
+A reader decodes Slurm's spellings; their meaning is decided here, once, so that all readers agree.
 """
 
 from collections import Counter
@@ -190,7 +190,7 @@ def _job(record: JobRecord, nodes_by_name: Mapping[str, Node]) -> Job:
         submit_time=record.submit_time,
         eligible_time=record.eligible_time,
         start_time=record.start_time,
-        # Slurm computes an end for jobs that may run for ever too, and for jobs that have not started.
+        # Slurm computes an end also for jobs without a limit, and for jobs that have not started.
         end_time=record.end_time if started and limit_s is not None else None,
         time_limit_s=limit_s,
         time_min_s=record.limit_min_s or None,

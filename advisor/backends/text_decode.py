@@ -1,6 +1,6 @@
 """Decodes what squeue, sinfo and scontrol print; text in, records out, nothing else.
 
-squeue and sinfo escape nothing: a job name may hold newlines, and whatever stands for the end of a field. So each
+squeue and sinfo escape nothing: a job name can hold newlines, and whatever stands for the end of a field. So each
 call ends its fields with a random delimiter, and a whole answer is a whole number of rows.
 """
 

@@ -144,7 +144,7 @@ def test_a_job_that_was_stopped_has_no_command_that_takes_it_back() -> None:
     "text",
     [
         "the job is not pending",
-        "the run that was to be stopped is over",
+        "the run to be stopped has ended",
         "somebody else has changed the field meanwhile",
     ],
 )

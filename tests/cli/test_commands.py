@@ -136,7 +136,7 @@ WRONG = {
     "no file": (["recommend", "--snapshot", "/nonexistent.json"], "no such file"),
     "bad host list": (["recommend", "--demo", "-w", "n[1-"], "not a host list"),
     "no partition": (["recommend", "--demo", "-p", "nosuch"], "there are debug, gpu"),
-    "no node": (["recommend", "--demo", "-w", "n99"], "no node of this cluster"),
+    "no node": (["recommend", "--demo", "-w", "n99"], "not a node of this cluster"),
     "empty filter": (["recommend", "--demo", "-p", ""], "names nothing"),
     "empty host list": (["recommend", "--demo", "-w", ""], "names nothing"),
     "endless host list": (["recommend", "--demo", "-w", "n[1-999999999]"], "not a host list"),

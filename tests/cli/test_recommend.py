@@ -189,7 +189,7 @@ def test_recommended_stop_prints_that_nothing_takes_it_back(
     out = capsys.readouterr().out
     assert "1. preempt job 1  job1, user alice: running -> pending" in out
     assert "   apply   scontrol requeue incomplete 1\n" in out
-    assert "   revert  none: the job starts again when Slurm has a place for it, from its last checkpoint\n" in out
+    assert "   revert  none: Slurm restarts the job from its last checkpoint when resources are free\n" in out
 
 
 def test_unlimited_wait_and_unknown_use_show_as_unknown(sadvise: Sadvise, tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ WRONG = {
     "two files": (["recommend", "--demo", "--snapshot", "x.json"], "exclude each other"),
     "no file": (["recommend", "--snapshot", "/nonexistent.json"], "no such file"),
     "bad host list": (["recommend", "--demo", "-w", "n[1-"], "not a host list"),
-    "no partition": (["recommend", "--demo", "-p", "nosuch"], "there are debug, gpu"),
+    "no partition": (["recommend", "--demo", "-p", "nosuch"], "known are debug, gpu"),
     "no node": (["recommend", "--demo", "-w", "n99"], "not a node of this cluster"),
     "empty filter": (["recommend", "--demo", "-p", ""], "names nothing"),
     "empty host list": (["recommend", "--demo", "-w", ""], "names nothing"),

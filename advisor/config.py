@@ -1,8 +1,8 @@
-"""sadvise.toml: where it is read from, what it can hold, and where every value came from.
+"""Reads and validates sadvise.toml and the environment variables, and records the origin of every value.
 
-Defaults, bounds and the sentences that document them stand in `settings`. /etc/sadvise/sadvise.toml overrides
-the defaults, then the files of /etc/sadvise/conf.d by name, then variables such as SADVISE_PLANNING__DEPTH; the
-options of a command come last and belong to the command line.
+Defaults, bounds and the sentences that document them are in `settings`. Later sources override earlier ones:
+the defaults, /etc/sadvise/sadvise.toml, the files of /etc/sadvise/conf.d by name, variables such as
+SADVISE_PLANNING__DEPTH. The options of a command come last; the command line applies them.
 """
 
 import json
@@ -61,7 +61,7 @@ class Config:
 
 
 class KeyDescription(NamedTuple):
-    """What a key means."""
+    """A key with its default and the sentence that documents it."""
 
     key: str
     default: Value
@@ -110,7 +110,7 @@ def load_config(path: Path | None, environ: Mapping[str, str], *, folder: Path =
 
 
 def effective_values(config: Config) -> list[EffectiveValue]:
-    """List every value in force with where it came from."""
+    """List every value in force with its origin."""
     return [
         EffectiveValue(
             key=f"{table}.{key}",
@@ -137,14 +137,14 @@ def variable_of(key: str) -> str:
 
 
 def example_toml() -> str:
-    """Write a sadvise.toml that states every default behind a comment sign."""
+    """Return a sadvise.toml that states every default, commented out."""
     lines = ["# sadvise.toml with every key at its default; take the # away from what you change."]
     table = ""
     for key, default, sentence in describe():
         of_key, _, name = key.partition(".")
         if of_key != table:
             table = of_key
-            # The first line of a docstring stands for itself; more would not be behind the comment sign.
+            # Only the first line of the docstring: further lines would not be commented out.
             lines += ["", f"# {(_TABLES[table].__doc__ or '').partition(chr(10))[0]}", f"[{table}]"]
         # TOML and JSON spell numbers, texts and truth values alike.
         lines += ["", f"# {sentence}", f"# {name} = {json.dumps(default)}"]
@@ -167,7 +167,7 @@ def _file_layers(path: Path | None, environ: Mapping[str, str], folder: Path) ->
 
 
 def _drop_ins(folder: Path) -> list[Path]:
-    """List the files of a folder that count, by name; editors keep their copies under a leading dot."""
+    """List the .toml files of a folder by name, without hidden ones, which editors leave behind."""
     try:
         return sorted(file for file in folder.iterdir() if file.suffix == ".toml" and not file.name.startswith("."))
     except FileNotFoundError:
@@ -219,7 +219,7 @@ def _environment_layers(environ: Mapping[str, str]) -> Iterator[_Layer]:
 
 
 def _environment_value(text: str) -> object:
-    """Read a variable as TOML would, so that numbers and truth values keep their types; else it is text."""
+    """Parse the value of a variable as TOML, so that numbers and booleans keep their types; else return the text."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except ValueError:
@@ -240,14 +240,14 @@ def _nearest(word: str, known: Mapping[str, object] | tuple[str, ...]) -> str:
 
 
 def _validated(layers: Iterable[_Layer], origins: Mapping[str, str]) -> Config:
-    """Lay the layers over each other, later ones on top, and turn them into values."""
+    """Merge the layers, later ones over earlier ones, and validate the result."""
     merged: dict[str, dict[str, object]] = {table: {} for table in _TABLES}
     for layer in layers:
         for table, keys in layer.tables.items():
             merged[table] |= keys
     try:
-        # As JSON, because in strict mode pydantic makes dataclasses of nothing else. Dates become text, which no
-        # key takes.
+        # From JSON, because in strict mode pydantic builds dataclasses from nothing else. Dates become text, which no
+        # key accepts.
         tables = _Tables.model_validate_json(json.dumps(merged, default=str))
     except ValidationError as err:
         raise ConfigError(_fault(err.errors(include_url=False)[0], origins)) from err
@@ -255,11 +255,11 @@ def _validated(layers: Iterable[_Layer], origins: Mapping[str, str]) -> Config:
 
 
 def _fault(error: ErrorDetails, origins: Mapping[str, str]) -> str:
-    """Say in one line which value is wrong, where it stands and why."""
+    """Return one line that names the wrong value, where it was set, and why it is wrong."""
     table, *keys = (str(step) for step in error["loc"])
     message = error["msg"].removeprefix("Value error, ")
     if keys:
         return f"{origins[f'{table}.{keys[0]}']}: {table}.{keys[0]}: {message}, not {error['input']!r}"
-    # The settings checked themselves as a whole; the keys they complain about stand in the message.
+    # A check of several keys together failed; the message names them.
     blamed = {origins[key] for key in origins if key.startswith(f"{table}.") and key.split(".")[1] in message.split()}
     return f"{', '.join(sorted(blamed)) or table}: {table}: {message}"

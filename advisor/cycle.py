@@ -42,10 +42,10 @@ class Forecaster(Protocol):
 
 
 class StartForecaster(Forecaster, Protocol):
-    """A forecaster that may be asked afterwards when some jobs start, which no plan looks at."""
+    """A forecaster that can also forecast starts afterwards, which plans do not use."""
 
     def with_starts(self, forecasts: Forecasts, snapshot: Snapshot, job_ids: Collection[int]) -> Forecasts:
-        """Return what is believed of some jobs, of when they start too; other jobs may be left out."""
+        """Return the forecasts of some jobs, with their starts; other jobs can be absent."""
 
 
 class NoForecaster:
@@ -122,10 +122,10 @@ class Cycle:
     def judge(self, snapshot: Snapshot, memory: Memory = NOTHING_KNOWN) -> CycleRecord:
         """Plan for a snapshot with what earlier cycles left, and judge the plan."""
         preempts = self.planning.preempt and Lever.CHECKPOINT_REQUEUE in self.levers
-        around = circumstances(
+        context = circumstances(
             snapshot, self.limits, memory.outstanding, preempts=preempts, leases=memory.leases, modes=self.modes
         )
-        permits = permitted(snapshot, around)
+        permits = permitted(snapshot, context)
         decider = Decider(rule=by_rule, policy=self.policy, state=memory.policy_state)
         case = Case(
             snapshot=snapshot,
@@ -141,7 +141,7 @@ class Cycle:
             snapshot=snapshot,
             memory=memory,
             forecasts=case.forecasts,
-            judged=judge(plan(case, self.line), snapshot, around),
+            judged=judge(plan(case, self.line), snapshot, context),
             left_alone=permits.left_alone,
             decisions=tuple(decider.decisions),
             policy_state=decider.state,

@@ -1,8 +1,8 @@
-"""The error tree; every message says what is wrong, where, and what to do.
+"""Defines the error tree; every message says what is wrong, where, and what to do.
 
-AdvisorError                    anything an administrator can mend; exit code 1
+AdvisorError                    anything an administrator can fix; exit code 1
 ├── ConfigError                 sadvise.toml, an environment variable or an option
-├── ModelError                  a model is missing, damaged, foreign or answers nonsense
+├── ModelError                  a model is missing, damaged, foreign or returns invalid values
 ├── SnapshotFileError           a snapshot file cannot be read or written
 ├── JournalError                the journal cannot be opened, read or written, or is in use
 ├── TraceError                  a trace cannot be read, imported or written
@@ -10,14 +10,14 @@ AdvisorError                    anything an administrator can mend; exit code 1
 ├── DecodeError                 an answer of Slurm is not what its release documents
 └── SlurmError                  Slurm did not answer as asked
     ├── SlurmMissingError       a Slurm command or pyslurm is not installed
-    ├── SlurmRefusedError       Slurm answered with an error that a retry will not mend
+    ├── SlurmRefusedError       Slurm answered with an error that a retry cannot fix
     ├── SlurmUnavailableError   no answer within the deadline, or slurmctld down; a retry can help
-    └── BudgetSpentError        asking would cost slurmctld more than it is to be asked; a later try can help
+    └── BudgetSpentError        the request budget of slurmctld is spent; a later try can help
 """
 
 
 class AdvisorError(Exception):
-    """Anything that an administrator can mend; its text is one line."""
+    """Anything that an administrator can fix; its text is one line."""
 
     exit_code = 1
 
@@ -27,7 +27,7 @@ class ConfigError(AdvisorError):
 
 
 class ModelError(AdvisorError):
-    """A model is missing, damaged, foreign or answers nonsense; rules have to do."""
+    """A model is missing, damaged, foreign or returns invalid values; the rules are used without it."""
 
 
 class SnapshotFileError(AdvisorError):
@@ -47,7 +47,7 @@ class SimulationError(AdvisorError):
 
 
 class DecodeError(AdvisorError):
-    """An answer of Slurm does not decode; the text names the command and the field."""
+    """An answer of Slurm cannot be decoded; the text names the command and the field."""
 
 
 class SlurmError(AdvisorError):
@@ -59,7 +59,7 @@ class SlurmMissingError(SlurmError):
 
 
 class SlurmRefusedError(SlurmError):
-    """Slurm answered with an error that asking again will not mend."""
+    """Slurm answered with an error that a retry cannot fix."""
 
 
 class SlurmUnavailableError(SlurmError):

@@ -16,18 +16,18 @@ Layout = Literal["auto", "logfmt", "json"]
 
 # The unit's WatchdogSec has to be longer than the longest round.
 LONGEST_DEADLINE_S: Final = 80.0
-# What one round asks before anything is changed: sdiag, and the four of a snapshot.
+# The requests of one round before any change: sdiag, and the four of a snapshot.
 ROUND_REQUESTS: Final = 5
-# What a change costs: the job is read, changed, and read back.
+# The requests of one change: the job is read, changed, and read back.
 CHANGE_REQUESTS: Final = 5
 _UNIX: Final = "unix:"
-# The kernel takes no longer path of a socket.
+# The kernel accepts no longer path for a socket.
 _LONGEST_PATH: Final = 107
 _PORT: Final = re.compile(r"(?P<host>[^:]+|\[[^\]]+\]):(?P<port>[0-9]{1,5})")
 # A job is stopped for a gang only after it has run for QUANTUM_S, and not again within APART_S.
 QUANTUM_S: Final = 1200.0
 APART_S: Final = HOUR_S
-# Bounds that catch a slip of the pen; no site comes near them.
+# Bounds that catch typing errors; they are far above what any site needs.
 _LARGEST: Final = 1e9
 _LARGEST_INFLATION: Final = 100.0
 _NOT_NEGATIVE: Final = (
@@ -48,22 +48,24 @@ _NOT_NEGATIVE: Final = (
 class PlanningSettings:
     """What the rule-based planner assumes and where it stops."""
 
-    depth: Annotated[int, "how many pending jobs of a pool are planned for, best priority first"] = 200
-    ageing_s: Annotated[float, "a job that has waited this long weighs twice as much as a new one"] = 12 * HOUR_S
-    min_saving_s: Annotated[float, "total job completion time a change must save to be worth proposing"] = 600.0
-    used_limit_ratio_low: Annotated[float, "share of the time limit jobs are assumed to use, at least"] = 0.2
-    soft_limit_ratio_high: Annotated[float, "largest share of the limit that is worth a soft limit"] = 0.75
-    node_timer_s: Annotated[float, "mean wait for the fewest nodes, assumed where none was seen"] = 600.0
-    leaf_timer_s: Annotated[float, "mean wait for one leaf switch, assumed where none was seen"] = 1800.0
-    timer_memory_s: Annotated[float, "the time in which a wait that was seen comes to count half"] = 3600.0
-    timer_imagined: Annotated[float, "how many waits the assumed ones count for"] = 2.0
-    insensitive_inflation: Annotated[float, "a gang that a worse place slows by less does not wait"] = 1.05
-    preempt: Annotated[bool, "whether jobs that declare a checkpoint may be stopped for gangs"] = False
-    restart_s: Annotated[float, "assumed time that a stopped job needs, once it starts again, to go on"] = 60.0
+    depth: Annotated[int, "number of pending jobs per pool that are planned, highest priority first"] = 200
+    ageing_s: Annotated[float, "waiting time after which a job has twice the weight of a new one"] = 12 * HOUR_S
+    min_saving_s: Annotated[float, "least total job completion time that a change must save to be proposed"] = 600.0
+    used_limit_ratio_low: Annotated[float, "least share of their time limit that jobs are assumed to use"] = 0.2
+    soft_limit_ratio_high: Annotated[float, "soft limits above this share of the time limit are not proposed"] = 0.75
+    node_timer_s: Annotated[float, "mean wait for the fewest nodes, assumed until waits are observed"] = 600.0
+    leaf_timer_s: Annotated[float, "mean wait for one leaf switch, assumed until waits are observed"] = 1800.0
+    timer_memory_s: Annotated[float, "half-life of the weight of an observed wait"] = 3600.0
+    timer_imagined: Annotated[float, "number of observed waits that an assumed mean counts as"] = 2.0
+    insensitive_inflation: Annotated[
+        float, "a gang whose inflation in a worse place is below this does not wait for a better one"
+    ] = 1.05
+    preempt: Annotated[bool, "whether jobs that declare a checkpoint can be stopped for gangs"] = False
+    restart_s: Annotated[float, "assumed time from the restart of a stopped job until it computes again"] = 60.0
     leaf_inflation: Annotated[float, "assumed inflation of a gang spread over nodes of one leaf"] = 1.1
     spine_inflation: Annotated[float, "assumed inflation of a gang spread over leaves"] = 1.3
-    scaling_exponent: Annotated[float, "assumed speed of n GPUs is n to this power"] = 0.9
-    min_marginal_ratio: Annotated[float, "least speed an added GPU must bring, as a share of one GPU's"] = 0.5
+    scaling_exponent: Annotated[float, "the speed of n GPUs is assumed to be n to this power"] = 0.9
+    min_marginal_ratio: Annotated[float, "least speed that an added GPU must contribute, as a share of one GPU's"] = 0.5
 
     def __post_init__(self) -> None:
         for name in ("depth", "ageing_s", "node_timer_s", "leaf_timer_s", "timer_memory_s", "timer_imagined"):
@@ -85,28 +87,30 @@ class PlanningSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How far advice may go."""
+    """How far changes can go."""
 
     min_job_age_s: Annotated[float, "jobs submitted less than this ago are left alone"] = 60.0
     max_job_wait_s: Annotated[float, "jobs eligible for longer than this are never delayed"] = 48 * HOUR_S
-    max_added_delay_s: Annotated[float, "most that advice may delay any one job"] = 6 * HOUR_S
-    nice_min: Annotated[int, "lowest nice advice may set; below 0 needs an Operator"] = 0
-    nice_max: Annotated[int, "highest nice advice may set"] = 10_000
-    cooldown_s: Annotated[float, "a job is left alone for so long after it was changed, or its change refused"] = 600.0
+    max_added_delay_s: Annotated[float, "longest delay that changes can add to one job"] = 6 * HOUR_S
+    nice_min: Annotated[int, "lowest nice value that is set; below 0 needs an Operator"] = 0
+    nice_max: Annotated[int, "highest nice value that is set"] = 10_000
+    cooldown_s: Annotated[float, "time for which a job is left alone after it was changed, or its change refused"] = (
+        600.0
+    )
     max_changes: Annotated[int, "most changes in one cycle"] = 30
     max_changes_per_user: Annotated[int, "most changes in one cycle to jobs of one user"] = 5
     max_changes_per_account: Annotated[int, "most changes in one cycle to jobs of one account"] = 10
-    max_user_delay_s: Annotated[float, "most that advice may delay all jobs of a user together within the window"] = (
-        24 * HOUR_S
-    )
+    max_user_delay_s: Annotated[
+        float, "longest delay that changes can add to all jobs of a user together within the window"
+    ] = 24 * HOUR_S
     max_account_delay_s: Annotated[
-        float, "most that advice may delay all jobs of an account together within the window"
+        float, "longest delay that changes can add to all jobs of an account together within the window"
     ] = 96 * HOUR_S
     fairness_window_s: Annotated[float, "time over which the delays of a user and of an account are added up"] = (
         24 * HOUR_S
     )
     preempt_partitions: Annotated[
-        str, "partitions, separated by commas, in which jobs that declare a checkpoint may be stopped for a gang"
+        str, "partitions, separated by commas, in which jobs that declare a checkpoint can be stopped for a gang"
     ] = ""
 
     def __post_init__(self) -> None:
@@ -126,8 +130,8 @@ class Limits:
 class SourceSettings:
     """How the cluster is read."""
 
-    reader: Annotated[Reader, "which reader asks Slurm: auto, text, json or pyslurm"] = "auto"
-    timeout_s: Annotated[float, "how long one Slurm command may take"] = 30.0
+    reader: Annotated[Reader, "how Slurm is read: auto, text, json or pyslurm"] = "auto"
+    timeout_s: Annotated[float, "time limit of one Slurm command"] = 30.0
 
     def __post_init__(self) -> None:
         if self.timeout_s <= 0:
@@ -138,8 +142,10 @@ class SourceSettings:
 class ForecastSettings:
     """Which models make the forecasts."""
 
-    enabled: Annotated[bool, "whether models forecast; without them the planner goes by its rules alone"] = True
-    models: Annotated[str, "folder of the models that this site fitted; those that ship serve for the rest"] = (
+    enabled: Annotated[bool, "whether forecasts of models are used; without them the planner uses its rules alone"] = (
+        True
+    )
+    models: Annotated[str, "folder of the models that this site fitted; for the others, those that ship are used"] = (
         "/var/lib/sadvise/models"
     )
 
@@ -148,11 +154,11 @@ class ForecastSettings:
 class JournalSettings:
     """Where the journal of all changes is kept, and for how long."""
 
-    file: Annotated[str, "SQLite file of the changes that are out, of what was done and why; one for each cluster"] = (
+    file: Annotated[str, "SQLite file of outstanding changes, of what was done and why; one per cluster"] = (
         "/var/lib/sadvise/journal.sqlite"
     )
     keep_days: Annotated[float, "days for which cycles, outcomes and the audit are kept"] = 90.0
-    records_mib: Annotated[float, "most room that cycles kept whole, for `sadvise replay`, may take"] = 512.0
+    records_mib: Annotated[float, "size limit of the cycles recorded in full for `sadvise replay`"] = 512.0
 
     def __post_init__(self) -> None:
         for name in ("keep_days", "records_mib"):
@@ -165,22 +171,26 @@ class DaemonSettings:
     """How `sadvise serve` runs."""
 
     interval_s: Annotated[float, "time from the start of one round to the next"] = 60.0
-    interval_max_s: Annotated[float, "longest interval, which it reaches when slurmctld is under strain"] = 600.0
-    jitter_s: Annotated[float, "most that a round starts late by chance, so that clusters do not ask in step"] = 5.0
-    deadline_s: Annotated[float, "how long one round may talk to Slurm; then what is left waits for the next"] = 45.0
-    runtime_folder: Annotated[str, "folder of the pause file and of the lock that keeps a second daemon off"] = (
+    interval_max_s: Annotated[float, "longest interval, used while slurmctld is under strain"] = 600.0
+    jitter_s: Annotated[
+        float, "largest random delay of the start of a round, so that clusters do not query in step"
+    ] = 5.0
+    deadline_s: Annotated[float, "time limit of one round; what is left then waits for the next round"] = 45.0
+    runtime_folder: Annotated[str, "folder of the pause file and of the lock that excludes a second daemon"] = (
         "/run/sadvise"
     )
     refit: Annotated[bool, "whether run times are fitted again every night; needs the extra `fit`"] = False
     shadow: Annotated[
-        str, "learned policy that plans beside the rules, for the journal alone: nothing of it is sent; empty for none"
+        str, "learned policy whose plans are recorded in the journal beside the rules' and never sent; empty for none"
     ] = ""
     night_hour: Annotated[int, "hour of the day, UTC, of that fit and of pruning the journal"] = 3
-    strain_threads: Annotated[int, "slurmctld threads from which on it counts as strained"] = 64
-    strain_queue: Annotated[int, "agent queue of slurmctld from which on it counts as strained"] = 200
-    strain_cycle_s: Annotated[float, "pass of slurmctld's main scheduler from which on it counts as strained"] = 5.0
-    log_level: Annotated[Level, "least severe events that are logged: debug, info, warning or error"] = "info"
-    log_format: Annotated[Layout, "auto, logfmt or json"] = "auto"
+    strain_threads: Annotated[int, "number of slurmctld threads from which on it counts as strained"] = 64
+    strain_queue: Annotated[int, "length of slurmctld's agent queue from which on it counts as strained"] = 200
+    strain_cycle_s: Annotated[
+        float, "duration of a pass of slurmctld's main scheduler from which on it counts as strained"
+    ] = 5.0
+    log_level: Annotated[Level, "lowest severity of events that are logged: debug, info, warning or error"] = "info"
+    log_format: Annotated[Layout, "layout of log lines: auto, logfmt or json"] = "auto"
 
     def __post_init__(self) -> None:
         if not 1.0 <= self.interval_s <= self.interval_max_s <= DAY_S:
@@ -199,15 +209,19 @@ class DaemonSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetSettings:
-    """How many requests slurmctld may get, reads and writes together.
+    """How many requests are sent to slurmctld, reads and writes together.
 
     The defaults stay within Slurm's own rate limiter at its defaults, which holds 30 requests and adds 2 every second.
     """
 
-    rpcs_per_minute: Annotated[float, "requests to slurmctld that are earned every minute, reads and changes"] = 60.0
-    burst: Annotated[int, "most requests that may be saved up; those of one round come close together"] = 30
-    writes_per_minute: Annotated[int, "changes that may be sent to slurmctld in a minute"] = 12
-    kept_for_reads: Annotated[int, "requests that changes leave for the next reading of the cluster"] = ROUND_REQUESTS
+    rpcs_per_minute: Annotated[
+        float, "requests to slurmctld that the budget gains per minute, for reads and changes"
+    ] = 60.0
+    burst: Annotated[int, "most requests that the budget can hold; those of one round come close together"] = 30
+    writes_per_minute: Annotated[int, "most changes sent to slurmctld in one minute"] = 12
+    kept_for_reads: Annotated[int, "requests that changes leave in the budget for the next read of the cluster"] = (
+        ROUND_REQUESTS
+    )
 
     def __post_init__(self) -> None:
         if self.rpcs_per_minute <= 0 or self.writes_per_minute < 0 or self.kept_for_reads < 0:
@@ -219,7 +233,7 @@ class BudgetSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopbackAddress:
-    """A port that only this machine reaches."""
+    """A port that can be reached only from this machine."""
 
     host: str
     port: int
@@ -249,22 +263,24 @@ class EndpointSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerSettings:
-    """When the daemon stops changing jobs by itself, and how long after the cause has gone it goes on."""
+    """When the daemon stops changing jobs by itself, and when it resumes."""
 
-    rest_s: Annotated[float, "how long the cause of a breaker must be gone before changes are made again"] = 1800.0
-    max_server_threads: Annotated[int, "most threads slurmctld may have busy; it has 256"] = 64
+    rest_s: Annotated[float, "time for which the cause of a breaker must be absent before changes are made again"] = (
+        1800.0
+    )
+    max_server_threads: Annotated[int, "most busy slurmctld threads; it has 256"] = 64
     max_cycle_s: Annotated[float, "longest pass of Slurm's main scheduler"] = 5.0
     max_backfill_cycle_s: Annotated[float, "longest pass of Slurm's backfill scheduler"] = 300.0
-    max_agent_queue: Annotated[int, "most messages that slurmctld may have waiting for nodes"] = 1000
-    max_database_queue: Annotated[int, "most records that slurmctld may have waiting for slurmdbd"] = 10_000
-    max_reads_failed: Annotated[int, "most reads of the cluster that may fail in a row"] = 2
-    max_error_ratio: Annotated[float, "largest share of the requests to slurmctld that may fail"] = 0.2
-    min_requests: Annotated[int, "requests that the share of failures must rest on"] = 20
-    min_coverage_ratio: Annotated[float, "least share of run times that may lie within their 80 % intervals"] = 0.6
-    min_ended_jobs: Annotated[int, "jobs that ended which the share of forecasts that held must rest on"] = 50
-    max_objections: Annotated[int, "most jobs whose changes people may take back or overrule within the window"] = 3
-    max_objections_of_user: Annotated[int, "most overruled jobs of one user that count within the window"] = 2
-    objections_window_s: Annotated[float, "time over which objections of people are counted"] = 24 * HOUR_S
+    max_agent_queue: Annotated[int, "longest queue of slurmctld messages to nodes"] = 1000
+    max_database_queue: Annotated[int, "longest queue of slurmctld records for slurmdbd"] = 10_000
+    max_reads_failed: Annotated[int, "most reads of the cluster that can fail in a row"] = 2
+    max_error_ratio: Annotated[float, "largest share of failed requests to slurmctld"] = 0.2
+    min_requests: Annotated[int, "least number of requests for the share of failures to count"] = 20
+    min_coverage_ratio: Annotated[float, "least share of run times that lie within their 80 % intervals"] = 0.6
+    min_ended_jobs: Annotated[int, "least number of ended jobs for that share to count"] = 50
+    max_objections: Annotated[int, "most jobs whose changes people revert or overrule within the window"] = 3
+    max_objections_of_user: Annotated[int, "most overruled jobs of one user that are counted within the window"] = 2
+    objections_window_s: Annotated[float, "time over which people's objections are counted"] = 24 * HOUR_S
 
     def __post_init__(self) -> None:
         for name in ("max_error_ratio", "min_coverage_ratio"):
@@ -276,7 +292,7 @@ class BreakerSettings:
 
 
 def address_of(listen: str) -> Address | None:
-    """Read `metrics.listen`; None for nowhere. Raises `ValueError` for what is neither loopback nor a path."""
+    """Parse `metrics.listen`; return None if it is empty. Raises `ValueError` if it is neither loopback nor a path."""
     if not listen:
         return None
     if listen.startswith(_UNIX):
@@ -294,7 +310,7 @@ def address_of(listen: str) -> Address | None:
 
 
 def _is_loopback(host: str) -> bool:
-    """Whether a host is a number that only this machine reaches; names are not looked up."""
+    """Return whether a host is a numeric loopback address; names are not resolved."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -1,1 +1,1 @@
-"""Carries recommendations to the cluster, and takes back what is due."""
+"""Applies recommendations to the cluster, and reverts changes that are due."""

@@ -1,7 +1,7 @@
-"""Applies what a cycle recommends, one change at a time, and takes back what is due; the same live and simulated.
+"""Applies the recommendations of a cycle one at a time, and reverts changes that are due; live and simulated alike.
 
-Whatever is about to be sent is written down first, so that a killed advisor leaves nothing that the next does not
-know of. A field that holds another value than ours was changed by a person: they win.
+Every change is written to the journal before it is sent, so that after a kill the next advisor knows of all of them.
+A field that holds a value other than ours was changed by a person, and is left as it is.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -21,30 +21,30 @@ from advisor.domain.snapshot import Snapshot
 from advisor.domain.waits import Wait
 from advisor.planning.observing import started_since
 
-# The snapshot, up to when starts were observed before, and the leases that are or were out for jobs started since.
+# Takes the snapshot, the instant up to which starts were observed, and the leases of the jobs that started since.
 Observe = Callable[[Snapshot, float, Sequence[Lease]], tuple[Wait, ...]]
 Wanted = Callable[[Job, Snapshot], bool]
 
-# A command that outlived us, or a request in Slurm's backlog, may still take effect for as long.
+# For this long a command that outlived the advisor, or a request in Slurm's backlog, can still take effect.
 INTENT_GRACE_S: Final = 120.0
 
 
 class Actuator(Protocol):
-    """What carries an action to the cluster and reads back what came of it."""
+    """Sends actions to the cluster and reads back the result."""
 
     def apply(self, action: Action) -> Receipt:
-        """Change one field of one pending job; what cannot be done is a receipt, not an error."""
+        """Carry out an action; return a receipt, also for a failure."""
 
     def hides_range_end(self, job_id: int) -> bool:
-        """Whether Slurm shows the lower end of a job's node range in place of the upper one."""
+        """Return whether Slurm shows the lower end of a job's node range in place of the upper one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applier:
-    """What carries the plans of a cycle to a cluster; `wanted` narrows the jobs that get new changes.
+    """Applies plans to a cluster; `wanted` restricts the jobs that get new changes.
 
-    `observe` learns from the jobs that started. `gate` is asked before each change is sent. An intent of which nobody
-    knows what became is dropped after `grace_s` if it took no effect until then.
+    `observe` returns the waits of the jobs that started. `gate` is asked before each change is sent. An intent whose
+    outcome is unknown is dropped if it has taken no effect after `grace_s`.
     """
 
     source: ClusterSource
@@ -57,9 +57,9 @@ class Applier:
     grace_s: float = INTENT_GRACE_S
 
     def step(self, snapshot: Snapshot | None = None) -> Step:
-        """Run one cycle on a snapshot just taken, or else on a new one, and apply what no rule refused.
+        """Run one cycle on a snapshot, by default a new one, and apply the recommendations that no rule refused.
 
-        Raises what the source, the actuator and the journal raise; the next step then finds out what was done.
+        Raises what the source, the actuator and the journal raise; the next step then determines what took effect.
         """
         seen = self.source.snapshot() if snapshot is None else snapshot
         self.journal.claim(seen.config.cluster)
@@ -73,36 +73,38 @@ class Applier:
         cycle_id = self.journal.record(record, self.cycle)
         applied: list[Receipt] = []
         held_back: list[Receipt] = []
-        # Gangs for which a job cannot be stopped, so that no further one is stopped in vain.
-        in_vain = {_stops_for(change) for change in record.recommendations if not self._wants(change, seen)} - {None}
+        # Gangs for which one of the jobs cannot be stopped; the others are not stopped either.
+        not_stoppable = {_stops_for(change) for change in record.recommendations if not self._wants(change, seen)} - {
+            None
+        }
         for change in record.recommendations:
-            if not self._wants(change, seen) or _stops_for(change) in in_vain:
+            if not self._wants(change, seen) or _stops_for(change) in not_stoppable:
                 continue
             job = seen.jobs_by_id[change.job_id]
-            against = self.gate.against_change(change, job)
-            if against is None:
+            objection = self.gate.against_change(change, job)
+            if objection is None:
                 lease = previous.get((change.job_id, change.action.lever))
                 applied.append(self._apply(change, seen.taken_at, lease, job))
             else:
-                held_back.append(Receipt(action=change.action, outcome=Outcome.HELD_BACK, text=against))
-            if _stops_for(change) is not None and (against or applied[-1].outcome is Outcome.FAILED):
-                in_vain.add(_stops_for(change))
+                held_back.append(Receipt(action=change.action, outcome=Outcome.HELD_BACK, text=objection))
+            if _stops_for(change) is not None and (objection or applied[-1].outcome is Outcome.FAILED):
+                not_stoppable.add(_stops_for(change))
         step = Step(record=record, reconciled=reconciled, applied=tuple(applied), held_back=tuple(held_back))
         self.journal.receipts(cycle_id, step)
         return step
 
     def reconcile(self, snapshot: Snapshot) -> Reconciled:
-        """Bring the journal in line with the cluster, and take back what is due."""
+        """Update the journal from the cluster, and revert changes that are due."""
         return self._reconcile(snapshot, lambda lease: lease.is_due(snapshot.taken_at))
 
     def revert(self, snapshot: Snapshot, job_ids: Collection[int] | None = None) -> Reconciled:
-        """Take back, for a person, every change that is still ours; of some jobs only where `job_ids` names them."""
+        """Revert, for a person, every outstanding change, or those of the jobs `job_ids`."""
         reconciled = self._reconcile(snapshot, lambda lease: job_ids is None or lease.job_id in job_ids, by_person=True)
         self.journal.returns(snapshot.taken_at, reconciled)
         return reconciled
 
     def leave(self, snapshot: Snapshot) -> Reconciled:
-        """Take back what nobody else would, for a daemon that ends: every change that has to be taken back one day."""
+        """Revert, before the daemon ends, every change that does not end by itself."""
         reconciled = self._reconcile(
             snapshot, lambda lease: lease.due_time is not None or lease.state is LeaseState.RETURNING
         )
@@ -110,7 +112,7 @@ class Applier:
         return reconciled
 
     def _learn(self, snapshot: Snapshot) -> None:
-        """Let the tuner look at the jobs that started since it last did."""
+        """Add the waits of the jobs that started since the last observation to the journal."""
         if self.observe is None:
             return
         until = self.journal.observed_until()
@@ -125,7 +127,7 @@ class Applier:
         return self.wanted is None or self.wanted(snapshot.jobs_by_id[change.job_id], snapshot)
 
     def _apply(self, change: Recommendation, now: float, previous: Lease | None, job: Job) -> Receipt:
-        """Write down a change, send it, and write down what came of it."""
+        """Record a change, send it, and record its outcome."""
         lease = intended(
             change.action,
             now,
@@ -143,7 +145,7 @@ class Applier:
         return receipt
 
     def _take_back(self, lease: Lease, now: float) -> Receipt:
-        """Take a change back; what fails is tried again in the next step, if it is still ours then."""
+        """Revert a change; a failed attempt is repeated in the next step, if the value is still ours then."""
         self.journal.keep(replace(lease, state=LeaseState.RETURNING))
         receipt = self.actuator.apply(lease.undo)
         if receipt.outcome is not Outcome.FAILED:
@@ -153,7 +155,7 @@ class Applier:
         return receipt
 
     def _write(self, lease: Lease, following: leases.Next, now: float) -> Lease | None:
-        """Write down what became of a lease, and return it; None where it has ended."""
+        """Record the next state of a lease and return it; return None if the lease has ended."""
         if isinstance(following, leases.Ended):
             self.journal.close(lease, following.ending, now)
             return None
@@ -176,28 +178,28 @@ class Applier:
                 case LeaseState.HANDS_OFF if lease.state is not LeaseState.HANDS_OFF:
                     overruled.append(lease)
                 case LeaseState.INTENDED if by_person and current is not None and taken_back(current):
-                    # Should it come true after all, it is taken back then.
+                    # If it takes effect after all, it is reverted then.
                     self.journal.keep(replace(current, by_person=True))
                 case LeaseState.OUT | LeaseState.RETURNING if current is not None and taken_back(current):
-                    against = self.gate.against_return(current)
-                    if against is None:
+                    objection = self.gate.against_return(current)
+                    if objection is None:
                         wanted = replace(current, by_person=current.by_person or by_person)
                         receipts.append(self._take_back(wanted, now))
                     else:
-                        put_off.append(Receipt(action=current.undo, outcome=Outcome.HELD_BACK, text=against))
+                        put_off.append(Receipt(action=current.undo, outcome=Outcome.HELD_BACK, text=objection))
         return Reconciled(taken_back=tuple(receipts), overruled=tuple(overruled), put_off=tuple(put_off))
 
     def _sight(self, lease: Lease, snapshot: Snapshot) -> leases.Sight:
-        """Return what is seen of a lease; only slurmctld says whether it hides one end of a node range."""
+        """Return what is seen of a lease; whether one end of a node range is hidden, only slurmctld knows."""
         sight = leases.sight_of(lease, snapshot)
         unsure = sight is leases.Sight.ONE_END and lease.state is LeaseState.INTENDED
         return leases.Sight.OURS if unsure and not self.actuator.hides_range_end(lease.job_id) else sight
 
     def _reopen(self, snapshot: Snapshot) -> None:
-        """Own again what jobs that had started bring back."""
+        """Reopen the leases of jobs that had started and were requeued with our value."""
         owned = {(lease.job_id, lease.lever) for lease in self.journal.leases()}
         pending = frozenset(job.job_id for job in snapshot.jobs if job.is_pending)
-        # In the order in which they ended, so that the last one of each field stays.
+        # In the order in which they ended, so that the last one of each field is kept.
         last = {(lease.job_id, lease.lever): lease for lease in self.journal.closed(pending)}
         for key, lease in sorted(last.items()):
             if lease.ending is Ending.NO_LONGER_PENDING and key not in owned:
@@ -207,12 +209,12 @@ class Applier:
 
 
 def _stops_for(change: Recommendation) -> int | None:
-    """Return the gang for which a change stops a job, if it stops one."""
+    """Return the job id of the gang for which a change stops a job; None for other changes."""
     return change.action.for_job_id if isinstance(change.action, Requeue) else None
 
 
 def _started_since(snapshot: Snapshot, since: float) -> Iterator[int]:
-    """Name the jobs that started after an earlier snapshot and before this one."""
+    """Yield the ids of the jobs that started after `since` and before a snapshot."""
     for job in snapshot.jobs:
         if started_since(job, since, snapshot):
             yield job.job_id

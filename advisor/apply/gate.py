@@ -1,4 +1,4 @@
-"""What is asked right before anything is sent."""
+"""Defines the gate, the last check before a change is sent."""
 
 from typing import Protocol
 
@@ -8,22 +8,22 @@ from advisor.domain.plan import Recommendation
 
 
 class Gate(Protocol):
-    """Says, right before anything is sent, in plain words why it must not be sent now; None where it can be."""
+    """Decides right before sending; returns the reason not to send now in plain words, or None to send."""
 
     def against_change(self, change: Recommendation, job: Job) -> str | None:
-        """Return why a change must not be applied now."""
+        """Return why a change must not be applied now; None if it can be."""
 
     def against_return(self, lease: Lease) -> str | None:
-        """Return why a change must not be taken back now."""
+        """Return why a change must not be reverted now; None if it can be."""
 
 
 class OpenGate:
-    """Lets everything pass, as for a person at the terminal."""
+    """A gate that is always open, as for a person at the terminal."""
 
     def against_change(self, change: Recommendation, job: Job) -> str | None:  # noqa: ARG002  (the protocol's)
-        """Let a change pass."""
+        """Return None: every change can be applied."""
         return None
 
     def against_return(self, lease: Lease) -> str | None:  # noqa: ARG002  (the protocol's)
-        """Let a return pass."""
+        """Return None: every change can be reverted."""
         return None

@@ -1,7 +1,7 @@
-"""What becomes of a lease by what is seen of its job: a table of states, and one pure function that reads it.
+"""Defines how a lease changes with what a snapshot shows of its job: a table of states and transitions.
 
-A lease is a change that was written down before it was sent. The applier asks here what the next snapshot means for it,
-and alone writes and sends.
+A lease is a change that was recorded before it was sent. This module is pure; the applier writes the journal and sends
+the commands.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ class Sight(StrEnum):
     BEFORE = "before"  # it holds what it held before our change
     USERS = "users"  # it holds what its user had there at first
     OURS = "ours"  # it holds our value
-    ONE_END = "one_end"  # our value, or the one before: Slurm hides the end in which they differ
+    ONE_END = "one_end"  # our value or the one before: Slurm hides the end in which they differ
     OTHERS = "others"  # it holds any other value
 
 
@@ -50,7 +50,7 @@ def sight_of(lease: Lease, snapshot: Snapshot) -> Sight:
     ):
         return Sight.UNREAD
     if isinstance(lease.action, Requeue):
-        # It is about a running job: another run, or none, means that it was stopped.
+        # The lease of a running job: another run, or none, means that the job was stopped.
         runs_on = job is not None and lease.action.held_by(job) == lease.action.before
         return Sight.BEFORE if runs_on else Sight.OURS
     if job is None:
@@ -70,15 +70,15 @@ def _held(lease: Lease, job: Job) -> Sight:
 
 
 def next_lease(lease: Lease, sight: Sight, now: float, grace_s: float) -> Next:
-    """Return a lease as a sight leaves it, or how it ended.
+    """Return the state of a lease after a sight, or its end.
 
-    An intent of which nothing is seen stays one for `grace_s`, in which it can still come true.
+    An intent that shows no effect stays one for `grace_s`, in which it can still take effect.
     """
     return TRANSITIONS[lease.state, sight](lease, now, grace_s)
 
 
 def came_out(lease: Lease, *_: float) -> Next:
-    """Return the lease of a change that took effect; one that gives the user's value back leaves nothing out."""
+    """Return the lease of a change that took effect; it has ended if it restores the user's value."""
     if not lease.action.can_be_undone:
         return Ended(ending=Ending.DONE_FOR_GOOD)
     if lease.action.after == lease.undo.after:
@@ -87,18 +87,18 @@ def came_out(lease: Lease, *_: float) -> Next:
 
 
 def came_to_nothing(lease: Lease, *_: float) -> Next:
-    """Return the lease of a change that took no effect: what was out on the field before it still is."""
+    """Return the lease of a change that took no effect: the earlier lease of the field, or the end of this one."""
     earlier = lease.earlier
     return Ended(ending=Ending.NOT_APPLIED) if earlier is None else earlier
 
 
 def returned(lease: Lease, *_: float) -> Next:
-    """Return the end of a change that was taken back."""
+    """Return the end of a change that was reverted."""
     return Ended(ending=Ending.REVERTED if lease.by_person else Ending.TAKEN_BACK)
 
 
 def overruled(lease: Lease, now: float, *_: float) -> Next:
-    """Return the lease of a field that a person has changed since: it stays as they want it."""
+    """Return the lease of a field that a person has changed since; their value stays."""
     return replace(lease, state=LeaseState.HANDS_OFF, overruled_time=now)
 
 
@@ -112,12 +112,12 @@ def _gone(lease: Lease, *_: float) -> Next:
 
 
 def _wait_then(otherwise: Transition) -> Transition:
-    """Return the transition that waits while an intent can still come true, and then makes another."""
+    """Return the transition that waits while an intent can still take effect, and then makes `otherwise`."""
 
     def wait(lease: Lease, now: float, grace_s: float) -> Next:
         if now < lease.applied_time:
             # The clock was set back.
-            return lease.begun_anew(now)
+            return lease.restarted(now)
         return lease if now - lease.applied_time < grace_s else otherwise(lease, now, grace_s)
 
     return wait
@@ -133,7 +133,7 @@ TRANSITIONS: Final[Mapping[tuple[LeaseState, Sight], Transition]] = {
     (LeaseState.INTENDED, Sight.OTHERS): overruled,
     (LeaseState.OUT, Sight.GONE): _gone,
     (LeaseState.OUT, Sight.STARTED): _gone,
-    # The actuator reads the field before it takes a change back, and leaves alone what a person has changed.
+    # The actuator reads the field before it reverts a change, and leaves a person's value in place.
     (LeaseState.OUT, Sight.UNREAD): _stays,
     (LeaseState.OUT, Sight.OURS): _stays,
     (LeaseState.OUT, Sight.ONE_END): _stays,
@@ -155,9 +155,9 @@ TRANSITIONS: Final[Mapping[tuple[LeaseState, Sight], Transition]] = {
 
 
 def requeued(lease: Lease, job: Job, snapshot: Snapshot) -> Lease | None:
-    """Return the lease that a job brings back which had started: Slurm keeps its fields when it requeues it.
+    """Return the reopened lease of a job that had started and was requeued, since Slurm keeps its fields.
 
-    None where the field holds the user's value. Where it was not read, taking the change back finds that out.
+    None if the field holds the user's value. If the field was not read, reverting the change determines that.
     """
     if not snapshot.shows(job, lease.lever):
         return lease.reopened()

@@ -1,4 +1,4 @@
-"""A journal that ends with the process, for simulations."""
+"""Keeps a journal in memory, for simulations and rehearsals."""
 
 from bisect import bisect_right, insort
 from collections import deque
@@ -14,7 +14,7 @@ from advisor.domain.waits import Wait
 
 
 class MemoryJournal:
-    """A journal that ends with the process, for simulations."""
+    """A journal in memory, for simulations and rehearsals."""
 
     def __init__(
         self,
@@ -34,16 +34,16 @@ class MemoryJournal:
         self._policy_state = policy_state
 
     def claim(self, cluster: str) -> None:
-        """Belong to a cluster from the first call on; raises `ConfigError` for any other."""
+        """Bind the journal to a cluster at the first call; raises `ConfigError` for any other cluster."""
         check_owner(self._cluster, cluster, "the journal")
         self._cluster = cluster
 
     def keep(self, lease: Lease) -> None:
-        """Write down an open lease in place of the job's earlier one on the field."""
+        """Store an open lease in place of the job's earlier one on the field."""
         self._open[lease.job_id, lease.lever] = lease
 
     def close(self, lease: Lease, ending: Ending, ended_time: float) -> None:
-        """Move a lease to those that have ended."""
+        """Move a lease to the closed ones."""
         self._open.pop((lease.job_id, lease.lever), None)
         self._closed.append(lease.ended(ending, ended_time))
         while self._closed and (self._closed[0].ended_time or 0.0) <= ended_time - KEPT_S:
@@ -54,7 +54,7 @@ class MemoryJournal:
         return tuple(self._open[key] for key in sorted(self._open))
 
     def closed(self, job_ids: Collection[int], since: float | None = None) -> tuple[Lease, ...]:
-        """Return the leases of jobs, and of any job since an instant, that ended, in the order of writing."""
+        """Return the closed leases of jobs, and of any job since an instant, in the order of writing."""
         return tuple(
             lease
             for lease in self._closed
@@ -62,7 +62,7 @@ class MemoryJournal:
         )
 
     def add_waits(self, waits: Iterable[Wait], observed_until: float) -> None:
-        """Add waits, and forget what ended too long ago."""
+        """Add waits, and delete those that ended too long ago."""
         for wait in waits:
             insort(self._waits, wait, key=attrgetter("ended_time"))
         self._observed_until = observed_until
@@ -70,7 +70,7 @@ class MemoryJournal:
         del self._waits[: self._ended_by(oldest)]
 
     def waits(self, since: float) -> tuple[Wait, ...]:
-        """Return the waits that ended after an instant, in the order in which they did."""
+        """Return the waits that ended after an instant, in order of their end."""
         return tuple(self._waits[self._ended_by(since) :])
 
     def record(self, record: CycleRecord, cycle: Cycle) -> int:  # noqa: ARG002  (the protocol's)
@@ -85,7 +85,7 @@ class MemoryJournal:
         """Keep nothing of it."""
 
     def observed_until(self) -> float | None:
-        """Return up to which instant starts have been looked at; None if never."""
+        """Return the instant up to which starts have been observed; None if never."""
         return self._observed_until
 
     def policy_state(self) -> PolicyState:

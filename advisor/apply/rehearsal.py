@@ -1,4 +1,4 @@
-"""Runs a step without a cluster: what `apply` would do now, for commands that change nothing."""
+"""Runs a step without changing the cluster: what `apply` would do now, for commands that only show it."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ from advisor.planning.observing import observed
 
 
 class RehearsedCluster:
-    """The cluster of one snapshot as it would stand after the changes that were asked of it."""
+    """The cluster of a snapshot after the changes requested so far."""
 
     name = "rehearsal"
 
@@ -24,11 +24,11 @@ class RehearsedCluster:
         self._snapshot = snapshot
 
     def snapshot(self) -> Snapshot:
-        """Return the snapshot with the changes so far."""
+        """Return the snapshot with the changes requested so far."""
         return self._snapshot
 
     def apply(self, action: Action) -> Receipt:
-        """Change a pending job as Slurm would; what was not read counts as our value."""
+        """Change a pending job as Slurm would; a field that was not read counts as holding our value."""
         job = self._snapshot.jobs_by_id.get(action.job_id)
         if job is None or not job.is_pending:
             return Receipt(action=action, outcome=Outcome.FAILED, text="the job is not pending")
@@ -37,31 +37,31 @@ class RehearsedCluster:
                 return Receipt(action=action, outcome=Outcome.ALREADY_SO)
             if not action.can_hold(job, action.before):
                 return Receipt(action=action, outcome=Outcome.FAILED, text="the field was changed", is_overruled=True)
-        jobs = tuple(action.applied_to(each) if each is job else each for each in self._snapshot.jobs)
+        jobs = tuple(action.applied_to(other) if other is job else other for other in self._snapshot.jobs)
         self._snapshot = replace(self._snapshot, jobs=jobs)
         return Receipt(action=action, outcome=Outcome.APPLIED)
 
     def hides_range_end(self, job_id: int) -> bool:  # noqa: ARG002  (the protocol's)
-        """Return False: only slurmctld tells, and nothing is sent for the sake of a rehearsal."""
+        """Return False: only slurmctld knows, and a rehearsal sends nothing to it."""
         return False
 
 
 class NothingNew:
-    """A gate that lets changes be taken back, and no new ones pass."""
+    """A gate that lets changes be reverted and holds all new ones back."""
 
     def against_change(self, change: Recommendation, job: Job) -> str | None:  # noqa: ARG002  (the protocol's)
-        """Return why nothing is sent."""
+        """Return why no change is applied."""
         return "rehearsal: nothing is sent"
 
     def against_return(self, lease: Lease) -> str | None:  # noqa: ARG002  (the protocol's)
-        """Let a return pass."""
+        """Return None: every change can be reverted."""
         return None
 
 
 def rehearse(cycle: Cycle, journal: Journal, snapshot: Snapshot) -> Step:
-    """Run a step on a copy of what a journal holds; neither the cluster nor the journal is changed.
+    """Run a step on a copy of a journal; neither the cluster nor the journal is changed.
 
-    Raises what the journal raises when it is read.
+    Raises what reading the journal raises.
     """
     jobs = frozenset(job.job_id for job in snapshot.jobs)
     copy = MemoryJournal(

@@ -1,4 +1,4 @@
-"""What one step of the applier did, and the journal that keeps it."""
+"""The result of one step of the applier, and the journal that stores it."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -11,9 +11,9 @@ from advisor.domain.plan import Receipt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconciled:
-    """What became of the open leases: those taken back or tried, and those that somebody else overruled.
+    """The outcome of a pass over the open leases: reverted or tried, overruled by others, and postponed.
 
-    `put_off` is what was to be taken back and may not be sent now, each with why.
+    `put_off` holds the changes that are due to be reverted and cannot be sent now, each with the reason.
     """
 
     taken_back: tuple[Receipt, ...] = ()
@@ -23,9 +23,9 @@ class Reconciled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One cycle with what was done: what was taken back, what was judged, and what was applied, in order.
+    """One cycle and its actions: the changes reverted, judged and applied, in this order.
 
-    `held_back` is what no rule refused and the gate did, each with why.
+    `held_back` holds the changes that the rules accepted and the gate refused, each with the reason.
     """
 
     record: CycleRecord

@@ -16,7 +16,7 @@ from advisor.errors import SlurmRefusedError
 
 # These outcomes are not errors.
 NOT_PENDING: Final = "the job is not pending"
-NOT_RUNNING: Final = "the run that was to be stopped is over"
+NOT_RUNNING: Final = "the run to be stopped has ended"
 CHANGED_MEANWHILE: Final = "somebody else has changed the field meanwhile"
 ANOTHER_VALUE: Final = "read back another value than the one written"
 
@@ -52,7 +52,7 @@ class ScontrolActuator:
         objection = self._send(action)
         job = self._read(action.job_id)
         if job is None or not job.is_pending:
-            # It may have taken effect just before the job started, which brings the value back when it is requeued.
+            # It could have taken effect just before the job started, which keeps the value when it is requeued.
             return Receipt(action=action, outcome=Outcome.FAILED, text=NOT_PENDING, is_settled=bool(objection))
         if action.held_by(job) == action.after or (not objection and _upper_end_hidden(job, action)):
             return Receipt(action=action, outcome=Outcome.APPLIED)
@@ -74,7 +74,7 @@ class ScontrolActuator:
         job = self._read(action.job_id)
         if job is None:
             return Receipt(action=action, outcome=Outcome.FAILED, text=NOT_RUNNING)
-        # While its processes end it counts as completing, and it may soon be in a later run.
+        # While its processes end it counts as completing, and it can soon be in a later run.
         if action.held_by(job) == action.before:
             return Receipt(action=action, outcome=Outcome.FAILED, text=objection or "it still runs")
         return Receipt(action=action, outcome=Outcome.APPLIED)

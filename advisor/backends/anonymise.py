@@ -1,4 +1,4 @@
-"""Snapshots without names, to be shown to others.
+"""Removes names from snapshots, so that they can be shown to others.
 
 Replaced are the names and texts that a site or its users chose: users, accounts, jobs, models, comments, partitions,
 nodes, switches, reservations, features, licences, QOS other than `normal`, node reasons and the cluster. Kept are
@@ -92,7 +92,7 @@ def anonymise(snapshot: Snapshot) -> Snapshot:
         ),
         nodes=tuple(_node(node, vocabulary) for node in snapshot.nodes),
         jobs=tuple(_job(job, vocabulary) for job in snapshot.jobs),
-        # Quotes what Slurm answered, so nothing of it may stay.
+        # Quotes Slurm's answer, so all of it is replaced.
         unread=tuple(f"something that is not named here ({rank})" for rank, _ in enumerate(snapshot.unread, start=1)),
     )
 
@@ -182,7 +182,7 @@ def _job(job: Job, vocabulary: _Vocabulary) -> Job:
             unknown=vocabulary.words.of_all(job.hints.unknown),
         ),
         array=job.array and replace(job.array, waiting=_NOT_ARRAY_RANGE.sub("", job.array.waiting)),
-        dependency=_DEPENDENCY.sub(lambda found: _dependency_part(found[0], vocabulary), job.dependency),
+        dependency=_DEPENDENCY.sub(lambda match: _dependency_part(match[0], vocabulary), job.dependency),
         reservation=vocabulary.reservations.of(job.reservation),
     )
 
@@ -195,7 +195,7 @@ def _gang(gang: GangRequest, vocabulary: _Vocabulary) -> GangRequest:
     return replace(
         gang,
         features=_FEATURE.sub(
-            lambda found: found[0] if found[0].startswith("*") else vocabulary.features.of(found[0]), gang.features
+            lambda match: match[0] if match[0].startswith("*") else vocabulary.features.of(match[0]), gang.features
         ),
         required_nodes=vocabulary.nodes.of_all(gang.required_nodes),
         excluded_nodes=vocabulary.nodes.of_all(gang.excluded_nodes),

@@ -38,7 +38,9 @@ def assemble(  # noqa: PLR0913  (the parts of a snapshot)
         source=source,
         config=site.config,
         topology=site.topology,
-        partitions=tuple(sorted((each for each in partitions if each.nodes), key=lambda each: each.name)),
+        partitions=tuple(
+            sorted((partition for partition in partitions if partition.nodes), key=lambda partition: partition.name)
+        ),
         nodes=tuple(node for node in all_nodes if node.partitions),
         jobs=jobs_of(jobs, all_nodes),
         unread=(*site.unread, *unread),

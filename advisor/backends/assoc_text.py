@@ -15,13 +15,13 @@ _AMOUNT = re.compile(r"(N|\d+)(?:\((\d+)\))?", re.ASCII)
 _HOLDER = re.compile(r"(\S+)=\{([^{}]*)\}")
 _BY_ACCOUNT: Final = " Account Limits="
 _BY_USER: Final = " User Limits="
-# What a number of GPUs has a part in, or may have; others need not be decoded.
+# The TRES that a number of GPUs can affect; others need not be decoded.
 _COUNTED = re.compile(r"gres/gpu(:.*)?|billing|cpu|mem")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amount:
-    """How much of something may be used, None for any, and how much is."""
+    """A limit, None for unlimited, and the amount in use."""
 
     most: int | None
     used: int = 0
@@ -32,7 +32,7 @@ Amounts = Mapping[str, Amount]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Association:
-    """An account, or a user in an account and perhaps in a partition only; `parent_id` None stands at the root.
+    """An account, or a user in an account, possibly for one partition only; `parent_id` is None for the root.
 
     The mappings go by TRES, those of `amounts` by the name of the limit first.
     """
@@ -77,12 +77,12 @@ def decode_associations(text: str) -> AssociationState:
 
 def partition_qos(text: str) -> dict[str, str]:
     """Map the partitions that `scontrol -o show partition` lists to their QOS, "" for none."""
-    found: dict[str, str] = {}
+    qos_by_partition: dict[str, str] = {}
     for line in text.split("\n"):
         if line.startswith("PartitionName="):
             raw = _pairs(line)
-            found[raw["PartitionName"]] = "" if raw.get("QoS", "N/A") == "N/A" else raw["QoS"]
-    return found
+            qos_by_partition[raw["PartitionName"]] = "" if raw.get("QoS", "N/A") == "N/A" else raw["QoS"]
+    return qos_by_partition
 
 
 def _association(line: str) -> Association:
@@ -138,14 +138,14 @@ def _numbered(text: str) -> tuple[str, str]:
 
 def _pairs(line: str) -> dict[str, str]:
     """Take `Key=value Key=value` apart; a key that comes twice is no answer of Slurm's."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for word in line.split():
         key, equals, value = word.partition("=")
-        if equals and key in found:
+        if equals and key in values:
             raise DecodeError(f"scontrol shows {printable(key, 60)!a} twice in one record")
         if equals:
-            found[key] = value
-    return found
+            values[key] = value
+    return values
 
 
 def _limits(raw: Mapping[str, str]) -> dict[str, Amounts]:
@@ -154,7 +154,7 @@ def _limits(raw: Mapping[str, str]) -> dict[str, Amounts]:
 
 def _amounts(name: str, text: str) -> dict[str, Amount]:
     """Decode `cpu=N(2),gres/gpu=8(2)` or `gres/gpu=6`, as far as it matters."""
-    found: dict[str, Amount] = {}
+    amounts: dict[str, Amount] = {}
     for item in text.split(","):
         tres, equals, amount = item.partition("=")
         if not equals:
@@ -164,5 +164,5 @@ def _amounts(name: str, text: str) -> dict[str, Amount]:
         match = _AMOUNT.fullmatch(amount)
         if match is None or len(amount) > 60:
             raise DecodeError(f"scontrol show assoc_mgr shows {name} of {tres} as {printable(amount, 60)!a}")
-        found[tres] = Amount(most=None if match[1] == "N" else int(match[1]), used=int(match[2] or 0))
-    return found
+        amounts[tres] = Amount(most=None if match[1] == "N" else int(match[1]), used=int(match[2] or 0))
+    return amounts

@@ -1,7 +1,7 @@
-"""Whether a job of another size would still fit the limits of its associations and QOS, as slurmctld holds them.
+"""Checks whether a job of another size would still fit the limits of its associations and QOS, as slurmctld has them.
 
-Slurm takes the new size from everyone who may change the job. A job beyond a limit then waits for ever, or, where an
-Operator's change lifts the limit for the job, takes what was meant for others. In doubt nothing is changed.
+Slurm accepts the new size from everyone who has the right to change the job. A job beyond a limit then waits for ever,
+or, if an Operator's change lifts the limit for the job, takes resources meant for others. In doubt nothing is changed.
 """
 
 import math
@@ -62,8 +62,8 @@ def demand_of(gang: GangRequest, time_limit_s: float | None, others: int = 0) ->
     if gpus is None:
         return None
     counts = gang.counts(gang.scope) if gang.scope is not None else ()
-    whole = sum(each.count for each in counts) or 1
-    by_type = {each.gpu_type: each.count * gpus // whole for each in counts if each.gpu_type is not None}
+    whole = sum(part.count for part in counts) or 1
+    by_type = {part.gpu_type: part.count * gpus // whole for part in counts if part.gpu_type is not None}
     return Demand(
         gpus=gpus,
         by_type=by_type,
@@ -79,7 +79,7 @@ def exceeded(job: Job, demand: Demand, state: AssociationState, qos_names: Itera
     chain = _chain(job, state)
     if not chain:
         return f"slurmctld shows no association of user {job.user!a} in account {job.account!a}"
-    by_name = {each.name: each for each in state.qos}
+    by_name = {qos.name: qos for qos in state.qos}
     reason = _beyond_associations(chain, demand)
     for name in qos_names:
         reason = reason or _beyond_qos(name, by_name.get(name), job, chain[0].uid, demand)
@@ -92,7 +92,7 @@ def _beyond_associations(chain: Sequence[Association], demand: Demand) -> str | 
         for association in reversed(chain):
             # Of each TRES the limit that stands closest to the user counts.
             nearest |= {
-                tres: each for tres, each in association.amounts.get(limit, {}).items() if each.most is not None
+                tres: amount for tres, amount in association.amounts.get(limit, {}).items() if amount.most is not None
             }
         if (reason := _beyond(limit, nearest, demand)) is not None:
             return f"{reason} of {_name(chain[0])}"
@@ -105,24 +105,26 @@ def _beyond_associations(chain: Sequence[Association], demand: Demand) -> str | 
 
 def _chain(job: Job, state: AssociationState) -> list[Association]:
     """Return the associations that bind a job, the user's first and the root last; none where one is not shown."""
-    accounts = [each for each in state.associations if not each.user]
+    accounts = [association for association in state.associations if not association.user]
     own = [
-        each
-        for each in state.associations
-        if each.user == job.user and each.account == job.account and each.partition in ("", *job.partitions)
+        association
+        for association in state.associations
+        if association.user == job.user
+        and association.account == job.account
+        and association.partition in ("", *job.partitions)
     ]
-    above = next((each for each in accounts if each.account == job.account), None)
+    above = next((account for account in accounts if account.account == job.account), None)
     if not own or above is None:
         return []
     # One for a partition stands closer than one for all.
-    chain = [*sorted(own, key=lambda each: (not each.partition, each.partition)), above]
-    by_id = {each.association_id: each for each in accounts}
+    chain = [*sorted(own, key=lambda association: (not association.partition, association.partition)), above]
+    by_id = {account.association_id: account for account in accounts}
     while above.parent_id is not None:
-        found = by_id.get(above.parent_id)
-        if found is None or found in chain:
+        parent = by_id.get(above.parent_id)
+        if parent is None or parent in chain:
             return []
-        chain.append(found)
-        above = found
+        chain.append(parent)
+        above = parent
     return chain
 
 
@@ -149,7 +151,7 @@ def _beyond(limit: str, amounts: Amounts, demand: Demand) -> str | None:
             continue
         wanted = _wanted(limit, tres, demand)
         if wanted is None:
-            return f"the job may not fit {limit}={tres}={amount.most}"
+            return f"the job might not fit {limit}={tres}={amount.most}"
         if wanted == 0:
             continue
         used = float(amount.used)
@@ -168,10 +170,10 @@ def _wanted(limit: str, tres: str, demand: Demand) -> float | None:
     if tres == "cpu" and not demand.cpus_follow:
         return 0
     if not tres.startswith(_GPU) or (minutes and demand.minutes is None):
-        # What GPUs add to the bill is the partition's affair, and memory may follow their number.
+        # The billing weight of GPUs depends on the partition, and memory can depend on their number.
         return None
     kind = tres.removeprefix(f"{_GPU}:") if tres != _GPU else None
-    # Without a type in the request any of the GPUs may be of this one.
+    # Without a type in the request any of the GPUs can be of this one.
     gpus = demand.gpus if kind is None or not demand.by_type else demand.by_type.get(kind, 0)
     if limit == _EACH_NODE:
         gpus = math.ceil(gpus / demand.nodes)
@@ -256,5 +258,5 @@ class AssociationLimits:
 
 
 def _grows(action: SetGpus) -> bool:
-    before = {each.gpu_type: each.count for each in action.before}
-    return any(each.count > before.get(each.gpu_type, 0) for each in action.after)
+    before = {gpus.gpu_type: gpus.count for gpus in action.before}
+    return any(gpus.count > before.get(gpus.gpu_type, 0) for gpus in action.after)

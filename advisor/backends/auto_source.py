@@ -18,7 +18,7 @@ RETRY_S: Final = 600.0
 
 
 class AutoSource:
-    """The cluster by the better reader of two; a read that fails with pyslurm is made as text."""
+    """The cluster, read by pyslurm or as text; a read that fails with pyslurm is repeated as text."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class AutoSource:
         *,
         retry_s: float = RETRY_S,
     ) -> None:
-        """Take both readers, pyslurm None where it cannot be asked, and through what pyslurm's version is asked."""
+        """Take both readers, pyslurm None if it cannot be used, and the commands that read pyslurm's version."""
         self._text = text
         self._pyslurm = pyslurm
         self._site = site
@@ -54,11 +54,11 @@ class AutoSource:
         return seen
 
     def _is_pyslurm_due(self) -> bool:
-        """Whether pyslurm is tried now: unless text was preferred a while ago, by a clock that was not set back."""
+        """Return whether pyslurm is tried now: not for a while after text was preferred."""
         return self._text_since is None or not 0 <= self._clock.now() - self._text_since < self._retry_s
 
     def _by_pyslurm(self) -> Snapshot | None:
-        """Read by pyslurm; None where it does not see enough, or fails."""
+        """Read by pyslurm; None if it does not show enough, or fails."""
         assert self._pyslurm is not None  # noqa: S101  (the caller looked)
         # The site first: without a configuration importing pyslurm takes half a minute to fail.
         config = self._site.read().config
@@ -81,7 +81,7 @@ class AutoSource:
         return seen
 
     def _unfit(self, config: SiteConfig) -> str | None:
-        """Say why pyslurm is not used here; None where it may be, as far as can be known before it is asked."""
+        """Return why pyslurm is not used here; None if it can be, as far as is known before a read."""
         if not config.traits.sharing_tells_exclusive:
             return NO_EXCLUSIVE
         if "gres/gpu" not in config.accounting_tres:
@@ -89,16 +89,16 @@ class AutoSource:
         if self._text_since is None and self.name == "pyslurm":
             return None
         try:
-            found = installed(self._commands)
+            pyslurm = installed(self._commands)
         except AdvisorError as err:
             return str(err)
-        if not same_release(found.version, config.slurm_version):
-            return does_not_fit(found.version, config.slurm_version)
-        if found.lacks:
-            return f"pyslurm {found.version} lacks {', '.join(found.lacks)}"
+        if not same_release(pyslurm.version, config.slurm_version):
+            return does_not_fit(pyslurm.version, config.slurm_version)
+        if pyslurm.lacks:
+            return f"pyslurm {pyslurm.version} lacks {', '.join(pyslurm.lacks)}"
         return None
 
     def _prefer_text(self, why: str, *, fault: str = "") -> None:
-        """Read text for a while; `fault` says how pyslurm failed, "" where it was not to be used."""
+        """Read text for a while; `fault` is how pyslurm failed, "" if it was not tried."""
         self._text_since, self._fault = self._clock.now(), fault
         self.why = why

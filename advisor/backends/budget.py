@@ -1,4 +1,4 @@
-"""The one place that decides whether slurmctld is asked: a budget of requests, shared by reads and changes.
+"""Decides whether a request is sent to slurmctld: a budget shared by reads and changes.
 
 What a command costs was counted with sdiag on 22.05.8, 24.11.5 and 26.05.5 (docs/load.md); a live test counts again.
 """
@@ -51,15 +51,15 @@ def requests_of(program: str, arguments: Sequence[str]) -> tuple[str, ...]:
     """Return the requests that a command sends to slurmctld, by the names that sdiag counts them under."""
     if "--version" in arguments:
         return ()
-    if any(each.endswith(_PYSLURM_CHILD) for each in arguments):
+    if any(argument.endswith(_PYSLURM_CHILD) for argument in arguments):
         return PYSLURM_SNAPSHOT
-    as_json = any(each.startswith("--json") for each in arguments)
+    as_json = any(argument.startswith("--json") for argument in arguments)
     match program:
         case "squeue":
             jobs = "REQUEST_JOB_INFO_SINGLE" if _names_one_job(arguments) else "REQUEST_JOB_INFO"
             return (jobs,) if as_json else (jobs, "REQUEST_PARTITION_INFO")
         case "scontrol":
-            words = [each for each in arguments if not each.startswith("-")]
+            words = [argument for argument in arguments if not argument.startswith("-")]
             if words[:1] == ["ping"]:
                 # One to each slurmctld of the cluster, of which one acts.
                 return ("REQUEST_PING",)
@@ -73,12 +73,12 @@ def requests_of(program: str, arguments: Sequence[str]) -> tuple[str, ...]:
 
 def _names_one_job(arguments: Sequence[str]) -> bool:
     named = arguments[arguments.index("-j") + 1 :][:1] if "-j" in arguments else ()
-    return any("," not in each for each in named)
+    return any("," not in ids for ids in named)
 
 
 @dataclass(slots=True)
 class _Bucket:
-    """Fills with time, up to the brim."""
+    """A token bucket, which fills with time up to its capacity."""
 
     size: float
     per_s: float
@@ -86,7 +86,7 @@ class _Bucket:
     filled_at: float
 
     def fill(self, now: float) -> None:
-        """Add what the time since the last call has earned; a clock that was put back earns nothing."""
+        """Add the tokens for the time since the last call; none if the clock was set back."""
         self.held = min(self.size, self.held + max(0.0, now - self.filled_at) * self.per_s)
         self.filled_at = now
 
@@ -94,9 +94,8 @@ class _Bucket:
 class RpcBudget:
     """The budget of requests to slurmctld; for one thread.
 
-    Every request takes a token, whatever it reads or changes; a change takes one of its own kind as well, and is not
-    sent where it could not be read back. Who asks `against_change` first also leaves room for the next reading of the
-    cluster.
+    Every request takes a token; a change takes one of its own kind as well, and is not sent if no token is left to read
+    it back. `against_change` also leaves room for the next read of the cluster.
     """
 
     def __init__(self, settings: BudgetSettings, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -114,7 +113,7 @@ class RpcBudget:
         return dict(self._rpcs)
 
     def adopt(self, settings: BudgetSettings) -> None:
-        """Go by other settings from now on; what was sent stays sent."""
+        """Use other settings from now on; the requests sent so far still count."""
         self._fill()
         self._settings = settings
         writes = float(settings.writes_per_minute)
@@ -125,7 +124,7 @@ class RpcBudget:
     def take(self, requests: Sequence[str]) -> None:
         """Take the tokens of a command; raises `BudgetSpentError`, and takes none, if too few are left."""
         self._fill()
-        writes = sum(1 for each in requests if each in _WRITES)
+        writes = sum(1 for request in requests if request in _WRITES)
         reason = self._lacking(len(requests) + (_READ_BACK if writes else 0), writes)
         if reason is not None:
             raise BudgetSpentError(f"slurmctld is not asked now: {reason}")
@@ -136,8 +135,7 @@ class RpcBudget:
     def against_round(self, requests: int = ROUND_REQUESTS) -> str | None:
         """Return why the budget does not cover the maximum of requests that a round sends before its changes.
 
-        None where there is. Rounds that begin without it would spend on their first commands what the others need,
-        again and again.
+        None if it does. A round that began without it would spend on its first commands what the others need.
         """
         self._fill()
         return self._lacking(requests, 0)
@@ -175,7 +173,7 @@ class BudgetedCommands:
 
     @property
     def cluster(self) -> str | None:
-        """The cluster that is asked."""
+        """The cluster that the commands address."""
         return self.commands.cluster
 
     def ask(self, program: str, *arguments: str) -> Answer:

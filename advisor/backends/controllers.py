@@ -19,9 +19,9 @@ def read_controllers(commands: Commands) -> tuple[Controller, ...]:
 def decode_controllers(text: str) -> tuple[Controller, ...]:
     """Decode what `scontrol ping` prints, in Slurm's order; raises `DecodeError` where one is missing or unreadable."""
     # To root it also says in stars that one is down.
-    found = [_LINE.fullmatch(line) for line in text.split("\n") if line.startswith(_BEGIN)]
-    lines = [line for line in found if line is not None]
-    if len(lines) < len(found) or [line[1] for line in lines] != _roles(len(lines)):
+    matches = [_LINE.fullmatch(line) for line in text.split("\n") if line.startswith(_BEGIN)]
+    lines = [line for line in matches if line is not None]
+    if len(lines) < len(matches) or [line[1] for line in lines] != _roles(len(lines)):
         raise DecodeError("scontrol ping gave an answer that is not one of its own: try again")
     return tuple(Controller(name=printable(line[2]), is_up=line[3] == "UP") for line in lines)
 
@@ -32,9 +32,9 @@ def _roles(count: int) -> list[str]:
 
 
 class Standby:
-    """What tells a daemon whether another one, beside the slurmctld that acts, applies in its place.
+    """Determines whether another daemon, beside the acting slurmctld, applies changes in place of this one.
 
-    Where its host runs none of several slurmctld, that is found out once.
+    If the host runs none of several slurmctld, that is determined only once.
     """
 
     def __init__(self, commands: Commands, host: str) -> None:

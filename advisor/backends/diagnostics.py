@@ -26,7 +26,7 @@ def decode_load(text: str) -> ControllerLoad:
     lines = text.split("\n")
     if _END not in lines or not any(line.startswith(_BEGIN) for line in lines[: lines.index(_END)]):
         raise DecodeError("sdiag gave an incomplete answer: try again")
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     section = ""
     for line in lines[: lines.index(_END)]:
         if not line.startswith("\t"):
@@ -35,21 +35,21 @@ def decode_load(text: str) -> ControllerLoad:
                 section = heading if line.startswith(heading) else section
         name, colon, value = line.strip().partition(":")
         if colon:
-            found.setdefault(f"{section}/{name}", value.strip())
+            values.setdefault(f"{section}/{name}", value.strip())
     return ControllerLoad(
-        server_threads=_count(found, "/Server thread count"),
-        agent_queue=_count(found, "/Agent queue size"),
-        database_queue=_count(found, "/DBD Agent queue size"),
-        cycle_s=_seconds(found, f"{_MAIN}/Last cycle"),
-        backfill_cycle_s=_seconds(found, f"{_BACKFILL}/Last cycle"),
+        server_threads=_count(values, "/Server thread count"),
+        agent_queue=_count(values, "/Agent queue size"),
+        database_queue=_count(values, "/DBD Agent queue size"),
+        cycle_s=_seconds(values, f"{_MAIN}/Last cycle"),
+        backfill_cycle_s=_seconds(values, f"{_BACKFILL}/Last cycle"),
     )
 
 
-def _count(found: Mapping[str, str], name: str) -> int | None:
-    value = found.get(name, "")
+def _count(values: Mapping[str, str], name: str) -> int | None:
+    value = values.get(name, "")
     return None if is_unset(value) else count(value, field=f"sdiag {name.strip('/')}")
 
 
-def _seconds(found: Mapping[str, str], name: str) -> float | None:
-    microseconds = _count(found, name)
+def _seconds(values: Mapping[str, str], name: str) -> float | None:
+    microseconds = _count(values, name)
     return None if microseconds is None else microseconds / _MICROSECONDS

@@ -12,7 +12,7 @@ _OURS = re.compile(r"(?<![\w-])sadvise:([^;]*)", re.IGNORECASE | re.DOTALL)
 _SEPARATORS = re.compile(r"[\s,]+")
 _RANGE = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?", re.ASCII)
 _SECONDS = re.compile(r"\d{1,9}", re.ASCII)
-# A comment may hold anything; what is repeated to the user is bounded.
+# A comment can contain anything; the part that is repeated to the user is bounded.
 _WORD_LENGTH = 40
 _MOST_UNKNOWN = 8
 
@@ -20,7 +20,7 @@ _MOST_UNKNOWN = 8
 @lru_cache(CACHED_TEXTS)
 def hints(comment: str) -> JobHints:
     """Read the hints of a comment; an unknown word or an invalid value is kept as unknown, never an error."""
-    found = JobHints()
+    known = JobHints()
     unknown: list[str] = []
     match = _OURS.search(comment)
     for word in _SEPARATORS.split(match[1]) if match else ():
@@ -28,37 +28,37 @@ def hints(comment: str) -> JobHints:
             continue
         key, equals, value = word.partition("=")
         read = _READERS.get(key.lower() + equals)
-        changed = read(found, value) if read else None
+        changed = read(known, value) if read else None
         if changed is None:
             unknown.append(word[:_WORD_LENGTH])
         else:
-            found = changed
-    return replace(found, unknown=tuple(unknown[:_MOST_UNKNOWN]))
+            known = changed
+    return replace(known, unknown=tuple(unknown[:_MOST_UNKNOWN]))
 
 
-def _model(found: JobHints, value: str) -> JobHints | None:
-    return replace(found, model=value) if value and len(value) <= _WORD_LENGTH else None
+def _model(known: JobHints, value: str) -> JobHints | None:
+    return replace(known, model=value) if value and len(value) <= _WORD_LENGTH else None
 
 
-def _gpus(found: JobHints, value: str) -> JobHints | None:
+def _gpus(known: JobHints, value: str) -> JobHints | None:
     match = _RANGE.fullmatch(value)
     if match is None:
         return None
     low, high = int(match[1]), int(match[2] or match[1])
-    return replace(found, gpus=GpuRange(low=low, high=high)) if 1 <= low <= high else None
+    return replace(known, gpus=GpuRange(low=low, high=high)) if 1 <= low <= high else None
 
 
-def _checkpoint(found: JobHints, value: str) -> JobHints | None:
-    return replace(found, checkpoint_s=float(value)) if _SECONDS.fullmatch(value) else None
+def _checkpoint(known: JobHints, value: str) -> JobHints | None:
+    return replace(known, checkpoint_s=float(value)) if _SECONDS.fullmatch(value) else None
 
 
-def _sensitivity(found: JobHints, value: str) -> JobHints | None:
+def _sensitivity(known: JobHints, value: str) -> JobHints | None:
     spelled = value.lower()
-    return replace(found, sensitivity=Sensitivity(spelled)) if spelled in list(Sensitivity) else None
+    return replace(known, sensitivity=Sensitivity(spelled)) if spelled in list(Sensitivity) else None
 
 
-def _off(found: JobHints, _value: str) -> JobHints:
-    return replace(found, opted_out=True)
+def _off(known: JobHints, _value: str) -> JobHints:
+    return replace(known, opted_out=True)
 
 
 _READERS: Mapping[str, Callable[[JobHints, str], JobHints | None]] = {

@@ -37,13 +37,13 @@ def parse(answer: bytes, *, command: str, key: str) -> list[dict[str, Any]]:
     """Parse an answer and return its list of `key`; raises `DecodeError` unless it is whole and holds that list."""
     text = _STRAY_BYTE.sub(lambda byte: f"\\\\x{ord(byte[0]) - 0xDC00:02x}", answer.decode("utf-8", "surrogateescape"))
     try:
-        found = json.loads(text, strict=False)
+        document = json.loads(text, strict=False)
     except (ValueError, RecursionError) as err:
         raise DecodeError(f"{command} gave no whole JSON answer: try again, or try another --source") from err
-    listed = found.get(key) if isinstance(found, dict) else None
-    if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
+    listed = document.get(key) if isinstance(document, dict) else None
+    if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
         raise DecodeError(f"{command} gave JSON without a list of {key}: try another --source")
-    errors = found.get("errors")
+    errors = document.get("errors")
     if errors and not listed:
         raise DecodeError(f"{command} reported errors instead of {key}: try again, or try another --source")
     return listed
@@ -169,16 +169,16 @@ def _strings(raw: Mapping[str, Any], key: str) -> tuple[str, ...]:
     value = raw.get(key)
     if isinstance(value, str):
         return names(value)
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+    if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
         raise unreadable(key, str(value), "a list of names")
-    return tuple(each for each in value if each)
+    return tuple(entry for entry in value if entry)
 
 
 def _words(raw: Mapping[str, Any], key: str) -> tuple[str, ...]:
     """Return words in capitals, whether they stand alone, joined by `+` or in a list."""
     value = raw.get(key)
     listed: Iterable[Any] = value if isinstance(value, list) else () if value is None else (value,)
-    return tuple(word for each in listed for word in str(each).upper().split("+") if word)
+    return tuple(word for text in listed for word in str(text).upper().split("+") if word)
 
 
 def _number(raw: Mapping[str, Any], key: str) -> int:

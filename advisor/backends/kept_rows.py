@@ -1,7 +1,7 @@
-"""The pending jobs of one read after another: a row of squeue that did not change is not decoded again.
+"""Keeps the pending jobs of the last read, so that a row of squeue that did not change is not decoded again.
 
-Most of a long queue stands still from one read to the next, for Slurm computes priorities every few minutes. The row
-alone decides what a pending job is; what a started one holds depends on its nodes too, so those are always decoded.
+Most of a long queue does not change between reads, since Slurm computes priorities every few minutes. A pending job
+depends on its row alone; the allocation of a started one depends on its nodes too, so those are always decoded.
 """
 
 import secrets
@@ -14,7 +14,7 @@ from advisor.domain.job import Job
 
 
 class KeptRows:
-    """The pending jobs of the last read by what was printed of them; digests, since rows are long."""
+    """The pending jobs of the last read by the digests of their rows."""
 
     def __init__(self) -> None:
         """Keep nothing yet."""
@@ -25,19 +25,19 @@ class KeptRows:
         self._digests: dict[int, bytes] = {}
 
     def read(self, printed: Iterable[Sequence[str]], absent: frozenset[str]) -> list[JobRecord | Job]:
-        """Return the jobs of rows: whole where a row is known, else as they are printed; `absent` as in `row_of`."""
+        """Return a job for each known row, and a record for each other one; `absent` as in `row_of`."""
         if absent != self._absent:
             self._absent, self._jobs = absent, {}
-        found: list[JobRecord | Job] = []
+        records: list[JobRecord | Job] = []
         self._digests = {}
         for values in printed:
             text = self._between.join(values).encode("utf-8", "surrogateescape")
             digest = blake2b(text, digest_size=16).digest()
             job = self._jobs.get(digest) or job_record(row_of(values, JOB_FIELDS, absent))
             self._digests[job.job_id] = digest
-            found.append(job)
-        return found
+            records.append(job)
+        return records
 
     def keep(self, jobs: Iterable[Job]) -> None:
-        """Keep the pending ones of the jobs that the last read came to."""
+        """Keep the pending jobs of the last read."""
         self._jobs = {self._digests[job.job_id]: job for job in jobs if job.is_pending and job.job_id in self._digests}

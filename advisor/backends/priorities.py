@@ -38,8 +38,8 @@ def read_priority_factors(
     local = () if slurm.cluster is not None else ("--local",)
     layout = delimiter.join(("%i", "%Y", *_PARTS.values())) + delimiter
     answer = text_of(slurm.ask("sprio", "-h", *local, *named, "-o", layout).output)
-    found = decode_factors(answer, delimiter)
-    return {job_id: found[job_id] for job_id in wanted if job_id in found}
+    factors = decode_factors(answer, delimiter)
+    return {job_id: factors[job_id] for job_id in wanted if job_id in factors}
 
 
 def decode_factors(text: str, delimiter: str) -> dict[int, PriorityFactors]:

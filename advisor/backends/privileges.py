@@ -23,7 +23,7 @@ _ORDINARY: Final = frozenset(("", "none", "not set"))
 
 
 class Level(StrEnum):
-    """How far a user's privilege goes, the least first."""
+    """The levels of privilege, lowest first."""
 
     NONE = "none"
     COORDINATOR = "coordinator"
@@ -46,9 +46,9 @@ TAKES: Final[Mapping[Level, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Privilege:
-    """What Slurm lets a user change, and in plain words why; `accounts` are those that a coordinator looks after.
+    """What a user can change in Slurm, and in plain words why; `accounts` are those of a coordinator.
 
-    `known` is False where slurmdbd did not say all, so that it may be more.
+    `known` is False if slurmdbd's answer was incomplete, so that the privilege could be higher.
     """
 
     user: str
@@ -69,13 +69,13 @@ class Privilege:
 
 
 def read_privilege(commands: Commands, user: Identity | None = None) -> Privilege:
-    """Find out what Slurm lets a user change, None for who runs this; costs slurmctld three requests at most.
+    """Determine what a user, by default the caller, can change in Slurm; costs at most three requests to slurmctld.
 
-    What cannot be known counts as not given.
+    An unknown privilege counts as not given.
     """
     who = user or own_identity()
     if who.uid == 0:
-        return Privilege(user=who.name, level=Level.OPERATOR, text="root may change every job")
+        return Privilege(user=who.name, level=Level.OPERATOR, text="root can change every job")
     doubts: list[str] = []
     configuration = _configuration(commands, doubts)
     if who.is_slurm_user(configuration.get("slurmuser", "")):
@@ -92,7 +92,7 @@ def read_privilege(commands: Commands, user: Identity | None = None) -> Privileg
 def _privilege(who: Identity, level: str | None, accounts: frozenset[str], doubts: str) -> Privilege:
     unsure = f" as far as is known ({doubts})" if doubts else ""
     if level is not None and level.lower() in _OPERATORS:
-        text = f"{who.name} is {level} and may change every job"
+        text = f"{who.name} is {level} and can change every job"
         return Privilege(user=who.name, level=Level.OPERATOR, text=text)
     if accounts:
         text = f"{who.name} is coordinator of {printable(', '.join(sorted(accounts)))}{unsure}"
@@ -122,7 +122,7 @@ def _from_database(commands: Commands, who: Identity, doubts: list[str]) -> tupl
 
 
 def _from_controller(commands: Commands, who: Identity, doubts: list[str]) -> str | None:
-    """Ask slurmctld for the level, which it knows without slurmdbd; the accounts of coordinators it does not show."""
+    """Read the level from slurmctld, which knows it without slurmdbd; it does not show the accounts of coordinators."""
     try:
         answer = text_of(commands.ask("scontrol", "-o", "show", "assoc_mgr", f"users={who.name}", "flags=users").output)
     except AdvisorError as err:

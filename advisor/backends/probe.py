@@ -1,4 +1,4 @@
-"""What can only be learnt on the spot: commands, privileges, readers, and whether slurm.conf is what runs."""
+"""Checks the host: commands, privileges, readers, and whether slurmctld runs with the slurm.conf at hand."""
 
 import shutil
 import socket
@@ -33,7 +33,7 @@ def probes(
     pacing: DaemonSettings | None = None,
     host: Callable[[], str] = socket.gethostname,
 ) -> Iterator[Check]:
-    """Check the host, and the running slurmctld for `user`, None for who runs this; costs it seven requests at most.
+    """Check the host, and slurmctld for `user`, by default the caller; costs at most seven requests to slurmctld.
 
     `source` is what read the snapshot.
     """
@@ -55,7 +55,7 @@ def _commands() -> Check:
             name="commands",
             status=Status.LACKS,
             text=f"not on PATH: {', '.join(missing)}",
-            cost="what they tell is missing from explain and check; install Slurm's client package",
+            cost="their information is missing from explain and check; install Slurm's client package",
         )
     return Check(name="commands", status=Status.OK, text="all of Slurm's client commands are on PATH")
 
@@ -73,28 +73,28 @@ def _release(snapshot: Snapshot) -> Check:
 
 
 def _reader(snapshot: Snapshot, source: ClusterSource) -> Check:
-    """Say which reader is used and why; what it does not show stands in the snapshot."""
+    """Report which reader is used and why; the snapshot lists what it does not show."""
     if not isinstance(source, AutoSource):
-        return Check(name="reader", status=Status.OK, text=f"{snapshot.source}, which is asked for by its name")
-    # The text reader is as good and costs slurmctld less: not to use pyslurm is no lack.
+        return Check(name="reader", status=Status.OK, text=f"{snapshot.source}, as configured")
+    # The text reader is as good and costs slurmctld less, so the absence of pyslurm is not a lack.
     failed = bool(snapshot.reader_fault)
     return Check(
         name="reader",
         status=Status.LACKS if failed else Status.OK,
         text=f"{snapshot.source}: {source.why}",
-        cost="a read that fails costs slurmctld requests for nothing; mend it, or set source.reader" if failed else "",
+        cost="each failed read costs slurmctld requests; fix the cause, or set source.reader" if failed else "",
     )
 
 
 def _privileges(commands: Commands, user: Identity) -> Iterator[Check]:
-    """Tell what each level of privilege gives, and which of them this user has."""
+    """Report what each level of privilege allows, and which of them the user has."""
     held = read_privilege(commands, user)
     if held.known:
         status = Status.LACKS if held.level is Level.NONE else Status.OK
         cost = "only the user's own jobs can be changed" if held.level is Level.NONE else ""
     else:
         status = Status.UNKNOWN
-        cost = "what is not known counts as not given: changes that may be denied are not sent"
+        cost = "an unknown privilege counts as not given: changes that could be denied are not sent"
     yield Check(name="privileges", status=status, text=held.text, cost=cost)
     levels = list(Level)
     for level in levels:
@@ -134,13 +134,13 @@ def _running_config(snapshot: Snapshot, commands: Commands) -> Check:
             name=name,
             status=Status.LACKS,
             text=f"differs from what slurmctld runs with: {', '.join(differing)}",
-            cost="advice follows the file; run scontrol reconfigure, or mend the file",
+            cost="plans follow the file; run scontrol reconfigure, or correct the file",
         )
     return Check(name=name, status=Status.OK, text="says what slurmctld runs with")
 
 
 def _controllers(commands: Commands, host: str) -> Iterator[Check]:
-    """Tell of several slurmctld which one acts, and whether a daemon on this host would apply."""
+    """Report which of several slurmctld acts, and whether a daemon on this host would apply changes."""
     name, cost = "controllers", "a daemon here does not apply"
     try:
         controllers = read_controllers(commands)
@@ -156,7 +156,7 @@ def _controllers(commands: Commands, host: str) -> Iterator[Check]:
 
 def _differences(read: SiteConfig, running: SiteConfig) -> list[str]:
     return [
-        f"{each.name} ({getattr(read, each.name)} against {getattr(running, each.name)})"
-        for each in fields(SiteConfig)
-        if getattr(read, each.name) != getattr(running, each.name)
+        f"{setting.name} ({getattr(read, setting.name)} against {getattr(running, setting.name)})"
+        for setting in fields(SiteConfig)
+        if getattr(read, setting.name) != getattr(running, setting.name)
     ]

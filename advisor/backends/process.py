@@ -1,4 +1,4 @@
-"""The one place that runs a program: an argument list, a deadline, an output limit, no shell and no input."""
+"""Runs programs: with an argument list, a deadline and an output limit, without a shell or input."""
 
 import contextlib
 import os
@@ -24,7 +24,7 @@ _COMPLAINT_LENGTH = 300
 # How soon a command ends after it was cancelled.
 _PATIENCE_STEP_S = 0.1
 
-# Whatever changes what Slurm's commands print, or which cluster they ask, is ours to choose.
+# The variables that change the output of Slurm's commands, or the cluster that they address, are removed.
 _DROPPED_VARIABLES = re.compile(
     r"(SQUEUE|SINFO|SPRIO|SCONTROL|SACCTMGR|SSHARE)_.*"
     r"|SLURM_(JSON|YAML|DATA_PARSER|DEBUG|DEBUG_FLAGS|TIME_FORMAT|BITSTR_LEN|CLUSTERS|STEP_.*)"
@@ -60,7 +60,7 @@ class Answer:
 
 
 class Deadline(Protocol):
-    """Says how long commands are waited for, besides their own deadlines."""
+    """Limits how long commands can run, beside their own deadlines."""
 
     @property
     def until(self) -> float:
@@ -200,7 +200,7 @@ def _late(program: str, timeout_s: float, complaints: bytes, environment: Mappin
             f"{program} finds no Slurm configuration: {_configuration_hint(environment)} ({message})"
         )
     return SlurmUnavailableError(
-        f"{program} gave no answer within {timeout_s:g} s: slurmctld may be overloaded or rate limiting; "
+        f"{program} gave no answer within {timeout_s:g} s: slurmctld is possibly overloaded or rate limiting; "
         f"try again later or raise --timeout{f' ({message})' if message else ''}"
     )
 
@@ -215,7 +215,7 @@ def _check_patience(program: str, patience: Deadline | None, what: str) -> None:
 def _wait(
     process: subprocess.Popen[bytes], timeout_s: float, readers: "tuple[_Reader, ...]", patience: Deadline | None
 ) -> bool:
-    """Wait for the program and its pipes to end, and tell whether it ended in time; nothing of it stays behind."""
+    """Wait for the program and its pipes to end, and return whether it ended in time; kill all that remains of it."""
     try:
         in_time = _ended(process, timeout_s, patience)
     finally:
@@ -233,7 +233,7 @@ def _wait(
 
 
 def _ended(process: subprocess.Popen[bytes], timeout_s: float, patience: Deadline | None) -> bool:
-    """Wait for a program, and tell whether it ended before its deadline and before patience did."""
+    """Wait for a program, and return whether it ended before its deadline and within patience."""
     deadline = time.monotonic() + timeout_s
     while patience is None or patience.exhausted() is None:
         left_s = max(0.0, deadline - time.monotonic())

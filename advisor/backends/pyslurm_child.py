@@ -1,8 +1,8 @@
 """Runs as a process of its own: imports pyslurm and prints the cluster as JSON lines.
 
-pyslurm is GPL-2.0-only, ends the process where Slurm is not configured and never lets go of the interpreter while it
-waits. So nothing of the advisor stands here, and this file imports nothing of it: the two speak over a pipe. With
-`--version` it prints what pyslurm calls itself and which attributes it lacks, and reads no cluster.
+pyslurm is GPL-2.0-only, ends the process if Slurm is not configured, and holds the interpreter's lock while it waits.
+So this file contains and imports nothing of the advisor: the two communicate over a pipe. With `--version` it prints
+the version of pyslurm and the attributes that it lacks, and reads no cluster.
 
 Each value is read by itself with `getattr`. A text that is no UTF-8 is decoded byte by byte; whatever else raises, or
 is absent in this release of pyslurm, is listed as unseen. An error is one line with its type.
@@ -103,11 +103,11 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, dict):
-        return {str(key): plain(each) for key, each in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(each) for each in value]
+        return [plain(item) for item in value]
     counts = {name: count(getattr(value, name)) for name in ("cpu", "mem", "node")}
-    return {**counts, "gres": {str(name): count(each) for name, each in value.gres.items()}}
+    return {**counts, "gres": {str(name): count(item) for name, item in value.gres.items()}}
 
 
 def seen(record: Any, keys: tuple[str, ...]) -> tuple[dict[str, Any], list[str]]:
@@ -135,8 +135,8 @@ def print_cluster(pyslurm: Any) -> None:
         ("node", pyslurm.Nodes, NODE),
         ("partition", pyslurm.Partitions, PARTITION),
     ):
-        for each in collection.load().values():
-            values, unseen = seen(each, keys)
+        for record in collection.load().values():
+            values, unseen = seen(record, keys)
             write({"kind": kind, "values": values, **({"unseen": unseen} if unseen else {})})
             lines += 1
     write({"kind": "end", "lines": lines})
@@ -145,11 +145,11 @@ def print_cluster(pyslurm: Any) -> None:
 def lacks(pyslurm: Any) -> list[str]:
     """Return the attributes that this release of pyslurm does not have."""
     classes = ((pyslurm.Job, JOB), (pyslurm.Node, NODE), (pyslurm.Partition, PARTITION))
-    return [f"{each.__name__}.{key}" for each, keys in classes for key in keys if not hasattr(each, key)]
+    return [f"{kind.__name__}.{key}" for kind, keys in classes for key in keys if not hasattr(kind, key)]
 
 
 def main() -> None:
-    """Answer, or print the one line that says why not."""
+    """Print the answer, or one line with the error."""
     try:
         import pyslurm
 

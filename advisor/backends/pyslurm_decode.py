@@ -73,10 +73,10 @@ def counted(accounting_tres: Iterable[str], nodes: Iterable[Raw]) -> Counted:
     """Return what a site counts of the GPUs that its nodes have."""
     words = frozenset(accounting_tres)
     types = {gres.gres_type for raw in nodes for gres in _gres(raw.values, "configured_gres") if gres.name == GPU}
-    named = frozenset(each for each in types if each is not None)
+    named = frozenset(gpu_type for gpu_type in types if gpu_type is not None)
     return Counted(
         gpus=f"gres/{GPU}" in words,
-        uncounted=frozenset(each for each in named if f"gres/{GPU}:{each}".lower() not in words),
+        uncounted=frozenset(gpu_type for gpu_type in named if f"gres/{GPU}:{gpu_type}".lower() not in words),
         several_types=len(types) > 1,
     )
 
@@ -255,7 +255,7 @@ def _request(values: Values, requested: Tres, tres_counted: Counted, *, pending:
 
 
 def _total(shown: Mapping[GpuScope, tuple[Gres, ...]], *, nodes: int, tasks: int) -> int:
-    """Return how many GPUs the forms come to that are shown; they all have to hold, so the first speaks for all."""
+    """Return the GPU count of the forms that are shown, from the first one, since all of them have to agree."""
     times = {GpuScope.JOB: 1, GpuScope.NODE: nodes, GpuScope.TASK: tasks}
     totals = (sum(gres.count for gres in shown[scope] if gres.name == GPU) * factor for scope, factor in times.items())
     return next((total for total in totals if total), 0)
@@ -362,7 +362,7 @@ def _strings(raw: Values, key: str) -> tuple[str, ...]:
         return ()
     if isinstance(value, str):
         return (value,)
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+    if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
         raise unreadable(f"pyslurm {key}", str(value), "a list of names")
     return tuple(value)
 

@@ -60,13 +60,13 @@ def installed(commands: Commands, *, interpreter: Sequence[str] = INTERPRETER) -
 
 
 def types_not_counted(uncounted: frozenset[str]) -> str:
-    """Say which types of GPUs the site has to count, and how."""
-    words = ",".join(f"gres/gpu:{each}" for each in sorted(uncounted))
+    """Return a sentence about which types of GPUs the site has to count, and how."""
+    words = ",".join(f"gres/gpu:{gpu_type}" for gpu_type in sorted(uncounted))
     return f"AccountingStorageTRES does not count each type of GPU: set AccountingStorageTRES=gres/gpu,{words}"
 
 
 class PyslurmSource:
-    """The cluster as pyslurm sees it."""
+    """The cluster, read through pyslurm."""
 
     name = "pyslurm"
 
@@ -78,7 +78,7 @@ class PyslurmSource:
         *,
         interpreter: Sequence[str] = INTERPRETER,
     ) -> None:
-        """Take through what the child process is run, and the interpreter that has pyslurm."""
+        """Take the commands that run the child process, and the interpreter that has pyslurm."""
         self._clock = clock
         self._site = site
         self._commands = commands
@@ -89,7 +89,7 @@ class PyslurmSource:
         return self.read()[0]
 
     def read(self) -> tuple[Snapshot, Counted]:
-        """Read the cluster as it is now, and what of its GPUs the site counts."""
+        """Read the cluster as it is now, and which of its GPUs the site counts as TRES."""
         site = self._site.read()
         taken_at = self._clock.now()
         answer = pyslurm_decode.parse(_run_child(self._commands, self._interpreter).output)

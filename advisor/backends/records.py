@@ -1,6 +1,6 @@
-"""One job, node or partition as every reader hands it over, and the rules that turn it into a domain value.
+"""Defines the records of jobs, nodes and partitions that readers return, and converts them to domain values.
 
-A reader decodes Slurm's spellings; what they mean is decided here, once, so that all readers agree.
+A reader decodes Slurm's spellings; their meaning is decided here, once, so that all readers agree.
 """
 
 from collections import Counter
@@ -157,9 +157,9 @@ def jobs_of(records: Iterable[JobRecord | Job], nodes: Iterable[Node]) -> tuple[
     nodes_by_name = {node.name: node for node in nodes}
     try:
         jobs = [
-            each if isinstance(each, Job) else _job(each, nodes_by_name)
-            for each in records
-            if isinstance(each, Job) or _state_word(each.states) not in _FINAL_STATES
+            record if isinstance(record, Job) else _job(record, nodes_by_name)
+            for record in records
+            if isinstance(record, Job) or _state_word(record.states) not in _FINAL_STATES
         ]
         return tuple(sorted(jobs, key=attrgetter("job_id")))
     except ValueError as err:
@@ -190,7 +190,7 @@ def _job(record: JobRecord, nodes_by_name: Mapping[str, Node]) -> Job:
         submit_time=record.submit_time,
         eligible_time=record.eligible_time,
         start_time=record.start_time,
-        # Slurm computes an end for jobs that may run for ever too, and for jobs that have not started.
+        # Slurm computes an end also for jobs without a limit, and for jobs that have not started.
         end_time=record.end_time if started and limit_s is not None else None,
         time_limit_s=limit_s,
         time_min_s=record.limit_min_s or None,

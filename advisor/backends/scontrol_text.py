@@ -36,8 +36,8 @@ def blocks(text: str, *, key: str) -> Iterator[Row]:
 
 def partitions(text: str) -> tuple[Partition, ...]:
     """Read the partitions of `scontrol show partition`, by name."""
-    found = (_partition(block) for block in blocks(text, key="PartitionName"))
-    return tuple(sorted(found, key=lambda each: each.name))
+    decoded = (_partition(block) for block in blocks(text, key="PartitionName"))
+    return tuple(sorted(decoded, key=lambda partition: partition.name))
 
 
 def _partition(block: Row) -> Partition:

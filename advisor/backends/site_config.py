@@ -47,10 +47,10 @@ _MULTIFACTOR: Final = "priority/multifactor"
 def config_lines(text: str) -> dict[str, str]:
     """Read `scontrol show config`, keys in small letters."""
     pairs = (line.partition(" = ") for line in text.splitlines())
-    found = {key.strip().lower(): value.strip() for key, equals, value in pairs if equals}
-    if "clustername" not in found or "slurm_version" not in found:
+    values = {key.strip().lower(): value.strip() for key, equals, value in pairs if equals}
+    if "clustername" not in values or "slurm_version" not in values:
         raise DecodeError("scontrol show config names no ClusterName and no SLURM_VERSION: try again")
-    return found
+    return values
 
 
 def site_config(raw: Mapping[str, str], *, version: str) -> SiteConfig:
@@ -116,7 +116,7 @@ def _duration(raw: Mapping[str, str], key: str, default: str) -> float:
 
 def _enforced(text: str) -> tuple[str, ...]:
     words = _words(text)
-    implied: Iterable[str] = (word for each in words for word in _IMPLIED.get(each, ()))
+    implied: Iterable[str] = (word for outer in words for word in _IMPLIED.get(outer, ()))
     return tuple(sorted({*words, *implied} - {"1", "all"}))
 
 

@@ -1,7 +1,7 @@
 """Reads what seldom changes: the site's configuration, its topology, and whether this user can see the queue.
 
-Slurm's own files are read first, since asking slurmctld would cost three requests of the four that a snapshot may
-cost (docs/decisions/0002-four-rpcs.md). What was read is kept for some minutes.
+Slurm's own files are read first, since slurmctld would need three requests of the four that a snapshot
+can cost (docs/decisions/0002-four-rpcs.md). The result is kept for some minutes.
 """
 
 import os
@@ -29,7 +29,7 @@ _TRUSTED_LEVELS: Final = frozenset(("operator", "administrator"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """What was read; `unread` says in words what may be missing."""
+    """The site as read; `unread` lists in plain words what could be missing."""
 
     config: SiteConfig
     topology: Topology
@@ -116,7 +116,7 @@ class SiteReader:
 
     def _conf_path(self) -> Path:
         if self._commands.cluster is not None:
-            raise ConfigFileError("the files here may be another cluster's")
+            raise ConfigFileError("the files here could belong to another cluster")
         return conf_path()
 
     def _check_visibility(self, config: SiteConfig, raw: Mapping[str, str]) -> tuple[str, ...]:
@@ -128,7 +128,7 @@ class SiteReader:
         level = self._admin_level(raw)
         if level is None:
             doubt = f"the accounting database did not say whether {self._identity.name} is an Operator"
-            return (f"{setting} may hide what belongs to other users: {doubt}",)
+            return (f"{setting} could hide the jobs of other users: {doubt}",)
         if level in _TRUSTED_LEVELS:
             return ()
         raise SlurmRefusedError(

@@ -40,24 +40,24 @@ def conf_path(variables: Mapping[str, str] | None = None) -> Path:
     named = environment.get("SLURM_CONF")
     if named:
         return Path(named)
-    found = [path for path in map(Path, _candidates(environment)) if path.exists()]
+    paths = [path for path in map(Path, _candidates(environment)) if path.exists()]
     # slurmd's copy in /run is used only by sites without a file of their own.
-    if len(found) > 1 and found[-1] == Path(_DEFAULT_PATHS[-1]):
-        found.pop()
-    if len(found) != 1:
-        raise ConfigFileError("no slurm.conf in a place that is known" if not found else "several slurm.conf files")
-    return found[0]
+    if len(paths) > 1 and paths[-1] == Path(_DEFAULT_PATHS[-1]):
+        paths.pop()
+    if len(paths) != 1:
+        raise ConfigFileError("no slurm.conf in a place that is known" if not paths else "several slurm.conf files")
+    return paths[0]
 
 
 def read_conf(path: Path) -> dict[str, str]:
     """Read the site's own keys of slurm.conf, in small letters, `Include` followed; the last of a key counts."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for words in _statements(path):
         if words[0][0].lower() not in _PARTS:
-            found.update((key.lower(), value) for key, value in words)
-    if "clustername" not in found:
+            values.update((key.lower(), value) for key, value in words)
+    if "clustername" not in values:
         raise ConfigFileError(f"{path} names no ClusterName")
-    return found
+    return values
 
 
 def read_topology(path: Path, kind: TopologyKind) -> Topology:
@@ -97,10 +97,10 @@ def _yaml_topology(path: Path) -> Topology:
         listed = yaml.safe_load("\n".join(_raw_lines(path)))
     except (yaml.YAMLError, RecursionError) as err:
         raise ConfigFileError(f"{path} is no YAML") from err
-    found = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
-    if not found:
+    topologies = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+    if not topologies:
         raise ConfigFileError(f"{path} describes no topology")
-    chosen = next((each for each in found if each.get("cluster_default") is True), found[0])
+    chosen = next((entry for entry in topologies if entry.get("cluster_default") is True), topologies[0])
     tree, block = chosen.get("tree"), chosen.get("block")
     if tree:
         return topology_of(TopologyKind.TREE, _yaml_links(tree, "switches", "switch"))
@@ -111,10 +111,10 @@ def _yaml_topology(path: Path) -> Topology:
 
 def _yaml_links(described: object, list_key: str, name_key: str) -> Iterator[Link]:
     listed = described.get(list_key) if isinstance(described, dict) else None
-    for each in listed if isinstance(listed, list) else ():
-        if not isinstance(each, dict) or name_key not in each:
+    for entry in listed if isinstance(listed, list) else ():
+        if not isinstance(entry, dict) or name_key not in entry:
             raise ConfigFileError(f"topology.yaml describes a {name_key} without its name")
-        yield _link("topology.yaml", each[name_key], each.get("nodes"), each.get("children"))
+        yield _link("topology.yaml", entry[name_key], entry.get("nodes"), entry.get("children"))
 
 
 def _link(file: str, name: object, nodes: object, switches: object) -> Link:

@@ -1,7 +1,7 @@
 """Snapshot files: one cluster at one instant as versioned JSON, plain or gzip.
 
-A snapshot file may come from another site, another release or a broken copy. What it holds is checked to the
-last field, and every complaint is one line that says what to do.
+A snapshot file can come from another site, another release or a broken copy. Every field is checked, and every error is
+one line that says what to do.
 """
 
 import gzip
@@ -106,8 +106,8 @@ def read_snapshot(path: Path, *, limit_bytes: int = SIZE_LIMIT_BYTES) -> Snapsho
 def write_snapshot(snapshot: Snapshot, path: Path) -> None:
     """Write a snapshot file, gzip where the name ends in .gz; `-` is standard output.
 
-    A plain file appears whole or not at all and only its owner may read it, for it holds users' names. Equal
-    snapshots give equal bytes. A closed pipe stays a `BrokenPipeError`.
+    A plain file is written atomically and readable only by its owner, since it contains users' names. Equal snapshots
+    give equal bytes. A closed pipe raises `BrokenPipeError`.
     """
     content = _encoded(snapshot, path)
     if path.suffix == ".gz":

@@ -1,4 +1,4 @@
-"""How Slurm spells numbers, times, node lists and states; every function raises `DecodeError` and nothing else."""
+"""Decodes Slurm's spellings of numbers, times, node lists and states; every function raises only `DecodeError`."""
 
 import math
 import re
@@ -36,7 +36,7 @@ _LONGEST_RANGE = 40
 
 @lru_cache(CACHED_TEXTS)
 def is_unset(text: str) -> bool:
-    """Whether a field says that it holds nothing."""
+    """Return whether a field is marked as empty."""
     return text.strip().lower() in UNSET
 
 
@@ -61,7 +61,7 @@ def whole(text: str, *, field: str) -> int:
 
 @lru_cache(CACHED_TEXTS)
 def integer(text: str, *, field: str) -> int:
-    """Decode a whole number that may be negative."""
+    """Decode an integer, possibly negative."""
     digits = text.strip().removeprefix("-")
     if not (digits.isascii() and digits.isdecimal()) or len(digits) > 20:
         raise unreadable(field, text, "a whole number")

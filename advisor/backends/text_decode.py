@@ -1,6 +1,6 @@
 """Decodes what squeue, sinfo and scontrol print; text in, records out, nothing else.
 
-squeue and sinfo escape nothing: a job name may hold newlines, and whatever stands for the end of a field. So each
+squeue and sinfo escape nothing: a job name can hold newlines, and whatever stands for the end of a field. So each
 call ends its fields with a random delimiter, and a whole answer is a whole number of rows.
 """
 
@@ -237,21 +237,21 @@ def _asked(values: tuple[str, ...], excluded_nodes: str, exclusive: str | None) 
     )
 
 
-def node_records(found: Iterable[Row]) -> tuple[NodeRecord, ...]:
+def node_records(node_rows: Iterable[Row]) -> tuple[NodeRecord, ...]:
     """Read the nodes from rows of one node and one partition each."""
     partitions: dict[str, list[str]] = {}
     first_rows: dict[str, Row] = {}
-    for row in found:
+    for row in node_rows:
         first_rows.setdefault(row["NodeList"], row)
         partitions.setdefault(row["NodeList"], []).append(row["PartitionName"])
     return tuple(node_record(row, partitions[name]) for name, row in first_rows.items())
 
 
-def partitions_of(found: Iterable[Row]) -> tuple[Partition, ...]:
+def partitions_of(partition_rows: Iterable[Row]) -> tuple[Partition, ...]:
     """Read the partitions from rows of one node and one partition each, by name."""
     nodes: dict[str, list[str]] = {}
     first_rows: dict[str, Row] = {}
-    for row in found:
+    for row in partition_rows:
         first_rows.setdefault(row["PartitionName"], row)
         nodes.setdefault(row["PartitionName"], []).append(row["NodeList"])
     return tuple(partition(first_rows[name], nodes[name]) for name in sorted(first_rows))

@@ -28,7 +28,7 @@ def topology_of(kind: TopologyKind, links: Iterable[Link]) -> Topology:
 
 
 def shown_topology(kind: TopologyKind, text: str) -> Topology:
-    """Read `scontrol show topology`; what it shows decides the kind, since a partition's topology may differ."""
+    """Read `scontrol show topology`; its content decides the kind, since a partition's topology can differ."""
     key = "BlockName" if "BlockName=" in text else "SwitchName"
     if not text.strip():
         return Topology(kind=kind)

@@ -49,8 +49,8 @@ def gres_list(text: str, *, field: str) -> tuple[Gres, ...]:
     """Decode a GRES list in any of Slurm's forms (`gpu:a100:4(S:0)`, `gres:gpu:2`, `gres/gpu=1`)."""
     if is_unset(text):
         return ()
-    found = (_gres(item.strip(), field=field) for item in _COMMA.split(text))
-    return tuple(gres for gres in found if gres is not None)
+    entries = (_gres(item.strip(), field=field) for item in _COMMA.split(text))
+    return tuple(gres for gres in entries if gres is not None)
 
 
 def requested(items: tuple[Gres, ...]) -> tuple[Gres, ...]:

@@ -1,4 +1,4 @@
-"""The tree of commands."""
+"""Defines the tree of commands."""
 
 import typer
 
@@ -30,20 +30,20 @@ app = typer.Typer(
     epilog="Exit codes: 0 fine, 1 error, 2 usage, 3 recommend --exit-code found something to change.",
 )
 app.command(short_help="What should change, why, and how.")(recommend)
-app.command(short_help="Why a job is not starting.")(explain)
+app.command(short_help="Explain why a job is not starting.")(explain)
 app.command(short_help="One cycle that changes pending jobs.")(apply)
 app.command(short_help="Take changes back.")(revert)
 app.command(short_help="The daemon, which is also sadvised.")(serve)
-app.command(short_help="Have the daemon change nothing, at once.")(pause)
+app.command(short_help="Stop the daemon from changing jobs, at once.")(pause)
 app.command(short_help="Let the daemon change jobs again.")(resume)
-app.command(short_help="What the changes brought, with intervals.")(report)
+app.command(short_help="Report what the changes achieved, with intervals.")(report)
 app.command(short_help="Changes in effect, and what was proposed and done.")(journal)
 app.command(short_help="Plan a recorded cycle again.")(replay)
-app.command(short_help="Keep the state of the cluster in a file.")(snapshot)
-app.command(short_help="What this site offers, and what lacks cost.")(check)
-app.command(short_help="What a policy would have done to a trace.")(simulate)
-app.command(short_help="Policies over traces and seeds, with intervals.")(compare)
-app.command("import", short_help="Turn accounting or a public trace into a trace file.")(import_)
+app.command(short_help="Save the state of the cluster to a file.")(snapshot)
+app.command(short_help="Check what this site supports, and what each lack costs.")(check)
+app.command(short_help="Simulate a trace under policies.")(simulate)
+app.command(short_help="Compare policies over traces and seeds.")(compare)
+app.command("import", short_help="Convert accounting or a public trace into a trace file.")(import_)
 app.add_typer(fit, name="fit")
 app.add_typer(models, name="models")
 app.add_typer(config, name="config")
@@ -61,4 +61,4 @@ def _version(value: bool) -> None:
 def options(
     version: bool = typer.Option(False, "--version", "-V", callback=_version, is_eager=True, help="Print the version."),
 ) -> None:
-    """Take the options that stand before the command."""
+    """Accept the options before the command."""

@@ -1,4 +1,4 @@
-"""What `apply` and `revert` share: the applier they work with, and how they publish what was done."""
+"""Shared by `apply` and `revert`: opens the applier, and publishes what was done."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -27,7 +27,7 @@ from advisor.journal import opened
 from advisor.planning.observing import observed
 from advisor.view.documents import shell
 
-# How long a round of the daemon, or another command, may keep the journal.
+# How long to wait for a round of the daemon, or another command, to release the journal.
 LOCK_WAIT_S: Final = 15.0
 COLUMNS = ("job_id", "lever", "done", "outcome", "text", "command")
 
@@ -62,7 +62,7 @@ def live_applier(
 
 
 def receipt_row(done: str, receipt: Receipt, cluster: str | None) -> dict[str, Any]:
-    """Return what became of a change that was sent, as published."""
+    """Return the receipt of a change that was sent, as published."""
     return {**_row(done, receipt.action, cluster), "outcome": str(receipt.outcome), "text": receipt.text}
 
 
@@ -77,17 +77,17 @@ def put_off_row(done: str, put_off: Receipt, cluster: str | None) -> dict[str, A
 
 
 def lease_row(done: str, lease: Lease, text: str, cluster: str | None) -> dict[str, Any]:
-    """Return a change that was left as it is, as published; the command would take it back, None where nothing can."""
+    """Return a change that was left as it is, as published, with the command that would revert it, if any."""
     row = {**_row(done, lease.undo, cluster), "text": text}
     return row if lease.action.can_be_undone else {**row, "command": None}
 
 
-def reconciled_rows(found: Reconciled, cluster: str | None) -> list[dict[str, Any]]:
-    """Return what was taken back, and what others have changed since, as published."""
+def reconciled_rows(reconciled: Reconciled, cluster: str | None) -> list[dict[str, Any]]:
+    """Return the changes that were reverted, overruled or postponed, as published."""
     return [
-        *(receipt_row("taken_back", receipt, cluster) for receipt in found.taken_back),
-        *(lease_row("hands_off", lease, CHANGED_MEANWHILE, cluster) for lease in found.overruled),
-        *(put_off_row("put_off", each, cluster) for each in found.put_off),
+        *(receipt_row("taken_back", receipt, cluster) for receipt in reconciled.taken_back),
+        *(lease_row("hands_off", lease, CHANGED_MEANWHILE, cluster) for lease in reconciled.overruled),
+        *(put_off_row("put_off", change, cluster) for change in reconciled.put_off),
     ]
 
 
@@ -97,7 +97,7 @@ def fields_of(row: dict[str, Any]) -> list[str]:
 
 
 def raise_if_refused(receipts: Iterable[Receipt]) -> None:
-    """Raise `SlurmRefusedError` where Slurm refused a change; that a job started or was changed is nobody's fault."""
+    """Raise `SlurmRefusedError` if Slurm refused a change, unless the job started or was changed meanwhile."""
     sent = list(receipts)
     refused = [
         receipt
@@ -106,7 +106,7 @@ def raise_if_refused(receipts: Iterable[Receipt]) -> None:
     ]
     if refused:
         raise SlurmRefusedError(
-            f"{len(refused)} of {plural(len(sent), 'change')} came to nothing, the first on job "
+            f"{len(refused)} of {plural(len(sent), 'change')} failed, the first on job "
             f"{refused[0].action.job_id}: {refused[0].text}"
         )
 

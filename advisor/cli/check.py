@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from advisor.planning.site_checks import Check
 
 _COSTS = {
-    "run_time": "run times are taken as shares of the time limits, and no soft limit is proposed",
-    "throughput": "speeds are taken as GPUs to a power, and the cost of spreading as the same for every job",
-    "interference": "neighbours are taken to cost nothing",
-    "start_time": "explain does not say when a job may start",
+    "run_time": "run times are assumed as shares of the time limits, and no soft limit is proposed",
+    "throughput": "speeds are assumed to grow as a power of the GPU count, and spreading to cost every job the same",
+    "interference": "neighbours are assumed to cost nothing",
+    "start_time": "explain cannot forecast when a job starts",
 }
 
 
@@ -51,9 +51,11 @@ def check(
         commands = SlurmCommands(timeout_s=timeout_s, cluster=cluster)
         checks = [*probes(seen, commands, source=opened, pacing=settings.daemon), *checks]
     header = ["check", "status", "finding", "cost of lacking it"]
-    rows = [[each.name, str(each.status), each.text, each.cost] for each in checks]
+    rows = [[result.name, str(result.status), result.text, result.cost] for result in checks]
     if json:
-        print_json({"meta": meta(seen, "sadvise.check/1", opened.name), "checks": [asdict(each) for each in checks]})
+        print_json(
+            {"meta": meta(seen, "sadvise.check/1", opened.name), "checks": [asdict(result) for result in checks]}
+        )
     elif parsable:
         print_rows(header, rows, as_parsable=True, noheader=noheader)
     else:
@@ -70,7 +72,7 @@ def _models(settings: "Config") -> "Iterator[Check]":
     from advisor.predict.library import Library
 
     if not settings.forecasts.enabled:
-        cost = "the planner goes by its rules alone"
+        cost = "the planner uses its rules alone"
         yield Check(name="models", status=Status.LACKS, text="turned off: forecasts.enabled is false", cost=cost)
         return
     library = Library(Path(settings.forecasts.models))

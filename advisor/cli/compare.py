@@ -34,7 +34,7 @@ SCHEMA = "sadvise.compare/1"
 MOST_SEEDS = 10_000
 MOST_SLURM_JOBS = 64
 _SEEDS = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
-# What is printed for people; JSON and the report hold every metric.
+# The metrics printed for people; JSON and the report hold all of them.
 SHOWN = ("mean_jct_s", "p99_queueing_delay_s", "mean_bounded_slowdown", "makespan_s")
 
 
@@ -54,7 +54,7 @@ def compare(
     report: Report = None,
     json: Json = False,
 ) -> None:
-    """Compare policies over traces and seeds: on each trace and over all, each with the first, with 95 % intervals.
+    """Compare policies over traces and seeds, each with the first, on each trace and over all, with 95 % intervals.
 
     Touches no cluster, except that --engine slurm submits the runs as jobs.
     """
@@ -101,7 +101,7 @@ def compare(
 
 
 def seeds_of(text: str) -> list[int]:
-    """Read `--seeds`: a number of seeds, or a list of seeds and ranges; raises `ConfigError` for anything else."""
+    """Parse `--seeds`: a number of seeds, or a list of seeds and ranges; raises `ConfigError` for anything else."""
     from advisor.errors import ConfigError
 
     wrong = ConfigError(
@@ -132,7 +132,7 @@ def _one_for_each(traces: "Sequence[Path]", clusters: "Sequence[str]") -> list[s
 
 
 def _print(study: "Study", results: "Sequence[RunResult]", differences: "Sequence[PairedDifference]") -> None:
-    """Print for people: every trace, then over all, then where each policy wins and where it loses."""
+    """Print for people: every trace, then all together, then where each policy wins and where it loses."""
     from rich.text import Text
 
     from advisor.cli.simulation import drawn_in_words

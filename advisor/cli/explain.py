@@ -30,8 +30,8 @@ def explain(
 ) -> None:
     """Explain why a pending job is not starting, with the evidence and what would change it.
 
-    Names the fields that could not be read; nothing is invented. Also shows what the user declared, what advice there
-    is, and the delay timer that makes the job wait, if the journal knows of one.
+    Names the fields that could not be read. Also shows the user's hints, the recommendations for the job, and the delay
+    timer that makes it wait, if the journal holds one.
     """
     from advisor.cli.filters import job_name
     from advisor.cli.reading import Reading
@@ -49,26 +49,30 @@ def explain(
     seen = opened.snapshot()
     planned = reading.plan(settings, journal, seen)
     record = planned.record
-    found = next((each for each in seen.jobs if name.names(each)), None)
-    if found is None:
+    target = next((candidate for candidate in seen.jobs if name.names(candidate)), None)
+    if target is None:
         raise ConfigError(
             f"job {job} is not in the queue of {seen.config.cluster or 'this cluster'}: it has ended, never was, or "
             "is hidden from you (PrivateData)"
         )
-    factors = None if snapshot is not None or demo else _factors(found, cluster, reading.timeout_of(settings))
-    explained = explanation(diagnose(seen, found.job_id, factors=factors))
-    out = timers_out(seen, found.job_id, settings.planning, settings.guard, record.forecasts, planned.memory)
+    factors = None if snapshot is not None or demo else _factors(target, cluster, reading.timeout_of(settings))
+    explained = explanation(diagnose(seen, target.job_id, factors=factors))
+    out = timers_out(seen, target.job_id, settings.planning, settings.guard, record.forecasts, planned.memory)
     notes = [planned.note] if planned.note else []
     if json:
-        document = {**_document(explained, record, found), "timers": [timer(each) for each in out], "notes": notes}
+        document = {
+            **_document(explained, record, target),
+            "timers": [timer(timer_out) for timer_out in out],
+            "notes": notes,
+        }
         print_json({"meta": meta(seen, "sadvise.explain/1", opened.name), "diagnosis": document})
     else:
-        _print(explained, record, found, cluster, opened.name)
+        _print(explained, record, target, cluster, opened.name)
         _print_timers(out, notes)
 
 
 def _factors(job: "Job", cluster: str | None, timeout_s: float) -> "PriorityFactors | None":
-    """Ask sprio for the parts of a pending job's priority; None where it has none to tell."""
+    """Read the parts of a pending job's priority from sprio; None if it prints none."""
     from advisor.backends.priorities import read_priority_factors
 
     if not job.is_pending:

@@ -1,4 +1,4 @@
-"""Which jobs the user asked to see, in squeue's spellings."""
+"""Parses the filter options, which are spelled as squeue's, and applies them."""
 
 import re
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class JobName:
     offset: int | None = None
 
     def names(self, job: Job) -> bool:
-        """Whether a record of the queue is, or holds, what was named."""
+        """Return whether a record of the queue is, or holds, the named job."""
         if self.offset is not None:
             return job.het is not None and (job.het.het_job_id, job.het.offset) == (self.job_id, self.offset)
         if self.tasks is not None:
@@ -35,7 +35,7 @@ class JobName:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFilter:
-    """The conditions a shown job meets; None means any."""
+    """The conditions that shown jobs satisfy; None means any."""
 
     partitions: frozenset[str] | None = None
     users: frozenset[str] | None = None
@@ -44,7 +44,7 @@ class JobFilter:
     nodes: frozenset[str] | None = None
 
     def keeps(self, job: Job, snapshot: Snapshot) -> bool:
-        """Whether a job is to be shown."""
+        """Return whether a job satisfies the filters."""
         return (
             (self.partitions is None or not self.partitions.isdisjoint(job.partitions))
             and (self.users is None or job.user in self.users)
@@ -58,10 +58,10 @@ class JobFilter:
         unknown = sorted((self.partitions or frozenset()) - snapshot.partitions_by_name.keys())
         if unknown:
             known = ", ".join(sorted(snapshot.partitions_by_name))
-            raise ConfigError(f"-p {unknown[0]!r} is no partition here: there are {known or 'none'}")
+            raise ConfigError(f"-p {unknown[0]!r} is not a partition of this cluster: known are {known or 'none'}")
         unknown = sorted((self.nodes or frozenset()) - {node.name for node in snapshot.nodes})
         if unknown:
-            raise ConfigError(f"-w {unknown[0]!r} is no node of this cluster: see sinfo -N")
+            raise ConfigError(f"-w {unknown[0]!r} is not a node of this cluster: see sinfo -N")
 
     def _meets_nodes(self, job: Job, snapshot: Snapshot) -> bool:
         wanted = self.nodes or frozenset()
@@ -72,7 +72,7 @@ class JobFilter:
 def job_filter(
     partitions: str | None, users: str | None, accounts: str | None, jobs: str | None, nodes: str | None
 ) -> JobFilter:
-    """Parse the filter options; raises `ConfigError` on a word that names no job or no node."""
+    """Parse the filter options; raises `ConfigError` for a word that is not a job or a node."""
     return JobFilter(
         partitions=_names(partitions, "-p"),
         users=_names(users, "-u"),
@@ -83,7 +83,7 @@ def job_filter(
 
 
 def job_name(word: str) -> JobName:
-    """Parse one job as squeue spells it."""
+    """Parse a job in squeue's spelling."""
     match = _JOB.fullmatch(word)
     if match is None:
         raise ConfigError(f"{word!r} is not a job: give 123, 123_4, 123_[1-9] or 123+1")
@@ -96,9 +96,9 @@ def job_name(word: str) -> JobName:
 
 
 def _tasks(text: str) -> frozenset[int]:
-    """Read an array expression such as `1-9:2,12`; whatever is no number holds no task.
+    """Parse an array expression such as `1-9:2,12`, without the parts that are not numbers.
 
-    Raises `ConfigError` for numbers beyond those of any array.
+    Raises `ConfigError` if it has more tasks than an array can have.
     """
     tasks: set[int] = set()
     for part in text.split(","):

@@ -19,7 +19,7 @@ app = typer.Typer(
 )
 
 LIVE = "live"
-Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="What the fit draws at random is drawn from it.")]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the random draws of the fit.")]
 Files = Annotated[
     list[Path], typer.Option("--from", metavar="FILE", help="A file of measurements; repeat for several.")
 ]
@@ -29,10 +29,10 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Fit and print the card,
 @app.command()
 def runtime(
     source: Annotated[
-        str, typer.Option("--from", metavar="FILE|live", help="What sacct printed, plain or gzip; or ask it: live.")
+        str, typer.Option("--from", metavar="FILE|live", help="Output of sacct, plain or gzip, or live to run it.")
     ],
     since: Annotated[
-        str, typer.Option("--since", metavar="TIME", help="With --from live: from when on, as sacct -S takes it.")
+        str, typer.Option("--since", metavar="TIME", help="With --from live: start time, as for sacct -S.")
     ] = "now-90days",
     cluster: Cluster = None,
     timeout: Timeout = None,
@@ -123,5 +123,5 @@ def _publish(fitted: "Fitted", folder: Path | None, *, dry_run: bool) -> None:
         card = read_card(held.find(fitted.kind, version))
     for line in card.splitlines():
         typer.echo(escaped(line))
-    said = "nothing was written" if version is None else f"version {version} is in use; {held.site} holds it"
-    typer.echo(f"{fitted.kind}: {said}", err=True)
+    text = "nothing was written" if version is None else f"version {version} is in use; {held.site} holds it"
+    typer.echo(f"{fitted.kind}: {text}", err=True)

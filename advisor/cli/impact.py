@@ -1,4 +1,4 @@
-"""`sadvise report`: what the changes did."""
+"""`sadvise report`: what the changes achieved."""
 
 from typing import Annotated
 
@@ -15,13 +15,13 @@ def report(
         typer.Option(
             "--since",
             metavar="TIME",
-            help="From when on: 12h, 30d, 2026-03-01 or 2026-03-01T12:00. The experiment is judged as a whole.",
+            help="Start of the period: 12h, 30d, 2026-03-01 or 2026-03-01T12:00. Does not shorten the experiment.",
             rich_help_panel=READING,
         ),
     ] = "30d",
     accounts: Annotated[
         bool,
-        typer.Option("--accounts/--no-accounts", help="Name the accounts that lost most.", rich_help_panel=OUTPUT),
+        typer.Option("--accounts/--no-accounts", help="List the accounts that lost most.", rich_help_panel=OUTPUT),
     ] = True,
     config: ConfigFile = None,
     journal: JournalFile = None,
@@ -29,9 +29,9 @@ def report(
     parsable: Parsable = False,
     noheader: NoHeader = False,
 ) -> None:
-    """Print what became of the changes, how far forecasts held, and what the experiment shows, helpful or not.
+    """Print the outcomes of the changes, the accuracy of the forecasts, and the effect measured by the experiment.
 
-    Reads the journal only; Slurm is not asked.
+    Reads only the journal, not Slurm.
     """
     from dataclasses import replace
 
@@ -50,15 +50,15 @@ def report(
     settings = Reading(config=config).load_config()
     past = SqliteJournal.read_only(journal_file(settings, journal))
     try:
-        found = impact_of(past, settings.experiment, since=instant_of(since, now), now=now)
+        impact = impact_of(past, settings.experiment, since=instant_of(since, now), now=now)
     finally:
         past.close_file()
-    if not accounts and found.comparison is not None:
-        found = replace(found, comparison=replace(found.comparison, worst=()))
+    if not accounts and impact.comparison is not None:
+        impact = replace(impact, comparison=replace(impact.comparison, worst=()))
     if json:
-        meta = {"tool": "sadvise", "version": __version__, "schema": SCHEMA, "since": found.since, "until": now}
-        print_json({"meta": meta, **document(found)})
+        meta = {"tool": "sadvise", "version": __version__, "schema": SCHEMA, "since": impact.since, "until": now}
+        print_json({"meta": meta, **document(impact)})
     elif parsable:
-        print_rows(COLUMNS, list(rows(found)), as_parsable=True, noheader=noheader)
+        print_rows(COLUMNS, list(rows(impact)), as_parsable=True, noheader=noheader)
     else:
-        print_report(found)
+        print_report(impact)

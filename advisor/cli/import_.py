@@ -1,4 +1,4 @@
-"""`sadvise import`: make a trace of what other programs and data sets call a workload."""
+"""`sadvise import`: convert the workloads of other programs and data sets into traces."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -25,23 +25,23 @@ class TraceFormat(StrEnum):
 
 def import_(
     format_: Annotated[TraceFormat, typer.Argument(metavar="FORMAT", help="What wrote IN.")],
-    source: Annotated[Path, typer.Argument(metavar="IN", help="What to read, plain or gzip; - is standard input.")],
+    source: Annotated[Path, typer.Argument(metavar="IN", help="Input file, plain or gzip; - is standard input.")],
     output: Annotated[
         Path,
-        typer.Option("-o", "--output", metavar="OUT", help="Where to write; - is standard output, .gz compresses."),
+        typer.Option("-o", "--output", metavar="OUT", help="Output file; - is standard output, .gz compresses."),
     ],
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Leave bad rows out instead of refusing the file.")
-    ] = False,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip bad rows instead of refusing the file.")] = False,
     seed: Annotated[
         int | None,
-        typer.Option("--seed", metavar="N", min=0, help="Fill in what the source does not tell, drawn from this seed."),
+        typer.Option(
+            "--seed", metavar="N", min=0, help="Draw columns that the source lacks at random, from this seed."
+        ),
     ] = None,
     name: Annotated[str, typer.Option("--name", metavar="TEXT", help="Name of the trace instead of the file's.")] = "",
     gpus_per_node: Annotated[
         int,
         typer.Option(
-            "--gpus-per-node", metavar="N", min=1, help="With --seed: on how many nodes jobs of a fixed node count sit."
+            "--gpus-per-node", metavar="N", min=1, help="With --seed: node counts of jobs with a fixed node count."
         ),
     ] = 8,
     virtual_cluster: Annotated[

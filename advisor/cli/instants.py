@@ -1,4 +1,4 @@
-"""Instants as people give them."""
+"""Parses instants as people write them."""
 
 import re
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""`sadvise journal`: what is out, what was proposed and done, and whether the audit is whole."""
+"""`sadvise journal`: outstanding changes, what was proposed and done, and whether the audit is intact."""
 
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from advisor.journal import SqliteJournal
-    from advisor.journal.views import Looked
+    from advisor.journal.views import RowQuery
 
 SCHEMA = "sadvise.journal/1"
 
@@ -31,8 +31,8 @@ def journal(
         View,
         typer.Argument(
             metavar="[VIEW]",
-            help="leases: changes that are out; changes: all that was proposed, refused, held back, applied and taken "
-            "back; cycles; audit; verify: whether the audit is whole.",
+            help="leases: outstanding changes; changes: all that was proposed, refused, held back, applied and taken "
+            "back; cycles; audit; verify: whether the audit is intact.",
         ),
     ] = View.LEASES,
     jobs: Annotated[
@@ -46,7 +46,7 @@ def journal(
         typer.Option(
             "--since",
             metavar="TIME",
-            help="Nothing before: 90s, 30m, 2h, 3d, 1w ago, or 2026-03-01T12:00.",
+            help="Only rows since: 90s, 30m, 2h, 3d, 1w ago, or 2026-03-01T12:00.",
             rich_help_panel=FILTERS,
         ),
     ] = None,
@@ -59,9 +59,9 @@ def journal(
     parsable: Parsable = False,
     noheader: NoHeader = False,
 ) -> None:
-    """Print the journal, newest rows first; only reads, and can run beside a running daemon.
+    """Print the journal, newest rows first; read-only, also while the daemon runs.
 
-    `verify` exits with 1 where the audit is not whole, and names the first row that does not hold.
+    `verify` exits with 1 if the audit is not intact, and names the first broken row.
     """
     from advisor.cli.reading import Reading
     from advisor.cli.reading import journal_file as chosen
@@ -108,24 +108,24 @@ def _verify(held: "SqliteJournal", *, json: bool) -> None:
     from advisor.domain.units import plural
     from advisor.view.terminal import print_json, print_labelled
 
-    found = held.verify()
+    result = held.verify()
     if json:
-        print_json({"meta": _meta(held.cluster()), "verify": asdict(found)})
-    elif found.broken is None:
+        print_json({"meta": _meta(held.cluster()), "verify": asdict(result)})
+    elif result.broken is None:
         print_labelled(
-            "whole", f"{plural(found.rows, 'row')} from number {found.first} on, last hash {found.last_hash}"
+            "whole", f"{plural(result.rows, 'row')} from number {result.first} on, last hash {result.last_hash}"
         )
     else:
-        print_labelled("broken", f"row {found.broken}: {found.fault}; {plural(found.rows, 'row')} before it hold")
-    if found.broken is not None:
+        print_labelled("broken", f"row {result.broken}: {result.fault}; {plural(result.rows, 'row')} before it hold")
+    if result.broken is not None:
         raise typer.Exit(1)
 
 
-def _looked(jobs: str | None, since: str | None, most: int) -> "Looked":
+def _looked(jobs: str | None, since: str | None, most: int) -> "RowQuery":
     from advisor.cli.instants import instant_of
     from advisor.clock import SystemClock
     from advisor.errors import ConfigError
-    from advisor.journal.views import Looked
+    from advisor.journal.views import RowQuery
 
     ids = None
     if jobs is not None:
@@ -133,21 +133,21 @@ def _looked(jobs: str | None, since: str | None, most: int) -> "Looked":
             ids = tuple(int(word) for word in jobs.split(","))
         except ValueError as err:
             raise ConfigError(f"-j {jobs!r}: give job ids, separated by commas") from err
-    return Looked(job_ids=ids, since=0.0 if since is None else instant_of(since, SystemClock().now()), most=most)
+    return RowQuery(job_ids=ids, since=0.0 if since is None else instant_of(since, SystemClock().now()), most=most)
 
 
-def _rows(held: "SqliteJournal", view: View, looked: "Looked") -> "list[dict[str, Any]]":
+def _rows(held: "SqliteJournal", view: View, looked: "RowQuery") -> "list[dict[str, Any]]":
     """Return the rows of a view as published."""
     from dataclasses import asdict
 
     match view:
         case View.LEASES:
-            found = [
+            leases = [
                 lease
                 for lease in held.leases()
                 if (looked.job_ids is None or lease.job_id in looked.job_ids) and lease.applied_time > looked.since
             ]
-            newest = sorted(found, key=lambda lease: (-lease.applied_time, lease.job_id, lease.lever))
+            newest = sorted(leases, key=lambda lease: (-lease.applied_time, lease.job_id, lease.lever))
             return [
                 {
                     "job_id": lease.job_id,
@@ -183,7 +183,7 @@ def _rows(held: "SqliteJournal", view: View, looked: "Looked") -> "list[dict[str
 
 
 def _values(action: "Mapping[str, Any]", undo: "Mapping[str, Any]") -> dict[str, Any]:
-    """Return what the user had and what holds now."""
+    """Return the user's value and the current one."""
     return {"before": undo["after"], "after": action["after"]}
 
 

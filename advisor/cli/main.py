@@ -1,4 +1,4 @@
-"""The entry point: answers the version at once, and turns our errors into one line and an exit code."""
+"""Defines the entry point, which turns errors of sadvise into one line and an exit code."""
 
 import io
 import os
@@ -26,7 +26,7 @@ def main() -> None:
         sys.stderr.write(f"sadvise: error: {one_line(str(err))}\n")
         sys.exit(err.exit_code)
     except BrokenPipeError:
-        # The reader of a pipe went away, as `head` does; what it wanted has been printed.
+        # The reader of a pipe has closed it, as `head` does; it has what it needs.
         _discard_output()
         sys.exit(0)
     except OSError as err:
@@ -43,7 +43,7 @@ def serve() -> None:
 
 
 def _prepare_output() -> None:
-    """Make sure that there is an output, and that no name is too foreign for it."""
+    """Make sure that there are output streams, and that they accept every character."""
     if sys.stdout is None:
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115  (open as long as the program runs)
     for stream in (sys.stdout, sys.stderr):
@@ -52,7 +52,7 @@ def _prepare_output() -> None:
 
 
 def _discard_output() -> None:
-    """Let nothing be written at exit to an output that takes nothing."""
+    """Redirect an output that cannot be written, so that nothing fails at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

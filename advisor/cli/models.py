@@ -1,4 +1,4 @@
-"""`sadvise models`: which models make the forecasts, whether they are sound, and which of them are in use."""
+"""`sadvise models`: list, verify and choose the models of the forecasts."""
 
 import sys
 from pathlib import Path
@@ -29,7 +29,7 @@ Kind = Annotated[str, typer.Argument(metavar="KIND", help="run_time, start_time,
 
 
 def library(folder: Path | None) -> "Library":
-    """Return the models at hand."""
+    """Return the library of models."""
     from advisor.predict.library import SITE_FOLDER, Library
 
     return Library(SITE_FOLDER if folder is None else folder)
@@ -42,9 +42,9 @@ def list_(models: Folder = None, json: Json = False, parsable: Parsable = False,
 
     held = library(models).held()
     if json:
-        print_json({"meta": _meta(), "models": [_document(each) for each in held]})
+        print_json({"meta": _meta(), "models": [_document(artefact) for artefact in held]})
         return
-    header, rows = list(_HEADER[:-1]), [_row(each) for each in held]
+    header, rows = list(_HEADER[:-1]), [_row(artefact) for artefact in held]
     if parsable:
         print_rows(header, rows, as_parsable=True, noheader=noheader)
     else:
@@ -55,7 +55,7 @@ def list_(models: Folder = None, json: Json = False, parsable: Parsable = False,
 def show(
     kind: Kind,
     version: Annotated[
-        str | None, typer.Argument(metavar="[VERSION]", help="Its version; without one, that in use.")
+        str | None, typer.Argument(metavar="[VERSION]", help="Its version; by default the one in use.")
     ] = None,
     models: Folder = None,
     json: Json = False,
@@ -81,14 +81,14 @@ def verify(models: Folder = None, json: Json = False, parsable: Parsable = False
     from advisor.view.terminal import print_json, print_rows, print_table
 
     rows, documents, faults = [], [], 0
-    for each in library(models).held():
+    for artefact in library(models).held():
         try:
-            checked(each)
+            checked(artefact)
             fault = ""
         except ModelError as err:
             fault, faults = str(err), faults + 1
-        rows.append([*_row(each), fault or "yes"])
-        documents.append({**_document(each), "sound": not fault, "fault": fault or None})
+        rows.append([*_row(artefact), fault or "yes"])
+        documents.append({**_document(artefact), "sound": not fault, "fault": fault or None})
     if json:
         print_json({"meta": _meta(), "models": documents})
     elif parsable:
@@ -105,7 +105,7 @@ def use(
     version: Annotated[str, typer.Argument(metavar="VERSION", help="As `sadvise models list` shows it.")],
     models: Folder = None,
 ) -> None:
-    """Put a version in use, if it is valid; the next cycle forecasts with it."""
+    """Put a version in use if it is valid, from the next cycle on."""
     library(models).use(kind, version)
     typer.echo(f"{kind}: {version} is in use")
 

@@ -1,4 +1,4 @@
-"""The options that commands share, spelled as squeue spells them; each also an environment variable."""
+"""Defines the options that commands share, spelled as in squeue; each is also an environment variable."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -8,7 +8,7 @@ import typer
 
 
 class Reader(StrEnum):
-    """The readers a user can force."""
+    """The readers that a user can select."""
 
     AUTO = "auto"
     TEXT = "text"
@@ -16,9 +16,9 @@ class Reader(StrEnum):
     PYSLURM = "pyslurm"
 
 
-READING = "Where the cluster is read from"
-FILTERS = "Which jobs are shown"
-OUTPUT = "How it is printed"
+READING = "Source"
+FILTERS = "Filters"
+OUTPUT = "Output"
 
 SnapshotFile = Annotated[
     Path | None,
@@ -36,7 +36,7 @@ JournalFile = Annotated[
         "--journal",
         metavar="FILE",
         envvar="SADVISE_JOURNAL",
-        help="Journal of what was changed, instead of the configuration's journal.file.",
+        help="Journal file, instead of the configuration's journal.file.",
         rich_help_panel=READING,
     ),
 ]
@@ -47,7 +47,7 @@ Demo = Annotated[
 Source = Annotated[
     Reader | None,
     typer.Option(
-        "--source", envvar="SADVISE_SOURCE", help="Force a reader of the live queue.", rich_help_panel=READING
+        "--source", envvar="SADVISE_SOURCE", help="Select the reader of the live queue.", rich_help_panel=READING
     ),
 ]
 Cluster = Annotated[
@@ -68,14 +68,17 @@ Timeout = Annotated[
         metavar="SECONDS",
         min=0.1,
         envvar="SADVISE_TIMEOUT",
-        help="Give up when a Slurm command takes longer.",
+        help="Time limit of a Slurm command.",
         rich_help_panel=READING,
     ),
 ]
 ConfigFile = Annotated[
     Path | None,
     typer.Option(
-        "--config", metavar="FILE", envvar="SADVISE_CONFIG", help="Configuration instead of /etc/sadvise/sadvise.toml."
+        "--config",
+        metavar="FILE",
+        envvar="SADVISE_CONFIG",
+        help="Configuration file, instead of /etc/sadvise/sadvise.toml.",
     ),
 ]
 
@@ -125,7 +128,7 @@ Nodes = Annotated[
         "--nodelist",
         metavar="HOSTLIST",
         envvar="SADVISE_NODELIST",
-        help="Only jobs whose partitions hold one of these nodes.",
+        help="Only jobs whose partitions contain one of these nodes.",
         rich_help_panel=FILTERS,
     ),
 ]
@@ -133,9 +136,11 @@ Nodes = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, versioned in meta.schema.", rich_help_panel=OUTPUT)]
 Parsable = Annotated[
     bool,
-    typer.Option("-P", "--parsable2", help="Print fields separated by |, without a final one.", rich_help_panel=OUTPUT),
+    typer.Option(
+        "-P", "--parsable2", help="Print fields separated by |, without a trailing one.", rich_help_panel=OUTPUT
+    ),
 ]
-NoHeader = Annotated[bool, typer.Option("-h", "--noheader", help="Leave the header out.", rich_help_panel=OUTPUT)]
+NoHeader = Annotated[bool, typer.Option("-h", "--noheader", help="Omit the header.", rich_help_panel=OUTPUT)]
 Format = Annotated[
     str | None,
     typer.Option(

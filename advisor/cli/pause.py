@@ -11,12 +11,14 @@ if TYPE_CHECKING:
 
 
 def pause(
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for those who look later.")] = "",
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="The reason, shown in the log and in the journal.")
+    ] = "",
     config: ConfigFile = None,
 ) -> None:
     """Stop the daemon from changing jobs, effective at once; it continues to read and recommend.
 
-    What is out stays out: `sadvise revert --all` takes it back. The pause is a file in the runtime folder.
+    Outstanding changes stay in effect; `sadvise revert --all` reverts them. The pause is a file in the runtime folder.
     """
     import getpass
 
@@ -25,7 +27,7 @@ def pause(
 
     folder = _folder(config)
     pause_daemon(folder, by=getpass.getuser(), reason=reason)
-    print_labelled("paused", f"{folder}; `sadvise resume` lets it go on")
+    print_labelled("paused", f"{folder}; `sadvise resume` ends the pause")
 
 
 def resume(config: ConfigFile = None) -> None:

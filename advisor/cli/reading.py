@@ -1,4 +1,4 @@
-"""From options to a source and a configuration."""
+"""Opens the source and the configuration that the options name."""
 
 import os
 from dataclasses import dataclass, replace
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from advisor.domain.snapshot import Snapshot
 
 
-_COST = "so what is out and what waits were seen is not known"
+_COST = "so outstanding changes and observed waits are unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """A cycle as `apply` would run it now; `note` says why nothing is known of earlier ones, "" where it is.
+    """A cycle as `apply` would run it now; `note` says why nothing is known of earlier ones, "" if it is.
 
-    `memory` is what the journal holds; changes that are due count as taken back in `record`. `is_broken`: there is a
-    journal, and it cannot be read.
+    `memory` holds the contents of the journal; in `record`, changes that are due count as reverted. `is_broken` is
+    whether there is a journal that cannot be read.
     """
 
     record: "CycleRecord"
@@ -35,7 +35,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What the user said about where to read from."""
+    """The options that select the source."""
 
     snapshot: Path | None = None
     demo: bool = False
@@ -46,13 +46,13 @@ class Reading:
     policy: str | None = None
 
     def load_config(self) -> "Config":
-        """Load the configuration that is in force."""
+        """Load the configuration in force."""
         from advisor.config import load_config
 
         return load_config(self.config, os.environ)
 
     def timeout_of(self, config: "Config") -> float:
-        """Return how long one Slurm command may take."""
+        """Return the time limit of one Slurm command in seconds."""
         return config.source.timeout_s if self.timeout_s is None else self.timeout_s
 
     def plan(self, config: "Config", journal: Path | None, seen: "Snapshot") -> "Planned":
@@ -74,14 +74,14 @@ class Reading:
                         if kept.leases() or kept.waits(0.0):
                             check_owner(kept.cluster(), seen.config.cluster, str(path))
                         return Planned(record=rehearse(cycle, kept, seen).record, memory=cycle.memory(kept, seen))
-                note = f"{path}: there is no such journal, {_COST}"
+                note = f"{path}: no such journal, {_COST}"
             except (AdvisorError, OSError) as err:
                 note, is_broken = f"{err}; {_COST}", True
         record = rehearse(cycle, MemoryJournal(), seen).record
         return Planned(record=record, memory=record.memory, note=note, is_broken=is_broken)
 
     def cycle(self, config: "Config") -> "Cycle":
-        """Return the pipeline with the settings and the models that are in force."""
+        """Return the pipeline with the settings and the models in force."""
         from advisor.cycle import Cycle, NoForecaster
 
         forecaster: Forecaster = NoForecaster()
@@ -99,7 +99,7 @@ class Reading:
         return replace(cycle, policy=open_policy(Library(Path(config.forecasts.models)), self.policy))
 
     def open(self, config: "Config") -> "ClusterSource":
-        """Open the source that the options, then the configuration, ask for."""
+        """Open the source that the options select, or else the configuration."""
         if self.demo and self.snapshot is not None:
             raise ConfigError("--demo and --snapshot exclude each other: give one")
         if self.demo or self.snapshot is not None:
@@ -119,7 +119,7 @@ class Reading:
 
 
 def journal_file(config: "Config", given: Path | None) -> Path:
-    """Return the journal that an option names, else that of the configuration."""
+    """Return the path of the journal: that of the option, else that of the configuration."""
     return Path(config.journal.file) if given is None else given
 
 

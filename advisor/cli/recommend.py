@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from advisor.cycle import CycleRecord
 
-NO_REVERT = "none: the job starts again when Slurm has a place for it, from its last checkpoint"
+NO_REVERT = "none: Slurm restarts the job from its last checkpoint when resources are free"
 
 
 def recommend(
@@ -44,7 +44,7 @@ def recommend(
         typer.Option(
             "--policy",
             metavar="NAME",
-            help="Score choices with this learned policy of the site or the package; default: the rules.",
+            help="Choose with this learned policy, of the site or the package; default: the rules.",
         ),
     ] = None,
     partitions: Partitions = None,
@@ -62,7 +62,7 @@ def recommend(
 ) -> None:
     """Print which GPU jobs to reorder, resize, consolidate or stop, why, and how to do and undo it by hand.
 
-    Opens with the state of the cluster. Reads only; nothing is changed.
+    Starts with the state of the cluster. Read-only: nothing is changed.
     """
     from advisor.cli.filters import job_filter
     from advisor.cli.reading import Reading
@@ -170,7 +170,7 @@ def _print_one(number: int, row: "Mapping[str, Any]", record: "CycleRecord") -> 
     out.print(Text.assemble((heading, "bold"), change), soft_wrap=True)
     print_labelled("why", f"{row['text']} ({row['reason']})", indent=3)
     print_labelled("gain", f"{saving_in_words(row['expected'])}, if {row['expected']['assumes']}", indent=3)
-    # Whole, however long: these lines are there to be copied.
+    # Not wrapped or cut: these lines are meant to be copied.
     out.print(Text(f"   apply   {shell(row['command'])}"), soft_wrap=True)
     out.print(Text(f"   revert  {revert}{when}"), soft_wrap=True)
     out.print()

@@ -20,7 +20,7 @@ def replay(
     cycle: Annotated[str, typer.Argument(metavar="CYCLE", help="Number of a cycle, or last.")] = LAST,
     with_config: Annotated[
         bool,
-        typer.Option("--with-config", help="Plan with the settings of today, and show what would differ."),
+        typer.Option("--with-config", help="Plan with the current settings, and show what would differ."),
     ] = False,
     journal: JournalFile = None,
     config: ConfigFile = None,
@@ -30,8 +30,8 @@ def replay(
 ) -> None:
     """Plan a recorded cycle again from its snapshot, forecasts and settings.
 
-    Prints "same" where that gives the same bytes; else prints what differs, and exits with 1. With --with-config the
-    forecasts stay those that were recorded, and a difference is no error.
+    Prints "same" if the outcome is equal to the byte; else prints the differences and exits with 1. With --with-config
+    the recorded forecasts are still used, and a difference is not an error.
     """
     from advisor.cli.reading import Reading, journal_file
     from advisor.errors import ConfigError
@@ -42,29 +42,29 @@ def replay(
     if json and parsable:
         raise ConfigError("--json excludes -P: give one")
     if cycle != LAST and not (cycle.isascii() and cycle.isdecimal() and len(cycle) <= 18):
-        raise ConfigError(f"{cycle!a} is no cycle: give its number, or {LAST}")
+        raise ConfigError(f"{cycle!a} is not a cycle: give its number, or {LAST}")
     settings = Reading(config=config).load_config()
     held = SqliteJournal.read_only(journal_file(settings, journal))
     try:
-        found = held.recorded(None if cycle == LAST else int(cycle))
+        record = held.recorded(None if cycle == LAST else int(cycle))
     finally:
         held.close_file()
-    again = replayed(found, _today(found, settings) if with_config else cycle_of(found))
-    differing = deviations(found.outcome, again)
-    _print(found, digest_of(again), differing, json=json, parsable=parsable, noheader=noheader)
-    if again != found.outcome and not with_config:
+    again = replayed(record, _today(record, settings) if with_config else cycle_of(record))
+    differing = deviations(record.outcome, again)
+    _print(record, digest_of(again), differing, json=json, parsable=parsable, noheader=noheader)
+    if again != record.outcome and not with_config:
         raise typer.Exit(1)
 
 
-def _today(found: "Recorded", settings: "Config") -> Any:
-    """Return the pipeline as the configuration sets it now, with the levers of then."""
+def _today(record: "Recorded", settings: "Config") -> Any:
+    """Return the pipeline with the current configuration and the recorded levers."""
     from advisor.cycle import Cycle
 
-    return Cycle(planning=settings.planning, limits=settings.guard, levers=found.levers, modes=settings.mode)
+    return Cycle(planning=settings.planning, limits=settings.guard, levers=record.levers, modes=settings.mode)
 
 
 def _print(
-    found: "Recorded",
+    record: "Recorded",
     digest: str,
     differing: "tuple[Deviation, ...]",
     *,
@@ -77,35 +77,35 @@ def _print(
     from advisor import __version__
     from advisor.view.terminal import print_json, print_labelled, print_rows, print_table
 
-    rows = [[str(each.job_id), each.what, each.recorded, each.replayed] for each in differing]
+    rows = [[str(deviation.job_id), deviation.what, deviation.recorded, deviation.replayed] for deviation in differing]
     if json:
         meta = {
             "tool": "sadvise",
             "version": __version__,
             "schema": SCHEMA,
-            "cluster": found.snapshot.config.cluster or None,
+            "cluster": record.snapshot.config.cluster or None,
         }
         cycle = {
-            "cycle_id": found.cycle_id,
-            "taken_at": found.snapshot.taken_at,
-            "version": found.version,
-            "digest": found.digest,
+            "cycle_id": record.cycle_id,
+            "taken_at": record.snapshot.taken_at,
+            "version": record.version,
+            "digest": record.digest,
         }
         print_json(
             {
                 "meta": meta,
                 "cycle": cycle,
-                "same": digest == found.digest,
+                "same": digest == record.digest,
                 "digest": digest,
-                "differences": [asdict(each) for each in differing],
+                "differences": [asdict(deviation) for deviation in differing],
             }
         )
     elif parsable:
         print_rows(COLUMNS, rows, as_parsable=True, noheader=noheader)
-    elif digest == found.digest:
-        print_labelled("same", f"cycle {found.cycle_id}, digest {digest}")
+    elif digest == record.digest:
+        print_labelled("same", f"cycle {record.cycle_id}, digest {digest}")
     else:
-        print_labelled("differs", f"cycle {found.cycle_id}, digest {found.digest} recorded, {digest} now", width=9)
-        if found.version != __version__:
-            print_labelled("recorded", f"by sadvise {found.version}, which may have planned otherwise", width=10)
+        print_labelled("differs", f"cycle {record.cycle_id}, digest {record.digest} recorded, {digest} now", width=9)
+        if record.version != __version__:
+            print_labelled("recorded", f"by sadvise {record.version}, which may have planned otherwise", width=10)
         print_table(COLUMNS, rows, noheader=noheader)

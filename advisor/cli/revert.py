@@ -1,4 +1,4 @@
-"""`sadvise revert`: take back what was applied."""
+"""`sadvise revert`: revert applied changes."""
 
 from typing import Annotated
 
@@ -7,15 +7,15 @@ import typer
 from advisor.cli.options import Cluster, ConfigFile, JournalFile, Json, NoHeader, Parsable, Source, Timeout
 
 SCHEMA = "sadvise.revert/1"
-UNSETTLED = "Slurm may still take it: run this again in some minutes"
+UNSETTLED = "it can still take effect: run this again in a few minutes"
 
 
 def revert(
     jobs: Annotated[
         list[int] | None,
-        typer.Argument(metavar="[JOBID]...", min=1, help="Jobs whose changes are taken back, by number."),
+        typer.Argument(metavar="[JOBID]...", min=1, help="Ids of the jobs whose changes are reverted."),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Take back every change that is out.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Revert every outstanding change.")] = False,
     source: Source = None,
     cluster: Cluster = None,
     timeout: Timeout = None,
@@ -25,9 +25,9 @@ def revert(
     parsable: Parsable = False,
     noheader: NoHeader = False,
 ) -> None:
-    """Revert applied changes, due or not, wherever a pending job still holds the value that sadvise set.
+    """Revert applied changes, due or not, if the pending job still holds the value that sadvise set.
 
-    What somebody else has changed since stays as they want it, and is named. Exits with 1 if Slurm refused one.
+    Fields that somebody else has changed since are left alone and listed. Exits with 1 if Slurm refused a revert.
     """
     from advisor.backends.actuator import CHANGED_MEANWHILE
     from advisor.cli.changes import COLUMNS, fields_of, lease_row, live_applier, raise_if_refused, receipt_row
@@ -38,18 +38,18 @@ def revert(
     from advisor.view.terminal import print_json, print_labelled, print_rows, print_table
 
     if bool(jobs) == every:
-        raise ConfigError("name the jobs whose changes are to be taken back, or give --all")
+        raise ConfigError("name the jobs whose changes are to be reverted, or give --all")
     if json and parsable:
         raise ConfigError("--json excludes -P: give one")
     named = None if every else frozenset(jobs or ())
     reading = Reading(source=source, cluster=cluster, timeout_s=timeout, config=config)
     with live_applier(reading, journal, gated=False) as applier:
         seen = applier.source.snapshot()
-        found = applier.revert(seen, named)
+        reconciled = applier.revert(seen, named)
         left = [lease for lease in applier.journal.leases() if named is None or lease.job_id in named]
         name = applier.source.name
     done = [
-        *(receipt_row("taken_back", receipt, cluster) for receipt in found.taken_back),
+        *(receipt_row("taken_back", receipt, cluster) for receipt in reconciled.taken_back),
         *(
             lease_row("hands_off", lease, CHANGED_MEANWHILE, cluster)
             for lease in left
@@ -65,4 +65,4 @@ def revert(
         print_table(COLUMNS, [fields_of(row) for row in done], noheader=noheader)
     else:
         print_labelled("nothing", "of ours is out on these jobs" if named else "of ours is out")
-    raise_if_refused(found.taken_back)
+    raise_if_refused(reconciled.taken_back)

@@ -26,5 +26,5 @@ def serve(
         typer.echo(done.summary)
         raise typer.Exit(done.step is None)
     if not run(lambda: load_config(config, os.environ)):
-        # A worker that does not end would keep the process; what it left is in the journal.
+        # A worker that does not end would keep the process alive; its changes are in the journal.
         os._exit(1)

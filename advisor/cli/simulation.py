@@ -33,7 +33,7 @@ SLOW_JOBS = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What holds for every run of a command; `changed` are the settings that differ from the defaults."""
+    """The options of every run of a command; `changed` holds the settings that differ from the defaults."""
 
     policies: tuple[str, ...]
     execution: "Execution"
@@ -79,7 +79,7 @@ Show = Callable[[Study, "Sequence[RunResult]", "Sequence[PairedDifference]"], No
 
 
 def setting_of(policies: Sequence[str] | None, execution: "Execution", speeds: str, config: "Config") -> Setting:
-    """Check what was asked for; raises `SimulationError` for a policy or a source of speeds that is not known."""
+    """Check the options; raises `SimulationError` for an unknown policy or source of speeds."""
     from advisor.config import DEFAULT, effective_values
     from advisor.sim.runner import SimulationOptions, known_policy
 
@@ -109,7 +109,7 @@ def study_of(
     report: Path | None,
     command: str,
 ) -> Study:
-    """Read the traces, each with its cluster; raises `SimulationError` for what cannot be read or written."""
+    """Read the traces, each with its cluster; raises `SimulationError` for a file that cannot be read or written."""
     from advisor.sim.cluster import parse_cluster
     from advisor.view.html_report import check_writable
 
@@ -149,7 +149,7 @@ def run_study(
         with terminated_as_interrupted(), progress_bar(len(cells), noun) as progress:
             return run_sweep(cells, store=store, engine=engine, workers=workers, progress=progress)
     except SweepInterrupted as err:
-        kept = f"{err.kept} of {err.cells} runs are kept in {store}: run the same command again to go on"
+        kept = f"{err.kept} of {err.cells} runs are kept in {store}: run the same command again to continue"
         sys.stderr.write(f"sadvise: interrupted: {kept if store else f'nothing is kept{advice}'}\n")
         raise typer.Exit(INTERRUPTED) from err
 
@@ -192,9 +192,9 @@ def publish(
 
 
 def spare_the_compiler(path: Path) -> None:
-    """Let a small trace run as plain Python: compiling the simulator would take longer than it saves.
+    """Disable compilation for a small trace, for which it would take longer than it saves.
 
-    To be called before anything of the simulator is imported.
+    Call it before any module of the simulator is imported.
     """
     with suppress(OSError):  # a missing file is reported where it is read
         if path.is_file() and path.stat().st_size < SMALL_TRACE_BYTES:
@@ -202,7 +202,7 @@ def spare_the_compiler(path: Path) -> None:
 
 
 def warn_if_slow(jobs: int) -> None:
-    """Warn on standard error when many jobs are about to be simulated by plain Python."""
+    """Warn on standard error that many jobs will be simulated without compilation."""
     from advisor.sim.compiled import IS_COMPILED
 
     if not IS_COMPILED and jobs > SLOW_JOBS:
@@ -217,7 +217,7 @@ def demo_trace_path() -> Path:
 
 
 def command_line(command: str, words: Sequence[str], setting: Setting, more: Sequence[tuple[str, object]]) -> str:
-    """Spell a command with every choice it made, those of variables and defaults too; None and False are left out."""
+    """Return a command with every option in force, also from variables and defaults, without None and False."""
     options = [
         *(("--policy", policy) for policy in setting.policies),
         ("--execution", setting.execution.value),
@@ -234,14 +234,14 @@ def command_line(command: str, words: Sequence[str], setting: Setting, more: Seq
 
 
 def drawn_in_words(trace: "Trace", sampled: Sequence[str]) -> list[str]:
-    """Say which columns were drawn at random: when the trace was made, and now."""
+    """Return which columns were drawn at random, when the trace was made and now."""
     now = [column for column in sampled if column not in trace.sampled]
     earlier = [f"{', '.join(trace.sampled)}: when the trace was made"] if trace.sampled else []
     return [*earlier, *([f"{', '.join(now)}: not in the trace, now from the seed"] if now else [])]
 
 
 def _load(paths: Sequence[Path], first: int | None, skip_bad: bool) -> tuple["Trace", ...]:
-    """Read the traces, or their first jobs; those of the same name are called by their paths."""
+    """Read the traces, or their first jobs; traces with equal names are named by their paths."""
     from advisor.errors import ConfigError
     from advisor.sim.trace_file import read_trace
 
@@ -259,7 +259,7 @@ def _load(paths: Sequence[Path], first: int | None, skip_bad: bool) -> tuple["Tr
 
 
 def _meta(schema: str, study: Study) -> dict[str, Any]:
-    """Return what opens a published document."""
+    """Return the metadata of a published document."""
     from advisor import __version__
 
     return {
@@ -274,7 +274,7 @@ def _meta(schema: str, study: Study) -> dict[str, Any]:
 
 
 def _run_values(summary: "RunSummary") -> dict[str, Any]:
-    """Return the metrics of a run as published; null where there is none."""
+    """Return the metrics of a run as published; null for undefined ones."""
     return {name: _known(value) for name, value in asdict(summary).items()}
 
 
@@ -285,7 +285,7 @@ def _end_values(result: "RunResult") -> dict[str, Any]:
 
 
 def _change_values(difference: "PairedDifference") -> dict[str, Any]:
-    """Return a change against the first policy as published; null where there is none."""
+    """Return a change against the first policy as published; null if there is none."""
     change = {name: _known(value) for name, value in asdict(difference.change).items()}
     return {
         "trace": difference.trace,

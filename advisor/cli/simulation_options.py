@@ -1,4 +1,4 @@
-"""The options of `simulate` and `compare`; those that they share are declared once."""
+"""Defines the options of `simulate` and `compare`."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -7,18 +7,18 @@ from typing import Annotated
 import typer
 
 RUNS = "What is simulated"
-SWEEP = "How the runs are spread"
+SWEEP = "Parallel runs"
 
 
 class Execution(StrEnum):
-    """How true run times come about."""
+    """The models of true run times."""
 
     MEASURED = "measured"
     IDEAL = "ideal"
 
 
 class Spread(StrEnum):
-    """Where the runs of a comparison run."""
+    """The engines that execute the runs of a comparison."""
 
     LOCAL = "local"
     SLURM = "slurm"
@@ -66,7 +66,7 @@ SimulationSeed = Annotated[
         metavar="N",
         min=0,
         envvar="SADVISE_SIM_SEED",
-        help="What is drawn at random is drawn from it.",
+        help="Seed of the random draws.",
         rich_help_panel=RUNS,
     ),
 ]
@@ -106,12 +106,12 @@ SpeedSource = Annotated[
         "--speeds",
         metavar="SOURCE",
         envvar="SADVISE_SIM_SPEEDS",
-        help="Where policies know speeds from: oracle, estimated, or noisy=X for X percent of error.",
+        help="Source of the speeds that policies see: oracle, estimated, or noisy=X for X percent of error.",
         rich_help_panel=RUNS,
     ),
 ]
 SkipBad = Annotated[
-    bool, typer.Option("--skip-bad", help="Leave bad rows of a trace out, and say so.", rich_help_panel=RUNS)
+    bool, typer.Option("--skip-bad", help="Skip bad rows of a trace, with a warning.", rich_help_panel=RUNS)
 ]
 Workers = Annotated[
     int | None,
@@ -120,7 +120,7 @@ Workers = Annotated[
         metavar="N",
         min=1,
         envvar="SADVISE_SIM_WORKERS",
-        help="Runs at once. Default: one per core; with --engine slurm 64.",
+        help="Number of concurrent runs. Default: one per core; with --engine slurm 64.",
         rich_help_panel=SWEEP,
     ),
 ]
@@ -129,7 +129,7 @@ SpreadOver = Annotated[
     typer.Option(
         "--engine",
         envvar="SADVISE_SIM_ENGINE",
-        help="local: the cores of this machine; slurm: a job array, which takes partition, account, memory and "
+        help="local: the cores of this machine; slurm: a job array, with partition, account, memory and "
         "time limit from sbatch's variables such as SBATCH_PARTITION.",
         rich_help_panel=SWEEP,
     ),
@@ -140,7 +140,7 @@ StoreFolder = Annotated[
         "--store",
         metavar="FOLDER",
         envvar="SADVISE_SIM_STORE",
-        help="Keep every finished run there; the same command then goes on where it was interrupted.",
+        help="Folder of finished runs; the same command then resumes after an interruption.",
         rich_help_panel=SWEEP,
     ),
 ]

@@ -1,4 +1,4 @@
-"""`sadvise snapshot`: keep what the live queue looks like."""
+"""`sadvise snapshot`: save the state of the cluster to a file."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +11,7 @@ from advisor.cli.options import Cluster, ConfigFile, Demo, SnapshotFile, Source,
 def snapshot(
     output: Annotated[
         Path,
-        typer.Option("-o", "--output", metavar="FILE", help="Where to write; - is standard output, .gz compresses."),
+        typer.Option("-o", "--output", metavar="FILE", help="Output file; - is standard output, .gz compresses."),
     ],
     anonymise: Annotated[
         bool,

@@ -1,1 +1,1 @@
-"""The daemon: rounds of the cycle, one after the other, with all that keeps them safe."""
+"""Runs the daemon: consecutive rounds of the cycle, with the checks that keep them safe."""

@@ -1,4 +1,4 @@
-"""The journal in the hands of the daemon: held for each round only, opened again where it failed."""
+"""Opens the journal for the daemon: locked during each round only, and opened again after a fault."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,12 +10,12 @@ from advisor.domain.lease import Lease
 from advisor.journal import SqliteJournal, locked
 from advisor.settings import JournalSettings
 
-# How long a round waits for a person's `sadvise apply` or `revert` to be done with the journal.
+# How long a round waits for `sadvise apply` or `sadvise revert` to release the journal.
 LOCK_WAIT_S: Final = 5.0
 
 
 class Keeper:
-    """A journal that is looked at as a whole when it is first opened, and again after it failed."""
+    """A journal that is checked page by page when it is first opened, and reopened after a fault."""
 
     def __init__(self, settings: JournalSettings, clock: Clock) -> None:
         """Take the settings of the journal, whose file need not be there yet."""
@@ -24,7 +24,7 @@ class Keeper:
         self._clock = clock
         self._journal: SqliteJournal | None = None
         self._is_new = True
-        # As last read, so that these jobs are left alone while the journal cannot be read.
+        # The jobs as last read, which are left alone while the journal cannot be read.
         self.leases: tuple[Lease, ...] = ()
 
     @contextmanager
@@ -32,7 +32,7 @@ class Keeper:
         """Hold the journal and its lock; raises `JournalError`. The file is closed after whatever the block raises."""
         with locked(self._path, wait_s=LOCK_WAIT_S):
             if self._journal is None:
-                # Every page is looked at once; after a fault that came up later a quick look has to do.
+                # Every page is checked at the first opening only; after a later fault the quick check is used.
                 self._journal = SqliteJournal(
                     self._path, thorough=self._is_new, retention=self._settings, clock=self._clock
                 )
@@ -40,13 +40,13 @@ class Keeper:
             try:
                 yield self._journal
             except BaseException:
-                # Whatever went wrong, what comes next starts from the file, not from what is half done here.
+                # After any fault the next use starts from the file, not from a half-finished state in memory.
                 self.close()
                 raise
             self.leases = self._journal.leases()
 
     def close(self) -> None:
-        """Close the file until it is held again."""
+        """Close the file; `held` opens it again."""
         if self._journal is not None:
             self._journal.close_file()
             self._journal = None

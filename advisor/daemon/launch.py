@@ -1,4 +1,4 @@
-"""The daemon put together: log, metrics, locks, the live cluster."""
+"""Starts the daemon with its log, metrics and locks on the live cluster."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -22,18 +22,18 @@ from advisor.metrics.round import Round
 
 
 def one_round(config: Config) -> Round:
-    """Run one round of the daemon; raises `ConfigError` where a daemon runs, or its folders are not there."""
-    told: list[Round] = []
+    """Run one round of the daemon; raises `ConfigError` if a daemon runs, or its folders do not exist."""
+    rounds: list[Round] = []
     with only_daemon(Path(config.daemon.runtime_folder), Path(config.journal.file)):
-        service = Service(LiveParts(SystemClock(), RoundDeadline()).build, config, SystemClock(), told.append)
+        service = Service(LiveParts(SystemClock(), RoundDeadline()).build, config, SystemClock(), rounds.append)
         return service.round()
 
 
 def run(load: Callable[[], Config]) -> bool:
     """Run the daemon until it is asked to stop, and return whether all of it ended.
 
-    `load` reads the configuration, now and at every reload. Raises `ConfigError` where a daemon runs
-    already, its folders are not there, or the place for its metrics is taken.
+    `load` reads the configuration, now and at every reload. Raises `ConfigError` if a daemon already runs, its folders
+    do not exist, or the address of its metrics is in use.
     """
     clock, patience, config = SystemClock(), RoundDeadline(), load()
     journal = Path(config.journal.file)
@@ -44,9 +44,9 @@ def run(load: Callable[[], Config]) -> bool:
     round_log = RoundLog(log)
 
     def reload() -> Config:
-        found = load()
-        configure_logs(found.daemon.log_level, found.daemon.log_format)
-        return found
+        config = load()
+        configure_logs(config.daemon.log_level, config.daemon.log_format)
+        return config
 
     def tell(done: Round) -> None:
         round_log.tell(done, metrics.observe(done))

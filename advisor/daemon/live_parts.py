@@ -32,7 +32,7 @@ class LiveParts:
     """Builds outfits for the cluster of this host; the budget and the patience outlive each of them."""
 
     def __init__(self, clock: Clock, patience: RoundDeadline, host: Callable[[], str] = socket.gethostname) -> None:
-        """Take the clock, the patience that cancels commands at shutdown, and the function that names this host."""
+        """Take the clock, the patience that cancels commands at shutdown, and the function that returns the host."""
         self._clock = clock
         self._host = host
         self._patience = patience
@@ -40,9 +40,9 @@ class LiveParts:
         self._tally = Tally()
 
     def build(self, config: Config) -> Outfit:
-        """Build the parts; raises `ConfigError` for what cannot be built."""
+        """Build the parts; raises `ConfigError` if one of them cannot be built."""
         budget = self._budget = self._budget_of(config)
-        # The end has no time to wait for tokens, and comes once.
+        # The shutdown has no time to wait for tokens, and happens once.
         last = RoundDeadline()
         folder = Path(config.daemon.runtime_folder)
         commands = self._commands(config, self._patience, budget)
@@ -102,23 +102,23 @@ class LiveParts:
         )
 
     def _within(self, plain: SlurmCommands, patience: RoundDeadline, budget: RpcBudget | None) -> Commands:
-        """Return commands that are cancelled when patience ends, within a budget if there is one."""
+        """Return the commands, cancelled when patience ends, and limited by a budget if there is one."""
         patient = CountedCommands(commands=replace(plain, patience=patience), tally=self._tally)
         return patient if budget is None else BudgetedCommands(commands=patient, budget=budget)
 
     def _experiment(self, config: Config) -> ChangeCheck:
         def against(_change: Recommendation, job: Job) -> str | None:
-            said = config.experiment.against_change(self._clock.now(), job.partitions)
-            return None if said is None else f"control: {said}"
+            objection = config.experiment.against_change(self._clock.now(), job.partitions)
+            return None if objection is None else f"control: {objection}"
 
         return against
 
 
 def _load_within(budget: RpcBudget, commands: Commands, reading: int) -> ControllerLoad:
-    """Ask how busy slurmctld is, if that and the `reading` requests of the round that follows fit into the budget."""
-    said = budget.against_round(1 + reading)
-    if said is not None:
-        raise BudgetSpentError(f"slurmctld is not asked now: {said}")
+    """Read how busy slurmctld is, if that and the `reading` requests of the round fit into the budget."""
+    refusal = budget.against_round(1 + reading)
+    if refusal is not None:
+        raise BudgetSpentError(f"slurmctld is not asked now: {refusal}")
     return read_load(commands)
 
 

@@ -23,9 +23,9 @@ Layout = Literal["auto", "logfmt", "json"]
 
 # As syslog counts; journald reads the number at the start of a line.
 _PRIORITIES: Final[Mapping[str, int]] = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}
-# Libraries may log at levels of their own between these.
+# Libraries can log at levels of their own between these.
 _LEVELS: Final = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
-# Longer values are cut: a line must not grow beyond what journald takes as one.
+# Longer values are cut, since journald splits lines that are too long.
 _LONGEST_VALUE: Final = 1000
 _MOST_FRAMES: Final = 12
 # How long a stream that takes nothing is waited for; the lines after that are left out until it takes more.
@@ -84,7 +84,7 @@ class _Lines:
         self._is_cut = False
 
     def msg(self, line: str) -> None:
-        """Write a line; the method names of the levels lead here too."""
+        """Write a line; the methods named after levels are aliases of this one."""
         # There is no other place to report that the log cannot be written, and the daemon must go on.
         with self._lock, contextlib.suppress(OSError, ValueError):
             text = f"\n{line}\n" if self._is_cut else f"{line}\n"
@@ -109,7 +109,7 @@ def _takes_more(stream: TextIO, wait_s: float) -> bool:
 
 
 class _Forwarder(logging.Handler):
-    """Passes the records of libraries on as events."""
+    """Logs the records of libraries as events."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Log a record as an event, under the name of its logger."""
@@ -161,7 +161,7 @@ def _frames(trace: TracebackType | None) -> str:
 
 
 def _in_order(_log: object, _method: str, event: EventDict) -> EventDict:
-    """Put the fields that every line has first."""
+    """Move the fields that every line has to the front."""
     first = {name: event.pop(name) for name in ("time", "level", "event") if name in event}
     return {**first, **event}
 
@@ -174,7 +174,7 @@ def _renderers(layout: Layout, *, terminal: bool) -> Sequence[Processor]:
 
 
 def _as_json_values(_log: object, _method: str, event: EventDict) -> EventDict:
-    """Keep truth values, whole and finite numbers; all else becomes text."""
+    """Keep booleans, integers and finite floats; convert all other values to text."""
     return {
         str(name): value
         if isinstance(value, bool | int | None) or (isinstance(value, float) and math.isfinite(value))
@@ -196,7 +196,7 @@ def _readable(_log: object, _method: str, event: EventDict) -> str:
 
 
 def _with_priority(_log: object, method: str, line: Any) -> str:
-    """Put the priority that journald reads in front of a line."""
+    """Prefix a line with the priority that journald reads."""
     return f"<{_PRIORITIES.get(method, 5)}>{line}"
 
 

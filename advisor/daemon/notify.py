@@ -47,7 +47,7 @@ class Notifier:
         self._send_state("STOPPING=1")
 
     def alive(self) -> None:
-        """Feed the watchdog; only what does the work may call this."""
+        """Feed the watchdog; called only by the worker that runs the rounds."""
         self._send("WATCHDOG=1")
 
     def status(self, text: str) -> None:
@@ -55,7 +55,7 @@ class Notifier:
         self._send(f"STATUS={blanked(text)[:_STATUS_LENGTH]}")
 
     def resend(self) -> None:
-        """Try to send the state that is kept, if there is one."""
+        """Try to send the kept state, if there is one."""
         with self._lock:
             self._sent_kept_state()
 
@@ -97,7 +97,7 @@ class Notifier:
 
 
 def _watchdog_s(environ: Mapping[str, str]) -> float | None:
-    """Return the time after which systemd takes silence for death; None where it does not watch this process."""
+    """Return the watchdog's timeout in seconds; None if systemd does not watch this process."""
     pid, interval_us = environ.get("WATCHDOG_PID", ""), environ.get("WATCHDOG_USEC", "")
     if not interval_us.isdecimal() or (pid and pid != str(os.getpid())):
         return None

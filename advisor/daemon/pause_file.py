@@ -36,7 +36,7 @@ def paused(folder: Path) -> Pause | None:
     except FileNotFoundError:
         return None
     except OSError as err:
-        return Pause(since_time=0.0, reason=f"{path} cannot be looked at: {err.strerror}")
+        return Pause(since_time=0.0, reason=f"{path} cannot be read: {err.strerror}")
     try:
         content = json.loads(path.read_bytes()[:4096])
         return Pause(since_time=since_time, by=_shown(content.get("by")), reason=_shown(content.get("reason")))

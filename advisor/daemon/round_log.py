@@ -30,9 +30,9 @@ class RoundLog:
         self._reader_fault = ""
 
     def tell(self, done: Round, unfilled: Collection[str] = ()) -> None:
-        """Log a round: one line of its own, and one for each thing that it did or that is different.
+        """Log a round: one line for the round, and one for each action and each difference from the last round.
 
-        `unfilled` says what of the metrics could not be filled.
+        `unfilled` names the metrics that could not be filled.
         """
         self._tell_mode(done)
         for fault in sorted(set(unfilled) - self._unfilled):
@@ -99,15 +99,15 @@ class RoundLog:
 
     def _tell_put_off(self, step: Step) -> None:
         """Log what was held back; at info only what was not held back in the previous round."""
-        told: set[Hashable] = set()
+        keys: set[Hashable] = set()
         for what, put_off in (("change held back", step.held_back), ("take-back put off", step.reconciled.put_off)):
-            for each in put_off:
-                key = _key(what, each)
-                told.add(key)
+            for change in put_off:
+                key = _key(what, change)
+                keys.add(key)
                 (self._log.debug if key in self._put_off else self._log.info)(
-                    what, **_action(each.action), why=each.text
+                    what, **_action(change.action), why=change.text
                 )
-        self._put_off = frozenset(told)
+        self._put_off = frozenset(keys)
 
     def _tell_counts(self, done: Round, step: Step) -> None:
         """Log the round in one line; at info only if something was done, or differs from the previous round."""
@@ -137,7 +137,7 @@ def _failed(receipts: Iterable[Receipt]) -> int:
 
 
 def _key(what: str, put_off: Receipt) -> Hashable:
-    """Name what was put off without the figures in its reason, which differ from round to round."""
+    """Return a key of a postponed change, without the figures in its reason, which differ between rounds."""
     return what, put_off.action.job_id, put_off.action.lever, put_off.text.partition(":")[0]
 
 

@@ -1,4 +1,4 @@
-"""What the daemon knows from round to round: breakers, the jobs it follows, how good its forecasts were."""
+"""Holds the state of the daemon between rounds: breakers, followed jobs, the accuracy of its forecasts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -20,10 +20,10 @@ from advisor.settings import BreakerSettings
 from advisor.trial.accuracy import Accuracy, run_time_accuracy, start_accuracy
 from advisor.trial.follower import Follower
 
-# How far back, and how often, it is looked how good the forecasts were.
+# The window and the interval of the measurement of forecast accuracy.
 _JUDGED_OVER_S: Final = 3 * DAY_S
 _JUDGED_EVERY_S: Final = HOUR_S
-# A large cluster ends more jobs in a day than need be in memory at once.
+# On a large cluster more jobs end in a day than are needed in memory at once.
 _MOST_JUDGED: Final = 2000
 _BREAKERS: Final = "breakers"
 _EXPERIMENT: Final = "experiment"
@@ -33,9 +33,9 @@ class RoundState:
     """The state that survives a round; state that must survive the daemon is in the journal."""
 
     def __init__(self) -> None:
-        """Know nothing until `begin`."""
+        """Start empty; `begin` loads the state."""
         self._breakers = ALL_CLOSED
-        # The breakers that are open by the journal; None until it was asked.
+        # The open breakers according to the journal; None until it has been read.
         self._written: tuple[str, ...] | None = None
         self._follower: Follower | None = None
         self._experiment = ""
@@ -45,11 +45,11 @@ class RoundState:
         self.accuracy: Mapping[Forecasted, Accuracy] = {}
 
     def note(self, event: str, **detail: str | float) -> None:
-        """Remember to write something into the audit as soon as the journal is at hand."""
+        """Queue an event, to be written into the audit as soon as the journal is open."""
         self._notes.append((event, detail))
 
     def begin(self, journal: SqliteJournal, config: Config, now: float, *, paused: str) -> None:
-        """Begin a round: take up what an earlier daemon left, and write down what has happened since the last one."""
+        """Begin a round: load the state of an earlier daemon, and write the queued events into the audit."""
         if self._written is None:
             self._breakers = _kept_state(journal)
             self._written = _names(self._breakers)
@@ -72,7 +72,7 @@ class RoundState:
     def judged(
         self, journal: SqliteJournal, health: Vitals, loads: Sequence[ControllerLoad], settings: BreakerSettings
     ) -> Mapping[str, str]:
-        """Look at the breakers, at every load since the last look; map those that are open to why, in words."""
+        """Judge the breakers by every load since the last look; map the open ones to their sentences."""
         run_times = self.accuracy.get("run_time")
         known = replace(
             health,
@@ -83,14 +83,14 @@ class RoundState:
         for load in loads:
             self._breakers = judged(self._breakers, replace(known, load=load), settings)
         sentences = self._breakers.sentences(settings)
-        # By what is written down, not by what was known before: what could not be written is tried again each round.
+        # Compared with the written state, not with the last known one, so that a failed write is repeated each round.
         if _names(self._breakers) != self._written:
             journal.note(health.now, _BREAKERS, {**sentences, "state": _states().dump_json(self._breakers).decode()})
             self._written = _names(self._breakers)
         return sentences
 
     def follow(self, journal: SqliteJournal, step: Step, forecaster: StartForecaster) -> None:
-        """Follow the jobs through a step, and now and then judge the forecasts by those that ended."""
+        """Follow the jobs through a step, and measure the forecasts periodically by the jobs that ended."""
         now = step.record.snapshot.taken_at
         if self._follower is None:
             return
@@ -99,7 +99,7 @@ class RoundState:
             try:
                 journal.keep_outcomes(changed)
             except JournalError:
-                # What it knows is not written down: the next round starts from the journal again.
+                # The follower's state could not be written: the next round starts from the journal again.
                 self._follower = None
                 raise
         if not 0 <= now - self._judged_time < _JUDGED_EVERY_S:
@@ -109,11 +109,11 @@ class RoundState:
 
 
 def _names(breakers: BreakerState) -> tuple[str, ...]:
-    return tuple(each.name for each in breakers.open)
+    return tuple(breaker.name for breaker in breakers.open)
 
 
 def _kept_state(journal: SqliteJournal) -> BreakerState:
-    """Return the breakers as the last daemon left them; a state that cannot be read counts as none."""
+    """Return the breakers of the last daemon, or none if their state cannot be read."""
     row = journal.last(_BREAKERS)
     if row is None:
         return ALL_CLOSED

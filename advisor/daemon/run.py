@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 # Signals that stop the daemon, and the one that makes it reload its configuration.
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 _RELOAD: Final = signal.SIGHUP
-# No signal has this number. Only who waits for signals touches the scheduler: while that shuts down it holds its locks
-# and waits for its workers, which must therefore never wait for it.
+# No signal has this number. Only the thread that waits for signals uses the scheduler: during its shutdown the
+# scheduler holds its locks and waits for its workers, which must therefore never wait for it.
 _PLAN: Final = 0
 # The maximum duration of the shutdown: running commands are cancelled, then changes are reverted.
 END_S: Final = 5.0
@@ -77,7 +77,7 @@ class Daemon:
         self._scheduler.add_job(
             self._fit, "cron", hour=config.night_hour, minute=30, id="fit", jitter=600, executor="beside"
         )
-        # No round tells of itself before the daemon is known to be up.
+        # No round sends its status before the daemon has reported READY.
         self._scheduler.start(paused=True)
         self._notifier.ready()
         self._log.info("started", mode=str(self._service.config.mode.farthest), pid=os.getpid())
@@ -139,7 +139,7 @@ class Daemon:
         self._scheduler.add_job(self._read_anew, "date", run_date=self._now(), max_instances=8)
 
     def _read_anew(self) -> None:
-        """Read, check and swap the configuration; a broken one changes nothing."""
+        """Read, check and swap the configuration; an invalid one changes nothing."""
         self._notifier.reloading()
         try:
             self._service.reconfigure(self._reload())
@@ -159,7 +159,7 @@ class Daemon:
             self._log.warning("the journal was not pruned", fault=str(err))
 
     def _fit(self) -> None:
-        """Fit models in another process, where that is asked for, then take what it published."""
+        """Fit models in another process, if configured, then load the models that it published."""
         if not self._service.config.daemon.refit:
             return
         try:
@@ -188,7 +188,7 @@ class Daemon:
 
     @contextmanager
     def _heard(self) -> Iterator[None]:
-        """Hear signals as long as the block lasts."""
+        """Handle signals for the duration of the block."""
         before = {
             number: signal.signal(number, lambda heard, _frame: self._signals.put(heard))
             for number in (*_ENDING, _RELOAD)
@@ -204,7 +204,7 @@ def _scheduler() -> "BackgroundScheduler":
     from apscheduler.executors.pool import ThreadPoolExecutor
     from apscheduler.schedulers.background import BackgroundScheduler
 
-    # A heartbeat that is left out because a round still works is no news.
+    # A heartbeat that is skipped because a round still runs is not logged.
     logging.getLogger("apscheduler").setLevel(logging.ERROR)
     return BackgroundScheduler(
         executors={"default": ThreadPoolExecutor(1), "beside": ThreadPoolExecutor(1)},

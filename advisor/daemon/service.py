@@ -1,4 +1,4 @@
-"""One round after the other: look at the load, read the cluster, take back, plan, apply, remember."""
+"""Runs rounds: check the load, read the cluster, revert, plan, apply, follow."""
 
 import gc
 import time
@@ -33,18 +33,18 @@ from advisor.metrics.round import Round
 from advisor.trial.follower import NO_FORECASTER
 
 _STANDBY: Final = "standby"
-# What only a new start can change.
+# The settings that take a restart to change.
 _LASTING: Final = (("journal", "file"), ("daemon", "runtime_folder"), ("metrics", "listen"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outfit:
-    """What a configuration makes of the parts: all that a reload swaps at once.
+    """The parts that are built from a configuration and swapped together by a reload.
 
-    `applier` works within the budget of requests; `leaver` does so without, for the end, and as long as `last` says.
-    `asked` tells how many of the last commands there were, and how many of them failed. `forecaster` tells when jobs
-    start, for the outcomes. `against_applying` says why this daemon must not apply, None where it may.
-    `shadow` plans beside it.
+    `applier` is limited by the budget of requests; `leaver` is not, for the shutdown, and runs within the patience
+    `last`. `asked` returns how many of the last commands there were, and how many of them failed. `forecaster`
+    forecasts starts for the outcomes. `against_applying` returns why this daemon must not apply, or None. `shadow`
+    plans with another policy, for comparison.
     """
 
     config: Config
@@ -64,19 +64,19 @@ class Service:
     """The rounds of one daemon; one thread at a time uses it."""
 
     def __init__(
-        self, build: Callable[[Config], Outfit], config: Config, clock: Clock, told: Callable[[Round], None]
+        self, build: Callable[[Config], Outfit], config: Config, clock: Clock, observer: Callable[[Round], None]
     ) -> None:
         """Take the builder of the parts, the configuration, the clock, and a callback for every round."""
         self._build = build
         self._clock = clock
-        self._told = told
+        self._observer = observer
         self._outfit = build(config)
         self._keeper = Keeper(config.journal, clock)
         self._standing = RoundState()
         self._standing.note("started", version=__version__, mode=str(config.mode.farthest))
         self._reads_failed = 0
         self._is_settled = False
-        # Since the breakers were last looked at.
+        # The loads since the breakers were last judged.
         self._loads: deque[ControllerLoad] = deque(maxlen=16)
         self.interval_s = config.daemon.interval_s
 
@@ -97,7 +97,7 @@ class Service:
             strain = strained(load, pacing)
             self._loads.append(load)
             if strain:
-                fault = f"slurmctld is under strain, so this round is left out: {strain}"
+                fault = f"slurmctld is under strain, so this round is skipped: {strain}"
             else:
                 step = self._step(outfit, outfit.applier.source.snapshot())
                 self._reads_failed = 0
@@ -119,16 +119,16 @@ class Service:
             open_leases=Counter(lease.state for lease in self._keeper.leases),
             accuracy=self._standing.accuracy,
         )
-        self._told(done)
+        self._observer(done)
         if not self._is_settled and step is not None:
             _settle_memory()
             self._is_settled = True
         return done
 
     def reconfigure(self, config: Config) -> None:
-        """Take another configuration from the next round on; raises `ConfigError` for one that cannot be taken."""
+        """Use another configuration from the next round on; raises `ConfigError` if it cannot be used."""
         for table, key in _LASTING:
-            before, after = (getattr(getattr(each, table), key) for each in (self.config, config))
+            before, after = (getattr(getattr(config_of, table), key) for config_of in (self.config, config))
             if before != after:
                 raise ConfigError(f"{table}.{key} takes a restart to change: it stays {before!a}")
         self._outfit = self._build(config)
@@ -147,7 +147,7 @@ class Service:
     def leave(self, for_s: float) -> Mapping[str, str | int]:
         """Revert, within a time limit, the changes that do not expire, and return the outcome.
 
-        What stays out is in the journal, and `sadvise revert` or the next start see to it.
+        Changes that stay in effect are in the journal; `sadvise revert` or the next start reverts them.
         """
         outfit = self._outfit
         outfit.last.start(for_s)
@@ -162,17 +162,17 @@ class Service:
             self._keeper.close()
 
     def _leave(self, journal: SqliteJournal, leaver: Applier) -> Mapping[str, str | int]:
-        found = Reconciled()
+        reconciled = Reconciled()
         if journal.leases():
-            found = replace(leaver, journal=journal).leave(leaver.source.snapshot())
+            reconciled = replace(leaver, journal=journal).leave(leaver.source.snapshot())
         return {
-            "taken_back": sum(1 for receipt in found.taken_back if receipt.outcome is not Outcome.FAILED),
+            "taken_back": sum(1 for receipt in reconciled.taken_back if receipt.outcome is not Outcome.FAILED),
             "still_out": sum(1 for lease in journal.leases() if lease.state is not LeaseState.HANDS_OFF),
-            **({"because": found.put_off[0].text} if found.put_off else {}),
+            **({"because": reconciled.put_off[0].text} if reconciled.put_off else {}),
         }
 
     def _step(self, outfit: Outfit, snapshot: Snapshot) -> Step:
-        """Take back, plan and apply; without a journal nothing is sent, and the cluster is only observed."""
+        """Revert, plan and apply; without a journal nothing is sent, and the cluster is only observed."""
         try:
             with self._keeper.held() as journal:
                 return self._kept_step(outfit, snapshot, journal)
@@ -183,7 +183,7 @@ class Service:
         return Step(record=record, reconciled=Reconciled(), applied=())
 
     def _kept_step(self, outfit: Outfit, snapshot: Snapshot, journal: SqliteJournal) -> Step:
-        """Run one step, all of which the journal keeps."""
+        """Run one step and store it in the journal."""
         standing = self._standing
         standing.begin(journal, outfit.config, snapshot.taken_at, paused=self._paused())
         asked, failed = outfit.asked()
@@ -194,7 +194,7 @@ class Service:
             requests=asked,
         )
         breakers = standing.judged(journal, health, tuple(self._loads), outfit.config.breakers)
-        # Nothing is asked for the sake of a daemon that would not apply anyway.
+        # A daemon that is already kept from applying asks nothing further.
         applies = outfit.config.mode.farthest is Mode.APPLY
         standby = outfit.against_applying() if applies else None
         outfit.gate.held_to = {**({_STANDBY: standby} if standby else {}), **breakers}

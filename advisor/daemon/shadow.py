@@ -1,4 +1,4 @@
-"""Shadow mode: a learned policy plans beside the one in force; nothing of it is sent, and the journal keeps it."""
+"""Runs a policy in shadow mode: its plans are compared with those in force and recorded, and never sent."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,31 +16,31 @@ _MOST_NAMED: Final = 20
 
 
 class Shadow:
-    """Plans every round again with another policy, and tells where it would act otherwise."""
+    """Plans every round again with another policy, and reports the differences."""
 
     def __init__(self, policy: Policy) -> None:
-        """Take the policy in question."""
+        """Take the policy to run in shadow mode."""
         self._policy = policy
-        self._told: Mapping[str, str | int] = {}
+        self._last: Mapping[str, str | int] = {}
         self._state = NO_STATE
 
     def difference(self, cycle: Cycle, record: CycleRecord) -> Mapping[str, str | int] | None:
-        """Return how the policy would have acted otherwise in a round; None if the last row says the same."""
+        """Return how the policy's plan differs in a round; None if it equals the last result."""
         other = replace(cycle, policy=self._policy, forecaster=AsRecorded(record.forecasts))
         would = other.judge(record.snapshot, replace(record.memory, policy_state=self._state))
         self._state = would.policy_state
-        ours, theirs = ({_named(change): None for change in each.recommendations} for each in (record, would))
-        found: dict[str, str | int] = {
+        ours, theirs = ({_named(change): None for change in planned.recommendations} for planned in (record, would))
+        fields: dict[str, str | int] = {
             "policy": self._policy.name,
             "same": len(ours.keys() & theirs.keys()),
-            "only_shadow": _listed([each for each in theirs if each not in ours]),
-            "only_in_force": _listed([each for each in ours if each not in theirs]),
+            "only_shadow": _listed([change for change in theirs if change not in ours]),
+            "only_in_force": _listed([change for change in ours if change not in theirs]),
             **({"fault": would.policy_fault} if would.policy_fault else {}),
         }
-        if found == self._told:
+        if fields == self._last:
             return None
-        self._told = found
-        return found
+        self._last = fields
+        return fields
 
 
 def _named(change: Recommendation) -> str:

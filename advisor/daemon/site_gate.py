@@ -13,14 +13,14 @@ from advisor.domain.mode import Mode, Modes
 from advisor.domain.plan import Recommendation
 from advisor.errors import AdvisorError
 
-# Says in plain words, after a name and a colon, why a change must not be applied; None where it may.
+# Returns a name, a colon and in plain words why a change must not be applied, or None if it can be.
 ChangeCheck = Callable[[Recommendation, Job], str | None]
 AnyCheck = Callable[[], str | None]
 
 
 @dataclass(slots=True)
 class RoundDeadline:
-    """Until when the daemon talks to Slurm: to the end of its round, and no longer than it is wanted."""
+    """The instant until which the daemon sends requests to Slurm: the end of its round, or the stop of the daemon."""
 
     stopping: threading.Event = field(default_factory=threading.Event)
     until: float = float("inf")  # on the monotonic clock
@@ -40,10 +40,10 @@ class RoundDeadline:
 
 @dataclass(slots=True, kw_only=True)
 class SiteGate:
-    """The gate that a site's own settings and rights make.
+    """A gate made of the site's settings and the daemon's rights.
 
-    `held_to` maps what holds the whole daemon to recommending, such as an open breaker, to why. `checks` look at one
-    change, `room` and `room_to_return` at what may still be sent at all.
+    `held_to` maps each cause that limits the whole daemon to recommendations, such as an open breaker, to its reason.
+    `checks` judge one change; `room` and `room_to_return` judge whether anything more can be sent.
     """
 
     runtime_folder: Path
@@ -65,11 +65,11 @@ class SiteGate:
         if stopped is not None:
             return stopped
         try:
-            found = next((said for said in (check(change, job) for check in self.checks) if said is not None), None)
+            objection = next((text for text in (check(change, job) for check in self.checks) if text is not None), None)
         except AdvisorError as err:
-            # What could not be asked is not known to be allowed.
+            # If a check could not be made, the change is not known to be allowed.
             return f"unknown: {err}"
-        return found or self.room()
+        return objection or self.room()
 
     def against_return(self, lease: Lease) -> str | None:  # noqa: ARG002  (the protocol's)
         """Return why a change must not be reverted now; None if it can be."""

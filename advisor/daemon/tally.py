@@ -11,7 +11,7 @@ _REMEMBERED: Final = 100
 
 
 class Tally:
-    """The last commands, by whether they were answered."""
+    """The results of the last commands: answered or not."""
 
     def __init__(self) -> None:
         """Begin with none."""
@@ -28,18 +28,18 @@ class Tally:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountedCommands:
-    """Commands of which it is counted how many Slurm did not answer; a refusal is an answer."""
+    """Commands that count how many Slurm did not answer; a refusal is an answer."""
 
     commands: Commands
     tally: Tally = field(repr=False)
 
     @property
     def cluster(self) -> str | None:
-        """The cluster that is asked."""
+        """The cluster that the commands address."""
         return self.commands.cluster
 
     def ask(self, program: str, *arguments: str) -> Answer:
-        """Run a command, and count it."""
+        """Run a command and count its result."""
         try:
             answer = self.commands.ask(program, *arguments)
         except SlurmUnavailableError:

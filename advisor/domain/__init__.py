@@ -1,1 +1,1 @@
-"""Values of the field: jobs, gangs, nodes, topology, plans; standard library only."""
+"""Defines the values of the field: jobs, gangs, nodes, topology, plans; standard library only."""

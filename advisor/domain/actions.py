@@ -1,4 +1,4 @@
-"""The actions: what can be changed about a job, and all that is particular to each change.
+"""Defines the actions: what can be changed about a job, and how each change is made and read back.
 
 A new lever is a member of `Lever`, one class, and its place in the union and the table at the end.
 """
@@ -42,7 +42,7 @@ class Reason(StrEnum):
 
 
 class _Action(ABC):
-    """Carry a job from the value `before` to the value `after`; every kind of action declares the types of its own."""
+    """Change a value of a job from `before` to `after`; every kind of action declares their types."""
 
     __slots__ = ()
     lever: ClassVar[Lever]
@@ -53,11 +53,11 @@ class _Action(ABC):
     after: Any
 
     def swapped(self) -> Self:
-        """Return the action with `before` and `after` exchanged, which takes it back where anything can."""
+        """Return the action with `before` and `after` exchanged, which reverts it if that is possible."""
         return replace(self, before=self.after, after=self.before)  # type: ignore[type-var]  # every kind is a dataclass
 
     def inverse(self) -> Self | None:
-        """Return the action that takes this one back, None where nothing can."""
+        """Return the action that reverts this one; None if it cannot be reverted."""
         return self.swapped() if self.can_be_undone else None
 
     @abstractmethod
@@ -70,7 +70,7 @@ class _Action(ABC):
 
     @abstractmethod
     def applied_to(self, job: Job) -> Job:
-        """Return the job as it stands once the action has taken effect."""
+        """Return the job after the action has taken effect."""
 
     @abstractmethod
     def command(self) -> tuple[str, ...]:
@@ -102,7 +102,7 @@ class _Update(_Action):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetNice(_Update):
-    """Let the job step back (or return) in the order; nice counts as in Slurm."""
+    """Lower (or restore) the priority of a job by its nice value, which counts as in Slurm."""
 
     lever = Lever.NICE
 
@@ -135,7 +135,7 @@ class SetNice(_Update):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetSwitches(_Update):
-    """Let Slurm hold the job back for few leaf switches; it ends by itself. None means no request."""
+    """Make Slurm delay the job for few leaf switches; the delay ends by itself. None means no request."""
 
     lever = Lever.SWITCHES
 
@@ -188,7 +188,7 @@ class NodeRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetNodeRange(_Update):
-    """Hold the job's node count tight until the delay timer of the node tier ends."""
+    """Restrict the job's node count until the delay timer of the node tier ends."""
 
     lever = Lever.NODE_RANGE
 
@@ -215,7 +215,7 @@ class SetNodeRange(_Update):
 
     def argument(self) -> str:
         """Return the node range as Slurm takes it: `NumNodes=1-4`."""
-        # Both ends: a single number is refused on some jobs, and leaves their CPU count doubled.
+        # Both ends: a single number is refused for some jobs, and doubles their CPU count.
         return f"NumNodes={self.after.low}-{self.after.high}"
 
     def published(self) -> tuple[Published, Published]:
@@ -243,7 +243,7 @@ _GPU_FIELD: Final[Mapping[GpuScope, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetGpus(_Update):
-    """Change the GPU count in the very form the user asked in."""
+    """Change the GPU count in the form of the user's request."""
 
     lever = Lever.GPU_COUNT
 
@@ -288,7 +288,7 @@ class SetGpus(_Update):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetTimeMin(_Update):
-    """Let backfill plan with a run time below the limit, which stays; None means that it plans with the limit."""
+    """Make backfill plan with a run time below the limit, which stays; None means that it plans with the limit."""
 
     lever = Lever.TIME_MIN
 
@@ -306,7 +306,7 @@ class SetTimeMin(_Update):
 
     def argument(self) -> str:
         """Return the soft limit as Slurm takes it: `TimeMin=60`."""
-        # In minutes; 0 is none. Rounded up, since a job planned too short delays others.
+        # In minutes; 0 means none. Rounded up, since a job planned too short delays others.
         return f"TimeMin={0 if self.after is None else math.ceil(self.after / MINUTE_S)}"
 
     def published(self) -> tuple[Published, Published]:
@@ -322,10 +322,10 @@ class SetTimeMin(_Update):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requeue(_Action):
-    """Stop a running job, which starts again from its last checkpoint, so that a gang gets its place.
+    """Requeue a running job, which restarts from its last checkpoint, so that a gang gets its place.
 
-    `before` is when the run began that is stopped; `after` None means that the job waits. It cannot be taken back: a
-    job that was stopped has lost its place and some work.
+    `before` is the start of the run that is stopped; `after` None means that the job waits. It cannot be reverted: the
+    job has lost its place and some work.
     """
 
     lever = Lever.CHECKPOINT_REQUEUE
@@ -337,7 +337,7 @@ class Requeue(_Action):
     after: float | None = None
 
     def held_by(self, job: Job) -> float | None:
-        """Return when the run of a job began, None while it waits."""
+        """Return the start of a job's run; None while it waits."""
         return job.start_time if job.state is JobState.RUNNING else None
 
     def applied_to(self, job: Job) -> Job:
@@ -346,7 +346,7 @@ class Requeue(_Action):
 
     def command(self) -> tuple[str, ...]:
         """Return the arguments of scontrol that requeue the job."""
-        # Only one that has not ended: Slurm would otherwise run a job again that ended a moment ago.
+        # Only if it has not ended: Slurm would otherwise rerun a job that has just ended.
         return "requeue", "incomplete", str(self.job_id)
 
     def published(self) -> tuple[Published, Published]:

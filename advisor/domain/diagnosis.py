@@ -1,4 +1,4 @@
-"""Why a job is not starting, and what would change that."""
+"""Defines the diagnosis of a pending job: why it is not starting, and what would change that."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -96,7 +96,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriorityFactors:
-    """The weighted parts of a job's priority as `sprio` gives them; None where it gives none."""
+    """The weighted parts of a job's priority as `sprio` prints them; None for those that it does not print."""
 
     site: int | None = None
     age: int | None = None
@@ -111,7 +111,7 @@ class PriorityFactors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """Why one job is not starting: what binds first, what else stands in its way, most binding first.
+    """The causes that keep one job from starting, most binding first.
 
     `job` is None where the queue does not hold it, `tier_now` where it fits now by itself. `slurm_reason` is Slurm's
     own word, raw. `unread` says in plain words what could not be read and so was not judged.

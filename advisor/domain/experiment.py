@@ -1,7 +1,7 @@
-"""A standing experiment: which days, or which partitions, get changes and which only advice, settled beforehand.
+"""Defines standing experiments: which days or partitions get changes, and which only recommendations.
 
-By day, two days in a row are a block: one is treated, the other is control, in an order that a hash of the seed and
-the block decides. Nobody can choose the order after having seen the queue, and a trend over weeks hits both arms.
+By day, two consecutive days are a block: one is treated, the other is control, in an order that a hash of the seed and
+the block decides. The order cannot be chosen after seeing the queue, and a trend over weeks affects both arms.
 """
 
 import hashlib
@@ -15,9 +15,9 @@ from typing import Annotated, Final, Literal
 from advisor.domain.outcome import Arm
 from advisor.domain.units import DAY_S, HOUR_S
 
-# Days that are compared as one: one of each arm, or so many that the next ones hardly resemble them.
+# Days that are compared as one: one of each arm, or enough that the days after them hardly depend on them.
 BLOCK_DAYS: Final = {"day": 2, "partition": 14}
-# Fewer blocks give no interval worth the name.
+# Fewer blocks give no useful interval.
 LEAST_BLOCKS: Final = 3
 
 By = Literal["", "day", "partition"]
@@ -29,22 +29,24 @@ _DATE = re.compile(r"(\d{4})-(\d{2})-(\d{2})", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentSettings:
-    """A standing comparison of changes with mere advice; changed while it runs, it has to start anew."""
+    """A standing comparison of changes with recommendations alone; to change it while it runs, restart it."""
 
-    by: Annotated[By, 'what is treated or control: "day", "partition", or "" for no experiment'] = ""
-    name: Annotated[str, "name of the experiment, as the report shows it"] = ""
-    start: Annotated[str, "first day, such as 2026-03-01; days are those of UTC, moved by switch_hour"] = ""
-    end: Annotated[str, "last day; the effect is judged over the days up to it"] = ""
-    switch_hour: Annotated[int, "hour of UTC at which a day, and with it the arm, begins"] = 0
-    seed: Annotated[int, "number that decides, with the block, which of its two days is treated"] = 0
-    treated_partitions: Annotated[str, "by partition: those that are treated, with commas; all others are control"] = ""
-    metric: Annotated[Metric, "what the effect is judged by: queueing_delay, jct or bounded_slowdown"] = (
+    by: Annotated[By, 'what is assigned to treatment or control: "day", "partition", or "" for no experiment'] = ""
+    name: Annotated[str, "name of the experiment in reports"] = ""
+    start: Annotated[str, "first day, such as 2026-03-01; a day starts at switch_hour, UTC"] = ""
+    end: Annotated[str, "last day; the effect is estimated from the days up to it"] = ""
+    switch_hour: Annotated[int, "hour, UTC, at which a day starts and the arm changes"] = 0
+    seed: Annotated[int, "seed of the draw that decides which of the two days of a block is treated"] = 0
+    treated_partitions: Annotated[
+        str, "by partition: treated partitions, separated by commas; all others are control"
+    ] = ""
+    metric: Annotated[Metric, "metric in which the effect is estimated: queueing_delay, jct or bounded_slowdown"] = (
         "queueing_delay"
     )
-    figure: Annotated[Figure, "and by what of it: the mean over all days, or a typical day, which settles sooner"] = (
-        "mean"
-    )
-    min_blocks: Annotated[int, "blocks (two days; by partition two weeks) below which nothing is concluded"] = 8
+    figure: Annotated[
+        Figure, "statistic of that metric: the mean over all days, or a typical day, which needs fewer days"
+    ] = "mean"
+    min_blocks: Annotated[int, "least number of blocks (two days; by partition two weeks) for a conclusion"] = 8
 
     def __post_init__(self) -> None:
         if not 0 <= self.switch_hour <= 23:
@@ -77,7 +79,7 @@ class ExperimentSettings:
 
     @property
     def treated(self) -> frozenset[str]:
-        """The partitions that are treated, where the experiment goes by partition."""
+        """The treated partitions of an experiment by partition."""
         return frozenset(name.strip() for name in self.treated_partitions.split(",") if name.strip())
 
     @property
@@ -108,9 +110,9 @@ class ExperimentSettings:
         return (self.day_of(instant) - self.first_day) // self.block_days
 
     def arm_at(self, instant: float, partitions: Sequence[str] = ()) -> Arm:
-        """Return the arm of what happens at an instant in some partitions; NONE outside the experiment.
+        """Return the arm of a job at an instant by its partitions; NONE outside the experiment.
 
-        What asks for partitions of both arms is in neither.
+        A job that asks for partitions of both arms is in neither.
         """
         if not self.by or not self.first_day <= self.day_of(instant) <= self.last_day:
             return Arm.NONE
@@ -121,14 +123,14 @@ class ExperimentSettings:
         return Arm.TREATED if day_of_block == treated else Arm.CONTROL
 
     def side_of(self, partitions: Sequence[str]) -> Arm:
-        """Return the arm that some partitions are in while the experiment lasts, where it goes by partition."""
+        """Return the arm of partitions during an experiment by partition."""
         inside = [name in self.treated for name in partitions]
         if not inside or any(inside) is not all(inside):
             return Arm.NONE
         return Arm.TREATED if inside[0] else Arm.CONTROL
 
     def against_change(self, now: float, partitions: Sequence[str]) -> str | None:
-        """Say in plain words why a job in some partitions gets no change now; None where it may."""
+        """Return in plain words why a job in some partitions gets no change now; None if it can."""
         if not self.by or not self.first_day <= self.day_of(now) <= self.last_day:
             return None
         match self.arm_at(now, partitions):
@@ -141,11 +143,11 @@ class ExperimentSettings:
 
     @property
     def digest(self) -> str:
-        """A short text that is another one as soon as a setting is; empty without an experiment."""
+        """A digest of the settings; empty without an experiment."""
         return _digest(self) if self.by else ""
 
     def registration(self) -> dict[str, str | int]:
-        """Return what the journal notes as the experiment starts: every setting, and their digest."""
+        """Return what is recorded at the start of the experiment: every setting, and their digest."""
         return {**asdict(self), "digest": self.digest}
 
 
@@ -154,7 +156,7 @@ NO_EXPERIMENT: Final = ExperimentSettings()
 
 @lru_cache(maxsize=64)
 def day_number(text: str) -> int | None:
-    """Return the days from 1970-01-01 to a day of the calendar; None for what is no day.
+    """Return the days from 1970-01-01 to a date such as 2026-03-01; None if it is not a date.
 
     The calendar is Hinnant's, days from civil: a year begins in March, so that the leap day is its last.
     """

@@ -1,4 +1,4 @@
-"""What models believe about the jobs of one snapshot."""
+"""Defines the forecasts of models for the jobs of one snapshot."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from advisor.domain.topology import LocalityTier
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """An 80 % interval with its median; what is forecast lies below `low`, and above `high`, once in ten."""
+    """An 80 % interval with its median; the outcome is below `low` in 10 % of cases, and above `high` in 10 %."""
 
     low: float
     median: float
@@ -21,7 +21,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTime:
-    """How long a job runs from its start, in seconds; `mean_s` is never below its interval's low end."""
+    """The run time of a job in seconds; `mean_s` is never below the low end of the interval."""
 
     interval_s: Interval
     mean_s: float
@@ -29,7 +29,7 @@ class RunTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """So many GPUs at one locality tier."""
+    """A number of GPUs at one locality tier."""
 
     gpus: int
     tier: LocalityTier
@@ -37,11 +37,11 @@ class Placement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobForecast:
-    """What models believe of one job; None, or a missing key, where they do not know and rules have to do.
+    """The forecasts for one job; None, or a missing key, if models cannot tell and rules are used.
 
-    `speed_by_placement` maps a size and a tier to the speed there over the speed of the job as it asks on the best
-    tier. `inflation_beside` is its inflation beside the gangs that run now, should it start spread out among them.
-    `unknown` says in plain words what is not known and why.
+    `speed_by_placement` maps a size and a tier to the speed there relative to the requested size on the best tier.
+    `inflation_beside` is its inflation beside the gangs that run now if it starts spread out among them. `unknown`
+    lists in plain words what is not known and why.
     """
 
     run_time: RunTime | None = None
@@ -55,7 +55,7 @@ class JobForecast:
 class Forecasts:
     """The forecasts of one cycle by job id; start times count in seconds from the snapshot.
 
-    `models` names what spoke, `notes` says in plain words which model was refused and why.
+    `models` names the models used, `notes` states in plain words which model was refused and why.
     """
 
     by_job: Mapping[int, JobForecast] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Forecasts:
     notes: tuple[str, ...] = ()
 
     def of(self, job_id: int) -> JobForecast:
-        """Return the forecast of a job; an empty one where there is none."""
+        """Return the forecast of a job, or an empty one."""
         return self.by_job.get(job_id, NOTHING_KNOWN)
 
 

@@ -1,9 +1,9 @@
-"""What must start together: the GPUs a job asks for, in every form Slurm knows."""
+"""Defines gangs: the GPUs of a job, which must start together, in every form of request that Slurm has."""
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-# Far above any cluster; what is larger is damage or malice, and would overflow the arrays that plans are made of.
+# Far above any cluster; a larger number is damage or malice, and would overflow the arrays of the planner.
 MOST = 10**8
 
 
@@ -55,7 +55,7 @@ class SwitchRequest:
 class GangRequest:
     """The resources that must be granted together before a job starts.
 
-    Each `per_*` field holds the counts of that request form, sorted; a job may use several. `gpus_known` is
+    Each `per_*` field holds the counts of that request form, sorted; a job can use several. `gpus_known` is
     False where the source cannot tell (never read as "no GPUs"). `nodes_max` None means that the job leaves
     the node count open. `memory_mib_per_node` None means unknown or all of the node's.
     """
@@ -126,9 +126,9 @@ class GangRequest:
 
     @property
     def gpu_count(self) -> int | None:
-        """Whole GPUs the gang needs at least; 0 for none, None where the request does not tell.
+        """The least number of whole GPUs of the gang; 0 for none, None if the request does not determine it.
 
-        A per-socket request depends on the node's sockets, so it does not tell.
+        A per-socket request depends on the node's sockets, so it does not determine the number.
         """
         if not self.gpus_known:
             return None
@@ -146,7 +146,7 @@ class GangRequest:
 
     @property
     def gpu_type(self) -> str | None:
-        """The one GPU type asked for; None where any will do or several are asked."""
+        """The one GPU type of the request; None for any or several types."""
         types = {gpu.gpu_type for gpu in self.all_counts}
         return types.pop() if len(types) == 1 else None
 

@@ -1,4 +1,4 @@
-"""A job as the advisor sees it."""
+"""Defines jobs."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -21,7 +21,7 @@ class JobState(StrEnum):
 
 
 class Sensitivity(StrEnum):
-    """How much the user says that spreading hurts the job."""
+    """The sensitivity of a job to spreading, as its user declares it."""
 
     LOW = "low"
     HIGH = "high"
@@ -47,7 +47,7 @@ class GpuRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobHints:
-    """What the user declared in `--comment` after `sadvise:`; `unknown` holds the words nobody knows."""
+    """The user's hints in `--comment` after `sadvise:`; `unknown` holds the words that are not hints."""
 
     model: str | None = None
     gpus: GpuRange | None = None
@@ -87,9 +87,9 @@ class Allocation:
 class Job:
     """One record of the queue.
 
-    Times are POSIX seconds, None where Slurm does not know. `start_time` of a pending job is Slurm's own
-    expectation. `time_limit_s` None means unlimited. `priority` None means unknown; 0 is Slurm's mark for held.
-    `unseen` names what the reader could not read of this job, whose values above are then defaults.
+    Times are POSIX seconds, None if Slurm does not know them. `start_time` of a pending job is the start that Slurm
+    expects. `time_limit_s` None means unlimited. `priority` None means unknown; 0 marks a held job. `unseen` names the
+    fields that the reader could not read, whose values above are then defaults.
     """
 
     job_id: int

@@ -1,4 +1,4 @@
-"""What was changed about a job, until it is taken back or no longer matters."""
+"""Defines leases: changes to jobs, until they are reverted or no longer matter."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -9,11 +9,11 @@ from advisor.domain.job import Job
 
 
 class LeaseState(StrEnum):
-    """How far a change has come."""
+    """The state of a change."""
 
-    INTENDED = "intended"  # written down; nobody knows yet whether Slurm took it
+    INTENDED = "intended"  # recorded; it is not known yet whether it took effect
     OUT = "out"
-    RETURNING = "returning"  # being taken back; nobody knows yet whether Slurm took that
+    RETURNING = "returning"  # being reverted; it is not known yet whether that took effect
     HANDS_OFF = "hands_off"  # somebody else changed the field since, so the job is left alone
 
 
@@ -30,13 +30,12 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """A change to one field of one job: the action as sent, when, and when it is due to be taken back.
+    """A change to one field of one job: the action as sent, when, and when it is due to be reverted.
 
-    `undo` brings the field back to what the user had, before the first of our changes to it. `due_time` None means
-    that the change ends by itself or may stay. `ending` and `ended_time` are None until the lease has ended.
-    `added_delay_s` is the most that the change may make the job start later, together with earlier ones on the same
-    field. `by_person`: a person wants it back. `overruled_time` is when it was seen that somebody else changed the
-    field.
+    `undo` restores the user's value, from before our first change to the field. `due_time` None means that the change
+    ends by itself or can stay. `ending` and `ended_time` are None until the lease has ended. `added_delay_s` is the
+    longest delay that the change can cause, together with earlier ones on the same field. `by_person` is whether a
+    person asked to revert it. `overruled_time` is when somebody else's change to the field was observed.
     """
 
     action: Action
@@ -65,23 +64,23 @@ class Lease:
 
     @property
     def lever(self) -> Lever:
-        """The field that was changed; a job has one lease for each at most."""
+        """The field that was changed; a job has one lease per field."""
         return self.action.lever
 
     @property
     def keeps_others_off(self) -> bool:
-        """Whether the job gets no other change: this one is unsettled, has yet to be taken back, or was overruled."""
+        """Whether the job gets no other change: this one is unsettled, has to be reverted, or was overruled."""
         return self.state is not LeaseState.OUT or self.due_time is not None
 
     def is_due(self, now: float) -> bool:
-        """Whether the change has to be taken back: also where the clock was set back, so that nobody knows when."""
+        """Return whether the change has to be reverted now; True also if the clock was set back to before it."""
         if self.by_person or self.state is LeaseState.RETURNING:
             return True
         return self.due_time is not None and not self.applied_time <= now < self.due_time
 
     @property
     def earlier(self) -> "Lease | None":
-        """The change that was out on the field before this one was sent; None where the field held the user's value."""
+        """The change on the field before this one was sent; None if the field held the user's value."""
         if self.action.before == self.undo.after:
             return None
         action = replace(self.action, before=self.undo.after, after=self.action.before)  # type: ignore[arg-type]  # of one kind
@@ -91,13 +90,13 @@ class Lease:
         """Return the lease as it ended."""
         return replace(self, ending=ending, ended_time=ended_time)
 
-    def begun_anew(self, now: float) -> "Lease":
-        """Return the lease as given now, for a clock that was set back to before it was."""
+    def restarted(self, now: float) -> "Lease":
+        """Return the lease with the present time as its start, after the clock was set back to before that."""
         due_time = None if self.due_time is None else self.due_time - self.applied_time + now
         return replace(self, applied_time=now, due_time=due_time)
 
     def reopened(self) -> "Lease":
-        """Return a lease that had ended as it is open again; the delay stays booked on the one that ended."""
+        """Return an open lease for an ended one; the delay stays booked on the ended one."""
         state = LeaseState.RETURNING if self.state is LeaseState.RETURNING else LeaseState.OUT
         return replace(self, state=state, ending=None, ended_time=None, added_delay_s=0.0)
 
@@ -113,8 +112,8 @@ def intended(
 ) -> Lease:
     """Return the lease of an action about to be sent, due `after_s` from now.
 
-    `previous` is the lease that is out on the same field: what its user had there stays what is gone back to, and its
-    delay counts on.
+    `previous` is the outstanding lease of the same field: its user's value is still the one to restore, and its delay
+    is added.
     """
     first = action.swapped() if previous is None else replace(previous.undo, before=action.after)  # type: ignore[arg-type]  # of one kind
     return Lease(
@@ -129,7 +128,7 @@ def intended(
 
 
 def stopped_since(leases: Iterable[Lease], instant: float) -> tuple[Requeue, ...]:
-    """Return the jobs that were stopped, or may have been, after an instant, each with the gang it was stopped for."""
+    """Return the jobs that were, or could have been, stopped after an instant, each with its gang."""
     return tuple(
         lease.action
         for lease in leases

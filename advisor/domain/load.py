@@ -1,11 +1,11 @@
-"""How busy slurmctld is, by its own account."""
+"""Defines the load of slurmctld."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerLoad:
-    """What `sdiag` tells of the present strain; None where it does not tell."""
+    """The load of slurmctld as `sdiag` prints it; None for values that it does not print."""
 
     server_threads: int | None = None
     agent_queue: int | None = None

@@ -1,4 +1,4 @@
-"""What earlier rounds left for the next one to plan with, and the journal that keeps it."""
+"""Defines what earlier rounds leave for the next one to plan with, and the journal that keeps it."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from advisor.domain.units import DAY_S
 from advisor.domain.waits import Wait
 from advisor.errors import ConfigError
 
-# How long a journal remembers waits and leases that have ended.
+# How long a journal keeps waits and leases that have ended.
 KEPT_S: Final = 30 * DAY_S
 
 
@@ -29,8 +29,8 @@ NO_STATE: Final = PolicyState()
 class Memory:
     """The changes that are or were out, how long gangs waited for closer places, and the state of a learned policy.
 
-    `leases` holds every open one; of those that have ended, the ones of jobs at hand, and those of any job within the
-    window of the bounds on users and accounts. `busy` names further jobs that get no other change.
+    `leases` holds all open ones, and of the ended ones those of the jobs in the snapshot and those of any job within
+    the window of the limits on users and accounts. `busy` names further jobs that get no other change.
     """
 
     leases: tuple[Lease, ...] = ()
@@ -50,43 +50,43 @@ NOTHING_KNOWN: Final = Memory()
 class Journal(Protocol):
     """What outlives the advisor: the changes that are out, how long gangs waited, and the state of a learned policy.
 
-    One open lease for each job and field. Every method takes effect at once and whole, or raises an `AdvisorError`.
+    One open lease for each job and field. Every method is atomic and durable, or raises an `AdvisorError`.
     """
 
     def claim(self, cluster: str) -> None:
-        """Belong to a cluster from the first call on; raises `ConfigError` for any other."""
+        """Bind the journal to a cluster at the first call; raises `ConfigError` for any other cluster."""
 
     def keep(self, lease: Lease) -> None:
-        """Write down an open lease: an intent before it is sent, or a new state of it in place of the old one."""
+        """Store an open lease: an intent before it is sent, or a new state in place of the old one."""
 
     def close(self, lease: Lease, ending: Ending, ended_time: float) -> None:
-        """Write down how an open lease ended."""
+        """Store the end of an open lease."""
 
     def leases(self) -> tuple[Lease, ...]:
         """Return the open leases, by job and field."""
 
     def closed(self, job_ids: Collection[int], since: float | None = None) -> tuple[Lease, ...]:
-        """Return the leases of jobs that ended within the last `KEPT_S`, in the order in which that was written down.
+        """Return the leases of jobs that ended within the last `KEPT_S`, in the order of writing.
 
-        That is the order in which they ended, also where the clock was set back. With `since` also those of any other
-        job that ended after that instant.
+        That is the order in which they ended, also if the clock was set back. With `since` also those of any other job
+        that ended after that instant.
         """
 
     def add_waits(self, waits: Iterable[Wait], observed_until: float) -> None:
-        """Add waits, and remember that every start up to an instant has been looked at."""
+        """Add waits, and store the instant up to which starts have been observed."""
 
     def waits(self, since: float) -> tuple[Wait, ...]:
-        """Return the waits that ended after an instant, in the order in which they did, as far as `KEPT_S` goes."""
+        """Return the waits that ended after an instant, within the last `KEPT_S`, in order of their end."""
 
     def observed_until(self) -> float | None:
-        """Return up to which instant starts have been looked at; None if never."""
+        """Return the instant up to which starts have been observed; None if never."""
 
     def policy_state(self) -> PolicyState:
         """Return what the policy of the last cycle remembers."""
 
 
 def check_owner(owner: str | None, cluster: str, journal: str) -> None:
-    """Raise `ConfigError` where a journal belongs to another cluster than the one at hand."""
+    """Raise `ConfigError` if a journal belongs to another cluster than the present one."""
     if owner not in (None, cluster):
         raise ConfigError(
             f"{journal} holds the changes made on cluster {owner!a}, not those on {cluster!a}: "

@@ -1,4 +1,4 @@
-"""How far the daemon may go with a job: watch it, advise on it, or change it."""
+"""Defines the modes of the daemon: observe a job, recommend changes to it, or apply them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from advisor.domain.job import Job
 
 
 class Mode(StrEnum):
-    """The modes, the most careful first."""
+    """The modes, most careful first."""
 
     OBSERVE = "observe"  # the job is forecast and learned from; nothing is proposed for it
     RECOMMEND = "recommend"  # recommendations are written down
@@ -22,23 +22,23 @@ _CAREFUL_FIRST = tuple(Mode)
 
 @lru_cache(maxsize=64)
 def _modes(key: str, text: str) -> Mapping[str, Mode]:
-    """Read `name=mode, name=mode`; raises `ValueError` for anything else."""
-    found: dict[str, Mode] = {}
+    """Parse `name=mode, name=mode`; raises `ValueError` for anything else."""
+    modes: dict[str, Mode] = {}
     for entry in filter(None, (part.strip() for part in text.split(","))):
         name, equals, mode = (part.strip() for part in entry.partition("="))
         if not (name and equals and mode in _CAREFUL_FIRST):
             raise ValueError(f"{key} must be name=mode pairs with the modes {', '.join(Mode)}")
-        if name in found:
+        if name in modes:
             raise ValueError(f"{key} must name {name} once")
-        found[name] = Mode(mode)
-    return found
+        modes[name] = Mode(mode)
+    return modes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Modes:
-    """How far the daemon may go, by partition and account; the most careful mode that applies to a job counts."""
+    """How far the daemon can go, by partition and account; the most careful mode of a job is used."""
 
-    default: Annotated[Mode, "mode of what is not named below: observe, recommend or apply"] = Mode.OBSERVE
+    default: Annotated[Mode, "mode of all other partitions and accounts: observe, recommend or apply"] = Mode.OBSERVE
     partitions: Annotated[str, 'modes of partitions, such as "gpu=apply, debug=observe"'] = ""
     accounts: Annotated[str, 'modes of accounts, such as "vision=apply, theory=recommend"'] = ""
 
@@ -47,24 +47,24 @@ class Modes:
             _modes(name, getattr(self, name))
 
     def of(self, job: Job) -> Mode:
-        """Return the mode of a job: the most careful of its partitions' and its account's, as far as they are named.
+        """Return the mode of a job: the most careful one configured for its partitions and its account.
 
-        A partition that is not named counts with the default where another of the same job is named.
+        A partition without a mode counts with the default if another partition of the job has one.
         """
         partitions, accounts = _modes("partitions", self.partitions), _modes("accounts", self.accounts)
-        said = [partitions.get(name, self.default) for name in job.partitions if partitions]
+        modes = [partitions.get(name, self.default) for name in job.partitions if partitions]
         if not any(name in partitions for name in job.partitions):
-            said = []
+            modes = []
         if job.account in accounts:
-            said.append(accounts[job.account])
-        return min(said, key=_CAREFUL_FIRST.index, default=self.default)
+            modes.append(accounts[job.account])
+        return min(modes, key=_CAREFUL_FIRST.index, default=self.default)
 
     @property
     def farthest(self) -> Mode:
-        """The mode that goes farthest of all that are named, the default among them."""
+        """The farthest of all configured modes, including the default."""
         named = (*_modes("partitions", self.partitions).values(), *_modes("accounts", self.accounts).values())
         return max((self.default, *named), key=_CAREFUL_FIRST.index)
 
 
-# What a person at the terminal asks for is theirs to decide.
+# A person at the terminal can change every job.
 EVERYTHING = Modes(default=Mode.APPLY)

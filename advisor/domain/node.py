@@ -1,4 +1,4 @@
-"""Nodes and what is left on them."""
+"""Defines nodes and their use."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from advisor.domain.gang import MOST, ShareCount
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class GpuPool:
-    """The whole GPUs of one type on a node; `used` None where the source cannot tell."""
+    """The whole GPUs of one type on a node; `used` is None if the source cannot tell."""
 
     gpu_type: str | None = None
     total: int
@@ -19,7 +19,7 @@ class GpuPool:
 
     @property
     def idle(self) -> int:
-        """GPUs that no job holds; none where their use is unknown, so that nothing is promised."""
+        """GPUs that no job holds; 0 if their use is unknown, so that nothing is promised."""
         return 0 if self.used is None else max(0, self.total - self.used)
 
 
@@ -52,9 +52,9 @@ _CLOSED = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A node: capacity and use as jobs see them.
+    """A node with its capacity and use.
 
-    `state` is Slurm's base state and `flags` what stands beside it, both in capitals, flags sorted.
+    `state` is Slurm's base state and `flags` its flags, both in capitals, flags sorted.
     `reason` is free text of an administrator or a health check.
     """
 

@@ -1,4 +1,4 @@
-"""What became of a job: when it started and ended, what was changed about it, and what had been forecast."""
+"""Defines the outcome of a job: its start and end, the changes to it, and its forecasts."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,14 +8,14 @@ from advisor.domain.actions import Lever, Reason
 from advisor.domain.forecast import Interval
 from advisor.domain.lease import Ending
 
-# An end is known to within the time between two snapshots; beyond this it is not known at all.
+# An end is known to within the time between two snapshots; with a longer time it counts as unknown.
 LONGEST_GAP_S: Final = 1800.0
-# Below this run time the slowdown of a job says more about the job than about its wait.
+# Below this run time the slowdown of a job depends more on the job than on its wait.
 SLOWDOWN_BOUND_S: Final = 600.0
 
 
 class Arm(StrEnum):
-    """On which side of an experiment a job is; NONE where there is no experiment or the job is no part of it."""
+    """The side of an experiment that a job is on; NONE without an experiment or outside of it."""
 
     NONE = ""
     TREATED = "treated"
@@ -24,7 +24,7 @@ class Arm(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenForecast:
-    """What models believed of a job at `made_time`: when it starts, in POSIX seconds, and how long it runs."""
+    """The forecast of a job made at `made_time`: its start in POSIX seconds, and its run time."""
 
     made_time: float
     start_time: Interval | None = None
@@ -34,11 +34,11 @@ class SeenForecast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenChange:
-    """One change that took effect on a job: what was promised of it, and how it ended.
+    """One change that took effect on a job: its promises, and how it ended.
 
-    The saving is over all jobs that the change helps; None where only the journal knew of the change afterwards.
-    `added_delay_s` is the most that the job itself may start later. `overruled_time` is when it was seen that somebody
-    else had changed the field. `ending` None: it is still out, or a later change to the field took its place.
+    The saving is over all jobs that the change helps; None if the change is only known from the journal.
+    `added_delay_s` is the longest delay of the job itself. `overruled_time` is when somebody else's change to the field
+    was observed. `ending` None means that it is outstanding, or was replaced by a later change to the field.
     """
 
     lever: Lever
@@ -54,13 +54,13 @@ class SeenChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOutcome:
-    """One GPU job from the first sight of it to the last.
+    """One GPU job from the first snapshot that shows it to the last.
 
     `submit_time`, `eligible_time` and `start_time` are those of the first start; `last_start_time` that of the latest,
-    if the job was requeued. `end_time` is when it was seen to be gone, `last_seen_time` when it was last seen, set
-    together with it: it ended between the two. `partition` holds several names, with commas, if the job asks for
+    if the job was requeued. It ended between `last_seen_time` and `end_time`, the times of the last snapshot with it
+    and the first without; both are set together. `partition` holds several names, with commas, if the job asks for
     several. `experiment` is the digest of the experiment whose arm the job is in. `first_forecast` was made when the
-    job was first seen, `changed_forecast` right before its first change. `gpus` 0: the request does not tell how many.
+    job was first seen, `changed_forecast` right before its first change. `gpus` is 0 if the request does not tell.
     """
 
     job_id: int
@@ -84,14 +84,14 @@ class JobOutcome:
 
     @property
     def end_is_known(self) -> bool:
-        """Whether it is known, to within the time between two snapshots, when the job ended."""
+        """Whether the end of the job is known to within the time between two snapshots."""
         if self.end_time is None or self.last_seen_time is None:
             return False
         return 0.0 <= self.end_time - self.last_seen_time <= LONGEST_GAP_S
 
     @property
     def queueing_delay_s(self) -> float | None:
-        """How long the job was eligible before its first start; None where it was not seen to start."""
+        """How long the job was eligible before its first start; None if the start was not observed."""
         if self.start_time is None:
             return None
         since = self.submit_time if self.eligible_time is None else self.eligible_time
@@ -99,21 +99,21 @@ class JobOutcome:
 
     @property
     def run_time_s(self) -> float | None:
-        """How long the last run took; None where its start or its end is not known."""
+        """The duration of the last run; None if its start or its end is unknown."""
         if self.end_time is None or self.last_start_time is None or not self.end_is_known:
             return None
         return max(0.0, self.end_time - self.last_start_time)
 
     @property
     def jct_s(self) -> float | None:
-        """The time from submission to the end; None where the job did not run or its end is not known."""
+        """The time from submission to the end; None if the job did not run or its end is unknown."""
         if self.run_time_s is None or self.end_time is None:
             return None
         return max(0.0, self.end_time - self.submit_time)
 
     @property
     def bounded_slowdown(self) -> float | None:
-        """JCT over run time, the last one, which counts as `SLOWDOWN_BOUND_S` at least."""
+        """JCT over the last run time, which counts as at least `SLOWDOWN_BOUND_S`."""
         if self.jct_s is None or self.run_time_s is None:
             return None
         return max(1.0, self.jct_s / max(self.run_time_s, SLOWDOWN_BOUND_S))

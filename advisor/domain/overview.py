@@ -1,16 +1,16 @@
-"""The cluster at a glance: which GPUs work, which stand idle and why, who waits."""
+"""Defines the overview of a cluster: which GPUs are in use, which are idle and why, which jobs wait."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleGpus:
-    """The idle GPUs of one type on usable nodes, parted by what keeps them idle; the parts add up to all.
+    """The idle GPUs of one type on usable nodes, divided by what keeps them idle; the parts add up to all.
 
     `by_cpus`: the node has no idle CPU, or too few for any pending job whose GPUs are there. `by_memory`: the
-    same for memory, where Slurm hands it out. `by_fragmentation`: pending GPU jobs may run on the node, but the
-    least piece of every one of them needs more GPUs than are idle there. `startable`: all others, those that
-    nobody pending asks for among them.
+    same for memory, if Slurm allocates it. `by_fragmentation`: pending GPU jobs can run on the node, but the
+    smallest part of every one of them needs more GPUs than are idle there. `startable`: all others, including those
+    that no pending job asks for.
     """
 
     startable: int
@@ -26,7 +26,7 @@ class IdleGpus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LargestGang:
-    """The most GPUs of one type that could start together now, with one CPU on each node.
+    """The largest number of GPUs of one type that could start together now, with one CPU on each node.
 
     `under_leaf` None means that no leaf switch is known.
     """
@@ -40,9 +40,9 @@ class LargestGang:
 class GpuTypeOverview:
     """The GPUs of one type; an untyped pool is named "gpu".
 
-    GPUs held in parts are in use. `unavailable` are those that nobody holds on nodes that start nothing. What
-    depends on the use of the GPUs is None where the use of some of them is unknown. Pending jobs stand under each
-    type they ask for by name; an array counts with all its waiting tasks.
+    GPUs held in parts are in use. `unavailable` are the free ones on nodes that start no jobs. Values that depend on
+    the use of the GPUs are None if the use of some of them is unknown. Pending jobs are counted under each type that
+    they name; an array counts with all its waiting tasks.
     """
 
     gpu_type: str
@@ -67,10 +67,10 @@ class ShareOverview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCounts:
-    """How many jobs there are; an array counts with all its waiting tasks.
+    """Counts of jobs; an array counts with all its waiting tasks.
 
-    `held`, `dependent` and `deferred` (to begin later) are pending ones; a job may be several of these.
-    `pending_cpu_only` ask for no GPU and no part of one; `pending_gpus_unknown` cannot be read in that regard.
+    `held`, `dependent` and `deferred` (to begin later) are pending ones; a job can be several of these.
+    `pending_cpu_only` ask for no GPU and no part of one; the GPU request of `pending_gpus_unknown` is unknown.
     """
 
     running: int
@@ -93,9 +93,9 @@ class OldestPending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """What `taken_at` looked like; `unread` says in plain words what could not be read.
+    """The state of the cluster at `taken_at`; `unread` lists in plain words what could not be read.
 
-    `pending_gpus` counts only jobs whose request tells how many; `pending_gpu_jobs_unsized` do not.
+    `pending_gpus` counts only jobs whose request determines the number; `pending_gpu_jobs_unsized` counts the others.
     """
 
     taken_at: float

@@ -1,4 +1,4 @@
-"""What the guard allows a plan to touch."""
+"""Defines what the guard allows a plan to change."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Permits:
-    """The jobs of one cycle that changes can touch, and by how much they can be delayed.
+    """The jobs of one cycle that can be changed, and by how much they can be delayed.
 
-    `left_alone` maps pending GPU jobs that must not be changed to the rule that says so. `stoppable` names the running
+    `left_alone` maps pending GPU jobs that must not be changed to the rule that refuses. `stoppable` names the running
     jobs that can be stopped for a gang. `delay_left_s` maps jobs to how much longer they can be delayed, where that is
     less than the full bound.
     """

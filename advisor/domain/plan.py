@@ -1,4 +1,4 @@
-"""What is proposed, why, and what became of it."""
+"""Defines recommendations, verdicts and receipts."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,7 +8,7 @@ from advisor.domain.facts import Evidence, Facts
 
 
 class Kind(StrEnum):
-    """The kinds of change, in the order in which they are judged; only the first is one to running jobs."""
+    """The kinds of change, in the order in which they are judged; only the first affects running jobs."""
 
     PREEMPT = "preempt"
     CONSOLIDATE = "consolidate"
@@ -18,9 +18,9 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What a change should bring: JCT saved over all jobs it helps, as a range, and what it may cost.
+    """The expected effect of a change: a range of the JCT saved over all jobs it helps, and its cost.
 
-    `added_delay_max_s` bounds how much later the changed job itself may start.
+    `added_delay_max_s` bounds the delay of the changed job itself.
     """
 
     saved_s_low: float
@@ -33,9 +33,8 @@ class Expected:
 class Recommendation:
     """One proposed change to one job, with the facts behind it.
 
-    `revert_after_s` is how long after the apply the change has to be taken back by hand, None where it
-    ends by itself or may stay. `refused_by` names the rule by which the guard refused it, None before it was judged and
-    where all rules hold.
+    `revert_after_s` is the time after which the change has to be reverted, None if it ends by itself or can stay.
+    `refused_by` is the rule by which the guard refused it, None before it was judged and if all rules hold.
     """
 
     kind: Kind
@@ -69,7 +68,7 @@ class Plan:
 
 
 class Outcome(StrEnum):
-    """What became of an action."""
+    """The result of an action."""
 
     APPLIED = "applied"
     ALREADY_SO = "already_so"
@@ -79,10 +78,10 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """What became of an action, as read back; `text` is why it failed, in the cluster's words, or was held back.
+    """The result of an action, as read back; `text` is why it failed, in the cluster's words, or was held back.
 
-    `is_settled` False: it was sent and nobody refused it, so it may have taken effect, or still may. `is_overruled`:
-    it was not sent, because somebody else has changed the field.
+    `is_settled` False means that it was sent and not refused, so that it could have taken effect or still can.
+    `is_overruled` means that it was not sent, because somebody else has changed the field.
     """
 
     action: Action

@@ -1,7 +1,7 @@
-"""The one table of what differs between Slurm's releases, 22.05 to 26.05.
+"""Holds the one table of differences between Slurm's releases, 22.05 to 26.05.
 
-Ask it for a trait by its name, as in `config.traits.soft_limits`; release numbers are compared nowhere else. What a
-reader can find out from an answer, such as a field that a command lacks, needs no trait.
+Use its traits by name, as in `config.traits.soft_limits`; release numbers are compared nowhere else. A difference that
+a reader can detect in an answer, such as a field that a command lacks, needs no trait.
 """
 
 import re
@@ -12,7 +12,7 @@ from typing import Final
 Version = tuple[int, int, int]
 
 _PRINTED = re.compile(r"\d{1,3}\.\d{1,3}(?:\.[0-9A-Za-z.-]+)?")
-# The point release counts only where a number stands there: 25.05.4 and 25.05.4-1, not 25.05.x.
+# The point release is used only if it is a number: 25.05.4 and 25.05.4-1, not 25.05.x.
 _NUMBERS = re.compile(r"(\d{1,3})\.(\d{1,3})(?!\d)(?:\.(\d{1,4})(?![0-9A-Za-z]))?")
 _UNKNOWN_VERSION: Final[Version] = (0, 0, 0)
 
@@ -70,7 +70,7 @@ TRAITS: Final = (
     Traits(first_version=(25, 11, 0), tested=True),
     Traits(first_version=(26, 5, 0), sharing_tells_exclusive=False, tested=True),
 )
-# An unknown release is read like the newest one, and trusted with nothing that an older one lacks.
+# An unknown release is read like the newest one, without the features that an older one lacks.
 UNKNOWN: Final = replace(
     TRAITS[-1],
     first_version=_UNKNOWN_VERSION,

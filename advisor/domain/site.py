@@ -1,4 +1,4 @@
-"""The part of a site's Slurm configuration that decides which advice is possible."""
+"""Defines the part of a site's Slurm configuration that determines which changes are possible."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteConfig:
-    """What `scontrol show config` says and the planner needs.
+    """The values of `scontrol show config` that the planner needs.
 
     `scheduler_parameters` maps each word of SchedulerParameters to its value, "" for a bare word.
     An empty `slurm_version` or `priority_type` means unknown.
@@ -50,7 +50,7 @@ class SiteConfig:
 
     @property
     def takes_soft_limits(self) -> bool:
-        """Return whether backfill takes TimeMin for a soft limit; otherwise TimeMin really shortens jobs."""
+        """Return whether backfill uses TimeMin as a soft limit; otherwise TimeMin shortens jobs."""
         return self.traits.soft_limits and "time_min_as_soft_limit" in self.scheduler_parameters
 
     @property

@@ -1,15 +1,15 @@
-"""What Slurm's own reason words mean; the words are those of job_state_reason.c and of the texts that replace them."""
+"""Maps Slurm's reasons to causes; the words are those of job_state_reason.c and of the texts that replace them."""
 
 from collections.abc import Mapping
 
 from advisor.domain.diagnosis import Cause
 
-# What Slurm's "Resources", and 26.05's words for one switch or block, may stand for.
+# The possible causes of "Resources", and of 26.05's words for one switch or block.
 RESOURCES = frozenset(
     {Cause.GPUS, Cause.FRAGMENTATION, Cause.CPUS_OR_MEMORY, Cause.NODES_UNAVAILABLE, Cause.SWITCHES, Cause.IMPOSSIBLE}
 )
 
-# What Slurm says of a job whose turn it has looked for: such a job is eligible.
+# The reasons of jobs that the scheduler has considered, which are therefore eligible.
 CONTENTION = RESOURCES | {Cause.PRIORITY}
 
 _BY_WORD: Mapping[str, frozenset[Cause]] = {
@@ -54,7 +54,7 @@ _BY_OPENING: Mapping[str, frozenset[Cause]] = {
 
 
 def causes_named(reason: str) -> frozenset[Cause]:
-    """Return the causes Slurm's reason may stand for; none where it names none, UNKNOWN for words nobody knows."""
+    """Return the possible causes of a reason; none if it names none, UNKNOWN for unknown words."""
     exact = _BY_WORD.get(reason)
     if exact is not None:
         return exact
@@ -69,5 +69,5 @@ def causes_named(reason: str) -> frozenset[Cause]:
 
 
 def gives_no_reason(reason: str) -> bool:
-    """Whether Slurm has not said why the job is pending, as before its first try and after every change."""
+    """Return whether Slurm gives no reason yet, as before its first attempt to start a job and after every change."""
     return not causes_named(reason)

@@ -1,4 +1,4 @@
-"""Everything one planning pass may know about the cluster."""
+"""Defines the snapshot, all that a planning pass knows about the cluster."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ from advisor.domain.topology import Topology
 class Snapshot:
     """The cluster at `taken_at` (POSIX seconds): jobs by id, nodes and partitions by name.
 
-    `source` names the reader. `unread` lists in plain words what could not be read; nothing may be concluded
-    about it. `splits_told` is False where a reader shows waiting tasks that were split off an array as part of it.
-    `hidden_levers` are the levers whose field the reader does not show: a job may hold any value there.
-    `reader_fault` says why another reader was used in place of the preferred one, "" where that one was.
+    `source` names the reader. `unread` lists in plain words what could not be read; nothing is concluded about it.
+    `splits_told` is False if the reader shows waiting tasks that were split off an array as part of the array.
+    `hidden_levers` are the levers whose field the reader does not show: a job can hold any value there.
+    `reader_fault` is why another reader was used in place of the preferred one, "" if the preferred one was used.
     """
 
     taken_at: float
@@ -38,7 +38,7 @@ class Snapshot:
             raise ValueError(f"taken_at {self.taken_at} is no time")
 
     def shows(self, job: Job, lever: Lever) -> bool:
-        """Whether the value that a job holds in the field of a lever was read."""
+        """Return whether the field of a lever was read for a job."""
         return lever not in self.hidden_levers and not job.unseen
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Which of several slurmctld acts, and whether a daemon beside one of them may apply."""
+"""Determines which of several slurmctld acts, and whether a daemon beside one of them can apply changes."""
 
 import ipaddress
 from collections.abc import Sequence
@@ -23,25 +23,27 @@ class Turn:
 
 
 def acting(controllers: Sequence[Controller]) -> Controller | None:
-    """Return the one that acts: the first in Slurm's order that is up, since a backup yields to those before it."""
-    return next((each for each in controllers if each.is_up), None)
+    """Return the acting slurmctld: the first in Slurm's order that is up, since a backup yields to those before it."""
+    return next((controller for controller in controllers if controller.is_up), None)
 
 
 def beside_one_of_several(controllers: Sequence[Controller], host: str) -> bool:
-    """Whether a host runs one of several slurmctld, or may do so since a name does not say which host it means."""
-    return len(controllers) > 1 and any(_names(each, host) or not _names_a_host(each) for each in controllers)
+    """Return whether a host runs one of several slurmctld, or could, since a name does not identify its host."""
+    return len(controllers) > 1 and any(
+        _names(controller, host) or not _names_a_host(controller) for controller in controllers
+    )
 
 
 def turn_of(controllers: Sequence[Controller], host: str) -> Turn:
-    """Tell whether a daemon on a host may apply; of those beside one of several slurmctld, one at most may."""
+    """Return whether it is the turn of a daemon on a host; at most one daemon beside several slurmctld has it."""
     first = acting(controllers)
     if not beside_one_of_several(controllers, host):
         where = "nowhere that answers" if first is None else f"on {first.name}"
         text = f"slurmctld acts {where}, and none stands by on {host}: a daemon here may apply"
         return Turn(may_apply=True, text=text)
-    own = [each for each in controllers if _names(each, host)]
+    own = [controller for controller in controllers if _names(controller, host)]
     if len(own) != 1:
-        listed = ", ".join(each.name for each in controllers)
+        listed = ", ".join(controller.name for controller in controllers)
         text = f"which slurmctld is that of this host, {host}, is not known: SlurmctldHost names {listed}"
         return Turn(may_apply=False, is_known=False, text=text)
     if first is None:
@@ -53,12 +55,12 @@ def turn_of(controllers: Sequence[Controller], host: str) -> Turn:
 
 
 def _names(controller: Controller, host: str) -> bool:
-    """Whether a host is the one meant, compared as slurmctld does: by its full or its short name, as written."""
+    """Return whether a controller is on a host, compared as slurmctld does: by its full or its short name."""
     return controller.name in (host, host.partition(".")[0])
 
 
 def _names_a_host(controller: Controller) -> bool:
-    """Whether the name is that of one host, not `localhost` or an address."""
+    """Return whether the name identifies one host, unlike `localhost` or an address."""
     try:
         ipaddress.ip_address(controller.name)
     except ValueError:

@@ -1,4 +1,4 @@
-"""How far apart nodes are."""
+"""Defines the topology of a cluster, and how close nodes are."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class Switch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """The switches or blocks of a cluster, sorted by level and name; none for a flat one."""
+    """The switches or blocks of a cluster, sorted by level and name; none for a flat cluster."""
 
     kind: TopologyKind
     switches: tuple[Switch, ...] = ()

@@ -1,4 +1,4 @@
-"""How long gangs waited for a place close together, and whether they got one."""
+"""Defines the waits of gangs for closer places."""
 
 from dataclasses import dataclass
 
@@ -12,8 +12,8 @@ LARGEST_CLASS = 64
 class Wait:
     """One gang's wait for a tier, from its first chance to start on a worse one.
 
-    `got` tells whether it started at the tier or closer; if not, it gave up after `waited_s`, and all that is known
-    is that a place would have taken longer. `ended_time` is when it started.
+    `got` is whether it started at the tier or closer; if not, it gave up after `waited_s`, so that a place would have
+    taken longer. `ended_time` is when it started.
     """
 
     gpus: int
@@ -28,5 +28,5 @@ class Wait:
 
 
 def gang_class(gpus: int) -> int:
-    """Return the class that a gang's waits are counted in: its GPUs rounded up to a power of two, 64 at most."""
+    """Return the size class of a gang's waits: its GPUs rounded up to a power of two, at most 64."""
     return min(LARGEST_CLASS, 1 << max(0, gpus - 1).bit_length())

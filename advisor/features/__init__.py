@@ -1,1 +1,1 @@
-"""Snapshot to arrays; shared by the daemon, the simulator and the trainers."""
+"""Converts snapshots to arrays, for the daemon, the simulator and the trainers."""

@@ -1,4 +1,4 @@
-"""What stands before each pending GPU job: the line by priority and what runs, as columns."""
+"""Builds the table of what is ahead of each pending GPU job: jobs of higher priority, and running jobs."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,8 +29,8 @@ class BacklogTable(Columns):
     """Pending GPU jobs, row by row, with what they ask for and what stands before them; NaN where not known.
 
     `ahead` are the pending GPU jobs of higher priority, whose array tasks count one by one; `running` jobs hold GPUs,
-    and may hold them for `gpu_s` more GPU seconds. GPU seconds count up to the time limit where `by_limits`, else up to
-    a run time that was forecast. `eligible` is 0 for a job that waits for another job or for a time, else 1.
+    for up to `gpu_s` more GPU seconds. GPU seconds count up to the time limit with `by_limits`, else up to a forecast
+    run time. `eligible` is 0 for a job that waits for another job or for a time, else 1.
     """
 
     job_id: NDArray[np.int64]  # (n_jobs,)
@@ -49,7 +49,7 @@ class BacklogTable(Columns):
     def __post_init__(self) -> None:
         loads = (self.ahead, self.ahead_in_partition, self.ahead_in_account, self.running, self.running_in_account)
         columns = (self.gpus, self.limit_s, self.eligible, self.since_submit_s, self.since_eligible_s)
-        lengths = {len(each) for each in (*columns, *(part for load in loads for part in (load.gpus, load.gpu_s)))}
+        lengths = {len(column) for column in (*columns, *(part for load in loads for part in (load.gpus, load.gpu_s)))}
         if lengths != {len(self.job_id)}:
             raise ValueError(f"the columns of a backlog differ in length: {sorted(lengths | {len(self.job_id)})}")
 
@@ -76,7 +76,7 @@ def backlog_table(snapshot: Snapshot, expected_s: Mapping[int, float] | None = N
     left_s = _floats([_left_s(job, snapshot) for job in running])
     longest_s = max(np.nanmax(limit_s, initial=-np.inf), np.nanmax(left_s, initial=-np.inf))
     pending = _Work.of(
-        # A size that the request does not tell is one GPU at least.
+        # A size that the request does not determine is at least one GPU.
         np.where(np.isnan(gpus), 1.0, gpus)
         * _floats([1 if job.array is None else tasks_of(job) for job in unsorted])[order],
         _durations(line, limit_s, longest_s, expected_s),
@@ -108,7 +108,7 @@ def backlog_table(snapshot: Snapshot, expected_s: Mapping[int, float] | None = N
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """GPUs of jobs and the GPU seconds they are good for, job by job."""
+    """The GPUs of jobs and their GPU seconds, job by job."""
 
     gpus: Floats
     gpu_s: Floats
@@ -118,13 +118,13 @@ class _Work:
         return cls(gpus, gpus * duration_s)
 
     def before(self, codes: Codes) -> Load:
-        """Add up for each job of a line those before it that have its code."""
+        """Return, for each job of a queue, the sums over the jobs before it with the same code."""
         return Load(gpus=_sum_before(self.gpus, codes), gpu_s=_sum_before(self.gpu_s, codes))
 
     def seen_from(self, line: Codes, codes: Codes) -> Load:
-        """Add up for each job of a line these jobs, `codes` `(n_these,)`, that have its code."""
+        """Return, for each job of a queue, the sums over the jobs here, `codes` `(n_these,)`, with the same code."""
         size = int(max(line.max(initial=-1), codes.max(initial=-1))) + 1
-        gpus, gpu_s = (np.bincount(codes, each, size).astype(np.float64) for each in (self.gpus, self.gpu_s))
+        gpus, gpu_s = (np.bincount(codes, weights, size).astype(np.float64) for weights in (self.gpus, self.gpu_s))
         return Load(gpus=gpus[line], gpu_s=gpu_s[line])
 
 
@@ -132,25 +132,25 @@ def _sum_before(amounts: Floats, codes: Codes) -> Floats:
     order = np.argsort(codes, kind="stable")
     before = np.cumsum(amounts[order]) - amounts[order]
     first = np.searchsorted(codes[order], codes[order])
-    found = np.empty_like(before)
-    # The rounding of a difference of sums must not make a queue of less than nothing.
-    found[order] = np.maximum(before - before[first], 0.0)
-    return found
+    earlier = np.empty_like(before)
+    # Rounding of the difference of sums must not make a sum negative.
+    earlier[order] = np.maximum(before - before[first], 0.0)
+    return earlier
 
 
 def _durations(
     jobs: Sequence[Job], limit_s: Floats, longest_s: float, expected_s: Mapping[int, float] | None
 ) -> Floats:
-    """Return what each job is taken to run: as forecast, else to its limit, else as long as the longest."""
-    found = np.where(np.isnan(limit_s), longest_s if np.isfinite(longest_s) else np.nan, limit_s)
+    """Return the assumed run time of each job: the forecast, else the limit, else the longest limit."""
+    longest = np.where(np.isnan(limit_s), longest_s if np.isfinite(longest_s) else np.nan, limit_s)
     if expected_s is None:
-        return found
+        return longest
     forecast_s = _floats([expected_s.get(job.job_id) for job in jobs])
-    return np.where(np.isnan(forecast_s), found, forecast_s)
+    return np.where(np.isnan(forecast_s), longest, forecast_s)
 
 
 def _left_s(job: Job, snapshot: Snapshot) -> float | None:
-    """Return how long a running job may go on by its limit, None where there is none."""
+    """Return how long a running job can continue under its limit; None without a limit."""
     if job.end_time is not None:
         return max(0.0, job.end_time - snapshot.taken_at)
     limit_s = expected_limit_s(job, snapshot)

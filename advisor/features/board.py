@@ -1,4 +1,4 @@
-"""What learned policies see: the competing jobs and the nodes as arrays, the same live and simulated.
+"""Builds the observation of learned policies: the competing jobs and the nodes as arrays, live and simulated alike.
 
 `board_of` makes a board from the tables of a snapshot, `sim.state_board` makes it from the simulator's arrays; both are
 equal to the bit. A policy is trained on one order of columns, which its fingerprint names.

@@ -1,4 +1,4 @@
-"""Which gangs fit where on the nodes of a snapshot, now and ever."""
+"""Computes where gangs fit on the nodes of a snapshot, now and ever."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
@@ -16,7 +16,7 @@ __all__ = ["Doubt", "Fit", "Fitter", "NodeTable", "node_table"]
 
 
 class Doubt(StrEnum):
-    """Why a gang may fit on fewer nodes than computed, or why nothing was promised."""
+    """Why a gang can fit on fewer nodes than computed, or why nothing was promised."""
 
     FEATURES = "features"
     SHARES = "shares"
@@ -42,15 +42,15 @@ class Fit:
 
     @property
     def restricted(self) -> bool:
-        """Whether the gang may be kept from nodes that the table takes for fit; nothing is then changed about it.
+        """Whether nodes that the table counts as suitable could be barred to the gang, which is then not changed.
 
-        Memory that is not asked for keeps it from none: Slurm fills in a default, or the node is empty.
+        Memory that is not requested bars no node: Slurm fills in a default, or the node is empty.
         """
         return _restrict(self.doubts)
 
     @property
     def best_tier(self) -> LocalityTier:
-        """The closest tier the gang can have on the nodes in service; CLUSTER where it fits nowhere."""
+        """The closest tier that the gang can have on the nodes in service; CLUSTER if it fits nowhere."""
         return LocalityTier.CLUSTER if self.tier_in_service is None else self.tier_in_service
 
     @property
@@ -65,7 +65,7 @@ class Fit:
 
 
 class Fitter:
-    """Answers where gangs fit on one table, each distinct request once."""
+    """Computes where gangs fit on one table, once for each distinct request."""
 
     def __init__(self, snapshot: Snapshot, table: NodeTable) -> None:
         self._table = table
@@ -97,40 +97,40 @@ class Fitter:
         self._numbered: dict[int, tuple[GangRequest, int]] = {}
 
     def fit(self, gang: GangRequest, partitions: tuple[str, ...]) -> Fit:
-        """Tell where a gang fits, inside any one of `partitions`; a partition that is down starts nothing now."""
+        """Return where a gang fits within any one of `partitions`; a partition that is down starts nothing now."""
         key = (self._number(gang), partitions)
-        found = self._fits.get(key)
-        if found is None:
+        fit = self._fits.get(key)
+        if fit is None:
             in_service, ever = self.fit_in_service(gang, partitions), self._tier_ever(gang, partitions)
-            found = self._fits[key] = replace(in_service, tier_ever=ever)
-        return found
+            fit = self._fits[key] = replace(in_service, tier_ever=ever)
+        return fit
 
     def fit_in_service(self, gang: GangRequest, partitions: tuple[str, ...]) -> Fit:
-        """Tell what `fit` does without a look at nodes out of service: `tier_ever` is `tier_in_service`."""
+        """Return the result of `fit` without nodes out of service: `tier_ever` is `tier_in_service`."""
         key = (self._number(gang), partitions)
-        found = self._fits_in_service.get(key)
-        if found is None:
+        fit = self._fits_in_service.get(key)
+        if fit is None:
             in_service = self._tier(_When.IN_SERVICE, gang, partitions)
-            found = self._fits_in_service[key] = Fit(
+            fit = self._fits_in_service[key] = Fit(
                 tier_now=self.tier_now(gang, partitions),
                 tier_in_service=in_service,
                 tier_ever=in_service,
                 doubts=self._doubts(gang, partitions),
             )
-        return found
+        return fit
 
     def tier_now(self, gang: GangRequest, partitions: tuple[str, ...]) -> LocalityTier | None:
-        """Tell the closest tier at which a gang could start now, as `fit` does, at a third of the cost."""
+        """Return the closest tier at which a gang could start now, as `fit` does, at a third of the cost."""
         return self._tier(_When.NOW, gang, partitions)
 
     def restricts(self, gang: GangRequest, partitions: tuple[str, ...]) -> bool:
-        """Tell what `fit` does of restrictions alone."""
+        """Return the restrictions of a gang, as `fit` does."""
         return _restrict(self._doubts(gang, partitions))
 
     def fewest_nodes(self, gang: GangRequest, partitions: tuple[str, ...]) -> int | None:
         """Return the fewest nodes of a gang's own range that could hold it, were those in service empty.
 
-        None where the gang leaves its node count open, or none of its range would do.
+        None if the gang leaves its node count open, or no count of its range suffices.
         """
         if gang.nodes_max is None or self._tier(_When.IN_SERVICE, gang, partitions) is None:
             return None
@@ -165,10 +165,10 @@ class Fitter:
         return self._tiers[key]
 
     def _number(self, gang: GangRequest) -> int:
-        """Number requests, equal ones alike; one that jobs share is compared with the others once."""
+        """Return a number for each distinct request; a shared object is compared with the others once."""
         known = self._numbered.get(id(gang))
         if known is None:
-            # Held on to, so that no other request comes to the same place in memory.
+            # Keeps a reference, so that no other request gets the same identity.
             known = self._numbered[id(gang)] = gang, self._numbers.setdefault(gang, len(self._numbers))
         return known[1]
 
@@ -206,20 +206,20 @@ class Fitter:
 
     def _fewest(self, gang: GangRequest, partitions: tuple[str, ...]) -> int | None:
         """Return what bisection over the node counts of a gang that names no node would."""
-        found = []
+        counts = []
         for name in self._asked(_When.IN_SERVICE, gang, partitions):
             offer, most = self._offer(_When.IN_SERVICE, gang, name), self._most_nodes(gang, name)
             fewest = None if offer is None or len(offer.rows) < gang.nodes_min else offer.fewest()
             if fewest is not None and (most is None or max(fewest, gang.nodes_min) <= most):
-                found.append(max(fewest, gang.nodes_min))
-        return min(found, default=None)
+                counts.append(max(fewest, gang.nodes_min))
+        return min(counts, default=None)
 
     def _most_nodes(self, gang: GangRequest, partition: str) -> int | None:
         limits = (gang.nodes_max, self._partitions[partition].max_nodes_per_job)
         return min((limit for limit in limits if limit is not None), default=None)
 
     def _offer(self, when: "_When", gang: GangRequest, partition: str) -> Offer | None:
-        """Say what each node could give to the gang, once for gangs that differ in nothing but their node counts."""
+        """Return what each node could give to the gang, once for gangs that differ only in node counts."""
         several = gang.per_task or gang.tasks >= max(2, gang.nodes_min)
         key = (
             when,
@@ -241,7 +241,7 @@ def _restrict(doubts: tuple[Doubt, ...]) -> bool:
 
 
 class _When(IntEnum):
-    """Which nodes a gang may have: as they are, as they were if empty, and that with all of them in service."""
+    """The nodes open to a gang: as they are, as if they were empty, and as if all were empty and in service."""
 
     NOW = auto()
     IN_SERVICE = auto()

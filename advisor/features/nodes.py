@@ -142,19 +142,19 @@ def _nodes_naming(nodes: tuple[Node, ...], partition: str) -> tuple[str, ...]:
 
 
 def rows_of(table: NodeTable, names: Iterable[str]) -> list[int]:
-    """Return the rows of the nodes of these names; names of no node are passed over."""
+    """Return the rows of the nodes with these names; unknown names are skipped."""
     return [table.row_by_name[name] for name in names if name in table.row_by_name]
 
 
 def memory_is_shared_out(config: SiteConfig) -> bool:
-    """Whether Slurm hands out memory like CPUs; assumed where SelectTypeParameters is unknown."""
+    """Return whether Slurm allocates memory like CPUs; True if SelectTypeParameters is unknown."""
     words = config.select_parameters
     return not words or any("MEMORY" in word.upper() for word in words)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """Resources wanted together on one node; types in `gpus` may be None for any."""
+    """Resources requested together on one node; types in `gpus` can be None for any."""
 
     gpus: tuple[GpuCount, ...] = ()
     cpus: int = 1
@@ -190,9 +190,9 @@ def gpus_of(types: tuple[str, ...], gpus: Counts, gpu_type: str | None) -> Count
 
 
 def bounds(counts: tuple[GpuCount, ...]) -> tuple[GpuCount, ...]:
-    """Turn counts asked together into bounds that may be checked one by one.
+    """Convert counts requested together into bounds that can be checked one by one.
 
-    GPUs of any type may be of a type that is also asked by name, so they bind through the sum of all counts.
+    GPUs of any type can be of a type that is also requested by name, so they count in the sum of all counts.
     """
     typed = tuple(gpu for gpu in counts if gpu.gpu_type is not None and gpu.count)
     if any(gpu.gpu_type is None and gpu.count for gpu in counts):

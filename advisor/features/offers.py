@@ -1,4 +1,4 @@
-"""What the nodes of one partition could give to a gang, and how few of them, or how close together, would be enough."""
+"""Computes what the nodes of one partition can give to a gang, and how few nodes, or how close ones, suffice."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,7 +26,7 @@ _ENOUGH = 1.0 - 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeView:
-    """What the nodes offer under one question; `promise` is True for "now", where nothing may be overstated."""
+    """The resources that nodes offer in one case; `promise` is True for "now", where nothing must be overstated."""
 
     gpus: Counts  # (n_nodes, n_types)
     cpus: Counts  # (n_nodes,)
@@ -37,7 +37,7 @@ class NodeView:
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionOffer:
-    """The nodes of one partition that a view offers anything of at all; every array stands in the order of `rows`."""
+    """The nodes of one partition that a view offers resources of; every array is in the order of `rows`."""
 
     table: NodeTable
     rows: NDArray[np.intp]  # (n_rows,) of the table
@@ -48,7 +48,7 @@ class PartitionOffer:
 
     @classmethod
     def of(cls, table: NodeTable, member: Flags, view: NodeView) -> "PartitionOffer":
-        """Take the nodes that are open and have a CPU, without which Slurm starts nothing."""
+        """Select the open nodes with a CPU, without which Slurm starts nothing."""
         rows = np.flatnonzero(member & view.open & (view.cpus > 0))
         return cls(
             table=table,
@@ -61,22 +61,22 @@ class PartitionOffer:
 
     @cached_property
     def _gpus_by_type(self) -> dict[str | None, tuple[int, int]]:
-        """Map GPU types to how many there are in all and on one node at most."""
-        found: dict[str | None, tuple[int, int]] = {}
+        """Map GPU types to their total count and their largest count on one node."""
+        counts: dict[str | None, tuple[int, int]] = {}
         for gpu_type in (*self.table.gpu_types, None):
             gpus = gpus_of(self.table.gpu_types, self.gpus, gpu_type)
-            found[gpu_type] = int(gpus.sum(dtype=np.int64)), int(gpus.max(initial=0))
-        return found
+            counts[gpu_type] = int(gpus.sum(dtype=np.int64)), int(gpus.max(initial=0))
+        return counts
 
     def lacks(self, gang: GangRequest) -> bool:
-        """Whether there are too few GPUs at a glance; most of a long queue is done with here."""
+        """Return whether there are too few GPUs, a quick check that settles most of a long queue."""
         nothing = (0, 0)
         return any(gpu.count > self._gpus_by_type.get(gpu.gpu_type, nothing)[0] for gpu in gang.per_job) or any(
             gpu.count > self._gpus_by_type.get(gpu.gpu_type, nothing)[1] for gpu in gang.per_node
         )
 
     def able(self, gang: GangRequest) -> Flags:
-        """Mark the nodes that could be one of the gang's, but for those that it names: `(n_rows,)`."""
+        """Return a mask of the nodes that could be part of the gang, apart from those that it names: `(n_rows,)`."""
         types = self.table.gpu_types
         memory_mib = gang.memory_mib_per_node or 0
         chunk = Chunk(gpus=gang.per_node, cpus=_cpus_beside(gang, gang.per_node), memory_mib=memory_mib)
@@ -120,7 +120,7 @@ class PartitionOffer:
 
 @dataclass(frozen=True, kw_only=True)
 class Offer:
-    """The nodes that may take part in a gang, and what each gives as shares, 1 at most, of what it needs in all."""
+    """The nodes that can be part of a gang, and what each gives, as shares up to 1 of the gang's total needs."""
 
     rows: NDArray[np.intp]  # (n_rows,)
     shares: Floats  # (n_rows, n_needs)
@@ -130,7 +130,7 @@ class Offer:
 
     @classmethod
     def of(cls, side: PartitionOffer, gang: GangRequest) -> "Offer | None":
-        """Ask one partition; None where GPUs are too few, or a node that the gang insists on cannot take part."""
+        """Return the offer of one partition; None with too few GPUs, or if a required node is unsuitable."""
         if side.lacks(gang):
             return None
         able, pinned = side.able(gang), np.zeros(len(side.rows), dtype=np.bool_)
@@ -153,7 +153,7 @@ class Offer:
         )
 
     def fewest(self) -> int | None:
-        """Return on how few nodes a gang that names none fits, if it must bound them; None where all are too few."""
+        """Return the fewest nodes on which a gang that names none fits, if it must bound them; None if none do."""
         if not len(self.rows):
             return None
         sums = self._sums
@@ -193,7 +193,7 @@ class Offer:
         return bool(holds.any())
 
     def _values(self, *, bounded: bool) -> Floats:
-        """Return what each node counts for, `(n_rows, n_needs)`.
+        """Return the shares that each node contributes, `(n_rows, n_needs)`.
 
         With a bound on the nodes, several needs and a promise to make, each node counts as much as its scarcest share,
         `(n_rows, 1)`: such nodes do add up to every need at once, and more free resources never turn a yes into a no.
@@ -211,12 +211,12 @@ class Offer:
         if not self.pins:
             return np.asarray((-np.sort(-values, axis=0)).cumsum(axis=0))
         first, others = values[self.pinned], values[~self.pinned]
-        largest = [-np.sort(-each, axis=0) for each in (first, others) if len(each)]
+        largest = [-np.sort(-part, axis=0) for part in (first, others) if len(part)]
         return np.asarray((np.concatenate(largest) if largest else values).cumsum(axis=0))
 
 
 def chooses_among_required(gang: GangRequest) -> bool:
-    """Whether the nodes that a gang requires are more than it may have: Slurm 23.02 and later choose among them."""
+    """Return whether a gang names more nodes than it can have: Slurm 23.02 and later choose among them."""
     return gang.nodes_max is not None and len(gang.required_nodes) > gang.nodes_max
 
 

@@ -1,4 +1,4 @@
-"""What a policy is: it scores the legal choices that our code enumerates, and never makes one itself."""
+"""Defines policies, which score the legal choices that the planner enumerates."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ Scores = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The legal choices of one decision, one row each: what is forbidden is not among them.
+    """The legal choices of one decision, one row each; forbidden ones are not included.
 
     `columns` are the numbers behind the choices, `(n_options,)` each. `job` indexes the rows of the board.
     """
@@ -35,7 +35,7 @@ class Options:
 
 
 class Policy(Protocol):
-    """Scores options; the best above 0 is chosen, none where all are 0 or below."""
+    """Scores options; the best above 0 is chosen, none if all are 0 or below."""
 
     @property
     def name(self) -> str:
@@ -50,12 +50,12 @@ class Policy(Protocol):
         """The levers whose options it scores; those of the others are left to the rules."""
 
     def act(self, board: Board, options: Options, state: bytes) -> tuple[Scores, bytes]:
-        """Return a score for each option and what to remember; raises `ModelError` where it cannot."""
+        """Return a score for each option, and the new state; raises `ModelError` on failure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredDecision:
-    """One decision that a policy scored: enough to make it again without the policy."""
+    """One decision that a policy scored, as needed to repeat it without the policy."""
 
     lever: Lever
     scores: tuple[float, ...]
@@ -107,7 +107,7 @@ class Decider:
 
 
 class RecordedPolicy:
-    """The scores of a recorded cycle, one decision after the other: a replay needs no model."""
+    """A policy that returns the scores of a recorded cycle in order, so that a replay needs no model."""
 
     name = "recorded"
     digest = ""

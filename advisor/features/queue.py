@@ -1,4 +1,4 @@
-"""The pending GPU jobs that compete for GPUs now, as arrays, grouped into pools."""
+"""Builds the table of the pending GPU jobs that compete for GPUs now, grouped into pools."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,10 +24,10 @@ _LONGEST_TASKS = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Others:
-    """The pending jobs that are not rows of a pool but may start on its nodes, lowest priority first.
+    """The pending jobs that are not rows of a pool but can start on its nodes, lowest priority first.
 
-    GPU jobs of unknown size, that depend on others or are deferred, or beyond the planner's depth. Jobs for CPUs
-    only are left out: they take no GPUs.
+    These are GPU jobs of unknown size, dependent or deferred ones, and those beyond the planner's depth. CPU-only jobs
+    are excluded: they take no GPUs.
     """
 
     priority: NDArray[np.int64]  # (n_others,)
@@ -53,7 +53,7 @@ class QueueTable:
     """Competing jobs in the order in which Slurm considers them, row by row.
 
     A pool is a set of partitions that share GPU nodes, at one priority tier: only jobs of one pool can pass
-    each other by priority. `run` holds what run times are believed; the GPU-time of a row is its `width` times its
+    each other by priority. `run` holds the assumed run times; the GPU-time of a row is its `width` times its
     run time. `gpu_type` indexes `gpu_types`, `ANY_TYPE` for a gang that takes any.
     """
 
@@ -108,7 +108,7 @@ class QueueTable:
 
 
 def competes_now(job: Job, now: float) -> bool:
-    """Whether a pending job asks for whole GPUs and may start as soon as there are enough.
+    """Return whether a pending job asks for whole GPUs and can start as soon as there are enough.
 
     A job that Slurm holds back for another reason, such as a limit of its account, does not compete; nor does
     one with an unknown reason.
@@ -117,7 +117,7 @@ def competes_now(job: Job, now: float) -> bool:
 
 
 def _competing(jobs: Sequence[Job], now: float) -> list[Job]:
-    """Return those pending GPU jobs that may start as soon as there are enough GPUs."""
+    """Return the pending GPU jobs that can start as soon as there are enough GPUs."""
     # Many jobs share few reasons.
     contention = {reason for reason in {job.reason for job in jobs} if causes_named(reason) <= CONTENTION}
     return [
@@ -152,7 +152,7 @@ def limits_s(jobs: Iterable[Job], snapshot: Snapshot) -> list[float | None]:
 
 def slurms_order(jobs: Sequence[Job]) -> NDArray[np.intp]:
     """Return the places of jobs whose priorities are known in the order in which Slurm considers them."""
-    # In the order of the snapshot, which is that of memory: to go through the jobs by rank takes far longer.
+    # In the order of the snapshot, which is that of memory: access by rank takes far longer.
     job_id = np.array([job.job_id for job in jobs], dtype=np.int64)
     submit_time = np.array([job.submit_time for job in jobs], dtype=np.float64)
     priority = np.array([job.priority for job in jobs], dtype=np.int64)
@@ -189,9 +189,9 @@ def run_times(
     `rule_ratio` is the share of its limit that a job is assumed to use where nothing is forecast at all. Beside jobs
     with forecasts, one without is taken to use the share of its limit that they use in the mean.
     """
-    found = [forecasts.of(job.job_id).run_time for job in jobs]
-    by_model = np.array([each is not None for each in found], dtype=np.bool_)
-    rows = [(each.interval_s.low, each.mean_s, each.interval_s.high) if each else (np.nan,) * 3 for each in found]
+    forecast_runs = [forecasts.of(job.job_id).run_time for job in jobs]
+    by_model = np.array([run is not None for run in forecast_runs], dtype=np.bool_)
+    rows = [(run.interval_s.low, run.mean_s, run.interval_s.high) if run else (np.nan,) * 3 for run in forecast_runs]
     low_s, expected_s, high_s = np.array(rows, dtype=np.float64).reshape(-1, 3).T
     limited = by_model & np.isfinite(limit_s)
     ratio = float(np.mean(expected_s[limited] / limit_s[limited])) if limited.any() else rule_ratio
@@ -209,7 +209,7 @@ def tasks_of(job: Job) -> int:
 
 
 def smallest_size(job: Job) -> int:
-    """Return the fewest whole GPUs a job may start with: its own count, or the low end of its range.
+    """Return the fewest whole GPUs that a job can start with: its own count, or the low end of its range.
 
     The order counts a job that declares a range at this size: under near-linear scaling its GPU-time hardly depends
     on the size, and so a resize does not change the order.
@@ -277,35 +277,35 @@ def queue_table(
 
 def _line(snapshot: Snapshot, pools: "_Pools", depth: int) -> tuple[list[Job], list[int]]:
     """Return the first `depth` competing jobs of each pool in Slurm's order, and the pool of each."""
-    found = [job for job in _competing(snapshot.pending_gpu_jobs, snapshot.taken_at) if job.priority]
-    pool_of = [pools.of(job.partitions) for job in found]
+    competing = [job for job in _competing(snapshot.pending_gpu_jobs, snapshot.taken_at) if job.priority]
+    pool_of = [pools.of(job.partitions) for job in competing]
     kept = Counter[int]()
     jobs: list[Job] = []
     pool_of_row: list[int] = []
-    for place in slurms_order(found).tolist():
+    for place in slurms_order(competing).tolist():
         pool = pool_of[place]
         if pool is None or kept[pool] >= depth:
             continue
-        gang = found[place].gang
+        gang = competing[place].gang
         # A gang larger than its pool can never start.
         if 0 < (gang.gpu_count or 0) <= pools.capacity(pool, gang.gpu_type):
             kept[pool] += 1
-            jobs.append(found[place])
+            jobs.append(competing[place])
             pool_of_row.append(pool)
     return jobs, pool_of_row
 
 
 def _outside(snapshot: Snapshot, pools: "_Pools", jobs: list[Job]) -> tuple[tuple[Others, ...], NDArray[np.bool_]]:
-    """Collect for each pool the pending GPU jobs that are not its rows, and tell whether any waits for its nodes."""
+    """Return, for each pool, the pending GPU jobs that are not its rows, and whether any waits for its nodes."""
     shown = {job.job_id for job in jobs}
     busy = {pool for job in jobs if (pool := pools.of(job.partitions)) is not None}
     waiting: set[int] = set()
-    found: list[list[tuple[int, float]]] = [[] for _ in pools.group]
+    levels: list[list[tuple[int, float]]] = [[] for _ in pools.group]
     for job in snapshot.pending:
         if job.held or job.job_id in shown:
             continue
         gang = job.gang
-        # It may take GPUs that cannot be counted: parts of them, or what the reader could not see.
+        # It can take GPUs that cannot be counted: parts of them, or GPUs that the reader could not see.
         parts = bool(gang.shares) or not gang.gpus_known
         pool = pools.of(job.partitions) if parts or gang.wants_gpus else None
         if pool is None:
@@ -314,16 +314,16 @@ def _outside(snapshot: Snapshot, pools: "_Pools", jobs: list[Job]) -> tuple[tupl
             waiting.add(pool)
         if job.priority:
             limit_s = expected_limit_s(job, snapshot) if job.time_limit_s is None else job.time_limit_s
-            found[pool].append((job.priority, np.inf if limit_s is None else limit_s))
+            levels[pool].append((job.priority, np.inf if limit_s is None else limit_s))
     others = []
-    for unsorted in found:
+    for unsorted in levels:
         rows = np.array(unsorted, dtype=np.float64).reshape(-1, 2)
         rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
         others.append(Others(priority=rows[:, 0].astype(np.int64), limit_s=rows[:, 1]))
     wait = np.array(
         [
-            any(pools.group[each] == group for each in waiting)
-            or any(each != pool and pools.group[each] == group for each in busy)
+            any(pools.group[other] == group for other in waiting)
+            or any(other != pool and pools.group[other] == group for other in busy)
             for pool, group in enumerate(pools.group)
         ],
         dtype=np.bool_,
@@ -357,7 +357,7 @@ class _Pools:
         self.idle = (open_rows.astype(np.int32) @ table.gpus_startable).astype(np.int32).reshape(shape)
 
     def capacity(self, pool: int, gpu_type: str | None) -> int:
-        """Return how many GPUs of the type a job asks for a pool has in service."""
+        """Return the number of GPUs in service in a pool, of the type that a job asks for."""
         if gpu_type is None:
             return int(self.totals[pool].sum())
         return int(self.totals[pool, self._type_index[gpu_type]]) if gpu_type in self._type_index else 0
@@ -367,8 +367,8 @@ class _Pools:
         try:
             return self._pool_by_partitions[partitions]
         except KeyError:
-            found = (self._pool_by_partition.get(name) for name in partitions)
-            first = self._pool_by_partitions[partitions] = next((pool for pool in found if pool is not None), None)
+            known = (self._pool_by_partition.get(name) for name in partitions)
+            first = self._pool_by_partitions[partitions] = next((pool for pool in known if pool is not None), None)
             return first
 
 

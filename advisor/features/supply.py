@@ -1,4 +1,4 @@
-"""When GPUs come free, by the time limits of the jobs that hold them or as forecast."""
+"""Computes when GPUs come free, by time limits or by forecasts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from advisor.features.queue import ANY_TYPE, QueueTable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Releases:
-    """GPUs that running jobs give back, in order of time; seconds count from the snapshot."""
+    """The GPUs that running jobs release, in order of time; seconds count from the snapshot."""
 
     after_s: NDArray[np.float64]  # (n_releases,)
     pool: NDArray[np.int32]  # (n_releases,)
@@ -48,7 +48,7 @@ def releases(snapshot: Snapshot, queue: QueueTable, expected_s: Mapping[int, flo
 
 
 def _by_limits_s(snapshot: Snapshot) -> dict[int, float]:
-    """Map running jobs to the time that they may still run."""
+    """Map running jobs to the time left under their limits, in seconds."""
     return {
         job.job_id: max(0.0, job.end_time - snapshot.taken_at)
         for job in snapshot.jobs
@@ -57,18 +57,18 @@ def _by_limits_s(snapshot: Snapshot) -> dict[int, float]:
 
 
 def remaining_s(snapshot: Snapshot, forecasts: Forecasts, rule_ratio: float) -> dict[int, float]:
-    """Map running jobs to the time that they are expected to run on, the median where it is forecast.
+    """Map running jobs to their expected time left, the median of the forecast if there is one.
 
     A job without a forecast is taken to use `rule_ratio` of what its limit leaves.
     """
-    found = {}
+    seconds_by_job = {}
     for job_id, left_s in _by_limits_s(snapshot).items():
         run_time, start_time = forecasts.of(job_id).run_time, snapshot.jobs_by_id[job_id].start_time
         if run_time is None or start_time is None:
-            found[job_id] = left_s * rule_ratio
+            seconds_by_job[job_id] = left_s * rule_ratio
         else:
-            found[job_id] = min(left_s, max(0.0, start_time + run_time.interval_s.median - snapshot.taken_at))
-    return found
+            seconds_by_job[job_id] = min(left_s, max(0.0, start_time + run_time.interval_s.median - snapshot.taken_at))
+    return seconds_by_job
 
 
 def latest_starts_s(
@@ -92,7 +92,7 @@ def latest_starts_s(
 
 
 def backfilled(queue: QueueTable, freed: Releases, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """Tell which jobs of one pool Slurm's backfill can start whatever stands before them `(n_rows,)`.
+    """Return a mask of the jobs of one pool that backfill can start regardless of the jobs ahead, `(n_rows,)`.
 
     Such a job fits the idle GPUs and ends, by its time limit, before the largest gang that wants the same GPUs
     could start. Does not depend on the order of `rows`, nor on the present size of a job that declares a range.
@@ -115,7 +115,7 @@ def wait_for_s(freed: Releases, pool: int, gpu_type: int, gpus: int, idle: NDArr
 
 
 def _meets(types: NDArray[np.int32], gpu_type: int) -> NDArray[np.bool_]:
-    """Tell which jobs may want the GPUs that a job of `gpu_type` wants."""
+    """Return a mask of the jobs that compete for GPUs of `gpu_type`."""
     if gpu_type == ANY_TYPE:
         return np.ones(len(types), dtype=np.bool_)
     meets: NDArray[np.bool_] = (types == gpu_type) | (types == ANY_TYPE)

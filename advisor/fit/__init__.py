@@ -1,1 +1,1 @@
-"""Fitting the predictors with scikit-learn and publishing them as ONNX; the extra `fit`, never imported by a cycle."""
+"""Fits the predictors with scikit-learn and publishes them as ONNX; extra `fit`, never imported by a cycle."""

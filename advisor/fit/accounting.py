@@ -22,7 +22,7 @@ from advisor.sim.text_file import opened_text
 if TYPE_CHECKING:
     from advisor.backends.process import Commands
 
-# The name comes last because it is the one text that may hold the separator.
+# The name comes last because it is the only text that can contain the separator.
 FIELDS: Final = "User,Account,Partition,QOS,Submit,Start,End,ElapsedRaw,TimelimitRaw,State,ReqTRES,AllocTRES,JobName"
 COMMAND: Final = f"SLURM_TIME_FORMAT=%s sacct -a -X -P -S START -o {FIELDS}"
 # The latest rows of a file that are looked at: months of a large site, and some hundred MiB of memory.
@@ -159,7 +159,7 @@ def _table(jobs: list[_Ended]) -> EndedJobs:
             name=tuple(job.name for job in jobs),
             partition=tuple(job.partition for job in jobs),
             qos=tuple(job.qos for job in jobs),
-            gpus=numbers(sum(each.count for each in job.asked.gpus or ()) for job in jobs),
+            gpus=numbers(sum(gpus.count for gpus in job.asked.gpus or ()) for job in jobs),
             cpus=numbers(job.asked.cpus for job in jobs),
             nodes=numbers(job.asked.nodes for job in jobs),
             memory_mib=numbers(job.asked.memory_mib for job in jobs),

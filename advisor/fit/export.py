@@ -31,7 +31,7 @@ def to_onnx(regressors: Sequence[Any], columns: int) -> bytes:
                 regressor, initial_types=[("x", FloatTensorType([None, columns]))], target_opset=OPSET
             )
         graph = add_prefix(converted, f"m{number}_").graph
-        opsets |= {each.domain: each.version for each in converted.opset_import}
+        opsets |= {opset.domain: opset.version for opset in converted.opset_import}
         source, result = graph.input[0].name, graph.output[0].name
         nodes += [helper.make_node("Identity", [INPUT], [source]), *graph.node]
         initializers += list(graph.initializer)
@@ -55,4 +55,4 @@ def to_onnx(regressors: Sequence[Any], columns: int) -> bytes:
 
 def predictions(regressors: Sequence[Any], rows: NDArray[np.float32]) -> NDArray[np.float64]:
     """Return what scikit-learn itself answers, in the layout of the graph: `(n_rows, n_outputs)`."""
-    return np.column_stack([np.asarray(each.predict(rows), dtype=np.float64) for each in regressors])
+    return np.column_stack([np.asarray(regressor.predict(rows), dtype=np.float64) for regressor in regressors])

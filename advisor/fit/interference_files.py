@@ -134,7 +134,7 @@ def read_sides(path: Path, form: str, singles: Path | None = None) -> list[Measu
 
 def measured(sides: Sequence[MeasuredSpeed], shared: Shared) -> RelativeSpeeds:
     """Put sides into arrays; equal jobs are one, and profiles are completed from what all of them show alone."""
-    jobs = sorted({each for side in sides for each in (side.mine, side.other)}, key=repr)
+    jobs = sorted({job for side in sides for job in (side.mine, side.other)}, key=repr)
     place = {job: row for row, job in enumerate(jobs)}
     mine = np.array([place[side.mine] for side in sides], np.intp)
     other = np.array([place[side.other] for side in sides], np.intp)
@@ -193,10 +193,10 @@ def number(table: Table, line: int, column: str, *, most: float = math.inf, empt
 
 def text(table: Table, line: int, column: str) -> str:
     """Read a name; raises `ConfigError` where there is none."""
-    found = (table.rows[line].get(column) or "").strip()
-    if not found:
+    value = (table.rows[line].get(column) or "").strip()
+    if not value:
         raise ConfigError(f"{table.path}: line {line + 2}: {column} is empty: give a name")
-    return found
+    return value
 
 
 def _gavel(table: Table) -> Iterator[MeasuredSpeed]:
@@ -249,8 +249,8 @@ def _blox(table: Table) -> Iterator[MeasuredSpeed]:
     for line, *jobs in paired:
         # Speeds are over the fastest plan of the model alone; where the same plan was run alone, over that one.
         bases = [alone.get((job.model, job.gpus, job.variant), 0.0) or 1.0 for job in jobs]
-        found = [number(table, line, f"speed{side}") for side in "12"]
-        yield from _both(jobs, [speed / base for speed, base in zip(found, bases, strict=True)])
+        speeds = [number(table, line, f"speed{side}") for side in "12"]
+        yield from _both(jobs, [speed / base for speed, base in zip(speeds, bases, strict=True)])
 
 
 def _blox_job(table: Table, line: int, side: str) -> MeasuredJob:
@@ -284,17 +284,17 @@ def _lucid(table: Table) -> Iterator[MeasuredSpeed]:
     for line, row in enumerate(table.rows):
         jobs = []
         for side in "12":
-            found = alone.get(_lucid_key(row, side, f"batchsize{side}"), (math.nan,) * 4)
+            figures = alone.get(_lucid_key(row, side, f"batchsize{side}"), (math.nan,) * 4)
             jobs.append(
                 MeasuredJob(
                     model=text(table, line, f"model{side}"),
                     variant=" ".join(_lucid_key(row, side, f"batchsize{side}")[i] for i in (1, 3)),
                     batch=number(table, line, f"batchsize{side}", empty=math.nan),
                     gpus=number(table, line, f"gpu_num{side}", empty=1.0),
-                    steps_per_s=found[0],
-                    gpu_busy=found[1],
-                    memory_busy=found[2],
-                    memory=found[3],
+                    steps_per_s=figures[0],
+                    gpu_busy=figures[1],
+                    memory_busy=figures[2],
+                    memory=figures[3],
                 )
             )
         yield from _both(jobs, [number(table, line, f"speed{side}") for side in "12"])

@@ -69,28 +69,30 @@ def fit_measured(
     gpu: RelativeSpeeds | None, node: RelativeSpeeds | None, *, seed: int, sources: tuple[Source, ...] = ()
 ) -> Fitted:
     """Fit to measured pairs, of one or of both ways of sharing; raises `ConfigError` where they are too few."""
-    fitted = [None if each is None else _fit_section(each.alone(), np.random.default_rng(seed)) for each in (gpu, node)]
-    present = [each for each in fitted if each is not None]
+    fitted = [
+        None if speeds is None else _fit_section(speeds.alone(), np.random.default_rng(seed)) for speeds in (gpu, node)
+    ]
+    present = [section for section in fitted if section is not None]
     if not present:
         raise ConfigError("there are no measured pairs to fit to: give a table of them")
-    regressors = [one for each in fitted for one in (_constants() if each is None else each.regressors)]
+    regressors = [one for section in fitted for one in (_constants() if section is None else section.regressors)]
     parameters = InterferenceParameters(
         gpu=None if fitted[0] is None else fitted[0].parameters,
         node=None if fitted[1] is None else fitted[1].parameters,
     )
     metrics: dict[str, float] = {}
-    for name, each in zip(("shared GPU", "shared nodes"), fitted, strict=True):
-        if each is not None:
-            metrics[f"{name}: mean error of relative speed, pairs left out"] = each.error_of_pairs
-            if each.error_of_models is not None:
-                metrics[f"{name}: mean error of relative speed, models left out"] = each.error_of_models
+    for name, section in zip(("shared GPU", "shared nodes"), fitted, strict=True):
+        if section is not None:
+            metrics[f"{name}: mean error of relative speed, pairs left out"] = section.error_of_pairs
+            if section.error_of_models is not None:
+                metrics[f"{name}: mean error of relative speed, models left out"] = section.error_of_models
     return Fitted(
         kind=KIND,
         columns=COLUMNS,
         outputs=OUTPUTS,
         regressors=tuple(regressors),
         parameters=parameters.model_dump_json(),
-        probe=np.concatenate([each.rows[:: max(1, len(each.rows) // 200)] for each in present]),
+        probe=np.concatenate([section.rows[:: max(1, len(section.rows) // 200)] for section in present]),
         sources=sources,
         metrics=metrics,
         seed=seed,
@@ -98,26 +100,28 @@ def fit_measured(
     )
 
 
-def _fit_section(found: RelativeSpeeds, generator: np.random.Generator) -> FittedSection:
-    if len(found) < LEAST_ROWS or len(set(found.pair.tolist())) < 3:
-        raise ConfigError(f"{len(found)} measured rows are too few to fit interference to: give at least {LEAST_ROWS}")
-    items, mean, spread = _standardised(found.pairs.items)
-    pairs = replace(found.pairs, items=items)
-    chosen = search(pairs, found.speed, found.pair, generator)
-    judged = _some_pairs(found.pair, generator)
-    shown, out = steadied(pairs.take(judged), found.speed[judged], found.pair[judged], chosen)
-    draft = _parameters(found, items, mean, spread, chosen)
+def _fit_section(relative: RelativeSpeeds, generator: np.random.Generator) -> FittedSection:
+    if len(relative) < LEAST_ROWS or len(set(relative.pair.tolist())) < 3:
+        raise ConfigError(
+            f"{len(relative)} measured rows are too few to fit interference to: give at least {LEAST_ROWS}"
+        )
+    items, mean, spread = _standardised(relative.pairs.items)
+    pairs = replace(relative.pairs, items=items)
+    chosen = search(pairs, relative.speed, relative.pair, generator)
+    judged = _some_pairs(relative.pair, generator)
+    shown, out = steadied(pairs.take(judged), relative.speed[judged], relative.pair[judged], chosen)
+    draft = _parameters(relative, items, mean, spread, chosen)
     section = section_of(draft, KIND)
-    rows, named_rows = section.pair_columns(found.pairs), _named_columns(section, found)
-    weight = np.ones(len(found))
+    rows, named_rows = section.pair_columns(relative.pairs), _named_columns(section, relative)
+    weight = np.ones(len(relative))
     weight[judged] = shown
-    speeds = _ridge(rows, found.speed, chosen.weights.noise, weight)
-    errors = found.speed[judged] - np.clip(out.by_pair, 0.0, draft.top_speed)
-    spreads, factors = _spreads(rows[judged], errors, found.pair[judged], generator)
-    model_errors = found.speed[judged][out.rows] - np.clip(out.by_model, 0.0, draft.top_speed)
+    speeds = _ridge(rows, relative.speed, chosen.weights.noise, weight)
+    errors = relative.speed[judged] - np.clip(out.by_pair, 0.0, draft.top_speed)
+    spreads, factors = _spreads(rows[judged], errors, relative.pair[judged], generator)
+    model_errors = relative.speed[judged][out.rows] - np.clip(out.by_model, 0.0, draft.top_speed)
     unseen = _quantiles(model_errors if len(model_errors) else 2.0 * errors)
-    named_errors = _named_errors(rows, named_rows, found, chosen.weights.noise, weight, generator)
-    named, named_factors = _spreads(named_rows, named_errors, found.pair, generator)
+    named_errors = _named_errors(rows, named_rows, relative, chosen.weights.noise, weight, generator)
+    named, named_factors = _spreads(named_rows, named_errors, relative.pair, generator)
     known = draft.model_copy(update={"known_factors": factors, "named_factors": named_factors, "unseen_errors": unseen})
     return FittedSection(
         parameters=SectionParameters.model_validate(known.model_dump()),
@@ -146,7 +150,9 @@ def _some_pairs(pair: Rows, generator: np.random.Generator) -> Rows:
     return np.flatnonzero(rank <= np.sort(rank)[JUDGED_ROWS])
 
 
-def _parameters(found: RelativeSpeeds, items: Items, mean: Floats, spread: Floats, chosen: Chosen) -> SectionParameters:
+def _parameters(
+    relative: RelativeSpeeds, items: Items, mean: Floats, spread: Floats, chosen: Chosen
+) -> SectionParameters:
     """Return the parameters as far as they follow from the jobs and what makes them alike."""
     sides = [_likeness(items, shape) for shape in (chosen.mine, chosen.other)]
     return SectionParameters(
@@ -168,12 +174,12 @@ def _parameters(found: RelativeSpeeds, items: Items, mean: Floats, spread: Float
         known_factors=(0.0, 0.0),
         named_factors=(0.0, 0.0),
         unseen_errors=(0.0, 0.0),
-        top_speed=float(found.speed.max()),
+        top_speed=float(relative.speed.max()),
     )
 
 
 def _optional(numbers: Floats) -> list[float | None]:
-    return [None if np.isnan(each) else float(each) for each in numbers]
+    return [None if np.isnan(number) else float(number) for number in numbers]
 
 
 def _likeness(items: Items, shape: Shape) -> Likeness:
@@ -184,20 +190,20 @@ def _products(sides: Sequence[Likeness], items: Items, chosen: Chosen) -> list[t
     """Return all coordinates of either side and the largest products of both, coordinate 0 being the constant."""
     weights = chosen.weights
     widths = [len(side.basis[0]) for side in sides]
-    alone = [(at, 0, weights.mine**0.5) for at in range(1, widths[0] + 1)]
-    alone += [(0, at, weights.other**0.5) for at in range(1, widths[1] + 1)]
+    alone = [(place, 0, weights.mine**0.5) for place in range(1, widths[0] + 1)]
+    alone += [(0, place, weights.other**0.5) for place in range(1, widths[1] + 1)]
     # A coordinate is longest where jobs differ most; later ones are shorter.
     lengths = [_lengths(items, side) for side in sides]
     size = np.outer(*lengths).ravel()
     order = np.argsort(-size, kind="stable")[: MOST_COLUMNS - len(alone)]
-    both = [(int(at // widths[1]) + 1, int(at % widths[1]) + 1, weights.both**0.5) for at in order]
+    both = [(int(place // widths[1]) + 1, int(place % widths[1]) + 1, weights.both**0.5) for place in order]
     return alone + both
 
 
 def _lengths(items: Items, side: Likeness) -> Floats:
     shape = Shape(**{name: value for name, value in side if name != "basis"})
-    found: Floats = np.mean((similarity(items, items, shape) @ np.array(side.basis)) ** 2, axis=0)
-    return found
+    lengths: Floats = np.mean((similarity(items, items, shape) @ np.array(side.basis)) ** 2, axis=0)
+    return lengths
 
 
 def _ridge(rows: NDArray[np.float32], target: Floats, noise: float, weight: Floats) -> Any:
@@ -207,32 +213,32 @@ def _ridge(rows: NDArray[np.float32], target: Floats, noise: float, weight: Floa
     return Ridge(alpha=float(noise), solver="cholesky").fit(rows.astype(np.float64), target, sample_weight=weight)
 
 
-def _named_columns(section: Section, found: RelativeSpeeds) -> NDArray[np.float32]:
+def _named_columns(section: Section, relative: RelativeSpeeds) -> NDArray[np.float32]:
     """Return the columns of the same pairs with only models and sizes known, as for live jobs."""
-    items = found.pairs.items
+    items = relative.pairs.items
     settings = items.settings.copy()
     settings[:, 0] = np.nan
     shares, _ = section.shares(np.array([section.code(model) for model in items.model], np.intp), settings)
-    return section.named_columns(shares[found.pairs.mine], shares[found.pairs.other])
+    return section.named_columns(shares[relative.pairs.mine], shares[relative.pairs.other])
 
 
 def _named_errors(
     rows: NDArray[np.float32],
     named_rows: NDArray[np.float32],
-    found: RelativeSpeeds,
+    relative: RelativeSpeeds,
     noise: float,
     weight: Floats,
     generator: np.random.Generator,
 ) -> Floats:
     """Return the errors for held-out pairs with only models and sizes known."""
-    fold = (generator.permutation(int(found.pair.max()) + 1) % PARTS)[found.pair]
-    predicted = np.full(len(found), found.speed.mean())
-    for each in range(PARTS):
-        inside = fold != each
+    fold = (generator.permutation(int(relative.pair.max()) + 1) % PARTS)[relative.pair]
+    predicted = np.full(len(relative), relative.speed.mean())
+    for part in range(PARTS):
+        inside = fold != part
         if inside.any() and not inside.all():
-            fitted = _ridge(rows[inside], found.speed[inside], noise, weight[inside])
+            fitted = _ridge(rows[inside], relative.speed[inside], noise, weight[inside])
             predicted[~inside] = fitted.predict(named_rows[~inside].astype(np.float64))
-    errors: Floats = found.speed - np.clip(predicted, 0.0, found.speed.max())
+    errors: Floats = relative.speed - np.clip(predicted, 0.0, relative.speed.max())
     return errors
 
 
@@ -248,8 +254,8 @@ def _spreads(
     whole = RidgeCV(alphas=alphas).fit(wide, target)
     fold = (generator.permutation(int(pair.max()) + 1) % PARTS)[pair]
     predicted = np.full(len(errors), target.mean())
-    for each in range(PARTS):
-        inside = fold != each
+    for part in range(PARTS):
+        inside = fold != part
         if inside.any() and not inside.all():
             predicted[~inside] = RidgeCV(alphas=alphas).fit(wide[inside], target[inside]).predict(wide[~inside])
     return whole, _quantiles(errors / np.exp(predicted))

@@ -83,21 +83,24 @@ def _changes() -> list[Callable[[Chosen, float], Chosen]]:
     """Return the ways to change the likeness, each by a ratio."""
 
     def of_weight(name: str) -> Callable[[Chosen, float], Chosen]:
-        return lambda at, ratio: replace(
-            at, weights=replace(at.weights, **{name: np.clip(getattr(at.weights, name) * ratio, 1e-5, 10.0)})
+        return lambda chosen, ratio: replace(
+            chosen,
+            weights=replace(chosen.weights, **{name: np.clip(getattr(chosen.weights, name) * ratio, 1e-5, 10.0)}),
         )
 
     def of_shape(name: str) -> Callable[[Chosen, float], Chosen]:
-        def changed(at: Chosen, ratio: float) -> Chosen:
+        def changed(chosen: Chosen, ratio: float) -> Chosen:
             most = MOST_OWN_WEIGHT if name == "own_weight" else 1e3
-            value = float(np.clip(getattr(at.mine, name) * ratio, 1e-3, most))
-            return replace(at, mine=replace(at.mine, **{name: value}), other=replace(at.other, **{name: value}))
+            value = float(np.clip(getattr(chosen.mine, name) * ratio, 1e-3, most))
+            return replace(
+                chosen, mine=replace(chosen.mine, **{name: value}), other=replace(chosen.other, **{name: value})
+            )
 
         return changed
 
     return [
-        *(of_weight(each.name) for each in fields(Weights)),
-        *(of_shape(each.name) for each in fields(Shape)),
+        *(of_weight(field.name) for field in fields(Weights)),
+        *(of_shape(field.name) for field in fields(Shape)),
     ]
 
 
@@ -148,13 +151,13 @@ def _rows_by_model(pairs: JobPairs) -> list[Rows]:
 
 def _loss(pairs: JobPairs, speed: Floats, pair: Rows, weight: Floats, chosen: Chosen) -> float:
     try:
-        found = left_out(pairs, speed, pair, chosen, weight)
+        errors = left_out(pairs, speed, pair, chosen, weight)
     except np.linalg.LinAlgError:
         return float("inf")
     top = float(speed.max())
-    error = _mean_error(found.by_pair, speed, top)
-    if len(found.rows):
-        error += UNSEEN_WEIGHT * _mean_error(found.by_model, speed[found.rows], top)
+    error = _mean_error(errors.by_pair, speed, top)
+    if len(errors.rows):
+        error += UNSEEN_WEIGHT * _mean_error(errors.by_model, speed[errors.rows], top)
     return error
 
 
@@ -169,11 +172,11 @@ def steadied(pairs: JobPairs, speed: Floats, pair: Rows, chosen: Chosen) -> tupl
     repeatedly weighted squares.
     """
     weight = np.ones(len(pairs))
-    found = left_out(pairs, speed, pair, chosen)
+    held_out = left_out(pairs, speed, pair, chosen)
     for _ in range(STEADYING):
-        weight = 1.0 / np.maximum(1.0, np.abs(speed - found.by_pair) / OUTLIER)
-        found = left_out(pairs, speed, pair, chosen, weight)
-    return weight, found
+        weight = 1.0 / np.maximum(1.0, np.abs(speed - held_out.by_pair) / OUTLIER)
+        held_out = left_out(pairs, speed, pair, chosen, weight)
+    return weight, held_out
 
 
 def basis(items: Items, shape: Shape, limit: int) -> Floats:

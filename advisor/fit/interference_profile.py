@@ -47,18 +47,20 @@ def _slopes(doublings: Floats, speed: Floats) -> Floats:
 def _type_speeds(items: Items, kind: "np.ndarray[tuple[int], np.dtype[np.object_]]", speed: Floats) -> Floats:
     """Return logarithms of speeds over those of the same job on other GPU types, around the median of the type."""
     logs = np.log(speed)
-    found = np.full(len(speed), np.nan)
+    speeds = np.full(len(speed), np.nan)
     twins: dict[tuple[str, float], list[int]] = {}
     for row, one in enumerate(kind.tolist()):
         twins.setdefault((one, float(np.nan_to_num(items.settings[row, 0], nan=-1.0))), []).append(row)
     for rows in twins.values():
         for row in rows:
-            others = [logs[each] for each in rows if items.group[each] != items.group[row] and np.isfinite(logs[each])]
+            others = [
+                logs[other] for other in rows if items.group[other] != items.group[row] and np.isfinite(logs[other])
+            ]
             if others:
-                found[row] = logs[row] - np.median(others)
+                speeds[row] = logs[row] - np.median(others)
     group = np.array(items.group, dtype=object)
     for here in dict.fromkeys(items.group):
-        inside = (group == here) & np.isfinite(found)
+        inside = (group == here) & np.isfinite(speeds)
         if inside.any():
-            found[inside] -= np.median(found[inside])
-    return found
+            speeds[inside] -= np.median(speeds[inside])
+    return speeds

@@ -101,7 +101,7 @@ def fit_run_time(
     parameters = RunTimeParameters(
         over_anchor=OVER_ANCHOR,
         over_limit=OVER_LIMIT,
-        levels=tuple(tuple(float(level) for level in each) for each in levels),
+        levels=tuple(tuple(float(level) for level in row) for row in levels),
         rate=chosen.rate,
         burst_power=chosen.burst_power,
         support=support_of(kept.jobs),

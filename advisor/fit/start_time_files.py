@@ -139,30 +139,30 @@ def _gpus(text: str) -> float:
 def _instant(text: str) -> float:
     """Read a time, UTC where it names no zone."""
     try:
-        found = datetime.fromisoformat(text.strip())
+        instant = datetime.fromisoformat(text.strip())
     except ValueError as err:
         raise ValueError("it is no time such as 2021-05-01 12:00:00") from err
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    return (instant if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp()
 
 
 def _left(text: str) -> float:
-    """Read a number that may be below 0; NaN where there is none."""
+    """Parse a number, possibly below 0; NaN for an empty text."""
     if not text.strip():
         return math.nan
     try:
-        found = float(text)
+        number = float(text)
     except ValueError as err:
         raise ValueError("it is no number") from err
-    if not abs(found) <= _MOST:
+    if not abs(number) <= _MOST:
         raise ValueError("it is beyond any queue")
-    return found
+    return number
 
 
 def _amount(text: str) -> float:
-    found = _left(text)
-    if found < 0.0:
+    amount = _left(text)
+    if amount < 0.0:
         raise ValueError("it is negative")
-    return found
+    return amount
 
 
 def _polls(cells: Mapping[str, list[str]], numbers: Mapping[str, Floats]) -> Polls:
@@ -207,8 +207,8 @@ def _running(numbers: Mapping[str, Floats]) -> tuple[Load, Load]:
     _, poll = np.unique(numbers[_POLL], return_inverse=True)
     gpus, hours = numbers["r_gpus_above"], numbers["r_gpu_hours_above"]
     most = np.full((2, int(poll.max()) + 1), -np.inf)
-    for found, column in zip(most, (gpus, hours), strict=True):
-        np.fmax.at(found, poll, column)
+    for largest, column in zip(most, (gpus, hours), strict=True):
+        np.fmax.at(largest, poll, column)
     whole = np.where(most[0] > 0.0, most, np.nan)[:, poll]
     known = gpus > 0.0
     return (

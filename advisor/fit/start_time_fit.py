@@ -59,7 +59,7 @@ class HeldOutForecasts:
     All `(n_rows,)`; `block` numbers the parts in order of time.
     """
 
-    found: LogWait
+    log_wait: LogWait
     true: Floats
     weight: Floats
     poll_time: Floats
@@ -68,7 +68,7 @@ class HeldOutForecasts:
     @property
     def scaled_error(self) -> Floats:
         """By how many spreads the true waits lie above the mean: `(n_rows,)`."""
-        return np.asarray((self.true - self.found.mean) / self.found.spread, dtype=np.float64)
+        return np.asarray((self.true - self.log_wait.mean) / self.log_wait.spread, dtype=np.float64)
 
 
 def fit_start_time(files: Sequence[Path], *, seed: int) -> Fitted:
@@ -129,7 +129,7 @@ def calibrate(polls: Polls, *, seen_until: float, seed: int) -> HeldOutForecasts
     started = polls.started_by(np.nextafter(seen_until, np.inf))
     days = np.unique(polls.poll_time[started])
     weight = weights(polls, seen_until=seen_until)
-    found: list[Floats] = []
+    predictions: list[Floats] = []
     rows_of_blocks: list[Rows] = []
     for block in np.array_split(days[len(days) // 2 :], min(BLOCKS, len(days) - len(days) // 2)):
         rows = np.flatnonzero(started & (polls.poll_time >= block[0]) & (polls.poll_time <= block[-1]))
@@ -137,13 +137,13 @@ def calibrate(polls: Polls, *, seen_until: float, seed: int) -> HeldOutForecasts
         if not polls.started_by(block[0]).any():
             continue
         forest = fit_forest(polls, seen_until=known_before, seed=seed)
-        found.append(forest.predict(model_rows(polls.table.take(rows))))
+        predictions.append(forest.predict(model_rows(polls.table.take(rows))))
         rows_of_blocks.append(rows)
-    if not found:
+    if not predictions:
         raise ConfigError("no job was seen to start between the polls: give polls of a longer time to fit on")
     every = np.concatenate(rows_of_blocks)
     return HeldOutForecasts(
-        found=log_wait_of(np.concatenate(found)),
+        log_wait=log_wait_of(np.concatenate(predictions)),
         true=log_wait(polls.wait_s[every]),
         weight=weight[every],
         poll_time=polls.poll_time[every],
@@ -202,7 +202,7 @@ def _support(rows: NDArray[np.float32]) -> tuple[tuple[float, ...], tuple[float,
 def _metrics(calibration: HeldOutForecasts) -> dict[str, float]:
     """Judge the forecasts of later polls, each part's quantiles taken from the other parts."""
     inside = np.zeros(len(calibration.true), dtype=np.bool_)
-    errors = calibration.true - calibration.found.mean
+    errors = calibration.true - calibration.log_wait.mean
     for block in np.unique(calibration.block):
         mine = calibration.block == block
         low, high = factors(calibration, ~mine if (~mine).any() else mine)

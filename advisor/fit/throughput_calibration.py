@@ -22,10 +22,10 @@ def learn_knowledge(measured: StepTimes, seed: int) -> Knowledge:
     """Return what measurements teach, calibrated on what was left out in turn."""
     learned = learn_laws(measured)
     generator = np.random.default_rng(seed)
-    folds = [_left_out_placements(each, learned, generator) for each in learned.groups]
-    one_node = [_left_out_model(each, learned, each.work.nodes == 1) for each in learned.groups]
-    few = [_left_out_model(each, learned, _is_small(each.work)) for each in learned.groups]
-    never = [_never_seen(each, learned) for each in learned.groups]
+    folds = [_left_out_placements(group, learned, generator) for group in learned.groups]
+    one_node = [_left_out_model(group, learned, group.work.nodes == 1) for group in learned.groups]
+    few = [_left_out_model(group, learned, _is_small(group.work)) for group in learned.groups]
+    never = [_never_seen(group, learned) for group in learned.groups]
     return learned.knowledge().model_copy(
         update={
             "profiled": calibrate(folds),
@@ -38,7 +38,7 @@ def learn_knowledge(measured: StepTimes, seed: int) -> Knowledge:
 
 def calibrate(off_by_model: Sequence[Vector]) -> Calibration:
     """Return the tails of errors in stated deviations, each array `(n_rows,)` of one model weighing the same."""
-    kept = [each for each in off_by_model if len(each)]
+    kept = [errors for errors in off_by_model if len(errors)]
     if not kept:
         return Calibration()
     off = np.concatenate(kept)
@@ -103,10 +103,10 @@ def _as_stated(job: JobForecaster) -> JobForecaster:
     return replace(job, calibration=Calibration())
 
 
-def _off(found: Intervals, step_s: Vector) -> Vector:
+def _off(intervals: Intervals, step_s: Vector) -> Vector:
     """Return errors in stated deviations of the log, downwards or upwards, of intervals of a normal distribution."""
-    off = np.log(step_s) - np.log(found.median)
-    down, up = np.log(found.median) - np.log(found.low), np.log(found.high) - np.log(found.median)
+    off = np.log(step_s) - np.log(intervals.median)
+    down, up = np.log(intervals.median) - np.log(intervals.low), np.log(intervals.high) - np.log(intervals.median)
     return np.asarray(NORMAL * off / np.where(off < 0.0, down, up), dtype=np.float64)
 
 

@@ -48,7 +48,7 @@ class StepTimes(Columns):
     def shapes(self) -> list[str]:
         """Return the placement of each row as text; the order of its nodes does not count."""
         counts = zip(self.gpus, self.nodes, self.least, self.most, strict=True)
-        return ["/".join(f"{each:g}" for each in row) for row in counts]
+        return ["/".join(f"{count:g}" for count in row) for row in counts]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,19 +64,19 @@ class _Row:
 
 def files_of(paths: Sequence[Path]) -> list[Path]:
     """Return the files, and all CSV files of the folders, in `paths`, each once; raises `TraceError`."""
-    found: dict[Path, Path] = {}
+    files: dict[Path, Path] = {}
     for path in paths:
         if path.is_dir():
-            inside = sorted(each for each in path.iterdir() if each.name.endswith(_ENDINGS) and each.is_file())
+            inside = sorted(file for file in path.iterdir() if file.name.endswith(_ENDINGS) and file.is_file())
             if not inside:
                 raise TraceError(f"{path}: no .csv or .csv.gz file in this folder: name a folder of measurements")
         elif path.is_file():
             inside = [path]
         else:
             raise TraceError(f"{path}: there is no such file or folder: check the path")
-        for each in inside:
-            found.setdefault(each.resolve(), each)
-    return list(found.values())
+        for file in inside:
+            files.setdefault(file.resolve(), file)
+    return list(files.values())
 
 
 def read_measured(files: Sequence[Path], form: str, gpus_per_node: int = GPUS_PER_NODE) -> StepTimes:

@@ -1,4 +1,4 @@
-"""Fitting the throughput predictor: laws of scaling for each measured model, and a graph for the ratios of speeds."""
+"""Fits the throughput predictor: scaling laws for each measured model, and a graph for the ratios of speeds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class PlacementPairs(Columns):
 
 
 def fit_throughput(files: Sequence[Path], *, form: str, seed: int) -> Fitted:
-    """Fit measured step times; `files` may name folders, `form` is auto, pollux or elasticflow; raises `TraceError`."""
+    """Fit measured step times; `files` can be folders, `form` is auto, pollux or elasticflow; raises `TraceError`."""
     read = files_of(files)
     measured = read_measured(read, form)
     models = sorted(set(measured.model.tolist()))
@@ -48,11 +48,11 @@ def fit_throughput(files: Sequence[Path], *, form: str, seed: int) -> Fitted:
     generator = np.random.default_rng(seed)
     knowledge = learn_knowledge(measured, seed)
     pairs = _pairs(measured, learn_laws(measured), knowledge, generator)
-    found = [_judge(pairs, model) for model in models]
-    tails = calibrate([off for off, _ in found])
+    judged = [_judge(pairs, model) for model in models]
+    tails = calibrate([off for off, _ in judged])
     regressors = _regressors(pairs)
-    errors = np.concatenate([error for _, error in found])
-    inside = np.concatenate([(off >= tails.low) & (off <= tails.high) for off, _ in found])
+    errors = np.concatenate([error for _, error in judged])
+    inside = np.concatenate([(off >= tails.low) & (off <= tails.high) for off, _ in judged])
     return Fitted(
         kind=KIND,
         columns=COLUMNS,

@@ -1,4 +1,4 @@
-"""What models on one network have in common, and what each of them is: empirical Bayes over scaling laws."""
+"""Fits a population of scaling laws on each network, and the law of each model, by empirical Bayes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -47,29 +47,29 @@ class Learned:
     pooled: Prior
 
     def knowledge(self) -> Knowledge:
-        """Return it as it is served, not calibrated."""
-        of_cluster = {name: [each for each in self.groups if each.cluster == name] for name in self.priors}
+        """Return the knowledge as it is served, without calibration."""
+        of_cluster = {name: [group for group in self.groups if group.cluster == name] for name in self.priors}
         return Knowledge(
             pooled=_population(self.pooled, self.groups),
             clusters={name: _population(prior, of_cluster[name]) for name, prior in self.priors.items()},
-            profiles=[_profile(each, self.priors[each.cluster]) for each in self.groups],
+            profiles=[_profile(group, self.priors[group.cluster]) for group in self.groups],
             speeds=_speeds(self.groups, self.laws),
         )
 
     def without(self, model: str) -> Knowledge | None:
         """Return what the other models have in common; None where there is no other."""
-        kept = [number for number, each in enumerate(self.groups) if each.model != model]
+        kept = [number for number, group in enumerate(self.groups) if group.model != model]
         if not kept:
             return None
         groups, laws = [self.groups[number] for number in kept], [self.laws[number] for number in kept]
-        pooled = _common(laws, [self.priors[each.cluster] for each in groups], DEFAULT)
-        names = sorted({each.cluster for each in groups})
+        pooled = _common(laws, [self.priors[law.cluster] for law in groups], DEFAULT)
+        names = sorted({group.cluster for group in groups})
         return Knowledge(
             pooled=_population(pooled, groups),
             clusters={
                 name: _population(
                     _of_cluster(name, groups, laws, self.priors[name], pooled),
-                    [each for each in groups if each.cluster == name],
+                    [group for group in groups if group.cluster == name],
                 )
                 for name in names
             },
@@ -80,13 +80,13 @@ class Learned:
 def learn_laws(measured: StepTimes) -> Learned:
     """Fit a law to each model of each cluster, drawn to what they have in common there, and that to the rest."""
     groups = tuple(_groups(measured))
-    names = sorted({each.cluster for each in groups})
+    names = sorted({group.cluster for group in groups})
     priors = dict.fromkeys(names, DEFAULT)
-    pooled, laws = DEFAULT, [_law(each, DEFAULT) for each in groups]
+    pooled, laws = DEFAULT, [_law(group, DEFAULT) for group in groups]
     for _ in range(_ROUNDS):
-        pooled = _common(laws, [priors[each.cluster] for each in groups], DEFAULT)
+        pooled = _common(laws, [priors[group.cluster] for group in groups], DEFAULT)
         priors = {name: _of_cluster(name, groups, laws, priors[name], pooled) for name in names}
-        laws = [_law(each, priors[each.cluster]) for each in groups]
+        laws = [_law(group, priors[group.cluster]) for group in groups]
     return Learned(groups=groups, laws=tuple(laws), priors=priors, pooled=pooled)
 
 
@@ -115,13 +115,13 @@ def _law(group: Group, prior: Prior) -> Law:
 
 
 def _of_cluster(name: str, groups: Sequence[Group], laws: Sequence[Law], before: Prior, pooled: Prior) -> Prior:
-    own = [law for each, law in zip(groups, laws, strict=True) if each.cluster == name]
+    own = [law for group, law in zip(groups, laws, strict=True) if group.cluster == name]
     return _common(own, [before] * len(own), pooled)
 
 
 def _common(laws: Sequence[Law], before: Sequence[Prior], start: Prior) -> Prior:
     """Return mean and deviation of the laws, each weighted by the information of its points about each number."""
-    thetas = np.array([each.theta for each in laws])
+    thetas = np.array([law.theta for law in laws])
     informed = np.array(
         [
             np.clip(1.0 - np.diag(law.covariance) / prior.deviation**2, 0.0, 1.0)
@@ -142,8 +142,8 @@ def _population(prior: Prior, groups: Sequence[Group]) -> Population:
     return Population(
         mean=prior.mean.tolist(),
         deviation=prior.deviation.tolist(),
-        gpus=max(float(each.work.gpus.max()) for each in groups),
-        nodes=max(float(each.work.nodes.max()) for each in groups),
+        gpus=max(float(group.work.gpus.max()) for group in groups),
+        nodes=max(float(group.work.nodes.max()) for group in groups),
     )
 
 
@@ -168,16 +168,16 @@ def _speeds(groups: Sequence[Group], laws: Sequence[Law]) -> dict[str, float]:
 
     One model in common is not enough: under one name, two studies measured two programs.
     """
-    first = min(each.cluster for each in groups)
-    rates = {(each.cluster, name_key(each.model)): (each, law) for each, law in zip(groups, laws, strict=True)}
-    found = {first: 0.0}
-    for cluster in sorted({each.cluster for each in groups} - {first}):
+    first = min(group.cluster for group in groups)
+    rates = {(group.cluster, name_key(group.model)): (group, law) for group, law in zip(groups, laws, strict=True)}
+    speeds = {first: 0.0}
+    for cluster in sorted({group.cluster for group in groups} - {first}):
         names = sorted(name for of, name in rates if of == cluster and (first, name) in rates)
         if len(names) >= _LEAST_COMMON:
-            found[cluster] = float(
+            speeds[cluster] = float(
                 np.mean([_rate(*rates[cluster, name]) - _rate(*rates[first, name]) for name in names])
             )
-    return found
+    return speeds
 
 
 def _rate(group: Group, law: Law) -> float:

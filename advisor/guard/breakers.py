@@ -1,7 +1,7 @@
-"""Circuit breakers: what holds the daemon to recommendations until its cause has been gone for a while.
+"""Defines the circuit breakers; an open one limits the daemon to recommendations.
 
-A breaker opens at once and closes slowly: its cause must be seen to be gone, and `rest_s` must pass while somebody
-looks. A figure that is not known opens nothing and closes nothing.
+A breaker opens at once and closes slowly: its cause must be observed to be absent, and observed rounds must cover
+`rest_s`. An unknown figure opens nothing and closes nothing.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -13,14 +13,14 @@ from advisor.domain.load import ControllerLoad
 from advisor.guard.ledger import person_objected
 from advisor.settings import BreakerSettings
 
-# Between two looks no more rest is counted, so that neither a clock that jumps nor a night without us closes a breaker.
+# The most rest that counts between two looks, so that neither a clock that jumps nor a pause of the daemon closes one.
 LONGEST_STEP_S: Final = 600.0
 _NO_LOAD: Final = ControllerLoad()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vitals:
-    """What is known of the controller, the requests to it, the forecasts and the people at an instant; None unknown.
+    """The health of the controller, the requests to it and the forecasts, and people's objections; None is unknown.
 
     `reads_failed` counts the reads that failed in a row, `error_ratio` is the share of `requests` that failed,
     `coverage_ratio` the share of `ended_jobs` whose run time lay within its 80 % interval. `leases` are the open ones
@@ -39,10 +39,10 @@ class Vitals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenBreaker:
-    """A breaker that is open, since when, what was last seen of its cause, and for how long that has been gone.
+    """An open breaker, with its last known cause and for how long the cause has been absent.
 
-    `keys` names the bounds that were exceeded. `rested_s` counts up to `looked_time`; None while the cause has not
-    been seen to be gone.
+    `keys` names the exceeded bounds. `rested_s` counts up to `looked_time`; None until the cause is observed to be
+    absent.
     """
 
     name: str
@@ -55,31 +55,33 @@ class OpenBreaker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerState:
-    """The breakers that are open, and those of which too little was known when last looked at, both in their order."""
+    """The open breakers, and the names of those whose figures were unknown at the last look, in table order."""
 
     open: tuple[OpenBreaker, ...] = ()
     unknown: tuple[str, ...] = ()
 
     def sentences(self, settings: BreakerSettings) -> Mapping[str, str]:
-        """Map each open breaker to its figure and bound, and to what it waits for, in words."""
-        return {each.name: f"{each.cause}; {_waits_for(each, self.unknown, settings)}" for each in self.open}
+        """Map each open breaker to a sentence: its figure, its bound, and when it closes."""
+        return {
+            breaker.name: f"{breaker.cause}; {_waits_for(breaker, self.unknown, settings)}" for breaker in self.open
+        }
 
 
 ALL_CLOSED = BreakerState()
 
-# Keys of the settings whose figure is known to what is wrong with it in words, "" for nothing.
+# Maps the settings whose figure is known to a sentence about what is wrong, "" if nothing is.
 Findings = Mapping[str, str]
 Look = Callable[[Vitals, BreakerSettings], Findings]
 
 
 def controller_threads(health: Vitals, settings: BreakerSettings) -> Findings:
-    """Look whether slurmctld answers more requests at a time than it should."""
+    """Check how many requests slurmctld serves at a time."""
     load = health.load or _NO_LOAD
     return _at_most(settings, "max_server_threads", load.server_threads, "slurmctld has {} threads busy")
 
 
 def controller_cycle(health: Vitals, settings: BreakerSettings) -> Findings:
-    """Look whether Slurm's schedulers take long for their passes."""
+    """Check the duration of the passes of Slurm's schedulers."""
     load = health.load or _NO_LOAD
     return {
         **_at_most(settings, "max_cycle_s", load.cycle_s, "Slurm's scheduler took {} s"),
@@ -88,7 +90,7 @@ def controller_cycle(health: Vitals, settings: BreakerSettings) -> Findings:
 
 
 def controller_queue(health: Vitals, settings: BreakerSettings) -> Findings:
-    """Look whether slurmctld cannot get rid of its messages to nodes or to its database."""
+    """Check the queues of slurmctld's messages to nodes and to its database."""
     load = health.load or _NO_LOAD
     return {
         **_at_most(settings, "max_agent_queue", load.agent_queue, "{} messages to nodes wait in slurmctld"),
@@ -97,7 +99,7 @@ def controller_queue(health: Vitals, settings: BreakerSettings) -> Findings:
 
 
 def slurm_errors(health: Vitals, settings: BreakerSettings) -> Findings:
-    """Look whether Slurm gives errors instead of answers."""
+    """Check how many requests to Slurm fail."""
     ratio = health.error_ratio if health.requests >= max(1, settings.min_requests) else None
     return {
         **_at_most(settings, "max_reads_failed", health.reads_failed, "{} reads of the cluster failed in a row"),
@@ -108,7 +110,7 @@ def slurm_errors(health: Vitals, settings: BreakerSettings) -> Findings:
 
 
 def forecast_drift(health: Vitals, settings: BreakerSettings) -> Findings:
-    """Look whether run times no longer lie where they were forecast."""
+    """Check how many run times lie within their forecast intervals."""
     ratio = health.coverage_ratio
     if ratio is None or health.ended_jobs < max(1, settings.min_ended_jobs):
         return {}
@@ -120,7 +122,7 @@ def forecast_drift(health: Vitals, settings: BreakerSettings) -> Findings:
 
 
 def people_object(health: Vitals, settings: BreakerSettings) -> Findings:
-    """Look whether people take back or overrule what we do."""
+    """Check how many changes people revert or overrule."""
     if health.leases is None:
         return {}
     since = health.now - settings.objections_window_s
@@ -131,9 +133,9 @@ def people_object(health: Vitals, settings: BreakerSettings) -> Findings:
 def objections(leases: Iterable[Lease], since: float, most_of_user: int) -> int:
     """Count the jobs whose changes people objected to after an instant.
 
-    A change that was taken back through us counts in full, since only administrators may. Of the jobs of one user that
-    were overruled in Slurm, which their owner may do, no more than `most_of_user` count: no user turns the advisor off
-    for all others alone.
+    A change reverted with `sadvise revert` always counts, since only administrators can do that. Users can overrule
+    changes to their own jobs in Slurm; at most `most_of_user` jobs per user count, so that no single user can turn the
+    advisor off for everyone.
     """
     reverted: set[int] = set()
     overruled: dict[int, str] = {}
@@ -163,16 +165,16 @@ BREAKERS: Mapping[str, Look] = {
 
 
 def judged(state: BreakerState, health: Vitals, settings: BreakerSettings) -> BreakerState:
-    """Return the breakers after one more look."""
-    before_by_name = {each.name: each for each in state.open}
+    """Return the breakers after one more look at the vitals."""
+    before_by_name = {breaker.name: breaker for breaker in state.open}
     still_open: list[OpenBreaker] = []
     unknown: list[str] = []
     for name, look in BREAKERS.items():
-        before, found = before_by_name.get(name), look(health, settings)
-        unseen = () if before is None else tuple(key for key in before.keys if key not in found)
-        if unseen or not found:
+        before, findings = before_by_name.get(name), look(health, settings)
+        unseen = () if before is None else tuple(key for key in before.keys if key not in findings)
+        if unseen or not findings:
             unknown.append(name)
-        faults = {key: fault for key, fault in found.items() if fault}
+        faults = {key: fault for key, fault in findings.items() if fault}
         if faults:
             after: OpenBreaker | None = OpenBreaker(
                 name=name,
@@ -192,14 +194,14 @@ def judged(state: BreakerState, health: Vitals, settings: BreakerSettings) -> Br
 
 
 def _rested(breaker: OpenBreaker, now: float, rest_s: float) -> OpenBreaker | None:
-    """Return a breaker whose cause is seen to be gone; None where that has lasted long enough."""
+    """Return a breaker whose cause is absent; None if that has lasted for `rest_s`."""
     step_s = min(max(0.0, now - breaker.looked_time), LONGEST_STEP_S)
     rested_s = 0.0 if breaker.rested_s is None else breaker.rested_s + step_s
     return None if rested_s >= rest_s else replace(breaker, looked_time=now, rested_s=rested_s)
 
 
 def _at_most(settings: BreakerSettings, key: str, figure: float | None, words: str) -> Findings:
-    """Hold a figure against its upper bound."""
+    """Compare a figure with its upper bound."""
     if figure is None:
         return {}
     bound: float = getattr(settings, key)

@@ -1,4 +1,4 @@
-"""The rules about the changes of one cycle taken together: how many, whose, and at whose cost."""
+"""Defines the rules about all changes of one cycle: how many, to whose jobs, and how much delay they add."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -29,7 +29,7 @@ class Accepted:
         self.delay_s_by_account[job.account] = self.delay_s_by_account.get(job.account, 0.0) + delay_s
 
     def copy(self) -> "Accepted":
-        """Return a copy that counts on for itself."""
+        """Return an independent copy."""
         return Accepted(
             jobs=set(self.jobs),
             changes_by_user=self.changes_by_user.copy(),
@@ -42,37 +42,37 @@ class Accepted:
 Cap = Callable[[Recommendation, Job, Accepted, Circumstances], bool]
 
 
-def no_change_outstanding(_change: Recommendation, job: Job, accepted: Accepted, _around: Circumstances) -> bool:
+def no_change_outstanding(_change: Recommendation, job: Job, accepted: Accepted, _circumstances: Circumstances) -> bool:
     """One change per job and cycle."""
     return job.job_id not in accepted.jobs
 
 
-def changes_within_cap(_change: Recommendation, _job: Job, accepted: Accepted, around: Circumstances) -> bool:
+def changes_within_cap(_change: Recommendation, _job: Job, accepted: Accepted, circumstances: Circumstances) -> bool:
     """No more changes in one cycle than the site wants."""
-    return len(accepted.jobs) < around.limits.max_changes
+    return len(accepted.jobs) < circumstances.limits.max_changes
 
 
-def user_within_cap(_change: Recommendation, job: Job, accepted: Accepted, around: Circumstances) -> bool:
+def user_within_cap(_change: Recommendation, job: Job, accepted: Accepted, circumstances: Circumstances) -> bool:
     """No more changes to the jobs of one user in one cycle."""
-    return not job.user or accepted.changes_by_user[job.user] < around.limits.max_changes_per_user
+    return not job.user or accepted.changes_by_user[job.user] < circumstances.limits.max_changes_per_user
 
 
-def account_within_cap(_change: Recommendation, job: Job, accepted: Accepted, around: Circumstances) -> bool:
+def account_within_cap(_change: Recommendation, job: Job, accepted: Accepted, circumstances: Circumstances) -> bool:
     """No more changes to the jobs of one account in one cycle."""
-    return not job.account or accepted.changes_by_account[job.account] < around.limits.max_changes_per_account
+    return not job.account or accepted.changes_by_account[job.account] < circumstances.limits.max_changes_per_account
 
 
-def fair_to_user(change: Recommendation, job: Job, accepted: Accepted, around: Circumstances) -> bool:
-    """No user's jobs are delayed by more than a bound within the window, all of them together."""
+def fair_to_user(change: Recommendation, job: Job, accepted: Accepted, circumstances: Circumstances) -> bool:
+    """Within the window, the delays of all jobs of one user add up to no more than a bound."""
     added_s = change.expected.added_delay_max_s
-    return added_s <= 0 or accepted.delay_s_by_user.get(job.user, 0.0) + added_s <= around.user_delay_left_s(job)
+    return added_s <= 0 or accepted.delay_s_by_user.get(job.user, 0.0) + added_s <= circumstances.user_delay_left_s(job)
 
 
-def fair_to_account(change: Recommendation, job: Job, accepted: Accepted, around: Circumstances) -> bool:
-    """No account's jobs are delayed by more than a bound within the window, all of them together."""
+def fair_to_account(change: Recommendation, job: Job, accepted: Accepted, circumstances: Circumstances) -> bool:
+    """Within the window, the delays of all jobs of one account add up to no more than a bound."""
     added_s = change.expected.added_delay_max_s
     booked_s = accepted.delay_s_by_account.get(job.account, 0.0)
-    return added_s <= 0 or booked_s + added_s <= around.account_delay_left_s(job)
+    return added_s <= 0 or booked_s + added_s <= circumstances.account_delay_left_s(job)
 
 
 CAPS: Mapping[str, Cap] = {

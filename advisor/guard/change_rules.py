@@ -1,4 +1,4 @@
-"""The rules about one change: whether it keeps the bounds, and what the user asked for."""
+"""Defines the rules about one change: it keeps the site's bounds and the user's request."""
 
 from collections.abc import Callable, Mapping
 
@@ -7,39 +7,42 @@ from advisor.domain.job import Job
 from advisor.domain.plan import Recommendation
 from advisor.guard.circumstances import Circumstances
 
-# Slurm counts TimeMin in minutes, and 0 is none.
+# Slurm counts TimeMin in minutes, and 0 means none.
 SHORTEST_SOFT_LIMIT_S = 60.0
 
 ChangeRule = Callable[[Recommendation, Job, Circumstances], bool]
 
 
-def nice_within_limits(change: Recommendation, _job: Job, around: Circumstances) -> bool:
+def nice_within_limits(change: Recommendation, _job: Job, circumstances: Circumstances) -> bool:
     """Nice stays within the site's bounds."""
     action = change.action
-    return not isinstance(action, SetNice) or around.limits.nice_min <= action.after <= around.limits.nice_max
+    return (
+        not isinstance(action, SetNice)
+        or circumstances.limits.nice_min <= action.after <= circumstances.limits.nice_max
+    )
 
 
-def delay_within_limits(change: Recommendation, _job: Job, around: Circumstances) -> bool:
+def delay_within_limits(change: Recommendation, _job: Job, circumstances: Circumstances) -> bool:
     """No change delays a job by more than the published bound."""
-    return change.expected.added_delay_max_s <= around.limits.max_added_delay_s
+    return change.expected.added_delay_max_s <= circumstances.limits.max_added_delay_s
 
 
-def total_delay_within_limit(change: Recommendation, job: Job, around: Circumstances) -> bool:
+def total_delay_within_limit(change: Recommendation, job: Job, circumstances: Circumstances) -> bool:
     """All changes to a job together delay it by no more than the published bound."""
     added_s = change.expected.added_delay_max_s
-    return added_s <= 0 or added_s <= around.job_delay_left_s(job)
+    return added_s <= 0 or added_s <= circumstances.job_delay_left_s(job)
 
 
-def long_waiter_not_delayed(change: Recommendation, job: Job, around: Circumstances) -> bool:
+def long_waiter_not_delayed(change: Recommendation, job: Job, circumstances: Circumstances) -> bool:
     """A job that has waited for very long is never delayed further.
 
-    It may still be helped: to leave it out would starve it for the sake of a rule against starving.
+    Changes that help it are allowed: otherwise a rule against starvation would cause starvation.
     """
-    waited_s = job.queueing_delay_s(around.now if job.is_pending or job.start_time is None else job.start_time)
-    return change.expected.added_delay_max_s <= 0 or waited_s <= around.limits.max_job_wait_s
+    waited_s = job.queueing_delay_s(circumstances.now if job.is_pending or job.start_time is None else job.start_time)
+    return change.expected.added_delay_max_s <= 0 or waited_s <= circumstances.limits.max_job_wait_s
 
 
-def size_within_range(change: Recommendation, job: Job, _around: Circumstances) -> bool:
+def size_within_range(change: Recommendation, job: Job, _circumstances: Circumstances) -> bool:
     """A job is only resized within the range it declares."""
     if not isinstance(change.action, SetGpus):
         return True
@@ -47,7 +50,7 @@ def size_within_range(change: Recommendation, job: Job, _around: Circumstances) 
     return job.hints.gpus is not None and size is not None and job.hints.gpus.low <= size <= job.hints.gpus.high
 
 
-def shrinking_survives_limit(change: Recommendation, job: Job, _around: Circumstances) -> bool:
+def shrinking_survives_limit(change: Recommendation, job: Job, _circumstances: Circumstances) -> bool:
     """A smaller job runs longer under the same time limit, so it must have no limit or write checkpoints."""
     if not isinstance(change.action, SetGpus):
         return True
@@ -55,17 +58,17 @@ def shrinking_survives_limit(change: Recommendation, job: Job, _around: Circumst
     return after >= before or job.time_limit_s is None or job.hints.checkpoint_s is not None
 
 
-def gpus_unchanged_by_nodes(change: Recommendation, job: Job, _around: Circumstances) -> bool:
+def gpus_unchanged_by_nodes(change: Recommendation, job: Job, _circumstances: Circumstances) -> bool:
     """A change of the node count must not change how many GPUs the gang gets."""
     return not isinstance(change.action, SetNodeRange) or not (job.gang.per_node or job.gang.per_socket)
 
 
-def soft_limit_is_soft(change: Recommendation, _job: Job, around: Circumstances) -> bool:
-    """Where TimeMin is no soft limit, Slurm shortens the job to it."""
-    return not isinstance(change.action, SetTimeMin) or around.takes_soft_limits
+def soft_limit_is_soft(change: Recommendation, _job: Job, circumstances: Circumstances) -> bool:
+    """On releases where TimeMin is no soft limit, Slurm shortens the job to it."""
+    return not isinstance(change.action, SetTimeMin) or circumstances.takes_soft_limits
 
 
-def soft_limit_within_limit(change: Recommendation, job: Job, _around: Circumstances) -> bool:
+def soft_limit_within_limit(change: Recommendation, job: Job, _circumstances: Circumstances) -> bool:
     """A soft limit lies between a minute and the time limit of the job, which must have one."""
     if not isinstance(change.action, SetTimeMin):
         return True
@@ -73,18 +76,18 @@ def soft_limit_within_limit(change: Recommendation, job: Job, _around: Circumsta
     return after_s is not None and limit_s is not None and SHORTEST_SOFT_LIMIT_S <= after_s <= limit_s
 
 
-def users_time_min_kept(change: Recommendation, job: Job, _around: Circumstances) -> bool:
-    """A TimeMin that is there already was set by the user, or by advice that is still out."""
+def users_time_min_kept(change: Recommendation, job: Job, _circumstances: Circumstances) -> bool:
+    """A TimeMin that is already set comes from the user, or from an outstanding change."""
     return not isinstance(change.action, SetTimeMin) or (change.action.before is None and job.time_min_s is None)
 
 
-def field_shown(change: Recommendation, _job: Job, around: Circumstances) -> bool:
-    """A field is only changed where the reader shows what jobs hold in it."""
-    return change.action.lever not in around.hidden_levers
+def field_shown(change: Recommendation, _job: Job, circumstances: Circumstances) -> bool:
+    """A field is changed only if the reader shows its value."""
+    return change.action.lever not in circumstances.hidden_levers
 
 
-def before_still_true(change: Recommendation, job: Job, _around: Circumstances) -> bool:
-    """The job still stands as the recommendation found it."""
+def before_still_true(change: Recommendation, job: Job, _circumstances: Circumstances) -> bool:
+    """The job still has the value from which the recommendation starts."""
     return change.action.before == change.action.held_by(job)
 
 

@@ -1,4 +1,4 @@
-"""What the rules look at beside the job, collected once in a cycle."""
+"""Collects, once per cycle, what the rules need to know beside the job."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ from advisor.settings import APART_S, Limits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Circumstances:
-    """The instant, the bounds, what is under way, and what advice has cost so far.
+    """The instant, the limits, the outstanding changes, and the delay that changes have added so far.
 
-    `preempts` says whether running jobs may be stopped at all, `stopped` names those stopped within the last hour.
-    `observed` holds the partitions with the account of jobs that are only observed. `hidden_levers` are those whose
-    field the reader does not show.
+    `preempts` is whether running jobs can be stopped at all; `stopped` names the jobs stopped within the last hour.
+    `observed` holds the pairs of partitions and account whose jobs are in mode observe. `hidden_levers` are the levers
+    whose field the reader does not show.
     """
 
     now: float
@@ -35,19 +35,19 @@ class Circumstances:
     hidden_levers: tuple[Lever, ...] = ()
 
     def user_delay_left_s(self, job: Job) -> float:
-        """Return how much longer the jobs of a job's user may be delayed within the window; infinity if unknown."""
+        """Return the delay left for the jobs of a job's user within the window; infinity if the user is unknown."""
         if not job.user:
             return float("inf")
         return self.limits.max_user_delay_s - self.ledger.delay_s_by_user.get(job.user, 0.0)
 
     def account_delay_left_s(self, job: Job) -> float:
-        """Return how much longer the jobs of a job's account may be delayed within the window; infinity for none."""
+        """Return the delay left for the jobs of a job's account within the window; infinity without an account."""
         if not job.account:
             return float("inf")
         return self.limits.max_account_delay_s - self.ledger.delay_s_by_account.get(job.account, 0.0)
 
     def job_delay_left_s(self, job: Job) -> float:
-        """Return how much longer a job itself may be delayed."""
+        """Return the delay left for one job."""
         return self.limits.max_added_delay_s - self.ledger.delay_s_by_job.get(job.job_id, 0.0)
 
 
@@ -60,10 +60,10 @@ def circumstances(
     leases: Iterable[Lease] = (),
     modes: Modes = EVERYTHING,
 ) -> Circumstances:
-    """Collect what the rules look at; `outstanding` names the jobs with a change under way.
+    """Collect the circumstances of a snapshot; `outstanding` names the jobs that get no further change.
 
-    `preempts` says whether running jobs may be stopped, `leases` are those of the jobs at hand and of any job within
-    the fairness window.
+    `preempts` is whether running jobs can be stopped; `leases` are those of the jobs in the snapshot, and of any job
+    within the fairness window.
     """
     known = tuple(leases)  # read more than once
     return Circumstances(
@@ -81,9 +81,9 @@ def circumstances(
     )
 
 
-def delays_left_s(snapshot: Snapshot, around: Circumstances) -> Mapping[int, float]:
-    """Map pending jobs to how much longer they may be delayed; absent are those that the full bound is left for."""
-    limits, booked = around.limits, around.ledger.delay_s_by_job
+def delays_left_s(snapshot: Snapshot, circumstances: Circumstances) -> Mapping[int, float]:
+    """Map pending jobs to the delay left for them, without those for which the full bound is left."""
+    limits, booked = circumstances.limits, circumstances.ledger.delay_s_by_job
     if not booked and limits.max_added_delay_s <= min(limits.max_user_delay_s, limits.max_account_delay_s):
         return {}
     left: dict[int, float] = {}
@@ -92,16 +92,18 @@ def delays_left_s(snapshot: Snapshot, around: Circumstances) -> Mapping[int, flo
         owner = (job.user, job.account)
         left_s = left_by_owner.get(owner)
         if left_s is None:
-            left_s = left_by_owner[owner] = min(around.user_delay_left_s(job), around.account_delay_left_s(job))
+            left_s = left_by_owner[owner] = min(
+                circumstances.user_delay_left_s(job), circumstances.account_delay_left_s(job)
+            )
         if job.job_id in booked:
-            left_s = min(left_s, around.job_delay_left_s(job))
+            left_s = min(left_s, circumstances.job_delay_left_s(job))
         if left_s < limits.max_added_delay_s:
             left[job.job_id] = max(0.0, left_s)
     return left
 
 
 def _split_arrays(snapshot: Snapshot) -> frozenset[int]:
-    """Name the arrays with several records, or all where the reader cannot tell."""
+    """Return the ids of arrays with several records, or of all arrays if the reader cannot tell."""
     seen: set[int] = set()
     split: set[int] = set()
     for job in snapshot.jobs:
@@ -112,7 +114,7 @@ def _split_arrays(snapshot: Snapshot) -> frozenset[int]:
 
 
 def _observed(snapshot: Snapshot, modes: Modes) -> frozenset[tuple[tuple[str, ...], str]]:
-    """Return the partitions with the account of jobs that are only observed; many jobs share few of them."""
+    """Return the pairs of partitions and account of jobs in mode observe; many jobs share few of them."""
     if modes == EVERYTHING:
         return frozenset()
     one_of_each = {(job.partitions, job.account): job for job in snapshot.jobs}

@@ -1,4 +1,4 @@
-"""The rules about a job: whether it may be changed at all, and whether it may be stopped for another."""
+"""Defines the rules about a job: whether it can be changed at all, and whether it can be stopped for another."""
 
 from collections.abc import Callable, Mapping
 
@@ -12,100 +12,102 @@ LARGEST_LOCAL_ID = 2**26 - 1
 JobRule = Callable[[Job, Circumstances], bool]
 
 
-def job_still_pending(job: Job, _around: Circumstances) -> bool:
+def job_still_pending(job: Job, _circumstances: Circumstances) -> bool:
     """Only pending jobs are changed."""
     return job.is_pending
 
 
-def not_held(job: Job, _around: Circumstances) -> bool:
+def not_held(job: Job, _circumstances: Circumstances) -> bool:
     """A held job waits for a person, not for GPUs."""
     return not job.held
 
 
-def not_dependent(job: Job, _around: Circumstances) -> bool:
-    """A job that depends on others is left alone until it no longer does."""
+def not_dependent(job: Job, _circumstances: Circumstances) -> bool:
+    """A job that depends on others is left alone until the dependency is satisfied."""
     return not job.dependency
 
 
-def not_deferred(job: Job, around: Circumstances) -> bool:
-    """A job whose begin time lies ahead is left alone."""
-    return job.reason != "BeginTime" and not (job.eligible_time is not None and job.eligible_time > around.now)
+def not_deferred(job: Job, circumstances: Circumstances) -> bool:
+    """A job whose begin time is in the future is left alone."""
+    return job.reason != "BeginTime" and not (job.eligible_time is not None and job.eligible_time > circumstances.now)
 
 
-def array_not_split(job: Job, around: Circumstances) -> bool:
+def array_not_split(job: Job, circumstances: Circumstances) -> bool:
     """An array is changed as a whole or not at all: an update of one task would split the record."""
-    return job.array is None or (job.array.task_id is None and job.array.array_job_id not in around.split_arrays)
+    return job.array is None or (job.array.task_id is None and job.array.array_job_id not in circumstances.split_arrays)
 
 
-def not_heterogeneous(job: Job, _around: Circumstances) -> bool:
+def not_heterogeneous(job: Job, _circumstances: Circumstances) -> bool:
     """Slurm updates the components of a heterogeneous job one by one and hides early errors."""
     return job.het is None
 
 
-def not_federated(job: Job, _around: Circumstances) -> bool:
-    """A job of a federation may start on another cluster, whose copy an update here does not reach."""
+def not_federated(job: Job, _circumstances: Circumstances) -> bool:
+    """A job of a federation can start on another cluster, whose copy an update here does not reach."""
     return job.job_id <= LARGEST_LOCAL_ID
 
 
-def not_cron(job: Job, _around: Circumstances) -> bool:
+def not_cron(job: Job, _circumstances: Circumstances) -> bool:
     """Slurm refuses every change of a scrontab job."""
     return not job.cron
 
 
-def not_reserved(job: Job, _around: Circumstances) -> bool:
-    """A job in a reservation has its place already."""
+def not_reserved(job: Job, _circumstances: Circumstances) -> bool:
+    """A job in a reservation already has its place."""
     return not job.reservation
 
 
-def not_opted_out(job: Job, _around: Circumstances) -> bool:
+def not_opted_out(job: Job, _circumstances: Circumstances) -> bool:
     """The user opted out with `sadvise: off`."""
     return not job.hints.opted_out
 
 
-def old_enough(job: Job, around: Circumstances) -> bool:
-    """Slurm may still be storing a job that was submitted a moment ago."""
-    return around.now - job.submit_time >= around.limits.min_job_age_s
+def old_enough(job: Job, circumstances: Circumstances) -> bool:
+    """A job that was just submitted may not be stored by Slurm yet."""
+    return circumstances.now - job.submit_time >= circumstances.limits.min_job_age_s
 
 
-def no_person_objected(job: Job, around: Circumstances) -> bool:
-    """A job whose change a person took back or overruled is left alone for good."""
-    return job.job_id not in around.ledger.objected
+def no_person_objected(job: Job, circumstances: Circumstances) -> bool:
+    """A job whose change a person reverted or overruled is never changed again."""
+    return job.job_id not in circumstances.ledger.objected
 
 
-def cooldown_over(job: Job, around: Circumstances) -> bool:
-    """A job that was changed, or whose change Slurm refused or got back, is left alone for a while."""
-    return job.job_id not in around.ledger.resting
+def cooldown_over(job: Job, circumstances: Circumstances) -> bool:
+    """A job is left alone for a while after it was changed, or a change to it was refused or reverted."""
+    return job.job_id not in circumstances.ledger.resting
 
 
-def no_change_outstanding(job: Job, around: Circumstances) -> bool:
-    """One outstanding change per job."""
-    return job.job_id not in around.outstanding
+def no_change_outstanding(job: Job, circumstances: Circumstances) -> bool:
+    """A job has one outstanding change."""
+    return job.job_id not in circumstances.outstanding
 
 
-def gpus_known(job: Job, _around: Circumstances) -> bool:
-    """Nothing is changed about a job whose GPU request the reader could not see."""
+def gpus_known(job: Job, _circumstances: Circumstances) -> bool:
+    """A job whose GPU request the reader could not read is not changed."""
     return job.gang.gpus_known
 
 
-def nothing_unseen(job: Job, _around: Circumstances) -> bool:
-    """Nothing is changed about a job of which the reader could not read every field."""
+def nothing_unseen(job: Job, _circumstances: Circumstances) -> bool:
+    """A job with a field that the reader could not read is not changed."""
     return not job.unseen
 
 
-def update_has_no_side_effect(job: Job, around: Circumstances) -> bool:
-    """Return whether the job has its old priority again once an update is reverted.
+def update_has_no_side_effect(job: Job, circumstances: Circumstances) -> bool:
+    """A job regains its old priority when an update is reverted.
 
-    The first update changes it for good where a job has a node range with GPUs per node, and on old releases where it
-    has `--cpus-per-gpu`.
+    The first update changes it for good for jobs with a node range and GPUs per node, and, on old releases, for jobs
+    with `--cpus-per-gpu`.
     """
     gang = job.gang
     ranged_per_node = bool(gang.per_node) and gang.nodes_max is not None and gang.nodes_min < gang.nodes_max
-    return not ranged_per_node and (gang.cpus_per_gpu is None or around.traits.cpus_per_gpu_update_keeps_priority)
+    return not ranged_per_node and (
+        gang.cpus_per_gpu is None or circumstances.traits.cpus_per_gpu_update_keeps_priority
+    )
 
 
-def mode_allows_advice(job: Job, around: Circumstances) -> bool:
-    """Jobs whose partition or account is only observed get no advice."""
-    return not around.observed or (job.partitions, job.account) not in around.observed
+def mode_allows_advice(job: Job, circumstances: Circumstances) -> bool:
+    """Jobs in mode observe, by partition or account, get no recommendations."""
+    return not circumstances.observed or (job.partitions, job.account) not in circumstances.observed
 
 
 JOB_RULES: Mapping[str, JobRule] = {
@@ -130,42 +132,42 @@ JOB_RULES: Mapping[str, JobRule] = {
 }
 
 
-def preemption_on(_job: Job, around: Circumstances) -> bool:
-    """No job is stopped unless the site switched that on."""
-    return around.preempts
+def preemption_on(_job: Job, circumstances: Circumstances) -> bool:
+    """No job is stopped unless the site has enabled it."""
+    return circumstances.preempts
 
 
-def job_still_running(job: Job, _around: Circumstances) -> bool:
-    """Only a job that runs, on nodes that are known, can be stopped for another."""
+def job_still_running(job: Job, _circumstances: Circumstances) -> bool:
+    """Only a running job whose nodes are known can be stopped for another."""
     return job.state is JobState.RUNNING and job.start_time is not None and job.allocation is not None
 
 
-def declares_checkpoint(job: Job, _around: Circumstances) -> bool:
+def declares_checkpoint(job: Job, _circumstances: Circumstances) -> bool:
     """A job that writes no checkpoints would lose all its work."""
     return bool(job.hints.checkpoint_s)
 
 
-def requeueable(job: Job, _around: Circumstances) -> bool:
-    """Slurm starts no job again that was submitted with `--no-requeue`."""
+def requeueable(job: Job, _circumstances: Circumstances) -> bool:
+    """Slurm does not requeue a job that was submitted with `--no-requeue`."""
     return job.requeueable
 
 
-def partition_allows_it(job: Job, around: Circumstances) -> bool:
-    """Jobs are stopped in partitions that the site named, and nowhere else."""
-    return bool(job.partitions) and around.limits.partitions_to_preempt_in.issuperset(job.partitions)
+def partition_allows_it(job: Job, circumstances: Circumstances) -> bool:
+    """Jobs are stopped only in partitions that the site named."""
+    return bool(job.partitions) and circumstances.limits.partitions_to_preempt_in.issuperset(job.partitions)
 
 
-def quantum_over(job: Job, around: Circumstances) -> bool:
-    """A job that started runs for a while before it is stopped."""
-    return job.start_time is not None and around.now - job.start_time >= QUANTUM_S
+def quantum_over(job: Job, circumstances: Circumstances) -> bool:
+    """A job runs for at least `QUANTUM_S` before it is stopped."""
+    return job.start_time is not None and circumstances.now - job.start_time >= QUANTUM_S
 
 
-def not_stopped_lately(job: Job, around: Circumstances) -> bool:
-    """No job is stopped twice within an hour."""
-    return job.job_id not in around.stopped
+def not_stopped_lately(job: Job, circumstances: Circumstances) -> bool:
+    """No job is stopped twice within `APART_S`."""
+    return job.job_id not in circumstances.stopped
 
 
-# The rules for a running job that is to be stopped; none of those above lets a running job be changed otherwise.
+# The rules for a running job that is to be stopped; the rules above allow no other change to a running job.
 VICTIM_RULES: Mapping[str, JobRule] = {
     "preemption_on": preemption_on,
     "job_still_running": job_still_running,

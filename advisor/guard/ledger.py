@@ -1,8 +1,8 @@
-"""What advice has cost so far, from the leases that are or were out: what bounds beyond one cycle rest on.
+"""Adds up the delay that changes have caused, from open and ended leases, for the bounds that span cycles.
 
-Delay is booked as the most that a change can cost, not as observed, since it is unknown when the job would have
-started without it. Two things are known better: what is taken back early costs less, and late more, and a job that
-started was not delayed for longer than from the change to its start.
+A change is booked with the largest delay that it can cause, since it is unknown when the job would have started without
+it. Two corrections are made: a change that is reverted early is booked with less delay, and one reverted late with
+more; and a job that started was not delayed for longer than from the change to its start.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,9 +17,9 @@ _OBJECTIONS = frozenset({Ending.REVERTED, Ending.OVERRULED})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """Seconds of delay booked by job, and by user and account within the window, and which jobs to leave alone.
+    """The seconds of delay booked by job, and by user and account within the window, and the jobs to leave alone.
 
-    `resting` names jobs that were changed lately, `objected` those whose change a person took back or overruled.
+    `resting` names jobs that were changed lately, `objected` those whose change a person reverted or overruled.
     """
 
     delay_s_by_job: Mapping[int, float] = field(default_factory=dict)
@@ -33,9 +33,9 @@ NOTHING_BOOKED = Ledger()
 
 
 def ledger_of(leases: Iterable[Lease], now: float, limits: Limits) -> Ledger:
-    """Add up leases; each changed job counts for its user and account from the change until a window after its end.
+    """Add up leases; each counts for its user and account until its end is longer ago than the fairness window.
 
-    A user or an account that Slurm does not tell is no one in particular, and has no sum.
+    Leases without a user, or without an account, are not added up.
     """
     by_job: dict[int, float] = {}
     by_user: dict[str, float] = {}
@@ -66,7 +66,7 @@ def ledger_of(leases: Iterable[Lease], now: float, limits: Limits) -> Ledger:
 
 
 def booked_s(lease: Lease, now: float) -> float:
-    """Return how much later a change may have made its job start, or may still."""
+    """Return the largest delay, in seconds, that a change has caused or can still cause."""
     if lease.ending is Ending.NOT_APPLIED or lease.added_delay_s <= 0.0:
         return 0.0
     ended_time = lease.ended_time
@@ -80,15 +80,15 @@ def booked_s(lease: Lease, now: float) -> float:
 
 
 def person_objected(lease: Lease) -> bool:
-    """Whether a person took a change back, wants it back, or set the field to something else."""
+    """Return whether a person reverted a change, asked for that, or set the field to another value."""
     return lease.by_person or lease.state is LeaseState.HANDS_OFF or lease.ending in _OBJECTIONS
 
 
 def _stirred_time(lease: Lease) -> float:
-    """Return when a job was last sent something, whatever came of it; minus infinity for a timer that ran its course.
+    """Return the time of the last update sent for a lease; minus infinity for a delay timer that has expired.
 
-    The timer of the next tier begins as that of the node tier ends, or the job would start spread in between: together
-    they are one change, and the cooldown begins with the last of them. A job has each timer once.
+    The timer of the next tier starts when that of the node tier ends; otherwise the job would start spread in between.
+    Together they are one change, and the cooldown starts with the last of them. A job has each timer once.
     """
     ended_time = lease.ended_time
     if ended_time is None or lease.ending is Ending.NO_LONGER_PENDING:

@@ -1,4 +1,4 @@
-"""Judges by the rules that every change must keep; a refusal names the first rule that does not hold."""
+"""Judges changes by the rules; a refusal names the first rule that does not hold."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,44 +16,44 @@ from advisor.guard.job_rules import JOB_RULES, VICTIM_RULES, JobRule
 ALL_OR_NONE = "all_victims_or_none"
 
 
-def refusals(snapshot: Snapshot, around: Circumstances) -> Mapping[int, str]:
-    """Map each pending GPU job that must not be changed at all to the first rule that says so."""
+def refusals(snapshot: Snapshot, circumstances: Circumstances) -> Mapping[int, str]:
+    """Map each pending GPU job that must not be changed to the first rule that forbids it."""
     refused = {}
     for job in snapshot.pending:
         if job.gang.wants_gpus or not job.gang.gpus_known:
-            rule = _broken_by(job, around)
+            rule = _broken_by(job, circumstances)
             if rule is not None:
                 refused[job.job_id] = rule
     return refused
 
 
-def stoppable(snapshot: Snapshot, around: Circumstances) -> frozenset[int]:
-    """Name the running jobs that every rule lets be stopped for a gang."""
-    if not around.preempts:
+def stoppable(snapshot: Snapshot, circumstances: Circumstances) -> frozenset[int]:
+    """Return the ids of the running jobs that can be stopped for a gang."""
+    if not circumstances.preempts:
         return frozenset()
-    return frozenset(job.job_id for job in snapshot.jobs if _broken_by(job, around, VICTIM_RULES) is None)
+    return frozenset(job.job_id for job in snapshot.jobs if _broken_by(job, circumstances, VICTIM_RULES) is None)
 
 
-def permitted(snapshot: Snapshot, around: Circumstances) -> Permits:
+def permitted(snapshot: Snapshot, circumstances: Circumstances) -> Permits:
     """Return what a plan for a snapshot can touch."""
     return Permits(
-        left_alone=refusals(snapshot, around),
-        stoppable=stoppable(snapshot, around),
-        delay_left_s=delays_left_s(snapshot, around),
+        left_alone=refusals(snapshot, circumstances),
+        stoppable=stoppable(snapshot, circumstances),
+        delay_left_s=delays_left_s(snapshot, circumstances),
     )
 
 
-def judge(plan: Plan, snapshot: Snapshot, around: Circumstances) -> tuple[Recommendation, ...]:
+def judge(plan: Plan, snapshot: Snapshot, circumstances: Circumstances) -> tuple[Recommendation, ...]:
     """Return the recommendations of a plan, each judged by every rule.
 
-    Where not all can be had, those that should save most are accepted; ties go by job id. Of the jobs that would be
-    stopped for one gang either all are accepted or none is. The order of the plan is kept.
+    If a cap binds, those with the largest expected saving are accepted; ties are broken by job id. The jobs to be
+    stopped for one gang are accepted or refused together. The order is that of the plan.
     """
     changes = plan.recommendations
     refused = {
         place: rule
         for place, change in enumerate(changes)
-        if (rule := _refusal(change, snapshot.jobs_by_id.get(change.job_id), around)) is not None
+        if (rule := _refusal(change, snapshot.jobs_by_id.get(change.job_id), circumstances)) is not None
     }
     accepted = Accepted()
     for places in _best_first(changes):
@@ -63,9 +63,9 @@ def judge(plan: Plan, snapshot: Snapshot, around: Circumstances) -> tuple[Recomm
         tried = accepted.copy()
         for place in places:
             change, job = changes[place], snapshot.jobs_by_id[changes[place].job_id]
-            cap = next((name for name, holds in CAPS.items() if not holds(change, job, tried, around)), None)
+            cap = next((name for name, holds in CAPS.items() if not holds(change, job, tried, circumstances)), None)
             if cap is not None:
-                refused |= {each: cap if each == place else ALL_OR_NONE for each in places}
+                refused |= {position: cap if position == place else ALL_OR_NONE for position in places}
                 break
             tried.add(change, job)
         else:
@@ -74,10 +74,10 @@ def judge(plan: Plan, snapshot: Snapshot, around: Circumstances) -> tuple[Recomm
 
 
 def _best_first(changes: Sequence[Recommendation]) -> Iterator[Sequence[int]]:
-    """Yield the places in a plan of what has to be accepted together, what should save most first."""
+    """Yield the positions of recommendations that are accepted together, largest expected saving first."""
     together: dict[tuple[bool, int], list[int]] = {}
     for place, change in enumerate(changes):
-        # The victims of one gang belong together; everything else stands alone.
+        # The victims of one gang are judged together; every other recommendation is judged alone.
         key = (True, change.action.for_job_id) if isinstance(change.action, Requeue) else (False, place)
         together.setdefault(key, []).append(place)
 
@@ -88,18 +88,18 @@ def _best_first(changes: Sequence[Recommendation]) -> Iterator[Sequence[int]]:
     yield from sorted(together.values(), key=worth)
 
 
-def _refusal(change: Recommendation, job: Job | None, around: Circumstances) -> str | None:
-    """Return the first rule that a change breaks, whatever else is changed."""
+def _refusal(change: Recommendation, job: Job | None, circumstances: Circumstances) -> str | None:
+    """Return the first rule that a change breaks by itself; None if all hold."""
     stops = isinstance(change.action, Requeue)
     if job is None:
         return "job_still_running" if stops else "job_still_pending"
-    broken = _broken_by(job, around, VICTIM_RULES if stops else JOB_RULES)
-    return broken or next((name for name, holds in CHANGE_RULES.items() if not holds(change, job, around)), None)
+    broken = _broken_by(job, circumstances, VICTIM_RULES if stops else JOB_RULES)
+    return broken or next((name for name, holds in CHANGE_RULES.items() if not holds(change, job, circumstances)), None)
 
 
-def _broken_by(job: Job, around: Circumstances, rules: Mapping[str, JobRule] = JOB_RULES) -> str | None:
-    """Return the first job rule that a job breaks; a plain loop, since it runs for every pending job."""
+def _broken_by(job: Job, circumstances: Circumstances, rules: Mapping[str, JobRule] = JOB_RULES) -> str | None:
+    """Return the first job rule that a job breaks; a plain loop, as it runs for every pending job."""
     for name, holds in rules.items():
-        if not holds(job, around):
+        if not holds(job, circumstances):
             return name
     return None

@@ -1,4 +1,4 @@
-"""The journal: what was changed and why, kept through kills, so that it can be taken back, audited and replayed."""
+"""Keeps the journal: which changes were made and why, durably, to be reverted, audited and replayed."""
 
 from advisor.journal.lock import locked
 from advisor.journal.schema import SCHEMA_VERSION

@@ -1,7 +1,7 @@
-"""The audit: every change of a lease and what the daemon did, in rows that are chained by their hashes.
+"""Keeps the audit: every change of a lease and every event of the daemon, in rows that are chained by their hashes.
 
-The chain shows whether a row was changed, taken out or put in. It cannot show that the newest rows were cut off, or
-that all of it was written anew: for that the last hash has to be kept elsewhere.
+The chain shows whether a row was changed, deleted or inserted. It cannot show that the newest rows were cut off, or
+that the whole chain was rewritten: to detect that, keep the last hash elsewhere.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ class AuditRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """What a walk along the chain found: how many rows hold, the last hash, and the first broken row with its fault."""
+    """The result of a check of the chain: the count of valid rows, the last hash, and the first broken row."""
 
     rows: int
     first: int
@@ -35,7 +35,7 @@ class Verified:
 
 
 def append(database: sqlite3.Connection, time: float, event: str, detail: Mapping[str, Detail]) -> None:
-    """Write a row; the caller holds the transaction that also holds what the row tells of."""
+    """Write a row, in the caller's transaction, which also holds the change that the row describes."""
     last = database.execute("SELECT id, hash FROM audit ORDER BY id DESC LIMIT 1").fetchone()
     number, previous = last or database.execute("SELECT id, hash FROM audit_anchor").fetchone()
     text = json.dumps(dict(detail), sort_keys=True, separators=(",", ":"))
@@ -47,29 +47,29 @@ def append(database: sqlite3.Connection, time: float, event: str, detail: Mappin
 
 def rows(database: sqlite3.Connection, since: float, most: int) -> Iterator[AuditRow]:
     """Return the rows written after an instant, newest first."""
-    found = database.execute(
+    cursor = database.execute(
         "SELECT id, time, event, detail FROM audit WHERE time > ? ORDER BY id DESC LIMIT ?", (since, most)
     )
-    for number, time, event, detail in found:
+    for number, time, event, detail in cursor:
         yield AuditRow(number=number, time=time, event=event, detail=json.loads(detail))
 
 
 def last(database: sqlite3.Connection, event: str) -> AuditRow | None:
-    """Return the newest row about an event; None where there is none."""
-    found = database.execute(
+    """Return the newest row about an event; None if there is none."""
+    row = database.execute(
         "SELECT id, time, event, detail FROM audit WHERE event = ? ORDER BY id DESC LIMIT 1", (event,)
     ).fetchone()
-    if found is None:
+    if row is None:
         return None
-    number, time, _, detail = found
+    number, time, _, detail = row
     return AuditRow(number=number, time=time, event=event, detail=json.loads(detail))
 
 
 def verify(database: sqlite3.Connection) -> Verified:
-    """Walk the chain from its anchor to its end, or to the first row that does not hold."""
+    """Check the chain from its anchor to its end, or to the first broken row."""
     anchor, expected = database.execute("SELECT id, hash FROM audit_anchor").fetchone()
     count = 0
-    for number, time, event, detail, previous, found in database.execute(
+    for number, time, event, detail, previous, written_hash in database.execute(
         "SELECT id, time, event, detail, previous, hash FROM audit ORDER BY id"
     ):
         fault = ""
@@ -77,16 +77,16 @@ def verify(database: sqlite3.Connection) -> Verified:
             fault = f"row {anchor + count + 1} is missing"
         elif previous != expected:
             fault = "it does not follow from the row before it"
-        elif found != _hash(number, time, event, detail, previous):
+        elif written_hash != _hash(number, time, event, detail, previous):
             fault = "it was changed after it was written"
         if fault:
             return Verified(rows=count, first=anchor + 1, last_hash=expected, broken=number, fault=fault)
-        expected, count = found, count + 1
+        expected, count = written_hash, count + 1
     return Verified(rows=count, first=anchor + 1, last_hash=expected)
 
 
 def prune(database: sqlite3.Connection, before: float, least: int) -> int:
-    """Delete the rows up to the last one written before an instant, but not the newest ones; return how many."""
+    """Delete the rows up to the last one written before an instant, except the newest `least`; return the count."""
     newest = database.execute("SELECT max(id) FROM audit").fetchone()[0] or 0
     last = database.execute(
         "SELECT id, hash FROM audit WHERE time < ? AND id <= ? ORDER BY id DESC LIMIT 1", (before, newest - least)

@@ -1,4 +1,4 @@
-"""What the parts of the journal share: the open file, whole changes, and the audit that goes with them."""
+"""Defines what the parts of the journal share: the open file, transactions, and the audit."""
 
 import sqlite3
 from collections.abc import Iterator, Mapping
@@ -9,7 +9,7 @@ from typing import Self
 from advisor.clock import Clock
 from advisor.journal import audit
 from advisor.journal.audit import AuditRow, Detail, Verified
-from advisor.journal.file import at_once, said_plainly
+from advisor.journal.file import faults_translated, transaction
 from advisor.settings import JournalSettings
 
 
@@ -24,11 +24,11 @@ class JournalBase:
 
     @property
     def path(self) -> Path:
-        """Where the file stands."""
+        """The path of the file."""
         return self._path
 
     def __enter__(self) -> Self:
-        """Use the journal until the block ends."""
+        """Return the journal, for use in a block."""
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -36,11 +36,11 @@ class JournalBase:
         self.close_file()
 
     def close_file(self) -> None:
-        """Close the file; the journal is of no use then."""
+        """Close the file; the journal cannot be used afterwards."""
         self._database.close()
 
     def note(self, time: float, event: str, detail: Mapping[str, Detail]) -> None:
-        """Write into the audit what the daemon did: its start, a pause, a breaker, and the like."""
+        """Write an event of the daemon into the audit, such as its start, a pause or a breaker."""
         with self._writing():
             audit.append(self._database, time, event, detail)
 
@@ -50,26 +50,26 @@ class JournalBase:
             return tuple(audit.rows(self._database, since, most))
 
     def last(self, event: str) -> AuditRow | None:
-        """Return the newest row of the audit about an event; None where there is none."""
+        """Return the newest row of the audit about an event; None if there is none."""
         with self._reading():
             return audit.last(self._database, event)
 
     def verify(self) -> Verified:
-        """Walk the chain of the audit."""
+        """Check the chain of the audit."""
         with self._reading():
             return audit.verify(self._database)
 
     def _audit(self, event: str, detail: Mapping[str, Detail]) -> None:
-        """Write into the audit what the open transaction does."""
+        """Write a row into the audit, in the open transaction."""
         audit.append(self._database, self._clock.now(), event, detail)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Write all of a block or none of it, and say in one line what was against it."""
-        with said_plainly(self._path), at_once(self._database):
+        """Run a block in one transaction; a fault is raised as `JournalError`."""
+        with faults_translated(self._path), transaction(self._database):
             yield
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        with said_plainly(self._path):
+        with faults_translated(self._path):
             yield

@@ -1,7 +1,7 @@
-"""The record of a cycle: all that is needed to plan it again, small because it tells what changed since the last.
+"""Packs the records of cycles: all that is needed to plan a cycle again, as differences from the record before.
 
-A record that stands by itself is a frame; those after it tell what changed since the one before. Ten thousand jobs
-make a frame of some hundred kilobytes and a record of some ten after it.
+A record that is complete by itself is a frame; the records after it hold what changed since the one before. With ten
+thousand jobs a frame has a few hundred kilobytes, and each record after it a few tens.
 """
 
 import hashlib
@@ -33,11 +33,11 @@ from advisor.journal.rows import LeaseRow, lease_of, lease_row
 from advisor.settings import Limits, PlanningSettings
 from advisor.view.sentences import assumption, sentence
 
-# Long enough that frames do not matter, short enough that a record is read soon.
+# Enough that frames take little of the space, few enough that a record is read quickly.
 RECORDS_IN_FRAME: Final = 60
-# The fastest: what stands in a frame repeats itself, so that more effort brings little.
+# The fastest: frames are so repetitive that higher levels gain little.
 _LEVEL: Final = 1
-# A record beyond is damage: a frame of 100,000 jobs has a tenth of it.
+# A larger record is damaged: a frame of 100,000 jobs has a tenth of it.
 _MOST_BYTES: Final = 1 << 30
 
 ForecastRow = tuple[
@@ -51,7 +51,7 @@ ForecastRow = tuple[
 
 
 class _Content(BaseModel):
-    """A record as it stands in the file; `site` is a snapshot without jobs and nodes, None where it stayed the same."""
+    """A record as stored in the file; `site` is a snapshot without jobs and nodes, None if it is unchanged."""
 
     model_config = ConfigDict(
         ser_json_inf_nan="constants", ser_json_bytes="base64", val_json_bytes="base64", defer_build=True
@@ -80,7 +80,7 @@ class _Content(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """A recorded cycle: what it saw, what it was set to, and what came of it, as canonical JSON."""
+    """A recorded cycle: its input, its settings, and its outcome as canonical JSON."""
 
     cycle_id: int
     version: str
@@ -97,13 +97,13 @@ class Recorded:
 
     @property
     def digest(self) -> str:
-        """The digest of what came of it."""
+        """The digest of the outcome."""
         return digest_of(self.outcome)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Lists:
-    """What of one record the next may share."""
+    """The parts of a record that the next one can share."""
 
     site: Snapshot | None = None
     jobs: tuple[Job, ...] = ()
@@ -116,14 +116,14 @@ class _Lists:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packed:
-    """A record ready to be written, with the cycle whose record is its frame."""
+    """A record ready to be written, with the id of the cycle whose record is its frame."""
 
     frame: int
     content: bytes
 
 
 class Recorder:
-    """Packs records one after another; a fault between packing and `written` makes the next one a frame."""
+    """Packs consecutive records; after a fault between `packed` and `written` the next one is a frame."""
 
     def __init__(self) -> None:
         self._last: _Lists | None = None
@@ -132,11 +132,11 @@ class Recorder:
         self._count = 0
 
     def forget(self) -> None:
-        """Let the next record stand by itself."""
+        """Make the next record a frame."""
         self._last = self._packed = None
 
     def packed(self, cycle_id: int, record: CycleRecord, cycle: Cycle) -> Packed | None:
-        """Pack a record; None where it holds a text that is not Unicode."""
+        """Pack a record; return None if it holds a text that is not Unicode."""
         last = self._last if self._count < RECORDS_IN_FRAME else None
         lists = _lists(record)
         try:
@@ -150,12 +150,12 @@ class Recorder:
         return Packed(frame=self._frame, content=content)
 
     def written(self) -> None:
-        """Say that the record packed last is in the file."""
+        """Note that the record packed last is in the file."""
         self._last, self._packed = self._packed, None
 
 
 def recorded(cycle_id: int, contents: Iterable[bytes]) -> Recorded:
-    """Unpack the last of some records, from its frame on; raises `ValueError` where they make no sense."""
+    """Unpack the last record of `contents`, which starts with its frame; raises `ValueError` if they are damaged."""
     lists, content = _Lists(), None
     for packed in contents:
         content = _Content.model_validate_json(_unpacked(packed), strict=True)
@@ -187,12 +187,12 @@ def recorded(cycle_id: int, contents: Iterable[bytes]) -> Recorded:
 
 
 def outcome_of(record: CycleRecord) -> bytes:
-    """Return what came of a cycle as canonical JSON: its verdicts in order, and the jobs left alone."""
+    """Return the outcome of a cycle as canonical JSON: its verdicts in order, and the jobs left alone."""
     return _outcome(_verdicts(record), _left_alone(record))
 
 
 def digest_of(outcome: bytes) -> str:
-    """Return the SHA-256 of what came of a cycle."""
+    """Return the SHA-256 of an outcome."""
     return hashlib.sha256(outcome).hexdigest()
 
 
@@ -227,7 +227,7 @@ def _outcome(verdicts: str, left_alone: tuple[tuple[int, str], ...]) -> bytes:
 
 
 def _lists(record: CycleRecord) -> _Lists:
-    # What stays the same from cycle to cycle must not differ in the instant.
+    # Without the instant, so that an unchanged site compares equal.
     site = replace(record.snapshot, jobs=(), nodes=(), taken_at=0.0)
     return _Lists(
         site=site,
@@ -241,7 +241,7 @@ def _lists(record: CycleRecord) -> _Lists:
 
 
 def _content(record: CycleRecord, cycle: Cycle, last: _Lists, lists: _Lists) -> _Content:
-    """Say what changed; nothing is checked, for it all comes from the core."""
+    """Return what changed since the last record, without validation, since all of it comes from the core."""
     return _Content.model_construct(
         version=__version__,
         taken_at=record.snapshot.taken_at,
@@ -286,5 +286,5 @@ def _unpacked(content: bytes) -> bytes:
     except zlib.error as err:
         raise ValueError(f"a record is damaged: {err}") from err
     if not unpacking.eof:
-        raise ValueError("a record is cut short, or longer than any")
+        raise ValueError("a record is cut short or too long")
     return plain

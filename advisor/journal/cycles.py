@@ -1,4 +1,4 @@
-"""The part of the journal that tells what each cycle saw, proposed and did."""
+"""Stores what each cycle read, proposed and did."""
 
 import sqlite3
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ from advisor.journal.base import JournalBase
 from advisor.journal.cycle_record import Recorded, Recorder, digest_of, outcome_of, recorded
 from advisor.journal.file import DAMAGED
 from advisor.journal.rows import action_of, action_text
-from advisor.journal.views import Done, Looked, PastChange, PastCycle
+from advisor.journal.views import Done, PastChange, PastCycle, RowQuery
 from advisor.settings import JournalSettings
 from advisor.view.sentences import sentence
 
@@ -28,25 +28,25 @@ _DONE_BY_OUTCOME = {
     Outcome.ALREADY_SO: Done.ALREADY_SO,
     Outcome.FAILED: Done.FAILED,
 }
-_Said = tuple[Action, Done, str]
+_Entry = tuple[Action, Done, str]
 
 
 class CycleTables(JournalBase):
-    """Cycles, what they said and did about jobs, and records from which they can be planned again."""
+    """Cycles, their proposals and actions, and records from which they can be planned again."""
 
     def __init__(self, path: Path, database: sqlite3.Connection, *, retention: JournalSettings, clock: Clock) -> None:
         super().__init__(path, database, retention=retention, clock=clock)
         self._recorder = Recorder()
-        # What the last cycle proposed, and what it could not do: what stands is told once.
+        # What the last cycle proposed and could not do: each is written once, not in every cycle.
         self._proposed: frozenset[tuple[Action, str | None]] = frozenset()
-        self._undone: frozenset[_Said] = frozenset()
+        self._undone: frozenset[_Entry] = frozenset()
         # Of the last cycle; None where it was not read yet.
         self._policy_state: PolicyState | None = None
 
     def record(self, record: CycleRecord, cycle: Cycle, *, whole: bool | None = None) -> int:
-        """Write down a cycle and return its number; as a whole if `whole` says so.
+        """Store a cycle and return its id; `whole` says whether in full.
 
-        Where it says nothing, a cycle that proposed something is kept whole, and one that changed the policy's state.
+        By default, a cycle is stored in full if it proposed something or changed the policy's state.
         """
         if whole is None:
             whole = bool(record.judged) or record.policy_state != record.memory.policy_state
@@ -81,9 +81,9 @@ class CycleTables(JournalBase):
         return self._policy_state
 
     def receipts(self, cycle_id: int, step: Step) -> None:
-        """Write down what was done in a cycle that is written down."""
+        """Store the actions of a cycle that is already stored."""
         undone = frozenset((*_worded(step.held_back, Done.HELD_BACK), *_not_returned(step.reconciled)))
-        said = [(receipt.action, _DONE_BY_OUTCOME[receipt.outcome], receipt.text) for receipt in step.applied]
+        applied = [(receipt.action, _DONE_BY_OUTCOME[receipt.outcome], receipt.text) for receipt in step.applied]
         with self._writing():
             self._database.execute(
                 "UPDATE cycles SET applied = ?, held_back = ? WHERE id = ?",
@@ -98,42 +98,42 @@ class CycleTables(JournalBase):
                 step.record.snapshot.taken_at,
                 [
                     *_returned(step.reconciled),
-                    *said,
-                    *(each for each in _in_order(undone) if each not in self._undone),
+                    *applied,
+                    *(entry for entry in _in_order(undone) if entry not in self._undone),
                 ],
             )
         self._undone = undone
 
     def returns(self, time: float, reconciled: Reconciled) -> None:
-        """Write down what was taken back outside of a cycle: for a person, or by a daemon that ends."""
+        """Store the changes reverted outside a cycle: for a person, or by a daemon before it ends."""
         with self._writing():
             self._add_changes(None, time, (*_returned(reconciled), *_in_order(_not_returned(reconciled))))
 
-    def cycles(self, looked: Looked) -> tuple[PastCycle, ...]:
-        """Return past cycles, newest first; of some jobs those that said or did something about them."""
+    def cycles(self, query: RowQuery) -> tuple[PastCycle, ...]:
+        """Return past cycles, newest first; with job ids only those that proposed or did something about the jobs."""
         which, values = "", []
-        if looked.job_ids is not None:
-            which = f"AND cycles.id IN (SELECT cycle_id FROM changes WHERE {_of_jobs(looked.job_ids)}) "  # noqa: S608  (ours)
-            values = list(looked.job_ids)
+        if query.job_ids is not None:
+            which = f"AND cycles.id IN (SELECT cycle_id FROM changes WHERE {_of_jobs(query.job_ids)}) "  # noqa: S608  (ours)
+            values = list(query.job_ids)
         with self._reading():
             rows = self._database.execute(
                 "SELECT cycles.id AS cycle_id, taken_at, version, jobs, pending, proposed, recommended, left_alone, "  # noqa: S608  (ours)
                 "applied, held_back, digest, note, coalesce(length(content), 0) AS record_bytes "
                 "FROM cycles LEFT JOIN records ON records.cycle_id = cycles.id "
                 f"WHERE taken_at > ? {which}ORDER BY cycles.id DESC LIMIT ?",
-                (looked.since, *values, looked.most),
+                (query.since, *values, query.most),
             )
             names = [column for column, *_ in rows.description]
             return tuple(PastCycle(**dict(zip(names, row, strict=True))) for row in rows.fetchall())
 
-    def changes(self, looked: Looked) -> tuple[PastChange, ...]:
-        """Return what was said and done about jobs, newest first."""
-        which = "" if looked.job_ids is None else f"AND {_of_jobs(looked.job_ids)} "
+    def changes(self, query: RowQuery) -> tuple[PastChange, ...]:
+        """Return the proposals and actions about jobs, newest first."""
+        which = "" if query.job_ids is None else f"AND {_of_jobs(query.job_ids)} "
         with self._reading():
             rows = self._database.execute(
                 "SELECT cycle_id, time, job_id, lever, done, action, said FROM changes "  # noqa: S608  (ours)
                 f"WHERE time > ? {which}ORDER BY id DESC LIMIT ?",
-                (looked.since, *(looked.job_ids or ()), looked.most),
+                (query.since, *(query.job_ids or ()), query.most),
             )
             return tuple(
                 PastChange(
@@ -143,27 +143,27 @@ class CycleTables(JournalBase):
                     lever=lever,
                     done=Done(done),
                     action=action_of(lever, action),
-                    said=said,
+                    said=text,
                 )
-                for cycle_id, time, job_id, lever, done, action, said in rows.fetchall()
+                for cycle_id, time, job_id, lever, done, action, text in rows.fetchall()
             )
 
     def recorded(self, cycle_id: int | None = None) -> Recorded:
-        """Return a whole cycle, the last one if none is named; raises `JournalError` where it is not there."""
+        """Return a cycle recorded in full, by default the last one; raises `JournalError` if there is none."""
         with self._reading():
-            found = self._database.execute(
+            row = self._database.execute(
                 "SELECT cycles.id, note, digest, frame FROM cycles LEFT JOIN records ON cycle_id = cycles.id "
                 "WHERE CASE WHEN ? IS NULL THEN frame IS NOT NULL ELSE cycles.id = ? END "
                 "ORDER BY cycles.id DESC LIMIT 1",
                 (cycle_id, cycle_id),
             ).fetchone()
-            if found is None:
-                what = "no whole cycle is written down" if cycle_id is None else f"there is no cycle {cycle_id}"
-                raise JournalError(f"{self._path}: {what}: `sadvise journal cycles` lists those there are")
-            number, note, digest, frame = found
+            if row is None:
+                what = "no cycle is recorded in full" if cycle_id is None else f"there is no cycle {cycle_id}"
+                raise JournalError(f"{self._path}: {what}: list the cycles with `sadvise journal cycles`")
+            number, note, digest, frame = row
             if frame is None:
-                why = note or "there was no room to keep it"
-                raise JournalError(f"{self._path}: cycle {number} is not written down as a whole, for {why}")
+                why = note or "its record was deleted to make room (journal.records_mib)"
+                raise JournalError(f"{self._path}: cycle {number} is not recorded in full: {why}")
             contents = self._database.execute(
                 "SELECT content FROM records WHERE frame = ? AND cycle_id <= ? ORDER BY cycle_id", (frame, number)
             )
@@ -201,7 +201,7 @@ class CycleTables(JournalBase):
             self._make_room()
 
     def _make_room(self) -> None:
-        """Delete the oldest frames, each with what follows from it, until the others fit; the newest stays."""
+        """Delete the oldest frames with their records until the others fit; the newest frame is kept."""
         left = self._retention.records_mib * (1 << 20)
         frames = self._database.execute(
             "SELECT frame, sum(length(content)) FROM records GROUP BY frame ORDER BY frame DESC"
@@ -214,40 +214,42 @@ class CycleTables(JournalBase):
     def _say(self, cycle_id: int, note: str) -> None:
         self._database.execute("UPDATE cycles SET note = ? WHERE id = ?", (note, cycle_id))
 
-    def _add_changes(self, cycle_id: int | None, time: float, said: Iterable[_Said]) -> None:
+    def _add_changes(self, cycle_id: int | None, time: float, entries: Iterable[_Entry]) -> None:
         self._database.executemany(
             "INSERT INTO changes (cycle_id, time, job_id, lever, done, action, said) VALUES (?, ?, ?, ?, ?, ?, ?)",
             [
                 (cycle_id, time, action.job_id, action.lever, done, action_text(action), text)
-                for action, done, text in said
+                for action, done, text in entries
             ],
         )
 
 
-def _proposal(change: Recommendation) -> _Said:
+def _proposal(change: Recommendation) -> _Entry:
     if change.refused_by is None:
         return change.action, Done.RECOMMENDED, f"{sentence(change)} ({change.reason})"
     return change.action, Done.REFUSED, change.refused_by
 
 
-def _returned(found: Reconciled) -> tuple[_Said, ...]:
+def _returned(reconciled: Reconciled) -> tuple[_Entry, ...]:
     taken = [
-        (receipt.action, Done.TAKEN_BACK, "") for receipt in found.taken_back if receipt.outcome is not Outcome.FAILED
+        (receipt.action, Done.TAKEN_BACK, "")
+        for receipt in reconciled.taken_back
+        if receipt.outcome is not Outcome.FAILED
     ]
-    return (*taken, *((lease.action, Done.OVERRULED, "") for lease in found.overruled))
+    return (*taken, *((lease.action, Done.OVERRULED, "") for lease in reconciled.overruled))
 
 
-def _not_returned(found: Reconciled) -> frozenset[_Said]:
-    failed = (receipt for receipt in found.taken_back if receipt.outcome is Outcome.FAILED)
-    return frozenset(_worded((*failed, *found.put_off), Done.NOT_TAKEN_BACK))
+def _not_returned(reconciled: Reconciled) -> frozenset[_Entry]:
+    failed = (receipt for receipt in reconciled.taken_back if receipt.outcome is Outcome.FAILED)
+    return frozenset(_worded((*failed, *reconciled.put_off), Done.NOT_TAKEN_BACK))
 
 
-def _worded(receipts: Iterable[Receipt], done: Done) -> tuple[_Said, ...]:
+def _worded(receipts: Iterable[Receipt], done: Done) -> tuple[_Entry, ...]:
     return tuple((receipt.action, done, receipt.text) for receipt in receipts)
 
 
-def _in_order(said: Iterable[_Said]) -> list[_Said]:
-    return sorted(said, key=lambda each: (each[0].job_id, each[0].lever, each[1]))
+def _in_order(entries: Iterable[_Entry]) -> list[_Entry]:
+    return sorted(entries, key=lambda entry: (entry[0].job_id, entry[0].lever, entry[1]))
 
 
 def _of_jobs(job_ids: Iterable[int]) -> str:

@@ -1,4 +1,4 @@
-"""Planning a recorded cycle again, and saying where what comes of it differs."""
+"""Plans recorded cycles again, and compares the outcomes."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ _ABSENT = "-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deviation:
-    """One thing about one job that came out otherwise; `-` where there is none."""
+    """One difference between two outcomes about one job; `-` stands for an absent value."""
 
     job_id: int
     what: str
@@ -25,7 +25,7 @@ class Deviation:
 
 
 class AsRecorded:
-    """Says what was forecast when the cycle was recorded."""
+    """A forecaster that returns recorded forecasts."""
 
     def __init__(self, forecasts: Forecasts) -> None:
         self._forecasts = forecasts
@@ -36,15 +36,14 @@ class AsRecorded:
 
 
 def cycle_of(recorded: Recorded) -> Cycle:
-    """Return the pipeline as it was set when the cycle was recorded."""
+    """Return the pipeline with the settings in force when the cycle was recorded."""
     return Cycle(planning=recorded.planning, limits=recorded.limits, levers=recorded.levers, modes=recorded.modes)
 
 
 def replayed(recorded: Recorded, cycle: Cycle | None = None) -> bytes:
-    """Plan a recorded cycle again, with other settings if a cycle is given, and return what comes of it.
+    """Plan a recorded cycle again, with other settings if a cycle is given, and return its outcome.
 
-    The forecasts and the scores of a policy are those that were recorded: models change, and what is replayed is the
-    planning.
+    The forecasts and the scores of a policy are the recorded ones: models change, and a replay is about planning.
     """
     planning = replace(cycle or cycle_of(recorded), forecaster=AsRecorded(recorded.forecasts))
     if recorded.decisions:
@@ -53,35 +52,38 @@ def replayed(recorded: Recorded, cycle: Cycle | None = None) -> bytes:
 
 
 def deviations(before: bytes, after: bytes) -> tuple[Deviation, ...]:
-    """Compare what came of a cycle twice, job by job."""
+    """Compare two outcomes of a cycle, job by job."""
     return tuple(_deviations(json.loads(before), json.loads(after)))
 
 
 def _deviations(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Deviation]:
-    old, new = (_told(outcome) for outcome in (before, after))
+    old, new = (_texts(outcome) for outcome in (before, after))
     for key in sorted(old.keys() | new.keys()):
         if old.get(key) != new.get(key):
             yield Deviation(job_id=key[0], what=key[1], recorded=old.get(key, _ABSENT), replayed=new.get(key, _ABSENT))
-    orders = [[each["recommendation"]["action"]["job_id"] for each in told["verdicts"]] for told in (before, after)]
+    orders = [
+        [verdict["recommendation"]["action"]["job_id"] for verdict in outcome["verdicts"]]
+        for outcome in (before, after)
+    ]
     moved = next((pair for pair in zip(*orders, strict=False) if pair[0] != pair[1]), None)
     if old == new and moved is not None:
         yield Deviation(job_id=moved[0], what="order", recorded=str(moved[0]), replayed=str(moved[1]))
 
 
-def _told(outcome: Mapping[str, Any]) -> Mapping[tuple[int, str], str]:
-    """Map jobs and what is said about them to what is said."""
-    told: dict[tuple[int, str], str] = {}
+def _texts(outcome: Mapping[str, Any]) -> Mapping[tuple[int, str], str]:
+    """Map each job and the name of a value to the value as text."""
+    texts: dict[tuple[int, str], str] = {}
     for job_id, rule in outcome["left_alone"]:
-        told[job_id, "left alone"] = rule
+        texts[job_id, "left alone"] = rule
     for verdict in outcome["verdicts"]:
         change = verdict["recommendation"]
         job_id, lever = change["action"]["job_id"], verdict["lever"]
-        told[job_id, lever] = _short(change["action"])
-        told[job_id, f"{lever} refused by"] = verdict["refused_by"] or _ABSENT
+        texts[job_id, lever] = _short(change["action"])
+        texts[job_id, f"{lever} refused by"] = verdict["refused_by"] or _ABSENT
         for name, value in change.items():
             if name != "action":
-                told[job_id, f"{lever} {name}"] = _short(value)
-    return told
+                texts[job_id, f"{lever} {name}"] = _short(value)
+    return texts
 
 
 def _short(value: Any) -> str:

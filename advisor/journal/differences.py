@@ -1,4 +1,4 @@
-"""What changed between two lists of a cycle and the next, so that most of a record need not be written again."""
+"""Computes the difference between the lists of two cycles, so that a record holds only what changed."""
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ Other = TypeVar("Other")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference(Generic[Item]):
-    """How a list came from an earlier one; positions count in the earlier list, and in `order` the added follow it.
+    """The difference of a list from an earlier one; positions refer to the earlier list, followed by `added`.
 
-    `order` is None where what stayed kept its order and what is new stands at the end.
+    `order` is None if the kept items are in their old order and the added ones at the end.
     """
 
     dropped: tuple[int, ...] = ()
@@ -24,19 +24,16 @@ class Difference(Generic[Item]):
 
 
 def difference(earlier: Sequence[Item], later: Sequence[Item], key: Callable[[Item], Hashable]) -> Difference[Item]:
-    """Compare two lists; `key` says which item of one is which of the other.
-
-    Without an earlier list everything is new.
-    """
-    at = {key(item): position for position, item in enumerate(earlier)}
-    if len(at) < len(earlier):
-        # What stands twice cannot be told apart.
+    """Compare two lists, whose items are matched by `key`; without an earlier list every item is added."""
+    positions = {key(item): position for position, item in enumerate(earlier)}
+    if len(positions) < len(earlier):
+        # Two items with one key cannot be distinguished.
         return Difference(dropped=tuple(range(len(earlier))), added=tuple(later))
     changed: list[tuple[int, Item]] = []
     added: list[Item] = []
     order: list[int] = []
     for item in later:
-        position = at.pop(key(item), None)
+        position = positions.pop(key(item), None)
         if position is None:
             order.append(len(earlier) + len(added))
             added.append(item)
@@ -46,33 +43,33 @@ def difference(earlier: Sequence[Item], later: Sequence[Item], key: Callable[[It
             if old is not item and old != item:
                 changed.append((position, item))
     return Difference(
-        dropped=tuple(sorted(at.values())),
+        dropped=tuple(sorted(positions.values())),
         changed=tuple(changed),
         added=tuple(added),
         order=None if all(map(lt, order, islice(order, 1, None))) else tuple(order),
     )
 
 
-def restored(earlier: Sequence[Item], found: Difference[Item]) -> tuple[Item, ...]:
-    """Return the later list; raises `ValueError` where the difference is not one to the earlier list."""
+def restored(earlier: Sequence[Item], delta: Difference[Item]) -> tuple[Item, ...]:
+    """Return the later list; raises `ValueError` if the difference does not fit the earlier list."""
     pool = list(earlier)
     try:
-        for position, item in found.changed:
+        for position, item in delta.changed:
             pool[position] = item
-        if found.order is not None:
-            pool += found.added
-            return tuple(pool[position] for position in found.order)
+        if delta.order is not None:
+            pool += delta.added
+            return tuple(pool[position] for position in delta.order)
     except IndexError as err:
         raise ValueError("a record does not follow from the one before it") from err
-    dropped = frozenset(found.dropped)
-    return (*(item for position, item in enumerate(pool) if position not in dropped), *found.added)
+    dropped = frozenset(delta.dropped)
+    return (*(item for position, item in enumerate(pool) if position not in dropped), *delta.added)
 
 
-def mapped(found: Difference[Item], as_other: Callable[[Item], Other]) -> Difference[Other]:
-    """Return the same difference between other items."""
+def mapped(delta: Difference[Item], as_other: Callable[[Item], Other]) -> Difference[Other]:
+    """Return the difference with every item converted by `as_other`."""
     return Difference(
-        dropped=found.dropped,
-        changed=tuple((position, as_other(item)) for position, item in found.changed),
-        added=tuple(as_other(item) for item in found.added),
-        order=found.order,
+        dropped=delta.dropped,
+        changed=tuple((position, as_other(item)) for position, item in delta.changed),
+        added=tuple(as_other(item) for item in delta.added),
+        order=delta.order,
     )

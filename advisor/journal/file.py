@@ -1,4 +1,4 @@
-"""The file of the journal: opening it to write or only to look, whole transactions, and faults said in one line."""
+"""Opens the file of the journal, to write or to read, runs transactions, and words SQLite's faults in one line."""
 
 import os
 import sqlite3
@@ -12,62 +12,62 @@ from pydantic import ValidationError
 from advisor.errors import JournalError
 from advisor.journal.schema import SCHEMA_VERSION, migrate, version_of
 
-NO_FOLDER: Final = "its folder is not there: make it, or name another file with --journal"
-DAMAGED: Final = "is damaged: move it away, and look at pending jobs by hand (`squeue -O JobID,Nice,MinNodes,MaxNodes`)"
-_FOREIGN: Final = "is no journal of sadvise: name another file with --journal"
+NO_FOLDER: Final = "its folder does not exist: create it, or name another file with --journal"
+DAMAGED: Final = "is damaged: move it away, and check pending jobs by hand (`squeue -O JobID,Nice,MinNodes,MaxNodes`)"
+_FOREIGN: Final = "is not a journal of sadvise: name another file with --journal"
 
-# What SQLite's own words leave out: what it means here, and what to do.
+# What SQLite's messages leave out: what a fault means here, and what to do.
 _FAULTS: Mapping[str, str] = {
     "SQLITE_CORRUPT": DAMAGED,
     "SQLITE_NOTADB": _FOREIGN,
     "SQLITE_READONLY": "cannot be written: run as the user who owns it, or name another with --journal",
-    "SQLITE_CANTOPEN": "cannot be opened: check that this user may write it and its folder",
+    "SQLITE_CANTOPEN": "cannot be opened: check that this user can write to it and its folder",
     "SQLITE_FULL": "cannot grow: its disk is full, and without it nothing is applied",
-    "SQLITE_BUSY": "is held by another program: try again when that is done",
+    "SQLITE_BUSY": "is in use by another program: try again later",
     "SQLITE_IOERR": "cannot be read or written: check its disk, which may be full",
 }
 _ABOVE_BYTES: Final = 16 << 20
 
 
 def connected(path: Path, *, thorough: bool = False) -> sqlite3.Connection:
-    """Open a journal to write, or make a new one; raises `JournalError` for one that is damaged, foreign or newer.
+    """Open a journal to write, or create it; raises `JournalError` for one that is damaged, foreign or newer.
 
-    With `thorough` every page of it is looked at, which takes seconds where there is much.
+    With `thorough` every page is checked, which takes seconds for a large journal.
     """
     if not path.parent.is_dir():
         raise JournalError(f"{path}: {NO_FOLDER}")
-    with said_plainly(path):
-        # SQLite gives the files that it puts beside this one the same permissions. What cannot be made it complains of.
+    with faults_translated(path):
+        # SQLite gives the files that it creates beside this one the same permissions, and reports what cannot be made.
         with suppress(OSError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-        # One thread of the daemon opens it and another works with it, one at a time.
+        # One thread of the daemon opens the file and another uses it, one at a time.
         database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         with _closed_on_fault(database):
             _prepare(path, database, thorough=thorough)
         return database
 
 
-def connected_to_look(path: Path) -> sqlite3.Connection:
-    """Open a journal only to read it, beside whoever writes it and as a user who may not.
+def connected_read_only(path: Path) -> sqlite3.Connection:
+    """Open a journal read-only, also while another program writes it and without permission to write.
 
-    One of an earlier version is brought up to date in a copy in memory. Raises `JournalError`.
+    A journal of an earlier version is migrated in a copy in memory. Raises `JournalError`.
     """
-    with said_plainly(path):
+    with faults_translated(path):
         try:
             is_there = path.is_file()
         except OSError as err:
             raise JournalError(f"{path}: cannot be opened: {err.strerror}") from err
         if not is_there:
-            raise JournalError(f"{path}: there is no such journal: name another file with --journal")
+            raise JournalError(f"{path}: no such journal: name another file with --journal")
         uri = f"{path.absolute().as_uri()}?mode=ro"
         try:
-            database = _looked_at(uri)
+            database = _opened_read_only(uri)
         except sqlite3.OperationalError:
-            # Who may not write the folder cannot make the index of the log. Where there is no log nobody writes, and
-            # the file is whole as it is.
+            # Without permission to write the folder, the index of the log cannot be created. If there is no log, no
+            # program writes, and the file is complete by itself.
             if _size(path.with_name(f"{path.name}-wal")):
                 raise
-            database = _looked_at(f"{uri}&immutable=1")
+            database = _opened_read_only(f"{uri}&immutable=1")
         with _closed_on_fault(database):
             version = _known_version(path, database)
             if version == 0:
@@ -77,14 +77,14 @@ def connected_to_look(path: Path) -> sqlite3.Connection:
             copy = sqlite3.connect(":memory:", isolation_level=None)
             with _closed_on_fault(copy), closing(database):
                 database.backup(copy)
-                with at_once(copy):
+                with transaction(copy):
                     migrate(copy)
             return copy
 
 
 @contextmanager
-def at_once(database: sqlite3.Connection) -> Iterator[None]:
-    """Let all that is written in a block take effect together, or none of it, also where it cannot be committed."""
+def transaction(database: sqlite3.Connection) -> Iterator[None]:
+    """Run a block in one transaction: commit all of it, or roll it back on any exception."""
     database.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -96,8 +96,8 @@ def at_once(database: sqlite3.Connection) -> Iterator[None]:
 
 
 @contextmanager
-def said_plainly(path: Path) -> Iterator[None]:
-    """Turn what SQLite complains of, and rows that make no sense, into one line."""
+def faults_translated(path: Path) -> Iterator[None]:
+    """Translate SQLite's errors, and rows that cannot be decoded, into a `JournalError` of one line."""
     try:
         yield
     except sqlite3.Error as err:
@@ -111,26 +111,26 @@ def said_plainly(path: Path) -> Iterator[None]:
 
 
 def _prepare(path: Path, database: sqlite3.Connection, *, thorough: bool) -> None:
-    """Check an old file, or lay out a new one; in a log of its own, so that a kill leaves whole changes only."""
+    """Check an existing file, or create the tables of a new one; with a write-ahead log, so that a kill is harmless."""
     version = _known_version(path, database)
     if thorough:
-        (found,) = database.execute("PRAGMA integrity_check(1)").fetchone()
-        if found != "ok":
+        (result,) = database.execute("PRAGMA integrity_check(1)").fetchone()
+        if result != "ok":
             raise JournalError(f"{path}: {DAMAGED}")
     if version == 0 and database.execute("SELECT 1 FROM sqlite_master").fetchone() is not None:
         raise JournalError(f"{path}: {_FOREIGN}")
     database.execute("PRAGMA journal_mode = WAL")
     database.execute("PRAGMA synchronous = FULL")
-    # A log that one large write made long is cut again.
+    # A log that one large write made long is truncated again.
     database.execute(f"PRAGMA journal_size_limit = {_ABOVE_BYTES}")
     if 0 < version < SCHEMA_VERSION:
         _back_up(path, database, version)
-    with at_once(database):
+    with transaction(database):
         if version == SCHEMA_VERSION:
-            # A file that this user may not write is refused before anything is sent.
+            # A file that this user cannot write is refused before anything is sent.
             database.execute("UPDATE site SET one = 1")
         else:
-            # Another program may have done it meanwhile; then nothing is left to do.
+            # If another program has migrated it meanwhile, this does nothing.
             migrate(database)
 
 
@@ -145,7 +145,7 @@ def _known_version(path: Path, database: sqlite3.Connection) -> int:
 
 
 def _back_up(path: Path, database: sqlite3.Connection, version: int) -> None:
-    """Keep a copy of a file as it was before it is brought up to date; a copy left by a failed try is replaced."""
+    """Copy a file before it is migrated; a copy left by a failed attempt is replaced."""
     copy = path.with_name(f"{path.name}.schema-{version}")
     try:
         copy.unlink(missing_ok=True)
@@ -154,13 +154,13 @@ def _back_up(path: Path, database: sqlite3.Connection, version: int) -> None:
         raise JournalError(f"{copy}: cannot be written, and without it {path} is not changed: {err.strerror}") from err
     with closing(sqlite3.connect(copy)) as kept:
         database.backup(kept)
-    # Earlier versions let everybody read the file, and it names users. Who does not own it leaves it so.
+    # Earlier versions made the file readable for everyone, and it names users. Only its owner can change that.
     with suppress(PermissionError):
         path.chmod(0o600)
 
 
-def _looked_at(uri: str) -> sqlite3.Connection:
-    """Open a file and read from it once, for that is when SQLite finds out whether it can."""
+def _opened_read_only(uri: str) -> sqlite3.Connection:
+    """Open a file and read from it once, since SQLite reports only then whether it can."""
     database = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
     with _closed_on_fault(database):
         database.execute("SELECT 1 FROM sqlite_master").fetchone()

@@ -1,4 +1,4 @@
-"""The part of the journal that outlives a kill: what is out, and how long gangs waited."""
+"""Stores leases and waits, which survive a kill."""
 
 import json
 from collections.abc import Collection, Iterable
@@ -21,7 +21,7 @@ class LeaseTables(JournalBase):
             return None if owner is None else str(owner)
 
     def claim(self, cluster: str) -> None:
-        """Belong to a cluster from the first call on; raises `ConfigError` for any other."""
+        """Bind the journal to a cluster at the first call; raises `ConfigError` for any other cluster."""
         owner = self.cluster()
         check_owner(owner, cluster, str(self._path))
         if owner is None:
@@ -30,14 +30,14 @@ class LeaseTables(JournalBase):
                 self._audit("claimed", {"cluster": cluster})
 
     def keep(self, lease: Lease) -> None:
-        """Write down an open lease in place of the job's earlier one on the field."""
+        """Store an open lease in place of the job's earlier one on the field."""
         with self._writing():
             self._remove(lease)
             self._insert(lease)
             self._audit(lease.state, audit_detail(lease))
 
     def close(self, lease: Lease, ending: Ending, ended_time: float) -> None:
-        """Write down how an open lease ended, and forget those that ended too long ago."""
+        """Store the end of an open lease, and delete leases that ended too long ago."""
         with self._writing():
             self._remove(lease)
             self._insert(lease.ended(ending, ended_time))
@@ -49,7 +49,7 @@ class LeaseTables(JournalBase):
         return self._read_leases("ending IS NULL ORDER BY job_id, lever")
 
     def closed(self, job_ids: Collection[int], since: float | None = None) -> tuple[Lease, ...]:
-        """Return the leases of jobs, and of any job since an instant, that ended, in the order of writing."""
+        """Return the closed leases of jobs, and of any job since an instant, in the order of writing."""
         return self._read_leases(
             "id IN ("
             "SELECT id FROM leases WHERE ending IS NOT NULL AND job_id IN (SELECT value FROM json_each(?)) "
@@ -60,7 +60,7 @@ class LeaseTables(JournalBase):
         )
 
     def add_waits(self, waits: Iterable[Wait], observed_until: float) -> None:
-        """Add waits with the instant up to which starts have been looked at, and forget what ended too long ago."""
+        """Add waits and the instant up to which starts have been observed; delete those that ended too long ago."""
         rows = [(wait.gpus, wait.tier.name, wait.waited_s, wait.got, wait.ended_time) for wait in waits]
         with self._writing():
             self._database.executemany(
@@ -70,7 +70,7 @@ class LeaseTables(JournalBase):
             self._database.execute("DELETE FROM waits WHERE ended_time <= ?", (observed_until - KEPT_S,))
 
     def waits(self, since: float) -> tuple[Wait, ...]:
-        """Return the waits that ended after an instant, in the order in which they did."""
+        """Return the waits that ended after an instant, in order of their end."""
         with self._reading():
             rows = self._database.execute(
                 "SELECT gpus, tier, waited_s, got, ended_time FROM waits WHERE ended_time > ? ORDER BY ended_time, id",
@@ -82,7 +82,7 @@ class LeaseTables(JournalBase):
             )
 
     def observed_until(self) -> float | None:
-        """Return up to which instant starts have been looked at; None if never."""
+        """Return the instant up to which starts have been observed; None if never."""
         with self._reading():
             (until,) = self._database.execute("SELECT observed_until FROM site").fetchone()
             return None if until is None else float(until)

@@ -1,4 +1,4 @@
-"""The lock beside a journal, under which jobs are changed."""
+"""Locks a journal: jobs are changed only by the program that holds its lock."""
 
 import fcntl
 import os
@@ -16,9 +16,9 @@ _LOCK_POLL_S: Final = 0.05
 
 @contextmanager
 def locked(path: Path, *, wait_s: float = 0.0) -> Iterator[None]:
-    """Hold the lock beside a journal, under which jobs are changed; it ends with the process, however that ends.
+    """Hold the lock file beside a journal for a block; the lock ends with the process in any case.
 
-    Raises `JournalError` where another still holds it after `wait_s`.
+    Raises `JournalError` if another process still holds it after `wait_s`.
     """
     lock = path.with_name(f"{path.name}.lock")
     try:
@@ -37,7 +37,7 @@ def locked(path: Path, *, wait_s: float = 0.0) -> Iterator[None]:
 
 
 def taken(descriptor: int) -> bool:
-    """Take a lock if nobody holds it."""
+    """Take a lock and return True, or return False if another process holds it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""The part of the journal that tells what became of the jobs."""
+"""Stores the outcomes of jobs."""
 
 from collections.abc import Iterable
 
@@ -8,10 +8,10 @@ from advisor.journal.rows import outcome_of, outcome_row
 
 
 class OutcomeTables(JournalBase):
-    """One outcome for each job and submit time, for ids are used again."""
+    """One outcome for each job id and submit time, since Slurm reuses ids."""
 
     def keep_outcomes(self, outcomes: Iterable[JobOutcome]) -> None:
-        """Write down outcomes, each in place of what was known of the same job before."""
+        """Store outcomes, each in place of the earlier one of the same job."""
         with self._writing():
             self._database.executemany(
                 "INSERT OR REPLACE INTO outcomes (job_id, submit_time, end_time, outcome) VALUES (?, ?, ?, ?)",
@@ -19,15 +19,15 @@ class OutcomeTables(JournalBase):
             )
 
     def outcomes(self, since: float, most: int = -1) -> tuple[JobOutcome, ...]:
-        """Return the outcomes of jobs that ended after an instant, in the order in which they did.
+        """Return the outcomes of the last `most` jobs that ended after an instant, in order of their end.
 
-        Of more than `most` the last ones; -1 is no bound.
+        A `most` of -1 is no bound.
         """
         newest = self._read("end_time > ? ORDER BY end_time DESC, job_id DESC, submit_time DESC LIMIT ?", since, most)
         return newest[::-1]
 
     def open_outcomes(self) -> tuple[JobOutcome, ...]:
-        """Return the outcomes of jobs that have not been seen to end, by job."""
+        """Return the outcomes of jobs whose end has not been observed, by job."""
         return self._read("end_time IS NULL ORDER BY job_id, submit_time")
 
     def _read(self, which: str, *values: float) -> tuple[JobOutcome, ...]:

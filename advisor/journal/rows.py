@@ -1,4 +1,4 @@
-"""Leases, actions and outcomes as rows."""
+"""Converts leases, actions and outcomes to rows and back."""
 
 import json
 from collections.abc import Mapping
@@ -21,17 +21,17 @@ LEASE_COLUMNS: Final = (
 )
 LEASE_VALUES: Final = ", ".join("?" * (LEASE_COLUMNS.count(",") + 1))
 
-# The lever stands beside the JSON of an action and says which kind it is.
+# The lever is stored beside the JSON of an action and determines its kind.
 _CODECS: Final[Mapping[Lever, TypeAdapter[Any]]] = {lever: TypeAdapter(action) for lever, action in ACTIONS.items()}
 
 
 def action_text(action: Action) -> str:
-    """Return the JSON of an action; its lever has to stand beside it."""
+    """Return the JSON of an action; the lever has to be stored beside it."""
     return str(_CODECS[action.lever].dump_json(action).decode())
 
 
 def action_of(lever: str, text: str) -> Action:
-    """Return the action that a lever and its JSON stand for; raises `ValueError` where they are none."""
+    """Return the action of a lever and its JSON; raises `ValueError` if they are invalid."""
     action: Action = _CODECS[Lever(lever)].validate_json(text, strict=True)
     return action
 
@@ -58,9 +58,9 @@ def lease_row(lease: Lease) -> LeaseRow:
 
 @lru_cache(maxsize=20_000)
 def lease_of(row: LeaseRow) -> Lease:
-    """Return the lease that a row stands for; raises `ValueError` where it is none.
+    """Return the lease of a row; raises `ValueError` if the row is invalid.
 
-    Those that have ended are read in every cycle for as long as the guard's window reaches, so they are remembered.
+    Cached, since every cycle reads all closed leases within the guard's window.
     """
     _, lever, action, undo, applied, due, state, ending, ended, user, account, added, by_person, overruled = row
     return Lease(
@@ -80,7 +80,7 @@ def lease_of(row: LeaseRow) -> Lease:
 
 
 def audit_detail(lease: Lease) -> dict[str, Detail]:
-    """Return what the audit tells of a lease; `before` is what the user had, `after` what the change makes of it."""
+    """Return the detail of a lease in the audit; `before` is the user's value, `after` that of the change."""
     detail: dict[str, Detail] = {
         "job_id": lease.job_id,
         "lever": str(lease.lever),
@@ -114,5 +114,5 @@ def outcome_row(outcome: JobOutcome) -> tuple[int, float, float | None, str]:
 
 
 def outcome_of(text: str) -> JobOutcome:
-    """Return the outcome that a JSON text stands for; raises `ValueError` where it is none."""
+    """Return the outcome of a JSON text; raises `ValueError` if it is invalid."""
     return _outcomes().validate_json(text, strict=True)

@@ -1,4 +1,4 @@
-"""The tables of the journal, version by version, and how a file of an earlier one is brought up to date."""
+"""Defines the tables of the journal by schema version, and migrates files of earlier versions."""
 
 import sqlite3
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,7 @@ from typing import Final
 
 SCHEMA_VERSION: Final = 2
 
-# STRICT holds every column to its type; SQLite knows it from 3.37 on.
+# STRICT enforces the type of every column; SQLite supports it from 3.37 on.
 _STRICT: Final = " STRICT" if sqlite3.sqlite_version_info >= (3, 37) else ""
 
 _FIRST: Final = (
@@ -25,7 +25,7 @@ _FIRST: Final = (
     "CREATE INDEX waits_by_end ON waits (ended_time)",
 )
 
-# A number of a cycle or of an audit row is never used twice, whatever was deleted.
+# AUTOINCREMENT: the id of a cycle or an audit row is never reused, also after deletions.
 _SECOND: Final = (
     "ALTER TABLE leases ADD COLUMN user TEXT NOT NULL DEFAULT ''",
     "ALTER TABLE leases ADD COLUMN account TEXT NOT NULL DEFAULT ''",
@@ -64,7 +64,7 @@ _SECOND: Final = (
     ){_STRICT}""",
     "INSERT INTO audit_anchor VALUES (1, 0, lower(hex(zeroblob(32))))",
     # Rows are added at the end of the chain, never changed, and deleted only up to the anchor, which moves forward
-    # and only to the hash of a row that is there: nothing but pruning gets past all of these.
+    # and only to the hash of an existing row: only pruning satisfies all of these.
     """CREATE TRIGGER audit_grows_at_its_end BEFORE INSERT ON audit
       WHEN NEW.previous IS NOT coalesce(
         (SELECT hash FROM audit ORDER BY id DESC LIMIT 1), (SELECT hash FROM audit_anchor)
@@ -80,18 +80,18 @@ _SECOND: Final = (
       BEGIN SELECT RAISE(ABORT, 'the anchor of the audit stays'); END""",
 )
 
-# What brings a file to a version from the one before it.
+# The statements that migrate a file to a version from the one before.
 _MIGRATIONS: Mapping[int, Sequence[str]] = {1: _FIRST, 2: _SECOND}
 
 
 def version_of(database: sqlite3.Connection) -> int:
-    """Return the version of a file's tables; 0 where it holds none of ours."""
+    """Return the schema version of a file; 0 if it has no tables of ours."""
     (version,) = database.execute("PRAGMA user_version").fetchone()
     return int(version)
 
 
 def migrate(database: sqlite3.Connection) -> None:
-    """Bring the tables up to date; the caller holds a transaction, so that it happens whole or not at all."""
+    """Migrate the tables to the current version, in the caller's transaction."""
     for version in range(version_of(database) + 1, SCHEMA_VERSION + 1):
         for statement in _MIGRATIONS[version]:
             database.execute(statement)

@@ -1,4 +1,4 @@
-"""The journal as a SQLite file: what is out and what was done, kept through kills and restarts."""
+"""Implements the journal as a SQLite file: outstanding changes and what was done, across kills and restarts."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,18 +9,18 @@ from advisor.clock import Clock, SystemClock
 from advisor.domain.units import DAY_S
 from advisor.journal import audit
 from advisor.journal.cycles import CycleTables
-from advisor.journal.file import connected, connected_to_look
+from advisor.journal.file import connected, connected_read_only
 from advisor.journal.lease_tables import LeaseTables
 from advisor.journal.lock import locked
 from advisor.journal.outcome_tables import OutcomeTables
 from advisor.settings import JournalSettings
 
-# The newest rows stay whatever their age, so that a clock that jumps ahead does not empty the journal.
+# The newest rows are kept at any age, so that a clock that jumps ahead does not empty the journal.
 LEAST_KEPT: Final = 10_000
 
 
 class SqliteJournal(LeaseTables, CycleTables, OutcomeTables):
-    """A journal in a file; `opened` sees to it that no two programs change jobs with it at a time."""
+    """A journal in a file; open it with `opened`, so that only one program at a time changes jobs with it."""
 
     def __init__(
         self,
@@ -29,26 +29,26 @@ class SqliteJournal(LeaseTables, CycleTables, OutcomeTables):
         thorough: bool = False,
         retention: JournalSettings | None = None,
         clock: Clock | None = None,
-        only_look: bool = False,
+        read_only: bool = False,
     ) -> None:
-        """Open a journal, or make a new one; raises `JournalError` for one that is damaged, foreign or newer.
+        """Open a journal, or create it; raises `JournalError` for one that is damaged, foreign or newer.
 
-        With `thorough` every page of it is looked at, with `only_look` nothing can be written.
+        With `thorough` every page is checked; with `read_only` nothing can be written.
         """
         super().__init__(
             path,
-            connected_to_look(path) if only_look else connected(path, thorough=thorough),
+            connected_read_only(path) if read_only else connected(path, thorough=thorough),
             retention=retention or JournalSettings(),
             clock=clock or SystemClock(),
         )
 
     @classmethod
     def read_only(cls, path: Path) -> Self:
-        """Open a journal only to read it, beside a daemon that writes it; raises `JournalError`."""
-        return cls(path, only_look=True)
+        """Open a journal read-only, also while a daemon writes it; raises `JournalError`."""
+        return cls(path, read_only=True)
 
     def prune(self, now: float) -> None:
-        """Delete what is older than the settings keep, and cut the log that SQLite writes first."""
+        """Delete rows that are older than the retention, and truncate SQLite's write-ahead log."""
         before = now - self._retention.keep_days * DAY_S
         with self._writing():
             self._database.execute(
@@ -76,9 +76,9 @@ class SqliteJournal(LeaseTables, CycleTables, OutcomeTables):
 
 @contextmanager
 def opened(path: Path, *, wait_s: float = 0.0) -> Iterator[SqliteJournal]:
-    """Open a journal under its lock for as long as the block lasts.
+    """Open a journal under its lock for a block.
 
-    Raises `JournalError` where another still holds it after `wait_s`.
+    Raises `JournalError` if another process still holds the lock after `wait_s`.
     """
     with locked(path, wait_s=wait_s):
         journal = SqliteJournal(path)

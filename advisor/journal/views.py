@@ -1,4 +1,4 @@
-"""What the journal tells of past cycles, for people."""
+"""Defines the values in which the journal presents past cycles."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,22 +8,22 @@ from advisor.domain.actions import Action
 
 
 class Done(StrEnum):
-    """What became of a change, at one instant."""
+    """What happened to a change, at one instant."""
 
     RECOMMENDED = "recommended"  # proposed, and no rule refused it
-    REFUSED = "refused"  # by the rule that is named
-    HELD_BACK = "held_back"  # no rule refused it, and it was not the time to send it
+    REFUSED = "refused"  # by the named rule
+    HELD_BACK = "held_back"  # no rule refused it, but it could not be sent then
     APPLIED = "applied"
     ALREADY_SO = "already_so"
     FAILED = "failed"
     TAKEN_BACK = "taken_back"
-    NOT_TAKEN_BACK = "not_taken_back"  # Slurm refused, or it was not the time
+    NOT_TAKEN_BACK = "not_taken_back"  # Slurm refused, or it could not be sent then
     OVERRULED = "overruled"  # somebody else has changed the field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastCycle:
-    """One cycle; `record_bytes` is the room that its record takes, 0 where it was not kept whole, and `note` why."""
+    """One cycle; `record_bytes` is the size of its record, 0 if it was not recorded in full, for the reason `note`."""
 
     cycle_id: int
     taken_at: float
@@ -42,9 +42,9 @@ class PastCycle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastChange:
-    """What was said or done about one field of one job; `said` is the reason, the rule, or Slurm's words.
+    """A proposal or an action about one field of one job; `said` is the reason, the rule, or Slurm's message.
 
-    `cycle_id` is None where it was no part of a cycle.
+    `cycle_id` is None if it was not part of a cycle.
     """
 
     cycle_id: int | None
@@ -57,8 +57,8 @@ class PastChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Looked:
-    """Which rows are wanted: of some jobs or of all, after an instant, the newest of them."""
+class RowQuery:
+    """A query for the newest `most` rows after an instant, of some jobs or of all."""
 
     job_ids: Sequence[int] | None = None
     since: float = 0.0

@@ -1,1 +1,1 @@
-"""What the daemon exports about itself: names, values, and whether it is healthy."""
+"""Exports the daemon's metrics and its health."""

@@ -1,4 +1,4 @@
-"""Every metric that the daemon exports: its name, kind, labels, and what it says."""
+"""Lists every metric that the daemon exports: its name, kind, labels and description."""
 
 import re
 from collections.abc import Iterable
@@ -37,8 +37,8 @@ def _histogram(name: str, sentence: str) -> Metric:
     return Metric(name=f"sadvise_{name}", kind=MetricKind.HISTOGRAM, sentence=sentence)
 
 
-# No label names a job, a user or an account: who may read metrics need not be who may see jobs, and labels without
-# bounds fill a Prometheus.
+# No label names a job, a user or an account: people who can read metrics need not have the right to see jobs, and an
+# unbounded number of labels fills a Prometheus.
 METRICS: Final[tuple[Metric, ...]] = (
     _gauge("build_info", "Always 1; the label holds the version.", "version"),
     _counter("cycles", "Rounds since the start: planned, or no_plan for what failed or was left out.", "outcome"),
@@ -97,10 +97,10 @@ _WORD: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9_]{0,47}")
 
 
 class BoundedValues:
-    """Lets a number of values of one label through, words alone, and calls all others "other"."""
+    """Limits the values of one label: the first words are kept, all others become "other"."""
 
     def __init__(self, known: Iterable[str] = (), *, most: int = 64) -> None:
-        """Start with the values that are known; `most` bounds all together."""
+        """Start with the known values; `most` bounds the number of all."""
         self._values = set(known)
         self._most = most
 

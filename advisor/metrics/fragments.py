@@ -1,4 +1,4 @@
-"""How the idle GPUs of a partition lie: on nodes that are free as a whole, or beside what runs."""
+"""Counts the idle GPUs of a partition: on nodes that are entirely free, or beside GPUs in use."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from advisor.features.nodes import UNTYPED
 
 @dataclass(slots=True, kw_only=True)
 class PoolUse:
-    """How many GPUs there are; `idle` on nodes that start jobs, `fragmented` beside GPUs in use, `largest` on one."""
+    """Counts of GPUs; `idle` on nodes that start jobs, `fragmented` beside GPUs in use, `largest` idle on one node."""
 
     total: int = 0
     idle: int = 0
@@ -19,15 +19,15 @@ class PoolUse:
 
 def use_by_pool(snapshot: Snapshot) -> Mapping[tuple[str, str], PoolUse]:
     """Count the GPUs by partition and type, in one pass over the nodes; cheap enough for every round."""
-    found: dict[tuple[str, str], PoolUse] = {}
+    uses: dict[tuple[str, str], PoolUse] = {}
     for node in snapshot.nodes:
         usable = node.is_usable
         for gpus in node.gpus:
             idle = gpus.idle if usable else 0
             for partition in node.partitions:
-                use = found.setdefault((partition, gpus.gpu_type or UNTYPED), PoolUse())
+                use = uses.setdefault((partition, gpus.gpu_type or UNTYPED), PoolUse())
                 use.total += gpus.total
                 use.idle += idle
                 use.fragmented += idle if idle < gpus.total else 0
                 use.largest = max(use.largest, idle)
-    return dict(sorted(found.items()))
+    return dict(sorted(uses.items()))

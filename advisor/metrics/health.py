@@ -1,4 +1,4 @@
-"""Whether the daemon works: when its last good cycle was, and what holds it back."""
+"""Determines the health of the daemon: when its last good cycle was, and what holds it back."""
 
 import time
 from collections.abc import Callable, Collection
@@ -31,13 +31,13 @@ class HealthReport:
 
     @property
     def is_well(self) -> bool:
-        """Whether the daemon does what it is there for."""
+        """Whether the daemon works as configured."""
         return self.status != "stale"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Seen:
-    """What of the rounds so far matters here; instants on the monotonic clock."""
+    """The parts of past rounds that health depends on; instants on the monotonic clock."""
 
     good_at: float | None
     interval_s: float
@@ -49,7 +49,7 @@ class _Seen:
 
 
 class Health:
-    """Follows the rounds; any thread may ask."""
+    """Follows the rounds; any thread can read the health."""
 
     def __init__(
         self, *, interval_s: float, breakers: Collection[str] = (), monotonic: Callable[[], float] = time.monotonic
@@ -61,7 +61,7 @@ class Health:
         self._seen = _Seen(good_at=None, interval_s=interval_s)
 
     def observe(self, done: Round) -> None:
-        """Take in a round that has just ended."""
+        """Update from a round that has just ended."""
         # One assignment, so that another thread never sees half of it.
         self._seen = _Seen(
             good_at=self._seen.good_at if done.step is None else self._monotonic(),
@@ -74,7 +74,7 @@ class Health:
         )
 
     def report(self) -> HealthReport:
-        """Return how it stands now."""
+        """Return the present health."""
         seen, now = self._seen, self._monotonic()
         since = self._started_at if seen.good_at is None else seen.good_at
         well = "degraded" if seen.fault else "starting" if seen.good_at is None else "ok"

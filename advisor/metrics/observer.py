@@ -44,7 +44,7 @@ _Objection = tuple[int, Lever, float, str]
 
 
 class Metrics:
-    """The metrics of one daemon, in a registry of their own; one thread fills them, any may read."""
+    """The metrics of one daemon, in a registry of their own; one thread fills them, any thread can read them."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Metrics:
         self._start(version, interval_s)
 
     def observe(self, done: Round) -> tuple[str, ...]:
-        """Take in a round; return in one line each which part could not be filled, and why."""
+        """Update from a round; return one line for each part that could not be filled, with the reason."""
         self.health.observe(done)
         for of, accuracy in done.accuracy.items():
             self.observe_accuracy(of, accuracy)
@@ -97,7 +97,7 @@ class Metrics:
         return tuple(faults)
 
     def observe_accuracy(self, of: Forecasted, accuracy: Accuracy) -> None:
-        """Take in how good the forecasts of one kind were."""
+        """Update the accuracy of the forecasts of one kind."""
         with self._lock:
             self._gauges["sadvise_forecast_coverage_ratio"].labels(of).set(accuracy.coverage_ratio)
             self._gauges["sadvise_forecast_error_factor"].labels(of).set(accuracy.error_factor)
@@ -109,7 +109,7 @@ class Metrics:
             return generate_latest(self._registry)
 
     def _start(self, version: str, interval_s: float) -> None:
-        """Set what is known from the start, so that an increase from nothing is seen as one."""
+        """Initialise the known series at zero, so that their first increase is visible."""
         self._gauges["sadvise_build_info"].labels(version).set(1)
         self._gauges["sadvise_interval_seconds"].set(interval_s)
         for outcome in ("planned", "no_plan"):
@@ -210,7 +210,7 @@ class Metrics:
         for lever, tier in _TIMER_TIERS.items():
             self._gauges["sadvise_timers"].labels(tier.name.lower()).set(out[lever])
         for objection, instant in _objections(record.memory.leases):
-            # What was there at the start happened before it, and a lease is met in round after round.
+            # What was there at the start happened before it, and each lease recurs in many rounds.
             if instant >= (self._began_time or 0.0) and objection not in self._objections:
                 self._objections.add(objection)
                 self._counters["sadvise_objections_total"].labels(objection[-1]).inc()
@@ -228,7 +228,7 @@ class Metrics:
             self._counters[name].labels(self._classes.of(class_of(each.text))).inc()
 
     def _show(self, name: str, counts: Mapping[str, int]) -> None:
-        """Show counts by label; what was there before and is no more, as 0."""
+        """Set gauges to counts by label, and to 0 for labels that no longer occur."""
         gauge = self._gauges[name]
         for sample in next(iter(gauge.collect())).samples:
             gauge.labels(**sample.labels).set(0)
@@ -252,7 +252,7 @@ def _count_receipts(counter: Counter, receipts: Iterable[Receipt]) -> None:
 
 
 def _objections(leases: Iterable[Lease]) -> Iterator[tuple[_Objection, float]]:
-    """Name the changes that people objected to, each with when they did."""
+    """Return the changes that people objected to, each with the time of the objection."""
     for lease in leases:
         if lease.ending is Ending.REVERTED:
             yield (lease.job_id, lease.lever, lease.applied_time, REVERTED), lease.ended_time or lease.applied_time

@@ -1,4 +1,4 @@
-"""What one round of the daemon did: a cycle with all that stood around it, for the log, the metrics and the journal."""
+"""Defines the record of one round of the daemon, for the log, the metrics and the journal."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,17 +10,17 @@ from advisor.domain.load import ControllerLoad
 from advisor.domain.mode import Mode
 from advisor.trial.accuracy import Accuracy
 
-# What of a job was forecast.
+# The forecast quantities.
 Forecasted = Literal["start", "run_time"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """One round; `step` is None where it was skipped or failed, and `fault` says why in one line.
+    """One round; `step` is None if it was skipped or failed, and `fault` is the reason in one line.
 
-    `mode` is the mode that goes farthest now; `held_to` says in plain words what keeps it below the configured one
-    (a pause, a breaker, a journal that failed), each with its name. `rpcs` counts the requests of this process to
-    slurmctld by kind since it started. `accuracy` tells for "start" and "run_time" how good forecasts were.
+    `mode` is the farthest mode now; `held_to` maps each cause that keeps it below the configured one (a pause, a
+    breaker, a journal that failed) to its reason in plain words. `rpcs` counts the requests of this process to
+    slurmctld by kind since it started. `accuracy` is that of the forecasts of "start" and "run_time".
     `interval_s` is how long after the start of this round the next one starts.
     """
 

@@ -1,1 +1,1 @@
-"""Arrays to forecasts: models served by ONNX Runtime, refused when damaged, flagged when they do not know."""
+"""Forecasts with models served by ONNX Runtime; damaged models are refused, rows outside their support are marked."""

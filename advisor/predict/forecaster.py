@@ -29,7 +29,7 @@ PREDICTORS: Mapping[str, Callable[[Bundle], Any]] = {
     "interference": InterferenceForecaster.from_bundle,
     "start_time": StartTimeForecaster.from_bundle,
 }
-# What a predictor is kept in, so that it is not asked the same again in every cycle.
+# The wrappers that keep a predictor's answers, so that they are not computed again in every cycle.
 KEPT: Mapping[str, Callable[[Any], Any]] = {"run_time": KeptRunTimes, "throughput": KeptSpeeds}
 
 Answer = TypeVar("Answer")
@@ -42,7 +42,7 @@ _START_UNKNOWN = f"start time: the state of this queue {_OUTSIDE}"
 
 
 def checked(held: Held) -> None:
-    """Open a model as the forecaster would, or a policy; raises `ModelError` if it is not sound."""
+    """Open a model, as the forecaster does, or a policy; raises `ModelError` if it is invalid."""
     if held.entry.is_policy:
         verify(held)
     else:
@@ -56,7 +56,7 @@ def _predictor(bundle: Bundle) -> Any:
 
 
 class _Told(NamedTuple):
-    """The forecasts for one job: a value, the reason why there is none, or None where no model was asked."""
+    """The forecasts for one job: a value, the reason why there is none, or None if no model was asked."""
 
     run_time: RunTime | str | None
     speeds: Speeds | None
@@ -64,7 +64,7 @@ class _Told(NamedTuple):
     start_s: Interval | str | None
 
     def forecast(self) -> JobForecast:
-        """Return it as the core knows it."""
+        """Return the forecasts as a domain value."""
         speed_unknown = self.speeds is not None and not self.speeds.all_known
         unknown = (self.run_time, _SPEED_UNKNOWN if speed_unknown else None, self.beside, self.start_s)
         return JobForecast(
@@ -72,7 +72,7 @@ class _Told(NamedTuple):
             start_s=None if isinstance(self.start_s, str) else self.start_s,
             speed_by_placement={} if self.speeds is None else self.speeds.by_placement,
             inflation_beside=None if isinstance(self.beside, str) else self.beside,
-            unknown=tuple(each for each in unknown if isinstance(each, str)),
+            unknown=tuple(reason for reason in unknown if isinstance(reason, str)),
         )
 
 
@@ -80,13 +80,13 @@ _NOTHING = _Told(None, None, None, None)
 
 
 class ModelForecaster:
-    """Forecasts with the models in use; one that is missing, damaged or answers nonsense is left out with a note."""
+    """Forecasts with the models in use; a note names each model that is missing, damaged or returns invalid values."""
 
     def __init__(self, library: Library, *, start_times: bool = True) -> None:
         """Take the models of a library; they are opened when they are first needed.
 
-        `start_times` False leaves out when jobs start: people ask for that, plans do not, and it changes for every job
-        with every other one. `with_starts` tells it of some jobs then.
+        With `start_times` False starts are not forecast: plans do not use them, and each depends on all other jobs.
+        `with_starts` then forecasts those of some jobs.
         """
         self._library = library
         self._kinds = [kind for kind in PREDICTORS if start_times or kind != start_time.KIND]
@@ -113,29 +113,29 @@ class ModelForecaster:
             "interference", lambda model: _beside(model, cluster, alike.jobs), ()
         )
         starts_s = self._starts_s(snapshot) if start_time.KIND in kinds else {}
-        told_before, told = self._told, dict[int, tuple[_Told, JobForecast]]()
+        told_before, current = self._told, dict[int, tuple[_Told, JobForecast]]()
         unasked = (None,) * len(alike.jobs)
         by_kind = [*zip(speeds or unasked, beside or unasked, strict=True), (None, None)]
-        # Running jobs are asked for nothing but their run times.
+        # For running jobs only run times are forecast.
         kind_of_row = (*alike.numbers, *(-1 for _ in running))
         for number, job in enumerate((*pending, *running)):
             run_time = (run_times[number] or _RUN_TIME_UNKNOWN) if run_times else None
             job_id = job.job_id
-            found = _Told(run_time, *by_kind[kind_of_row[number]], starts_s.get(job_id))
+            beliefs = _Told(run_time, *by_kind[kind_of_row[number]], starts_s.get(job_id))
             before = told_before.get(job_id)
-            if before is not None and before[0] == found:
-                told[job_id] = before
-            elif found != _NOTHING:
-                told[job_id] = found, found.forecast()
-        self._told = told
+            if before is not None and before[0] == beliefs:
+                current[job_id] = before
+            elif beliefs != _NOTHING:
+                current[job_id] = beliefs, beliefs.forecast()
+        self._told = current
         return Forecasts(
-            by_job={job_id: forecast for job_id, (_, forecast) in told.items()},
+            by_job={job_id: forecast for job_id, (_, forecast) in current.items()},
             models=self._named(kinds),
             notes=tuple(self._notes.values()),
         )
 
     def with_starts(self, forecasts: Forecasts, snapshot: Snapshot, job_ids: Collection[int]) -> Forecasts:
-        """Return the forecasts of some jobs with when those that are pending start; other jobs are left out."""
+        """Return the forecasts of some jobs, with the starts of the pending ones, without other jobs."""
         if start_time.KIND in self._kinds:
             return forecasts
         starts_s = self._starts_s(snapshot, job_ids)
@@ -165,7 +165,7 @@ class ModelForecaster:
         try:
             return work(model)
         except ModelError as err:
-            # Done without from now on.
+            # The model is not used from now on.
             self._opened[kind] = None
             self._notes[kind] = str(err)
             return nothing
@@ -177,7 +177,7 @@ class ModelForecaster:
             model.model.add_ended(ended)
 
     def _model(self, kind: str) -> Any:
-        """Return a model, opened when it is first asked for; None where there is none that is sound."""
+        """Return a model, opened at its first use; None if there is no valid one."""
         if kind not in self._opened:
             self._opened[kind] = None
             try:
@@ -193,7 +193,7 @@ class ModelForecaster:
 class _Alike:
     """Pending jobs grouped by request: `jobs` has one job of each kind, `numbers` the kind of each job.
 
-    Readers share equal requests and hints, so that identity finds most of what is alike, at hardly any cost.
+    Readers share equal requests and hints, so that comparing identities finds most equal ones at hardly any cost.
     """
 
     def __init__(self, pending: Sequence[Job]) -> None:
@@ -214,8 +214,8 @@ def _starts_s(
     table = backlog_table(snapshot)
     if job_ids is not None:
         table = table.take(np.flatnonzero(np.isin(table.job_id, np.array(sorted(job_ids), dtype=np.int64))))
-    found = zip(table.job_id.tolist(), listed(model.forecast(table)), strict=True)
-    return {job_id: interval or _START_UNKNOWN for job_id, interval in found}
+    intervals_by_job = zip(table.job_id.tolist(), listed(model.forecast(table)), strict=True)
+    return {job_id: interval or _START_UNKNOWN for job_id, interval in intervals_by_job}
 
 
 def _beside(model: InterferenceForecaster, cluster: PlacementIndex, jobs: Sequence[Job]) -> list[Interval | str | None]:
@@ -227,22 +227,27 @@ def _beside(model: InterferenceForecaster, cluster: PlacementIndex, jobs: Sequen
 
     def padded(values: Callable[[Job], float], absent: float) -> np.ndarray:
         return np.array(
-            [[*(values(each) for each in near), *[absent] * (MOST_NEIGHBOURS - len(near))] for _, near in rows]
+            [
+                [*(values(neighbour) for neighbour in near), *[absent] * (MOST_NEIGHBOURS - len(near))]
+                for _, near in rows
+            ]
         )
 
-    others = sorted({each.hints.model or "" for _, near in rows for each in near})
+    others = sorted({neighbour.hints.model or "" for _, near in rows for neighbour in near})
     code_of = dict(zip(others, model.codes(others).tolist(), strict=True))
-    found = model.inflations(
+    inflations = model.inflations(
         NeighbourTable(
             mine=model.codes([job.hints.model or "" for job, _ in rows]),
             gpus=np.array([job.gang.gpu_count or 1 for job, _ in rows], dtype=np.float64),
             nodes=np.full(len(rows), 2.0),
             batch=np.full(len(rows), np.nan),
-            other=padded(lambda each: code_of[each.hints.model or ""], -2).astype(np.intp),
-            other_gpus=padded(lambda each: float(each.gang.gpu_count or 2), np.nan),
-            other_nodes=padded(lambda each: float(len(each.allocation.nodes) if each.allocation else 2), np.nan),
+            other=padded(lambda neighbour: code_of[neighbour.hints.model or ""], -2).astype(np.intp),
+            other_gpus=padded(lambda neighbour: float(neighbour.gang.gpu_count or 2), np.nan),
+            other_nodes=padded(
+                lambda neighbour: float(len(neighbour.allocation.nodes) if neighbour.allocation else 2), np.nan
+            ),
             shared=np.full(len(rows), int(Shared.NODE)),
         )
     )
-    intervals = iter(listed(found))
+    intervals = iter(listed(inflations))
     return [(next(intervals) or _NEIGHBOURS_UNKNOWN) if near else None for near in near_by_row]

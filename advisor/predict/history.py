@@ -15,7 +15,7 @@ from advisor.predict.run_time_table import TEXT_LIMIT, EndedJobs, RunTimeTable, 
 
 KEYS_KEPT = 20_000
 SERIES, REQUEST, FAMILY, USER, ACCOUNT = range(5)
-# Where a block looks, the most telling first: which of the keys that `keys_of` returns.
+# The keys, among those of `keys_of`, under which a block looks, most informative first.
 _LOOKED_UP = ((SERIES, REQUEST), (FAMILY, USER, ACCOUNT))
 # Separates the parts of a key; texts are stripped of it.
 _BAR = "\x1f"
@@ -46,13 +46,13 @@ class History:
     """The last runs of every user, request and account; grows with every ended job and forgets the oldest keys."""
 
     def __init__(self, keys_kept: int = KEYS_KEPT) -> None:
-        """Start without any memory."""
+        """Start empty."""
         self._keys_kept = keys_kept
         self._slots: dict[str, int] = {}
         # `(slots, RUNS_KEPT, 3)`: run time, time limit, end; NaN where there is no run. The last slot stays empty.
         self._runs = np.full((64, RUNS_KEPT, 3), np.nan)
         self._counts = np.zeros(64, dtype=np.int64)
-        # What `version` was when a slot was last written to; 0 where nothing is.
+        # The value of `version` when a slot was last written to; 0 for an empty slot.
         self._written = np.zeros(64, dtype=np.int64)
         self.version = 0
 
@@ -96,14 +96,14 @@ class History:
         """Return the slots of each job's blocks, `(n_rows, 2)`; the last one where nothing is remembered."""
         nothing = len(self._counts) - 1
         find = self._slots.get
-        found = [
+        slots = [
             [
                 next((slot for kind in kinds if (slot := find(of_job[kind] or "", nothing)) != nothing), nothing)
                 for kinds in _LOOKED_UP
             ]
             for of_job in keys
         ]
-        return np.array(found, dtype=np.int64).reshape(-1, len(_LOOKED_UP))
+        return np.array(slots, dtype=np.int64).reshape(-1, len(_LOOKED_UP))
 
     def to_json(self) -> str:
         """Return all of it as text."""
@@ -116,21 +116,21 @@ class History:
 
     @classmethod
     def from_json(cls, text: str) -> "History":
-        """Read what `to_json` wrote; raises `ModelError` for anything else."""
+        """Parse the text of `to_json`; raises `ModelError` if it is invalid."""
         try:
-            found = _File.model_validate_json(text)
+            file = _File.model_validate_json(text)
         except ValidationError as err:
             raise ModelError(f"history of run times: {fault_of(err)}; fit the model again") from err
         history = cls()
-        for each in found.kept:
-            if len(each.runs) % 3 or each.key in history._slots:
+        for kept in file.kept:
+            if len(kept.runs) % 3 or kept.key in history._slots:
                 raise ModelError(
                     "history of run times: a key is there twice, or a run is not whole; fit the model again"
                 )
-            slot = history._new_slot(each.key)
-            runs = np.array(each.runs).reshape(-1, 3)
+            slot = history._new_slot(kept.key)
+            runs = np.array(kept.runs).reshape(-1, 3)
             history._runs[slot, : len(runs)] = runs
-            history._counts[slot] = max(each.count, len(runs))
+            history._counts[slot] = max(kept.count, len(runs))
             history._written[slot] = history.version = history.version + 1
         return history
 
@@ -173,7 +173,7 @@ def keys_of(jobs: RunTimeTable) -> list[Keys]:
     cleaned: dict[str, str] = {}
     families: dict[str, str] = {}
     requests = np.column_stack([jobs.gpus, jobs.cpus, jobs.nodes, jobs.memory_mib, jobs.limit_s])
-    found: list[Keys] = []
+    keys: list[Keys] = []
     for user, account, name, request in zip(jobs.user, jobs.account, jobs.name, requests.tolist(), strict=True):
         who = cleaned.get(user) or cleaned.setdefault(user, _part(user))
         paid_by = cleaned.get(account) or cleaned.setdefault(account, _part(account))
@@ -183,7 +183,7 @@ def keys_of(jobs: RunTimeTable) -> list[Keys]:
             family = families.setdefault(name, _part(name_family(name)))
         gpus, cpus, nodes, memory_mib, limit_s = request
         asked = f"{gpus:.7g}/{cpus:.7g}/{nodes:.7g}/{memory_mib:.7g}/{limit_s:.7g}"
-        found.append(
+        keys.append(
             (
                 f"s{who}{_BAR}{family}{_BAR}{asked}" if who and family else None,
                 f"r{who}{_BAR}{asked}" if who else None,
@@ -192,7 +192,7 @@ def keys_of(jobs: RunTimeTable) -> list[Keys]:
                 f"a{paid_by}" if paid_by else None,
             )
         )
-    return found
+    return keys
 
 
 def _part(text: str) -> str:

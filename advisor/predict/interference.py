@@ -1,4 +1,4 @@
-"""How much longer jobs run beside others: inflation from the models of a job and of its neighbours."""
+"""Forecasts how much longer jobs run beside others: inflation from the models of a job and of its neighbours."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -39,7 +39,9 @@ class NeighbourTable:
     shared: Rows
 
     def __post_init__(self) -> None:
-        if {each.shape for each in (self.mine, self.gpus, self.nodes, self.batch, self.shared)} != {self.mine.shape}:
+        if {column.shape for column in (self.mine, self.gpus, self.nodes, self.batch, self.shared)} != {
+            self.mine.shape
+        }:
             raise ValueError("the columns of jobs with neighbours differ in length")
         if self.other.shape[:1] != self.mine.shape or not (
             self.other.shape == self.other_gpus.shape == self.other_nodes.shape
@@ -51,7 +53,7 @@ class NeighbourTable:
 
 
 class InterferenceForecaster:
-    """The model of interference, asked for many jobs at once."""
+    """The model of interference, evaluated for many jobs at once."""
 
     def __init__(self, bundle: Bundle, sections: tuple[Section | None, Section | None]) -> None:
         self._model = bundle.model
@@ -62,14 +64,14 @@ class InterferenceForecaster:
 
     @classmethod
     def from_bundle(cls, bundle: Bundle) -> "InterferenceForecaster":
-        """Take a model into service; raises `ModelError` if it is damaged or of another kind."""
+        """Load a model; raises `ModelError` if it is damaged or of another kind."""
         if bundle.kind != KIND or bundle.columns != COLUMNS or bundle.outputs != OUTPUTS:
             raise ModelError(
                 f"model {bundle.kind} {bundle.version} is not an interference model of this release: fit it again"
             )
         name = f"{bundle.kind} {bundle.version}"
         read = read_parameters(bundle.parameters, name)
-        gpu, node = (None if each is None else section_of(each, name) for each in (read.gpu, read.node))
+        gpu, node = (None if section is None else section_of(section, name) for section in (read.gpu, read.node))
         if gpu is None and node is None:
             raise ModelError(f"model {name}: parameters: nothing was measured; fit it again")
         return cls(bundle, (gpu, node))
@@ -93,11 +95,11 @@ class InterferenceForecaster:
         )
 
     def inflations(self, asked: NeighbourTable) -> Intervals:
-        """Return inflations of at least 1; several neighbours add up what each of them would add alone.
+        """Return inflations of at least 1; the effects of several neighbours are added.
 
-        That they add up is an interpretation, pairs being all that is measured; jobs that take turns on a GPU do so.
-        A gang within one node has no part in a network that is shared. For an uplink the numbers are those of a shared
-        node, which is an assumption: no such row is `known`.
+        Adding them is an assumption, since only pairs are measured; it holds for jobs that take turns on a GPU. A gang
+        within one node is not affected by a shared network. For an uplink the numbers are those of a shared node, which
+        is an assumption: no such row is `known`.
         """
         low, median, high = (np.ones(len(asked)) for _ in range(3))
         known = np.ones(len(asked), dtype=np.bool_)
@@ -108,11 +110,11 @@ class InterferenceForecaster:
                 rows, columns = rows[sends], columns[sends]
             if not len(rows):
                 continue
-            found, place = self._pairs(asked, rows, columns, shared)
-            low += _added(rows, found.high[place], len(asked))
-            median += _added(rows, found.median[place], len(asked))
-            high += _added(rows, found.low[place], len(asked))
-            known[rows[~found.known[place]]] = False
+            inflations, place = self._pairs(asked, rows, columns, shared)
+            low += _added(rows, inflations.high[place], len(asked))
+            median += _added(rows, inflations.median[place], len(asked))
+            high += _added(rows, inflations.low[place], len(asked))
+            known[rows[~inflations.known[place]]] = False
             if shared is Shared.UPLINK:
                 known[rows] = False
         return Intervals(low=low, median=median, high=high, known=known)
@@ -121,14 +123,14 @@ class InterferenceForecaster:
         return self._sections[0 if shared is Shared.GPU else 1]
 
     def _pairs(self, asked: NeighbourTable, rows: Rows, columns: Rows, shared: Shared) -> tuple[Intervals, Rows]:
-        """Return the speeds of the pairs that differ, and for each neighbour which of them is its."""
+        """Return the speeds of the distinct pairs, and for each neighbour the index of its pair."""
         section = self._section(shared)
         if section is None:
             return _nothing_known(1), np.zeros(len(rows), dtype=np.intp)
         nobody_told = np.full(len(rows), np.nan)
         mine = _different(asked.mine[rows], asked.batch[rows], asked.gpus[rows], asked.nodes[rows])
-        at = rows, columns
-        other = _different(asked.other[at], nobody_told, asked.other_gpus[at], asked.other_nodes[at])
+        cells = rows, columns
+        other = _different(asked.other[cells], nobody_told, asked.other_gpus[cells], asked.other_nodes[cells])
         here = np.array([*(section.code(model) for model in self.models), UNKNOWN], dtype=np.intp)
         shares, at_mine, known = _alike(section, here, *mine)
         other_shares, at_other, other_known = _alike(section, here, *other)
@@ -153,31 +155,31 @@ class InterferenceForecaster:
         *,
         named: bool = False,
     ) -> Intervals:
-        """Return the speeds of pairs; `named` marks pairs in a slice of `columns` with little known but names."""
-        at = 0 if shared is Shared.GPU else 3
+        """Return the speeds of pairs; `named` marks pairs of which little more than the names is known."""
+        first = 0 if shared is Shared.GPU else 3
         parts = [
-            self._model.run(columns(slice(start, start + CHUNK)))[:, at : at + 3]
+            self._model.run(columns(slice(start, start + CHUNK)))[:, first : first + 3]
             for start in range(0, len(known), CHUNK)
         ]
-        found = np.concatenate([np.empty((0, 3)), *parts]).astype(np.float64)
-        median = np.clip(found[:, 0], LEAST_SPEED, section.top_speed)
-        spread = np.exp(np.clip(found[:, 2 if named else 1], -20.0, 3.0))
+        outputs = np.concatenate([np.empty((0, 3)), *parts]).astype(np.float64)
+        median = np.clip(outputs[:, 0], LEAST_SPEED, section.top_speed)
+        spread = np.exp(np.clip(outputs[:, 2 if named else 1], -20.0, 3.0))
         factors = section.named_factors if named else section.known_factors
         ends = [
             np.where(known, factor * spread, error)
             for factor, error in zip(factors, section.unseen_errors, strict=True)
         ]
-        low, high = (np.clip(found[:, 0] + end, LEAST_SPEED, section.top_speed) for end in ends)
+        low, high = (np.clip(outputs[:, 0] + end, LEAST_SPEED, section.top_speed) for end in ends)
         return Intervals(low=np.minimum(low, median), median=median, high=np.maximum(high, median), known=known)
 
 
 def _different(codes: Rows, batch: Floats, gpus: Floats, nodes: Floats) -> tuple[Floats, Rows]:
-    """Return the jobs that differ, `(n, 4)`: code and base-2 logarithms of the settings; and which of them each is."""
-    sizes = [np.nan_to_num(np.rint(each), nan=0.0) for each in (gpus, nodes)]
+    """Return the distinct jobs, `(n, 4)`: code and base-2 logarithms of the settings; and the index of each job."""
+    sizes = [np.nan_to_num(np.rint(counts), nan=0.0) for counts in (gpus, nodes)]
     with np.errstate(divide="ignore", invalid="ignore"):
         quarters = np.rint(np.log2(batch) * _STEPS_OF_BATCH)
     octaves = np.where(np.isfinite(quarters), np.clip(quarters, 0, 254) + 1, 0).astype(np.int64)
-    gpu_count, node_count = (np.clip(each, 0, 2047).astype(np.int64) for each in sizes)
+    gpu_count, node_count = (np.clip(counts, 0, 2047).astype(np.int64) for counts in sizes)
     keys, place = np.unique(((codes + 1) * 256 + octaves) * 2**22 + gpu_count * 2**11 + node_count, return_inverse=True)
     jobs = np.empty((len(keys), 4))
     jobs[:, 0] = keys // 2**30 - 1
@@ -204,7 +206,7 @@ def _added(rows: Rows, speeds: Floats, count: int) -> Floats:
 
 
 def _nothing_known(rows: int) -> Intervals:
-    """Return relative speeds where nothing of this way of sharing was measured."""
+    """Return relative speeds for a way of sharing without measurements."""
     return Intervals(
         low=np.full(rows, 1.0 / TURNS),
         median=np.full(rows, 1.0),

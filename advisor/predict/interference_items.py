@@ -1,4 +1,4 @@
-"""Jobs as the forecast of interference sees them, and how alike two of them are."""
+"""Defines the jobs of the interference model, and the similarity of two of them."""
 
 from dataclasses import dataclass, fields
 from enum import IntEnum
@@ -54,7 +54,7 @@ class Items(Columns):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPairs:
-    """Who runs beside whom: `mine` and `other` `(n_rows,)` point into `items`."""
+    """Pairs of neighbours: `mine` and `other` `(n_rows,)` index `items`."""
 
     items: Items
     mine: Rows
@@ -85,7 +85,7 @@ class Shape:
     group_alike: float = 0.5
 
     def __post_init__(self) -> None:
-        if not all(np.isfinite(getattr(self, each.name)) and getattr(self, each.name) > 0 for each in fields(self)):
+        if not all(np.isfinite(getattr(self, field.name)) and getattr(self, field.name) > 0 for field in fields(self)):
             raise ValueError("lengths and weights are positive numbers")
 
 
@@ -95,9 +95,9 @@ def name_key(name: str | None) -> str:
 
 
 def similarity(these: Items, those: Items, shape: Shape) -> Floats:
-    """Return how alike jobs are, `(n_these, n_those)`, 0 to 1, as a kernel; profiles in spreads around their mean.
+    """Return the similarity of jobs, `(n_these, n_those)`, 0 to 1, as a kernel; profiles in spreads around their mean.
 
-    A GPU type that `those` do not hold is taken for the average of those they hold.
+    A GPU type that is not among `those` counts as the average of theirs.
     """
     lengths = np.array([shape.time_length, shape.saturation_length, *[shape.profile_length] * (len(PROFILE) - 2)])
     profile = _distances(these.profile, those.profile, lengths)

@@ -15,10 +15,10 @@ COLUMNS = tuple(f"product_{number:04d}" for number in range(MOST_COLUMNS))
 OUTPUTS = tuple(
     f"{shared}_{output}" for shared in ("gpu", "node") for output in ("speed", "log_spread", "named_log_spread")
 )
-# Further from what was measured of a model, in doublings of a setting, nothing is known of it.
+# Settings further than this from the measured ones of a model, in doublings, count as unknown.
 LARGEST_REACH = 2.0
 LEAST_SPEED = 0.02
-# Among the settings that were measured of a model: how much less one counts that is a doubling further off.
+# The decrease in weight of a measured setting for each doubling of its distance.
 DOUBLING_WEIGHT = 4.0
 
 _CHECKED = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
@@ -55,8 +55,8 @@ class SectionParameters(BaseModel):
     """The parameters of one way of sharing.
 
     A column is `scale * mine[i] * other[j]`, where coordinate 0 is the constant 1. `known_factors` are the 10 % and
-    90 % quantiles of the error over the spread, `named_factors` the same where little but the names of the models is
-    told, `unseen_errors` those of the error where a model was never seen.
+    90 % quantiles of the error over the spread, `named_factors` the same if little more than the names of the models is
+    known, `unseen_errors` those of the error for a model that was never measured.
     """
 
     model_config = _CHECKED
@@ -170,7 +170,7 @@ class Section:
         total = np.zeros((len(mine), MOST_COLUMNS), dtype=np.float32)
         types = np.zeros(len(mine), dtype=np.float32)
         for group in sorted(self.groups):
-            inside = np.array([each == group for each in self.items.group])
+            inside = np.array([item_group == group for item_group in self.items.group])
             masses = [shares @ inside for shares in (mine, other)]
             rows = np.flatnonzero((masses[0] > 0) & (masses[1] > 0))
             left, right = (
@@ -201,16 +201,16 @@ def read_parameters(text: str, name: str) -> InterferenceParameters:
 def section_of(parameters: SectionParameters, name: str) -> Section:
     """Return a way of sharing from its parameters; raises `ModelError` if they do not fit each other."""
     items = Items(
-        group=tuple(each.group for each in parameters.items),
-        model=tuple(each.model for each in parameters.items),
-        variant=tuple(each.variant for each in parameters.items),
-        settings=np.array([each.settings for each in parameters.items], dtype=np.float64),
-        profile=np.array([each.profile for each in parameters.items], dtype=np.float64),
+        group=tuple(item.group for item in parameters.items),
+        model=tuple(item.model for item in parameters.items),
+        variant=tuple(item.variant for item in parameters.items),
+        settings=np.array([item.settings for item in parameters.items], dtype=np.float64),
+        profile=np.array([item.profile for item in parameters.items], dtype=np.float64),
     )
-    first, second = (np.array([each[place] for each in parameters.products], np.intp) for place in (0, 1))
-    mine, other = (_side(each, items, name) for each in (parameters.mine, parameters.other))
+    first, second = (np.array([product[place] for product in parameters.products], np.intp) for place in (0, 1))
+    mine, other = (_side(side, items, name) for side in (parameters.mine, parameters.other))
     sides = ((first, mine), (second, other))
-    if any(at.min() < 0 or at.max() > side.basis.shape[1] for at, side in sides):
+    if any(columns.min() < 0 or columns.max() > side.basis.shape[1] for columns, side in sides):
         raise ModelError(f"model {name}: parameters: a product is of coordinates that are not there; fit it again")
     if min(parameters.profile_spread) <= 0:
         raise ModelError(f"model {name}: parameters: a spread of profiles is not positive; fit it again")
@@ -224,7 +224,7 @@ def section_of(parameters: SectionParameters, name: str) -> Section:
         other=other,
         first=first,
         second=second,
-        scale=np.array([each[2] for each in parameters.products]),
+        scale=np.array([product[2] for product in parameters.products]),
         known_factors=parameters.known_factors,
         named_factors=parameters.named_factors,
         unseen_errors=parameters.unseen_errors,

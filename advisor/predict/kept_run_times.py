@@ -1,7 +1,7 @@
 """Forecasts the run times of a queue, cycle after cycle; a job that did not change keeps its forecast.
 
-The queue of a minute ago is the queue of now but for few jobs, and a forecast rests on nothing but the job's own
-request, on what is remembered of its kind, and on the levels. So this answers as a forecast of the whole queue would.
+Few jobs of a queue change within a minute, and a forecast depends only on the job's own request, on the history of its
+keys, and on the levels. So the result equals a forecast of the whole queue.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,7 +21,7 @@ from advisor.predict.run_time import Drawn, RunTimeForecaster, RunTimeTable
 # Rows per batch: the tables between a request and its quantiles are a hundred times as wide as the request.
 CHUNK = 1024
 
-# All of a job that its forecast depends on, but for how long it has run.
+# All that the forecast of a job depends on, except its elapsed time.
 _Asked = tuple[str, str, str, tuple[str, ...], str, GangRequest, float | None, float]
 _Stamps = tuple[int, int]
 
@@ -51,9 +51,9 @@ def run_time_table(jobs: Sequence[Job], snapshot: Snapshot) -> RunTimeTable:
     )
 
 
-def listed(found: Intervals) -> list[Interval | None]:
-    """Return the intervals one by one, None where they are not to be relied on."""
-    columns = (found.low.tolist(), found.median.tolist(), found.high.tolist(), found.known.tolist())
+def listed(intervals: Intervals) -> list[Interval | None]:
+    """Return the intervals as a list, None for those that are not known."""
+    columns = (intervals.low.tolist(), intervals.median.tolist(), intervals.high.tolist(), intervals.known.tolist())
     return [
         Interval(low=min(low, median), median=median, high=max(high, median)) if known else None
         for low, median, high, known in zip(*columns, strict=True)
@@ -75,7 +75,7 @@ class KeptRunTimes:
     """The run-time model with its last answers; it holds those of the last queue alone."""
 
     def __init__(self, model: RunTimeForecaster) -> None:
-        """Take a model; nothing is kept yet."""
+        """Take a model, without any answers kept."""
         self.model = model
         self._pending: dict[int, _Kept] = {}
         self._running: dict[int, _Kept] = {}
@@ -84,9 +84,9 @@ class KeptRunTimes:
         self._levels = b""
 
     def forecast(self, pending: Sequence[Job], running: Sequence[Job], snapshot: Snapshot) -> list[RunTime | None]:
-        """Return the run times of pending jobs, then of running ones; None where the model does not know.
+        """Return the run times of pending jobs, then of running ones; None if the model does not know.
 
-        Raises `ModelError` if the model answers nonsense.
+        Raises `ModelError` if the model returns invalid values.
         """
         history, levels = self.model.history, self.model.levels.levels.tobytes()
         if levels != self._levels:
@@ -109,7 +109,7 @@ class KeptRunTimes:
         """Read the curves again for jobs that run, given their elapsed time; draw only the curves that changed."""
         kept, fresh = self._unchanged(jobs, snapshot, self._running, grown=grown)
         curves = (
-            [] if self._curves is None else [self._curves.take(np.array([each.row for each in kept.values()], int))]
+            [] if self._curves is None else [self._curves.take(np.array([entry.row for entry in kept.values()], int))]
         )
         for added, drawn in self._drawn(fresh, snapshot):
             kept |= added
@@ -121,10 +121,10 @@ class KeptRunTimes:
             return []
         elapsed_s = dict.fromkeys(kept, 0.0) | {job.job_id: _elapsed_s(job, snapshot) for job in jobs}
         drawn = replace(self._curves, elapsed_s=np.array([elapsed_s[job_id] for job_id in kept], dtype=np.float64))
-        found: list[RunTime | None] = []
+        run_times: list[RunTime | None] = []
         for start in range(0, len(kept), CHUNK):
-            found += self._read(drawn.take(slice(start, start + CHUNK)))
-        return [found[kept[job.job_id].row] for job in jobs]
+            run_times += self._read(drawn.take(slice(start, start + CHUNK)))
+        return [run_times[kept[job.job_id].row] for job in jobs]
 
     def _unchanged(
         self, jobs: Sequence[Job], snapshot: Snapshot, before: dict[int, _Kept], *, grown: bool
@@ -167,10 +167,10 @@ class KeptRunTimes:
         return [(near, user) for near, user in self.model.history.stamps(keys).tolist()]
 
     def _read(self, drawn: Drawn) -> list[RunTime | None]:
-        found = self.model.read(drawn)
+        answers = self.model.read(drawn)
         return [
             None if interval is None else RunTime(interval_s=interval, mean_s=mean_s)
-            for interval, mean_s in zip(listed(found.intervals()), found.mean_s.tolist(), strict=True)
+            for interval, mean_s in zip(listed(answers.intervals()), answers.mean_s.tolist(), strict=True)
         ]
 
 

@@ -1,4 +1,4 @@
-"""Speeds of the jobs of a queue, cycle after cycle: jobs that ask alike are forecast together, and once."""
+"""Forecasts the speeds of the jobs of a queue, cycle after cycle; equal requests are forecast once."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,14 +28,14 @@ class KeptSpeeds:
     """The throughput model with its last answers; it holds those of the last queue alone."""
 
     def __init__(self, model: ThroughputForecaster) -> None:
-        """Take a model; nothing is kept yet."""
+        """Take a model, without any answers kept."""
         self.model = model
         self._kept: dict[_Asked, Speeds | None] = {}
 
     def forecast(self, jobs: Sequence[Job], cluster: PlacementIndex) -> list[Speeds | None]:
         """Return the speeds of pending jobs; None where there is no placement to forecast.
 
-        Raises `ModelError` if the model answers nonsense.
+        Raises `ModelError` if the model returns invalid values.
         """
         asked: list[_Asked] = []
         for job in jobs:
@@ -43,41 +43,41 @@ class KeptSpeeds:
             asked.append((hints.model, gang.gpu_type, cluster.gpus_on_node(job), gang.gpu_count, hints.gpus))
         # A mapping keeps the order in which jobs come, so that equal queues make equal tables.
         distinct, before = dict.fromkeys(asked), self._kept
-        self._kept = {each: before[each] for each in distinct if each in before}
-        fresh = [each for each in distinct if each not in self._kept]
+        self._kept = {key: before[key] for key in distinct if key in before}
+        fresh = [key for key in distinct if key not in self._kept]
         for start in range(0, len(fresh), CHUNK):
             self._kept.update(self._relative(fresh[start : start + CHUNK]))
-        return [self._kept[each] for each in asked]
+        return [self._kept[key] for key in asked]
 
     def _relative(self, asked: Sequence[_Asked]) -> dict[_Asked, Speeds | None]:
-        places = {each: list(candidates(*each[2:])) for each in asked}
-        rows = [(each, place) for each in asked for place in places[each]]
+        places = {key: list(candidates(*key[2:])) for key in asked}
+        rows = [(key, place) for key in asked for place in places[key]]
         if not rows:
             return dict.fromkeys(asked)
         profile = self.model.codes([model for (model, *_), _ in rows])
         gpu_type = self.model.type_codes([gpu_type for (_, gpu_type, *_), _ in rows])
         # A job that changes its size keeps its batch as a whole (DL2), which fills its GPUs as it is asked for.
         batch = self.model.largest_batches(profile)
-        asked_gpus = np.array([places[each][0].placement.gpus for each, _ in rows], dtype=np.float64)
+        asked_gpus = np.array([places[key][0].placement.gpus for key, _ in rows], dtype=np.float64)
         tables = []
-        for placed in ([place for _, place in rows], [places[each][0] for each, _ in rows]):
-            gpus = np.array([each.placement.gpus for each in placed], dtype=np.float64)
+        for placed in ([place for _, place in rows], [places[key][0] for key, _ in rows]):
+            gpus = np.array([candidate.placement.gpus for candidate in placed], dtype=np.float64)
             tables.append(
                 PlacementTable(
                     profile=profile,
                     gpu_type=gpu_type,
                     gpus=gpus,
-                    nodes=np.array([each.nodes for each in placed], dtype=np.float64),
-                    tier=np.array([each.placement.tier for each in placed], dtype=np.int64),
+                    nodes=np.array([candidate.nodes for candidate in placed], dtype=np.float64),
+                    tier=np.array([candidate.placement.tier for candidate in placed], dtype=np.int64),
                     local_batch=batch * asked_gpus / gpus,
                     link_gbps=np.full(len(rows), np.nan),
                 )
             )
-        found: dict[_Asked, dict[Placement, Interval]] = {each: {} for each in asked}
-        for (each, place), interval in zip(rows, listed(self.model.relative(*tables)), strict=True):
+        speeds_by_key: dict[_Asked, dict[Placement, Interval]] = {key: {} for key in asked}
+        for (key, place), interval in zip(rows, listed(self.model.relative(*tables)), strict=True):
             if interval is not None:
-                found[each][place.placement] = interval
+                speeds_by_key[key][place.placement] = interval
         return {
-            each: Speeds(by_placement=speeds, all_known=len(speeds) == len(places[each])) if places[each] else None
-            for each, speeds in found.items()
+            key: Speeds(by_placement=speeds, all_known=len(speeds) == len(places[key])) if places[key] else None
+            for key, speeds in speeds_by_key.items()
         }

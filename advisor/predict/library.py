@@ -63,33 +63,33 @@ class Library:
         """Return every version there is, by kind; raises `ModelError` for a manifest that cannot be read."""
         ours, theirs = read_manifest(self.site), read_manifest(self.shipped)
         chosen = theirs.in_use | ours.in_use
-        found = [
+        held = [
             Held(folder=folder, entry=entry, in_use=chosen.get(entry.kind) == entry.version, shipped=shipped)
             for folder, manifest, shipped in ((self.shipped, theirs, True), (self.site, ours, False))
             for entry in manifest.model
         ]
-        return sorted(found, key=lambda each: (each.entry.kind, not each.shipped, each.entry.version))
+        return sorted(held, key=lambda model: (model.entry.kind, not model.shipped, model.entry.version))
 
     def load(self, kind: str) -> Bundle:
         """Check and open the model in use of a kind; raises `ModelError` with the reason where it is not sound."""
         version = self._version_in_use(kind)
         if version is None:
             raise ModelError(f"there is no {kind} model in use: see sadvise models list, or fit one: sadvise fit")
-        held = next((each for each in self.held() if each.entry.kind == kind and each.in_use), None)
+        held = next((model for model in self.held() if model.entry.kind == kind and model.in_use), None)
         if held is None:
             raise ModelError(f"model {kind} {version} is in use but is not there: sadvise models use {kind} VERSION")
         return opened(held)
 
     def find(self, kind: str, version: str | None) -> Held:
         """Return a version of a kind, that in use where none is named; the `ModelError` else names those there are."""
-        of_kind = [each for each in self.held() if each.entry.kind == kind]
-        for each in of_kind:
-            if each.in_use if version is None else each.entry.version == version:
-                return each
+        of_kind = [model for model in self.held() if model.entry.kind == kind]
+        for model in of_kind:
+            if model.in_use if version is None else model.entry.version == version:
+                return model
         if not of_kind:
-            there = ", ".join(sorted({each.entry.kind for each in self.held()})) or "none"
+            there = ", ".join(sorted({model.entry.kind for model in self.held()})) or "none"
             raise ModelError(f"there is no model of kind {kind!r}: there are {there}")
-        versions = ", ".join(each.entry.version for each in of_kind)
+        versions = ", ".join(model.entry.version for model in of_kind)
         raise ModelError(f"there is no version {version!r} of {kind}: there are {versions}")
 
     def use(self, kind: str, version: str) -> None:
@@ -113,7 +113,7 @@ class Library:
 
     def next_version(self, kind: str) -> str:
         """Return the name for the next version that the site fits."""
-        taken = {each.version for each in read_manifest(self.site).model if each.kind == kind}
+        taken = {entry.version for entry in read_manifest(self.site).model if entry.kind == kind}
         return next(name for number in range(1, len(taken) + 2) if (name := f"site-{number}") not in taken)
 
     def _version_in_use(self, kind: str) -> str | None:
@@ -152,9 +152,9 @@ def checked_content(held: Held) -> Mapping[str, bytes]:
     return content
 
 
-def check_fingerprint(found: str, held: Held) -> None:
+def check_fingerprint(fingerprint: str, held: Held) -> None:
     """Raise `ModelError` unless a graph was made for the columns that the manifest names."""
-    if found != held.entry.fingerprint:
+    if fingerprint != held.entry.fingerprint:
         raise ModelError(f"model {held.name}: its graph was made for other columns: fit it again, or roll back")
 
 

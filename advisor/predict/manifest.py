@@ -52,7 +52,7 @@ class Entry(BaseModel):
 
     @property
     def is_policy(self) -> bool:
-        """Whether it scores options; any other model forecasts."""
+        """Whether the model is a policy, which scores options; any other model forecasts."""
         return self.kind.startswith(POLICY)
 
 
@@ -68,7 +68,7 @@ class Manifest(BaseModel):
 
     def entry(self, kind: str, version: str) -> Entry | None:
         """Return the entry of a version, None where there is none."""
-        return next((each for each in self.model if (each.kind, each.version) == (kind, version)), None)
+        return next((entry for entry in self.model if (entry.kind, entry.version) == (kind, version)), None)
 
 
 def fault_of(err: ValidationError) -> str:
@@ -96,7 +96,7 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         return Manifest.model_validate(tomllib.loads(content.decode()))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as err:
-        raise ModelError(f"{path}: is no TOML: {err}; restore it, or fit models into an empty folder") from err
+        raise ModelError(f"{path}: is not valid TOML: {err}; restore it, or fit models into an empty folder") from err
     except ValidationError as err:
         raise ModelError(f"{path}: {fault_of(err)}; restore it, or fit models into an empty folder") from err
 

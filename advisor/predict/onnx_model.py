@@ -33,9 +33,9 @@ class TensorGraph:
             self._session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         except Exception as err:  # onnxruntime raises a dozen kinds without a common base but this
             raise ModelError(f"model {name}: ONNX Runtime cannot open it: {_first_line(err)}") from err
-        self.inputs = {each.name: tuple(each.shape) for each in self._session.get_inputs()}
-        self.outputs = {each.name: tuple(each.shape) for each in self._session.get_outputs()}
-        # What the graph says of itself; empty where it says nothing.
+        self.inputs = {tensor.name: tuple(tensor.shape) for tensor in self._session.get_inputs()}
+        self.outputs = {tensor.name: tuple(tensor.shape) for tensor in self._session.get_outputs()}
+        # The metadata of the graph, if it has any.
         self.metadata: Mapping[str, str] = self._session.get_modelmeta().custom_metadata_map
         self.fingerprint = self.metadata.get(FINGERPRINT, "")
 
@@ -43,12 +43,12 @@ class TensorGraph:
         """Return the outputs by name; raises `ModelError` where a tensor does not fit or an output is not finite."""
         names = list(self.outputs)
         try:
-            found = dict(zip(names, self._session.run(names, dict(tensors)), strict=True))
+            outputs = dict(zip(names, self._session.run(names, dict(tensors)), strict=True))
         except Exception as err:  # as above
             raise ModelError(f"model {self.name}: ONNX Runtime cannot run it: {_first_line(err)}") from err
-        if not all(np.isfinite(each).all() for each in found.values() if each.dtype.kind == "f"):
-            raise ModelError(f"model {self.name}: it answers with what is no finite number")
-        return found
+        if not all(np.isfinite(output).all() for output in outputs.values() if output.dtype.kind == "f"):
+            raise ModelError(f"model {self.name}: it returns a value that is not a finite number")
+        return outputs
 
 
 class OnnxModel:
@@ -70,8 +70,8 @@ class OnnxModel:
             raise ModelError(f"model {self.name}: it takes {self._columns} columns of float32, not {rows.shape}")
         if not len(rows):
             return np.empty((0, self._outputs), dtype=np.float32)
-        found: NDArray[np.float32] = self._graph.run({self._input: rows})[self._result]
-        return found
+        outputs: NDArray[np.float32] = self._graph.run({self._input: rows})[self._result]
+        return outputs
 
 
 def _first_line(err: Exception) -> str:

@@ -1,4 +1,4 @@
-"""Which sizes, placements and neighbours of a pending gang are worth a forecast."""
+"""Chooses the sizes, placements and neighbours of a pending gang to forecast."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from advisor.domain.node import Node
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 
-# Of the gangs that a spread one would meet on a node, the most that are counted.
+# The largest number of neighbours that are counted for a spread gang.
 MOST_NEIGHBOURS = 3
 
 
@@ -26,7 +26,7 @@ class PlacementIndex:
     """The part of a snapshot that determines the placements of its jobs."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        """Look at the usable nodes, and at the gangs that span nodes."""
+        """Collect the usable nodes, and the gangs that span nodes."""
         self._nodes = [node for node in snapshot.nodes if node.is_usable]
         # Many nodes share few sets of partitions.
         self._most: dict[tuple[str, ...], dict[str | None, int]] = {}
@@ -45,9 +45,9 @@ class PlacementIndex:
         self._spanned = [node for node in self._nodes if node.name in spanned]
 
     def neighbours(self, job: Job) -> tuple[Job, ...]:
-        """Return the gangs over several nodes that run where GPUs are idle for this one, those met most often first.
+        """Return the gangs over several nodes that run on nodes with idle GPUs for this one, most frequent first.
 
-        Which nodes Slurm would choose is not known; this is an interpretation.
+        Which nodes Slurm would choose is unknown; this is an assumption.
         """
         key = (job.partitions, job.gang.gpu_type)
         if key not in self._crowded:

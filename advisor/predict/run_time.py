@@ -77,7 +77,7 @@ class RunTimeParameters(BaseModel):
                 raise ValueError("thresholds have to rise")
         if self.over_limit[-1] >= 0:
             raise ValueError("thresholds over the limit have to be below 0")
-        if len(self.levels) != len(GROUPS) or any(len(each) != len(LEVELS) for each in self.levels):
+        if len(self.levels) != len(GROUPS) or any(len(row) != len(LEVELS) for row in self.levels):
             raise ValueError(f"levels have to be {len(GROUPS)} times {len(LEVELS)}")
         return self
 

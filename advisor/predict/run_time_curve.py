@@ -11,7 +11,7 @@ from advisor.predict.run_time_features import LEVELS
 
 Floats = NDArray[np.float64]
 
-# Where the adaptive levels may go: far enough to mend a model that is off, never so far that they say nothing.
+# The bounds of the adaptive levels: wide enough to correct a biased model, narrow enough to stay informative.
 LOWEST = np.array([0.01, 0.15, 0.4, 0.65, 0.8])
 HIGHEST = np.array([0.2, 0.35, 0.6, 0.85, 0.99])
 # Bounds what a forecaster that runs for months holds in memory.
@@ -34,14 +34,14 @@ class Curves(Columns):
 
     def at(self, levels: Floats) -> Floats:
         """Return the run times in seconds, `(n_rows, n)`, at levels `(n_rows, n)`; never above the time limit."""
-        found = _read(levels, self.logs, self.levels)
-        return np.exp(np.minimum(np.maximum(found, 0.0), self.cap[:, None]))
+        log_s = _read(levels, self.logs, self.levels)
+        return np.exp(np.minimum(np.maximum(log_s, 0.0), self.cap[:, None]))
 
     def level_of(self, run_s: Floats) -> Floats:
         """Return the share of run times below `run_s` `(n_rows,)`; 0 where that is 0, 1 from the time limit on."""
         wanted = np.log(np.maximum(run_s, 1e-9))
-        found = _read(wanted[:, None], self.levels, self.logs)[:, 0]
-        return np.where(run_s <= 0, 0.0, np.where(wanted >= self.cap, 1.0, found))
+        levels = _read(wanted[:, None], self.levels, self.logs)[:, 0]
+        return np.where(run_s <= 0, 0.0, np.where(wanted >= self.cap, 1.0, levels))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,19 +66,19 @@ class Grid:
 
 
 def _closed(shares: Floats, origin: Floats, thresholds: Floats, end: float) -> tuple[Floats, Floats]:
-    """Return levels that rise from 0 to 1, and at which logarithms."""
+    """Return levels that rise from 0 to 1, and their logarithms."""
     none = np.zeros((len(shares), 1))
-    at = np.concatenate([[thresholds[0] - _TAIL], thresholds, [end]])
-    return np.hstack([none, np.maximum.accumulate(shares, axis=1), none + 1.0]), origin[:, None] + at
+    points = np.concatenate([[thresholds[0] - _TAIL], thresholds, [end]])
+    return np.hstack([none, np.maximum.accumulate(shares, axis=1), none + 1.0]), origin[:, None] + points
 
 
-def _read(wanted: Floats, values: Floats, at: Floats) -> Floats:
+def _read(wanted: Floats, values: Floats, points: Floats) -> Floats:
     """Interpolate rows of `values`, given `at` rising places, at `wanted` ones, `(n_rows, n_wanted)`."""
-    above = np.clip((at[:, None, :] < wanted[:, :, None]).sum(axis=2), 1, at.shape[1] - 1)
+    above = np.clip((points[:, None, :] < wanted[:, :, None]).sum(axis=2), 1, points.shape[1] - 1)
     take = np.take_along_axis
     return _between(
         wanted,
-        (take(at, above - 1, axis=1), take(at, above, axis=1)),
+        (take(points, above - 1, axis=1), take(points, above, axis=1)),
         (take(values, above - 1, axis=1), take(values, above, axis=1)),
     )
 
@@ -96,12 +96,12 @@ class _Due:
 
 
 class AdaptiveLevels:
-    """At which level of its own curve a model has to be read so that a stated quantile is one, by group of jobs.
+    """The levels, by group of jobs, at which the curves are read so that stated quantiles are calibrated.
 
     Adaptive conformal inference (Gibbs and Candes, 2021) at either end of the interval: after a job that ended below
-    its low end that level moves down a little, after any other up, in the long run as often as was stated. Two
-    additions are ours. A job counts only when its time limit would have ended it, for among jobs of one age the short
-    ones end first. And a burst of jobs of one user weighs as the fit weighs it, for it is hardly more than one.
+    its low end that level moves down a little, after any other up, so that in the long run the stated share is met. Two
+    additions are ours. A job counts only once its time limit would have ended it, since among jobs of one age the short
+    ones end first. And a burst of jobs of one user has the weight that it has in the fit, hardly more than one job's.
     """
 
     def __init__(self, levels: Floats, rate: float, burst_power: float) -> None:
@@ -114,22 +114,22 @@ class AdaptiveLevels:
 
     def stated(self, group: NDArray[np.int64], nominal: Floats) -> Floats:
         """Return the levels of the curves, `(n_rows, n)`, for nominal levels `(n_rows, n)`."""
-        found = np.empty(nominal.shape)
+        result = np.empty(nominal.shape)
         for number, levels in enumerate(self.levels):
             rows = group == number
-            found[rows] = np.interp(nominal[rows], (0.0, *LEVELS, 1.0), (0.0, *levels, 1.0))
-        return found
+            result[rows] = np.interp(nominal[rows], (0.0, *LEVELS, 1.0), (0.0, *levels, 1.0))
+        return result
 
     def nominal(self, group: NDArray[np.int64], stated: Floats) -> Floats:
         """Return the nominal levels for levels `(n_rows,)` of the curves."""
-        found = np.empty(stated.shape)
+        result = np.empty(stated.shape)
         for number, levels in enumerate(self.levels):
             rows = group == number
-            found[rows] = np.interp(stated[rows], (0.0, *levels, 1.0), (0.0, *LEVELS, 1.0))
-        return found
+            result[rows] = np.interp(stated[rows], (0.0, *levels, 1.0), (0.0, *LEVELS, 1.0))
+        return result
 
     def note(self, *, due_time: float, group: int, burst: str, quantiles_s: Floats, run_s: float) -> None:
-        """Keep for later how a job ended that had been given these quantiles `(len(LEVELS),)`."""
+        """Queue the result of a job with the forecast quantiles `(len(LEVELS),)`, to count when it is due."""
         # An end right at either end of the interval lies inside.
         above_low, above_high = bool(run_s >= quantiles_s[0]), bool(run_s > quantiles_s[-1])
         self._noted += 1
@@ -137,7 +137,7 @@ class AdaptiveLevels:
             heapq.heappush(self._due, _Due(due_time, self._noted, group, burst, above_low, above_high))
 
     def settle(self, now: float) -> None:
-        """Move the levels by the jobs that count by now."""
+        """Adapt the levels by the jobs that are due."""
         while self._due and self._due[0].due_time < now:
             due = heapq.heappop(self._due)
             if len(self._sizes) > MOST_DUE:
@@ -160,9 +160,9 @@ def quantiles_and_mean(
     cap = np.exp(given.cap)
     # A job past its limit is about to end; the forecast of its end is never before now, nor after its limit.
     least = np.minimum(np.maximum(elapsed_s, 0.0), cap)
-    found = np.minimum(np.maximum(given.at(levels.stated(group, wanted)), least[:, None]), cap[:, None])
-    quantiles = np.maximum.accumulate(found[:, : len(LEVELS)], axis=1)
-    mean_s = np.clip(found[:, len(LEVELS) :].mean(axis=1), quantiles[:, 0], cap)
+    run_s = np.minimum(np.maximum(given.at(levels.stated(group, wanted)), least[:, None]), cap[:, None])
+    quantiles = np.maximum.accumulate(run_s[:, : len(LEVELS)], axis=1)
+    mean_s = np.clip(run_s[:, len(LEVELS) :].mean(axis=1), quantiles[:, 0], cap)
     return quantiles, mean_s
 
 
@@ -170,5 +170,5 @@ def _between(wanted: Floats, of: tuple[Floats, Floats], to: tuple[Floats, Floats
     """Interpolate between two points of each row; where they coincide, the second."""
     width = of[1] - of[0]
     share = np.divide(wanted - of[0], width, out=np.ones_like(wanted), where=width > 0)
-    found: Floats = to[0] + np.clip(share, 0.0, 1.0) * (to[1] - to[0])
-    return found
+    value: Floats = to[0] + np.clip(share, 0.0, 1.0) * (to[1] - to[0])
+    return value

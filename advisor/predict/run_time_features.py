@@ -149,16 +149,16 @@ def _quantile(by_size: Floats, kept: NDArray[np.int64], level: float) -> Floats:
     above = np.minimum(below + 1, np.maximum(kept - 1, 0))
     row = np.arange(len(kept))
     weight = place - below
-    found: Floats = by_size[row, below] * (1 - weight) + by_size[row, above] * weight
-    return found
+    quantile: Floats = by_size[row, below] * (1 - weight) + by_size[row, above] * weight
+    return quantile
 
 
 def _mean(values: NDArray[np.float64] | NDArray[np.bool_], weights: NDArray[np.float64] | NDArray[np.bool_]) -> Floats:
     """Return the weighted mean of each row over positive weights, NaN without any."""
     total = weights.sum(axis=1).astype(np.float64)
     summed = np.where(weights > 0, values, 0.0) * weights
-    found: Floats = np.divide(summed.sum(axis=1), total, out=np.full(len(total), np.nan), where=total > 0)
-    return found
+    mean: Floats = np.divide(summed.sum(axis=1), total, out=np.full(len(total), np.nan), where=total > 0)
+    return mean
 
 
 def _log(values: Floats) -> Floats:

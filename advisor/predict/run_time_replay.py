@@ -57,12 +57,12 @@ def chunks(all_steps: Iterator[Submissions]) -> Iterator[list[Submissions]]:
 
 def recall_in_order(history: History, chunk: list[Submissions], keys: list[Keys], runs: Floats) -> Recalled:
     """Fill a history step by step, and return its recall for the jobs of each step."""
-    found = []
+    recalled = []
     for step in chunk:
         history.add_rows([keys[row] for row in step.ended.tolist()], runs[step.ended])
         if len(step.rows):
-            found.append(history.recall([keys[row] for row in step.rows.tolist()]))
-    return Recalled.join(found or [history.recall([])])
+            recalled.append(history.recall([keys[row] for row in step.rows.tolist()]))
+    return Recalled.join(recalled or [history.recall([])])
 
 
 def replay(forecaster: RunTimeForecaster, jobs: EndedJobs, wanted: NDArray[np.bool_]) -> RunTimeQuantiles:
@@ -85,9 +85,9 @@ def replay(forecaster: RunTimeForecaster, jobs: EndedJobs, wanted: NDArray[np.bo
             if not len(step.rows):
                 continue
             forecaster.levels.settle(float(jobs.jobs.submit_time[step.rows[0]]))
-            found = forecaster.read(drawn.take(slice(read, read + len(step.rows))))
+            answers = forecaster.read(drawn.take(slice(read, read + len(step.rows))))
             read += len(step.rows)
-            quantiles_s[step.rows], mean_s[step.rows] = found.quantiles_s, found.mean_s
-            known[step.rows], group[step.rows] = found.known, found.group
+            quantiles_s[step.rows], mean_s[step.rows] = answers.quantiles_s, answers.mean_s
+            known[step.rows], group[step.rows] = answers.known, answers.group
     rows = np.flatnonzero(wanted)
     return RunTimeQuantiles(quantiles_s=quantiles_s[rows], mean_s=mean_s[rows], known=known[rows], group=group[rows])

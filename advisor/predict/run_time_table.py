@@ -47,7 +47,7 @@ class RunTimeTable(Columns):
     elapsed_s: Floats
 
     def __post_init__(self) -> None:
-        lengths = {len(getattr(self, each.name)) for each in fields(self)}
+        lengths = {len(getattr(self, column.name)) for column in fields(self)}
         if len(lengths) > 1:
             raise ValueError(f"the columns of a table of jobs differ in length: {sorted(lengths)}")
 

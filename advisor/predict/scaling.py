@@ -1,4 +1,4 @@
-"""How the step of a training job grows with batch, GPUs and nodes: a law of twelve numbers, and how points teach them.
+"""Defines the scaling law of training steps by batch, GPUs and nodes, with twelve parameters, and fits it to points.
 
 Computing is a floor and a part in proportion to the batch, `(floor^p + (slope * batch)^p)^(1/p)`; communication is the
 ring term `2 (g - 1) / g` within a node and, between nodes, a volume times a power law of nodes, GPUs per node and
@@ -137,13 +137,13 @@ def log_step(theta: Vector, work: Work, shape: Vector | None = None) -> Vector:
 def slopes(theta: Vector, work: Work) -> Vector:
     """Return the derivatives of the log step by the twelve numbers, `(n_rows, 12)`."""
     shape = shape_of(work)
-    at = log_step(theta, work, shape)
+    centre = log_step(theta, work, shape)
     moved = theta + _STEP * np.eye(COUNT)
-    return np.column_stack([(log_step(each, work, shape) - at) / _STEP for each in moved])
+    return np.column_stack([(log_step(moved_theta, work, shape) - centre) / _STEP for moved_theta in moved])
 
 
 def learn(work: Work, log_steps: Vector, prior: Prior, *, rounds: int = 25) -> Law:
-    """Return the law that is most likely after points were seen: damped Gauss-Newton steps, outliers weighed down.
+    """Return the most likely law given points, by damped Gauss-Newton steps that weigh outliers down.
 
     Without points it is the prior itself.
     """

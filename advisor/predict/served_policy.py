@@ -1,4 +1,4 @@
-"""A learned policy as it is served: an ONNX graph that scores options, checked like every other model."""
+"""Serves learned policies: ONNX graphs that score options, checked like every other model."""
 
 import time
 from typing import Any, Final
@@ -62,7 +62,7 @@ class ServedPolicy:
 
 
 def open_policy(library: Library, name: str) -> ServedPolicy:
-    """Check and open the policy of a name; raises `ModelError` where there is none or it is not sound."""
+    """Check and open a policy by its name; raises `ModelError` if there is none or it is invalid."""
     there = policies(library)
     if name not in there:
         raise ModelError(f"there is no policy {name!a}: there are {', '.join(there) or 'none'}")

@@ -15,7 +15,7 @@ from advisor.predict.manifest import fault_of
 from advisor.predict.onnx_model import OnnxModel
 
 KIND = "start_time"
-# Waits below do not differ to anybody, and Slurm itself looks at its queue about as often.
+# Shorter waits make no difference in practice, and Slurm considers its queue about as often.
 FLOOR_S = 60.0
 # An upper bound of any wait: limits what a damaged model can return.
 LONGEST_S = 10 * 366 * DAY_S
@@ -122,8 +122,8 @@ class StartTimeForecaster:
     def forecast(self, table: BacklogTable) -> Intervals:
         """Return the wait from now on of each row, in seconds.
 
-        Raises `ModelError` for GPU seconds of another making than those that the model was fitted on, or for an answer
-        that is no number.
+        Raises `ModelError` for GPU seconds of another kind than those that the model was fitted on, or for an answer
+        that is not a number.
         """
         fitted = self._parameters
         if table.by_limits != fitted.by_limits:
@@ -132,18 +132,18 @@ class StartTimeForecaster:
                 f"{'time limits' if fitted.by_limits else 'forecast run times'}: give it such"
             )
         rows = model_rows(table)
-        found = log_wait_of(self._model.run(rows))
+        log_wait = log_wait_of(self._model.run(rows))
         return Intervals(
-            low=_seconds(found.mean + fitted.low * found.spread),
+            low=_seconds(log_wait.mean + fitted.low * log_wait.spread),
             # The mean of the logarithm: moving it to the median of the calibration's errors made it no better.
-            median=_seconds(found.mean),
-            high=_seconds(found.mean + fitted.high * found.spread),
+            median=_seconds(log_wait.mean),
+            high=_seconds(log_wait.mean + fitted.high * log_wait.spread),
             known=self._supported(rows),
         )
 
     def _supported(self, rows: NDArray[np.float32]) -> NDArray[np.bool_]:
         """Return which rows lie within the range of the fitted rows; a row with an unknown column does not."""
-        least, most = (np.array(each, dtype=np.float32) for each in (self._parameters.least, self._parameters.most))
+        least, most = (np.array(bounds, dtype=np.float32) for bounds in (self._parameters.least, self._parameters.most))
         return np.asarray(((rows >= least) & (rows <= most)).all(axis=1), dtype=np.bool_)
 
 

@@ -1,4 +1,4 @@
-"""Speed of jobs on other placements: a scaling law, and a graph that corrects it and says how far off it is."""
+"""Forecasts the speed of jobs on other placements: a scaling law, and a graph that corrects it and states its error."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -56,7 +56,7 @@ class PlacementTable:
     most: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
-        columns = [getattr(self, each.name) for each in fields(self)]
+        columns = [getattr(self, column.name) for column in fields(self)]
         if {column.shape for column in columns if column is not None} != {(len(self.gpus),)}:
             raise ValueError("the columns of a placement table differ in length")
         if not np.all((self.gpus >= self.nodes) & (self.nodes >= 1) & np.isfinite(self.gpus)):
@@ -74,12 +74,12 @@ class PlacementTable:
 
 
 class ThroughputForecaster:
-    """Speeds of many jobs at once, on a network of which nothing is known."""
+    """Forecasts the speeds of many jobs at once, on an unknown network."""
 
     def __init__(self, knowledge: Knowledge, bundle: Bundle) -> None:
         self._bundle = bundle
         self.knowledge = knowledge
-        self.models = tuple(sorted({each.model for each in knowledge.profiles}))
+        self.models = tuple(sorted({profile.model for profile in knowledge.profiles}))
         self.clusters = tuple(knowledge.clusters)
         self._laws = live_laws(knowledge, self.models)
         # NaN where a model was never measured on a cluster, and for unknown models.
@@ -109,7 +109,7 @@ class ThroughputForecaster:
         """Return the cluster whose name shares a word with a digit, as `a100`, with each GPU type; -1 for none."""
         words = [tokens(cluster) for cluster in self.clusters]
         code_by_name = {
-            name: next((code for code, each in enumerate(words) if each & of_name), -1)
+            name: next((code for code, word in enumerate(words) if word & of_name), -1)
             for name, of_name in ((name, tokens(name)) for name in set(names))
         }
         return np.array([code_by_name[name] for name in names], dtype=np.int64)
@@ -159,7 +159,7 @@ class ThroughputForecaster:
     def _unknowns(
         self, by_law: Vector, parts: tuple[Parts, Parts], works: tuple[Work, Work], profile: NDArray[np.int64]
     ) -> tuple[Vector, Vector]:
-        """Return how far the log ratio falls and rises, `(n_rows,)` each, over the networks and jobs there may be.
+        """Return how far the log ratio falls and rises, `(n_rows,)` each, over possible networks and jobs.
 
         The graph knows its errors on the networks that it was fitted on, not on another one; nor does it know how far
         the step of a job that was never measured shortens with its batch.
@@ -176,7 +176,7 @@ class ThroughputForecaster:
         above, below, bend = works[0].take(rows), works[1].take(rows), np.exp(theta[BEND])
         floors = [theta[FLOOR] + times * NORMAL * deviation[FLOOR] for times in (-1.0, 0.0, 1.0)]
         ratios = [computing_of(floor, bend, below) - computing_of(floor, bend, above) for floor in floors]
-        moves = [each - ratios[1] for each in (ratios[0], ratios[2])]
+        moves = [ratio - ratios[1] for ratio in (ratios[0], ratios[2])]
         down[rows] = np.hypot(down[rows], np.maximum(-np.minimum(*moves), 0.0))
         up[rows] = np.hypot(up[rows], np.maximum(np.maximum(*moves), 0.0))
         return down, up
@@ -216,12 +216,12 @@ def _linked(thetas: Vector, link_gbps: Vector) -> Vector:
 
 def _references(knowledge: Knowledge, models: Sequence[str]) -> Vector:
     """Return the reference batch of each model, NaN last for an unknown one."""
-    first = {each.model: each.reference for each in reversed(knowledge.profiles)}
+    first = {profile.model: profile.reference for profile in reversed(knowledge.profiles)}
     return np.array([*(first[name] for name in models), np.nan])
 
 
 def _batches(knowledge: Knowledge, models: Sequence[str]) -> tuple[Vector, Vector]:
     """Return the smallest and the largest batch measured of each model, NaN last for an unknown one."""
-    own = [[each.batch for each in knowledge.profiles if each.model == name] for name in models]
-    lowest = [*(min(low for low, _ in each) for each in own), np.nan]
-    return np.array(lowest), np.array([*(max(high for _, high in each) for each in own), np.nan])
+    own = [[profile.batch for profile in knowledge.profiles if profile.model == name] for name in models]
+    lowest = [*(min(low for low, _ in ranges) for ranges in own), np.nan]
+    return np.array(lowest), np.array([*(max(high for _, high in ranges) for ranges in own), np.nan])

@@ -1,4 +1,4 @@
-"""One job whose speed was observed, or whose model was measured: step times of its other placements."""
+"""Forecasts the step times of one job on other placements, from its observed speeds or its model's measurements."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -164,12 +164,12 @@ def _tails(answer: Callable[[Vector], Vector], law: Law, scatter: Vector) -> tup
     The law is moved along each axis of its covariance to the end of the 80 % interval there: a volume that is not
     known costs little where it is small and much where it is large, which no slope at the middle would tell.
     """
-    at = answer(law.theta)
+    centre = answer(law.theta)
     sizes, axes = np.linalg.eigh(law.covariance)
     moves = NORMAL * axes * np.sqrt(np.maximum(sizes, 0.0))
     down, up = scatter**2, scatter**2
     for move in moves.T:
-        one, other = answer(law.theta + move) - at, answer(law.theta - move) - at
+        one, other = answer(law.theta + move) - centre, answer(law.theta - move) - centre
         down = down + np.minimum(np.minimum(one, other), 0.0) ** 2 / NORMAL**2
         up = up + np.maximum(np.maximum(one, other), 0.0) ** 2 / NORMAL**2
     return np.sqrt(down), np.sqrt(up)

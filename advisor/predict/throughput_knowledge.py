@@ -35,7 +35,7 @@ class Population(BaseModel):
     nodes: Positive
 
     def prior(self) -> Prior:
-        """Return it as a prior."""
+        """Return the population as a prior."""
         return Prior(mean=np.array(self.mean), deviation=np.array(self.deviation))
 
 
@@ -68,7 +68,7 @@ class Profile(BaseModel):
         return self
 
     def law(self) -> Law:
-        """Return it as a law."""
+        """Return the profile as a law."""
         return Law(theta=np.array(self.theta), covariance=np.array(self.covariance))
 
 
@@ -199,7 +199,7 @@ def live_laws(knowledge: Knowledge, models: Sequence[str]) -> Vector:
     """
     pooled = knowledge.pooled.prior()
     rows = [
-        np.mean([_moved(each, knowledge, knowledge.pooled).mean for each in knowledge.profiles if each.model == model],
+        np.mean([_moved(own, knowledge, knowledge.pooled).mean for own in knowledge.profiles if own.model == model],
                 axis=0)
         for model in models
     ]  # fmt: skip

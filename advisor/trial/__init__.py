@@ -1,1 +1,1 @@
-"""Experiments: what follows jobs from snapshot to snapshot, and what their outcomes show."""
+"""Follows jobs through snapshots, and evaluates their outcomes, forecasts and experiments."""

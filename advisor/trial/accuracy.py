@@ -1,4 +1,4 @@
-"""Tells by the jobs that ended how good forecasts were: how often intervals held, how far medians were off."""
+"""Measures forecasts by the jobs that ended: how often intervals held, and how far medians were off."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -9,17 +9,17 @@ from typing import Final, NamedTuple
 from advisor.domain.forecast import Interval
 from advisor.domain.outcome import JobOutcome
 
-# Nobody plans by less than a minute, and starts and ends are seen no better than to a round. Without a floor, a start
-# after 40 s where 5 s were forecast would be off by a factor of eight, and few waits of seconds would be the figure.
+# Plans do not depend on less than a minute, and starts and ends are known only to a round. Without a floor, a start
+# after 40 s where 5 s were forecast would be off by a factor of eight, and a few short waits would decide the figure.
 FLOOR_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accuracy:
-    """How good the forecasts of so many jobs were; both figures are NaN where there are none.
+    """The accuracy of the forecasts of `jobs` jobs; both figures are NaN without jobs.
 
-    `coverage_ratio` is the share of 80 % intervals that held what came. Half of the medians were off by `error_factor`
-    or more, up or down: 1 is right, 2 is twice or half of what came.
+    `coverage_ratio` is the share of 80 % intervals that contained the outcome. Half of the medians were off by
+    `error_factor` or more, up or down: 1 is exact, 2 is twice or half of the outcome.
     """
 
     coverage_ratio: float
@@ -31,19 +31,19 @@ NOT_KNOWN: Final = Accuracy(coverage_ratio=math.nan, error_factor=math.nan, jobs
 
 
 class _Judged(NamedTuple):
-    """One forecast, held against what came; the error is the absolute binary logarithm of their ratio."""
+    """One forecast compared with its outcome; the error is the absolute binary logarithm of their ratio."""
 
     held: bool
     error_log2: float
 
 
 def start_accuracy(outcomes: Iterable[JobOutcome]) -> Accuracy:
-    """Tell how good the first forecasts of a start were, over jobs that were not changed."""
+    """Return the accuracy of the first forecasts of starts, over jobs that were not changed."""
     return _accuracy(_starts(outcomes))
 
 
 def run_time_accuracy(outcomes: Iterable[JobOutcome]) -> Accuracy:
-    """Tell how good the first forecasts of a run time were, over jobs that were not requeued."""
+    """Return the accuracy of the first forecasts of run times, over jobs that were not requeued."""
     return _accuracy(_run_times(outcomes))
 
 
@@ -52,7 +52,7 @@ def _starts(outcomes: Iterable[JobOutcome]) -> Iterator[_Judged]:
         forecast = outcome.first_forecast
         if forecast is None or forecast.start_time is None or outcome.start_time is None or outcome.changes:
             continue
-        # Two instants have no ratio; what was still to wait from when the forecast was made does.
+        # Two instants have no ratio; the waits from the time of the forecast have one.
         yield _judged(forecast.start_time, outcome.start_time, since=forecast.made_time)
 
 
@@ -65,16 +65,16 @@ def _run_times(outcomes: Iterable[JobOutcome]) -> Iterator[_Judged]:
 
 
 def _judged(forecast: Interval, came: float, *, since: float = 0.0) -> _Judged:
-    believed_s, came_s = (max(FLOOR_S, each - since) for each in (forecast.median, came))
+    believed_s, came_s = (max(FLOOR_S, instant - since) for instant in (forecast.median, came))
     return _Judged(forecast.low <= came <= forecast.high, abs(math.log2(came_s) - math.log2(believed_s)))
 
 
 def _accuracy(judged: Iterable[_Judged]) -> Accuracy:
-    told = list(judged)
-    if not told:
+    pairs = list(judged)
+    if not pairs:
         return NOT_KNOWN
     return Accuracy(
-        coverage_ratio=sum(each.held for each in told) / len(told),
-        error_factor=2.0 ** median(each.error_log2 for each in told),
-        jobs=len(told),
+        coverage_ratio=sum(pair.held for pair in pairs) / len(pairs),
+        error_factor=2.0 ** median(pair.error_log2 for pair in pairs),
+        jobs=len(pairs),
     )

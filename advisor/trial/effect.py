@@ -1,19 +1,19 @@
-"""What an experiment shows: how the waits of treated and control days, or partitions, differ, and how surely.
+"""Estimates the effect of an experiment: the difference between treated and control days, or partitions.
 
-Jobs that are submitted together meet the same queue, so that a thousand jobs of one day tell hardly more than ten.
-Therefore the figure of a whole day, its mean or its 95th percentile, is what is compared, and the spread between
-blocks of days is what the interval comes from. Jobs count on the side that they were assigned to, wherever they ran:
-an effect that is diluted by jobs that cross over is shown as it is.
+Jobs that are submitted together meet the same queue, so that a thousand jobs of one day hold hardly more information
+than ten. Therefore the figures of whole days are compared, their mean or 95th percentile, and the interval follows from
+the spread between blocks of days. Jobs count on the side to which they were assigned, wherever they ran: the effect
+includes the dilution by jobs that cross over.
 
-By day, the effect is the ratio of the treated figures to the control ones, and its interval is Fieller's: the ratios
-at which the differences within blocks, treated less so many times control, have a mean that Student's test does not
-tell from 0. A coin decides the order within a block, so that without an effect these differences are symmetric about
-0 however skewed the waits are. A mean hangs on the few worst days, and takes many days to settle. The figure of the
-typical day, the geometric mean of the ratios of the blocks, settles sooner and hangs on no single day; one minute is
-added to delays, so that days without any have a ratio.
+By day, the effect is the ratio of the treated figures to the control ones, with Fieller's interval: the ratios r for
+which Student's test does not distinguish the mean of the differences within blocks, treated - r * control, from 0. The
+order within a block is random, so that without an effect these differences are symmetric about 0 however skewed the
+waits are. A mean depends on the few worst days, and takes many days to settle. The figure of the typical day, the
+geometric mean of the ratios of the blocks, settles sooner and depends on no single day; one minute is added to delays,
+so that days without delay have a ratio.
 
-By partition nothing is drawn by lot. There the ratio of treated to control is taken for every two weeks, on the
-logarithm, and those of the experiment are compared with those before it: single weeks still resemble the next.
+By partition nothing is randomised. There the ratio of treated to control is computed for every two weeks, as a
+logarithm, and those of the experiment are compared with those before it: two weeks, since consecutive weeks correlate.
 """
 
 import math
@@ -32,14 +32,14 @@ from advisor.domain.outcome import Arm, JobOutcome
 from advisor.domain.units import DAY_S
 from advisor.trial.quantiles import t_quantile
 
-# A block counts once its jobs had a day to start and end.
+# A block counts a day after its end, when its jobs had time to start and end.
 SETTLE_S: Final = DAY_S
 WORST_GROUPS: Final = 5
 HIGH_SHARE: Final = 0.95
 
 # By partition the logarithm is taken anyway.
 FIGURES: Mapping[str, Sequence[str]] = {"day": ("mean", "p95", "typical"), "partition": ("mean", "p95")}
-# Added to the delays of a typical day: one look at the queue.
+# Added to the delays of a typical day: the interval between snapshots.
 OFFSET_S: Final = 60.0
 
 _NAN = float("nan")
@@ -52,7 +52,7 @@ METRICS: Mapping[str, Callable[[JobOutcome], float | None]] = {
 
 
 class Conclusion(StrEnum):
-    """What an interval says of an effect; lower is better for every metric."""
+    """The conclusion from the interval of an effect; lower is better for every metric."""
 
     TOO_LITTLE = "too little data"
     UNCLEAR = "no clear difference"
@@ -62,11 +62,11 @@ class Conclusion(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """How one figure of one metric differs: the mean over days of their means or 95th percentiles, or a typical day.
+    """The effect on one figure of one metric: the mean over days of means or 95th percentiles, or a typical day.
 
-    `percent` is the change that the treatment made, below 0 where it helped, with its 95 % interval; NaN where there
-    is none. `treated` and `control` are the figures during the experiment. `blocks` counts those that both sides have
-    jobs in.
+    `percent` is the change by the treatment, below 0 for an improvement, with its 95 % interval; NaN if undefined.
+    `treated` and `control` are the figures during the experiment. `blocks` counts the blocks in which both sides have
+    jobs.
     """
 
     metric: str
@@ -83,9 +83,9 @@ class Effect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupEffect:
-    """The effect on one account's jobs, by the figure that was chosen beforehand.
+    """The effect on the jobs of one account, in the figure chosen beforehand.
 
-    `is_clear` allows for all the accounts that were looked at.
+    `is_clear` takes into account how many accounts were examined.
     """
 
     account: str
@@ -95,10 +95,11 @@ class GroupEffect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmCount:
-    """The jobs of one side: how many there are, and how many of them say nothing or were not treated as assigned.
+    """The jobs of one side, and how many of them have no figure or were not treated as assigned.
 
-    `untold` did not start, or nobody saw them do, so that they have no figure. `crossed` waited beyond the day that
-    decided their side. `changed` got a change: of control jobs, those that crossed over.
+    `untold` counts jobs without a figure, which did not start or whose start was not observed. `crossed` counts jobs
+    that waited beyond the day that decided their side; `changed` those that got a change, for control jobs after
+    crossing over.
     """
 
     jobs: int = 0
@@ -109,7 +110,7 @@ class ArmCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """All that an experiment shows so far; `other_settings` counts jobs assigned under settings since changed."""
+    """The results of an experiment so far; `other_settings` counts jobs assigned under settings changed since."""
 
     settings: ExperimentSettings
     effects: tuple[Effect, ...]
@@ -122,17 +123,17 @@ class Comparison:
 
     @property
     def primary(self) -> Effect:
-        """The effect that was chosen beforehand."""
+        """The effect on the metric and figure chosen beforehand."""
         chosen = (self.settings.metric, self.settings.figure)
-        return next(each for each in self.effects if (each.metric, each.figure) == chosen)
+        return next(effect for effect in self.effects if (effect.metric, effect.figure) == chosen)
 
 
 def compared(outcomes: Iterable[JobOutcome], settings: ExperimentSettings, now: float) -> Comparison:
     """Compare the two sides of an experiment over the blocks that are over."""
-    told = tuple(outcomes)
+    known = tuple(outcomes)
     length_s = settings.block_days * DAY_S
     over = max(0, math.floor((min(now - SETTLE_S, settings.end_time) - settings.start_time) / length_s))
-    jobs = list(_assigned(told, settings, over))
+    jobs = list(_assigned(known, settings, over))
     effects: list[Effect] = []
     for metric in METRICS:
         values = _values(jobs, metric)
@@ -146,12 +147,12 @@ def compared(outcomes: Iterable[JobOutcome], settings: ExperimentSettings, now: 
         arms={arm: _count(jobs, arm, settings) for arm in (Arm.TREATED, Arm.CONTROL)},
         blocks_planned=(settings.last_day - settings.first_day + 1) // settings.block_days,
         blocks_over=over,
-        other_settings=sum(1 for each in told if each.experiment and each.experiment != settings.digest),
+        other_settings=sum(1 for outcome in known if outcome.experiment and outcome.experiment != settings.digest),
     )
 
 
 def ratio_interval(pairs: NDArray[np.float64], *, tests: int = 1) -> tuple[float, float, float]:
-    """Return the ratio of the means of pairs `(n_blocks, 2)` with Fieller's interval; NaN where it has no bounds."""
+    """Return the ratio of the means of pairs `(n_blocks, 2)` with Fieller's interval; NaN if it is unbounded."""
     blocks = len(pairs)
     mean_t, mean_c = pairs.mean(axis=0).tolist()
     if mean_c <= 0.0:
@@ -179,7 +180,7 @@ def change_of_ratio(
 ) -> tuple[float, float, float]:
     """Return by how much the ratio of treated to control changed, with Welch's interval; pairs are `(n_blocks, 2)`.
 
-    NaN where a block has no wait at all, which has no ratio.
+    NaN if a block has no wait at all, and so no ratio.
     """
     if not (np.all(inside > 0.0) and np.all(before > 0.0)):
         return _NAN, _NAN, _NAN
@@ -188,7 +189,7 @@ def change_of_ratio(
     errors = [float(log.var(ddof=1)) / len(log) for log in logs]
     if sum(errors) <= 0.0:
         return math.exp(change), math.exp(change), math.exp(change)
-    # Welch and Satterthwaite's degrees of freedom, rounded down to be careful.
+    # Welch and Satterthwaite's degrees of freedom, rounded down to be conservative.
     freedom = sum(errors) ** 2 / sum(error**2 / (len(log) - 1) for error, log in zip(errors, logs, strict=True))
     reach = _reach(max(1, int(freedom)), tests) * math.sqrt(sum(errors))
     return math.exp(change), math.exp(change - reach), math.exp(change + reach)
@@ -211,7 +212,7 @@ class _Value(NamedTuple):
 
 
 def _assigned(outcomes: Iterable[JobOutcome], settings: ExperimentSettings, over: int) -> Iterator[_Assigned]:
-    """Yield the jobs that are compared: of the blocks that are over, and by partition of as many before the first."""
+    """Yield the compared jobs: those of the finished blocks, and by partition of as many blocks before the first."""
     before = -over if settings.by == "partition" else 0
     for outcome in outcomes:
         block = settings.block_of(outcome.submit_time)
@@ -233,7 +234,7 @@ def _values(jobs: Iterable[_Assigned], metric: str) -> list[_Value]:
 def _effect(
     values: Sequence[_Value], settings: ExperimentSettings, metric: str, figure: str, *, tests: int = 1
 ) -> Effect:
-    """Return the effect on one figure; its interval holds for so many tests together."""
+    """Return the effect on one figure; its interval is corrected for `tests` simultaneous tests."""
     pairs = _pairs_by_block(values, settings.block_days, figure)
     inside = np.array([pairs[block] for block in sorted(pairs) if block >= 0]).reshape(-1, 2)
     before = np.array([pairs[block] for block in sorted(pairs) if block < 0]).reshape(-1, 2)
@@ -269,8 +270,8 @@ def _pairs_by_block(values: Iterable[_Value], block_days: int, figure: str) -> d
     by_block: dict[tuple[int, Arm], list[float]] = defaultdict(list)
     for (day, arm), of_day in by_day.items():
         known = np.array(of_day)
-        told = np.quantile(known, HIGH_SHARE) if figure == "p95" else known.mean()
-        by_block[day // block_days, arm].append(float(told))
+        figure_of_day = np.quantile(known, HIGH_SHARE) if figure == "p95" else known.mean()
+        by_block[day // block_days, arm].append(float(figure_of_day))
     return {
         block: (fmean(by_block[block, Arm.TREATED]), fmean(by_block[block, Arm.CONTROL]))
         for block in {block for block, _ in by_block}
@@ -279,7 +280,7 @@ def _pairs_by_block(values: Iterable[_Value], block_days: int, figure: str) -> d
 
 
 def _worst(jobs: Iterable[_Assigned], settings: ExperimentSettings) -> tuple[tuple[GroupEffect, ...], int]:
-    """Return the accounts that lost most by the metric of the settings, and how many accounts were looked at."""
+    """Return the accounts that lost most in the metric of the settings, and how many accounts were examined."""
     by_account: dict[str, list[_Assigned]] = defaultdict(list)
     for job in jobs:
         by_account[job.outcome.account].append(job)
@@ -291,13 +292,13 @@ def _worst(jobs: Iterable[_Assigned], settings: ExperimentSettings) -> tuple[tup
         and effect.verdict is not Conclusion.TOO_LITTLE
     }
     lost = sorted(known, key=lambda account: (-known[account].percent, account))[:WORST_GROUPS]
-    found = []
+    worst = []
     for account in lost:
         strict = _effect(values[account], settings, settings.metric, settings.figure, tests=len(known))
         if known[account].percent > 0.0:
             is_clear = strict.verdict is Conclusion.WORSE
-            found.append(GroupEffect(account=account, effect=known[account], is_clear=is_clear))
-    return tuple(found), len(known)
+            worst.append(GroupEffect(account=account, effect=known[account], is_clear=is_clear))
+    return tuple(worst), len(known)
 
 
 def _count(jobs: Iterable[_Assigned], arm: Arm, settings: ExperimentSettings) -> ArmCount:
@@ -311,7 +312,7 @@ def _count(jobs: Iterable[_Assigned], arm: Arm, settings: ExperimentSettings) ->
 
 
 def _crossed(outcome: JobOutcome, settings: ExperimentSettings) -> bool:
-    """Whether a job still waited as the day was over that decided its side."""
+    """Return whether a job still waited at the end of the day that decided its side."""
     over = settings.start_of(settings.day_of(outcome.submit_time) + 1)
     waited_until = outcome.end_time if outcome.start_time is None else outcome.start_time
     return waited_until is None or waited_until >= over
@@ -326,7 +327,7 @@ def _verdict(low: float, high: float, blocks: int, min_blocks: int) -> Conclusio
 
 
 def _reach(freedom: int, tests: int) -> float:
-    """Return how many standard errors an interval of 95 %, for so many tests together, reaches to each side."""
+    """Return the half width of a 95 % interval in standard errors, corrected for simultaneous tests."""
     if tests == 1:
         return t_quantile(freedom)
     # Abramowitz and Stegun 26.7.5, with all four terms: few degrees of freedom meet far tails here.

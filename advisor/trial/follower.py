@@ -1,4 +1,4 @@
-"""Follows every GPU job from snapshot to snapshot, and tells which outcomes are new or have changed."""
+"""Follows every GPU job from snapshot to snapshot, and returns the outcomes that are new or have changed."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -16,7 +16,7 @@ from advisor.domain.plan import Outcome, Recommendation
 from advisor.domain.snapshot import Snapshot
 
 _STARTED = frozenset({JobState.RUNNING, JobState.SUSPENDED, JobState.COMPLETING})
-# What is under way did nothing yet that is known.
+# Changes in these states are not known to have taken effect.
 _TOOK_EFFECT = frozenset({LeaseState.OUT, LeaseState.RETURNING, LeaseState.HANDS_OFF})
 
 
@@ -34,10 +34,10 @@ class _Mark(NamedTuple):
 
 
 class Follower:
-    """The GPU jobs whose end is still to come.
+    """The GPU jobs that have not ended.
 
-    What nobody saw is not made up: a job that went between two snapshots ended between them, and
-    `JobOutcome.end_is_known` says whether they are close enough together.
+    Nothing is assumed about what was not observed: a job that left the queue between two snapshots ended between them,
+    and `JobOutcome.end_is_known` is whether they are close enough together.
     """
 
     def __init__(
@@ -47,10 +47,10 @@ class Follower:
         experiment: ExperimentSettings = NO_EXPERIMENT,
         seen_at: float | None = None,
     ) -> None:
-        """Go on with what an earlier follower left open; `seen_at` is when it last looked, None if not known."""
+        """Continue with the open outcomes of an earlier follower; `seen_at` is its last snapshot, None if unknown."""
         self._open = {outcome.job_id: outcome for outcome in open_outcomes}
         self._marks: dict[int, _Mark] = {}
-        # What the marks were made of, so that few of them are made again.
+        # The records from which the marks were made, so that few of them are made again.
         self._facts: dict[int, tuple[object, ...]] = {}
         self._no_gpus: set[int] = set()
         self._seen_at = seen_at
@@ -59,13 +59,13 @@ class Follower:
 
     @property
     def open_outcomes(self) -> tuple[JobOutcome, ...]:
-        """The jobs whose end is still to come, by job id."""
+        """The jobs that have not ended, by job id."""
         return tuple(self._open[job_id] for job_id in sorted(self._open))
 
     def follow_step(self, step: Step, forecaster: StartForecaster = NO_FORECASTER) -> tuple[JobOutcome, ...]:
         """Follow the jobs through one step of the daemon.
 
-        `forecaster` is asked when those jobs start whose forecast is kept: the new ones and those that were changed.
+        `forecaster` forecasts the starts of the jobs whose forecast is kept: the new ones and those that were changed.
         """
         taken = {receipt.action for receipt in step.applied if receipt.outcome is Outcome.APPLIED}
         record = step.record
@@ -85,7 +85,7 @@ class Follower:
     ) -> tuple[JobOutcome, ...]:
         """Return the outcomes that are new or have changed, by job id and submission.
 
-        `applied` took effect right after the snapshot; `leases` are those that are out or ended lately.
+        `applied` took effect right after the snapshot; `leases` are the open ones and those that ended lately.
         """
         now = snapshot.taken_at
         before = dict(self._open)
@@ -104,9 +104,9 @@ class Follower:
         return tuple(sorted((*over, *changed), key=lambda outcome: (outcome.job_id, outcome.submit_time)))
 
     def _look_at(self, job: Job, facts: tuple[object, ...], now: float, forecasts: Forecasts) -> Iterator[JobOutcome]:
-        """Bring the outcome of one record up to date; yields that of an earlier job with the same id."""
+        """Update the outcome of one record; yield the outcome of an earlier job with the same id."""
         job_id = job.job_id
-        # Tasks that wait inside an array are no jobs yet; their record's id goes to the last of them that starts.
+        # Tasks that wait inside an array are not jobs yet; the last of them that starts gets their record's id.
         if job_id in self._no_gpus or (job.array is not None and job.array.task_id is None):
             return
         mark = _mark(job)
@@ -115,7 +115,7 @@ class Follower:
             return
         known = self._open.get(job_id)
         if known is not None and known.user != job.user:
-            # Slurm's ids went round while nobody looked.
+            # Slurm's ids wrapped around between the snapshots.
             yield _over(known, now, last_seen_time=None)
             del self._open[job_id]
             known = None
@@ -152,16 +152,16 @@ class Follower:
             return
         if lease.ending is None and lease.state not in _TOOK_EFFECT:
             return
-        at = _change_of(outcome, lease)
-        if at is None:
-            # It was applied by a person, or an earlier daemon was killed before it could tell.
-            told = SeenChange(lever=lease.lever, applied_time=lease.applied_time, added_delay_s=lease.added_delay_s)
-            self._open[lease.job_id] = outcome = replace(outcome, changes=(*outcome.changes, told))
-            at = len(outcome.changes) - 1
-        known = outcome.changes[at]
-        told = replace(known, ending=lease.ending, ended_time=lease.ended_time, overruled_time=lease.overruled_time)
-        if told != known:
-            changes = (*outcome.changes[:at], told, *outcome.changes[at + 1 :])
+        position = _change_of(outcome, lease)
+        if position is None:
+            # It was applied by a person, or by an earlier daemon that was killed before it recorded the change.
+            change = SeenChange(lever=lease.lever, applied_time=lease.applied_time, added_delay_s=lease.added_delay_s)
+            self._open[lease.job_id] = outcome = replace(outcome, changes=(*outcome.changes, change))
+            position = len(outcome.changes) - 1
+        known = outcome.changes[position]
+        change = replace(known, ending=lease.ending, ended_time=lease.ended_time, overruled_time=lease.overruled_time)
+        if change != known:
+            changes = (*outcome.changes[:position], change, *outcome.changes[position + 1 :])
             self._open[lease.job_id] = replace(outcome, changes=changes)
 
     def _add(self, change: Recommendation, now: float, forecasts: Forecasts) -> None:
@@ -184,11 +184,11 @@ class Follower:
         )
 
     def _gone(self, snapshot: Snapshot) -> list[JobOutcome]:
-        """Take out the jobs that are in the queue no more, and return how they ended."""
+        """Remove the jobs that have left the queue, and return their outcomes."""
         now, before = snapshot.taken_at, self._seen_at
         self._seen_at = now
         if before is not None and now < before:
-            # An old snapshot shows less than there is; a clock set back makes the next one tell.
+            # An old snapshot shows fewer jobs; after the clock was set back, the next snapshot decides.
             self._clock_went_back = True
             return []
         if self._clock_went_back:
@@ -203,12 +203,12 @@ class Follower:
         return over
 
 
-# All that a mark is made of.
+# The fields of a mark.
 _facts: Callable[[Job], tuple[object, ...]] = attrgetter(*_Mark._fields)
 
 
 def _mark(job: Job) -> _Mark:
-    """Return what counts of a record: Slurm's expectations of a start and an end are no facts."""
+    """Return the parts of a record that an outcome depends on, without the start and end that Slurm expects."""
     return _Mark(
         job.state,
         job.submit_time,
@@ -219,7 +219,7 @@ def _mark(job: Job) -> _Mark:
 
 
 def _gpus(job: Job) -> int:
-    """Return the GPUs of a job, by its request where that tells, else by what it holds; 0 where nothing tells."""
+    """Return the GPU count of a job, from its request or else its allocation; 0 if neither determines it."""
     held = () if job.allocation is None else job.allocation.gpus
     return job.gang.gpu_count or sum(gpu.count for gpu in held)
 
@@ -229,7 +229,7 @@ def _asks_for_gpus(job: Job) -> bool:
 
 
 def _seen(outcome: JobOutcome, job: Job) -> JobOutcome:
-    """Return an outcome as a record of its job shows it; a requeue keeps the first submission, wait and start."""
+    """Return an outcome updated from a record of its job; a requeue keeps the first submission, wait and start."""
     if job.is_pending:
         if outcome.last_start_time is not None:
             return replace(outcome, last_start_time=None, requeues=outcome.requeues + 1)
@@ -248,27 +248,27 @@ def _seen(outcome: JobOutcome, job: Job) -> JobOutcome:
 
 
 def _over(outcome: JobOutcome, end_time: float, last_seen_time: float | None) -> JobOutcome:
-    """Return an outcome whose job is gone; a clock that was set back puts no end before a start."""
+    """Return the outcome of a job that left the queue; its end is never before its start."""
     latest = max(end_time, outcome.last_start_time or outcome.submit_time)
     return replace(outcome, end_time=latest, last_seen_time=last_seen_time)
 
 
 def _change_of(outcome: JobOutcome, lease: Lease) -> int | None:
-    """Find the change that a lease is about; None where it is not known of yet.
+    """Return the position of the change of a lease; None if it is not in the outcome yet.
 
-    A renewal that came to nothing leaves the earlier change out, under the time of the later one.
+    A renewal that took no effect leaves the earlier change outstanding, with the time of the later one.
     """
-    of_lever = [at for at, change in enumerate(outcome.changes) if change.lever is lease.lever]
-    for at in of_lever:
-        if outcome.changes[at].applied_time == lease.applied_time:
-            return at
-    still_out = [at for at in of_lever if outcome.changes[at].ending is None]
-    earlier = [at for at in still_out if outcome.changes[at].applied_time < lease.applied_time]
+    of_lever = [position for position, change in enumerate(outcome.changes) if change.lever is lease.lever]
+    for position in of_lever:
+        if outcome.changes[position].applied_time == lease.applied_time:
+            return position
+    still_out = [position for position in of_lever if outcome.changes[position].ending is None]
+    earlier = [position for position in still_out if outcome.changes[position].applied_time < lease.applied_time]
     return earlier[-1] if earlier else None
 
 
 def _forecast(job_id: int, now: float, forecasts: Forecasts) -> SeenForecast | None:
-    """Return what is believed of a job now; None where nothing is."""
+    """Return the present forecast of a job; None if there is none."""
     forecast = forecasts.of(job_id)
     if forecast.start_s is None and forecast.run_time is None:
         return None

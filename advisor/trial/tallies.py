@@ -1,4 +1,4 @@
-"""What each lever promised, and what was seen: how changes ended, starts in time, and places that were got."""
+"""Counts, for each lever, how changes ended, whether jobs started as promised, and which places gangs got."""
 
 import math
 from collections import Counter
@@ -13,7 +13,7 @@ from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
 
 _Z: Final = 1.959964
-# How a change stands that no journal entry ends.
+# The state of a change that has not ended in the journal.
 _OUT: Final = "out"
 _RENEWED: Final = "renewed"
 _UNKNOWN: Final = "unknown"
@@ -21,7 +21,7 @@ _UNKNOWN: Final = "unknown"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """So many of `n`, with Wilson's 95 % interval of the share; NaN where `n` is 0."""
+    """A count out of `n`, with Wilson's 95 % interval of the share; NaN if `n` is 0."""
 
     count: int
     n: int
@@ -52,15 +52,15 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeverTally:
-    """What one lever did.
+    """The changes of one lever and their outcomes.
 
-    `applied` took effect, as read back; `not_applied` was sent in vain. Of those applied, `out` are still out,
-    `renewed` gave way to a later change on the same field, `stayed` were out until the job was no longer pending,
-    `taken_back` were taken back when they were due, `reverted` because a person said so, `overruled` met somebody
-    else's change, `done` can be taken back by nothing, and of `unknown` nobody saw the end. Savings are sums over the
-    changes that state one. `in_time`: of the jobs that a change may hold back, those that started within the promised
-    delay of the change itself, so that the promise was kept whatever else they waited for; `in_time_by_forecast`:
-    those that did so counted from the upper end of the forecast that was made right before.
+    `applied` took effect, as read back; `not_applied` were sent without effect. Of those applied, `out` are still
+    outstanding, `renewed` were replaced by a later change to the same field, `stayed` remained until the job was no
+    longer pending, `taken_back` were reverted when due, `reverted` on a person's request, `overruled` were replaced by
+    somebody else's change, `done` cannot be reverted, and the end of `unknown` was not observed. Savings are sums over
+    the changes that state one. `in_time`: of the jobs that a change can delay, those that started within the promised
+    delay after the change, whatever else they waited for; `in_time_by_forecast`: those that started within it after the
+    upper end of the forecast made right before.
     """
 
     lever: Lever
@@ -83,7 +83,7 @@ class LeverTally:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacesGot:
-    """How many of the gangs that were made to wait for a tier got a place there."""
+    """The share of gangs that waited for a tier and got a place there."""
 
     tier: LocalityTier
     got: Share
@@ -92,7 +92,7 @@ class PlacesGot:
 def lever_tallies(
     outcomes: Iterable[JobOutcome], ended: Iterable[Lease], *, since: float, now: float
 ) -> tuple[LeverTally, ...]:
-    """Count what each lever did since an instant; `ended` are leases, for what was sent in vain."""
+    """Count the outcomes of each lever since an instant; `ended` are leases, for changes without effect."""
     made: dict[Lever, list[tuple[JobOutcome, SeenChange]]] = {}
     for outcome in outcomes:
         for change in outcome.changes:
@@ -107,7 +107,7 @@ def lever_tallies(
 
 
 def places_got(waits: Iterable[Wait]) -> tuple[PlacesGot, ...]:
-    """Count, tier by tier, which of the gangs that waited got their place."""
+    """Count, by tier, how many of the gangs that waited got their place."""
     by_tier: dict[LocalityTier, list[bool]] = {}
     for wait in waits:
         by_tier.setdefault(wait.tier, []).append(wait.got)
@@ -164,9 +164,9 @@ def _is_renewed(outcome: JobOutcome, change: SeenChange) -> bool:
 
 
 def _waited_s(outcome: JobOutcome, change: SeenChange, now: float) -> float | None:
-    """Return how long after a change its job started; None where it promised nothing, or nothing can be said yet.
+    """Return how long after a change its job started; None if nothing was promised or it is not known yet.
 
-    A job that still waits beyond what was promised is late already. Leaving it out would flatter.
+    A job that still waits beyond the promised delay counts as late; leaving it out would bias the share.
     """
     if change.added_delay_s <= 0.0 or _is_renewed(outcome, change):
         return None
@@ -179,7 +179,7 @@ def _waited_s(outcome: JobOutcome, change: SeenChange, now: float) -> float | No
 
 
 def _foretold_s(outcome: JobOutcome, change: SeenChange) -> float | None:
-    """Return how long after a change its job was to start at the latest, by the forecast made before the first one."""
+    """Return the latest start after a change, in seconds, by the forecast made before the job's first change."""
     forecast = outcome.changed_forecast
     if forecast is None or forecast.start_time is None:
         return None

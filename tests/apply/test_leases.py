@@ -93,4 +93,4 @@ def test_intent_waits_while_it_can_come_true_and_is_settled_then(
 def test_intent_of_a_clock_that_was_set_back_waits_from_now_on() -> None:
     ahead = lease(LeaseState.INTENDED, ago_s=-3600.0)
 
-    assert next_lease(ahead, Sight.BEFORE, TAKEN_AT, GRACE_S) == ahead.begun_anew(TAKEN_AT)
+    assert next_lease(ahead, Sight.BEFORE, TAKEN_AT, GRACE_S) == ahead.restarted(TAKEN_AT)

@@ -174,7 +174,7 @@ def test_a_run_is_stopped_once_it_is_no_longer_the_one_that_runs(after: Mapping[
 def test_another_run_than_the_one_meant_is_not_stopped(shown: Mapping[str, str] | None) -> None:
     slurm = Slurm(before=shown)
 
-    assert outcome_of(slurm, STOP) == (Outcome.FAILED, "the run that was to be stopped is over")
+    assert outcome_of(slurm, STOP) == (Outcome.FAILED, "the run to be stopped has ended")
     assert slurm.sent == []
 
 
@@ -185,7 +185,7 @@ def test_a_run_that_goes_on_or_a_job_that_is_gone_is_a_failure() -> None:
     assert outcome_of(Slurm(before=RUNS, after=RUNS, answer=refused), STOP) == (Outcome.FAILED, str(refused))
     assert outcome_of(Slurm(before=RUNS, after=None), STOP) == (
         Outcome.FAILED,
-        "the run that was to be stopped is over",
+        "the run to be stopped has ended",
     )
 
 

@@ -125,8 +125,8 @@ def own_with(limit: str) -> str:
         ("MaxTRESPJ=gres/gpu:a100=3", 4, "beyond MaxTRESPJ=gres/gpu:a100=3"),
         ("MaxTRESPJ=gres/gpu:a100=3", 3, ""),
         ("MaxTRESPJ=cpu=1,gres/gpu=5", 5, ""),
-        ("MaxTRESPJ=billing=100", 4, "the job may not fit MaxTRESPJ=billing=100"),
-        ("MaxTRESPJ=mem=100", 4, "the job may not fit MaxTRESPJ=mem=100"),
+        ("MaxTRESPJ=billing=100", 4, "the job might not fit MaxTRESPJ=billing=100"),
+        ("MaxTRESPJ=mem=100", 4, "the job might not fit MaxTRESPJ=mem=100"),
         ("MaxTRESPJ=node=1,fs/disk=4,license/x=1", 5, ""),
         ("MaxTRESPJ=gres/gpumem=1", 5, ""),
     ],
@@ -162,7 +162,7 @@ def test_gpus_of_each_node_are_held_against_the_limit_of_each_node() -> None:
 def test_cpus_that_follow_the_gpus_cannot_be_told() -> None:
     bound = replace(MAIL, gang=make_gang(4, scope=GpuScope.NODE, cpus_per_gpu=4))
 
-    assert "the job may not fit GrpTRES=cpu=20" in against(RECORDED, 4, bound)
+    assert "the job might not fit GrpTRES=cpu=20" in against(RECORDED, 4, bound)
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def held(answers: Mapping[str, str | SlurmError], user: Identity = ADA) -> Privi
 @pytest.mark.parametrize(
     ("answers", "level", "accounts", "words"),
     [
-        ({DATABASE: "Operator|\n"}, Level.OPERATOR, set(), "ada is Operator and may change every job"),
+        ({DATABASE: "Operator|\n"}, Level.OPERATOR, set(), "ada is Operator and can change every job"),
         ({DATABASE: "Administrator|\n"}, Level.OPERATOR, set(), "ada is Administrator"),
         # slurmdbd lists the accounts below a coordinator's own.
         ({DATABASE: "None|sub,vision\n"}, Level.COORDINATOR, {"sub", "vision"}, "ada is coordinator of sub, vision"),
@@ -58,7 +58,7 @@ def test_root_and_slurm_user_may_change_everything() -> None:
     by_number = held({}, Identity(uid=64030, name="other"))
 
     assert {root.level, by_name.level, by_number.level} == {Level.OPERATOR}
-    assert by_name.text == "slurm is SlurmUser and may change every job"
+    assert by_name.text == "slurm is SlurmUser and can change every job"
 
 
 def test_without_slurmdbd_there_is_no_privilege_to_ask_for() -> None:

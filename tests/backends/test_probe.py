@@ -57,7 +57,7 @@ def probed(
 @pytest.mark.parametrize(
     ("answer", "status", "words", "levels"),
     [
-        ("Operator|\n", Status.OK, "Operator and may change every job", ["ok", "ok", "ok"]),
+        ("Operator|\n", Status.OK, "Operator and can change every job", ["ok", "ok", "ok"]),
         ("None|physics,biology\n", Status.OK, "coordinator of biology, physics", ["ok", "ok", "lacks"]),
         ("None|\n", Status.LACKS, "no privilege", ["ok", "lacks", "lacks"]),
         (SlurmUnavailableError("slurmdbd is down"), Status.UNKNOWN, "slurmdbd is down", ["ok", "unknown", "unknown"]),
@@ -82,7 +82,7 @@ def test_privileges_tell_what_each_level_gives_and_which_this_user_has(
 def test_root_may_move_every_lever_without_asking() -> None:
     checks = probed({})
 
-    assert checks["privileges"].text == "root may change every job"
+    assert checks["privileges"].text == "root can change every job"
     assert checks["privilege operator"].status is Status.OK
 
 
@@ -116,7 +116,7 @@ def test_release_says_whether_it_is_tested(version: str, status: Status) -> None
 def test_reader_that_was_asked_for_is_named() -> None:
     check = probed({})["reader"]
 
-    assert (check.status, check.text) == (Status.OK, "text, which is asked for by its name")
+    assert (check.status, check.text) == (Status.OK, "text, as configured")
 
 
 def test_reader_that_was_chosen_is_named_with_the_reason() -> None:

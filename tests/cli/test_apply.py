@@ -41,7 +41,7 @@ def test_journal_without_a_folder_is_one_line(sadvise: Sadvise, tmp_path: Path, 
     outcome = sadvise(*command, "--journal", str(tmp_path / "nowhere" / "journal.sqlite"))
 
     assert outcome.exit_code == 1 and outcome.out == ""
-    assert "its folder is not there: make it, or name another file with --journal" in outcome.err
+    assert "its folder does not exist: create it, or name another file with --journal" in outcome.err
     assert outcome.err.count("\n") == 1
 
 
@@ -88,7 +88,7 @@ def test_revert_wants_jobs_or_all_of_them(sadvise: Sadvise, journal: str, argume
     outcome = sadvise("revert", *arguments, "--journal", journal)
 
     assert outcome.exit_code == 1
-    assert "name the jobs whose changes are to be taken back, or give --all" in outcome.err
+    assert "name the jobs whose changes are to be reverted, or give --all" in outcome.err
 
 
 def test_revert_takes_no_word_for_a_job(sadvise: Sadvise) -> None:
@@ -145,7 +145,7 @@ def test_a_job_that_was_stopped_has_no_command_that_takes_it_back() -> None:
     "text",
     [
         "the job is not pending",
-        "the run that was to be stopped is over",
+        "the run to be stopped has ended",
         "somebody else has changed the field meanwhile",
     ],
 )
@@ -154,9 +154,7 @@ def test_what_happens_to_a_job_meanwhile_is_no_error(text: str) -> None:
 
 
 def test_what_slurm_refused_is_one_line() -> None:
-    with pytest.raises(
-        SlurmRefusedError, match=r"^1 of 2 changes came to nothing, the first on job 7: Slurm denies it$"
-    ):
+    with pytest.raises(SlurmRefusedError, match=r"^1 of 2 changes failed, the first on job 7: Slurm denies it$"):
         raise_if_refused([Receipt(action=NICE, outcome=Outcome.APPLIED), DENIED])
 
 
@@ -224,7 +222,7 @@ def test_lines_are_the_changes_alone(sadvise: Sadvise, cluster: FakeCluster) -> 
 def test_filters_say_which_jobs_get_changes(sadvise: Sadvise, cluster: FakeCluster) -> None:
     wrong = sadvise("apply", "-p", "nowhere")
 
-    assert "-p 'nowhere' is no partition here" in wrong.err
+    assert "-p 'nowhere' is not a partition of this cluster" in wrong.err
     assert json.loads(sadvise("apply", "-u", "nobody", "--json").out)["changes"] == []
     assert cluster.sent == []
 
@@ -236,7 +234,7 @@ def test_what_slurm_refuses_is_in_the_table_and_the_exit_code(sadvise: Sadvise, 
 
     assert outcome.exit_code == 1
     assert "failed   Slurm denies it" in outcome.out
-    assert outcome.err == "sadvise: error: 1 of 1 change came to nothing, the first on job 9: Slurm denies it\n"
+    assert outcome.err == "sadvise: error: 1 of 1 change failed, the first on job 9: Slurm denies it\n"
 
 
 def test_what_our_own_rules_refuse_is_named(
@@ -284,7 +282,7 @@ def test_revert_says_what_may_still_take_effect(sadvise: Sadvise, cluster: FakeC
 
     assert (lost.exit_code, lost.err) == (1, "sadvise: error: no answer\n")
     assert row["done"] == "unsettled"
-    assert row["text"].endswith("run this again in some minutes")
+    assert row["text"].endswith("run this again in a few minutes")
 
 
 def test_revert_says_when_nothing_is_out(sadvise: Sadvise, cluster: FakeCluster) -> None:

@@ -124,7 +124,7 @@ def test_a_comparison_goes_on_where_it_was_interrupted(
 
     assert (interrupted.exit_code, interrupted.out) == (130, "")
     assert interrupted.err == (
-        f"sadvise: interrupted: 4 of 6 runs are kept in {tmp_path / 'kept'}: run the same command again to go on\n"
+        f"sadvise: interrupted: 4 of 6 runs are kept in {tmp_path / 'kept'}: run the same command again to continue\n"
     )
     assert finished.exit_code == 0
     assert len(simulator.asked) == len(set(simulator.asked)) == 6

@@ -65,8 +65,8 @@ def test_without_a_journal_explain_goes_on(sadvise: Sadvise, tmp_path: Path) -> 
         for name in ("missing", "broken", "plain/journal")
     )
 
-    assert "note    " in missing.out and "there is no such journal" in missing.out
-    assert "is no journal of sadvise" in broken.out
+    assert "note    " in missing.out and "no such journal" in missing.out
+    assert "is not a journal of sadvise" in broken.out
     assert {each.exit_code for each in (missing, broken, inside)} == {0}
     assert all("advice  consolidate:" in each.out for each in (missing, broken, inside))
     assert not (tmp_path / "missing").exists()

@@ -185,7 +185,7 @@ def test_journal_that_is_not_there_is_one_line(sadvise: Sadvise, tmp_path: Path)
     outcome = sadvise("journal", "--journal", str(tmp_path / "none.sqlite"))
 
     assert (outcome.exit_code, outcome.out) == (1, "")
-    assert outcome.err.endswith("none.sqlite: there is no such journal: name another file with --journal\n")
+    assert outcome.err.endswith("none.sqlite: no such journal: name another file with --journal\n")
 
 
 def test_instants_are_ago_or_on_a_day() -> None:

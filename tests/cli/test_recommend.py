@@ -174,7 +174,7 @@ def test_recommended_stop_prints_that_nothing_takes_it_back(
     out = capsys.readouterr().out
     assert "1. preempt job 1  job1, user alice: running -> pending" in out
     assert "   apply   scontrol requeue incomplete 1\n" in out
-    assert "   revert  none: the job starts again when Slurm has a place for it, from its last checkpoint\n" in out
+    assert "   revert  none: Slurm restarts the job from its last checkpoint when resources are free\n" in out
 
 
 def test_unlimited_wait_and_unknown_use_show_as_unknown(sadvise: Sadvise, tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_journal_that_cannot_be_read_is_a_line_beside_the_advice(sadvise: Sadvis
     silent = sadvise("recommend", "--demo", "--journal", str(missing))
 
     assert said.exit_code == silent.exit_code == 0
-    assert "1. consolidate job 9" in said.out and "is no journal of sadvise" in said.out
+    assert "1. consolidate job 9" in said.out and "is not a journal of sadvise" in said.out
     assert "journal" not in silent.out and not missing.exists()
 
 

@@ -80,7 +80,7 @@ def test_pause_and_resume_tell_what_they_did(sadvise: Sadvise, config: Path, tmp
     resumed = sadvise("resume", "--config", str(config))
     again = sadvise("resume", "--config", str(config))
 
-    assert paused.out == f"paused  {tmp_path}; `sadvise resume` lets it go on\n" and there
+    assert paused.out == f"paused  {tmp_path}; `sadvise resume` ends the pause\n" and there
     assert resumed.out == f"resumed {tmp_path}\n" and again.out == "nothing was paused\n"
     assert not (tmp_path / "pause").exists()
 

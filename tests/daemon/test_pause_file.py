@@ -39,7 +39,7 @@ def test_what_cannot_be_looked_at_is_a_pause(tmp_path: Path) -> None:
 
     found = paused(tmp_path / "file")
 
-    assert found is not None and "cannot be looked at" in found.reason
+    assert found is not None and "cannot be read" in found.reason
 
 
 def test_hostile_words_stay_on_one_line(tmp_path: Path) -> None:

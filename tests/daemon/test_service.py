@@ -86,7 +86,7 @@ def test_a_broken_journal_stops_changes_and_not_the_watching(site: Site) -> None
     again = service.round()
 
     assert blind.step is not None and len(blind.step.record.recommendations) == 1
-    assert blind.step.applied == () and "is no journal of sadvise" in blind.held_to["journal"]
+    assert blind.step.applied == () and "is not a journal of sadvise" in blind.held_to["journal"]
     assert blind.mode is Mode.RECOMMEND
     assert again.step is not None and len(again.step.applied) == 1 and again.held_to == {}
 

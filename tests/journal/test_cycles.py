@@ -16,7 +16,7 @@ from advisor.domain.plan import Outcome, Receipt, Recommendation
 from advisor.errors import JournalError
 from advisor.journal import SqliteJournal, store
 from advisor.journal.cycle_record import Recorder
-from advisor.journal.views import Done, Looked, PastChange
+from advisor.journal.views import Done, PastChange, RowQuery
 from advisor.settings import JournalSettings, Limits
 from tests.builders import TAKEN_AT, make_job, make_snapshot
 from tests.fake_cluster import HOLD, FakeCluster, fragmented
@@ -29,9 +29,9 @@ def journal(tmp_path: Path) -> SqliteJournal:
     return SqliteJournal(tmp_path / "journal.sqlite", retention=JournalSettings(keep_days=1.0, records_mib=1.0))
 
 
-def done(journal: SqliteJournal, looked: Looked | None = None) -> list[tuple[int | None, int, Done, str]]:
+def done(journal: SqliteJournal, looked: RowQuery | None = None) -> list[tuple[int | None, int, Done, str]]:
     """What was said and done, newest first."""
-    changes = journal.changes(looked or Looked())
+    changes = journal.changes(looked or RowQuery())
     return [(change.cycle_id, change.job_id, change.done, change.said) for change in changes]
 
 
@@ -54,7 +54,7 @@ class Closed:
 def applied_with(journal: SqliteJournal, applier: Applier) -> int:
     """Run one step as the daemon does, and return the number of its cycle."""
     replace(applier, journal=journal).step()
-    return journal.cycles(Looked())[0].cycle_id
+    return journal.cycles(RowQuery())[0].cycle_id
 
 
 def test_a_step_is_told_from_the_proposal_to_the_receipt(journal: SqliteJournal) -> None:
@@ -62,7 +62,7 @@ def test_a_step_is_told_from_the_proposal_to_the_receipt(journal: SqliteJournal)
 
     number = applied_with(journal, Applier(source=cluster, actuator=cluster, cycle=Cycle()))
 
-    (receipt, proposal) = journal.changes(Looked())
+    (receipt, proposal) = journal.changes(RowQuery())
     assert receipt == PastChange(
         cycle_id=number,
         time=TAKEN_AT,
@@ -74,7 +74,7 @@ def test_a_step_is_told_from_the_proposal_to_the_receipt(journal: SqliteJournal)
     )
     assert (proposal.done, proposal.action) == (Done.RECOMMENDED, HOLD)
     assert proposal.said.endswith("(node_worth_waiting)")
-    (cycle,) = journal.cycles(Looked())
+    (cycle,) = journal.cycles(RowQuery())
     assert (cycle.cycle_id, cycle.taken_at, cycle.jobs, cycle.pending) == (number, TAKEN_AT, 6, 2)
     assert (cycle.proposed, cycle.recommended, cycle.left_alone, cycle.applied, cycle.held_back) == (1, 1, 1, 1, 0)
     assert cycle.record_bytes and cycle.note == "" and len(cycle.digest) == 64
@@ -95,7 +95,7 @@ def test_what_slurm_refused_is_told_in_its_words(journal: SqliteJournal) -> None
     applied_with(journal, Applier(source=cluster, actuator=cluster, cycle=Cycle()))
 
     assert done(journal)[0] == (1, 9, Done.FAILED, "Invalid |job\x1b id")
-    assert journal.cycles(Looked())[0].applied == 0
+    assert journal.cycles(RowQuery())[0].applied == 0
 
 
 def test_what_stands_is_told_once(journal: SqliteJournal) -> None:
@@ -108,7 +108,7 @@ def test_what_stands_is_told_once(journal: SqliteJournal) -> None:
         (first, 9, Done.HELD_BACK, "paused by al\nice"),
         (first, 9, Done.RECOMMENDED, done(journal)[1][3]),
     ]
-    assert [cycle.held_back for cycle in journal.cycles(Looked())] == [1, 1]
+    assert [cycle.held_back for cycle in journal.cycles(RowQuery())] == [1, 1]
     assert second == first + 1
 
 
@@ -144,25 +144,25 @@ def test_cycles_and_changes_are_those_asked_for(journal: SqliteJournal) -> None:
         journal.record(Cycle().judge(seen), Cycle())
     journal.returns(TAKEN_AT + 5.0, Reconciled(taken_back=(Receipt(action=HOLD, outcome=Outcome.APPLIED),)))
 
-    assert [cycle.cycle_id for cycle in journal.cycles(Looked(most=2))] == [3, 2]
-    assert [cycle.cycle_id for cycle in journal.cycles(Looked(since=TAKEN_AT + 1.0))] == [3]
-    assert [cycle.cycle_id for cycle in journal.cycles(Looked(job_ids=(9, 10)))] == [1]
-    assert journal.cycles(Looked(job_ids=(10,))) == ()
-    assert journal.changes(Looked(job_ids=(10,))) == ()
-    assert [row[2] for row in done(journal, Looked(job_ids=(9,), since=TAKEN_AT))] == [Done.TAKEN_BACK]
-    assert journal.changes(Looked(job_ids=())) == ()
+    assert [cycle.cycle_id for cycle in journal.cycles(RowQuery(most=2))] == [3, 2]
+    assert [cycle.cycle_id for cycle in journal.cycles(RowQuery(since=TAKEN_AT + 1.0))] == [3]
+    assert [cycle.cycle_id for cycle in journal.cycles(RowQuery(job_ids=(9, 10)))] == [1]
+    assert journal.cycles(RowQuery(job_ids=(10,))) == ()
+    assert journal.changes(RowQuery(job_ids=(10,))) == ()
+    assert [row[2] for row in done(journal, RowQuery(job_ids=(9,), since=TAKEN_AT))] == [Done.TAKEN_BACK]
+    assert journal.changes(RowQuery(job_ids=())) == ()
 
 
 def test_cycle_that_proposed_nothing_is_told_and_not_kept_whole(journal: SqliteJournal) -> None:
     number = journal.record(Cycle().judge(make_snapshot([make_job()])), Cycle())
 
-    (cycle,) = journal.cycles(Looked())
+    (cycle,) = journal.cycles(RowQuery())
     assert (cycle.record_bytes, cycle.note) == (0, "nothing was proposed")
     with pytest.raises(JournalError, match=f"cycle {number} is not written down as a whole, for nothing was proposed"):
         journal.recorded(number)
-    with pytest.raises(JournalError, match="no whole cycle is written down"):
+    with pytest.raises(JournalError, match="no cycle is recorded in full"):
         journal.recorded()
-    with pytest.raises(JournalError, match="there is no cycle 77: `sadvise journal cycles`"):
+    with pytest.raises(JournalError, match="there is no cycle 77: list the cycles with `sadvise journal"):
         journal.recorded(77)
 
 
@@ -173,8 +173,8 @@ def test_text_that_is_not_unicode_costs_the_record_and_not_the_cycle(journal: Sq
     journal.record(judged(strange), Cycle())
     third = journal.record(judged(plain), Cycle())
 
-    assert [cycle.record_bytes > 0 for cycle in journal.cycles(Looked())] == [True, False, True]
-    assert journal.cycles(Looked())[1].note == "a text of it is not Unicode"
+    assert [cycle.record_bytes > 0 for cycle in journal.cycles(RowQuery())] == [True, False, True]
+    assert journal.cycles(RowQuery())[1].note == "a text of it is not Unicode"
     assert journal.recorded().cycle_id == third
 
 
@@ -197,7 +197,7 @@ def test_record_that_could_not_be_written_does_not_spoil_the_next(
     journal._database.execute("PRAGMA max_page_count = 1000000")
     last = journal.record(judged(cluster), Cycle())
 
-    assert [cycle.cycle_id for cycle in journal.cycles(Looked())] == [last, 2, 1]
+    assert [cycle.cycle_id for cycle in journal.cycles(RowQuery())] == [last, 2, 1]
     assert journal.recorded(last).snapshot == cluster.snapshot()
     assert journal.recorded(1).snapshot == cluster.snapshot()
 
@@ -209,10 +209,10 @@ def test_records_give_way_when_there_is_no_room(journal: SqliteJournal, monkeypa
     for _ in range(9):
         journal.record(judged(fragmented()), Cycle())
 
-    kept = [cycle.cycle_id for cycle in journal.cycles(Looked()) if cycle.record_bytes]
+    kept = [cycle.cycle_id for cycle in journal.cycles(RowQuery()) if cycle.record_bytes]
     assert kept[0] == 9 and 0 < len(kept) < 9
     assert kept[-1] % 2 == 1, "a frame goes with what follows from it"
-    with pytest.raises(JournalError, match="cycle 1 is not written down as a whole, for there was no room to keep it"):
+    with pytest.raises(JournalError, match="cycle 1 is not recorded in full: its record was deleted to make room"):
         journal.recorded(1)
     assert journal.recorded(kept[-1]).cycle_id == kept[-1]
 
@@ -228,12 +228,12 @@ def test_old_cycles_are_pruned_with_what_they_said(journal: SqliteJournal, monke
 
     journal.prune(TAKEN_AT + 2.5 * DAY_S)
 
-    assert [cycle.cycle_id for cycle in journal.cycles(Looked())] == [3]
+    assert [cycle.cycle_id for cycle in journal.cycles(RowQuery())] == [3]
     assert [row[2] for row in done(journal)] == [Done.TAKEN_BACK, Done.REFUSED], "the proposal was two days old"
     assert [each.job_id for each in (*journal.outcomes(0.0), *journal.open_outcomes())] == [2, 3]
     assert journal.path.with_name("journal.sqlite-wal").stat().st_size == 0
     journal.prune(TAKEN_AT + 99 * DAY_S)
-    assert [cycle.cycle_id for cycle in journal.cycles(Looked())] == [3], "the newest whole cycle stays"
+    assert [cycle.cycle_id for cycle in journal.cycles(RowQuery())] == [3], "the newest whole cycle stays"
 
 
 def outcome(job_id: int, *, end_time: float | None = None, submit_time: float = TAKEN_AT - 60.0) -> JobOutcome:

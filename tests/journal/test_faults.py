@@ -152,7 +152,7 @@ def test_who_may_not_read_is_told(open_path: Path) -> None:
     with opened(open_path):
         pass
 
-    assert "cannot be opened: check that this user may" in run(_AS_NOBODY + _LOOK, str(open_path))
+    assert "cannot be opened: check that this user can" in run(_AS_NOBODY + _LOOK, str(open_path))
 
 
 def test_only_the_owner_may_read_what_the_journal_makes(path: Path) -> None:
@@ -184,12 +184,12 @@ def test_who_only_looks_cannot_write(path: Path) -> None:
 def test_who_only_looks_is_told_what_is_no_journal(path: Path, content: bytes) -> None:
     path.write_bytes(content)
 
-    with pytest.raises(JournalError, match="is no journal of sadvise"):
+    with pytest.raises(JournalError, match="is not a journal of sadvise"):
         SqliteJournal.read_only(path)
 
 
 def test_who_only_looks_is_told_that_there_is_none(path: Path) -> None:
-    with pytest.raises(JournalError, match="there is no such journal: name another file with --journal"):
+    with pytest.raises(JournalError, match="no such journal: name another file with --journal"):
         SqliteJournal.read_only(path)
 
 

@@ -160,8 +160,8 @@ def folder(path: Path) -> None:
     ("make", "complaint"),
     [
         (damaged, "is damaged: move it away"),
-        (foreign_text, "is no journal of sadvise"),
-        (foreign_database, "is no journal of sadvise"),
+        (foreign_text, "is not a journal of sadvise"),
+        (foreign_database, "is not a journal of sadvise"),
         (folder, "cannot be opened"),
     ],
 )
@@ -178,9 +178,9 @@ def test_what_is_no_journal_is_refused_in_one_line(path: Path, make: Callable[[P
 def test_a_missing_folder_is_named(path: Path) -> None:
     nowhere = path.parent / "nowhere" / "journal.sqlite"
 
-    with pytest.raises(JournalError, match="its folder is not there: make it, or name another file with --journal"):
+    with pytest.raises(JournalError, match="its folder does not exist: create it, or name another file with --journal"):
         SqliteJournal(nowhere)
-    with pytest.raises(JournalError, match="its folder is not there"), opened(nowhere):
+    with pytest.raises(JournalError, match="its folder does not exist"), opened(nowhere):
         pass
 
 
@@ -211,7 +211,7 @@ def test_a_journal_held_by_another_program_is_named(journal: SqliteJournal, path
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
 
-        with pytest.raises(JournalError, match="is held by another program"):
+        with pytest.raises(JournalError, match="is in use by another program"):
             journal.keep(intended(NICE, NOW))
 
 

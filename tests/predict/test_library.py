@@ -116,7 +116,12 @@ def test_manifest_with_other_columns_than_its_fingerprint_is_refused(tmp_path: P
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
-    [("no toml", "is no TOML"), ('format = "other"', "format"), ("surprise = 1", "surprise"), ("\xff", "manifest")],
+    [
+        ("no toml", "is not valid TOML"),
+        ('format = "other"', "format"),
+        ("surprise = 1", "surprise"),
+        ("\xff", "manifest"),
+    ],
 )
 def test_manifest_that_is_none_is_refused_with_its_place(tmp_path: Path, text: str, complaint: str) -> None:
     library = make_library(tmp_path)

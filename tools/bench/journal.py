@@ -17,7 +17,7 @@ from advisor.cycle import Cycle
 from advisor.domain.snapshot import Snapshot
 from advisor.journal import SqliteJournal
 from advisor.journal.deviations import replayed
-from advisor.journal.views import Looked
+from advisor.journal.views import RowQuery
 from advisor.predict.forecaster import ModelForecaster
 from advisor.predict.library import Library
 from tools.bench.measuring import size_of
@@ -49,7 +49,7 @@ def measure(jobs: int, nodes: int, cycles: int, changed: float, *, models: bool 
             started = time.process_time()
             journal.record(record, cycle, whole=True)
             times.append(time.process_time() - started)
-        sizes = [whole.record_bytes for whole in reversed(journal.cycles(Looked(most=cycles)))]
+        sizes = [whole.record_bytes for whole in reversed(journal.cycles(RowQuery(most=cycles)))]
         started = time.process_time()
         recorded = journal.recorded()
         is_same = replayed(recorded) == recorded.outcome

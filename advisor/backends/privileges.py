@@ -79,7 +79,7 @@ def read_privilege(commands: Commands, user: Identity | None = None) -> Privileg
     doubts: list[str] = []
     configuration = _configuration(commands, doubts)
     if who.is_slurm_user(configuration.get("slurmuser", "")):
-        return Privilege(user=who.name, level=Level.OPERATOR, text=f"{who.name} is SlurmUser and may change every job")
+        return Privilege(user=who.name, level=Level.OPERATOR, text=f"{who.name} is SlurmUser and can change every job")
     if configuration and "slurmdbd" not in configuration.get("accountingstoragetype", ""):
         text = f"{who.name} has no privilege: without slurmdbd there are neither coordinators nor Operators"
         return Privilege(user=who.name, level=Level.NONE, text=text)

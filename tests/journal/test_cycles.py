@@ -158,7 +158,7 @@ def test_cycle_that_proposed_nothing_is_told_and_not_kept_whole(journal: SqliteJ
 
     (cycle,) = journal.cycles(RowQuery())
     assert (cycle.record_bytes, cycle.note) == (0, "nothing was proposed")
-    with pytest.raises(JournalError, match=f"cycle {number} is not written down as a whole, for nothing was proposed"):
+    with pytest.raises(JournalError, match=f"cycle {number} is not recorded in full: nothing was proposed"):
         journal.recorded(number)
     with pytest.raises(JournalError, match="no cycle is recorded in full"):
         journal.recorded()

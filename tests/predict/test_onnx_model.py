@@ -41,7 +41,7 @@ def test_no_rows_are_no_answers() -> None:
 def test_answer_that_is_no_number_is_refused() -> None:
     model = OnnxModel(graph_of("Sqrt"), name="root", columns=2, outputs=2)
 
-    with pytest.raises(ModelError, match="no finite number"):
+    with pytest.raises(ModelError, match="not a finite number"):
         model.run(-ROWS)
 
 

@@ -1,6 +1,6 @@
 """Defines the actions: what can be changed about a job, and how each change is made and read back.
 
-A new lever is a member of `Lever`, one class, and its place in the union and the table at the end.
+A new lever is a member of `Lever`, one class, and its place in the union at the end.
 """
 
 import math
@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self, get_args
 
 from advisor.domain.gang import GpuCount, GpuScope, SwitchRequest
 from advisor.domain.job import Job, JobState
@@ -363,6 +363,4 @@ class Requeue(_Action):
 Change = SetNice | SetSwitches | SetNodeRange | SetGpus | SetTimeMin
 Action = Change | Requeue
 
-ACTIONS: Final[Mapping[Lever, type[Action]]] = {
-    action.lever: action for action in (SetNice, SetSwitches, SetNodeRange, SetGpus, SetTimeMin, Requeue)
-}
+ACTIONS: Final[Mapping[Lever, type[Action]]] = {action.lever: action for action in get_args(Action)}

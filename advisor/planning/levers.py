@@ -34,11 +34,6 @@ def missing_for_node_range(snapshot: Snapshot) -> str | None:
     return _stands_down(snapshot)
 
 
-def missing_for_gpu_count(snapshot: Snapshot) -> str | None:
-    """GPU counts can be changed where the scheduler allocates single GPUs."""
-    return None if snapshot.config.scheduler_type else "the configuration could not be read"
-
-
 def missing_for_time_min(snapshot: Snapshot) -> str | None:
     """TimeMin leaves the time limit alone only where backfill takes it for a soft limit."""
     config = snapshot.config
@@ -52,8 +47,8 @@ def missing_for_time_min(snapshot: Snapshot) -> str | None:
     return None
 
 
-def missing_for_checkpoint_requeue(snapshot: Snapshot) -> str | None:
-    """Every release requeues running jobs; which jobs may be is up to the settings and the guard."""
+def missing_for_most(snapshot: Snapshot) -> str | None:
+    """Most levers can be used wherever the configuration could be read."""
     return None if snapshot.config.scheduler_type else "the configuration could not be read"
 
 
@@ -67,30 +62,36 @@ def _stands_down(snapshot: Snapshot) -> str | None:
 class Need:
     """What is missing for a lever at a site, None where it can be used, and what it costs to go without."""
 
-    missing: Callable[[Snapshot], str | None]
-    cost: str
+    missing: Callable[[Snapshot], str | None] = missing_for_most
+    cost: str = "no such change is proposed"
 
 
-LEVERS: Final[Mapping[Lever, Need]] = {
+# The levers for which a site can lack more than most, or of which the cost has a name.
+NEEDS: Final[Mapping[Lever, Need]] = {
     Lever.SWITCHES: Need(missing=missing_for_switches, cost="gangs are not held for one leaf switch"),
     Lever.NODE_RANGE: Need(missing=missing_for_node_range, cost="gangs are not held for few nodes"),
     Lever.NICE: Need(missing=missing_for_nice, cost="no reordering"),
-    Lever.GPU_COUNT: Need(missing=missing_for_gpu_count, cost="no resizing"),
+    Lever.GPU_COUNT: Need(cost="no resizing"),
     Lever.TIME_MIN: Need(
         missing=missing_for_time_min,
         cost="jobs forecast to end long before their limits wait for holes that fit their limits",
     ),
-    Lever.CHECKPOINT_REQUEUE: Need(missing=missing_for_checkpoint_requeue, cost="no running job is stopped for a gang"),
+    Lever.CHECKPOINT_REQUEUE: Need(cost="no running job is stopped for a gang"),
 }
+
+
+def need_of(lever: Lever) -> Need:
+    """Return what a site needs for a lever."""
+    return NEEDS.get(lever, Need())
 
 
 def missing_for(lever: Lever, snapshot: Snapshot) -> str | None:
     """Return what is missing for a lever, None where it can be used."""
     if lever in snapshot.hidden_levers:
         return f"the {snapshot.source} reader does not show what jobs hold there; use --source text"
-    return LEVERS[lever].missing(snapshot)
+    return need_of(lever).missing(snapshot)
 
 
 def missing_by_lever(snapshot: Snapshot) -> Mapping[Lever, str]:
     """Map each lever that cannot be used to what is missing."""
-    return {lever: text for lever in LEVERS if (text := missing_for(lever, snapshot)) is not None}
+    return {lever: text for lever in Lever if (text := missing_for(lever, snapshot)) is not None}

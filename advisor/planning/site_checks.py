@@ -4,11 +4,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from advisor.domain.actions import Lever
 from advisor.domain.releases import first_with
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import TopologyKind
 from advisor.domain.units import MINUTE_S, duration
-from advisor.planning.levers import LEVERS, missing_for
+from advisor.planning.levers import missing_for, need_of
 from advisor.settings import Limits
 
 
@@ -44,13 +45,13 @@ def site_checks(snapshot: Snapshot, limits: Limits) -> Iterator[Check]:
         yield Check(
             name="configuration", status=Status.UNKNOWN, text="not read", cost="nothing is known of what Slurm allows"
         )
-    for lever in LEVERS:
+    for lever in Lever:
         text = missing_for(lever, snapshot)
         yield Check(
             name=f"lever {lever}",
             status=Status.OK if text is None else Status.LACKS,
             text=text or "usable",
-            cost="" if text is None else LEVERS[lever].cost,
+            cost="" if text is None else need_of(lever).cost,
         )
     yield _topology(snapshot)
     if snapshot.topology.kind is TopologyKind.TREE:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TypedDict, Unpack
 
 from advisor.domain.actions import Action
-from advisor.domain.facts import Facts, LongWorkAhead
+from advisor.domain.facts import Facts
 from advisor.domain.gang import GangRequest, GpuCount, GpuScope, ShareCount, SwitchRequest
 from advisor.domain.job import Allocation, ArrayRecord, GpuRange, HetRecord, Job, JobHints, JobState, Sensitivity
 from advisor.domain.node import GpuPool, Node
@@ -20,6 +20,7 @@ from advisor.domain.plan import Expected, Kind, Recommendation
 from advisor.domain.site import Partition, SiteConfig
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import Switch, Topology, TopologyKind
+from advisor.planning.ordering import LongWorkAhead
 
 TAKEN_AT = 1_800_000_000.0
 MINUTE_S = 60.0

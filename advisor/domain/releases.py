@@ -7,6 +7,7 @@ a reader can detect in an answer, such as a field that a command lacks, needs no
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
 Version = tuple[int, int, int]
@@ -81,6 +82,7 @@ UNKNOWN: Final = replace(
 )
 
 
+@lru_cache(maxsize=16)
 def traits_of(version: str) -> Traits:
     """Return the traits of a version: those of the last row that is not newer, or else of the oldest row."""
     numbers = _numbers(version)

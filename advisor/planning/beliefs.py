@@ -1,12 +1,21 @@
 """What the planner counts with: the forecast of a job where there is one, else the rule of the settings."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
-from advisor.domain.facts import Basis
 from advisor.domain.forecast import Forecasts, Interval, JobForecast, Placement
 from advisor.domain.job import Job
 from advisor.domain.topology import LocalityTier
 from advisor.settings import PlanningSettings
+
+
+class Basis(StrEnum):
+    """Where the inflation of a gang on a spread placement comes from."""
+
+    FORECAST = "forecast"
+    FORECAST_OVER_NODES = "forecast_over_nodes"
+    RULE = "rule"
+    RULE_FOR_MORE_NODES = "rule_for_more_nodes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

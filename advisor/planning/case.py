@@ -144,8 +144,10 @@ class Case:
             for change in so_far
             if isinstance(change.action, SetNice)
         }
-        moved = np.array([steps.get(job.job_id, 0) for job in self.queue.jobs], dtype=np.int64)
-        queue = self.queue.by_priority(self.queue.priority - moved)
+        queue = self.queue
+        if steps:
+            moved = np.array([steps.get(job.job_id, 0) for job in queue.jobs], dtype=np.int64)
+            queue = queue.by_priority(queue.priority - moved)
         waiting = {change.job_id: change.action for change in so_far if change.kind is Kind.CONSOLIDATE}
         if not waiting:
             return queue

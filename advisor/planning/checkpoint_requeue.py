@@ -6,13 +6,13 @@ has had, and how much its place slows it, is told by the snapshot since its last
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 
-from advisor.domain.actions import Requeue
-from advisor.domain.facts import GangNeedsThePlace
+from advisor.domain.actions import Reason, Requeue
+from advisor.domain.facts import UNPUBLISHED, Facts
 from advisor.domain.gang import GpuScope
 from advisor.domain.job import Job, JobState, Sensitivity
 from advisor.domain.lease import stopped_since
@@ -30,6 +30,25 @@ from advisor.settings import APART_S
 REQUEUE_HOLD_S: Final = 121.0
 # Nodes, or leaves, on which room is looked for: those where the fewest jobs would have to go.
 TRIES: Final = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangNeedsThePlace(Facts):
+    """What a gang gains if jobs are stopped for it, what that costs them, and what it costs the job in question."""
+
+    reason = Reason.GANG_NEEDS_THE_PLACE
+
+    gang_job_id: int
+    gang_gpus: int
+    place: str
+    tier: LocalityTier
+    victims: int
+    gain_s: float
+    cost_s: float
+    lost_work_s: float
+    key: float
+    key_needed_above: float
+    run_s: float = field(metadata=UNPUBLISHED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

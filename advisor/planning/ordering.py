@@ -8,14 +8,14 @@ backfill can start anyway count for nothing.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.domain.actions import Lever, SetNice
-from advisor.domain.facts import LongWorkAhead
+from advisor.domain.actions import Lever, Reason, SetNice
+from advisor.domain.facts import UNPUBLISHED, Facts
 from advisor.domain.plan import Expected, Kind, Recommendation
 from advisor.features.policy import Options
 from advisor.features.queue import ANY_TYPE, Others, QueueTable, by_place
@@ -27,6 +27,25 @@ from advisor.settings import PlanningSettings
 MIN_LEASE_S = 600.0
 # The most points of priority that a job is put below the one it steps behind.
 LARGEST_STEP = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LongWorkAhead(Facts):
+    """The GPU-time of a job and of the jobs that pass it; `forecast_jobs` of them all have a forecast run time."""
+
+    reason = Reason.LONG_WORK_AHEAD
+
+    gpu_hours_low: float
+    gpu_hours: float
+    gpu_hours_high: float
+    gpu_hours_passing: float
+    jobs_passing: int
+    priority: int
+    priority_after: int
+    queueing_delay_s: float
+    passing: tuple[int, ...] = field(metadata=UNPUBLISHED)
+    forecast_jobs: int = field(metadata=UNPUBLISHED)
+    used_limit_ratio_low: float = field(metadata=UNPUBLISHED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

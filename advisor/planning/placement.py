@@ -1,13 +1,13 @@
 """Consolidate: delay timers at the node and the leaf tier, carried by Slurm's own fields."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.domain.actions import Action, NodeRange, SetNodeRange, SetSwitches
-from advisor.domain.facts import Basis, PlaceWorthWaiting, Timer
+from advisor.domain.actions import Action, NodeRange, Reason, SetNodeRange, SetSwitches
+from advisor.domain.facts import UNPUBLISHED, Evidence, Facts, published
 from advisor.domain.gang import GpuScope, SwitchRequest
 from advisor.domain.job import Job
 from advisor.domain.plan import Expected, Kind, Recommendation
@@ -15,11 +15,36 @@ from advisor.domain.topology import LocalityTier
 from advisor.features.capacity import Fit
 from advisor.features.queue import QueueTable
 from advisor.features.supply import latest_starts_s
+from advisor.planning.beliefs import Basis
 from advisor.planning.case import Case
-from advisor.planning.timers import Place, closer_places, timer_for
+from advisor.planning.timers import Place, Timer, closer_places, timer_for
 
 # A timer runs from now, so a gang that may start much later would have used it up by then.
 SOON_S = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceWorthWaiting(Facts):
+    """A timer, and the place where the gang could start without it; inflations are medians."""
+
+    timer: Timer = field(metadata=UNPUBLISHED)
+    best_tier: LocalityTier
+    tier_now: LocalityTier | None
+    delayed_before_s: float
+    queueing_delay_s: float
+    inflation: float = field(metadata=UNPUBLISHED)
+    inflation_there: float = field(metadata=UNPUBLISHED)
+    basis: Basis = field(metadata=UNPUBLISHED)
+
+    @property
+    def reason(self) -> Reason:
+        """The reason by what the gang waits for."""
+        return Reason.LEAF_WORTH_WAITING if self.timer.nodes is None else Reason.NODE_WORTH_WAITING
+
+    @property
+    def evidence(self) -> dict[str, Evidence]:
+        """The facts as published, those of the timer first."""
+        return {**self.timer.evidence, **published(self)}
 
 
 def action_for(job: Job, place: Place, wait_s: float) -> Action:

@@ -7,16 +7,16 @@ DL2's baselines; the assumed curve and the thresholds are ours).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.domain.actions import Lever, SetGpus
-from advisor.domain.facts import Resizing
+from advisor.domain.actions import Lever, Reason, SetGpus
+from advisor.domain.facts import UNPUBLISHED, Facts
 from advisor.domain.gang import GpuCount, GpuScope
-from advisor.domain.job import Job
+from advisor.domain.job import GpuRange, Job
 from advisor.domain.plan import Expected, Kind, Recommendation
 from advisor.domain.topology import LocalityTier
 from advisor.features.capacity import Fitter
@@ -26,6 +26,33 @@ from advisor.features.supply import Releases, wait_for_s
 from advisor.planning.beliefs import Beliefs
 from advisor.planning.case import Case
 from advisor.planning.growth import GrowthStep, grown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resizing(Facts):
+    """The sizes of a job that grows or shrinks within the range that it declares; a rule is None where it is forecast.
+
+    It runs `stretch` times as long, and ends within its own limit, None for no limit, if it would have used up to
+    `limit_share` of it.
+    """
+
+    gpus: int
+    gpus_after: int
+    expected_wait_s: float
+    expected_run_time_change_s: float
+    time_limit_s: float
+    declared: GpuRange | None = field(metadata=UNPUBLISHED)
+    stretch: float = field(metadata=UNPUBLISHED)
+    own_limit_s: float | None = field(metadata=UNPUBLISHED)
+    limit_share: float = field(metadata=UNPUBLISHED)
+    checkpoint_s: float | None = field(metadata=UNPUBLISHED)
+    scaling_exponent: float | None = field(metadata=UNPUBLISHED)
+    used_limit_ratio_low: float | None = field(metadata=UNPUBLISHED)
+
+    @property
+    def reason(self) -> Reason:
+        """The reason by whether the job shrinks."""
+        return Reason.SMALLER_STARTS_SOONER if self.gpus_after < self.gpus else Reason.IDLE_GPUS_TO_GROW
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,13 +8,13 @@ planned behind it slip by that much.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.domain.actions import SetTimeMin
-from advisor.domain.facts import RunsShorterThanLimit
+from advisor.domain.actions import Reason, SetTimeMin
+from advisor.domain.facts import Facts
 from advisor.domain.forecast import Interval
 from advisor.domain.job import Job
 from advisor.domain.plan import Expected, Kind, Recommendation
@@ -27,6 +27,23 @@ from advisor.settings import PlanningSettings
 
 # What lies above an 80 % interval.
 CHANCE_LONGER = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunsShorterThanLimit(Facts):
+    """The forecast run time of a job beside its limits, and what it may cost others if it runs longer."""
+
+    reason = Reason.RUNS_SHORTER_THAN_LIMIT
+
+    time_limit_s: float
+    soft_limit_s: float
+    run_time_s_low: float
+    run_time_s_median: float
+    run_time_s_high: float
+    chance_longer: float
+    chance_others_delayed: float
+    others_delayed_s_max: float
+    expected_wait_s_max: float
 
 
 def recommendations(case: Case, so_far: Sequence[Recommendation] = ()) -> Iterator[Recommendation]:

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 
 from advisor.domain.actions import SetNodeRange
-from advisor.domain.facts import Timer
 from advisor.domain.forecast import Forecasts
 from advisor.domain.lease import Lease, LeaseState
 from advisor.domain.memory import Memory
@@ -12,7 +11,7 @@ from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
 from advisor.planning.case import Case
 from advisor.planning.observing import timer_s, timer_tier
-from advisor.planning.timers import closer_places, timer_of
+from advisor.planning.timers import Timer, closer_places, timer_of
 from advisor.settings import Limits, PlanningSettings
 
 _IN_FORCE = frozenset({LeaseState.OUT, LeaseState.RETURNING})

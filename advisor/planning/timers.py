@@ -5,10 +5,10 @@ ends: first for few nodes, then for one leaf switch. Our interpretation of Dally
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from advisor.domain.actions import Lever
-from advisor.domain.facts import Timer
+from advisor.domain.facts import UNPUBLISHED, Facts
 from advisor.domain.forecast import Interval
 from advisor.domain.gang import GangRequest, GpuScope
 from advisor.domain.job import Job, Sensitivity
@@ -18,6 +18,25 @@ from advisor.features.capacity import Fit
 from advisor.features.queue import QueueTable
 from advisor.planning.case import Case
 from advisor.planning.tuning import timer_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timer(Facts):
+    """The length of a gang's wait for a place, how gangs fared that waited for one, and the cost of staying spread.
+
+    `nodes` is the number of nodes that it waits for, None for one leaf switch.
+    """
+
+    gpus: int
+    timer_s: float
+    gangs_seen: int
+    gangs_got: int
+    within_s: float
+    assumed_wait_s: float
+    spread_cost_s: float
+    spread_cost_s_low: float
+    spread_cost_s_high: float
+    nodes: int | None = field(metadata=UNPUBLISHED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,21 +1,20 @@
 """The sentence of each reason, and what its expected saving rests on."""
 
 from advisor.domain.actions import Reason
-from advisor.domain.facts import (
-    Basis,
-    GangNeedsThePlace,
-    LongWorkAhead,
-    PlaceWorthWaiting,
-    Resizing,
-    RunsShorterThanLimit,
-    Timer,
-)
+from advisor.domain.facts import Facts
 from advisor.domain.plan import Expected, Recommendation
 from advisor.domain.releases import first_with
 from advisor.domain.topology import LocalityTier
 from advisor.domain.units import duration, plural
 from advisor.domain.waits import LARGEST_CLASS, gang_class
+from advisor.planning.beliefs import Basis
+from advisor.planning.checkpoint_requeue import GangNeedsThePlace
+from advisor.planning.ordering import LongWorkAhead
+from advisor.planning.placement import PlaceWorthWaiting
+from advisor.planning.sizing import Resizing
+from advisor.planning.soft_limit import RunsShorterThanLimit
 from advisor.planning.timer_out import TimerOut
+from advisor.planning.timers import Timer
 
 _BASES = {
     Basis.FORECAST: "as forecast",
@@ -40,6 +39,8 @@ def sentence(change: Recommendation) -> str:
             return _runs_shorter_than_limit(facts)
         case GangNeedsThePlace() as facts:
             return _gang_needs_the_place(facts)
+        case facts:
+            raise _unworded(facts)
 
 
 def assumption(change: Recommendation) -> str:
@@ -62,6 +63,12 @@ def assumption(change: Recommendation) -> str:
             )
         case GangNeedsThePlace():
             return "run times as forecast, half a checkpoint interval is lost, and a place for it comes free then"
+        case facts:
+            raise _unworded(facts)
+
+
+def _unworded(facts: Facts) -> TypeError:
+    return TypeError(f"{type(facts).__name__} has no sentence")
 
 
 def timer_sentence(timer: Timer) -> str:

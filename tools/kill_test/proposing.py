@@ -15,12 +15,12 @@ from advisor.domain.actions import (
     SetSwitches,
     SetTimeMin,
 )
-from advisor.domain.facts import LongWorkAhead
 from advisor.domain.gang import GpuScope, SwitchRequest
 from advisor.domain.job import Job
 from advisor.domain.memory import NOTHING_KNOWN, Memory
 from advisor.domain.plan import Expected, Kind, Recommendation
 from advisor.domain.snapshot import Snapshot
+from advisor.planning.ordering import LongWorkAhead
 
 HELD_S = 600.0
 MINUTE_S = 60.0

@@ -4,7 +4,7 @@ A new lever is a member of `Lever`, one class, and its place in the union at the
 """
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -41,7 +41,7 @@ class Reason(StrEnum):
     GANG_NEEDS_THE_PLACE = "gang_needs_the_place"
 
 
-class _Action(ABC):
+class _Action:
     """Change a value of a job from `before` to `after`; every kind of action declares their types."""
 
     __slots__ = ()

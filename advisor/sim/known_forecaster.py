@@ -44,10 +44,10 @@ class KnownForecaster:
 
     def _forecast(self, job: Job) -> JobForecast:
         row = self._cluster.row_of(job.job_id)
-        at = self._cluster.state.jobs[row]
-        profile = self._cluster.state.profiles[at["profile"]]
-        resized = step_s(profile, int(at["gpus"])) / step_s(profile, int(at["work_gpus"]))
-        run_s = min(float(at["work_s"]) * resized * self._run_time_factor[row], float(at["limit_s"]))
+        job_row = self._cluster.state.jobs[row]
+        profile = self._cluster.state.profiles[job_row["profile"]]
+        resized = step_s(profile, int(job_row["gpus"])) / step_s(profile, int(job_row["work_gpus"]))
+        run_s = min(float(job_row["work_s"]) * resized * self._run_time_factor[row], float(job_row["limit_s"]))
         interval = Interval(low=run_s / (1.0 + self._noise), median=run_s, high=run_s / (1.0 - self._noise))
         return JobForecast(
             run_time=RunTime(interval_s=interval, mean_s=run_s),
@@ -55,9 +55,9 @@ class KnownForecaster:
         )
 
     def _speeds_of(self, row: int) -> _Speeds:
-        at = self._cluster.state.jobs[row]
+        job_row = self._cluster.state.jobs[row]
         shape = ("profile", "gpus", "gpus_min", "gpus_max", "node_gpus")
-        key = (*(float(at[name]) for name in shape), float(self._speed_power[row]))
+        key = (*(float(job_row[name]) for name in shape), float(self._speed_power[row]))
         if key not in self._speeds:
             self._speeds[key] = self._make_speeds(row)
         return self._speeds[key]
@@ -65,10 +65,10 @@ class KnownForecaster:
     def _make_speeds(self, row: int) -> _Speeds:
         """Work out the speeds of a job alone on its links, relative to as it asks on its best placement."""
         state, power = self._cluster.state, float(self._speed_power[row])
-        at, rules = state.jobs[row], state.rules[0]
-        profile, asked, on_node = state.profiles[at["profile"]], int(at["gpus"]), int(at["node_gpus"])
+        job_row, rules = state.jobs[row], state.rules[0]
+        profile, asked, on_node = state.profiles[job_row["profile"]], int(job_row["gpus"]), int(job_row["node_gpus"])
         speeds = {}
-        for gpus in sorted({asked, *GpuRange(low=int(at["gpus_min"]), high=int(at["gpus_max"])).sizes}):
+        for gpus in sorted({asked, *GpuRange(low=int(job_row["gpus_min"]), high=int(job_row["gpus_max"])).sizes}):
             scaled = step_s(profile, asked) / step_s(profile, gpus)
             fewest = -(-gpus // on_node)
             best = rules["nic_gbps"] if fewest <= rules["leaf_nodes"] else rules["nic_gbps"] / rules["oversubscription"]
@@ -77,7 +77,7 @@ class KnownForecaster:
                 if (tier is LocalityTier.NODE and fewest > 1) or nodes > gpus:
                     continue
                 link = rules["nic_gbps"] / (rules["oversubscription"] if tier is LocalityTier.SPINE else 1.0)
-                pace = float(at["reference_speed"]) * scaled
+                pace = float(job_row["reference_speed"]) * scaled
                 slower = inflation(profile, gpus, nodes, link / pace, fewest, best / pace)
                 speed = float(scaled / slower) ** power
                 low, high = sorted((speed ** (1.0 - self._noise), speed ** (1.0 + self._noise)))

@@ -114,10 +114,10 @@ def fill(trace: Trace, profiles: Sequence[str], seed: int, *, gpus_per_node: int
             jobs["run_time_s"], _stream(seed, "checkpoint_interval_s")
         )
         sampled.append("checkpoint_interval_s")
-    if _names_nobody(trace.users, jobs["user"]):
+    if _is_unnamed(trace.users, jobs["user"]):
         filled = _with_users(filled, seed)
         sampled.append("user")
-    if _names_nobody(trace.accounts, jobs["account"]):
+    if _is_unnamed(trace.accounts, jobs["account"]):
         filled = _with_accounts(filled, seed)
         sampled.append("account")
     if not sampled:
@@ -217,7 +217,7 @@ def _with_accounts(trace: Trace, seed: int) -> Trace:
     return replace(trace, accounts=accounts)
 
 
-def _names_nobody(names: tuple[str, ...], codes: NDArray[np.int32]) -> bool:
+def _is_unnamed(names: tuple[str, ...], codes: NDArray[np.int32]) -> bool:
     return all(not names[code] for code in np.unique(codes).tolist())
 
 

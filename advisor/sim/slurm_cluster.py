@@ -113,12 +113,12 @@ class SimulatedSlurm:
 
     def job(self, row: int) -> Job:
         """Return a pending job as it stands."""
-        at = self.state.jobs[row]
+        priority = float(self.state.jobs["priority"][row])
         kept = self._pending.get(row)
-        if kept is not None and kept[0] == at["priority"]:
+        if kept is not None and kept[0] == priority:
             return kept[1]
         job = self._make(row, JobState.PENDING)
-        self._pending[row] = (float(at["priority"]), job)
+        self._pending[row] = (priority, job)
         return job
 
     def job_by_id(self, job_id: int) -> Job | None:

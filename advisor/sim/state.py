@@ -245,14 +245,14 @@ def draw_faults(state: State, cluster: Cluster, rng: np.random.Generator) -> NDA
     begin, last = state.jobs["submit_time"][[0, -1]]
     faults: list[tuple[float, int, int]] = []
     for node in range(len(state.nodes)):
-        at = begin
+        fault_time = begin
         while True:
-            at += rng.exponential(cluster.failures.node_mtbf_h * HOUR_S)
-            if at > 2.0 * last - begin:
+            fault_time += rng.exponential(cluster.failures.node_mtbf_h * HOUR_S)
+            if fault_time > 2.0 * last - begin:
                 break
-            faults.append((at, node, 0))
-            at += cluster.failures.repair_h * HOUR_S
-            faults.append((at, node, 1))
+            faults.append((fault_time, node, 0))
+            fault_time += cluster.failures.repair_h * HOUR_S
+            faults.append((fault_time, node, 1))
     return np.array(sorted(faults), FAULT_DTYPE)
 
 
@@ -269,9 +269,9 @@ def _nodes(cluster: Cluster) -> tuple[NDArray[np.void], NDArray[np.void], tuple[
     types = tuple(dict.fromkeys(group.gpu_type for group in cluster.nodes))
     nodes = np.zeros(sum(group.count for group in cluster.nodes), NODE_DTYPE)
     leaf_sizes: list[int] = []
-    at = 0
+    first = 0
     for group in cluster.nodes:
-        rows = nodes[at : at + group.count]
+        rows = nodes[first : first + group.count]
         rows["gpus"] = rows["gpus_free"] = group.gpus
         rows["cpus"] = rows["cpus_free"] = group.cpus
         rows["memory_mib"] = rows["memory_free_mib"] = group.memory_mib
@@ -279,7 +279,7 @@ def _nodes(cluster: Cluster) -> tuple[NDArray[np.void], NDArray[np.void], tuple[
         size = group.leaf or group.count
         rows["leaf"] = len(leaf_sizes) + np.arange(group.count) // size
         leaf_sizes += [min(size, group.count - done) for done in range(0, group.count, size)]
-        at += group.count
+        first += group.count
     nodes["is_up"] = 1
     leaves = np.zeros(len(leaf_sizes), LEAF_DTYPE)
     leaves["nodes"] = leaf_sizes

@@ -166,8 +166,8 @@ def _quantiles(
     counts = np.bincount(block_of_job * width + bins, minlength=shape[0] * width).reshape(shape)
     reached = np.cumsum(times_drawn @ counts, axis=1)  # (resamples, width)
     wanted = share * reached[:, -1]
-    at = (reached < wanted[:, None]).sum(axis=1)
-    return np.asarray(edges[np.minimum(at + 1, len(edges) - 1)])
+    bin_of_draw = (reached < wanted[:, None]).sum(axis=1)
+    return np.asarray(edges[np.minimum(bin_of_draw + 1, len(edges) - 1)])
 
 
 def _log_ratios(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -44,16 +44,16 @@ def run_sweep(
     results = {key: kept[key] for key in keys if key in kept}
     todo = {key: cell for key, cell in zip(keys, cells, strict=True) if key not in results}
 
-    def tell(share: float = 0.0) -> None:
+    def report(share: float = 0.0) -> None:
         if progress is not None:
             progress(len(results) + share)
 
-    tell()
+    report()
     try:
-        with closing(_finished(todo, engine, workers, store, simulate, tell)) as finished:
+        with closing(_finished(todo, engine, workers, store, simulate, report)) as finished:
             for key, result in finished:
                 results[key] = result if keeper is None else keeper.keep(key, result)
-                tell()
+                report()
     except KeyboardInterrupt as err:
         raise SweepInterrupted(kept=0 if keeper is None else len(results), cells=len(set(keys))) from err
     return [_renamed(results[key], cell) for key, cell in zip(keys, cells, strict=True)]

@@ -1,4 +1,4 @@
-"""The rows of a file that cannot be used: counted, named by their lines, and refused unless the user skips them."""
+"""Unusable rows of a file: counted, reported by line, and refused unless the user skips them."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +13,7 @@ Unit = Literal["line", "entry"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadRow:
-    """A row that cannot be used, by the line it stands in, or by its place in a list where `unit` says so."""
+    """An unusable row, identified by its line, or by its place in a list if `unit` says so."""
 
     line: int
     why: str
@@ -22,7 +22,7 @@ class BadRow:
 
 @dataclass(slots=True)
 class BadRows:
-    """The bad rows of one file, of which the first ten lines and the first reason are kept."""
+    """The bad rows of one file: their count, the first ten lines and the first reason."""
 
     count: int = 0
     _first: list[BadRow] = field(default_factory=list)
@@ -33,13 +33,13 @@ class BadRows:
         self._first = sorted([*self._first, row], key=lambda bad: bad.line)[:_LINES_SHOWN]
 
     def add_many(self, first: list[BadRow], count: int) -> None:
-        """Count rows, of which only the first ones are given."""
+        """Count rows of which only the first are given."""
         for row in first[:_LINES_SHOWN]:
             self.add(row)
         self.count += count - min(len(first), _LINES_SHOWN)
 
     def in_words(self) -> str:
-        """Say how many rows were skipped, and which."""
+        """Describe how many rows were skipped, and which."""
         return f"{_rows(self.count)} skipped ({self._places()})"
 
     def refuse(self, path: Path, *, skip_bad: bool) -> None:
@@ -53,7 +53,7 @@ class BadRows:
         )
 
     def _places(self) -> str:
-        """Name the first lines."""
+        """List the first lines."""
         unit = self._first[0].unit
         numbers = ", ".join(str(row.line) for row in self._first)
         plural = {"line": "lines", "entry": "entries"}[unit]

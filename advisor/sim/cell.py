@@ -38,7 +38,7 @@ class Cell:
 
 
 def drawn(trace: Trace, cluster: "Cluster", seed: int) -> Trace:
-    """Return the trace with the facts that it does not hold, drawn at random."""
+    """Return the trace with its missing facts drawn at random."""
     from advisor.sim.profiles import NEUTRAL, load_profiles
     from advisor.sim.sampling import fill
 
@@ -55,12 +55,12 @@ def simulate_drawn(cell: Cell, progress: Progress | None) -> "Run":
 
 
 def simulate_cell(cell: Cell, progress: Progress | None) -> "Run":
-    """Draw the facts that the trace of a cell does not hold, and simulate."""
+    """Draw the facts that the trace of a cell lacks, and simulate the cell."""
     return simulate_drawn(replace(cell, trace=drawn(cell.trace, cell.cluster, cell.seed)), progress)
 
 
 def run_cell(cell: Cell, simulate: Simulate, progress: Progress | None = None) -> RunResult:
-    """Run a cell; an error names it."""
+    """Run a cell; the message of an error names the cell."""
     try:
         return result_of(simulate(cell, progress))
     except AdvisorError as err:
@@ -68,9 +68,9 @@ def run_cell(cell: Cell, simulate: Simulate, progress: Progress | None = None) -
 
 
 def keys_of(cells: Sequence[Cell], *, program: str | None = None) -> list[str]:
-    """Return a digest for each cell of all that decides its outcome; the name of the trace does not.
+    """Return one digest per cell of everything that decides its outcome; the name of the trace does not count.
 
-    `program` names what simulates the cells: by default this program, by its sources, data files and models.
+    `program` identifies the simulator: by default the digest of the sources, data files and models of this program.
     """
     program = _program() if program is None else program
     digests: dict[int, str] = {}
@@ -93,7 +93,7 @@ def digest_of(value: object) -> str:
 
 
 def _parts(value: object) -> Iterator[bytes]:
-    """Yield bytes that differ for different values: every part holds its type or its end."""
+    """Yield bytes that differ for different values: every part includes its type or an end mark."""
     match value:
         case np.ndarray():
             yield f"array {value.dtype.descr} {value.shape}:".encode()
@@ -122,9 +122,9 @@ def _parts(value: object) -> Iterator[bytes]:
 
 
 def program_digest(root: Path, models: Path) -> str:
-    """Return a digest of all that decides the outcome of a cell besides the cell: sources, data files and models.
+    """Return a digest of the sources, data files and models that decide the outcome of any cell.
 
-    `root` is the folder of the package, `models` that of the models that ship with it.
+    `root` is the folder of the package, `models` the folder of the models shipped with it.
     """
     contents = {str(path.relative_to(root)): path.read_bytes() for path in deciding_files(root)}
     manifest = models / FILE_NAME

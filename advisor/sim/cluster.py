@@ -1,4 +1,4 @@
-"""The cluster that is simulated: node groups, network, Slurm's parameters, costs; from a TOML file or a short form."""
+"""The simulated cluster: node groups, network, Slurm parameters and costs, from a TOML file or a short form."""
 
 import json
 import tomllib
@@ -37,11 +37,11 @@ class NodeGroup:
 
 @validated(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class Network:
-    """What the links carry, from inside a node up to the spine.
+    """The bandwidths of the links, from inside a node up to the spine.
 
-    GPUs of a node get `node_gbps` from each other (0: no limit), which gangs there divide where it is shared; a node
-    sends `nic_gbps` at most. Each oversubscription is what comes from below over what is carried on: by the uplinks of
-    a leaf, and by the spine between all uplinks.
+    GPUs of one node exchange `node_gbps` (0: no limit); if it is shared, the gangs on the node divide it. A node sends
+    at most `nic_gbps`. An oversubscription is the incoming bandwidth over the outgoing bandwidth: of the uplinks of a
+    leaf, and of the spine between all uplinks.
     """
 
     node_gbps: NotNegative = 0.0
@@ -53,14 +53,14 @@ class Network:
 
 @validated(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class Costs:
-    """What it costs to stop a job and start it again: `restart_s` without progress at every start but the first."""
+    """The cost of stopping a job and starting it again: `restart_s` without progress at every start but the first."""
 
     restart_s: NotNegative = 60.0
 
 
 @validated(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class Failures:
-    """Node failures at random; 0 hours between failures of a node means none."""
+    """Random node failures; `node_mtbf_h` of 0 means none."""
 
     node_mtbf_h: NotNegative = 0.0
     repair_h: Positive = 4.0
@@ -68,11 +68,11 @@ class Failures:
 
 @validated(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class SlurmParameters:
-    """Slurm's own parameters, by their names in slurm.conf; the defaults of times and depths are Slurm's.
+    """Slurm parameters by their names in slurm.conf; times and depths default to those of Slurm.
 
-    The priority weights are ours (Slurm's are all 0, which is first come, first served). Two periods of slurmctld
-    cannot be configured there: it looks up every `tick_s` whether to run the main pass, and ends jobs beyond their
-    limits every `limit_check_s`.
+    The default priority weights are ours (those of Slurm are all 0, which is first come, first served). Two periods
+    of slurmctld are not settable in slurm.conf: it checks every `tick_s` whether to run the main pass, and ends jobs
+    that exceed their limits every `limit_check_s`.
     """
 
     default_queue_depth: Count = 100
@@ -99,7 +99,7 @@ class SlurmParameters:
 
 @validated(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class Cluster:
-    """A simulated cluster, as a cluster file describes it."""
+    """A simulated cluster as described by a cluster file."""
 
     nodes: Annotated[tuple[NodeGroup, ...], Field(min_length=1)]
     network: Network = field(default_factory=Network)
@@ -109,7 +109,7 @@ class Cluster:
 
     @property
     def gpus(self) -> int:
-        """GPUs in all."""
+        """The total number of GPUs."""
         return sum(group.count * group.gpus for group in self.nodes)
 
 
@@ -147,7 +147,7 @@ _SHORT = {
 def parse_cluster(text: str) -> Cluster:
     """Read a cluster from the short form `nodes=64,gpus=8,leaf=8`, or else from the TOML file of that name.
 
-    Raises `SimulationError` for whatever is unknown, missing or out of bounds.
+    Raises `SimulationError` for values that are unknown, missing or out of bounds.
     """
     if "=" in text and not Path(text).exists():
         return _validated(_short(text), f"--cluster {text}")

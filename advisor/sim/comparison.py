@@ -1,4 +1,4 @@
-"""Policies side by side on the same cells: each against the first, in all, by job size and by user."""
+"""Compare policies on the same cells with the first policy: overall, by job size and by user."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -50,7 +50,7 @@ SAME_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairedDifference:
-    """How one metric of a policy differs from the first policy's, on one trace or, with `trace` None, over all."""
+    """The difference of one metric from the first policy, on one trace or, with `trace` None, over all traces."""
 
     trace: str | None
     policy: str
@@ -61,7 +61,7 @@ class PairedDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDifference:
-    """How the mean JCT of one group of jobs differs; the means are over the jobs that finished under both."""
+    """The difference in mean JCT of one group of jobs; the means are over the jobs that finished under both."""
 
     group: str
     jobs: int
@@ -72,7 +72,7 @@ class GroupDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairedTally:
-    """How many jobs, or users by their mean, have a lower JCT than under the first policy, and how many a higher."""
+    """Counts of jobs, or of users by their mean, with a lower and a higher JCT than under the first policy."""
 
     lower: int
     higher: int
@@ -80,7 +80,7 @@ class PairedTally:
 
 
 def by_policy(results: Sequence[RunResult]) -> dict[str, dict[CellName, RunResult]]:
-    """Return the results by policy and cell; the policies in the order in which they come."""
+    """Return the results by policy and cell, the policies in order of appearance."""
     sorted_out: dict[str, dict[CellName, RunResult]] = {}
     for result in results:
         sorted_out.setdefault(result.summary.policy, {})[result.cell] = result
@@ -88,24 +88,24 @@ def by_policy(results: Sequence[RunResult]) -> dict[str, dict[CellName, RunResul
 
 
 def traces_of(results: Sequence[RunResult]) -> tuple[str, ...]:
-    """Return the names of the traces in the order in which they come."""
+    """Return the names of the traces in order of appearance."""
     return tuple(dict.fromkeys(result.summary.trace for result in results))
 
 
 def mean_of(metric: str, results: Results) -> float:
-    """Average a metric over cells."""
+    """Return the mean of a metric over cells."""
     return float(np.mean([getattr(result.summary, metric) for result in results.values()]))
 
 
 def ends_of(results: Results) -> Ends:
-    """Add up over cells how jobs ended."""
+    """Sum the counts of how jobs ended over cells."""
     return Ends(
         **{field.name: sum(getattr(result.ends, field.name) for result in results.values()) for field in fields(Ends)}
     )
 
 
 def compare(results: Sequence[RunResult], *, seed: int, metrics: Sequence[str] = COMPARED) -> list[PairedDifference]:
-    """Compare every policy with the first: on each trace and, with several traces, over all."""
+    """Compare every policy with the first, per trace and, with several traces, over all of them."""
     traces = traces_of(results)
     scopes = [*traces, None] if len(traces) > 1 else list(traces)
     policies = by_policy(results)
@@ -166,7 +166,7 @@ def tally_groups(before: Results, after: Results, grouping: Grouping) -> PairedT
 
 
 def heaviest(grouping: Grouping, weights: NDArray[np.float64], most: int, others: str) -> Grouping:
-    """Keep the `most` groups with the greatest sum of `weights` `(n_jobs,)`, greatest first; the rest become one."""
+    """Keep the `most` groups with the greatest sum of `weights` `(n_jobs,)`, greatest first, and merge the rest."""
     sums = np.bincount(grouping.group_of_job, weights=weights, minlength=len(grouping.names))
     kept = np.argsort(-sums, kind="stable")[:most]
     new_of_old = np.full(len(grouping.names), len(kept))

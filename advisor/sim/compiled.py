@@ -1,4 +1,4 @@
-"""Compile the loops of the simulator where numba is installed; without it they run as they stand, slowly."""
+"""Compile the loops of the simulator with numba if it is installed; without it they run as plain Python, slowly."""
 
 import hashlib
 import os
@@ -19,9 +19,9 @@ else:
 
 
 def _prepare_cache() -> bool:
-    """Keep compiled code apart for each state of the sources, and tell whether it can be kept at all.
+    """Set up a cache of compiled code for the present sources; return whether its folder is writable.
 
-    numba itself looks at a function's own file only, not at those of the functions that it calls.
+    numba itself checks only the file of a function, not the files of the functions that it calls.
     """
     digest = hashlib.sha256()
     here = Path(__file__).parent
@@ -41,17 +41,17 @@ _CAN_KEEP = IS_COMPILED and _prepare_cache()
 
 
 def compiled(function: Function) -> Function:
-    """Compile a function of arrays and numbers at its first call; the result is kept on disk for the next start."""
+    """Compile a function of arrays and numbers at its first call; the result is cached on disk for the next start."""
     return _compile(function) if IS_COMPILED else function
 
 
 def inlined(function: Function) -> Function:
-    """Compile a small function into every place that calls it: a call costs more than what such a function does."""
+    """Compile a small function inline into its callers: a call would cost more than its body."""
     return _compile(function, forceinline=True) if IS_COMPILED else function
 
 
 def _compile(function: Function, **options: bool) -> Function:
-    """Compile a function, and what lets Python call it unless it is private: a fourth of the time goes into that."""
+    """Compile a function; a private one gets no Python wrapper, which would take a fourth of the compile time."""
     is_private = function.__name__.startswith("_")
     jit = numba.njit(
         cache=_CAN_KEEP, error_model="numpy", no_cfunc_wrapper=True, no_cpython_wrapper=is_private, **options
@@ -78,7 +78,7 @@ else:
 
     @intrinsic
     def lent(typing_context, arrays):  # type: ignore[no-untyped-def]  # noqa: ARG001
-        """Return the same tuple of arrays without ownership: a loop then counts no references, which cost the most.
+        """Return the same tuple of arrays without ownership, so that a loop counts no references, its largest cost.
 
         The caller keeps the arrays alive while the compiled function runs.
         """

@@ -51,7 +51,7 @@ class RunSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ends:
-    """How many jobs of a run ended in which way."""
+    """The number of jobs of a run by how they ended."""
 
     finished: int
     time_limit: int
@@ -61,7 +61,7 @@ class Ends:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierTimes:
-    """GPU-seconds that gangs of several GPUs held at each locality tier; as in `gpu_allocated_ratio`, once per job."""
+    """GPU-seconds held by gangs of several GPUs per locality tier; as in `gpu_allocated_ratio`, once per job."""
 
     node_gpu_s: float = 0.0
     leaf_gpu_s: float = 0.0
@@ -69,14 +69,14 @@ class TierTimes:
 
     @property
     def shares(self) -> tuple[float, float, float]:
-        """What node, leaf and spine have of their sum; NaN where no gang held any."""
+        """The shares of node, leaf and spine in their sum; NaN if no gang held any."""
         held = (self.node_gpu_s, self.leaf_gpu_s, self.spine_gpu_s)
         node, leaf, spine = (_ratio(held_s, sum(held)) for held_s in held)
         return node, leaf, spine
 
 
 class StepFunction(NamedTuple):
-    """A function of time that jumps: `values[i]` holds from `times[i]` to `times[i + 1]`, the last one for good."""
+    """A step function of time: `values[i]` from `times[i]` to `times[i + 1]`, the last value from then on."""
 
     times: NDArray[np.float64]
     values: NDArray[np.float64]
@@ -91,7 +91,7 @@ class Grouping:
 
 
 def summarise(run: Run) -> RunSummary:
-    """Work out the metrics of a run."""
+    """Compute the metrics of a run."""
     jct, delay, slowdown = jct_s(run), queueing_delay_s(run), bounded_slowdown(run)
     finished, started = jct[~np.isnan(jct)], delay[~np.isnan(delay)]
     span_s = makespan_s(run)
@@ -133,7 +133,7 @@ def count_ends(run: Run) -> Ends:
 
 
 def tier_times(run: Run) -> TierTimes:
-    """Add up what gangs held at each tier."""
+    """Sum the GPU-seconds that gangs held at each tier."""
     gangs = run.segments[run.segments["gpus"] > 1]
     held_gpu_s = gangs["gpus"] * (gangs["end_time"] - gangs["start_time"])
     sums = np.bincount(gangs["tier"], weights=held_gpu_s, minlength=len(LocalityTier))
@@ -192,14 +192,14 @@ def time_averages(steps: StepFunction, edges: NDArray[np.float64]) -> NDArray[np
 
 
 def by_gpus(trace: Trace) -> Grouping:
-    """Divide jobs by the GPUs they ask for, in classes that double: 1, 2, 3-4, 5-8 and so on."""
+    """Group jobs by the GPUs they request, in classes that double: 1, 2, 3-4, 5-8 and so on."""
     exponent = np.ceil(np.log2(np.maximum(trace.jobs["gpus"], 1))).astype(np.int64)
     exponents, group_of_job = np.unique(exponent, return_inverse=True)
     return Grouping(names=tuple(_size_class(int(power)) for power in exponents), group_of_job=group_of_job)
 
 
 def by_user(trace: Trace) -> Grouping:
-    """Divide jobs by user."""
+    """Group jobs by user."""
     return Grouping(names=trace.users, group_of_job=trace.jobs["user"].astype(np.int64))
 
 

@@ -1,4 +1,4 @@
-"""Policies of the simulator: each runs a problem to its end on the common engine."""
+"""Policies of the simulator, which run a problem to its end on the common engine."""
 
 import time
 from collections.abc import Callable
@@ -24,10 +24,10 @@ SPEEDS = "oracle, estimated, noisy=PERCENT"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationOptions:
-    """How a run is done; `speeds` is what policies believe that use run times or speeds.
+    """Options of a run; `speeds` selects the run times and speeds that policies believe.
 
     oracle: the truth. estimated: run times are the time limits that users asked, speeds grow with the GPUs.
-    noisy=X: the truth made X percent longer or shorter, by a fair coin for each job.
+    noisy=X: the truth made X percent longer or shorter, by a fair coin per job.
     """
 
     execution: str = "measured"
@@ -61,7 +61,7 @@ class SimulationOptions:
 
 
 class Stopwatch:
-    """Times a run from the moment when its loops are compiled."""
+    """Measure the time of a run from the moment its loops are compiled."""
 
     def __init__(self) -> None:
         self._began = time.perf_counter()
@@ -78,7 +78,7 @@ class Stopwatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """A trace on a cluster, ready to run; `tell` takes the share of jobs that ended."""
+    """A trace on a cluster, ready to run; `tell` receives the share of jobs that ended."""
 
     trace: Trace
     cluster: Cluster
@@ -109,9 +109,9 @@ class SimulatedPolicy(Protocol):
 
 
 def leave_out(state: State, fits: Callable[[int], bool]) -> None:
-    """Mark the jobs that do not fit on the idle cluster as impossible: they would wait for ever.
+    """Mark the jobs that do not fit on the idle cluster as impossible: they would never start.
 
-    `fits` takes a row, and is called for one of each shape.
+    `fits` takes a row, and is called for one job of each shape.
     """
     jobs = state.jobs
     for row in np.unique(jobs["shape"], return_index=True)[1].tolist():
@@ -122,7 +122,7 @@ def leave_out(state: State, fits: Callable[[int], bool]) -> None:
 
 
 def drive(problem: Problem, state: State, step: Callable[[State, float], int]) -> State:
-    """Call a compiled loop until all jobs have ended; it stops at the instants given, and where room runs out."""
+    """Call a compiled loop until all jobs have ended; it pauses at the given instants and when segments are full."""
     submitted = state.jobs["submit_time"]
     length = float(submitted[-1] - submitted[0]) or 1.0
     # Compiles the loop, and does nothing else: no event is that early.

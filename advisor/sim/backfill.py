@@ -1,7 +1,7 @@
-"""Backfill as slurmctld does it: every job that is tested gets a reservation of whole nodes, and none delays another's.
+"""Backfill as in slurmctld: every tested job reserves whole nodes, and no job delays a reservation before it.
 
-Reservations are made in every pass, in the order of the line. Ends of running jobs are taken from their limits,
-and looked at in groups that grow with their distance, as slurmctld does; `docs/fidelity.md` has the observations.
+Every pass makes its reservations in the order of the line. Running jobs are expected to end at their limits. Their
+ends are examined in groups that grow with the distance, as in slurmctld; `docs/fidelity.md` has the observations.
 """
 
 import numpy as np
@@ -19,9 +19,9 @@ _GROUP_S = 30.0
 
 @compiled
 def backfill_pass(s: State, m: Slurm, now: float) -> None:
-    """Start every job of the line that delays no reservation of one before it.
+    """Start every job of the line that delays no reservation of an earlier job.
 
-    Ends as soon as no job further back can start now: what would be reserved for it changes nothing.
+    The pass ends when no later job can start now: their reservations would change nothing.
     """
     control = m.control[0]
     control["backfill_time"] = now
@@ -55,7 +55,7 @@ def backfill_pass(s: State, m: Slurm, now: float) -> None:
 
 @compiled
 def launch(s: State, m: Slurm, place: int, now: float) -> None:
-    """Start the job at a place of the line on the present pick."""
+    """Start the job at a place of the line on the picked nodes."""
     row = m.line[place]
     strike(s, m, place)
     s.jobs[row]["watch_time"] = np.inf
@@ -65,7 +65,7 @@ def launch(s: State, m: Slurm, place: int, now: float) -> None:
 
 @compiled
 def mark_stale(s: State, m: Slurm, row: int) -> None:
-    """Note that the expected ends on the nodes of a job have changed."""
+    """Mark the expected ends on the nodes of a job as changed."""
     job = s.jobs[row]
     for at in range(job["pool"], job["pool"] + job["span"]):
         m.stale[s.held_nodes[at]] = 1
@@ -73,7 +73,7 @@ def mark_stale(s: State, m: Slurm, row: int) -> None:
 
 @inlined
 def planned_limit_s(s: State, m: Slurm, row: int) -> float:
-    """Return the run time that backfill plans with."""
+    """Return the run time that backfill assumes for a job."""
     job = s.jobs[row]
     if m.control[0]["soft_limits"] and job["soft_limit_s"] > 0.0:
         return min(job["soft_limit_s"], job["limit_s"])
@@ -82,21 +82,21 @@ def planned_limit_s(s: State, m: Slurm, row: int) -> float:
 
 @compiled
 def switch_wait_ends(s: State, m: Slurm, row: int) -> float:
-    """Return until when a job waits for few switches; the clock runs from when it first asked for them, once."""
+    """Return when the wait of a job for few switches ends; its clock starts once, at the first request for them."""
     job = s.jobs[row]
     return m.switches_time[row] + min(job["switches_wait_s"], m.control[0]["max_switch_wait_s"])
 
 
 @compiled
 def waits_for_switches(s: State, m: Slurm, row: int, now: float) -> bool:
-    """Whether the pick spreads a job over more leaves than it asked for while its wait lasts."""
+    """Return whether a job still waits for fewer leaves than the picked nodes span."""
     job = s.jobs[row]
     return 0 < job["switches"] < leaves_picked(s) and now < switch_wait_ends(s, m, row)
 
 
 @compiled
 def _measure_room(s: State, m: Slurm) -> None:
-    """Count the nodes with at least 1, 2, ... free GPUs, and find until when one of them is not reserved."""
+    """Count the nodes with at least 1, 2, ... free GPUs, and find how long one of them stays unreserved."""
     most = len(m.fitting) - 2
     m.fitting[:] = 0
     m.open_until[:] = -np.inf
@@ -116,7 +116,7 @@ def _measure_room(s: State, m: Slurm) -> None:
 
 @inlined
 def _may_start(s: State, m: Slurm, row: int, now: float) -> bool:
-    """Whether a job could start now; a job that cannot start now cannot start later in the same pass."""
+    """Return whether a job could start now; one that cannot start now cannot start later in the same pass."""
     job = s.jobs[row]
     if job["gpus"] > s.tally[0]["gpus_free"]:
         return False
@@ -140,7 +140,7 @@ def _expected_end(s: State, m: Slurm, row: int, now: float) -> float:
 
 @compiled
 def _plan_node(s: State, m: Slurm, node_row: int, now: float) -> None:
-    """Sort the expected ends of a node's jobs and the GPUs free from each on."""
+    """Sort the expected ends of the jobs of a node, with the GPUs that are free from each end on."""
     m.stale[node_row] = 0
     node = s.nodes[node_row]
     count = node["running"]
@@ -175,7 +175,7 @@ def _suits(s: State, row: int, node_row: int) -> bool:
 
 @inlined
 def _free_from(s: State, m: Slurm, row: int, node_row: int, gpus: int, now: float) -> float:
-    """Return when a planned node first has the GPUs free, reservations aside; infinity for never."""
+    """Return when a planned node first has the GPUs free, ignoring reservations; infinity for never."""
     node = s.nodes[node_row]
     if not _suits(s, row, node_row) or node["gpus"] < gpus:
         return np.inf
@@ -191,7 +191,7 @@ def _free_from(s: State, m: Slurm, row: int, node_row: int, gpus: int, now: floa
 
 @inlined
 def _is_reserved(m: Slurm, node_row: int, begin: float, until: float) -> bool:
-    """Whether a reservation of a node overlaps a stretch of time."""
+    """Return whether a reservation of a node overlaps an interval."""
     reservation = m.first[node_row]
     while reservation != NONE and m.reservations[reservation]["start_time"] <= until:
         if m.reservations[reservation]["end_time"] > begin:
@@ -202,7 +202,7 @@ def _is_reserved(m: Slurm, node_row: int, begin: float, until: float) -> bool:
 
 @compiled
 def _earliest(s: State, m: Slurm, row: int, now: float, limit_s: float) -> float:
-    """Return when backfill expects a job to start, and pick its nodes; infinity for beyond the window."""
+    """Return the start that backfill expects for a job, and pick its nodes; infinity if beyond the window."""
     gpus_each = per_node(s, row)
     job = s.jobs[row]
     most_leaves = len(s.leaves)
@@ -230,7 +230,7 @@ def _earliest(s: State, m: Slurm, row: int, now: float, limit_s: float) -> float
 
 @compiled
 def _meets_reservation(s: State, m: Slurm, begin: float, until: float) -> bool:
-    """Whether any picked node is reserved in a stretch of time."""
+    """Return whether any picked node is reserved in an interval."""
     for place in range(s.tally[0]["picked"]):
         if _is_reserved(m, s.pick_nodes[place], begin, until):
             return True
@@ -275,7 +275,7 @@ def _first_group(s: State, m: Slurm, row: int, gpus_each: int, now: float, most_
 
 @compiled
 def _fits_at(s: State, m: Slurm, row: int, gpus_each: int, wanted: int, when: float, most_leaves: int) -> bool:
-    """Whether the nodes that are ready by an instant hold a job; picks them."""
+    """Pick nodes that are ready by an instant for a job; return whether they suffice."""
     together = 0
     for node in range(len(s.nodes)):
         m.share[node] = 0
@@ -310,7 +310,7 @@ def _nth_ready(m: Slurm, wanted: int) -> float:
 
 @compiled
 def _ends(s: State, m: Slurm, now: float) -> tuple[float, float]:
-    """Return the first and last expected end of the jobs on nodes that may be ready; `now` if there are none."""
+    """Return the first and last expected end of jobs on nodes that can become ready; `now` if there are none."""
     first, last = np.inf, now
     for place in range(s.tally[0]["running"]):
         if _may_be_ready(s, m, s.running[place]):
@@ -322,7 +322,7 @@ def _ends(s: State, m: Slurm, now: float) -> tuple[float, float]:
 
 @compiled
 def _last_end(s: State, m: Slurm, now: float, bound: float) -> float:
-    """Return the last expected end up to a bound of the running jobs on nodes that may be ready."""
+    """Return the last expected end up to a bound of running jobs on nodes that can become ready."""
     latest = now
     for place in range(s.tally[0]["running"]):
         if _may_be_ready(s, m, s.running[place]):
@@ -334,7 +334,7 @@ def _last_end(s: State, m: Slurm, now: float, bound: float) -> float:
 
 @compiled
 def _may_be_ready(s: State, m: Slurm, row: int) -> bool:
-    """Whether a running job holds a node that may be ready for the job at hand; other ends do not count."""
+    """Return whether a running job holds a node that can become ready for the planned job; other ends do not count."""
     job = s.jobs[row]
     for at in range(job["pool"], job["pool"] + job["span"]):
         if m.ready[s.held_nodes[at]] < np.inf:
@@ -344,7 +344,7 @@ def _may_be_ready(s: State, m: Slurm, row: int) -> bool:
 
 @compiled
 def _free_at(s: State, m: Slurm, node_row: int, when: float) -> int:
-    """Return the GPUs of a node that are free at an instant."""
+    """Return the number of GPUs of a node that are free at an instant."""
     free = s.nodes[node_row]["gpus_free"]
     for place in range(s.nodes[node_row]["running"]):
         if m.ends[node_row, place] <= when:
@@ -354,7 +354,7 @@ def _free_at(s: State, m: Slurm, node_row: int, when: float) -> int:
 
 @compiled
 def _reserve(s: State, m: Slurm, begin: float, until: float) -> bool:
-    """Reserve the picked nodes, whole, for a job of the line; return whether any of them has free GPUs now."""
+    """Reserve the picked nodes as whole nodes for a job of the line; return whether any has free GPUs now."""
     control = m.control[0]
     has_room = False
     resolution = control["bf_resolution_s"]

@@ -1,7 +1,7 @@
-"""Delay scheduling: gangs are offered what is free, and decline a place that is too far apart until their timer ends.
+"""Delay scheduling: gangs are offered free GPUs, and decline a placement spread too far until their timer ends.
 
-Tiers count for a gang relative to the best it could ever have: the fewest nodes under as few leaves as possible, then
-one leaf, then anything. Where nodes or leaves differ in size, even the idle cluster can have nothing better for it.
+The tier of a gang is relative to the best placement it could ever have: the fewest nodes under as few leaves as
+possible, then one leaf, then any. Where nodes or leaves differ in size, even the idle cluster can offer no better.
 """
 
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from advisor.sim.links import best_gbps, slowest_gbps
 from advisor.sim.profiles import inflation
 from advisor.sim.state import NONE, PENDING, State
 
-# What a shape was found not to have, in the present pass.
+# What a shape lacked earlier in this pass.
 _NOT_CLOSE, _NOT_LEAF, _NOT_ANY = 1, 2, 4
 # Two instants this close are one.
 _SAME_S = 1e-6
@@ -27,7 +27,7 @@ tuned_timer_s = compiled(tuning.timer_s)
 
 
 class GangPatience(NamedTuple):
-    """How long gangs wait; tiers are `NODE_TIER` and `LEAF_TIER`."""
+    """The waits of gangs; tiers are `NODE_TIER` and `LEAF_TIER`."""
 
     declined_s: NDArray[np.float64]  # (n_jobs,): for how long a gang has had a place and declined it, since it ran
     spent_s: NDArray[np.float64]  # (n_jobs,): for how long it did before
@@ -45,7 +45,7 @@ class GangPatience(NamedTuple):
 
 @compiled
 def offer(s: State, p: GangPatience, rows: NDArray[np.int32], now: float) -> None:
-    """Offer what is free to pending jobs, the first in `rows` first; a job that declines blocks no other."""
+    """Offer the free GPUs to pending jobs in the order of `rows`; a job that declines blocks no other."""
     s = lent(s)
     p = lent(p)
     p.missing[:] = 0
@@ -80,7 +80,7 @@ def offer(s: State, p: GangPatience, rows: NDArray[np.int32], now: float) -> Non
 
 @compiled
 def _forget_places(s: State, p: GangPatience, rows: NDArray[np.int32]) -> None:
-    """Stop the clocks of gangs whose last place went to one further back."""
+    """Stop the clocks of gangs whose last offered placement went to a later job."""
     for row in rows:
         if p.declining[row] == 1 and not _offered(s, p, row):
             p.declining[row] = 0
@@ -90,7 +90,7 @@ def _forget_places(s: State, p: GangPatience, rows: NDArray[np.int32]) -> None:
 
 @compiled
 def best_tiers(s: State, p: GangPatience, rows: NDArray[np.int32]) -> None:
-    """Work out the best tiers of the shapes of jobs, while the cluster is idle."""
+    """Compute the best tier of every shape of jobs, while the cluster is idle."""
     s = lent(s)
     p = lent(p)
     p.missing[:] = 0
@@ -101,7 +101,7 @@ def best_tiers(s: State, p: GangPatience, rows: NDArray[np.int32]) -> None:
 
 @compiled
 def timer_s(s: State, p: GangPatience, row: int, tier: int) -> float:
-    """Return how long a gang declines the present pick, which is at a tier; 0: it accepts."""
+    """Return how long a gang declines the picked nodes at a tier; 0: it accepts."""
     job = s.jobs[row]
     best_tier = p.best_tier[job["shape"]]
     if tier <= best_tier:
@@ -124,7 +124,7 @@ def timer_s(s: State, p: GangPatience, row: int, tier: int) -> float:
 
 @compiled
 def _offered(s: State, p: GangPatience, row: int) -> bool:
-    """Pick the closest place that is free for a job; False if there is none."""
+    """Pick the closest free placement of a job; return False if there is none."""
     job = s.jobs[row]
     shape, gpus = job["shape"], job["gpus"]
     missing = p.missing[shape]
@@ -152,13 +152,13 @@ def _offered(s: State, p: GangPatience, row: int) -> bool:
 
 @compiled
 def tier_of_pick(s: State, row: int) -> int:
-    """Return the tier of the present pick, relative to the best that the gang could have."""
+    """Return the tier of the picked nodes, relative to the best tier that the gang could have."""
     return _tier_of(s, row, s.pick_nodes[: s.tally[0]["picked"]])
 
 
 @compiled
 def tier_held(s: State, row: int) -> int:
-    """Return the tier at which a running gang sits, relative to the best that it could have."""
+    """Return the tier of the nodes of a running gang, relative to the best tier that it could have."""
     job = s.jobs[row]
     return _tier_of(s, row, s.held_nodes[job["pool"] : job["pool"] + job["span"]])
 
@@ -174,7 +174,7 @@ def _tier_of(s: State, row: int, nodes: NDArray[np.int32]) -> int:
 
 @compiled
 def _leaves_of(s: State, nodes: NDArray[np.int32]) -> int:
-    """Count the leaves of nodes, `(n_nodes,)`; those of a leaf stand together."""
+    """Count the leaves of nodes, `(n_nodes,)`; the nodes of a leaf are adjacent."""
     count = 0
     before = NONE
     for node in nodes:
@@ -187,9 +187,9 @@ def _leaves_of(s: State, nodes: NDArray[np.int32]) -> int:
 
 @compiled
 def picked_inflation(s: State, row: int, crosses: bool) -> float:
-    """Return the inflation of a gang on the present pick, beside the gangs that use its links now.
+    """Return the inflation of a gang on the picked nodes, beside the gangs that use its links now.
 
-    Where it does not cross leaves, the gang counts as alone: the nodes of another leaf are what it is about.
+    Unless `crosses`, the gang counts as alone on its links: only a placement on other leaves is in question.
     """
     if s.rules[0]["is_ideal"]:
         return 1.0
@@ -206,9 +206,9 @@ def picked_inflation(s: State, row: int, crosses: bool) -> float:
 
 @compiled
 def sensitivities(s: State, rows: NDArray[np.int32], inflations: NDArray[np.float64]) -> None:
-    """Work out the inflation of gangs that are spread over one node more than needed, on two leaves, `(n_rows,)`.
+    """Compute the inflation of gangs that span one node more than needed, on two leaves, `(n_rows,)`.
 
-    The uplink is that of the leaf with the smaller half of the nodes, free but for the gang.
+    The uplink is that of the leaf with the smaller half of the nodes, used by no other gang.
     """
     s = lent(s)
     inflations[:] = 1.0

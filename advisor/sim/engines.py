@@ -1,4 +1,4 @@
-"""Where the cells of a sweep run: in this process, in others of this machine, or as jobs on Slurm."""
+"""Engines that run the cells of a sweep: this process, worker processes on this machine, or jobs on Slurm."""
 
 import logging
 import os
@@ -38,20 +38,20 @@ _ERROR_LINE = re.compile(r"(sbatch: error|[A-Za-z_][\w.]*(Error|Exception)): ")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Task:
-    """A cell for another process: its trace has no rows, which are in `jobs_file`."""
+    """A cell for another process; the rows of its trace are in `jobs_file`."""
 
     cell: Cell
     jobs_file: Path
 
 
 def run_here(cells: Mapping[str, Cell], simulate: Simulate, progress: Progress | None) -> KeyedResults:
-    """Run cells one after the other; `progress` gets the share of the present cell that is done."""
+    """Run cells one after the other; `progress` receives the share of the current cell that is done."""
     for key, cell in cells.items():
         yield key, run_cell(cell, simulate, progress)
 
 
 def run_on_cores(cells: Mapping[str, Cell], simulate: Simulate, workers: int) -> KeyedResults:
-    """Run cells in processes of this machine, and yield each by its key when it is done."""
+    """Run cells in worker processes on this machine; yield the key and the result of each when it is done."""
     try:
         from joblib.externals.loky import ProcessPoolExecutor
     except ModuleNotFoundError as err:
@@ -76,9 +76,9 @@ def run_on_cores(cells: Mapping[str, Cell], simulate: Simulate, workers: int) ->
 
 
 def run_on_slurm(cells: Mapping[str, Cell], simulate: Simulate, workers: int, folder: Path | None) -> KeyedResults:
-    """Run cells as a job array with `workers` of them at once; traces and logs go into `folder`, which all nodes see.
+    """Run cells as a job array, `workers` at a time; traces and logs go into `folder`, which all nodes must share.
 
-    Partition, account, memory and time limit come from sbatch's own variables, such as SBATCH_PARTITION.
+    Partition, account, memory and time limit come from the variables of sbatch, such as SBATCH_PARTITION.
     """
     try:
         import submitit
@@ -106,7 +106,7 @@ def run_on_slurm(cells: Mapping[str, Cell], simulate: Simulate, workers: int, fo
 
 
 def _array(executor: "AutoExecutor", tasks: Sequence[tuple[str, _Task]], simulate: Simulate) -> KeyedResults:
-    """Submit one job array and yield the results of its jobs; on leaving, jobs that still run are cancelled."""
+    """Submit one job array and yield the results of its jobs; cancel the jobs that still run on exit."""
     from submitit.helpers import as_completed
 
     jobs = executor.map_array(partial(_run_task, simulate=simulate), [task for _, task in tasks])
@@ -124,14 +124,14 @@ def _array(executor: "AutoExecutor", tasks: Sequence[tuple[str, _Task]], simulat
 
 
 def _reason(text: str) -> str:
-    """Return the line of submitit's account that names the error: the last of a traceback, or the last of sbatch's."""
+    """Return the line of a submitit message that names the error: the last error in it, else its first line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if _ERROR_LINE.match(line)]
     return errors[-1] if errors else lines[0]
 
 
 def _done(running: dict[Future[RunResult], str]) -> KeyedResults:
-    """Wait for one or more to end, and take them out of `running`."""
+    """Wait until at least one future is done, and remove the done ones from `running`."""
     for future in wait(running, return_when=FIRST_COMPLETED).done:
         yield running.pop(future), future.result()
 
@@ -143,7 +143,7 @@ def _run_task(task: _Task, simulate: Simulate) -> RunResult:
 
 
 def _become_worker() -> None:
-    """Leave Ctrl-C to the parent, and end with it however it ends."""
+    """Ignore Ctrl-C, which the parent handles, and exit when the parent exits."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
 
@@ -156,7 +156,7 @@ def _end_with(parent: int) -> None:
 
 @contextmanager
 def _tasks(cells: Mapping[str, Cell], folder: Path) -> Iterator[dict[str, _Task]]:
-    """Write each trace into `folder` once, for the other processes to read; the files go when the block ends."""
+    """Write each trace into `folder` once for the other processes; remove the files when the block ends."""
     folder.mkdir(parents=True, exist_ok=True)
     files: dict[int, Path] = {}
     tasks = {}

@@ -1,7 +1,7 @@
-"""How running jobs progress: they start and stop, and slow each other down on nodes and links.
+"""Progress of running jobs: they start and stop, and slow each other down on nodes and links.
 
-A running job works off `left_s` at its `rate`; whenever its surroundings change, what it did so far is booked and the
-rate is worked out again.
+A running job reduces `left_s` at its `rate`. Whenever its neighbours change, its progress is booked and its rate is
+computed again.
 """
 
 import numpy as np
@@ -20,7 +20,7 @@ NODE_TIER, LEAF_TIER, SPINE_TIER = 0, 1, 2
 
 @compiled
 def start(s: State, row: int, now: float) -> None:
-    """Give a pending job the nodes of the present pick."""
+    """Start a pending job on the picked nodes."""
     job, tally = s.jobs[row], s.tally[0]
     gpus = 0
     at = job["pool"]
@@ -42,7 +42,7 @@ def start(s: State, row: int, now: float) -> None:
 
 @compiled
 def start_as_guest(s: State, row: int, host: int, now: float) -> None:
-    """Start a pending job on the GPUs of a running one, which holds as many as it asks for."""
+    """Start a pending job on the GPUs of a running one that holds as many as it requests."""
     job, owner = s.jobs[row], s.jobs[host]
     for place in range(owner["span"]):
         node = s.held_nodes[owner["pool"] + place]
@@ -63,7 +63,7 @@ def start_as_guest(s: State, row: int, host: int, now: float) -> None:
 
 @compiled
 def stop(s: State, row: int, now: float, phase: int) -> None:
-    """Take a running job off its GPUs; it ends, or waits again with what it has done (`phase`)."""
+    """Take a running job off its GPUs; it ends, or pends again with its progress (`phase`)."""
     job, tally = s.jobs[row], s.tally[0]
     book(s, row, now)
     job["held_gpu_s"] += job["held"] * (now - job["since_time"])
@@ -105,7 +105,7 @@ def stop(s: State, row: int, now: float, phase: int) -> None:
 
 @compiled
 def end(s: State, row: int, now: float, how: int) -> None:
-    """End a running job for good."""
+    """End a running job."""
     stop(s, row, now, ENDED)
     job = s.jobs[row]
     job["end"] = how
@@ -115,7 +115,7 @@ def end(s: State, row: int, now: float, how: int) -> None:
 
 @compiled
 def preempt(s: State, row: int, now: float) -> None:
-    """Put a running job back into the queue."""
+    """Return a running job to the queue."""
     stop(s, row, now, PENDING)
     s.jobs[row]["preemptions"] += 1
     s.tally[0]["pending"] += 1
@@ -141,7 +141,7 @@ def book(s: State, row: int, now: float) -> None:
 
 @compiled
 def repace(s: State, row: int, now: float) -> None:
-    """Work out the present pace of a running job, and when it ends."""
+    """Compute the current rate of a running job, and when it ends."""
     book(s, row, now)
     job = s.jobs[row]
     job["rate"] = _rate(s, row)
@@ -152,7 +152,7 @@ def repace(s: State, row: int, now: float) -> None:
 
 @compiled
 def set_timer(s: State, row: int) -> None:
-    """Set the next instant at which something is due for a job: its end, its time limit, or its policy's own."""
+    """Set the timer of a job: the first of its end, its time limit and the instant set by its policy."""
     job, tally = s.jobs[row], s.tally[0]
     due = job["watch_time"]
     if job["phase"] == RUNNING:
@@ -170,7 +170,7 @@ def set_timer(s: State, row: int) -> None:
 
 @compiled
 def kill_time(s: State, row: int) -> float:
-    """Return when the time limit of a running job ends it; under ideal execution limits do not bind."""
+    """Return when a running job reaches its time limit; under ideal execution limits do not apply."""
     job, rules = s.jobs[row], s.rules[0]
     if rules["limits_bind"] == 0:
         return np.inf
@@ -210,7 +210,7 @@ def next_instant(s: State) -> float:
 
 @compiled
 def next_victim(s: State, now: float) -> int:
-    """Let the faults up to now happen, and return a job to be requeued for one of them; NONE when all is done."""
+    """Apply the faults up to now, and return a job to requeue because of one; NONE when there is none left."""
     tally = s.tally[0]
     while tally["faults"] < len(s.faults) and s.faults[tally["faults"]]["time"] <= now:
         fault = s.faults[tally["faults"]]
@@ -299,7 +299,7 @@ def _leave(s: State, row: int) -> None:
 
 @compiled
 def _count_sender(s: State, row: int, step: int) -> None:
-    """Count a job of several GPUs in or out among those that send on its links."""
+    """Add a job of several GPUs to, or remove it from, the senders on its links."""
     job = s.jobs[row]
     if job["held"] > 1:
         pressure = s.profiles[job["profile"]]["node_pressure"]
@@ -345,7 +345,7 @@ def _rate(s: State, row: int) -> float:
 
 @compiled
 def _repace_neighbours(s: State, row: int, now: float) -> None:
-    """Work out the pace of the jobs that share links with one that came or goes."""
+    """Compute the rates of the jobs that share links with a job that starts or stops."""
     if s.rules[0]["is_ideal"] or not _shares_links(s, row):
         return
     job = s.jobs[row]
@@ -361,14 +361,14 @@ def _repace_neighbours(s: State, row: int, now: float) -> None:
 
 @compiled
 def _shares_links(s: State, row: int) -> bool:
-    """Whether a job sends over links that other jobs on its nodes use too."""
+    """Return whether a job sends over links that other jobs on its nodes use."""
     job = s.jobs[row]
     return bool(job["span"] > 1 or (job["held"] > 1 and s.rules[0]["node_shared"]))
 
 
 @compiled
 def _repace_crossing(s: State, row: int, now: float) -> None:
-    """Work out the pace of the other jobs that cross the uplinks of a job's leaves; of all if the spine binds."""
+    """Compute the rates of the other jobs that cross the uplinks of a job's leaves; of all if the spine binds."""
     tally = s.tally[0]
     share = spine_ratio(s, tally["loaded"])
     for_all = share != tally["spine_ratio"]
@@ -392,7 +392,7 @@ def _shares_leaf(s: State, one: int, other: int) -> bool:
 
 @compiled
 def _fall_back(s: State, row: int) -> None:
-    """Return a stopped job to its last checkpoint, or to its beginning where it makes none."""
+    """Return a stopped job to its last checkpoint, or to its beginning if it makes none."""
     job = s.jobs[row]
     done = job["work_s"] - job["left_s"]
     kept = done // job["checkpoint_s"] * job["checkpoint_s"] if job["checkpoint_s"] > 0.0 else 0.0

@@ -1,7 +1,7 @@
-"""Where a gang goes: the pick of nodes for policies that place jobs themselves.
+"""Gang placement: pick nodes for policies that place jobs themselves.
 
-A pick stands in `pick_nodes` and `pick_gpus`, `picked` entries long, the nodes of a leaf together. Nothing is taken
-until the job is started.
+A pick is stored in the first `picked` entries of `pick_nodes` and `pick_gpus`, the nodes of a leaf adjacent. No GPU
+is allocated until the job starts.
 """
 
 from advisor.sim.compiled import compiled, inlined
@@ -10,10 +10,10 @@ from advisor.sim.state import NONE, State
 
 @compiled
 def pick(s: State, row: int, gpus: int) -> bool:
-    """Pick the fewest nodes for a gang, under as few leaves as possible; False if they are not free.
+    """Pick the fewest nodes for a gang, under as few leaves as possible; return False if they are not free.
 
-    On one node the fullest that fits, so that large gaps stay whole; over several, idle nodes and for the rest the
-    fullest that fits. Ties go to the first node.
+    A gang that fits one node takes the fullest that holds it, so that large gaps stay whole; a larger gang takes idle
+    nodes, and for the rest the fullest node that holds it. Ties go to the first node.
     """
     s.tally[0]["picked"] = 0
     if gpus > s.tally[0]["gpus_free"]:
@@ -25,7 +25,7 @@ def pick(s: State, row: int, gpus: int) -> bool:
 
 @compiled
 def pick_leaf(s: State, row: int, gpus: int) -> bool:
-    """Pick free GPUs under one leaf, the one with the fewest that has enough, on as few nodes as they allow."""
+    """Pick free GPUs on as few nodes as possible under the leaf with the fewest that suffice."""
     s.tally[0]["picked"] = 0
     best = NONE
     least = 0
@@ -42,7 +42,7 @@ def pick_leaf(s: State, row: int, gpus: int) -> bool:
 
 @compiled
 def pick_anywhere(s: State, row: int, gpus: int) -> bool:
-    """Pick free GPUs wherever they are, from the leaf that has most of them on."""
+    """Pick free GPUs under any leaves, beginning with the leaf that has the most."""
     s.tally[0]["picked"] = 0
     if gpus > s.tally[0]["gpus_free"]:
         return False
@@ -51,7 +51,7 @@ def pick_anywhere(s: State, row: int, gpus: int) -> bool:
 
 @compiled
 def usable_gpus(s: State, row: int, node_row: int) -> int:
-    """Return how many GPUs of a node a part of a gang could have."""
+    """Return the number of GPUs of a node that a part of a gang could use."""
     job, node = s.jobs[row], s.nodes[node_row]
     if node["is_up"] == 0 or (job["gpu_type"] != NONE and job["gpu_type"] != node["gpu_type"]):
         return 0
@@ -76,7 +76,7 @@ def _usable_under(s: State, row: int, leaf_row: int) -> int:
 
 @compiled
 def _pick_fullest_parts(s: State, row: int, leaf_row: int, gpus: int) -> int:
-    """Add parts of a leaf's nodes to the pick, the largest first, at last the smallest; return what is missing."""
+    """Add parts of a leaf's nodes to the pick, largest first and the smallest last; return the GPUs still missing."""
     leaf = s.leaves[leaf_row]
     left = gpus
     while left > 0:
@@ -100,7 +100,7 @@ def _pick_fullest_parts(s: State, row: int, leaf_row: int, gpus: int) -> int:
 
 @inlined
 def fits(s: State, row: int, node_row: int, gpus: int) -> bool:
-    """Whether a node has the GPUs, CPUs and memory for a part of a gang."""
+    """Return whether a node has the GPUs, CPUs and memory for a part of a gang."""
     job, node = s.jobs[row], s.nodes[node_row]
     return (
         node["gpus_free"] >= gpus
@@ -139,7 +139,7 @@ def _pick_one(s: State, row: int, gpus: int) -> bool:
 
 @compiled
 def _idle_gpus(s: State, row: int, node_row: int) -> int:
-    """Return the GPUs of a node that is wholly idle and of use to a job, else 0."""
+    """Return the GPUs of a node if it is fully idle and usable by a job, else 0."""
     node = s.nodes[node_row]
     return node["gpus"] if node["gpus_free"] == node["gpus"] and fits(s, row, node_row, node["gpus"]) else 0
 
@@ -155,7 +155,7 @@ def _idle_under(s: State, row: int, leaf_row: int) -> int:
 
 @compiled
 def _pick_whole(s: State, row: int, gpus: int) -> bool:
-    """Pick idle nodes: under the fullest leaf that has enough of them, else from the emptiest leaves on."""
+    """Pick idle nodes: under the fullest leaf that has enough of them, else beginning with the emptiest leaves."""
     rest = gpus % s.jobs[row]["node_gpus"]
     whole = gpus - rest
     best = NONE
@@ -201,7 +201,7 @@ def _pick_under(s: State, row: int, leaf_row: int, gpus: int) -> int:
 def _pick_leaf_by_leaf(s: State, row: int, gpus: int, is_idle: bool) -> int:
     """Add nodes to the pick leaf by leaf, the one with most usable GPUs first; return the GPUs still missing.
 
-    Only whole nodes that are idle are taken, or else what is free of any node.
+    Either only fully idle nodes are used, or the free GPUs of any node.
     """
     left = gpus
     before = len(s.nodes) * s.rules[0]["most_gpus"] + 1
@@ -229,7 +229,7 @@ def _pick_leaf_by_leaf(s: State, row: int, gpus: int, is_idle: bool) -> int:
 
 @compiled
 def _add_rest(s: State, row: int, rest: int, leaf_row: int) -> bool:
-    """Add the node for what fills no whole node: the fullest that fits, if possible under the leaf of the others."""
+    """Add the fullest node that holds the remainder of a gang, if possible under the leaf of the other nodes."""
     best = NONE
     least = s.rules[0]["most_gpus"] + 1
     near = False
@@ -250,7 +250,7 @@ def _add_rest(s: State, row: int, rest: int, leaf_row: int) -> bool:
 
 @compiled
 def insert_in_pick(s: State, node_row: int, gpus: int) -> None:
-    """Put a node into the pick beside the others of its leaf."""
+    """Insert a node into the pick beside the other nodes of its leaf."""
     leaf = s.nodes[node_row]["leaf"]
     add_to_pick(s, node_row, gpus)
     place = s.tally[0]["picked"] - 1

@@ -1,7 +1,7 @@
-"""Binary heaps of job rows that know where each job stands, so that a job can be moved or taken out.
+"""Binary heaps of job rows that store the slot of every job, so that a job can be moved or removed.
 
-`order` holds rows, `keys` and `slots` are columns of the job table: the key of a row and its place in the heap. Equal
-keys are settled by the row, that is by submit time and job id. A heap can begin at any place `base` of `order`.
+`order` holds rows. `keys` and `slots` are columns of the job table: the key of a row and its place in the heap. Equal
+keys are ordered by row, that is by submit time and job id. A heap can begin at any index `base` of `order`.
 """
 
 import numpy as np
@@ -23,7 +23,7 @@ def push(order: Rows, keys: Keys, slots: Rows, base: int, length: int, row: int)
 
 @compiled
 def remove(order: Rows, keys: Keys, slots: Rows, base: int, length: int, row: int) -> int:
-    """Take a row out and return the new length."""
+    """Remove a row and return the new length."""
     slot = slots[row]
     slots[row] = -1
     last = length - 1

@@ -1,4 +1,4 @@
-"""Forecasts that are right, or off by a stated share: the most that better models could gain."""
+"""Forecasts that are exact, or off by a given share: an upper bound on what better models could gain."""
 
 from collections.abc import Mapping
 
@@ -15,14 +15,14 @@ _Speeds = Mapping[Placement, Interval]
 
 
 class KnownForecaster:
-    """Knows run times, scaling and the cost of spreading of a simulated cluster, each off by a share called noise.
+    """Forecast run times, scaling and the cost of spreading from the truth, each off by a share called noise.
 
-    A fair coin for each job says whether its run time is believed too long or too short, another one the same of its
-    scaling: relative speeds are taken to the power of 1 + noise or 1 - noise. Start times are not forecast.
+    One fair coin per job decides whether its run time is forecast too long or too short, another one does so for its
+    scaling: relative speeds are raised to the power of 1 + noise or 1 - noise. Start times are not forecast.
     """
 
     def __init__(self, cluster: SimulatedSlurm, noise: float, rng: np.random.Generator) -> None:
-        """Look into the arrays of a run; `noise` is below 1."""
+        """Read the arrays of a run; `noise` is below 1."""
         count = len(cluster.state.jobs)
         self._cluster = cluster
         self._noise = noise
@@ -63,7 +63,7 @@ class KnownForecaster:
         return self._speeds[key]
 
     def _make_speeds(self, row: int) -> _Speeds:
-        """Work out the speeds of a job alone on its links, relative to as it asks on its best placement."""
+        """Compute the speeds of a job alone on its links, relative to its requested size on its best placement."""
         state, power = self._cluster.state, float(self._speed_power[row])
         job_row, rules = state.jobs[row], state.rules[0]
         profile, asked, on_node = state.profiles[job_row["profile"]], int(job_row["gpus"]), int(job_row["node_gpus"])

@@ -1,4 +1,4 @@
-"""The shipped models at work on a simulated cluster, with the history that accounting would have by then."""
+"""Forecast with the shipped models on a simulated cluster, from the history that accounting would hold by then."""
 
 from functools import cache
 from pathlib import Path
@@ -23,18 +23,18 @@ _STATES = {int(End.FINISHED): "COMPLETED", int(End.TIME_LIMIT): "TIMEOUT"}
 
 @cache
 def _opened(kind: str) -> Bundle:
-    """Open a shipped model once in a process: a sweep runs many simulations."""
+    """Open a shipped model once per process: a sweep runs many simulations."""
     return Library(_NOWHERE).load(kind)
 
 
 @cache
 def shipped_policy(name: str) -> ServedPolicy:
-    """Open a policy that ships once in a process."""
+    """Open a shipped policy once per process."""
     return open_policy(Library(_NOWHERE), name)
 
 
 class _Shipped(Library):
-    """The shipped models alone, so that a run is the same at every site."""
+    """The shipped models only, so that a run is the same at every site."""
 
     def __init__(self) -> None:
         super().__init__(_NOWHERE)
@@ -48,7 +48,7 @@ class LearningForecaster:
     """A `ModelForecaster` that learns from every job that ended since its last forecast."""
 
     def __init__(self, cluster: SimulatedSlurm) -> None:
-        """Watch a cluster from its start."""
+        """Follow a cluster from its start."""
         self._cluster = cluster
         self._models = ModelForecaster(_Shipped())
         self._seen = 0

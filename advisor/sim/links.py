@@ -1,7 +1,7 @@
 """The bandwidth of a gang on a simulated cluster: inside a node, on its NICs, on the uplinks of a leaf, on the spine.
 
-What a gang gets is what the slowest of its links gives to one of its nodes. Jobs divide the links inside a node (where
-these are shared) and a NIC by pressure, an uplink evenly. Uplinks that together carry more than the spine are cut in
+The bandwidth of a gang is what its slowest link gives to one of its nodes. Jobs divide the links inside a node (if
+shared) and a NIC by pressure, an uplink evenly. Uplinks that together carry more than the spine are reduced in
 proportion.
 """
 
@@ -15,7 +15,7 @@ from advisor.sim.state import NONE, State
 
 @compiled
 def count_sender(s: State, nodes: NDArray[np.int32], pressure: float, crosses: bool, step: int) -> None:
-    """Count a gang on its nodes, `(n_nodes,)`, among those that send there (`step` 1) or no more (-1)."""
+    """Add a gang to the senders on its nodes, `(n_nodes,)` (`step` 1), or remove it from them (-1)."""
     before = NONE
     for place in range(len(nodes)):
         node = s.nodes[nodes[place]]
@@ -23,7 +23,7 @@ def count_sender(s: State, nodes: NDArray[np.int32], pressure: float, crosses: b
         if len(nodes) == 1:
             return
         node["pressure"] = max(0.0, node["pressure"] + step * pressure)
-        # Nodes of a leaf stand together in what a job holds.
+        # The nodes of a leaf are adjacent in the allocation of a job.
         if crosses and node["leaf"] != before:
             before = node["leaf"]
             _count_crossing(s, before, step)
@@ -33,8 +33,8 @@ def count_sender(s: State, nodes: NDArray[np.int32], pressure: float, crosses: b
 def slowest_gbps(s: State, nodes: NDArray[np.int32], own_pressure: float, crosses: bool, joining: int) -> float:
     """Return the bandwidth of each of `nodes`, `(n_nodes,)`, on a gang's slowest link, beside the jobs there now.
 
-    Nodes of a leaf stand together. A gang that runs there has added `own_pressure` to its nodes, and `joining` is 0;
-    for one that only looks these are 0 and 1.
+    Nodes of a leaf are adjacent. A gang that runs there has added `own_pressure` to its nodes, and `joining` is 0; for
+    a placement that is only considered, these are 0 and 1.
     """
     rules = s.rules[0]
     least = rules["node_gbps"]
@@ -81,7 +81,7 @@ def best_gbps(s: State, nodes: int) -> float:
 
 @compiled
 def spine_ratio(s: State, loaded: int) -> float:
-    """Return how much of what the uplinks of leaves with `loaded` nodes carry the spine does, at most 1."""
+    """Return the share that the spine carries of the traffic of leaves with `loaded` nodes, at most 1."""
     return float(min(1.0, len(s.nodes) / s.rules[0]["spine_oversubscription"] / max(1, loaded)))
 
 

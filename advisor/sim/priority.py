@@ -1,4 +1,4 @@
-"""Multifactor priority of the model of Slurm, with the fair tree, and the line of pending jobs it makes."""
+"""Multifactor priority of the model of Slurm, with the fair tree, and the line of pending jobs sorted by it."""
 
 import numpy as np
 
@@ -27,7 +27,7 @@ def priority_of(s: State, m: Slurm, row: int, now: float) -> float:
 
 @compiled
 def insert(s: State, m: Slurm, row: int) -> None:
-    """Put a job into the line where its priority belongs; equal ones stand by submit time and id."""
+    """Insert a job into the line by priority; equal priorities are ordered by submit time and id."""
     pending = s.tally[0]["pending"]
     low, high = 0, pending
     while low < high:
@@ -44,7 +44,7 @@ def insert(s: State, m: Slurm, row: int) -> None:
 
 @compiled
 def strike(s: State, m: Slurm, place: int) -> None:
-    """Take the job at a place out of the line; the count of pending jobs is the caller's."""
+    """Remove the job at a place from the line; the caller updates the count of pending jobs."""
     for at in range(place, s.tally[0]["pending"] - 1):
         m.line[at] = m.line[at + 1]
 
@@ -80,7 +80,7 @@ def sort_line(s: State, m: Slurm) -> bool:
 
 @compiled
 def charge(s: State, m: Slurm, row: int, now: float) -> None:
-    """Add what a running job used since it was last charged to its user and account; Slurm counts whole seconds."""
+    """Charge the use of a running job since its last charge to its user and account, in whole seconds as in Slurm."""
     since = max(m.charged_time[row], s.jobs[row]["since_time"])
     if now > since:
         used = (np.floor(now) - np.floor(since)) * s.jobs[row]["held"]
@@ -92,7 +92,7 @@ def charge(s: State, m: Slurm, row: int, now: float) -> None:
 
 @compiled
 def recalculate(s: State, m: Slurm, now: float) -> None:
-    """Charge the running jobs, let all usage decay, the new as well, and rank the users."""
+    """Charge the running jobs, decay all usage, the new included, and rank the users."""
     control = m.control[0]
     passed = now - control["calc_time"]
     control["calc_time"] = now
@@ -110,11 +110,11 @@ def recalculate(s: State, m: Slurm, now: float) -> None:
 
 @compiled
 def _fair_tree(m: Slurm) -> None:
-    """Rank accounts, and within them users, by use over shares, least first; the users of an account share alike.
+    """Rank accounts, and within them users, by use over shares, least first; the users of an account have equal shares.
 
-    The factor is the rank as Slurm's fair tree gives it: 1 for the first, then down by one part in the number of
-    users, of which root, who uses nothing, is the first. Users with the same use of the same account share a rank, and
-    users without use in an account without use share root's.
+    The factor follows from the rank as in Slurm's fair tree: 1 for the first user, then lower by one part in the
+    number of users. The first is root, who uses nothing. Users with the same use of the same account share a rank, and
+    users without use in an account without use share that of root.
     """
     count = len(m.associations)
     order = np.arange(count)

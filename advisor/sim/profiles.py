@@ -1,7 +1,7 @@
 """Job profiles: how fast a model trains at a size, on a placement, on a GPU type, and beside its neighbours.
 
-The numbers stand in `profiles.csv`, which `python -m tools.fit_profiles` fits to measurements; `docs/profiles.md` says
-what each formula means, what it rests on and how far off it is.
+The numbers are in `profiles.csv`, which `python -m tools.fit_profiles` fits to measurements; `docs/profiles.md`
+describes the meaning, the sources and the error of every formula.
 """
 
 import csv
@@ -99,7 +99,7 @@ def model_key(name: str, batch: str = "") -> str:
 
 
 def _keys(name: str) -> Sequence[str]:
-    """Return what to look for, best first: `ResNet-50 (batch size 64)` is `resnet50/64`, else `resnet50`."""
+    """Return the keys to look up, best first: `ResNet-50 (batch size 64)` is `resnet50/64`, else `resnet50`."""
     bare, bracket, remark = name.partition("(")
     batch = re.search(r"batch size (\d+)", remark) if bracket else None
     return [model_key(bare, batch[1]), model_key(bare)] if batch else [model_key(bare)]
@@ -107,14 +107,14 @@ def _keys(name: str) -> Sequence[str]:
 
 @compiled
 def step_s(profile: np.void, gpus: int) -> float:
-    """Time per step at `gpus` GPUs on the best placement, same global batch, in units of the step on one GPU."""
+    """Return the time per step at `gpus` GPUs on the best placement, same global batch, in steps of one GPU."""
     serial: float = profile["serial_ratio"]
     return float(serial + (1.0 - serial) / gpus + profile["sync_ratio"] * np.log2(gpus))
 
 
 @compiled
 def exposed_s(profile: np.void, gpus: int, nodes: int, bandwidth_gbps: float) -> float:
-    """Communication that the gang waits for, per unit of its run time without it; 0 on one node.
+    """Return the communication that the gang waits for, per unit of its run time without it; 0 on one node.
 
     `bandwidth_gbps` is what the slowest link gives to one node of the gang, divided by how fast the gang computes:
     by the speed of its GPU type relative to a V100 and, for a resized job, by `step_s(asked) / step_s(held)`.
@@ -135,7 +135,7 @@ def inflation(
     best_nodes: int,
     best_bandwidth_gbps: float,
 ) -> float:
-    """Run time on this placement over run time on the best one; 1 where the model runs faster spread out."""
+    """Return the run time on this placement over that on the best one; 1 if the model runs faster when spread."""
     here = 1.0 + exposed_s(profile, gpus, nodes, bandwidth_gbps)
     best = 1.0 + exposed_s(profile, gpus, best_nodes, best_bandwidth_gbps)
     return float(max(1.0, here / best))
@@ -143,11 +143,11 @@ def inflation(
 
 @compiled
 def gpu_share_inflation(mine: np.void, other: np.void) -> float:
-    """Run time of a job that shares its GPU with another, over its run time alone, at least 1."""
+    """Return the run time of a job that shares its GPU with another over its run time alone, at least 1."""
     return float(max(1.0, mine["gpu_need"] + other["gpu_pressure"]))
 
 
 @compiled
 def contended_gbps(bandwidth_gbps: float, pressure: float) -> float:
-    """What a NIC leaves to a gang beside others over several nodes, `pressure` the sum of their `node_pressure`."""
+    """Return what a NIC leaves to a gang beside other multi-node gangs; `pressure` sums their `node_pressure`."""
     return bandwidth_gbps / (1.0 + pressure)

@@ -1,4 +1,4 @@
-"""The files of the package that decide the outcome of a simulation: what its code imports, and the data beside it."""
+"""The files of the package that decide the outcome of a simulation: imported sources, and data beside them."""
 
 import ast
 from collections.abc import Iterator
@@ -13,8 +13,8 @@ _DATA = frozenset({".csv", ".json", ".toml"})
 def deciding_files(root: Path) -> list[Path]:
     """Return the sources that `START` imports, directly or not, and the data files in their folders.
 
-    `root` is the folder of the package `advisor`. Imports are read from the sources and nothing is imported. Those
-    inside functions count, those under `if TYPE_CHECKING` do not.
+    `root` is the folder of the package `advisor`. Imports are read from the sources and nothing is imported. Imports
+    inside functions count, imports under `if TYPE_CHECKING` do not.
     """
     sources = deciding_sources(root)
     folders = {source.parent for source in sources.values()}
@@ -49,7 +49,7 @@ def _source_of(module: str, root: Path) -> Path | None:
 def _imported(tree: ast.Module, package: str) -> Iterator[str]:
     """Yield the names that a module in `package` imports, and the packages that they are in.
 
-    `from a import b` yields `a.b` too, which is a module or is not.
+    `from a import b` yields `a.b` too, which can be a module or another name.
     """
     for node in _executed(tree):
         names: list[str] = []
@@ -66,7 +66,7 @@ def _imported(tree: ast.Module, package: str) -> Iterator[str]:
 
 
 def _executed(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the statements under a node, without those that only a type checker reads."""
+    """Yield the statements under a node, except those that only a type checker reads."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.expr):
             continue

@@ -1,7 +1,7 @@
 """The event loop of policies that keep one queue and place jobs themselves.
 
-Pending jobs wait in one heap for each shape of request: if the first of a shape does not fit, none of its shape does,
-so that a decision looks at shapes and not at the whole queue.
+Pending jobs stand in one heap per shape of request: if the first job of a shape does not fit, no other of that shape
+does, so that a decision examines shapes and not the whole queue.
 """
 
 from enum import IntEnum
@@ -19,7 +19,7 @@ from advisor.sim.victims import make_room, make_room_anywhere
 
 
 class Key(IntEnum):
-    """What a queue is ordered by, lowest first."""
+    """The sort key of a queue, lowest first."""
 
     SUBMIT = 0
     RUN_TIME = 1  # believed, as a whole
@@ -53,7 +53,7 @@ class Queue(NamedTuple):
     length: NDArray[np.int64]  # (n_shapes,)
     blocked: NDArray[np.int8]  # (n_shapes,)
     levels_gpu_s: NDArray[np.float64]  # (n_levels - 1,): GPU-time at which a job sinks to the next level
-    group: NDArray[np.int32]  # (n_jobs,): jobs whose run times tell of each other
+    group: NDArray[np.int32]  # (n_jobs,): jobs whose run times predict each other
     group_sum_s: NDArray[np.float64]  # (n_groups,)
     group_count: NDArray[np.int64]  # (n_groups,)
     spread: NDArray[np.int8]  # (n_jobs,): takes GPUs wherever they are
@@ -72,7 +72,7 @@ def build_queue(
     promote_ratio: float = 0.0,
     spread: NDArray[np.bool_] | None = None,
 ) -> Queue:
-    """Make the empty queue of a policy; the jobs in `spread`, `(n_jobs,)`, are not consolidated."""
+    """Build the empty queue of a policy; the jobs marked in `spread`, `(n_jobs,)`, are not consolidated."""
     jobs = state.jobs
     spread = np.zeros(len(jobs), np.bool_) if spread is None else spread & (jobs["gpus"] > 1)
     # Jobs of one shape are placed alike.
@@ -130,7 +130,7 @@ def run_queue(s: State, q: Queue, until: float) -> int:
 
 @compiled
 def key_of(s: State, q: Queue, row: int) -> float:
-    """Return the place of a job in the order, as its progress has been booked."""
+    """Return the sort key of a job, from its booked progress."""
     job, rules = s.jobs[row], q.rules[0]
     kind = rules["key"]
     if kind == SUBMIT:
@@ -188,7 +188,7 @@ def _dequeue(s: State, q: Queue, row: int) -> None:
 
 @compiled
 def _due(s: State, q: Queue, row: int, now: float) -> None:
-    """Do what is due for a job: it ends, sinks a level, or is lifted up again."""
+    """Handle a job whose timer is due: it ends, sinks a level, or is promoted."""
     job = s.jobs[row]
     how = expired(s, row)
     if how > 0:
@@ -210,7 +210,7 @@ def _due(s: State, q: Queue, row: int, now: float) -> None:
 
 @compiled
 def _watch_level(s: State, q: Queue, row: int, now: float) -> None:
-    """Look again when a running job reaches the limit of its level."""
+    """Set the timer of a running job to when it reaches the limit of its level."""
     job = s.jobs[row]
     level = _level(q, job["attained_gpu_s"])
     if level < len(q.levels_gpu_s):
@@ -268,7 +268,7 @@ def _first(s: State, q: Queue) -> int:
 
 @compiled
 def _push_aside(s: State, q: Queue, row: int, now: float) -> bool:
-    """Preempt running jobs further back in the order so that a job fits, and pick its place; False if none help."""
+    """Preempt later running jobs so that a job fits, and pick its nodes; return False if preemption does not help."""
     key = s.jobs[row]["key"]
     for place in range(s.tally[0]["running"]):
         other = s.running[place]

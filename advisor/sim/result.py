@@ -1,4 +1,4 @@
-"""What is kept of a run: its metrics, and as much of its jobs and its use of GPUs as comparing and drawing need."""
+"""The stored result of a run: its metrics, and the figures of jobs and GPU use that comparisons and charts need."""
 
 from dataclasses import dataclass, field
 
@@ -27,7 +27,7 @@ MOST_STEPS = 800
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuCurve:
-    """GPUs held, averaged over equal stretches of `step_s` from `start_time` on."""
+    """GPUs held, averaged over equal intervals of `step_s` from `start_time` on."""
 
     start_time: float
     step_s: float
@@ -36,7 +36,7 @@ class GpuCurve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """What is kept of a run.
+    """The stored result of a run.
 
     `per_job` is `(3, n_jobs)` in the order of the trace: JCT, queueing delay and bounded slowdown, NaN where a job
     has none. `sampled` names the columns of the trace that were drawn at random.
@@ -72,7 +72,7 @@ class RunResult:
 
 
 def result_of(run: Run) -> RunResult:
-    """Keep what matters of a run."""
+    """Return the stored result of a run."""
     return RunResult(
         summary=summarise(run),
         ends=count_ends(run),

@@ -1,7 +1,7 @@
-"""The folder in which a sweep keeps every cell that it has finished.
+"""The folder in which a sweep stores its finished cells.
 
-`results.jsonl` holds one line for each cell, `jobs/KEY.npy` the numbers of its jobs. A line is written after the
-numbers, at once and to the disk, so that whatever ends a sweep, the cells that stand in the file are whole.
+`results.jsonl` holds one line per cell, `jobs/KEY.npy` the numbers of its jobs. A line is written and synced to disk
+after the numbers, so that every cell in the file is complete however the sweep ends.
 """
 
 import os
@@ -24,14 +24,14 @@ JOBS = "jobs"
 
 
 def _nan_for_null(summary: object) -> object:
-    """JSON knows no NaN."""
+    """Replace null by NaN, which JSON lacks."""
     if not isinstance(summary, dict):
         return summary
     return {name: float("nan") if value is None else value for name, value in summary.items()}
 
 
 class _Line(BaseModel):
-    """One finished cell as it stands in the file."""
+    """One finished cell as stored in the file."""
 
     model_config = ConfigDict(strict=True, extra="forbid", ser_json_inf_nan="null")
 
@@ -48,7 +48,7 @@ _COPIED: Final = tuple(name for name in _Line.model_fields if name != "key")
 
 
 class Store:
-    """A folder of finished cells; raises `SimulationError` where it cannot be written."""
+    """A folder of finished cells; raises `SimulationError` if it is not writable."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -62,7 +62,7 @@ class Store:
             ) from err
 
     def load(self) -> dict[str, RunResult]:
-        """Read the cells by key; what an interruption left half written is passed over, and its cell runs again."""
+        """Read the cells by key; a half-written cell is skipped and runs again."""
         results = {}
         for line in self._lines():
             per_job = self._per_job(line)
@@ -71,7 +71,7 @@ class Store:
         return results
 
     def keep(self, key: str, result: RunResult) -> RunResult:
-        """Write a cell to the disk; the numbers of the result that it returns stay there, not in memory."""
+        """Write a cell to disk; the numbers of the returned result stay on disk, not in memory."""
         line = _Line(key=key, **{name: getattr(result, name) for name in _COPIED})
         try:
             self._write_jobs(key, result.per_job)
@@ -109,7 +109,7 @@ class Store:
             np.save(file, per_job)
 
     def _end_last_line(self) -> None:
-        """Let the next line start afresh where the last one was cut off."""
+        """End the last line of the file if an interruption cut it off."""
         with self._file.open("ab+") as file:
             size = file.tell()
             file.seek(max(0, size - 1))

@@ -1,4 +1,4 @@
-"""Bring jobs onto GPUs in the order that a policy gives: what is free first, then what later jobs hold."""
+"""Allocate GPUs to jobs in the order of a policy: free GPUs first, then those of later jobs."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,9 +26,9 @@ def serve(  # noqa: PLR0913, PLR0917 -- compiled loops take arrays, not records
     now: float,
     may_preempt: bool,
 ) -> None:
-    """Bring jobs to their sizes, the first in `rows` first; see `RoundView.serve`.
+    """Start, resize and stop jobs to reach their sizes, in the order of `rows`; see `RoundView.serve`.
 
-    `failed` is `(n_shapes,)`, `victims` `(most_running,)`, `costs` `(n_nodes,)`: room to work in.
+    `failed` `(n_shapes,)`, `victims` `(most_running,)` and `costs` `(n_nodes,)` are work arrays.
     """
     s = lent(s)
     failed[:] = NEVER
@@ -54,7 +54,7 @@ def serve(  # noqa: PLR0913, PLR0917 -- compiled loops take arrays, not records
 
 @compiled
 def start_one(s: State, row: int, gpus: int, least: int, now: float) -> bool:
-    """Start a pending job on as many of `gpus` as fit; False if not even `least` do."""
+    """Start a pending job on as many of `gpus` as fit; return False if fewer than `least` do."""
     s = lent(s)
     for size in range(gpus, least - 1, -1):
         if pick(s, row, size):
@@ -65,7 +65,7 @@ def start_one(s: State, row: int, gpus: int, least: int, now: float) -> bool:
 
 @compiled
 def share_gpus(s: State, rows: NDArray[np.int32], hosts: NDArray[np.int32], now: float) -> None:
-    """Let pending jobs run on the GPUs of running ones that hold as many."""
+    """Start pending jobs on the GPUs of running ones that hold as many."""
     s = lent(s)
     for place in range(len(rows)):
         start_as_guest(s, rows[place], hosts[place], now)
@@ -73,7 +73,7 @@ def share_gpus(s: State, rows: NDArray[np.int32], hosts: NDArray[np.int32], now:
 
 @compiled
 def put_back(s: State, rows: NDArray[np.int32], now: float) -> None:
-    """Put running jobs back into the queue."""
+    """Return running jobs to the queue."""
     s = lent(s)
     for place in range(len(rows)):
         preempt(s, rows[place], now)
@@ -81,7 +81,7 @@ def put_back(s: State, rows: NDArray[np.int32], now: float) -> None:
 
 @compiled
 def book_all(s: State, now: float) -> None:
-    """Book what the running jobs have done up to now."""
+    """Book the progress of the running jobs up to now."""
     s = lent(s)
     for place in range(s.tally[0]["running"]):
         book(s, s.running[place], now)
@@ -89,7 +89,7 @@ def book_all(s: State, now: float) -> None:
 
 @compiled
 def best_rates(s: State, rows: NDArray[np.int32], gpus: NDArray[np.int32], rates: NDArray[np.float64]) -> None:
-    """Work out the work per second of jobs at sizes, alone and on the best placement, each array `(n_rows,)`."""
+    """Compute the work per second of jobs at sizes, alone on the best placement; all arrays are `(n_rows,)`."""
     s = lent(s)
     for place in range(len(rows)):
         job = s.jobs[rows[place]]
@@ -117,7 +117,7 @@ def _grow(s: State, row: int, gpus: int, least: int, now: float) -> None:
 
 @compiled
 def _move(s: State, row: int, gpus: int, now: float) -> bool:
-    """Stop a running job and start it at another size; False, and nothing happens, where that does not fit."""
+    """Restart a running job at another size; return False and change nothing if that does not fit."""
     job = s.jobs[row]
     _lend(s, row, 1)
     fits = pick(s, row, gpus)
@@ -132,7 +132,7 @@ def _move(s: State, row: int, gpus: int, now: float) -> bool:
 
 @compiled
 def _lend(s: State, row: int, sign: int) -> None:
-    """Count what a job holds as free (1), or no longer so (-1)."""
+    """Count the allocation of a job as free (1), or as taken again (-1)."""
     job = s.jobs[row]
     for place in range(job["span"]):
         gpus = sign * s.held_gpus[job["pool"] + place]
@@ -148,7 +148,7 @@ def _lend(s: State, row: int, sign: int) -> None:
 def _push_aside(
     s: State, victims: NDArray[np.int32], costs: NDArray[np.float64], row: int, gpus: int, now: float
 ) -> bool:
-    """Put jobs that come later in the order back into the queue so that a job fits, and pick its place."""
+    """Return later jobs to the queue so that a job fits, and pick its nodes."""
     job = s.jobs[row]
     # Taking one of two jobs that share GPUs frees none: only the host counts, and its guest goes with it. Whole nodes
     # are emptied of guests too.

@@ -1,4 +1,4 @@
-"""The direct controller of policies that decide in rounds: between rounds jobs only arrive and end."""
+"""The loop of policies that decide in rounds: between rounds jobs only arrive and end."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -17,7 +17,7 @@ from advisor.sim.state import FUTURE, NONE, PENDING, RUNNING, State
 
 @compiled
 def run_round(s: State, until: float) -> int:
-    """Let jobs arrive and end up to `until`: PAUSED there, DONE when all have ended, FULL when segments run out."""
+    """Run arrivals and ends until `until` (PAUSED), all jobs have ended (DONE), or the segments are full (FULL)."""
     s = lent(s)
     tally = s.tally[0]
     while True:
@@ -54,10 +54,10 @@ def run_round(s: State, until: float) -> int:
 
 
 class Decision(Protocol):
-    """A policy's decision at the start of a round."""
+    """The decision of a policy at the start of a round."""
 
     def __call__(self, view: "RoundView") -> None:
-        """Look at the cluster and change it through the view."""
+        """Read and change the cluster through the view."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +71,11 @@ class RoundArrays:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundView:
-    """The cluster as a policy sees and changes it at one instant.
+    """The cluster at one instant, for a policy to read and change.
 
-    Rows are rows of `jobs`; `active` are those of the jobs that pend or run at the start of the round, by submit time
-    and id, and with them everything listed here. A job can run on any number of GPUs from its `gpus_min` to its
-    `gpus_max`.
+    Rows are rows of `jobs`. `active` holds the rows of the jobs that were pending or running at the start of the round,
+    by submit time and id; every list of rows here is in that order. A job can run on any number of
+    GPUs from its `gpus_min` to its `gpus_max`.
     """
 
     problem: Problem
@@ -101,12 +101,12 @@ class RoundView:
 
     @property
     def gpus(self) -> int:
-        """GPUs of the cluster in all."""
+        """The total number of GPUs."""
         return self.problem.cluster.gpus
 
     @property
     def gpus_free(self) -> int:
-        """GPUs that no job holds."""
+        """The number of GPUs that no job holds."""
         return int(self.state.tally["gpus_free"][0])
 
     @property
@@ -116,7 +116,7 @@ class RoundView:
 
     @property
     def is_ideal(self) -> bool:
-        """Whether jobs run as if alone, and twice as fast on twice the GPUs."""
+        """Whether jobs run without contention, and twice as fast on twice the GPUs."""
         return self.problem.options.execution == "ideal"
 
     def ends_slice(self, slice_s: float) -> bool:
@@ -131,7 +131,7 @@ class RoundView:
         *,
         may_preempt: bool = False,
     ) -> None:
-        """Bring jobs to their sizes, `(n_rows,)` each, the first in `rows` first.
+        """Start, resize and stop jobs to reach their sizes, in the order of `rows`; the arrays are `(n_rows,)`.
 
         A pending job gets as many GPUs as fit, from `gpus` down to `least`, without it down to its `gpus_min`; 0 leaves
         it where it is. If none fit, and `may_preempt`, the running jobs that come later, or are not listed, go back to
@@ -152,33 +152,33 @@ class RoundView:
         )
 
     def start(self, row: int, gpus: int) -> bool:
-        """Start a pending job on as many of `gpus` as fit; False if not even its `gpus_min` do."""
+        """Start a pending job on as many of `gpus` as fit; return False if fewer than its `gpus_min` do."""
         return start_one(self.state, row, gpus, int(self.jobs["gpus_min"][row]), self.now)
 
     def share(self, rows: NDArray[np.integer], hosts: NDArray[np.integer]) -> None:
-        """Let pending jobs run on the GPUs of running ones that hold as many and share with none, `(n_rows,)` each."""
+        """Start pending jobs on the GPUs of running ones that hold as many and share with none, both `(n_rows,)`."""
         share_gpus(self.state, rows.astype(np.int32), hosts.astype(np.int32), self.now)
 
     def stop(self, rows: NDArray[np.integer]) -> None:
-        """Put running jobs back into the queue."""
+        """Return running jobs to the queue."""
         put_back(self.state, rows.astype(np.int32), self.now)
 
     def remaining_s(self, rows: NDArray[np.integer]) -> NDArray[np.float64]:
-        """Return the believed run time left at the size asked, `(n_rows,)`."""
+        """Return the believed remaining run time at the requested size, `(n_rows,)`."""
         left: NDArray[np.float64] = (
             self.jobs["believed_s"][rows] * self.jobs["left_s"][rows] / self.jobs["work_s"][rows]
         )
         return left
 
     def speedup(self, rows: NDArray[np.integer], gpus: NDArray[np.integer]) -> NDArray[np.float64]:
-        """Return the believed speed at a size over the speed at the size asked, on the best placement, `(n_rows,)`."""
+        """Return the believed speed at a size over that at the requested size, on the best placement, `(n_rows,)`."""
         if self.problem.options.noise is None:
             linear: NDArray[np.float64] = gpus / self.jobs["work_gpus"][rows]
             return linear
         return self.measured_speedup(rows, gpus)
 
     def measured_speedup(self, rows: NDArray[np.integer], gpus: NDArray[np.integer]) -> NDArray[np.float64]:
-        """Return what `speedup` would be if it were measured."""
+        """Return the true value of `speedup`, as if measured."""
         if self.is_ideal:
             linear: NDArray[np.float64] = gpus / self.jobs["work_gpus"][rows]
             return linear
@@ -187,7 +187,7 @@ class RoundView:
         return rates
 
     def shares_per_gpu(self, rows: NDArray[np.integer]) -> NDArray[np.float64]:
-        """Return what one GPU of a job takes of the cluster's GPUs, CPUs and memory, `(n_rows, 3)`."""
+        """Return the shares of the cluster's GPUs, CPUs and memory that one GPU of a job takes, `(n_rows, 3)`."""
         nodes, jobs = self.state.nodes, self.jobs
         return np.stack(
             (
@@ -199,7 +199,7 @@ class RoundView:
         )
 
     def shares_free(self) -> NDArray[np.float64]:
-        """Return what is free of the cluster's GPUs, CPUs and memory, `(3,)`."""
+        """Return the free shares of the cluster's GPUs, CPUs and memory, `(3,)`."""
         nodes = self.state.nodes
         up = nodes[nodes["is_up"] == 1]
         return np.array(
@@ -211,9 +211,9 @@ class RoundView:
 
 
 def run_rounds(problem: Problem, decide: Decision, every_s: float) -> State:
-    """Run a problem with a decision every `every_s`, 0: at every event; empty clusters need no decision.
+    """Run a problem with a decision every `every_s`, 0: at every event; an empty cluster needs no decision.
 
-    Raises `RuntimeError` if a decision leaves jobs waiting for ever before an idle cluster.
+    Raises `RuntimeError` if a decision leaves jobs pending on an idle cluster forever.
     """
     arrays = RoundArrays(
         failed=np.zeros(int(problem.state.jobs["shape"].max()) + 1, np.int32),
@@ -246,7 +246,7 @@ def run_rounds(problem: Problem, decide: Decision, every_s: float) -> State:
 
 
 def _compile(view: RoundView) -> None:
-    """Compile what views call, by calls that do nothing."""
+    """Compile the functions that views call, by calls without effect."""
     nothing = np.zeros(0, np.int32)
     view.serve(nothing, nothing)
     view.share(nothing, nothing)
@@ -257,7 +257,7 @@ def _compile(view: RoundView) -> None:
 
 
 def _next_round(state: State, every_s: float) -> float:
-    """Return the next instant of decision: the next multiple of the period at which a job is there."""
+    """Return the instant of the next decision: the next multiple of the period with an active job."""
     tally = state.tally[0]
     if every_s == 0.0:
         return float(next_instant(state))

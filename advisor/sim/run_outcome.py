@@ -1,4 +1,4 @@
-"""The outcome of one simulated run: how and when each job of the trace ended."""
+"""The outcome of one simulated run: how and when every job of the trace ended."""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -10,7 +10,7 @@ from advisor.sim.trace import Trace
 
 
 class End(IntEnum):
-    """How a job ended; the values stand in `OUTCOME_DTYPE`."""
+    """The way a job ended, as stored in `OUTCOME_DTYPE`."""
 
     NOT = 0  # still pending or running when the run stopped
     FINISHED = 1
@@ -51,7 +51,7 @@ SEGMENT_DTYPE = np.dtype(
 class Run:
     """One simulated run: `outcomes` `(n_jobs,)` of `OUTCOME_DTYPE`, `segments` `(n_segments,)` of `SEGMENT_DTYPE`.
 
-    `wall_s` is the loop alone, without reading files and compiling.
+    `wall_s` is the time of the loop, without reading files and compiling.
     """
 
     trace: Trace

@@ -27,7 +27,7 @@ def simulate(
     options: SimulationOptions | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Run:
-    """Run a trace to its end under a policy, or the one of a name; `progress` gets the share of jobs that ended.
+    """Run a trace to its end under a policy or its name; `progress` receives the share of jobs that ended.
 
     Raises `SimulationError` for an unknown policy and for a trace without jobs.
     """
@@ -59,7 +59,7 @@ def simulate(
 
 
 def known_policy(name: str) -> SimulatedPolicy:
-    """Return the policy of a name; raises `SimulationError` that names the nearest."""
+    """Return the policy with a name; the `SimulationError` for an unknown name suggests the nearest."""
     if name in POLICIES:
         return POLICIES[name]
     near = get_close_matches(name, POLICIES, n=1)

@@ -1,8 +1,8 @@
-"""Fills in what a trace does not hold: models, time limits, sizes, node counts, checkpoints, users.
+"""Sample the columns that a trace lacks: models, time limits, sizes, node counts, checkpoints, users.
 
-Nothing recorded is changed. A column counts as missing where it holds nothing but its default in every job; the
-model is filled in job by job. Every column has a random stream of its own, made of the seed and the column's name, so
-that filling in one more column leaves the others as they were. docs/traces.md shows the tables.
+Recorded values do not change. A column is missing if every job holds its default; models are sampled for single
+jobs. Every column has a random stream of its own, seeded with the seed and the name of the column, so that sampling
+one more column leaves the others unchanged. docs/traces.md shows the tables.
 """
 
 import zlib
@@ -89,10 +89,10 @@ ACCOUNT_COUNT: Final = 4
 
 
 def fill(trace: Trace, profiles: Sequence[str], seed: int, *, gpus_per_node: int = 8) -> Trace:
-    """Fill in what a trace does not hold, and name the columns in `sampled`; equal arguments give equal traces.
+    """Sample the missing columns of a trace and list them in `sampled`; equal arguments give equal traces.
 
-    `profiles` are the models to choose from; without any, models stay unknown. `gpus_per_node` says on how many nodes
-    a job sits that asks for the fewest.
+    `profiles` are the models to choose from; without any, models stay unknown. `gpus_per_node` determines the fewest
+    nodes that a job can request.
     """
     jobs = trace.jobs.copy()
     filled = replace(trace, jobs=jobs)
@@ -136,7 +136,7 @@ def _stream(seed: int, column: str) -> np.random.Generator:
 
 
 def _with_models(trace: Trace, profiles: tuple[str, ...], seed: int) -> Trace:
-    """Give every job without a model one of the profiles, by its number of GPUs."""
+    """Assign a profile to every job without a model, by its number of GPUs."""
     jobs = trace.jobs
     draws = _stream(seed, "model").random(len(jobs))
     bases = [name.partition("/")[0] for name in profiles]
@@ -157,7 +157,7 @@ def _with_models(trace: Trace, profiles: tuple[str, ...], seed: int) -> Trace:
 
 
 def _time_limits_s(run_time_s: NDArray[np.float64], stream: np.random.Generator) -> NDArray[np.float64]:
-    """Draw time limits as users ask for them: too long, and in round numbers."""
+    """Draw time limits as users request them: too long, and in round numbers."""
     draws = stream.random(len(run_time_s)) * LIMIT_QUANTILES[-1]
     bands = np.searchsorted(LIMIT_EDGES_S, run_time_s, side="right")
     asked_s = np.zeros(len(run_time_s))
@@ -210,7 +210,7 @@ def _with_users(trace: Trace, seed: int) -> Trace:
 
 
 def _with_accounts(trace: Trace, seed: int) -> Trace:
-    """Put every user into one account."""
+    """Assign every user to one account."""
     of_user = _stream(seed, "account").integers(ACCOUNT_COUNT, size=len(trace.users))
     names = [f"account{of_user[user] + 1}" for user in trace.jobs["user"].tolist()]
     accounts, trace.jobs["account"] = _table(names)

@@ -1,4 +1,4 @@
-"""The simulated Slurm behind the protocols of the real one: a source of snapshots and an actuator for pending jobs."""
+"""The simulated Slurm with the protocols of the real one: a source of snapshots and an actuator for pending jobs."""
 
 import math
 from collections.abc import Iterator
@@ -52,7 +52,7 @@ class SimulatedSlurm:
     name = "simulated"
 
     def __init__(self, trace: Trace, cluster: Cluster, state: State, slurm: Slurm) -> None:
-        """Take the arrays as they are; they are read and changed in place."""
+        """Wrap the arrays, which are read and changed in place."""
         self.state = state
         self.slurm = slurm
         self._trace = trace
@@ -76,7 +76,7 @@ class SimulatedSlurm:
         return float(self.state.tally["now"][0])
 
     def snapshot(self) -> Snapshot:
-        """Read the queue and the nodes as they are now."""
+        """Read the current queue and nodes."""
         return Snapshot(
             taken_at=self.now,
             source=self.name,
@@ -88,7 +88,7 @@ class SimulatedSlurm:
         )
 
     def apply(self, action: Action) -> Receipt:
-        """Change a pending job as `scontrol update` would, and read it back."""
+        """Change a pending job as `scontrol update` does, and read it back."""
         row = self._row_by_id.get(action.job_id)
         if not isinstance(action, Modelled):
             text = f"the model of slurmctld does not know {action.lever}"
@@ -112,7 +112,7 @@ class SimulatedSlurm:
         return False
 
     def job(self, row: int) -> Job:
-        """Return a pending job as it stands."""
+        """Return a pending job in its current state."""
         priority = float(self.state.jobs["priority"][row])
         kept = self._pending.get(row)
         if kept is not None and kept[0] == priority:

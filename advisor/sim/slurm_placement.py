@@ -1,8 +1,8 @@
-"""Which nodes the model of Slurm gives a gang, as slurmctld 22.05 was seen to choose on topology/tree.
+"""Node selection of the model of Slurm, as observed on slurmctld 22.05 with topology/tree.
 
-A job with a fixed node count that divides its GPUs takes equally many on each node; any other takes what it finds.
-Among leaves the one with the fewest usable nodes that suffices, on a leaf the first nodes; `docs/fidelity.md` has the
-observations.
+A job with a fixed node count that divides its GPUs takes the same number on every node; any other job takes free GPUs
+in any numbers. It goes to the leaf with the fewest usable nodes that suffice, and there to the first nodes;
+`docs/fidelity.md` has the observations.
 """
 
 from advisor.sim.compiled import compiled, inlined
@@ -13,7 +13,7 @@ from advisor.sim.state import NONE, State
 
 @inlined
 def per_node(s: State, row: int) -> int:
-    """Return how many GPUs a job takes on each node, 0 if that is left open."""
+    """Return the number of GPUs that a job takes on every node, 0 if it is open."""
     job = s.jobs[row]
     if job["nodes_min"] == job["nodes_max"] or job["gpus"] == 1:
         return int(job["gpus"] // job["nodes_min"]) if job["gpus"] % job["nodes_min"] == 0 else 0
@@ -22,9 +22,9 @@ def per_node(s: State, row: int) -> int:
 
 @compiled
 def pick_now(s: State, m: Slurm, row: int, until: float) -> bool:
-    """Pick nodes that are free now and not reserved up to `until`; False if there are not enough.
+    """Pick nodes that are free now and not reserved up to `until`; return False if there are not enough.
 
-    Switches that the job waits for are not looked at.
+    A wait of the job for switches is ignored.
     """
     s.tally[0]["picked"] = 0
     job = s.jobs[row]
@@ -46,7 +46,7 @@ def pick_now(s: State, m: Slurm, row: int, until: float) -> bool:
 
 @compiled
 def leaves_picked(s: State) -> int:
-    """Count the leaves of the present pick; nodes of a leaf stand together in it."""
+    """Count the leaves of the picked nodes; the nodes of a leaf are adjacent."""
     count = 0
     before = NONE
     for place in range(s.tally[0]["picked"]):
@@ -84,9 +84,9 @@ def pick_alike(s: State, m: Slurm, gpus_each: int, wanted: int, most_leaves: int
 
 @compiled
 def pick_shares(s: State, m: Slurm, row: int) -> bool:
-    """Pick nodes for a gang whose node count is open: those that can give most first, until they suffice.
+    """Pick nodes for a gang whose node count is open: those with most usable GPUs first, until they suffice.
 
-    Nodes that can give equally many are taken under leaves that are in use already, then leaf by leaf.
+    Nodes with equally many are taken under leaves that are already in use, then leaf by leaf.
     """
     job, tally = s.jobs[row], s.tally[0]
     tally["picked"] = 0
@@ -109,7 +109,7 @@ def pick_shares(s: State, m: Slurm, row: int) -> bool:
 
 @compiled
 def _hand_out(s: State, m: Slurm, row: int) -> bool:
-    """Give the GPUs of a gang to its chosen nodes in their order; at least one to each that its node count needs."""
+    """Distribute the GPUs of a gang over its chosen nodes in order, at least one to every node that it needs."""
     job, tally = s.jobs[row], s.tally[0]
     count = tally["picked"]
     tally["picked"] = 0
@@ -134,7 +134,7 @@ def _hand_out(s: State, m: Slurm, row: int) -> bool:
 
 @compiled
 def _spare_one(s: State) -> bool:
-    """Take a GPU back from a picked node that has more than one."""
+    """Remove a GPU from a picked node that has more than one."""
     for place in range(s.tally[0]["picked"]):
         if s.pick_gpus[place] > 1:
             s.pick_gpus[place] -= 1
@@ -144,7 +144,7 @@ def _spare_one(s: State) -> bool:
 
 @compiled
 def _sort_pick(s: State) -> None:
-    """Put the picked nodes in their order, in which those of a leaf stand together."""
+    """Sort the picked nodes, which makes those of a leaf adjacent."""
     for place in range(1, s.tally[0]["picked"]):
         node, gpus = s.pick_nodes[place], s.pick_gpus[place]
         at = place
@@ -158,7 +158,7 @@ def _sort_pick(s: State) -> None:
 
 @inlined
 def is_open(s: State, m: Slurm, row: int, node: int, gpus: int, until: float) -> bool:
-    """Whether a node has the GPUs now and no reservation begins before `until` or at it."""
+    """Return whether a node has the GPUs now, and no reservation that begins by `until`."""
     reserved = m.first[node]
     if reserved != NONE and m.reservations[reserved]["start_time"] <= until:
         return False
@@ -167,7 +167,7 @@ def is_open(s: State, m: Slurm, row: int, node: int, gpus: int, until: float) ->
 
 @compiled
 def _pick_single(s: State, m: Slurm, row: int, gpus: int, until: float) -> bool:
-    """Take the first node under the leaf with the fewest nodes that could take the job."""
+    """Pick the first node under the leaf with the fewest nodes that can hold the job."""
     best = NONE
     least = len(s.nodes) + 1
     for leaf in range(len(s.leaves)):
@@ -238,7 +238,7 @@ def _next_of_level(s: State, m: Slurm, level: int) -> int:
 
 @compiled
 def _usable_gpus(s: State, m: Slurm, row: int, node: int, until: float) -> int:
-    """Return how many GPUs a node could give a gang now, no more than it wants."""
+    """Return the number of GPUs that a node can give a gang now, no more than it requests."""
     gpus = min(s.nodes[node]["gpus_free"], s.jobs[row]["gpus"])
     while gpus > 0 and not is_open(s, m, row, node, gpus, until):
         gpus -= 1

@@ -1,4 +1,4 @@
-"""What the model of slurmctld knows beside the cluster: parameters, the line of pending jobs, usage, reservations."""
+"""The state of the model of slurmctld beside the cluster: parameters, line of pending jobs, usage, reservations."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -55,7 +55,7 @@ ASSOCIATION_DTYPE = np.dtype(
 
 
 class Slurm(NamedTuple):
-    """What slurmctld knows beside the cluster; shapes in brackets."""
+    """The state of slurmctld beside the cluster; shapes in brackets."""
 
     control: NDArray[np.void]  # (1,)
     line: NDArray[np.int32]  # (n_jobs,): pending rows by falling priority, `pending` long
@@ -80,7 +80,7 @@ class Slurm(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phases:
-    """Instants from which slurmctld's periods count, on the clock of the trace."""
+    """The instants at which the periods of slurmctld begin, on the clock of the trace."""
 
     main_time: float = 0.0
     backfill_time: float = 0.0
@@ -88,7 +88,7 @@ class Phases:
 
 
 def build_slurm(state: State, trace: Trace, cluster: Cluster, phases: Phases | None = None) -> Slurm:
-    """Make slurmctld before the first submission; without `phases` its periods count from there."""
+    """Build the state of slurmctld before the first submission, where its periods begin unless `phases` is given."""
     asked = cluster.slurm
     first = float(trace.jobs["submit_time"][0])
     began = phases or Phases(main_time=first, backfill_time=first, priority_time=first)

@@ -1,6 +1,6 @@
 """A model of slurmctld: the loop of events, the main scheduling pass, and when backfill runs.
 
-What it leaves out, and how far it is from a real slurmctld, stands in `docs/fidelity.md`.
+`docs/fidelity.md` describes what it omits and how much it differs from a real slurmctld.
 """
 
 import numpy as np
@@ -47,7 +47,7 @@ def run_slurm(s: State, m: Slurm, until: float) -> int:
 
 @compiled
 def ask_for_pass(m: Slurm, now: float) -> None:
-    """Ask for a main pass and for backfill, as every change of the queue or the nodes does."""
+    """Request a main pass and backfill, as every change of the queue or the nodes does."""
     control = m.control[0]
     free = control["last_pass_time"] + control["batch_delay_s"]
     due = _on_grid(max(now, free), control["tick_phase_time"], control["tick_s"])
@@ -73,7 +73,7 @@ def main_pass(s: State, m: Slurm, now: float) -> None:
 
 @compiled
 def _on_grid(instant: float, phase: float, step: float) -> float:
-    """Return the first point of a grid at an instant or after it; the instant itself on a grid without step."""
+    """Return the first point of a grid at or after an instant; the instant itself if the grid has no step."""
     return instant if step <= 0.0 else np.ceil((instant - phase) / step - 1e-9) * step + phase
 
 
@@ -89,7 +89,7 @@ def _next_event(s: State, m: Slurm) -> float:
 
 @compiled
 def _keep_priorities(s: State, m: Slurm, now: float) -> None:
-    """Recalculate at the last full period that has passed; while no job is pending, priorities are not needed."""
+    """Recalculate priorities as of the last full period; while no job is pending they are not needed."""
     control = m.control[0]
     periods = np.floor((now - control["calc_time"]) / control["calc_period_s"] + 1e-9)
     if periods >= 1.0:
@@ -115,7 +115,7 @@ def _submit(s: State, m: Slurm, row: int, now: float) -> None:
 
 @compiled
 def _due(s: State, m: Slurm, row: int, now: float) -> None:
-    """Do what is due for a job: it ends, or its wait for switches does."""
+    """Handle a job whose timer is due: it ends, or its wait for switches does."""
     how = expired(s, row)
     if how > 0:
         # What an ending job used since the last period is not charged: 22.05 was seen to leave it out.
@@ -135,7 +135,7 @@ def _due(s: State, m: Slurm, row: int, now: float) -> None:
 
 @compiled
 def watch_switches(s: State, m: Slurm, row: int, now: float) -> None:
-    """Look again when a job's wait for few switches ends."""
+    """Set the timer of a job to the end of its wait for few switches."""
     job = s.jobs[row]
     ends = switch_wait_ends(s, m, row)
     job["watch_time"] = ends if job["switches"] > 0 and ends > now else np.inf
@@ -144,7 +144,7 @@ def watch_switches(s: State, m: Slurm, row: int, now: float) -> None:
 
 @compiled
 def _happen(s: State, m: Slurm, now: float) -> None:
-    """Let nodes fail and come back; the jobs of a failed node are requeued, with the age they have."""
+    """Apply failures and repairs of nodes; the jobs of a failed node are requeued and keep their age."""
     before = s.tally[0]["faults"]
     victim = next_victim(s, now)
     while victim != NONE:

@@ -1,7 +1,7 @@
 """The state of a simulated cluster: arrays that the compiled loops read and write in place.
 
-A row of `jobs` is a row of the trace. What a job holds stands in `held_nodes` and `held_gpus` from its offset
-`pool` on, `span` entries long.
+A row of `jobs` is a row of the trace. The allocation of a job is in `held_nodes` and `held_gpus`: `span` entries from
+its offset `pool` on.
 """
 
 from enum import IntEnum
@@ -18,7 +18,7 @@ from advisor.sim.trace import Trace
 
 
 class Phase(IntEnum):
-    """Where a job is in its life; the values stand in `JOB_DTYPE`."""
+    """The phase of a job, as stored in `JOB_DTYPE`."""
 
     FUTURE = 0
     PENDING = 1
@@ -184,7 +184,7 @@ class State(NamedTuple):
 
 
 def build_state(trace: Trace, cluster: Cluster, profiles: Profiles, *, ideal: bool, loses_work: bool) -> State:
-    """Make the state before the first submission; jobs that can never fit are marked and never submitted."""
+    """Build the state before the first submission; jobs that can never fit are marked and never submitted."""
     nodes, leaves, node_types = _nodes(cluster)
     jobs = _jobs(trace, profiles, nodes, node_types)
     speed = np.ones((len(profiles.names), len(node_types)))
@@ -257,7 +257,7 @@ def draw_faults(state: State, cluster: Cluster, rng: np.random.Generator) -> NDA
 
 
 def outcomes(state: State) -> NDArray[np.void]:
-    """Return what became of the jobs, `(n_jobs,)` of `OUTCOME_DTYPE`."""
+    """Return the outcomes of the jobs, `(n_jobs,)` of `OUTCOME_DTYPE`."""
     table = np.zeros(len(state.jobs), OUTCOME_DTYPE)
     for name in OUTCOME_DTYPE.names or ():
         table[name] = state.jobs[name]
@@ -339,9 +339,9 @@ def _shapes(jobs: NDArray[np.void]) -> None:
 
 
 def _node_type_codes(trace: Trace, node_types: tuple[str, ...]) -> NDArray[np.int32]:
-    """Map the trace's GPU types to the cluster's; the last entry serves jobs of any type.
+    """Map the GPU types of the trace to those of the cluster; the last entry is for jobs of any type.
 
-    On a cluster of nameless GPUs every type is served. A type the cluster lacks maps to none; the job is impossible.
+    A cluster of unnamed GPUs serves every type. A type that the cluster lacks maps to none; its jobs are impossible.
     """
     if node_types == ("",):
         return np.full(len(trace.gpu_types) + 1, NONE, np.int32)

@@ -1,4 +1,4 @@
-"""Makes the observation of learned policies from the simulator's arrays, equal to the bit to that of a snapshot."""
+"""Build the observation of learned policies from the simulator's arrays, bit-equal to that of a snapshot."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +10,7 @@ from advisor.sim.slurm_cluster import SimulatedSlurm
 
 
 def state_board(cluster: SimulatedSlurm, depth: int) -> Board:
-    """Return the board of a simulated Slurm as it stands, with the first `depth` jobs that its nodes in service hold.
+    """Return the current board of a simulated Slurm, with the first `depth` jobs that fit on its nodes in service.
 
     Every pending job competes there: none is held, deferred or dependent, and there is one partition.
     """

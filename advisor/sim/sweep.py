@@ -1,4 +1,4 @@
-"""Traces times policies times seeds: every cell is run once, kept at once, and never run again."""
+"""Run the cells of a sweep, traces times policies times seeds: each once, with its result stored at once."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -32,10 +32,10 @@ def run_sweep(
     simulate: Simulate = simulate_cell,
     progress: Progress | None = None,
 ) -> list[RunResult]:
-    """Run the cells that `store` does not hold yet, and return the results of all, in the order of `cells`.
+    """Run the cells that `store` does not hold yet, and return all results in the order of `cells`.
 
-    `progress` gets the number of cells done; with one worker, also the share of the next. Raises `SweepInterrupted`
-    on Ctrl-C, and `SimulationError` where a cell fails; what was finished by then is kept.
+    `progress` receives the number of cells done; with one worker, plus the share done of the next. Raises
+    `SweepInterrupted` on Ctrl-C, and `SimulationError` where a cell fails; what was finished by then is kept.
     """
     # Reading the sources takes a quarter of a second, and only what is kept outlives this program.
     keys = keys_of(cells, program="" if store is None else None)
@@ -76,5 +76,5 @@ def _finished(
 
 
 def _renamed(result: RunResult, cell: Cell) -> RunResult:
-    """Give a result the name that its trace has now."""
+    """Return a result under the current name of its trace."""
     return replace(result, summary=replace(result.summary, trace=cell.trace.name))

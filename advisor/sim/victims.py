@@ -1,4 +1,4 @@
-"""The running jobs to preempt so that a job fits."""
+"""Choose the running jobs to preempt so that a job fits."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,10 +10,10 @@ from advisor.sim.state import NONE, State
 
 @compiled
 def make_room(s: State, victims: NDArray[np.int32], costs: NDArray[np.float64], row: int, key: float) -> int:
-    """List the running jobs with a key above `key` that have to go so that a job fits; return how many, 0 if none help.
+    """List running jobs with a key above `key` to preempt so that a job fits; return how many, 0 if none help.
 
-    On one node the jobs with the highest keys go, on the node where the fewest GPUs are taken from others; over
-    several nodes all jobs of the nodes where that takes the fewest.
+    For one node these are the jobs with the highest keys on the node where others lose the fewest GPUs; for several
+    nodes they are all jobs of the nodes where others lose the fewest.
     """
     job = s.jobs[row]
     free = s.tally[0]["gpus_free"]
@@ -30,7 +30,7 @@ def make_room(s: State, victims: NDArray[np.int32], costs: NDArray[np.float64], 
 
 @compiled
 def make_room_close(s: State, victims: NDArray[np.int32], costs: NDArray[np.float64], row: int, key: float) -> int:
-    """List as `make_room` does, but for a gang over several nodes under one leaf where it fits; the cheapest leaf."""
+    """List as `make_room` does, but for a gang over several nodes under the cheapest leaf where it fits."""
     job = s.jobs[row]
     if job["gpus"] <= job["node_gpus"] or job["best_nodes"] > s.rules[0]["leaf_nodes"]:
         return make_room(s, victims, costs, row, key)
@@ -53,7 +53,7 @@ def make_room_close(s: State, victims: NDArray[np.int32], costs: NDArray[np.floa
 
 @compiled
 def make_room_anywhere(s: State, victims: NDArray[np.int32], row: int, key: float) -> int:
-    """List as `make_room` does, but for a gang that takes GPUs wherever they are: the highest keys go first."""
+    """List as `make_room` does, but for a gang that takes GPUs on any nodes: the highest keys go first."""
     job = s.jobs[row]
     free = 0
     for node_row in range(len(s.nodes)):
@@ -91,7 +91,7 @@ def _on_one_node(s: State, victims: NDArray[np.int32], row: int, key: float) -> 
 
 @compiled
 def _could_fit(s: State, row: int, node_row: int, gpus: int) -> bool:
-    """Whether a node could hold a part of a gang if it were empty."""
+    """Return whether a node could hold a part of a gang if it were empty."""
     job, node = s.jobs[row], s.nodes[node_row]
     return (
         node["gpus"] >= gpus
@@ -122,7 +122,7 @@ def _victims_on(s: State, victims: NDArray[np.int32], node_row: int, key: float,
 def _next_victim(s: State, others: NDArray[np.int32], listed: NDArray[np.int32], key: float, row: int) -> int:
     """Return the job with the highest key above `key` that is not listed; NONE if there is none.
 
-    For a gang in `row`, if it is not NONE, only jobs on nodes that could hold a part of it count.
+    Unless `row` is NONE, only jobs on nodes that could hold a part of the gang in `row` count.
     """
     worst = NONE
     for other in others:
@@ -187,7 +187,7 @@ def _on_whole_nodes(
 
 @compiled
 def _cost_of_emptying(s: State, row: int, node_row: int, key: float) -> float:
-    """Return the GPUs taken from others if a node is emptied; infinity if that cannot be."""
+    """Return the GPUs that others lose if a node is emptied; infinity if it cannot be."""
     node = s.nodes[node_row]
     if not _could_fit(s, row, node_row, node["gpus"]):
         return np.inf

@@ -1,4 +1,4 @@
-"""How sure a difference between two policies is: paired bootstrap intervals.
+"""Paired bootstrap intervals of the difference between two policies.
 
 Two policies are compared on the same jobs, so that what a job owes to its own length cancels out. With several cells, a
 cell being one trace under one seed, the difference is taken within each cell and cells are drawn with replacement:
@@ -10,7 +10,7 @@ simulated queues of 100,000 jobs at 90 % load, 20 blocks covered the true change
 as the root of the number of jobs only in 56 to 82.
 
 The interval is Student's on the logarithm of the ratio, with the bootstrap's standard error; where some draws have no
-logarithm, because under one policy nothing waits, it is that between quantiles of the draws. It tells how the change
+logarithm, because under one policy nothing waits, it is that between quantiles of the draws. It shows how the change
 would vary on other draws of what was drawn: other weeks of the same workload for jobs, other seeds or other traces
 for cells. Near saturation, and below some thousand jobs, even this covers less than its 95 %.
 """
@@ -55,7 +55,7 @@ class CellName(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelativeChange:
-    """How the mean of one policy differs from another's, in percent; below 0 it is lower.
+    """The change of the mean of one policy from another's, in percent; below 0 it is lower.
 
     `low` and `high` bound the 95 % interval, NaN where there is none. `pairs` counts the jobs that both have,
     `left_out` those that only one has, `units` the blocks, seeds or traces that were drawn.

@@ -22,7 +22,7 @@ _SHOWN: Final = 40
 
 
 class ColumnKind(StrEnum):
-    """What a column holds."""
+    """The kind of values of a column."""
 
     WHOLE = "whole"
     NUMBER = "number"
@@ -172,7 +172,7 @@ def out_of_bounds(column: Column, values: NDArray[np.generic]) -> Mask:
 
 
 def not_wanted(column: Column, text: str) -> str:
-    """Say that a cell does not hold what its column wants."""
+    """Describe a cell that does not hold what its column requires."""
     if not text:
         return f"column {column.name} is empty: it wants {column.wanted}"
     shown = repr(text) if text.isprintable() and len(text) <= _SHOWN else ascii(text[:_SHOWN])
@@ -180,7 +180,7 @@ def not_wanted(column: Column, text: str) -> str:
 
 
 def spelled(number: float) -> str:
-    """Spell a number in the fewest characters that read back as the same one."""
+    """Format a number in the fewest characters that read back as the same number."""
     return repr(number).removesuffix(".0")
 
 

@@ -263,7 +263,7 @@ def _is_default(column: Column, trace: Trace, names: dict[str, tuple[str, ...]])
 
 
 def _texts(column: Column, values: NDArray[Any], names: Sequence[str]) -> list[str]:
-    """Spell the cells of a column."""
+    """Format the cells of a column."""
     if column.kind is ColumnKind.NAME:
         return [names[code] if code >= 0 else "" for code in values.tolist()]
     empty = None if column.special is None else spelled(column.special)
@@ -272,7 +272,7 @@ def _texts(column: Column, values: NDArray[Any], names: Sequence[str]) -> list[s
 
 
 def _quoted(name: str) -> str:
-    """Spell a name as a cell."""
+    """Format a name as a cell."""
     return '"' + name.replace('"', '""') + '"' if _QUOTED.intersection(name) else name
 
 

@@ -49,7 +49,7 @@ class Names:
 
 
 class TraceTable:
-    """Gathers the rows of a trace; `names` maps the columns that hold names, `bad` counts what was kept out."""
+    """The rows of a trace being read; `names` maps the columns that hold names, `bad` counts the rows left out."""
 
     def __init__(self) -> None:
         self.names: Mapping[str, Names] = {

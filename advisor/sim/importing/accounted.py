@@ -1,4 +1,4 @@
-"""A job as Slurm's accounting knows it, and what of it can be replayed."""
+"""A job in Slurm's accounting, and the part of it that can be replayed."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -12,13 +12,13 @@ from advisor.sim.bad_rows import BadRow
 from advisor.sim.importing.workload_rows import RowWithoutJob, SourceJob, WorkloadRow, fixed_or_open, per_gpu
 
 _RUNNING: Final = frozenset(("RUNNING", "SUSPENDED", "COMPLETING", "STOPPED", "SIGNALING", "STAGE_OUT"))
-# Another record tells how the job went on.
+# Another record holds how the job went on.
 _GONE_ON: Final = frozenset(("REQUEUED", "RESIZING"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accounted:
-    """What accounting says of one job, decoded; None where it does not say.
+    """The decoded accounting record of one job; None for a missing value.
 
     `line` is its place in the file. `het_job_id` is empty for an ordinary job, and the same for all components of a
     heterogeneous one. `asked` and `held` are what it requested and what it was allocated.
@@ -50,7 +50,7 @@ def needed(submit_time: float | None, field: str) -> float:
 
 
 def jobs_of(records: Iterable[Accounted | RowWithoutJob | BadRow]) -> Iterator[WorkloadRow]:
-    """Make rows of records; components of a heterogeneous job that follow each other become one job."""
+    """Convert records to rows; consecutive components of a heterogeneous job become one job."""
     gang: SourceJob | None = None
     gang_id = ""
     for record in records:

@@ -1,4 +1,4 @@
-"""Turns the rows of any format into one trace that starts at 0, and counts what did not become a job."""
+"""Convert the rows of any format to one trace that starts at 0, and count rows that did not become a job."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -27,7 +27,7 @@ Reader = Callable[[WorkloadFile], Iterator[WorkloadRow]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """A trace and what did not get into it.
+    """A trace, and the counts of rows left out of it.
 
     `left_out` maps reasons to counts; `zero_time` is the trace's own zero on the clock of its source.
     """
@@ -39,7 +39,7 @@ class Imported:
 
 
 def collect(path: Path, read: Reader, options: ImportOptions, *, name: str, skip_bad: bool) -> Imported:
-    """Read a file in one format; raises `TraceError` where it cannot be read, holds bad rows or holds no job."""
+    """Read a file in one format; raises `TraceError` if it is unreadable, holds bad rows or holds no job."""
     table = TraceTable()
     left_out: Counter[str] = Counter()
     ids: list[str] = []
@@ -85,7 +85,7 @@ def _jobs(rows: Iterable[WorkloadRow], bad: BadRows, left_out: Counter[str]) -> 
 
 
 def _columns(table: TraceTable, jobs: list[SourceJob]) -> dict[str, Values]:
-    """Turn jobs into the columns of a trace, without ids."""
+    """Convert jobs to the columns of a trace, without ids."""
     columns: dict[str, Values] = {}
     for name, column in COLUMNS.items():
         if name == "job_id" or not hasattr(jobs[0], name):
@@ -105,7 +105,7 @@ def _columns(table: TraceTable, jobs: list[SourceJob]) -> dict[str, Values]:
 
 
 def _rebased(jobs: NDArray[np.void], ids: list[str], zero_time: float) -> NDArray[np.void]:
-    """Start the clock at the first submission, and number the jobs as their source does where it has numbers."""
+    """Start the clock at the first submission, and number the jobs as in the source if it has numbers."""
     own = [ids[place] for place in jobs["job_id"].tolist()]
     if all(job_id.isascii() and job_id.isdecimal() and len(job_id) <= _ID_DIGITS for job_id in own):
         numbers = [int(job_id) for job_id in own]

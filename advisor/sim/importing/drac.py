@@ -29,7 +29,7 @@ COLUMNS: Final = (
 
 
 def rows(source: WorkloadFile) -> Iterator[WorkloadRow]:
-    """Make rows of a table of jobs; jobs without GPUs are left out."""
+    """Convert a table of jobs to rows; jobs without GPUs are left out."""
     return csv_rows(source, COLUMNS, _job)
 
 

@@ -9,7 +9,7 @@ COLUMNS: Final = ("job_id", "submission_time", "duration", "num_gpu")
 
 
 def rows(source: WorkloadFile) -> Iterator[WorkloadRow]:
-    """Make rows of one cluster's file."""
+    """Convert the file of one cluster to rows."""
     return csv_rows(source, COLUMNS, _job)
 
 

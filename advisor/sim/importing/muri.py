@@ -11,7 +11,7 @@ _MS_PER_S: Final = 1000
 
 
 def rows(source: WorkloadFile) -> Iterator[WorkloadRow]:
-    """Make rows of a trace."""
+    """Convert a trace to rows."""
     return csv_rows(source, COLUMNS, _job)
 
 

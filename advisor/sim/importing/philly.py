@@ -26,7 +26,7 @@ _OTHERS: Final = "of other virtual clusters"
 
 
 def rows(source: WorkloadFile) -> Iterator[WorkloadRow]:
-    """Make rows of the table, of one virtual cluster where the user chose one."""
+    """Convert the table to rows, of one virtual cluster if the user chose one."""
     wanted = source.options.virtual_cluster
     jobs_of: Counter[str] = Counter()
 

@@ -33,7 +33,7 @@ RUN_TIMES_S: Final[Mapping[tuple[str, int, int], float]] = {
 
 
 def rows(source: WorkloadFile) -> Iterator[WorkloadRow]:
-    """Make rows of a workload."""
+    """Convert a workload to rows."""
     return csv_rows(source, COLUMNS, _job)
 
 

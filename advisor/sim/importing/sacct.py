@@ -31,7 +31,7 @@ _NEEDED: Final = (_IDS, ("Submit",), ("Start",), ELAPSED, ("State",), ("ReqTRES"
 
 
 def rows(source: WorkloadFile) -> Iterator[WorkloadRow]:
-    """Make rows of what sacct printed, as text or as JSON."""
+    """Convert the output of sacct, text or JSON, to rows."""
     lines = ((line, text) for line, text in enumerate(source.stream, start=1) if text.strip())
     _, first = next(lines, (0, ""))
     check_text(source.path, first)
@@ -93,7 +93,7 @@ def _accounted(line: int, cells: Cells) -> Accounted:
 
 
 def elapsed_s(cells: Cells) -> float:
-    """Return how long a job ran."""
+    """Return the run time of a job."""
     if "ElapsedRaw" in cells:
         return float(count(cells["ElapsedRaw"], field="ElapsedRaw"))
     return duration_s(cells["Elapsed"], field="Elapsed") or 0.0

@@ -31,7 +31,7 @@ _PARTIAL: Final = (2, 3, 4)
 
 
 def rows(source: WorkloadFile) -> Iterator[WorkloadRow]:
-    """Make rows of a workload; a line has all 18 columns or is bad."""
+    """Convert a workload to rows; a line has all 18 columns or is bad."""
     for line, text in enumerate(source.stream, start=1):
         if line == 1:
             check_text(source.path, text)

@@ -66,7 +66,7 @@ class ImportOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadFile:
-    """A file that is being read."""
+    """A file to import."""
 
     path: Path
     stream: TextIO
@@ -79,7 +79,7 @@ Cells = Mapping[str, str]
 def csv_rows(
     source: WorkloadFile, columns: Sequence[str], job: Callable[[int, Cells], SourceJob | RowWithoutJob]
 ) -> Iterator[WorkloadRow]:
-    """Make rows of a CSV file with a header; `job` gets a line number and the cells by column."""
+    """Convert a CSV file with a header to rows; `job` receives a line number and the cells by column."""
     first = next((line for line in source.stream if line.strip()), "")
     check_text(source.path, first)
     rows = csv.reader(chain([first], source.stream), strict=True)
@@ -100,7 +100,7 @@ def csv_rows(
 
 
 def guarded(job: Callable[[int, Cells], SourceJob | RowWithoutJob], line: int, cells: Cells) -> WorkloadRow:
-    """Make a job of the cells of a line, or a bad row where one of them does not read."""
+    """Convert the cells of a line to a job, or to a bad row if one of them is invalid."""
     try:
         return job(line, cells)
     except (ValueError, DecodeError) as err:
@@ -140,7 +140,7 @@ def whole(cells: Cells, column: str) -> int:
 
 
 def per_gpu(total: int | None, gpus: int) -> int:
-    """Share an amount among GPUs, rounded up; 0 where it is unknown."""
+    """Divide an amount by the number of GPUs, rounded up; 0 if it is unknown."""
     return 0 if total is None else -(-total // gpus)
 
 
@@ -156,7 +156,7 @@ def fixed_or_open(asked: int | None, ran_on: int | None, gpus: int) -> tuple[int
 
 
 def utc_time(cells: Cells, column: str) -> float | None:
-    """Read a date and time without a zone as UTC, so that a file reads alike everywhere; None where it is empty."""
+    """Read a date and time without a zone as UTC, so that it means the same everywhere; None if it is empty."""
     text = cells[column].strip()
     if not text:
         return None

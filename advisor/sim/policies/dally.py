@@ -52,7 +52,7 @@ class Dally:
     _tuned_time: float = -np.inf
 
     def __call__(self, view: RoundView) -> None:
-        """Tune, make room, offer what is free, and learn from the jobs that started."""
+        """Tune, make room, offer the free GPUs, and learn from the jobs that started."""
         patience = self._patience = self._patience or _patience(view, self.fixed_s)
         if view.now - self._tuned_time >= TUNED_EVERY_S and np.isnan(self.fixed_s).any():
             self._tune(view, patience)
@@ -70,7 +70,7 @@ class Dally:
         """Stop no job: a policy with preemption does."""
 
     def in_order(self, view: RoundView, pending: Rows) -> Rows:  # noqa: ARG002  (for policies with an order of their own)
-        """Return the pending jobs in the order in which they are offered what is free: that of submission."""
+        """Return the pending jobs in the order in which they are offered free GPUs: that of submission."""
         return pending
 
     def _tune(self, view: RoundView, patience: GangPatience) -> None:
@@ -106,7 +106,7 @@ def _waits(view: RoundView, row: int, waited_s: float, reached: int | None) -> I
 
 
 def _patience(view: RoundView, fixed_s: Timers) -> GangPatience:
-    """Make the arrays at the first decision of a run, when nothing runs yet."""
+    """Build the arrays at the first decision of a run, when no job runs yet."""
     jobs, options = view.jobs, view.problem.options
     shapes = int(jobs["shape"].max()) + 1
     patience = GangPatience(

@@ -103,7 +103,7 @@ class DallyPreempt(Dally):
 
 
 def _could_gain(view: RoundView, patience: GangPatience, row: int) -> bool:
-    """Tell whether a gang waits, or is slowed where it sits and could sit closer."""
+    """Return whether a gang waits, or is slowed by its nodes and could have closer ones."""
     job = view.jobs[row]
     is_slowed = bool(job["rate"] < 1.0 - 1e-9)
     return job["phase"] != RUNNING or (is_slowed and tier_held(view.state, row) > patience.best_tier[job["shape"]])

@@ -20,7 +20,7 @@ SLOT_S = 1200.0
 
 
 def decide(view: RoundView) -> None:
-    """Deal out all GPUs at the end of a slot, and what is free at any other time."""
+    """Deal out all GPUs at the end of a slot, and the free ones at any other time."""
     is_slot_end = view.ends_slice(SLOT_S)
     rows = view.active if is_slot_end else view.pending
     if not len(rows):

@@ -14,7 +14,7 @@ def deal(
     gpus: int,
     value: Callable[[int, int], float],
 ) -> NDArray[np.int64]:
-    """Give every job its minimum, the first first, then GPU after GPU to the job that values one more the most.
+    """Give jobs their minimum in order, then one GPU at a time to the job that values one more the most.
 
     `minimum` and `maximum` are `(n_jobs,)`; `value(place, size)` is that of a GPU more to the job in that place which
     has `size`, negative infinity where it wants none. Ties go to the first. A job whose minimum is not left gets 0.

@@ -34,7 +34,7 @@ Floats = NDArray[np.float64]
 
 
 def decide(view: RoundView) -> None:
-    """Auction all GPUs at the end of the leases, and what is free at any other time."""
+    """Auction all GPUs at the end of the leases, and the free ones at any other time."""
     is_lease_end = view.ends_slice(LEASE_S)
     rows = view.active if is_lease_end else view.pending
     if not len(rows):

@@ -38,12 +38,12 @@ class PlaceWorthWaiting(Facts):
 
     @property
     def reason(self) -> Reason:
-        """The reason by what the gang waits for."""
+        """Return the reason by what the gang waits for."""
         return Reason.LEAF_WORTH_WAITING if self.timer.nodes is None else Reason.NODE_WORTH_WAITING
 
     @property
     def evidence(self) -> dict[str, Evidence]:
-        """The facts as published, those of the timer first."""
+        """Return the facts as published, those of the timer first."""
         return {**self.timer.evidence, **published(self)}
 
 

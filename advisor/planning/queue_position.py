@@ -75,7 +75,7 @@ def _competes(reason: str) -> bool:
 
 
 def _may_start(job: Job, now: float) -> bool:
-    """Whether a pending job would start as soon as it fits; one that is held has the priority 0."""
+    """Return whether a pending job would start as soon as it fits; one that is held has the priority 0."""
     return (
         job.is_pending
         and not job.held

@@ -51,7 +51,7 @@ class Resizing(Facts):
 
     @property
     def reason(self) -> Reason:
-        """The reason by whether the job shrinks."""
+        """Return the reason by whether the job shrinks."""
         return Reason.SMALLER_STARTS_SOONER if self.gpus_after < self.gpus else Reason.IDLE_GPUS_TO_GROW
 
 
@@ -158,7 +158,7 @@ def sizings(queue: QueueTable, rows: NDArray[np.intp], case: Case, untouchable: 
 
 
 def _meets_any(gpu_type: int, types: set[int]) -> bool:
-    """Whether jobs of some types may want the GPUs that a job of `gpu_type` wants."""
+    """Return whether jobs of some types may want the GPUs that a job of `gpu_type` wants."""
     return bool(types) and (gpu_type == ANY_TYPE or gpu_type in types or ANY_TYPE in types)
 
 
@@ -186,7 +186,7 @@ def _merged(releases: Sequence[Releases]) -> Releases:
 
 
 def _starts_now(fitter: Fitter, job: Job) -> bool:
-    """Whether there is room for a job now, on few enough switches if it waits for those."""
+    """Return whether there is room for a job now, on few enough switches if it waits for those."""
     tier_now = fitter.tier_now(job.gang, job.partitions)
     if tier_now is None or (job.gang.switches is not None and tier_now > LocalityTier.LEAF):
         return False
@@ -207,7 +207,7 @@ def _shrunk(queue: QueueTable, row: int, wait_s: float, pool: _Pool, fitter: Fit
 
 
 def _ends_in_time(queue: QueueTable, row: int, size: int, beliefs: Beliefs) -> bool:
-    """Whether a job most likely ends within its limit, which stays, at `size`.
+    """Return whether a job most likely ends within its limit, which stays, at `size`.
 
     By rule, at least those that use up to twice the least share of it must; by forecast, those that run as long as is
     expected. The guard lets a job shrink only if it declares a checkpoint to go on from.
@@ -287,7 +287,7 @@ def _legal_steps(queue: QueueTable, row: int, pool: _Pool, case: Case) -> Iterat
 
 
 def _growth_pays(queue: QueueTable, row: int, beliefs: Beliefs) -> bool:
-    """Whether the next larger size of a job already saves enough run time to be worth proposing."""
+    """Return whether the next larger size of a job already saves enough run time to be worth proposing."""
     bigger = next((size for size in options(queue.jobs[row]) if size > queue.gpus[row]), None)
     if bigger is None or not np.isfinite(queue.limit_s[row]):
         return False
@@ -295,7 +295,7 @@ def _growth_pays(queue: QueueTable, row: int, beliefs: Beliefs) -> bool:
 
 
 def _fits_best(fitter: Fitter, job: Job, action: SetGpus) -> bool:
-    """Whether a job could start now at its new size, at the closest tier that size allows."""
+    """Return whether a job could start now at its new size, at the closest tier that size allows."""
     gang = action.applied_to(job).gang
     tier_now = fitter.tier_now(gang, job.partitions)
     if tier_now is None:

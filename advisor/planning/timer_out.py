@@ -33,7 +33,7 @@ class TimerOut:
 
     @property
     def ends_time(self) -> float:
-        """The end of the wait."""
+        """Return the end of the wait."""
         return self.began_time + self.length_s
 
 

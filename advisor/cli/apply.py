@@ -68,7 +68,7 @@ def apply(
     done = [
         *reconciled_rows(step.reconciled, cluster),
         *(receipt_row("applied", receipt, cluster) for receipt in step.applied),
-        *(put_off_row("held_back", each, cluster) for each in step.held_back),
+        *(put_off_row("held_back", change, cluster) for change in step.held_back),
         *(refused_row(change, cluster) for change in record.judged if change.refused_by is not None),
     ]
     left_alone = skipped(record)

@@ -1,4 +1,4 @@
-"""What a job that does not fit now could ask for instead, each tried on the idle nodes before it is named."""
+"""Finds the changes of a request with which a job would fit now; each is tried on the idle nodes first."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,7 +14,7 @@ MOST_NODES = 64
 
 
 def alternatives(inquiry: Inquiry) -> Iterator[Alternative]:
-    """Yield which single change of the request would let the job fit now, least first."""
+    """Yield the single changes of the request that let the job fit now, the smallest first."""
     for alternative in (
         _more_nodes,
         _open_split,

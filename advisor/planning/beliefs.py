@@ -1,4 +1,4 @@
-"""What the planner counts with: the forecast of a job where there is one, else the rule of the settings."""
+"""Estimates speeds and inflations of jobs: from forecasts where there are any, else by the rule of the settings."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -29,18 +29,18 @@ class Beliefs:
         """Return the speed of a job at a size on its closest placement, in units of about one GPU's."""
         asked = job.gang.gpu_count or 1
         unit = float(asked) ** self.settings.scaling_exponent
-        found = self._at_closest(job, gpus)
-        if found is None:
+        relative = self._at_closest(job, gpus)
+        if relative is None:
             return _exact(float(gpus) ** self.settings.scaling_exponent)
-        return Interval(low=found.low * unit, median=found.median * unit, high=found.high * unit)
+        return Interval(low=relative.low * unit, median=relative.median * unit, high=relative.high * unit)
 
     def stretch(self, job: Job, gpus: int) -> Interval:
         """Return the run time of a job at a size over that at the size it asks for."""
         asked = float(job.gang.gpu_count or 1)
-        found = self._at_closest(job, gpus)
-        if found is None:
+        relative_speed = self._at_closest(job, gpus)
+        if relative_speed is None:
             return _exact((asked / gpus) ** self.settings.scaling_exponent)
-        return _inverse(found)
+        return _inverse(relative_speed)
 
     def speed_is_forecast(self, job: Job, gpus: int) -> bool:
         """Return whether the speed of a job at a size is forecast."""
@@ -49,33 +49,35 @@ class Beliefs:
     def inflation(self, job: Job, tier: LocalityTier, best: LocalityTier) -> Interval:
         """Return the inflation of a gang, at the size it asks for, at a tier; `best` is the closest it can sit.
 
-        Where it is forecast, the neighbours count that it would meet when it sits on more nodes than it has to.
+        A forecast includes the effect of neighbours where the gang sits on more nodes than it has to.
         """
         forecast = self.forecasts.of(job.job_id)
         gpus = job.gang.gpu_count or 1
         speed = forecast.speed_by_placement.get(Placement(gpus=gpus, tier=tier))
         if speed is None:
             return self._unmeasured(forecast, gpus, tier)
-        found = _inverse(speed)
+        alone = _inverse(speed)
         beside = forecast.inflation_beside
         if beside is None or tier <= best:
-            return found
-        return Interval(low=found.low * beside.low, median=found.median * beside.median, high=found.high * beside.high)
+            return alone
+        return Interval(low=alone.low * beside.low, median=alone.median * beside.median, high=alone.high * beside.high)
 
     def inflation_on_more_nodes(self, job: Job, tier: LocalityTier) -> Interval:
         """Return the inflation of a gang on more nodes of its closest tier than could hold it.
 
-        By rule, since no model tells it; but where the next tier is forecast, no more than there.
+        By rule, since no model predicts it; where the next tier is forecast, that bounds it.
         """
         fewest = self.inflation(job, tier, tier)
         step = self.settings.leaf_inflation
-        more = Interval(low=fewest.low * step, median=fewest.median * step, high=fewest.high * step)
-        beyond = Placement(gpus=job.gang.gpu_count or 1, tier=LocalityTier.SPINE)
-        if tier >= LocalityTier.SPINE or beyond not in self.forecasts.of(job.job_id).speed_by_placement:
-            return more
-        most = self.inflation(job, LocalityTier.SPINE, tier)
+        rule = Interval(low=fewest.low * step, median=fewest.median * step, high=fewest.high * step)
+        spine = Placement(gpus=job.gang.gpu_count or 1, tier=LocalityTier.SPINE)
+        if tier >= LocalityTier.SPINE or spine not in self.forecasts.of(job.job_id).speed_by_placement:
+            return rule
+        upper = self.inflation(job, LocalityTier.SPINE, tier)
         return Interval(
-            low=min(more.low, most.low), median=min(more.median, most.median), high=min(more.high, most.high)
+            low=min(rule.low, upper.low),
+            median=min(rule.median, upper.median),
+            high=min(rule.high, upper.high),
         )
 
     def _unmeasured(self, forecast: JobForecast, gpus: int, tier: LocalityTier) -> Interval:
@@ -84,8 +86,8 @@ class Beliefs:
         by_rule = _by_rule(tier, self.settings)
         if below is None or tier <= LocalityTier.LEAF:
             return _exact(by_rule)
-        step, found = by_rule / self.settings.leaf_inflation, _inverse(below)
-        return Interval(low=found.low * step, median=found.median * step, high=found.high * step)
+        step, on_leaf = by_rule / self.settings.leaf_inflation, _inverse(below)
+        return Interval(low=on_leaf.low * step, median=on_leaf.median * step, high=on_leaf.high * step)
 
     def inflation_basis(self, job: Job, tier: LocalityTier) -> Basis:
         """Return where the inflation at a tier comes from."""

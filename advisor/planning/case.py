@@ -1,4 +1,4 @@
-"""What every proposer looks at in one cycle."""
+"""Holds the inputs that all proposers share in one cycle."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -34,9 +34,9 @@ EVERY_LEVER: Final = frozenset(Lever)
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """The cluster, what is believed of it, what earlier cycles left, what the guard permits, and the settings.
+    """The inputs of one cycle: snapshot, forecasts, memory of earlier cycles, permits of the guard, and settings.
 
-    Derived values are computed when they are first asked for, and once.
+    Derived values are computed once, on first use.
     """
 
     snapshot: Snapshot
@@ -50,94 +50,94 @@ class Case:
 
     @cached_property
     def board(self) -> Board:
-        """The observation of a learned policy."""
+        """Return the observation of a learned policy."""
         return board_of(self.queue, self.table)
 
     @cached_property
     def missing(self) -> frozenset[Lever]:
-        """The levers that cannot be used."""
+        """Return the levers that cannot be used."""
         return frozenset(missing_by_lever(self.snapshot)) | (EVERY_LEVER - self.levers)
 
     @cached_property
     def untouchable(self) -> frozenset[int]:
-        """The jobs that keep their place in the line and are not changed."""
+        """Return the jobs that keep their place in the line and are not changed."""
         return frozenset(self.permits.left_alone)
 
     @cached_property
     def table(self) -> NodeTable:
-        """The nodes as arrays."""
+        """Return the nodes as arrays."""
         return node_table(self.snapshot)
 
     @cached_property
     def fitter(self) -> Fitter:
-        """What finds out where gangs fit."""
+        """Return the fitter, which finds where gangs fit."""
         return Fitter(self.snapshot, self.table)
 
     @cached_property
     def queue(self) -> QueueTable:
-        """The pending jobs in the order in which Slurm considers them."""
+        """Return the pending jobs in the order in which Slurm considers them."""
         settings = self.settings
         ratio = settings.used_limit_ratio_low
         return queue_table(self.snapshot, self.table, settings.depth, self.forecasts, rule_ratio=ratio)
 
     @cached_property
     def remaining_s(self) -> Mapping[int, float]:
-        """The time that each running job is expected to run on."""
+        """Return the time that each running job is expected to run on."""
         return remaining_s(self.snapshot, self.forecasts, self.settings.used_limit_ratio_low)
 
     @cached_property
     def freed(self) -> Releases:
-        """What running jobs are expected to give back."""
+        """Return the GPUs that running jobs are expected to release, and when."""
         return releases(self.snapshot, self.queue, self.remaining_s)
 
     @cached_property
     def freed_by_limits(self) -> Releases:
-        """What running jobs give back at their time limits."""
+        """Return the GPUs that running jobs release at their time limits."""
         return releases(self.snapshot, self.queue)
 
     @cached_property
     def beliefs(self) -> Beliefs:
-        """Speeds and inflations of jobs."""
+        """Return the speeds and inflations of jobs."""
         return Beliefs(forecasts=self.forecasts, settings=self.settings)
 
     @cached_property
     def tuner(self) -> Tuner:
-        """The tuner of delay timers, with every wait that is known."""
+        """Return the tuner of delay timers, with every wait that is known."""
         waits = (*self.memory.waits, *still_waiting(self.snapshot, self.memory.leases))
         return Tuner(waits, self.snapshot.taken_at, tuning_of(self.settings))
 
     @cached_property
     def past_by_job(self) -> Mapping[int, Past]:
-        """What our changes did to jobs before."""
+        """Map jobs to the effect that our earlier changes had on them."""
         return past_by_job(self.memory.leases, self.snapshot.taken_at)
 
     @cached_property
     def holdings(self) -> Holdings:
-        """What running jobs hold, until they are expected to end."""
+        """Return the resources of running jobs with their expected ends."""
         return holdings_of(self.snapshot, self.table, self.remaining_s)
 
     def past_of(self, job_id: int) -> Past:
-        """Return what our changes did to a job before."""
+        """Return the effect that our earlier changes had on a job."""
         return self.past_by_job.get(job_id, NO_PAST)
 
     def delay_left_of(self, job_id: int) -> float:
-        """Return how much longer a job can be delayed."""
+        """Return the seconds by which a job can still be delayed."""
         full_s = self.limits.max_added_delay_s
         return min(full_s - self.past_of(job_id).delayed_s, self.permits.delay_left_s.get(job_id, full_s))
 
     def wait_for_s(self, job: Job, tier: LocalityTier) -> float:
-        """Return how long a gang is expected to wait for a tier if no other job comes in between; infinity for ever."""
+        """Return how long a gang should wait for a tier if no other job takes it; infinity if it never fits."""
         start_time = earliest(self.snapshot, self.table, self.holdings, job, tier)
         return float("inf") if start_time is None else start_time - self.snapshot.taken_at
 
     def done(self, so_far: Sequence[Recommendation]) -> frozenset[int]:
-        """Return the jobs that get no other change: those that must not be touched, and those with a change."""
+        """Return the jobs that get no further change: the untouchable ones and those with a change."""
         return self.untouchable | {change.job_id for change in so_far}
 
     def queue_after(self, so_far: Sequence[Recommendation]) -> QueueTable:
         """Return the queue as it stands once the changes so far have taken effect.
 
-        Jobs that step back are behind those they let pass, and gangs that wait for a better place ask for it.
+        Jobs that step back stand behind the jobs that pass them, and gangs with a delay timer ask for the better place.
         """
         steps = {
             change.job_id: change.action.after - change.action.before

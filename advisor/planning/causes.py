@@ -1,4 +1,4 @@
-"""Why one job is not starting, from a snapshot alone."""
+"""Diagnoses from a snapshot why one job is not starting."""
 
 from collections.abc import Iterator
 
@@ -31,7 +31,7 @@ _DOUBTS = {
 def diagnose(
     snapshot: Snapshot, job_id: int, *, table: NodeTable | None = None, factors: PriorityFactors | None = None
 ) -> Diagnosis:
-    """Say why a job is not starting; `table` saves building the snapshot's own once more."""
+    """Return the diagnosis of a job that is not starting; `table` is its snapshot's node table if already built."""
     job = snapshot.jobs_by_id.get(job_id)
     if job is None:
         return _absent(snapshot, job_id)
@@ -83,9 +83,9 @@ def _started(snapshot: Snapshot, job: Job) -> Diagnosis:
 
 
 def _contention(inquiry: Inquiry, ahead: Ahead) -> list[Finding]:
-    """Find what it competes for and with whom; Slurm's own word decides which of the two binds first."""
+    """Find the resources that the job lacks and the jobs ahead of it; Slurm's reason decides which comes first."""
     if inquiry.job.reservation:
-        # It competes inside its reservation only, of which the snapshot knows nothing.
+        # It competes only inside its reservation, which is not in the snapshot.
         return []
     short = shortages(inquiry)
     before = _priority(inquiry, ahead)
@@ -133,7 +133,7 @@ def _parts_of_priority(factors: PriorityFactors | None) -> dict[str, Evidence]:
 
 
 def _switches(inquiry: Inquiry) -> Iterator[Finding]:
-    """Find out that the job waits for one leaf switch although it fits on several."""
+    """Find whether the job waits for one leaf switch although it fits on several."""
     wish, tier = inquiry.gang.switches, inquiry.fit.tier_now
     if wish is None or wish.count != 1 or inquiry.snapshot.topology.kind is not TopologyKind.TREE:
         return
@@ -148,7 +148,7 @@ def _switches(inquiry: Inquiry) -> Iterator[Finding]:
 
 
 def _disagreement(inquiry: Inquiry, findings: list[Finding]) -> Disagreement | None:
-    """Return how our count, as far as it could tell, differs from what Slurm names."""
+    """Return how our findings disagree with the reason that Slurm names, None where they do not."""
     named = causes_named(inquiry.job.reason)
     if named == {Cause.IMPOSSIBLE} and inquiry.fit.fits_ever:
         return Disagreement.POSSIBLE
@@ -160,12 +160,12 @@ def _disagreement(inquiry: Inquiry, findings: list[Finding]) -> Disagreement | N
 
 
 def _tier_now(inquiry: Inquiry) -> LocalityTier | None:
-    """Return where the job fits now by itself; None inside a reservation, of which nothing is known."""
+    """Return the tier at which the job fits now; None inside a reservation, which is not in the snapshot."""
     return None if inquiry.job.reservation else inquiry.fit.tier_now
 
 
 def _last_word(inquiry: Inquiry, disagreement: Disagreement | None) -> Finding:
-    """Repeat what Slurm says where our own count finds nothing, or something else."""
+    """Return Slurm's reason as a finding, for a job where we find no cause or another one."""
     named = causes_named(inquiry.job.reason)
     evidence: dict[str, Evidence] = {"slurm_reason": inquiry.job.reason}
     if disagreement is not None:
@@ -183,7 +183,7 @@ def _named_first(named: frozenset[Cause]) -> Cause:
 
 
 def _unread(inquiry: Inquiry, ahead: Ahead, causes: set[Cause]) -> Iterator[str]:
-    """Say in plain words what could not be read about this job and so was not judged."""
+    """Yield descriptions of the facts about this job that could not be read."""
     if gives_no_reason(inquiry.job.reason):
         yield "Slurm's reason: it gives none before it first tries a job, and after each change of one"
     yield from (_DOUBTS[doubt] for doubt in inquiry.fit.doubts)

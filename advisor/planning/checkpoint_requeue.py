@@ -1,12 +1,13 @@
-"""Preempt: which running jobs are stopped, to start again from a checkpoint, so that a gang gets a close place.
+"""Proposes to preempt: stops running jobs, which restart from a checkpoint, so that a gang gets a close place.
 
-The rules stand in `preemption.py`. Only for pending gangs: to move running ones is left to the simulator. What a job
-has had, and how much its place slows it, is told by the snapshot since its last start alone.
+The rules stand in `preemption.py`. Only pending gangs get places; only the simulator moves running ones. The snapshot
+shows the service and the slowdown of a job only since its last start.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Final
 
 import numpy as np
@@ -26,15 +27,15 @@ from advisor.planning.earliest import without
 from advisor.planning.preemption import KEY_MARGIN, give_way, keys, pays, stopping_cost_s
 from advisor.settings import APART_S
 
-# For as long, and a second, Slurm holds back a job that it was told to requeue.
+# Slurm holds a requeued job for two minutes; this is a second longer.
 REQUEUE_HOLD_S: Final = 121.0
-# Nodes, or leaves, on which room is looked for: those where the fewest jobs would have to go.
+# The number of nodes or leaves that are searched: those where the fewest jobs would have to stop.
 TRIES: Final = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangNeedsThePlace(Facts):
-    """What a gang gains if jobs are stopped for it, what that costs them, and what it costs the job in question."""
+    """The gain of a gang for which jobs are stopped, the cost to these jobs, and the cost to the job in question."""
 
     reason = Reason.GANG_NEEDS_THE_PLACE
 
@@ -62,7 +63,7 @@ class Room:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stake:
-    """A gang with what it gains if it starts at a tier now, and how long it then runs, in seconds."""
+    """A gang with its gain from a start at a tier now, and its run time there, in seconds."""
 
     job: Job
     tier: LocalityTier
@@ -73,10 +74,10 @@ class Stake:
 
 
 def recommendations(case: Case, _so_far: Sequence[Recommendation] = ()) -> Iterator[Recommendation]:
-    """Propose the jobs to stop for the gang that stands first in the line of each pool, where that pays.
+    """Propose the jobs to stop for the first gang in the line of each pool, where that pays.
 
-    What comes free goes to the job that Slurm considers first, so that nothing is gained for any other. No gang gets
-    room twice in an hour.
+    The freed GPUs go to the job that Slurm considers first, so only that job can gain. No gang gets room twice in an
+    hour.
     """
     queue, stoppable = case.queue, case.permits.stoppable
     if not stoppable:
@@ -101,7 +102,7 @@ def recommendations(case: Case, _so_far: Sequence[Recommendation] = ()) -> Itera
 
 
 def _candidates(case: Case, gang: Job, key_by_job: Mapping[int, float]) -> Mapping[int, Job]:
-    """Map the jobs that can be stopped for a gang; one that waits has the key 0."""
+    """Map job ids to the jobs that can be stopped for a pending gang, whose key is 0."""
     known = [
         case.snapshot.jobs_by_id[job_id]
         for job_id in sorted(case.permits.stoppable & key_by_job.keys())
@@ -117,7 +118,7 @@ def _candidates(case: Case, gang: Job, key_by_job: Mapping[int, float]) -> Mappi
 
 
 def _may_get_room(job: Job) -> bool:
-    """Whether a pending job is a gang that starts as one, and by itself."""
+    """Return whether a pending job is a gang that starts together and is no part of an array or heterogeneous job."""
     return (
         (job.gang.gpu_count or 0) >= 2
         and job.gang.scope is not GpuScope.SOCKET
@@ -128,7 +129,7 @@ def _may_get_room(job: Job) -> bool:
 
 
 def _stands_behind(gang: Job, snapshot: Snapshot) -> bool:
-    """Whether somebody stands before a gang who may take GPUs of the same nodes."""
+    """Return whether a job stands before a gang that can take GPUs of the same nodes."""
     wanted = _nodes_of(gang, snapshot)
     return any(
         other.job_id != gang.job_id
@@ -141,26 +142,26 @@ def _stands_behind(gang: Job, snapshot: Snapshot) -> bool:
 
 
 def _takes_parts(job: Job) -> bool:
-    """Whether a pending job may start on GPUs that cannot be counted."""
+    """Return whether a pending job can start on GPUs that cannot be counted."""
     return not job.held and (bool(job.gang.shares) or not job.gang.gpus_known)
 
 
 def _nodes_of(job: Job, snapshot: Snapshot) -> frozenset[str]:
     named = frozenset(job.partitions)
     listed = (part.nodes for part in snapshot.partitions if part.name in named)
-    told = (node.name for node in snapshot.nodes if named.intersection(node.partitions))
-    return frozenset(name for nodes in listed for name in nodes).union(told)
+    assigned = (node.name for node in snapshot.nodes if named.intersection(node.partitions))
+    return frozenset(name for nodes in listed for name in nodes).union(assigned)
 
 
 def _place(job: Job, snapshot: Snapshot) -> SlurmsPlace:
-    """Return where Slurm has a job in its line."""
+    """Return the place of a job in Slurm's line."""
     partitions = (snapshot.partitions_by_name.get(name) for name in job.partitions)
     tier = max((partition.priority_tier for partition in partitions if partition is not None), default=0)
     return slurms_place(job, tier)
 
 
 def _keys(case: Case) -> Mapping[int, float]:
-    """Map the running GPU jobs to their keys; a pending one has had nothing that the snapshot tells of, so it has 0."""
+    """Map the running GPU jobs to their keys; a pending job has the key 0, as the snapshot shows no service of it."""
     snapshot = case.snapshot
     held = [
         (job, snapshot.taken_at - job.start_time, sum(gpu.count for gpu in job.allocation.gpus))
@@ -168,28 +169,28 @@ def _keys(case: Case) -> Mapping[int, float]:
         if job.state is JobState.RUNNING and job.start_time is not None and job.allocation is not None
     ]
     held_s = np.array([max(0.0, elapsed_s) for _, elapsed_s, _ in held])
-    slower = np.array([_inflation_here(case, job) for job, *_ in held])
+    inflation = np.array([_inflation_here(case, job) for job, *_ in held])
     gpus = np.array([count for *_, count in held], dtype=np.float64)
-    found = keys(held_s / slower, held_s, held_s * gpus)
-    return {job.job_id: float(key) for (job, *_), key in zip(held, found, strict=True)}
+    key_values = keys(held_s / inflation, held_s, held_s * gpus)
+    return {job.job_id: float(key) for (job, *_), key in zip(held, key_values, strict=True)}
 
 
 def _inflation_here(case: Case, job: Job) -> float:
-    """Return the inflation of a running job where it sits, over that on its best place."""
+    """Return the inflation of a running job on its placement, over the one on its best place."""
     if job.allocation is None or (job.gang.gpu_count or 0) < 2:
         return 1.0
     return _inflation(case, job, case.snapshot.topology.tier_of(job.allocation.nodes))
 
 
 def _inflation(case: Case, job: Job, tier: LocalityTier) -> float:
-    """Return the inflation of a gang at a tier over that on its best place, at least 1."""
+    """Return the inflation of a gang at a tier over the one on its best place, at least 1."""
     best = case.fitter.fit(job.gang, job.partitions).best_tier
-    there, alone = (case.beliefs.inflation(job, each, best).median for each in (max(tier, best), best))
+    there, alone = (case.beliefs.inflation(job, tier_used, best).median for tier_used in (max(tier, best), best))
     return max(1.0, there / alone)
 
 
 def _sensitivity(case: Case, job: Job) -> float:
-    """Return how much spreading over leaves slows a job, or what its user says of that."""
+    """Return the inflation of a job spread over leaves, or the one its user declares."""
     match job.hints.sensitivity:
         case Sensitivity.HIGH:
             return float("inf")
@@ -200,41 +201,41 @@ def _sensitivity(case: Case, job: Job) -> float:
 
 
 def _remaining_known(case: Case, job_id: int) -> bool:
-    """Whether it is forecast for how long a running job will run on."""
+    """Return whether the remaining run time of a running job is forecast."""
     return case.beliefs.forecasts.of(job_id).run_time is not None and job_id in case.remaining_s
 
 
 def _stakes(case: Case, queue: QueueTable, row: int) -> Iterator[Stake]:
-    """Tell what a gang gains on one node, and else under one leaf, where its run time is forecast.
+    """Yield the gain of a gang on one node, then under one leaf, where its run time is forecast.
 
-    Without room made for it, it would start at the tier where waiting and running on costs it the least.
+    Without preemption it would start at the tier with the least waiting and run time.
     """
     job, fit = queue.jobs[row], case.fitter.fit(queue.jobs[row].gang, queue.jobs[row].partitions)
     if fit.restricted or not queue.run.by_model[row]:
         return
-    run_s, spread = float(queue.run.expected_s[row]), fit.tier_now
+    run_s, tier_now = float(queue.run.expected_s[row]), fit.tier_now
     for tier in (LocalityTier.NODE, LocalityTier.LEAF):
-        if tier < fit.best_tier or (spread is not None and spread <= tier):
+        if tier < fit.best_tier or (tier_now is not None and tier_now <= tier):
             continue
-        slower = _inflation(case, job, tier)
+        inflation = _inflation(case, job, tier)
         otherwise_s = min(
-            (0.0 if spread is not None and spread <= each else case.wait_for_s(job, each))
-            + run_s * (_inflation(case, job, each) - slower)
-            for each in LocalityTier
-            if each >= tier
+            (0.0 if tier_now is not None and tier_now <= other else case.wait_for_s(job, other))
+            + run_s * (_inflation(case, job, other) - inflation)
+            for other in LocalityTier
+            if other >= tier
         )
         yield Stake(
             job=job,
             tier=tier,
             gain_s=otherwise_s,
-            run_s=run_s * slower,
-            run_s_low=float(queue.run.low_s[row]) * slower,
-            run_s_high=float(queue.run.high_s[row]) * slower,
+            run_s=run_s * inflation,
+            run_s_low=float(queue.run.low_s[row]) * inflation,
+            run_s_high=float(queue.run.high_s[row]) * inflation,
         )
 
 
 def _room(case: Case, stake: Stake, candidates: Mapping[int, Job], key_by_job: Mapping[int, float]) -> Room | None:
-    """Find the place where the fewest of the candidates have to go, and among such the fewest GPUs."""
+    """Return the place where the fewest candidates have to stop, and among these the one with the fewest GPUs."""
     held = _held_by_row(case, candidates)
     tries = []
     for place, rows in _places(case, stake.tier):
@@ -242,10 +243,10 @@ def _room(case: Case, stake: Stake, candidates: Mapping[int, Job], key_by_job: M
         line = _in_line(held, rows, key_by_job)
         freed = np.cumsum([0, *(gpus for _, gpus in line)])
         if line and freed[-1] >= short:
-            # So many have to go at least: the request may want more than GPUs.
+            # A lower bound on the jobs to stop: the request can want more than GPUs.
             tries.append((max(1, int(np.searchsorted(freed, short))), place, rows, line, short))
     best: Room | None = None
-    for least, place, rows, line, short in sorted(tries, key=lambda each: each[:2])[:TRIES]:
+    for least, place, rows, line, short in sorted(tries, key=itemgetter(0, 1))[:TRIES]:
         if best is not None and least > len(best.victims):
             break
         alone = [candidates[job_id] for job_id, gpus in line if gpus >= short]
@@ -257,7 +258,7 @@ def _room(case: Case, stake: Stake, candidates: Mapping[int, Job], key_by_job: M
 
 
 def _places(case: Case, tier: LocalityTier) -> Iterator[tuple[str, list[int]]]:
-    """List the nodes in service, or the leaves with those below them, by name and rows of the table."""
+    """Yield the nodes in service, or the leaves, as their names and the rows of their nodes."""
     table = case.table
     if tier is LocalityTier.NODE:
         yield from ((table.names[row], [row]) for row in np.flatnonzero(table.usable).tolist())
@@ -268,19 +269,19 @@ def _places(case: Case, tier: LocalityTier) -> Iterator[tuple[str, list[int]]]:
 
 
 def _held_by_row(case: Case, candidates: Mapping[int, Job]) -> Mapping[int, Mapping[int, int]]:
-    """Map rows of nodes to the GPUs that each of the candidates holds there."""
-    holdings, found = case.holdings, defaultdict[int, Counter[int]](Counter)
+    """Map rows of nodes to the GPUs of each candidate there."""
+    holdings, gpus_by_row = case.holdings, defaultdict[int, Counter[int]](Counter)
     held = zip(holdings.job_id.tolist(), holdings.row.tolist(), holdings.gpus.sum(axis=1).tolist(), strict=True)
     for job_id, row, gpus in held:
         if job_id in candidates:
-            found[row][job_id] += gpus
-    return found
+            gpus_by_row[row][job_id] += gpus
+    return gpus_by_row
 
 
 def _in_line(
     held: Mapping[int, Mapping[int, int]], rows: list[int], key_by_job: Mapping[int, float]
 ) -> list[tuple[int, int]]:
-    """List the candidates on some nodes with the GPUs they hold there: most first, then the highest key."""
+    """Return the candidates on some nodes with their GPUs there, sorted by most GPUs, then by highest key."""
     gpus = Counter[int]()
     for row in rows:
         gpus.update(held.get(row, {}))
@@ -288,14 +289,14 @@ def _in_line(
 
 
 def _one_alone(case: Case, stake: Stake, rows: list[int], line: list[Job]) -> list[Job]:
-    """Return the candidate with the fewest GPUs without whom a gang fits on some nodes; empty if there is none."""
-    # The line stands: among equals the highest key goes.
+    """Return the one candidate with the fewest GPUs whose GPUs make the gang fit on some nodes; empty if none."""
+    # The sort is stable: among equals the job with the highest key is stopped.
     ascending = sorted(line, key=lambda job: _burden([job]))
     return next(([job] for job in ascending if _fits(case, stake, rows, [job])), [])
 
 
 def _several(case: Case, stake: Stake, rows: list[int], line: list[Job], least: int) -> list[Job]:
-    """Return candidates, none of whom could stay, without whom a gang fits on some nodes; empty where it never does."""
+    """Return a minimal set of candidates whose GPUs make the gang fit on some nodes; empty where it never fits."""
     counts = range(max(2, least), len(line) + 1)
     chosen = next((line[:count] for count in counts if _fits(case, stake, rows, line[:count])), [])
     for victim in reversed(chosen):
@@ -306,7 +307,7 @@ def _several(case: Case, stake: Stake, rows: list[int], line: list[Job], least: 
 
 
 def _fits(case: Case, stake: Stake, rows: list[int], gone: list[Job]) -> bool:
-    """Whether a gang fits on some nodes once some jobs are gone."""
+    """Return whether a gang fits on some nodes once some jobs are stopped."""
     table = without(case.table, case.holdings, np.isin(case.holdings.job_id, [job.job_id for job in gone]))
     only = np.zeros_like(table.usable)
     only[rows] = table.usable[rows]
@@ -315,25 +316,25 @@ def _fits(case: Case, stake: Stake, rows: list[int], gone: list[Job]) -> bool:
 
 
 def _burden(victims: Iterable[Job]) -> tuple[int, int]:
-    """Return how many jobs have to go, and how many GPUs they hold."""
+    """Return the number of jobs to stop and the number of their GPUs."""
     held = [sum(gpu.count for gpu in job.allocation.gpus) for job in victims if job.allocation is not None]
     return len(held), sum(held)
 
 
 def _pays(case: Case, stake: Stake, room: Room) -> bool:
-    """Whether a gang gains more than twice what its victims lose, and keeps none of them waiting for too long."""
+    """Return whether a gang gains more than twice the loss of its victims and delays none of them for too long."""
     within = max(REQUEUE_HOLD_S, stake.run_s_high) <= case.limits.max_added_delay_s
     return within and pays(stake.gain_s, _cost_s(case, room, stake.run_s))
 
 
 def _cost_s(case: Case, room: Room, run_s: float) -> float:
-    """Return what the victims lose: work, the restart, and the time in which a gang runs for `run_s` in their place."""
+    """Return the loss of the victims: work, the restart, and the `run_s` for which the gang runs in their place."""
     lost_s = [_lost_s(case, victim) for victim in room.victims]
     return stopping_cost_s(lost_s, max(REQUEUE_HOLD_S, run_s), case.beliefs.settings.restart_s)
 
 
 def _lost_s(case: Case, job: Job) -> float:
-    """Return the work that a job is expected to lose: half a checkpoint interval, or all before the first one."""
+    """Return the expected lost work of a job: half a checkpoint interval, or all of it before the first checkpoint."""
     interval_s = job.hints.checkpoint_s or float("inf")
     elapsed_s = case.snapshot.taken_at - (job.start_time or 0.0)
     return elapsed_s if elapsed_s < interval_s else interval_s / 2

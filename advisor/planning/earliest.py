@@ -1,4 +1,4 @@
-"""When a gang fits, by the time limits of the jobs that run or by when they are expected to end."""
+"""Computes when a gang fits, by the time limits or by the expected ends of running jobs."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -15,10 +15,10 @@ from advisor.features.nodes import UNTYPED, Counts, NodeTable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holdings:
-    """What running jobs hold, one row for each job on each of its nodes.
+    """The resources of running jobs, one row for each job on each of its nodes.
 
-    `end_time` is infinite where no end is known. `vouched` says that the jobs are all there are, so that a node
-    from which they have all gone is empty.
+    `end_time` is infinite where no end is known. `vouched` means that no job is hidden, so that a node without any of
+    these jobs is empty.
     """
 
     job_id: NDArray[np.int64]  # (n_holdings,)
@@ -33,8 +33,8 @@ class Holdings:
 def earliest_by_limits(snapshot: Snapshot, table: NodeTable, job: Job) -> float | None:
     """Return the first instant at which a job's gang fits if each running job ends at its time limit.
 
-    An upper bound if nobody else takes what comes free; None where it does not fit even then, or where the
-    ends that matter are unknown. What a job holds is taken from its request per node, else assumed even.
+    An upper bound if no other job takes the released resources; None where the gang does not fit even then, or where
+    the ends that matter are unknown. A job without a request per node is assumed to be spread evenly.
     """
     if Fitter(snapshot, table).tier_now(job.gang, job.partitions) is not None:
         return snapshot.taken_at
@@ -46,7 +46,7 @@ def earliest(
 ) -> float | None:
     """Return the first end of a running job after which a gang fits at a tier or closer; None if it never does."""
     times = np.unique(holdings.end_time[np.isfinite(holdings.end_time)])
-    # More free resources never turn a yes into a no, so the first time that suffices can be bisected.
+    # More free resources never make a gang fit worse, so the first sufficient time can be bisected.
     low, high = 0, len(times)
     while low < high:
         middle = (low + high) // 2
@@ -60,7 +60,7 @@ def earliest(
 
 
 def holdings_of(snapshot: Snapshot, table: NodeTable, remaining_s: Mapping[int, float] | None = None) -> Holdings:
-    """Return what running jobs hold until their limits or, where given, for as long as each is expected to run on."""
+    """Return the resources of running jobs until their limits or, where given, for their remaining run times."""
     held = list(_held(snapshot, table))
     gpus = np.zeros((len(held), len(table.gpu_types)), dtype=np.int32)
     for number, (job, allocation, rank, row) in enumerate(held):
@@ -78,7 +78,7 @@ def holdings_of(snapshot: Snapshot, table: NodeTable, remaining_s: Mapping[int, 
 
 
 def _held(snapshot: Snapshot, table: NodeTable) -> Iterator[tuple[Job, Allocation, int, int]]:
-    """List each job that holds nodes with each of them: its rank in the allocation and its row in the table."""
+    """Yield each job with each of its nodes: the rank in the allocation and the row in the table."""
     for job in snapshot.jobs:
         if job.allocation is not None and not job.is_pending:
             for rank, name in enumerate(job.allocation.nodes):
@@ -87,7 +87,7 @@ def _held(snapshot: Snapshot, table: NodeTable) -> Iterator[tuple[Job, Allocatio
 
 
 def _end_time(job: Job, now: float, remaining_s: Mapping[int, float] | None) -> float:
-    """Return when a job ends; a suspended one ends that much later as it stands still."""
+    """Return the end time of a job; infinity for a suspended one, whose end is unknown."""
     if job.end_time is None or job.state is JobState.SUSPENDED:
         return np.inf
     return job.end_time if remaining_s is None else now + remaining_s.get(job.job_id, np.inf)
@@ -96,7 +96,7 @@ def _end_time(job: Job, now: float, remaining_s: Mapping[int, float] | None) -> 
 def _gpus_on(
     job: Job, allocation: Allocation, rank: int, totals: Counts, types: tuple[str, ...]
 ) -> Iterator[tuple[int, int]]:
-    """Tell the GPUs a job holds on one node, by column of the table; `totals` (n_types,) are the node's."""
+    """Yield the GPUs of a job on one node as (column, count); `totals` `(n_types,)` are the GPUs of the node."""
     there = np.flatnonzero(totals)
     exact = job.gang.per_node
     for gpu in exact or allocation.gpus:
@@ -105,7 +105,7 @@ def _gpus_on(
         if len(there) == 1:
             yield int(there[0]), count
         elif name in types:
-            # Where several types are on the node and none is named, nothing is given back before it is empty.
+            # Where the node has several types and none is named, its GPUs are counted as free only once it is empty.
             yield types.index(name), count
 
 
@@ -115,7 +115,7 @@ def _part(total: int, n_nodes: int, rank: int) -> int:
 
 
 def without(table: NodeTable, holdings: Holdings, gone: NDArray[np.bool_]) -> NodeTable:
-    """Return the table as it stands once what is `gone` `(n_holdings,)` has been given back."""
+    """Return the table after the release of the holdings marked in `gone` `(n_holdings,)`."""
     rows, n_nodes = holdings.row[gone], len(table.names)
     gpus, cpus, memory_mib = table.gpus_idle.copy(), table.cpus_idle.copy(), table.memory_idle_mib.copy()
     np.add.at(gpus, rows, holdings.gpus[gone])
@@ -123,7 +123,7 @@ def without(table: NodeTable, holdings: Holdings, gone: NDArray[np.bool_]) -> No
     np.add.at(memory_mib, rows, holdings.memory_mib[gone])
     holders = np.bincount(holdings.row, minlength=n_nodes)
     emptied = (np.bincount(rows, minlength=n_nodes) == holders) & (holders > 0) & holdings.vouched
-    # What could not be ascribed to one job is free once nobody is left on the node.
+    # Resources that could not be ascribed to one job are free once no job is left on the node.
     return replace(
         table,
         gpus_idle=np.where(emptied[:, None], table.gpus_total, np.minimum(gpus, table.gpus_total)),

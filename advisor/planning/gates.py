@@ -1,4 +1,4 @@
-"""What keeps a job from being considered at all, whatever is idle: holds, dependencies, limits, partitions."""
+"""Finds why Slurm does not consider a job, whatever is idle: holds, dependencies, limits, partitions."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -13,7 +13,7 @@ from advisor.planning.shortage import impossible
 
 
 def gates(inquiry: Inquiry) -> Iterator[Finding]:
-    """Find what keeps the job from being considered, most binding first."""
+    """Yield the findings that keep Slurm from considering the job, most binding first."""
     for gate in (
         _hold,
         _dependency,
@@ -38,7 +38,7 @@ def _hold(inquiry: Inquiry) -> Finding | None:
         return None
     named = causes_named(job.reason)
     if Cause.IMPOSSIBLE in named and len(named) == 1:
-        # Slurm holds what it found impossible; `_slurm_limit` tells why.
+        # Slurm holds jobs that it found impossible; `_slurm_limit` gives the reason.
         return None
     cause = next((holder for holder in _HOLDERS if holder in named), Cause.HELD)
     return Finding(cause=cause)
@@ -73,7 +73,7 @@ def _partitions_down(inquiry: Inquiry) -> Finding | None:
 
 
 def _partition_limits(inquiry: Inquiry) -> Finding | None:
-    """Find out that the job asks for more time or nodes than each of its partitions allows."""
+    """Find whether the job asks for more time or nodes than any of its partitions allows."""
     exceeded = [_exceeded(inquiry.job, partition) for partition in inquiry.partitions]
     if not exceeded or not all(exceeded):
         return None
@@ -84,22 +84,22 @@ def _partition_limits(inquiry: Inquiry) -> Finding | None:
 
 
 def _exceeded(job: Job, partition: Partition) -> dict[str, Evidence]:
-    found: dict[str, Evidence] = {}
+    limits: dict[str, Evidence] = {}
     if job.time_limit_s is not None and partition.max_time_s is not None and job.time_limit_s > partition.max_time_s:
-        found |= {"time_limit_s": job.time_limit_s, "partition_max_time_s": partition.max_time_s}
+        limits |= {"time_limit_s": job.time_limit_s, "partition_max_time_s": partition.max_time_s}
     if partition.max_nodes_per_job is not None and job.gang.nodes_min > partition.max_nodes_per_job:
-        found |= {"nodes_asked": job.gang.nodes_min, "partition_max_nodes": partition.max_nodes_per_job}
-    return found
+        limits |= {"nodes_asked": job.gang.nodes_min, "partition_max_nodes": partition.max_nodes_per_job}
+    return limits
 
 
 # Limits that jobs share and Slurm alone can count.
 _SHARED: Final = frozenset({Cause.ASSOCIATION_LIMIT, Cause.QOS_LIMIT})
-# What else only Slurm knows.
+# Other causes that only Slurm knows.
 _NAMED: Final = frozenset({Cause.PARTITION_LIMIT, Cause.LICENSES, Cause.RESERVATION, Cause.IMPOSSIBLE})
 
 
 def _slurm_limit(inquiry: Inquiry) -> Finding | None:
-    """Repeat a limit that Slurm names and that nothing in the snapshot can show."""
+    """Return the limit that Slurm names, if the snapshot cannot show it."""
     named = causes_named(inquiry.job.reason)
     if len(named) != 1:
         return None
@@ -115,7 +115,7 @@ def _slurm_limit(inquiry: Inquiry) -> Finding | None:
 
 
 def _concerns_one_job(reason: str) -> bool:
-    """Whether the limit bounds each job by itself, as AssocMaxGRESPerJob and QOSMinGRES do."""
+    """Return whether the limit applies to each job alone, as AssocMaxGRESPerJob and QOSMinGRES do."""
     return "PerJob" in reason or "PerNode" in reason or reason.startswith("QOSMin")
 
 

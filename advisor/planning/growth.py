@@ -1,6 +1,6 @@
-"""Growth by marginal gain: the GPUs that are left go to jobs step by step, the step worth most per GPU first.
+"""Grows jobs by marginal gain: the remaining GPUs go to jobs step by step, the step worth most per GPU first.
 
-The greedy rule of Optimus (Peng et al., EuroSys 2018). What a step is worth is the caller's.
+The greedy rule of Optimus (Peng et al., EuroSys 2018). The caller gives the value of a step.
 """
 
 import heapq
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class GrowthStep(NamedTuple):
-    """The next larger size of a job, and what it is worth per GPU added."""
+    """The next larger size of a job, and its value per GPU added."""
 
     size: int
     value: float
@@ -23,8 +23,9 @@ def grown(
 ) -> list[int]:
     """Return the sizes of jobs, `(n_jobs,)`, after steps that use at most `gpus` more.
 
-    `next_step(place, size)` is that of the job in a place at a size, None where it wants no more. `take(place, gpus)`
-    takes GPUs for it and tells whether they were there; where they were not, it grows no further. Ties go to the first.
+    `next_step(place, size)` returns the next step of a job by its index, None where it wants no more.
+    `take(place, gpus)` takes GPUs for a job and returns whether they were free; where they were not, the job grows no
+    further. Ties go to the first job.
     """
     sizes, left = list(sizes), gpus
     if left <= 0:

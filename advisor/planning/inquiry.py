@@ -1,4 +1,4 @@
-"""One pending job beside the nodes it may run on: what the checks of `explain` share."""
+"""Holds the inputs that the checks of `explain` share: one pending job and the nodes it can run on."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -18,8 +18,8 @@ from advisor.features.nodes import Counts, Flags, NodeTable, gpus_of, rows_of
 class Inquiry:
     """A pending job, the snapshot, and where the job's gang fits.
 
-    `partitions` are those of the job that the snapshot knows; `members` `(n_partitions, n_nodes)` marks their
-    nodes, without those the job excludes.
+    `partitions` are the partitions of the job that are in the snapshot; `members` `(n_partitions, n_nodes)` marks
+    their nodes, without those that the job excludes.
     """
 
     snapshot: Snapshot
@@ -33,7 +33,7 @@ class Inquiry:
 
     @classmethod
     def of(cls, snapshot: Snapshot, table: NodeTable, job: Job, factors: PriorityFactors | None) -> Self:
-        """Lay out the inquiry into one pending job."""
+        """Return the inquiry into one pending job."""
         fitter = Fitter(snapshot, table)
         partitions = tuple(partition for partition in snapshot.partitions if partition.name in job.partitions)
         members = table.partition_member[[table.partition_names.index(partition.name) for partition in partitions]]
@@ -51,24 +51,24 @@ class Inquiry:
 
     @property
     def gang(self) -> GangRequest:
-        """What must start together."""
+        """Return the gang that the job asks for."""
         return self.job.gang
 
     @property
     def nodes(self) -> Flags:
-        """The nodes of any of its partitions: `(n_nodes,)`."""
+        """Return the nodes of any of its partitions: `(n_nodes,)`."""
         return np.asarray(self.members.any(axis=0))
 
     def fits_now_as(self, gang: GangRequest) -> bool:
-        """Whether the job would fit now if it asked for something else."""
+        """Return whether the job would fit now with another request."""
         return self.fitter.tier_now(gang, self.job.partitions) is not None
 
     def fits_now_with(self, table: NodeTable) -> bool:
-        """Whether the gang would fit now on other nodes."""
+        """Return whether the gang would fit now on the nodes of another table."""
         return Fitter(self.snapshot, table).tier_now(self.gang, self.job.partitions) is not None
 
     def most_idle(self, gpu_type: str | None) -> Counts:
-        """Return the idle GPUs of a type on each usable node of that partition which has most: `(n_nodes,)`."""
+        """Return the idle GPUs of a type per usable node, `(n_nodes,)`, in the partition with the most of them."""
         idle = gpus_of(self.table.gpu_types, self.table.gpus_startable, gpu_type)
         by_partition = np.where(self.members, idle, 0)
         return np.asarray(by_partition[by_partition.sum(axis=1).argmax()])

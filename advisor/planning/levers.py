@@ -1,4 +1,4 @@
-"""Which levers this site can carry, and what is missing where it cannot."""
+"""Finds the levers that a site supports, and what is missing for the others."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ from advisor.domain.units import MINUTE_S
 
 
 def missing_for_nice(snapshot: Snapshot) -> str | None:
-    """Nice moves a job only where priorities are computed from factors."""
+    """Return what is missing for nice, which moves jobs only where priorities are computed from factors."""
     if snapshot.config.priority_type != "priority/multifactor":
         return f"PriorityType is {snapshot.config.priority_type or 'unknown'}, not priority/multifactor"
     return None
 
 
 def missing_for_switches(snapshot: Snapshot) -> str | None:
-    """Only topology/tree waits for switches, and no longer than max_switch_wait."""
+    """Return what is missing to wait for switches: only topology/tree does, for up to max_switch_wait."""
     if snapshot.topology.kind is not TopologyKind.TREE:
         return f"the topology is {snapshot.topology.kind}; only topology/tree waits for switches"
     if len(snapshot.topology.leaves) < 2:
@@ -30,12 +30,12 @@ def missing_for_switches(snapshot: Snapshot) -> str | None:
 
 
 def missing_for_node_range(snapshot: Snapshot) -> str | None:
-    """A node range can be held tight everywhere, unless Slurm delays placements itself."""
+    """Return what is missing to narrow node ranges: nothing, unless Slurm delays placements itself."""
     return _stands_down(snapshot)
 
 
 def missing_for_time_min(snapshot: Snapshot) -> str | None:
-    """TimeMin leaves the time limit alone only where backfill takes it for a soft limit."""
+    """Return what is missing for TimeMin as a soft limit, with which the time limit stays."""
     config = snapshot.config
     if not config.traits.soft_limits:
         first = first_with(lambda traits: traits.soft_limits)
@@ -48,7 +48,7 @@ def missing_for_time_min(snapshot: Snapshot) -> str | None:
 
 
 def missing_for_most(snapshot: Snapshot) -> str | None:
-    """Most levers can be used wherever the configuration could be read."""
+    """Return what is missing for most levers, which need only a readable configuration."""
     return None if snapshot.config.scheduler_type else "the configuration could not be read"
 
 
@@ -60,13 +60,13 @@ def _stands_down(snapshot: Snapshot) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """What is missing for a lever at a site, None where it can be used, and what it costs to go without."""
+    """The check for what a lever lacks at a site, None where it can be used, and the cost of lacking it."""
 
     missing: Callable[[Snapshot], str | None] = missing_for_most
     cost: str = "no such change is proposed"
 
 
-# The levers for which a site can lack more than most, or of which the cost has a name.
+# Levers with needs of their own, or with a cost of their own.
 NEEDS: Final[Mapping[Lever, Need]] = {
     Lever.SWITCHES: Need(missing=missing_for_switches, cost="gangs are not held for one leaf switch"),
     Lever.NODE_RANGE: Need(missing=missing_for_node_range, cost="gangs are not held for few nodes"),
@@ -81,7 +81,7 @@ NEEDS: Final[Mapping[Lever, Need]] = {
 
 
 def need_of(lever: Lever) -> Need:
-    """Return what a site needs for a lever."""
+    """Return the need of a lever."""
     return NEEDS.get(lever, Need())
 
 

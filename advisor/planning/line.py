@@ -1,4 +1,4 @@
-"""The line of proposers, and the plan they make one after the other."""
+"""Runs the line of proposers, which make a plan one after the other."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ Propose = Callable[[Case, Sequence[Recommendation]], Iterable[Recommendation]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposer:
-    """What proposes one kind of change with some levers, given the changes that were proposed before it.
+    """A proposer of one kind of change with some levers, given the changes proposed before it.
 
-    It is not asked where all of its levers are missing. Once one that is `alone` proposes anything, no other does.
+    It is skipped where all of its levers are missing. Where one that is `alone` proposes a change, no other runs.
     """
 
     kind: Kind
@@ -28,7 +28,7 @@ class Proposer:
 
 # From first to last: each sees what those before it proposed. A new lever is one more row.
 LINE: Final[tuple[Proposer, ...]] = (
-    # No other job moves until the gang has what comes free.
+    # No other job moves until the gang has the freed GPUs.
     Proposer(
         kind=Kind.PREEMPT,
         levers=frozenset({Lever.CHECKPOINT_REQUEUE}),

@@ -1,4 +1,4 @@
-"""What timers of ours tell: how long gangs waited for closer places, and how long each job has been held back."""
+"""Reads leases for how long gangs waited for closer places, and how long our changes delayed each job."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,13 +12,13 @@ from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
 
-# What is not known to have been in force, or to have been left alone, tells nothing.
+# Only leases in these states are known to have been in force and unchanged.
 _TELLING = frozenset({LeaseState.OUT, LeaseState.RETURNING})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """What our advice did to one pending job: the tiers that it has had timers for, and how long it was held back."""
+    """The tiers for which one pending job has had timers, and the delay that our changes added to it."""
 
     tiers: frozenset[LocalityTier] = frozenset()
     delayed_s: float = 0.0
@@ -28,7 +28,7 @@ NO_PAST = Past()
 
 
 def timer_tier(action: Action) -> LocalityTier | None:
-    """Return the tier that an action makes a gang wait for; None for one that is no timer."""
+    """Return the tier for which an action makes a gang wait; None for an action that is no timer."""
     match action:
         case SetSwitches(after=SwitchRequest()):
             return LocalityTier.LEAF
@@ -39,33 +39,33 @@ def timer_tier(action: Action) -> LocalityTier | None:
 
 
 def timer_s(lease: Lease) -> float:
-    """Return how long the timer of a lease runs in all; infinity where only taking it back ends it."""
+    """Return the length of the timer of a lease; infinity where only a revert ends it."""
     if isinstance(lease.action, SetSwitches) and lease.action.after is not None:
-        # Slurm's clock starts as it first looks at the job after the update, within seconds.
+        # Slurm starts the wait when it first considers the job after the update, within seconds.
         return lease.action.after.max_wait_s
     return float("inf") if lease.due_time is None else lease.due_time - lease.applied_time
 
 
 def past_by_job(leases: Iterable[Lease], now: float) -> Mapping[int, Past]:
-    """Map jobs to what changes that are or were out did to them; a timer counts for as long as it ran."""
-    found: dict[int, Past] = {}
+    """Map jobs to the effect of open and closed leases on them; a timer counts for as long as it ran."""
+    past_by_job_id: dict[int, Past] = {}
     for lease in leases:
         tier = timer_tier(lease.action)
         if lease.ending is Ending.NOT_APPLIED or (tier is None and not _steps_back(lease.action)):
             continue
         out_s = max(0.0, (now if lease.ended_time is None else lease.ended_time) - lease.applied_time)
-        before = found.get(lease.job_id, NO_PAST)
-        found[lease.job_id] = Past(
+        before = past_by_job_id.get(lease.job_id, NO_PAST)
+        past_by_job_id[lease.job_id] = Past(
             tiers=before.tiers if tier is None or _cut_short(lease) else before.tiers | {tier},
             delayed_s=before.delayed_s + (min(out_s, timer_s(lease)) if tier is LocalityTier.LEAF else out_s),
         )
-    return found
+    return past_by_job_id
 
 
 def started_since(job: Job, since: float, snapshot: Snapshot) -> bool:
-    """Whether a job started after one snapshot and before another, so that each start lies between just two of them.
+    """Return whether a job started between an earlier snapshot and this one; each start lies in one interval only.
 
-    Slurm tells whole seconds: what starts in the second of a snapshot is left to the next.
+    Slurm reports whole seconds: a start in the second of a snapshot counts for the next interval.
     """
     if job.allocation is None or job.start_time is None:
         return False
@@ -73,25 +73,25 @@ def started_since(job: Job, since: float, snapshot: Snapshot) -> bool:
 
 
 def observed(snapshot: Snapshot, since: float, leases: Sequence[Lease]) -> tuple[Wait, ...]:
-    """Return the waits of the gangs that started after an instant, from the timers that were out for them.
+    """Return the waits of the gangs that started after an instant, from their timers.
 
-    A gang without a timer of ours declined nothing, so it tells nothing.
+    A gang without a timer of ours declined no place, so it has no wait.
     """
     leases_by_job: dict[int, list[Lease]] = {}
     for lease in leases:
         leases_by_job.setdefault(lease.job_id, []).append(lease)
-    found: list[Wait] = []
+    waits: list[Wait] = []
     for job in snapshot.jobs:
         held, start_time = job.allocation, job.start_time
         if job.job_id not in leases_by_job or not started_since(job, since, snapshot):
             continue
         if held is not None and start_time is not None and _gpus(job, held) >= 2:
-            found += _waits(job, held, start_time, leases_by_job[job.job_id], snapshot)
-    return tuple(sorted(found, key=lambda wait: wait.ended_time))
+            waits += _waits(job, held, start_time, leases_by_job[job.job_id], snapshot)
+    return tuple(sorted(waits, key=lambda wait: wait.ended_time))
 
 
 def still_waiting(snapshot: Snapshot, leases: Iterable[Lease]) -> Iterator[Wait]:
-    """Yield the waits of pending gangs up to now, from the timers that are out."""
+    """Yield the waits of pending gangs up to now, from their open timers."""
     for lease in leases:
         tier, job = timer_tier(lease.action), snapshot.jobs_by_id.get(lease.job_id)
         if tier is None or lease.state is not LeaseState.OUT or lease.ending is not None or job is None:
@@ -113,22 +113,22 @@ def _waits(
             ended_time = float("inf")
         elif lease.ending is Ending.NO_LONGER_PENDING:
             if ended_time < start_time:
-                continue  # it was about an earlier start of a job that was requeued
+                continue  # the timer was for an earlier start of a requeued job
             ended_time = float("inf")
-        # A node range holds until it is taken back, however long it has been due.
+        # A node range holds until it is reverted, however long it has been due.
         length_s = timer_s(lease) if tier is LocalityTier.LEAF else float("inf")
         until = min(ended_time, lease.applied_time + length_s)
         if start_time < lease.applied_time:
             continue
         got = start_time < until
         if got and not _sits_there(lease.action, held, snapshot):
-            continue  # Slurm would not have started it there: somebody changed it, and nobody saw the change
+            continue  # Slurm would not have started it there: the request was changed unseen
         waited_s = min(start_time, until) - lease.applied_time
         yield Wait(gpus=_gpus(job, held), tier=tier, waited_s=waited_s, got=got, ended_time=start_time)
 
 
 def _cut_short(lease: Lease) -> bool:
-    """Whether a person had a node range taken back before it was due; Slurm's wait for switches is never renewed."""
+    """Return whether a person reverted a node range before it was due; Slurm never renews a wait for switches."""
     early = lease.due_time is not None and lease.ended_time is not None and lease.ended_time < lease.due_time
     return early and lease.ending in {Ending.TAKEN_BACK, Ending.REVERTED}
 
@@ -138,12 +138,12 @@ def _steps_back(action: Action) -> bool:
 
 
 def _sits_there(action: Action, held: Allocation, snapshot: Snapshot) -> bool:
-    """Whether a gang sits as its timer wanted."""
+    """Return whether a gang runs on the place that its timer asked for."""
     if isinstance(action, SetNodeRange):
         return len(held.nodes) <= action.after.high
     return snapshot.topology.tier_of(held.nodes) <= LocalityTier.LEAF
 
 
 def _gpus(job: Job, held: Allocation) -> int:
-    """Return the GPUs of a gang, by its request where that tells; 0 where nothing does."""
+    """Return the GPUs of a gang, by its request if known, else by its allocation."""
     return job.gang.gpu_count or sum(gpu.count for gpu in held.gpus)

@@ -1,4 +1,4 @@
-"""Reorder: let long work step behind shorter work when that saves more waiting than it costs.
+"""Proposes to reorder: moves long work behind shorter work where that saves more waiting than it costs.
 
 Within a pool the pending jobs are seen as a line of GPU-time before the same GPUs. When job B steps behind the
 jobs S, each of them gains B's GPU-time divided by the pool's GPUs, and B loses theirs: Smith's rule for the
@@ -91,9 +91,9 @@ class _Line:
         self.priority[source] = priority
         self.movable[source] = False
         order = by_place(self.priority, self.submit_time, self.job_id)
-        for each in fields(self):
-            if each.name not in ("floor", "others"):
-                setattr(self, each.name, getattr(self, each.name)[order])
+        for column in fields(self):
+            if column.name not in ("floor", "others"):
+                setattr(self, column.name, getattr(self, column.name)[order])
 
 
 def moves(case: Case) -> list[Move]:
@@ -103,16 +103,16 @@ def moves(case: Case) -> list[Move]:
     """
     queue, freed, settings, limits = case.queue, case.freed_by_limits, case.settings, case.limits
     delay_left_s = case.permits.delay_left_s
-    found: list[Move] = []
+    made: list[Move] = []
     for pool in range(len(queue.pool_gpus)):
         line = _line_of(queue, pool, settings, case.untouchable)
         line.left_s = np.array([delay_left_s.get(job_id, limits.max_added_delay_s) for job_id in line.job_id.tolist()])
         line.movable &= latest_starts_s(queue, freed, line.rows, queue.smallest[line.rows]) > 0.0
         line.movable &= queue.wait_s[line.rows] <= limits.max_job_wait_s
         line.gains &= ~backfilled(queue, freed, line.rows)
-        while len(found) < limits.max_changes and (move := _best_move(line, case)) is not None:
-            found.append(move)
-    return found
+        while len(made) < limits.max_changes and (move := _best_move(line, case)) is not None:
+            made.append(move)
+    return made
 
 
 def _line_of(queue: QueueTable, pool: int, settings: PlanningSettings, untouchable: frozenset[int]) -> _Line:
@@ -133,7 +133,7 @@ def _line_of(queue: QueueTable, pool: int, settings: PlanningSettings, untouchab
         job_id=np.array([job.job_id for job in jobs], dtype=np.int64),
         submit_time=np.array([job.submit_time for job in jobs], dtype=np.float64),
         priority=priority,
-        # A job without a limit keeps its place, and nobody steps behind it: it may run for ever.
+        # A job without a limit keeps its place, and no job steps behind it: it can run for ever.
         work=np.where(limited, queue.width[rows] * queue.run.expected_s[rows], 0.0),
         work_high=np.where(limited, queue.width[rows] * queue.run.high_s[rows], 0.0),
         weight=1.0 + queue.wait_s[rows] / settings.ageing_s,
@@ -141,7 +141,7 @@ def _line_of(queue: QueueTable, pool: int, settings: PlanningSettings, untouchab
         gpu_type=types,
         capacity=capacity,
         left_s=np.zeros(len(rows)),
-        # A job whose nice is not 0 was moved by somebody already, and is never moved twice.
+        # A job whose nice is not 0 was moved before, and is never moved twice.
         movable=limited & np.array([job.nice == 0 and job.job_id not in untouchable for job in jobs], dtype=np.bool_),
         gains=limited,
     )
@@ -289,11 +289,11 @@ def recommendations(case: Case, _so_far: Sequence[Recommendation] = ()) -> Itera
         passing = list(move.passed_by)
         passed_work = float((queue.width[passing] * queue.run.expected_s[passing]).sum())
         low_s, expected_s, high_s = (
-            float(each[row]) for each in (queue.run.low_s, queue.run.expected_s, queue.run.high_s)
+            float(run_s[row]) for run_s in (queue.run.low_s, queue.run.expected_s, queue.run.high_s)
         )
         # What is saved grows with the time that the job would have held the GPUs before the others.
         for_each_s = move.helped * width / move.capacity
-        low, high = (move.saved_s + for_each_s * (each - expected_s) for each in (low_s, high_s))
+        low, high = (move.saved_s + for_each_s * (run_s - expected_s) for run_s in (low_s, high_s))
         yield Recommendation(
             kind=Kind.REORDER,
             action=SetNice(job_id=job.job_id, before=job.nice, after=job.nice + move.nice),

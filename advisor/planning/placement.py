@@ -1,4 +1,4 @@
-"""Consolidate: delay timers at the node and the leaf tier, carried by Slurm's own fields."""
+"""Proposes to consolidate: sets delay timers at the node and leaf tiers through Slurm's own fields."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,12 +38,12 @@ class PlaceWorthWaiting(Facts):
 
     @property
     def reason(self) -> Reason:
-        """The reason by what the gang waits for."""
+        """Return the reason by what the gang waits for."""
         return Reason.LEAF_WORTH_WAITING if self.timer.nodes is None else Reason.NODE_WORTH_WAITING
 
     @property
     def evidence(self) -> dict[str, Evidence]:
-        """The facts as published, those of the timer first."""
+        """Return the facts as published, those of the timer first."""
         return {**self.timer.evidence, **published(self)}
 
 
@@ -75,7 +75,7 @@ def _of_pool(case: Case, queue: QueueTable, rows: NDArray[np.intp], done: frozen
             job.job_id in done
             or queue.gpus[row] < 2
             or job.gang.scope is GpuScope.SOCKET
-            # Nobody knows what a place saves to a job without a limit and without a forecast.
+            # The saving of a job without a limit and a forecast is unknown.
             or not np.isfinite(queue.run.expected_s[row])
         ):
             continue
@@ -99,7 +99,7 @@ def _timers(case: Case, queue: QueueTable, row: int, fit: Fit, start_s: float) -
         timer = timer_for(case, queue, row, place)
         if timer is None or (fit.tier_now is None and start_s > timer.timer_s):
             continue  # by the time it may start, its timer has ended
-        # By rule nobody knows when a place comes free; with forecasts a wait in vain is not begun.
+        # By rule it is unknown when a place comes free; with forecasts, only waits that can succeed begin.
         held = job if place.gang is job.gang else replace(job, gang=place.gang)
         if not queue.run.by_model[row] or case.wait_for_s(held, place.closest) <= timer.timer_s:
             yield place, timer

@@ -1,4 +1,4 @@
-"""Network-sensitive preemption: whom a badly placed or waiting gang may push aside, and when that pays.
+"""Network-sensitive preemption: the jobs that a badly placed or pending gang can stop, and when that pays.
 
 Published are its aim and name (Dally, arXiv 2401.16492); key, victims, quantum and the rule of twice the cost are our
 interpretation. A victim waits for as long as the gang runs that took its place, which counts as a cost, too.
@@ -29,18 +29,18 @@ def keys(done_s: Floats, held_s: Floats, attained_gpu_s: Floats) -> Floats:
     ratio = np.divide(done_s, held_s, out=np.ones(len(done_s)), where=held_s > 0.0)
     most = attained_gpu_s.max(initial=0.0)
     attained = attained_gpu_s / most if most > 0.0 else np.zeros(len(done_s))
-    found: Floats = np.clip(ratio, 0.0, 1.0) ** NETWORK_SHARE * attained ** (1.0 - NETWORK_SHARE)
-    return found
+    key: Floats = np.clip(ratio, 0.0, 1.0) ** NETWORK_SHARE * attained ** (1.0 - NETWORK_SHARE)
+    return key
 
 
 def give_way(key: Floats, sensitivity: Floats, *, gang_key: float, gang_sensitivity: float) -> NDArray[np.bool_]:
-    """Tell which running jobs can be stopped for a gang, `(n_jobs,)`: not those that had little or are hurt more."""
+    """Mark the running jobs that can stop for a gang, `(n_jobs,)`: by key, and no more sensitive than the gang."""
     can_go: NDArray[np.bool_] = (key > gang_key + KEY_MARGIN) & (sensitivity <= gang_sensitivity)
     return can_go
 
 
 def stopping_cost_s(lost_s: Sequence[float], run_s: float, restart_s: float) -> float:
-    """Return what victims lose to a gang that runs for `run_s` in their place.
+    """Return the loss of the victims of a gang that runs for `run_s` in their place.
 
     Each victim loses work, `lost_s`, waits for as long as the gang runs, and starts again.
     """
@@ -48,5 +48,5 @@ def stopping_cost_s(lost_s: Sequence[float], run_s: float, restart_s: float) -> 
 
 
 def pays(gain_s: float, cost_s: float) -> bool:
-    """Tell whether a gain is worth the cost."""
+    """Return whether a gain is worth the cost."""
     return gain_s > GAIN_OVER_COST * cost_s

@@ -1,4 +1,4 @@
-"""Who comes before a job in the order in which Slurm considers pending jobs."""
+"""Counts the jobs ahead of a job in the order in which Slurm considers pending jobs."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from advisor.features.queue import slurms_place
 from advisor.planning.inquiry import Inquiry
 from advisor.planning.requests import gpus_by_type, tasks_of
 
-# A job that Slurm leaves pending for any other reason holds nobody up.
+# A job that Slurm leaves pending for any other reason delays no other job.
 _COMPETING = CONTENTION | {Cause.UNKNOWN}
 
 
@@ -30,7 +30,7 @@ class Ahead:
 
 
 def ahead_of(inquiry: Inquiry) -> Ahead:
-    """Count who comes before the job: a higher partition tier, then priority, submit time and id decide."""
+    """Count the jobs ahead of the job: a higher partition tier, then priority, submit time and id decide."""
     tiers = _tiers(inquiry)
     mine = inquiry.job
     my_place = slurms_place(mine, max((partition.priority_tier for partition in inquiry.partitions), default=0))
@@ -75,7 +75,7 @@ def _competes(reason: str) -> bool:
 
 
 def _may_start(job: Job, now: float) -> bool:
-    """Whether a pending job would start as soon as it fits; one that is held has the priority 0."""
+    """Return whether a pending job would start as soon as it fits; one that is held has the priority 0."""
     return (
         job.is_pending
         and not job.held

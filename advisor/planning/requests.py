@@ -1,4 +1,4 @@
-"""What jobs ask for, in numbers by GPU type."""
+"""Counts the GPUs and tasks that jobs ask for."""
 
 from collections.abc import Mapping
 
@@ -15,7 +15,7 @@ def tasks_of(job: Job) -> int:
 
 
 def gpus_by_type(gang: GangRequest) -> Mapping[str | None, int] | None:
-    """Return the GPUs a gang needs at least, by type (None for any); None where the request does not tell."""
+    """Return the GPUs a gang needs at least, by type (None for any); None where the request leaves it open."""
     match gang.scope:
         case None:
             return {}

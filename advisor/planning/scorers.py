@@ -1,4 +1,4 @@
-"""The rules: how each lever's options are scored where no learned policy is."""
+"""Scores the options of each lever by rule, where there is no learned policy."""
 
 from collections.abc import Callable, Mapping
 from typing import Final

@@ -1,4 +1,4 @@
-"""What keeps a gang that could fit from fitting now: GPUs, their arrangement, CPUs, memory, nodes out of service."""
+"""Finds what keeps a gang from fitting now: GPUs, their arrangement, CPUs, memory, nodes out of service."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -108,14 +108,14 @@ def _spread(inquiry: Inquiry) -> dict[str, Evidence]:
     """Return how the idle GPUs the gang could use are spread."""
     idle = inquiry.most_idle(inquiry.gang.gpu_type)
     known = inquiry.table.leaf >= 0
-    found: dict[str, Evidence] = {
+    evidence: dict[str, Evidence] = {
         "gpus_idle": int(idle.sum()),
         "nodes_with_idle_gpus": int((idle > 0).sum()),
         "most_idle_on_one_node": int(idle.max(initial=0)),
     }
     if known.any():
-        found["most_idle_under_one_leaf"] = int(np.bincount(inquiry.table.leaf[known], weights=idle[known]).max())
-    return found
+        evidence["most_idle_under_one_leaf"] = int(np.bincount(inquiry.table.leaf[known], weights=idle[known]).max())
+    return evidence
 
 
 def _idle_beside_gpus(inquiry: Inquiry) -> dict[str, Evidence]:
@@ -125,20 +125,20 @@ def _idle_beside_gpus(inquiry: Inquiry) -> dict[str, Evidence]:
         if inquiry.gang.wants_gpus
         else inquiry.nodes & inquiry.table.usable
     )
-    found: dict[str, Evidence] = {
+    evidence: dict[str, Evidence] = {
         "cpus_asked": inquiry.gang.cpus,
         "most_idle_cpus_there": int(inquiry.table.cpus_idle[nodes].max(initial=0)),
     }
     if inquiry.gang.memory_mib_per_node is not None:
-        found["memory_mib_asked_per_node"] = inquiry.gang.memory_mib_per_node
-        found["most_idle_memory_mib_there"] = int(inquiry.table.memory_idle_mib[nodes].max(initial=0))
+        evidence["memory_mib_asked_per_node"] = inquiry.gang.memory_mib_per_node
+        evidence["most_idle_memory_mib_there"] = int(inquiry.table.memory_idle_mib[nodes].max(initial=0))
     if inquiry.gang.wants_gpus:
-        found["nodes_with_idle_gpus"] = int(nodes.sum())
-    return found
+        evidence["nodes_with_idle_gpus"] = int(nodes.sum())
+    return evidence
 
 
 def _by_limits(inquiry: Inquiry) -> dict[str, Evidence]:
-    """Return when the gang fits at the latest by the limits of running jobs; empty where nobody can tell."""
+    """Return when the gang fits at the latest by the limits of running jobs; empty where that is unknown."""
     time = earliest_by_limits(inquiry.snapshot, inquiry.table, inquiry.job)
     return {} if time is None else {"fits_by_limits_time": time}
 

@@ -1,4 +1,4 @@
-"""What a site offers the advisor, and what each lack costs."""
+"""Checks what a site offers the advisor, and what each lack costs."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -134,7 +134,7 @@ def _gpu_tres(snapshot: Snapshot) -> Check:
             cost="allocated GPUs are worked out from requests; pyslurm does not show --gpus, so it is not used",
         )
     types = sorted({f"gres/gpu:{pool.gpu_type}" for node in snapshot.nodes for pool in node.gpus if pool.gpu_type})
-    lacking = ",".join(each for each in types if each.lower() not in counted)
+    lacking = ",".join(tres for tres in types if tres.lower() not in counted)
     return Check(
         name="AccountingStorageTRES",
         status=Status.OK,

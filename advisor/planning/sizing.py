@@ -1,8 +1,8 @@
-"""Resize: sizes within the range a job declares, by marginal gain on its scaling curve.
+"""Proposes to resize: picks sizes within the range a job declares, by marginal gain on its scaling curve.
 
 Speed at n GPUs is as forecast, else taken as n**scaling_exponent. A job that cannot start yet shrinks to the largest
 declared size that can start now, if running slower costs less than waiting; a job about to start grows onto GPUs
-that no waiting job can use, one step at a time to whoever gains most per GPU (the marginal-gain rule of Optimus and
+that no waiting job can use, step by step to the job that gains most per GPU (the marginal-gain rule of Optimus and
 DL2's baselines; the assumed curve and the thresholds are ours).
 """
 
@@ -51,7 +51,7 @@ class Resizing(Facts):
 
     @property
     def reason(self) -> Reason:
-        """The reason by whether the job shrinks."""
+        """Return the reason by whether the job shrinks."""
         return Reason.SMALLER_STARTS_SOONER if self.gpus_after < self.gpus else Reason.IDLE_GPUS_TO_GROW
 
 
@@ -109,7 +109,7 @@ class _Pool:
         return int(self.idle.max(initial=0)) if gpu_type == ANY_TYPE else int(self.idle[gpu_type])
 
     def take(self, gpu_type: int, gpus: int) -> bool:
-        """Give GPUs out, and tell whether there were enough of them."""
+        """Take GPUs from the pool, and return whether there were enough of them."""
         if gpus > self.left(gpu_type):
             return False
         self.idle[int(self.idle.argmax()) if gpu_type == ANY_TYPE else gpu_type] -= gpus
@@ -124,9 +124,9 @@ def sizings(queue: QueueTable, rows: NDArray[np.intp], case: Case, untouchable: 
     fitter, beliefs = case.fitter, case.beliefs
     number = int(queue.pool[rows[0]])
     pool = _Pool(queue.pool_idle[number])
-    found: list[Sizing] = []
+    shrunk: list[Sizing] = []
     starting: list[int] = []
-    # Slurm starts nobody who would delay a job that waits ahead of it for the same GPUs.
+    # Slurm starts no job that would delay a job ahead of it that waits for the same GPUs.
     waiting_types: set[int] = set()
     releases = [case.freed]
     for row in rows.tolist():
@@ -146,7 +146,7 @@ def sizings(queue: QueueTable, rows: NDArray[np.intp], case: Case, untouchable: 
             waiting_types.add(gpu_type)
         else:
             pool.take(gpu_type, smaller.gpus)
-            found.append(smaller)
+            shrunk.append(smaller)
     growable = [
         row
         for row in starting
@@ -154,11 +154,11 @@ def sizings(queue: QueueTable, rows: NDArray[np.intp], case: Case, untouchable: 
         and not queue.others_wait[number]
         and not _meets_any(int(queue.gpu_type[row]), waiting_types)
     ]
-    return found + _grown(queue, growable, pool, case)
+    return shrunk + _grown(queue, growable, pool, case)
 
 
 def _meets_any(gpu_type: int, types: set[int]) -> bool:
-    """Whether jobs of some types may want the GPUs that a job of `gpu_type` wants."""
+    """Return whether jobs of some types may want the GPUs that a job of `gpu_type` wants."""
     return bool(types) and (gpu_type == ANY_TYPE or gpu_type in types or ANY_TYPE in types)
 
 
@@ -175,18 +175,18 @@ def _release(queue: QueueTable, row: int) -> Releases:
 
 def _merged(releases: Sequence[Releases]) -> Releases:
     """Join releases in order of time."""
-    after_s = np.concatenate([each.after_s for each in releases])
+    after_s = np.concatenate([release.after_s for release in releases])
     order = np.argsort(after_s, kind="stable")
     return Releases(
         after_s=after_s[order],
-        pool=np.concatenate([each.pool for each in releases])[order],
-        gpu_type=np.concatenate([each.gpu_type for each in releases])[order],
-        gpus=np.concatenate([each.gpus for each in releases])[order],
+        pool=np.concatenate([release.pool for release in releases])[order],
+        gpu_type=np.concatenate([release.gpu_type for release in releases])[order],
+        gpus=np.concatenate([release.gpus for release in releases])[order],
     )
 
 
 def _starts_now(fitter: Fitter, job: Job) -> bool:
-    """Whether there is room for a job now, on few enough switches if it waits for those."""
+    """Return whether there is room for a job now, on few enough switches if it waits for those."""
     tier_now = fitter.tier_now(job.gang, job.partitions)
     if tier_now is None or (job.gang.switches is not None and tier_now > LocalityTier.LEAF):
         return False
@@ -207,7 +207,7 @@ def _shrunk(queue: QueueTable, row: int, wait_s: float, pool: _Pool, fitter: Fit
 
 
 def _ends_in_time(queue: QueueTable, row: int, size: int, beliefs: Beliefs) -> bool:
-    """Whether a job most likely ends within its limit, which stays, at `size`.
+    """Return whether a job most likely ends within its limit, which stays, at `size`.
 
     By rule, at least those that use up to twice the least share of it must; by forecast, those that run as long as is
     expected. The guard lets a job shrink only if it declares a checkpoint to go on from.
@@ -228,7 +228,7 @@ OPTION_COLUMNS: Final = ("gpus", "gpus_after", "gain_per_gpu", "run_time_saved_s
 
 
 def _grown(queue: QueueTable, starting: Sequence[int], pool: _Pool, case: Case) -> list[Sizing]:
-    """Give GPUs that nobody waits for to the jobs about to start, the step with the highest score first."""
+    """Give GPUs that no job waits for to the jobs about to start, the step with the highest score first."""
     # The lower job id settles ties.
     elastic = sorted(
         (row for row in starting if _growth_pays(queue, row, case.beliefs)), key=lambda row: queue.jobs[row].job_id
@@ -287,7 +287,7 @@ def _legal_steps(queue: QueueTable, row: int, pool: _Pool, case: Case) -> Iterat
 
 
 def _growth_pays(queue: QueueTable, row: int, beliefs: Beliefs) -> bool:
-    """Whether the next larger size of a job already saves enough run time to be worth proposing."""
+    """Return whether the next larger size of a job already saves enough run time to be worth proposing."""
     bigger = next((size for size in options(queue.jobs[row]) if size > queue.gpus[row]), None)
     if bigger is None or not np.isfinite(queue.limit_s[row]):
         return False
@@ -295,7 +295,7 @@ def _growth_pays(queue: QueueTable, row: int, beliefs: Beliefs) -> bool:
 
 
 def _fits_best(fitter: Fitter, job: Job, action: SetGpus) -> bool:
-    """Whether a job could start now at its new size, at the closest tier that size allows."""
+    """Return whether a job could start now at its new size, at the closest tier that size allows."""
     gang = action.applied_to(job).gang
     tier_now = fitter.tier_now(gang, job.partitions)
     if tier_now is None:
@@ -317,9 +317,9 @@ def _saved_s(queue: QueueTable, sizing: Sizing, beliefs: Beliefs) -> tuple[float
     row, stretch = sizing.row, beliefs.stretch(queue.jobs[sizing.row], sizing.gpus)
     if queue.run.by_model[row]:
         ends = [
-            sizing.wait_saved_s - run_s * (each - 1.0)
+            sizing.wait_saved_s - run_s * (ratio - 1.0)
             for run_s in (float(queue.run.low_s[row]), float(queue.run.high_s[row]))
-            for each in (stretch.low, stretch.high)
+            for ratio in (stretch.low, stretch.high)
         ]
         return min(ends), max(ends)
     low_s = sizing.wait_saved_s - _run_time_change_s(queue, row, sizing.gpus, beliefs)
@@ -334,9 +334,9 @@ def recommendations(case: Case, so_far: Sequence[Recommendation] = ()) -> Iterat
         yield from _recommendations(queue, sizings(queue, rows, case, done), case.beliefs)
 
 
-def _recommendations(queue: QueueTable, found: Sequence[Sizing], beliefs: Beliefs) -> Iterator[Recommendation]:
+def _recommendations(queue: QueueTable, chosen: Sequence[Sizing], beliefs: Beliefs) -> Iterator[Recommendation]:
     """Turn sizes into recommendations, with the numbers behind each."""
-    for sizing in found:
+    for sizing in chosen:
         low_s, high_s = _saved_s(queue, sizing, beliefs)
         yield Recommendation(
             kind=Kind.RESIZE,

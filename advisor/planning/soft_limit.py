@@ -1,4 +1,4 @@
-"""Soft limits: let backfill plan a job with the run time it is forecast to need, where TimeMin says that.
+"""Proposes soft limits: backfill then plans a job with its forecast run time, given as TimeMin.
 
 Users ask for far more time than they use, and backfill starts a job in a hole only if its limit fits there. Where the
 site takes TimeMin for a soft limit, backfill plans with it, and the limit itself stays. The soft limit is the high end
@@ -98,13 +98,13 @@ def soft_limit_s(job: Job, run_time_s: Interval, config: SiteConfig, settings: P
 
 
 def _waits_s(queue: QueueTable, freed: Releases, rows: NDArray[np.intp]) -> NDArray[np.float64]:
-    """Tell how long each job may wait if those before it use their limits `(n_rows,)`; 0 where it starts at once."""
+    """Return how long each job can wait if those before it use their limits `(n_rows,)`; 0 where it starts at once."""
     waits_s = np.zeros(len(rows))
     for pool in np.unique(queue.pool[rows]):
         mine = np.flatnonzero(queue.pool[rows] == pool)
         of_pool = rows[mine]
         starts_s = latest_starts_s(queue, freed, of_pool, queue.gpus[of_pool])
-        # Nobody knows when jobs end that have not started, so that behind those the work in line has to do.
+        # Ends of jobs that have not started are unknown; behind those the wait comes from the work in line.
         known = np.isfinite(starts_s)
         starts_s[~known] = _by_work_s(queue, freed, of_pool)[~known]
         starts_s[backfilled(queue, freed, of_pool)] = 0.0
@@ -117,7 +117,7 @@ def _by_work_s(queue: QueueTable, freed: Releases, rows: NDArray[np.intp]) -> ND
 
     Jobs without a time limit count for nothing.
     """
-    found = np.zeros(len(rows))
+    wait_s = np.zeros(len(rows))
     pool, types = int(queue.pool[rows[0]]), queue.gpu_type[rows]
     work = np.nan_to_num(queue.width[rows] * queue.limit_s[rows])
     held = freed.after_s * freed.gpus * (freed.pool == pool)
@@ -127,8 +127,8 @@ def _by_work_s(queue: QueueTable, freed: Releases, rows: NDArray[np.intp]) -> ND
         running = held[(freed.gpu_type == gpu_type) | of_any].sum()
         gpus = queue.pool_gpus[pool].sum() if of_any else queue.pool_gpus[pool, gpu_type]
         ahead = np.where(meets, work, 0.0).cumsum() - work
-        found[types == gpu_type] = ((running + ahead) / gpus)[types == gpu_type]
-    return found
+        wait_s[types == gpu_type] = ((running + ahead) / gpus)[types == gpu_type]
+    return wait_s
 
 
 def _recommendation(job: Job, run_time_s: Interval, soft_s: float, wait_s: float, config: SiteConfig) -> Recommendation:

@@ -1,4 +1,4 @@
-"""The cluster at a glance, from one snapshot."""
+"""Sums up the cluster from one snapshot."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -116,7 +116,7 @@ def _least_gpus(gang: GangRequest, table: NodeTable) -> tuple[GpuCount, ...]:
 
 
 def _least_cpus(gang: GangRequest, gpus: tuple[GpuCount, ...]) -> int:
-    """Return the CPUs that go with so many GPUs, of one task, or an even share of all; 1 where none is known."""
+    """Return the CPUs for a number of GPUs, of one task, or an even share of all; 1 where none is known."""
     if gang.cpus_per_gpu is not None:
         return max(1, gang.cpus_per_gpu * sum(gpu.count for gpu in gpus))
     if gang.per_task:

@@ -1,4 +1,4 @@
-"""The delay timer that is out for one job, explained as if it were chosen now."""
+"""Explains the open delay timers of one job as if they were chosen now."""
 
 from dataclasses import dataclass, replace
 
@@ -33,7 +33,7 @@ class TimerOut:
 
     @property
     def ends_time(self) -> float:
-        """The end of the wait."""
+        """Return the end of the wait."""
         return self.began_time + self.length_s
 
 
@@ -55,7 +55,7 @@ def timers_out(
         if lease.job_id == job_id and lease.ending is None and lease.state in _IN_FORCE
         if (tier := timer_tier(lease.action)) is not None
     ]
-    out.sort(key=lambda each: each[0].applied_time)
+    out.sort(key=lambda lease_and_tier: lease_and_tier[0].applied_time)
     return tuple(_explained(snapshot, lease, tier, settings, limits, forecasts, memory.waits) for lease, tier in out)
 
 
@@ -87,7 +87,7 @@ def _timer(
     forecasts: Forecasts,
     waits: tuple[Wait, ...],
 ) -> Timer | None:
-    """Return the timer with what speaks for it now; None where the job would be waiting for that place no more."""
+    """Return the timer with its present reasons; None where the job would no longer wait for that place."""
     asked = lease.undo.applied_to(snapshot.jobs_by_id[lease.job_id])
     before = replace(snapshot, jobs=tuple(asked if job.job_id == lease.job_id else job for job in snapshot.jobs))
     case = Case(snapshot=before, settings=settings, limits=limits, forecasts=forecasts, memory=Memory(waits=waits))

@@ -1,4 +1,4 @@
-"""For which closer place a gang should wait, and how long: delay scheduling with timers that tune themselves.
+"""Chooses the closer place for which a gang waits, and how long: delay scheduling with timers that tune themselves.
 
 A gang that could start now, or soon, only on a worse tier than it could have waits for the better one until its timer
 ends: first for few nodes, then for one leaf switch. Our interpretation of Dally, whose timers are not published.
@@ -103,7 +103,7 @@ def timer_for(case: Case, queue: QueueTable, row: int, place: Place) -> Timer | 
 
 
 def timer_of(case: Case, queue: QueueTable, row: int, place: Place, wait_s: float) -> Timer:
-    """Return a timer of a given length with what speaks for it."""
+    """Return a timer of a given length with the reasons for it."""
     gpus, settings = int(queue.gpus[row]), case.beliefs.settings
     there = place.inflation_there.median
     expected_cost_s = float(queue.run.expected_s[row]) * max(0.0, place.inflation.median - there)
@@ -136,9 +136,9 @@ def _held(case: Case, job: Job, fit: Fit) -> GangRequest | None:
     fewest = fitter.fewest_nodes(gang, job.partitions)
     if fewest is None or fewest >= gang.nodes_max:
         return None
-    held = replace(gang, nodes_max=fewest)
-    at_fewest = fitter.fit_in_service(held, job.partitions)
-    return None if at_fewest.fits_now or at_fewest.best_tier > fit.best_tier else held
+    narrowed = replace(gang, nodes_max=fewest)
+    at_fewest = fitter.fit_in_service(narrowed, job.partitions)
+    return None if at_fewest.fits_now or at_fewest.best_tier > fit.best_tier else narrowed
 
 
 def _place(

@@ -1,9 +1,9 @@
-"""The auto-tuner of delay timers: how long it pays a gang to wait for a place close together.
+"""Tunes delay timers: how long it pays a gang to wait for a place close together.
 
 From the waits of gangs of one class follows at what rate places come free for them, by how long they have waited: the
 piecewise exponential model of survival analysis (Friedman, Annals of Statistics 1982), in which a wait that was given
 up counts for as long as it lasted and no longer. A recent wait weighs more than an old one, and a few imagined ones,
-with the mean of the settings, speak where nothing was seen. The timer is the wait T that is worth most,
+with the mean of the settings, decide where nothing was seen. The timer is the wait T that is worth most,
 
     worth x P(place within T) - expected wait up to T,
 
@@ -23,9 +23,9 @@ from advisor.settings import PlanningSettings
 
 # Within these bounds of the time waited, and beyond the last, places come free at one rate.
 EDGES_S = np.array([0.0, 60.0, 180.0, 600.0, 1800.0, 3600.0, 7200.0, 14400.0, np.inf])
-# A wait weighs half after the memory; beyond so many memories it is forgotten.
+# A wait weighs half after the memory; beyond this number of memories it is forgotten.
 MEMORIES = 6.0
-# Nineteen places in twenty that come at random have come within so many mean waits.
+# Of places that come at random, 19 in 20 come within this number of mean waits.
 UNSEEN_MEANS = 3.0
 
 Rates = NDArray[np.float64]
@@ -63,10 +63,10 @@ def rates(waits: Iterable[Wait], now: float, tuning: Tuning, tier: LocalityTier)
     low_s, high_s = EDGES_S[:-1, None], EDGES_S[1:, None]
     spent_s = (np.clip(waited_s, low_s, high_s) - low_s) @ weight  # (n_edges - 1,)
     places = ((low_s < waited_s) & (waited_s <= high_s) & got) @ weight
-    # Where a stretch saw little, the rate over all of them speaks; where all saw little, the settings.
+    # Where a stretch saw little, the rate over all of them decides; where all saw little, the settings.
     overall = (places.sum() + tuning.imagined) / (spent_s.sum() + tuning.imagined * tuning.expected_s[tier])
-    found: Rates = (places + tuning.imagined) / (spent_s + tuning.imagined / overall)
-    return found
+    rate_per_s: Rates = (places + tuning.imagined) / (spent_s + tuning.imagined / overall)
+    return rate_per_s
 
 
 def best_wait_s(rate_per_s: Rates, worth_s: float, bound_s: float) -> float:
@@ -115,7 +115,7 @@ def tuning_of(settings: PlanningSettings) -> Tuning:
 
 
 class Tuner:
-    """What waits of all classes and tiers tell at one instant."""
+    """The rates and timers that follow from the waits of all classes and tiers at one instant."""
 
     def __init__(self, waits: Iterable[Wait], now: float, tuning: Tuning) -> None:
         """Sort the waits that are not forgotten by class and tier."""
@@ -140,7 +140,7 @@ class Tuner:
         return float("inf") if is_seen else UNSEEN_MEANS * self._tuning.expected_s[tier]
 
     def seen(self, gpus: int, tier: LocalityTier) -> Seen:
-        """Say what was seen of a gang's class."""
+        """Return the waits seen of a gang's class, summed up."""
         waits = self._waits.get((gang_class(gpus), tier), ())
         got_s = [wait.waited_s for wait in waits if wait.got]
         within_s = float(np.quantile(got_s, 0.9, method="higher")) if got_s else 0.0

@@ -91,7 +91,7 @@ def cluster_values(overview: Overview) -> dict[str, Any]:
 
 
 def skipped(record: CycleRecord) -> list[dict[str, Any]]:
-    """Return the jobs left alone and the rule that said so, by job id."""
+    """Return the jobs left alone with the rule that decides it, by job id."""
     rules = dict(record.left_alone)
     for change in record.judged:
         if change.refused_by is not None:

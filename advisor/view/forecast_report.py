@@ -42,7 +42,7 @@ def lines(record: CycleRecord, job: Job) -> Iterator[tuple[str, str]]:
     forecast = record.forecasts.of(job.job_id)
     if job.is_pending and forecast.start_s is not None:
         now = record.snapshot.taken_at
-        low, high = (instant(now + each) for each in (forecast.start_s.low, forecast.start_s.high))
+        low, high = (instant(now + start_s) for start_s in (forecast.start_s.low, forecast.start_s.high))
         middle = duration(forecast.start_s.median)
         yield "starts", f"between {low} and {high} (80 %), as likely before as after {middle} from now"
     if forecast.run_time is not None:
@@ -65,7 +65,7 @@ def lines(record: CycleRecord, job: Job) -> Iterator[tuple[str, str]]:
 
 def _ordered(forecast: JobForecast) -> list[tuple[Placement, Interval]]:
     """Return the speeds by size, the closest tier first."""
-    return sorted(forecast.speed_by_placement.items(), key=lambda each: (each[0].gpus, each[0].tier))
+    return sorted(forecast.speed_by_placement.items(), key=lambda item: (item[0].gpus, item[0].tier))
 
 
 def _speeds(forecast: JobForecast) -> Iterator[str]:

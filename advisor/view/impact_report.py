@@ -67,13 +67,13 @@ def impact_of(journal: OutcomeJournal, experiment: ExperimentSettings, *, since:
     still_open = journal.open_outcomes()
     lately = [outcome for outcome in over if (outcome.end_time or 0.0) > since]
     comparison = compared((*over, *still_open), experiment, now) if experiment.by else None
-    told = (*lately, *still_open)
+    outcomes = (*lately, *still_open)
     return Impact(
         since=since,
         until=now,
         ended=len(lately),
-        changed=sum(any(change.applied_time >= since for change in outcome.changes) for outcome in told),
-        levers=lever_tallies(told, journal.closed((), since), since=since, now=now),
+        changed=sum(any(change.applied_time >= since for change in outcome.changes) for outcome in outcomes),
+        levers=lever_tallies(outcomes, journal.closed((), since), since=since, now=now),
         places=places_got(journal.waits(since)),
         starts=start_accuracy(lately),
         run_times=run_time_accuracy(lately),
@@ -82,14 +82,14 @@ def impact_of(journal: OutcomeJournal, experiment: ExperimentSettings, *, since:
     )
 
 
-def document(found: Impact) -> dict[str, Any]:
+def document(impact: Impact) -> dict[str, Any]:
     """Return a report as plain values, None where there is no number."""
-    comparison = found.comparison
+    comparison = impact.comparison
     return {
-        "jobs": {"ended": found.ended, "changed": found.changed},
-        "levers": [_lever(tally) for tally in found.levers],
-        "places": [{"tier": each.tier.name.lower(), **_plain(each.got)} for each in found.places],
-        "forecasts": {"start": _accuracy(found.starts), "run_time": _accuracy(found.run_times)},
+        "jobs": {"ended": impact.ended, "changed": impact.changed},
+        "levers": [_lever(tally) for tally in impact.levers],
+        "places": [{"tier": place.tier.name.lower(), **_plain(place.got)} for place in impact.places],
+        "forecasts": {"start": _accuracy(impact.starts), "run_time": _accuracy(impact.run_times)},
         "experiment": None
         if comparison is None
         else {
@@ -106,30 +106,30 @@ def document(found: Impact) -> dict[str, Any]:
                 for group in comparison.worst
             ],
         },
-        "cannot_tell": list(found.limits),
+        "cannot_tell": list(impact.limits),
     }
 
 
-def rows(found: Impact) -> Iterator[list[str]]:
+def rows(impact: Impact) -> Iterator[list[str]]:
     """Yield a report as the fields of `COLUMNS`, one figure a row, empty where there is no number."""
-    for tally in found.levers:
+    for tally in impact.levers:
         for kind in _TALLIES:
             yield _row("lever", str(tally.lever), kind, getattr(tally, kind))
         yield _row("lever", str(tally.lever), "promised_saving_s", None, tally.saved_s_low, tally.saved_s_high)
         yield _share_row("lever", str(tally.lever), "in_time", tally.in_time)
         yield _share_row("lever", str(tally.lever), "in_time_by_forecast", tally.in_time_by_forecast)
-    for place in found.places:
+    for place in impact.places:
         yield _share_row("place", place.tier.name.lower(), "got", place.got)
-    for name, accuracy in (("start", found.starts), ("run_time", found.run_times)):
+    for name, accuracy in (("start", impact.starts), ("run_time", impact.run_times)):
         yield _share_row("forecast", name, "held", _held(accuracy))
         yield _row("forecast", name, "error_factor", accuracy.error_factor, None, None, accuracy.jobs)
-    if found.comparison is not None:
-        for effect in found.comparison.effects:
+    if impact.comparison is not None:
+        for effect in impact.comparison.effects:
             yield _row(
                 "experiment", effect.metric, f"{effect.figure}_change_percent", effect.percent, effect.low,
                 effect.high, effect.blocks,
             )  # fmt: skip
-        for group in found.comparison.worst:
+        for group in impact.comparison.worst:
             effect = group.effect
             yield _row(
                 "account",
@@ -142,40 +142,40 @@ def rows(found: Impact) -> Iterator[list[str]]:
             )
 
 
-def print_report(found: Impact) -> None:
+def print_report(impact: Impact) -> None:
     """Print a report for people."""
     out = console()
-    kept = f"{plural(found.ended, 'GPU job')} ended, {found.changed} were changed"
-    out.print(f"from {instant(found.since)} to {instant(found.until)}: {kept}")
+    kept = f"{plural(impact.ended, 'GPU job')} ended, {impact.changed} were changed"
+    out.print(f"from {instant(impact.since)} to {instant(impact.until)}: {kept}")
     out.print()
-    if found.levers:
-        print_table(_LEVER_HEADER, [_lever_fields(tally) for tally in found.levers], right=range(1, 11))
+    if impact.levers:
+        print_table(_LEVER_HEADER, [_lever_fields(tally) for tally in impact.levers], right=range(1, 11))
         out.print()
-    for label, text in _sentences(found):
+    for label, text in _sentences(impact):
         print_labelled(label, text, width=12)
-    if found.comparison is not None:
+    if impact.comparison is not None:
         out.print()
-        for label, text in _of_experiment(found.comparison):
+        for label, text in _of_experiment(impact.comparison):
             print_labelled(label, text, width=12)
         out.print()
-        print_table(_EFFECT_HEADER, list(_effect_fields(found.comparison)), right=(2, 3))
+        print_table(_EFFECT_HEADER, list(_effect_fields(impact.comparison)), right=(2, 3))
     out.print()
-    for text in found.limits:
+    for text in impact.limits:
         print_labelled("not told", text, width=12)
 
 
-def _sentences(found: Impact) -> Iterator[tuple[str, str]]:
-    if not found.levers:
+def _sentences(impact: Impact) -> Iterator[tuple[str, str]]:
+    if not impact.levers:
         yield "levers", "nothing was changed"
-    for tally in found.levers:
+    for tally in impact.levers:
         if tally.in_time.n:
             yield str(tally.lever), f"started within the promised delay of the change itself: {_said(tally.in_time)}"
         if tally.in_time_by_forecast.n:
             of_forecast = "started within it of the forecast made before the change, 9 in 10 being expected"
             yield str(tally.lever), f"{of_forecast}: {_said(tally.in_time_by_forecast)}"
-    for place in found.places:
+    for place in impact.places:
         yield "places", f"gangs that waited for one {place.tier.name.lower()} and got it: {_said(place.got)}"
-    for name, accuracy in (("starts", found.starts), ("run times", found.run_times)):
+    for name, accuracy in (("starts", impact.starts), ("run times", impact.run_times)):
         if accuracy.jobs:
             share, off = _held(accuracy), f"half were off by a factor of {accuracy.error_factor:.3g} or more"
             yield "forecasts", f"{name} within their 80 % interval: {_said(share)}{_drift(share)}"
@@ -293,8 +293,13 @@ def _held(accuracy: Accuracy) -> Share:
 
 def _row(section: str, name: str, figure: str, *numbers: float | None) -> list[str]:
     """Return a row; the numbers are value, low, high and n, as far as there are any."""
-    told: Iterable[float | None] = (*numbers, None, None, None, None)[:4]
-    return [section, name, figure, *("" if each is None or not math.isfinite(each) else f"{each:g}" for each in told)]
+    padded: Iterable[float | None] = (*numbers, None, None, None, None)[:4]
+    return [
+        section,
+        name,
+        figure,
+        *("" if value is None or not math.isfinite(value) else f"{value:g}" for value in padded),
+    ]
 
 
 def _share_row(section: str, name: str, figure: str, share: Share) -> list[str]:

@@ -1,11 +1,11 @@
-"""The part of a command line that chooses one of several programs by name."""
+"""Parses the part of a command line that chooses one of several programs by name."""
 
 import argparse
 from collections.abc import Mapping, Sequence
 
 
 def chosen(prog: str, names: Mapping[str, str], arguments: Sequence[str] | None) -> tuple[str, list[str]]:
-    """Return the name that the arguments begin with and those after it; `names` maps each to what it does."""
+    """Return the first argument, a name, and the arguments after it; `names` maps names to descriptions."""
     listed = "\n".join(f"  {name:<12}{sentence}" for name, sentence in names.items())
     parser = argparse.ArgumentParser(
         prog=prog,

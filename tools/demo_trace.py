@@ -1,4 +1,4 @@
-"""The trace that ships with the package: a made-up workload that queues on 16 nodes of 8 GPUs for about two days.
+"""Write the trace that ships with the package: a synthetic workload of about two days for 16 nodes of 8 GPUs.
 
     python -m tools.demo_trace [-o advisor/demo/trace.csv]
 
@@ -21,7 +21,7 @@ JOB_COUNT = 260
 GPUS_PER_NODE = 8
 HOUR_S = 3600.0
 
-# Of the known profiles, so that a new one does not change the trace.
+# A fixed list, so that a new profile does not change the trace.
 MODELS = (
     "bert", "cyclegan", "deepspeech2", "dlrm", "gpt2", "llama30", "llama7", "lm", "mobilenetv3", "recommendation",
     "resnet18", "resnet50", "transformer", "vgg16", "vit", "yolov3",
@@ -29,15 +29,15 @@ MODELS = (
 # Shares of sizes: many small jobs, and the few large ones that hold most of the GPUs.
 SIZES = (1, 2, 4, 8, 16, 32)
 SIZE_SHARES = (0.30, 0.14, 0.19, 0.22, 0.10, 0.05)
-# Run times are log-normal: half of them above this, and cut off at the longest.
+# Run times are log-normal with this median, within the shortest and the longest.
 MEDIAN_RUN_TIME_S = 1.5 * HOUR_S
 RUN_TIME_SPREAD = 1.2
 SHORTEST_S, LONGEST_S = 60.0, 20 * HOUR_S
-# Submissions go on for this long, three times as many in working hours.
+# The period of submissions, three times as frequent in working hours.
 SUBMITTED_WITHIN_S = 36 * HOUR_S
 WORKING_HOURS = range(9, 19)
 BUSY_FACTOR = 3.0
-# Of jobs that fill several nodes of one leaf, how many ask Slurm to wait for a single leaf switch, and how long.
+# The share of jobs over several nodes of one leaf that ask Slurm to wait for a single leaf switch, and the wait.
 SWITCHES_SHARE = 0.5
 SWITCHES_WAIT_S = 1800.0
 LEAF_GPUS = 4 * GPUS_PER_NODE
@@ -46,17 +46,17 @@ URGENT_SHARE = 0.05
 
 
 def main() -> None:
-    """Make the trace, write it."""
+    """Write the trace."""
     parser = argparse.ArgumentParser(prog="python -m tools.demo_trace", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("-o", "--output", type=Path, default=Path("advisor/demo/trace.csv"), help="where to write")
     output = parser.parse_args().output
     write_trace(demo_trace(), output)
-    # Traces are written for their owner only; this one is for everybody.
+    # Traces are written with access for their owner only; this one ships with the package.
     output.chmod(0o644)
 
 
 def demo_trace() -> Trace:
-    """Make the trace."""
+    """Return the trace."""
     stream = np.random.default_rng(SEED)
     jobs = np.zeros(JOB_COUNT, TRACE_DTYPE)
     jobs["job_id"] = np.arange(1, JOB_COUNT + 1)
@@ -78,7 +78,7 @@ def demo_trace() -> Trace:
 
 
 def _arrivals(stream: np.random.Generator) -> NDArray[np.float64]:
-    """Draw times of submission, more of them in working hours; the first job comes at 0, in the morning."""
+    """Draw submission times, more of them in working hours; the first, at 0, is in the morning."""
     hours = np.arange(round(SUBMITTED_WITHIN_S / HOUR_S))
     busy = np.isin((hours + WORKING_HOURS.start) % 24, WORKING_HOURS)
     weights = np.where(busy, BUSY_FACTOR, 1.0)

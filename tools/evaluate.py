@@ -5,8 +5,8 @@
     python -m tools.evaluate runtime --format drac --train FILE... --test FILE...
     python -m tools.evaluate start --format drac --train FILE... --test FILE...
 
-Each fits on what --train names, forecasts the rows of --test that were not fitted on, and prints how far it was off
-next to the stated baselines. It needs the extra `fit`: python -m pip install 'sadvise[fit]'.
+Each fits on the files of --train, forecasts the rows of --test that were not fitted on, and prints its errors beside
+those of the stated baselines. It needs the extra `fit`: python -m pip install 'sadvise[fit]'.
 """
 
 import sys

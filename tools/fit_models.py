@@ -3,7 +3,7 @@
     python -m tools.fit_models [--data DIR] [--only KIND] [--output FOLDER]
 
 DIR is a folder with `throughput`, `interference` and `traces`, by default SADVISE_DATA. The models in the folder are
-replaced. Equal data, versions and seed give equal models; docs/forecasts.md has what they are worth.
+replaced. Equal data, versions and seed give equal models; docs/forecasts.md has their errors.
 """
 
 import argparse
@@ -72,7 +72,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_data_option(parser)
     parser.add_argument(
-        "--only", metavar="KIND", choices=FITS, action="append", help="only this model; may be repeated"
+        "--only", metavar="KIND", choices=FITS, action="append", help="only this model; can be repeated"
     )
     parser.add_argument("--output", metavar="FOLDER", type=Path, default=MODELS, help="where the models go")
     options = parser.parse_args(argv)
@@ -89,16 +89,16 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _replace(fitted: Fitted, folder: Path) -> None:
-    """Publish a model in the place of the one before."""
+    """Publish a model in place of the one in the folder."""
     today = instant(SystemClock().now())[:10]
     put_in_place(fitted.kind, folder, lambda: publish(fitted, folder, VERSION, today=today))
 
 
 def put_in_place(kind: str, folder: Path, write: Callable[[], object]) -> None:
-    """Remove the model of a kind, have another written, and put that in use."""
+    """Remove the model of a kind, write another, and put it in use."""
     manifest = read_manifest(folder)
-    others = tuple(each for each in manifest.model if each.kind != kind)
-    in_use = {each: version for each, version in manifest.in_use.items() if each != kind}
+    others = tuple(entry for entry in manifest.model if entry.kind != kind)
+    in_use = {name: version for name, version in manifest.in_use.items() if name != kind}
     write_manifest(folder, Manifest(in_use=in_use, model=others))
     shutil.rmtree(folder / kind, ignore_errors=True)
     write()

@@ -1,10 +1,10 @@
-"""Fit the job profiles of the simulator to published measurements, and say how far off they are.
+"""Fit the job profiles of the simulator to published measurements, and print their errors.
 
 python -m tools.fit_profiles [--data DIR] [--check] [-o advisor/sim/profiles.csv] [--page docs/network.md]
 
-DIR is a folder with `throughput/` and `interference/`, by default SADVISE_DATA. The table of errors goes to the
-standard output, and after it the page on the network model, which is also written. `--check` writes nothing: it fits
-again, and fails if the shipped table or the page differs or an overall error is above its limit.
+DIR is a folder with `throughput/` and `interference/`, by default SADVISE_DATA. The table of errors and the page
+on the network model go to standard output; the page is also written. `--check` writes nothing: it fits again, and
+fails if the shipped table or the page differs or an overall error is above its limit.
 """
 
 import argparse
@@ -54,7 +54,7 @@ NETWORK = ("traffic_gbps", "spread_exponent", "overlap_ratio")
 SHARED = ("gpu_need", "gpu_pressure")
 NIC = ("node_sensitivity", "node_pressure")
 
-# The overall mean error that each data set may have, beside the one that it had when the table was made.
+# The limit on the overall mean error of each data set, beside the error when the table was made.
 LIMITS: Mapping[str, float] = {
     "ElasticFlow": 0.035,  # 0.028
     "Pollux one node": 0.085,  # 0.074
@@ -76,8 +76,8 @@ Numbers = dict[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """What measurements say about a model: numbers by field, what each part rests on, speeds by GPU type."""
+class FittedProfile:
+    """The fitted numbers of a model by field, the data set behind each part, and its speeds by GPU type."""
 
     numbers: Numbers
     rests_on: Mapping[str, str]
@@ -86,15 +86,15 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbours:
-    """What was found of jobs beside others: pairs of need or sensitivity and pressure by name."""
+    """The fit to jobs beside others: pairs of need or sensitivity and pressure, by name."""
 
     shared: Mapping[str, Pair]
     contention: Mapping[str, Pair]
     pressure_slope: float
 
 
-def fit(measured: Measurements) -> dict[str, Found]:
-    """Return what was found by name of the profile; the neutral one is first and lends what others lack."""
+def fit(measured: Measurements) -> dict[str, FittedProfile]:
+    """Return the fitted profiles by name; the neutral one is first, and its numbers fill the gaps of the others."""
     speeds = _speeds(measured.speeds)
     pairs = [row for row in measured.pairs if row.source == PAIRS_FROM]
     contention = fit_contention(measured.contention)
@@ -105,14 +105,15 @@ def fit(measured: Measurements) -> dict[str, Found]:
     )
     bare = {name for name in neighbours.shared if "/" not in name}
     models = sorted(({*STEPS_FROM, *SPREADS_FROM, *speeds} | bare) - {NEUTRAL})
-    found = {model: _fit_model(model, measured, neighbours, speeds[model]) for model in models}
-    neutral = Found(numbers=_medians([each.numbers for each in found.values()]), rests_on={}, speeds=speeds[NEUTRAL])
+    fitted = {model: _fit_model(model, measured, neighbours, speeds[model]) for model in models}
+    medians = _medians([profile.numbers for profile in fitted.values()])
+    neutral = FittedProfile(numbers=medians, rests_on={}, speeds=speeds[NEUTRAL])
     for model, like in NETWORK_LIKE.items():
-        borrowed = {field: found[like].numbers[field] for field in (*NETWORK, *NIC)}
-        rests_on = {**found[model].rests_on, "network": f"as {like}", "shared NIC": f"as {like}"}
-        found[model] = replace(found[model], numbers=found[model].numbers | borrowed, rests_on=rests_on)
+        borrowed = {field: fitted[like].numbers[field] for field in (*NETWORK, *NIC)}
+        rests_on = {**fitted[model].rests_on, "network": f"as {like}", "shared NIC": f"as {like}"}
+        fitted[model] = replace(fitted[model], numbers=fitted[model].numbers | borrowed, rests_on=rests_on)
     table = {NEUTRAL: neutral}
-    for model, own in found.items():
+    for model, own in fitted.items():
         table[model] = replace(own, numbers=neutral.numbers | own.numbers)
     for name in sorted(neighbours.shared.keys() - bare, key=_by_batch):
         alike = table[name.partition("/")[0]]
@@ -120,8 +121,8 @@ def fit(measured: Measurements) -> dict[str, Found]:
     return table
 
 
-def _fit_model(model: str, measured: Measurements, neighbours: Neighbours, speeds: Numbers) -> Found:
-    """Return what measurements say about one model, and no more."""
+def _fit_model(model: str, measured: Measurements, neighbours: Neighbours, speeds: Numbers) -> FittedProfile:
+    """Return the profile of a model with only the numbers that its own measurements give."""
     numbers: Numbers = {}
     rests_on: dict[str, str] = {}
     if model in STEPS_FROM:
@@ -139,11 +140,11 @@ def _fit_model(model: str, measured: Measurements, neighbours: Neighbours, speed
     if model in neighbours.shared:
         numbers |= zip(SHARED, neighbours.shared[model], strict=True)
         rests_on["shared GPU"] = PAIRS_FROM
-    return Found(numbers=numbers, rests_on=rests_on, speeds=speeds)
+    return FittedProfile(numbers=numbers, rests_on=rests_on, speeds=speeds)
 
 
 def _speeds(rows: Sequence[Speed]) -> defaultdict[str, Numbers]:
-    """Return speeds by model and GPU type; what was not measured is the median of the models that were."""
+    """Return speeds by model and GPU type; the median over models stands for speeds that were not measured."""
     measured: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         measured[row.model][row.gpu_type].append(row.speed)
@@ -161,11 +162,10 @@ def _speeds(rows: Sequence[Speed]) -> defaultdict[str, Numbers]:
     return complete
 
 
-def _medians(found: Sequence[Numbers]) -> Numbers:
-    """Return the median of each number over those that have it."""
-    return {
-        name: median(own[name] for own in found if name in own) for name in dict.fromkeys(x for f in found for x in f)
-    }
+def _medians(models: Sequence[Numbers]) -> Numbers:
+    """Return the median of each number over the models that have it."""
+    names = dict.fromkeys(name for numbers in models for name in numbers)
+    return {name: median(numbers[name] for numbers in models if name in numbers) for name in names}
 
 
 def _by_batch(name: str) -> tuple[str, int]:
@@ -173,21 +173,21 @@ def _by_batch(name: str) -> tuple[str, int]:
     return model, int(batch)
 
 
-def table_text(found: Mapping[str, Found]) -> str:
-    """Return the table as the text of a CSV file, numbers to four significant digits."""
+def table_text(profiles: Mapping[str, FittedProfile]) -> str:
+    """Return profiles as the text of a CSV file, numbers to four significant digits."""
     text = io.StringIO()
     fields = [*STEP, *NETWORK, *SHARED, *NIC]
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([MODEL, *fields, *(SPEED_PREFIX + name for name in GPU_TYPES), SOURCE])
-    for model, each in found.items():
-        numbers = [each.numbers[field] for field in fields] + [each.speeds[name] for name in GPU_TYPES]
-        rests_on = "; ".join(f"{part}: {source}" for part, source in each.rests_on.items())
+    for model, profile in profiles.items():
+        numbers = [profile.numbers[field] for field in fields] + [profile.speeds[name] for name in GPU_TYPES]
+        rests_on = "; ".join(f"{part}: {source}" for part, source in profile.rests_on.items())
         writer.writerow([model, *(f"{number:.4g}" for number in numbers), rests_on or "medians of the others"])
     return text.getvalue()
 
 
 def faults_of(text: str, lines: Sequence[Line], shipped: Path) -> list[str]:
-    """Return one line for each overall error above its limit, and one if the shipped table is another."""
+    """Return one line for each overall error above its limit, and one if the shipped table differs."""
     faults = [
         f"{line.source}: mean error {line.mean:.4f} is above its limit {LIMITS[line.source]:g}: mend the fit"
         for line in lines
@@ -199,14 +199,14 @@ def faults_of(text: str, lines: Sequence[Line], shipped: Path) -> list[str]:
 
 
 def faults_of_page(text: str, page: Path) -> list[str]:
-    """Return one line if the page that stands there is another."""
+    """Return one line if the page on disk differs."""
     if page.is_file() and page.read_text(encoding="utf-8") == text:
         return []
     return [f"{page} is not what the measurements give: run python -m tools.fit_profiles"]
 
 
 def profiles_of(text: str) -> Profiles:
-    """Return a table read back as the simulator reads it."""
+    """Return the profiles that the simulator reads from a table."""
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch) / PROFILE_FILE.name
         file.write_text(text, encoding="utf-8")
@@ -214,7 +214,7 @@ def profiles_of(text: str) -> Profiles:
 
 
 def run(folder: Path, output: Path, page: Path, *, is_check: bool) -> int:
-    """Fit, print the errors of the table and the page, and write both or compare them with what stands there."""
+    """Fit, print the errors and the page, and write table and page or compare them with the files on disk."""
     measured = read_measurements(folder)
     text = table_text(fit(measured))
     profiles = profiles_of(text)
@@ -232,7 +232,7 @@ def run(folder: Path, output: Path, page: Path, *, is_check: bool) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Read the options, and say in one line what is missing."""
+    """Run the command; missing data is an error of one line."""
     parser = argparse.ArgumentParser(prog="python -m tools.fit_profiles", description=(__doc__ or "").splitlines()[0])
     add_data_option(parser)
     parser.add_argument("--check", action="store_true", help="fit again, write nothing, exit 1 if a file differs")

@@ -20,17 +20,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-# Several times what the slowest lane takes; longer for those that may have to install releases of Slurm first.
+# Several times the time of the slowest lane; longer for lanes that can have to install releases of Slurm first.
 LIMIT_S: Final = 2400.0
 INSTALLING_LIMIT_S: Final = 4800.0
 REPORT_S = 60.0
-# How long a lane has to end after each signal.
+# The time for a lane to end after each signal.
 GRACE_S = 60.0
 LOOK_S: Final = 0.1
 PASSED: Final = "passed"
-# Lanes share the cores: threads that a library starts for every core would wait for each other, several times as long.
+# Lanes share the cores: with one thread per core and lane, the threads would wait for each other.
 ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-# The first lets fixtures end what they started, the second prints the stacks of all threads.
+# The first lets fixtures clean up, the second prints the stacks of all threads.
 SIGNALS: Final = (signal.SIGINT, signal.SIGABRT, signal.SIGKILL)
 
 PACKAGES: Final = "tests/test_packages.py"
@@ -43,7 +43,7 @@ CHANGING: Final = tuple(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
-    """Tests that run in a process of their own; `alone` means after the other lanes, since they measure time."""
+    """Tests that run in a process of their own; with `alone`, after the other lanes, because they measure time."""
 
     name: str
     argv: tuple[str, ...]
@@ -88,7 +88,7 @@ def pytest_argv(*paths: str, ignored: Sequence[str] = ()) -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class RunningLane:
-    """The process of a lane, its log, and the signals that it gets once it has exceeded its limit."""
+    """The process of a lane, its log, and the signals to send after its limit."""
 
     lane: Lane
     log: Path
@@ -98,16 +98,16 @@ class RunningLane:
 
     @property
     def passed_s(self) -> float:
-        """The time since the lane began."""
+        """Return the time since the lane began."""
         return time.monotonic() - self.began
 
     @property
     def is_late(self) -> bool:
-        """Whether the lane has exceeded its limit."""
+        """Return whether the lane has exceeded its limit."""
         return len(self.unsent) < len(SIGNALS)
 
     def has_ended(self) -> bool:
-        """Return whether the process has ended, or cannot be ended; send the signal that is due otherwise."""
+        """Return whether the process has ended or ignores every signal; otherwise send the signal that is due."""
         if self.process.poll() is not None:
             return True
         if self.passed_s < self.lane.limit_s + GRACE_S * (len(SIGNALS) - len(self.unsent)):
@@ -128,7 +128,7 @@ class RunningLane:
             os.killpg(self.process.pid, signal.SIGKILL)
 
     def result(self) -> str:
-        """Return `PASSED`, or why the lane failed."""
+        """Return `PASSED`, or the reason of the failure."""
         if self.is_late:
             return f"failed, exceeded its limit of {self.lane.limit_s:g} s"
         return f"failed, exit status {self.process.returncode}" if self.process.returncode else PASSED
@@ -163,7 +163,7 @@ def run(lanes: Sequence[Lane], logs: Path) -> Mapping[str, str]:
                 results[ended.lane.name] = ended.result()
                 print(ended.log.read_text(errors="replace"), flush=True)
                 report(f"{ended.lane.name} {ended.result()}, {ended.passed_s:.0f} s")
-                # A process that a test left behind must not outlive the lane.
+                # Processes left by tests must not outlive the lane.
                 ended.kill()
             if running and time.monotonic() >= next_report:
                 next_report += REPORT_S
@@ -191,7 +191,7 @@ def start(lane: Lane, logs: Path) -> RunningLane:
 
 
 def end(running: Sequence[RunningLane]) -> None:
-    """End lanes that still run because this program is ended."""
+    """Interrupt running lanes, and kill them after a grace time."""
     for lane in running:
         lane.process.send_signal(signal.SIGINT)
     for lane in running:
@@ -201,7 +201,7 @@ def end(running: Sequence[RunningLane]) -> None:
 
 
 def progress(lane: RunningLane) -> str:
-    """Return how long a lane has run, and the last line of its log."""
+    """Return the minutes that a lane has run, and the last line of its log."""
     return f"{lane.lane.name} for {lane.passed_s / 60:.0f} min ({lane.last_line()})"
 
 
@@ -216,7 +216,7 @@ def main() -> int:
     parser.add_argument("--fast", action="store_true", help="only the tests that need no Slurm, without coverage")
     parser.add_argument("--logs", type=Path, default=Path(".venv"), help="folder of the logs, default: %(default)s")
     args = parser.parse_args()
-    # As Ctrl-C does it: the lanes are ended in order.
+    # SIGTERM ends the lanes as Ctrl-C does.
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     # A shell starts background jobs with SIGINT ignored; lanes would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)

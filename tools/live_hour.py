@@ -1,12 +1,12 @@
-"""An hour of a live cluster under arrivals, with the daemon in mode apply; and what must be true at its end.
+"""Run a live cluster under arrivals for an hour with the daemon in mode apply, and check the outcome.
 
     python -m tools.live_hour --release 22.05 --minutes 60 --seed 1
 
 Seeded jobs of tens of seconds to minutes arrive: gangs that accept several nodes, gangs over two nodes, small jobs, of
 several users. `sadvise serve` runs with a short interval. At the end: every job has ended well or is in the queue; no
 lease was out for longer than the delay booked for it, nor is more booked than the guard allows; slurmctld counted no
-more requests than the budget allows; the daemon ended in order within 5 s; and after `sadvise revert --all` every
-pending job holds what it was submitted with. Prints a table, and exits with 1 if one of them is not so.
+more requests than the budget allows; the daemon ended cleanly within 5 s; and after `sadvise revert --all` every
+pending job has the fields it was submitted with. Prints a table, and exits with 1 if a check fails.
 """
 
 import argparse
@@ -40,7 +40,7 @@ NODES: Final = 8
 GPUS_PER_NODE: Final = 8
 END_S: Final = 5.0
 USERS: Final = ("root", "games", "mail", "news")
-# What slurmctld is asked by jobs, their nodes and those who submit them; everything else is asked by the daemon.
+# Requests to slurmctld by jobs, their nodes and submissions; all others are by the daemon.
 NOT_OURS: Final = (
     "REQUEST_SUBMIT_BATCH_JOB",
     "REQUEST_COMPLETE_BATCH_SCRIPT",
@@ -55,7 +55,7 @@ POLL_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sort:
-    """A sort of job: how it is asked for, on how many GPUs, and which nodes it accepts."""
+    """A sort of job: its options for sbatch, its GPUs, and the numbers of nodes that it accepts."""
 
     name: str
     request: tuple[str, ...]
@@ -76,13 +76,13 @@ SORTS: Final = (
     ),
     Sort(name="small", request=("-N1", "--gres=gpu:a100:2", "-n1"), gpus=2, nodes=NodeRange(low=1, high=1), weight=5),
 )
-# Some users know how long they run; others ask for a day, and only for their gangs a closer place is worth a wait.
+# Some users know their run times; others ask for a day, and only gangs of the latter gain by waiting for fewer nodes.
 LIMITS: Final = ("00:04:00", "00:04:00", "1-00:00:00")
 
 
 @dataclass
 class Hour:
-    """What was submitted, and what was found at the end; `faults` are the things that must not be."""
+    """The jobs submitted, and the figures at the end; `faults` are the checks that failed."""
 
     submitted: dict[int, Sort] = field(default_factory=dict)
     done: int = 0
@@ -98,19 +98,19 @@ class Hour:
 
 
 def hour_cluster(release: str) -> LiveCluster:
-    """Return the cluster, not yet started, that the hour runs on: two leaf switches of four nodes."""
+    """Return the cluster of the hour, not yet started: two leaf switches of four nodes."""
     return LiveCluster(release, node_count=NODES, gpu_types=["a100"] * NODES, shards={}, extra_lines=PRIORITY_LINES)
 
 
 def configured(folder: Path, interval_s: float) -> Path:
-    """Write the daemon's configuration: mode apply, and everything else by default but the pace."""
+    """Write the daemon's configuration: mode apply, a short interval, and defaults otherwise."""
     path = folder / "sadvise.toml"
     path.write_text(
         f'[mode]\ndefault = "apply"\n[journal]\nfile = "{folder}/journal.sqlite"\n'
         f'[daemon]\nruntime_folder = "{folder}"\ninterval_s = {interval_s:g}\njitter_s = 0.0\n'
-        # Several hours may run at once on one machine.
+        # Several hours can run at once on one machine.
         f'[metrics]\nlisten = "unix:{folder}/metrics"\n'
-        # Jobs here live for minutes, so they are looked at sooner, and changed again sooner.
+        # Jobs here live for minutes, so the first and the next change have to come sooner.
         "[guard]\nmin_job_age_s = 5.0\ncooldown_s = 30.0\n"
     )
     return path
@@ -120,11 +120,11 @@ def configured(folder: Path, interval_s: float) -> Path:
 def daemon(
     live: LiveCluster, config: Path, log: Path, *, through: Sequence[str] = (), env: Mapping[str, str] | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run `sadvise serve` until the block ends, and kill it if it still runs then; `through` is what starts it."""
-    with log.open("wb") as said:
+    """Run `sadvise serve` until the block ends, and kill it if it still runs; `through` is a command prefix."""
+    with log.open("wb") as output:
         process = subprocess.Popen(
             [*through, sys.executable, "-m", "advisor.cli.main", "serve", "--config", str(config)],
-            env=live.env if env is None else env, stdin=subprocess.DEVNULL, stdout=said, stderr=said,
+            env=live.env if env is None else env, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
         )  # fmt: skip
     try:
         yield process
@@ -135,19 +135,19 @@ def daemon(
 
 
 def arrive(live: LiveCluster, hour: Hour, chance: random.Random, marks: Path) -> float:
-    """Submit a job, and return after how long the next one comes."""
-    sort = chance.choices(SORTS, [each.weight for each in SORTS])[0]
+    """Submit a job, and return the seconds until the next one."""
+    sort = chance.choices(SORTS, [sort.weight for sort in SORTS])[0]
     seconds = chance.choice((15, 25, 40, 60, 90, 150))
     limit = f"--time={chance.choice(LIMITS)}"
     script = f"sleep {seconds}\n: >{marks}/$SLURM_JOB_ID"
     job_id = live.submit(limit, *sort.request, script=script, user=chance.choice(USERS))
     hour.submitted[job_id] = sort
-    # Its work over all GPUs is the time after which the next may come; a little sooner makes a queue.
+    # The work of the job over all GPUs is the mean interval at full load; a shorter one makes a queue.
     return chance.expovariate(1.0) * sort.gpus * seconds / (NODES * GPUS_PER_NODE) / 1.15
 
 
 def play(live: LiveCluster, minutes: float, seed: int, interval_s: float, folder: Path) -> Hour:
-    """Run the hour in a folder that jobs may write to, and look at everything at its end."""
+    """Run the hour, with its files in a folder, and check jobs and leases at its end."""
     hour, chance, marks = Hour(), random.Random(seed), live.folder / "marks"
     marks.mkdir()
     marks.chmod(0o777)
@@ -179,7 +179,7 @@ def play(live: LiveCluster, minutes: float, seed: int, interval_s: float, folder
 
 
 def _statistics(live: LiveCluster) -> int:
-    """Count what sdiag itself cost, which `rpc_counts` leaves out."""
+    """Return the number of requests by sdiag itself, which `rpc_counts` leaves out."""
     for line in live.run("sdiag").splitlines():
         if "REQUEST_STATS_INFO" in line and "count:" in line:
             return int(line.partition("count:")[2].split()[0])
@@ -189,9 +189,9 @@ def _statistics(live: LiveCluster) -> int:
 def _count_requests(
     live: LiveCluster, hour: Hour, before: Mapping[str, int], stats: int, settings: Config, passed_s: float
 ) -> None:
-    """Count what slurmctld was asked by the daemon, against what the budget allowed by then."""
+    """Compare the requests of the daemon to slurmctld with those that the budget allowed by then."""
     now = live.rpc_counts()
-    # Two of sdiag's were asked here.
+    # Two requests by sdiag are this program's own.
     now["REQUEST_STATS_INFO"] = _statistics(live) - stats - 2
     hour.rpcs = Counter(
         {name: count - before.get(name, 0) for name, count in now.items() if count > before.get(name, 0)}
@@ -204,7 +204,7 @@ def _count_requests(
 
 
 def _look(live: LiveCluster, hour: Hour, config: Path, settings: Config, marks: Path) -> None:
-    """Take everything back, and compare jobs and leases with what must be."""
+    """Revert everything, and check jobs and leases."""
     if hour.ended_in_s > END_S:
         hour.faults.append(f"the daemon took {hour.ended_in_s:.1f} s to end")
     revert = [sys.executable, "-m", "advisor.cli.main", "revert", "--all", "--json", "--config", str(config)]
@@ -236,7 +236,7 @@ def _is_ours(lease: Lease) -> bool:
 
 
 def _strays(job: Job, sort: Sort) -> Iterator[str]:
-    """Say in which fields a pending job differs from what it was submitted with."""
+    """Yield the fields in which a pending job differs from its submission."""
     held = (
         job.nice,
         job.gang.switches,
@@ -250,9 +250,9 @@ def _strays(job: Job, sort: Sort) -> Iterator[str]:
 
 
 def _check_delays(hour: Hour, settings: Config) -> None:
-    """No hold was out for longer than the delay booked for it, and no job has more booked than the guard allows."""
+    """Check that no hold outlasted the delay booked for it, and no job has more booked than the guard allows."""
     booked = Counter[int]()
-    # A hold that is due is taken back by the next round, which may wait for the one that runs.
+    # The next round reverts a hold that is due, and can have to wait for the round that runs.
     slack_s = 2 * settings.daemon.interval_s + settings.daemon.deadline_s
     for lease in hour.leases:
         if lease.ending is Ending.NOT_APPLIED:
@@ -275,7 +275,7 @@ def _tail(log: Path) -> str:
 
 
 def report(hour: Hour) -> None:
-    """Print what was found."""
+    """Print the figures and the faults."""
     changes = Counter(f"{lease.lever} {lease.ending or lease.state}" for lease in hour.leases)
     rows: Sequence[tuple[str, object]] = (
         ("jobs submitted", len(hour.submitted)),

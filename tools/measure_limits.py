@@ -1,10 +1,10 @@
-"""How much more time users ask for than their jobs take, and how jobs spread over users, from a Slurm job table.
+"""Measure the ratio of time limits to run times, and the distribution of jobs over users, from a Slurm job table.
 
     python -m tools.measure_limits graham_gpu_jobs_until_2021-06-14.csv.gz
 
-Reads the jobs that ended in a table of DRAC's. Prints the quantiles of limit over run time of
-completed jobs by run time, every account counting once however many jobs it has, and the exponent of the Zipf
-distribution that its busiest accounts follow. `advisor/sim/sampling.py` holds what this printed.
+Reads the jobs that ended in a table of DRAC's. Prints the quantiles of limit over run time of completed jobs by run
+time, with equal weight for each account, and the exponent of the Zipf distribution of its busiest accounts.
+`advisor/sim/sampling.py` holds the figures printed.
 """
 
 import argparse
@@ -22,12 +22,12 @@ from tools.evaluation.drac import read_tables
 BANDS_S = (0.0, 60.0, 600.0, 3600.0, 14400.0, 86400.0, np.inf)
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9)
 BUSIEST = 20
-# Among the steps that a limit may be a multiple of.
+# Limits are often multiples of these.
 STEPS_S = (900, 3600, 86400)
 
 
 def main() -> None:
-    """Read the table, measure, print."""
+    """Read the table and print the figures."""
     parser = argparse.ArgumentParser(prog="python -m tools.measure_limits", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("file", type=Path, help="job table as CSV, plain or gzip")
     try:
@@ -54,7 +54,7 @@ def main() -> None:
 def account_quantiles(
     ratios: NDArray[np.float64], accounts: NDArray[np.str_], quantiles: Sequence[float]
 ) -> list[float]:
-    """Return quantiles of ratios in which the jobs of every account weigh 1 together."""
+    """Return quantiles of ratios, in which the jobs of each account together weigh 1."""
     if not len(ratios):
         return [float("nan")] * len(quantiles)
     _, account, jobs = np.unique(accounts, return_inverse=True, return_counts=True)

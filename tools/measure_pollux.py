@@ -1,4 +1,4 @@
-"""How long Pollux's jobs run: read off the authors' published results, beside what their step times give.
+"""Measure the run times of Pollux's jobs from the published results, and compare them with the step times.
 
     python -m tools.measure_pollux [DATA]
 
@@ -30,7 +30,7 @@ EPOCHS = "throughput/pollux_stat_efficiency"
 
 
 class Kind(NamedTuple):
-    """What jobs have in common that run equally long."""
+    """The properties that determine the run time of a job."""
 
     application: str
     gpus: int
@@ -38,18 +38,18 @@ class Kind(NamedTuple):
 
 
 def main() -> None:
-    """Read the folder, print the table."""
+    """Read the folder and print the table."""
     parser = argparse.ArgumentParser(prog="python -m tools.measure_pollux", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("data", nargs="?", type=Path, help="folder of the data")
     try:
         data = data_folder(parser.parse_args().data, holds=WORKLOADS)
         completions_s = published_completions_s(data)
         print(f"{'application':<14}{'GPUs':>5}{'batch':>7}{'jobs':>6}{'shortest s':>12}{'from steps s':>14}")
-        for kind, found_s in sorted(completions_s.items()):
+        for kind, times_s in sorted(completions_s.items()):
             steps_s = measured_run_time_s(data, kind)
             beside = "-" if steps_s is None else f"{steps_s:.0f}"
-            row = f"{kind.application:<14}{kind.gpus:>5}{kind.batch_size:>7}{len(found_s):>6}"
-            print(f"{row}{min(found_s):>12.0f}{beside:>14}")
+            row = f"{kind.application:<14}{kind.gpus:>5}{kind.batch_size:>7}{len(times_s):>6}"
+            print(f"{row}{min(times_s):>12.0f}{beside:>14}")
     except TraceError as err:
         sys.exit(f"error: {err}")
     except OSError as err:
@@ -60,16 +60,16 @@ def published_completions_s(data: Path) -> Mapping[Kind, list[float]]:
     """Read the published completion times of all jobs, by kind."""
     with gzip.open(data / RESULTS, "rt", encoding="utf-8") as stream:
         by_workload = json.load(stream)["jcts"]
-    found: defaultdict[Kind, list[float]] = defaultdict(list)
+    by_kind: defaultdict[Kind, list[float]] = defaultdict(list)
     for workload, completions_s in by_workload.items():
         for row in _rows(data / WORKLOADS / f"{workload}.csv"):
             kind = Kind(row["application"], int(row["num_replicas"]), int(row["batch_size"]))
-            found[kind].append(float(completions_s[row["name"]]))
-    return found
+            by_kind[kind].append(float(completions_s[row["name"]]))
+    return by_kind
 
 
 def measured_run_time_s(data: Path, kind: Kind) -> float | None:
-    """Return steps times step time on the fewest nodes; None where no placement of that size was measured."""
+    """Return steps times step time on the fewest nodes; None if no placement of that size was measured."""
     table = data / PLACEMENTS / f"{kind.application}-placements.csv"
     if not table.exists():
         return None
@@ -86,7 +86,7 @@ def measured_run_time_s(data: Path, kind: Kind) -> float | None:
 
 
 def _step_s(rows: list[dict[str, str]], local: float) -> float:
-    """Interpolate the step time; a batch too large for the GPU is gathered in parts, of which the last one syncs."""
+    """Interpolate the step time; a batch too large for the GPU is split into parts, of which only the last syncs."""
     measured = sorted((float(row["local_bsz"]), float(row["step_time"]), float(row["sync_time"])) for row in rows)
     sizes, steps_s, syncs_s = zip(*measured, strict=True)
     parts = max(1, int(np.ceil(local / sizes[-1])))

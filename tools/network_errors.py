@@ -1,4 +1,4 @@
-"""How far the network model of the simulator is from measurements, tier by tier, as a page."""
+"""Writes the page on the errors of the network model of the simulator, tier by tier."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,9 +15,9 @@ from tools.profile_errors import HALVED, Line, Shipped
 from tools.profile_fit import CONTENTION_FROM, SPREADS_FROM, STEPS_FROM
 
 TEMPLATE = Path(__file__).parent / "templates" / "network.md"
-# Largest gang of each data set that sat on one node.
+# The largest gang of each data set on one node.
 ONE_NODE_GPUS: Mapping[str, int] = {"ElasticFlow": 8, "Pollux one node": 4, "Shockwave V100": 8, "Rubick one node": 8}
-# The most nodes of a tier, and what is measured of it.
+# The most nodes of a tier, and its title.
 TIER_NODES = (
     (1, "one node, step"),
     (2, "2 nodes, inflation"),
@@ -32,8 +32,8 @@ USUAL_GPUS, USUAL_NODES = 4, 2
 LEAF_GBPS, SPINE_GBPS = 10.0, 5.0
 
 
-# The relative speed that the simulator of Themis gives a gang over several machines, and over several racks, as they
-# stand in its sample workloads; inputs of a simulator, not measurements.
+# The relative speed of a gang over several machines, and over several racks, in the sample workloads of the simulator
+# of Themis: inputs of a simulator, not measurements.
 THEMIS: Mapping[str, tuple[float, float]] = {
     "vgg16": (0.72, 0.52),
     "alexnet": (0.80, 0.64),
@@ -68,9 +68,9 @@ def tier_table(profiles: Profiles, measured: Measurements, lines: Sequence[Line]
         tier = next(place for place, (most, _) in enumerate(TIER_NODES) if spread.nodes <= most)
         errors[tier, source].append(abs(shipped.spread(spread) / spread.ratio - 1.0))
     rows = []
-    for (tier, source), found in sorted(errors.items(), key=lambda entry: (entry[0][0], entry[0][1] == OTHERS)):
-        shown = (f"{error:.1%}" for error in (np.mean(found), np.median(found), np.max(found)))
-        rows.append([TIER_NODES[tier][1], source, "no" if source == OTHERS else "yes", str(len(found)), *shown])
+    for (tier, source), own in sorted(errors.items(), key=lambda entry: (entry[0][0], entry[0][1] == OTHERS)):
+        shown = (f"{error:.1%}" for error in (np.mean(own), np.median(own), np.max(own)))
+        rows.append([TIER_NODES[tier][1], source, "no" if source == OTHERS else "yes", str(len(own)), *shown])
     for line in lines:
         if not line.model and line.source in (CONTENTION_FROM, HALVED):
             shown = (f"{error:.3f}" for error in (line.mean, line.median, line.most))
@@ -79,7 +79,7 @@ def tier_table(profiles: Profiles, measured: Measurements, lines: Sequence[Line]
 
 
 def node_table(profiles: Profiles, measured: Measurements) -> str:
-    """Return the mean errors of the inflation over one node by what the links inside a node give."""
+    """Return the mean errors of the inflation over one node, by the bandwidth inside a node."""
     heads = ("no limit:" if np.isinf(gbps) else f"{gbps:g} Gb/s:" for gbps in NODE_GBPS)
     lines = []
     for source in OVER_ONE_NODE:
@@ -95,7 +95,7 @@ def node_table(profiles: Profiles, measured: Measurements) -> str:
 
 def _node_errors(shipped: Shipped, rows: Sequence[Spread], node_gbps: float) -> Iterator[float]:
     for row in rows:
-        # One node sends what two would.
+        # A gang on one node has the traffic of two nodes.
         limited = replace(row, gbps=min(row.gbps, node_gbps), best_nodes=2, best_gbps=node_gbps)
         yield abs(shipped.spread(limited) / row.ratio - 1.0)
 

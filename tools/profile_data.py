@@ -1,7 +1,7 @@
-"""The measurements that job profiles are fitted to, read from a folder of published data sets.
+"""Reads the measurements that job profiles are fitted to from a folder of published data sets.
 
-Where a data set does not state what a link carries, or a socket does not get what the link could carry, 10 Gb/s stand
-for it: one flow of a virtual machine on AWS gets no more, and with it the traffic found for BERT agrees with that on a
+If a data set does not state the bandwidth of a link, or a socket gets less than the link could carry, 10 Gb/s is
+assumed: the limit of one flow of a virtual machine on AWS. With it the traffic fitted for BERT agrees with that on a
 cluster whose links are known.
 """
 
@@ -21,7 +21,7 @@ RUBICK_KINDS = {"ga": "Rubick", "gc": "Rubick", "zero-dp": "Rubick ZeRO"}
 POLLUX = {"bert": "bert", "cifar10": "cifar10", "imagenet": "resnet50", "ncf": "ncf", "yolov3": "yolov3"}
 POLLUX_NODE_GPUS = 4
 GAVEL_GANGS = ("LM", "ResNet-18", "ResNet-50", "Transformer")
-# Gavel's V100 speeds alone of these two come from another set-up than those beside others: ResNet-18 is slower alone
+# Gavel measured the V100 speeds of these two alone on another set-up than beside other jobs: ResNet-18 is slower alone
 # than per GPU on two, Recommendation ten times slower than in Gavel's own second file.
 V100_PAIRS_UNUSABLE = ("ResNet-18", "Recommendation")
 ZEUS = {"resnet50": "resnet50", "bert_base_uncased": "bert", "deepspeech2": "deepspeech2", "ncf": "ncf",
@@ -56,7 +56,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """A run time on `nodes` over that on `best_nodes`; `pace` is how fast a GPU steps, next to the reference batch."""
+    """A run time on `nodes` over that on `best_nodes`; `pace` is a GPU's speed over that at the reference batch."""
 
     source: str
     model: str
@@ -92,7 +92,7 @@ class Speed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurements:
-    """Everything that was measured."""
+    """The measurements of all data sets."""
 
     steps: tuple[Step, ...]
     spreads: tuple[Spread, ...]
@@ -102,7 +102,7 @@ class Measurements:
 
 
 def read_measurements(folder: Path) -> Measurements:
-    """Read every data set; raises FileNotFoundError where the folder lacks one."""
+    """Read every data set; raises FileNotFoundError if the folder lacks one."""
     throughput, interference = folder / "throughput", folder / "interference"
     pollux_steps, pollux_spreads = _pollux(throughput / "pollux_aws_t4")
     rubick_steps, rubick_spreads = _rubick(throughput / "rubick_a800")
@@ -129,7 +129,7 @@ def _rows(file: Path) -> Iterator[dict[str, str]]:
 
 
 def _elasticflow(folder: Path) -> Iterator[Step]:
-    """Strong scaling on nodes with 8 A100, 1 to 64 GPUs; the reference is the largest batch."""
+    """Yield strong scaling on nodes with 8 A100, 1 to 64 GPUs; the reference is the largest batch."""
     for model in ("bert", "gpt2", "inception3", "resnet50", "vgg16"):
         table = list(_rows(folder / f"{model}.csv"))
         largest = max(table, key=lambda line: int(line["global_batch_size"]))
@@ -143,7 +143,7 @@ def _elasticflow(folder: Path) -> Iterator[Step]:
 
 
 def _pollux(folder: Path) -> tuple[list[Step], list[Spread]]:
-    """Weak scaling on nodes with 4 T4; more than 4 GPUs are compared with 4 on one node, same batch per GPU."""
+    """Return weak scaling on nodes with 4 T4; more than 4 GPUs are compared with 4 on one node, same batch per GPU."""
     steps, spreads = [], []
     for name, model in (*POLLUX.items(), ("deepspeech2", "deepspeech2")):
         file = folder / (f"{name}-placements-1node.csv" if name == "deepspeech2" else f"{name}-placements.csv")
@@ -164,7 +164,7 @@ def _pollux(folder: Path) -> tuple[list[Step], list[Spread]]:
 
 
 def _rubick(folder: Path) -> tuple[list[Step], list[Spread]]:
-    """Strong scaling on nodes with 8 A800 and 4 NICs, compared on one node with the same plan."""
+    """Return strong scaling on nodes with 8 A800 and 4 NICs, compared with the same plan on one node."""
     steps, spreads = [], []
     for model in ("bert", "gpt2", "roberta", "vit"):
         seen = {(row["exec_plan"], row["placement"]): float(row["iter_time"]) for row in _rubick_rows(folder, model)}
@@ -191,7 +191,7 @@ def _rubick(folder: Path) -> tuple[list[Step], list[Spread]]:
 
 
 def _rubick_large(folder: Path) -> tuple[list[Step], list[Spread]]:
-    """The models that fill whole nodes: of each placement the fastest plan, compared on full nodes."""
+    """Return the models that fill whole nodes: the fastest plan of each placement, compared with full nodes."""
     steps, spreads = [], []
     for model in ("llama7", "llama30"):
         best: dict[str, float] = {}
@@ -232,12 +232,12 @@ def _rubick_rows(folder: Path, model: str) -> Iterator[dict[str, str]]:
 
 
 def _rubick_gbps(placement: str) -> float:
-    """Return what the node with the fewest GPUs of the gang can send: one NIC for every two of its GPUs."""
+    """Return the bandwidth of the node with the fewest GPUs of the gang: one NIC for every two of its GPUs."""
     return RUBICK_NIC_GBPS * -(-int(min(placement)) // RUBICK_GPUS_PER_NIC)
 
 
 def _shockwave(file: Path) -> Iterator[Step]:
-    """Weak scaling on one node with 8 V100, measured in Wisconsin; speeds are steps of one GPU summed over all."""
+    """Yield weak scaling on one node with 8 V100, measured in Wisconsin; speeds are steps summed over all GPUs."""
     seen = {
         (model_key(row["model"]), int(row["batch_size"]), int(row["scale_factor"])): float(row["steps_per_s"])
         for row in _rows(file)
@@ -251,7 +251,7 @@ def _shockwave(file: Path) -> Iterator[Step]:
 
 
 def _gavel_spreads(rows: Sequence[Mapping[str, str]]) -> Iterator[Spread]:
-    """V100 gangs with one GPU per server, compared with one GPU alone at the same batch per GPU."""
+    """Yield V100 gangs with one GPU per server, compared with one GPU alone at the same batch per GPU."""
     seen = {
         (model_key(row["model"]), int(row["batch_size"]), int(row["scale_factor"])): float(
             row["steps_per_s_simulation_file"]
@@ -268,7 +268,7 @@ def _gavel_spreads(rows: Sequence[Mapping[str, str]]) -> Iterator[Spread]:
 
 
 def _chronus(file: Path) -> Iterator[Spread]:
-    """Slow-downs of convolutional networks on 2 and 4 nodes of a cluster that is not described."""
+    """Yield the inflation of convolutional networks on 2 and 4 nodes of a cluster that is not described."""
     for name, by_gpus in json.loads(file.read_text(encoding="utf-8")).items():
         for gpus, by_nodes in by_gpus.items():
             for nodes, speed in by_nodes.items():
@@ -278,7 +278,7 @@ def _chronus(file: Path) -> Iterator[Spread]:
 
 
 def _deepshare_spreads(file: Path) -> Iterator[Spread]:
-    """Four nodes compared with two, InfiniBand off; extrapolated rows are left out."""
+    """Yield gangs on four nodes compared with two, InfiniBand off, without extrapolated rows."""
     seen = {
         (model_key(row["model"]), int(row["gpus"]), int(row["nodes"])): float(row["samples_per_s"])
         for row in _rows(file)
@@ -298,7 +298,7 @@ def _deepshare_contention(file: Path) -> Iterator[Beside]:
 
 
 def _gavel_pairs(file: Path) -> Iterator[Beside]:
-    """Two jobs on one GPU, each seen from its own side; pairs that did not run are left out."""
+    """Yield the speed of each of two jobs on one GPU, without pairs that did not run."""
     for row in _rows(file):
         for mine, other in (("1", "2"), ("2", "1")):
             alone, beside = float(row[f"isolated{mine}"]), float(row[f"colocated{mine}"])
@@ -318,7 +318,7 @@ def _gavel_pairs(file: Path) -> Iterator[Beside]:
 
 
 def _gavel_speeds(rows: Sequence[Mapping[str, str]]) -> Iterator[Speed]:
-    """K80 over V100, each batch size by itself."""
+    """Yield speeds on K80 over V100, each batch size separately."""
     seen = {
         (row["gpu_type"], model_key(row["model"]), row["batch_size"]): float(row["steps_per_s_physical_file"])
         for row in rows
@@ -341,7 +341,7 @@ def _zeus(file: Path) -> dict[tuple[str, ...], float]:
 
 
 def _zeus_speeds(zeus: Mapping[str, Mapping[tuple[str, ...], float]]) -> Iterator[Speed]:
-    """P100 and A40 over V100, each task and batch size that both ran by itself."""
+    """Yield speeds on P100 and A40 over V100, separately for each task and batch size that both ran."""
     for gpu_type in ("p100", "a40"):
         for run, time_s in zeus[gpu_type].items():
             if run in zeus["v100"]:
@@ -351,7 +351,7 @@ def _zeus_speeds(zeus: Mapping[str, Mapping[tuple[str, ...], float]]) -> Iterato
 
 
 def _t4_speeds(folder: Path, v100: Mapping[tuple[str, ...], float]) -> Iterator[Speed]:
-    """T4 in Pollux over V100 in Zeus, in samples per second: the same task, not the same program."""
+    """Yield samples per second on T4 in Pollux over V100 in Zeus: the same task, not the same program."""
     for model, name, batch, run, samples in T4_PAIRS:
         step_s = next(float(row["step_time"]) for row in _rows(folder / f"{name}-placements.csv")
                       if row["placement"] == "1" and row["local_bsz"] == str(batch))  # fmt: skip
@@ -361,7 +361,7 @@ def _t4_speeds(folder: Path, v100: Mapping[tuple[str, ...], float]) -> Iterator[
 
 
 def _nvidia_speeds(file: Path) -> Iterator[Speed]:
-    """A100 over V100, one GPU, mixed precision, the best rate of each."""
+    """Yield speeds on one A100 over one V100 in mixed precision, the best rate of each."""
     best: dict[tuple[str, str], float] = {}
     for row in _rows(file):
         model, wanted = NVIDIA.get(row["readme_path"].removesuffix("/README.md"), ("", ""))

@@ -1,4 +1,4 @@
-"""How far the job profiles are from the measurements, as a table."""
+"""Tabulates the errors of the job profiles against the measurements."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -65,7 +65,7 @@ IN_SPEED = tuple(title for title in TITLES if "pairs" in title or "beside" in ti
 
 
 class Group(NamedTuple):
-    """What errors are gathered by."""
+    """The key that errors are grouped by."""
 
     source: str
     model: str
@@ -90,7 +90,7 @@ class Line:
 
 
 class Shipped:
-    """What the shipped functions make of the shipped numbers."""
+    """Predictions of the shipped functions with the shipped numbers."""
 
     def __init__(self, profiles: Profiles) -> None:
         self.profiles = profiles
@@ -107,7 +107,7 @@ class Shipped:
         return dict(zip(self.profiles.gpu_types, map(float, speeds), strict=True))
 
     def step(self, row: Step) -> float:
-        """Return a step time over that at its base; the formula of `step_s` at any batch size."""
+        """Return a step time over that at its base: the formula of `step_s` for any batch size."""
         profile = self.row(row.model)
         return float(steps_at(np.array([profile["serial_ratio"], profile["sync_ratio"]]), [row])[0])
 
@@ -153,7 +153,7 @@ def error_lines(profiles: Profiles, measured: Measurements) -> list[Line]:
 
 
 def _contended(table: Shipped, rows: Sequence[Beside]) -> Iterator[tuple[str, Beside, float]]:
-    """Return what the table says of contended NICs, and for comparison what two other ways would."""
+    """Yield speeds on contended NICs by the table, and for comparison by an even split and by pair."""
     halved = fit_contention(rows, is_split_evenly=True)
     by_pair: dict[tuple[str, str], list[float]] = defaultdict(list)
     for row in rows:
@@ -165,7 +165,7 @@ def _contended(table: Shipped, rows: Sequence[Beside]) -> Iterator[tuple[str, Be
 
 
 def markdown(lines: Sequence[Line]) -> str:
-    """Return the table of the data sets and that of their models."""
+    """Return the tables of errors by data set and by model."""
     figures = ("rows:", "mean:", "median:", "most:", "rows left out:")
     overall = (_cells(line, TITLES[line.source]) for line in lines if not line.model)
     by_model = (_cells(line, line.model) for line in lines if line.model)
@@ -207,7 +207,7 @@ def _lines(errors: Errors, unseen: Errors) -> list[Line]:
 
 
 def _unseen(table: Shipped, measured: Measurements) -> Errors:
-    """Return the errors on rows that were left out, a fifth at a time, when the model was fitted."""
+    """Return the errors on rows held out of the fit, a fifth at a time."""
     errors: Errors = defaultdict(list)
     for model, source in STEPS_FROM.items():
         for kept, steps in _parts(step_rows(model, measured.steps)):
@@ -232,7 +232,7 @@ def _unseen(table: Shipped, measured: Measurements) -> Errors:
 def _left_out(
     rows: Sequence[Beside], fit: Callable[[Sequence[Beside]], dict[str, Pair]], speed: Callable[[float, float], float]
 ) -> Iterator[tuple[Beside, float]]:
-    """Yield the rows that were left out of a fit that knows both jobs, with the speed that it gives them."""
+    """Yield the held-out rows whose jobs the fit knows, with the speeds that it predicts."""
     for kept, left_out in _parts(rows):
         known = fit(kept)
         for row in left_out:
@@ -249,8 +249,8 @@ def _parts(rows: Sequence[Row]) -> Iterator[tuple[list[Row], list[Row]]]:
 
 
 def node_inflation(mine: np.void, other: np.void) -> float:
-    """Run time of a gang over several nodes beside another such gang on a 10 Gb/s NIC, over its run time alone.
+    """Return the run time of a gang over several nodes beside another such gang on a 10 Gb/s NIC, over that alone.
 
-    It is `contended_gbps` seen from the run time. A job within one node sends nothing and is not slowed.
+    It expresses `contended_gbps` as run time. A job within one node sends nothing and is not slowed.
     """
     return float(1.0 + mine["node_sensitivity"] * other["node_pressure"])

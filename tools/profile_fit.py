@@ -1,4 +1,4 @@
-"""How the numbers of a job profile are found: a direct search for the least mean error, without randomness."""
+"""Fits the numbers of job profiles by a direct search for the least mean error, without randomness."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +15,7 @@ Vector = NDArray[np.float64]
 FIRST_STEP, LAST_STEP = 0.5, 2.0**-12
 LEAST_GAIN = 1e-8
 MOST_SLANTED = 3
-# Below this an error counts by its square, so that the search does not stick in the corners of a sum of sizes.
+# Smaller errors count by their squares: the corners of a sum of absolute values would stop the search.
 ROUND_BELOW = 0.01
 # A gang that waits more than 19 parts in 20 cannot be distinguished from one that only waits.
 MOST_SENSITIVE = 0.95
@@ -25,7 +25,7 @@ LEAST_ROWS = 4
 # The gang that `node_sensitivity` is stated for.
 USUAL_GPUS, USUAL_NODES = 4, 2
 
-# What each model is fitted to. The other measurements of the same model are held against the outcome.
+# The data set that each model is fitted to. Its measurements in other data sets check the fit.
 STEPS_FROM = {
     "bert": "ElasticFlow", "gpt2": "ElasticFlow", "inception3": "ElasticFlow", "resnet50": "ElasticFlow",
     "vgg16": "ElasticFlow", "cifar10": "Pollux one node", "deepspeech2": "Pollux one node", "ncf": "Pollux one node",
@@ -40,7 +40,7 @@ SPREADS_FROM = {
     "dlrm": "DeepShare nodes", "fsdp": "DeepShare nodes", "graphsage": "DeepShare nodes",
     "mobilenetv3": "DeepShare nodes", "transformerxl": "DeepShare nodes",
 }  # fmt: skip
-# Two rows, both on nodes that its plans do not divide: it has the network of the smaller one.
+# Two rows, both on numbers of nodes that do not divide its plans: it takes the network of the smaller model.
 NETWORK_LIKE = {"llama30": "llama7"}
 PAIRS_FROM, CONTENTION_FROM = "Gavel pairs", "DeepShare beside"
 
@@ -48,10 +48,10 @@ PAIRS_FROM, CONTENTION_FROM = "Gavel pairs", "DeepShare beside"
 def search(
     loss: Callable[[Vector], float], start: Sequence[float], low: Sequence[float], high: Sequence[float]
 ) -> Vector:
-    """Return the parameters of the least loss near `start`: steps along the ways, halved where none helps.
+    """Return the parameters of the least loss near `start`, by steps along fixed directions, halved when none helps.
 
-    A step that helped is repeated. The ways are the axes and, where the parameters are few, all between them: the
-    valleys of a sum of sizes run slantwise.
+    A step that helps is repeated with twice the length. The directions are the axes and, for few parameters, all
+    diagonals, because the valleys of a sum of absolute values run diagonally.
     """
     least, most = np.array(low, np.float64), np.array(high, np.float64)
     best = np.clip(np.array(start, np.float64), least, most)
@@ -74,7 +74,7 @@ def _ways(count: int) -> list[Vector]:
     """Return the directions to try, each with its opposite."""
     if count <= MOST_SLANTED:
         signs = [way for way in product((1.0, -1.0, 0.0), repeat=count) if any(way)]
-        # A valley may run flatter than a diagonal.
+        # Valleys can run flatter than a diagonal.
         return [np.array(way) * scale for way in signs for scale in _scales(way)]
     return [sign * axis for axis in np.eye(count) for sign in (1.0, -1.0)]
 
@@ -86,7 +86,7 @@ def _scales(way: Sequence[float]) -> list[Vector]:
 
 
 def mean_error(errors: Vector) -> float:
-    """Return the mean size of errors, rounded off near zero."""
+    """Return the mean of absolute errors, smoothed near zero."""
     return float(np.sqrt(errors * errors + ROUND_BELOW**2).mean())
 
 
@@ -115,7 +115,7 @@ def fit_steps(rows: Sequence[Step]) -> Vector:
     """Return `(serial_ratio, sync_ratio)`."""
     measured = np.array([row.ratio for row in rows])
     ratios = _step_model(rows)
-    # Two sizes beyond the first say how steep the curve is, not what bends it.
+    # With two sizes beyond the first, the data give the slope of the curve but not its curvature.
     most_sync = 1.0 if len(rows) >= LEAST_ROWS else 0.0
 
     def loss(numbers: Vector) -> float:
@@ -140,11 +140,11 @@ def _spread_model(rows: Sequence[Spread], type_speed: Mapping[str, float]) -> Ca
 def _slowed(
     nodes: Sequence[int], gbps: Sequence[float], rows: Sequence[Spread], type_speed: Mapping[str, float]
 ) -> Callable[[Vector], Vector]:
-    """Return what gives one plus the exposed communication on `nodes` nodes with links of `gbps`."""
+    """Return a function to one plus the exposed communication on `nodes` nodes with links of `gbps`."""
     spread = np.array(nodes, np.float64)
     gpus = np.array([row.gpus for row in rows], np.float64)
     pace = np.array([row.pace * type_speed[row.gpu_type] for row in rows])
-    # No communication where the gang has one node.
+    # A gang on one node has no communication.
     volume = np.where(spread > 1, 2.0 * (gpus - 1.0) / gpus * pace / np.maximum(np.array(gbps), 1e-9), 0.0)
     growth = np.log2(np.clip(spread, 2.0, MOST_NODES)) - 1.0
 
@@ -156,7 +156,7 @@ def _slowed(
 
 
 def fit_spreads(rows: Sequence[Spread], type_speed: Mapping[str, float], traffic_gbps: float | None = None) -> Vector:
-    """Return `(traffic_gbps, spread_exponent, overlap_ratio)`; a known traffic is kept and nothing hides it."""
+    """Return `(traffic_gbps, spread_exponent, overlap_ratio)`; a given traffic is kept, with an overlap of 0."""
     measured = np.array([row.ratio for row in rows])
     inflation = _spread_model(rows, type_speed)
     few = len(rows) < LEAST_ROWS
@@ -190,8 +190,8 @@ def fit_pairs(rows: Sequence[Beside]) -> dict[str, Pair]:
         return mean_error(1.0 / np.maximum(1.0, need[mine] + pressure[other]) - measured)
 
     size = 2 * len(names)
-    found = search(loss, [0.8] * size, [0.0] * size, [4.0] * size)
-    need, pressure = found[: len(names)], found[len(names) :]
+    best = search(loss, [0.8] * size, [0.0] * size, [4.0] * size)
+    need, pressure = best[: len(names)], best[len(names) :]
     shift = (need.mean() - pressure.mean()) / 2.0
     return {name: (float(need[i] - shift), float(pressure[i] + shift)) for i, name in enumerate(names)}
 
@@ -208,11 +208,11 @@ def fit_contention(rows: Sequence[Beside], *, is_split_evenly: bool = False) -> 
     count = len(names)
     least_pressure = 1.0 if is_split_evenly else 0.0
     low, high = [0.0] * count + [least_pressure] * count, [MOST_SENSITIVE] * count + [1.0] * count
-    found = search(loss, [0.5] * 2 * count, low, high)
-    # Only the products are seen: let the gang that presses most take an equal share of the NIC.
-    scale = max(1e-9, float(found[count:].max()))
+    best = search(loss, [0.5] * 2 * count, low, high)
+    # Only products are measured: scale them so that the gang with the most pressure takes an equal share of the NIC.
+    scale = max(1e-9, float(best[count:].max()))
     return {
-        name: (min(MOST_SENSITIVE, float(found[i]) * scale), float(found[count + i]) / scale)
+        name: (min(MOST_SENSITIVE, float(best[i]) * scale), float(best[count + i]) / scale)
         for i, name in enumerate(names)
     }
 
@@ -226,7 +226,7 @@ def _sides(rows: Sequence[Beside]) -> tuple[list[str], NDArray[np.intp], NDArray
 
 
 def fit_pressure_slope(contention: Mapping[str, Pair], rows: Sequence[Beside]) -> float:
-    """Return what to multiply a sensitivity by to guess the pressure of a model that was not measured beside others."""
+    """Return the ratio of pressure to sensitivity, for models that were not measured beside others."""
     mine = np.array([contention[row.mine][0] for row in rows])
     other = np.array([contention[row.other][0] for row in rows])
     measured = np.array([row.speed for row in rows])
@@ -249,21 +249,21 @@ def sensitivity_of_network(network: Vector) -> float:
 
 
 def spread_rows(model: str, spreads: Sequence[Spread]) -> list[Spread]:
-    """Return what the network of a model is fitted to."""
+    """Return the rows that the network of a model is fitted to."""
     return [row for row in spreads if row.model == model and row.source == SPREADS_FROM.get(model)]
 
 
 def step_rows(model: str, steps: Sequence[Step]) -> list[Step]:
-    """Return what the step times of a model are fitted to."""
+    """Return the rows that the step times of a model are fitted to."""
     return [row for row in steps if row.model == model and row.source == STEPS_FROM.get(model)]
 
 
 def without_batch(rows: Sequence[Beside]) -> list[Beside]:
-    """Return pairs as if the batch sizes were not known."""
+    """Return pairs without the batch sizes in their names."""
     return [replace(row, mine=row.mine.partition("/")[0], other=row.other.partition("/")[0]) for row in rows]
 
 
 def folds(count: int) -> list[NDArray[np.bool_]]:
-    """Return the masks of at most five interleaved folds; none where leaving rows out leaves too few."""
+    """Return the masks of up to five interleaved folds; none if there are too few rows to leave some out."""
     ways = min(5, count)
     return [np.arange(count) % ways == fold for fold in range(ways)] if count > LEAST_ROWS else []

@@ -1,6 +1,6 @@
-"""The published traces that the simulator is measured on, each with a cluster of 8-GPU nodes at which it queues.
+"""Reads the published traces that the simulator is measured on, each with a cluster on which its jobs queue.
 
-They are read from a folder with `traces/ms_itp` and `traces/philly`, which is no part of this project.
+The clusters have 8-GPU nodes. The folder with `traces/ms_itp` and `traces/philly` is not part of this project.
 """
 
 import argparse
@@ -21,9 +21,9 @@ from advisor.sim.trace import Trace
 
 DATA_VARIABLE: Final = "SADVISE_DATA"
 ITP: Final = ("01", "02", "04", "05", "07", "09", "10")
-# The virtual clusters with a hundred jobs and more from October on.
+# The virtual clusters with at least a hundred jobs from October on.
 PHILLY: Final = ("6214e9", "6c71a0", "b436b2", "103959", "0e4a51", "ee9e8c", "ed69ec", "7f04ca", "2869ce")
-# Before, the table holds a few long jobs only, over months.
+# Earlier months of the table hold only a few long jobs.
 PHILLY_FROM: Final = datetime(2017, 10, 1, tzinfo=UTC).timestamp()
 GPUS_PER_NODE: Final = 8
 LOAD_RATIO: Final = 0.8
@@ -31,14 +31,14 @@ LOAD_RATIO: Final = 0.8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A trace and the number of 8-GPU nodes that it is run on."""
+    """A trace and the number of 8-GPU nodes of its cluster."""
 
     trace: Trace
     nodes: int
 
     @property
     def load_ratio(self) -> float:
-        """GPU-time that the jobs bring in while they are submitted, over what the cluster has in that time."""
+        """Return the GPU-time of the jobs over that of the cluster from the first to the last submission."""
         return demand_gpus(self.trace) / (self.nodes * GPUS_PER_NODE)
 
     def cluster(self, leaf: int = GPUS_PER_NODE) -> Cluster:
@@ -46,25 +46,25 @@ class Workload:
         return parse_cluster(self.cluster_text(leaf))
 
     def cluster_text(self, leaf: int = GPUS_PER_NODE) -> str:
-        """Return the cluster in the short form."""
+        """Return the cluster as text in the short form."""
         return f"nodes={self.nodes},gpus={GPUS_PER_NODE},leaf={leaf}"
 
     def first(self, jobs: int) -> "Workload":
-        """Return the first jobs on as many nodes."""
+        """Return the first jobs on the same nodes."""
         if jobs >= len(self.trace):
             return self
         return replace(self, trace=replace(self.trace, jobs=self.trace.jobs[:jobs]))
 
 
 def add_data_option(parser: argparse.ArgumentParser) -> None:
-    """Declare the option that names the folder."""
+    """Add the option for the folder of the published data."""
     parser.add_argument(
         "--data", type=Path, metavar="DIR", help=f"folder of the published data, default {DATA_VARIABLE}"
     )
 
 
 def data_folder(given: Path | None, *, holds: str = "traces/ms_itp") -> Path:
-    """Return the folder of the published data; raises `TraceError` where none is named, or it lacks what is needed."""
+    """Return the folder of the published data; raises `TraceError` if none is named, or it lacks the folder `holds`."""
     named = given or Path(os.environ.get(DATA_VARIABLE, ""))
     if named == Path():
         raise TraceError(f"no folder of published data: give --data DIR or set {DATA_VARIABLE}")
@@ -74,7 +74,7 @@ def data_folder(given: Path | None, *, holds: str = "traces/ms_itp") -> Path:
 
 
 def read_workload(folder: Path, name: str) -> Workload:
-    """Read one trace by name, and choose the number of its nodes."""
+    """Read a trace by name, and choose the number of nodes."""
     source, _, which = name.partition(" ")
     if source == "itp" and which in ITP:
         imported = import_trace("itp", folder / "traces" / "ms_itp" / f"cluster{which}.csv.gz", name=name)
@@ -98,16 +98,15 @@ def demand_gpus(trace: Trace) -> float:
 
 
 def nodes_of(trace: Trace) -> int:
-    """Return the nodes on which a trace comes to a load of 0.8 at most, but no fewer than its largest job fills."""
+    """Return the least number of nodes that holds the largest job and keeps the load at or below 0.8."""
     largest = -(-int(trace.jobs["gpus"].max()) // GPUS_PER_NODE)
     return max(largest, ceil(demand_gpus(trace) / GPUS_PER_NODE / LOAD_RATIO))
 
 
 def repeated(workload: Workload, times: int) -> Workload:
-    """Repeat a trace one copy after the other, as often as `times`, at the load of one copy or 0.8 if that is less.
+    """Return a trace repeated `times` times in sequence, at the load of one copy or 0.8 if that is less.
 
-    A copy begins where the one before has submitted its last job, or later where the copies would bring in more than
-    the cluster does in that time.
+    A copy begins at the last submission of the one before, or later if the load would exceed 0.8.
     """
     jobs, count = workload.trace.jobs, len(workload.trace)
     span_s = float(jobs["submit_time"][-1] - jobs["submit_time"][0]) or 1.0
@@ -119,7 +118,7 @@ def repeated(workload: Workload, times: int) -> Workload:
 
 
 def _from(trace: Trace, start_time: float) -> Trace:
-    """Leave out the jobs submitted before an instant, and count time from the first that stays."""
+    """Return the jobs submitted from `start_time` on, with times counted from the first of them."""
     jobs = trace.jobs[trace.jobs["submit_time"] >= start_time].copy()
     if not len(jobs):
         raise TraceError(f"{trace.name}: no job was submitted from October 2017 on: take the whole table")

@@ -1,1 +1,1 @@
-"""Fits the predictors with scikit-learn and publishes them as ONNX; extra `fit`, never imported by a cycle."""
+"""Fits the predictors with scikit-learn and publishes them as ONNX. Needs the extra `fit`; no cycle imports it."""

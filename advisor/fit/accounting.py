@@ -1,4 +1,4 @@
-"""Ended jobs out of Slurm's accounting, as `sacct -P` prints them; what cannot be used is counted, never guessed."""
+"""Reads ended jobs from Slurm's accounting, as `sacct -P` prints them; unusable rows are counted, never guessed."""
 
 import hashlib
 import io
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # The name comes last because it is the only text that can contain the separator.
 FIELDS: Final = "User,Account,Partition,QOS,Submit,Start,End,ElapsedRaw,TimelimitRaw,State,ReqTRES,AllocTRES,JobName"
 COMMAND: Final = f"SLURM_TIME_FORMAT=%s sacct -a -X -P -S START -o {FIELDS}"
-# The latest rows of a file that are looked at: months of a large site, and some hundred MiB of memory.
+# The most rows that are read, the latest of a file: months of a large site, and some hundred MiB of memory.
 ROWS_KEPT: Final = 500_000
 
 _NEEDED: Final = (("User", "Account"), ("Submit",), ("Start",), ELAPSED, LIMITS, ("State",), ("ReqTRES", "AllocTRES"))
@@ -34,7 +34,7 @@ _NOT_ENDED: Final = ("RUNNING", "PENDING", "SUSPENDED", "COMPLETING", "REQUEUED"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accounting:
-    """Ended jobs that asked for GPUs, and how many rows did not become one, by reason."""
+    """Ended jobs that asked for GPUs, and the number of rows left out, by reason."""
 
     ended: EndedJobs
     source: Source
@@ -58,16 +58,16 @@ class _Ended:
 
 
 def read_accounting(path: Path, *, rows_kept: int = ROWS_KEPT) -> Accounting:
-    """Read what sacct printed into a file, plain or gzip; `-` is standard input.
+    """Read the output of sacct from a file, plain or gzip; `-` is standard input.
 
-    Raises `TraceError` for a file that cannot be read or is not of sacct.
+    Raises `TraceError` if the file cannot be read or holds no output of sacct.
     """
     with opened_text(path) as stream:
         return _read(stream, str(path), rows_kept)
 
 
 def ask_accounting(commands: "Commands", *, since: str, rows_kept: int = ROWS_KEPT) -> Accounting:
-    """Ask sacct for the jobs of all users since a time that it understands; raises `SlurmError`."""
+    """Run sacct for the jobs of all users since `since`, a time in its spelling; raises `SlurmError`."""
     answer = commands.ask("sacct", "-a", "-X", "-P", "-S", since, "-o", FIELDS)
     return _read(io.StringIO(answer.output.decode(errors="surrogateescape")), "sacct", rows_kept)
 
@@ -76,7 +76,7 @@ def _read(stream: TextIO, origin: str, rows_kept: int) -> Accounting:
     first = stream.readline()
     header = header_of(first, FIELDS, _NEEDED, origin, COMMAND)
     digest = hashlib.sha256(first.encode(errors="surrogateescape"))
-    # Rows are decoded once it is known which are the latest; sacct prints the oldest first.
+    # sacct prints the oldest rows first, so that only the rows kept at the end of the file are decoded.
     latest: deque[str] = deque(maxlen=rows_kept)
     count = 0
     for line in stream:
@@ -88,7 +88,7 @@ def _read(stream: TextIO, origin: str, rows_kept: int) -> Accounting:
     if count > rows_kept:
         left_out[f"before the latest {rows_kept:,}"] = count - rows_kept
     ended = _table(list(_decoded(latest, header, left_out)))
-    # Of the text, unpacked: equal accounting has an equal digest however it is packed.
+    # The digest is of the unpacked text: the same accounting has the same digest however it is packed.
     source = Source(name=Path(origin).name, sha256=digest.hexdigest(), rows=count)
     return Accounting(ended=ended, source=source, rows=count, left_out=dict(left_out))
 
@@ -116,8 +116,8 @@ def _decoded(lines: Iterable[str], header: list[str], left_out: Counter[str]) ->
 
 
 def _job(cells: Mapping[str, str]) -> _Ended | str:
-    """Decode one job; a text says why it is left out."""
-    # CANCELLED is followed by who did it.
+    """Decode one job, or return the reason for leaving it out as text."""
+    # CANCELLED is followed by the user who cancelled the job.
     state = next(iter(cells["State"].split()), "")
     submit_time, start_time = instant(cells["Submit"], field="Submit"), instant(cells["Start"], field="Start")
     if state.startswith(_NOT_ENDED):

@@ -1,4 +1,4 @@
-"""The card of a model: what it is, what it was fitted on, how well it did."""
+"""Writes the card of a model: its purpose, the data it was fitted on, and its errors on other data."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from advisor.predict.manifest import Entry
 
 
 def card(fitted: Fitted, entry: Entry) -> str:
-    """Return the card as Markdown."""
+    """Return the card of a fitted model as Markdown."""
     return "\n".join(_lines(fitted, entry)) + "\n"
 
 

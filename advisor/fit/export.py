@@ -1,4 +1,4 @@
-"""Fitted scikit-learn regressors as one ONNX graph."""
+"""Exports fitted scikit-learn regressors as one ONNX graph."""
 
 import warnings
 from collections.abc import Sequence
@@ -12,9 +12,9 @@ INPUT, OUTPUT = "rows", "outputs"
 
 
 def to_onnx(regressors: Sequence[Any], columns: int) -> bytes:
-    """Put regressors side by side: `(n_rows, columns)` in, one column out for each output of each regressor.
+    """Return one graph of all regressors: `(n_rows, columns)` in, a column out for each output of each regressor.
 
-    They have to be fitted on float32: trees that were split on float64 answer otherwise for rows near a split.
+    The regressors must be fitted on float32: trees split on float64 give other answers for rows near a split.
     """
     from onnx import TensorProto, helper
     from onnx.compose import add_prefix
@@ -25,7 +25,7 @@ def to_onnx(regressors: Sequence[Any], columns: int) -> bytes:
     opsets: dict[str, int] = dict(OPSET)
     for number, regressor in enumerate(regressors):
         with warnings.catch_warnings():
-            # skl2onnx hands protobuf 6 truth values as numbers; protobuf 7 refuses them, and is excluded for that.
+            # skl2onnx passes numbers for truth values, of which protobuf 6 warns; protobuf 7 refuses them.
             warnings.filterwarnings("ignore", r"Field onnx\.AttributeProto\.ints", DeprecationWarning)
             converted = convert_sklearn(
                 regressor, initial_types=[("x", FloatTensorType([None, columns]))], target_opset=OPSET
@@ -54,5 +54,5 @@ def to_onnx(regressors: Sequence[Any], columns: int) -> bytes:
 
 
 def predictions(regressors: Sequence[Any], rows: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Return what scikit-learn itself answers, in the layout of the graph: `(n_rows, n_outputs)`."""
+    """Return the predictions of scikit-learn itself in the layout of the graph: `(n_rows, n_outputs)`."""
     return np.column_stack([np.asarray(regressor.predict(rows), dtype=np.float64) for regressor in regressors])

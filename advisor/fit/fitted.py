@@ -1,4 +1,4 @@
-"""What a fit hands to publishing."""
+"""Values that a fit passes on to publishing."""
 
 import hashlib
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """One file that was fitted on."""
+    """A file that a model was fitted on."""
 
     name: str
     sha256: str
@@ -19,17 +19,17 @@ class Source:
 
 
 def source_of(name: str, content: bytes, rows: int) -> Source:
-    """Return the source of a file's content."""
+    """Return the source that describes a file with this content."""
     return Source(name=name, sha256=hashlib.sha256(content).hexdigest(), rows=rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitted:
-    """A fitted predictor: regressors whose outputs stand side by side, what goes beside them, and how it came about.
+    """A fitted predictor: its regressors, the parameters beside them, and a record of the fit.
 
-    `probe` `(n_rows, n_columns)` float32 are real rows, held out from the fit where there are enough, on which the
-    graph has to agree with scikit-learn. `metrics` maps what was measured on held-out rows to its value; `text` says
-    in words what it is good for and what not.
+    `outputs` names the columns that all regressors give together, in order. The graph must agree with scikit-learn on
+    `probe` `(n_rows, n_columns)` float32: real rows, held out from the fit where there are enough. `metrics` maps
+    names of figures to their values on held-out rows. `text` describes uses and limits of the model.
     """
 
     kind: str

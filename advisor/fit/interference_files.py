@@ -1,4 +1,4 @@
-"""Measured pairs of jobs in the forms in which they are published."""
+"""Reads measured pairs of jobs in the forms in which they are published."""
 
 import csv
 import gzip
@@ -14,7 +14,7 @@ from advisor.errors import ConfigError
 from advisor.fit.interference_profile import with_saturation
 from advisor.predict.interference_items import PROFILE, SETTINGS, Floats, Items, JobPairs, Rows, Shared, name_key
 
-# Far above any measured table; more is not one.
+# Far more than any measured table has.
 LARGEST_BYTES = 256 * 2**20
 Row = Mapping[str, str]
 
@@ -37,7 +37,7 @@ class MeasuredJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredSpeed:
-    """A job beside another and its speed there over its speed alone."""
+    """The speed of a job beside another, over its speed alone."""
 
     mine: MeasuredJob
     other: MeasuredJob
@@ -63,7 +63,7 @@ class RelativeSpeeds:
         )
 
     def alone(self) -> "RelativeSpeeds":
-        """Return the same rows without the jobs and the pair numbers that none of them has."""
+        """Return the same rows without the jobs that none of them names, and with the pairs renumbered."""
         used, place = np.unique(np.concatenate([self.pairs.mine, self.pairs.other]), return_inverse=True)
         return RelativeSpeeds(
             shared=self.shared,
@@ -75,7 +75,7 @@ class RelativeSpeeds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """A form of table: how it is recognised, which resource is shared in it, and how its rows are read."""
+    """A form of table: the columns that identify it, the resource that its jobs share, and the reader of its rows."""
 
     columns: tuple[str, ...]
     shared: Shared
@@ -84,7 +84,7 @@ class Form:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """The rows of a file, and those of jobs alone where they stand in another."""
+    """The rows of a file, and of the file of jobs alone if that is another."""
 
     path: Path
     header: tuple[str, ...]
@@ -115,7 +115,7 @@ def read_table(path: Path) -> Table:
 
 
 def form_of(path: Path, header: Sequence[str]) -> str:
-    """Return the name of the form that a header shows; raises `ConfigError`."""
+    """Return the name of the form whose columns are all in a header; raises `ConfigError`."""
     for name, form in FORMS.items():
         if set(form.columns) <= set(header):
             return name
@@ -123,7 +123,7 @@ def form_of(path: Path, header: Sequence[str]) -> str:
 
 
 def read_sides(path: Path, form: str, singles: Path | None = None) -> list[MeasuredSpeed]:
-    """Read the judged sides of the measured pairs of a file; raises `ConfigError`."""
+    """Read the measured pairs of a file as one speed per side; raises `ConfigError`."""
     table = read_table(path)
     if missing := [name for name in FORMS[form].columns if name not in table.header]:
         raise ConfigError(f"{path}: column {missing[0]} is missing: the form {form} needs it")
@@ -133,7 +133,7 @@ def read_sides(path: Path, form: str, singles: Path | None = None) -> list[Measu
 
 
 def measured(sides: Sequence[MeasuredSpeed], shared: Shared) -> RelativeSpeeds:
-    """Put sides into arrays; equal jobs are one, and profiles are completed from what all of them show alone."""
+    """Return speeds as arrays in which equal jobs are one, with profiles from the speeds of all jobs alone."""
     jobs = sorted({job for side in sides for job in (side.mine, side.other)}, key=repr)
     place = {job: row for row, job in enumerate(jobs)}
     mine = np.array([place[side.mine] for side in sides], np.intp)
@@ -141,8 +141,8 @@ def measured(sides: Sequence[MeasuredSpeed], shared: Shared) -> RelativeSpeeds:
     names = {
         _identity(job): number for number, job in enumerate(sorted(jobs, key=lambda job: (_identity(job), repr(job))))
     }
-    who = np.array([names[_identity(job)] for job in jobs], np.intp)
-    low, high = np.minimum(who[mine], who[other]), np.maximum(who[mine], who[other])
+    identity = np.array([names[_identity(job)] for job in jobs], np.intp)
+    low, high = np.minimum(identity[mine], identity[other]), np.maximum(identity[mine], identity[other])
     _, pair = np.unique(low * (len(jobs) + 1) + high, return_inverse=True)
     return RelativeSpeeds(
         shared=shared,
@@ -153,12 +153,12 @@ def measured(sides: Sequence[MeasuredSpeed], shared: Shared) -> RelativeSpeeds:
 
 
 def _identity(job: MeasuredJob) -> str:
-    """Return what tells a job from others, whatever it was measured to do alone."""
+    """Return a text that identifies a job, without its measurements alone."""
     return repr((job.group, name_key(job.model), job.variant, job.batch, job.gpus, job.nodes))
 
 
 def items_of(jobs: Sequence[MeasuredJob]) -> Items:
-    """Return jobs as arrays, with the profiles that follow from them all."""
+    """Return jobs as arrays, with profiles computed from all of them."""
     settings = np.array([[job.batch, job.gpus, job.nodes] for job in jobs], np.float64).reshape(-1, len(SETTINGS))
     with np.errstate(divide="ignore"):
         settings = np.log2(settings)
@@ -178,7 +178,7 @@ def items_of(jobs: Sequence[MeasuredJob]) -> Items:
 
 
 def number(table: Table, line: int, column: str, *, most: float = math.inf, empty: float | None = None) -> float:
-    """Read a number of at least 0; `empty` is what an empty cell stands for. Raises `ConfigError`."""
+    """Read a number of at least 0; `empty` is the value of an empty cell. Raises `ConfigError`."""
     text = (table.rows[line].get(column) or "").strip()
     if not text and empty is not None:
         return empty
@@ -192,7 +192,7 @@ def number(table: Table, line: int, column: str, *, most: float = math.inf, empt
 
 
 def text(table: Table, line: int, column: str) -> str:
-    """Read a name; raises `ConfigError` where there is none."""
+    """Read a name; raises `ConfigError` if the cell is empty."""
     value = (table.rows[line].get(column) or "").strip()
     if not value:
         raise ConfigError(f"{table.path}: line {line + 2}: {column} is empty: give a name")
@@ -217,7 +217,7 @@ def _gavel(table: Table) -> Iterator[MeasuredSpeed]:
 
 
 def _both(jobs: Sequence[MeasuredJob], speeds: Sequence[float]) -> Iterator[MeasuredSpeed]:
-    """Return the two sides of a pair; none if it did not run, which tables state as no speed on either side."""
+    """Return the two sides of a pair; none if it did not run, which tables record as speed 0 on both sides."""
     if max(speeds) > 0:
         yield MeasuredSpeed(mine=jobs[0], other=jobs[1], speed=speeds[0])
         yield MeasuredSpeed(mine=jobs[1], other=jobs[0], speed=speeds[1])
@@ -247,7 +247,7 @@ def _blox(table: Table) -> Iterator[MeasuredSpeed]:
         else:
             paired.append((line, job, _blox_job(table, line, "2")))
     for line, *jobs in paired:
-        # Speeds are over the fastest plan of the model alone; where the same plan was run alone, over that one.
+        # Speeds are relative to the fastest plan of the model alone; divide by the same plan alone if it was measured.
         bases = [alone.get((job.model, job.gpus, job.variant), 0.0) or 1.0 for job in jobs]
         speeds = [number(table, line, f"speed{side}") for side in "12"]
         yield from _both(jobs, [speed / base for speed, base in zip(speeds, bases, strict=True)])

@@ -1,4 +1,4 @@
-"""Fitting the model of interference to measured pairs of jobs."""
+"""Fits the model of interference to measured pairs of jobs."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -28,7 +28,7 @@ from advisor.predict.interference_section import (
 
 LEAST_ROWS = 20
 MOST_COORDINATES = 48
-# Pairs beyond these would make the closed form slow; a quantile needs no more.
+# The most rows for the closed form, which more would make slow; the quantiles need no more.
 JUDGED_ROWS = 2000
 SMALLEST_ERROR = 0.005
 PARTS = 5
@@ -43,7 +43,7 @@ _TEXT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedSection:
-    """One way of sharing: its parameters, the regressors for speed and spread, and its errors on what was left out."""
+    """One way of sharing: its parameters, its regressors for speed and spread, and its errors on held-out rows."""
 
     parameters: SectionParameters
     regressors: tuple[Any, Any, Any]
@@ -58,24 +58,26 @@ def fit_interference(files: Sequence[Path], *, seed: int) -> Fitted:
     sources = []
     for file in files:
         form = form_of(file, read_table(file).header)
-        found = read_sides(file, form)
-        sides[FORMS[form].shared] += found
-        sources.append(source_of(file.name, file.read_bytes(), len(found)))
-    gpu, node = (measured(found, shared) if found else None for shared, found in sides.items())
+        speeds = read_sides(file, form)
+        sides[FORMS[form].shared] += speeds
+        sources.append(source_of(file.name, file.read_bytes(), len(speeds)))
+    gpu, node = (measured(speeds, shared) if speeds else None for shared, speeds in sides.items())
     return fit_measured(gpu, node, seed=seed, sources=tuple(sources))
 
 
 def fit_measured(
     gpu: RelativeSpeeds | None, node: RelativeSpeeds | None, *, seed: int, sources: tuple[Source, ...] = ()
 ) -> Fitted:
-    """Fit to measured pairs, of one or of both ways of sharing; raises `ConfigError` where they are too few."""
+    """Fit to measured pairs of one or both ways of sharing; raises `ConfigError` if they are too few."""
     fitted = [
         None if speeds is None else _fit_section(speeds.alone(), np.random.default_rng(seed)) for speeds in (gpu, node)
     ]
     present = [section for section in fitted if section is not None]
     if not present:
         raise ConfigError("there are no measured pairs to fit to: give a table of them")
-    regressors = [one for section in fitted for one in (_constants() if section is None else section.regressors)]
+    regressors = [
+        regressor for section in fitted for regressor in (_constants() if section is None else section.regressors)
+    ]
     parameters = InterferenceParameters(
         gpu=None if fitted[0] is None else fitted[0].parameters,
         node=None if fitted[1] is None else fitted[1].parameters,
@@ -143,7 +145,7 @@ def _standardised(items: Items) -> tuple[Items, Floats, Floats]:
 
 
 def _some_pairs(pair: Rows, generator: np.random.Generator) -> Rows:
-    """Return the rows of at most about as many pairs as the closed form has time for."""
+    """Return the rows of a random choice of pairs, about `JUDGED_ROWS` of them."""
     if len(pair) <= JUDGED_ROWS:
         return np.arange(len(pair))
     rank = generator.permutation(int(pair.max()) + 1)[pair]
@@ -153,7 +155,7 @@ def _some_pairs(pair: Rows, generator: np.random.Generator) -> Rows:
 def _parameters(
     relative: RelativeSpeeds, items: Items, mean: Floats, spread: Floats, chosen: Chosen
 ) -> SectionParameters:
-    """Return the parameters as far as they follow from the jobs and what makes them alike."""
+    """Return the parameters that follow from the jobs and their similarity, with the calibration left at 0."""
     sides = [_likeness(items, shape) for shape in (chosen.mine, chosen.other)]
     return SectionParameters(
         items=[
@@ -187,12 +189,12 @@ def _likeness(items: Items, shape: Shape) -> Likeness:
 
 
 def _products(sides: Sequence[Likeness], items: Items, chosen: Chosen) -> list[tuple[int, int, float]]:
-    """Return all coordinates of either side and the largest products of both, coordinate 0 being the constant."""
+    """Return the coordinates of each side alone and the largest products of both; coordinate 0 is the constant."""
     weights = chosen.weights
     widths = [len(side.basis[0]) for side in sides]
     alone = [(place, 0, weights.mine**0.5) for place in range(1, widths[0] + 1)]
     alone += [(0, place, weights.other**0.5) for place in range(1, widths[1] + 1)]
-    # A coordinate is longest where jobs differ most; later ones are shorter.
+    # Products of long coordinates explain most of the differences between pairs.
     lengths = [_lengths(items, side) for side in sides]
     size = np.outer(*lengths).ravel()
     order = np.argsort(-size, kind="stable")[: MOST_COLUMNS - len(alone)]
@@ -209,12 +211,12 @@ def _lengths(items: Items, side: Likeness) -> Floats:
 def _ridge(rows: NDArray[np.float32], target: Floats, noise: float, weight: Floats) -> Any:
     from sklearn.linear_model import Ridge
 
-    # The columns are float32, as in service; only the solution of the equations takes more digits.
+    # The columns are float32, as in service; only the equations are solved in float64.
     return Ridge(alpha=float(noise), solver="cholesky").fit(rows.astype(np.float64), target, sample_weight=weight)
 
 
 def _named_columns(section: Section, relative: RelativeSpeeds) -> NDArray[np.float32]:
-    """Return the columns of the same pairs with only models and sizes known, as for live jobs."""
+    """Return the columns of the same pairs if only models and sizes are known, as for live jobs."""
     items = relative.pairs.items
     settings = items.settings.copy()
     settings[:, 0] = np.nan
@@ -230,7 +232,7 @@ def _named_errors(
     weight: Floats,
     generator: np.random.Generator,
 ) -> Floats:
-    """Return the errors for held-out pairs with only models and sizes known."""
+    """Return the errors for held-out pairs if only models and sizes are known."""
     fold = (generator.permutation(int(relative.pair.max()) + 1) % PARTS)[relative.pair]
     predicted = np.full(len(relative), relative.speed.mean())
     for part in range(PARTS):
@@ -245,24 +247,24 @@ def _named_errors(
 def _spreads(
     rows: NDArray[np.float32], errors: Floats, pair: Rows, generator: np.random.Generator
 ) -> tuple[Any, tuple[float, float]]:
-    """Fit the logarithm of the size of errors, and return the quantiles of errors over sizes that were left out."""
+    """Fit the log of the absolute errors; also return the quantiles of errors over their held-out predictions."""
     from sklearn.linear_model import RidgeCV
 
     wide = rows.astype(np.float64)
     target = np.log(np.abs(errors) + SMALLEST_ERROR)
     alphas = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0)
-    whole = RidgeCV(alphas=alphas).fit(wide, target)
+    fitted = RidgeCV(alphas=alphas).fit(wide, target)
     fold = (generator.permutation(int(pair.max()) + 1) % PARTS)[pair]
     predicted = np.full(len(errors), target.mean())
     for part in range(PARTS):
         inside = fold != part
         if inside.any() and not inside.all():
             predicted[~inside] = RidgeCV(alphas=alphas).fit(wide[inside], target[inside]).predict(wide[~inside])
-    return whole, _quantiles(errors / np.exp(predicted))
+    return fitted, _quantiles(errors / np.exp(predicted))
 
 
 def _quantiles(errors: Floats) -> tuple[float, float]:
-    """Return the ends of a conformal 80 % interval: quantiles with one row more, as Vovk has it."""
+    """Return the ends of a conformal 80 % interval: quantiles corrected for one more row (Vovk)."""
     count = len(errors)
     step = 1.0 / (count + 1)
     ends = np.quantile(errors, [max(0.0, LOW - step), min(1.0, HIGH + step)])
@@ -270,7 +272,7 @@ def _quantiles(errors: Floats) -> tuple[float, float]:
 
 
 def _constants() -> tuple[Any, Any, Any]:
-    """Return regressors for a way of sharing of which nothing was measured; what they say is not read."""
+    """Return placeholder regressors for a way of sharing without measurements; their outputs are never used."""
     from sklearn.linear_model import Ridge
 
     nothing = np.zeros((2, MOST_COLUMNS))

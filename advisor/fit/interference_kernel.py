@@ -1,4 +1,4 @@
-"""Which likeness of jobs explains the speeds of pairs: a search by errors on what was left out."""
+"""Searches for the similarity of jobs that predicts the speeds of held-out pairs best."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -8,20 +8,20 @@ import numpy as np
 
 from advisor.predict.interference_items import Floats, Items, JobPairs, Rows, Shape, name_key, similarity
 
-# Rows that the search looks at; the fit takes all of them.
+# The most rows that the search uses; the fit uses all of them.
 SEARCHED_ROWS = 700
 FIRST_FACTOR, ROUNDS = 4.0, 2
 LEAST_GAIN = 1e-4
-# What an error for a model that was left out counts beside one for a pair that was.
+# The weight of an error for a held-out model, where one for a held-out pair weighs 1.
 UNSEEN_WEIGHT = 0.25
-# Beyond it nothing would be left that a model never seen has in common with others.
+# With a larger weight an unseen model would have nothing in common with the others.
 MOST_OWN_WEIGHT = 16.0
 OUTLIER, STEADYING = 0.03, 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """How far the slowed job, the other and what only both together tell move a relative speed, as variances."""
+    """Variances of the relative speed: by the slowed job, by the other, by both together, and noise."""
 
     mine: float = 0.03
     other: float = 0.03
@@ -31,7 +31,7 @@ class Weights:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """What the search found."""
+    """The similarities and weights with the least error in the search."""
 
     mine: Shape
     other: Shape
@@ -51,11 +51,11 @@ class LeftOut:
 
 
 def search(pairs: JobPairs, speed: Floats, pair: Rows, generator: np.random.Generator) -> Chosen:
-    """Return the likeness with the least mean error on what was left out, by steps along one number at a time."""
+    """Return the similarity with the least mean error on held-out rows, changing one number at a time."""
     rows = _searched(pair, generator)
     few = pairs.take(rows)
     best = Chosen(mine=Shape(), other=Shape(), weights=Weights())
-    # Weights that followed the search would flatter it: each row has a say in what the others count.
+    # The weights are fixed before the search: recomputed in it, they would hide its own errors.
     weight, _ = steadied(few, speed[rows], pair[rows], best)
     known = speed[rows], pair[rows], weight
     value = _loss(few, *known, best)
@@ -70,7 +70,7 @@ def search(pairs: JobPairs, speed: Floats, pair: Rows, generator: np.random.Gene
 
 
 def _searched(pair: Rows, generator: np.random.Generator) -> Rows:
-    """Return the rows of as many pairs as the search has time for."""
+    """Return the rows of a random choice of pairs, about `SEARCHED_ROWS` of them."""
     if len(pair) <= SEARCHED_ROWS:
         return np.arange(len(pair))
     order = generator.permutation(int(pair.max()) + 1)
@@ -80,7 +80,7 @@ def _searched(pair: Rows, generator: np.random.Generator) -> Rows:
 
 
 def _changes() -> list[Callable[[Chosen, float], Chosen]]:
-    """Return the ways to change the likeness, each by a ratio."""
+    """Return functions that multiply one number of the similarity by a ratio."""
 
     def of_weight(name: str) -> Callable[[Chosen, float], Chosen]:
         return lambda chosen, ratio: replace(
@@ -105,7 +105,7 @@ def _changes() -> list[Callable[[Chosen, float], Chosen]]:
 
 
 def covariance(pairs: JobPairs, chosen: Chosen) -> Floats:
-    """Return how alike pairs are, `(n_rows, n_rows)`: the sum over the sides and their product."""
+    """Return the covariance of pairs, `(n_rows, n_rows)`: the weighted sum of both similarities and their product."""
     mine = similarity(pairs.items, pairs.items, chosen.mine)[np.ix_(pairs.mine, pairs.mine)]
     other = similarity(pairs.items, pairs.items, chosen.other)[np.ix_(pairs.other, pairs.other)]
     weights = chosen.weights
@@ -113,7 +113,7 @@ def covariance(pairs: JobPairs, chosen: Chosen) -> Floats:
 
 
 def left_out(pairs: JobPairs, speed: Floats, pair: Rows, chosen: Chosen, weight: Floats | float = 1.0) -> LeftOut:
-    """Return the predictions for held-out rows, in closed form; `weight` `(n_rows,)` has the weights of rows.
+    """Return the predictions for held-out rows, in closed form; `weight` `(n_rows,)` are the weights of the rows.
 
     Leaving a block of rows out of a ridge regression changes their residuals from `(inv(K) y)` to
     `solve(inv(K)[block, block], (inv(K) y)[block])`: Rasmussen and Williams, Gaussian Processes, 5.4.2.
@@ -168,8 +168,8 @@ def _mean_error(predicted: Floats, speed: Floats, top: float) -> float:
 def steadied(pairs: JobPairs, speed: Floats, pair: Rows, chosen: Chosen) -> tuple[Floats, LeftOut]:
     """Return weights that reduce the influence of outliers, and the predictions for held-out rows under them.
 
-    A row counts by its size, not its square, once it is off by more than `OUTLIER`: least absolute errors by
-    repeatedly weighted squares.
+    An error above `OUTLIER` counts linearly, not squared: least absolute errors by iteratively reweighted least
+    squares.
     """
     weight = np.ones(len(pairs))
     held_out = left_out(pairs, speed, pair, chosen)
@@ -180,9 +180,9 @@ def steadied(pairs: JobPairs, speed: Floats, pair: Rows, chosen: Chosen) -> tupl
 
 
 def basis(items: Items, shape: Shape, limit: int) -> Floats:
-    """Return what turns likeness to `items` into coordinates, `(n_items, n_coordinates)`, at most `limit` of them.
+    """Return the matrix from similarities to `items` to coordinates, `(n_items, n_coordinates)`, up to `limit` of them.
 
-    `similarity(x, items) @ basis` has the products of `similarity`: Williams and Seeger's use of Nystroem's method.
+    Products of `similarity(x, items) @ basis` approximate `similarity`: Williams and Seeger's use of Nystroem's method.
     """
     values, vectors = np.linalg.eigh(similarity(items, items, shape))
     order = np.argsort(-values, kind="stable")[:limit]

@@ -1,4 +1,4 @@
-"""What jobs show alone, put so that models can be compared by it."""
+"""Computes profiles of jobs from their speeds alone, in units in which models can be compared."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ TIME, SATURATION, TYPE_SPEED = (PROFILE.index(name) for name in ("step_time", "s
 
 
 def with_saturation(items: Items, steps_per_s: Floats) -> Items:
-    """Return jobs with step times, and with what speeds alone tell of how well they use a GPU.
+    """Return jobs with the step time, saturation and type speed that follow from their speeds alone.
 
     The saturation is how much longer a step takes with a larger batch, as the slope of its logarithm over that of the
     batch: 0 where the GPU has room, 1 where it has none. The type speed is the speed on this GPU type over that on
@@ -21,19 +21,19 @@ def with_saturation(items: Items, steps_per_s: Floats) -> Items:
     group = np.array(items.group, dtype=object)
     kind = np.array([f"{model} {variant}" for model, variant in zip(items.model, items.variant, strict=True)], object)
     profile[:, TIME] = -np.log(speed)
-    for here in dict.fromkeys(items.group):
-        inside = group == here
+    for gpu_type in dict.fromkeys(items.group):
+        inside = group == gpu_type
         if np.isfinite(profile[inside, TIME]).any():
             profile[inside, TIME] -= np.nanmean(profile[inside, TIME])
-        for one in dict.fromkeys(kind[inside].tolist()):
-            rows = np.flatnonzero(inside & (kind == one))
+        for name in dict.fromkeys(kind[inside].tolist()):
+            rows = np.flatnonzero(inside & (kind == name))
             profile[rows, SATURATION] = _slopes(items.settings[rows, 0], speed[rows])
     profile[:, TYPE_SPEED] = _type_speeds(items, kind, speed)
     return replace(items, profile=profile)
 
 
 def _slopes(doublings: Floats, speed: Floats) -> Floats:
-    """Return the local slopes of step times; NaN where there are fewer than two batch sizes."""
+    """Return the local slopes of log step time over log batch; NaN if there are fewer than two batch sizes."""
     slopes = np.full(len(speed), np.nan)
     usable = np.isfinite(doublings) & np.isfinite(speed)
     points = np.unique(doublings[usable])
@@ -45,12 +45,12 @@ def _slopes(doublings: Floats, speed: Floats) -> Floats:
 
 
 def _type_speeds(items: Items, kind: "np.ndarray[tuple[int], np.dtype[np.object_]]", speed: Floats) -> Floats:
-    """Return logarithms of speeds over those of the same job on other GPU types, around the median of the type."""
+    """Return the log of each speed over that of the same job on other GPU types, less the median of the type."""
     logs = np.log(speed)
     speeds = np.full(len(speed), np.nan)
     twins: dict[tuple[str, float], list[int]] = {}
-    for row, one in enumerate(kind.tolist()):
-        twins.setdefault((one, float(np.nan_to_num(items.settings[row, 0], nan=-1.0))), []).append(row)
+    for row, name in enumerate(kind.tolist()):
+        twins.setdefault((name, float(np.nan_to_num(items.settings[row, 0], nan=-1.0))), []).append(row)
     for rows in twins.values():
         for row in rows:
             others = [
@@ -59,8 +59,8 @@ def _type_speeds(items: Items, kind: "np.ndarray[tuple[int], np.dtype[np.object_
             if others:
                 speeds[row] = logs[row] - np.median(others)
     group = np.array(items.group, dtype=object)
-    for here in dict.fromkeys(items.group):
-        inside = (group == here) & np.isfinite(speeds)
+    for gpu_type in dict.fromkeys(items.group):
+        inside = (group == gpu_type) & np.isfinite(speeds)
         if inside.any():
             speeds[inside] -= np.median(speeds[inside])
     return speeds

@@ -1,4 +1,4 @@
-"""From a fitted predictor to a model that can be served: graph, parity gate, card, manifest."""
+"""Publishes a fitted predictor as a model that can be served: graph, parity check, card, manifest."""
 
 import importlib.metadata
 import platform
@@ -35,10 +35,9 @@ _PACKAGES = ("numpy", "scikit-learn", "skl2onnx", "onnx", "onnxruntime")
 
 
 def publish(fitted: Fitted, folder: Path, version: str, *, today: str) -> Entry:
-    """Write a fitted model as `folder/<kind>/<version>/`; `today` is an ISO date. It is not in use yet.
+    """Write a fitted model as `folder/<kind>/<version>/`, without putting it in use; `today` is an ISO date.
 
-    Raises `ModelError`, and writes nothing, if the graph answers otherwise than what it was made from, or if the
-    version is taken.
+    Raises `ModelError`, and writes nothing, if the graph disagrees with the regressors or the version exists.
     """
     graph = to_onnx(fitted.regressors, len(fitted.columns))
     exported = Exported(
@@ -55,7 +54,7 @@ def publish(fitted: Fitted, folder: Path, version: str, *, today: str) -> Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """A graph that agrees with what it was made from, and what goes beside it."""
+    """A graph that agrees with its origin, and the entries of its manifest and parameters."""
 
     graph: bytes
     kind: str
@@ -67,9 +66,9 @@ class Exported:
 
 
 def publish_graph(exported: Exported, folder: Path, version: str, *, today: str, card: Callable[[Entry], str]) -> Entry:
-    """Write a graph as `folder/<kind>/<version>/` with its fingerprint; it is not in use yet.
+    """Write a graph as `folder/<kind>/<version>/` with its fingerprint, without putting it in use.
 
-    Raises `ModelError`, and writes nothing, if the version is taken.
+    Raises `ModelError`, and writes nothing, if the version exists.
     """
     kind, columns, outputs = exported.kind, exported.columns, exported.outputs
     manifest = read_manifest(folder)
@@ -92,13 +91,13 @@ def publish_graph(exported: Exported, folder: Path, version: str, *, today: str,
     files[CARD] = card(entry).encode()
     for name, content in files.items():
         write_file(folder / kind / version / name, content)
-    # Last, so that a version of which the manifest tells is there as a whole.
+    # The manifest is written last, so that every version that it lists is complete.
     write_manifest(folder, manifest.model_copy(update={"model": (*manifest.model, entry)}))
     return entry
 
 
 def check_parity(fitted: Fitted, graph: bytes) -> Parity:
-    """Compare a graph with what it was made from, on the probe rows; raises `ModelError` where they part."""
+    """Compare a graph with its regressors on the probe rows; raises `ModelError` if they differ by too much."""
     if len(fitted.probe) < LEAST_PROBE_ROWS:
         raise ModelError(f"{fitted.kind}: {len(fitted.probe)} rows are too few to check the exported model on")
     model = OnnxModel(graph, name=fitted.kind, columns=len(fitted.columns), outputs=len(fitted.outputs))

@@ -1,4 +1,4 @@
-"""Fitting the run-time model: a forest that answers with whole distributions, and how to read them."""
+"""Fits the run-time model: forests that predict whole distributions, and the levels at which to read them."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 FEWEST_ROWS, MOST_ROWS = 200, 200_000
-# Logarithms of run time over anchor, dense where a run repeats the last ones, and over the time limit.
+# Thresholds of the log of run time over the anchor, dense near 0, and of run time over the time limit.
 OVER_ANCHOR = (
     *(-9.0, -7.0, -6.0, -5.0, -4.0, -3.3, -2.7, -2.2, -1.8, -1.4, -1.1, -0.8, -0.6, -0.45, -0.3, -0.2, -0.12, -0.06),
     *(-0.02, 0.02, 0.06, 0.12, 0.2, 0.3, 0.45, 0.6, 0.8, 1.1, 1.4, 1.8, 2.2, 2.7, 3.3, 4.0, 5.0, 6.0, 7.0),
@@ -38,12 +38,12 @@ GRID = Grid(over_anchor=np.array(OVER_ANCHOR), over_limit=np.array(OVER_LIMIT))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How the forest is grown and its levels are set.
+    """Settings of the forests and their calibration.
 
     Hundreds of jobs of one array end alike. Each job weighs the size of its burst (same user, request and day) to
     the power of minus `burst_power`, and a leaf holds at least `leaf_ratio` of all weight, so that no single burst
-    fills it. `calibration_ratio` is the part of the jobs, the latest, that sets the levels, with the nominal ones
-    weighing as much as `nominal_weight` of them; `rate` moves the levels in service. `trees` is a power of two.
+    fills it. The latest `calibration_ratio` of the jobs set the levels, with the nominal levels weighing as much as
+    `nominal_weight` jobs; `rate` is the step of the levels in service. `trees` is a power of two.
     """
 
     trees: int = 128
@@ -57,10 +57,10 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rows:
-    """Jobs as they looked at their submissions, in that order; `cap` is the logarithm of the time limit.
+    """Jobs as they were at submission, in that order; `cap` is the logarithm of the time limit.
 
-    `due` are those that their limits would have ended by the last end: all others that ended are the shorter ones of
-    their age, and to learn from them would be to expect too little.
+    `due` marks the jobs whose limits would have ended them by the last end. Of jobs submitted later only the shorter
+    ones have ended, and learning from those would make forecasts too short.
     """
 
     seen: Features
@@ -80,11 +80,10 @@ def fit_run_time(
     settings: Settings | None = None,
     sources: "Sequence[Source]" = (),
 ) -> Fitted:
-    """Fit on jobs that ended; with `keep_history` the model goes on from what it has seen of these users.
+    """Fit on ended jobs; with `keep_history` the model includes the history of their users.
 
-    `sources` names the files that the jobs came from, for the card.
-
-    Raises `ModelError` where fewer than `FEWEST_ROWS` jobs can be learnt from.
+    `sources` names the files of the jobs, for the card. Raises `ModelError` if fewer than `FEWEST_ROWS` jobs are
+    usable.
     """
     chosen = settings or Settings()
     usable, dropped = ended.usable()
@@ -123,7 +122,7 @@ def fit_run_time(
 
 
 def _seen_in_order(kept: EndedJobs, settings: Settings) -> tuple[History, _Rows]:
-    """Build the rows as they would have been at each submission, and the history after the last end."""
+    """Return the history after the last end, and the rows as they would have been at each submission."""
     history, keys, runs = History(), keys_of(kept.jobs), runs_of(kept)
     seen, order = [], []
     for chunk in chunks(steps(kept, np.ones(len(kept), dtype=np.bool_))):
@@ -145,7 +144,7 @@ def _seen_in_order(kept: EndedJobs, settings: Settings) -> tuple[History, _Rows]
 
 
 def _burst_sizes(requests: list[str], submit_time: Floats) -> Floats:
-    """Return how many jobs of the same user and request were submitted on the same day."""
+    """Return, for each job, the number of jobs of the same user and request submitted on the same day."""
     days = (submit_time // DAY_S).astype(np.int64).tolist()
     names = [f"{day} {request}" for day, request in zip(days, requests, strict=True)]
     _, number, count = np.unique(names, return_inverse=True, return_counts=True)
@@ -153,14 +152,14 @@ def _burst_sizes(requests: list[str], submit_time: Floats) -> Floats:
 
 
 def _learnt(rows: _Rows) -> NDArray[np.bool_]:
-    """Return what to learn from: the jobs that are due, or all where those are too few."""
+    """Return the rows to learn from: those of jobs that are due, or all if those are too few."""
     return rows.due if np.count_nonzero(rows.due) >= FEWEST_ROWS else np.ones(len(rows.cap), dtype=np.bool_)
 
 
 def _forests(rows: _Rows, chosen: NDArray[np.bool_], settings: Settings, seed: int) -> tuple[Any, Any]:
-    """Fit trees that answer with the shares of run times below each threshold: over the anchor, and over the limit.
+    """Fit two forests that predict the share of run times below each threshold: over the anchor, and over the limit.
 
-    Forests of whole distributions are those of Meinshausen (2006), here with a fixed grid instead of all the jobs.
+    These are quantile regression forests (Meinshausen 2006) with a fixed grid of thresholds.
     """
     return (
         _forest(rows, rows.seen.anchor, GRID.over_anchor, chosen, settings, seed),
@@ -182,7 +181,7 @@ def _forest(
     )
     forest.fit(rows.seen.rows[chosen], below.astype(np.float32), sample_weight=rows.weight[chosen])
     for tree in forest.estimators_:
-        # The graph computes in float32. Thresholds are cut down to it, which moves no float32 row to another side;
+        # The graph computes in float32. Thresholds are rounded down to it, which moves no float32 row to another side;
         # leaves are rounded so that the mean over a power of two of trees is exact in either precision.
         tree.tree_.threshold[:] = _cut_to_float32(tree.tree_.threshold)
         tree.tree_.value[:] = np.round(tree.tree_.value * _LEAF_STEPS) / _LEAF_STEPS
@@ -190,17 +189,17 @@ def _forest(
 
 
 def _cut_to_float32(values: Floats) -> Floats:
-    """Return the largest float32 numbers that are not above `values`."""
+    """Return the largest float32 numbers not above `values`."""
     nearest = values.astype(np.float32)
     cut = np.where(nearest > values, np.nextafter(nearest, np.float32(-np.inf)), nearest)
     return cut.astype(np.float64)
 
 
 def _calibrated(rows: _Rows, settings: Settings, seed: int) -> tuple[Floats, dict[str, float]]:
-    """Return the levels to start with, and how a forest without the latest jobs did on those.
+    """Return the initial levels, and the metrics on the latest jobs of forests fitted without them.
 
-    Conformalised quantiles (Romano et al., 2019) in the form of Chernozhukov et al. (2021): what is corrected is the
-    level at which a whole distribution is read, by group of jobs, either end by itself.
+    Conformalised quantiles (Romano et al., 2019) in the form of Chernozhukov et al. (2021): the level at which a
+    distribution is read is corrected, for each group of jobs and each end separately.
     """
     nominal = np.tile(np.array(LEVELS), (len(GROUPS), 1))
     learnt = _learnt(rows)
@@ -233,17 +232,17 @@ def _calibrated(rows: _Rows, settings: Settings, seed: int) -> tuple[Floats, dic
 
 
 def _shrunken(reached: Floats, weight: Floats, level: float, nominal_weight: float) -> float:
-    """Return the weighted quantile of the levels that were reached, drawn towards the nominal one."""
-    found, total = np.quantile(reached, level, weights=weight, method="inverted_cdf"), weight.sum()
-    return float((total * found + nominal_weight * level) / (total + nominal_weight))
+    """Return the weighted quantile of the levels reached, shrunk towards the nominal level."""
+    measured, total = np.quantile(reached, level, weights=weight, method="inverted_cdf"), weight.sum()
+    return float((total * measured + nominal_weight * level) / (total + nominal_weight))
 
 
 def support_of(jobs: RunTimeTable) -> Support:
-    """Return the least and the most that jobs ask for; (-1, -1) for a column that is empty."""
+    """Return the smallest and the largest request in each column; (-1, -1) for an empty column."""
 
     def bounds(column: Floats) -> tuple[float, float]:
-        there = column[np.isfinite(column) & (column >= 0)]
-        return (float(there.min()), float(there.max())) if len(there) else (-1.0, -1.0)
+        known = column[np.isfinite(column) & (column >= 0)]
+        return (float(known.min()), float(known.max())) if len(known) else (-1.0, -1.0)
 
     return Support(
         gpus=bounds(jobs.gpus),

@@ -1,4 +1,4 @@
-"""Polls of a queue, one row for each job that was pending: the published tables of Graham, read into a backlog."""
+"""Reads polls of a queue, one row per pending job, as published for the cluster Graham, into a table of backlogs."""
 
 import csv
 import math
@@ -22,7 +22,7 @@ from advisor.sim.text_file import opened_text
 Codes = NDArray[np.int64]
 
 _JOB, _POLL, _TRES, _ACCOUNT, _WAIT = "job_unique_id", "poll_time", "req_tres", "account_id", "poll_wait_sec"
-# That of the poll; the other is where the job ran in the end.
+# The partition at the poll; the other column has the one in which the job ran.
 _PARTITION = "partition_id_y"
 _TIMES: Final = (_POLL, "submit_time", "eligible_time")
 _LOADS: Final = ("q", "q_p", "q_a")
@@ -32,19 +32,19 @@ _AMOUNTS: Final = (
     "r_gpus_above",
     "r_a_gpus_above",
 )
-# What is left of a limit is below nothing for a job that its grace time keeps alive.
+# The rest of a time limit is negative for a job in its grace time.
 _LEFT: Final = ("r_gpu_hours_above", "r_a_gpu_hours_above")
-# What is larger is damage.
+# Larger numbers are damaged data.
 _MOST: Final = 1e12
 COLUMNS: Final = (_JOB, _ACCOUNT, _PARTITION, _TRES, *_TIMES, *_AMOUNTS, *_LEFT, _WAIT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Polls(Columns):
-    """Pending jobs as they stood at polls of the queue, and how long each still waited; all `(n_rows,)`.
+    """Pending jobs at polls of the queue, and the remaining wait of each; all `(n_rows,)`.
 
-    `wait_s` is NaN for a job that was never seen to start. Rows with one number in `burst` are of jobs alike that were
-    submitted together, at one poll.
+    `wait_s` is NaN for a job that was never seen to start. Rows of one poll whose jobs are alike and were submitted
+    together have the same number in `burst`.
     """
 
     table: BacklogTable
@@ -59,25 +59,25 @@ class Polls(Columns):
 
     @property
     def start_time(self) -> Floats:
-        """When each job started, NaN where it was never seen to."""
+        """Return the start time of each job, NaN if it was never seen to start."""
         return self.poll_time + self.wait_s
 
     @property
     def seen_until(self) -> float:
-        """The last moment at which anything was seen: a poll or a start."""
+        """Return the time of the last poll or start."""
         return float(max(np.max(self.poll_time), np.nanmax(self.start_time, initial=-np.inf)))
 
     def started_by(self, instant: float) -> NDArray[np.bool_]:
-        """Tell which rows were polled before an instant, and their jobs seen to start before it."""
+        """Return which rows were polled, and their jobs started, before an instant."""
         started: NDArray[np.bool_] = (self.poll_time < instant) & (self.start_time < instant)
         return started
 
 
 def read_polls(files: Sequence[Path]) -> tuple[Polls, tuple[Source, ...]]:
-    """Read tables of polls, .csv or .csv.gz, as one; raises `TraceError`, which names the file and the line.
+    """Read tables of polls, .csv or .csv.gz, as one; raises `TraceError` with the file and the line.
 
-    Of the columns that hold what came after a poll only the wait is read: neither the run time, nor the final state
-    and priority, nor `q_*_run_hours`, which add up true run times.
+    Of the columns about the time after a poll, only the wait is read: not the run time, the final state, the final
+    priority or `q_*_run_hours`, which are sums of true run times.
     """
     cells: dict[str, list[str]] = {name: [] for name in COLUMNS}
     floats: dict[str, list[float]] = {name: [] for name in (*_TIMES, *_AMOUNTS, *_LEFT, _WAIT, "gpus")}
@@ -96,7 +96,7 @@ def read_polls(files: Sequence[Path]) -> tuple[Polls, tuple[Source, ...]]:
 
 
 def _read(path: Path, cells: dict[str, list[str]], floats: dict[str, list[float]]) -> None:
-    """Append what a file holds, the jobs without GPUs left out."""
+    """Append the rows of a file, without jobs that ask for no GPU."""
     readers: dict[str, Callable[[str], float]] = {
         **dict.fromkeys(_TIMES, _instant),
         **dict.fromkeys((*_AMOUNTS, _WAIT), _amount),
@@ -132,12 +132,12 @@ def _of(path: Path, line: int, row: Mapping[str, str | None], name: str, reader:
 
 
 def _gpus(text: str) -> float:
-    """Read how many GPUs a job asks for; 0 for none."""
+    """Read the number of GPUs that a job asks for."""
     return float(sum(gpus.count for gpus in tres(text, field="req_tres").gpus or ()))
 
 
 def _instant(text: str) -> float:
-    """Read a time, UTC where it names no zone."""
+    """Read a time, in UTC if it names no zone."""
     try:
         instant = datetime.fromisoformat(text.strip())
     except ValueError as err:
@@ -181,7 +181,7 @@ def _polls(cells: Mapping[str, list[str]], numbers: Mapping[str, Floats]) -> Pol
             job_id=_numbered(cells[_JOB]),
             gpus=numbers["gpus"],
             limit_s=numbers["time_limit_sec"],
-            # When a job that waits for another becomes eligible is not known before it is.
+            # The time at which a job with dependencies becomes eligible is not known in advance.
             eligible=(since_eligible_s >= 0.0).astype(np.float64),
             since_submit_s=np.maximum(poll_time - numbers["submit_time"], 0.0),
             since_eligible_s=np.maximum(since_eligible_s, 0.0),
@@ -200,19 +200,19 @@ def _polls(cells: Mapping[str, list[str]], numbers: Mapping[str, Floats]) -> Pol
 
 
 def _running(numbers: Mapping[str, Floats]) -> tuple[Load, Load]:
-    """Return what runs in all, which is the same for all rows of a poll, and in the account of each row.
+    """Return the running load of the cluster, equal in all rows of a poll, and of the account of each row.
 
-    In the published table the rows of some jobs hold none of it; those of the others tell.
+    In the published table the rows of some jobs lack it; the cluster's load is taken from the other rows.
     """
     _, poll = np.unique(numbers[_POLL], return_inverse=True)
     gpus, hours = numbers["r_gpus_above"], numbers["r_gpu_hours_above"]
     most = np.full((2, int(poll.max()) + 1), -np.inf)
     for largest, column in zip(most, (gpus, hours), strict=True):
         np.fmax.at(largest, poll, column)
-    whole = np.where(most[0] > 0.0, most, np.nan)[:, poll]
+    cluster = np.where(most[0] > 0.0, most, np.nan)[:, poll]
     known = gpus > 0.0
     return (
-        Load(gpus=whole[0], gpu_s=np.maximum(whole[1], 0.0) * HOUR_S),
+        Load(gpus=cluster[0], gpu_s=np.maximum(cluster[1], 0.0) * HOUR_S),
         Load(
             gpus=np.where(known, numbers["r_a_gpus_above"], np.nan),
             gpu_s=np.where(known, np.maximum(numbers["r_a_gpu_hours_above"], 0.0) * HOUR_S, np.nan),

@@ -1,4 +1,4 @@
-"""Fitting the model of start times to polls of a queue."""
+"""Fits the model of start times to polls of a queue."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,15 +33,15 @@ LEAST_ROWS: Final = 200
 LEAST_POLLS: Final = 6
 LOW: Final = 0.1
 HIGH: Final = 0.9
-# Chosen on polls of May 2021 alone, by weeks left out and by later weeks; so were the columns.
+# Chosen, as the columns, on polls of May 2021 alone, by the errors on held-out weeks and on later weeks.
 FOREST: Final = {"n_estimators": 100, "min_weight_fraction_leaf": 0.004, "max_features": 0.5}
-# What a cluster did some days ago says less of today: a poll counts half as much as one these days later.
+# Old polls say less about today: a poll weighs half as much as one that is this much later.
 HALF_LIFE_S: Final = 4 * DAY_S
-# No row counts more often than this, however few jobs were watched as long as it waited.
+# The largest weight of a row, for waits that few jobs were observed long enough to show.
 MOST_WEIGHT: Final = 20.0
-# The latter half of the polls, in as many parts, is forecast part by part by models of what was known before.
+# The later half of the polls is divided into this many parts, each forecast by a model fitted on earlier polls.
 BLOCKS: Final = 4
-# Beyond these quantiles of a column, and a factor of 1.4, there are too few rows to speak of.
+# Beyond these quantiles of a column, widened by a factor of 1.4, there are too few rows for a forecast.
 SUPPORT: Final = (0.001, 0.999)
 SUPPORT_MARGIN: Final = 0.15
 _PROBE_ROWS: Final = 500
@@ -54,9 +54,9 @@ _TEXT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOutForecasts:
-    """Forecasts of later polls by models of what was known before them, in log10 seconds, with what came true.
+    """Forecasts of polls by models fitted on earlier ones, in log10 seconds, with the true waits.
 
-    All `(n_rows,)`; `block` numbers the parts in order of time.
+    All arrays are `(n_rows,)`; `block` numbers the parts in order of time.
     """
 
     log_wait: LogWait
@@ -67,18 +67,18 @@ class HeldOutForecasts:
 
     @property
     def scaled_error(self) -> Floats:
-        """By how many spreads the true waits lie above the mean: `(n_rows,)`."""
+        """Return the errors of the mean in units of the forecast spread, `(n_rows,)`."""
         return np.asarray((self.true - self.log_wait.mean) / self.log_wait.spread, dtype=np.float64)
 
 
 def fit_start_time(files: Sequence[Path], *, seed: int) -> Fitted:
-    """Fit to tables of polls; raises `TraceError` and `ConfigError`."""
+    """Fit the model to files of polls; raises `TraceError` and `ConfigError`."""
     polls, sources = read_polls(files)
     return fit_polls(polls, seen_until=polls.seen_until, seed=seed, sources=sources)
 
 
 def fit_polls(polls: Polls, *, seen_until: float, seed: int, sources: tuple[Source, ...] = ()) -> Fitted:
-    """Fit to what was known at `seen_until`: to polls before it of jobs that had started. Raises `ConfigError`."""
+    """Fit the model to the polls before `seen_until` of jobs that had started by then; raises `ConfigError`."""
     started = polls.started_by(np.nextafter(seen_until, np.inf))
     days = np.unique(polls.poll_time[started])
     if started.sum() < LEAST_ROWS or len(days) < LEAST_POLLS:
@@ -113,7 +113,7 @@ def fit_polls(polls: Polls, *, seen_until: float, seed: int, sources: tuple[Sour
 
 
 def fit_forest(polls: Polls, *, seen_until: float, seed: int) -> "ExtraTreesRegressor":
-    """Fit the mean and the mean square to the polls of jobs that had started by then."""
+    """Fit a forest of the mean and the mean square to the polls of jobs that had started by `seen_until`."""
     from sklearn.ensemble import ExtraTreesRegressor
 
     started = polls.started_by(np.nextafter(seen_until, np.inf))
@@ -125,7 +125,7 @@ def fit_forest(polls: Polls, *, seen_until: float, seed: int) -> "ExtraTreesRegr
 
 
 def calibrate(polls: Polls, *, seen_until: float, seed: int) -> HeldOutForecasts:
-    """Forecast the latter half of the polls, part by part, by models of what was known when the part began."""
+    """Forecast the later half of the polls, part by part, by forests fitted on what was known before each part."""
     started = polls.started_by(np.nextafter(seen_until, np.inf))
     days = np.unique(polls.poll_time[started])
     weight = weights(polls, seen_until=seen_until)
@@ -141,39 +141,39 @@ def calibrate(polls: Polls, *, seen_until: float, seed: int) -> HeldOutForecasts
         rows_of_blocks.append(rows)
     if not predictions:
         raise ConfigError("no job was seen to start between the polls: give polls of a longer time to fit on")
-    every = np.concatenate(rows_of_blocks)
+    held_out = np.concatenate(rows_of_blocks)
     return HeldOutForecasts(
         log_wait=log_wait_of(np.concatenate(predictions)),
-        true=log_wait(polls.wait_s[every]),
-        weight=weight[every],
-        poll_time=polls.poll_time[every],
+        true=log_wait(polls.wait_s[held_out]),
+        weight=weight[held_out],
+        poll_time=polls.poll_time[held_out],
         block=np.repeat(np.arange(len(rows_of_blocks)), [len(rows) for rows in rows_of_blocks]),
     )
 
 
 def factors(calibration: HeldOutForecasts, chosen: NDArray[np.bool_] | None = None) -> tuple[float, float]:
-    """Return by how many spreads the 10 and the 90 % quantile of the true waits lie above the forecast mean.
+    """Return the 10 % and 90 % quantiles of the errors of the mean, in units of the forecast spread.
 
-    Normalised split-conformal prediction (Lei et al. 2018); jobs of one poll share its fate, so that all polls weigh
-    the same. The correction for few samples is left out: by the number of polls it made the intervals cover 91 % and
-    more of later polls of May, and there is no guarantee to keep where days are not exchangeable.
+    Normalised split-conformal prediction (Lei et al. 2018), with equal weight for each poll, because the jobs of one
+    poll are not independent. The correction for small samples is omitted: with the number of polls as the sample size
+    the intervals covered over 91 % of later polls of May, and its guarantee needs exchangeable days.
     """
     rows = np.ones(len(calibration.true), dtype=np.bool_) if chosen is None else chosen
     error, poll = calibration.scaled_error[rows], np.unique(calibration.poll_time[rows], return_inverse=True)[1]
     of_poll = np.bincount(poll, calibration.weight[rows])
     weight = calibration.weight[rows] / of_poll[poll]
-    # An interval holds its middle, whatever the polls at hand say.
+    # The interval always contains the mean.
     low, high = np.quantile(error, (LOW, HIGH), weights=weight, method="inverted_cdf").tolist()
     return min(low, 0.0), max(high, 0.0)
 
 
 def weights(polls: Polls, *, seen_until: float) -> Floats:
-    """Return how much each row of a job that had started by then counts, `(n_rows,)`.
+    """Return the weight of each row of a job that had started by `seen_until`, `(n_rows,)`.
 
-    A burst of jobs alike, which tend to start together, counts as one row. Only jobs that had started are fitted on,
-    hence too few long waits: a row counts in inverse proportion to the share of rows that were polled early enough to
-    have seen it start (inverse probability of censoring weights, Robins and Rotnitzky 1992). The watching ends at one
-    moment for all, whatever the job.
+    A burst of jobs that are alike, which tend to start together, weighs as much as one row. Only jobs that had started
+    are fitted on, so that long waits are too rare: the weight of a row is inverse to the share of rows polled early
+    enough to observe a wait of its length (inverse probability of censoring weights, Robins and Rotnitzky 1992).
+    Observation ends at the same time for all jobs.
     """
     watched_s = np.sort(seen_until - polls.poll_time[polls.poll_time <= seen_until])
     waited_s = np.nan_to_num(polls.wait_s, nan=np.inf)
@@ -184,13 +184,13 @@ def weights(polls: Polls, *, seen_until: float) -> Floats:
 
 
 def log_wait(wait_s: Floats, floor_s: float = FLOOR_S) -> Floats:
-    """Return the logarithm to the base of 10 of waits, none below the floor."""
+    """Return the base-10 logarithm of waits, with shorter waits raised to the floor."""
     logarithms: Floats = np.log10(np.maximum(wait_s, floor_s))
     return logarithms
 
 
 def _support(rows: NDArray[np.float32]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return between what values of each column there were rows to fit on; nothing for one that was never known."""
+    """Return the bounds of each column in the rows of the fit; an empty range for a column that was never known."""
     bounds = []
     for column in rows.T:
         known = column[column != np.float32(UNKNOWN)]
@@ -200,14 +200,14 @@ def _support(rows: NDArray[np.float32]) -> tuple[tuple[float, ...], tuple[float,
 
 
 def _metrics(calibration: HeldOutForecasts) -> dict[str, float]:
-    """Judge the forecasts of later polls, each part's quantiles taken from the other parts."""
+    """Return the errors and the coverage on later polls, with the quantiles for each part from the other parts."""
     inside = np.zeros(len(calibration.true), dtype=np.bool_)
     errors = calibration.true - calibration.log_wait.mean
     for block in np.unique(calibration.block):
-        mine = calibration.block == block
-        low, high = factors(calibration, ~mine if (~mine).any() else mine)
-        scaled = calibration.scaled_error[mine]
-        inside[mine] = (scaled >= low) & (scaled <= high)
+        in_block = calibration.block == block
+        low, high = factors(calibration, ~in_block if (~in_block).any() else in_block)
+        scaled = calibration.scaled_error[in_block]
+        inside[in_block] = (scaled >= low) & (scaled <= high)
     return {
         "mean squared error of log10 wait, later polls": float(np.mean(errors**2)),
         "the same, each burst of jobs alike as one": float(np.average(errors**2, weights=calibration.weight)),

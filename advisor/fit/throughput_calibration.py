@@ -1,4 +1,4 @@
-"""How far off the forecasts of step times are, measured on placements and models that were left out."""
+"""Calibrates forecasts of step times by their errors on held-out placements and models."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -14,12 +14,12 @@ from advisor.predict.throughput_adapt import NORMAL, JobForecaster, adapt, taugh
 from advisor.predict.throughput_knowledge import Calibration, Knowledge
 
 FOLDS = 5
-# Weight of the normal quantiles, in models: what a handful of models show of the tails is chance for a good part.
+# The weight of the normal quantiles, in models: the tails of a handful of models are largely chance.
 _MODELS_BEFORE = 1.0
 
 
 def learn_knowledge(measured: StepTimes, seed: int) -> Knowledge:
-    """Return what measurements teach, calibrated on what was left out in turn."""
+    """Fit the laws of all models, calibrated on placements and models held out in turn."""
     learned = learn_laws(measured)
     generator = np.random.default_rng(seed)
     folds = [_left_out_placements(group, learned, generator) for group in learned.groups]
@@ -37,12 +37,12 @@ def learn_knowledge(measured: StepTimes, seed: int) -> Knowledge:
 
 
 def calibrate(off_by_model: Sequence[Vector]) -> Calibration:
-    """Return the tails of errors in stated deviations, each array `(n_rows,)` of one model weighing the same."""
+    """Return the 10 % and 90 % quantiles of errors in stated deviations, with equal weight for each model's array."""
     kept = [errors for errors in off_by_model if len(errors)]
     if not kept:
         return Calibration()
     off = np.concatenate(kept)
-    weights = np.concatenate([np.full(len(each), 1.0 / len(each)) for each in kept])
+    weights = np.concatenate([np.full(len(errors), 1.0 / len(errors)) for errors in kept])
     ends = np.quantile(off, (0.1, 0.9), weights=weights, method="inverted_cdf")
     share = len(kept) / (len(kept) + _MODELS_BEFORE)
     low, high = share * ends + (1.0 - share) * np.array([-NORMAL, NORMAL])
@@ -50,7 +50,7 @@ def calibrate(off_by_model: Sequence[Vector]) -> Calibration:
 
 
 def fold_of(shapes: Sequence[str], folds: int, generator: np.random.Generator) -> NDArray[np.int64]:
-    """Deal the distinct shapes out to folds, `(n_rows,)`."""
+    """Assign each row to a fold at random, rows of equal shape to the same; `(n_rows,)`."""
     distinct, index = np.unique(np.array(shapes), return_inverse=True)
     dealt = generator.permutation(len(distinct)) % folds
     return np.asarray(dealt[index], dtype=np.int64)
@@ -82,7 +82,7 @@ def _is_small(work: Work) -> NDArray[np.bool_]:
 
 
 def _left_out_model(group: Group, learned: Learned, known: NDArray[np.bool_]) -> Vector:
-    """Return the errors on the other rows of a model of which only the `known` rows `(n_rows,)` and the others are."""
+    """Return the errors on the other rows of a model, adapted from other models with its `known` rows `(n_rows,)`."""
     others = learned.without(group.model)
     if others is None or not known.any() or known.all():
         return np.zeros(0)
@@ -104,7 +104,7 @@ def _as_stated(job: JobForecaster) -> JobForecaster:
 
 
 def _off(intervals: Intervals, step_s: Vector) -> Vector:
-    """Return errors in stated deviations of the log, downwards or upwards, of intervals of a normal distribution."""
+    """Return errors of the log in stated deviations, those of the lower or upper side of each interval."""
     off = np.log(step_s) - np.log(intervals.median)
     down, up = np.log(intervals.median) - np.log(intervals.low), np.log(intervals.high) - np.log(intervals.median)
     return np.asarray(NORMAL * off / np.where(off < 0.0, down, up), dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Measured step times as published with Pollux and with ElasticFlow, read from CSV files."""
+"""Reads measured step times from CSV files as published with Pollux and with ElasticFlow."""
 
 import csv
 import gzip
@@ -25,10 +25,10 @@ _LARGEST_COUNT = 10**6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTimes(Columns):
-    """Step times, row by row; arrays `(n_rows,)`.
+    """Measured step times; arrays `(n_rows,)`.
 
-    `least` and `most` are the fewest and the most GPUs on a node, `batch` is per GPU, `batch_asked` is what the file
-    keeps fixed: the batch per GPU with Pollux, the global batch with ElasticFlow. `file` indexes the files read.
+    `least` and `most` are the fewest and the most GPUs on a node. `batch` is per GPU; `batch_asked` is the batch that
+    the file states: per GPU with Pollux, global with ElasticFlow. `file` is an index of the files read.
     """
 
     model: NDArray[np.str_]
@@ -46,7 +46,7 @@ class StepTimes(Columns):
         return len(self.step_s)
 
     def shapes(self) -> list[str]:
-        """Return the placement of each row as text; the order of its nodes does not count."""
+        """Return the placement of each row as text, without the order of its nodes."""
         counts = zip(self.gpus, self.nodes, self.least, self.most, strict=True)
         return ["/".join(f"{count:g}" for count in row) for row in counts]
 
@@ -63,7 +63,7 @@ class _Row:
 
 
 def files_of(paths: Sequence[Path]) -> list[Path]:
-    """Return the files, and all CSV files of the folders, in `paths`, each once; raises `TraceError`."""
+    """Return the files in `paths` and all CSV files of its folders, each once; raises `TraceError`."""
     files: dict[Path, Path] = {}
     for path in paths:
         if path.is_dir():
@@ -80,7 +80,7 @@ def files_of(paths: Sequence[Path]) -> list[Path]:
 
 
 def read_measured(files: Sequence[Path], form: str, gpus_per_node: int = GPUS_PER_NODE) -> StepTimes:
-    """Read files of one form, or of the form that their header shows with `auto`; raises `TraceError`."""
+    """Read files of one form, or, with `auto`, of the form that each header shows; raises `TraceError`."""
     if form not in FORMS:
         raise TraceError(f"unknown format {form!r}: it is one of {', '.join(FORMS)}")
     rows: list[_Row] = []
@@ -171,7 +171,7 @@ def _pollux(file: Path, names: Sequence[str], lines: Lines) -> Iterator[_Row]:
             nodes, gpus = _count(where, line, "num_nodes"), _count(where, line, "num_replicas")
             if gpus < nodes:
                 raise TraceError(f"{where}: {gpus} GPUs on {nodes} nodes: each node has to have one")
-            # How they were spread is not stated; as evenly as can be is our reading.
+            # The file does not state the GPUs of each node; assume an even spread.
             least, most = gpus // nodes, math.ceil(gpus / nodes)
         batch, step_s = _positive(where, line, "local_bsz"), _positive(where, line, "step_time")
         yield _Row(gpus=gpus, nodes=nodes, least=least, most=most, batch=batch, batch_asked=batch, step_s=step_s)
@@ -217,7 +217,7 @@ def _number(where: str, line: Mapping[str, str], name: str) -> float:
 
 def _positive(where: str, line: Mapping[str, str], name: str) -> float:
     number = _number(where, line, name)
-    # Outside of this, its inverse or a product with it would not be a finite number.
+    # Beyond these bounds the inverse or a product could overflow.
     if not 1e-12 < number < 1e12:
         raise TraceError(f"{where}: {name} is {number:g}: it has to be a number above 0")
     return number

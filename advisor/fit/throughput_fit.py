@@ -22,14 +22,14 @@ from advisor.predict.throughput_knowledge import Knowledge, live_laws, write_kno
 LEAST_ROWS = 30
 _PAIRS_PER_GROUP = 1500
 _PROBE_ROWS = 500
-# The mean of the log of the size of a normal deviate, by which the graph's second output is short of the deviation.
+# The mean log of the absolute value of a standard normal deviate, which turns mean log errors into log deviations.
 _LOG_SIZE = -0.6352
 _LEAST_ERROR = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementPairs(Columns):
-    """Pairs of placements of one job: columns of the graph `(n_pairs, n_columns)`, and what the law leaves over."""
+    """Pairs of placements of one job: columns of the graph `(n_pairs, n_columns)`, and errors of the law."""
 
     rows: NDArray[np.float32]
     left_over: Vector
@@ -37,7 +37,7 @@ class PlacementPairs(Columns):
 
 
 def fit_throughput(files: Sequence[Path], *, form: str, seed: int) -> Fitted:
-    """Fit measured step times; `files` can be folders, `form` is auto, pollux or elasticflow; raises `TraceError`."""
+    """Fit to files or folders of step times; `form` is auto, pollux or elasticflow. Raises `TraceError`."""
     read = files_of(files)
     measured = read_measured(read, form)
     models = sorted(set(measured.model.tolist()))
@@ -81,17 +81,17 @@ def fit_throughput(files: Sequence[Path], *, form: str, seed: int) -> Fitted:
 def _pairs(
     measured: StepTimes, learned: Learned, knowledge: Knowledge, generator: np.random.Generator
 ) -> PlacementPairs:
-    """Draw pairs of placements of each model, half as of a known model, half as of one that was never measured."""
+    """Draw pairs of placements of each model, half with its own law, half with the law for unknown models."""
     rows, left_over, models = [], [], []
     for group in learned.groups:
         own = measured.take((measured.model == group.model) & (measured.cluster == group.cluster))
         first, second = _drawn(own.batch_asked, generator)
         work, log_steps = work_of(own), np.log(own.step_s)
         is_known = generator.random(len(first)) < 0.5
-        # A batch that is not stated is taken to be the same per GPU; pairs of which it is not cannot do without.
+        # A batch that is not stated counts as equal per GPU, so that pairs of different batches have to state it.
         is_stated = (generator.random(len(first)) < 0.5) | (own.batch[first] != own.batch[second])
         thetas = np.where(is_known[:, None], *_laws_of(group.model, learned, knowledge))
-        # A batch counts in units of the reference with a profile, else of the job's own base.
+        # The unit of a batch is the reference of the profile, or without a profile the batch of the second placement.
         unit = np.where(is_known, group.reference, work.batch[second])
         asked = _with_batch(work.take(first), np.where(is_stated, work.batch[first] / unit, 1.0))
         base = _with_batch(work.take(second), np.where(is_stated, work.batch[second] / unit, 1.0))
@@ -108,7 +108,7 @@ def _pairs(
 
 
 def _drawn(batch: Vector, generator: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Draw pairs of rows of the same batch, other than a row with itself."""
+    """Draw pairs of different rows with the same batch."""
     first = generator.integers(0, len(batch), _PAIRS_PER_GROUP)
     order = np.argsort(batch, kind="stable")
     starts = np.searchsorted(batch[order], batch[first], side="left")
@@ -118,7 +118,7 @@ def _drawn(batch: Vector, generator: np.random.Generator) -> tuple[NDArray[np.in
 
 
 def _laws_of(model: str, learned: Learned, knowledge: Knowledge) -> tuple[Vector, Vector]:
-    """Return the numbers as served if the model is known, and those that the other models have in common."""
+    """Return the law of a model as served if it is known, and the common law of the other models."""
     others = learned.without(model)
     common = learned.pooled.mean.copy() if others is None else np.array(others.pooled.mean)
     common[SCALE] = 0.0
@@ -131,9 +131,10 @@ def _with_batch(work: Work, batch: Vector) -> Work:
 
 
 def _regressors(pairs: PlacementPairs) -> tuple[Any, Any]:
-    """Fit what the law leaves over, and the log of what is left over after that, in float32.
+    """Fit the errors of the law, and the log of the errors that remain, in float32.
 
-    With models left out in turn, shallow trees did better than linear models, a small network and no correction.
+    With models held out in turn, shallow trees had smaller errors than linear models, a small network and no
+    correction.
     """
     from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
 
@@ -148,7 +149,7 @@ def _regressors(pairs: PlacementPairs) -> tuple[Any, Any]:
 
 
 def _judge(pairs: PlacementPairs, model: str) -> tuple[Vector, Vector]:
-    """Return the errors of a model that was left out: in stated deviations, and in percent."""
+    """Return the errors for a held-out model: in stated deviations, and in percent."""
     own = np.array([name_key(name) == name_key(model) for name in pairs.model])
     correction, deviation = _regressors(pairs.take(~own))
     out = pairs.take(own)

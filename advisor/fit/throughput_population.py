@@ -12,7 +12,7 @@ from advisor.predict.throughput_adapt import reference_batch, taught
 from advisor.predict.throughput_knowledge import Belief, Knowledge, Population, Profile
 
 _ROUNDS = 3
-# Weight of what was believed before, in models.
+# The weight of the prior, in models.
 _MODELS_BEFORE = 0.5
 _LEAST_DEVIATION = 0.05
 _LEAST_COMMON = 2
@@ -39,7 +39,7 @@ def work_of(measured: StepTimes) -> Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learned:
-    """The laws of all models, and what they have in common on each cluster and altogether."""
+    """The laws of all models, and the distributions of laws on each cluster and overall."""
 
     groups: tuple[Group, ...]
     laws: tuple[Law, ...]
@@ -47,7 +47,7 @@ class Learned:
     pooled: Prior
 
     def knowledge(self) -> Knowledge:
-        """Return the knowledge as it is served, without calibration."""
+        """Return the knowledge that is served, without calibration."""
         of_cluster = {name: [group for group in self.groups if group.cluster == name] for name in self.priors}
         return Knowledge(
             pooled=_population(self.pooled, self.groups),
@@ -57,7 +57,7 @@ class Learned:
         )
 
     def without(self, model: str) -> Knowledge | None:
-        """Return what the other models have in common; None where there is no other."""
+        """Return the knowledge from all other models, without profiles; None if there is no other."""
         kept = [number for number, group in enumerate(self.groups) if group.model != model]
         if not kept:
             return None
@@ -78,7 +78,7 @@ class Learned:
 
 
 def learn_laws(measured: StepTimes) -> Learned:
-    """Fit a law to each model of each cluster, drawn to what they have in common there, and that to the rest."""
+    """Fit a law to each model of each cluster, shrunk to the cluster's mean, which is shrunk to the overall mean."""
     groups = tuple(_groups(measured))
     names = sorted({group.cluster for group in groups})
     priors = dict.fromkeys(names, DEFAULT)
@@ -106,7 +106,7 @@ def _groups(measured: StepTimes) -> Iterator[Group]:
 
 
 def belief_of(prior: Prior) -> Belief:
-    """Return a prior as the belief of a job without a profile."""
+    """Return the belief about a job without a profile."""
     return Belief(prior=prior, profile=None, is_same_cluster=False, gpus=1.0, nodes=1.0)
 
 
@@ -120,7 +120,7 @@ def _of_cluster(name: str, groups: Sequence[Group], laws: Sequence[Law], before:
 
 
 def _common(laws: Sequence[Law], before: Sequence[Prior], start: Prior) -> Prior:
-    """Return mean and deviation of the laws, each weighted by the information of its points about each number."""
+    """Return the mean and deviation of laws, each number weighted by the information in the measurements."""
     thetas = np.array([law.theta for law in laws])
     informed = np.array(
         [
@@ -132,7 +132,7 @@ def _common(laws: Sequence[Law], before: Sequence[Prior], start: Prior) -> Prior
     known = informed.sum(axis=0)
     mean = (np.sum(informed * thetas, axis=0) + _MODELS_BEFORE * start.mean) / (known + _MODELS_BEFORE)
     squares = np.sum(informed * (thetas - mean) ** 2, axis=0)
-    # Two models' worth of what was believed, so that two that agree by chance do not pass for a rule.
+    # The prior weighs as much as two models, so that two that agree by chance do not make the deviation small.
     variance = (squares + 2.0 * start.deviation**2) / (known + 2.0) * (1.0 + 1.0 / (known + 1.0))
     variance = np.minimum(variance, start.deviation**2 + squares / np.maximum(known, 1.0))
     return Prior(mean=mean, deviation=np.maximum(np.sqrt(variance), _LEAST_DEVIATION))
@@ -164,15 +164,15 @@ def _profile(group: Group, prior: Prior) -> Profile:
 
 
 def _speeds(groups: Sequence[Group], laws: Sequence[Law]) -> dict[str, float]:
-    """Return the log of the samples per second of one GPU of each cluster over one of the first.
+    """Return the log of the speed of one GPU of each cluster over that of one of the first cluster.
 
-    One model in common is not enough: under one name, two studies measured two programs.
+    One model in common is not enough: two studies measured different programs under one name.
     """
     first = min(group.cluster for group in groups)
     rates = {(group.cluster, name_key(group.model)): (group, law) for group, law in zip(groups, laws, strict=True)}
     speeds = {first: 0.0}
     for cluster in sorted({group.cluster for group in groups} - {first}):
-        names = sorted(name for of, name in rates if of == cluster and (first, name) in rates)
+        names = sorted(name for place, name in rates if place == cluster and (first, name) in rates)
         if len(names) >= _LEAST_COMMON:
             speeds[cluster] = float(
                 np.mean([_rate(*rates[cluster, name]) - _rate(*rates[first, name]) for name in names])
@@ -181,7 +181,7 @@ def _speeds(groups: Sequence[Group], laws: Sequence[Law]) -> dict[str, float]:
 
 
 def _rate(group: Group, law: Law) -> float:
-    """Return the log of samples per second of one GPU at the largest batch that was measured."""
+    """Return the log of samples per second of one GPU at the largest measured batch."""
     one = np.ones(1)
     largest = Work(gpus=one, nodes=one, least=one, most=one, batch=one * group.batch[1] / group.reference)
     return float(np.log(group.batch[1]) - log_step(law.theta, largest)[0])

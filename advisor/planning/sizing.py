@@ -175,13 +175,13 @@ def _release(queue: QueueTable, row: int) -> Releases:
 
 def _merged(releases: Sequence[Releases]) -> Releases:
     """Join releases in order of time."""
-    after_s = np.concatenate([release.after_s for release in releases])
+    after_s = np.concatenate([part.after_s for part in releases])
     order = np.argsort(after_s, kind="stable")
     return Releases(
         after_s=after_s[order],
-        pool=np.concatenate([release.pool for release in releases])[order],
-        gpu_type=np.concatenate([release.gpu_type for release in releases])[order],
-        gpus=np.concatenate([release.gpus for release in releases])[order],
+        pool=np.concatenate([part.pool for part in releases])[order],
+        gpu_type=np.concatenate([part.gpu_type for part in releases])[order],
+        gpus=np.concatenate([part.gpus for part in releases])[order],
     )
 
 

@@ -99,15 +99,19 @@ class Applier:
 
     def revert(self, snapshot: Snapshot, job_ids: Collection[int] | None = None) -> Reconciled:
         """Revert, for a person, every outstanding change, or those of the jobs `job_ids`."""
-        reconciled = self._reconcile(snapshot, lambda lease: job_ids is None or lease.job_id in job_ids, by_person=True)
-        self.journal.returns(snapshot.taken_at, reconciled)
-        return reconciled
+        return self._outside_a_cycle(snapshot, lambda lease: job_ids is None or lease.job_id in job_ids, by_person=True)
 
     def leave(self, snapshot: Snapshot) -> Reconciled:
         """Revert, before the daemon ends, every change that does not end by itself."""
-        reconciled = self._reconcile(
+        return self._outside_a_cycle(
             snapshot, lambda lease: lease.due_time is not None or lease.state is LeaseState.RETURNING
         )
+
+    def _outside_a_cycle(
+        self, snapshot: Snapshot, taken_back: Callable[[Lease], bool], *, by_person: bool = False
+    ) -> Reconciled:
+        """Reconcile and revert the leases that `taken_back` selects, and record that on its own."""
+        reconciled = self._reconcile(snapshot, taken_back, by_person=by_person)
         self.journal.returns(snapshot.taken_at, reconciled)
         return reconciled
 

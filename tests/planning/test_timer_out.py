@@ -35,8 +35,8 @@ def with_changes(snapshot: Snapshot, *leases: Lease) -> Snapshot:
     return replace(snapshot, jobs=tuple(jobs.values()))
 
 
-def told(snapshot: Snapshot, *leases: Lease, waits: tuple[Wait, ...] = ()) -> tuple[TimerOut, ...]:
-    """What is told of the gang."""
+def timers_of(snapshot: Snapshot, *leases: Lease, waits: tuple[Wait, ...] = ()) -> tuple[TimerOut, ...]:
+    """Return the timers of the gang that are out."""
     return timers_out(snapshot, 1, PlanningSettings(), Limits(), NO_FORECASTS, Memory(waits=waits, leases=leases))
 
 
@@ -47,7 +47,7 @@ def test_wait_for_one_leaf_says_how_others_fared_and_what_spreading_costs() -> N
         for number in range(12)
     )
 
-    (timer,) = told(with_changes(one_idle_node_per_leaf(waiting()), lease), lease, waits=waits)
+    (timer,) = timers_of(with_changes(one_idle_node_per_leaf(waiting()), lease), lease, waits=waits)
 
     assert timer_out_sentence(timer) == (
         "waits up to 14 min for one leaf switch: 9 of the last 12 gangs of 9 to 16 GPUs got there within 11 min; "
@@ -61,7 +61,7 @@ def test_wait_for_one_leaf_says_how_others_fared_and_what_spreading_costs() -> N
 def test_wait_for_few_nodes_is_explained_by_the_range_that_the_user_gave() -> None:
     lease = out(HELD, ago_s=300.0, due_s=1800.0)
 
-    (timer,) = told(with_changes(half_idle_nodes(waiting(RANGE)), lease), lease)
+    (timer,) = timers_of(with_changes(half_idle_nodes(waiting(RANGE)), lease), lease)
 
     assert timer_out_sentence(timer).startswith(
         "waits up to 30 min for one node: no gang of 5 to 8 GPUs was seen waiting lately"
@@ -74,7 +74,7 @@ def test_wait_for_few_nodes_is_explained_by_the_range_that_the_user_gave() -> No
 def test_both_timers_of_a_gang_are_told_in_their_order() -> None:
     held, asked = out(HELD, ago_s=100.0, due_s=600.0), out(ASKED, ago_s=1000.0)
 
-    assert [timer.nodes for timer in told(half_idle_nodes(waiting(RANGE)), held, asked)] == [None, 1]
+    assert [timer.nodes for timer in timers_of(half_idle_nodes(waiting(RANGE)), held, asked)] == [None, 1]
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_gang_that_is_kept_by_something_else_now_says_only_what_is_out(action: A
     fits_now = make_snapshot([waiting(make_gang(8, nodes_max=4))])
     not_in_line = make_snapshot([replace(waiting(RANGE), dependency="afterok:7")])
 
-    assert [timer_out_sentence(timer) for timer in (*told(fits_now, lease), *told(not_in_line, lease))] == [
+    assert [timer_out_sentence(timer) for timer in (*timers_of(fits_now, lease), *timers_of(not_in_line, lease))] == [
         words,
         words,
     ]
@@ -113,4 +113,4 @@ def test_gang_that_is_kept_by_something_else_now_says_only_what_is_out(action: A
     ids=["gone", "started", "of another job", "ended", "overruled", "no timer"],
 )
 def test_without_a_timer_in_force_nothing_is_told(snapshot: Snapshot, lease: Lease) -> None:
-    assert told(snapshot, lease) == ()
+    assert timers_of(snapshot, lease) == ()

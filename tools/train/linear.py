@@ -88,8 +88,12 @@ def logarithms(rows: NDArray[np.float32]) -> NDArray[np.float64]:
 
 def agreement(rows: list[NDArray[np.float32]], scores: list[Scores], weights: NDArray[np.float64]) -> tuple[int, float]:
     """Return how many decisions had more than one option, and in which share of them the fit chooses the same."""
-    pairs = [(logarithms(some) @ weights[:-1], told) for some, told in zip(rows, scores, strict=True) if len(told) > 1]
-    return len(pairs), float(np.mean([found.argmax() == told.argmax() for found, told in pairs]))
+    pairs = [
+        (logarithms(options) @ weights[:-1], by_rules)
+        for options, by_rules in zip(rows, scores, strict=True)
+        if len(by_rules) > 1
+    ]
+    return len(pairs), float(np.mean([fitted.argmax() == by_rules.argmax() for fitted, by_rules in pairs]))
 
 
 def to_onnx(weights: NDArray[np.float64]) -> bytes:

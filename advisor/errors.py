@@ -8,6 +8,7 @@ AdvisorError                    anything an administrator can fix; exit code 1
 ├── TraceError                  a trace cannot be read, imported or written
 ├── SimulationError             a cluster file, a policy name or an output of a simulation is wrong
 ├── DecodeError                 an answer of Slurm is not what its release documents
+│   └── TooLargeError           an answer of Slurm exceeds its limit
 └── SlurmError                  Slurm did not answer as asked
     ├── SlurmMissingError       a Slurm command or pyslurm is not installed
     ├── SlurmRefusedError       Slurm answered with an error that a retry cannot fix
@@ -48,6 +49,10 @@ class SimulationError(AdvisorError):
 
 class DecodeError(AdvisorError):
     """An answer of Slurm cannot be decoded; the text names the command and the field."""
+
+
+class TooLargeError(DecodeError):
+    """An answer of Slurm exceeds the limit up to which it is held in memory."""
 
 
 class SlurmError(AdvisorError):

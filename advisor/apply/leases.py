@@ -20,7 +20,7 @@ class Sight(StrEnum):
 
     GONE = "gone"  # the job is not in the queue
     STARTED = "started"  # it is no longer pending
-    UNREAD = "unread"  # the reader does not show the field
+    UNREAD = "unread"  # the reader does not show the field, or cannot read the job
     BEFORE = "before"  # it holds what it held before our change
     USERS = "users"  # it holds what its user had there at first
     OURS = "ours"  # it holds our value
@@ -42,6 +42,8 @@ Transition = Callable[[Lease, float, float], Next]
 
 def sight_of(lease: Lease, snapshot: Snapshot) -> Sight:
     """Return what a snapshot shows of the field of a lease."""
+    if snapshot.leaves_out(lease.job_id):
+        return Sight.UNREAD
     job = snapshot.jobs_by_id.get(lease.job_id)
     if (
         job is not None

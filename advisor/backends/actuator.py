@@ -7,8 +7,7 @@ from typing import Final
 from advisor.backends.commands import apply_argv
 from advisor.backends.process import Commands, printable, text_of
 from advisor.backends.records import jobs_of
-from advisor.backends.text_decode import JOB_FIELDS, job_record, row_of
-from advisor.backends.text_source import JOB_ARGUMENTS, new_delimiter, printed
+from advisor.backends.text_source import job_records, new_delimiter
 from advisor.domain.actions import Action, Requeue, SetNodeRange
 from advisor.domain.job import Job
 from advisor.domain.plan import Outcome, Receipt
@@ -91,14 +90,12 @@ class ScontrolActuator:
     def _read(self, job_id: int) -> Job | None:
         """Read one job; None where Slurm no longer knows it."""
         try:
-            rows, absent = printed(
-                self._commands, self._delimiter(), JOB_FIELDS, "squeue", *JOB_ARGUMENTS, "-j", str(job_id)
-            )
+            records = job_records(self._commands, self._delimiter(), "-j", str(job_id))
         except SlurmRefusedError as err:
             if _NO_SUCH_JOB.search(str(err)):
                 return None
             raise
-        jobs = jobs_of((job_record(row_of(values, JOB_FIELDS, absent)) for values in rows), ())
+        jobs = jobs_of(records, ())
         return next((job for job in jobs if job.job_id == job_id), None)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from advisor.backends.process import Answer, Commands
+from advisor.backends.process import Answer, Commands, Stream
 from advisor.domain.units import MINUTE_S
 from advisor.errors import BudgetSpentError
 from advisor.settings import CHANGE_REQUESTS, ROUND_REQUESTS, BudgetSettings
@@ -180,3 +180,8 @@ class BudgetedCommands:
         """Run a command if the budget has room for it."""
         self.budget.take(requests_of(program, arguments))
         return self.commands.ask(program, *arguments)
+
+    def stream(self, program: str, *arguments: str, variables: Mapping[str, str]) -> Stream:
+        """Run a command if the budget has room for it, and return its output in chunks."""
+        self.budget.take(requests_of(program, arguments))
+        return self.commands.stream(program, *arguments, variables=variables)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from advisor.backends.records import JobRecord, NodeRecord
+from advisor.backends.records import JobRecord, NodeRecord, UnreadJob, record_or_unread
 from advisor.backends.spelling import names, node_names, unreadable
 from advisor.backends.tres import gres_list, tres
 from advisor.domain.gang import GpuScope
@@ -47,6 +47,12 @@ def parse(answer: bytes, *, command: str, key: str) -> list[dict[str, Any]]:
     if errors and not listed:
         raise DecodeError(f"{command} reported errors instead of {key}: try again, or try another --source")
     return listed
+
+
+def job_or_unread(raw: Mapping[str, Any]) -> JobRecord | UnreadJob:
+    """Read one job of `squeue --json`, or say why that cannot be done."""
+    job_id = raw.get("job_id")
+    return record_or_unread(lambda: job_record(raw), job_id if isinstance(job_id, int) else 0)
 
 
 def job_record(raw: Mapping[str, Any]) -> JobRecord:

@@ -43,7 +43,7 @@ class JsonSource:
             source=self.name,
             taken_at=taken_at,
             site=site,
-            jobs=(json_decode.job_record(raw) for raw in jobs),
+            jobs=map(json_decode.job_or_unread, jobs),
             nodes=nodes,
             partitions=self._partitions(traits),
             hidden_levers=() if traits.switches_in_json else (Lever.SWITCHES,),

@@ -5,11 +5,11 @@ depends on its row alone; the allocation of a started one depends on its nodes t
 """
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from hashlib import blake2b
 
-from advisor.backends.records import JobRecord
-from advisor.backends.text_decode import JOB_FIELDS, job_record, row_of
+from advisor.backends.records import JobRecord, UnreadJob
+from advisor.backends.text_decode import record_of
 from advisor.domain.job import Job
 
 
@@ -19,25 +19,26 @@ class KeptRows:
     def __init__(self) -> None:
         """Keep nothing yet."""
         # No job name can make the fields of one row look like those of another.
-        self._between = f"\x1f{secrets.token_urlsafe(9)}\x1f"
+        self._between = f"\x1f{secrets.token_urlsafe(9)}\x1f".encode()
         self._absent = frozenset[str]()
         self._jobs: dict[bytes, Job] = {}
         self._digests: dict[int, bytes] = {}
 
-    def read(self, printed: Iterable[Sequence[str]], absent: frozenset[str]) -> list[JobRecord | Job]:
-        """Return a job for each known row, and a record for each other one; `absent` as in `row_of`."""
+    def read(self, rows: Iterable[bytes], delimiter: str, absent: frozenset[str]) -> list[JobRecord | Job | UnreadJob]:
+        """Return a job for each known row, and what `record_of` reads from each other one."""
         if absent != self._absent:
             self._absent, self._jobs = absent, {}
-        records: list[JobRecord | Job] = []
+        records: list[JobRecord | Job | UnreadJob] = []
         self._digests = {}
-        for values in printed:
-            text = self._between.join(values).encode("utf-8", "surrogateescape")
-            digest = blake2b(text, digest_size=16).digest()
-            job = self._jobs.get(digest) or job_record(row_of(values, JOB_FIELDS, absent))
-            self._digests[job.job_id] = digest
+        end = delimiter.encode()
+        for row in rows:
+            digest = blake2b(row.replace(end, self._between), digest_size=16).digest()
+            job = self._jobs.get(digest) or record_of(row, delimiter, absent)
+            # Which of two rows a job was made of is not known afterwards.
+            self._digests[job.job_id] = b"" if job.job_id in self._digests else digest
             records.append(job)
         return records
 
     def keep(self, jobs: Iterable[Job]) -> None:
         """Keep the pending jobs of the last read."""
-        self._jobs = {self._digests[job.job_id]: job for job in jobs if job.is_pending and job.job_id in self._digests}
+        self._jobs = {self._digests[job.job_id]: job for job in jobs if job.is_pending and self._digests[job.job_id]}

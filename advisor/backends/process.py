@@ -3,15 +3,16 @@
 import contextlib
 import os
 import re
+import selectors
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO, Final, Protocol
+from typing import IO, Final, NoReturn, Protocol
 
-from advisor.errors import DecodeError, SlurmError, SlurmMissingError, SlurmRefusedError, SlurmUnavailableError
+from advisor.errors import SlurmError, SlurmMissingError, SlurmRefusedError, SlurmUnavailableError, TooLargeError
 from advisor.text import escaped
 
 OUTPUT_LIMIT_BYTES: Final = 64 << 20
@@ -58,6 +59,21 @@ class Answer:
     output: bytes
     complaints: bytes = b""
 
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield the output, so that an answer stands for a stream."""
+        yield self.output
+
+
+class Stream(Protocol):
+    """The output of a program in chunks; iterating raises `SlurmError` if the program fails."""
+
+    @property
+    def complaints(self) -> bytes:
+        """What the program had complained of when it wrote the last chunk."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield the output as it comes."""
+
 
 class Deadline(Protocol):
     """Limits how long commands can run, beside their own deadlines."""
@@ -80,6 +96,9 @@ class Commands(Protocol):
     def ask(self, program: str, *arguments: str) -> Answer:
         """Run a command and return its output; raises `SlurmError` or `DecodeError`."""
 
+    def stream(self, program: str, *arguments: str, variables: Mapping[str, str]) -> Stream:
+        """Run a command with environment variables, which other users cannot read, and return its output in chunks."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmCommands:
@@ -95,9 +114,17 @@ class SlurmCommands:
 
     def ask(self, program: str, *arguments: str) -> Answer:
         """Run a command for the cluster."""
-        chosen = () if self.cluster is None else ("-M", self.cluster)
-        argv = (program, *chosen, *arguments)
+        argv = self._argv(program, arguments)
         return run(argv, timeout_s=self.timeout_s, limit_bytes=self.limit_bytes, patience=self.patience)
+
+    def stream(self, program: str, *arguments: str, variables: Mapping[str, str]) -> Stream:
+        """Run a command for the cluster, and return its output in chunks, of any number."""
+        argv = self._argv(program, arguments)
+        return _Running(argv, variables, timeout_s=self.timeout_s, patience=self.patience)
+
+    def _argv(self, program: str, arguments: Sequence[str]) -> tuple[str, ...]:
+        chosen = () if self.cluster is None else ("-M", self.cluster)
+        return (program, *chosen, *arguments)
 
 
 def run(
@@ -116,21 +143,7 @@ def run(
     program = argv[0]
     _check_patience(program, patience, "was not started")
     environment = slurm_environment(os.environ if variables is None else variables)
-    try:
-        process = subprocess.Popen(
-            list(argv),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment,
-            start_new_session=True,
-        )
-    except FileNotFoundError as err:
-        raise SlurmMissingError(
-            f"{program} is not on PATH here: install Slurm's client commands, or run on a host that has them"
-        ) from err
-    except (OSError, ValueError) as err:
-        raise SlurmMissingError(f"{program} does not start: {printable(str(err))}") from err
+    process = _started(argv, environment)
     output = _Reader(process, process.stdout, limit_bytes, must_fit=True)
     complaints = _Reader(process, process.stderr, COMPLAINT_LIMIT_BYTES, must_fit=False)
     in_time = _wait(process, timeout_s, (output, complaints), patience)
@@ -139,12 +152,31 @@ def run(
         _check_patience(program, patience, "was ended before it answered")
         raise _late(program, timeout_s, message, environment)
     if output.overflowed:
-        raise DecodeError(
+        raise TooLargeError(
             f"{program} answered with more than {limit_bytes} bytes, which sadvise does not read: try another --source"
         )
     if process.returncode != 0:
         raise failure(program, process.returncode, message, environment)
     return Answer(output=bytes(output.content), complaints=message)
+
+
+def _started(argv: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start a program in a session of its own; raises `SlurmMissingError` where that fails."""
+    try:
+        return subprocess.Popen(
+            list(argv),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=dict(environment),
+            start_new_session=True,
+        )
+    except FileNotFoundError as err:
+        raise SlurmMissingError(
+            f"{argv[0]} is not on PATH here: install Slurm's client commands, or run on a host that has them"
+        ) from err
+    except (OSError, ValueError) as err:
+        raise SlurmMissingError(f"{argv[0]} does not start: {printable(str(err))}") from err
 
 
 def slurm_environment(variables: Mapping[str, str]) -> dict[str, str]:
@@ -274,6 +306,91 @@ class _Reader(threading.Thread):
                     break
         if self.overflowed and self._process.poll() is None:
             _kill_group(self._process)
+
+
+class _Running:
+    """A program that is run when its output is iterated over; whatever it started is killed with it.
+
+    Nothing is kept but the head of its complaints, so that an output of any length takes no more memory.
+    """
+
+    def __init__(
+        self, argv: Sequence[str], variables: Mapping[str, str], *, timeout_s: float, patience: Deadline | None
+    ) -> None:
+        self._argv = argv
+        self._environment = {**slurm_environment(os.environ), **variables}
+        self._timeout_s = timeout_s
+        self._patience = patience
+        self._complaints = bytearray()
+
+    @property
+    def complaints(self) -> bytes:
+        """The head of what the program wrote to standard error so far."""
+        return bytes(self._complaints)
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield the output; raise `SlurmError` if the program fails or outlasts its deadline."""
+        _check_patience(self._argv[0], self._patience, "was not started")
+        deadline = time.monotonic() + self._timeout_s
+        process = _started(self._argv, self._environment)
+        assert process.stdout is not None  # noqa: S101  (every pipe was asked for)
+        assert process.stderr is not None  # noqa: S101
+        with process.stdout as output, process.stderr as complaints:
+            try:
+                os.set_blocking(complaints.fileno(), False)
+                yield from self._chunks(process, output.fileno(), complaints.fileno(), deadline)
+                if not _ended(process, max(0.0, deadline - time.monotonic()), self._patience):
+                    self._stop()
+                self._hear(complaints.fileno())
+            finally:
+                if process.returncode is None:
+                    _kill_group(process)
+                    process.wait()
+        if process.returncode != 0:
+            raise failure(self._argv[0], process.returncode, self.complaints, self._environment)
+
+    def _chunks(
+        self, process: subprocess.Popen[bytes], output: int, complaints: int, deadline: float
+    ) -> Iterator[bytes]:
+        """Yield what comes through a pipe until it ends; once the program is gone, what is left in it."""
+        with selectors.DefaultSelector() as pipes:
+            pipes.register(output, selectors.EVENT_READ)
+            pipes.register(complaints, selectors.EVENT_READ)
+            while True:
+                is_gone = process.poll() is not None
+                ready = {key.fd for key, _ in pipes.select(self._wait_s(deadline))}
+                # Complaints first: a program complains of a field before it prints the rows that lack it.
+                if complaints in ready and not self._hear(complaints):
+                    pipes.unregister(complaints)
+                if output in ready:
+                    chunk = os.read(output, _CHUNK_BYTES)
+                    if not chunk:
+                        return
+                    yield chunk
+                elif is_gone and not ready:
+                    # A member of the group holds the pipe open, so its number is not given to others.
+                    _kill_group(process)
+                    return
+
+    def _wait_s(self, deadline: float) -> float:
+        """Return for how long the next output is waited for; raise `SlurmUnavailableError` at the deadline."""
+        left_s = deadline - time.monotonic()
+        if left_s <= 0 or (self._patience is not None and self._patience.exhausted() is not None):
+            self._stop()
+        return min(left_s, _DRAIN_S if self._patience is None else _PATIENCE_STEP_S)
+
+    def _hear(self, complaints: int) -> bool:
+        """Read what the program has complained of so far; return False at the end of the pipe."""
+        with contextlib.suppress(BlockingIOError):
+            while chunk := os.read(complaints, _CHUNK_BYTES):
+                self._complaints += chunk[: COMPLAINT_LIMIT_BYTES - len(self._complaints)]
+            return False
+        return True
+
+    def _stop(self) -> NoReturn:
+        """Raise why the program was not waited for any longer."""
+        _check_patience(self._argv[0], self._patience, "was ended before it answered")
+        raise _late(self._argv[0], self._timeout_s, self.complaints, self._environment)
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:

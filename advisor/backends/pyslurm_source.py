@@ -12,7 +12,8 @@ from typing import Final
 from advisor.backends import pyslurm_decode
 from advisor.backends.assembly import assemble
 from advisor.backends.process import Answer, Commands, failure, printable
-from advisor.backends.pyslurm_decode import Counted, Fault
+from advisor.backends.pyslurm_decode import Counted, Fault, Raw
+from advisor.backends.records import JobRecord, UnreadJob, record_or_unread
 from advisor.backends.site_reader import SiteReader
 from advisor.clock import Clock
 from advisor.domain.actions import Lever
@@ -101,12 +102,7 @@ class PyslurmSource:
             source=self.name,
             taken_at=taken_at,
             site=site,
-            jobs=[
-                pyslurm_decode.job_record(
-                    raw, tres_counted=counted, sharing_tells_exclusive=traits.sharing_tells_exclusive
-                )
-                for raw in answer.jobs
-            ],
+            jobs=[_job(raw, counted, traits.sharing_tells_exclusive) for raw in answer.jobs],
             nodes=[pyslurm_decode.node_record(raw, gpus_counted=counted.gpus) for raw in answer.nodes],
             partitions=[pyslurm_decode.partition(raw) for raw in answer.partitions],
             hidden_levers=HIDDEN_LEVERS,
@@ -124,6 +120,14 @@ class PyslurmSource:
 def does_not_fit(version: str, slurm_version: str) -> str:
     """Say that pyslurm is made for another release of Slurm."""
     return f"pyslurm {printable(version, 40)} does not fit Slurm {slurm_version or 'of an unknown release'}: {_INSTALL}"
+
+
+def _job(raw: Raw, counted: Counted, sharing_tells_exclusive: bool) -> JobRecord | UnreadJob:
+    job_id = raw.values.get("id")
+    return record_or_unread(
+        lambda: pyslurm_decode.job_record(raw, tres_counted=counted, sharing_tells_exclusive=sharing_tells_exclusive),
+        job_id if isinstance(job_id, int) else 0,
+    )
 
 
 def _run_child(commands: Commands, interpreter: Sequence[str], *arguments: str) -> Answer:

@@ -3,10 +3,12 @@
 A reader decodes Slurm's spellings; their meaning is decided here, once, so that all readers agree.
 """
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import pairwise
 from operator import attrgetter
 from typing import Final
 
@@ -60,6 +62,11 @@ _FINAL_STATES: Final = frozenset(
 )
 _STARTED: Final = (JobState.RUNNING, JobState.SUSPENDED, JobState.COMPLETING)
 
+# A user can make a dependency of 128 KiB. That a job depends is what decides; the head of the text is for people.
+DEPENDENCY_LENGTH: Final = 64
+_CUT: Final = "..."
+_LAST_DEPENDENCY: Final = re.compile("[^:,?]*$")
+
 
 # Not frozen: a record lives for a moment, and a frozen one takes markedly longer to make.
 @dataclass(slots=True, kw_only=True)
@@ -112,6 +119,14 @@ class JobRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadJob:
+    """A job that could not be read: its id, 0 if that could not be read either, and why."""
+
+    job_id: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRecord:
     """The fields of a node as Slurm shows them; `gres_used` is empty where the source cannot tell."""
 
@@ -152,18 +167,57 @@ def node_of(record: NodeRecord) -> Node:
     )
 
 
-def jobs_of(records: Iterable[JobRecord | Job], nodes: Iterable[Node]) -> tuple[Job, ...]:
-    """Make the jobs of the records that have not ended, by id; what is a job already stays as it is."""
+def jobs_of(records: Iterable[JobRecord | Job | UnreadJob], nodes: Iterable[Node]) -> tuple[Job, ...]:
+    """Make the jobs of the records that have not ended, by id; raises `DecodeError` for one that cannot be read."""
+    jobs, unread = jobs_and_unread(records, nodes)
+    if unread:
+        raise DecodeError(unread[0].why)
+    return jobs
+
+
+def jobs_and_unread(
+    records: Iterable[JobRecord | Job | UnreadJob], nodes: Iterable[Node]
+) -> tuple[tuple[Job, ...], tuple[UnreadJob, ...]]:
+    """Make the jobs of the records that have not ended, and list those that cannot be read, each by id.
+
+    What is a job already stays as it is. A job whose rows disagree is one that cannot be read.
+    """
     nodes_by_name = {node.name: node for node in nodes}
+    jobs: list[Job] = []
+    unread: dict[int, UnreadJob] = {}
+    for record in records:
+        made = _made(record, nodes_by_name) if isinstance(record, JobRecord) else record
+        if isinstance(made, Job):
+            jobs.append(made)
+        elif made is not None:
+            unread.setdefault(made.job_id, made)
+    jobs.sort(key=attrgetter("job_id"))
+    unread |= {
+        job.job_id: UnreadJob(job_id=job.job_id, why=f"Slurm lists job {job.job_id} twice, with different values")
+        for job, following in pairwise(jobs)
+        if job.job_id == following.job_id and job != following
+    }
+    read = {job.job_id: job for job in jobs if job.job_id not in unread}
+    return tuple(read.values()), tuple(unread[job_id] for job_id in sorted(unread))
+
+
+def record_or_unread(decode: Callable[[], JobRecord], job_id: int) -> JobRecord | UnreadJob:
+    """Return the record that a decoder makes of a job, or why it cannot: one job costs no other its advice."""
     try:
-        jobs = [
-            record if isinstance(record, Job) else _job(record, nodes_by_name)
-            for record in records
-            if isinstance(record, Job) or _state_word(record.states) not in _FINAL_STATES
-        ]
-        return tuple(sorted(jobs, key=attrgetter("job_id")))
-    except ValueError as err:
-        raise DecodeError(f"Slurm answered with a job that cannot be: {err}; try another --source") from err
+        return decode()
+    except DecodeError as err:
+        return UnreadJob(job_id=job_id, why=str(err))
+
+
+def _made(record: JobRecord, nodes_by_name: Mapping[str, Node]) -> Job | UnreadJob | None:
+    """Make the job of a record; None if it has ended."""
+    if _state_word(record.states) in _FINAL_STATES:
+        return None
+    try:
+        return _job(record, nodes_by_name)
+    except (ValueError, DecodeError) as err:
+        cause = f"Slurm answered with a job that cannot be: {err}; try another --source"
+        return UnreadJob(job_id=record.job_id, why=str(err) if isinstance(err, DecodeError) else cause)
 
 
 def _job(record: JobRecord, nodes_by_name: Mapping[str, Node]) -> Job:
@@ -197,12 +251,19 @@ def _job(record: JobRecord, nodes_by_name: Mapping[str, Node]) -> Job:
         priority=record.priority,
         nice=record.nice,
         held=state is JobState.PENDING and record.priority == 0,
-        dependency=record.dependency,
+        dependency=_head(record.dependency),
         reservation=record.reservation,
         requeueable=record.requeueable,
         cron=record.cron,
         unseen=record.unseen,
     )
+
+
+def _head(dependency: str) -> str:
+    """Return a dependency as every reader can know it: a long one ends after a whole part of it."""
+    if len(dependency) < DEPENDENCY_LENGTH:
+        return dependency
+    return _LAST_DEPENDENCY.sub(_CUT, dependency[: DEPENDENCY_LENGTH - len(_CUT)], count=1)
 
 
 def _gang(record: JobRecord, *, pending: bool) -> GangRequest:

@@ -1,16 +1,19 @@
 """Decodes what squeue, sinfo and scontrol print; text in, records out, nothing else.
 
 squeue and sinfo escape nothing: a job name can hold newlines, and whatever stands for the end of a field. So each
-call ends its fields with a random delimiter, and a whole answer is a whole number of rows.
+call ends its fields with a random delimiter, and its rows with a mark after that. A row is split, and can be wrong,
+alone.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import cycle
 from operator import itemgetter
 from typing import Final, TypedDict
 
-from advisor.backends.records import JobRecord, NodeRecord
+from advisor.backends.process import text_of
+from advisor.backends.records import DEPENDENCY_LENGTH, JobRecord, NodeRecord, UnreadJob, record_or_unread
 from advisor.backends.spelling import (
     CACHED_TEXTS,
     NO_LIMIT,
@@ -102,13 +105,30 @@ REQUEST_FIELDS: Final[Mapping[GpuScope, str]] = {
     GpuScope.TASK: "tres-per-task",
 }
 
+NO_WIDTHS: Final[Mapping[str, int]] = {}
+# squeue and sinfo fill a field of a width with spaces, and cut what is longer, by the byte.
+_JOB_WIDTHS: Final = {"Dependency": DEPENDENCY_LENGTH}
+# The only free text that sinfo prints: sinfo takes its format from the command line alone, where everyone can read it.
+NODE_WIDTHS: Final = {"Reason": 128}
+
+# Of the fields that users fill in, only lists of nodes and of array tasks can be longer than a few thousand bytes.
+ROW_LIMIT_BYTES: Final = 64 << 10
+# Ends a row, where the delimiter and a newline can also begin a value.
+_ROW_MARK: Final = "!"
+_LONGEST_ID: Final = 10
+
 _UNKNOWN_FIELD = re.compile(r"Invalid (?:job|node|\w+) format specification: (\S+)")
 _ARRAY = re.compile(r"(\d{1,10})_(?:\[([^\]%]*)(?:%(\d{1,10}))?\]|(\d{1,10}))", re.ASCII)
 
 
-def field_list(fields: Iterable[str], delimiter: str) -> str:
-    """Spell the value of `-O`: every field in full, each followed by the delimiter."""
-    return ",".join(f"{field}:{delimiter}" for field in fields)
+def field_list(fields: Iterable[str], delimiter: str, widths: Mapping[str, int] = NO_WIDTHS) -> str:
+    """Spell the value of `-O`: every field in full or to its width, each followed by the delimiter."""
+    return ",".join(f"{field}:{widths.get(field, '')}{delimiter}" for field in fields)
+
+
+def job_format(delimiter: str) -> str:
+    """Spell the value of squeue's `-O`, which also marks the end of a row."""
+    return field_list(JOB_FIELDS, delimiter, _JOB_WIDTHS) + _ROW_MARK
 
 
 def unknown_fields(complaints: str) -> frozenset[str]:
@@ -116,20 +136,39 @@ def unknown_fields(complaints: str) -> frozenset[str]:
     return frozenset(_UNKNOWN_FIELD.findall(complaints))
 
 
-def printed_rows(text: str, *, command: str, fields: Sequence[str], delimiter: str) -> Iterator[list[str]]:
-    """Split an answer into the values of its rows, in the order of `fields`.
+def job_rows(chunks: Iterable[bytes], *, delimiter: str, heading: str = "") -> Iterator[bytes]:
+    """Split the answer of squeue into its rows, the values of each with the delimiter between them.
 
-    Raises `DecodeError` unless the answer ends with the end of a row and every row has every field.
+    No more is held than a chunk and the longest row that is read; of a longer one only the head is returned, which
+    `record_of` refuses. Raises `DecodeError` unless the answer ends with the end of a row.
     """
-    parts = text.split(delimiter)
-    if parts.pop() != ("\n" if parts else "") or len(parts) % len(fields):
-        raise DecodeError(f"{command} gave an incomplete answer: try again")
-    for start in range(0, len(parts), len(fields)):
-        values = parts[start : start + len(fields)]
-        if start and not values[0].startswith("\n"):
-            raise DecodeError(f"{command} gave an answer whose rows do not fit its fields: try another --source")
-        values[0] = values[0].removeprefix("\n")
-        yield values
+    first, end = heading.encode(), f"{delimiter}{_ROW_MARK}\n".encode()
+    head, rest = b"", b""
+    for chunk in chunks:
+        *ended, rest = (rest + chunk).split(end)
+        for row in ended:
+            yield (head or row).removeprefix(first)
+            head = first = b""
+        if len(rest) > ROW_LIMIT_BYTES:
+            head, rest = head or rest[: ROW_LIMIT_BYTES + 1], rest[-len(end) :]
+    if rest not in (b"", first) or head:
+        raise DecodeError("squeue gave an incomplete answer: try again")
+
+
+def record_of(row: bytes, delimiter: str, absent: frozenset[str] = frozenset()) -> JobRecord | UnreadJob:
+    """Read a job from what squeue printed of it; `absent` are the fields that this release does not have."""
+    job_id = row.partition(delimiter.encode())[0]
+    known = job_id.isdigit() and len(job_id) <= _LONGEST_ID
+    return record_or_unread(lambda: _record_of(row, delimiter, absent), int(job_id) if known else 0)
+
+
+def _record_of(row: bytes, delimiter: str, absent: frozenset[str]) -> JobRecord:
+    if len(row) > ROW_LIMIT_BYTES:
+        raise DecodeError(f"squeue prints more than {ROW_LIMIT_BYTES} bytes about it")
+    values = text_of(row).split(delimiter)
+    if len(values) != len(JOB_FIELDS):
+        raise DecodeError("squeue prints a row that does not fit its fields")
+    return job_record(row_of(values, JOB_FIELDS, absent))
 
 
 def row_of(values: Sequence[str], fields: Sequence[str], absent: frozenset[str] = frozenset()) -> Row:
@@ -140,11 +179,47 @@ def row_of(values: Sequence[str], fields: Sequence[str], absent: frozenset[str] 
     return row
 
 
-def rows(text: str, *, command: str, fields: Sequence[str], delimiter: str, absent: Iterable[str] = ()) -> list[Row]:
-    """Split an answer into rows; fields that are `absent` are left out of them. Raises as `printed_rows` does."""
+def rows(
+    output: bytes,
+    *,
+    command: str,
+    fields: Sequence[str],
+    delimiter: str,
+    absent: Iterable[str] = (),
+    widths: Mapping[str, int] = NO_WIDTHS,
+) -> list[Row]:
+    """Split a whole answer into rows; fields that are `absent` are left out of them.
+
+    A field of fixed width can hold the delimiter and forge nothing. Raises `DecodeError` unless the answer ends with
+    the end of a row and every row has every field.
+    """
+    # One character for each byte, as widths count them.
+    parts = output.decode("latin-1").split(delimiter)
+    if parts.pop() != ("\n" if parts else ""):
+        raise DecodeError(f"{command} gave an incomplete answer: try again")
+    values = list(_joined(parts, fields, delimiter, widths))
+    if len(values) % len(fields):
+        raise DecodeError(f"{command} gave an incomplete answer: try again")
+    first = values[:: len(fields)]
+    if not all(value.startswith("\n") for value in first[1:]):
+        raise DecodeError(f"{command} gave an answer whose rows do not fit its fields: try another --source")
+    values[:: len(fields)] = [value.removeprefix("\n") for value in first]
+    if not output.isascii():
+        values = [value if value.isascii() else text_of(value.encode("latin-1")) for value in values]
     missing = frozenset(absent)
-    printed = printed_rows(text, command=command, fields=fields, delimiter=delimiter)
-    return [row_of(values, fields, missing) for values in printed]
+    return [
+        row_of(values[start : start + len(fields)], fields, missing) for start in range(0, len(values), len(fields))
+    ]
+
+
+def _joined(parts: Iterable[str], fields: Sequence[str], delimiter: str, widths: Mapping[str, int]) -> Iterator[str]:
+    """Yield the values of an answer that was split at the delimiter, those of fixed width put together again."""
+    left = iter(parts)
+    for width, part in zip(cycle(widths.get(field, 0) for field in fields), left, strict=False):
+        value = part
+        while len(value) < width:
+            value += delimiter + next(left, "".ljust(width))
+        yield value
 
 
 def job_record(row: Row) -> JobRecord:
@@ -171,7 +246,7 @@ def job_record(row: Row) -> JobRecord:
         limit_min_s=duration_s(row["MinTime"], field="squeue MinTime"),
         priority=whole(row["PriorityLong"], field="squeue PriorityLong"),
         nice=integer(row["Nice"], field="squeue Nice"),
-        dependency=optional_text(row["Dependency"]),
+        dependency=optional_text(row["Dependency"].rstrip(" ")),
         reservation=optional_text(row["Reservation"]),
         requeueable=row["Requeue"].strip() == "1",
         cron=row.get("CronJob", "").strip().lower() in ("1", "yes", "true"),
@@ -262,7 +337,7 @@ def node_record(row: Row, partitions: Iterable[str]) -> NodeRecord:
     return NodeRecord(
         name=row["NodeList"],
         states=tuple(word.strip("*~#!%$@^- ").upper() for word in row["StateComplete"].split("+")),
-        reason=row["Reason"],
+        reason=row["Reason"].rstrip(" "),
         cpus=count(row["CPUs"], field="sinfo CPUs"),
         cpus_used=count(row["CPUsState"].partition("/")[0], field="sinfo CPUsState"),
         memory_mib=count(row["Memory"], field="sinfo Memory"),

@@ -1,27 +1,32 @@
 """Reads a live cluster with squeue and sinfo: two commands, four requests to slurmctld."""
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Final
 
 from advisor.backends.assembly import assemble
 from advisor.backends.kept_rows import KeptRows
 from advisor.backends.process import Commands, text_of
+from advisor.backends.records import JobRecord, UnreadJob
 from advisor.backends.site_reader import SiteReader
 from advisor.backends.text_decode import (
-    JOB_FIELDS,
     NODE_FIELDS,
+    NODE_WIDTHS,
+    Row,
     field_list,
+    job_format,
+    job_rows,
     node_records,
     partitions_of,
-    printed_rows,
-    row_of,
+    record_of,
+    rows,
     unknown_fields,
 )
 from advisor.clock import Clock
 from advisor.domain.snapshot import Snapshot
 
-JOB_ARGUMENTS: Final = ("-h", "-a", "--noconvert")
+_JOB_ARGUMENTS: Final = ("-h", "-a", "--noconvert")
 _NODE_ARGUMENTS: Final = ("-h", "-a", "-N", "--noconvert")
 
 # What squeue cannot say, by the field it lacks.
@@ -37,16 +42,45 @@ def new_delimiter() -> str:
     return f"@{secrets.token_urlsafe(9)}"
 
 
-def printed(
-    commands: Commands, delimiter: str, fields: Sequence[str], command: str, *arguments: str
-) -> tuple[Iterator[list[str]], frozenset[str]]:
-    """Ask for fields; return the values of the rows and the fields that this release does not have."""
-    local = () if commands.cluster is not None else ("--local",)
-    answer = commands.ask(command, *arguments, *local, "-O", field_list(fields, delimiter))
-    # The commands name a cluster that was asked for by its name before its rows.
-    text = text_of(answer.output).removeprefix(f"CLUSTER: {commands.cluster}\n")
+def printed_jobs(commands: Commands, delimiter: str, *arguments: str) -> tuple[Iterator[bytes], frozenset[str]]:
+    """Ask squeue for jobs; return their rows as they come, and the fields that this release does not have.
+
+    The format is not an argument: every user can read those, and could then forge rows in the name of a job.
+    """
+    variables = {"SQUEUE_FORMAT2": job_format(delimiter)}
+    answer = commands.stream("squeue", *_JOB_ARGUMENTS, *arguments, *_local(commands), variables=variables)
+    chunks = iter(answer)
+    first = next(chunks, b"")
     lacking = unknown_fields(text_of(answer.complaints))
-    return printed_rows(text, command=command, fields=fields, delimiter=delimiter), lacking
+    return job_rows(chain((first,), chunks), delimiter=delimiter, heading=_heading(commands)), lacking
+
+
+def job_records(commands: Commands, delimiter: str, *arguments: str) -> Iterator[JobRecord | UnreadJob]:
+    """Ask squeue for jobs, such as those that `-j` names, and read each from its row."""
+    printed, lacking = printed_jobs(commands, delimiter, *arguments)
+    return (record_of(row, delimiter, lacking) for row in printed)
+
+
+def _node_rows(commands: Commands, delimiter: str) -> list[Row]:
+    fields = field_list(NODE_FIELDS, delimiter, NODE_WIDTHS)
+    answer = commands.ask("sinfo", *_NODE_ARGUMENTS, *_local(commands), "-O", fields)
+    return rows(
+        answer.output.removeprefix(_heading(commands).encode()),
+        command="sinfo",
+        fields=NODE_FIELDS,
+        delimiter=delimiter,
+        absent=unknown_fields(text_of(answer.complaints)),
+        widths=NODE_WIDTHS,
+    )
+
+
+def _local(commands: Commands) -> tuple[str, ...]:
+    return () if commands.cluster is not None else ("--local",)
+
+
+def _heading(commands: Commands) -> str:
+    """Return what stands before the rows of a cluster that was asked for by its name."""
+    return "" if commands.cluster is None else f"CLUSTER: {commands.cluster}\n"
 
 
 class TextSource:
@@ -70,10 +104,10 @@ class TextSource:
         # Jobs first: a job that starts in between then shows on its node and is not promised its GPUs twice.
         # Each array record as slurmctld holds it, where squeue can; one row per task would be far too many.
         unique = ("--array-unique",) if site.config.traits.squeue_array_unique else ()
-        rows, lacking = printed(self._commands, self._delimiter(), JOB_FIELDS, "squeue", *JOB_ARGUMENTS, *unique)
-        jobs = self._kept.read(rows, lacking)
-        rows, lacking_of_nodes = printed(self._commands, self._delimiter(), NODE_FIELDS, "sinfo", *_NODE_ARGUMENTS)
-        nodes = [row_of(values, NODE_FIELDS, lacking_of_nodes) for values in rows]
+        delimiter = self._delimiter()
+        printed, lacking = printed_jobs(self._commands, delimiter, *unique)
+        jobs = self._kept.read(printed, delimiter, lacking)
+        nodes = _node_rows(self._commands, self._delimiter())
         snapshot = assemble(
             source=self.name,
             taken_at=taken_at,

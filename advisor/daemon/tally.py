@@ -1,10 +1,11 @@
 """Counts how many of the last commands Slurm did not answer."""
 
 from collections import deque
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from advisor.backends.process import Answer, Commands
+from advisor.backends.process import Answer, Commands, Stream
 from advisor.errors import SlurmUnavailableError
 
 _REMEMBERED: Final = 100
@@ -47,3 +48,29 @@ class CountedCommands:
             raise
         self.tally.add(failed=False)
         return answer
+
+    def stream(self, program: str, *arguments: str, variables: Mapping[str, str]) -> Stream:
+        """Run a command, and count its result when its output ends."""
+        return _CountedStream(inner=self.commands.stream(program, *arguments, variables=variables), tally=self.tally)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CountedStream:
+    """The output of a command, counted when it ends."""
+
+    inner: Stream
+    tally: Tally = field(repr=False)
+
+    @property
+    def complaints(self) -> bytes:
+        """What the command complained of."""
+        return self.inner.complaints
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield the output."""
+        try:
+            yield from self.inner
+        except SlurmUnavailableError:
+            self.tally.add(failed=True)
+            raise
+        self.tally.add(failed=False)

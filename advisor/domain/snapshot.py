@@ -18,6 +18,7 @@ class Snapshot:
     `source` names the reader. `unread` lists in plain words what could not be read; nothing is concluded about it.
     `splits_told` is False if the reader shows waiting tasks that were split off an array as part of the array.
     `hidden_levers` are the levers whose field the reader does not show: a job can hold any value there.
+    `unread_jobs` are the ids of the jobs that could not be read and are not among `jobs`, 0 for one without an id.
     `reader_fault` is why another reader was used in place of the preferred one, "" if the preferred one was used.
     """
 
@@ -32,6 +33,7 @@ class Snapshot:
     splits_told: bool = True
     hidden_levers: tuple[Lever, ...] = ()
     reader_fault: str = ""
+    unread_jobs: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.taken_at < 0 or self.taken_at > LATEST_TIME:
@@ -40,6 +42,10 @@ class Snapshot:
     def shows(self, job: Job, lever: Lever) -> bool:
         """Return whether the field of a lever was read for a job."""
         return lever not in self.hidden_levers and not job.unseen
+
+    def leaves_out(self, job_id: int) -> bool:
+        """Return whether a job could be in the queue though it is not among `jobs`, since it could not be read."""
+        return job_id not in self.jobs_by_id and (job_id in self.unread_jobs or 0 in self.unread_jobs)
 
     @cached_property
     def jobs_by_id(self) -> Mapping[int, Job]:

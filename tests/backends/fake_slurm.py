@@ -1,10 +1,14 @@
-"""Slurm's commands as a fake: it prints given rows in whatever fields and delimiter it is asked for."""
+"""Slurm's commands as a fake: it prints given rows in whatever format it is asked for."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from advisor.backends.process import Answer
+from advisor.backends.process import Answer, Stream
+from advisor.backends.text_decode import job_format
 from advisor.errors import SlurmError
+
+_SPECIFICATION = re.compile(r"([\w-]+):(\d*)(.*)", re.DOTALL)
 
 JOB_ROW: Mapping[str, str] = {
     "JobID": "7",
@@ -92,13 +96,40 @@ def node_row(**changes: str) -> dict[str, str]:
     return {**NODE_ROW, **changes}
 
 
-def printed(rows: Sequence[Mapping[str, str]], fields: Sequence[str], delimiter: str) -> str:
-    """Print rows as squeue and sinfo do."""
-    return "".join("".join(f"{row.get(each, '')}{delimiter}" for each in fields) + "\n" for row in rows)
+def printed(rows: Sequence[Mapping[str, str]], layout: str) -> bytes:
+    """Print rows as squeue and sinfo do: a field of a width is cut and filled to it, by the byte."""
+    return b"".join(b"".join(_value(row, each) for each in layout.split(",")) + b"\n" for row in rows)
+
+
+def _value(row: Mapping[str, str], specification: str) -> bytes:
+    match = _SPECIFICATION.fullmatch(specification)
+    assert match is not None, specification
+    field_name, width, suffix = match.groups()
+    # A field that the release does not have leaves nothing but what follows it.
+    value = row.get(field_name, "").encode("utf-8", "surrogateescape")
+    shown = value[: int(width)].ljust(int(width)) if width and field_name in row else value
+    return shown + suffix.encode()
+
+
+def printed_row(row: Mapping[str, str], delimiter: str) -> bytes:
+    """Print a job as squeue does, without the end of the row."""
+    return printed([row], job_format(delimiter)).removesuffix(f"{delimiter}!\n".encode())
+
+
+class Streaming:
+    """Commands whose squeue reads its format from the environment, where those of a test read an argument."""
+
+    def ask(self, program: str, *arguments: str) -> Answer:
+        """Answer a command."""
+        raise NotImplementedError
+
+    def stream(self, program: str, *arguments: str, variables: Mapping[str, str]) -> Stream:
+        """Answer a command at once."""
+        return self.ask(program, *arguments, "-O", variables["SQUEUE_FORMAT2"])
 
 
 @dataclass
-class FakeSlurm:
+class FakeSlurm(Streaming):
     """Answers squeue, sinfo and sprio by rows, everything else by the text of the whole command."""
 
     jobs: Sequence[Mapping[str, str]] = (JOB_ROW,)
@@ -121,12 +152,9 @@ class FakeSlurm:
         if "-O" in arguments:
             if self.against is not None:
                 raise self.against
-            specification = arguments[arguments.index("-O") + 1].split(",")
-            fields = [each.partition(":")[0] for each in specification]
-            delimiter = specification[0].partition(":")[2]
             rows = self.jobs if program == "squeue" else self.nodes
-            text = printed(rows, fields, delimiter)
-            return Answer(output=text.encode("utf-8", "surrogateescape"), complaints=self.complaints.encode())
+            output = printed(rows, arguments[arguments.index("-O") + 1])
+            return Answer(output=output, complaints=self.complaints.encode())
         answer = self.texts[" ".join((program, *arguments))]
         if isinstance(answer, SlurmError):
             raise answer

@@ -9,7 +9,7 @@ from advisor.backends.process import Answer
 from advisor.backends.pyslurm_source import CHILD
 from advisor.errors import SlurmRefusedError
 from tests.backends import recorded, recorded_pyslurm
-from tests.backends.fake_slurm import FakeSlurm, job_row, node_row
+from tests.backends.fake_slurm import FakeSlurm, Streaming, job_row, node_row
 
 JOB_ID = 7
 NODES = 4
@@ -17,7 +17,7 @@ _UPDATE = re.compile(r"(\w+)=(\S+)")
 
 
 @dataclass
-class OneQueue:
+class OneQueue(Streaming):
     """The job's fields as slurmctld holds them; `Commands` for text, JSON, pyslurm and scontrol.
 
     `gpus` is spelled as `--gpus` takes it, `switches` as scontrol does, times are in minutes.

@@ -100,7 +100,7 @@ def _rows(folder: Path, name: str, ours: Sequence[str]) -> list[text_decode.Row]
     names = {field.lower(): field for field in ours}
     asked = [each.partition(":")[0] for each in how["commands"][name][-1].split(",")]
     return text_decode.rows(
-        (folder / name).read_text(),
+        (folder / name).read_bytes(),
         command=name,
         fields=[names.get(field.lower(), field) for field in asked],
         delimiter=how["separator"],

@@ -11,7 +11,7 @@ from advisor.domain.actions import Action, NodeRange, Requeue, SetNice, SetNodeR
 from advisor.domain.gang import SwitchRequest
 from advisor.domain.plan import Outcome
 from advisor.errors import DecodeError, SlurmError, SlurmRefusedError, SlurmUnavailableError
-from tests.backends.fake_slurm import JOB_ROW, FakeSlurm, job_row
+from tests.backends.fake_slurm import JOB_ROW, FakeSlurm, Streaming, job_row
 
 NICE = SetNice(job_id=7, before=0, after=25)
 HOLD = SetNodeRange(job_id=7, before=NodeRange(low=1, high=4), after=NodeRange(low=1, high=1))
@@ -20,7 +20,7 @@ OTHERS = "read back another value than the one written"
 
 
 @dataclass
-class Slurm:
+class Slurm(Streaming):
     """A Slurm that shows one job before and after an update, and answers the update."""
 
     before: Mapping[str, str] | SlurmError | None = field(default_factory=lambda: JOB_ROW)

@@ -8,13 +8,13 @@ from advisor.backends.actuator import CHANGED_MEANWHILE, NOT_PENDING, ScontrolAc
 from advisor.backends.process import Answer
 from advisor.domain.actions import NodeRange, SetNodeRange
 from advisor.domain.plan import Outcome
-from tests.backends.fake_slurm import FakeSlurm, job_row
+from tests.backends.fake_slurm import FakeSlurm, Streaming, job_row
 
 RELAX = SetNodeRange(job_id=7, before=NodeRange(low=1, high=2), after=NodeRange(low=1, high=4))
 
 
 @dataclass
-class Slurm:
+class Slurm(Streaming):
     """A Slurm that shows one node for a job, and tells both ends of its range, or one, to who asks for the job."""
 
     told: str

@@ -14,7 +14,7 @@ from advisor.backends.text_source import TextSource
 from advisor.clock import ManualClock
 from advisor.errors import BudgetSpentError, SlurmError, SlurmUnavailableError
 from tests.backends import source_contract
-from tests.backends.fake_slurm import FakeSlurm
+from tests.backends.fake_slurm import FakeSlurm, Streaming
 
 FAKE_PYSLURM = Path(__file__).with_name("fake_pyslurm")
 ALL_COUNTED = "ClusterName=t25\nAccountingStorageTRES=gres/gpu,gres/gpu:a100\n"
@@ -31,7 +31,7 @@ def conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @dataclass
-class Child:
+class Child(Streaming):
     """Runs the child process, and counts how often it reads the cluster and says its version."""
 
     cluster: str | None = None

@@ -11,6 +11,7 @@ from advisor.backends.process import Answer
 from advisor.backends.sources import MOST_REQUESTS
 from advisor.errors import BudgetSpentError, SlurmError
 from advisor.settings import BudgetSettings
+from tests.backends.fake_slurm import Streaming
 
 SETTINGS = BudgetSettings(rpcs_per_minute=60.0, burst=30, writes_per_minute=12, kept_for_reads=5)
 UPDATE = ("scontrol", "update", "JobId=7", "Nice=5")
@@ -30,7 +31,7 @@ class Monotonic:
 
 
 @dataclass
-class Recorder:
+class Recorder(Streaming):
     """Commands that answer nothing and remember what was asked."""
 
     cluster: str | None = None

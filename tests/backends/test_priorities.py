@@ -6,6 +6,7 @@ from advisor.backends.priorities import decode_factors, read_priority_factors
 from advisor.backends.process import Answer
 from advisor.domain.diagnosis import PriorityFactors
 from advisor.errors import DecodeError
+from tests.backends.fake_slurm import Streaming
 
 D = "@x"
 
@@ -45,7 +46,7 @@ def test_answer_that_ends_early_is_refused(cut: int) -> None:
         decode_factors(WEIGHTED[:cut], D)
 
 
-class Sprio:
+class Sprio(Streaming):
     """Answers sprio with one row for each of some jobs, in the delimiter it is asked for."""
 
     def __init__(self, *job_ids: int, cluster: str | None = None) -> None:

@@ -1,16 +1,22 @@
+from collections.abc import Mapping
+from itertools import accumulate, pairwise
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from advisor.backends.process import text_of
-from advisor.backends.records import JobRecord, jobs_of
+from advisor.backends.records import JobRecord, UnreadJob, jobs_of
 from advisor.backends.text_decode import (
-    JOB_FIELDS,
     NODE_FIELDS,
+    NODE_WIDTHS,
     field_list,
+    job_format,
     job_record,
+    job_rows,
     node_records,
     partitions_of,
+    record_of,
     rows,
     unknown_fields,
 )
@@ -19,12 +25,12 @@ from advisor.domain.gang import GpuScope
 from advisor.domain.job import ArrayRecord, HetRecord
 from advisor.domain.site import Partition
 from advisor.errors import DecodeError
-from tests.backends.fake_slurm import JOB_ROW, job_row, node_row, printed
+from tests.backends.fake_slurm import JOB_ROW, job_row, node_row, printed, printed_row
 
 DELIMITER = "@k3vQ9_xYw-2A"
 # Whatever a user may put into a job name or a comment, the guessed delimiter of another call included.
 HOSTILE = st.one_of(
-    st.text(max_size=40),
+    st.text(st.characters(codec="utf-8"), max_size=40),
     st.sampled_from(
         [
             "two\nlines",
@@ -43,9 +49,14 @@ HOSTILE = st.one_of(
 )
 
 
-def decoded(text: str) -> list[JobRecord]:
-    found = rows(text, command="squeue", fields=JOB_FIELDS, delimiter=DELIMITER)
-    return [job_record(row) for row in found]
+def listed(*jobs: Mapping[str, str]) -> bytes:
+    return printed(jobs, job_format(DELIMITER))
+
+
+def decoded(*chunks: bytes, delimiter: str = DELIMITER) -> list[JobRecord]:
+    records = [record_of(row, delimiter) for row in job_rows(chunks, delimiter=delimiter)]
+    assert all(isinstance(record, JobRecord) for record in records)
+    return [record for record in records if isinstance(record, JobRecord)]
 
 
 def one_row(**changes: str) -> JobRecord:
@@ -60,23 +71,20 @@ def test_hostile_texts_stay_in_their_field(names: list[str], comment: str, reaso
         for number, name in enumerate(names, start=1)
     ]
 
-    records = decoded(text_of(printed(given_rows, JOB_FIELDS, DELIMITER).encode("utf-8", "surrogatepass")))
+    records = decoded(listed(*given_rows))
 
-    shown = [text_of(name.encode("utf-8", "surrogatepass")) for name in names]
-    assert [(record.job_id, record.name) for record in records] == list(enumerate(shown, start=1))
-    assert {record.comment for record in records} == {text_of(comment.encode("utf-8", "surrogatepass"))}
+    assert [(record.job_id, record.name) for record in records] == list(enumerate(names, start=1))
+    assert {record.comment for record in records} == {comment}
 
 
 def test_byte_that_is_no_utf8_is_kept_as_text() -> None:
-    raw = printed([job_row(Name="a\udcffb")], JOB_FIELDS, DELIMITER).encode("utf-8", "surrogateescape")
-
-    assert decoded(text_of(raw))[0].name == "a\\xffb"
+    assert decoded(listed(job_row(Name="a\udcffb")))[0].name == "a\\xffb"
 
 
 @given(cut=st.integers(0, 2000))
 def test_answer_that_ends_early_is_refused(cut: int) -> None:
-    whole = printed([job_row(JobID="1"), job_row(JobID="2")], JOB_FIELDS, DELIMITER)
-    row_end = whole.index(f"{DELIMITER}\n") + len(DELIMITER) + 1
+    whole = listed(job_row(JobID="1"), job_row(JobID="2"))
+    row_end = len(listed(job_row(JobID="1")))
     text = whole[: min(cut, len(whole) - 1)]
     assume(len(text) not in (0, row_end))
 
@@ -85,28 +93,58 @@ def test_answer_that_ends_early_is_refused(cut: int) -> None:
 
 
 def test_no_rows_are_no_jobs() -> None:
-    assert decoded("") == []
+    assert decoded(b"") == decoded() == []
+
+
+@given(cuts=st.lists(st.integers(1, 400), max_size=30), name=HOSTILE)
+def test_rows_are_the_same_in_whatever_chunks_they_come(cuts: list[int], name: str) -> None:
+    whole = listed(job_row(JobID="1", Name=name), job_row(JobID="2"), job_row(JobID="3", Comment=name))
+    ends = [0, *accumulate(cuts), len(whole)]
+    chunks = [whole[start:end] for start, end in pairwise(ends)]
+
+    assert list(job_rows(chunks, delimiter=DELIMITER)) == list(job_rows([whole], delimiter=DELIMITER))
+
+
+@pytest.mark.parametrize("size", [1000, 4096, 65_536, 1 << 20])
+def test_row_above_its_bound_is_known_by_its_head(size: int) -> None:
+    whole = listed(job_row(JobID="1"), job_row(JobID="2", Name="n" * 500_000), job_row(JobID="3"))
+    chunks = [whole[start : start + size] for start in range(0, len(whole), size)]
+
+    records = [record_of(row, DELIMITER) for row in job_rows(chunks, delimiter=DELIMITER)]
+
+    assert [record.job_id for record in records] == [1, 2, 3]
+    assert records[1] == UnreadJob(job_id=2, why="squeue prints more than 65536 bytes about it")
+
+
+def test_name_of_the_cluster_is_no_part_of_the_first_row() -> None:
+    row = listed(JOB_ROW)
+
+    with_name = list(job_rows([b"CLUSTER: gre", b"en\n" + row], delimiter=DELIMITER, heading="CLUSTER: green\n"))
+
+    assert with_name == list(job_rows([row], delimiter=DELIMITER))
+    assert list(job_rows([b"CLUSTER: green\n"], delimiter=DELIMITER, heading="CLUSTER: green\n")) == []
 
 
 def test_rows_that_do_not_fit_their_fields_are_refused() -> None:
-    text = printed([JOB_ROW] * len(JOB_FIELDS), JOB_FIELDS[:-1], DELIMITER)
+    text = printed([node_row()] * len(NODE_FIELDS), field_list(NODE_FIELDS[:-1], DELIMITER))
 
     with pytest.raises(DecodeError, match="rows do not fit its fields"):
-        decoded(text)
+        rows(text, command="sinfo", fields=NODE_FIELDS, delimiter=DELIMITER)
 
 
 def test_absent_fields_are_unknown() -> None:
-    text = printed([job_row(OverSubscribe="NO", Exclusive="")], JOB_FIELDS, DELIMITER)
+    row = printed_row(job_row(OverSubscribe="NO", Exclusive="", CronJob="yes"), DELIMITER)
 
-    row = rows(text, command="squeue", fields=JOB_FIELDS, delimiter=DELIMITER, absent=("Exclusive", "CronJob"))[0]
+    record = record_of(row, DELIMITER, frozenset(("Exclusive", "CronJob")))
 
-    assert "Exclusive" not in row
-    assert job_record(row).exclusive
-    assert not job_record(row).cron
+    assert isinstance(record, JobRecord)
+    assert record.exclusive
+    assert not record.cron
 
 
 def test_fields_end_with_the_delimiter() -> None:
-    assert field_list(("JobID", "Name"), "@x") == "JobID:@x,Name:@x"
+    assert field_list(("JobID", "Name"), "@x", {"Name": 9}) == "JobID:@x,Name:9@x"
+    assert job_format("@x").endswith(",CronJob:@x!")
 
 
 def test_unknown_fields_are_named_by_the_command() -> None:
@@ -237,9 +275,11 @@ def test_partitions_are_read_from_the_same_rows() -> None:
 
 @given(reason=HOSTILE)
 def test_hostile_node_reason_stays_in_its_field(reason: str) -> None:
-    text = text_of(printed([node_row(Reason=reason)], NODE_FIELDS, DELIMITER).encode("utf-8", "surrogatepass"))
+    layout = field_list(NODE_FIELDS, DELIMITER, NODE_WIDTHS)
+    text = printed([node_row(Reason=reason), node_row(NodeList="n02")], layout)
 
-    found = rows(text, command="sinfo", fields=NODE_FIELDS, delimiter=DELIMITER)
+    found = rows(text, command="sinfo", fields=NODE_FIELDS, delimiter=DELIMITER, widths=NODE_WIDTHS)
 
-    assert node_records(found)[0].reason == text_of(reason.encode("utf-8", "surrogatepass"))
-    assert node_records(found)[0].name == "n01"
+    first, second = node_records(found)
+    assert first.reason == text_of(reason.encode()[:128]).rstrip(" ")
+    assert (first.name, second.name, second.reason) == ("n01", "n02", "none")

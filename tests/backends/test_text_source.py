@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from advisor.backends import tres
 from advisor.backends.process import Answer
 from advisor.backends.site_reader import Identity, SiteReader, running_config
 from advisor.backends.text_source import SPLIT_ARRAYS, TextSource, new_delimiter
@@ -10,9 +11,10 @@ from advisor.clock import ManualClock
 from advisor.domain.gang import GpuCount
 from advisor.domain.job import Allocation
 from advisor.domain.node import GpuPool
+from advisor.domain.snapshot import Snapshot
 from advisor.errors import DecodeError
 from tests.backends import source_contract
-from tests.backends.fake_slurm import JOB_ROW, FakeSlurm, job_row, node_row
+from tests.backends.fake_slurm import JOB_ROW, FakeSlurm, job_row, node_row, printed_row
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +63,8 @@ def test_every_call_has_its_own_delimiter() -> None:
     text.snapshot()
     text.snapshot()
 
-    delimiters = {argument.rpartition(":")[2] for asked in slurm.asked for argument in asked if ":@" in argument}
+    formats = [asked[asked.index("-O") + 1] for asked in slurm.asked if "-O" in asked]
+    delimiters = {layout.partition(",")[0].partition(":")[2] for layout in formats}
     assert len(delimiters) == 4
     assert all(len(delimiter) == 13 for delimiter in delimiters)
 
@@ -135,9 +138,132 @@ def test_partition_without_nodes_and_node_without_partition_are_left_out() -> No
     assert [partition.nodes for partition in source(slurm).snapshot().partitions] == [("n01", "n02")]
 
 
-def test_job_that_is_listed_twice_is_refused() -> None:
-    with pytest.raises(DecodeError, match="lists job 7 twice"):
-        source(FakeSlurm(jobs=(JOB_ROW, JOB_ROW))).snapshot()
+def test_job_whose_rows_are_the_same_is_one_job() -> None:
+    snapshot = source(FakeSlurm(jobs=(JOB_ROW, JOB_ROW, job_row(JobID="8")))).snapshot()
+
+    assert [job.job_id for job in snapshot.jobs] == [7, 8]
+    assert snapshot.unread_jobs == ()
+
+
+def test_job_whose_rows_disagree_is_left_out() -> None:
+    snapshot = source(FakeSlurm(jobs=(JOB_ROW, job_row(UserName="eve"), job_row(JobID="8")))).snapshot()
+
+    assert [job.job_id for job in snapshot.jobs] == [8]
+    assert snapshot.unread_jobs == (7,)
+    assert snapshot.unread[-1] == (
+        "1 of the jobs, which are left out (job 7: Slurm lists job 7 twice, with different values)"
+    )
+
+
+def test_job_that_was_listed_twice_is_read_from_its_own_row_afterwards() -> None:
+    slurm = FakeSlurm(jobs=(JOB_ROW, job_row(State="COMPLETED")))
+    reader = source(slurm)
+    reader.snapshot()
+
+    slurm.jobs = (job_row(State="COMPLETED"), job_row(JobID="8"))
+
+    assert [job.job_id for job in reader.snapshot().jobs] == [8]
+
+
+FORGED = job_row(JobID="9", UserName="eve")
+
+
+@pytest.mark.parametrize(
+    ("name", "left", "unread"),
+    [
+        # A whole row of another job, and of one that is not there, if the delimiter were known.
+        ("x" + printed_row(FORGED, "@known").decode() + "@known!\n", [8, 9], (0, 7)),
+        ("x@known!\n" + printed_row(FORGED, "@known").decode() + "@known!\n", [8], (0, 7, 9)),
+        ("x@known!\n" + printed_row(job_row(JobID="66"), "@known").decode() + "@known!\n", [8, 9, 66], (0, 7)),
+        ("x@known", [8, 9], (7,)),
+        ("x@known!\n", [8, 9], (0, 7)),
+        ("@known" * 60, [8, 9], (7,)),
+    ],
+    ids=["joined", "row", "ghost", "field", "end of a row", "fields"],
+)
+def test_row_that_is_forged_with_a_known_delimiter_costs_no_other_job(
+    name: str, left: list[int], unread: tuple[int, ...]
+) -> None:
+    slurm = FakeSlurm(jobs=(job_row(JobID="7", Name=name), job_row(JobID="8"), job_row(JobID="9")))
+    clock = ManualClock(5000.0)
+    site = SiteReader(slurm, clock, identity=Identity(uid=0, name="root"))
+
+    snapshot = TextSource(slurm, clock, site, delimiter=lambda: "@known").snapshot()
+
+    assert [job.job_id for job in snapshot.jobs] == left
+    assert snapshot.unread_jobs == unread
+
+
+def test_node_reason_that_holds_the_delimiter_forges_nothing() -> None:
+    reason = "@known\nn99@known" + "mixed@known" * 30
+    slurm = FakeSlurm(nodes=(node_row(Reason=reason), node_row(NodeList="n02", Reason="bäd", features_act="ä")))
+    clock = ManualClock(5000.0)
+    site = SiteReader(slurm, clock, identity=Identity(uid=0, name="root"))
+
+    nodes = TextSource(slurm, clock, site, delimiter=lambda: "@known").snapshot().nodes
+
+    assert [(node.name, node.reason) for node in nodes] == [("n01", reason[:128]), ("n02", "bäd")]
+    assert nodes[1].features == ("ä",)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"Nice": "low"}, "squeue Nice reads 'low', which is not a whole number"),
+        ({"SubmitTime": "N/A"}, "Slurm gives no submit time for job 7"),
+        ({"TimeLimit": "soon"}, "squeue TimeLimit reads 'soon', which is not a duration"),
+        ({"ExcNodes": "n01," * 20_000}, "squeue prints more than 65536 bytes about it"),
+    ],
+    ids=["number", "time", "limit", "long"],
+)
+def test_job_that_cannot_be_read_costs_no_other_job(changes: dict[str, str], why: str) -> None:
+    snapshot = source(FakeSlurm(jobs=(job_row(JobID="7", **changes), job_row(JobID="8")))).snapshot()
+
+    assert [job.job_id for job in snapshot.jobs] == [8]
+    assert snapshot.unread_jobs == (7,)
+    assert snapshot.unread[-1].startswith(f"1 of the jobs, which are left out (job 7: {why}")
+
+
+def test_request_for_billions_of_gpus_costs_no_other_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(gpus: int) -> Snapshot:
+        request = job_row(JobID="7", tres_per_node=f"gres/gpu:{gpus}")
+        return source(FakeSlurm(jobs=(request, job_row(JobID="8")))).snapshot()
+
+    bounded = read(4_000_000_000)
+    monkeypatch.setattr(tres, "MOST", 1 << 62)
+    unbounded = read(4_000_000_001)
+
+    assert [job.job_id for job in bounded.jobs] == [7, 8]
+    assert ([job.job_id for job in unbounded.jobs], unbounded.unread_jobs) == ([8], (7,))
+
+
+def test_queue_of_which_no_job_can_be_read_is_no_snapshot() -> None:
+    with pytest.raises(DecodeError, match="squeue Nice reads 'low', which is not a whole number"):
+        source(FakeSlurm(jobs=(job_row(Nice="low"), job_row(JobID="8", Nice="high")))).snapshot()
+
+
+def test_many_jobs_that_cannot_be_read_are_one_short_sentence() -> None:
+    bad = [job_row(JobID=str(number), Nice="x" * 500) for number in range(1, 200)]
+
+    snapshot = source(FakeSlurm(jobs=(*bad, job_row(JobID="500")))).snapshot()
+
+    assert snapshot.unread[-1].startswith("199 of the jobs, which are left out (job 1: ")
+    assert snapshot.unread[-1].endswith("; and 196 more)")
+    assert len(snapshot.unread[-1]) < 1200
+    assert snapshot.unread_jobs == tuple(range(1, 200))
+
+
+@pytest.mark.parametrize("kinds", [1, 4000])
+def test_dependency_on_thousands_of_jobs_is_read_as_one(kinds: int) -> None:
+    ids = ":".join(str(number) for number in range(10_000, 10_000 + kinds))
+    slurm = FakeSlurm(jobs=(job_row(JobID="7", Dependency=f"afterany:{ids}(unfulfilled)"),))
+
+    (job,) = source(slurm).snapshot().jobs
+
+    assert job.dependency in (
+        "afterany:10000(unfulfilled)",
+        "afterany:10000:10001:10002:10003:10004:10005:10006:10007:...",
+    )
 
 
 def test_empty_queue_is_a_snapshot() -> None:

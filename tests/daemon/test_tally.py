@@ -7,10 +7,11 @@ import pytest
 from advisor.backends.process import Answer
 from advisor.daemon.tally import CountedCommands, Tally
 from advisor.errors import BudgetSpentError, SlurmError, SlurmRefusedError, SlurmUnavailableError
+from tests.backends.fake_slurm import Streaming
 
 
 @dataclass
-class Saying:
+class Saying(Streaming):
     """Commands that answer, or fail as told."""
 
     fault: SlurmError | None = None

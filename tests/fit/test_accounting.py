@@ -9,6 +9,7 @@ import pytest
 from advisor.backends.process import Answer
 from advisor.errors import TraceError
 from advisor.fit.accounting import FIELDS, ask_accounting, read_accounting
+from tests.backends.fake_slurm import Streaming
 
 ROW = {
     "User": "alice",
@@ -117,7 +118,7 @@ def test_missing_file_is_named(tmp_path: Path) -> None:
         read_accounting(tmp_path / "nothing")
 
 
-class Recorded:
+class Recorded(Streaming):
     """A sacct that prints one job."""
 
     cluster = None

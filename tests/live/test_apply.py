@@ -27,6 +27,7 @@ from advisor.errors import SlurmUnavailableError
 from advisor.journal import opened
 from advisor.settings import Limits
 from tests.backends.actuator_contract import check
+from tests.backends.fake_slurm import Streaming
 from tests.live.conftest import started
 from tests.live.test_advice import sadvise, state_of
 from tools.advice_queue import PENDING, PRIORITY_LINES
@@ -245,7 +246,7 @@ def test_actuator_keeps_to_the_contract(queue: Queue) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AsUser:
+class AsUser(Streaming):
     """Slurm's commands as another user runs them."""
 
     live: LiveCluster

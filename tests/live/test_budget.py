@@ -18,6 +18,7 @@ from advisor.clock import SystemClock
 from advisor.domain.actions import SetNice
 from advisor.domain.plan import Outcome
 from advisor.settings import BudgetSettings
+from tests.backends.fake_slurm import Streaming
 from tests.live.conftest import started
 from tools.live_slurm import LiveCluster
 
@@ -31,7 +32,7 @@ LIMITED = "SlurmctldParameters=rl_enable,rl_bucket_size=10,rl_refill_rate=5"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
+class Running(Streaming):
     """Slurm's commands on a test cluster, as a user."""
 
     live: LiveCluster

@@ -21,6 +21,7 @@ from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import TopologyKind
 from advisor.errors import SlurmUnavailableError
 from tests.backends import source_contract
+from tests.backends.fake_slurm import Streaming
 from tools.live_slurm import LiveCluster
 
 pytestmark = pytest.mark.live
@@ -94,7 +95,7 @@ def test_text_and_json_agree_but_for_what_they_cannot_see(cluster: LiveCluster) 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OneParser:
+class OneParser(Streaming):
     """Slurm's commands, made to speak one version of their JSON."""
 
     commands: SlurmCommands

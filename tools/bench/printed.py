@@ -5,29 +5,40 @@ from collections.abc import Iterable, Iterator, Mapping
 from advisor.backends.assembly import assemble
 from advisor.backends.kept_rows import KeptRows
 from advisor.backends.site_reader import Site
-from advisor.backends.text_decode import JOB_FIELDS, NODE_FIELDS, node_records, partitions_of, printed_rows, rows
+from advisor.backends.text_decode import (
+    JOB_FIELDS,
+    NODE_FIELDS,
+    NODE_WIDTHS,
+    job_rows,
+    node_records,
+    partitions_of,
+    rows,
+)
 from advisor.domain.gang import GpuCount
 from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot
 from tools.bench.measuring import Stages
 
 _END = "\x1f\x1e"
+# As much as a pipe gives at once.
+_CHUNK_BYTES = 1 << 16
 _NOT_SET = {"HetJobID": "N/A", "HetJobOffset": "N/A", "StartTime": "N/A", "EndTime": "N/A"}
 _NULL = ("Comment", "Feature", "Dependency", "Reservation", "tres-per-socket", "tres-per-task", "cpus-per-tres")
 
 
 def read_back(snapshot: Snapshot, kept: KeptRows, stages: Stages) -> Snapshot:
     """Print a snapshot and read what was printed, which counts as the stage `decode`; `kept` are the rows so far."""
-    jobs_text = "".join(_printed(JOB_FIELDS, _job_row(job)) for job in snapshot.jobs)
-    nodes_text = "".join(_printed(NODE_FIELDS, row) for row in _node_rows(snapshot))
+    jobs_text = "".join(f"{_printed(JOB_FIELDS, _job_row(job))}!\n" for job in snapshot.jobs).encode()
+    nodes_text = "".join(f"{_printed(NODE_FIELDS, row)}\n" for row in _node_rows(snapshot)).encode()
     with stages.timed("decode"):
-        nodes = rows(nodes_text, command="sinfo", fields=NODE_FIELDS, delimiter=_END)
-        printed = printed_rows(jobs_text, command="squeue", fields=JOB_FIELDS, delimiter=_END)
+        nodes = rows(nodes_text, command="sinfo", fields=NODE_FIELDS, delimiter=_END, widths=NODE_WIDTHS)
+        chunks = (jobs_text[start : start + _CHUNK_BYTES] for start in range(0, len(jobs_text), _CHUNK_BYTES))
+        printed = job_rows(chunks, delimiter=_END)
         read = assemble(
             source="text",
             taken_at=snapshot.taken_at,
             site=Site(config=snapshot.config, topology=snapshot.topology),
-            jobs=kept.read(printed, frozenset()),
+            jobs=kept.read(printed, _END, frozenset()),
             nodes=node_records(nodes),
             partitions=partitions_of(nodes),
         )
@@ -36,7 +47,7 @@ def read_back(snapshot: Snapshot, kept: KeptRows, stages: Stages) -> Snapshot:
 
 
 def _printed(fields: Iterable[str], row: Mapping[str, str]) -> str:
-    return "".join(f"{row.get(name, '')}{_END}" for name in fields) + "\n"
+    return "".join(f"{row.get(name, '')}{_END}" for name in fields)
 
 
 def _gres(counts: tuple[GpuCount, ...]) -> str:
@@ -103,7 +114,7 @@ def _node_rows(snapshot: Snapshot) -> Iterator[dict[str, str]]:
             "NodeList": node.name,
             "PartitionName": node.partitions[0],
             "StateComplete": "+".join((node.state, *node.flags)).lower(),
-            "Reason": "none",
+            "Reason": "none".ljust(NODE_WIDTHS["Reason"]),
             "CPUs": str(node.cpus),
             "CPUsState": f"{node.cpus_used}/{node.cpus - node.cpus_used}/0/{node.cpus}",
             "Memory": str(node.memory_mib),

@@ -9,14 +9,14 @@ import sys
 import threading
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 from unittest import mock
 
 from advisor.apply.applier import Actuator
-from advisor.backends.process import Answer, Commands
+from advisor.backends.process import Answer, Commands, Stream
 from advisor.domain.actions import Action
 from advisor.domain.plan import Receipt
 from advisor.journal import SqliteJournal
@@ -140,12 +140,24 @@ class DeadlyCommands:
             answer = self.inner.ask(program, *arguments)
             self.points.at("after the command")
             return answer
+        return self._read(lambda: self.inner.ask(program, *arguments))
+
+    def stream(self, program: str, *arguments: str, variables: Mapping[str, str]) -> Stream:
+        """Run a command that reads."""
+        return self._read(lambda: _whole(self.inner.stream(program, *arguments, variables=variables)))
+
+    def _read(self, run: Callable[[], Answer]) -> Answer:
         read = "read back" if self.has_sent else "first read"
         self.has_sent = False
         self.points.at(f"before the {read}")
-        answer = self.inner.ask(program, *arguments)
+        answer = run()
         self.points.at(f"after the {read}")
         return answer
+
+
+def _whole(stream: Stream) -> Answer:
+    """Read a stream to its end."""
+    return Answer(output=b"".join(stream), complaints=stream.complaints)
 
 
 def deadly_connection(points: Points) -> type[sqlite3.Connection]:

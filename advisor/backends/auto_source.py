@@ -1,4 +1,7 @@
-"""Reads with pyslurm where that shows the queue as text does, and as text everywhere else and where pyslurm fails."""
+"""Reads as text in place of a reader that fails, or that does not show the queue as text does.
+
+Text alone has no limit on the queue: it is read row by row, while JSON and what pyslurm prints are held as a whole.
+"""
 
 from dataclasses import replace
 from typing import Final
@@ -8,10 +11,11 @@ from advisor.backends.pyslurm_source import NO_EXCLUSIVE, PyslurmSource, does_no
 from advisor.backends.site_reader import SiteReader
 from advisor.backends.text_source import TextSource
 from advisor.clock import Clock
+from advisor.cycle import ClusterSource
 from advisor.domain.releases import same_release
 from advisor.domain.site import SiteConfig
 from advisor.domain.snapshot import Snapshot
-from advisor.errors import AdvisorError, BudgetSpentError
+from advisor.errors import AdvisorError, BudgetSpentError, TooLargeError
 
 # How long text is read before pyslurm is tried again.
 RETRY_S: Final = 600.0
@@ -48,14 +52,13 @@ class AutoSource:
         if seen is None:
             seen = self._text.snapshot()
             if self._fault:
-                unread = (*seen.unread, f"read as text since pyslurm failed: {self._fault}")
-                seen = replace(seen, unread=unread, reader_fault=self._fault)
+                seen = _in_place_of("pyslurm", seen, self._fault)
         self.name = seen.source
         return seen
 
     def _is_pyslurm_due(self) -> bool:
         """Return whether pyslurm is tried now: not for a while after text was preferred."""
-        return self._text_since is None or not 0 <= self._clock.now() - self._text_since < self._retry_s
+        return _is_due(self._text_since, self._clock.now(), self._retry_s)
 
     def _by_pyslurm(self) -> Snapshot | None:
         """Read by pyslurm; None if it does not show enough, or fails."""
@@ -102,3 +105,48 @@ class AutoSource:
         """Read text for a while; `fault` is how pyslurm failed, "" if it was not tried."""
         self._text_since, self._fault = self._clock.now(), fault
         self.why = why
+
+
+class ChosenSource:
+    """The cluster as the chosen reader shows it, and as text while the queue is too large for that reader.
+
+    Users decide how large a queue is. The chosen reader is tried again after a while.
+    """
+
+    def __init__(self, chosen: ClusterSource, text: TextSource, clock: Clock, *, retry_s: float = RETRY_S) -> None:
+        self._chosen = chosen
+        self._text = text
+        self._clock = clock
+        self._retry_s = retry_s
+        self._text_since: float | None = None
+        self._fault = ""
+        self.name = chosen.name
+
+    def snapshot(self) -> Snapshot:
+        """Read the cluster as it is now; raises what the chosen reader raises for any other reason."""
+        seen = self._by_chosen() if _is_due(self._text_since, self._clock.now(), self._retry_s) else None
+        if seen is None:
+            seen = _in_place_of(self._chosen.name, self._text.snapshot(), self._fault)
+        self.name = seen.source
+        return seen
+
+    def _by_chosen(self) -> Snapshot | None:
+        """Read by the chosen reader; None if the queue is too large for it."""
+        try:
+            seen = self._chosen.snapshot()
+        except TooLargeError as err:
+            self._text_since, self._fault = self._clock.now(), str(err)
+            return None
+        self._text_since = None
+        return seen
+
+
+def _is_due(text_since: float | None, now: float, retry_s: float) -> bool:
+    """Return whether the reader that text stands in for is tried now."""
+    return text_since is None or not 0 <= now - text_since < retry_s
+
+
+def _in_place_of(reader: str, seen: Snapshot, fault: str) -> Snapshot:
+    """Return a snapshot that says for which reader text was read, and why."""
+    unread = (*seen.unread, f"read as text since {reader} failed: {fault}")
+    return replace(seen, unread=unread, reader_fault=fault)

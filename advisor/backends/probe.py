@@ -74,14 +74,14 @@ def _release(snapshot: Snapshot) -> Check:
 
 def _reader(snapshot: Snapshot, source: ClusterSource) -> Check:
     """Report which reader is used and why; the snapshot lists what it does not show."""
-    if not isinstance(source, AutoSource):
+    failed = bool(snapshot.reader_fault)
+    if not isinstance(source, AutoSource) and not failed:
         return Check(name="reader", status=Status.OK, text=f"{snapshot.source}, as configured")
     # The text reader is as good and costs slurmctld less, so the absence of pyslurm is not a lack.
-    failed = bool(snapshot.reader_fault)
     return Check(
         name="reader",
         status=Status.LACKS if failed else Status.OK,
-        text=f"{snapshot.source}: {source.why}",
+        text=f"{snapshot.source}: {source.why if isinstance(source, AutoSource) else snapshot.reader_fault}",
         cost="each failed read costs slurmctld requests; fix the cause, or set source.reader" if failed else "",
     )
 

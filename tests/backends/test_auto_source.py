@@ -6,15 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from advisor.backends.auto_source import RETRY_S, AutoSource
+from advisor.backends.auto_source import RETRY_S, AutoSource, ChosenSource
 from advisor.backends.process import Answer, SlurmCommands
 from advisor.backends.pyslurm_source import CHILD, PyslurmSource
 from advisor.backends.site_reader import Identity, SiteReader
 from advisor.backends.text_source import TextSource
 from advisor.clock import ManualClock
-from advisor.errors import BudgetSpentError, SlurmError, SlurmUnavailableError
+from advisor.domain.snapshot import Snapshot
+from advisor.errors import BudgetSpentError, DecodeError, SlurmError, SlurmUnavailableError, TooLargeError
 from tests.backends import source_contract
 from tests.backends.fake_slurm import FakeSlurm, Streaming
+from tests.builders import make_job, make_snapshot
 
 FAKE_PYSLURM = Path(__file__).with_name("fake_pyslurm")
 ALL_COUNTED = "ClusterName=t25\nAccountingStorageTRES=gres/gpu,gres/gpu:a100\n"
@@ -189,3 +191,50 @@ def test_release_whose_exclusive_jobs_pyslurm_does_not_show_is_read_as_text() ->
 
     assert auto.source.snapshot().source == "text"
     assert "whole nodes" in auto.source.why
+
+
+@dataclass
+class Growing:
+    """A chosen reader that refuses a queue which has grown too large, and counts how often it is asked."""
+
+    error: DecodeError | None = None
+    asked: int = 0
+    name: str = "json"
+
+    def snapshot(self) -> Snapshot:
+        """Read the cluster."""
+        self.asked += 1
+        if self.error is not None:
+            raise self.error
+        return make_snapshot([make_job(7)], source="json")
+
+
+def chosen(reader: Growing) -> tuple[ChosenSource, ManualClock]:
+    slurm, clock = FakeSlurm(), ManualClock(5000.0)
+    site = SiteReader(slurm, clock, identity=Identity(uid=0, name="root"))
+    return ChosenSource(reader, TextSource(slurm, clock, site), clock), clock
+
+
+def test_queue_that_is_too_large_for_the_chosen_reader_is_read_as_text() -> None:
+    reader = Growing()
+    source, clock = chosen(reader)
+
+    before = source.snapshot()
+    reader.error = TooLargeError("squeue answered with more than 9 bytes")
+    grown, soon = source.snapshot(), source.snapshot()
+    reader.error = None
+    clock.advance(RETRY_S)
+    again = source.snapshot()
+
+    assert [each.source for each in (before, grown, soon, again)] == ["json", "text", "text", "json"]
+    assert grown.reader_fault == soon.reader_fault == "squeue answered with more than 9 bytes"
+    assert grown.unread[-1] == "read as text since json failed: squeue answered with more than 9 bytes"
+    assert [job.job_id for job in grown.jobs] == [7]
+    assert (again.reader_fault, source.name, reader.asked) == ("", "json", 3)
+
+
+def test_chosen_reader_that_fails_otherwise_is_not_replaced() -> None:
+    source, _ = chosen(Growing(error=DecodeError("squeue --json gave no whole JSON answer")))
+
+    with pytest.raises(DecodeError, match="no whole JSON answer"):
+        source.snapshot()

@@ -1,8 +1,6 @@
 import pytest
 
-from advisor.backends.auto_source import AutoSource
-from advisor.backends.json_source import JsonSource
-from advisor.backends.pyslurm_source import PyslurmSource
+from advisor.backends.auto_source import AutoSource, ChosenSource
 from advisor.backends.sources import chosen_cluster, open_source
 from advisor.backends.text_source import TextSource
 from advisor.clock import ManualClock
@@ -15,7 +13,7 @@ def _no_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SLURM_CLUSTERS", raising=False)
 
 
-READER_KINDS = [("text", TextSource), ("json", JsonSource), ("pyslurm", PyslurmSource), ("auto", AutoSource)]
+READER_KINDS = [("text", TextSource), ("json", ChosenSource), ("pyslurm", ChosenSource), ("auto", AutoSource)]
 
 
 def opened(name: str, cluster: str | None = None) -> ClusterSource:

@@ -3,8 +3,10 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import AnyStr
 
 import pytest
@@ -31,3 +33,53 @@ def killed_after(process: subprocess.Popen[AnyStr]) -> Iterator[subprocess.Popen
             yield process
         finally:
             process.kill()
+
+
+_SQUEUE = """#!{python}
+import os
+import re
+import sys
+sys.path.insert(0, {root!r})
+from tests.backends.fake_slurm import job_row, printed
+
+layout = os.environ["SQUEUE_FORMAT2"]
+if not {obeys_widths}:
+    layout = re.sub(r":\\d+", ":", layout)
+changed = {{"JobID": "%d", "JobArrayID": "%d", **{changes!r}}}
+row = printed([{{**job_row(), **changed}}], layout)
+plain = row if {obeys_widths} else printed([job_row(JobID="%d")], layout)
+for job_id in range(1, {jobs} + 1):
+    shown = row if job_id % 3 else plain
+    sys.stdout.buffer.write(shown.replace(b"%d", b"%d" % job_id))
+"""
+_SINFO = """#!{python}
+import sys
+sys.path.insert(0, {root!r})
+from tests.backends.fake_slurm import NODE_ROW, printed
+
+if "--version" in sys.argv:
+    print("slurm 25.11.7")
+else:
+    sys.stdout.buffer.write(printed([NODE_ROW], sys.argv[sys.argv.index("-O") + 1]))
+"""
+
+
+def write_slurm(folder: Path, *, jobs: int, changes: Mapping[str, str], obeys_widths: bool = True) -> dict[str, str]:
+    """Write a squeue that lists like jobs, and a sinfo that lists one node; return the environment that finds them.
+
+    `%d` in a field of a job stands for its id. A squeue that does not obey widths prints every third job unchanged.
+    """
+    root = str(Path(__file__).parents[1])
+    written = {
+        "python": sys.executable,
+        "root": root,
+        "jobs": jobs,
+        "changes": dict(changes),
+        "obeys_widths": obeys_widths,
+    }
+    for name, program in (("squeue", _SQUEUE), ("sinfo", _SINFO)):
+        (folder / name).write_text(program.format(**written))
+        (folder / name).chmod(0o755)
+    (folder / "slurm.conf").write_text("ClusterName=written\n")
+    variables = {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "SLURM_CONF": str(folder / "slurm.conf")}
+    return {**os.environ, **variables, "PYTHONPATH": root}

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Final, NoReturn, Protocol
 
@@ -338,7 +338,7 @@ class _Running:
         with process.stdout as output, process.stderr as complaints:
             try:
                 os.set_blocking(complaints.fileno(), False)
-                yield from self._chunks(process, output.fileno(), complaints.fileno(), deadline)
+                deadline = yield from self._chunks(process, output.fileno(), complaints.fileno(), deadline)
                 if not _ended(process, max(0.0, deadline - time.monotonic()), self._patience):
                     self._stop()
                 self._hear(complaints.fileno())
@@ -351,8 +351,11 @@ class _Running:
 
     def _chunks(
         self, process: subprocess.Popen[bytes], output: int, complaints: int, deadline: float
-    ) -> Iterator[bytes]:
-        """Yield what comes through a pipe until it ends; once the program is gone, what is left in it."""
+    ) -> Generator[bytes, None, float]:
+        """Yield what comes through a pipe until it ends; once the program is gone, what is left in it.
+
+        Return the deadline, which is later by the time for which the program was not waited for.
+        """
         with selectors.DefaultSelector() as pipes:
             pipes.register(output, selectors.EVENT_READ)
             pipes.register(complaints, selectors.EVENT_READ)
@@ -365,12 +368,14 @@ class _Running:
                 if output in ready:
                     chunk = os.read(output, _CHUNK_BYTES)
                     if not chunk:
-                        return
+                        return deadline
+                    read_at = time.monotonic()
                     yield chunk
+                    deadline += time.monotonic() - read_at
                 elif is_gone and not ready:
                     # A member of the group holds the pipe open, so its number is not given to others.
                     _kill_group(process)
-                    return
+                    return deadline
 
     def _wait_s(self, deadline: float) -> float:
         """Return for how long the next output is waited for; raise `SlurmUnavailableError` at the deadline."""

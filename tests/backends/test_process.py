@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.backends.process import Answer, SlurmCommands, printable, run, slurm_environment, text_of
+from advisor.backends.process import Answer, SlurmCommands, Stream, printable, run, slurm_environment, text_of
 from advisor.errors import DecodeError, SlurmMissingError, SlurmRefusedError, SlurmUnavailableError
 
 
@@ -251,3 +251,97 @@ def test_patience_does_not_touch_what_ends_in_time() -> None:
     commands = SlurmCommands(timeout_s=20.0, patience=Waiting())
 
     assert commands.ask("sh", "-c", "sleep 0.3; echo out").output == b"out\n"
+
+
+def streamed(script: str, *, timeout_s: float = 20.0, patience: Waiting | None = None) -> Stream:
+    commands = SlurmCommands(timeout_s=timeout_s, patience=patience)
+    return commands.stream("/bin/sh", "-c", script, variables={"SQUEUE_FORMAT2": "JobID:@x"})
+
+
+def test_stream_comes_in_chunks_of_any_number() -> None:
+    stream = streamed("head -c 100000000 /dev/zero")
+
+    sizes = [len(chunk) for chunk in stream]
+
+    assert sum(sizes) == 100_000_000
+    assert max(sizes) <= 1 << 16
+
+
+def test_what_a_program_complains_of_is_known_with_its_first_chunk() -> None:
+    stream = streamed("echo 'Invalid job format specification: X' >&2; echo first; sleep 0.2; echo late >&2; echo last")
+    chunks = iter(stream)
+
+    first, heard = next(chunks), stream.complaints
+
+    assert (first, heard) == (b"first\n", b"Invalid job format specification: X\n")
+    assert list(chunks) == [b"last\n"]
+    assert stream.complaints.endswith(b"late\n")
+
+
+def test_variables_of_a_stream_are_set_and_those_of_the_caller_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SQUEUE_FORMAT2", "mine")
+    monkeypatch.setenv("SQUEUE_SORT", "i")
+
+    assert b"".join(streamed('echo "$SQUEUE_FORMAT2$SQUEUE_SORT"')) == b"JobID:@x\n"
+
+
+def test_many_complaints_of_a_stream_are_cut_and_do_not_hold_it_up() -> None:
+    stream = streamed("head -c 500000 /dev/zero >&2; echo end")
+
+    assert list(stream) == [b"end\n"]
+    assert len(stream.complaints) == 65536
+
+
+def test_stream_of_a_program_that_fails_raises_at_its_end() -> None:
+    chunks = iter(streamed("echo row; echo 'Invalid job id specified' >&2; exit 1"))
+
+    assert next(chunks) == b"row\n"
+    with pytest.raises(SlurmRefusedError, match="exit status 1: Invalid job id specified"):
+        next(chunks)
+
+
+@pytest.mark.parametrize("script", ["sleep 60", "echo row; sleep 60", "exec >&-; sleep 60"], ids=["all", "rest", "end"])
+def test_stream_that_hangs_is_killed_at_its_deadline(tmp_path: Path, script: str) -> None:
+    with pytest.raises(SlurmUnavailableError, match=r"gave no answer within 0\.5 s"):
+        list(streamed(f"echo $$ > {tmp_path}/self; {script}", timeout_s=0.5))
+
+    wait_until_gone(int((tmp_path / "self").read_text()))
+
+
+def test_time_in_which_a_stream_is_not_read_does_not_count() -> None:
+    taken = []
+    for chunk in streamed("echo first; sleep 0.2; echo last", timeout_s=2.0):
+        time.sleep(1.5)
+        taken.append(chunk)
+
+    assert taken == [b"first\n", b"last\n"]
+
+
+def test_stream_ends_with_the_patience_of_its_round(tmp_path: Path) -> None:
+    patience = Waiting()
+    threading.Timer(0.3, patience.stopped.set).start()
+
+    with pytest.raises(SlurmUnavailableError, match="ended before it answered: stopping: told to end"):
+        list(streamed(f"echo $$ > {tmp_path}/self; sleep 60", timeout_s=60.0, patience=patience))
+
+    wait_until_gone(int((tmp_path / "self").read_text()))
+
+
+def test_program_whose_stream_is_given_up_is_killed(tmp_path: Path) -> None:
+    chunks = iter(streamed(f"echo $$ > {tmp_path}/self; echo row; sleep 60"))
+    next(chunks)
+
+    del chunks
+
+    wait_until_gone(int((tmp_path / "self").read_text()))
+
+
+def test_helper_that_keeps_a_stream_open_is_killed(tmp_path: Path) -> None:
+    assert list(streamed(f"sleep 60 & echo $! > {tmp_path}/child; echo done")) == [b"done\n"]
+
+    wait_until_gone(int((tmp_path / "child").read_text()))
+
+
+def test_stream_of_a_missing_program_says_what_to_install() -> None:
+    with pytest.raises(SlurmMissingError, match="no-such-squeue is not on PATH here: install Slurm's client commands"):
+        list(SlurmCommands(timeout_s=5).stream("no-such-squeue", variables={}))

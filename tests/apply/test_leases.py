@@ -54,6 +54,24 @@ def test_job_that_left_started_or_was_not_read_is_told_apart() -> None:
     assert sight_of(out, unread) is Sight.UNREAD
 
 
+@pytest.mark.parametrize(
+    ("unread_jobs", "sight"), [((), Sight.GONE), ((2,), Sight.GONE), ((1,), Sight.UNREAD), ((0,), Sight.UNREAD)]
+)
+@pytest.mark.parametrize("state", [LeaseState.OUT, LeaseState.RETURNING, LeaseState.HANDS_OFF])
+def test_job_that_was_left_out_is_not_gone(state: LeaseState, unread_jobs: tuple[int, ...], sight: Sight) -> None:
+    held = lease(state)
+    snapshot = replace(make_snapshot([make_job(3)]), unread_jobs=unread_jobs)
+
+    assert sight_of(held, snapshot) is sight
+    assert isinstance(next_lease(held, sight, TAKEN_AT, GRACE_S), Lease) is (sight is Sight.UNREAD)
+
+
+def test_run_that_was_left_out_is_not_stopped() -> None:
+    stop = replace(intended(Requeue(job_id=1, before=TAKEN_AT, for_job_id=2), TAKEN_AT), state=LeaseState.OUT)
+
+    assert sight_of(stop, replace(make_snapshot([]), unread_jobs=(1,))) is Sight.UNREAD
+
+
 def test_hidden_end_of_a_range_is_neither_ours_nor_the_one_before() -> None:
     asked = replace(intended(RANGE, TAKEN_AT), state=LeaseState.OUT)
     job = make_job(1, gang=make_gang(4, nodes_min=1, nodes_max=1))

@@ -48,6 +48,26 @@ def budgeted(settings: BudgetSettings = SETTINGS) -> tuple[BudgetedCommands, Rec
     return BudgetedCommands(commands=recorder, budget=RpcBudget(settings, clock)), recorder, clock
 
 
+def test_stream_costs_what_its_command_costs() -> None:
+    commands, recorder, _ = budgeted()
+
+    commands.stream("squeue", "-h", variables={"SQUEUE_FORMAT2": "JobID:@"})
+
+    assert commands.budget.rpcs == {"REQUEST_JOB_INFO": 1, "REQUEST_PARTITION_INFO": 1}
+    assert recorder.asked == [("squeue", "-h", "-O", "JobID:@")]
+
+
+def test_stream_that_does_not_fit_is_not_begun() -> None:
+    commands, recorder, _ = budgeted()
+    while commands.budget.against_round(2) is None:
+        commands.budget.take(("REQUEST_JOB_INFO",))
+
+    with pytest.raises(BudgetSpentError, match="slurmctld is not asked now"):
+        commands.stream("squeue", "-h", variables={})
+
+    assert recorder.asked == []
+
+
 def change(commands: BudgetedCommands) -> None:
     for command in (READ_ONE, UPDATE, READ_ONE):
         commands.ask(*command)
@@ -88,7 +108,8 @@ def test_command_that_nobody_counted_is_taken_for_dear(command: tuple[str, ...])
 
 
 def test_snapshot_through_pyslurm_costs_five_requests() -> None:
-    assert len(requests_of("/usr/bin/python3", ("-P", "/opt/pyslurm_child.py"))) == MOST_REQUESTS["pyslurm"] == 5
+    assert len(requests_of("/usr/bin/python3", ("-P", "/opt/pyslurm_child.py"))) == 5
+    assert MOST_REQUESTS["pyslurm"] == 5 + MOST_REQUESTS["text"]
     assert requests_of("/usr/bin/python3", ("-P", "/opt/pyslurm_child.py", "--version")) == ()
 
 

@@ -78,3 +78,20 @@ def test_jobs_in_another_order_are_the_same_snapshot() -> None:
     fake.texts["squeue -a --json"] = json.dumps(listed)
 
     assert source(fake).snapshot() == source(slurm("25.11.7")).snapshot()
+
+
+def test_job_that_cannot_be_read_costs_no_other_job() -> None:
+    fake = slurm("25.11.7")
+    dump = json.loads(recorded.text("squeue.json"))
+    broken, twice = dump["jobs"][0], dump["jobs"][1]
+    broken["tasks"] = "many"
+    dump["jobs"].append({**twice, "user_name": "eve"})
+    fake.texts["squeue -a --json"] = json.dumps(dump)
+
+    snapshot = source(fake).snapshot()
+
+    left_out = {broken["job_id"], twice["job_id"]}
+    expected = [job for job in recorded.json_snapshot().jobs if job.job_id not in left_out]
+    assert list(snapshot.jobs) == expected
+    assert set(snapshot.unread_jobs) == left_out
+    assert snapshot.unread[-1].startswith("2 of the jobs, which are left out (job ")

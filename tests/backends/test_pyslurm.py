@@ -2,6 +2,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.backends import pyslurm_decode
-from advisor.backends.process import SlurmCommands
+from advisor.backends.process import Answer, SlurmCommands
 from advisor.backends.pyslurm_decode import Counted, PyslurmAnswer, Raw
 from advisor.backends.pyslurm_source import (
     CHILD,
@@ -36,6 +37,7 @@ from advisor.domain.site import Partition
 from advisor.errors import DecodeError, SlurmError, SlurmMissingError, SlurmRefusedError, SlurmUnavailableError
 from tests.backends import recorded_pyslurm, source_contract
 from tests.backends.fake_slurm import FakeSlurm
+from tests.backends.one_queue import JOB_ID, OneQueue
 
 FAKE = Path(__file__).with_name("fake_pyslurm")
 RECORDED = recorded_pyslurm.uncounted_records()
@@ -492,3 +494,27 @@ def test_installed_pyslurm_reads_the_cluster_of_this_host_as_text_does() -> None
     assert [recorded_pyslurm.blind(each) for each in snapshot.jobs if each.job_id in text.jobs_by_id] == [
         recorded_pyslurm.blind(each) for each in text.jobs
     ]
+
+
+def test_job_that_cannot_be_read_costs_no_other_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "slurm.conf").write_text("ClusterName=t25\nAccountingStorageTRES=gres/gpu,gres/gpu:a100\n")
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
+    lines = [json.loads(line) for line in OneQueue().ask("python3", str(CHILD)).output.splitlines()]
+    (good,) = (line for line in lines if line.get("kind") == "job")
+    broken = {**good, "values": {**good["values"], "id": 8, "nice": "low"}}
+    without_id = {"kind": "job", "values": {}, "unseen": ["id"]}
+    whole = [*lines[:-1], broken, without_id, {"kind": "end", "lines": len(lines)}]
+
+    @dataclass
+    class Two(OneQueue):
+        def ask(self, program: str, *arguments: str) -> Answer:
+            if str(CHILD) in arguments:
+                return Answer(output=b"".join(json.dumps(line).encode() + b"\n" for line in whole))
+            return super().ask(program, *arguments)
+
+    clock, commands = ManualClock(5000.0), Two()
+    site = SiteReader(commands, clock, identity=Identity(uid=0, name="root"))
+    snapshot = PyslurmSource(clock, site, commands).snapshot()
+
+    assert [job.job_id for job in snapshot.jobs] == [JOB_ID]
+    assert snapshot.unread_jobs == (0, 8)

@@ -2,11 +2,20 @@ from collections.abc import Mapping
 
 import pytest
 
-from advisor.backends.records import JobRecord, NodeRecord, jobs_of, node_of
+from advisor.backends.records import (
+    DEPENDENCY_LENGTH,
+    JobRecord,
+    NodeRecord,
+    UnreadJob,
+    jobs_and_unread,
+    jobs_of,
+    node_of,
+)
 from advisor.backends.tres import Gres, Tres
 from advisor.domain.gang import GpuCount, GpuScope, SwitchRequest
 from advisor.domain.job import Job, JobState
 from advisor.domain.node import Node
+from advisor.errors import DecodeError
 
 A100 = Gres(name="gpu", gres_type="a100", count=8)
 V100 = Gres(name="gpu", gres_type="v100", count=8)
@@ -217,3 +226,36 @@ def test_node_without_a_reason_has_none(reason: str, shown: str) -> None:
     )
 
     assert node_of(record).reason == shown
+
+
+DEPENDENCY = ",".join(f"afterany:{job_id}(unfulfilled)" for job_id in range(1, 100))
+
+
+@pytest.mark.parametrize("length", [0, 10, 63, 64, 65, 1000])
+def test_dependency_that_squeue_cut_reads_as_the_whole_one(length: int) -> None:
+    whole = DEPENDENCY[:length]
+
+    assert job(dependency=whole).dependency == job(dependency=whole[:DEPENDENCY_LENGTH]).dependency
+
+
+def test_long_dependency_ends_after_a_whole_part() -> None:
+    assert job(dependency=DEPENDENCY).dependency == "afterany:1(unfulfilled),afterany:2(unfulfilled),afterany:..."
+    assert job(dependency=DEPENDENCY[:47]).dependency == "afterany:1(unfulfilled),afterany:2(unfulfilled)"
+
+
+def test_jobs_that_cannot_be_read_are_listed_beside_the_others() -> None:
+    unread = UnreadJob(job_id=9, why="its row is too long")
+    late = record(job_id=5, submit_time=None)
+
+    jobs, others = jobs_and_unread([record(job_id=8), unread, late, record(job_id=9), record(job_id=3)], NODES)
+
+    assert [made.job_id for made in jobs] == [3, 8]
+    assert others == (
+        UnreadJob(job_id=5, why="Slurm gives no submit time for job 5: try another --source"),
+        unread,
+    )
+
+
+def test_one_job_that_cannot_be_read_is_an_error_where_all_are_wanted() -> None:
+    with pytest.raises(DecodeError, match="its row is too long"):
+        jobs_of([record(), UnreadJob(job_id=9, why="its row is too long")], NODES)

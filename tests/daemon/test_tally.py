@@ -1,10 +1,12 @@
 """How many of the last commands Slurm did not answer."""
 
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pytest
 
-from advisor.backends.process import Answer
+from advisor.backends.process import Answer, Stream
 from advisor.daemon.tally import CountedCommands, Tally
 from advisor.errors import BudgetSpentError, SlurmError, SlurmRefusedError, SlurmUnavailableError
 from tests.backends.fake_slurm import Streaming
@@ -45,6 +47,34 @@ def test_only_what_was_not_answered_counts_as_failed(fault: SlurmError | None, f
 
     assert commands.cluster == "here"
     assert tally.counts()[1] == failed
+
+
+@pytest.mark.parametrize(
+    ("fault", "failed"),
+    [(None, (1, 0)), (SlurmRefusedError("denied"), (0, 0)), (SlurmUnavailableError("late"), (1, 1))],
+)
+def test_stream_counts_when_it_ends(fault: SlurmError | None, failed: tuple[int, int]) -> None:
+    @dataclass
+    class Broken:
+        complaints: bytes = b"unknown field"
+
+        def __iter__(self) -> Iterator[bytes]:
+            yield b"yes"
+            if fault is not None:
+                raise fault
+
+    class Streamed(Saying):
+        def stream(self, program: str, *arguments: str, variables: Mapping[str, str]) -> Stream:  # noqa: ARG002
+            return Broken()
+
+    tally = Tally()
+    stream = CountedCommands(commands=Streamed(), tally=tally).stream("squeue", variables={})
+    chunks = iter(stream)
+
+    assert (next(chunks), stream.complaints, tally.counts()) == (b"yes", b"unknown field", (0, 0))
+    with contextlib.suppress(SlurmError):
+        list(chunks)
+    assert tally.counts() == failed
 
 
 def test_a_hundred_commands_are_remembered() -> None:

@@ -106,6 +106,26 @@ def test_reason_of_a_node_that_holds_the_delimiter_forges_no_node(fresh: LiveClu
     assert nodes[1].reason == "bäd fan"
 
 
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [
+        ("--job-name", "n" * 1100),
+        ("--comment", "n" * 1100),
+        ("--account", "n" * 1100),
+        ("--qos", "n" * 1100),
+        ("--constraint", "|".join(["a100"] * 221)),
+        ("--partition", ",".join(["gpu"] * 300)),
+        ("--gres", ",".join(["gpu:1"] * 200)),
+        ("--gpus", ",".join(["a100:1"] * 200)),
+    ],
+)
+def test_text_that_is_not_cut_is_short(cluster: LiveCluster, option: str, text: str) -> None:
+    answer = cluster.ask("sbatch", "--hold", "-n1", f"{option}={text}", "--wrap=true")
+
+    assert answer.returncode != 0
+    assert "parameter too long" in answer.stderr
+
+
 def test_long_dependencies_blind_no_reader(fresh: LiveCluster) -> None:
     first = [fresh.submit("--hold", "-n1") for _ in range(60)]
     on_all = "--dependency=" + ",".join(f"afterany:{job_id}" for job_id in first)

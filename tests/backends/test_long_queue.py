@@ -14,12 +14,10 @@ from tests.programs import write_slurm
 LIMIT_BYTES = 64 << 20
 # Prints what is left of the largest queue: the jobs that were read, the others, and the memory that it took.
 _READER = """
-import json, resource
+import json
 from advisor.backends.sources import open_source
 from advisor.clock import SystemClock
-
-def peak_mib():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+from tools.bench.measuring import peak_mib
 
 source = open_source("text", cluster=None, timeout_s=240.0, clock=SystemClock())
 before = peak_mib()

@@ -5,6 +5,7 @@
 Starts a cluster of its own, fills it with pending jobs and takes snapshots in turn with each reader, so that noise
 hits all of them alike. CPU is the client's: this process and the commands it starts. Requests to slurmctld are
 counted with sdiag, whose own request is left out. The controller runs on the same machine and its CPU is not counted.
+Memory is what one snapshot adds to a process that has read nothing yet, without what the commands hold.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 from advisor.backends.sources import open_source
 from advisor.clock import SystemClock
 from advisor.errors import AdvisorError
+from tools.bench.measuring import in_own_process, peak_mib
 from tools.live_slurm import LiveCluster
 
 READERS = ("text", "json", "pyslurm")
@@ -39,13 +41,14 @@ SHAPES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """One reader's medians; `requests` counts those of the last snapshot by type."""
+    """One reader's medians; `requests` counts those of the last snapshot by type, `more_mib` is its memory."""
 
     reader: str
     cpu_s: float
     wall_s: float
     jobs: int
     requests: Mapping[str, int]
+    more_mib: float
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -53,10 +56,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--release", default="26.05", help="Slurm release of the cluster, default 26.05")
     parser.add_argument("--jobs", type=int, default=4000, help="pending jobs, default 4000")
     parser.add_argument("--repeat", type=int, default=5, help="snapshots per reader, default 5")
+    parser.add_argument("--one", metavar="READER", help=argparse.SUPPRESS)
 
 
 def run(options: argparse.Namespace) -> int:
     """Start a cluster, fill it, measure, print."""
+    if options.one:
+        print(json.dumps(_memory(_task(options.one))))
+        return 0
     with LiveCluster(options.release) as cluster:
         print(f"submitting {options.jobs} jobs to Slurm {cluster.version}", file=sys.stderr)
         for number, shape in enumerate(SHAPES):
@@ -65,9 +72,10 @@ def run(options: argparse.Namespace) -> int:
         rows, left_out = measure(cluster, options.repeat)
         version = cluster.version
     print(f"Slurm {version}, {options.jobs} pending jobs, medians of {options.repeat}")
-    print(f"{'reader':<14}{'CPU s':>8}{'wall s':>8}{'jobs':>7}{'requests':>10}")
+    print(f"{'reader':<14}{'CPU s':>8}{'wall s':>8}{'jobs':>7}{'requests':>10}{'MiB':>8}")
     for row in rows:
-        print(f"{row.reader:<14}{row.cpu_s:>8.3f}{row.wall_s:>8.3f}{row.jobs:>7}{sum(row.requests.values()):>10}")
+        requests = sum(row.requests.values())
+        print(f"{row.reader:<14}{row.cpu_s:>8.3f}{row.wall_s:>8.3f}{row.jobs:>7}{requests:>10}{row.more_mib:>8.1f}")
     cpu = {row.reader: row.cpu_s for row in rows}
     json_ratio, plain_ratio = (cpu[name] / cpu["text"] for name in ("json", PLAIN))
     print(f"CPU of json over text: {json_ratio:.1f}; of {PLAIN} over text: {plain_ratio:.1f}")
@@ -83,7 +91,7 @@ def measure(cluster: LiveCluster, repeat: int) -> tuple[list[Figures], dict[str,
     left_out: dict[str, str] = {}
     for name in READERS:
         try:
-            task = _reader(name)
+            task = _task(name)
             task()
             tasks[name] = task
         except AdvisorError as err:
@@ -102,19 +110,30 @@ def measure(cluster: LiveCluster, repeat: int) -> tuple[list[Figures], dict[str,
             wall_s=round(statistics.median(wall for _, wall in times[name]), 4),
             jobs=jobs[name],
             requests=_requests(cluster, task),
+            more_mib=in_own_process("read", "--one", name)["more_mib"],
         )
         for name, task in tasks.items()
     ]
     return rows, left_out
 
 
-def _reader(name: str) -> Callable[[], int]:
+def _task(name: str) -> Callable[[], int]:
+    """Return what takes one snapshot, and returns the number of its jobs."""
+    if name == PLAIN:
+        return _plain
+
     def snapshot() -> int:
         # A new source each time, as one run of the command line has it: nothing is remembered.
         source = open_source(name, cluster=None, timeout_s=60.0, clock=SystemClock())
         return len(source.snapshot().jobs)
 
     return snapshot
+
+
+def _memory(task: Callable[[], int]) -> dict[str, float]:
+    before_mib = peak_mib()
+    task()
+    return {"more_mib": round(peak_mib() - before_mib, 1)}
 
 
 def _plain() -> int:

@@ -2,6 +2,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -95,6 +96,31 @@ def test_count_knows_binary_suffixes(text: str, number: int) -> None:
 )
 def test_node_list_is_unfolded_in_name_order(text: str, nodes: tuple[str, ...]) -> None:
     assert spelling.node_names(text, field=FIELD) == nodes
+
+
+_NUMBERS = st.integers(0, 120).flatmap(lambda number: st.sampled_from([str(number), f"{number:03}", f"{number:05}"]))
+_PARTS = st.one_of(_NUMBERS, st.builds("{}-{}".format, _NUMBERS, _NUMBERS))
+_PREFIXES = st.sampled_from(["n", "gpu-a", "r1n", "x_", "a1", "9"])
+_ITEMS = st.one_of(
+    st.builds("{}{}".format, _PREFIXES, _NUMBERS),
+    st.builds(lambda prefix, parts: f"{prefix}[{','.join(parts)}]", _PREFIXES, st.lists(_PARTS, max_size=4)),
+    st.sampled_from(["", "n[1-2]x[3-4]", "n[1]b", "n[1-2-3]", "n["]),
+)
+
+
+@given(st.lists(_ITEMS, min_size=1, max_size=4).map(",".join))
+def test_node_list_is_unfolded_as_clustershell_does(text: str) -> None:
+    try:
+        expected = tuple(sorted(map(str, NodeSet(text, resolver=RESOLVER_NOGROUP))))
+    except NodeSetException:
+        expected = None
+
+    try:
+        seen = spelling.node_names(text, field=FIELD)
+    except DecodeError:
+        seen = None
+
+    assert seen == expected
 
 
 @pytest.mark.parametrize(

@@ -36,22 +36,24 @@ def text_source(*, delimiter: str | None = None, limit_bytes: int = 64 << 20) ->
     return TextSource(commands, clock, site, delimiter=lambda: delimiter or new_delimiter())
 
 
-def command_lines() -> dict[int, bytes]:
-    """Map the processes of this machine to their arguments, as every user can read them."""
-    lines = {}
+def processes(file: str) -> dict[int, bytes]:
+    """Map the processes of this machine to a file about each, such as its arguments, which every user can read."""
+    contents = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             try:
-                lines[int(folder.name)] = (folder / "cmdline").read_bytes()
-            except (FileNotFoundError, ProcessLookupError):
+                contents[int(folder.name)] = (folder / file).read_bytes()
+            except (FileNotFoundError, PermissionError, ProcessLookupError):
                 continue
-    return lines
+    return contents
 
 
-def running_squeue() -> int | None:
-    """Return the process that asks slurmctld for the queue."""
-    ours = [pid for pid, line in command_lines().items() if b"squeue\0-h\0-a\0--noconvert" in line]
-    return ours[0] if ours else None
+def running_squeue(delimiter: str) -> int | None:
+    """Return the process that asks slurmctld for the queue; other tests on this machine ask for theirs."""
+    arguments = processes("cmdline")
+    given = f"SQUEUE_FORMAT2=JobID:{delimiter},".encode()
+    ours = [pid for pid, lines in processes("environ").items() if given in lines]
+    return next((pid for pid in ours if b"squeue\0-h\0-a\0--noconvert" in arguments.get(pid, b"")), None)
 
 
 def test_delimiter_is_where_no_other_user_can_read_it(fresh: LiveCluster) -> None:
@@ -63,19 +65,16 @@ def test_delimiter_is_where_no_other_user_can_read_it(fresh: LiveCluster) -> Non
     with ThreadPoolExecutor(1) as pool:
         try:
             reading = pool.submit(source.snapshot)
-            fresh.wait_for(lambda: running_squeue() is not None, what="squeue runs")
-            squeue = running_squeue()
-            lines = command_lines()
-            environment = Path(f"/proc/{squeue}/environ")
-            by_root = environment.read_bytes()
-            by_other = subprocess.run(["cat", str(environment)], user=OTHER_USER, capture_output=True, check=False)
+            fresh.wait_for(lambda: running_squeue(delimiter) is not None, what="squeue runs")
+            squeue, arguments = running_squeue(delimiter), processes("cmdline")
+            environment = f"/proc/{squeue}/environ"
+            by_other = subprocess.run(["cat", environment], user=OTHER_USER, capture_output=True, check=False)
         finally:
             fresh.wake_controller()
         snapshot = reading.result()
 
-    assert squeue in lines
-    assert not [line for line in lines.values() if delimiter.encode() in line]
-    assert f"SQUEUE_FORMAT2=JobID:{delimiter},".encode() in by_root
+    assert squeue in arguments
+    assert not [line for line in arguments.values() if delimiter.encode() in line]
     assert (by_other.returncode, by_other.stdout) == (1, b"")
     assert b"Permission denied" in by_other.stderr
     assert [job.job_id for job in snapshot.jobs] == [job_id]

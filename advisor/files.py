@@ -1,5 +1,6 @@
 """Files that appear whole or not at all, also after a crash."""
 
+import errno
 import os
 import secrets
 import sys
@@ -39,6 +40,15 @@ def replace_file(path: Path, content: bytes, *, mode: int = OWNER_ONLY) -> None:
     """Replace the file at `path` by `content`, as `replacing` does."""
     with replacing(path, mode=mode) as stream:
         stream.write(content)
+
+
+def read_bounded(path: Path, limit_bytes: int) -> bytes:
+    """Read a whole file; raises `OSError`, also for one above the limit, of which no more than that is read."""
+    with path.open("rb") as stream:
+        content = stream.read(limit_bytes + 1)
+    if len(content) > limit_bytes:
+        raise OSError(errno.EFBIG, f"it is larger than {limit_bytes} bytes")
+    return content
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from advisor.errors import ModelError
 from advisor.predict.graph_rules import check_graph
 from advisor.text import escaped
 
-TIME_LIMIT_S: Final = 10
+TIME_LIMIT_S: Final = 15
 # Address space beyond that of the libraries. With the daemon's own memory it stays below MemoryMax= of the unit.
 ROOM_BYTES: Final = 512 * 2**20
 

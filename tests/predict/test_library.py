@@ -148,6 +148,8 @@ def test_manifest_with_other_columns_than_its_fingerprint_is_refused(tmp_path: P
         ('format = "other"', "format"),
         ("surprise = 1", "surprise"),
         ("\xff", "manifest"),
+        ("a = " + "[" * 100_000, "is not valid TOML: nested more than 32 deep"),
+        ("a" + ".a" * 60_000 + " = 1", "is not valid TOML: nested more than 32 deep"),
     ],
 )
 def test_manifest_that_is_none_is_refused_with_its_place(tmp_path: Path, text: str, complaint: str) -> None:

@@ -71,7 +71,7 @@ def test_weights_that_do_not_fit_are_refused() -> None:
 
     admit(content, name="heavy")
 
-    with pytest.raises(ModelError, match="model heavy: it fails its first run, for which it has 10 s and 16 MiB"):
+    with pytest.raises(ModelError, match="model heavy: it fails its first run, for which it has 15 s and 16 MiB"):
         try_graph(content, name="heavy", room_bytes=16 * 2**20)
 
 

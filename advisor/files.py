@@ -45,7 +45,12 @@ def replace_file(path: Path, content: bytes, *, mode: int = OWNER_ONLY) -> None:
 def read_bounded(path: Path, limit_bytes: int) -> bytes:
     """Read a whole file; raises `OSError`, also for one above the limit, of which no more than that is read."""
     with path.open("rb") as stream:
-        content = stream.read(limit_bytes + 1)
+        return bounded(stream, limit_bytes)
+
+
+def bounded(stream: IO[bytes], limit_bytes: int) -> bytes:
+    """Return all bytes of a stream; raises `OSError` where there are more than the limit."""
+    content = stream.read(limit_bytes + 1)
     if len(content) > limit_bytes:
         raise OSError(errno.EFBIG, f"it is larger than {limit_bytes} bytes")
     return content

@@ -19,7 +19,7 @@ from pydantic_core import ErrorDetails
 from advisor.domain.experiment import ExperimentSettings
 from advisor.domain.mode import Modes
 from advisor.errors import ConfigError
-from advisor.files import read_bounded
+from advisor.files import parse_toml, read_bounded
 from advisor.settings import (
     BreakerSettings,
     BudgetSettings,
@@ -32,7 +32,6 @@ from advisor.settings import (
     SourceSettings,
 )
 from advisor.text import named
-from advisor.toml import parse_toml
 
 FOLDER = Path("/etc/sadvise")
 FILE_VARIABLE = "SADVISE_CONFIG"

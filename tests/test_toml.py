@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.toml import DEEPEST, parse_toml
+from advisor.files import DEEPEST, parse_toml
 
 # In 200 KB, the first three take the stack, the others up to minutes.
 BOMBS = {

@@ -9,8 +9,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from advisor.errors import ModelError
-from advisor.files import AS_UMASK, replace_file
-from advisor.toml import parse_toml
+from advisor.files import AS_UMASK, parse_toml, replace_file
 
 FILE_NAME = "manifest.toml"
 GRAPH, PARAMETERS, CARD = "model.onnx", "parameters.json", "card.md"

@@ -12,8 +12,7 @@ from pydantic.dataclasses import dataclass as validated
 
 from advisor.domain.units import DAY_S
 from advisor.errors import SimulationError
-from advisor.files import read_bounded
-from advisor.toml import parse_toml
+from advisor.files import parse_toml, read_bounded
 
 _STRICT = ConfigDict(extra="forbid", strict=True)
 _LARGEST = 1_000_000

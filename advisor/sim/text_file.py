@@ -72,7 +72,7 @@ class _BoundedText(io.TextIOWrapper):
 
     _length = 0
 
-    def __next__(self) -> str:
+    def __next__(self) -> str:  # type: ignore[override]
         line = self.readline(LONGEST_LINE)
         if not line:
             raise StopIteration

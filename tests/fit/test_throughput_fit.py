@@ -179,7 +179,7 @@ def test_file_that_holds_more_than_a_table_is_refused(tmp_path: Path, name: str)
         for _ in range(257):
             stream.write(b"\n" * 2**20)
 
-    with pytest.raises(TraceError, match="cannot be read .*it is larger than 268435456 bytes"):
+    with pytest.raises(TraceError, match=r"cannot be read .*it is larger than 268435456 bytes"):
         read_measured([path], "auto")
 
 

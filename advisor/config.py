@@ -7,7 +7,6 @@ SADVISE_PLANNING__DEPTH. The options of a command come last; the command line ap
 
 import json
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
@@ -20,6 +19,7 @@ from pydantic_core import ErrorDetails
 from advisor.domain.experiment import ExperimentSettings
 from advisor.domain.mode import Modes
 from advisor.errors import ConfigError
+from advisor.files import parse_toml, read_bounded
 from advisor.settings import (
     BreakerSettings,
     BudgetSettings,
@@ -36,7 +36,11 @@ from advisor.text import named
 FOLDER = Path("/etc/sadvise")
 FILE_VARIABLE = "SADVISE_CONFIG"
 DEFAULT = "default"
+# The file that states every default has 8 KiB.
+SIZE_LIMIT_BYTES = 256 * 2**10
 
+# How much of a wrong value an error shows.
+_LONGEST = 200
 _VARIABLE = re.compile(r"SADVISE_([A-Z0-9_]+?)__(.+)")
 
 Value = str | int | float | bool
@@ -179,7 +183,7 @@ def _drop_ins(folder: Path) -> list[Path]:
 def _text(path: Path) -> str | None:
     """Read a file; None where there is none."""
     try:
-        return path.read_text(encoding="utf-8")
+        return read_bounded(path, SIZE_LIMIT_BYTES).decode()
     except FileNotFoundError:
         return None
     except UnicodeDecodeError as err:
@@ -190,7 +194,7 @@ def _text(path: Path) -> str | None:
 
 def _file_layer(path: Path, text: str) -> _Layer:
     try:
-        tables = tomllib.loads(text)
+        tables = parse_toml(text)
     except ValueError as err:  # also for a number of thousands of digits
         raise ConfigError(f"{path}: not valid TOML: {err}") from err
     for table, keys in tables.items():
@@ -221,7 +225,7 @@ def _environment_layers(environ: Mapping[str, str]) -> Iterator[_Layer]:
 def _environment_value(text: str) -> object:
     """Parse the value of a variable as TOML, so that numbers and booleans keep their types; else return the text."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        return parse_toml(f"value = {text}")["value"]
     except ValueError:
         return text
 
@@ -259,7 +263,7 @@ def _fault(error: ErrorDetails, origins: Mapping[str, str]) -> str:
     table, *keys = (str(step) for step in error["loc"])
     message = error["msg"].removeprefix("Value error, ")
     if keys:
-        return f"{origins[f'{table}.{keys[0]}']}: {table}.{keys[0]}: {message}, not {error['input']!r}"
+        return f"{origins[f'{table}.{keys[0]}']}: {table}.{keys[0]}: {message}, not {error['input']!r:.{_LONGEST}}"
     # A check of several keys together failed; the message names them.
     blamed = {origins[key] for key in origins if key.startswith(f"{table}.") and key.split(".")[1] in message.split()}
     return f"{', '.join(sorted(blamed)) or table}: {table}: {message}"

@@ -1,18 +1,27 @@
-"""Files that appear whole or not at all, also after a crash."""
+"""Files that appear whole or not at all, also after a crash, and those of others, read within bounds."""
 
+import errno
 import os
+import re
 import secrets
 import sys
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedIOBase
+from itertools import accumulate
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final
 
 OWNER_ONLY: Final = 0o600
 # The umask decides, as for files that other programs write.
 AS_UMASK: Final = 0o666
 # Stands for standard input or output on a command line.
 STANDARD_STREAM: Final = Path("-")
+# Brackets of TOML inside of one another, and dots in one line. No file of sadvise has a third of either.
+DEEPEST: Final = 32
+
+_BRACKET: Final = re.compile(r"[\[\]{}]")
 
 
 @contextmanager
@@ -39,6 +48,32 @@ def replace_file(path: Path, content: bytes, *, mode: int = OWNER_ONLY) -> None:
     """Replace the file at `path` by `content`, as `replacing` does."""
     with replacing(path, mode=mode) as stream:
         stream.write(content)
+
+
+def read_bounded(path: Path, limit_bytes: int) -> bytes:
+    """Read a whole file; raises `OSError`, also for one above the limit, of which no more than that is read."""
+    with path.open("rb") as stream:
+        return bounded(stream, limit_bytes)
+
+
+def bounded(stream: BufferedIOBase, limit_bytes: int) -> bytes:
+    """Return all bytes of a stream; raises `OSError` where there are more than the limit."""
+    content = stream.read(limit_bytes + 1)
+    if len(content) > limit_bytes:
+        raise OSError(errno.EFBIG, f"it is larger than {limit_bytes} bytes")
+    return content
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return the tables of a text; raises `ValueError` where it is no TOML, or nested too deeply.
+
+    Brackets and dots count inside of texts and comments too, so that nothing has to be parsed to count them: the time
+    and the stack that the parser needs grow faster than the nesting.
+    """
+    depths = accumulate(1 if bracket in "[{" else -1 for bracket in _BRACKET.findall(text))
+    if max(depths, default=0) > DEEPEST or any(line.count(".") > DEEPEST for line in text.splitlines()):
+        raise ValueError(f"nested more than {DEEPEST} deep: write its brackets and dotted keys flat")
+    return tomllib.loads(text)
 
 
 @contextmanager

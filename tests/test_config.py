@@ -9,10 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from advisor.config import DEFAULT, Config, describe, effective_values, example_toml, load_config, variable_of
+from advisor.config import (
+    DEFAULT,
+    SIZE_LIMIT_BYTES,
+    Config,
+    describe,
+    effective_values,
+    example_toml,
+    load_config,
+    variable_of,
+)
 from advisor.domain.mode import Mode
 from advisor.errors import ConfigError
 from advisor.settings import SourceSettings
+from tests.test_toml import BOMBS
 
 NOTHING: Mapping[str, str] = {}
 
@@ -252,3 +262,29 @@ def test_every_key_has_a_sentence_and_its_default() -> None:
 def test_a_reader_without_time_is_refused() -> None:
     with pytest.raises(ValueError, match="timeout_s must be above 0"):
         SourceSettings(timeout_s=0.0)
+
+
+@pytest.mark.parametrize("text", BOMBS.values(), ids=BOMBS)
+def test_file_that_is_nested_to_hurt_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
+    folder = written(tmp_path, {"sadvise.toml": text})
+
+    with pytest.raises(ConfigError, match=r"sadvise\.toml: not valid TOML: nested more than 32 deep") as caught:
+        load_config(None, NOTHING, folder=folder)
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("value", ["[" * 100_000, "{a=" * 40_000, "{a" + ".a" * 60_000 + " = 1}"])
+def test_variable_that_is_nested_to_hurt_is_a_wrong_value_in_one_short_line(tmp_path: Path, value: str) -> None:
+    with pytest.raises(ConfigError, match=r"SADVISE_PLANNING__DEPTH: planning\.depth: .* integer, not") as caught:
+        load_config(None, {"SADVISE_PLANNING__DEPTH": value}, folder=tmp_path)
+
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("path", [Path("/dev/zero"), None], ids=["device", "file"])
+def test_file_above_the_limit_is_not_read(tmp_path: Path, path: Path | None) -> None:
+    large = tmp_path / "large.toml"
+    large.write_text("# comment\n" * (SIZE_LIMIT_BYTES // 10 + 1))
+
+    with pytest.raises(ConfigError, match="cannot be read: it is larger than 262144 bytes"):
+        load_config(path or large, NOTHING)

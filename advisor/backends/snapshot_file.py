@@ -156,6 +156,8 @@ def _complaint(content: bytes, err: ValidationError) -> str:
         fault = str(first.get("ctx", {})["error"])
         if fault.startswith("EOF"):
             return f"is cut short ({fault}): copy it again, or {_TAKE_ANOTHER}"
+        if fault.startswith("recursion limit"):
+            return f"is nested too deeply for a snapshot: {_TAKE_ANOTHER}"
         return f"is not JSON ({fault}): {_TAKE_ANOTHER}"
     try:
         header = _Header.model_validate_json(content)

@@ -8,7 +8,7 @@ import socket
 import stat
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from http import HTTPStatus
@@ -23,7 +23,7 @@ from advisor.settings import LoopbackAddress, SocketFile, address_of
 
 # Requests are a few hundred bytes and answers are ready at once; a client that needs longer is broken or hostile.
 SLOWEST_S: Final = 5.0
-MOST_CONNECTIONS: Final = 8
+MOST_CONNECTIONS: Final = 32
 _LOOK_S: Final = 0.2
 _SOCKET_MODE: Final = 0o660
 _JSON: Final = "application/json"
@@ -55,10 +55,16 @@ def served(listen: str, metrics: Metrics) -> Iterator[str]:
 
 
 class _Server(ThreadingMixIn, TCPServer):
-    """Listens, and answers each request in a thread of its own, `MOST_CONNECTIONS` at a time."""
+    """Listens, and answers each request in a thread of its own.
+
+    Of more than `MOST_CONNECTIONS`, the oldest without a whole request is cut off, else the oldest: a client that asks
+    at once is answered before its turn comes.
+    """
 
     allow_reuse_address = True
     daemon_threads = True
+    # As many clients can connect at once without waiting for one another.
+    request_queue_size = 1024
     # A slow client must not keep the daemon from ending.
     block_on_close = False
 
@@ -68,6 +74,7 @@ class _Server(ThreadingMixIn, TCPServer):
         self._path: Path | None = None
         self._inode = -1
         self._begun_by_connection: dict[Any, float] = {}
+        self._asked: set[Any] = set()
         self._connections = threading.Lock()
         match address:
             case LoopbackAddress(host=host, port=port):
@@ -107,31 +114,39 @@ class _Server(ThreadingMixIn, TCPServer):
                     self._path.unlink()
 
     def get_request(self) -> tuple[socket.socket, Any]:
-        """Accept a connection and note when."""
+        """Accept a connection and note when; cut off the oldest where there are too many."""
         connection, client = super().get_request()
         with self._connections:
+            crowded = len(self._begun_by_connection) >= MOST_CONNECTIONS
+            # The first of the smallest, and connections are in the order of their age.
+            oldest = [min(self._begun_by_connection, key=self._asked.__contains__)] if crowded else []
+            self._forget(*oldest)
             self._begun_by_connection[connection] = time.monotonic()
+        _cut_off(oldest)
         return connection, client
 
-    def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ARG002  (the base class's)
-        """Return whether a connection is within the limit; others are closed."""
+    def note_request(self, connection: Any) -> None:
+        """Note that a whole request has come."""
         with self._connections:
-            return len(self._begun_by_connection) <= MOST_CONNECTIONS
+            self._asked.add(connection)
 
     def shutdown_request(self, request: Any) -> None:
         """Close a connection."""
         with self._connections:
-            self._begun_by_connection.pop(request, None)
+            self._forget(request)
         super().shutdown_request(request)
+
+    def _forget(self, *connections: Any) -> None:
+        for connection in connections:
+            self._begun_by_connection.pop(connection, None)
+            self._asked.discard(connection)
 
     def service_actions(self) -> None:
         """Shut down connections older than `SLOWEST_S`, also of clients that send a byte now and then."""
         now = time.monotonic()
         with self._connections:
             late = [connection for connection, begun in self._begun_by_connection.items() if now - begun > SLOWEST_S]
-        for connection in late:
-            with contextlib.suppress(OSError):  # gone by itself
-                connection.shutdown(socket.SHUT_RDWR)
+        _cut_off(late)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore a client that went away: it harms no other client, and could fill the log."""
@@ -144,7 +159,9 @@ class _Answer(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer with the document at a path."""
-        metrics = cast("_Server", self.server).metrics
+        server = cast("_Server", self.server)
+        server.note_request(self.connection)
+        metrics = server.metrics
         match self.path.partition("?")[0]:
             case "/metrics":
                 self._answer(HTTPStatus.OK, CONTENT_TYPE, metrics.exposition())
@@ -182,6 +199,12 @@ class _Answer(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
+
+
+def _cut_off(connections: Iterable[socket.socket]) -> None:
+    for connection in connections:
+        with contextlib.suppress(OSError):  # gone by itself
+            connection.shutdown(socket.SHUT_RDWR)
 
 
 def _clear(path: Path) -> None:

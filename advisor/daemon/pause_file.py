@@ -4,13 +4,16 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+from pydantic_core import from_json
 
 from advisor.errors import ConfigError
 from advisor.text import blanked
 
 NAME: Final = "pause"
 _REASON_LENGTH: Final = 200
+_MOST_BYTES: Final = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +41,7 @@ def paused(folder: Path) -> Pause | None:
     except OSError as err:
         return Pause(since_time=0.0, reason=f"{path} cannot be read: {err.strerror}")
     try:
-        content = json.loads(path.read_bytes()[:4096])
+        content = _content(path)
         return Pause(since_time=since_time, by=_shown(content.get("by")), reason=_shown(content.get("reason")))
     except (OSError, ValueError, AttributeError):
         return Pause(since_time=since_time)
@@ -65,6 +68,14 @@ def resume(folder: Path) -> bool:
     except OSError as err:
         raise ConfigError(f"{path}: {err.strerror}: still paused; run as root or as the daemon's user") from err
     return True
+
+
+def _content(path: Path) -> Any:
+    """Read the start of a file, which need be no file; raises `OSError` or `ValueError`, for deep nesting too."""
+    # A pipe without a writer must not keep the daemon waiting.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as stream:  # noqa: PTH123  (a descriptor)
+        return from_json(stream.read(_MOST_BYTES) or b"")
 
 
 def _shown(text: object) -> str:

@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import math
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,7 +101,7 @@ def read_table(path: Path) -> Table:
         if content[:2] == b"\x1f\x8b":
             with gzip.GzipFile(fileobj=io.BytesIO(content)) as packed:
                 content = packed.read(LARGEST_BYTES + 1)
-    except (OSError, EOFError) as err:
+    except (OSError, EOFError, zlib.error) as err:
         raise ConfigError(f"{path}: cannot be read: {getattr(err, 'strerror', None) or err}") from err
     if len(content) > LARGEST_BYTES:
         raise ConfigError(f"{path}: is larger than {LARGEST_BYTES // 2**20} MiB, which no table of pairs is")

@@ -27,6 +27,7 @@ from advisor.predict.manifest import (
     write_manifest,
 )
 from advisor.predict.onnx_model import FINGERPRINT, OnnxModel
+from advisor.predict.tryout import admit
 
 # The largest difference between graph and origin, as a share of the spread of the origin's answers.
 TOLERANCE = 1e-4
@@ -68,12 +69,13 @@ class Exported:
 def publish_graph(exported: Exported, folder: Path, version: str, *, today: str, card: Callable[[Entry], str]) -> Entry:
     """Write a graph as `folder/<kind>/<version>/` with its fingerprint, without putting it in use.
 
-    Raises `ModelError`, and writes nothing, if the version exists.
+    Raises `ModelError`, and writes nothing, if the version exists or the graph is not admitted.
     """
     kind, columns, outputs = exported.kind, exported.columns, exported.outputs
     manifest = read_manifest(folder)
     if manifest.entry(kind, version) is not None:
         raise ModelError(f"{folder}: version {version} of {kind} is there already")
+    admit(exported.graph, name=f"{kind} {version}")
     print_of = fingerprint(kind, columns, outputs)
     files = {GRAPH: _marked(exported.graph, print_of), PARAMETERS: exported.parameters.encode()}
     entry = Entry(

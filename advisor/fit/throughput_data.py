@@ -5,6 +5,7 @@ import gzip
 import io
 import math
 import re
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from advisor.errors import TraceError
 from advisor.features.columns import Columns
+from advisor.files import bounded
 from advisor.fit.fitted import Source, source_of
 
 FORMS = ("auto", "pollux", "elasticflow")
@@ -21,6 +23,8 @@ FORMS = ("auto", "pollux", "elasticflow")
 GPUS_PER_NODE = 8
 _ENDINGS = (".csv", ".csv.gz")
 _LARGEST_COUNT = 10**6
+# Far more than any measured table has.
+_LARGEST_BYTES = 256 * 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,11 +124,9 @@ def sources_of(files: Sequence[Path], measured: StepTimes) -> tuple[Source, ...]
 
 def _text(file: Path) -> str:
     try:
-        content = file.read_bytes()
-        if file.name.endswith(".gz"):
-            content = gzip.decompress(content)
-        return content.decode("utf-8-sig")
-    except (OSError, EOFError, ValueError) as err:
+        with gzip.open(file) if file.name.endswith(".gz") else file.open("rb") as stream:
+            return bounded(stream, _LARGEST_BYTES).decode("utf-8-sig")
+    except (OSError, EOFError, ValueError, zlib.error) as err:
         raise TraceError(f"{file}: cannot be read ({err}): it has to be CSV text, or gzip of it") from err
 
 

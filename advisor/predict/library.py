@@ -19,6 +19,7 @@ from advisor.predict.manifest import (
     write_manifest,
 )
 from advisor.predict.onnx_model import OnnxModel, TensorGraph
+from advisor.predict.tryout import admit
 
 SITE_FOLDER = Path("/var/lib/sadvise/models")
 LARGEST_FILE_BYTES = 64 * 2**20
@@ -144,11 +145,16 @@ def verify(held: Held) -> None:
 
 
 def checked_content(held: Held) -> Mapping[str, bytes]:
-    """Return the files of a model by name once their digests are right; raises `ModelError`."""
+    """Return the files of a model by name, their digests and its graph checked; raises `ModelError`.
+
+    The graphs of the package were admitted when they were published into it, by those who write its code too.
+    """
     entry = held.entry
     content = dict(_checked_files(held, held.name))
     if entry.fingerprint != fingerprint(entry.kind, entry.columns, entry.outputs):
         raise ModelError(f"model {held.name}: its fingerprint is not that of its columns: fit it again, or roll back")
+    if not held.shipped:
+        admit(content[GRAPH], name=held.name)
     return content
 
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from advisor.errors import ModelError
-from advisor.files import AS_UMASK, replace_file
+from advisor.files import AS_UMASK, parse_toml, replace_file
 
 FILE_NAME = "manifest.toml"
 GRAPH, PARAMETERS, CARD = "model.onnx", "parameters.json", "card.md"
@@ -94,11 +93,11 @@ def read_manifest(folder: Path) -> Manifest:
     if content is None:
         return Manifest()
     try:
-        return Manifest.model_validate(tomllib.loads(content.decode()))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as err:
-        raise ModelError(f"{path}: is not valid TOML: {err}; restore it, or fit models into an empty folder") from err
+        return Manifest.model_validate(parse_toml(content.decode()))
     except ValidationError as err:
         raise ModelError(f"{path}: {fault_of(err)}; restore it, or fit models into an empty folder") from err
+    except ValueError as err:
+        raise ModelError(f"{path}: is not valid TOML: {err}; restore it, or fit models into an empty folder") from err
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:

@@ -1,8 +1,12 @@
 """One ONNX graph on one core of the controller; the only importer of onnxruntime."""
 
 import os
+import re
+import threading
+import time
 from collections.abc import Mapping
-from typing import Any
+from functools import cache
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +15,18 @@ from advisor.errors import ModelError
 
 CORES = 1
 FINGERPRINT = "sadvise_fingerprint"
+# More rows are run in several parts. A model is tried with as many before it is opened (`tryout`).
+MOST_ROWS: Final = 4096
+# What all graphs of this process can hold beside their inputs while they run, and how long one run can take.
+MEMORY_LIMIT_BYTES: Final = 256 * 2**20
+RUN_LIMIT_S: Final = 10.0
+
+_OUT_OF_MEMORY: Final = re.compile(r"Available memory of|bad.?alloc", re.IGNORECASE)
+_DTYPES: Final[Mapping[str, type[np.generic]]] = {
+    "tensor(float)": np.float32,
+    "tensor(int64)": np.int64,
+    "tensor(uint8)": np.uint8,
+}
 
 
 class TensorGraph:
@@ -18,37 +34,68 @@ class TensorGraph:
 
     def __init__(self, content: bytes, *, name: str) -> None:
         """Open a graph; raises `ModelError` if it is damaged."""
-        # Or recent releases write into the home folder and report to their maker; asking them not to comes too late.
-        os.environ["ORT_DISABLE_TELEMETRY"] = "1"
-        import onnxruntime
-
+        onnxruntime = runtime()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = CORES
         options.inter_op_num_threads = CORES
         # A waiting thread that spins would take a core of the controller.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.add_session_config_entry("session.use_env_allocators", "1")
+        # Or bytes can be another format than the one that was checked.
+        options.add_session_config_entry("session.load_model_format", "ONNX")
         options.log_severity_level = 4  # what goes wrong is raised, not printed
         self.name = name
         try:
             self._session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         except Exception as err:  # onnxruntime raises a dozen kinds without a common base but this
-            raise ModelError(f"model {name}: ONNX Runtime cannot open it: {_first_line(err)}") from err
+            raise ModelError(f"model {name}: ONNX Runtime cannot open it: {_reason(err)}") from err
         self.inputs = {tensor.name: tuple(tensor.shape) for tensor in self._session.get_inputs()}
         self.outputs = {tensor.name: tuple(tensor.shape) for tensor in self._session.get_outputs()}
+        self._types = {tensor.name: tensor.type for tensor in self._session.get_inputs()}
         # The metadata of the graph, if it has any.
         self.metadata: Mapping[str, str] = self._session.get_modelmeta().custom_metadata_map
         self.fingerprint = self.metadata.get(FINGERPRINT, "")
 
-    def run(self, tensors: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
-        """Return the outputs by name; raises `ModelError` where a tensor does not fit or an output is not finite."""
-        names = list(self.outputs)
-        try:
-            outputs = dict(zip(names, self._session.run(names, dict(tensors)), strict=True))
-        except Exception as err:  # as above
-            raise ModelError(f"model {self.name}: ONNX Runtime cannot run it: {_first_line(err)}") from err
+    def run(self, tensors: Mapping[str, NDArray[Any]], *, limit_s: float = RUN_LIMIT_S) -> Mapping[str, NDArray[Any]]:
+        """Return the outputs by name; raises `ModelError` where it fails, is late, or an output is not finite."""
+        outputs = self._outputs_of(tensors, limit_s)
         if not all(np.isfinite(output).all() for output in outputs.values() if output.dtype.kind == "f"):
             raise ModelError(f"model {self.name}: it returns a value that is not a finite number")
         return outputs
+
+    def run_on_zeros(self) -> None:
+        """Run the graph on `MOST_ROWS` rows of zeros, whatever it returns; raises `ModelError` where it fails."""
+        if unknown := set(self._types.values()) - _DTYPES.keys():
+            raise ModelError(f"model {self.name}: it takes a {min(unknown)}, which nothing of sadvise gives it")
+        tensors = {
+            name: np.zeros([size if isinstance(size, int) else MOST_ROWS for size in shape], _DTYPES[self._types[name]])
+            for name, shape in self.inputs.items()
+        }
+        self._outputs_of(tensors, RUN_LIMIT_S)
+
+    def _outputs_of(self, tensors: Mapping[str, NDArray[Any]], limit_s: float) -> Mapping[str, NDArray[Any]]:
+        names = list(self.outputs)
+        options = runtime().RunOptions()
+        options.log_severity_level = 4
+        # Or what one run took would be kept, and be missing in the next.
+        options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+        deadline = threading.Timer(limit_s, setattr, (options, "terminate", True))
+        deadline.daemon = True
+        began = time.monotonic()
+        deadline.start()
+        try:
+            outputs = dict(zip(names, self._session.run(names, dict(tensors), options), strict=True))
+        except Exception as err:  # as above
+            self._check_time(began, limit_s)
+            raise ModelError(f"model {self.name}: ONNX Runtime cannot run it: {_reason(err)}") from err
+        finally:
+            deadline.cancel()
+        self._check_time(began, limit_s)
+        return outputs
+
+    def _check_time(self, began: float, limit_s: float) -> None:
+        if time.monotonic() - began >= limit_s:
+            raise ModelError(f"model {self.name}: it took longer than {limit_s:g} s for an answer")
 
 
 class OnnxModel:
@@ -70,9 +117,28 @@ class OnnxModel:
             raise ModelError(f"model {self.name}: it takes {self._columns} columns of float32, not {rows.shape}")
         if not len(rows):
             return np.empty((0, self._outputs), dtype=np.float32)
-        outputs: NDArray[np.float32] = self._graph.run({self._input: rows})[self._result]
-        return outputs
+        parts = [rows[first : first + MOST_ROWS] for first in range(0, len(rows), MOST_ROWS)]
+        return np.concatenate([self._graph.run({self._input: part})[self._result] for part in parts])
 
 
-def _first_line(err: Exception) -> str:
-    return (str(err).splitlines() or [type(err).__name__])[0]
+@cache
+def runtime() -> Any:
+    """Return onnxruntime, which reports nothing and whose graphs share a bounded memory."""
+    # Or recent releases write into the home folder and report to their maker; asking them not to comes too late.
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+    import onnxruntime
+
+    place = onnxruntime.OrtMemoryInfo(
+        "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
+    )
+    # The other strategy doubles what it asks the system for.
+    bounds = onnxruntime.OrtArenaCfg({"max_mem": MEMORY_LIMIT_BYTES, "arena_extend_strategy": 1})
+    onnxruntime.create_and_register_allocator(place, bounds)
+    return onnxruntime
+
+
+def _reason(err: Exception) -> str:
+    text = str(err)
+    if _OUT_OF_MEMORY.search(text):
+        return f"it needs more than {MEMORY_LIMIT_BYTES // 2**20} MiB of memory"
+    return (text.splitlines() or [type(err).__name__])[0]

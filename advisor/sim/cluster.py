@@ -1,7 +1,6 @@
 """The simulated cluster: node groups, network, Slurm parameters and costs, from a TOML file or a short form."""
 
 import json
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
@@ -13,9 +12,11 @@ from pydantic.dataclasses import dataclass as validated
 
 from advisor.domain.units import DAY_S
 from advisor.errors import SimulationError
+from advisor.files import parse_toml, read_bounded
 
 _STRICT = ConfigDict(extra="forbid", strict=True)
 _LARGEST = 1_000_000
+_LARGEST_FILE_BYTES = 2**20
 
 Count = Annotated[int, Field(ge=1, le=_LARGEST)]
 Positive = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
@@ -172,7 +173,7 @@ def _short(text: str) -> dict[str, Any]:
 
 def _toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return parse_toml(read_bounded(path, _LARGEST_FILE_BYTES).decode())
     except FileNotFoundError as err:
         raise SimulationError(
             f"{path}: no such cluster file; write one, or a short form such as nodes=64,gpus=8,leaf=8"

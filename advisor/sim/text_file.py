@@ -1,5 +1,6 @@
 """Text files of traces: plain or gzip by what they hold, written whole or not at all; `-` is the standard stream."""
 
+import errno
 import gzip
 import io
 import sys
@@ -7,10 +8,15 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TextIO
+from typing import IO, Final, TextIO
 
 from advisor.errors import TraceError
 from advisor.files import STANDARD_STREAM, writing
+
+# In characters, unpacked. The largest published traces have 2 GiB, in lines of some hundred characters.
+MOST_TEXT: Final = 4 << 30
+MOST_AT_ONCE: Final = 1 << 30
+LONGEST_LINE: Final = 1 << 22
 
 _GZIP_MAGIC = b"\x1f\x8b"
 
@@ -19,7 +25,8 @@ _GZIP_MAGIC = b"\x1f\x8b"
 def opened_text(path: Path) -> Iterator[TextIO]:
     """Open a text file for reading, unpacked; bytes that are no UTF-8 survive as lone surrogates.
 
-    Raises `TraceError` for a file that is not there, not readable or damaged, also while the block reads from it.
+    Raises `TraceError` for a file that is not there, not readable, damaged or larger than a trace is, also while the
+    block reads from it.
     """
     try:
         raw = sys.stdin.buffer if path == STANDARD_STREAM else path.open("rb")
@@ -27,7 +34,7 @@ def opened_text(path: Path) -> Iterator[TextIO]:
             packed = raw.peek(2)[:2] == _GZIP_MAGIC if isinstance(raw, io.BufferedReader) else False
             content: IO[bytes] | gzip.GzipFile = gzip.GzipFile(fileobj=raw) if packed else raw
             # Spreadsheets put a byte order mark in front.
-            text = io.TextIOWrapper(content, encoding="utf-8-sig", errors="surrogateescape", newline="")
+            text = _BoundedText(content, encoding="utf-8-sig", errors="surrogateescape", newline="")
             try:
                 yield text
             finally:
@@ -58,6 +65,32 @@ def write_text(path: Path, pieces: Iterable[str]) -> None:
         raise TraceError(f"{path}: cannot be written: {err.strerror or err}") from err
     except UnicodeEncodeError as err:
         raise TraceError(f"{path}: cannot be written: a name is not Unicode: {err.object[:40]!a}") from err
+
+
+class _BoundedText(io.TextIOWrapper):
+    """Text whose size is bounded while it is read: a few kilobytes can unpack to more than memory holds."""
+
+    _length = 0
+
+    def __next__(self) -> str:  # type: ignore[override]
+        line = self.readline(LONGEST_LINE)
+        if not line:
+            raise StopIteration
+        self._length += len(line)
+        _check(len(line) < LONGEST_LINE and self._length <= MOST_TEXT)
+        return line
+
+    def read(self, size: int | None = -1, /) -> str:
+        if size is not None and size >= 0:
+            return super().read(size)
+        text = super().read(MOST_AT_ONCE + 1)
+        _check(len(text) <= MOST_AT_ONCE)
+        return text
+
+
+def _check(fits: bool) -> None:
+    if not fits:
+        raise OSError(errno.EFBIG, "it unpacks to more than a trace has, in one line or in all")
 
 
 def _write(stream: IO[bytes], pieces: Iterable[str], *, packed: bool) -> None:

@@ -7,6 +7,7 @@ import os
 import resource
 import stat
 import sys
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -347,6 +348,42 @@ def test_a_file_over_the_size_limit_is_not_read(name: str, tmp_path: Path) -> No
 
     with pytest.raises(SnapshotFileError, match="is larger than 9000 bytes, so it is no snapshot"):
         read_snapshot(path, limit_bytes=9000)
+
+
+def test_gzip_bomb_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
+    path = tmp_path / "bomb.json.gz"
+    with gzip.open(path, "wb") as stream:
+        for _ in range(256):
+            stream.write(b" " * 2**20)
+
+    tracemalloc.start()
+    with pytest.raises(SnapshotFileError, match="is larger than 1048576 bytes, so it is no snapshot"):
+        read_snapshot(path, limit_bytes=2**20)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert path.stat().st_size < 2**20 and peak < 16 * 2**20
+
+
+@pytest.mark.parametrize("start", [b"[", b'{"format": "sadvise.snapshot", "snapshot": ', b'{"a":'], ids=["a", "b", "c"])
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
+def test_json_that_is_nested_to_hurt_is_refused_in_one_line(
+    start: bytes, pack: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    path = tmp_path / "deep.json"
+    path.write_bytes(pack(start * 1_000_000))
+
+    with pytest.raises(SnapshotFileError, match=r"deep\.json: is nested too deeply for a snapshot: write one with"):
+        read_snapshot(path)
+
+
+def test_zstd_file_is_refused_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "snapshot.json.zst"
+    # The frame of `{}`.
+    path.write_bytes(bytes.fromhex("28b52ffd0402110000") + b"{}" + bytes.fromhex("da4c2c62"))
+
+    with pytest.raises(SnapshotFileError, match=r"holds binary data, not a snapshot"):
+        read_snapshot(path)
 
 
 def test_the_source_reads_its_file_under_its_name(tmp_path: Path) -> None:

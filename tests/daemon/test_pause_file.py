@@ -1,5 +1,6 @@
 """The pause file: there or not, whatever it says."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -25,13 +26,51 @@ def test_resume_tells_whether_there_was_a_pause(tmp_path: Path) -> None:
     assert paused(tmp_path) is None
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'"text"', b"\xff\xfe", b'{"by": 7, "reason": null}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[1]",
+        b'"text"',
+        b"\xff\xfe",
+        b'{"by": 7, "reason": null}',
+        b"[" * 4096,
+        b'{"by":' * 700,
+        b'{"by": ' + b"[" * 190 + b"]" * 190 + b"}",
+        b'{"by": ' + b"9" * 4000 + b"}",
+        bytes(2**24),
+    ],
+)
 def test_any_file_is_a_pause(tmp_path: Path, content: bytes) -> None:
     (tmp_path / NAME).write_bytes(content)
 
     found = paused(tmp_path)
 
     assert found is not None and found.text.startswith("paused")
+
+
+def test_pipe_without_a_writer_is_a_pause_and_nobody_waits(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / NAME)
+
+    assert paused(tmp_path) is not None
+
+
+def test_silent_pipe_is_a_pause(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / NAME)
+    writer = os.open(tmp_path / NAME, os.O_RDWR)
+
+    seen = paused(tmp_path)
+    os.close(writer)
+
+    assert seen is not None
+
+
+def test_no_more_of_a_file_is_read_than_a_pause_holds(tmp_path: Path) -> None:
+    with (tmp_path / NAME).open("wb") as stream:
+        stream.truncate(2**40)
+
+    assert paused(tmp_path) is not None
 
 
 def test_what_cannot_be_looked_at_is_a_pause(tmp_path: Path) -> None:

@@ -109,11 +109,15 @@ def test_file_that_is_not_there_or_of_another_form_is_refused(tmp_path: Path) ->
     path = write(tmp_path, DEEPSHARE, ["A,2,2,B,4,2,0.9,0"])
     damaged = tmp_path / "damaged.csv.gz"
     damaged.write_bytes(gzip.compress(b"model,gpus\n" * 1000)[:30])
+    broken = tmp_path / "broken.csv.gz"
+    broken.write_bytes(gzip.compress(b"model,gpus\n")[:10] + b"\xff" * 30)
 
     with pytest.raises(ConfigError, match="cannot be read"):
         read_sides(tmp_path / "missing.csv", "gavel")
     with pytest.raises(ConfigError, match="cannot be read"):
         read_table(damaged)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_table(broken)
     with pytest.raises(ConfigError, match="column gpu_type is missing"):
         read_sides(path, "gavel")
     with pytest.raises(ConfigError, match="none of the known forms"):

@@ -170,3 +170,24 @@ def test_one_model_is_too_few_to_fit(tmp_path: Path) -> None:
 
     with pytest.raises(TraceError, match="60 rows of 1 models are too few"):
         fit_throughput(files, form="pollux", seed=0)
+
+
+@pytest.mark.parametrize("name", ["bomb.csv.gz", "bomb.csv"])
+def test_file_that_holds_more_than_a_table_is_refused(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    with gzip.open(path, "wb") if name.endswith(".gz") else path.open("wb") as stream:
+        for _ in range(257):
+            stream.write(b"\n" * 2**20)
+
+    with pytest.raises(TraceError, match=r"cannot be read .*it is larger than 268435456 bytes"):
+        read_measured([path], "auto")
+
+
+def test_damaged_gzip_file_is_refused_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "resnet.csv.gz"
+    whole = bytearray(gzip.compress(b"placement,local_bsz\n" * 1000))
+    whole[20] ^= 0xFF
+    path.write_bytes(whole)
+
+    with pytest.raises(TraceError, match="cannot be read"):
+        read_measured([path], "auto")

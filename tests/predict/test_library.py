@@ -9,6 +9,7 @@ from advisor.errors import ModelError
 from advisor.fit.publish import publish
 from advisor.predict.library import Library, read_card
 from advisor.predict.manifest import GRAPH, PARAMETERS, digest, read_manifest, write_manifest
+from tests.predict.graphs import doubling, endless, in_another_file, unary
 from tests.predict.shelf import TODAY, add, make_fitted, make_library, renamed
 
 ROWS = np.array([[1.0, 0.0]], dtype=np.float32)
@@ -90,6 +91,32 @@ def test_damaged_graph_with_a_right_digest_is_refused(tmp_path: Path) -> None:
         library.load("run_time")
 
 
+@pytest.mark.parametrize(
+    ("graph", "fault"),
+    [
+        (endless(), r"it holds control flow \(Loop\)"),
+        (in_another_file(), "it keeps data in another file"),
+        (unary("Steal", "com.example"), "it holds the operator com.example.Steal"),
+        (doubling(40), "it fails its first run, .* it needs more than 256 MiB of memory"),
+    ],
+    ids=["loop", "another file", "custom operator", "memory bomb"],
+)
+def test_hostile_graph_with_a_right_digest_is_neither_opened_nor_put_in_use(
+    tmp_path: Path, graph: bytes, fault: str
+) -> None:
+    library = make_library(tmp_path)
+    add(library, "site-1")
+    (library.site / "run_time" / "site-1" / GRAPH).write_bytes(graph)
+    pin(library.site, graph)
+
+    with pytest.raises(ModelError, match=f"^model run_time site-1: {fault}"):
+        library.load("run_time")
+    library.use("run_time", "default-1")
+    with pytest.raises(ModelError, match=f"^model run_time site-1: {fault}"):
+        library.use("run_time", "site-1")
+    assert library.find("run_time", None).entry.version == "default-1"
+
+
 def test_graph_of_other_columns_is_refused(tmp_path: Path) -> None:
     library = make_library(tmp_path)
     other = tmp_path / "other"
@@ -121,6 +148,8 @@ def test_manifest_with_other_columns_than_its_fingerprint_is_refused(tmp_path: P
         ('format = "other"', "format"),
         ("surprise = 1", "surprise"),
         ("\xff", "manifest"),
+        ("a = " + "[" * 100_000, "is not valid TOML: nested more than 32 deep"),
+        ("a" + ".a" * 60_000 + " = 1", "is not valid TOML: nested more than 32 deep"),
     ],
 )
 def test_manifest_that_is_none_is_refused_with_its_place(tmp_path: Path, text: str, complaint: str) -> None:

@@ -1,13 +1,16 @@
 """What a graph may answer, and what is refused."""
 
+from pathlib import Path
+
 import numpy as np
+import onnxruntime
 import pytest
-from onnx import TensorProto, helper
 from sklearn.linear_model import LinearRegression
 
 from advisor.errors import ModelError
 from advisor.fit.export import to_onnx
-from advisor.predict.onnx_model import OnnxModel
+from advisor.predict.onnx_model import MOST_ROWS, OnnxModel, TensorGraph
+from tests.predict.graphs import doubling, endless, quadratic, unary
 
 ROWS = np.array([[1.0, 2.0], [3.0, 4.0]], dtype=np.float32)
 
@@ -17,21 +20,6 @@ def line() -> bytes:
     return to_onnx([LinearRegression().fit(np.eye(2, dtype=np.float32), [1.0, 1.0])], 2)
 
 
-def graph_of(operator: str) -> bytes:
-    """A graph of one operator over all rows."""
-    shape = [None, 2]
-    graph = helper.make_graph(
-        [helper.make_node(operator, ["rows"], ["outputs"])],
-        "test",
-        [helper.make_tensor_value_info("rows", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info("outputs", TensorProto.FLOAT, shape)],
-    )
-    content: bytes = helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9
-    ).SerializeToString()
-    return content
-
-
 def test_no_rows_are_no_answers() -> None:
     model = OnnxModel(line(), name="line", columns=2, outputs=1)
 
@@ -39,7 +27,7 @@ def test_no_rows_are_no_answers() -> None:
 
 
 def test_answer_that_is_no_number_is_refused() -> None:
-    model = OnnxModel(graph_of("Sqrt"), name="root", columns=2, outputs=2)
+    model = OnnxModel(unary("Sqrt"), name="root", columns=2, outputs=2)
 
     with pytest.raises(ModelError, match="not a finite number"):
         model.run(-ROWS)
@@ -64,3 +52,48 @@ def test_bytes_that_are_no_graph_are_refused_in_one_line() -> None:
         OnnxModel(b"\x00" * 100, name="noise", columns=2, outputs=1)
 
     assert "\n" not in str(caught.value)
+
+
+def test_more_rows_than_a_model_was_tried_with_are_run_in_parts() -> None:
+    rows = np.arange(2 * (3 * MOST_ROWS + 1), dtype=np.float32).reshape(-1, 2)
+
+    answers = OnnxModel(unary("Neg"), name="negative", columns=2, outputs=2).run(rows)
+
+    assert np.array_equal(answers, -rows)
+
+
+def test_memory_that_grows_with_the_parts_does_not_grow_with_the_rows() -> None:
+    # All rows at once would need 256 MiB for each of the last doublings.
+    rows = np.zeros((4 * MOST_ROWS, 2), dtype=np.float32)
+    whole = TensorGraph(doubling(9), name="large")
+
+    with pytest.raises(ModelError, match=r"^model large: .* cannot run it: it needs more than 256 MiB of memory"):
+        whole.run({"rows": np.concatenate([rows] * 4)})
+    assert len(OnnxModel(doubling(9), name="large", columns=2, outputs=2).run(rows)) == len(rows) * 2**9
+
+
+def test_run_that_needs_too_much_memory_leaves_room_for_the_next() -> None:
+    square = TensorGraph(quadratic(), name="square")
+    rows = np.zeros((20_000, 2), dtype=np.float32)
+
+    for _ in range(3):
+        with pytest.raises(ModelError, match="it needs more than 256 MiB of memory"):
+            square.run({"rows": rows})
+
+    assert square.run({"rows": rows[:MOST_ROWS]})["outputs"] == 0.0
+
+
+def test_run_that_takes_too_long_is_ended() -> None:
+    with pytest.raises(ModelError, match=r"^model endless: it took longer than 0\.5 s for an answer"):
+        TensorGraph(endless(), name="endless").run({"rows": ROWS}, limit_s=0.5)
+
+
+def test_bytes_of_another_format_than_the_checked_one_are_not_opened(tmp_path: Path) -> None:
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "graph.ort")
+    onnxruntime.InferenceSession(endless(), options, providers=["CPUExecutionProvider"])
+    content = (tmp_path / "graph.ort").read_bytes()
+
+    assert onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"]).get_inputs()
+    with pytest.raises(ModelError, match="ONNX Runtime cannot open it"):
+        TensorGraph(content, name="other")

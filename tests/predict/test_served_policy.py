@@ -9,10 +9,15 @@ from advisor.domain.actions import Lever
 from advisor.errors import ModelError
 from advisor.features.board import JOB_COLUMNS, NODE_COLUMNS, Board
 from advisor.features.policy import Options
+from advisor.fit.publish import Exported, publish_graph
 from advisor.planning.ordering import OPTION_COLUMNS
 from advisor.predict.library import Library
+from advisor.predict.manifest import GRAPH, POLICY, Parity
 from advisor.predict.onnx_model import TensorGraph
 from advisor.predict.served_policy import LEVER, ServedPolicy, open_policy, policies
+from tests.predict.graphs import doubling, endless, unary
+from tests.predict.shelf import TODAY
+from tests.predict.test_library import pin
 from tests.predict.test_onnx_model import line
 from tools.train.linear import to_onnx
 
@@ -86,6 +91,40 @@ def test_policy_that_ships_scores_what_the_planner_offers(tmp_path: Path) -> Non
     scores, _ = open_policy(shipped, "linear").act(EMPTY, options(*OPTION_COLUMNS), b"")
 
     assert policies(shipped) == ("linear",) and scores.shape == (3,)
+
+
+def exported(graph: bytes) -> Exported:
+    """A policy, as a training program exports it."""
+    parity = Parity(rows=1, max_error=0.0, tolerance=1.0)
+    return Exported(
+        graph=graph, kind=f"{POLICY}own", columns=("a", "b"), outputs=("s",), parameters="{}", parity=parity, seed=0
+    )
+
+
+HOSTILE = [
+    pytest.param(endless(), r"it holds control flow \(Loop\)", id="loop"),
+    pytest.param(unary("Steal", "com.example"), "it holds the operator com.example.Steal", id="custom operator"),
+    pytest.param(doubling(40), "it fails its first run", id="memory bomb"),
+]
+
+
+@pytest.mark.parametrize(("graph", "fault"), HOSTILE)
+def test_hostile_policy_is_not_published(tmp_path: Path, graph: bytes, fault: str) -> None:
+    with pytest.raises(ModelError, match=f"^model policy-own 1: {fault}"):
+        publish_graph(exported(graph), tmp_path, "1", today=TODAY, card=lambda _: "")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("graph", "fault"), HOSTILE)
+def test_hostile_policy_is_not_opened(tmp_path: Path, graph: bytes, fault: str) -> None:
+    publish_graph(exported(to_onnx(np.array([1.0, 1.0, 0.0]))), tmp_path, "1", today=TODAY, card=lambda _: "")
+    (tmp_path / f"{POLICY}own" / "1" / GRAPH).write_bytes(graph)
+    pin(tmp_path, graph)
+    site = Library(tmp_path, tmp_path / "none")
+
+    with pytest.raises(ModelError, match=f"^model policy-own 1: {fault}"):
+        site.use(f"{POLICY}own", "1")
 
 
 def test_unknown_policy_is_an_error_that_names_those_there_are(tmp_path: Path) -> None:

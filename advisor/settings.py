@@ -181,7 +181,7 @@ class DaemonSettings:
     runtime_folder: Annotated[str, "folder of the pause file and of the lock that excludes a second daemon"] = (
         "/run/sadvise"
     )
-    refit: Annotated[bool, "whether run times are fitted again every night; needs the extra `fit`"] = False
+    refit: Annotated[bool, "whether run times are fitted again every night; needs the package sadvise-fit"] = False
     shadow: Annotated[
         str, "learned policy whose plans are recorded in the journal beside the rules' and never sent; empty for none"
     ] = ""

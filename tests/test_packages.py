@@ -16,7 +16,7 @@ from tools.live_slurm import LiveCluster, LiveSlurmError
 
 ROOT = Path(__file__).parent.parent
 BUILT_TIME = 1_700_000_000
-DEADLINE_S = 300
+DEADLINE_S = 900
 SLURM = "/srv/slurm"
 
 missing = [name for name in ("dpkg-deb", "rpmbuild", "rpm") if shutil.which(name) is None]

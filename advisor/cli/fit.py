@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Fit a model on this site's own data and put it in use; needs the extra `fit`.",
+    help="Fit a model on this site's own data and put it in use; needs the package sadvise-fit.",
 )
 
 LIVE = "live"
@@ -80,14 +80,15 @@ def interference(source: Files, models: Folder = None, seed: Seed = 0, dry_run: 
 
 
 def _needs_extra() -> None:
-    """Name the packages to install if the fitting libraries are missing."""
+    """Raise `ConfigError` with the command that installs the fitting libraries if they are missing."""
     from importlib.util import find_spec
 
+    from advisor.backends.installation import how_to_install
     from advisor.errors import ConfigError
 
     for module in ("sklearn", "skl2onnx"):
         if find_spec(module) is None:
-            raise ConfigError(f"{module} is not installed, and fitting needs it: python -m pip install 'sadvise[fit]'")
+            raise ConfigError(f"{module} is not installed, and fitting needs it: {how_to_install('fit')}")
 
 
 def _tell(accounting: "Accounting") -> None:

@@ -58,6 +58,7 @@ FILES: Final[Mapping[str, Mapping[str, str]]] = {
     "resume": _PAUSE,
     PROGRAM: {
         "/usr/share/sadvise/slurm": "Scripts and settings for Slurm, with a README.md.",
+        "/usr/share/sadvise/monitoring": "A Grafana dashboard, and alert rules for Prometheus.",
         "/usr/share/doc/sadvise": "How to install, configure and trust it, at length.",
     },
 }

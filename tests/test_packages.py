@@ -161,7 +161,7 @@ def test_package_installs_and_starts_nothing(machine: ThrowawayMachine) -> None:
 
     assert state(machine) == ("disabled", "inactive")
     assert machine.run("sadvise", "--version").startswith("sadvise ")
-    assert machine.run("stat", "-c", "%U %a", "/var/lib/sadvise").split() == ["sadvise", "700"]
+    assert machine.run("stat", "-c", "%U %a", "/var/lib/sadvise").split() == ["sadvise", "711"]
     assert machine.run("getent", "passwd", "sadvise").strip().endswith("/nologin")
     assert machine.run("dpkg", "--verify", "sadvise") == ""
     assert machine.run("systemd-analyze", "verify", "/usr/lib/systemd/system/sadvised.service") == ""

@@ -58,7 +58,10 @@ def runtime(
         accounting = read_accounting(Path(source))
     _tell(accounting)
     fitted = fit_run_time(accounting.ended, seed=seed, keep_history=True, sources=(accounting.source,))
-    _publish(fitted, models, dry_run=dry_run)
+    private = not dry_run and _hides_jobs(cluster, 30.0 if timeout is None else timeout)
+    _publish(fitted, models, dry_run=dry_run, private=private)
+    if private:
+        typer.echo("run_time: closed to other users, as PrivateData hides their jobs or is not known", err=True)
 
 
 @app.command()
@@ -91,13 +94,25 @@ def _needs_extra() -> None:
             raise ConfigError(f"{module} is not installed, and fitting needs it: {how_to_install('fit')}")
 
 
+def _hides_jobs(cluster: str | None, timeout_s: float) -> bool:
+    """Return whether users do not see each other's jobs, whose run times the model holds; True if Slurm is silent."""
+    from advisor.backends.process import SlurmCommands
+    from advisor.backends.site_reader import running_config
+    from advisor.errors import DecodeError, SlurmError
+
+    try:
+        return running_config(SlurmCommands(timeout_s=timeout_s, cluster=cluster)).hides_jobs
+    except (SlurmError, DecodeError):
+        return True
+
+
 def _tell(accounting: "Accounting") -> None:
     left_out = ", ".join(f"{count:,} {why}" for why, count in sorted(accounting.left_out.items()))
     rest = f"; left out: {left_out}" if left_out else ""
     typer.echo(f"{accounting.rows:,} rows, {len(accounting.ended):,} ended GPU jobs{rest}", err=True)
 
 
-def _publish(fitted: "Fitted", folder: Path | None, *, dry_run: bool) -> None:
+def _publish(fitted: "Fitted", folder: Path | None, *, dry_run: bool, private: bool = False) -> None:
     """Export, check parity, write and put in use; print the card."""
     from advisor.cli.models import library
     from advisor.clock import SystemClock
@@ -119,7 +134,7 @@ def _publish(fitted: "Fitted", folder: Path | None, *, dry_run: bool) -> None:
         version = None
     else:
         version = held.next_version(fitted.kind)
-        publish(fitted, held.site, version, today=today)
+        publish(fitted, held.site, version, today=today, private=private)
         held.use(fitted.kind, version)
         card = read_card(held.find(fitted.kind, version))
     for line in card.splitlines():

@@ -68,6 +68,11 @@ class Lease:
         return self.action.lever
 
     @property
+    def is_in_effect(self) -> bool:
+        """Whether the job is known to hold the value of the change, which is ours to revert."""
+        return self.ending is None and self.state in (LeaseState.OUT, LeaseState.RETURNING)
+
+    @property
     def keeps_others_off(self) -> bool:
         """Whether the job gets no other change: this one is unsettled, has to be reverted, or was overruled."""
         return self.state is not LeaseState.OUT or self.due_time is not None

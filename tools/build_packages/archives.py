@@ -19,7 +19,7 @@ SUMMARIES = {
 }
 DESCRIPTIONS = {
     PROGRAM: (
-        "Reads the queue and the nodes, forecasts, and recommends how to reorder, resize and consolidate pending GPU jobs.",
+        "Reads the queue and the nodes, forecasts, and recommends how to reorder, resize and consolidate GPU jobs.",
         "The daemon is installed but neither enabled nor started: see /usr/share/doc/sadvise/docs/install.md.",
         "pyslurm, another reader of the queue, is optional and not in the package: the same page says how to add it.",
     ),

@@ -51,7 +51,7 @@ FILES: Final[Mapping[str, Mapping[str, str]]] = {
     "--config": _CONFIGURATION,
     "--journal": {
         _DEFAULTS.journal.file: "The journal: what was changed and why, and what is out; mode 0600 in a folder of mode "
-        "0700."
+        "0711."
     },
     "--models": {_DEFAULTS.forecasts.models: "The models that this site fitted."},
     "pause": _PAUSE,

@@ -64,7 +64,8 @@ def journal(
 ) -> None:
     """Print the journal, newest rows first; read-only, also while the daemon runs.
 
-    Where the journal is closed to a user, `leases` shows what the daemon shows of it. `verify` exits with 1 if the audit is not intact, and names the first broken row.
+    Where the journal is closed to a user, `leases` shows what the daemon shows of it. `verify` exits with 1 if the
+    audit is not intact, and names the first broken row.
     """
     from advisor.cli.reading import Reading, is_closed
     from advisor.cli.reading import journal_file as chosen

@@ -12,9 +12,9 @@ from advisor.errors import AdvisorError, ConfigError
 if TYPE_CHECKING:
     from advisor.config import Config
     from advisor.cycle import ClusterSource, Cycle, CycleRecord, Forecaster
+    from advisor.domain.lease import Purposes
     from advisor.domain.memory import Memory
     from advisor.domain.snapshot import Snapshot
-    from advisor.journal.disclosure import Purposes
 
 
 _COST = "so outstanding changes and observed waits are unknown"

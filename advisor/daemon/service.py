@@ -215,7 +215,7 @@ class Service:
             different = outfit.shadow.difference(outfit.applier.cycle, step.record)
             if different is not None:
                 journal.note(snapshot.taken_at, SHADOW, different)
-        self._show(_disclosure(journal, outfit.applier.cycle, snapshot))
+        self._show(disclosure_after(journal, outfit.applier.cycle, snapshot))
         return step
 
     def _paused(self) -> str:
@@ -232,7 +232,7 @@ class Service:
         return Mode.RECOMMEND if farthest is Mode.APPLY and self._held_to() else farthest
 
 
-def _disclosure(journal: SqliteJournal, cycle: Cycle, snapshot: Snapshot) -> Disclosure:
+def disclosure_after(journal: SqliteJournal, cycle: Cycle, snapshot: Snapshot) -> Disclosure:
     """Return what users see of a journal after a round on a snapshot."""
     memory = cycle.memory(journal, snapshot)
     return Disclosure(

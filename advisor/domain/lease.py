@@ -1,6 +1,6 @@
 """Defines leases: changes to jobs, until they are reverted or no longer matter."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -130,6 +130,17 @@ def intended(
         account="" if job is None else job.account,
         added_delay_s=added_delay_s + (0.0 if previous is None else previous.added_delay_s),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Purpose:
+    """Why a change was made: the code of the reason, and its sentence, "" where that names jobs of other users."""
+
+    reason: str
+    text: str = ""
+
+
+Purposes = Mapping[tuple[int, Lever], Purpose]
 
 
 def stopped_since(leases: Iterable[Lease], instant: float) -> tuple[Requeue, ...]:

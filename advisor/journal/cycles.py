@@ -11,13 +11,12 @@ from advisor.clock import Clock
 from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.actions import Action
 from advisor.domain.job import JobState
-from advisor.domain.lease import Lease
+from advisor.domain.lease import Lease, Purpose, Purposes
 from advisor.domain.memory import NO_STATE, PolicyState
 from advisor.domain.plan import Outcome, Receipt, Recommendation
 from advisor.errors import JournalError
 from advisor.journal.base import JournalBase
 from advisor.journal.cycle_record import Recorded, Recorder, digest_of, outcome_of, recorded
-from advisor.journal.disclosure import Purpose, Purposes
 from advisor.journal.file import DAMAGED
 from advisor.journal.rows import action_of, action_text
 from advisor.journal.views import Done, PastChange, PastCycle, RowQuery

@@ -1,13 +1,12 @@
 """Defines what the daemon shows of its journal to users who cannot read the file."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from advisor.apply.memory_journal import MemoryJournal
 from advisor.domain.actions import Lever
-from advisor.domain.lease import Lease
+from advisor.domain.lease import Lease, Purpose, Purposes
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
 from advisor.errors import JournalError
@@ -15,17 +14,6 @@ from advisor.journal.rows import LEASE_COLUMNS, lease_of, lease_row
 
 SCHEMA: Final = "sadvise.leases/1"
 _COLUMNS: Final = tuple(LEASE_COLUMNS.split(", "))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Purpose:
-    """Why a change was made: the code of the reason, and its sentence, "" where that names jobs of other users."""
-
-    reason: str
-    text: str = ""
-
-
-Purposes = Mapping[tuple[int, Lever], Purpose]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

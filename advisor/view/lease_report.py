@@ -3,9 +3,8 @@
 from typing import Any
 
 from advisor.domain.actions import ACTIONS
-from advisor.domain.lease import Lease
+from advisor.domain.lease import Lease, Purpose, Purposes
 from advisor.domain.units import duration
-from advisor.journal.disclosure import Purpose, Purposes
 from advisor.view.terminal import instant
 
 

@@ -135,6 +135,11 @@ def test_without_a_daemon_one_line_says_what_is_missing(sadvise: Sadvise, folder
         journal = sadvise("journal", "--journal", str(folder / "journal.sqlite"))
         audit = sadvise("journal", "audit", "--journal", str(folder / "journal.sqlite"))
 
+        report = sadvise("report", "--journal", str(folder / "journal.sqlite"))
+
+    assert (
+        report.err == f"sadvise: error: {folder}/journal.sqlite: is closed to this user: run as root or as its owner\n"
+    )
     line = (
         f"{folder}/journal.sqlite is closed to this user, and {folder}/leases.sock: no daemon answers: "
         "No such file or directory; changes in effect and observed waits are missing from this advice"

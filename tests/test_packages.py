@@ -12,12 +12,35 @@ from pathlib import Path
 import pytest
 
 from tests.throwaway_machine import MachineError, ThrowawayMachine
+from tools.advice_queue import PRIORITY_LINES
 from tools.live_slurm import LiveCluster, LiveSlurmError
 
 ROOT = Path(__file__).parent.parent
 BUILT_TIME = 1_700_000_000
 DEADLINE_S = 900
 SLURM = "/srv/slurm"
+# A daemon that applies at once, as root, since this Slurm has no accounting to make another user an Operator in.
+APPLYING = """
+mkdir -p /etc/systemd/system/sadvised.service.d
+printf '[Service]\\nUser=root\\n' >/etc/systemd/system/sadvised.service.d/root.conf
+cat >/etc/sadvise/conf.d/apply.toml <<END
+[mode]
+default = "apply"
+[guard]
+min_job_age_s = 0
+[daemon]
+interval_s = 2
+jitter_s = 0
+END
+systemctl daemon-reload
+systemctl start sadvised.service
+"""
+APPLYING_NO_MORE = """
+systemctl stop sadvised.service
+rm -r /etc/systemd/system/sadvised.service.d /etc/sadvise/conf.d/apply.toml
+find /var/lib/sadvise -type f -delete
+systemctl daemon-reload
+"""
 
 missing = [name for name in ("dpkg-deb", "rpmbuild", "rpm") if shutil.which(name) is None]
 required = os.environ.get("SADVISE_REQUIRE_SLURM") == "1"
@@ -51,7 +74,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def machine(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThrowawayMachine]:
     """A machine with systemd that has the packages in /packages and a Slurm cluster to talk to."""
     try:
-        with LiveCluster("22.05", node_count=2) as cluster:
+        with LiveCluster("22.05", node_count=2, extra_lines=PRIORITY_LINES) as cluster:
             inner = tmp_path_factory.mktemp("slurm")
             conf = (cluster.folder / "slurm.conf").read_text().replace(str(cluster.folder), SLURM)
             (inner / "slurm.conf").write_text(conf)
@@ -334,6 +357,42 @@ def test_broken_configuration_keeps_the_service_from_starting_and_says_why(machi
     machine.ask("systemctl", "reset-failed", "sadvised.service")
     assert started.returncode != 0
     assert "did you mean planning?" in log
+
+
+def submit(machine: ThrowawayMachine, user: str, *request: str) -> int:
+    """Submit a job as a user."""
+    argv = ("sbatch", "--parsable", "--chdir=/", "--output=/dev/null", "--wrap=sleep 3600", *request)
+    return int(machine.run("runuser", "-u", user, "--", *argv))
+
+
+def test_user_sees_why_the_own_job_has_a_nice_and_gets_the_own_value_back(machine: ThrowawayMachine) -> None:
+    for node in ("n01", "n02"):
+        submit(machine, "root", "--time=10:00:00", "--gres=gpu:8", f"--nodelist={node}")
+    own = submit(machine, "games", "--time=2-00:00:00", "--nodes=2", "--gres=gpu:8", "--nice=3")
+    for _ in range(6):
+        submit(machine, "root", "--time=01:00:00", "--gres=gpu:2", "--nice=5")
+    machine.run("sh", "-c", APPLYING)
+    deadline = time.monotonic() + 60.0
+    while f"{own}|nice|out|3|" not in as_user(machine, "sadvise", "journal", "-P").stdout:
+        assert time.monotonic() < deadline, machine.run("journalctl", "--no-pager", "--unit", "sadvised.service")
+        time.sleep(0.5)
+
+    explained = as_user(machine, "sadvise", "explain", str(own)).stdout
+    recommended = [
+        run("sadvise", "recommend", "-P").stdout for run in (machine.ask, lambda *argv: as_user(machine, *argv))
+    ]
+    held = machine.run("squeue", "-h", "-j", str(own), "-O", "Nice").strip()
+    machine.run("sadvise", "revert", str(own))
+    restored = machine.run("squeue", "-h", "-j", str(own), "-O", "Nice").strip()
+    machine.run("sh", "-c", APPLYING_NO_MORE)
+    for user in ("root", "games"):
+        machine.run("scancel", f"--user={user}")
+
+    line = next(line for line in explained.splitlines() if line.startswith("changed"))
+    assert re.search(rf"nice 3 -> nice {held}: may use up to .*; it delays the job by at most .*; reverted at \d", line)
+    assert int(held) > 3
+    assert restored == "3"
+    assert of_user == of_root
 
 
 def test_service_that_does_not_run_is_upgraded_and_stays_so(machine: ThrowawayMachine) -> None:

@@ -20,12 +20,15 @@ def changes_of(job_id: int, leases: tuple[Lease, ...], purposes: Purposes) -> li
 def change_sentence(change: dict[str, Any]) -> str:
     """Return a published change for people, without its times."""
     in_words = ACTIONS[change["lever"]].in_words
-    why = change["text"] or change["reason"] or "the reason is no longer recorded"
-    bound = f"; it delays the job by at most {duration(change['added_delay_max_s'])}"
-    return (
-        f"{in_words(change['before'])} -> {in_words(change['after'])}: {why}"
-        f"{bound if change['added_delay_max_s'] else ''}; reverted {_end(change)}"
-    )
+    why = change["text"] or _without_sentence(change)
+    return f"{in_words(change['before'])} -> {in_words(change['after'])}: {why}; reverted {_end(change)}"
+
+
+def _without_sentence(change: dict[str, Any]) -> str:
+    """Return the reason and the bound of a change whose sentence, which gives both, is not known."""
+    reason = change["reason"] or "the reason is no longer recorded"
+    added_s = change["added_delay_max_s"]
+    return f"{reason}; it delays the job by at most {duration(added_s)}" if added_s else reason
 
 
 def _change(lease: Lease, purpose: Purpose | None) -> dict[str, Any]:

@@ -21,7 +21,7 @@ def change_sentence(change: dict[str, Any]) -> str:
     """Return a published change for people, without its times."""
     in_words = ACTIONS[change["lever"]].in_words
     why = change["text"] or _without_sentence(change)
-    return f"{in_words(change['before'])} -> {in_words(change['after'])}: {why}; reverted {_end(change)}"
+    return f"{in_words(change['before'])} -> {in_words(change['after'])}: {why}; {_end(change)}"
 
 
 def _without_sentence(change: dict[str, Any]) -> str:
@@ -46,4 +46,6 @@ def _change(lease: Lease, purpose: Purpose | None) -> dict[str, Any]:
 
 def _end(change: dict[str, Any]) -> str:
     due_time = change["due_time"]
-    return "when the job starts" if due_time is None else f"at {instant(due_time)}, unless the job has started"
+    if due_time is None:
+        return "not reverted, as it ends by itself or can stay"
+    return f"reverted at {instant(due_time)}, unless the job has started"

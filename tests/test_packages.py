@@ -38,7 +38,7 @@ systemctl start sadvised.service
 APPLYING_NO_MORE = """
 systemctl stop sadvised.service
 rm -r /etc/systemd/system/sadvised.service.d /etc/sadvise/conf.d/apply.toml
-find /var/lib/sadvise -type f -delete
+find /var/lib/sadvise /run/sadvise -type f -delete
 systemctl daemon-reload
 """
 

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 OWNER_ONLY: Final = 0o600
-# The umask decides, as for files that other programs write.
-AS_UMASK: Final = 0o666
+# What everyone can read whatever the umask is, and the folders that lead there.
+EVERYONE: Final = 0o644
+OWNER_AND_GROUP: Final = 0o640
+_FOLDER: Final = 0o755
 # Stands for standard input or output on a command line.
 STANDARD_STREAM: Final = Path("-")
 # Brackets of TOML inside of one another, and dots in one line. No file of sadvise has a third of either.
@@ -28,12 +30,13 @@ _BRACKET: Final = re.compile(r"[\[\]{}]")
 def replacing(path: Path, *, mode: int = OWNER_ONLY) -> Iterator[IO[bytes]]:
     """Open a binary stream whose content replaces the file at `path` once the block ends without an exception.
 
-    The content is on the disk before it gets the name. `mode` is narrowed by the umask. Raises `OSError`.
+    The content is on the disk before it gets the name. The file has its mode whatever the umask is. Raises `OSError`.
     """
     temporary = path.with_name(f".sadvise-{secrets.token_hex(8)}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         with open(descriptor, "wb") as stream:  # noqa: PTH123  (a descriptor)
+            os.fchmod(descriptor, mode)
             yield stream
             stream.flush()
             os.fsync(descriptor)
@@ -74,6 +77,14 @@ def parse_toml(text: str) -> dict[str, Any]:
     if max(depths, default=0) > DEEPEST or any(line.count(".") > DEEPEST for line in text.splitlines()):
         raise ValueError(f"nested more than {DEEPEST} deep: write its brackets and dotted keys flat")
     return tomllib.loads(text)
+
+
+def make_open_folder(folder: Path) -> None:
+    """Make a folder, with those above it that are missing, that everyone can enter whatever the umask is."""
+    if not folder.is_dir():
+        make_open_folder(folder.parent)
+        folder.mkdir()
+        folder.chmod(_FOLDER)
 
 
 @contextmanager

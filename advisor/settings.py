@@ -92,8 +92,10 @@ class Limits:
     min_job_age_s: Annotated[float, "jobs submitted less than this ago are left alone"] = 60.0
     max_job_wait_s: Annotated[float, "jobs eligible for longer than this are never delayed"] = 48 * HOUR_S
     max_added_delay_s: Annotated[float, "longest delay that changes can add to one job"] = 6 * HOUR_S
-    nice_min: Annotated[int, "lowest nice value that is set; below 0 needs an Operator"] = 0
-    nice_max: Annotated[int, "highest nice value that is set"] = 10_000
+    nice_min: Annotated[
+        int, "lowest nice value that is set, and that a job can have to be reordered; below 0 needs an Operator"
+    ] = 0
+    nice_max: Annotated[int, "most that is added to the nice value of a job"] = 10_000
     cooldown_s: Annotated[float, "time for which a job is left alone after it was changed, or its change refused"] = (
         600.0
     )
@@ -179,7 +181,7 @@ class DaemonSettings:
     runtime_folder: Annotated[str, "folder of the pause file and of the lock that excludes a second daemon"] = (
         "/run/sadvise"
     )
-    refit: Annotated[bool, "whether run times are fitted again every night; needs the extra `fit`"] = False
+    refit: Annotated[bool, "whether run times are fitted again every night; needs the package sadvise-fit"] = False
     shadow: Annotated[
         str, "learned policy whose plans are recorded in the journal beside the rules' and never sent; empty for none"
     ] = ""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.files import AS_UMASK, OWNER_ONLY, replace_file, replacing
+from advisor.files import EVERYONE, OWNER_ONLY, replace_file, replacing
 
 
 @pytest.fixture(autouse=True)
@@ -38,8 +38,8 @@ def test_a_file_gets_its_content_and_leaves_no_other(tmp_path: Path) -> None:
     assert names_in(tmp_path) == [path.name]
 
 
-@pytest.mark.parametrize(("mode", "seen"), [(OWNER_ONLY, 0o600), (AS_UMASK, 0o640)])
-def test_the_mode_is_narrowed_by_the_umask_and_not_taken_from_the_old_file(
+@pytest.mark.parametrize(("mode", "seen"), [(OWNER_ONLY, 0o600), (EVERYONE, 0o644)])
+def test_the_mode_is_the_one_asked_for_whatever_the_umask_and_the_old_file(
     mode: int, seen: int, tmp_path: Path
 ) -> None:
     path = tmp_path / "file"

@@ -12,12 +12,35 @@ from pathlib import Path
 import pytest
 
 from tests.throwaway_machine import MachineError, ThrowawayMachine
+from tools.advice_queue import PRIORITY_LINES
 from tools.live_slurm import LiveCluster, LiveSlurmError
 
 ROOT = Path(__file__).parent.parent
 BUILT_TIME = 1_700_000_000
-DEADLINE_S = 300
+DEADLINE_S = 900
 SLURM = "/srv/slurm"
+# A daemon that applies at once, as root, since this Slurm has no accounting to make another user an Operator in.
+APPLYING = """
+mkdir -p /etc/systemd/system/sadvised.service.d
+printf '[Service]\\nUser=root\\n' >/etc/systemd/system/sadvised.service.d/root.conf
+cat >/etc/sadvise/conf.d/apply.toml <<END
+[mode]
+default = "apply"
+[guard]
+min_job_age_s = 0
+[daemon]
+interval_s = 2
+jitter_s = 0
+END
+systemctl daemon-reload
+systemctl start sadvised.service
+"""
+APPLYING_NO_MORE = """
+systemctl stop sadvised.service
+rm -r /etc/systemd/system/sadvised.service.d /etc/sadvise/conf.d/apply.toml
+find /var/lib/sadvise /run/sadvise -type f -delete
+systemctl daemon-reload
+"""
 
 missing = [name for name in ("dpkg-deb", "rpmbuild", "rpm") if shutil.which(name) is None]
 required = os.environ.get("SADVISE_REQUIRE_SLURM") == "1"
@@ -51,7 +74,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def machine(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThrowawayMachine]:
     """A machine with systemd that has the packages in /packages and a Slurm cluster to talk to."""
     try:
-        with LiveCluster("22.05", node_count=2) as cluster:
+        with LiveCluster("22.05", node_count=2, extra_lines=PRIORITY_LINES) as cluster:
             inner = tmp_path_factory.mktemp("slurm")
             conf = (cluster.folder / "slurm.conf").read_text().replace(str(cluster.folder), SLURM)
             (inner / "slurm.conf").write_text(conf)
@@ -70,15 +93,20 @@ def output(*argv: str) -> str:
     return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True).stdout
 
 
-def deb(packages: Path) -> str:
-    """Name the Debian package."""
-    return str(next(packages.glob("*.deb")))
+def deb(packages: Path, name: str = "sadvise") -> str:
+    """Name a Debian package."""
+    return str(next(packages.glob(f"{name}_*.deb")))
 
 
-def deb_files(packages: Path) -> dict[str, str]:
-    """Map what the .deb holds to mode, owner, size and time."""
+def rpm(packages: Path, name: str = "sadvise") -> str:
+    """Name an RPM package."""
+    return str(next(packages.glob(f"{name}-[0-9]*.rpm")))
+
+
+def deb_files(packages: Path, name: str = "sadvise") -> dict[str, str]:
+    """Map what a .deb holds to mode, owner, size and time."""
     found = {}
-    for line in output("dpkg-deb", "--contents", deb(packages)).splitlines():
+    for line in output("dpkg-deb", "--contents", deb(packages, name)).splitlines():
         *about, name = line.split(None, 5)
         found[name.split(" -> ")[0].removeprefix(".").rstrip("/")] = " ".join(about)
     return found
@@ -99,27 +127,41 @@ def shown(machine: ThrowawayMachine, name: str) -> str:
 
 def install_deb(machine: ThrowawayMachine) -> None:
     """Install or upgrade to the package."""
-    machine.run("sh", "-c", "dpkg --install /packages/*.deb")
+    machine.run("sh", "-c", "dpkg --install /packages/sadvise_*.deb")
 
 
-def test_packages_ask_for_the_python_whose_libraries_they_hold(packages: Path) -> None:
-    needs = output("dpkg-deb", "--field", deb(packages), "Depends")
-    rpm_needs = output("rpm", "-qp", "--requires", str(next(packages.glob("*.rpm"))))
-    held = {match[1] for name in deb_files(packages) if (match := re.search(r"\.cpython-3(\d+)-", name))}
+def as_user(machine: ThrowawayMachine, *argv: str) -> subprocess.CompletedProcess[str]:
+    """Run a program as an ordinary user."""
+    return machine.ask("runuser", "-u", "nobody", "--", "env", "HOME=/nonexistent", *argv)
+
+
+@pytest.mark.parametrize("name", ["sadvise", "sadvise-fit"])
+def test_packages_ask_for_the_python_whose_libraries_they_hold(packages: Path, name: str) -> None:
+    needs = output("dpkg-deb", "--field", deb(packages, name), "Depends")
+    rpm_needs = output("rpm", "-qp", "--requires", rpm(packages, name))
+    held = {match[1] for file in deb_files(packages, name) if (match := re.search(r"\.cpython-3(\d+)-", file))}
 
     assert len(held) == 1
     assert f"python3.{held.copy().pop()}," in needs
     assert f"/usr/bin/python3.{held.copy().pop()}\n" in rpm_needs
 
 
-def test_both_packages_hold_the_same_files_at_one_time_owned_by_root(packages: Path) -> None:
-    in_deb = deb_files(packages)
-    in_rpm = set(output("rpm", "-qlp", str(next(packages.glob("*.rpm")))).split())
-    times = set(output("rpm", "-qp", "--queryformat", "[%{FILEMTIMES}\n]", str(next(packages.glob("*.rpm")))).split())
-    files = {name for name, about in in_deb.items() if not about.startswith("d")}
+@pytest.mark.parametrize("name", ["sadvise", "sadvise-fit"])
+def test_both_formats_hold_the_same_files_at_one_time_owned_by_root(packages: Path, name: str) -> None:
+    in_deb = deb_files(packages, name)
+    in_rpm = set(output("rpm", "-qlp", rpm(packages, name)).splitlines())
+    times = set(output("rpm", "-qp", "--queryformat", "[%{FILEMTIMES}\n]", rpm(packages, name)).split())
+    files = {file for file, about in in_deb.items() if not about.startswith("d")}
 
     # Two places of one file: zsh looks elsewhere on systems of rpm.
-    assert {name.replace("/zsh/vendor-completions/", "/zsh/site-functions/") for name in files} <= in_rpm
+    assert {file.replace("/zsh/vendor-completions/", "/zsh/site-functions/") for file in files} <= in_rpm
+    assert {about.split()[1] for about in in_deb.values()} == {"root/root"}
+    assert not any(about[8] == "w" for about in in_deb.values() if not about.startswith("l"))
+    assert {tuple(about.split()[3:5]) for about in in_deb.values()} == {("2023-11-14", "22:13")}
+    assert times == {str(BUILT_TIME)}
+
+
+def test_package_holds_the_program_and_what_stands_around_it(packages: Path) -> None:
     assert {
         "/opt/sadvise/bin/sadvised",
         "/etc/sadvise/sadvise.toml",
@@ -130,17 +172,47 @@ def test_both_packages_hold_the_same_files_at_one_time_owned_by_root(packages: P
         "/usr/share/bash-completion/completions/sadvise",
         "/usr/share/zsh/vendor-completions/_sadvise",
         "/usr/share/fish/vendor_completions.d/sadvise.fish",
-    } <= files
-    assert {about.split()[1] for about in in_deb.values()} == {"root/root"}
-    assert not any(about[8] == "w" for about in in_deb.values() if not about.startswith("l"))
-    assert {tuple(about.split()[3:5]) for about in in_deb.values()} == {("2023-11-14", "22:13")}
-    assert times == {str(BUILT_TIME)}
+        "/usr/share/sadvise/monitoring/sadvise.dashboard.json",
+        "/usr/share/sadvise/monitoring/sadvise.rules.yml",
+    } <= set(deb_files(packages))
+
+
+def test_packages_share_no_file(packages: Path) -> None:
+    program, extras = (
+        {file for file, about in deb_files(packages, name).items() if not about.startswith("d")}
+        for name in ("sadvise", "sadvise-fit")
+    )
+
+    assert program & extras == set()
+    folder = re.compile(r"/opt/sadvise/lib/python3\.\d+/site-packages/(\w+)/")
+    assert {"numba", "sklearn", "submitit"} <= {match[1] for file in extras if (match := folder.match(file))}
+    assert {"numpy", "joblib", "advisor"} <= {match[1] for file in program if (match := folder.match(file))}
+
+
+def test_every_page_is_in_the_package_and_every_link_of_it_leads_somewhere(packages: Path, tmp_path: Path) -> None:
+    subprocess.run(["dpkg-deb", "--extract", deb(packages), str(tmp_path)], check=True)
+    folder = tmp_path / "usr/share/doc/sadvise"
+    pages = sorted(folder.rglob("*.md"))
+
+    links = [
+        (page, target)
+        for page in pages
+        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    ]
+    in_package, in_checkout = (
+        {str(page.relative_to(place)) for page in (place / "docs").rglob("*.md")} for place in (folder, ROOT)
+    )
+
+    assert in_package == in_checkout
+    assert len(links) > 50
+    assert [f"{page.name}: {target}" for page, target in links if not (page.parent / target).exists()] == []
 
 
 def test_package_names_no_place_of_the_build_and_every_dependency_with_its_digest(
     packages: Path, tmp_path: Path
 ) -> None:
-    subprocess.run(["dpkg-deb", "--extract", deb(packages), str(tmp_path)], check=True)
+    for name in ("sadvise", "sadvise-fit"):
+        subprocess.run(["dpkg-deb", "--extract", deb(packages, name), str(tmp_path)], check=True)
 
     listed = (tmp_path / "usr/share/doc/sadvise/dependencies.txt").read_text().splitlines()
     small = [
@@ -161,7 +233,7 @@ def test_package_installs_and_starts_nothing(machine: ThrowawayMachine) -> None:
 
     assert state(machine) == ("disabled", "inactive")
     assert machine.run("sadvise", "--version").startswith("sadvise ")
-    assert machine.run("stat", "-c", "%U %a", "/var/lib/sadvise").split() == ["sadvise", "700"]
+    assert machine.run("stat", "-c", "%U %a", "/var/lib/sadvise").split() == ["sadvise", "711"]
     assert machine.run("getent", "passwd", "sadvise").strip().endswith("/nologin")
     assert machine.run("dpkg", "--verify", "sadvise") == ""
     assert machine.run("systemd-analyze", "verify", "/usr/lib/systemd/system/sadvised.service") == ""
@@ -183,8 +255,85 @@ def test_service_runs_under_its_restrictions_and_reads_slurm(machine: ThrowawayM
     assert "recommended" in said, said + log
     assert "rror" not in log
     assert "arning" not in log
+    # The socket that shows users their leases.
+    assert machine.run("stat", "-c", "%a", "/run/sadvise/leases.sock").strip() == "666"
     # Nothing but the journal and its locks: no library keeps files of its own here.
     assert {name.partition(".")[0] for name in machine.run("ls", "-A", "/var/lib/sadvise").split()} == {"journal"}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("recommend", "--demo"), ("explain", "--demo", "12"), ("recommend",), ("recommend", "--json"), ("models", "list")],
+    ids=" ".join,
+)
+def test_ordinary_user_gets_what_root_gets(machine: ThrowawayMachine, command: tuple[str, ...]) -> None:
+    of_root, of_user = machine.ask("sadvise", *command), as_user(machine, "sadvise", *command)
+
+    assert (of_user.returncode, of_user.stderr) == (of_root.returncode, of_root.stderr) == (0, "")
+    moving = re.compile(r'"taken_at": ?[\d.]+|\d\d:\d\d:\d\d')
+    assert moving.sub("", of_user.stdout) == moving.sub("", of_root.stdout)
+    assert "refused" not in of_user.stdout
+
+
+def test_ordinary_user_sees_leases_and_not_the_journal(machine: ThrowawayMachine) -> None:
+    leases = as_user(machine, "sadvise", "journal")
+    audit = as_user(machine, "sadvise", "journal", "audit")
+
+    assert (leases.returncode, leases.stdout) == (0, "nothing of ours is out\n")
+    assert audit.returncode == 1
+    assert audit.stderr.startswith("sadvise: error: /var/lib/sadvise/journal.sqlite is closed to this user: ")
+    assert as_user(machine, "ls", "/var/lib/sadvise").returncode != 0
+
+
+def test_what_is_missing_is_named_as_the_package_that_holds_it(machine: ThrowawayMachine) -> None:
+    fitted = machine.ask("sadvise", "fit", "runtime", "--from", "/dev/null")
+
+    assert "fitting needs it: apt-get install sadvise-fit" in fitted.stderr
+    sources = "/opt/sadvise/lib/python3.11/site-packages/advisor"
+    naming_pip = machine.run("grep", "-rlE", "--include=*.py", "pip (install|3)", sources)
+    assert naming_pip.split() == [f"{sources}/backends/installation.py"]
+
+
+def test_compare_runs_with_its_defaults(machine: ThrowawayMachine) -> None:
+    trace = "/opt/sadvise/lib/python3.11/site-packages/advisor/demo/trace.csv"
+
+    compared = as_user(machine, "sadvise", "compare", trace, "--cluster", "nodes=8,gpus=8,leaf=4", "--jobs", "40")
+
+    assert compared.returncode == 0, compared.stderr
+    assert "runs    2 in all" in compared.stdout
+
+
+def test_fit_package_completes_the_program_and_goes_away_again(machine: ThrowawayMachine) -> None:
+    machine.run("sh", "-c", "dpkg --install /packages/sadvise-fit_*.deb")
+    fitted = machine.ask("sadvise", "fit", "runtime", "--from", "/dev/null")
+    asked = "from advisor.sim.compiled import IS_COMPILED; import skl2onnx, submitit; print(IS_COMPILED)"
+    is_compiled = machine.run("/opt/sadvise/bin/python3", "-I", "-c", asked)
+    verified = machine.run("dpkg", "--verify", "sadvise", "sadvise-fit")
+    machine.run("dpkg", "--remove", "sadvise-fit")
+
+    assert "is not installed" not in fitted.stderr
+    assert "/dev/null" in fitted.stderr
+    assert (is_compiled, verified) == ("True\n", "")
+    assert machine.run("dpkg", "--verify", "sadvise") == ""
+
+
+def test_model_that_the_service_publishes_is_read_by_every_user(machine: ThrowawayMachine) -> None:
+    copied = (
+        "import sys; from pathlib import Path; from advisor.predict.library import shipped_folder; "
+        "from advisor.predict.manifest import read_file, read_manifest, write_file, write_manifest; "
+        "site, shipped = Path('/var/lib/sadvise/models'), shipped_folder(); "
+        "[write_file(site / path.relative_to(shipped), read_file(path, 1 << 26)) for path in shipped.rglob('*.*') "
+        "if path.is_file()]; write_manifest(site, read_manifest(shipped))"
+    )
+    machine.run("runuser", "-u", "sadvise", "--", "sh", "-c", f'umask 077; /opt/sadvise/bin/python3 -I -c "{copied}"')
+
+    recommended = as_user(machine, "sadvise", "recommend", "--demo")
+    verified = as_user(machine, "sadvise", "models", "verify")
+
+    machine.run("rm", "-r", "/var/lib/sadvise/models")
+    assert "refused" not in recommended.stdout
+    assert "/var/lib/sadvise/models" in verified.stdout
+    assert verified.returncode == 0, verified.stdout
 
 
 def test_service_that_runs_is_upgraded_and_runs_again(machine: ThrowawayMachine) -> None:
@@ -208,6 +357,41 @@ def test_broken_configuration_keeps_the_service_from_starting_and_says_why(machi
     machine.ask("systemctl", "reset-failed", "sadvised.service")
     assert started.returncode != 0
     assert "did you mean planning?" in log
+
+
+def submit(machine: ThrowawayMachine, user: str, *request: str) -> int:
+    """Submit a job as a user."""
+    argv = ("sbatch", "--parsable", "--chdir=/", "--output=/dev/null", "--wrap=sleep 3600", *request)
+    return int(machine.run("runuser", "-u", user, "--", *argv))
+
+
+def test_user_sees_why_the_own_job_has_a_nice_and_gets_the_own_value_back(machine: ThrowawayMachine) -> None:
+    for node in ("n01", "n02"):
+        submit(machine, "root", "--time=10:00:00", "--gres=gpu:8", f"--nodelist={node}")
+    own = submit(machine, "games", "--time=2-00:00:00", "--nodes=2", "--gres=gpu:8", "--nice=3")
+    for _ in range(6):
+        submit(machine, "root", "--time=01:00:00", "--gres=gpu:2", "--nice=5")
+    machine.run("sh", "-c", APPLYING)
+    deadline = time.monotonic() + 60.0
+    while f"{own}|nice|out|3|" not in as_user(machine, "sadvise", "journal", "-P").stdout:
+        assert time.monotonic() < deadline, machine.run("journalctl", "--no-pager", "--unit", "sadvised.service")
+        time.sleep(0.5)
+
+    explained = as_user(machine, "sadvise", "explain", str(own)).stdout
+    of_root = machine.run("sadvise", "recommend", "-P")
+    of_user = as_user(machine, "sadvise", "recommend", "-P").stdout
+    held = machine.run("squeue", "-h", "-j", str(own), "-O", "Nice").strip()
+    machine.run("sadvise", "revert", str(own))
+    restored = machine.run("squeue", "-h", "-j", str(own), "-O", "Nice").strip()
+    machine.run("sh", "-c", APPLYING_NO_MORE)
+    for user in ("root", "games"):
+        machine.run("scancel", f"--user={user}")
+
+    line = next(line for line in explained.splitlines() if line.startswith("changed"))
+    assert re.search(rf"nice 3 -> nice {held}: may use up to .*; reverted at \d", line)
+    assert int(held) > 3
+    assert restored == "3"
+    assert of_user == of_root
 
 
 def test_service_that_does_not_run_is_upgraded_and_stays_so(machine: ThrowawayMachine) -> None:
@@ -237,7 +421,7 @@ def test_removal_stops_the_service_and_keeps_its_journal_and_a_purge_does_not(ma
 
 def test_rpm_installs_starts_nothing_and_goes_away(machine: ThrowawayMachine) -> None:
     # The machine's own packages are Debian's, so rpm knows of none that are asked for.
-    machine.run("sh", "-c", "rpm --install --nodeps /packages/*.rpm")
+    machine.run("sh", "-c", "rpm --install --nodeps /packages/sadvise-[0-9]*.rpm")
     after = state(machine)
     version = machine.run("sadvise", "--version")
     machine.run("rpm", "--verify", "--nodeps", "sadvise")

@@ -99,7 +99,8 @@ def test_advisor_runs_as_its_own_user_and_gives_way_to_slurmctld() -> None:
 
 def test_file_that_pauses_outlives_a_restart() -> None:
     found = settings()
+    assert found["StateDirectoryMode"] == ["0711"]
     folders = [line.split() for line in (FOLDER / "sadvise.tmpfiles").read_text().splitlines() if line[0] != "#"]
 
     assert found["RuntimeDirectoryPreserve"] == ["yes"]
-    assert {folder[1]: folder[2] for folder in folders} == {"/run/sadvise": "0755", "/var/lib/sadvise": "0700"}
+    assert {folder[1]: folder[2] for folder in folders} == {"/run/sadvise": "0755", "/var/lib/sadvise": "0711"}

@@ -1,6 +1,6 @@
 """`sadvise explain JOBID`: why a job is not starting."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from advisor.cycle import CycleRecord
     from advisor.domain.diagnosis import PriorityFactors
     from advisor.domain.job import Job
+    from advisor.domain.lease import Lease
     from advisor.planning.timer_out import TimerOut
     from advisor.view.explanations import Explanation, Obstacle
 
@@ -30,8 +31,8 @@ def explain(
 ) -> None:
     """Explain why a pending job is not starting, with the evidence and what would change it.
 
-    Names the fields that could not be read. Also shows the user's hints, the recommendations for the job, and the delay
-    timer that makes it wait, if the journal holds one.
+    Names the fields that could not be read. Also shows the user's hints, the recommendations for the job, and the
+    changes of sadvise that it holds: what for, and when they are reverted.
     """
     from advisor.cli.filters import job_name
     from advisor.cli.reading import Reading
@@ -40,7 +41,8 @@ def explain(
     from advisor.planning.timer_out import timers_out
     from advisor.view.documents import meta, timer
     from advisor.view.explanations import explanation
-    from advisor.view.terminal import print_json
+    from advisor.view.lease_report import change_sentence, changes_of
+    from advisor.view.terminal import instant, print_json, print_labelled
 
     name = job_name(job)
     reading = Reading(snapshot=snapshot, demo=demo, source=source, cluster=cluster, timeout_s=timeout, config=config)
@@ -56,19 +58,32 @@ def explain(
             "is hidden from you (PrivateData)"
         )
     factors = None if snapshot is not None or demo else _factors(target, cluster, reading.timeout_of(settings))
-    explained = explanation(diagnose(seen, target.job_id, factors=factors))
+    diagnosis = diagnose(seen, target.job_id, factors=factors)
+    explained = explanation(replace(diagnosis, job=_with_own_nice(target, planned.memory.leases)))
+    changes = changes_of(target.job_id, planned.memory.leases, planned.purposes)
     out = timers_out(seen, target.job_id, settings.planning, settings.guard, record.forecasts, planned.memory)
     notes = [planned.note] if planned.note else []
     if json:
         document = {
             **_document(explained, record, target),
+            "changes": changes,
             "timers": [timer(timer_out) for timer_out in out],
             "notes": notes,
         }
         print_json({"meta": meta(seen, "sadvise.explain/1", opened.name), "diagnosis": document})
     else:
         _print(explained, record, target, cluster, opened.name)
+        for change in changes:
+            print_labelled("changed", f"since {instant(change['applied_time'])}: {change_sentence(change)}")
         _print_timers(out, notes)
+
+
+def _with_own_nice(job: "Job", leases: "Iterable[Lease]") -> "Job":
+    """Return a job with the nice that its user gave it, to which the user can do something."""
+    from advisor.domain.actions import SetNice
+
+    own = (lease.undo for lease in leases if lease.job_id == job.job_id and lease.is_in_effect)
+    return replace(job, nice=next((undo.after for undo in own if isinstance(undo, SetNice)), job.nice))
 
 
 def _factors(job: "Job", cluster: str | None, timeout_s: float) -> "PriorityFactors | None":

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Fit a model on this site's own data and put it in use; needs the extra `fit`.",
+    help="Fit a model on this site's own data and put it in use; needs the package sadvise-fit.",
 )
 
 LIVE = "live"
@@ -58,7 +58,10 @@ def runtime(
         accounting = read_accounting(Path(source))
     _tell(accounting)
     fitted = fit_run_time(accounting.ended, seed=seed, keep_history=True, sources=(accounting.source,))
-    _publish(fitted, models, dry_run=dry_run)
+    private = not dry_run and _hides_jobs(cluster, 30.0 if timeout is None else timeout)
+    _publish(fitted, models, dry_run=dry_run, private=private)
+    if private:
+        typer.echo("run_time: closed to other users, as PrivateData hides their jobs or is not known", err=True)
 
 
 @app.command()
@@ -80,14 +83,27 @@ def interference(source: Files, models: Folder = None, seed: Seed = 0, dry_run: 
 
 
 def _needs_extra() -> None:
-    """Name the packages to install if the fitting libraries are missing."""
+    """Raise `ConfigError` with the command that installs the fitting libraries if they are missing."""
     from importlib.util import find_spec
 
+    from advisor.backends.installation import how_to_install
     from advisor.errors import ConfigError
 
     for module in ("sklearn", "skl2onnx"):
         if find_spec(module) is None:
-            raise ConfigError(f"{module} is not installed, and fitting needs it: python -m pip install 'sadvise[fit]'")
+            raise ConfigError(f"{module} is not installed, and fitting needs it: {how_to_install('fit')}")
+
+
+def _hides_jobs(cluster: str | None, timeout_s: float) -> bool:
+    """Return whether users do not see each other's jobs, whose run times the model holds; True if Slurm is silent."""
+    from advisor.backends.process import SlurmCommands
+    from advisor.backends.site_reader import running_config
+    from advisor.errors import DecodeError, SlurmError
+
+    try:
+        return running_config(SlurmCommands(timeout_s=timeout_s, cluster=cluster)).hides_jobs
+    except (SlurmError, DecodeError):
+        return True
 
 
 def _tell(accounting: "Accounting") -> None:
@@ -96,7 +112,7 @@ def _tell(accounting: "Accounting") -> None:
     typer.echo(f"{accounting.rows:,} rows, {len(accounting.ended):,} ended GPU jobs{rest}", err=True)
 
 
-def _publish(fitted: "Fitted", folder: Path | None, *, dry_run: bool) -> None:
+def _publish(fitted: "Fitted", folder: Path | None, *, dry_run: bool, private: bool = False) -> None:
     """Export, check parity, write and put in use; print the card."""
     from advisor.cli.models import library
     from advisor.clock import SystemClock
@@ -118,7 +134,7 @@ def _publish(fitted: "Fitted", folder: Path | None, *, dry_run: bool) -> None:
         version = None
     else:
         version = held.next_version(fitted.kind)
-        publish(fitted, held.site, version, today=today)
+        publish(fitted, held.site, version, today=today, private=private)
         held.use(fitted.kind, version)
         card = read_card(held.find(fitted.kind, version))
     for line in card.splitlines():

@@ -1,6 +1,7 @@
 """`sadvise journal`: outstanding changes, what was proposed and done, and whether the audit is intact."""
 
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -8,9 +9,11 @@ import typer
 from advisor.cli.options import FILTERS, OUTPUT, ConfigFile, JournalFile, Json, NoHeader, Parsable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from advisor.domain.lease import Lease
     from advisor.journal import SqliteJournal
+    from advisor.journal.disclosure import Disclosure
     from advisor.journal.views import RowQuery
 
 SCHEMA = "sadvise.journal/1"
@@ -61,9 +64,10 @@ def journal(
 ) -> None:
     """Print the journal, newest rows first; read-only, also while the daemon runs.
 
-    `verify` exits with 1 if the audit is not intact, and names the first broken row.
+    Where the journal is closed to a user, `leases` shows what the daemon shows of it. `verify` exits with 1 if the
+    audit is not intact, and names the first broken row.
     """
-    from advisor.cli.reading import Reading
+    from advisor.cli.reading import Reading, is_closed
     from advisor.cli.reading import journal_file as chosen
     from advisor.errors import ConfigError
     from advisor.journal import SqliteJournal
@@ -71,7 +75,14 @@ def journal(
     if json and parsable:
         raise ConfigError("--json excludes -P: give one")
     looked = _looked(jobs, since, most)
-    held = SqliteJournal.read_only(chosen(Reading(config=config).load_config(), journal_file))
+    settings = Reading(config=config).load_config()
+    path = chosen(settings, journal_file)
+    if is_closed(path):
+        disclosure = _disclosed(path, Path(settings.daemon.runtime_folder), view)
+        rows = _lease_rows((lease for lease in disclosure.leases if lease.ending is None), looked)
+        _print(view, rows, disclosure.cluster, json=json, parsable=parsable, noheader=noheader)
+        return
+    held = SqliteJournal.read_only(path)
     try:
         if view is View.VERIFY:
             _verify(held, json=json)
@@ -142,26 +153,7 @@ def _rows(held: "SqliteJournal", view: View, looked: "RowQuery") -> "list[dict[s
 
     match view:
         case View.LEASES:
-            leases = [
-                lease
-                for lease in held.leases()
-                if (looked.job_ids is None or lease.job_id in looked.job_ids) and lease.applied_time > looked.since
-            ]
-            newest = sorted(leases, key=lambda lease: (-lease.applied_time, lease.job_id, lease.lever))
-            return [
-                {
-                    "job_id": lease.job_id,
-                    "lever": str(lease.lever),
-                    "state": str(lease.state),
-                    **_values(asdict(lease.action), asdict(lease.undo)),
-                    "user": lease.user,
-                    "account": lease.account,
-                    "applied_time": lease.applied_time,
-                    "due_time": lease.due_time,
-                    "added_delay_s": lease.added_delay_s,
-                }
-                for lease in newest[: looked.most]
-            ]
+            return _lease_rows(held.leases(), looked)
         case View.CYCLES:
             return [asdict(cycle) for cycle in held.cycles(looked)]
         case View.CHANGES:
@@ -180,6 +172,45 @@ def _rows(held: "SqliteJournal", view: View, looked: "RowQuery") -> "list[dict[s
             ]
         case View.AUDIT | View.VERIFY:
             return [asdict(row) for row in held.audit(looked.since, looked.most)]
+
+
+def _lease_rows(open_leases: "Iterable[Lease]", looked: "RowQuery") -> "list[dict[str, Any]]":
+    from dataclasses import asdict
+
+    leases = [
+        lease
+        for lease in open_leases
+        if (looked.job_ids is None or lease.job_id in looked.job_ids) and lease.applied_time > looked.since
+    ]
+    newest = sorted(leases, key=lambda lease: (-lease.applied_time, lease.job_id, lease.lever))
+    return [
+        {
+            "job_id": lease.job_id,
+            "lever": str(lease.lever),
+            "state": str(lease.state),
+            **_values(asdict(lease.action), asdict(lease.undo)),
+            "user": lease.user,
+            "account": lease.account,
+            "applied_time": lease.applied_time,
+            "due_time": lease.due_time,
+            "added_delay_s": lease.added_delay_s,
+        }
+        for lease in newest[: looked.most]
+    ]
+
+
+def _disclosed(path: Path, runtime_folder: Path, view: View) -> "Disclosure":
+    """Return what the daemon shows of a closed journal; raises `JournalError` for other views than the leases."""
+    from advisor.daemon.lease_socket import asked
+    from advisor.errors import JournalError
+
+    closed = f"{path} is closed to this user"
+    if view is not View.LEASES:
+        raise JournalError(f"{closed}: run as root or as its owner; `sadvise journal` shows what is in effect")
+    try:
+        return asked(runtime_folder)
+    except JournalError as err:
+        raise JournalError(f"{closed}, and {err}") from err
 
 
 def _values(action: "Mapping[str, Any]", undo: "Mapping[str, Any]") -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Opens the source and the configuration that the options name."""
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,23 +12,26 @@ from advisor.errors import AdvisorError, ConfigError
 if TYPE_CHECKING:
     from advisor.config import Config
     from advisor.cycle import ClusterSource, Cycle, CycleRecord, Forecaster
+    from advisor.domain.lease import Purposes
     from advisor.domain.memory import Memory
     from advisor.domain.snapshot import Snapshot
 
 
 _COST = "so outstanding changes and observed waits are unknown"
+_MISSING = "changes in effect and observed waits are missing from this advice"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
     """A cycle as `apply` would run it now; `note` says why nothing is known of earlier ones, "" if it is.
 
-    `memory` holds the contents of the journal; in `record`, changes that are due count as reverted. `is_broken` is
-    whether there is a journal that cannot be read.
+    `memory` holds the contents of the journal, `purposes` why the changes in effect were made; in `record`, changes
+    that are due count as reverted. `is_broken` is whether there is a journal that cannot be read.
     """
 
     record: "CycleRecord"
     memory: "Memory"
+    purposes: "Purposes" = field(default_factory=dict)
     note: str = ""
     is_broken: bool = False
 
@@ -58,7 +61,8 @@ class Reading:
     def plan(self, config: "Config", journal: Path | None, seen: "Snapshot") -> "Planned":
         """Plan as `apply` would now; for a file or the demo without a journal, unless one is named.
 
-        A journal that is missing or cannot be read is a note, not an error.
+        The daemon is asked about a journal that is closed to this user. A journal that is missing or cannot be read is
+        a note, not an error.
         """
         from advisor.apply.memory_journal import MemoryJournal
         from advisor.apply.rehearsal import rehearse
@@ -69,11 +73,17 @@ class Reading:
         if journal is not None or not (self.demo or self.snapshot is not None):
             path = journal_file(config, journal)
             try:
+                if is_closed(path):
+                    return _plan_by_daemon(config, path, seen, cycle)
                 if path.exists():
                     with SqliteJournal.read_only(path) as kept:
                         if kept.leases() or kept.waits(0.0):
                             check_owner(kept.cluster(), seen.config.cluster, str(path))
-                        return Planned(record=rehearse(cycle, kept, seen).record, memory=cycle.memory(kept, seen))
+                        return Planned(
+                            record=rehearse(cycle, kept, seen).record,
+                            memory=cycle.memory(kept, seen),
+                            purposes=kept.purposes(kept.leases()),
+                        )
                 note = f"{path}: no such journal, {_COST}"
             except (AdvisorError, OSError) as err:
                 note, is_broken = f"{err}; {_COST}", True
@@ -116,6 +126,35 @@ class Reading:
             timeout_s=self.timeout_of(config),
             clock=SystemClock(),
         )
+
+
+def _plan_by_daemon(config: "Config", path: Path, seen: "Snapshot", cycle: "Cycle") -> Planned:
+    """Plan with what the daemon shows of a journal, or without if it shows nothing."""
+    from advisor.apply.memory_journal import MemoryJournal
+    from advisor.apply.rehearsal import rehearse
+    from advisor.daemon.lease_socket import asked
+    from advisor.domain.memory import check_owner
+
+    purposes: Purposes = {}
+    try:
+        disclosure = asked(Path(config.daemon.runtime_folder))
+        check_owner(disclosure.cluster, seen.config.cluster, str(path))
+        kept, note, purposes = disclosure.journal(), "", disclosure.purposes
+    except AdvisorError as err:
+        kept, note = MemoryJournal(), f"{path} is closed to this user, and {err}; {_MISSING}"
+    record = rehearse(cycle, kept, seen).record
+    return Planned(record=record, memory=cycle.memory(kept, seen), purposes=purposes, note=note, is_broken=bool(note))
+
+
+def is_closed(path: Path) -> bool:
+    """Return whether this user is not permitted to read a file that can be there."""
+    try:
+        with path.open("rb"):
+            return False
+    except PermissionError:
+        return True
+    except OSError:
+        return False
 
 
 def journal_file(config: "Config", given: Path | None) -> Path:

@@ -203,11 +203,12 @@ def spare_the_compiler(path: Path) -> None:
 
 def warn_if_slow(jobs: int) -> None:
     """Warn on standard error that many jobs will be simulated without compilation."""
+    from advisor.backends.installation import how_to_install
     from advisor.sim.compiled import IS_COMPILED
 
     if not IS_COMPILED and jobs > SLOW_JOBS:
         sys.stderr.write(
-            f"sadvise: {jobs:,} jobs without numba take about a hundred times longer: pip install 'sadvise[simulate]'\n"
+            f"sadvise: {jobs:,} jobs without numba take about a hundred times longer: {how_to_install('simulate')}\n"
         )
 
 

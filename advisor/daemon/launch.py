@@ -8,6 +8,7 @@ from advisor.clock import SystemClock
 from advisor.config import Config
 from advisor.daemon.endpoint import served
 from advisor.daemon.exclusive import only_daemon
+from advisor.daemon.lease_socket import LeaseWindow, shown
 from advisor.daemon.live_parts import LiveParts
 from advisor.daemon.logs import configure_logs
 from advisor.daemon.notify import Notifier
@@ -51,10 +52,17 @@ def run(load: Callable[[], Config]) -> bool:
     def tell(done: Round) -> None:
         round_log.tell(done, metrics.observe(done))
 
-    with only_daemon(Path(config.daemon.runtime_folder), journal), served(config.metrics.listen, metrics) as where:
+    folder, window = Path(config.daemon.runtime_folder), LeaseWindow()
+    with (
+        only_daemon(folder, journal),
+        served(config.metrics.listen, metrics) as where,
+        shown(window, folder) as hidden_by,
+    ):
+        if hidden_by:
+            log.warning("users cannot ask for the leases of their jobs", fault=hidden_by)
         log.info("serving", version=__version__, metrics=where or "nowhere", journal=str(journal))
         daemon = Daemon(
-            Service(LiveParts(clock, patience).build, config, clock, tell),
+            Service(LiveParts(clock, patience).build, config, clock, tell, window.show),
             reload=reload,
             refit=lambda now: refit(now, RoundDeadline(patience.stopping)),
             notifier=Notifier(),

@@ -13,7 +13,7 @@ from advisor.apply.step import Reconciled, Step
 from advisor.backends.pacing import next_interval_s, strained
 from advisor.clock import Clock
 from advisor.config import Config
-from advisor.cycle import StartForecaster
+from advisor.cycle import Cycle, StartForecaster
 from advisor.daemon.journal_keeper import Keeper
 from advisor.daemon.pause_file import paused
 from advisor.daemon.round_state import RoundState
@@ -29,6 +29,7 @@ from advisor.domain.snapshot import Snapshot
 from advisor.errors import AdvisorError, ConfigError, JournalError
 from advisor.guard.breakers import Vitals
 from advisor.journal import SqliteJournal
+from advisor.journal.disclosure import Disclosure
 from advisor.metrics.round import Round
 from advisor.trial.follower import NO_FORECASTER
 
@@ -64,12 +65,21 @@ class Service:
     """The rounds of one daemon; one thread at a time uses it."""
 
     def __init__(
-        self, build: Callable[[Config], Outfit], config: Config, clock: Clock, observer: Callable[[Round], None]
+        self,
+        build: Callable[[Config], Outfit],
+        config: Config,
+        clock: Clock,
+        observer: Callable[[Round], None],
+        show: Callable[[Disclosure], None] = lambda _: None,
     ) -> None:
-        """Take the builder of the parts, the configuration, the clock, and a callback for every round."""
+        """Take the builder of the parts, the configuration, the clock, and callbacks for every round.
+
+        `show` gets what users see of the journal.
+        """
         self._build = build
         self._clock = clock
         self._observer = observer
+        self._show = show
         self._outfit = build(config)
         self._keeper = Keeper(config.journal, clock)
         self._standing = RoundState()
@@ -205,6 +215,7 @@ class Service:
             different = outfit.shadow.difference(outfit.applier.cycle, step.record)
             if different is not None:
                 journal.note(snapshot.taken_at, SHADOW, different)
+        self._show(disclosure_after(journal, outfit.applier.cycle, snapshot))
         return step
 
     def _paused(self) -> str:
@@ -219,6 +230,20 @@ class Service:
     def _mode(self) -> Mode:
         farthest = self.config.mode.farthest
         return Mode.RECOMMEND if farthest is Mode.APPLY and self._held_to() else farthest
+
+
+def disclosure_after(journal: SqliteJournal, cycle: Cycle, snapshot: Snapshot) -> Disclosure:
+    """Return what users see of a journal after a round on a snapshot."""
+    memory = cycle.memory(journal, snapshot)
+    return Disclosure(
+        cluster=snapshot.config.cluster,
+        taken_at=snapshot.taken_at,
+        hides_jobs=snapshot.config.hides_jobs,
+        leases=memory.leases,
+        waits=memory.waits,
+        observed_until=journal.observed_until(),
+        purposes=journal.purposes(lease for lease in memory.leases if lease.ending is None),
+    )
 
 
 def _settle_memory() -> None:

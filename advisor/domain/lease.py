@@ -1,6 +1,6 @@
 """Defines leases: changes to jobs, until they are reverted or no longer matter."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -68,6 +68,11 @@ class Lease:
         return self.action.lever
 
     @property
+    def is_in_effect(self) -> bool:
+        """Whether the job is known to hold the value of the change, which is ours to revert."""
+        return self.ending is None and self.state in (LeaseState.OUT, LeaseState.RETURNING)
+
+    @property
     def keeps_others_off(self) -> bool:
         """Whether the job gets no other change: this one is unsettled, has to be reverted, or was overruled."""
         return self.state is not LeaseState.OUT or self.due_time is not None
@@ -125,6 +130,17 @@ def intended(
         account="" if job is None else job.account,
         added_delay_s=added_delay_s + (0.0 if previous is None else previous.added_delay_s),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Purpose:
+    """Why a change was made: the code of the reason, and its sentence, "" where that names jobs of other users."""
+
+    reason: str
+    text: str = ""
+
+
+Purposes = Mapping[tuple[int, Lever], Purpose]
 
 
 def stopped_since(leases: Iterable[Lease], instant: float) -> tuple[Requeue, ...]:

@@ -49,6 +49,11 @@ class SiteConfig:
         return traits_of(self.slurm_version)
 
     @property
+    def hides_jobs(self) -> bool:
+        """Return whether users do not see each other's jobs; True as well where the configuration is not known."""
+        return not self.scheduler_type or any(word in {"job", "jobs", "all"} for word in self.private_data)
+
+    @property
     def takes_soft_limits(self) -> bool:
         """Return whether backfill uses TimeMin as a soft limit; otherwise TimeMin shortens jobs."""
         return self.traits.soft_limits and "time_min_as_soft_limit" in self.scheduler_parameters

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from advisor import __version__
 from advisor.errors import ModelError
+from advisor.files import EVERYONE, OWNER_AND_GROUP
 from advisor.fit.card import card
 from advisor.fit.export import predictions, to_onnx
 from advisor.fit.fitted import Fitted
@@ -35,8 +36,10 @@ LEAST_PROBE_ROWS = 20
 _PACKAGES = ("numpy", "scikit-learn", "skl2onnx", "onnx", "onnxruntime")
 
 
-def publish(fitted: Fitted, folder: Path, version: str, *, today: str) -> Entry:
+def publish(fitted: Fitted, folder: Path, version: str, *, today: str, private: bool = False) -> Entry:
     """Write a fitted model as `folder/<kind>/<version>/`, without putting it in use; `today` is an ISO date.
+
+    With `private` its parameters, which can hold the history of users, are closed to other users.
 
     Raises `ModelError`, and writes nothing, if the graph disagrees with the regressors or the version exists.
     """
@@ -49,6 +52,7 @@ def publish(fitted: Fitted, folder: Path, version: str, *, today: str) -> Entry:
         parameters=fitted.parameters,
         parity=check_parity(fitted, graph),
         seed=fitted.seed,
+        private=private,
     )
     return publish_graph(exported, folder, version, today=today, card=lambda entry: card(fitted, entry))
 
@@ -64,6 +68,7 @@ class Exported:
     parameters: str
     parity: Parity
     seed: int
+    private: bool = False
 
 
 def publish_graph(exported: Exported, folder: Path, version: str, *, today: str, card: Callable[[Entry], str]) -> Entry:
@@ -92,7 +97,8 @@ def publish_graph(exported: Exported, folder: Path, version: str, *, today: str,
     )
     files[CARD] = card(entry).encode()
     for name, content in files.items():
-        write_file(folder / kind / version / name, content)
+        is_closed = exported.private and name == PARAMETERS
+        write_file(folder / kind / version / name, content, mode=OWNER_AND_GROUP if is_closed else EVERYONE)
     # The manifest is written last, so that every version that it lists is complete.
     write_manifest(folder, manifest.model_copy(update={"model": (*manifest.model, entry)}))
     return entry

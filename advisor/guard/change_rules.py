@@ -14,11 +14,10 @@ ChangeRule = Callable[[Recommendation, Job, Circumstances], bool]
 
 
 def nice_within_limits(change: Recommendation, _job: Job, circumstances: Circumstances) -> bool:
-    """Nice stays within the site's bounds."""
-    action = change.action
-    return (
-        not isinstance(action, SetNice)
-        or circumstances.limits.nice_min <= action.after <= circumstances.limits.nice_max
+    """A nice is raised by at most the site's bound, from a value of the user's that can be restored."""
+    action, limits = change.action, circumstances.limits
+    return not isinstance(action, SetNice) or (
+        limits.nice_min <= min(action.before, action.after) and action.after - action.before <= limits.nice_max
     )
 
 

@@ -1,5 +1,6 @@
 """Stores what each cycle read, proposed and did."""
 
+import json
 import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,6 +11,7 @@ from advisor.clock import Clock
 from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.actions import Action
 from advisor.domain.job import JobState
+from advisor.domain.lease import Lease, Purpose, Purposes
 from advisor.domain.memory import NO_STATE, PolicyState
 from advisor.domain.plan import Outcome, Receipt, Recommendation
 from advisor.errors import JournalError
@@ -148,6 +150,21 @@ class CycleTables(JournalBase):
                 for cycle_id, time, job_id, lever, done, action, text in rows.fetchall()
             )
 
+    def purposes(self, leases: Iterable[Lease]) -> Purposes:
+        """Return why the changes of leases were made, as far as their proposals are kept."""
+        wanted = {(lease.job_id, lease.lever, action_text(lease.action)): lease for lease in leases}
+        with self._reading():
+            rows = self._database.execute(
+                "SELECT job_id, lever, action, said FROM changes "
+                "WHERE done = ? AND job_id IN (SELECT value FROM json_each(?)) ORDER BY id",
+                (Done.RECOMMENDED, json.dumps(sorted({job_id for job_id, *_ in wanted}))),
+            )
+            return {
+                (job_id, wanted[job_id, lever, action].lever): _purpose(text)
+                for job_id, lever, action, text in rows.fetchall()
+                if (job_id, lever, action) in wanted
+            }
+
     def recorded(self, cycle_id: int | None = None) -> Recorded:
         """Return a cycle recorded in full, by default the last one; raises `JournalError` if there is none."""
         with self._reading():
@@ -228,6 +245,12 @@ def _proposal(change: Recommendation) -> _Entry:
     if change.refused_by is None:
         return change.action, Done.RECOMMENDED, f"{sentence(change)} ({change.reason})"
     return change.action, Done.REFUSED, change.refused_by
+
+
+def _purpose(text: str) -> Purpose:
+    """Return the purpose that the text of a proposal gives."""
+    words, _, reason = text.rpartition(" (")
+    return Purpose(reason=reason.removesuffix(")"), text=words)
 
 
 def _returned(reconciled: Reconciled) -> tuple[_Entry, ...]:

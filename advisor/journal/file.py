@@ -59,6 +59,8 @@ def connected_read_only(path: Path) -> sqlite3.Connection:
             raise JournalError(f"{path}: cannot be opened: {err.strerror}") from err
         if not is_there:
             raise JournalError(f"{path}: no such journal: name another file with --journal")
+        if not os.access(path, os.R_OK, effective_ids=True):
+            raise JournalError(f"{path}: is closed to this user: run as root or as its owner")
         uri = f"{path.absolute().as_uri()}?mode=ro"
         try:
             database = _opened_read_only(uri)

@@ -105,7 +105,7 @@ def moves(case: Case) -> list[Move]:
     delay_left_s = case.permits.delay_left_s
     made: list[Move] = []
     for pool in range(len(queue.pool_gpus)):
-        line = _line_of(queue, pool, settings, case.untouchable)
+        line = _line_of(queue, pool, settings, case.untouchable, limits.nice_min)
         line.left_s = np.array([delay_left_s.get(job_id, limits.max_added_delay_s) for job_id in line.job_id.tolist()])
         line.movable &= latest_starts_s(queue, freed, line.rows, queue.smallest[line.rows]) > 0.0
         line.movable &= queue.wait_s[line.rows] <= limits.max_job_wait_s
@@ -115,7 +115,9 @@ def moves(case: Case) -> list[Move]:
     return made
 
 
-def _line_of(queue: QueueTable, pool: int, settings: PlanningSettings, untouchable: frozenset[int]) -> _Line:
+def _line_of(
+    queue: QueueTable, pool: int, settings: PlanningSettings, untouchable: frozenset[int], nice_min: int
+) -> _Line:
     rows = queue.rows_of(pool)
     totals = queue.pool_gpus[pool]
     types = queue.gpu_type[rows]
@@ -141,8 +143,9 @@ def _line_of(queue: QueueTable, pool: int, settings: PlanningSettings, untouchab
         gpu_type=types,
         capacity=capacity,
         left_s=np.zeros(len(rows)),
-        # A job whose nice is not 0 was moved before, and is never moved twice.
-        movable=limited & np.array([job.nice == 0 and job.job_id not in untouchable for job in jobs], dtype=np.bool_),
+        # A nice of the user's own is where the step begins; one below the site's bound could not be restored.
+        movable=limited
+        & np.array([job.nice >= nice_min and job.job_id not in untouchable for job in jobs], dtype=np.bool_),
         gains=limited,
     )
 

@@ -131,7 +131,7 @@ class ModelForecaster:
         return Forecasts(
             by_job={job_id: forecast for job_id, (_, forecast) in current.items()},
             models=self._named(kinds),
-            notes=tuple(self._notes.values()),
+            notes=self._distinct_notes,
         )
 
     def with_starts(self, forecasts: Forecasts, snapshot: Snapshot, job_ids: Collection[int]) -> Forecasts:
@@ -148,7 +148,12 @@ class ModelForecaster:
                 forecast = replace(forecast, start_s=start_s)
             by_job[job_id] = forecast
         models = (*forecasts.models, *self._named((start_time.KIND,)))
-        return Forecasts(by_job=by_job, models=models, notes=tuple(self._notes.values()))
+        return Forecasts(by_job=by_job, models=models, notes=self._distinct_notes)
+
+    @property
+    def _distinct_notes(self) -> tuple[str, ...]:
+        """Return the notes; a fault of the folder is one note, though it keeps every model away."""
+        return tuple(dict.fromkeys(self._notes.values()))
 
     def _starts_s(self, snapshot: Snapshot, job_ids: Collection[int] | None = None) -> Mapping[int, Interval | str]:
         return self._ask(start_time.KIND, lambda model: _starts_s(model, snapshot, job_ids), {})

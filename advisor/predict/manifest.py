@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from advisor.errors import ModelError
-from advisor.files import AS_UMASK, parse_toml, replace_file
+from advisor.files import EVERYONE, make_open_folder, parse_toml, replace_file
 
 FILE_NAME = "manifest.toml"
 GRAPH, PARAMETERS, CARD = "model.onnx", "parameters.json", "card.md"
@@ -121,10 +121,10 @@ def read_file(path: Path, limit_bytes: int) -> bytes | None:
     return content
 
 
-def write_file(path: Path, content: bytes) -> None:
-    """Write a file that appears whole or not at all, readable as the umask says. Raises `ModelError`."""
+def write_file(path: Path, content: bytes, *, mode: int = EVERYONE) -> None:
+    """Write a file that appears whole or not at all, by default readable for everyone. Raises `ModelError`."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, content, mode=AS_UMASK)
+        make_open_folder(path.parent)
+        replace_file(path, content, mode=mode)
     except OSError as err:
         raise ModelError(f"{path}: cannot be written: {err.strerror}") from err

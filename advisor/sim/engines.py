@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from advisor.backends.installation import how_to_install
 from advisor.errors import SimulationError
 from advisor.sim.cell import Cell, Progress, Simulate, digest_of, run_cell
 from advisor.sim.result import RunResult
@@ -52,12 +53,7 @@ def run_here(cells: Mapping[str, Cell], simulate: Simulate, progress: Progress |
 
 def run_on_cores(cells: Mapping[str, Cell], simulate: Simulate, workers: int) -> KeyedResults:
     """Run cells in worker processes on this machine; yield the key and the result of each when it is done."""
-    try:
-        from joblib.externals.loky import ProcessPoolExecutor
-    except ModuleNotFoundError as err:
-        raise SimulationError(
-            "several --workers need joblib: pip install 'sadvise[simulate]', or take --workers 1"
-        ) from err
+    from joblib.externals.loky import ProcessPoolExecutor
 
     with tempfile.TemporaryDirectory(prefix="sadvise-") as folder, _tasks(cells, Path(folder)) as tasks:
         pool = ProcessPoolExecutor(max_workers=workers, initializer=_become_worker)
@@ -83,7 +79,9 @@ def run_on_slurm(cells: Mapping[str, Cell], simulate: Simulate, workers: int, fo
     try:
         import submitit
     except ModuleNotFoundError as err:
-        raise SimulationError("--engine slurm needs submitit: pip install submitit, or take --engine local") from err
+        raise SimulationError(
+            f"--engine slurm needs submitit: {how_to_install('slurm')}, or take --engine local"
+        ) from err
     if folder is None:
         raise SimulationError("--engine slurm needs --store FOLDER, one that every node sees under the same path")
     if not (shutil.which("sbatch") and shutil.which("srun")):

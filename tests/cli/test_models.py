@@ -1,6 +1,7 @@
 """What `sadvise models` and `sadvise fit` print, and what they change."""
 
 import json
+import stat
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +85,29 @@ def test_fit_on_accounting_is_used_and_rolled_back(sadvise: Sadvise, site: Path,
     assert "run_time site-1" in sadvise("recommend", "--demo").out
     assert sadvise("models", "rollback", "run_time").out == "run_time: default-1 is in use\n"
     assert "run_time default-1" in sadvise("recommend", "--demo").out
+
+
+@pytest.mark.parametrize(
+    ("private_data", "mode"),
+    [("PrivateData = none", 0o644), ("PrivateData = accounts,jobs", 0o640), (None, 0o640)],
+    ids=["jobs are shown", "jobs are hidden", "Slurm is silent"],
+)
+def test_history_of_users_is_as_open_as_slurm_shows_their_jobs(
+    private_data: str | None, mode: int, sadvise: Sadvise, site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    if private_data is not None:
+        text = f"ClusterName = c\nSLURM_VERSION = 24.11.5\n{private_data}\n"
+        (programs / "scontrol").write_text(f"#!/bin/sh\nprintf '{text}'\n")
+        (programs / "scontrol").chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs))
+
+    fitted = sadvise("fit", "runtime", "--from", str(history(tmp_path)))
+
+    assert fitted.exit_code == 0, fitted.err
+    assert stat.S_IMODE((site / "run_time/site-1/parameters.json").stat().st_mode) == mode
+    assert ("closed to other users" in fitted.err) is (mode == 0o640)
 
 
 def test_dry_run_of_a_fit_writes_nothing(sadvise: Sadvise, site: Path, tmp_path: Path) -> None:

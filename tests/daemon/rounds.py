@@ -16,6 +16,7 @@ from advisor.domain.load import ControllerLoad
 from advisor.domain.mode import Mode, Modes
 from advisor.errors import AdvisorError
 from advisor.journal import opened
+from advisor.journal.disclosure import Disclosure
 from advisor.metrics.round import Round
 from advisor.planning.observing import observed
 from tests.builders import TAKEN_AT
@@ -32,6 +33,7 @@ class Site:
     load: ControllerLoad = field(default_factory=ControllerLoad)
     silent: AdvisorError | None = None
     told: list[Round] = field(default_factory=list)
+    shown: list[Disclosure] = field(default_factory=list)
     clock: ManualClock = field(default_factory=lambda: ManualClock(TAKEN_AT))
     stopping: threading.Event = field(default_factory=threading.Event)
 
@@ -45,7 +47,7 @@ class Site:
         (self.folder / "sadvise.toml").write_text(
             f'[journal]\nfile = "{self.folder}/journal.sqlite"\n[daemon]\nruntime_folder = "{self.folder}"\n'
         )
-        return Service(self.outfit, self.config(), self.clock, self.told.append)
+        return Service(self.outfit, self.config(), self.clock, self.told.append, self.shown.append)
 
     def outfit(self, config: Config) -> Outfit:
         """Build the parts over the fake cluster."""

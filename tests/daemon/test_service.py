@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from advisor.daemon.pause_file import pause, resume
-from advisor.domain.lease import LeaseState
+from advisor.domain.lease import Ending, LeaseState
 from advisor.domain.load import ControllerLoad
 from advisor.domain.mode import Mode, Modes
 from advisor.errors import ConfigError, SlurmUnavailableError
@@ -46,6 +46,19 @@ def test_next_round_proposes_nothing_new(site: Site) -> None:
     assert again.open_leases == {LeaseState.OUT: 1}
     assert again.rpcs == {"snapshot": 2}
     assert site.told == [site.told[0], again]
+
+
+def test_every_round_shows_the_leases_that_it_leaves_and_what_they_are_for(site: Site) -> None:
+    service = site.service()
+    service.round()
+    site.cluster.now += 86_400.0
+    service.round()
+
+    first, second = site.shown
+    assert [(lease.job_id, lease.ending) for lease in first.leases] == [(HOLD.job_id, None)]
+    assert first.purposes[HOLD.job_id, HOLD.lever].reason == "node_worth_waiting"
+    assert next(lease.ending for lease in second.leases if lease.job_id == HOLD.job_id) is Ending.TAKEN_BACK
+    assert first.taken_at + 86_400.0 == second.taken_at
 
 
 def test_a_pause_holds_everything_back_even_what_is_due(site: Site) -> None:

@@ -139,6 +139,14 @@ def test_soft_limits_are_known_by_release_and_parameter(
     assert config.traits.soft_limits_outlast_start is lasting
 
 
+@pytest.mark.parametrize(
+    ("words", "hides"), [((), False), (("accounts", "usage"), False), (("jobs", "usage"), True), (("all",), True)]
+)
+def test_users_who_do_not_see_the_jobs_of_others_are_known_by_private_data(words: tuple[str, ...], hides: bool) -> None:
+    assert make_config(private_data=words).hides_jobs is hides
+    assert SiteConfig(private_data=words).hides_jobs
+
+
 def test_backfill_counts_in_minutes_unless_told_otherwise() -> None:
     assert SiteConfig().backfill_resolution_s == 60.0
     assert SiteConfig(scheduler_parameters={"bf_resolution": "600"}).backfill_resolution_s == 600.0

@@ -1,5 +1,7 @@
 """The gate that a fitted model passes before it can be served."""
 
+import os
+import stat
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +45,20 @@ def test_version_is_never_overwritten(tmp_path: Path) -> None:
 
     with pytest.raises(ModelError, match="is there already"):
         publish(make_fitted(), tmp_path, "site-1", today=TODAY)
+
+
+@pytest.mark.parametrize(("private", "parameters"), [(False, 0o644), (True, 0o640)])
+def test_published_model_is_for_every_user_whatever_the_umask(private: bool, parameters: int, tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        publish(make_fitted(), tmp_path / "state" / "models", "site-1", today=TODAY, private=private)
+    finally:
+        os.umask(before)
+
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "state").rglob("*")}
+    assert modes.pop("parameters.json") == parameters
+    assert {name: mode for name, mode in modes.items() if mode != (0o644 if "." in name else 0o755)} == {}
+    assert {"model.onnx", "card.md", "manifest.toml", "models", "site-1"} <= modes.keys()
 
 
 def test_manifest_tells_what_it_was_made_with(tmp_path: Path) -> None:

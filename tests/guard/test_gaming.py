@@ -52,6 +52,22 @@ def short_job(job_id: int, submit_time: float = TAKEN_AT - HOUR_S) -> Job:
     )
 
 
+@pytest.mark.parametrize("own", [0, 1, 7, 10_000])
+def test_own_nice_leaves_the_order_as_it_is_and_is_restored_exactly(own: int) -> None:
+    jobs = (*full(), replace(long_job(1), nice=own), *(short_job(number) for number in range(100, 106)))
+    cluster = FakeCluster(jobs={job.job_id: job for job in jobs})
+    at_work = Applier(source=cluster, actuator=cluster, cycle=Cycle())
+
+    at_work.step()
+    moved_to, (lease,) = cluster.jobs[1].nice, at_work.journal.leases()
+    cluster.now += DAY_S
+    at_work.step()
+
+    assert moved_to - own == 150
+    assert lease.undo.after == own
+    assert cluster.jobs[1].nice == own
+
+
 @pytest.mark.parametrize(
     ("job_of", "bound_s"),
     [(long_job, LIMITS.max_user_delay_s), (lambda _: long_job(1), LIMITS.max_added_delay_s)],

@@ -221,6 +221,19 @@ def test_change_out_of_bounds_is_refused_by_name(rule: str, change: Recommendati
     assert refused_by(change, job) == rule
 
 
+@pytest.mark.parametrize(
+    ("own", "after", "rule"),
+    [
+        (9_999, 19_999, None),
+        (9_999, 20_000, "nice_within_limits"),
+        (-1, 50, "nice_within_limits"),
+    ],
+    ids=["a full step from the own value", "a longer step", "an own value that could not be restored"],
+)
+def test_bound_of_nice_counts_from_the_users_own_value(own: int, after: int, rule: str | None) -> None:
+    assert refused_by(nice(before=own, after=after), replace(PLAIN, nice=own)) == rule
+
+
 def test_growing_within_the_range_passes_and_shrinking_needs_a_checkpoint_or_no_limit() -> None:
     hinted = replace(PLAIN, hints=make_hints(gpus=(2, 8)))
 

@@ -110,11 +110,19 @@ def test_nice_beyond_the_bound_is_not_proposed() -> None:
     assert moved(Cycle().judge(snapshot)) == {}
 
 
-@pytest.mark.parametrize("nice", [10, -10])
-def test_job_whose_nice_somebody_set_is_left_alone(nice: int) -> None:
+@pytest.mark.parametrize("nice", [1, 10, 10_000])
+def test_own_nice_neither_exempts_a_job_nor_helps_it(nice: int) -> None:
     snapshot = busy(make_job(1, gpus=32, priority=1000, time_limit_s=2 * DAY_S, nice=nice), *shorts(6))
 
+    # The same step as without a nice, counted from the user's own value.
+    assert moved(Cycle().judge(snapshot)) == {1: nice + 155}
+
+
+def test_nice_that_could_not_be_restored_is_left_alone() -> None:
+    snapshot = busy(make_job(1, gpus=32, priority=1000, time_limit_s=2 * DAY_S, nice=-10), *shorts(6))
+
     assert moved(Cycle().judge(snapshot)) == {}
+    assert moved(Cycle(limits=Limits(nice_min=-10)).judge(snapshot)) == {1: 145}
 
 
 def test_saving_below_the_least_worthwhile_is_not_proposed() -> None:
@@ -256,7 +264,7 @@ def test_long_job_that_backfill_could_start_still_counts_for_the_bound() -> None
         for number, name in enumerate(FULL)
     ]  # fmt: skip
     gang = make_job(1, gpus=32, priority=1000, time_limit_s=2 * DAY_S)
-    fits = make_job(2, gpus=4, priority=950, time_limit_s=10 * HOUR_S, nice=5)
+    fits = make_job(2, gpus=4, priority=950, time_limit_s=10 * HOUR_S, nice=-1)
     short = make_job(3, gpus=8, priority=900, time_limit_s=HOUR_S)
 
     assert moved(Cycle().judge(make_snapshot([gang, fits, short, *running], nodes))) == {}

@@ -108,7 +108,8 @@ def test_no_change_breaks_a_published_bound(snapshot: Snapshot) -> None:
         assert change.expected.saved_s_low <= change.expected.saved_s_high
         match change.action:
             case SetNice(before=before, after=after):
-                assert before == 0 < after <= EAGER.limits.nice_max
+                assert before == job.nice
+                assert 0 < after - before <= EAGER.limits.nice_max
             case SetGpus(scope=scope, after=counts):
                 size = job.gang.with_counts(scope, counts).gpu_count
                 assert size is not None and 1 <= size <= 16

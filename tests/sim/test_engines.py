@@ -27,17 +27,8 @@ def test_slurm_without_submitit_gets_one_line(
 ) -> None:
     monkeypatch.setitem(sys.modules, "submitit", None)
 
-    with pytest.raises(SimulationError, match=r"^--engine slurm needs submitit: pip install submitit"):
+    with pytest.raises(SimulationError, match=r"^--engine slurm needs submitit: .* install "):
         run_sweep(cells, store=tmp_path / "store", engine="slurm", simulate=shifted)
-
-
-def test_several_workers_without_joblib_get_one_line(cells: list[Cell], monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in [name for name in sys.modules if name.partition(".")[0] == "joblib"]:
-        monkeypatch.delitem(sys.modules, module)
-    monkeypatch.setitem(sys.modules, "joblib", None)
-
-    with pytest.raises(SimulationError, match="several --workers need joblib: pip install 'sadvise"):
-        run_sweep(cells, store=None, engine="local", workers=2, simulate=shifted)
 
 
 class FakeExecutor:

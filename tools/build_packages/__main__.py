@@ -1,4 +1,4 @@
-"""Builds the .deb and the .rpm of this checkout.
+"""Builds the .deb and the .rpm of this checkout, and those of the libraries of its extras.
 
 Equal sources and equal dependencies give equal packages: every file carries SOURCE_DATE_EPOCH, else the time of the
 last commit. The dependencies stand with their digests in /usr/share/doc/sadvise/dependencies.txt of the package, which
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tools.build_packages.archives import FORMATS
 from tools.build_packages.errors import BuildError
-from tools.build_packages.staging import build_stage, default_time
+from tools.build_packages.staging import build_stages, default_time
 
 
 def main() -> int:
@@ -23,14 +23,15 @@ def main() -> int:
     try:
         options.out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="sadvise-packages-") as folder:
-            stage = build_stage(
-                Path(folder) / "stage",
+            stages = build_stages(
+                Path(folder),
                 interpreter=options.python,
                 constraint=options.constraint,
                 built_time=default_time(os.environ),
             )
             for name in options.format or list(FORMATS):
-                print(FORMATS[name](stage, options.out, options.maintainer), flush=True)
+                for stage in stages:
+                    print(FORMATS[name](stage, options.out, options.maintainer), flush=True)
     except (BuildError, OSError) as err:
         print(f"build_packages: {err}", file=sys.stderr)
         return 1

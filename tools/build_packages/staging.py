@@ -1,4 +1,4 @@
-"""The tree of files that both packages hold."""
+"""The trees of files that the packages hold: the program, and the libraries of its extras."""
 
 import gzip
 import hashlib
@@ -14,12 +14,15 @@ from pathlib import Path
 
 from hatchling.builders.wheel import WheelBuilder
 
+from advisor.backends.installation import PACKAGED
 from tools.build_packages.errors import BuildError, run
 from tools.man_pages.pages import man_pages
 
 ROOT = Path(__file__).parent.parent.parent
 PREFIX = Path("opt/sadvise")
 CONFIG_FILE = Path("etc/sadvise/sadvise.toml")
+# Rows of files that name the place of the build, or that are changed here.
+_LOCAL_RECORD = re.compile(r"/direct_url\.json,|^sadvise-[^/]*/INSTALLER,")
 # Commands of ours; those of the libraries in the environment are nobody's business.
 COMMANDS = ("sadvise", "sadvised")
 # Isolated: neither the variables nor the modules of whoever runs it count.
@@ -32,20 +35,19 @@ FILES: Mapping[str, str] = {
     "systemd/controller-only.conf": "usr/share/sadvise/systemd/controller-only.conf",
     "systemd/no-network-filter.conf": "usr/share/sadvise/systemd/no-network-filter.conf",
     "slurm": "usr/share/sadvise/slurm",
+    "monitoring": "usr/share/sadvise/monitoring",
     "README.md": "usr/share/doc/sadvise/README.md",
     "CHANGELOG.md": "usr/share/doc/sadvise/CHANGELOG.md",
     "SECURITY.md": "usr/share/doc/sadvise/SECURITY.md",
     "LICENSE": "usr/share/doc/sadvise/copyright",
-    "docs/install.md": "usr/share/doc/sadvise/install.md",
-    "docs/configuration.md": "usr/share/doc/sadvise/configuration.md",
-    "docs/reasons.md": "usr/share/doc/sadvise/reasons.md",
-    "docs/traces.md": "usr/share/doc/sadvise/traces.md",
-    "docs/snapshot.schema.json": "usr/share/doc/sadvise/snapshot.schema.json",
-    "docs/forecasts": "usr/share/doc/sadvise/forecasts",
+    "docs": "usr/share/doc/sadvise/docs",
 }
 LINKS: Mapping[str, str] = {
     "usr/bin/sadvise": "/opt/sadvise/bin/sadvise",
     "usr/sbin/sadvised": "/opt/sadvise/bin/sadvised",
+    # Pages refer to them by their places in a checkout.
+    "usr/share/doc/sadvise/slurm": "../../sadvise/slurm",
+    "usr/share/doc/sadvise/monitoring": "../../sadvise/monitoring",
 }
 # Shells and where they look for what completes a command; zsh does so elsewhere on systems of rpm, see archives.py.
 COMPLETIONS: Mapping[str, str] = {
@@ -56,12 +58,16 @@ COMPLETIONS: Mapping[str, str] = {
 # zsh runs the file itself when it completes for the first time, and expects an answer then.
 _CALLED_AT_ONCE: Mapping[str, str] = {"zsh": '_sadvise_completion "$@"\n'}
 DEPENDENCIES = "usr/share/doc/sadvise/dependencies.txt"
+# The libraries of these are a package of their own, several times the size of the program.
+PROGRAM, EXTRAS_PACKAGE = "sadvise", "sadvise-fit"
+EXTRAS = "fit,simulate,slurm"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """A finished tree, and what a machine needs to run it."""
+    """The finished tree of a package, and what a machine needs to run it."""
 
+    name: str
     folder: Path
     version: str
     python: str
@@ -69,24 +75,32 @@ class Stage:
     built_time: int
 
 
-def build_stage(folder: Path, *, interpreter: Path, constraint: Path | None, built_time: int) -> Stage:
-    """Fill a folder with everything that is installed; `interpreter` is the one that will run it."""
+def build_stages(folder: Path, *, interpreter: Path, constraint: Path | None, built_time: int) -> tuple[Stage, Stage]:
+    """Fill the trees of the program and of its extras; `interpreter` is the one that will run them."""
     env = _environment(built_time)
     python = _checked(interpreter, env)
-    environment = folder / PREFIX
+    program, extras = folder / PROGRAM, folder / EXTRAS_PACKAGE
+    environment = program / PREFIX
     run([str(interpreter), "-m", "venv", "--without-pip", str(environment)], env=env)
-    wheel = _wheel(folder.parent / "wheel", built_time)
-    _install(environment, wheel, constraint, folder / DEPENDENCIES, env)
-    _clean(environment, folder, interpreter)
-    # Made here and never checked against the sources: the service cannot write beside them.
-    compiling = [str(environment / "bin/python3"), "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]
-    run([*compiling, "-s", str(folder), "-p", "/", str(environment / "lib")], env=env)
-    _copy_files(folder)
-    _write_printed(folder, environment, env)
-    _write_manual(folder, built_time)
-    _settle(folder, built_time)
-    glibc = _glibc(environment)
-    return Stage(folder=folder, version=wheel.name.split("-")[1], python=python, glibc=glibc, built_time=built_time)
+    wheel = _wheel(folder / "wheel", built_time)
+    # Chosen for both packages at once, so that every library of one goes with those of the other.
+    pins = _pin(environment, wheel, constraint, program / DEPENDENCIES, env)
+    _install(environment, f"{wheel}", pins, env)
+    _finish(environment, program, interpreter, env)
+    before = set(environment.rglob("*"))
+    _install(environment, f"{wheel}[{EXTRAS}]", pins, env)
+    _finish(environment, program, interpreter, env)
+    _move_new(program, extras, before)
+    _copy_files(program)
+    _write_printed(program, environment, env)
+    _write_manual(program, built_time)
+    version, glibc = wheel.name.split("-")[1], _glibc(folder)
+    for tree in (program, extras):
+        _settle(tree, built_time)
+    return tuple(  # type: ignore[return-value]  # two
+        Stage(name=tree.name, folder=tree, version=version, python=python, glibc=glibc, built_time=built_time)
+        for tree in (program, extras)
+    )
 
 
 def _environment(built_time: int) -> dict[str, str]:
@@ -115,27 +129,59 @@ def _wheel(folder: Path, built_time: int) -> Path:
     return Path(next(iter(WheelBuilder(str(ROOT)).build(directory=str(folder), versions=["standard"]))))
 
 
-def _install(environment: Path, wheel: Path, constraint: Path | None, listed: Path, env: Mapping[str, str]) -> None:
-    """Install the wheel and what it needs, and list from which archives."""
+def _pin(environment: Path, wheel: Path, constraint: Path | None, listed: Path, env: Mapping[str, str]) -> Path:
+    """List the archives of every dependency, extras included, as a constraint file with digests; return its path."""
     report = wheel.parent / "report.json"
-    argv = [sys.executable, "-m", "pip", "--python", str(environment / "bin/python3"), "install", "--quiet"]
-    argv += ["--disable-pip-version-check", "--no-compile", "--only-binary", ":all:", "--report", str(report)]
-    argv += ["--constraint", str(constraint)] if constraint else []
-    what = wheel.parent / "requirements.txt"
-    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    options = ["--dry-run", "--report", str(report)]
+    options += ["--constraint", str(constraint)] if constraint else []
     # Where one digest is given pip wants all of them, that of our own wheel included.
     checked = constraint is not None and "--hash=" in constraint.read_text()
-    what.write_text(f"{wheel} --hash=sha256:{digest}\n" if checked else f"{wheel}\n")
-    run([*argv, "--requirement", str(what)], env=env)
-    installed = json.loads(report.read_text())["install"]
+    _pip(environment, wheel, f"{wheel}[{EXTRAS}]", options, env, checked=checked)
     lines = [
         f"{each['metadata']['name']}=={each['metadata']['version']}"
         f" --hash=sha256:{each['download_info']['archive_info']['hashes']['sha256']}\n"
-        for each in installed
-        if each["metadata"]["name"] != "sadvise"
+        for each in json.loads(report.read_text())["install"]
+        if each["metadata"]["name"] != PROGRAM
     ]
     listed.parent.mkdir(parents=True)
     listed.write_text("".join(sorted(lines, key=str.lower)))
+    return listed
+
+
+def _install(environment: Path, wanted: str, pins: Path, env: Mapping[str, str]) -> None:
+    """Install the wheel, perhaps with extras, and the pinned archives that it needs."""
+    _pip(environment, Path(wanted.partition("[")[0]), wanted, ["--constraint", str(pins)], env, checked=True)
+
+
+def _pip(
+    environment: Path, wheel: Path, wanted: str, options: list[str], env: Mapping[str, str], *, checked: bool
+) -> None:
+    argv = [sys.executable, "-m", "pip", "--python", str(environment / "bin/python3"), "install", "--quiet"]
+    argv += ["--disable-pip-version-check", "--no-compile", "--only-binary", ":all:", *options]
+    requirements = wheel.parent / "requirements.txt"
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    requirements.write_text(f"{wanted} --hash=sha256:{digest}\n" if checked else f"{wanted}\n")
+    run([*argv, "--requirement", str(requirements)], env=env)
+
+
+def _finish(environment: Path, folder: Path, interpreter: Path, env: Mapping[str, str]) -> None:
+    """Clean an environment and compile its modules."""
+    _clean(environment, folder, interpreter)
+    # Made here and never checked against the sources: the service cannot write beside them.
+    compiling = [str(environment / "bin/python3"), "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]
+    run([*compiling, "-s", str(folder), "-p", "/", str(environment / "lib")], env=env)
+
+
+def _move_new(program: Path, extras: Path, before: set[Path]) -> None:
+    """Move what is in the environment of the program, and was not before, to the tree of the extras."""
+    for path in sorted((program / PREFIX).rglob("*")):
+        if path not in before and not path.is_dir():
+            target = extras / path.relative_to(program)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            path.rename(target)
+    for path in sorted((program / PREFIX).rglob("*"), reverse=True):
+        if path not in before and path.is_dir():
+            path.rmdir()
 
 
 def _clean(environment: Path, folder: Path, interpreter: Path) -> None:
@@ -157,7 +203,9 @@ def _clean(environment: Path, folder: Path, interpreter: Path) -> None:
         (record.parent / "direct_url.json").unlink(missing_ok=True)
         # Commands, which stand outside, were changed or removed, and their digests name the place of the build.
         kept = [line for line in record.read_text().splitlines(keepends=True) if not line.startswith("../../../bin/")]
-        record.write_text("".join(line for line in kept if "/direct_url.json," not in line))
+        record.write_text("".join(line for line in kept if not _LOCAL_RECORD.search(line)))
+    for metadata in environment.glob("lib/python*/site-packages/sadvise-*.dist-info"):
+        (metadata / "INSTALLER").write_text(f"{PACKAGED}\n")
     for link in environment.glob("lib64"):
         # A link in most environments; either way nothing of ours is behind it.
         link.unlink()
@@ -214,9 +262,9 @@ def _settle(folder: Path, built_time: int) -> None:
         os.utime(path, (built_time, built_time))
 
 
-def _glibc(environment: Path) -> str:
+def _glibc(folder: Path) -> str:
     """Find the C library that the newest of the compiled libraries wants."""
-    tags = (path.read_text() for path in environment.glob("lib/python*/site-packages/*.dist-info/WHEEL"))
+    tags = (path.read_text() for path in folder.glob(f"*/{PREFIX}/lib/python*/site-packages/*.dist-info/WHEEL"))
     minors = [
         min(int(minor) for minor in re.findall(r"manylinux_2_(\d+)_", text))
         for text in tags

@@ -51,13 +51,14 @@ FILES: Final[Mapping[str, Mapping[str, str]]] = {
     "--config": _CONFIGURATION,
     "--journal": {
         _DEFAULTS.journal.file: "The journal: what was changed and why, and what is out; mode 0600 in a folder of mode "
-        "0700."
+        "0711."
     },
     "--models": {_DEFAULTS.forecasts.models: "The models that this site fitted."},
     "pause": _PAUSE,
     "resume": _PAUSE,
     PROGRAM: {
         "/usr/share/sadvise/slurm": "Scripts and settings for Slurm, with a README.md.",
+        "/usr/share/sadvise/monitoring": "A Grafana dashboard, and alert rules for Prometheus.",
         "/usr/share/doc/sadvise": "How to install, configure and trust it, at length.",
     },
 }

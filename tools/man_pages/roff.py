@@ -15,7 +15,7 @@ from advisor.text import blanked
 _ESCAPES = {"\\": r"\e", "-": r"\-", "'": r"\(aq", '"': r"\(dq", "`": r"\(ga", "^": r"\(ha", "~": r"\(ti"}
 _MARKED = re.compile(r"`([^`]+)`|(?<!\S)(\[?)\*(\S+?)\*")
 _DOCS = re.compile(r"(?<![\w/])docs/(?=[\w/.-]+\.(?:md|json)\b)")
-DOCS_FOLDER = "/usr/share/doc/sadvise/"
+DOCS_FOLDER = "/usr/share/doc/sadvise/docs/"
 # Words are neither broken nor spread: what is broken or spread cannot be searched for and copied.
 _LAYOUT = (".nh", ".nr HY 0", ".ad l")
 _LINE_LENGTH = 60

@@ -9,7 +9,7 @@ make_account() {
     elif ! getent passwd sadvise >/dev/null; then
         useradd --system --user-group --no-create-home --home-dir /var/lib/sadvise --shell /usr/sbin/nologin sadvise
     fi
-    install -d -o sadvise -g sadvise -m 0700 /var/lib/sadvise
+    install -d -o sadvise -g sadvise -m 0711 /var/lib/sadvise
     if under_systemd; then
         systemd-tmpfiles --create sadvise.conf || true
         systemctl daemon-reload || true

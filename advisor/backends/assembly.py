@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from itertools import pairwise
 
-from advisor.backends.records import JobRecord, NodeRecord, jobs_of, node_of
+from advisor.backends.records import JobRecord, NodeRecord, impossible, jobs_of, node_of
 from advisor.backends.site_reader import Site
 from advisor.domain.actions import Lever
 from advisor.domain.job import Job
@@ -33,6 +33,7 @@ def assemble(  # noqa: PLR0913  (the parts of a snapshot)
         all_nodes = sorted(map(node_of, nodes), key=lambda node: node.name)
     except ValueError as err:
         raise DecodeError(f"Slurm answered with a node that cannot be: {err}; try another --source") from err
+    all_jobs = jobs_of(jobs, all_nodes)
     snapshot = Snapshot(
         taken_at=taken_at,
         source=source,
@@ -42,8 +43,8 @@ def assemble(  # noqa: PLR0913  (the parts of a snapshot)
             sorted((partition for partition in partitions if partition.nodes), key=lambda partition: partition.name)
         ),
         nodes=tuple(node for node in all_nodes if node.partitions),
-        jobs=jobs_of(jobs, all_nodes),
-        unread=(*site.unread, *unread),
+        jobs=all_jobs,
+        unread=(*site.unread, *unread, *impossible(all_jobs)),
         splits_told=splits_told,
         hidden_levers=hidden_levers,
     )

@@ -14,8 +14,9 @@ from advisor.backends.hints import hints
 from advisor.backends.spelling import CACHED_TEXTS, reason_word, time_limit_s
 from advisor.backends.tres import NO_TRES, Gres, Tres, counts_of, gpu_counts, gpu_pools, requested, share_counts
 from advisor.domain.gang import MOST, GangRequest, GpuCount, GpuScope, SwitchRequest
-from advisor.domain.job import Allocation, ArrayRecord, HetRecord, Job, JobState
+from advisor.domain.job import LATEST_TIME, Allocation, ArrayRecord, HetRecord, Job, JobState
 from advisor.domain.node import Node
+from advisor.domain.units import plural
 from advisor.errors import DecodeError
 
 # Slurm's flags of a job state come before its base state, in this order, wherever it prints one word.
@@ -58,6 +59,8 @@ _FINAL_STATES: Final = frozenset(
         "TIMEOUT",
     )
 )
+# How `Job.unseen` begins for a job with a value that no job can have.
+_IMPOSSIBLE: Final = "a value that cannot be: "
 _STARTED: Final = (JobState.RUNNING, JobState.SUSPENDED, JobState.COMPLETING)
 
 
@@ -153,17 +156,45 @@ def node_of(record: NodeRecord) -> Node:
 
 
 def jobs_of(records: Iterable[JobRecord | Job], nodes: Iterable[Node]) -> tuple[Job, ...]:
-    """Make the jobs of the records that have not ended, by id; what is a job already stays as it is."""
+    """Make the jobs of the records that have not ended, by id; what is a job already stays as it is.
+
+    A job with a value that cannot be is in the queue, and nothing else of it is known, so that it is left alone.
+    """
     nodes_by_name = {node.name: node for node in nodes}
     try:
         jobs = [
-            record if isinstance(record, Job) else _job(record, nodes_by_name)
+            record if isinstance(record, Job) else _sound_job(record, nodes_by_name)
             for record in records
             if isinstance(record, Job) or _state_word(record.states) not in _FINAL_STATES
         ]
         return tuple(sorted(jobs, key=attrgetter("job_id")))
     except ValueError as err:
         raise DecodeError(f"Slurm answered with a job that cannot be: {err}; try another --source") from err
+
+
+def impossible(jobs: Iterable[Job]) -> tuple[str, ...]:
+    """Return one line about the jobs with values that cannot be; none if there are none."""
+    faults = [text for job in jobs for text in job.unseen if text.startswith(_IMPOSSIBLE)]
+    if not faults:
+        return ()
+    return (f"{plural(len(faults), 'job')}, left alone: {faults[0]}",)
+
+
+def _sound_job(record: JobRecord, nodes_by_name: Mapping[str, Node]) -> Job:
+    try:
+        return _job(record, nodes_by_name)
+    except ValueError as err:
+        return Job(
+            job_id=record.job_id,
+            state=_STATES.get(_state_word(record.states), JobState.OTHER),
+            user=record.user,
+            account=record.account,
+            partitions=record.partitions,
+            gang=GangRequest(gpus_known=False),
+            array=record.array,
+            submit_time=max(0.0, min(record.submit_time or 0.0, LATEST_TIME)),
+            unseen=(f"{_IMPOSSIBLE}{err}",),
+        )
 
 
 def _job(record: JobRecord, nodes_by_name: Mapping[str, Node]) -> Job:

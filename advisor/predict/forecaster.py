@@ -6,8 +6,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from advisor.domain.forecast import Forecasts, Interval, JobForecast, RunTime
-from advisor.domain.job import Job
+from advisor.domain.forecast import MOST_RATIO, Forecasts, Interval, JobForecast, RunTime
+from advisor.domain.job import LATEST_TIME, Job
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import ModelError
 from advisor.features.backlog import backlog_table
@@ -214,7 +214,8 @@ def _starts_s(
     table = backlog_table(snapshot)
     if job_ids is not None:
         table = table.take(np.flatnonzero(np.isin(table.job_id, np.array(sorted(job_ids), dtype=np.int64))))
-    intervals_by_job = zip(table.job_id.tolist(), listed(model.forecast(table)), strict=True)
+    starts_s = listed(model.forecast(table), least=0.0, most=LATEST_TIME)
+    intervals_by_job = zip(table.job_id.tolist(), starts_s, strict=True)
     return {job_id: interval or _START_UNKNOWN for job_id, interval in intervals_by_job}
 
 
@@ -249,5 +250,5 @@ def _beside(model: InterferenceForecaster, cluster: PlacementIndex, jobs: Sequen
             shared=np.full(len(rows), int(Shared.NODE)),
         )
     )
-    intervals = iter(listed(inflations))
+    intervals = iter(listed(inflations, least=1 / MOST_RATIO, most=MOST_RATIO))
     return [(next(intervals) or _NEIGHBOURS_UNKNOWN) if near else None for near in near_by_row]

@@ -2,7 +2,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from advisor.backends.records import JobRecord, NodeRecord, jobs_of, node_of
+from advisor.backends.records import JobRecord, NodeRecord, impossible, jobs_of, node_of
 from advisor.backends.tres import Gres, Tres
 from advisor.domain.gang import GpuCount, GpuScope, SwitchRequest
 from advisor.domain.job import Job, JobState
@@ -217,3 +217,18 @@ def test_node_without_a_reason_has_none(reason: str, shown: str) -> None:
     )
 
     assert node_of(record).reason == shown
+
+
+def test_job_with_a_value_that_cannot_be_is_there_and_nothing_of_it_is_known() -> None:
+    jobs = jobs_of([record(job_id=8, user="mallory", eligible_time=1e12), record(job_id=9), record(nice=2**60)], NODES)
+
+    assert [(job.job_id, job.is_pending, job.gang.gpus_known) for job in jobs] == [
+        (7, True, False),
+        (8, True, False),
+        (9, True, True),
+    ]
+    assert impossible(jobs) == (
+        "2 jobs, left alone: a value that cannot be: "
+        "priority None with nice 1152921504606846976 is beyond Slurm's numbers",
+    )
+    assert impossible(jobs[2:]) == ()

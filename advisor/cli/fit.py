@@ -1,5 +1,6 @@
 """`sadvise fit`: fit the models of the forecasts on this site's own history and measurements."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -47,7 +48,7 @@ def runtime(
     """
     _needs_extra()
     from advisor.fit.accounting import ask_accounting, read_accounting
-    from advisor.fit.run_time_fit import fit_run_time
+    from advisor.fit.run_time_fit import fit_run_time, tested_on
 
     if source == LIVE:
         from advisor.backends.process import SlurmCommands
@@ -58,6 +59,8 @@ def runtime(
         accounting = read_accounting(Path(source))
     _tell(accounting)
     fitted = fit_run_time(accounting.ended, seed=seed, keep_history=True, sources=(accounting.source,))
+    if source == LIVE:
+        fitted = replace(fitted, tested=tested_on(fitted.metrics))
     _publish(fitted, models, dry_run=dry_run)
 
 

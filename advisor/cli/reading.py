@@ -1,7 +1,7 @@
 """Opens the source and the configuration that the options name."""
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,10 +10,15 @@ from advisor.cli.options import Reader
 from advisor.errors import AdvisorError, ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from advisor.config import Config
     from advisor.cycle import ClusterSource, Cycle, CycleRecord, Forecaster
     from advisor.domain.memory import Memory
+    from advisor.domain.probation import Coverage
     from advisor.domain.snapshot import Snapshot
+    from advisor.guard.breakers import OpenBreaker
+    from advisor.journal import SqliteJournal
 
 
 _COST = "so outstanding changes and observed waits are unknown"
@@ -24,13 +29,16 @@ class Planned:
     """A cycle as `apply` would run it now; `note` says why nothing is known of earlier ones, "" if it is.
 
     `memory` holds the contents of the journal; in `record`, changes that are due count as reverted. `is_broken` is
-    whether there is a journal that cannot be read.
+    whether there is a journal that cannot be read. `stops` are the open circuit breakers of the daemon, `coverage` how
+    the forecasts of run-time models on probation held so far.
     """
 
     record: "CycleRecord"
     memory: "Memory"
     note: str = ""
     is_broken: bool = False
+    stops: "tuple[OpenBreaker, ...]" = ()
+    coverage: "Mapping[str, Coverage]" = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,11 +81,12 @@ class Reading:
                     with SqliteJournal.read_only(path) as kept:
                         if kept.leases() or kept.waits(0.0):
                             check_owner(kept.cluster(), seen.config.cluster, str(path))
-                        return Planned(record=rehearse(cycle, kept, seen).record, memory=cycle.memory(kept, seen))
+                        return _planned(cycle, kept, seen)
                 note = f"{path}: no such journal, {_COST}"
             except (AdvisorError, OSError) as err:
                 note, is_broken = f"{err}; {_COST}", True
-        record = rehearse(cycle, MemoryJournal(), seen).record
+        # A file is no site: nothing is applied from it, and no jobs of it can prove a model.
+        record = rehearse(cycle, MemoryJournal(proven=frozenset() if note else None), seen).record
         return Planned(record=record, memory=record.memory, note=note, is_broken=is_broken)
 
     def cycle(self, config: "Config") -> "Cycle":
@@ -116,6 +125,21 @@ class Reading:
             timeout_s=self.timeout_of(config),
             clock=SystemClock(),
         )
+
+
+def _planned(cycle: "Cycle", kept: "SqliteJournal", seen: "Snapshot") -> Planned:
+    """Plan with what a journal holds; raises what it raises."""
+    from advisor.apply.rehearsal import rehearse
+    from advisor.daemon.breaker_events import read_breakers
+    from advisor.daemon.round_state import coverage_so_far
+
+    record, memory = rehearse(cycle, kept, seen).record, cycle.memory(kept, seen)
+    return Planned(
+        record=record,
+        memory=memory,
+        stops=read_breakers(kept)[0].open,
+        coverage=coverage_so_far(kept, seen.taken_at) if record.forecasts.on_probation else {},
+    )
 
 
 def journal_file(config: "Config", given: Path | None) -> Path:

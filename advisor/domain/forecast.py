@@ -72,12 +72,14 @@ class JobForecast:
 class Forecasts:
     """The forecasts of one cycle by job id; start times count in seconds from the snapshot.
 
-    `models` names the models used, `notes` states in plain words which model was refused and why.
+    `models` names the models used, `notes` states in plain words which model was refused and why. `on_probation` names
+    those of the models that the jobs of this site have not proven yet.
     """
 
     by_job: Mapping[int, JobForecast] = field(default_factory=dict)
     models: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    on_probation: tuple[str, ...] = ()
 
     def of(self, job_id: int) -> JobForecast:
         """Return the forecast of a job, or an empty one."""

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor import __version__
+from advisor.domain.probation import Coverage
 from advisor.errors import ModelError
 from advisor.fit.card import card
 from advisor.fit.export import predictions, to_onnx
@@ -20,6 +21,7 @@ from advisor.predict.manifest import (
     PARAMETERS,
     Entry,
     Parity,
+    Tested,
     digest,
     fingerprint,
     read_manifest,
@@ -48,6 +50,7 @@ def publish(fitted: Fitted, folder: Path, version: str, *, today: str) -> Entry:
         parameters=fitted.parameters,
         parity=check_parity(fitted, graph),
         seed=fitted.seed,
+        tested=fitted.tested,
     )
     return publish_graph(exported, folder, version, today=today, card=lambda entry: card(fitted, entry))
 
@@ -63,6 +66,7 @@ class Exported:
     parameters: str
     parity: Parity
     seed: int
+    tested: Coverage | None = None
 
 
 def publish_graph(exported: Exported, folder: Path, version: str, *, today: str, card: Callable[[Entry], str]) -> Entry:
@@ -70,7 +74,7 @@ def publish_graph(exported: Exported, folder: Path, version: str, *, today: str,
 
     Raises `ModelError`, and writes nothing, if the version exists.
     """
-    kind, columns, outputs = exported.kind, exported.columns, exported.outputs
+    kind, columns, outputs, tested = exported.kind, exported.columns, exported.outputs, exported.tested
     manifest = read_manifest(folder)
     if manifest.entry(kind, version) is not None:
         raise ModelError(f"{folder}: version {version} of {kind} is there already")
@@ -87,6 +91,7 @@ def publish_graph(exported: Exported, folder: Path, version: str, *, today: str,
         parity=exported.parity,
         made_with=_versions(),
         digests={name: digest(content) for name, content in files.items()},
+        tested=None if tested is None else Tested(jobs=tested.jobs, inside=tested.inside),
     )
     files[CARD] = card(entry).encode()
     for name, content in files.items():

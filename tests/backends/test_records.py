@@ -227,8 +227,6 @@ def test_job_with_a_value_that_cannot_be_is_there_and_nothing_of_it_is_known() -
         (8, True, False),
         (9, True, True),
     ]
-    assert impossible(jobs) == (
-        "2 jobs, left alone: a value that cannot be: "
-        "priority None with nice 1152921504606846976 is beyond Slurm's numbers",
-    )
+    fault = "a value that cannot be: priority None with nice 1152921504606846976 is beyond Slurm's numbers"
+    assert impossible(jobs) == (f"2 jobs, left alone: {fault}",)
     assert impossible(jobs[2:]) == ()

@@ -74,7 +74,8 @@ class Reading:
         from advisor.journal import SqliteJournal
 
         cycle, note, is_broken = self.cycle(config), "", False
-        if journal is not None or not (self.demo or self.snapshot is not None):
+        is_file = self.demo or self.snapshot is not None
+        if journal is not None or not is_file:
             path = journal_file(config, journal)
             try:
                 if path.exists():
@@ -86,7 +87,7 @@ class Reading:
             except (AdvisorError, OSError) as err:
                 note, is_broken = f"{err}; {_COST}", True
         # A file is no site: nothing is applied from it, and no jobs of it can prove a model.
-        record = rehearse(cycle, MemoryJournal(proven=frozenset() if note else None), seen).record
+        record = rehearse(cycle, MemoryJournal(proven=None if is_file else frozenset()), seen).record
         return Planned(record=record, memory=record.memory, note=note, is_broken=is_broken)
 
     def cycle(self, config: "Config") -> "Cycle":

@@ -187,8 +187,9 @@ class Service:
         """Run one step and store it in the journal."""
         standing = self._standing
         standing.begin(journal, outfit.config, snapshot.taken_at, paused=self._paused())
-        heard = standing.heed(journal)
-        self._count_again(outfit, heard)
+        if "slurm_errors" in standing.heed(journal):
+            self._reads_failed = 0
+            outfit.forget_asked()
         asked, failed = outfit.asked()
         health = Vitals(
             now=snapshot.taken_at,
@@ -209,15 +210,6 @@ class Service:
             if different is not None:
                 journal.note(snapshot.taken_at, SHADOW, different)
         return step
-
-    def _count_again(self, outfit: Outfit, acknowledged: frozenset[str]) -> None:
-        """Forget what breakers that a person acknowledged have counted so far."""
-        if "slurm_errors" in acknowledged:
-            self._reads_failed = 0
-            outfit.forget_asked()
-        if any(name.startswith("controller_") for name in acknowledged):
-            while len(self._loads) > 1:
-                self._loads.popleft()
 
     def _paused(self) -> str:
         pause = paused(self._outfit.gate.runtime_folder)

@@ -48,7 +48,7 @@ def runtime(
     """
     _needs_extra()
     from advisor.fit.accounting import ask_accounting, read_accounting
-    from advisor.fit.run_time_fit import fit_run_time, tested_on
+    from advisor.fit.run_time_fit import fit_run_time, held_out_coverage
 
     if source == LIVE:
         from advisor.backends.process import SlurmCommands
@@ -60,7 +60,7 @@ def runtime(
     _tell(accounting)
     fitted = fit_run_time(accounting.ended, seed=seed, keep_history=True, sources=(accounting.source,))
     if source == LIVE:
-        fitted = replace(fitted, tested=tested_on(fitted.metrics))
+        fitted = replace(fitted, tested=held_out_coverage(fitted.metrics))
     _publish(fitted, models, dry_run=dry_run)
 
 

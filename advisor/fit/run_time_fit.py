@@ -233,7 +233,7 @@ def _calibrated(rows: _Rows, settings: Settings, seed: int) -> tuple[Floats, dic
     }
 
 
-def tested_on(metrics: Mapping[str, float]) -> Coverage | None:
+def held_out_coverage(metrics: Mapping[str, float]) -> Coverage | None:
     """Return how the intervals held on the jobs that were held out; None if none were."""
     if "held_out_rows" not in metrics:
         return None

@@ -5,10 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from advisor.cli.check import _trust
 from advisor.clock import SystemClock
+from advisor.config import load_config
 from advisor.daemon.breaker_events import read_breakers, write_breakers
 from advisor.guard.breakers import BREAKERS, BreakerState, OpenBreaker
 from advisor.journal import SqliteJournal
+from advisor.journal.base import PROVEN
+from advisor.planning.site_checks import Status
 from advisor.settings import BreakerSettings
 from advisor.view.breaker_words import REMEDIES
 from tests.cli.conftest import Sadvise
@@ -98,3 +102,29 @@ def test_only_an_open_breaker_of_a_journal_that_is_there_is_acknowledged(
     assert r"'x\x1b[2J' is not open" in unknown.err
     assert "gone.sqlite" in nowhere.err and not (tmp_path / "gone.sqlite").exists()
     assert {outcome.exit_code for outcome in (closed, unknown, nowhere)} == {1}
+
+
+def test_check_says_what_a_breaker_stopped_and_what_is_on_probation(journal: Path, tmp_path: Path) -> None:
+    config = load_config(None, {"SADVISE_JOURNAL__FILE": str(journal)})
+
+    before = {check.name: check for check in _trust(config, NOW)}
+    with SqliteJournal(journal) as held:
+        write_breakers(held, BreakerState(), BreakerSettings(), NOW)
+        held.note(NOW, PROVEN, {"model": "run_time default-1", "jobs": 100, "inside": 80})
+    after = list(_trust(config, NOW))
+
+    assert list(before) == ["breaker forecast_drift", "probation"]
+    assert {check.status for check in before.values()} == {Status.LACKS}
+    assert DRIFT.cause in before["breaker forecast_drift"].text
+    assert "run_time default-1: 0 of 0 ended jobs" in before["probation"].text
+    assert [(check.name, check.status) for check in after] == [("breakers", Status.OK)]
+
+
+def test_check_goes_on_without_a_journal_and_with_one_that_cannot_be_read(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.sqlite"
+    broken.write_bytes(b"no database")
+
+    (unknown,) = _trust(load_config(None, {"SADVISE_JOURNAL__FILE": str(broken)}), NOW)
+
+    assert (unknown.name, unknown.status) == ("journal", Status.UNKNOWN)
+    assert list(_trust(load_config(None, {"SADVISE_JOURNAL__FILE": str(tmp_path / "gone")}), NOW)) == []

@@ -1,7 +1,7 @@
 """One pass from a snapshot to judged recommendations; the same in the daemon, the command line and the simulator."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from advisor.domain.actions import Lever
@@ -113,6 +113,7 @@ class Cycle:
             leases=(*ended, *journal.leases()),
             waits=journal.waits(snapshot.taken_at - MEMORIES * self.planning.timer_memory_s),
             policy_state=self.policy_state(journal),
+            proven=journal.proven(),
         )
 
     def policy_state(self, journal: Journal) -> PolicyState:
@@ -122,8 +123,15 @@ class Cycle:
     def judge(self, snapshot: Snapshot, memory: Memory = NOTHING_KNOWN) -> CycleRecord:
         """Plan for a snapshot with what earlier cycles left, and judge the plan."""
         preempts = self.planning.preempt and Lever.CHECKPOINT_REQUEUE in self.levers
+        forecasts = self._marked(self.forecaster.forecasts(snapshot), memory.proven)
         context = circumstances(
-            snapshot, self.limits, memory.outstanding, preempts=preempts, leases=memory.leases, modes=self.modes
+            snapshot,
+            self.limits,
+            memory.outstanding,
+            preempts=preempts,
+            leases=memory.leases,
+            modes=self.modes,
+            forecasts=forecasts,
         )
         permits = permitted(snapshot, context)
         decider = Decider(rule=by_rule, policy=self.policy, state=memory.policy_state)
@@ -131,7 +139,7 @@ class Cycle:
             snapshot=snapshot,
             settings=self.planning,
             limits=self.limits,
-            forecasts=self.forecaster.forecasts(snapshot),
+            forecasts=forecasts,
             memory=memory,
             permits=permits,
             levers=self.levers,
@@ -147,3 +155,9 @@ class Cycle:
             policy_state=decider.state,
             policy_fault=decider.fault,
         )
+
+    def _marked(self, forecasts: Forecasts, proven: frozenset[str] | None) -> Forecasts:
+        """Return forecasts of which only the models that have to prove themselves still are on probation."""
+        asked = proven is not None and self.limits.probation_jobs > 0
+        left = tuple(model for model in forecasts.on_probation if asked and model not in (proven or ()))
+        return forecasts if left == forecasts.on_probation else replace(forecasts, on_probation=left)

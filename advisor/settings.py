@@ -41,6 +41,7 @@ _NOT_NEGATIVE: Final = (
     "max_user_delay_s",
     "max_account_delay_s",
     "fairness_window_s",
+    "probation_jobs",
 )
 
 
@@ -111,6 +112,11 @@ class Limits:
     fairness_window_s: Annotated[float, "time over which the delays of a user and of an account are added up"] = (
         24 * HOUR_S
     )
+    probation_jobs: Annotated[
+        int,
+        "least number of ended jobs of this site that must confirm a run-time model before changes rest on its "
+        "forecasts; 0 trusts every model at once",
+    ] = 100
     preempt_partitions: Annotated[
         str, "partitions, separated by commas, in which jobs that declare a checkpoint can be stopped for a gang"
     ] = ""

@@ -112,6 +112,8 @@ def configured(folder: Path, interval_s: float) -> Path:
         f'[metrics]\nlisten = "unix:{folder}/metrics"\n'
         # Jobs here live for minutes, so the first and the next change have to come sooner.
         "[guard]\nmin_job_age_s = 5.0\ncooldown_s = 30.0\n"
+        # A throwaway cluster has no past on which a model could prove itself.
+        "probation_jobs = 0\n"
     )
     return path
 

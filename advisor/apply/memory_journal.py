@@ -24,6 +24,7 @@ class MemoryJournal:
         waits: Iterable[Wait] = (),
         observed_until: float | None = None,
         policy_state: PolicyState = NO_STATE,
+        proven: frozenset[str] | None = None,
     ) -> None:
         """Start with the contents of another journal: leases that are open and that have ended, waits, and a state."""
         self._cluster: str | None = None
@@ -32,6 +33,7 @@ class MemoryJournal:
         self._waits: list[Wait] = list(waits)
         self._observed_until = observed_until
         self._policy_state = policy_state
+        self._proven = proven
 
     def claim(self, cluster: str) -> None:
         """Bind the journal to a cluster at the first call; raises `ConfigError` for any other cluster."""
@@ -91,6 +93,10 @@ class MemoryJournal:
     def policy_state(self) -> PolicyState:
         """Return what the policy of the last cycle remembers."""
         return self._policy_state
+
+    def proven(self) -> frozenset[str] | None:
+        """Return the models that were proven beforehand; None where none has to be."""
+        return self._proven
 
     def _ended_by(self, instant: float) -> int:
         return bisect_right(self._waits, instant, key=attrgetter("ended_time"))

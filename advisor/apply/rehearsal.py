@@ -70,6 +70,7 @@ def rehearse(cycle: Cycle, journal: Journal, snapshot: Snapshot) -> Step:
         waits=journal.waits(snapshot.taken_at - KEPT_S),
         observed_until=journal.observed_until(),
         policy_state=cycle.policy_state(journal),
+        proven=journal.proven(),
     )
     cluster = RehearsedCluster(snapshot)
     applier = Applier(source=cluster, actuator=cluster, cycle=cycle, journal=copy, observe=observed, gate=NothingNew())

@@ -2,6 +2,7 @@
 
 import typer
 
+from advisor.cli.acknowledge import acknowledge
 from advisor.cli.apply import apply
 from advisor.cli.check import check
 from advisor.cli.compare import compare
@@ -36,6 +37,7 @@ app.command(short_help="Take changes back.")(revert)
 app.command(short_help="The daemon, which is also sadvised.")(serve)
 app.command(short_help="Stop the daemon from changing jobs, at once.")(pause)
 app.command(short_help="Let the daemon change jobs again.")(resume)
+app.command(short_help="Let the daemon go on after a circuit breaker.")(acknowledge)
 app.command(short_help="Report what the changes achieved, with intervals.")(report)
 app.command(short_help="Changes in effect, and what was proposed and done.")(journal)
 app.command(short_help="Plan a recorded cycle again.")(replay)

@@ -44,6 +44,7 @@ def check(
     seen = opened.snapshot()
     checks = [*site_checks(seen, settings.guard), *_models(settings)]
     if not demo and snapshot is None:
+        checks += _trust(settings, seen.taken_at)
         from advisor.backends.probe import probes
         from advisor.backends.process import SlurmCommands
 
@@ -60,6 +61,59 @@ def check(
         print_rows(header, rows, as_parsable=True, noheader=noheader)
     else:
         print_table(header, rows, noheader=noheader)
+
+
+def _trust(settings: "Config", now: float) -> "Iterator[Check]":
+    """Check what keeps the daemon from applying, by its journal: open circuit breakers and unproven models."""
+    from pathlib import Path
+
+    from advisor.daemon.breaker_events import read_breakers
+    from advisor.daemon.round_state import coverage_so_far
+    from advisor.domain.probation import NOTHING_ENDED
+    from advisor.errors import AdvisorError
+    from advisor.journal import SqliteJournal
+    from advisor.planning.site_checks import Check, Status
+    from advisor.view.breaker_words import probation_line, stop_line
+
+    path = Path(settings.journal.file)
+    try:
+        if not path.exists():
+            return
+        with SqliteJournal.read_only(path) as kept:
+            breakers, proven = read_breakers(kept)[0], kept.proven()
+            coverage_by_model = coverage_so_far(kept, now)
+    except (AdvisorError, OSError) as err:
+        cost = "open breakers and unproven models are not known"
+        yield Check(name="journal", status=Status.UNKNOWN, text=str(err), cost=cost)
+        return
+    for breaker in breakers.open:
+        text, cost = stop_line(breaker), "the daemon only recommends"
+        yield Check(name=f"breaker {breaker.name}", status=Status.LACKS, text=text, cost=cost)
+    if not breakers.open:
+        yield Check(name="breakers", status=Status.OK, text="none is open")
+    least_jobs = settings.guard.probation_jobs
+    model = _on_probation(settings, proven) if least_jobs else None
+    if model is not None:
+        text = probation_line(model, coverage_by_model.get(model, NOTHING_ENDED), least_jobs)
+        yield Check(name="probation", status=Status.LACKS, text=text, cost="advice rests on it, changes do not")
+
+
+def _on_probation(settings: "Config", proven: frozenset[str]) -> str | None:
+    """Return the run-time model in use if it is on probation."""
+    from pathlib import Path
+
+    from advisor.errors import ModelError
+    from advisor.predict.forecaster import is_tested
+    from advisor.predict.library import Library
+
+    if not settings.forecasts.enabled:
+        return None
+    try:
+        held = Library(Path(settings.forecasts.models)).find("run_time", None)
+    except ModelError:
+        return None  # the check of the models says why
+    tested = held.entry.tested
+    return None if held.name in proven or (tested is not None and is_tested(tested.coverage)) else held.name
 
 
 def _models(settings: "Config") -> "Iterator[Check]":

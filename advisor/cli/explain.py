@@ -96,6 +96,7 @@ def _factors(job: "Job", cluster: str | None, timeout_s: float) -> "PriorityFact
 
 
 def _document(explained: "Explanation", record: "CycleRecord", job: "Job") -> dict[str, object]:
+    from advisor.view.documents import advised_on_probation
     from advisor.view.forecast_report import document
 
     return {
@@ -104,6 +105,9 @@ def _document(explained: "Explanation", record: "CycleRecord", job: "Job") -> di
         "hints": asdict(job.hints),
         "left_alone_by": record.left_alone.get(job.job_id),
         "advice": [str(change.kind) for change in record.recommendations if change.job_id == job.job_id],
+        "advised_on_probation": [
+            str(change.kind) for change in advised_on_probation(record) if change.job_id == job.job_id
+        ],
     }
 
 
@@ -111,9 +115,7 @@ def _print(explained: "Explanation", record: "CycleRecord", job: "Job", cluster:
     from rich.text import Text
 
     from advisor.text import escaped
-    from advisor.view.documents import recommendation, shell
     from advisor.view.forecast_report import lines as forecast_lines
-    from advisor.view.sentences import sentence
     from advisor.view.terminal import console, print_labelled, title
 
     out = console()
@@ -132,10 +134,23 @@ def _print(explained: "Explanation", record: "CycleRecord", job: "Job", cluster:
         print_labelled("hints", f"not understood in --comment: {' '.join(job.hints.unknown)}")
     for label, text in forecast_lines(record, job):
         print_labelled(label, text)
+    _print_advice(record, job, cluster)
+
+
+def _print_advice(record: "CycleRecord", job: "Job", cluster: str | None) -> None:
+    from rich.text import Text
+
+    from advisor.view.documents import advised_on_probation, recommendation, shell
+    from advisor.view.sentences import sentence
+    from advisor.view.terminal import console, print_labelled
+
     for change in record.recommendations:
         if change.job_id == job.job_id:
             print_labelled("advice", f"{change.kind}: {sentence(change)}")
-            out.print(Text(f"        {shell(recommendation(change, cluster)['command'])}"), soft_wrap=True)
+            console().print(Text(f"        {shell(recommendation(change, cluster)['command'])}"), soft_wrap=True)
+    for change in advised_on_probation(record):
+        if change.job_id == job.job_id:
+            print_labelled("advice", f"{change.kind}: {sentence(change)}; on probation, not applied by sadvise")
     if (rule := record.left_alone.get(job.job_id)) is not None:
         print_labelled("advice", f"none: left alone by rule {rule}")
 

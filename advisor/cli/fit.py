@@ -1,5 +1,6 @@
 """`sadvise fit`: fit the models of the forecasts on this site's own history and measurements."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -47,7 +48,7 @@ def runtime(
     """
     _needs_extra()
     from advisor.fit.accounting import ask_accounting, read_accounting
-    from advisor.fit.run_time_fit import fit_run_time
+    from advisor.fit.run_time_fit import fit_run_time, held_out_coverage
 
     if source == LIVE:
         from advisor.backends.process import SlurmCommands
@@ -59,6 +60,8 @@ def runtime(
     _tell(accounting)
     fitted = fit_run_time(accounting.ended, seed=seed, keep_history=True, sources=(accounting.source,))
     private = not dry_run and _hides_jobs(cluster, 30.0 if timeout is None else timeout)
+    if source == LIVE:
+        fitted = replace(fitted, tested=held_out_coverage(fitted.metrics))
     _publish(fitted, models, dry_run=dry_run, private=private)
     if private:
         typer.echo("run_time: closed to other users, as PrivateData hides their jobs or is not known", err=True)

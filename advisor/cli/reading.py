@@ -10,11 +10,16 @@ from advisor.cli.options import Reader
 from advisor.errors import AdvisorError, ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from advisor.config import Config
     from advisor.cycle import ClusterSource, Cycle, CycleRecord, Forecaster
     from advisor.domain.lease import Purposes
     from advisor.domain.memory import Memory
+    from advisor.domain.probation import Coverage
     from advisor.domain.snapshot import Snapshot
+    from advisor.guard.breakers import OpenBreaker
+    from advisor.journal import SqliteJournal
 
 
 _COST = "so outstanding changes and observed waits are unknown"
@@ -26,7 +31,8 @@ class Planned:
     """A cycle as `apply` would run it now; `note` says why nothing is known of earlier ones, "" if it is.
 
     `memory` holds the contents of the journal, `purposes` why the changes in effect were made; in `record`, changes
-    that are due count as reverted. `is_broken` is whether there is a journal that cannot be read.
+    that are due count as reverted. `is_broken` is whether there is a journal that cannot be read. `stops` are the open
+    circuit breakers of the daemon, `coverage` how the forecasts of run-time models on probation held so far.
     """
 
     record: "CycleRecord"
@@ -34,6 +40,8 @@ class Planned:
     purposes: "Purposes" = field(default_factory=dict)
     note: str = ""
     is_broken: bool = False
+    stops: "tuple[OpenBreaker, ...]" = ()
+    coverage: "Mapping[str, Coverage]" = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +78,8 @@ class Reading:
         from advisor.journal import SqliteJournal
 
         cycle, note, is_broken = self.cycle(config), "", False
-        if journal is not None or not (self.demo or self.snapshot is not None):
+        is_file = self.demo or self.snapshot is not None
+        if journal is not None or not is_file:
             path = journal_file(config, journal)
             try:
                 if is_closed(path):
@@ -79,15 +88,12 @@ class Reading:
                     with SqliteJournal.read_only(path) as kept:
                         if kept.leases() or kept.waits(0.0):
                             check_owner(kept.cluster(), seen.config.cluster, str(path))
-                        return Planned(
-                            record=rehearse(cycle, kept, seen).record,
-                            memory=cycle.memory(kept, seen),
-                            purposes=kept.purposes(kept.leases()),
-                        )
+                        return _planned(cycle, kept, seen)
                 note = f"{path}: no such journal, {_COST}"
             except (AdvisorError, OSError) as err:
                 note, is_broken = f"{err}; {_COST}", True
-        record = rehearse(cycle, MemoryJournal(), seen).record
+        # A file is no site: nothing is applied from it, and no jobs of it can prove a model.
+        record = rehearse(cycle, MemoryJournal(proven=None if is_file else frozenset()), seen).record
         return Planned(record=record, memory=record.memory, note=note, is_broken=is_broken)
 
     def cycle(self, config: "Config") -> "Cycle":
@@ -155,6 +161,22 @@ def is_closed(path: Path) -> bool:
         return True
     except OSError:
         return False
+
+
+def _planned(cycle: "Cycle", kept: "SqliteJournal", seen: "Snapshot") -> Planned:
+    """Plan with what a journal holds; raises what it raises."""
+    from advisor.apply.rehearsal import rehearse
+    from advisor.daemon.breaker_events import read_breakers
+    from advisor.daemon.round_state import coverage_so_far
+
+    record, memory = rehearse(cycle, kept, seen).record, cycle.memory(kept, seen)
+    return Planned(
+        record=record,
+        memory=memory,
+        purposes=kept.purposes(kept.leases()),
+        stops=read_breakers(kept)[0].open,
+        coverage=coverage_so_far(kept, seen.taken_at) if record.forecasts.on_probation else {},
+    )
 
 
 def journal_file(config: "Config", given: Path | None) -> Path:

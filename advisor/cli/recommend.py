@@ -26,6 +26,7 @@ from advisor.cli.options import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from advisor.cli.reading import Planned
     from advisor.cycle import CycleRecord
 
 NO_REVERT = "none: Slurm restarts the job from its last checkpoint when resources are free"
@@ -68,7 +69,16 @@ def recommend(
     from advisor.cli.reading import Reading
     from advisor.errors import ConfigError
     from advisor.planning.survey import overview
-    from advisor.view.documents import FIELDS, SCHEMA, cluster_values, meta, recommendation, skipped
+    from advisor.view.breaker_words import probation_values, stop_values
+    from advisor.view.documents import (
+        FIELDS,
+        SCHEMA,
+        advised_on_probation,
+        cluster_values,
+        meta,
+        recommendation,
+        skipped,
+    )
     from advisor.view.terminal import chosen_fields, print_json, print_labelled, print_rows
 
     if json and (parsable or format_ is not None):
@@ -90,15 +100,26 @@ def recommend(
         for change in record.recommendations
         if wanted.keeps(seen.jobs_by_id[change.job_id], seen)
     ]
+    advised = [
+        recommendation(change, named)
+        for change in advised_on_probation(record)
+        if wanted.keeps(seen.jobs_by_id[change.job_id], seen)
+    ]
     left_alone = [job for job in skipped(record) if wanted.keeps(seen.jobs_by_id[job["job_id"]], seen)]
     if json:
         print_json(
             {
                 "meta": meta(seen, SCHEMA, opened.name),
                 "cluster": cluster_values(overview(seen)),
-                "forecasts": {"models": list(record.forecasts.models), "notes": list(record.forecasts.notes)},
+                "forecasts": {
+                    "models": list(record.forecasts.models),
+                    "notes": list(record.forecasts.notes),
+                    "on_probation": probation_values(record.forecasts.on_probation, planned.coverage),
+                },
+                "stops": [stop_values(breaker) for breaker in planned.stops],
                 **({} if policy is None else {"policy": {"name": policy, "fault": record.policy_fault or None}}),
                 "recommendations": shown,
+                "advised_on_probation": advised,
                 "skipped": left_alone,
             }
         )
@@ -106,7 +127,8 @@ def recommend(
         rows = [[FIELDS[field](row) for field in fields] for row in shown]
         print_rows(fields, rows, as_parsable=parsable, noheader=noheader, widths=widths)
     else:
-        _print(record, shown, left_alone, source=None if noheader else opened.name)
+        _print(record, shown, left_alone, source=None if noheader else opened.name, advised=advised)
+        _print_trust(planned, settings.guard.probation_jobs)
         if policy is not None:
             print_labelled("policy", policy)
         if record.policy_fault:
@@ -123,6 +145,7 @@ def _print(
     left_alone: "list[dict[str, Any]]",
     *,
     source: str | None,
+    advised: "Sequence[Mapping[str, Any]]" = (),
 ) -> None:
     """Print for people; without `source`, leave out the state of the cluster."""
     from advisor.planning.levers import missing_by_lever
@@ -141,6 +164,10 @@ def _print(
         if shown
         else "Nothing to recommend."
     )
+    if advised:
+        out.print("On probation, not applied by sadvise:")
+    for number, row in enumerate(advised, start=len(shown) + 1):
+        _print_one(number, row, record)
     for lever, missing in sorted(missing_by_lever(record.snapshot).items()):
         print_labelled("no lever", f"{lever}: {missing}", width=10)
     if record.forecasts.models:
@@ -150,6 +177,19 @@ def _print(
     if left_alone:
         counts = ", ".join(f"{count} {rule}" for rule, count in skipped_by_rule(left_alone).items())
         print_labelled("left alone", counts, width=12)
+
+
+def _print_trust(planned: "Planned", least_jobs: int) -> None:
+    """Print what keeps the daemon from applying, and which models are on probation."""
+    from advisor.domain.probation import NOTHING_ENDED
+    from advisor.view.breaker_words import probation_line, stop_line
+    from advisor.view.terminal import print_labelled
+
+    for breaker in planned.stops:
+        print_labelled("stopped", f"{breaker.name}: {stop_line(breaker)}", width=11)
+    for model in planned.record.forecasts.on_probation:
+        line = probation_line(model, planned.coverage.get(model, NOTHING_ENDED), least_jobs)
+        print_labelled("probation", line, width=11)
 
 
 def _print_one(number: int, row: "Mapping[str, Any]", record: "CycleRecord") -> None:

@@ -76,6 +76,7 @@ class LiveParts:
             read_load=lambda: _load_within(budget, commands, MOST_REQUESTS[config.source.reader]),
             rpcs=lambda: budget.rpcs,
             asked=self._tally.counts,
+            forget_asked=self._tally.forget,
             against_applying=Standby(commands, self._host()).against_applying,
             forecaster=models,
             shadow=shadow_of(config) if config.daemon.shadow else None,

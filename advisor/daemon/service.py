@@ -43,9 +43,9 @@ class Outfit:
     """The parts that are built from a configuration and swapped together by a reload.
 
     `applier` is limited by the budget of requests; `leaver` is not, for the shutdown, and runs within the patience
-    `last`. `asked` returns how many of the last commands there were, and how many of them failed. `forecaster`
-    forecasts starts for the outcomes. `against_applying` returns why this daemon must not apply, or None. `shadow`
-    plans with another policy, for comparison.
+    `last`. `asked` returns how many of the last commands there were, and how many of them failed, and `forget_asked`
+    begins to count them again. `forecaster` forecasts starts for the outcomes. `against_applying` returns why this
+    daemon must not apply, or None. `shadow` plans with another policy, for comparison.
     """
 
     config: Config
@@ -56,6 +56,7 @@ class Outfit:
     read_load: Callable[[], ControllerLoad]
     rpcs: Callable[[], Mapping[str, int]]
     asked: Callable[[], tuple[int, int]] = lambda: (0, 0)
+    forget_asked: Callable[[], None] = lambda: None
     forecaster: StartForecaster = NO_FORECASTER
     against_applying: Callable[[], str | None] = lambda: None
     shadow: Shadow | None = None
@@ -196,6 +197,9 @@ class Service:
         """Run one step and store it in the journal."""
         standing = self._standing
         standing.begin(journal, outfit.config, snapshot.taken_at, paused=self._paused())
+        if "slurm_errors" in standing.heed(journal):
+            self._reads_failed = 0
+            outfit.forget_asked()
         asked, failed = outfit.asked()
         health = Vitals(
             now=snapshot.taken_at,
@@ -210,7 +214,7 @@ class Service:
         outfit.gate.held_to = {**({_STANDBY: standby} if standby else {}), **breakers}
         self._loads.clear()
         step = replace(outfit.applier, journal=journal).step(snapshot)
-        standing.follow(journal, step, outfit.forecaster)
+        standing.follow(journal, step, outfit.forecaster, probation_jobs=outfit.config.guard.probation_jobs)
         if outfit.shadow is not None:
             different = outfit.shadow.difference(outfit.applier.cycle, step.record)
             if different is not None:

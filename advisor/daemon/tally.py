@@ -22,6 +22,10 @@ class Tally:
         """Count a command."""
         self._failed.append(failed)
 
+    def forget(self) -> None:
+        """Begin with none again."""
+        self._failed.clear()
+
     def counts(self) -> tuple[int, int]:
         """Return how many of the last commands there were, and how many of them failed."""
         return len(self._failed), sum(self._failed)

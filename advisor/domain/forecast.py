@@ -3,7 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from advisor.domain.job import LATEST_TIME
 from advisor.domain.topology import LocalityTier
+
+# Speeds and inflations are ratios; one beyond this factor, either way, is no forecast of a job.
+MOST_RATIO = 1e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +29,10 @@ class RunTime:
 
     interval_s: Interval
     mean_s: float
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.interval_s.low <= self.mean_s <= LATEST_TIME and self.interval_s.high <= LATEST_TIME):
+            raise ValueError(f"{self.interval_s} with the mean {self.mean_s} is no run time")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,17 +58,28 @@ class JobForecast:
     inflation_beside: Interval | None = None
     unknown: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        start_s = self.start_s
+        if start_s is not None and not (abs(start_s.low) <= LATEST_TIME and abs(start_s.high) <= LATEST_TIME):
+            raise ValueError(f"{start_s} is no start")
+        ratios = (*self.speed_by_placement.values(), *((self.inflation_beside,) if self.inflation_beside else ()))
+        for ratio in ratios:
+            if not 1 / MOST_RATIO <= ratio.low <= ratio.high <= MOST_RATIO:
+                raise ValueError(f"{ratio} is no speed and no inflation")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecasts:
     """The forecasts of one cycle by job id; start times count in seconds from the snapshot.
 
-    `models` names the models used, `notes` states in plain words which model was refused and why.
+    `models` names the models used, `notes` states in plain words which model was refused and why. `on_probation` names
+    those of the models that the jobs of this site have not proven yet.
     """
 
     by_job: Mapping[int, JobForecast] = field(default_factory=dict)
     models: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    on_probation: tuple[str, ...] = ()
 
     def of(self, job_id: int) -> JobForecast:
         """Return the forecast of a job, or an empty one."""

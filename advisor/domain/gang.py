@@ -81,6 +81,8 @@ class GangRequest:
     def __post_init__(self) -> None:
         if not 1 <= self.nodes_min <= MOST or not 1 <= self.tasks <= MOST or not 0 <= self.cpus <= MOST:
             raise ValueError(f"{self.nodes_min} nodes, {self.tasks} tasks, {self.cpus} CPUs are no request")
+        if not 0 <= (self.cpus_per_gpu or 0) <= MOST:
+            raise ValueError(f"{self.cpus_per_gpu} CPUs per GPU are no request")
         if self.nodes_max is not None and not 1 <= self.nodes_max <= MOST:
             raise ValueError(f"{self.nodes_max} nodes at most are no request")
         if not 0 <= (self.memory_mib_per_node or 0) <= MOST**2:
@@ -126,7 +128,7 @@ class GangRequest:
 
     @property
     def gpu_count(self) -> int | None:
-        """The least number of whole GPUs of the gang; 0 for none, None if the request does not determine it.
+        """The least number of whole GPUs of the gang, `MOST` at most; 0 for none, None if the request leaves it open.
 
         A per-socket request depends on the node's sockets, so it does not determine the number.
         """
@@ -136,11 +138,11 @@ class GangRequest:
             case None:
                 return 0
             case GpuScope.JOB:
-                return _total(self.per_job)
+                return min(_total(self.per_job), MOST)
             case GpuScope.NODE:
-                return _total(self.per_node) * self.nodes_min
+                return min(_total(self.per_node) * self.nodes_min, MOST)
             case GpuScope.TASK:
-                return _total(self.per_task) * self.tasks
+                return min(_total(self.per_task) * self.tasks, MOST)
             case GpuScope.SOCKET:
                 return None
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from advisor.domain.gang import GangRequest, GpuCount
+from advisor.domain.gang import MOST, GangRequest, GpuCount
 
 # Slurm's ids, priorities and nices have 32 bits or fewer, and some of their arithmetic is wider.
 _LARGEST_ID = 2**53
@@ -35,8 +35,8 @@ class GpuRange:
     high: int
 
     def __post_init__(self) -> None:
-        if not 1 <= self.low <= self.high:
-            raise ValueError(f"GPU range {self.low}-{self.high} is not a range of counts from 1 up")
+        if not 1 <= self.low <= self.high <= MOST:
+            raise ValueError(f"GPU range {self.low}-{self.high} is not a range of counts from 1 to {MOST}")
 
     @property
     def sizes(self) -> list[int]:
@@ -127,9 +127,13 @@ class Job:
             raise ValueError(f"job id {self.job_id} is beyond Slurm's numbers")
         if not 0 <= (self.priority or 0) <= _LARGEST_ID or abs(self.nice) > _LARGEST_ID:
             raise ValueError(f"priority {self.priority} with nice {self.nice} is beyond Slurm's numbers")
-        for instant in (self.submit_time, self.eligible_time, self.start_time, self.end_time, self.time_limit_s):
-            if instant is not None and abs(instant) > LATEST_TIME:
+        # NaN is no time either: it compares with nothing.
+        for instant in (self.submit_time, self.eligible_time, self.start_time, self.end_time):
+            if instant is not None and not abs(instant) <= LATEST_TIME:
                 raise ValueError(f"a time of job {self.job_id} is beyond the year 5000")
+        for limit_s in (self.time_limit_s, self.time_min_s):
+            if limit_s is not None and not 0 <= limit_s <= LATEST_TIME:
+                raise ValueError(f"a time limit of job {self.job_id} is negative or beyond the year 5000")
 
     @property
     def is_pending(self) -> bool:

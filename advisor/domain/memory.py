@@ -30,13 +30,15 @@ class Memory:
     """The changes that are or were out, how long gangs waited for closer places, and the state of a learned policy.
 
     `leases` holds all open ones, and of the ended ones those of the jobs in the snapshot and those of any job within
-    the window of the limits on users and accounts. `busy` names further jobs that get no other change.
+    the window of the limits on users and accounts. `busy` names further jobs that get no other change. `proven` names
+    the models that the jobs of this site have proven; None where none has to, as in a simulation.
     """
 
     leases: tuple[Lease, ...] = ()
     waits: tuple[Wait, ...] = ()
     busy: frozenset[int] = frozenset()
     policy_state: PolicyState = NO_STATE
+    proven: frozenset[str] | None = None
 
     @property
     def outstanding(self) -> frozenset[int]:
@@ -83,6 +85,9 @@ class Journal(Protocol):
 
     def policy_state(self) -> PolicyState:
         """Return what the policy of the last cycle remembers."""
+
+    def proven(self) -> frozenset[str] | None:
+        """Return the models that the jobs of this site have proven; None where none has to."""
 
 
 def check_owner(owner: str | None, cluster: str, journal: str) -> None:

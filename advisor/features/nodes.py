@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.domain.gang import GpuCount
+from advisor.domain.gang import MOST, GpuCount
 from advisor.domain.job import JobState
 from advisor.domain.node import Node
 from advisor.domain.site import SiteConfig
@@ -196,5 +196,5 @@ def bounds(counts: tuple[GpuCount, ...]) -> tuple[GpuCount, ...]:
     """
     typed = tuple(gpu for gpu in counts if gpu.gpu_type is not None and gpu.count)
     if any(gpu.gpu_type is None and gpu.count for gpu in counts):
-        return (*typed, GpuCount(count=sum(gpu.count for gpu in counts)))
+        return (*typed, GpuCount(count=min(sum(gpu.count for gpu in counts), MOST)))
     return typed

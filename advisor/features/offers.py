@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.domain.gang import GangRequest, GpuCount
+from advisor.domain.gang import MOST, GangRequest, GpuCount
 from advisor.features.nodes import (
     Chunk,
     Counts,
@@ -233,4 +233,4 @@ def _largest_sums(share: Floats, group: Counts, pinned: Flags | None, nodes_max:
 
 def _cpus_beside(gang: GangRequest, gpus: tuple[GpuCount, ...]) -> int:
     """Return the CPUs that must stand beside some of the gang's GPUs on one node, at least one."""
-    return max(1, (gang.cpus_per_gpu or 0) * sum(gpu.count for gpu in gpus))
+    return min(max(1, (gang.cpus_per_gpu or 0) * sum(gpu.count for gpu in gpus)), MOST)

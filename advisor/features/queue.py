@@ -18,6 +18,8 @@ from advisor.features.nodes import NodeTable
 ANY_TYPE = -1
 # Tier, priority, submit time and id, as `slurms_place` has them.
 SlurmsPlace = tuple[int, int, float, int]
+# The least share of its limit that a job is counted to use: it has a run time, which others are divided by.
+_LEAST_RATIO = 1e-6
 # Array expressions are compressed; a longer one is damage.
 _LONGEST_TASKS = 100_000
 
@@ -193,8 +195,9 @@ def run_times(
     by_model = np.array([run is not None for run in forecast_runs], dtype=np.bool_)
     rows = [(run.interval_s.low, run.mean_s, run.interval_s.high) if run else (np.nan,) * 3 for run in forecast_runs]
     low_s, expected_s, high_s = np.array(rows, dtype=np.float64).reshape(-1, 3).T
-    limited = by_model & np.isfinite(limit_s)
-    ratio = float(np.mean(expected_s[limited] / limit_s[limited])) if limited.any() else rule_ratio
+    limited = by_model & (limit_s > 0.0)
+    used_ratio = np.clip(expected_s[limited] / limit_s[limited], _LEAST_RATIO, 1.0)
+    ratio = float(np.mean(used_ratio)) if limited.any() else rule_ratio
     return PlannedRunTimes(
         low_s=np.where(by_model, low_s, limit_s * min(rule_ratio, ratio)),
         expected_s=np.where(by_model, expected_s, limit_s * ratio),

@@ -31,6 +31,12 @@ def _lines(fitted: Fitted, entry: Entry) -> Iterator[str]:
     yield "|---|--:|"
     for name, value in fitted.metrics.items():
         yield f"| {name} | {value:.4g} |"
+    if entry.tested is not None:
+        yield ""
+        yield (
+            f"Tested on jobs of this site that it was not fitted on: {entry.tested.inside} of {entry.tested.jobs} ran "
+            "for a time within their 80 % intervals."
+        )
     if fitted.settings:
         yield ""
         yield "## Settings"

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.domain.probation import Coverage
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
@@ -29,7 +31,8 @@ class Fitted:
 
     `outputs` names the columns that all regressors give together, in order. The graph must agree with scikit-learn on
     `probe` `(n_rows, n_columns)` float32: real rows, held out from the fit where there are enough. `metrics` maps
-    names of figures to their values on held-out rows. `text` describes uses and limits of the model.
+    names of figures to their values on held-out rows. `text` describes uses and limits of the model. `tested` is
+    how the intervals held on held-out jobs of this site; None for data of another one, or if nothing was held out.
     """
 
     kind: str
@@ -43,3 +46,4 @@ class Fitted:
     seed: int
     text: str
     settings: Mapping[str, str] = field(default_factory=dict)
+    tested: Coverage | None = None

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor import __version__
+from advisor.domain.probation import Coverage
 from advisor.errors import ModelError
 from advisor.files import EVERYONE, OWNER_AND_GROUP
 from advisor.fit.card import card
@@ -21,6 +22,7 @@ from advisor.predict.manifest import (
     PARAMETERS,
     Entry,
     Parity,
+    Tested,
     digest,
     fingerprint,
     read_manifest,
@@ -53,6 +55,7 @@ def publish(fitted: Fitted, folder: Path, version: str, *, today: str, private: 
         parity=check_parity(fitted, graph),
         seed=fitted.seed,
         private=private,
+        tested=fitted.tested,
     )
     return publish_graph(exported, folder, version, today=today, card=lambda entry: card(fitted, entry))
 
@@ -69,6 +72,7 @@ class Exported:
     parity: Parity
     seed: int
     private: bool = False
+    tested: Coverage | None = None
 
 
 def publish_graph(exported: Exported, folder: Path, version: str, *, today: str, card: Callable[[Entry], str]) -> Entry:
@@ -76,7 +80,7 @@ def publish_graph(exported: Exported, folder: Path, version: str, *, today: str,
 
     Raises `ModelError`, and writes nothing, if the version exists or the graph is not admitted.
     """
-    kind, columns, outputs = exported.kind, exported.columns, exported.outputs
+    kind, columns, outputs, tested = exported.kind, exported.columns, exported.outputs, exported.tested
     manifest = read_manifest(folder)
     if manifest.entry(kind, version) is not None:
         raise ModelError(f"{folder}: version {version} of {kind} is there already")
@@ -94,6 +98,7 @@ def publish_graph(exported: Exported, folder: Path, version: str, *, today: str,
         parity=exported.parity,
         made_with=_versions(),
         digests={name: digest(content) for name, content in files.items()},
+        tested=None if tested is None else Tested(jobs=tested.jobs, inside=tested.inside),
     )
     files[CARD] = card(entry).encode()
     for name, content in files.items():

@@ -1,11 +1,13 @@
 """Fits the run-time model: forests that predict whole distributions, and the levels at which to read them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.domain.probation import Coverage
 from advisor.domain.units import DAY_S, HOUR_S
 from advisor.errors import ModelError
 from advisor.fit.export import predictions
@@ -229,6 +231,14 @@ def _calibrated(rows: _Rows, settings: Settings, seed: int) -> tuple[Floats, dic
         "held_out_coverage_before_correction": float(np.mean(inside)),
         "held_out_median_error_h": float(np.mean(np.abs(run_s - quantiles_s[:, 2]))) / HOUR_S,
     }
+
+
+def held_out_coverage(metrics: Mapping[str, float]) -> Coverage | None:
+    """Return how the intervals held on the jobs that were held out; None if none were."""
+    if "held_out_rows" not in metrics:
+        return None
+    jobs = round(metrics["held_out_rows"])
+    return Coverage(jobs=jobs, inside=round(jobs * metrics["held_out_coverage_before_correction"]))
 
 
 def _shrunken(reached: Floats, weight: Floats, level: float, nominal_weight: float) -> float:

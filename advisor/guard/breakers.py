@@ -4,8 +4,9 @@ A breaker opens at once and closes slowly: its cause must be observed to be abse
 `rest_s`. An unknown figure opens nothing and closes nothing.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from advisor.domain.lease import Ending, Lease
@@ -24,7 +25,7 @@ class Vitals:
 
     `reads_failed` counts the reads that failed in a row, `error_ratio` is the share of `requests` that failed,
     `coverage_ratio` the share of `ended_jobs` whose run time lay within its 80 % interval. `leases` are the open ones
-    and those that ended within the window of the objections.
+    and those that ended within the window of the objections, which count from `objected_since` on.
     """
 
     now: float
@@ -35,6 +36,7 @@ class Vitals:
     coverage_ratio: float | None = None
     ended_jobs: int = 0
     leases: tuple[Lease, ...] | None = None
+    objected_since: float = -math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +57,14 @@ class OpenBreaker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerState:
-    """The open breakers, and the names of those whose figures were unknown at the last look, in table order."""
+    """The open breakers, and the names of those whose figures were unknown at the last look, in table order.
+
+    `counted_since` maps breakers that a person acknowledged to when; what happened before no longer counts.
+    """
 
     open: tuple[OpenBreaker, ...] = ()
     unknown: tuple[str, ...] = ()
+    counted_since: Mapping[str, float] = field(default_factory=dict)
 
     def sentences(self, settings: BreakerSettings) -> Mapping[str, str]:
         """Map each open breaker to a sentence: its figure, its bound, and when it closes."""
@@ -125,7 +131,7 @@ def people_object(health: Vitals, settings: BreakerSettings) -> Findings:
     """Check how many changes people revert or overrule."""
     if health.leases is None:
         return {}
-    since = health.now - settings.objections_window_s
+    since = max(health.now - settings.objections_window_s, health.objected_since)
     count = objections(health.leases, since, settings.max_objections_of_user)
     return _at_most(settings, "max_objections", count, "people took back or overruled changes to {} jobs")
 
@@ -190,7 +196,16 @@ def judged(state: BreakerState, health: Vitals, settings: BreakerSettings) -> Br
         else:
             after = _rested(before, health.now, settings.rest_s)
         still_open += [] if after is None else [after]
-    return BreakerState(open=tuple(still_open), unknown=tuple(unknown))
+    return replace(state, open=tuple(still_open), unknown=tuple(unknown))
+
+
+def acknowledged(state: BreakerState, name: str, at_time: float) -> BreakerState:
+    """Return the breakers after a person acknowledged one: it is closed, and counts again from that instant."""
+    return replace(
+        state,
+        open=tuple(breaker for breaker in state.open if breaker.name != name),
+        counted_since={**state.counted_since, name: at_time},
+    )
 
 
 def _rested(breaker: OpenBreaker, now: float, rest_s: float) -> OpenBreaker | None:

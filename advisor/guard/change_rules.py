@@ -10,6 +10,9 @@ from advisor.guard.circumstances import Circumstances
 # Slurm counts TimeMin in minutes, and 0 means none.
 SHORTEST_SOFT_LIMIT_S = 60.0
 
+# The last rule about a change: what it refuses, nothing else refuses.
+PROBATION_RULE = "forecast_proven"
+
 ChangeRule = Callable[[Recommendation, Job, Circumstances], bool]
 
 
@@ -90,6 +93,11 @@ def before_still_true(change: Recommendation, job: Job, _circumstances: Circumst
     return change.action.before == change.action.held_by(job)
 
 
+def forecast_proven(_change: Recommendation, _job: Job, circumstances: Circumstances) -> bool:
+    """No change rests on the forecasts of a model that the jobs of this site have not proven."""
+    return not circumstances.on_probation
+
+
 CHANGE_RULES: Mapping[str, ChangeRule] = {
     "field_shown": field_shown,
     "before_still_true": before_still_true,
@@ -103,4 +111,5 @@ CHANGE_RULES: Mapping[str, ChangeRule] = {
     "soft_limit_is_soft": soft_limit_is_soft,
     "soft_limit_within_limit": soft_limit_within_limit,
     "users_time_min_kept": users_time_min_kept,
+    PROBATION_RULE: forecast_proven,
 }

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from advisor.domain.actions import Lever
+from advisor.domain.forecast import NO_FORECASTS, Forecasts
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease, stopped_since
 from advisor.domain.mode import EVERYTHING, Mode, Modes
@@ -19,7 +20,7 @@ class Circumstances:
 
     `preempts` is whether running jobs can be stopped at all; `stopped` names the jobs stopped within the last hour.
     `observed` holds the pairs of partitions and account whose jobs are in mode observe. `hidden_levers` are the levers
-    whose field the reader does not show.
+    whose field the reader does not show. `on_probation` names the unproven models whose run times the plan counts with.
     """
 
     now: float
@@ -33,6 +34,7 @@ class Circumstances:
     observed: frozenset[tuple[tuple[str, ...], str]] = frozenset()
     ledger: Ledger = NOTHING_BOOKED
     hidden_levers: tuple[Lever, ...] = ()
+    on_probation: tuple[str, ...] = ()
 
     def user_delay_left_s(self, job: Job) -> float:
         """Return the delay left for the jobs of a job's user within the window; infinity if the user is unknown."""
@@ -59,6 +61,7 @@ def circumstances(
     preempts: bool = False,
     leases: Iterable[Lease] = (),
     modes: Modes = EVERYTHING,
+    forecasts: Forecasts = NO_FORECASTS,
 ) -> Circumstances:
     """Collect the circumstances of a snapshot; `outstanding` names the jobs that get no further change.
 
@@ -78,6 +81,7 @@ def circumstances(
         observed=_observed(snapshot, modes),
         ledger=ledger_of(known, snapshot.taken_at, limits),
         hidden_levers=snapshot.hidden_levers,
+        on_probation=_counted_with(forecasts),
     )
 
 
@@ -100,6 +104,17 @@ def delays_left_s(snapshot: Snapshot, circumstances: Circumstances) -> Mapping[i
         if left_s < limits.max_added_delay_s:
             left[job.job_id] = max(0.0, left_s)
     return left
+
+
+def _counted_with(forecasts: Forecasts) -> tuple[str, ...]:
+    """Return the models on probation, if the run time of any job is forecast.
+
+    One is enough: jobs without a forecast are taken to use the share of their limits that the others use.
+    """
+    counts = bool(forecasts.on_probation) and any(
+        forecast.run_time is not None for forecast in forecasts.by_job.values()
+    )
+    return forecasts.on_probation if counts else ()
 
 
 def _split_arrays(snapshot: Snapshot) -> frozenset[int]:

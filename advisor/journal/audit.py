@@ -54,6 +54,18 @@ def rows(database: sqlite3.Connection, since: float, most: int) -> Iterator[Audi
         yield AuditRow(number=number, time=time, event=event, detail=json.loads(detail))
 
 
+def rows_after(database: sqlite3.Connection, number: int) -> Iterator[AuditRow]:
+    """Return the rows after one, oldest first."""
+    cursor = database.execute("SELECT id, time, event, detail FROM audit WHERE id > ? ORDER BY id", (number,))
+    for row_number, time, event, detail in cursor:
+        yield AuditRow(number=row_number, time=time, event=event, detail=json.loads(detail))
+
+
+def newest(database: sqlite3.Connection) -> int:
+    """Return the number of the newest row; 0 if there is none."""
+    return int(database.execute("SELECT max(id) FROM audit").fetchone()[0] or 0)
+
+
 def last(database: sqlite3.Connection, event: str) -> AuditRow | None:
     """Return the newest row about an event; None if there is none."""
     row = database.execute(
@@ -87,9 +99,9 @@ def verify(database: sqlite3.Connection) -> Verified:
 
 def prune(database: sqlite3.Connection, before: float, least: int) -> int:
     """Delete the rows up to the last one written before an instant, except the newest `least`; return the count."""
-    newest = database.execute("SELECT max(id) FROM audit").fetchone()[0] or 0
     last = database.execute(
-        "SELECT id, hash FROM audit WHERE time < ? AND id <= ? ORDER BY id DESC LIMIT 1", (before, newest - least)
+        "SELECT id, hash FROM audit WHERE time < ? AND id <= ? ORDER BY id DESC LIMIT 1",
+        (before, newest(database) - least),
     ).fetchone()
     if last is None:
         return 0

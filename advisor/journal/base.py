@@ -4,13 +4,18 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from advisor.clock import Clock
 from advisor.journal import audit
 from advisor.journal.audit import AuditRow, Detail, Verified
 from advisor.journal.file import faults_translated, transaction
 from advisor.settings import JournalSettings
+
+# The event of a change of the circuit breakers; the newest one says which are open.
+BREAKERS: Final = "breakers"
+# The event by which a model has proven itself on jobs of this site.
+PROVEN: Final = "forecast proven"
 
 
 class JournalBase:
@@ -21,6 +26,8 @@ class JournalBase:
         self._database = database
         self._retention = retention
         self._clock = clock
+        # None where the audit was not asked yet.
+        self._proven: frozenset[str] | None = None
 
     @property
     def path(self) -> Path:
@@ -43,6 +50,8 @@ class JournalBase:
         """Write an event of the daemon into the audit, such as its start, a pause or a breaker."""
         with self._writing():
             audit.append(self._database, time, event, detail)
+        if event == PROVEN:
+            self._proven = None
 
     def audit(self, since: float = 0.0, most: int = 50) -> tuple[AuditRow, ...]:
         """Return the rows of the audit written after an instant, newest first."""
@@ -53,6 +62,23 @@ class JournalBase:
         """Return the newest row of the audit about an event; None if there is none."""
         with self._reading():
             return audit.last(self._database, event)
+
+    def audit_after(self, number: int) -> tuple[AuditRow, ...]:
+        """Return the rows of the audit after one, oldest first."""
+        with self._reading():
+            return tuple(audit.rows_after(self._database, number))
+
+    def newest_row(self) -> int:
+        """Return the number of the newest row of the audit; 0 if there is none."""
+        with self._reading():
+            return audit.newest(self._database)
+
+    def proven(self) -> frozenset[str]:
+        """Return the models that the jobs of this site have proven, by the newest row about one."""
+        if self._proven is None:
+            row = self.last(PROVEN)
+            self._proven = frozenset() if row is None else frozenset((str(row.detail.get("model", "")),))
+        return self._proven
 
     def verify(self) -> Verified:
         """Check the chain of the audit."""

@@ -76,6 +76,7 @@ class _Content(BaseModel):
     left_alone: Difference[tuple[int, str]]
     decisions: tuple[ScoredDecision, ...] = ()
     policy_state: PolicyState = NO_STATE
+    on_probation: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,8 +175,13 @@ def recorded(cycle_id: int, contents: Iterable[bytes]) -> Recorded:
         cycle_id=cycle_id,
         version=content.version,
         snapshot=replace(lists.site, taken_at=content.taken_at, jobs=lists.jobs, nodes=lists.nodes),
-        memory=Memory(leases=lists.leases, waits=lists.waits, busy=frozenset(content.outstanding)),
-        forecasts=Forecasts(by_job=dict(lists.forecasts), models=content.models, notes=content.notes),
+        memory=Memory(leases=lists.leases, waits=lists.waits, busy=frozenset(content.outstanding), proven=frozenset()),
+        forecasts=Forecasts(
+            by_job=dict(lists.forecasts),
+            models=content.models,
+            notes=content.notes,
+            on_probation=content.on_probation,
+        ),
         planning=content.planning,
         limits=content.limits,
         levers=frozenset(content.levers),
@@ -262,6 +268,7 @@ def _content(record: CycleRecord, cycle: Cycle, last: _Lists, lists: _Lists) -> 
         left_alone=difference(last.left_alone, lists.left_alone, itemgetter(0)),
         decisions=record.decisions,
         policy_state=record.policy_state,
+        on_probation=record.forecasts.on_probation,
     )
 
 

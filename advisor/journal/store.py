@@ -8,6 +8,7 @@ from typing import Final, Self
 from advisor.clock import Clock, SystemClock
 from advisor.domain.units import DAY_S
 from advisor.journal import audit
+from advisor.journal.base import BREAKERS, PROVEN
 from advisor.journal.cycles import CycleTables
 from advisor.journal.file import connected, connected_read_only
 from advisor.journal.lease_tables import LeaseTables
@@ -17,6 +18,8 @@ from advisor.settings import JournalSettings
 
 # The newest rows are kept at any age, so that a clock that jumps ahead does not empty the journal.
 LEAST_KEPT: Final = 10_000
+# Events that hold until a newer one: the newest row of each outlives the retention.
+_LASTING: Final = (BREAKERS, PROVEN)
 
 
 class SqliteJournal(LeaseTables, CycleTables, OutcomeTables):
@@ -67,9 +70,13 @@ class SqliteJournal(LeaseTables, CycleTables, OutcomeTables):
                 "DELETE FROM changes WHERE time < ? AND id <= (SELECT max(id) FROM changes) - ?", (before, LEAST_KEPT)
             )
             self._database.execute("DELETE FROM outcomes WHERE end_time < ?", (before,))
+            lasting = [row for event in _LASTING if (row := audit.last(self._database, event)) is not None]
             rows = audit.prune(self._database, before, LEAST_KEPT)
             if rows:
                 audit.append(self._database, now, "pruned", {"rows": rows})
+                for row in lasting:
+                    if audit.last(self._database, row.event) is None:
+                        audit.append(self._database, now, row.event, row.detail)
         with self._reading():
             self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 

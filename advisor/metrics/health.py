@@ -1,8 +1,8 @@
 """Determines the health of the daemon: when its last good cycle was, and what holds it back."""
 
 import time
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from advisor.domain.mode import Mode
@@ -18,7 +18,8 @@ class HealthReport:
     """The answer of `/healthz`; `last_cycle_age_s` None means that there was no good cycle yet.
 
     `status` is degraded where the last round made no plan, or the preferred reader failed; `fault` says why.
-    `reader` is the one of the last good cycle.
+    `reader` is the one of the last good cycle. `held_to` maps each cause that keeps the daemon from applying to its
+    reason, `on_probation` names the models whose forecasts nothing is applied on yet.
     """
 
     status: str
@@ -28,6 +29,8 @@ class HealthReport:
     breakers: tuple[str, ...]
     reader: str = ""
     fault: str = ""
+    held_to: Mapping[str, str] = field(default_factory=dict)
+    on_probation: tuple[str, ...] = ()
 
     @property
     def is_well(self) -> bool:
@@ -46,6 +49,8 @@ class _Seen:
     breakers: tuple[str, ...] = ()
     reader: str = ""
     fault: str = ""
+    held_to: Mapping[str, str] = field(default_factory=dict)
+    on_probation: tuple[str, ...] = ()
 
 
 class Health:
@@ -71,6 +76,8 @@ class Health:
             breakers=tuple(sorted(self._breakers.intersection(done.held_to))),
             reader=self._seen.reader if done.step is None else done.step.record.snapshot.source,
             fault=done.fault if done.step is None else done.step.record.snapshot.reader_fault,
+            held_to=dict(done.held_to),
+            on_probation=self._seen.on_probation if done.step is None else done.step.record.forecasts.on_probation,
         )
 
     def report(self) -> HealthReport:
@@ -86,4 +93,6 @@ class Health:
             breakers=seen.breakers,
             reader=seen.reader,
             fault=seen.fault,
+            held_to=seen.held_to,
+            on_probation=seen.on_probation,
         )

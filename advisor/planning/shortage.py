@@ -7,7 +7,7 @@ import numpy as np
 
 from advisor.domain.diagnosis import Cause, Finding, Variant
 from advisor.domain.facts import Evidence
-from advisor.domain.gang import GpuCount
+from advisor.domain.gang import MOST, GpuCount
 from advisor.features.nodes import Flags, bounds, gpus_of
 from advisor.planning.alternatives import alternatives
 from advisor.planning.earliest import earliest_by_limits
@@ -86,7 +86,7 @@ def _asked(inquiry: Inquiry) -> tuple[GpuCount, ...]:
     by_type = gpus_by_type(inquiry.gang)
     if by_type is None:
         return bounds(inquiry.gang.per_socket)
-    return bounds(tuple(GpuCount(gpu_type=gpu_type, count=count) for gpu_type, count in by_type.items()))
+    return bounds(tuple(GpuCount(gpu_type=gpu_type, count=min(count, MOST)) for gpu_type, count in by_type.items()))
 
 
 def _too_few(inquiry: Inquiry) -> tuple[GpuCount, int, int] | None:

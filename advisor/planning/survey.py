@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.domain.gang import GangRequest, GpuCount, GpuScope
+from advisor.domain.gang import MOST, GangRequest, GpuCount, GpuScope
 from advisor.domain.job import Job, JobState
 from advisor.domain.overview import (
     GpuTypeOverview,
@@ -118,7 +118,7 @@ def _least_gpus(gang: GangRequest, table: NodeTable) -> tuple[GpuCount, ...]:
 def _least_cpus(gang: GangRequest, gpus: tuple[GpuCount, ...]) -> int:
     """Return the CPUs for a number of GPUs, of one task, or an even share of all; 1 where none is known."""
     if gang.cpus_per_gpu is not None:
-        return max(1, gang.cpus_per_gpu * sum(gpu.count for gpu in gpus))
+        return min(max(1, gang.cpus_per_gpu * sum(gpu.count for gpu in gpus)), MOST)
     if gang.per_task:
         return max(1, gang.cpus // gang.tasks)
     return 1 if gang.nodes_max is None else max(1, gang.cpus // gang.nodes_max)

@@ -6,8 +6,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from advisor.domain.forecast import Forecasts, Interval, JobForecast, RunTime
-from advisor.domain.job import Job
+from advisor.domain.forecast import MOST_RATIO, Forecasts, Interval, JobForecast, RunTime
+from advisor.domain.job import LATEST_TIME, Job
+from advisor.domain.probation import Coverage
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import ModelError
 from advisor.features.backlog import backlog_table
@@ -34,11 +35,19 @@ KEPT: Mapping[str, Callable[[Any], Any]] = {"run_time": KeptRunTimes, "throughpu
 
 Answer = TypeVar("Answer")
 
+# The fewest jobs of this site, kept aside from a fit, that prove its model.
+LEAST_TESTED = 100
+
 _OUTSIDE = "lies outside of what the model was fitted on"
 _RUN_TIME_UNKNOWN = f"run time: its request {_OUTSIDE}"
 _SPEED_UNKNOWN = f"speed: a size or placement of it {_OUTSIDE}"
 _NEIGHBOURS_UNKNOWN = f"neighbours: its model, or one of theirs, {_OUTSIDE}"
 _START_UNKNOWN = f"start time: the state of this queue {_OUTSIDE}"
+
+
+def is_tested(coverage: Coverage | None) -> bool:
+    """Return whether jobs of this site that were kept aside from a fit prove its model."""
+    return coverage is not None and coverage.proves(LEAST_TESTED)
 
 
 def checked(held: Held) -> None:
@@ -93,6 +102,8 @@ class ModelForecaster:
         self._opened: dict[str, Any] = {}
         self._versions: dict[str, str] = {}
         self._notes: dict[str, str] = {}
+        # The models that were tested on jobs of this site when they were fitted.
+        self._tested: set[str] = set()
         self._told: dict[int, tuple[_Told, JobForecast]] = {}
 
     def forecasts(self, snapshot: Snapshot) -> Forecasts:
@@ -132,6 +143,7 @@ class ModelForecaster:
             by_job={job_id: forecast for job_id, (_, forecast) in current.items()},
             models=self._named(kinds),
             notes=self._distinct_notes,
+            on_probation=tuple(name for name in self._named(("run_time",)) if name not in self._tested),
         )
 
     def with_starts(self, forecasts: Forecasts, snapshot: Snapshot, job_ids: Collection[int]) -> Forecasts:
@@ -148,7 +160,7 @@ class ModelForecaster:
                 forecast = replace(forecast, start_s=start_s)
             by_job[job_id] = forecast
         models = (*forecasts.models, *self._named((start_time.KIND,)))
-        return Forecasts(by_job=by_job, models=models, notes=self._distinct_notes)
+        return replace(forecasts, by_job=by_job, models=models, notes=self._distinct_notes)
 
     @property
     def _distinct_notes(self) -> tuple[str, ...]:
@@ -190,6 +202,8 @@ class ModelForecaster:
                 predictor = _predictor(bundle)
                 self._opened[kind] = KEPT[kind](predictor) if kind in KEPT else predictor
                 self._versions[kind] = bundle.version
+                if is_tested(bundle.tested):
+                    self._tested.add(f"{kind} {bundle.version}")
             except ModelError as err:
                 self._notes[kind] = str(err)
         return self._opened[kind]
@@ -219,7 +233,8 @@ def _starts_s(
     table = backlog_table(snapshot)
     if job_ids is not None:
         table = table.take(np.flatnonzero(np.isin(table.job_id, np.array(sorted(job_ids), dtype=np.int64))))
-    intervals_by_job = zip(table.job_id.tolist(), listed(model.forecast(table)), strict=True)
+    starts_s = listed(model.forecast(table), least=0.0, most=LATEST_TIME)
+    intervals_by_job = zip(table.job_id.tolist(), starts_s, strict=True)
     return {job_id: interval or _START_UNKNOWN for job_id, interval in intervals_by_job}
 
 
@@ -254,5 +269,5 @@ def _beside(model: InterferenceForecaster, cluster: PlacementIndex, jobs: Sequen
             shared=np.full(len(rows), int(Shared.NODE)),
         )
     )
-    intervals = iter(listed(inflations))
+    intervals = iter(listed(inflations, least=1 / MOST_RATIO, most=MOST_RATIO))
     return [(next(intervals) or _NEIGHBOURS_UNKNOWN) if near else None for near in near_by_row]

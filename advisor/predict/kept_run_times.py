@@ -11,7 +11,7 @@ import numpy as np
 
 from advisor.domain.forecast import Interval, RunTime
 from advisor.domain.gang import GangRequest
-from advisor.domain.job import Job
+from advisor.domain.job import LATEST_TIME, Job
 from advisor.domain.snapshot import Snapshot
 from advisor.features.queue import limits_s
 from advisor.predict.history import Keys, keys_of
@@ -51,9 +51,12 @@ def run_time_table(jobs: Sequence[Job], snapshot: Snapshot) -> RunTimeTable:
     )
 
 
-def listed(intervals: Intervals) -> list[Interval | None]:
-    """Return the intervals as a list, None for those that are not known."""
-    columns = (intervals.low.tolist(), intervals.median.tolist(), intervals.high.tolist(), intervals.known.tolist())
+def listed(intervals: Intervals, *, least: float, most: float) -> list[Interval | None]:
+    """Return the intervals as a list, None for those that are not known, or reach below `least` or above `most`."""
+    low, median, high = intervals.low, intervals.median, intervals.high
+    # NaN compares with nothing, so that it is not sound.
+    sound = intervals.known & (np.minimum(low, median) >= least) & (np.maximum(high, median) <= most)
+    columns = (low.tolist(), median.tolist(), high.tolist(), sound.tolist())
     return [
         Interval(low=min(low, median), median=median, high=max(high, median)) if known else None
         for low, median, high, known in zip(*columns, strict=True)
@@ -168,9 +171,12 @@ class KeptRunTimes:
 
     def _read(self, drawn: Drawn) -> list[RunTime | None]:
         answers = self.model.read(drawn)
+        intervals = listed(answers.intervals(), least=0.0, most=LATEST_TIME)
         return [
-            None if interval is None else RunTime(interval_s=interval, mean_s=mean_s)
-            for interval, mean_s in zip(listed(answers.intervals()), answers.mean_s.tolist(), strict=True)
+            RunTime(interval_s=interval, mean_s=mean_s)
+            if interval is not None and interval.low <= mean_s <= LATEST_TIME
+            else None
+            for interval, mean_s in zip(intervals, answers.mean_s.tolist(), strict=True)
         ]
 
 

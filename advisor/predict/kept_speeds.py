@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.domain.forecast import Interval, Placement
+from advisor.domain.forecast import MOST_RATIO, Interval, Placement
 from advisor.domain.job import GpuRange, Job
 from advisor.predict.kept_run_times import CHUNK, listed
 from advisor.predict.placements import PlacementIndex, candidates
@@ -74,7 +74,8 @@ class KeptSpeeds:
                 )
             )
         speeds_by_key: dict[_Asked, dict[Placement, Interval]] = {key: {} for key in asked}
-        for (key, place), interval in zip(rows, listed(self.model.relative(*tables)), strict=True):
+        ratios = listed(self.model.relative(*tables), least=1 / MOST_RATIO, most=MOST_RATIO)
+        for (key, place), interval in zip(rows, ratios, strict=True):
             if interval is not None:
                 speeds_by_key[key][place.placement] = interval
         return {

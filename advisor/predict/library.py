@@ -133,6 +133,7 @@ def opened(held: Held) -> Bundle:
         outputs=entry.outputs,
         model=model,
         parameters=content[PARAMETERS].decode(errors="replace"),
+        tested=None if entry.tested is None else entry.tested.coverage,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from advisor.domain.probation import NOTHING_ENDED, Coverage
 from advisor.errors import ModelError
 from advisor.files import EVERYONE, make_open_folder, parse_toml, replace_file
 
@@ -33,8 +34,25 @@ class Parity(BaseModel):
     tolerance: float
 
 
+class Tested(BaseModel):
+    """How many of the jobs of this site that were kept aside from a fit ran within their intervals."""
+
+    model_config = _CHECKED
+
+    jobs: int = Field(ge=0)
+    inside: int = Field(ge=0)
+
+    @property
+    def coverage(self) -> Coverage:
+        """The same as a domain value; more inside than jobs count as none tested."""
+        return Coverage(jobs=self.jobs, inside=self.inside) if self.inside <= self.jobs else NOTHING_ENDED
+
+
 class Entry(BaseModel):
-    """One version of one model; `made_with` maps packages to their versions, `digests` file names to SHA-256."""
+    """One version of one model; `made_with` maps packages to their versions, `digests` file names to SHA-256.
+
+    `tested` counts jobs of this site that were kept aside from the fit, and those within their intervals.
+    """
 
     model_config = _CHECKED
 
@@ -48,6 +66,7 @@ class Entry(BaseModel):
     parity: Parity
     made_with: dict[str, str]
     digests: dict[str, Digest]
+    tested: Tested | None = None
 
     @property
     def is_policy(self) -> bool:
@@ -104,7 +123,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Write the manifest whole or not at all; raises `ModelError`."""
     import tomli_w
 
-    write_file(folder / FILE_NAME, tomli_w.dumps(manifest.model_dump(mode="json")).encode())
+    write_file(folder / FILE_NAME, tomli_w.dumps(manifest.model_dump(mode="json", exclude_none=True)).encode())
 
 
 def read_file(path: Path, limit_bytes: int) -> bytes | None:

@@ -1,17 +1,22 @@
 """Measures forecasts by the jobs that ended: how often intervals held, and how far medians were off."""
 
 import math
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
 from typing import Final, NamedTuple
 
 from advisor.domain.forecast import Interval
 from advisor.domain.outcome import JobOutcome
+from advisor.domain.probation import NOTHING_ENDED, Coverage
 
 # Plans do not depend on less than a minute, and starts and ends are known only to a round. Without a floor, a start
 # after 40 s where 5 s were forecast would be off by a factor of eight, and a few short waits would decide the figure.
 FLOOR_S: Final = 60.0
+# How `SeenForecast.models` names a run-time model, before its version.
+_RUN_TIME: Final = "run_time "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,31 +42,91 @@ class _Judged(NamedTuple):
     error_log2: float
 
 
+# Compares the forecast of a job with its outcome; None for a job that says nothing of the forecast.
+Judge = Callable[[JobOutcome], _Judged | None]
+
+
+class RecentAccuracy:
+    """The accuracy of forecasts over the last jobs that ended, updated with each of them."""
+
+    def __init__(self, judge: Judge, most: int | None = None) -> None:
+        """Begin without jobs; `most` bounds how many of the last ones count."""
+        self._judge = judge
+        self._most = most
+        self._last: deque[tuple[float, _Judged]] = deque()
+        self._held = 0
+        self._errors_log2: list[float] = []  # sorted
+
+    def add(self, outcomes: Iterable[JobOutcome]) -> None:
+        """Count jobs that ended, in order of their end; those that say nothing of a forecast do not count."""
+        for outcome in outcomes:
+            judged = self._judge(outcome)
+            if judged is not None:
+                self._last.append((outcome.end_time or 0.0, judged))
+                self._held += judged.held
+                insort(self._errors_log2, judged.error_log2)
+            if self._most is not None and len(self._last) > self._most:
+                self._forget_first()
+
+    def forget(self, until: float) -> None:
+        """Leave out the jobs that ended up to an instant."""
+        while self._last and self._last[0][0] <= until:
+            self._forget_first()
+
+    @property
+    def accuracy(self) -> Accuracy:
+        """The accuracy over the jobs that count."""
+        if not self._last:
+            return NOT_KNOWN
+        return Accuracy(
+            coverage_ratio=self._held / len(self._last),
+            error_factor=2.0 ** median(self._errors_log2),
+            jobs=len(self._last),
+        )
+
+    def _forget_first(self) -> None:
+        _, judged = self._last.popleft()
+        self._held -= judged.held
+        del self._errors_log2[bisect_left(self._errors_log2, judged.error_log2)]
+
+
 def start_accuracy(outcomes: Iterable[JobOutcome]) -> Accuracy:
     """Return the accuracy of the first forecasts of starts, over jobs that were not changed."""
-    return _accuracy(_starts(outcomes))
+    return _accuracy(judged_start, outcomes)
 
 
 def run_time_accuracy(outcomes: Iterable[JobOutcome]) -> Accuracy:
     """Return the accuracy of the first forecasts of run times, over jobs that were not requeued."""
-    return _accuracy(_run_times(outcomes))
+    return _accuracy(judged_run_time, outcomes)
 
 
-def _starts(outcomes: Iterable[JobOutcome]) -> Iterator[_Judged]:
+def coverage_by_model(outcomes: Iterable[JobOutcome]) -> Mapping[str, Coverage]:
+    """Map run-time models to how their first forecasts of jobs held."""
+    by_model: dict[str, Coverage] = {}
     for outcome in outcomes:
-        forecast = outcome.first_forecast
-        if forecast is None or forecast.start_time is None or outcome.start_time is None or outcome.changes:
-            continue
-        # Two instants have no ratio; the waits from the time of the forecast have one.
-        yield _judged(forecast.start_time, outcome.start_time, since=forecast.made_time)
+        judged, forecast = judged_run_time(outcome), outcome.first_forecast
+        model = next((name for name in forecast.models if name.startswith(_RUN_TIME)), "") if forecast else ""
+        if judged is not None and model:
+            one = Coverage(jobs=1, inside=int(judged.held))
+            by_model[model] = by_model.get(model, NOTHING_ENDED) + one
+    return by_model
 
 
-def _run_times(outcomes: Iterable[JobOutcome]) -> Iterator[_Judged]:
-    for outcome in outcomes:
-        forecast = outcome.first_forecast
-        if forecast is None or forecast.run_time_s is None or outcome.run_time_s is None or outcome.requeues:
-            continue
-        yield _judged(forecast.run_time_s, outcome.run_time_s)
+def judged_start(outcome: JobOutcome) -> _Judged | None:
+    """Compare the first forecast of a start with it; None without a forecast, and for a job that was changed."""
+    forecast = outcome.first_forecast
+    if forecast is None or forecast.start_time is None or outcome.start_time is None or outcome.changes:
+        return None
+    # Two instants have no ratio; the waits from the time of the forecast have one.
+    return _judged(forecast.start_time, outcome.start_time, since=forecast.made_time)
+
+
+def judged_run_time(outcome: JobOutcome) -> _Judged | None:
+    """Compare the first forecast of a run time with it; None without a forecast, and for a job that was requeued."""
+    forecast = outcome.first_forecast
+    if forecast is None or forecast.run_time_s is None or outcome.run_time_s is None or outcome.requeues:
+        return None
+    return _judged(forecast.run_time_s, outcome.run_time_s)
 
 
 def _judged(forecast: Interval, came: float, *, since: float = 0.0) -> _Judged:
@@ -69,12 +134,7 @@ def _judged(forecast: Interval, came: float, *, since: float = 0.0) -> _Judged:
     return _Judged(forecast.low <= came <= forecast.high, abs(math.log2(came_s) - math.log2(believed_s)))
 
 
-def _accuracy(judged: Iterable[_Judged]) -> Accuracy:
-    pairs = list(judged)
-    if not pairs:
-        return NOT_KNOWN
-    return Accuracy(
-        coverage_ratio=sum(pair.held for pair in pairs) / len(pairs),
-        error_factor=2.0 ** median(pair.error_log2 for pair in pairs),
-        jobs=len(pairs),
-    )
+def _accuracy(judge: Judge, outcomes: Iterable[JobOutcome]) -> Accuracy:
+    recent = RecentAccuracy(judge)
+    recent.add(outcomes)
+    return recent.accuracy

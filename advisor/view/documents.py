@@ -14,6 +14,7 @@ from advisor.domain.overview import Overview
 from advisor.domain.plan import Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.units import duration, plural
+from advisor.guard.change_rules import PROBATION_RULE
 from advisor.planning.timer_out import TimerOut
 from advisor.view.sentences import assumption, sentence, timer_out_sentence
 
@@ -88,6 +89,11 @@ def cluster_values(overview: Overview) -> dict[str, Any]:
         if gpus.idle is not None:
             values["idle"]["total"] = gpus.idle.total
     return document
+
+
+def advised_on_probation(record: CycleRecord) -> list[Recommendation]:
+    """Return the changes that only the probation of a model keeps from being applied."""
+    return [change for change in record.judged if change.refused_by == PROBATION_RULE]
 
 
 def skipped(record: CycleRecord) -> list[dict[str, Any]]:

@@ -34,6 +34,7 @@ def document(forecasts: Forecasts, job_id: int) -> dict[str, Any]:
         "unknown": list(forecast.unknown),
         "models": list(forecasts.models),
         "notes": list(forecasts.notes),
+        "on_probation": list(forecasts.on_probation),
     }
 
 
@@ -57,6 +58,9 @@ def lines(record: CycleRecord, job: Job) -> Iterator[tuple[str, str]]:
         beside = forecast.inflation_beside
         times = f"{beside.low:.2f} to {beside.high:.2f} times as long (80 %)"
         yield "beside", f"spread out beside the gangs that run now it takes {times}"
+    if forecast.run_time is not None:
+        for model in record.forecasts.on_probation:
+            yield "probation", f"{model} is not proven on jobs of this site, so nothing is applied on it"
     for text in forecast.unknown:
         yield "unknown", text
     for note in record.forecasts.notes:

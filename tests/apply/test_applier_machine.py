@@ -108,6 +108,9 @@ class Mortal:
     def policy_state(self) -> PolicyState:
         return self.journal.policy_state()
 
+    def proven(self) -> frozenset[str] | None:
+        return self.journal.proven()
+
     def apply(self, action: Action) -> Receipt:
         self.life.pass_by()
         receipt = self.cluster.apply(action)

@@ -144,7 +144,7 @@ def test_forecasts_can_be_turned_off(sadvise: Sadvise, monkeypatch: pytest.Monke
 
     document = json.loads(sadvise("recommend", "--demo", "--json").out)
 
-    assert document["forecasts"] == {"models": [], "notes": []}
+    assert document["forecasts"] == {"models": [], "notes": [], "on_probation": []}
 
 
 def test_explain_shows_the_forecasts_of_a_job(sadvise: Sadvise, site: Path) -> None:

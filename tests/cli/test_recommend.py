@@ -36,7 +36,10 @@ def test_demo_holds_every_kind_of_advice(sadvise: Sadvise) -> None:
 def test_json_has_the_published_shape(sadvise: Sadvise) -> None:
     document = json.loads(sadvise("recommend", "--demo", "--json").out)
 
-    assert set(document) == {"meta", "cluster", "forecasts", "recommendations", "skipped"}
+    assert set(document) == {
+        "meta", "cluster", "forecasts", "stops", "recommendations", "advised_on_probation", "skipped",
+    }  # fmt: skip
+    assert document["forecasts"]["on_probation"] == document["stops"] == document["advised_on_probation"] == []
     assert {"tool", "version", "schema", "slurm", "source", "taken_at"} <= set(document["meta"])
     assert document["meta"]["tool"] == "sadvise"
     assert document["meta"]["source"] == "demo"

@@ -8,7 +8,7 @@ from pathlib import Path
 from advisor.apply.applier import Applier
 from advisor.clock import ManualClock
 from advisor.config import Config, load_config
-from advisor.cycle import Cycle
+from advisor.cycle import Cycle, StartForecaster
 from advisor.daemon.service import Outfit, Service
 from advisor.daemon.site_gate import RoundDeadline, SiteGate
 from advisor.domain.lease import Lease
@@ -19,6 +19,7 @@ from advisor.journal import opened
 from advisor.journal.disclosure import Disclosure
 from advisor.metrics.round import Round
 from advisor.planning.observing import observed
+from advisor.trial.follower import NO_FORECASTER
 from tests.builders import TAKEN_AT
 from tests.fake_cluster import FakeCluster
 
@@ -36,6 +37,8 @@ class Site:
     shown: list[Disclosure] = field(default_factory=list)
     clock: ManualClock = field(default_factory=lambda: ManualClock(TAKEN_AT))
     stopping: threading.Event = field(default_factory=threading.Event)
+    forecaster: StartForecaster = NO_FORECASTER
+    asked: tuple[int, int] = (0, 0)
 
     def config(self, **tables: object) -> Config:
         """Return the configuration, with some tables replaced."""
@@ -56,7 +59,7 @@ class Site:
         applier = Applier(
             source=self.cluster,
             actuator=self.cluster,
-            cycle=Cycle(planning=config.planning, limits=config.guard, modes=config.mode),
+            cycle=Cycle(planning=config.planning, limits=config.guard, modes=config.mode, forecaster=self.forecaster),
             observe=observed,
             gate=gate,
         )
@@ -68,7 +71,14 @@ class Site:
             last=last,
             read_load=self.read_load,
             rpcs=self.rpcs,
+            asked=lambda: self.asked,
+            forget_asked=self.forget_asked,
+            forecaster=self.forecaster,
         )
+
+    def forget_asked(self) -> None:
+        """Begin to count commands again."""
+        self.asked = (0, 0)
 
     def read_load(self) -> ControllerLoad:
         """Tell the load, or fail as asked."""

@@ -120,6 +120,8 @@ def test_health_is_told_as_json(place: str, metrics: Metrics, clock: Clock) -> N
         "breakers": [],
         "reader": "text",
         "fault": "",
+        "held_to": {"paused": "by root"},
+        "on_probation": [],
     }
 
 

@@ -1,20 +1,25 @@
 """What the daemon knows from round to round, and from start to start."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from advisor.daemon.breaker_events import acknowledge, read_breakers
 from advisor.daemon.pause_file import pause, resume
+from advisor.daemon.service import Service
 from advisor.domain.actions import SetNodeRange
 from advisor.domain.experiment import ExperimentSettings
-from advisor.domain.forecast import Interval
+from advisor.domain.forecast import Forecasts, Interval, JobForecast, RunTime
+from advisor.domain.job import JobState
 from advisor.domain.load import ControllerLoad
 from advisor.domain.mode import Mode
 from advisor.domain.outcome import Arm, JobOutcome, SeenForecast
+from advisor.domain.snapshot import Snapshot
 from advisor.errors import JournalError, SlurmUnavailableError
 from advisor.journal import SqliteJournal, opened
+from advisor.settings import Limits
 from advisor.trial.accuracy import NOT_KNOWN
 from tests.builders import DAY_S, TAKEN_AT, make_job
 from tests.daemon.rounds import Site
@@ -261,3 +266,153 @@ def test_forecasts_are_judged_by_the_jobs_that_ended(site: Site) -> None:
     assert (done.accuracy["run_time"].coverage_ratio, done.accuracy["run_time"].jobs) == (1.0, 1)
     assert done.accuracy["run_time"].error_factor == pytest.approx(2.0)
     assert all(isinstance(action, SetNodeRange) for action in site.cluster.sent)
+
+
+MODEL = "run_time default-1"
+NEARLY_A_DAY = RunTime(interval_s=Interval(low=60.0, median=80_000.0, high=DAY_S), mean_s=80_000.0)
+
+
+class OnProbation:
+    """A model on probation that forecasts the run times of the jobs that run."""
+
+    def forecasts(self, snapshot: Snapshot) -> Forecasts:
+        by_job = {job.job_id: JobForecast(run_time=NEARLY_A_DAY) for job in snapshot.jobs if not job.is_pending}
+        return Forecasts(by_job=by_job, models=(MODEL,), on_probation=(MODEL,))
+
+    def with_starts(self, forecasts: Forecasts, snapshot: Snapshot, job_ids: Collection[int]) -> Forecasts:
+        assert set(job_ids) <= set(snapshot.jobs_by_id)
+        return forecasts
+
+
+def on_probation(site: Site, jobs: int) -> Service:
+    """Start a daemon whose model has to prove itself on a number of jobs."""
+    site.forecaster = OnProbation()
+    service = site.service()
+    service.reconfigure(site.config(guard=Limits(probation_jobs=jobs)))
+    return service
+
+
+def test_forecasts_are_judged_in_the_round_in_which_jobs_end(site: Site) -> None:
+    service = on_probation(site, 100)
+    before = service.round()
+    del site.cluster.jobs[1]
+    site.cluster.now += 60.0
+
+    after = service.round()
+
+    assert before.accuracy["run_time"] == NOT_KNOWN
+    assert (after.accuracy["run_time"].jobs, after.accuracy["run_time"].coverage_ratio) == (1, 1.0)
+
+
+def test_rounds_without_ended_jobs_read_no_outcomes(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = on_probation(site, 100)
+    service.round()
+    with monkeypatch.context() as patched:
+        patched.setattr(SqliteJournal, "outcomes", full_disk)
+        for _ in range(70):
+            site.cluster.now += 60.0
+            assert "journal" not in service.round().held_to
+
+
+def test_nothing_is_applied_on_a_model_before_jobs_of_the_site_prove_it(site: Site) -> None:
+    # They hold no GPUs that the gang waits for.
+    for job_id in (60, 61):
+        site.cluster.jobs[job_id] = make_job(job_id, state=JobState.RUNNING, start_time=TAKEN_AT - 600.0)
+    service = on_probation(site, 2)
+    first = service.round()
+    for job_id in (60, 61):
+        del site.cluster.jobs[job_id]
+    site.cluster.now += 60.0
+    second = service.round()
+    sent = list(site.cluster.sent)
+    site.cluster.now += 60.0
+    third = service.round()
+    service.leave(4.0)
+    again = on_probation(site, 2).round()
+
+    for done in (first, second):
+        assert done.step is not None and done.step.record.forecasts.on_probation == (MODEL,)
+        assert {change.refused_by for change in done.step.record.judged} == {"forecast_proven"}
+    assert sent == [] and second.mode is Mode.APPLY
+    for done in (third, again):
+        assert done.step is not None and done.step.record.forecasts.on_probation == ()
+    assert third.step is not None and len(third.step.applied) == 1
+    assert events(site).count("forecast proven") == 1
+
+
+def test_breaker_that_a_person_acknowledges_closes_and_counts_again(site: Site) -> None:
+    service = site.service()
+    site.silent = SlurmUnavailableError("no answer")
+    for _ in range(3):
+        service.round()
+    site.silent, site.asked = None, (100, 50)
+    stopped = service.round()
+    with opened(site.folder / "journal.sqlite", wait_s=5.0) as journal:
+        shown = read_breakers(journal)[0].open
+        acknowledge(journal, "slurm_errors", site.cluster.now, by="ada", reason="switch replaced")
+        acknowledged = read_breakers(journal)[0]
+    site.cluster.now += 60.0
+
+    after = service.round()
+
+    assert [breaker.name for breaker in shown] == ["slurm_errors"] == list(stopped.held_to)
+    assert "`sadvise acknowledge slurm_errors`" in stopped.held_to["slurm_errors"]
+    assert acknowledged.open == () and list(acknowledged.counted_since) == ["slurm_errors"]
+    assert after.held_to == {} and after.mode is Mode.APPLY
+    assert events(site).count("acknowledged") == 1 and events(site)[-1] == "breakers"
+
+
+def test_acknowledged_breaker_whose_cause_lasts_opens_again(site: Site) -> None:
+    service = site.service()
+    site.load = BUSY
+    service.round()
+    site.load = ControllerLoad(server_threads=1)
+    service.round()
+    with opened(site.folder / "journal.sqlite", wait_s=5.0) as journal:
+        acknowledge(journal, "controller_threads", site.cluster.now, by="ada", reason="")
+    for load in (BUSY, ControllerLoad(server_threads=1)):
+        site.load = load
+        again = service.round()
+    service.leave(4.0)
+
+    with opened(site.folder / "journal.sqlite", wait_s=5.0) as journal:
+        (breaker,) = read_breakers(journal)[0].open
+    assert breaker.name == "controller_threads" and "controller_threads" in again.held_to
+
+
+def test_acknowledged_drift_counts_only_jobs_that_end_from_then_on(site: Site) -> None:
+    wrong = Interval(low=60.0, median=61.0, high=62.0)
+    ended = [
+        JobOutcome(
+            job_id=900 + number, submit_time=TAKEN_AT - 8000.0, last_start_time=TAKEN_AT - 7300.0,
+            end_time=TAKEN_AT - 100.0, last_seen_time=TAKEN_AT - 100.0,
+            first_forecast=SeenForecast(made_time=TAKEN_AT - 8000.0, run_time_s=wrong),
+        )
+        for number in range(50)
+    ]  # fmt: skip
+    with opened(site.folder / "journal.sqlite") as journal:
+        journal.keep_outcomes(ended)
+    service = site.service()
+    stopped = service.round()
+    with opened(site.folder / "journal.sqlite", wait_s=5.0) as journal:
+        acknowledge(journal, "forecast_drift", site.cluster.now, by="ada", reason="")
+    site.cluster.now += 60.0
+
+    after = service.round()
+    restarted = site.service().round()
+
+    assert list(stopped.held_to) == ["forecast_drift"]
+    for done in (after, restarted):
+        assert done.held_to == {} and done.accuracy["run_time"] == NOT_KNOWN
+
+
+def test_what_still_holds_outlives_the_retention_of_the_journal(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("advisor.journal.store.LEAST_KEPT", 0)
+    with opened(site.folder / "journal.sqlite") as journal:
+        for event in ("breakers", "forecast proven", "started"):
+            journal.note(TAKEN_AT, event, {"model": MODEL})
+        journal.prune(TAKEN_AT + 400 * DAY_S)
+
+    with opened(site.folder / "journal.sqlite") as journal:
+        assert [row.event for row in reversed(journal.audit())] == ["pruned", "breakers", "forecast proven"]
+        assert journal.proven() == {MODEL} and journal.verify().broken is None

@@ -2,15 +2,18 @@
 
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from sklearn.ensemble import HistGradientBoostingRegressor
 
+from advisor.domain.probation import Coverage
 from advisor.errors import ModelError
 from advisor.fit.export import predictions, to_onnx
 from advisor.fit.publish import publish
+from advisor.fit.run_time_fit import held_out_coverage
 from advisor.predict.manifest import read_manifest
 from advisor.predict.onnx_model import OnnxModel
 from tests.predict.shelf import TODAY, Wrong, make_fitted
@@ -32,8 +35,6 @@ def test_model_that_answers_otherwise_than_its_origin_is_not_published(tmp_path:
 
 
 def test_too_few_rows_to_compare_on_are_refused(tmp_path: Path) -> None:
-    from dataclasses import replace
-
     few = replace(make_fitted(), probe=make_fitted().probe[:5])
 
     with pytest.raises(ModelError, match="5 rows are too few"):
@@ -68,6 +69,27 @@ def test_manifest_tells_what_it_was_made_with(tmp_path: Path) -> None:
     assert entry.parity.rows == 50
     assert entry.parity.max_error <= entry.parity.tolerance
     assert {"sadvise", "python", "numpy", "scikit-learn", "skl2onnx", "onnx", "onnxruntime"} == set(entry.made_with)
+
+
+def test_coverage_of_jobs_of_the_site_goes_into_the_manifest_and_the_card(tmp_path: Path) -> None:
+    tested = replace(make_fitted(), tested=Coverage(jobs=200, inside=165))
+
+    entry = publish(tested, tmp_path, "site-1", today=TODAY)
+
+    (read,) = read_manifest(tmp_path).model
+    assert read == entry and read.tested is not None and read.tested.coverage == Coverage(jobs=200, inside=165)
+    assert "165 of 200 ran" in (tmp_path / "run_time" / "site-1" / "card.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("metrics", "coverage"),
+    [
+        ({"held_out_rows": 200.0, "held_out_coverage_before_correction": 0.825}, Coverage(jobs=200, inside=165)),
+        ({"rows": 40.0}, None),
+    ],
+)
+def test_coverage_is_that_of_the_rows_held_out(metrics: dict[str, float], coverage: Coverage | None) -> None:
+    assert held_out_coverage(metrics) == coverage
 
 
 def test_folder_that_cannot_be_written_is_an_error_in_one_line(tmp_path: Path) -> None:

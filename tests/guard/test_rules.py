@@ -71,6 +71,7 @@ def test_every_job_rule_has_a_case() -> None:
         "soft_limit_is_soft",
         "soft_limit_within_limit",
         "users_time_min_kept",
+        "forecast_proven",
     }
 
 

@@ -20,7 +20,7 @@ from tools.live_slurm import LiveCluster
 pytestmark = pytest.mark.live
 
 # Nothing here has waited a minute yet.
-FORECASTING = {"SADVISE_GUARD__MIN_JOB_AGE_S": "0"}
+FORECASTING = {"SADVISE_GUARD__PROBATION_JOBS": "0", "SADVISE_GUARD__MIN_JOB_AGE_S": "0"}
 # The queue is made so that rules find a use for every lever.
 EAGER = {**FORECASTING, "SADVISE_FORECASTS__ENABLED": "false"}
 # Long jobs stand everywhere in the mixed queue; by default nobody is put behind them.

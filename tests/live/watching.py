@@ -34,6 +34,7 @@ deadline_s = 20.0
 log_level = "debug"
 [guard]
 min_job_age_s = 0.0
+probation_jobs = 0
 [metrics]
 listen = "unix:{folder}/metrics"
 """

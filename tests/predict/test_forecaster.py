@@ -175,3 +175,26 @@ def repin(folder: Path, kind: str, content: bytes) -> None:
         for each in manifest.model
     )
     write_manifest(folder, manifest.model_copy(update={"model": entries}))
+
+
+@pytest.mark.parametrize(
+    ("tested", "marked"),
+    [
+        ("", ("run_time default-1",)),
+        ("[model.tested]\njobs = 200\ninside = 160\n", ()),
+        ("[model.tested]\njobs = 200\ninside = 120\n", ("run_time default-1",)),
+        ("[model.tested]\njobs = 99\ninside = 99\n", ("run_time default-1",)),
+    ],
+    ids=["ships", "tested here", "failed here", "too few here"],
+)
+def test_run_times_are_on_probation_unless_jobs_kept_aside_from_the_fit_prove_them(
+    tmp_path: Path, tested: str, marked: tuple[str, ...]
+) -> None:
+    library = shipped(tmp_path)
+    manifest = tmp_path / "models" / "manifest.toml"
+    before, kind, after = manifest.read_text().partition('[[model]]\nkind = "throughput"')
+    manifest.write_text(f"{before}{tested}\n{kind}{after}")
+
+    forecasts = ModelForecaster(library).forecasts(busy())
+
+    assert forecasts.of(1).run_time is not None and forecasts.on_probation == marked

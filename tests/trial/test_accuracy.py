@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 from advisor.domain.actions import Lever
 from advisor.domain.forecast import Interval
 from advisor.domain.outcome import JobOutcome, SeenChange, SeenForecast
-from advisor.trial.accuracy import NOT_KNOWN, run_time_accuracy, start_accuracy
+from advisor.domain.probation import Coverage
+from advisor.trial.accuracy import (
+    NOT_KNOWN,
+    RecentAccuracy,
+    coverage_by_model,
+    judged_run_time,
+    run_time_accuracy,
+    start_accuracy,
+)
 
 MADE_TIME = 1_800_000_000.0
 CHANGED = (SeenChange(lever=Lever.NICE, applied_time=MADE_TIME),)
@@ -137,3 +145,47 @@ def test_error_is_at_least_one_and_the_same_when_forecast_and_outcome_change_pla
     back = run_time_accuracy([ran(came_s, forecast_s) for forecast_s, came_s in pairs]).error_factor
 
     assert there >= 1.0 and there == pytest.approx(back, rel=1e-6)
+
+
+@given(
+    pairs=st.lists(st.tuples(SECONDS, SECONDS, st.booleans()), max_size=20),
+    most=st.integers(1, 8),
+    until=st.floats(0.0, 30.0),
+)
+def test_accuracy_kept_job_by_job_is_that_of_the_jobs_that_count(
+    pairs: list[tuple[float, float, bool]], most: int, until: float
+) -> None:
+    ended = [
+        replace(ran(forecast_s, came_s), requeues=int(requeued), end_time=float(number), last_seen_time=float(number))
+        for number, (forecast_s, came_s, requeued) in enumerate(pairs)
+    ]
+    ended = [replace(one, last_start_time=(one.end_time or 0.0) - 1.0) for one in ended]
+    counting = [one for one in ended if not one.requeues][-most:]
+
+    recent = RecentAccuracy(judged_run_time, most)
+    for one in ended:
+        recent.add([one])
+    before = recent.accuracy
+    recent.forget(until)
+
+    assert before == run_time_accuracy(counting) or not counting
+    left = [one for one in counting if (one.end_time or 0.0) > until]
+    assert recent.accuracy == run_time_accuracy(left) if left else recent.accuracy is NOT_KNOWN
+
+
+def test_coverage_is_counted_for_the_model_that_made_the_forecast() -> None:
+    def by(model: str, outcome: JobOutcome) -> JobOutcome:
+        assert outcome.first_forecast is not None
+        return replace(outcome, first_forecast=replace(outcome.first_forecast, models=("throughput x", model)))
+
+    right, wrong = ran(500.0, 500.0), ran(400.0, 500.0)
+
+    assert coverage_by_model(
+        [
+            by("run_time a", right),
+            by("run_time a", wrong),
+            by("run_time b", wrong),
+            by("start_time a", right),
+            outcome(),
+        ]
+    ) == {"run_time a": Coverage(jobs=2, inside=1), "run_time b": Coverage(jobs=1, inside=0)}

@@ -220,6 +220,8 @@ def configured(folder: Path, *, with_models: bool) -> Config:
     path.write_text(
         f'[mode]\ndefault = "apply"\n[journal]\nfile = "{folder}/journal.sqlite"\n'
         f'[daemon]\nruntime_folder = "{folder}"\n[forecasts]\nenabled = {str(with_models).lower()}\n'
+        # What is applied costs more than what is only advised, and run times here are drawn regardless of forecasts.
+        "[guard]\nprobation_jobs = 0\n[breakers]\nmin_coverage_ratio = 0.0\n"
     )
     return load_config(path, {})
 

@@ -1,0 +1,42 @@
+"""`sadvise acknowledge`: let the daemon go on after a circuit breaker stopped it."""
+
+from typing import Annotated
+
+import typer
+
+from advisor.cli.options import ConfigFile, JournalFile
+
+
+def acknowledge(
+    breaker: Annotated[
+        str, typer.Argument(metavar="BREAKER", help="The open breaker, as `sadvise recommend` and `check` show it.")
+    ],
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="What was found, for the journal.")] = "",
+    journal: JournalFile = None,
+    config: ConfigFile = None,
+) -> None:
+    """Close a circuit breaker of the daemon, which counts again from now on; the journal keeps who did it and when.
+
+    The daemon takes note in its next round. A breaker whose cause lasts opens again.
+    """
+    import getpass
+
+    from advisor.cli.changes import LOCK_WAIT_S
+    from advisor.cli.reading import Reading, journal_file
+    from advisor.clock import SystemClock
+    from advisor.daemon.breaker_events import acknowledge as write
+    from advisor.daemon.breaker_events import read_breakers
+    from advisor.errors import ConfigError
+    from advisor.journal import SqliteJournal, opened
+    from advisor.text import named
+    from advisor.view.terminal import print_labelled
+
+    path = journal_file(Reading(config=config).load_config(), journal)
+    # Nothing is made where there is no journal.
+    SqliteJournal.read_only(path).close_file()
+    with opened(path, wait_s=LOCK_WAIT_S) as held:
+        names = [entry.name for entry in read_breakers(held)[0].open]
+        if breaker not in names:
+            raise ConfigError(f"{named(breaker, longest=40)} is not open: open are {', '.join(names) or 'none'}")
+        write(held, breaker, SystemClock().now(), by=getpass.getuser(), reason=reason)
+    print_labelled("acknowledged", f"{breaker}; the daemon counts again from its next round on", width=14)

@@ -5,9 +5,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from advisor.apply.memory_journal import MemoryJournal
 from advisor.clock import Clock
 from advisor.domain.lease import Lease
-from advisor.journal import SqliteJournal, locked
+from advisor.journal import SqliteJournal, locked, opened_full
 from advisor.settings import JournalSettings
 
 # How long a round waits for `sadvise apply` or `sadvise revert` to release the journal.
@@ -38,12 +39,22 @@ class Keeper:
                 )
                 self._is_new = False
             try:
+                self._journal.settle()
                 yield self._journal
             except BaseException:
                 # After any fault the next use starts from the file, not from a half-finished state in memory.
                 self.close()
                 raise
             self.leases = self._journal.leases()
+
+    @contextmanager
+    def held_full(self) -> Iterator[MemoryJournal]:
+        """Hold a journal that cannot grow, to revert changes; raises `JournalError`."""
+        self.close()
+        with opened_full(self._path, wait_s=LOCK_WAIT_S) as journal:
+            self.leases = journal.leases()
+            yield journal
+            self.leases = journal.leases()
 
     def close(self) -> None:
         """Close the file; `held` opens it again."""

@@ -9,7 +9,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from advisor.errors import JournalError
+from advisor.errors import JournalError, JournalFullError
 from advisor.journal.schema import SCHEMA_VERSION, migrate, version_of
 
 NO_FOLDER: Final = "its folder does not exist: create it, or name another file with --journal"
@@ -26,6 +26,8 @@ _FAULTS: Mapping[str, str] = {
     "SQLITE_BUSY": "is in use by another program: try again later",
     "SQLITE_IOERR": "cannot be read or written: check its disk, which may be full",
 }
+# With these faults the file is as it was, and cannot take more.
+_FULL: Final = ("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_FSYNC", "SQLITE_IOERR_SHMSIZE")
 _ABOVE_BYTES: Final = 16 << 20
 
 
@@ -103,7 +105,8 @@ def faults_translated(path: Path) -> Iterator[None]:
     except sqlite3.Error as err:
         name = getattr(err, "sqlite_errorname", "") or ""
         fault = next((text for start, text in _FAULTS.items() if name.startswith(start)), None)
-        raise JournalError(f"{path}: {fault or 'cannot be used'} ({err})") from err
+        kind = JournalFullError if name in _FULL else JournalError
+        raise kind(f"{path}: {fault or 'cannot be used'} ({err})") from err
     except UnicodeEncodeError as err:
         raise JournalError(f"{path}: cannot hold a text that is not Unicode ({err.reason})") from err
     except (ValidationError, ValueError, KeyError) as err:

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from advisor.errors import JournalError, JournalFullError
 from advisor.journal.schema import SCHEMA_VERSION, migrate, version_of
+from advisor.journal.seals import add_functions
 
 NO_FOLDER: Final = "its folder does not exist: create it, or name another file with --journal"
 DAMAGED: Final = "is damaged: move it away, and check pending jobs by hand (`squeue -O JobID,Nice,MinNodes,MaxNodes`)"
@@ -45,6 +46,7 @@ def connected(path: Path, *, thorough: bool = False) -> sqlite3.Connection:
         # One thread of the daemon opens the file and another uses it, one at a time.
         database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         with _closed_on_fault(database):
+            add_functions(database)
             _prepare(path, database, thorough=thorough)
         return database
 
@@ -78,6 +80,7 @@ def connected_read_only(path: Path) -> sqlite3.Connection:
                 return database
             copy = sqlite3.connect(":memory:", isolation_level=None)
             with _closed_on_fault(copy), closing(database):
+                add_functions(copy)
                 database.backup(copy)
                 with transaction(copy):
                     migrate(copy)
@@ -166,6 +169,7 @@ def _opened_read_only(uri: str) -> sqlite3.Connection:
     """Open a file and read from it once, since SQLite reports only then whether it can."""
     database = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
     with _closed_on_fault(database):
+        add_functions(database)
         database.execute("SELECT 1 FROM sqlite_master").fetchone()
     return database
 

@@ -339,5 +339,7 @@ def test_a_pause_that_freezes_holds_back_what_is_applied_and_not_what_is_reverte
     held = json.loads(sadvise("apply", "--json").out)["changes"]
     reverted = json.loads(sadvise("revert", "--all", "--json").out)["changes"]
 
-    assert [(row["done"], row["text"]) for row in held] == [("put_off", "paused: paused, and what is due stays, by ada")]
+    assert [(row["done"], row["text"]) for row in held] == [
+        ("put_off", "paused: paused, and what is due stays, by ada")
+    ]
     assert [(row["done"], row["outcome"]) for row in reverted] == [("taken_back", "applied")]

@@ -12,9 +12,12 @@ from advisor.clock import ManualClock
 from advisor.domain.lease import Ending, LeaseState, intended
 from advisor.domain.outcome import JobOutcome
 from advisor.journal import SqliteJournal
+from advisor.journal.rows import LEASE_COLUMNS
 from advisor.journal.seals import SEALED, add_functions
 from tests.journal.contract import NICE, NOW, RANGE, SWITCHES, wait
 
+# The columns of a lease after the third, from the lease of any job.
+COPIED = f"{LEASE_COLUMNS.split(', ', 3)[3]} FROM leases LIMIT 1"
 MEDDLING = {
     "an open lease is removed": ("leases", "DELETE FROM leases WHERE ending IS NULL"),
     "the user's value is replaced": ("leases", "UPDATE leases SET undo = replace(undo, '4', '2') WHERE job_id = 5"),
@@ -23,8 +26,7 @@ MEDDLING = {
     "another objection is removed": ("leases", "UPDATE leases SET overruled_time = NULL"),
     "the booked delay is removed": ("leases", "UPDATE leases SET added_delay_s = 0.0"),
     "the booked delay is another user's": ("leases", "UPDATE leases SET user = 'bob'"),
-    "a lease is added": ("leases", "INSERT INTO leases SELECT 99, 99, lever, action, undo, applied_time, due_time, "
-                         "state, ending, ended_time, user, account, 9e9, by_person, overruled_time FROM leases LIMIT 1"),
+    "a lease is added": ("leases", f"INSERT INTO leases ({LEASE_COLUMNS}) SELECT 99, 'x', action, {COPIED}"),
     "two leases swap their times": ("leases", "UPDATE leases SET applied_time = applied_time + 2.0 - 4.0 * (id % 2)"),
     "a wait is longer": ("waits", "UPDATE waits SET waited_s = waited_s + 1.0"),
     "the waits are removed": ("waits", "DELETE FROM waits"),
@@ -83,7 +85,7 @@ def test_file_itself_takes_no_change_of_another_program(journal: SqliteJournal, 
         closing(sqlite3.connect(path, isolation_level=None)) as other,
         pytest.raises(sqlite3.OperationalError, match="no such function: sealed_with"),
     ):
-        other.execute(f"UPDATE {table} SET {column} = {column}")
+        other.execute(f"UPDATE {table} SET {column} = {column}")  # noqa: S608  (ours)
 
     assert journal.verify().is_intact
 

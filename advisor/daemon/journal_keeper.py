@@ -78,6 +78,7 @@ class Keeper:
         # Every page is checked at the first opening only; after a later fault the quick check is used.
         journal = SqliteJournal(self._path, thorough=self._is_new, retention=self._settings, clock=self._clock)
         self._is_new = False
+        self._files = self._seen()
         return journal
 
     def _check_files(self) -> None:
@@ -90,7 +91,7 @@ class Keeper:
         if not before.database.is_file(now.database):
             raise JournalError(f"{self._path}: was replaced by another file {_WHAT_TO_DO}")
         # The last program that closes the journal removes the log.
-        if self._journal is not None and before.log is not None and not before.log.is_file(now.log):
+        if self._journal is not None and not before.is_same(now):
             raise JournalError(f"{self._path}-wal: was removed or replaced {_WHAT_TO_DO}")
         # Read from the files: the open journal can still hold what stood there before.
         with SqliteJournal.read_only(self._path) as journal:
@@ -102,13 +103,16 @@ class Keeper:
                 )
 
     def _mark(self, journal: SqliteJournal) -> None:
-        """Leave a new nonce in the file, and note the files as they then are."""
+        """Leave a new nonce in the file, and note the files as they then are, if they are still the same."""
         nonce = secrets.token_hex(8)
         # Which of both is in the file is not known if writing it fails.
         self._nonces = (*self._nonces[-1:], nonce)
         journal.set_nonce(nonce)
         self._nonces = (nonce,)
-        self._files = self._seen()
+        now = self._seen()
+        # Files that were removed or replaced in the middle of the round are those of the next round's check.
+        if self._files is not None and self._files.is_same(now):
+            self._files = now
 
     def _seen(self) -> JournalFiles:
         try:

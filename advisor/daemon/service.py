@@ -31,6 +31,7 @@ from advisor.guard.breakers import Vitals
 from advisor.journal import SqliteJournal
 from advisor.metrics.catalogue import JOURNAL
 from advisor.metrics.round import Round
+from advisor.planning.strays import strays
 from advisor.trial.follower import NO_FORECASTER
 
 _STANDBY: Final = "standby"
@@ -119,6 +120,7 @@ class Service:
             rpcs=outfit.rpcs(),
             open_leases=Counter(lease.state for lease in self._keeper.leases),
             overdue=self._overdue(step),
+            strays=() if step is None else self._strays(step.record.snapshot),
             accuracy=self._standing.accuracy,
         )
         self._observer(done)
@@ -244,6 +246,9 @@ class Service:
         """Return the number of changes that were due by the last look at the cluster and are still in effect."""
         now = self._clock.now() if step is None else step.record.snapshot.taken_at
         return sum(1 for lease in self._keeper.leases if lease.is_overdue(now))
+
+    def _strays(self, snapshot: Snapshot) -> tuple[int, ...]:
+        return tuple(stray.job_id for stray in strays(snapshot, self._keeper.leases))
 
     def _mode(self) -> Mode:
         farthest = self.config.mode.farthest

@@ -25,6 +25,11 @@ class JournalFiles:
     database: FileState | None
     log: FileState | None
 
+    def is_same(self, other: "JournalFiles") -> bool:
+        """Return whether every file that is there is the same one in `other`."""
+        pairs = ((self.database, other.database), (self.log, other.log))
+        return all(mine is None or mine.is_file(theirs) for mine, theirs in pairs)
+
 
 def files_of(path: Path) -> JournalFiles:
     """Return the files of a journal as they are now; raises `OSError` if they cannot be looked at."""

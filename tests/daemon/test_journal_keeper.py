@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from advisor.domain.actions import Action
 from advisor.domain.lease import LeaseState
 from advisor.domain.mode import Mode
+from advisor.domain.plan import Receipt
 from advisor.errors import JournalError
 from advisor.journal import opened
 from advisor.journal.seals import add_functions
@@ -143,6 +145,26 @@ def test_copy_that_newer_rounds_in_the_log_cover_in_part_is_noticed(site: Site) 
 
     assert "journal.sqlite: " in done.held_to["journal"] and done.step is not None
     assert 9 in done.step.record.memory.busy and site.cluster.sent == [HOLD]
+
+
+@pytest.mark.parametrize("meddle", [remove_all, move_copy_over, remove_log])
+def test_journal_that_is_lost_in_the_middle_of_a_round_is_noticed_in_the_next(
+    site: Site, monkeypatch: pytest.MonkeyPatch, meddle: Callable[[Path], None]
+) -> None:
+    service = site.service()
+    apply = site.cluster.apply
+
+    def meddling(action: Action) -> Receipt:
+        meddle(site.folder / "journal.sqlite")
+        return apply(action)
+
+    monkeypatch.setattr(site.cluster, "apply", meddling)
+    first = service.round()
+    second = service.round()
+
+    assert first.step is not None and len(first.step.applied) == 1
+    assert "while sadvised was using it" in second.held_to["journal"]
+    assert site.cluster.sent == [HOLD]
 
 
 def test_journal_that_is_put_back_is_used_again(site: Site) -> None:

@@ -48,7 +48,7 @@ def test_long_job_steps_just_behind_the_short_ones() -> None:
 
     record = Cycle().judge(snapshot)
 
-    # The last short job has priority 895 and nothing stands below it: 50 points under it is 845, and the mark makes it 843.
+    # The last short job has priority 895 and nothing stands below it: 50 points under it is 845, 843 with the mark.
     assert moved(record) == {1: 157}
 
 

@@ -93,7 +93,7 @@ def _strays(settings: "Config", seen: "Snapshot", commands: "Commands") -> "Iter
         return
     submitted = NOT_SUBMITTED
     try:
-        submitted = read_submitted(commands, candidates(seen, leases))
+        submitted = read_submitted(commands, candidates(seen))
     except AdvisorError as err:
         cost = "node ranges and switches are not compared"
         yield Check(name=f"{name}: accounting", status=Status.UNKNOWN, text=f"not read: {err}", cost=cost)

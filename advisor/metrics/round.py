@@ -21,7 +21,7 @@ class Round:
     `mode` is the farthest mode now; `held_to` maps each cause that keeps it below the configured one (a pause, a
     breaker, a journal that failed) to its reason in plain words. `rpcs` counts the requests of this process to
     slurmctld by kind since it started. `overdue` counts the changes that were due before the end of the round and are
-    still in effect. `strays` are the pending jobs whose nice carries our mark without a lease. `accuracy` is that of the
+    still in effect. `strays` are pending jobs whose nice carries our mark without a lease. `accuracy` is that of the
     forecasts of "start" and "run_time".
     `interval_s` is how long after the start of this round the next one starts.
     """

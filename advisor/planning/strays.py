@@ -36,15 +36,12 @@ class Stray:
     text: str
 
 
-def candidates(snapshot: Snapshot, leases: Collection[Lease]) -> tuple[int, ...]:
+def candidates(snapshot: Snapshot) -> tuple[int, ...]:
     """Return the pending jobs whose submit line can tell whether one of their fields was changed."""
-    leased = {lease.job_id for lease in leases}
     return tuple(
         job.job_id
         for job in snapshot.jobs
-        if job.is_pending
-        and job.job_id not in leased
-        and (is_marked(job.nice) or job.gang.switches is not None or job.gang.nodes_max is not None)
+        if job.is_pending and (is_marked(job.nice) or job.gang.switches is not None or job.gang.nodes_max is not None)
     )
 
 

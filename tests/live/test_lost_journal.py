@@ -47,7 +47,8 @@ def test_lost_journal_is_noticed_and_its_changes_are_listed_after_a_new_start(re
         waiting: ["waits for few leaf switches, which its submit line does not ask for; its script can"],
     }
     assert still_held, "what the journal does not know is never reverted"
-    assert f"job_ids={reordered}" in daemon.log.read_text()
+    # The daemon does not ask accounting, so that it also names the nice of the user.
+    assert f"job_ids={own},{reordered}" in daemon.log.read_text()
 
 
 def lose_journal(folder: Path) -> None:

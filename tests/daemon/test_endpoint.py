@@ -118,6 +118,7 @@ def test_health_is_told_as_json(place: str, metrics: Metrics, clock: Clock) -> N
         "breakers": [],
         "reader": "text",
         "fault": "",
+        "overdue": 0,
     }
 
 

@@ -5,6 +5,7 @@ AdvisorError                    anything an administrator can fix; exit code 1
 ├── ModelError                  a model is missing, damaged, foreign or returns invalid values
 ├── SnapshotFileError           a snapshot file cannot be read or written
 ├── JournalError                the journal cannot be opened, read or written, or is in use
+│   └── JournalFullError        the journal cannot grow: its disk is full, or fails
 ├── TraceError                  a trace cannot be read, imported or written
 ├── SimulationError             a cluster file, a policy name or an output of a simulation is wrong
 ├── DecodeError                 an answer of Slurm is not what its release documents
@@ -37,6 +38,10 @@ class SnapshotFileError(AdvisorError):
 
 class JournalError(AdvisorError):
     """The journal cannot be opened, read or written, or is in use; the text names the file."""
+
+
+class JournalFullError(JournalError):
+    """The journal cannot grow; what it holds can be read, and changes that are due can be reverted."""
 
 
 class TraceError(AdvisorError):

@@ -23,7 +23,7 @@ from advisor.domain.mode import EVERYTHING
 from advisor.domain.plan import Outcome, Receipt, Recommendation
 from advisor.domain.units import plural
 from advisor.errors import SlurmRefusedError
-from advisor.journal import opened
+from advisor.journal import opened, opened_full
 from advisor.planning.observing import observed
 from advisor.view.documents import shell
 
@@ -34,11 +34,11 @@ COLUMNS = ("job_id", "lever", "done", "outcome", "text", "command")
 
 @contextmanager
 def live_applier(
-    reading: Reading, journal: Path | None, wanted: Wanted | None = None, *, gated: bool = True
+    reading: Reading, journal: Path | None, wanted: Wanted | None = None, *, gated: bool = True, full: bool = False
 ) -> Iterator[Applier]:
     """Open an applier on the cluster that the options name, with the journal under its lock.
 
-    What a person reverts is not `gated`: it is sent in a pause, too.
+    What a person reverts is not `gated`: it is sent in a pause, too. A `full` journal can only revert.
     """
     settings = reading.load_config()
     timeout_s = reading.timeout_of(settings)
@@ -49,7 +49,8 @@ def live_applier(
         patience=RoundDeadline(),
         checks=rights(commands),
     )
-    with opened(journal_file(settings, journal), wait_s=LOCK_WAIT_S) as held:
+    file = journal_file(settings, journal)
+    with opened_full(file, wait_s=LOCK_WAIT_S) if full else opened(file, wait_s=LOCK_WAIT_S) as held:
         yield Applier(
             source=reading.open(settings),
             actuator=ScontrolActuator(commands),

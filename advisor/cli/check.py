@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 from advisor.cli.options import Cluster, ConfigFile, Demo, Json, NoHeader, Parsable, SnapshotFile, Source, Timeout
 
 if TYPE_CHECKING:
+    from advisor.backends.process import Commands
     from advisor.config import Config
+    from advisor.domain.lease import Lease
+    from advisor.domain.snapshot import Snapshot
     from advisor.planning.site_checks import Check
 
 _COSTS = {
@@ -16,6 +19,9 @@ _COSTS = {
     "interference": "neighbours are assumed to cost nothing",
     "start_time": "explain cannot forecast when a job starts",
 }
+
+_MOST_STRAYS = 50
+_STRAY_COST = "nothing reverts it: if it is not the user's own, restore it with scontrol"
 
 
 def check(
@@ -50,7 +56,11 @@ def check(
 
         timeout_s = reading.timeout_of(settings)
         commands = SlurmCommands(timeout_s=timeout_s, cluster=cluster)
-        checks = [*probes(seen, commands, source=opened, pacing=settings.daemon), *checks]
+        checks = [
+            *probes(seen, commands, source=opened, pacing=settings.daemon),
+            *checks,
+            *_strays(settings, seen, commands),
+        ]
     header = ["check", "status", "finding", "cost of lacking it"]
     rows = [[result.name, str(result.status), result.text, result.cost] for result in checks]
     if json:
@@ -114,6 +124,41 @@ def _on_probation(settings: "Config", proven: frozenset[str]) -> str | None:
         return None  # the check of the models says why
     tested = held.entry.tested
     return None if held.name in proven or (tested is not None and is_tested(tested.coverage)) else held.name
+
+
+def _strays(settings: "Config", seen: "Snapshot", commands: "Commands") -> "Iterator[Check]":
+    """Report pending jobs that look changed by sadvise, and of which the journal knows no change."""
+    from advisor.backends.submit_lines import read_submitted
+    from advisor.cli.reading import journal_file
+    from advisor.errors import AdvisorError, JournalError
+    from advisor.journal import SqliteJournal
+    from advisor.planning.site_checks import Check, Status
+    from advisor.planning.strays import NOT_SUBMITTED, candidates, strays
+
+    name, path = "changes without a lease", journal_file(settings, None)
+    leases: tuple[Lease, ...] = ()
+    try:
+        if path.exists():
+            with SqliteJournal.read_only(path) as journal:
+                leases = journal.leases()
+    except (JournalError, OSError) as err:
+        cost = "changes of sadvise cannot be told from those of users"
+        yield Check(name=name, status=Status.UNKNOWN, text=f"the journal cannot be read: {err}", cost=cost)
+        return
+    submitted = NOT_SUBMITTED
+    try:
+        submitted = read_submitted(commands, candidates(seen))
+    except AdvisorError as err:
+        cost = "node ranges and switches are not compared"
+        yield Check(name=f"{name}: accounting", status=Status.UNKNOWN, text=f"not read: {err}", cost=cost)
+    found = strays(seen, leases, submitted)
+    if not found:
+        yield Check(name=name, status=Status.OK, text="none seen")
+    for stray in found[:_MOST_STRAYS]:
+        yield Check(name=f"{name}: job {stray.job_id}", status=Status.LACKS, text=stray.text, cost=_STRAY_COST)
+    if len(found) > _MOST_STRAYS:
+        more = f"{len(found) - _MOST_STRAYS} more"
+        yield Check(name=name, status=Status.LACKS, text=more, cost=_STRAY_COST)
 
 
 def _models(settings: "Config") -> "Iterator[Check]":

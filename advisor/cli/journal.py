@@ -35,7 +35,7 @@ def journal(
         typer.Argument(
             metavar="[VIEW]",
             help="leases: outstanding changes; changes: all that was proposed, refused, held back, applied and taken "
-            "back; cycles; audit; verify: whether the audit is intact.",
+            "back; cycles; audit; verify: whether the audit and the tables that decide are intact.",
         ),
     ] = View.LEASES,
     jobs: Annotated[
@@ -65,7 +65,7 @@ def journal(
     """Print the journal, newest rows first; read-only, also while the daemon runs.
 
     Where the journal is closed to a user, `leases` shows what the daemon shows of it. `verify` exits with 1 if the
-    audit is not intact, and names the first broken row.
+    audit, or a table that decides, was changed by another program, and names the first broken row and the tables.
     """
     from advisor.cli.reading import Reading, is_closed
     from advisor.cli.reading import journal_file as chosen
@@ -113,7 +113,7 @@ def _print(
 
 
 def _verify(held: "SqliteJournal", *, json: bool) -> None:
-    """Verify the hash chain of the audit, and exit with 1 if it is broken."""
+    """Verify the audit and the tables that decide, and exit with 1 if one of them was changed by another program."""
     from dataclasses import asdict
 
     from advisor.domain.units import plural
@@ -122,13 +122,17 @@ def _verify(held: "SqliteJournal", *, json: bool) -> None:
     result = held.verify()
     if json:
         print_json({"meta": _meta(held.cluster()), "verify": asdict(result)})
-    elif result.broken is None:
-        print_labelled(
-            "whole", f"{plural(result.rows, 'row')} from number {result.first} on, last hash {result.last_hash}"
-        )
     else:
-        print_labelled("broken", f"row {result.broken}: {result.fault}; {plural(result.rows, 'row')} before it hold")
-    if result.broken is not None:
+        if result.broken is None:
+            print_labelled(
+                "whole", f"{plural(result.rows, 'row')} from number {result.first} on, last hash {result.last_hash}"
+            )
+        else:
+            valid = f"{plural(result.rows, 'row')} before it hold"
+            print_labelled("broken", f"row {result.broken}: {result.fault}; {valid}")
+        for table in result.tables:
+            print_labelled("broken", f"{table}: rows were changed by another program")
+    if not result.is_intact:
         raise typer.Exit(1)
 
 

@@ -1,4 +1,4 @@
-"""`sadvise pause` and `sadvise resume`: stop the daemon from changing anything, at once."""
+"""`sadvise pause` and `sadvise resume`: stop the daemon from making new changes, at once."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,11 +14,15 @@ def pause(
     reason: Annotated[
         str, typer.Option("--reason", metavar="TEXT", help="The reason, shown in the log and in the journal.")
     ] = "",
+    freeze: Annotated[
+        bool, typer.Option("--freeze", help="Also leave in effect what is due to be reverted, until `sadvise resume`.")
+    ] = False,
     config: ConfigFile = None,
 ) -> None:
-    """Stop the daemon from changing jobs, effective at once; it continues to read and recommend.
+    """Stop the daemon from making new changes, effective at once; it continues to read and recommend.
 
-    Outstanding changes stay in effect; `sadvise revert --all` reverts them. The pause is a file in the runtime folder.
+    Outstanding changes are reverted when they are due; with --freeze they stay as well. `sadvise revert --all` reverts
+    them now, in either case. The pause is a file in the runtime folder.
     """
     import getpass
 
@@ -26,7 +30,7 @@ def pause(
     from advisor.view.terminal import print_labelled
 
     folder = _folder(config)
-    pause_daemon(folder, by=getpass.getuser(), reason=reason)
+    pause_daemon(folder, by=getpass.getuser(), reason=reason, freeze=freeze)
     print_labelled("paused", f"{folder}; `sadvise resume` ends the pause")
 
 

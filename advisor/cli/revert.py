@@ -1,10 +1,15 @@
 """`sadvise revert`: revert applied changes."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from advisor.cli.options import Cluster, ConfigFile, JournalFile, Json, NoHeader, Parsable, Source, Timeout
+
+if TYPE_CHECKING:
+    from advisor.apply.step import Reconciled
+    from advisor.domain.lease import Lease
+    from advisor.domain.snapshot import Snapshot
 
 SCHEMA = "sadvise.revert/1"
 UNSETTLED = "it can still take effect: run this again in a few minutes"
@@ -33,7 +38,7 @@ def revert(
     from advisor.cli.changes import COLUMNS, fields_of, lease_row, live_applier, raise_if_refused, receipt_row
     from advisor.cli.reading import Reading
     from advisor.domain.lease import LeaseState
-    from advisor.errors import ConfigError
+    from advisor.errors import ConfigError, JournalFullError
     from advisor.view.documents import meta
     from advisor.view.terminal import print_json, print_labelled, print_rows, print_table
 
@@ -43,11 +48,18 @@ def revert(
         raise ConfigError("--json excludes -P: give one")
     named = None if every else frozenset(jobs or ())
     reading = Reading(source=source, cluster=cluster, timeout_s=timeout, config=config)
-    with live_applier(reading, journal, gated=False) as applier:
-        seen = applier.source.snapshot()
-        reconciled = applier.revert(seen, named)
-        left = [lease for lease in applier.journal.leases() if named is None or lease.job_id in named]
-        name = applier.source.name
+
+    def reverted(*, full: bool) -> "tuple[str, Snapshot, Reconciled, list[Lease]]":
+        with live_applier(reading, journal, gated=False, full=full) as applier:
+            seen = applier.source.snapshot()
+            reconciled = applier.revert(seen, named)
+            left = [lease for lease in applier.journal.leases() if named is None or lease.job_id in named]
+            return applier.source.name, seen, reconciled, left
+
+    try:
+        name, seen, reconciled, left = reverted(full=False)
+    except JournalFullError:
+        name, seen, reconciled, left = reverted(full=True)
     done = [
         *(receipt_row("taken_back", receipt, cluster) for receipt in reconciled.taken_back),
         *(

@@ -1,4 +1,4 @@
-"""The pause file: while it exists, the daemon changes no job."""
+"""The pause file: while it exists, the daemon makes no new change; with `freeze` it reverts none either."""
 
 import json
 import os
@@ -12,23 +12,29 @@ from advisor.errors import ConfigError
 from advisor.text import blanked
 
 NAME: Final = "pause"
+_FREEZE: Final = "freeze"
 _REASON_LENGTH: Final = 200
 _MOST_BYTES: Final = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """When a pause began, who asked for it and why, as far as the file holds it."""
+    """When a pause began, who asked for it and why, as far as the file holds it.
+
+    `freezes` is whether changes that are due stay in effect as well.
+    """
 
     since_time: float
     by: str = ""
     reason: str = ""
+    freezes: bool = False
 
     @property
     def text(self) -> str:
         """Return the pause in plain words."""
-        by = f" by {self.by}" if self.by else ""
-        return f"paused{by}{f': {self.reason}' if self.reason else ''}"
+        what = "paused, and what is due stays," if self.freezes else "paused"
+        said = f"{what} by {self.by}" if self.by else what.rstrip(",")
+        return f"{said}{f': {self.reason}' if self.reason else ''}"
 
 
 def paused(folder: Path) -> Pause | None:
@@ -42,18 +48,23 @@ def paused(folder: Path) -> Pause | None:
         return Pause(since_time=0.0, reason=f"{path} cannot be read: {err.strerror}")
     try:
         content = _content(path)
-        return Pause(since_time=since_time, by=_shown(content.get("by")), reason=_shown(content.get("reason")))
+        return Pause(
+            since_time=since_time,
+            by=_shown(content.get("by")),
+            reason=_shown(content.get("reason")),
+            freezes=content.get(_FREEZE) is True,
+        )
     except (OSError, ValueError, AttributeError):
         return Pause(since_time=since_time)
 
 
-def pause(folder: Path, *, by: str, reason: str) -> None:
-    """Stop the daemon from changing jobs; raises `ConfigError` if the file cannot be written."""
+def pause(folder: Path, *, by: str, reason: str, freeze: bool = False) -> None:
+    """Stop the daemon from changing jobs, with `freeze` also from reverting; raises `ConfigError` if it cannot."""
     path = folder / NAME
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         with open(descriptor, "w", encoding="utf-8") as stream:  # noqa: PTH123  (a descriptor)
-            json.dump({"by": _shown(by), "reason": _shown(reason)}, stream)
+            json.dump({"by": _shown(by), "reason": _shown(reason), _FREEZE: freeze}, stream)
     except OSError as err:
         raise ConfigError(f"{path}: {err.strerror}: nothing is paused; run as root or as the daemon's user") from err
 

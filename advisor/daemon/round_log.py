@@ -12,6 +12,7 @@ from advisor.view.sentences import sentence
 
 # The number of rounds after which a persistent fault is logged again.
 REMINDED_AFTER: Final = 60
+_STRAYS_NAMED: Final = 20
 
 
 class RoundLog:
@@ -28,6 +29,7 @@ class RoundLog:
         self._failed_rounds = 0
         self._fault = ""
         self._reader_fault = ""
+        self._strays: frozenset[int] = frozenset()
 
     def tell(self, done: Round, unfilled: Collection[str] = ()) -> None:
         """Log a round: one line for the round, and one for each action and each difference from the last round.
@@ -45,6 +47,7 @@ class RoundLog:
             self._log.info("rounds are done again", failed_rounds=self._failed_rounds)
             self._failed_rounds, self._fault = 0, ""
         self._tell_reader(done.step)
+        self._tell_strays(done.strays)
         self._tell_sent(done.step)
         self._tell_put_off(done.step)
         self._tell_counts(done, done.step)
@@ -64,6 +67,16 @@ class RoundLog:
         self._failed_rounds += 1
         self._fault = done.fault
         tell("round not done", fault=done.fault, failed_rounds=self._failed_rounds, next_in_s=done.interval_s)
+
+    def _tell_strays(self, strays: tuple[int, ...]) -> None:
+        """Log the jobs that carry our mark without a lease, when there are others than before."""
+        if set(strays) - self._strays:
+            self._log.warning(
+                "pending jobs carry the mark of sadvise, and the journal knows no change of them: see `sadvise check`",
+                jobs=len(strays),
+                job_ids=",".join(map(str, strays[:_STRAYS_NAMED])),
+            )
+        self._strays = frozenset(strays)
 
     def _tell_reader(self, step: Step) -> None:
         """Log once that the preferred reader failed, and once that it reads again."""

@@ -9,7 +9,7 @@ from typing import Final
 
 from advisor import __version__
 from advisor.apply.applier import Applier
-from advisor.apply.step import Reconciled, Step
+from advisor.apply.step import Reconciled, Step, StepJournal
 from advisor.backends.pacing import next_interval_s, strained
 from advisor.clock import Clock
 from advisor.config import Config
@@ -26,11 +26,13 @@ from advisor.domain.memory import Memory
 from advisor.domain.mode import Mode
 from advisor.domain.plan import Outcome
 from advisor.domain.snapshot import Snapshot
-from advisor.errors import AdvisorError, ConfigError, JournalError
+from advisor.errors import AdvisorError, ConfigError, JournalError, JournalFullError
 from advisor.guard.breakers import Vitals
 from advisor.journal import SqliteJournal
 from advisor.journal.disclosure import Disclosure
+from advisor.metrics.catalogue import JOURNAL
 from advisor.metrics.round import Round
+from advisor.planning.strays import strays
 from advisor.trial.follower import NO_FORECASTER
 
 _STANDBY: Final = "standby"
@@ -128,6 +130,8 @@ class Service:
             load=load,
             rpcs=outfit.rpcs(),
             open_leases=Counter(lease.state for lease in self._keeper.leases),
+            overdue=self._overdue(step),
+            strays=() if step is None else self._strays(step.record.snapshot),
             accuracy=self._standing.accuracy,
         )
         self._observer(done)
@@ -167,12 +171,21 @@ class Service:
                 left = self._leave(journal, outfit.leaver)
                 journal.note(self._clock.now(), "ended", left)
                 return left
+        except JournalFullError:
+            return self._leave_full(outfit.leaver)
         except AdvisorError as err:
             return {"taken_back": 0, "still_out": len(self._keeper.leases), "because": str(err)}
         finally:
             self._keeper.close()
 
-    def _leave(self, journal: SqliteJournal, leaver: Applier) -> Mapping[str, str | int]:
+    def _leave_full(self, leaver: Applier) -> Mapping[str, str | int]:
+        try:
+            with self._keeper.held_full() as journal:
+                return self._leave(journal, leaver)
+        except AdvisorError as err:
+            return {"taken_back": 0, "still_out": len(self._keeper.leases), "because": str(err)}
+
+    def _leave(self, journal: StepJournal, leaver: Applier) -> Mapping[str, str | int]:
         reconciled = Reconciled()
         if journal.leases():
             reconciled = replace(leaver, journal=journal).leave(leaver.source.snapshot())
@@ -183,15 +196,28 @@ class Service:
         }
 
     def _step(self, outfit: Outfit, snapshot: Snapshot) -> Step:
-        """Revert, plan and apply; without a journal nothing is sent, and the cluster is only observed."""
+        """Revert, plan and apply; without a journal nothing is sent, with a full one only what is due is reverted."""
+        reconciled = Reconciled()
         try:
             with self._keeper.held() as journal:
                 return self._kept_step(outfit, snapshot, journal)
+        except JournalFullError as err:
+            outfit.gate.held_to = {JOURNAL: str(err)}
+            reconciled = self._reconciled_full(outfit, snapshot)
         except JournalError as err:
-            outfit.gate.held_to = {"journal": str(err)}
+            outfit.gate.held_to = {JOURNAL: str(err)}
         busy = frozenset(lease.job_id for lease in self._keeper.leases)
         record = outfit.applier.cycle.judge(snapshot, Memory(busy=busy))
-        return Step(record=record, reconciled=Reconciled(), applied=())
+        return Step(record=record, reconciled=reconciled, applied=())
+
+    def _reconciled_full(self, outfit: Outfit, snapshot: Snapshot) -> Reconciled:
+        """Revert what is due while the journal cannot grow."""
+        try:
+            with self._keeper.held_full() as journal:
+                return replace(outfit.applier, journal=journal).reconcile(snapshot)
+        except JournalError as err:
+            outfit.gate.held_to = {JOURNAL: str(err)}
+            return Reconciled()
 
     def _kept_step(self, outfit: Outfit, snapshot: Snapshot, journal: SqliteJournal) -> Step:
         """Run one step and store it in the journal."""
@@ -230,6 +256,14 @@ class Service:
         """Map each cause that keeps the daemon from applying now to its reason."""
         pause = self._paused()
         return {**self._outfit.gate.held_to, **({"paused": pause} if pause else {})}
+
+    def _overdue(self, step: Step | None) -> int:
+        """Return the number of changes that were due by the last look at the cluster and are still in effect."""
+        now = self._clock.now() if step is None else step.record.snapshot.taken_at
+        return sum(1 for lease in self._keeper.leases if lease.is_overdue(now))
+
+    def _strays(self, snapshot: Snapshot) -> tuple[int, ...]:
+        return tuple(stray.job_id for stray in strays(snapshot, self._keeper.leases))
 
     def _mode(self) -> Mode:
         farthest = self.config.mode.farthest

@@ -61,7 +61,8 @@ class SiteGate:
             return f"mode: {mode} for this job"
         for name, text in self.held_to.items():
             return f"{name}: {text}"
-        stopped = self._stopped()
+        pause = paused(self.runtime_folder)
+        stopped = self.patience.exhausted() or (None if pause is None else f"paused: {pause.text}")
         if stopped is not None:
             return stopped
         try:
@@ -72,9 +73,7 @@ class SiteGate:
         return objection or self.room()
 
     def against_return(self, lease: Lease) -> str | None:  # noqa: ARG002  (the protocol's)
-        """Return why a change must not be reverted now; None if it can be."""
-        return self._stopped() or self.room_to_return()
-
-    def _stopped(self) -> str | None:
+        """Return why a change must not be reverted now; None if it can be. Only a pause that freezes stops this."""
         pause = paused(self.runtime_folder)
-        return self.patience.exhausted() or (None if pause is None else f"paused: {pause.text}")
+        frozen = None if pause is None or not pause.freezes else f"paused: {pause.text}"
+        return self.patience.exhausted() or frozen or self.room_to_return()

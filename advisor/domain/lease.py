@@ -83,6 +83,10 @@ class Lease:
             return True
         return self.due_time is not None and not self.applied_time <= now < self.due_time
 
+    def is_overdue(self, now: float) -> bool:
+        """Return whether the change is in effect although it should have been reverted."""
+        return self.state in (LeaseState.OUT, LeaseState.RETURNING) and self.is_due(now)
+
     @property
     def earlier(self) -> "Lease | None":
         """The change on the field before this one was sent; None if the field held the user's value."""

@@ -2,6 +2,6 @@
 
 from advisor.journal.lock import locked
 from advisor.journal.schema import SCHEMA_VERSION
-from advisor.journal.store import SqliteJournal, opened
+from advisor.journal.store import SqliteJournal, opened, opened_full
 
-__all__ = ["SCHEMA_VERSION", "SqliteJournal", "locked", "opened"]
+__all__ = ["SCHEMA_VERSION", "SqliteJournal", "locked", "opened", "opened_full"]

@@ -1,7 +1,8 @@
 """Keeps the audit: every change of a lease and every event of the daemon, in rows that are chained by their hashes.
 
-The chain shows whether a row was changed, deleted or inserted. It cannot show that the newest rows were cut off, or
-that the whole chain was rewritten: to detect that, keep the last hash elsewhere.
+The chain shows whether a row was changed, deleted or inserted, and the seal in its last row whether a lease was. It
+cannot show that the newest rows were cut off, or that the whole chain was rewritten: to detect that, keep the last hash
+elsewhere.
 """
 
 import hashlib
@@ -9,6 +10,8 @@ import json
 import sqlite3
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+
+from advisor.journal.seals import EMPTY, broken, seal_of
 
 Detail = str | int | float
 
@@ -25,13 +28,22 @@ class AuditRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """The result of a check of the chain: the count of valid rows, the last hash, and the first broken row."""
+    """The result of a check of the chain: the count of valid rows, the last hash, and the first broken row.
+
+    `tables` names the other tables whose rows were changed by another program.
+    """
 
     rows: int
     first: int
     last_hash: str
     broken: int | None = None
     fault: str = ""
+    tables: tuple[str, ...] = ()
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether nothing was changed by another program, as far as that shows."""
+        return self.broken is None and not self.tables
 
 
 def append(database: sqlite3.Connection, time: float, event: str, detail: Mapping[str, Detail]) -> None:
@@ -39,9 +51,10 @@ def append(database: sqlite3.Connection, time: float, event: str, detail: Mappin
     last = database.execute("SELECT id, hash FROM audit ORDER BY id DESC LIMIT 1").fetchone()
     number, previous = last or database.execute("SELECT id, hash FROM audit_anchor").fetchone()
     text = json.dumps(dict(detail), sort_keys=True, separators=(",", ":"))
+    leases = seal_of(database, "leases")
     database.execute(
-        "INSERT INTO audit (id, time, event, detail, previous, hash) VALUES (?, ?, ?, ?, ?, ?)",
-        (number + 1, time, event, text, previous, _hash(number + 1, time, event, text, previous)),
+        "INSERT INTO audit (id, time, event, detail, leases, previous, hash) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (number + 1, time, event, text, leases, previous, _hash(number + 1, time, event, text, leases, previous)),
     )
 
 
@@ -78,23 +91,34 @@ def last(database: sqlite3.Connection, event: str) -> AuditRow | None:
 
 
 def verify(database: sqlite3.Connection) -> Verified:
-    """Check the chain from its anchor to its end, or to the first broken row."""
+    """Check the chain from its anchor to its end, or to the first broken row, and the tables against their seals."""
+    tables = set(broken(database))
     anchor, expected = database.execute("SELECT id, hash FROM audit_anchor").fetchone()
-    count = 0
-    for number, time, event, detail, previous, written_hash in database.execute(
-        "SELECT id, time, event, detail, previous, hash FROM audit ORDER BY id"
+    count, sealed = 0, EMPTY
+    for number, time, event, detail, leases, previous, written_hash in database.execute(
+        "SELECT id, time, event, detail, leases, previous, hash FROM audit ORDER BY id"
     ):
         fault = ""
         if number != anchor + count + 1:
             fault = f"row {anchor + count + 1} is missing"
         elif previous != expected:
             fault = "it does not follow from the row before it"
-        elif written_hash != _hash(number, time, event, detail, previous):
+        elif written_hash != _hash(number, time, event, detail, leases, previous):
             fault = "it was changed after it was written"
         if fault:
-            return Verified(rows=count, first=anchor + 1, last_hash=expected, broken=number, fault=fault)
-        expected, count = written_hash, count + 1
-    return Verified(rows=count, first=anchor + 1, last_hash=expected)
+            return Verified(
+                rows=count,
+                first=anchor + 1,
+                last_hash=expected,
+                broken=number,
+                fault=fault,
+                tables=tuple(sorted(tables)),
+            )
+        expected, sealed, count = written_hash, leases, count + 1
+    # Rows of earlier versions carry no seal.
+    if sealed and sealed != seal_of(database, "leases"):
+        tables.add("leases")
+    return Verified(rows=count, first=anchor + 1, last_hash=expected, tables=tuple(sorted(tables)))
 
 
 def prune(database: sqlite3.Connection, before: float, least: int) -> int:
@@ -109,6 +133,7 @@ def prune(database: sqlite3.Connection, before: float, least: int) -> int:
     return database.execute("DELETE FROM audit WHERE id <= ?", (last[0],)).rowcount
 
 
-def _hash(number: int, time: float, event: str, detail: str, previous: str) -> str:
-    content = json.dumps([number, time, event, detail], separators=(",", ":"))
+def _hash(number: int, time: float, event: str, detail: str, leases: str, previous: str) -> str:
+    sealed = [leases] if leases else []
+    content = json.dumps([number, time, event, detail, *sealed], separators=(",", ":"))
     return hashlib.sha256(f"{previous}\n{content}".encode()).hexdigest()

@@ -9,8 +9,9 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from advisor.errors import JournalError
+from advisor.errors import JournalError, JournalFullError
 from advisor.journal.schema import SCHEMA_VERSION, migrate, version_of
+from advisor.journal.seals import add_functions
 
 NO_FOLDER: Final = "its folder does not exist: create it, or name another file with --journal"
 DAMAGED: Final = "is damaged: move it away, and check pending jobs by hand (`squeue -O JobID,Nice,MinNodes,MaxNodes`)"
@@ -26,6 +27,8 @@ _FAULTS: Mapping[str, str] = {
     "SQLITE_BUSY": "is in use by another program: try again later",
     "SQLITE_IOERR": "cannot be read or written: check its disk, which may be full",
 }
+# With these faults the file is as it was, and cannot take more.
+_FULL: Final = ("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_FSYNC", "SQLITE_IOERR_SHMSIZE")
 _ABOVE_BYTES: Final = 16 << 20
 
 
@@ -43,6 +46,7 @@ def connected(path: Path, *, thorough: bool = False) -> sqlite3.Connection:
         # One thread of the daemon opens the file and another uses it, one at a time.
         database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         with _closed_on_fault(database):
+            add_functions(database)
             _prepare(path, database, thorough=thorough)
         return database
 
@@ -78,6 +82,7 @@ def connected_read_only(path: Path) -> sqlite3.Connection:
                 return database
             copy = sqlite3.connect(":memory:", isolation_level=None)
             with _closed_on_fault(copy), closing(database):
+                add_functions(copy)
                 database.backup(copy)
                 with transaction(copy):
                     migrate(copy)
@@ -105,7 +110,8 @@ def faults_translated(path: Path) -> Iterator[None]:
     except sqlite3.Error as err:
         name = getattr(err, "sqlite_errorname", "") or ""
         fault = next((text for start, text in _FAULTS.items() if name.startswith(start)), None)
-        raise JournalError(f"{path}: {fault or 'cannot be used'} ({err})") from err
+        kind = JournalFullError if name in _FULL else JournalError
+        raise kind(f"{path}: {fault or 'cannot be used'} ({err})") from err
     except UnicodeEncodeError as err:
         raise JournalError(f"{path}: cannot hold a text that is not Unicode ({err.reason})") from err
     except (ValidationError, ValueError, KeyError) as err:
@@ -165,6 +171,7 @@ def _opened_read_only(uri: str) -> sqlite3.Connection:
     """Open a file and read from it once, since SQLite reports only then whether it can."""
     database = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
     with _closed_on_fault(database):
+        add_functions(database)
         database.execute("SELECT 1 FROM sqlite_master").fetchone()
     return database
 

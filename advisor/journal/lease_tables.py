@@ -29,6 +29,16 @@ class LeaseTables(JournalBase):
                 self._database.execute("UPDATE site SET cluster = ?", (cluster,))
                 self._audit("claimed", {"cluster": cluster})
 
+    def nonce(self) -> str:
+        """Return the nonce of the last round; empty if there was none."""
+        with self._reading():
+            return str(self._database.execute("SELECT nonce FROM site").fetchone()[0])
+
+    def set_nonce(self, nonce: str) -> None:
+        """Store the nonce by which the daemon recognises the file in the next round."""
+        with self._writing():
+            self._database.execute("UPDATE site SET nonce = ?", (nonce,))
+
     def keep(self, lease: Lease) -> None:
         """Store an open lease in place of the job's earlier one on the field."""
         with self._writing():

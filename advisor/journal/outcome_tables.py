@@ -14,7 +14,8 @@ class OutcomeTables(JournalBase):
         """Store outcomes, each in place of the earlier one of the same job."""
         with self._writing():
             self._database.executemany(
-                "INSERT OR REPLACE INTO outcomes (job_id, submit_time, end_time, outcome) VALUES (?, ?, ?, ?)",
+                "INSERT INTO outcomes (job_id, submit_time, end_time, outcome) VALUES (?, ?, ?, ?) "
+                "ON CONFLICT DO UPDATE SET end_time = excluded.end_time, outcome = excluded.outcome",
                 map(outcome_row, outcomes),
             )
 

@@ -4,7 +4,9 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-SCHEMA_VERSION: Final = 2
+from advisor.journal.seals import seal
+
+SCHEMA_VERSION: Final = 3
 
 # STRICT enforces the type of every column; SQLite supports it from 3.37 on.
 _STRICT: Final = " STRICT" if sqlite3.sqlite_version_info >= (3, 37) else ""
@@ -80,8 +82,16 @@ _SECOND: Final = (
       BEGIN SELECT RAISE(ABORT, 'the anchor of the audit stays'); END""",
 )
 
+# `leases` is the seal of that table once the row is written, empty in rows of earlier versions. The daemon sets `nonce`
+# in every round, by which it recognises the file.
+_THIRD: Final = (
+    "ALTER TABLE audit ADD COLUMN leases TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE site ADD COLUMN nonce TEXT NOT NULL DEFAULT ''",
+    f"CREATE TABLE seals (name TEXT PRIMARY KEY, digest TEXT NOT NULL){_STRICT}",
+)
+
 # The statements that migrate a file to a version from the one before.
-_MIGRATIONS: Mapping[int, Sequence[str]] = {1: _FIRST, 2: _SECOND}
+_MIGRATIONS: Mapping[int, Sequence[str]] = {1: _FIRST, 2: _SECOND, 3: _THIRD}
 
 
 def version_of(database: sqlite3.Connection) -> int:
@@ -92,7 +102,10 @@ def version_of(database: sqlite3.Connection) -> int:
 
 def migrate(database: sqlite3.Connection) -> None:
     """Migrate the tables to the current version, in the caller's transaction."""
-    for version in range(version_of(database) + 1, SCHEMA_VERSION + 1):
+    earlier = version_of(database)
+    for version in range(earlier + 1, SCHEMA_VERSION + 1):
         for statement in _MIGRATIONS[version]:
             database.execute(statement)
         database.execute(f"PRAGMA user_version = {version}")
+    if earlier < SCHEMA_VERSION:
+        seal(database)

@@ -91,6 +91,8 @@ METRICS: Final[tuple[Metric, ...]] = (
 
 # Under this name a round says that a person paused it.
 PAUSED: Final = "paused"
+# Under this name a round says that the journal failed.
+JOURNAL: Final = "journal"
 
 OTHER: Final = "other"
 _WORD: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9_]{0,47}")

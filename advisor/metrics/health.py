@@ -3,10 +3,14 @@
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
+from advisor.apply.step import Step
 from advisor.domain.mode import Mode
-from advisor.metrics.catalogue import PAUSED
+from advisor.domain.plan import Outcome
+from advisor.domain.units import plural
+from advisor.metrics.catalogue import JOURNAL, PAUSED
 from advisor.metrics.round import Round
 
 # A round can be late, or fail once, without an alert.
@@ -17,9 +21,10 @@ STALE_INTERVALS: Final = 3.0
 class HealthReport:
     """The answer of `/healthz`; `last_cycle_age_s` None means that there was no good cycle yet.
 
-    `status` is degraded where the last round made no plan, or the preferred reader failed; `fault` says why.
-    `reader` is the one of the last good cycle. `held_to` maps each cause that keeps the daemon from applying to its
-    reason, `on_probation` names the models whose forecasts nothing is applied on yet.
+    `status` is degraded where the last round made no plan, the journal failed, a change is overdue, or the preferred
+    reader failed; `fault` says why. `reader` is the one of the last good cycle. `held_to` maps each cause that keeps
+    the daemon from applying to its reason, `on_probation` names the models whose forecasts nothing is applied on yet.
+    `overdue` counts the changes that should have been reverted.
     """
 
     status: str
@@ -31,6 +36,7 @@ class HealthReport:
     fault: str = ""
     held_to: Mapping[str, str] = field(default_factory=dict)
     on_probation: tuple[str, ...] = ()
+    overdue: int = 0
 
     @property
     def is_well(self) -> bool:
@@ -51,6 +57,7 @@ class _Seen:
     fault: str = ""
     held_to: Mapping[str, str] = field(default_factory=dict)
     on_probation: tuple[str, ...] = ()
+    overdue: int = 0
 
 
 class Health:
@@ -75,9 +82,10 @@ class Health:
             paused=PAUSED in done.held_to,
             breakers=tuple(sorted(self._breakers.intersection(done.held_to))),
             reader=self._seen.reader if done.step is None else done.step.record.snapshot.source,
-            fault=done.fault if done.step is None else done.step.record.snapshot.reader_fault,
+            fault=_fault(done),
             held_to=dict(done.held_to),
             on_probation=self._seen.on_probation if done.step is None else done.step.record.forecasts.on_probation,
+            overdue=done.overdue,
         )
 
     def report(self) -> HealthReport:
@@ -95,4 +103,19 @@ class Health:
             fault=seen.fault,
             held_to=seen.held_to,
             on_probation=seen.on_probation,
+            overdue=seen.overdue,
         )
+
+
+def _fault(done: Round) -> str:
+    """Return what is wrong after a round, the worst first; empty if nothing is."""
+    if done.step is None:
+        return done.fault
+    overdue = f"{plural(done.overdue, 'change')} overdue: {_why_overdue(done.step)}" if done.overdue else ""
+    return done.held_to.get(JOURNAL, "") or overdue or done.step.record.snapshot.reader_fault
+
+
+def _why_overdue(step: Step) -> str:
+    failed = (receipt.text for receipt in step.reconciled.taken_back if receipt.outcome is Outcome.FAILED)
+    put_off = (receipt.text for receipt in step.reconciled.put_off)
+    return next(chain(put_off, failed), "not tried in the last round")

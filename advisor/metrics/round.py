@@ -20,7 +20,9 @@ class Round:
 
     `mode` is the farthest mode now; `held_to` maps each cause that keeps it below the configured one (a pause, a
     breaker, a journal that failed) to its reason in plain words. `rpcs` counts the requests of this process to
-    slurmctld by kind since it started. `accuracy` is that of the forecasts of "start" and "run_time".
+    slurmctld by kind since it started. `overdue` counts the changes that were due before the end of the round and are
+    still in effect. `strays` are pending jobs whose nice carries our mark without a lease. `accuracy` is that of the
+    forecasts of "start" and "run_time".
     `interval_s` is how long after the start of this round the next one starts.
     """
 
@@ -35,6 +37,8 @@ class Round:
     load: ControllerLoad | None = None
     rpcs: Mapping[str, int] = field(default_factory=dict)
     open_leases: Mapping[LeaseState, int] = field(default_factory=dict)
+    overdue: int = 0
+    strays: tuple[int, ...] = ()
     accuracy: Mapping[Forecasted, Accuracy] = field(default_factory=dict)
 
     @property

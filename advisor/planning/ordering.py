@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from advisor.domain.actions import Lever, Reason, SetNice
 from advisor.domain.facts import UNPUBLISHED, Facts
+from advisor.domain.mark import MARK, MARK_SPAN, marked
 from advisor.domain.plan import Expected, Kind, Recommendation
 from advisor.features.policy import Options
 from advisor.features.queue import ANY_TYPE, Others, QueueTable, by_place
@@ -166,7 +167,8 @@ OPTION_COLUMNS: Final = (
 def _best_move(line: _Line, case: Case) -> Move | None:
     """Enumerate the moves that are allowed, have one chosen, make it in the line, and return it.
 
-    Matrices are `(n_movable, n_rows)`: the i-th job that may move put right below the priority of the job in row j.
+    Matrices are `(n_movable, n_rows)`: the i-th job that may move put right below the priority of the job in row j, as
+    far as its nice value has to go for the mark.
     """
     movable = np.flatnonzero(line.movable)
     if len(line.rows) < 2 or not len(movable):
@@ -176,7 +178,9 @@ def _best_move(line: _Line, case: Case) -> Move | None:
     meets = (mine[:, None] == types[None, :]) | (mine[:, None] == ANY_TYPE) | (types[None, :] == ANY_TYPE)
     meets &= places[None, :] > movable[:, None]  # j stands behind i and wants the same GPUs
     gains = meets & line.gains[None, :]
-    below = line.priority - _steps(line.priority)
+    gap = line.priority[movable, None] - (line.priority - _steps(line.priority))[None, :]
+    nice = gap + (MARK - gap) % MARK_SPAN
+    below = line.priority[movable, None] - nice
     last = _last_passed(line, movable, below)
     helped = np.take_along_axis(gains.cumsum(axis=1), last, axis=1)
     helped_weight = np.take_along_axis(np.where(gains, line.weight, 0.0).cumsum(axis=1), last, axis=1)
@@ -189,14 +193,15 @@ def _best_move(line: _Line, case: Case) -> Move | None:
     work, capacity = line.work[movable, None], line.capacity[movable, None]
     saved_s = (helped * work - passed_work) / capacity
     lease_s = np.maximum(passed_high / capacity, MIN_LEASE_S)
-    nice = line.priority[movable, None] - below[None, :]
     allowed = (
         gains
+        # The mark lets no job ahead that the place alone would not: a place further back stands for that.
+        & (line.priority[last] == line.priority[None, :])
         & (saved_s >= settings.min_saving_s)
         & (lease_s + longest <= line.left_s[movable, None])
         & (nice >= 1)
         & (nice <= limits.nice_max)
-        & (below[None, :] >= line.floor)
+        & (below >= line.floor)
     )
     choices = np.flatnonzero(allowed)
     numbers = (
@@ -226,7 +231,7 @@ def _best_move(line: _Line, case: Case) -> Move | None:
         lease_s=float(lease_s[source, target]),
         added_delay_max_s=float(lease_s[source, target] + longest[source, target]),
     )
-    line.step_back(row, int(below[target]))
+    line.step_back(row, int(below[source, target]))
     return move
 
 
@@ -237,19 +242,19 @@ def _chosen(column: NDArray[Any], choices: NDArray[np.intp], width: int) -> NDAr
 
 
 def _longest_other(line: _Line, movable: NDArray[np.intp], below: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the longest limit of a job outside the line that the job of row i would let ahead at `below[j]`.
+    """Return the longest limit of a job outside the line that the job of row i would let ahead at `below[i, j]`.
 
-    `below` is `(n_rows,)`, the result `(n_movable, n_rows)`: the largest limit over a range of priorities, read off
+    `below` and the result are `(n_movable, n_rows)`: the largest limit over a range of priorities, read off
     two overlapping blocks of a table of powers of two.
     """
     if not len(line.others.priority):
-        return np.zeros((len(movable), len(below)))
+        return np.zeros(below.shape)
     blocks = [line.others.limit_s]
     while len(blocks[-1]) > 1 << (len(blocks) - 1):
         half = 1 << (len(blocks) - 1)
         blocks.append(np.maximum(blocks[-1], np.r_[blocks[-1][half:], np.zeros(half)]))
     table = np.stack(blocks)  # (n_powers, n_others): the largest of the 2**power limits from here on
-    low = np.searchsorted(line.others.priority, below, side="left")[None, :]
+    low = np.searchsorted(line.others.priority, below, side="left")
     high = np.searchsorted(line.others.priority, line.priority[movable], side="right")[:, None]
     length = np.maximum(high - low, 1)
     power = np.minimum(np.log2(length).astype(np.intp), len(blocks) - 1)
@@ -259,9 +264,9 @@ def _longest_other(line: _Line, movable: NDArray[np.intp], below: NDArray[np.int
 
 
 def _last_passed(line: _Line, movable: NDArray[np.intp], below: NDArray[np.int64]) -> NDArray[np.intp]:
-    """Return the last row that stands before the job of row i once its priority is `below[j]`.
+    """Return the last row that stands before the job of row i once its priority is `below[i, j]`.
 
-    `below` is `(n_rows,)`, the result `(n_movable, n_rows)`. Jobs of the very same priority stand before it if they
+    `below` and the result are `(n_movable, n_rows)`. Jobs of the very same priority stand before it if they
     were submitted earlier.
     """
     higher = np.searchsorted(-line.priority, -below, side="left")
@@ -270,7 +275,8 @@ def _last_passed(line: _Line, movable: NDArray[np.intp], below: NDArray[np.int64
     rank[np.lexsort((line.job_id, line.submit_time))] = np.arange(len(line.rows))
     earlier = np.zeros((len(movable), len(rank) + 1), dtype=np.intp)
     earlier[:, 1:] = (rank[None, :] < rank[movable, None]).cumsum(axis=1)
-    return np.asarray(higher[None, :] + earlier[:, higher_or_same] - earlier[:, higher] - 1)
+    of_same = np.take_along_axis(earlier, higher_or_same, axis=1) - np.take_along_axis(earlier, higher, axis=1)
+    return np.asarray(higher + of_same - 1)
 
 
 def _steps(priority: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -299,7 +305,7 @@ def recommendations(case: Case, _so_far: Sequence[Recommendation] = ()) -> Itera
         low, high = (move.saved_s + for_each_s * (run_s - expected_s) for run_s in (low_s, high_s))
         yield Recommendation(
             kind=Kind.REORDER,
-            action=SetNice(job_id=job.job_id, before=job.nice, after=job.nice + move.nice),
+            action=SetNice(job_id=job.job_id, before=job.nice, after=marked(job.nice + move.nice)),
             facts=LongWorkAhead(
                 gpu_hours_low=width * low_s / 3600,
                 gpu_hours=width * expected_s / 3600,

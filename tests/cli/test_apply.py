@@ -17,17 +17,19 @@ from advisor.cycle import Cycle
 from advisor.daemon.pause_file import pause
 from advisor.daemon.site_gate import RoundDeadline, SiteGate
 from advisor.domain.actions import Requeue, SetNice, SetNodeRange
-from advisor.domain.lease import intended
+from advisor.domain.lease import Ending, intended
 from advisor.domain.mode import EVERYTHING
 from advisor.domain.plan import Outcome, Receipt
-from advisor.errors import SlurmRefusedError
-from advisor.journal import SqliteJournal, opened
+from advisor.errors import JournalFullError, SlurmRefusedError
+from advisor.journal import SqliteJournal, opened, opened_full
 from advisor.settings import Limits
 from tests.builders import make_job
 from tests.cli.conftest import Sadvise
 from tests.fake_cluster import FakeCluster, fragmented, gang
 
 NICE = SetNice(job_id=7, before=0, after=50)
+# While there is a file of this name, the disk of the journal counts as full.
+FULL = "full"
 DENIED = Receipt(action=NICE, outcome=Outcome.FAILED, text="Slurm denies it")
 
 
@@ -166,16 +168,24 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeCluster:
 
     @contextmanager
     def live_applier(
-        _reading: Reading, _journal: Path | None, wanted: Wanted | None = None, *, gated: bool = True
+        _reading: Reading,
+        _journal: Path | None,
+        wanted: Wanted | None = None,
+        *,
+        gated: bool = True,
+        full: bool = False,
     ) -> Iterator[Applier]:
-        yield Applier(
-            source=cluster,
-            actuator=cluster,
-            cycle=Cycle(),
-            journal=journal,
-            wanted=wanted,
-            gate=gate if gated else OpenGate(),
-        )
+        if (tmp_path / FULL).exists() and not full:
+            raise JournalFullError("its disk is full")
+        with opened_full(journal.path) if full else nullcontext(journal) as held:
+            yield Applier(
+                source=cluster,
+                actuator=cluster,
+                cycle=Cycle(),
+                journal=held,
+                wanted=wanted,
+                gate=gate if gated else OpenGate(),
+            )
 
     gate = SiteGate(runtime_folder=tmp_path, modes=EVERYTHING, patience=RoundDeadline())
     monkeypatch.setattr(changes, "live_applier", live_applier)
@@ -190,6 +200,25 @@ def test_json_tells_what_was_applied_and_which_rule_left_others_alone(sadvise: S
     assert (document["meta"]["schema"], document["meta"]["source"]) == ("sadvise.apply/1", "fake")
     assert [(row["job_id"], row["done"], row["outcome"]) for row in document["changes"]] == [(9, "applied", "applied")]
     assert document["skipped"] == [{"job_id": 11, "rule": "not_held"}]
+
+
+def test_revert_works_on_a_full_disk_and_the_journal_learns_of_it_when_there_is_room(
+    sadvise: Sadvise, cluster: FakeCluster, tmp_path: Path
+) -> None:
+    before = dict(cluster.jobs)
+    sadvise("apply")
+    with opened(tmp_path / "kept.sqlite") as journal:
+        assert [lease.job_id for lease in journal.leases()] == [9]
+    (tmp_path / FULL).touch()
+
+    reverted = sadvise("revert", "--all", "-P", "-h")
+    again = sadvise("revert", "--all", "-P", "-h")
+    (tmp_path / FULL).unlink()
+
+    assert reverted.out == "9|node_range|taken_back|applied||scontrol update JobId=9 NumNodes=1-4\n"
+    assert again.out == "" and cluster.jobs == before
+    with opened(tmp_path / "kept.sqlite") as journal:
+        assert [lease.ending for lease in journal.closed([9])] == [Ending.REVERTED]
 
 
 def test_people_get_a_table_and_the_rules(sadvise: Sadvise, cluster: FakeCluster) -> None:
@@ -300,15 +329,17 @@ def test_what_applies_also_learns_from_the_jobs_that_started(journal: str) -> No
         assert at_work.journal.observed_until() == seen.taken_at
 
 
-def test_a_pause_holds_back_what_is_applied_and_not_what_is_reverted(
+def test_a_pause_that_freezes_holds_back_what_is_applied_and_not_what_is_reverted(
     sadvise: Sadvise, cluster: FakeCluster, tmp_path: Path
 ) -> None:
     sadvise("apply")
     cluster.now += 30 * 86_400.0
-    pause(tmp_path, by="ada", reason="")
+    pause(tmp_path, by="ada", reason="", freeze=True)
 
     held = json.loads(sadvise("apply", "--json").out)["changes"]
     reverted = json.loads(sadvise("revert", "--all", "--json").out)["changes"]
 
-    assert [(row["done"], row["text"]) for row in held] == [("put_off", "paused: paused by ada")]
+    assert [(row["done"], row["text"]) for row in held] == [
+        ("put_off", "paused: paused, and what is due stays, by ada")
+    ]
     assert [(row["done"], row["outcome"]) for row in reverted] == [("taken_back", "applied")]

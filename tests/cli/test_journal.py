@@ -142,6 +142,20 @@ def test_broken_audit_is_named_and_in_the_exit_code(sadvise: Sadvise, path: str)
     assert sadvise("journal", "verify", "--json", "--journal", path).exit_code == 1
 
 
+def test_table_that_another_program_changed_is_named_and_in_the_exit_code(sadvise: Sadvise, path: str) -> None:
+    journal = SqliteJournal(Path(path))
+    journal._database.execute("DROP TRIGGER leases_sealed_at_update")
+    journal._database.execute("UPDATE leases SET added_delay_s = 0.0")
+    journal.close_file()
+
+    outcome = sadvise("journal", "verify", "--journal", path)
+
+    assert outcome.exit_code == 1
+    assert outcome.out.splitlines()[0].startswith("whole   3 rows from number 1 on")
+    assert outcome.out.splitlines()[1] == "broken  leases: rows were changed by another program"
+    assert json.loads(sadvise("journal", "verify", "--json", "--journal", path).out)["verify"]["tables"] == ["leases"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "shown"),
     [

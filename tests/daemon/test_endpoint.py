@@ -122,6 +122,7 @@ def test_health_is_told_as_json(place: str, metrics: Metrics, clock: Clock) -> N
         "fault": "",
         "held_to": {"paused": "by root"},
         "on_probation": [],
+        "overdue": 0,
     }
 
 

@@ -14,12 +14,15 @@ import pytest
 from advisor.apply.applier import INTENT_GRACE_S
 from advisor.backends.actuator import ScontrolActuator
 from advisor.backends.process import SlurmCommands
+from advisor.daemon.pause_file import pause
 from advisor.domain.job import JobState
 from advisor.domain.lease import Ending, LeaseState
 from advisor.domain.mode import Mode
 from advisor.domain.plan import Outcome
 from advisor.errors import SlurmUnavailableError
 from advisor.journal import opened
+from advisor.journal.views import Done, RowQuery
+from advisor.metrics.health import Health
 from tests.builders import TAKEN_AT, make_job
 from tests.daemon.rounds import Site
 from tests.fake_cluster import HOLD, FakeCluster, fragmented, gang
@@ -262,26 +265,83 @@ def test_full_disk_stops_changes_and_not_the_watching_until_there_is_room(small_
     assert [lease.state for lease in site.journal_leases()] == [LeaseState.OUT]
 
 
-def test_disk_that_fills_up_with_a_change_out_keeps_it_owned_until_there_is_room(small_disk: Path) -> None:
+def test_full_disk_keeps_nothing_that_is_due_in_effect_and_the_journal_learns_of_it_when_there_is_room(
+    small_disk: Path,
+) -> None:
     site = Site(folder=small_disk, cluster=fragmented())
+    before = dict(site.cluster.jobs)
     service = site.service()
     service.round()
-    (lease,) = site.journal_leases()
-    assert lease.due_time is not None
+    due_in(site)
     use_up(small_disk / "others")
-    later(site, lease.due_time - lease.applied_time)
 
     full = service.round()
-    left_when_full = service.leave(4.0)
-    held_when_full = site.cluster.jobs[9].gang.nodes_max
+    jobs_when_full = dict(site.cluster.jobs)
+    again = service.round()
+    sent_when_full = list(site.cluster.sent)
     (small_disk / "others").unlink()
-    left = site.service().leave(4.0)
+    service.round()
 
-    assert "its disk is full" in full.held_to["journal"]
-    assert left_when_full["still_out"] == 1 and "its disk is full" in str(left_when_full["because"])
-    assert held_when_full == 1
+    assert full.step is not None and [receipt.outcome for receipt in full.step.reconciled.taken_back] == [
+        Outcome.APPLIED
+    ]
+    assert "its disk is full" in full.held_to["journal"] and "its disk is full" in again.held_to["journal"]
+    assert jobs_when_full == before and sent_when_full == [HOLD, HOLD.swapped()] and full.overdue == again.overdue == 0
+    with opened(small_disk / "journal.sqlite") as journal:
+        assert [lease.ending for lease in journal.closed([9])][:1] == [Ending.TAKEN_BACK]
+        assert Done.TAKEN_BACK in {change.done for change in journal.changes(RowQuery())}
+        assert journal.verify().broken is None
+
+
+def test_daemon_that_ends_on_a_full_disk_takes_back_what_nobody_else_would(small_disk: Path) -> None:
+    site = Site(folder=small_disk, cluster=fragmented())
+    before = dict(site.cluster.jobs)
+    service = site.service()
+    service.round()
+    use_up(small_disk / "others")
+
+    left = service.leave(4.0)
+    (small_disk / "others").unlink()
+
     assert left == {"taken_back": 1, "still_out": 0}
-    assert site.cluster.jobs[9].gang.nodes_max == 4
+    assert site.cluster.jobs == before and site.journal_leases() == ()
+
+
+def test_daemon_that_starts_on_a_full_disk_takes_back_what_is_due(small_disk: Path) -> None:
+    site = Site(folder=small_disk, cluster=fragmented())
+    before = dict(site.cluster.jobs)
+    site.service().round()
+    due_in(site)
+    use_up(small_disk / "others")
+
+    full = site.service().round()
+    later_round = site.service().round()
+
+    assert full.overdue == later_round.overdue == 0 and site.cluster.jobs == before
+    assert site.cluster.sent == [HOLD, HOLD.swapped()]
+
+
+def test_change_that_a_full_disk_and_a_pause_keep_in_effect_is_overdue(small_disk: Path) -> None:
+    site = Site(folder=small_disk, cluster=fragmented())
+    health = Health(interval_s=ROUND_S)
+    service = site.service()
+    service.round()
+    due_in(site)
+    pause(small_disk, by="ada", reason="", freeze=True)
+    use_up(small_disk / "others")
+
+    full = service.round()
+    health.observe(full)
+
+    assert full.overdue == 1 and site.cluster.sent == [HOLD]
+    assert (health.report().status, health.report().overdue) == ("degraded", 1)
+
+
+def due_in(site: Site) -> None:
+    """Let time pass until the change in effect is due."""
+    (lease,) = site.journal_leases()
+    assert lease.due_time is not None
+    later(site, lease.due_time - lease.applied_time)
 
 
 def use_up(path: Path) -> None:

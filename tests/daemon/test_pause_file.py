@@ -19,6 +19,23 @@ def test_pause_says_by_whom_and_why(tmp_path: Path) -> None:
     assert found.text == "paused by ada: maintenance"
 
 
+def test_pause_that_freezes_says_so(tmp_path: Path) -> None:
+    pause(tmp_path, by="ada", reason="maintenance", freeze=True)
+    found = paused(tmp_path)
+
+    assert found is not None and found.freezes
+    assert found.text == "paused, and what is due stays, by ada: maintenance"
+
+
+@pytest.mark.parametrize("content", [b"", b'{"by": "ada"}', b'{"freeze": "yes"}', b'{"freeze": 1}'])
+def test_only_a_file_that_says_so_freezes(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / NAME).write_bytes(content)
+
+    found = paused(tmp_path)
+
+    assert found is not None and not found.freezes
+
+
 def test_resume_tells_whether_there_was_a_pause(tmp_path: Path) -> None:
     pause(tmp_path, by="", reason="")
 

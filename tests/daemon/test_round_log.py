@@ -161,6 +161,17 @@ def test_reader_that_fails_is_logged_once_and_when_it_reads_again(events: Events
     assert [(event["event"], event["reader"]) for event in again] == [("the preferred reader is used again", "text")]
 
 
+def test_jobs_with_our_mark_and_without_a_lease_are_told_when_there_are_new_ones(events: Events) -> None:
+    rounds = [(4,), (4,), (4, 7), (7,), ()]
+
+    told = []
+    for number, strays in enumerate(rounds):
+        events.tell(replace(make_round(step(), number=number), strays=strays))
+        told.append([event["job_ids"] for event in events.taken() if "mark of sadvise" in event["event"]])
+
+    assert told == [["4"], [], ["4,7"], [], []]
+
+
 def test_metrics_that_cannot_be_filled_are_told_once(events: Events) -> None:
     events.tell(make_round(step()), ["journal: gone"])
     first = names(events.taken())

@@ -9,6 +9,7 @@ from advisor.daemon.pause_file import pause, resume
 from advisor.domain.lease import Ending, LeaseState
 from advisor.domain.load import ControllerLoad
 from advisor.domain.mode import Mode, Modes
+from advisor.domain.plan import Outcome
 from advisor.errors import ConfigError, SlurmUnavailableError
 from advisor.journal import locked
 from tests.builders import make_recommendation
@@ -61,20 +62,37 @@ def test_every_round_shows_the_leases_that_it_leaves_and_what_they_are_for(site:
     assert first.taken_at + 86_400.0 == second.taken_at
 
 
-def test_a_pause_holds_everything_back_even_what_is_due(site: Site) -> None:
+def test_a_pause_stops_new_changes_and_what_is_due_still_goes_back(site: Site) -> None:
     service = site.service()
+    before = dict(site.cluster.jobs)
     service.round()
     site.cluster.now += 86_400.0
     pause(site.folder, by="ada", reason="maintenance")
 
-    held = service.round()
+    paused_round = service.round()
+
+    assert paused_round.step is not None and paused_round.step.applied == () and paused_round.mode is Mode.RECOMMEND
+    assert [receipt.outcome for receipt in paused_round.step.reconciled.taken_back] == [Outcome.APPLIED]
+    assert paused_round.held_to == {"paused": "paused by ada: maintenance"} and paused_round.overdue == 0
+    assert site.cluster.jobs == before and site.journal_leases() == ()
+
+
+def test_a_pause_that_freezes_holds_everything_back_even_what_is_due(site: Site) -> None:
+    service = site.service()
+    service.round()
+    site.cluster.now += 86_400.0
+    pause(site.folder, by="ada", reason="maintenance", freeze=True)
+
+    frozen = service.round()
     resume(site.folder)
     freed = service.round()
 
-    assert held.step is not None and held.step.applied == () and held.mode is Mode.RECOMMEND
-    assert [off.text for off in held.step.reconciled.put_off] == ["paused: paused by ada: maintenance"]
-    assert held.held_to == {"paused": "paused by ada: maintenance"}
-    assert freed.step is not None and len(freed.step.reconciled.taken_back) == 1 and freed.held_to == {}
+    said = "paused, and what is due stays, by ada: maintenance"
+    assert frozen.step is not None and frozen.step.applied == () and frozen.mode is Mode.RECOMMEND
+    assert [off.text for off in frozen.step.reconciled.put_off] == [f"paused: {said}"]
+    assert frozen.held_to == {"paused": said} and frozen.overdue == 1
+    assert freed.step is not None and len(freed.step.reconciled.taken_back) == 1
+    assert freed.held_to == {} and freed.overdue == 0
 
 
 def test_a_pause_in_the_middle_of_a_round_counts_at_once(site: Site) -> None:
@@ -152,14 +170,25 @@ def test_leaving_takes_back_what_nobody_else_would(site: Site) -> None:
     assert site.journal_leases() == ()
 
 
-def test_leaving_in_a_pause_leaves_everything(site: Site) -> None:
+def test_leaving_in_a_pause_takes_back_what_nobody_else_would(site: Site) -> None:
     service = site.service()
     service.round()
     pause(site.folder, by="", reason="")
 
     left = service.leave(4.0)
 
-    assert left == {"taken_back": 0, "still_out": 1, "because": "paused: paused"}
+    assert left == {"taken_back": 1, "still_out": 0}
+    assert site.journal_leases() == ()
+
+
+def test_leaving_in_a_pause_that_freezes_leaves_everything(site: Site) -> None:
+    service = site.service()
+    service.round()
+    pause(site.folder, by="", reason="", freeze=True)
+
+    left = service.leave(4.0)
+
+    assert left == {"taken_back": 0, "still_out": 1, "because": "paused: paused, and what is due stays"}
     assert len(site.journal_leases()) == 1
 
 

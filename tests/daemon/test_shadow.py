@@ -59,7 +59,7 @@ def test_difference_is_kept_once_and_nothing_of_it_is_sent(site: Site) -> None:
     with opened(site.folder / "journal.sqlite") as journal:
         rows = [row for row in journal.audit() if row.event == EVENT]
     assert [row.detail for row in rows] == [
-        {"policy": "scripted", "same": 0, "only_shadow": "", "only_in_force": "job 1 nice 155"}
+        {"policy": "scripted", "same": 0, "only_shadow": "", "only_in_force": "job 1 nice 257"}
     ]
 
 

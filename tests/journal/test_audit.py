@@ -80,7 +80,10 @@ def test_change_that_is_not_written_is_not_in_the_audit(journal: SqliteJournal) 
         ("UPDATE audit SET event = 'resumed' WHERE id = 2", "never changed"),
         ("DELETE FROM audit WHERE id = 2", "only pruned"),
         ("DELETE FROM audit", "only pruned"),
-        ("INSERT INTO audit SELECT 9, time, event, detail, previous, hash FROM audit WHERE id = 2", "grows at its end"),
+        (
+            "INSERT INTO audit SELECT 9, time, event, detail, previous, hash, leases FROM audit WHERE id = 2",
+            "grows at its end",
+        ),
         ("UPDATE audit_anchor SET id = 3", "moves forward along it"),
         ("UPDATE audit_anchor SET id = 0", "moves forward along it"),
         ("DELETE FROM audit_anchor", "stays"),

@@ -166,6 +166,7 @@ def test_only_the_owner_may_read_what_the_journal_makes(path: Path) -> None:
         "journal.sqlite-wal": 0o600,
         "journal.sqlite-shm": 0o600,
         "journal.sqlite.lock": 0o600,
+        "journal.sqlite.reserve": 0o600,
     }
 
 

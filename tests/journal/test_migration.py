@@ -11,17 +11,22 @@ from advisor.errors import JournalError
 from advisor.journal import SCHEMA_VERSION, SqliteJournal, opened
 from tests.journal.contract import ACTIONS, NOW, wait
 
-# Written by the code of schema 1.
-SCRIPT = Path(__file__).parents[1] / "recorded" / "journal" / "schema-1.sql"
+# Written by the code of each schema.
+SCRIPTS = Path(__file__).parents[1] / "recorded" / "journal"
+
+
+def written(tmp_path: Path, schema: int) -> Path:
+    """Return a journal of an earlier schema."""
+    path = tmp_path / "journal.sqlite"
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.executescript((SCRIPTS / f"schema-{schema}.sql").read_text())
+    path.chmod(0o644)
+    return path
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    path = tmp_path / "journal.sqlite"
-    with closing(sqlite3.connect(path, isolation_level=None)) as database:
-        database.executescript(SCRIPT.read_text())
-    path.chmod(0o644)
-    return path
+    return written(tmp_path, 1)
 
 
 def version(path: Path) -> int:
@@ -44,6 +49,25 @@ def test_previous_schema_is_brought_up_to_date_with_all_that_stood_there(path: P
         check_content(journal)
         assert journal.verify().rows == 0
 
+    assert version(path) == SCHEMA_VERSION
+
+
+def test_audit_of_schema_2_still_verifies_and_is_sealed_from_then_on(tmp_path: Path) -> None:
+    path = written(tmp_path, 2)
+    looked_at = SqliteJournal.read_only(path)
+    read_only, objections = looked_at.verify(), [lease.added_delay_s for lease in looked_at.leases()]
+    looked_at.close_file()
+
+    with opened(path) as journal:
+        migrated = journal.verify()
+        journal.note(NOW, "started", {})
+        journal._database.execute("DROP TRIGGER leases_sealed_at_update")
+        journal._database.execute("UPDATE leases SET added_delay_s = 0.0")
+        meddled = journal.verify()
+
+    assert (read_only.rows, read_only.is_intact) == (migrated.rows, migrated.is_intact) == (15, True)
+    assert set(objections) == {60.0}
+    assert (meddled.rows, meddled.broken, meddled.tables) == (16, None, ("leases",))
     assert version(path) == SCHEMA_VERSION
 
 

@@ -18,6 +18,7 @@ from advisor.domain.lease import LeaseState, intended
 from advisor.domain.memory import Journal
 from advisor.errors import JournalError
 from advisor.journal import SCHEMA_VERSION, SqliteJournal, opened
+from advisor.journal.seals import add_functions
 from tests.journal.contract import ACTIONS, NICE, NOW, check, wait
 from tests.programs import killed_after
 
@@ -90,8 +91,9 @@ def test_actions_are_json_beside_the_lever_that_tells_their_kind(journal: Sqlite
 
 
 def change(path: Path, statement: str) -> None:
-    """Meddle with a journal."""
+    """Meddle with a journal, as a program can that knows its seals."""
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        add_functions(database)
         database.execute(statement)
 
 
@@ -127,7 +129,7 @@ def test_a_newer_schema_is_refused_and_left_as_it_is(path: Path) -> None:
     change(path, f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
     before = path.read_bytes()
 
-    with pytest.raises(JournalError, match=r"written by a newer sadvise \(schema 3, this one knows 2\)"), opened(path):
+    with pytest.raises(JournalError, match=r"written by a newer sadvise \(schema 4, this one knows 3\)"), opened(path):
         pass
     assert path.read_bytes() == before
 

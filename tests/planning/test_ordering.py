@@ -35,10 +35,11 @@ def moved(record: CycleRecord) -> dict[int, int]:
     }
 
 
-def shorts(count: int, *, first_priority: int = 900) -> list[Job]:
-    """Return `count` jobs of 2 GPUs and one hour, each of lower priority than the one before."""
+def shorts(count: int, *, first_priority: int = 900, step: int = 1) -> list[Job]:
+    """Return `count` jobs of 2 GPUs and one hour, each of a priority lower by `step` than the one before."""
     return [
-        make_job(10 + number, gpus=2, priority=first_priority - number, time_limit_s=HOUR_S) for number in range(count)
+        make_job(10 + number, gpus=2, priority=first_priority - step * number, time_limit_s=HOUR_S)
+        for number in range(count)
     ]
 
 
@@ -47,8 +48,8 @@ def test_long_job_steps_just_behind_the_short_ones() -> None:
 
     record = Cycle().judge(snapshot)
 
-    # The last short job has priority 895 and nothing stands below it: 50 points under it is 845.
-    assert moved(record) == {1: 155}
+    # The last short job has priority 895 and nothing stands below it: 50 points under it is 845, 843 with the mark.
+    assert moved(record) == {1: 157}
 
 
 def test_saving_is_the_gpu_time_passed_over_the_gpus_of_the_pool() -> None:
@@ -84,7 +85,7 @@ def test_job_that_waited_long_enough_is_not_passed() -> None:
     # Two GPUs for nearly as long: worth passing a new job, not one that weighs five times as much.
     behind = [make_job(20 + n, gpus=4, priority=900 - n, time_limit_s=3 * HOUR_S) for n in range(2)]
 
-    assert moved(Cycle().judge(busy(new, *behind))) == {1: 151}
+    assert moved(Cycle().judge(busy(new, *behind))) == {1: 157}
     assert moved(Cycle().judge(busy(old, *behind))) == {}
 
 
@@ -101,7 +102,7 @@ def test_long_work_is_not_let_ahead_beyond_the_bound_on_added_delay() -> None:
     )
 
     assert moved(Cycle().judge(snapshot)) == {}
-    assert moved(Cycle(limits=Limits(max_added_delay_s=8 * HOUR_S)).judge(snapshot)) == {1: 150}
+    assert moved(Cycle(limits=Limits(max_added_delay_s=8 * HOUR_S)).judge(snapshot)) == {1: 157}
 
 
 def test_nice_beyond_the_bound_is_not_proposed() -> None:
@@ -146,7 +147,7 @@ def test_jobs_of_any_type_pass() -> None:
     long = make_job(1, gang=make_gang(8, gpu_type="a100"), priority=1000, time_limit_s=2 * DAY_S)
     others = [make_job(10 + n, gpus=2, priority=900 - n, time_limit_s=HOUR_S) for n in range(4)]
 
-    assert moved(Cycle().judge(make_snapshot([long, *others], nodes))) == {1: 153}
+    assert moved(Cycle().judge(make_snapshot([long, *others], nodes))) == {1: 157}
 
 
 def test_job_that_starts_now_where_it_stands_is_left_there() -> None:
@@ -186,7 +187,7 @@ def test_partition_limit_stands_in_for_a_missing_one() -> None:
         snapshot.jobs, snapshot.nodes, partitions=[make_partition(nodes=FULL, max_time_s=2 * DAY_S)]
     )
 
-    assert moved(Cycle().judge(limited)) == {1: 155}
+    assert moved(Cycle().judge(limited)) == {1: 157}
 
 
 def test_no_more_changes_than_the_cap() -> None:
@@ -234,25 +235,34 @@ def test_job_is_put_half_way_to_the_next_lower_one() -> None:
     after = make_job(30, gpus=2, priority=875, time_limit_s=7 * HOUR_S)
     snapshot = busy(make_job(1, gpus=32, priority=1000, time_limit_s=2 * DAY_S), *shorts(6), after)
 
-    # Between 895 and 875, since the job at 875 is too long to be let ahead.
-    assert moved(Cycle().judge(snapshot)) == {1: 1000 - 885}
+    # Between 895 and 875, at 883 for the mark, since the job at 875 is too long to be let ahead.
+    assert moved(Cycle().judge(snapshot)) == {1: 117}
 
 
 def test_nobody_steps_behind_a_job_that_may_run_for_ever() -> None:
-    endless = make_job(30, gpus=2, priority=899, time_limit_s=None)
-    snapshot = busy(make_job(1, gpus=32, priority=1000, time_limit_s=2 * DAY_S), *shorts(6), endless)
+    endless = make_job(30, gpus=2, priority=880, time_limit_s=None)
+    snapshot = busy(make_job(1, gpus=32, priority=1000, time_limit_s=2 * DAY_S), *shorts(6, step=20), endless)
 
-    # Behind job 10 of priority 900, and by its submission before the two at 899.
-    assert moved(Cycle().judge(snapshot)) == {1: 1000 - 899}
+    # Behind job 10 of priority 900, and before the two at 880.
+    assert moved(Cycle().judge(snapshot)) == {1: 1000 - 883}
 
 
 def test_nobody_steps_behind_jobs_that_the_plan_does_not_see() -> None:
     long = make_job(1, gpus=32, priority=1000, time_limit_s=2 * DAY_S)
 
-    record = Cycle(planning=PlanningSettings(depth=4)).judge(busy(long, *shorts(6)))
+    record = Cycle(planning=PlanningSettings(depth=4)).judge(busy(long, *shorts(6, step=20)))
 
     # Jobs 10, 11 and 12 are seen; from the priority of the last of them on anything may stand.
-    assert moved(record) == {1: 1000 - 899}
+    assert moved(record) == {1: 1000 - 863}
+
+
+def test_mark_puts_no_job_behind_one_that_the_place_alone_would_not() -> None:
+    # Every place of them but the last has the next job less than nine points below.
+    snapshot = busy(make_job(1, gpus=32, priority=1000, time_limit_s=2 * DAY_S), *shorts(6, step=2))
+    too_long = make_job(30, gpus=2, priority=889, time_limit_s=7 * HOUR_S)
+
+    assert moved(Cycle().judge(snapshot)) == {1: 1000 - 833}
+    assert moved(Cycle().judge(replace(snapshot, jobs=(*snapshot.jobs, too_long)))) == {1: 1000 - 893}
 
 
 def test_long_job_that_backfill_could_start_still_counts_for_the_bound() -> None:
@@ -288,4 +298,4 @@ def test_long_job_outside_the_line_is_not_let_ahead(other: Job, priority: int, p
 
     found = moved(Cycle().judge(busy(long, *shorts(6), replace(other, priority=priority), *far)))
 
-    assert found == ({} if passed else {1: 155})
+    assert found == ({} if passed else {1: 157})

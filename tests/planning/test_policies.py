@@ -27,7 +27,7 @@ from tests.planning.test_sizing import new_sizes
 
 def queue() -> Snapshot:
     """One long job before six short ones."""
-    return busy(make_job(1, gpus=32, priority=1000, time_limit_s=2 * DAY_S), *shorts(6))
+    return busy(make_job(1, gpus=32, priority=1000, time_limit_s=2 * DAY_S), *shorts(6, step=20))
 
 
 @dataclass

@@ -1,0 +1,74 @@
+"""Finds strays: pending jobs that look as if sadvise had changed them, although the journal knows of no such change.
+
+They remain when a journal is lost or replaced by an earlier copy. They are only listed: a person can have set them.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from advisor.domain.actions import Lever, NodeRange
+from advisor.domain.job import Job
+from advisor.domain.lease import Lease
+from advisor.domain.mark import is_marked
+from advisor.domain.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submitted:
+    """The options on the command line that submitted a job; None for one that is not there."""
+
+    nice: int | None = None
+    nodes: NodeRange | None = None
+    has_switches: bool = False
+
+
+NOT_SUBMITTED: Final[Mapping[int, Submitted]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stray:
+    """A field of a pending job that sadvise can have set, and why it looks so, in plain words."""
+
+    job_id: int
+    lever: Lever
+    text: str
+
+
+def candidates(snapshot: Snapshot) -> tuple[int, ...]:
+    """Return the pending jobs whose submit line can tell whether one of their fields was changed."""
+    return tuple(
+        job.job_id
+        for job in snapshot.jobs
+        if job.is_pending and (is_marked(job.nice) or job.gang.switches is not None or job.gang.nodes_max is not None)
+    )
+
+
+def strays(
+    snapshot: Snapshot, leases: Collection[Lease], submitted: Mapping[int, Submitted] = NOT_SUBMITTED
+) -> tuple[Stray, ...]:
+    """Return the fields of pending jobs that look changed by sadvise and belong to none of `leases`, by job."""
+    leased = {(lease.job_id, lease.lever) for lease in leases}
+    pending = sorted((job for job in snapshot.jobs if job.is_pending), key=lambda job: job.job_id)
+    return tuple(
+        stray
+        for job in pending
+        for stray in _of_job(job, submitted.get(job.job_id))
+        if (stray.job_id, stray.lever) not in leased
+    )
+
+
+def _of_job(job: Job, submitted: Submitted | None) -> Iterator[Stray]:
+    if is_marked(job.nice) and (submitted is None or submitted.nice != job.nice):
+        yield Stray(job_id=job.job_id, lever=Lever.NICE, text=f"nice {job.nice} carries the mark of sadvise")
+    if submitted is None:
+        return
+    gang = job.gang
+    held = None if gang.nodes_max is None else NodeRange(low=gang.nodes_min, high=gang.nodes_max)
+    if submitted.nodes is not None and held is not None and held != submitted.nodes:
+        text = f"accepts {held} nodes, submitted with {submitted.nodes}"
+        yield Stray(job_id=job.job_id, lever=Lever.NODE_RANGE, text=text)
+    if gang.switches is not None and not submitted.has_switches:
+        text = "waits for few leaf switches, which its submit line does not ask for; its script can"
+        yield Stray(job_id=job.job_id, lever=Lever.SWITCHES, text=text)

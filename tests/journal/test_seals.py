@@ -1,0 +1,107 @@
+"""The seals: whatever another program changes in a table that decides, the journal shows it."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from advisor.clock import ManualClock
+from advisor.domain.lease import Ending, LeaseState, intended
+from advisor.domain.outcome import JobOutcome
+from advisor.journal import SqliteJournal
+from advisor.journal.rows import LEASE_COLUMNS
+from advisor.journal.seals import SEALED, add_functions
+from tests.journal.contract import NICE, NOW, RANGE, SWITCHES, wait
+
+# The columns of a lease after the third, from the lease of any job.
+COPIED = f"{LEASE_COLUMNS.split(', ', 3)[3]} FROM leases LIMIT 1"
+MEDDLING = {
+    "an open lease is removed": ("leases", "DELETE FROM leases WHERE ending IS NULL"),
+    "the user's value is replaced": ("leases", "UPDATE leases SET undo = replace(undo, '4', '2') WHERE job_id = 5"),
+    "a lease is never due": ("leases", "UPDATE leases SET due_time = NULL WHERE job_id = 5"),
+    "an objection is removed": ("leases", "UPDATE leases SET by_person = 0, ending = 'taken_back' WHERE by_person = 1"),
+    "another objection is removed": ("leases", "UPDATE leases SET overruled_time = NULL"),
+    "the booked delay is removed": ("leases", "UPDATE leases SET added_delay_s = 0.0"),
+    "the booked delay is another user's": ("leases", "UPDATE leases SET user = 'bob'"),
+    "a lease is added": ("leases", f"INSERT INTO leases ({LEASE_COLUMNS}) SELECT 99, 'x', action, {COPIED}"),
+    "two leases swap their times": ("leases", "UPDATE leases SET applied_time = applied_time + 2.0 - 4.0 * (id % 2)"),
+    "a wait is longer": ("waits", "UPDATE waits SET waited_s = waited_s + 1.0"),
+    "the waits are removed": ("waits", "DELETE FROM waits"),
+    "an outcome is another": ("outcomes", "UPDATE outcomes SET outcome = replace(outcome, '7', '8')"),
+    "the file is another cluster's": ("site", "UPDATE site SET cluster = 'there'"),
+    "the starts are observed again": ("site", "UPDATE site SET observed_until = 0.0"),
+    "a seal is removed": ("waits", "DELETE FROM seals WHERE name = 'waits'"),
+}  # fmt: skip
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.sqlite"
+
+
+@pytest.fixture
+def journal(path: Path) -> Iterator[SqliteJournal]:
+    with SqliteJournal(path, clock=ManualClock(NOW)) as journal:
+        journal.claim("here")
+        lease = replace(intended(RANGE, NOW, after_s=600.0), user="ada", added_delay_s=60.0)
+        reverted = replace(intended(NICE, NOW), state=LeaseState.OUT, by_person=True)
+        overruled = replace(intended(SWITCHES, NOW), state=LeaseState.HANDS_OFF, overruled_time=NOW + 1.0)
+        for kept in (lease, replace(lease, state=LeaseState.OUT), reverted, overruled):
+            journal.keep(kept)
+        journal.close(reverted, Ending.REVERTED, NOW + 2.0)
+        journal.add_waits([wait(NOW), wait(NOW + 1.0)], NOW + 1.0)
+        outcome = JobOutcome(job_id=7, submit_time=NOW)
+        journal.keep_outcomes([outcome])
+        journal.keep_outcomes([replace(outcome, end_time=NOW + 9.0)])
+        yield journal
+
+
+def test_journal_that_only_sadvise_wrote_is_intact(journal: SqliteJournal) -> None:
+    journal.prune(NOW + 3600.0)
+    journal.note(NOW, "paused", {})
+
+    assert journal.verify().tables == () and journal.verify().is_intact
+
+
+@pytest.mark.parametrize(("table", "statement"), [MEDDLING[name] for name in MEDDLING], ids=list(MEDDLING))
+def test_change_by_another_program_names_the_table(journal: SqliteJournal, table: str, statement: str) -> None:
+    for sealed in SEALED:
+        for event in ("insert", "update", "delete"):
+            journal._database.execute(f"DROP TRIGGER {sealed}_sealed_at_{event}")
+
+    journal._database.execute(statement)
+
+    result = journal.verify()
+    assert result.tables == (table,) and not result.is_intact and result.broken is None
+
+
+@pytest.mark.parametrize("table", SEALED)
+def test_file_itself_takes_no_change_of_another_program(journal: SqliteJournal, path: Path, table: str) -> None:
+    column = {"leases": "user", "waits": "gpus", "outcomes": "outcome", "site": "cluster"}[table]
+    with (
+        closing(sqlite3.connect(path, isolation_level=None)) as other,
+        pytest.raises(sqlite3.OperationalError, match="no such function: sealed_with"),
+    ):
+        other.execute(f"UPDATE {table} SET {column} = {column}")  # noqa: S608  (ours)
+
+    assert journal.verify().is_intact
+
+
+def test_program_that_seals_what_it_changed_is_shown_by_the_audit(journal: SqliteJournal, path: Path) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        add_functions(other)
+        other.execute("UPDATE leases SET added_delay_s = 0.0 WHERE user = 'ada'")
+
+    result = journal.verify()
+
+    assert result.tables == ("leases",) and result.broken is None
+
+
+def test_seal_in_a_row_of_the_audit_is_part_of_its_chain(journal: SqliteJournal) -> None:
+    journal._database.execute("DROP TRIGGER audit_is_never_changed")
+    journal._database.execute("UPDATE audit SET leases = '' WHERE id = 3")
+
+    assert journal.verify().broken == 3

@@ -1,0 +1,69 @@
+"""A journal lost under a live daemon: noticed, and after a new start the changes that it does not know are listed."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.live.conftest import started
+from tests.live.watching import Watched, fill, small_cluster, submit_gang, watched
+from tools.live_slurm.roots import open_root
+
+pytestmark = pytest.mark.live
+
+
+@pytest.mark.parametrize("accounting", [False, True], ids=["alone", "accounting"])
+def test_lost_journal_is_noticed_and_its_changes_are_listed_after_a_new_start(
+    release: str, accounting: bool, tmp_path: Path
+) -> None:
+    if accounting and not (open_root(release).path / "usr/sbin/slurmdbd").exists():
+        pytest.skip(f"slurmdbd of Slurm {release} is not installed")
+    with started(small_cluster(release, accounting=accounting)) as live:
+        fill(live)
+        gang = submit_gang(live)
+        with watched(live, gang, tmp_path) as daemon:
+            daemon.wait_until_held()
+            lose_journal(tmp_path)
+            daemon.wait_for_words("was removed while sadvised was using it")
+            noticed = daemon.so_far()
+            daemon.wait_for_good_rounds(3)
+            sent_since = "change applied" in daemon.log.read_text()[noticed:]
+            last = daemon.end()
+        # What a planner can have sent to others.
+        own, reordered, waiting = (
+            live.submit("--gres=gpu:h100:8", "-n8", "--time=10", *options) for options in (("--nice=137",), (), ())
+        )
+        live.run("scontrol", "update", f"JobId={reordered}", "Nice=157")
+        live.run("scontrol", "update", f"JobId={waiting}", "Switches=1@30")
+        first = gang if accounting else reordered
+        with watched(live, gang, tmp_path) as daemon:
+            live.wait_for(lambda: unknown(daemon, first) != [], 60.0, what="the first of them is listed")
+            listed = {job_id: unknown(daemon, job_id) for job_id in (gang, own, reordered, waiting)}
+            daemon.wait_for_good_rounds(3)
+            still_held = daemon.held()
+
+    assert not sent_since and "still_out=1" in last
+    by_accounting = {
+        gang: ["accepts 1-1 nodes, submitted with 1-4"],
+        own: [],
+        waiting: ["waits for few leaf switches, which its submit line does not ask for; its script can"],
+    }
+    by_mark = {gang: [], own: ["nice 137 carries the mark of sadvise"], waiting: []}
+    expected = by_accounting if accounting else by_mark
+    assert listed == {**expected, reordered: ["nice 157 carries the mark of sadvise"]}
+    assert still_held, "what the journal does not know is never reverted"
+    # The daemon does not ask accounting, so that it also names the nice of the user.
+    assert f"job_ids={own},{reordered}" in daemon.log.read_text()
+
+
+def lose_journal(folder: Path) -> None:
+    """Remove the journal as `rm journal.sqlite*` does."""
+    for file in folder.glob("journal.sqlite*"):
+        file.unlink()
+
+
+def unknown(daemon: Watched, job_id: int) -> list[str]:
+    """Return what `sadvise check` lists of one job."""
+    document: dict[str, Any] = json.loads(daemon.sadvise("check", "--json").stdout)
+    return [row["text"] for row in document["checks"] if row["name"] == f"changes without a lease: job {job_id}"]

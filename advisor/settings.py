@@ -91,8 +91,12 @@ class Limits:
 
     min_job_age_s: Annotated[float, "jobs submitted less than this ago are left alone"] = 60.0
     max_job_wait_s: Annotated[float, "jobs eligible for longer than this are never delayed"] = 48 * HOUR_S
-    max_added_delay_s: Annotated[float, "longest delay that changes can add to one job"] = 6 * HOUR_S
-    nice_min: Annotated[int, "lowest nice value that is set; below 0 needs an Operator"] = 0
+    max_added_delay_s: Annotated[
+        float, "bound on the delay of one job by changes: no change without room for it, a lift after half of it"
+    ] = 6 * HOUR_S
+    nice_min: Annotated[
+        int, "lowest nice value that is set, for delayed jobs alone; below 0 needs an Operator"
+    ] = -1_000_000
     nice_max: Annotated[int, "highest nice value that is set"] = 10_000
     cooldown_s: Annotated[float, "time for which a job is left alone after it was changed, or its change refused"] = (
         600.0

@@ -2,7 +2,8 @@
 
 from bisect import bisect_right, insort
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from operator import attrgetter
 
 from advisor.apply.step import Reconciled, Step
@@ -48,6 +49,25 @@ class MemoryJournal:
         self._closed.append(lease.ended(ending, ended_time))
         while self._closed and (self._closed[0].ended_time or 0.0) <= ended_time - KEPT_S:
             self._closed.popleft()
+
+    def settle(self, start_times: Mapping[int, float]) -> None:
+        """Store when jobs started, or left the queue, with their closed leases that do not know it yet."""
+        self._closed = deque(
+            replace(lease, start_time=start_times[lease.job_id])
+            if lease.job_id in start_times and lease.start_time is None
+            else lease
+            for lease in self._closed
+        )
+
+    def replan(self, planned_starts: Mapping[int, float]) -> None:
+        """Store earlier planned starts with all leases of jobs that have not started since."""
+
+        def replanned(lease: Lease) -> Lease:
+            moved = lease.job_id in planned_starts and lease.start_time is None
+            return replace(lease, planned_start=planned_starts[lease.job_id]) if moved else lease
+
+        self._open = {key: replanned(lease) for key, lease in self._open.items()}
+        self._closed = deque(map(replanned, self._closed))
 
     def leases(self) -> tuple[Lease, ...]:
         """Return the open leases, by job and field."""

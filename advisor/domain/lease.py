@@ -34,8 +34,12 @@ class Lease:
 
     `undo` restores the user's value, from before our first change to the field. `due_time` None means that the change
     ends by itself or can stay. `ending` and `ended_time` are None until the lease has ended. `added_delay_s` is the
-    longest delay that the change can cause, together with earlier ones on the same field. `by_person` is whether a
-    person asked to revert it. `overruled_time` is when somebody else's change to the field was observed.
+    delay that the change is expected to cause at most, together with earlier ones on the same field. `by_person` is
+    whether a person asked to revert it. `overruled_time` is when somebody else's change to the field was observed.
+
+    `planned_start` is when the job would have started as submitted, by the earliest estimate so far; None if unknown.
+    `serves` names the jobs that the change lets ahead. `start_time` is when the job was seen to have started, or to
+    have left the queue, after the change.
     """
 
     action: Action
@@ -50,6 +54,9 @@ class Lease:
     added_delay_s: float = 0.0
     by_person: bool = False
     overruled_time: float | None = None
+    planned_start: float | None = None
+    serves: tuple[int, ...] = ()
+    start_time: float | None = None
 
     def __post_init__(self) -> None:
         if self.action.lever is not self.undo.lever or self.action.job_id != self.undo.job_id:
@@ -88,7 +95,9 @@ class Lease:
 
     def ended(self, ending: Ending, ended_time: float) -> "Lease":
         """Return the lease as it ended."""
-        return replace(self, ending=ending, ended_time=ended_time)
+        started = ending in (Ending.NO_LONGER_PENDING, Ending.OVERRULED)
+        start_time = ended_time if started and self.start_time is None else self.start_time
+        return replace(self, ending=ending, ended_time=ended_time, start_time=start_time)
 
     def restarted(self, now: float) -> "Lease":
         """Return the lease with the present time as its start, after the clock was set back to before that."""
@@ -98,7 +107,7 @@ class Lease:
     def reopened(self) -> "Lease":
         """Return an open lease for an ended one; the delay stays booked on the ended one."""
         state = LeaseState.RETURNING if self.state is LeaseState.RETURNING else LeaseState.OUT
-        return replace(self, state=state, ending=None, ended_time=None, added_delay_s=0.0)
+        return replace(self, state=state, ending=None, ended_time=None, added_delay_s=0.0, start_time=None)
 
 
 def intended(
@@ -109,11 +118,13 @@ def intended(
     previous: Lease | None = None,
     job: Job | None = None,
     added_delay_s: float = 0.0,
+    planned_start: float | None = None,
+    serves: tuple[int, ...] = (),
 ) -> Lease:
     """Return the lease of an action about to be sent, due `after_s` from now.
 
-    `previous` is the outstanding lease of the same field: its user's value is still the one to restore, and its delay
-    is added.
+    `previous` is the outstanding lease of the same field: its user's value is still the one to restore, its delay is
+    added, and the earlier planned start holds.
     """
     first = action.swapped() if previous is None else replace(previous.undo, before=action.after)  # type: ignore[arg-type]  # of one kind
     return Lease(
@@ -124,7 +135,14 @@ def intended(
         user="" if job is None else job.user,
         account="" if job is None else job.account,
         added_delay_s=added_delay_s + (0.0 if previous is None else previous.added_delay_s),
+        planned_start=earlier_of(planned_start, None if previous is None else previous.planned_start),
+        serves=serves,
     )
+
+
+def earlier_of(*instants: float | None) -> float | None:
+    """Return the earliest of the instants that are known; None if none is."""
+    return min((instant for instant in instants if instant is not None), default=None)
 
 
 def stopped_since(leases: Iterable[Lease], instant: float) -> tuple[Requeue, ...]:

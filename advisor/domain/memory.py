@@ -1,6 +1,6 @@
 """Defines what earlier rounds leave for the next one to plan with, and the journal that keeps it."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -61,6 +61,12 @@ class Journal(Protocol):
 
     def close(self, lease: Lease, ending: Ending, ended_time: float) -> None:
         """Store the end of an open lease."""
+
+    def settle(self, start_times: Mapping[int, float]) -> None:
+        """Store when jobs started, or left the queue, with their closed leases that do not know it yet."""
+
+    def replan(self, planned_starts: Mapping[int, float]) -> None:
+        """Store earlier planned starts with all leases of jobs that have not started since."""
 
     def leases(self) -> tuple[Lease, ...]:
         """Return the open leases, by job and field."""

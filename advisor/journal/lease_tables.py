@@ -1,7 +1,7 @@
 """Stores leases and waits, which survive a kill."""
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from advisor.domain.lease import Ending, Lease
 from advisor.domain.memory import KEPT_S, check_owner
@@ -43,6 +43,26 @@ class LeaseTables(JournalBase):
             self._insert(lease.ended(ending, ended_time))
             self._database.execute("DELETE FROM leases WHERE ended_time <= ?", (ended_time - KEPT_S,))
             self._audit(ending, audit_detail(lease))
+
+    def settle(self, start_times: Mapping[int, float]) -> None:
+        """Store when jobs started, or left the queue, with their closed leases that do not know it yet."""
+        with self._writing():
+            for job_id, start_time in sorted(start_times.items()):
+                self._database.execute(
+                    "UPDATE leases SET start_time = ? WHERE job_id = ? AND ending IS NOT NULL AND start_time IS NULL",
+                    (start_time, job_id),
+                )
+                self._audit("settled", {"job_id": job_id, "start_time": start_time})
+
+    def replan(self, planned_starts: Mapping[int, float]) -> None:
+        """Store earlier planned starts with all leases of jobs that have not started since."""
+        with self._writing():
+            for job_id, planned_start in sorted(planned_starts.items()):
+                self._database.execute(
+                    "UPDATE leases SET planned_start = ? WHERE job_id = ? AND start_time IS NULL",
+                    (planned_start, job_id),
+                )
+                self._audit("replanned", {"job_id": job_id, "planned_start": planned_start})
 
     def leases(self) -> tuple[Lease, ...]:
         """Return the open leases, by job and field."""

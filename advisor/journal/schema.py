@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 
 # STRICT enforces the type of every column; SQLite supports it from 3.37 on.
 _STRICT: Final = " STRICT" if sqlite3.sqlite_version_info >= (3, 37) else ""
@@ -80,8 +80,15 @@ _SECOND: Final = (
       BEGIN SELECT RAISE(ABORT, 'the anchor of the audit stays'); END""",
 )
 
+_THIRD: Final = (
+    "ALTER TABLE leases ADD COLUMN planned_start REAL",
+    "ALTER TABLE leases ADD COLUMN serves TEXT NOT NULL DEFAULT '[]'",
+    "ALTER TABLE leases ADD COLUMN start_time REAL",
+    "UPDATE leases SET start_time = ended_time WHERE ending IS NOT NULL",
+)
+
 # The statements that migrate a file to a version from the one before.
-_MIGRATIONS: Mapping[int, Sequence[str]] = {1: _FIRST, 2: _SECOND}
+_MIGRATIONS: Mapping[int, Sequence[str]] = {1: _FIRST, 2: _SECOND, 3: _THIRD}
 
 
 def version_of(database: sqlite3.Connection) -> int:

@@ -50,11 +50,11 @@ class LongWorkAhead(Facts):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """One job stepping behind others of its pool, as row numbers of the queue table."""
+    """One job stepping behind others of its pool, as row numbers of the queue table; `helped` are those that gain."""
 
     row: int
     passed_by: tuple[int, ...]
-    helped: int
+    helped: tuple[int, ...]
     nice: int
     saved_s: float  # in all, as expected
     capacity: float
@@ -96,7 +96,7 @@ class _Line:
                 setattr(self, column.name, getattr(self, column.name)[order])
 
 
-def moves(case: Case) -> list[Move]:
+def moves(case: Case, so_far: Sequence[Recommendation] = ()) -> list[Move]:
     """Return the moves worth making, best first within each pool; no job moves twice.
 
     A job that gets its GPUs now where it stands is left there.
@@ -105,7 +105,7 @@ def moves(case: Case) -> list[Move]:
     delay_left_s = case.permits.delay_left_s
     made: list[Move] = []
     for pool in range(len(queue.pool_gpus)):
-        line = _line_of(queue, pool, settings, case.untouchable)
+        line = _line_of(queue, pool, settings, case.done(so_far))
         line.left_s = np.array([delay_left_s.get(job_id, limits.max_added_delay_s) for job_id in line.job_id.tolist()])
         line.movable &= latest_starts_s(queue, freed, line.rows, queue.smallest[line.rows]) > 0.0
         line.movable &= queue.wait_s[line.rows] <= limits.max_job_wait_s
@@ -216,7 +216,7 @@ def _best_move(line: _Line, case: Case) -> Move | None:
     move = Move(
         row=int(line.rows[row]),
         passed_by=tuple(int(row) for row in passed_by),
-        helped=int(helped[source, target]),
+        helped=tuple(int(row) for row in line.rows[gains[source] & (places <= last[source, target])]),
         nice=int(nice[source, target]),
         saved_s=float(saved_s[source, target]),
         capacity=float(line.capacity[row]),
@@ -281,10 +281,10 @@ def _steps(priority: NDArray[np.int64]) -> NDArray[np.int64]:
     return steps
 
 
-def recommendations(case: Case, _so_far: Sequence[Recommendation] = ()) -> Iterator[Recommendation]:
+def recommendations(case: Case, so_far: Sequence[Recommendation] = ()) -> Iterator[Recommendation]:
     """Propose the moves worth making, with the numbers behind each."""
-    queue = case.queue
-    for move in moves(case):
+    queue, counted = case.queue, set(case.let_ahead)
+    for move in moves(case, so_far):
         row, job, width = move.row, queue.jobs[move.row], float(queue.width[move.row])
         passing = list(move.passed_by)
         passed_work = float((queue.width[passing] * queue.run.expected_s[passing]).sum())
@@ -292,8 +292,9 @@ def recommendations(case: Case, _so_far: Sequence[Recommendation] = ()) -> Itera
             float(run_s[row]) for run_s in (queue.run.low_s, queue.run.expected_s, queue.run.high_s)
         )
         # What is saved grows with the time that the job would have held the GPUs before the others.
-        for_each_s = move.helped * width / move.capacity
+        for_each_s = len(move.helped) * width / move.capacity
         low, high = (move.saved_s + for_each_s * (run_s - expected_s) for run_s in (low_s, high_s))
+        helped = {queue.jobs[other].job_id for other in move.helped}
         yield Recommendation(
             kind=Kind.REORDER,
             action=SetNice(job_id=job.job_id, before=job.nice, after=job.nice + move.nice),
@@ -311,7 +312,12 @@ def recommendations(case: Case, _so_far: Sequence[Recommendation] = ()) -> Itera
                 used_limit_ratio_low=case.settings.used_limit_ratio_low,
             ),
             expected=Expected(
-                saved_s_low=low, saved_s_high=high, jobs_helped=move.helped, added_delay_max_s=move.added_delay_max_s
+                saved_s_low=low,
+                saved_s_high=high,
+                jobs_helped=len(helped - counted),
+                added_delay_max_s=move.added_delay_max_s,
             ),
             revert_after_s=move.lease_s,
+            serves=tuple(queue.jobs[passed].job_id for passed in passing),
         )
+        counted |= helped

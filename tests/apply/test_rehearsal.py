@@ -61,6 +61,7 @@ def judged(record: CycleRecord) -> tuple[object, ...]:
     return record.judged, record.left_alone, record.recommendations
 
 
+LONG_S = 2 * Limits().max_user_delay_s
 CASES = {
     "nothing": (fragmented(), Kept()),
     "open": (held(fragmented()), Kept(leases=[out(HOLD)])),
@@ -74,7 +75,7 @@ CASES = {
     "being taken back": (held(fragmented()), Kept(leases=[replace(out(HOLD), state=LeaseState.RETURNING)])),
     "delay of another job of the user": (
         fragmented(),
-        Kept(ended=[(out(step_back(77), delay_s=2 * Limits().max_user_delay_s), Ending.TAKEN_BACK, TAKEN_AT - 600.0)]),
+        Kept(ended=[(out(step_back(77), ago_s=LONG_S, delay_s=LONG_S), Ending.TAKEN_BACK, TAKEN_AT - 600.0)]),
     ),
 }
 

@@ -133,7 +133,7 @@ class Applier:
         self.journal.add_waits(waits, max(snapshot.taken_at, until or 0.0))
 
     def _follow(self, memory: Memory, snapshot: Snapshot, watched: Sequence[Watched]) -> None:
-        """Store when changed jobs have started, and the planned starts that turn out to be earlier."""
+        """Store when changed jobs have started, and when they would have as submitted."""
         started = {
             lease.job_id: instant
             for lease in memory.leases
@@ -141,14 +141,14 @@ class Applier:
         }
         if started:
             self.journal.settle(started)
-        planned = {job.job_id: job.planned_start for job in watched if job.planned_start is not None}
-        moved = {
-            lease.job_id: planned[lease.job_id]
-            for lease in memory.leases
-            if lease.start_time is None and planned.get(lease.job_id) not in (None, lease.planned_start)
+        noted = {lease.job_id for lease in memory.leases if lease.would_start_time is None and lease.start_time is None}
+        would_start = {
+            job.job_id: job.would_start_time
+            for job in watched
+            if job.would_start_time is not None and job.job_id in noted
         }
-        if moved:
-            self.journal.replan(moved)
+        if would_start:
+            self.journal.would_start(would_start)
 
     def _end(self, record: CycleRecord, snapshot: Snapshot) -> Reconciled:
         """Revert the changes that no longer serve."""

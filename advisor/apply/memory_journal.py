@@ -59,15 +59,15 @@ class MemoryJournal:
             for lease in self._closed
         )
 
-    def replan(self, planned_starts: Mapping[int, float]) -> None:
-        """Store earlier planned starts with all leases of jobs that have not started since."""
+    def would_start(self, times: Mapping[int, float]) -> None:
+        """Store when jobs would have started as submitted with their leases that do not know it yet."""
 
-        def replanned(lease: Lease) -> Lease:
-            moved = lease.job_id in planned_starts and lease.start_time is None
-            return replace(lease, planned_start=planned_starts[lease.job_id]) if moved else lease
+        def noted(lease: Lease) -> Lease:
+            new = lease.job_id in times and lease.would_start_time is None and lease.start_time is None
+            return replace(lease, would_start_time=times[lease.job_id]) if new else lease
 
-        self._open = {key: replanned(lease) for key, lease in self._open.items()}
-        self._closed = deque(map(replanned, self._closed))
+        self._open = {key: noted(lease) for key, lease in self._open.items()}
+        self._closed = deque(map(noted, self._closed))
 
     def leases(self) -> tuple[Lease, ...]:
         """Return the open leases, by job and field."""

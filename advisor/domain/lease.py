@@ -37,9 +37,9 @@ class Lease:
     delay that the change is expected to cause at most, together with earlier ones on the same field. `by_person` is
     whether a person asked to revert it. `overruled_time` is when somebody else's change to the field was observed.
 
-    `planned_start` is when the job would have started as submitted, by the earliest estimate so far; None if unknown.
-    `serves` names the jobs that the change lets ahead. `start_time` is when the job was seen to have started, or to
-    have left the queue, after the change.
+    `serves` names the jobs that the change lets ahead. `planned_start` is when the job would have started as submitted,
+    as planned when it was changed; None if unknown. `would_start_time` is when it was first seen that as submitted it
+    would have started. `start_time` is when it was seen to have started after the change, or to have left the queue.
     """
 
     action: Action
@@ -54,8 +54,9 @@ class Lease:
     added_delay_s: float = 0.0
     by_person: bool = False
     overruled_time: float | None = None
-    planned_start: float | None = None
     serves: tuple[int, ...] = ()
+    planned_start: float | None = None
+    would_start_time: float | None = None
     start_time: float | None = None
 
     def __post_init__(self) -> None:
@@ -107,7 +108,9 @@ class Lease:
     def reopened(self) -> "Lease":
         """Return an open lease for an ended one; the delay stays booked on the ended one."""
         state = LeaseState.RETURNING if self.state is LeaseState.RETURNING else LeaseState.OUT
-        return replace(self, state=state, ending=None, ended_time=None, added_delay_s=0.0, start_time=None)
+        return replace(
+            self, state=state, ending=None, ended_time=None, added_delay_s=0.0, would_start_time=None, start_time=None
+        )
 
 
 def intended(
@@ -135,8 +138,12 @@ def intended(
         user="" if job is None else job.user,
         account="" if job is None else job.account,
         added_delay_s=added_delay_s + (0.0 if previous is None else previous.added_delay_s),
-        planned_start=earlier_of(planned_start, None if previous is None else previous.planned_start),
         serves=serves,
+        planned_start=earlier_of(planned_start, None if previous is None else previous.planned_start),
+        would_start_time=earlier_of(
+            now if isinstance(action, Requeue) or (planned_start is not None and planned_start <= now) else None,
+            None if previous is None else previous.would_start_time,
+        ),
     )
 
 

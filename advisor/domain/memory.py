@@ -65,8 +65,8 @@ class Journal(Protocol):
     def settle(self, start_times: Mapping[int, float]) -> None:
         """Store when jobs started, or left the queue, with their closed leases that do not know it yet."""
 
-    def replan(self, planned_starts: Mapping[int, float]) -> None:
-        """Store earlier planned starts with all leases of jobs that have not started since."""
+    def would_start(self, times: Mapping[int, float]) -> None:
+        """Store when jobs would have started as submitted with their leases that do not know it yet."""
 
     def leases(self) -> tuple[Lease, ...]:
         """Return the open leases, by job and field."""

@@ -1,7 +1,7 @@
 """Adds up the delay that changes have caused, from open and ended leases, for the bounds that span cycles.
 
-What a job has waited beyond its planned start as submitted is booked as realised, until it starts. An open change is
-also booked with what it is expected to add to that.
+What a job has waited since it would have started as submitted is booked as realised, until it starts. An open change
+is also booked with what it is expected to add to that.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -86,7 +86,7 @@ def booked_s(wait: Sequence[Lease], now: float) -> float:
 
 
 def realised_s(wait: Sequence[Lease], now: float) -> float:
-    """Return for how long a job has waited, or did wait, beyond its planned start after the changes of one wait."""
+    """Return for how long a job waits, or did wait, since it would have started without the changes of one wait."""
     since = min(lease.applied_time for lease in wait)
     return max(_realised_s(lease, now, since=since) for lease in wait)
 
@@ -94,14 +94,13 @@ def realised_s(wait: Sequence[Lease], now: float) -> float:
 def _realised_s(lease: Lease, now: float, *, since: float) -> float:
     """Return the realised delay of one change, counted from `since`.
 
-    Where the planned start is not known, it is the expected delay, as far as that has passed. What a stopped job loses
-    is not seen, so that its expected delay counts in full.
+    What a stopped job loses is not seen, so that its expected delay counts in full.
     """
     waited_until = now if lease.start_time is None else lease.start_time
     until = waited_until if lease.overruled_time is None else min(waited_until, lease.overruled_time)
-    if lease.planned_start is None:
-        return min(lease.added_delay_s, max(0.0, until - lease.applied_time))
-    passed_s = max(0.0, until - max(since, lease.planned_start))
+    if lease.would_start_time is None:
+        return 0.0
+    passed_s = max(0.0, until - max(since, lease.would_start_time))
     return max(passed_s, lease.added_delay_s) if isinstance(lease.action, Requeue) else passed_s
 
 

@@ -54,15 +54,16 @@ class LeaseTables(JournalBase):
                 )
                 self._audit("settled", {"job_id": job_id, "start_time": start_time})
 
-    def replan(self, planned_starts: Mapping[int, float]) -> None:
-        """Store earlier planned starts with all leases of jobs that have not started since."""
+    def would_start(self, times: Mapping[int, float]) -> None:
+        """Store when jobs would have started as submitted with their leases that do not know it yet."""
         with self._writing():
-            for job_id, planned_start in sorted(planned_starts.items()):
+            for job_id, time in sorted(times.items()):
                 self._database.execute(
-                    "UPDATE leases SET planned_start = ? WHERE job_id = ? AND start_time IS NULL",
-                    (planned_start, job_id),
+                    "UPDATE leases SET would_start_time = ? "
+                    "WHERE job_id = ? AND would_start_time IS NULL AND start_time IS NULL",
+                    (time, job_id),
                 )
-                self._audit("replanned", {"job_id": job_id, "planned_start": planned_start})
+                self._audit("would_start", {"job_id": job_id, "would_start_time": time})
 
     def leases(self) -> tuple[Lease, ...]:
         """Return the open leases, by job and field."""

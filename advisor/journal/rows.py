@@ -27,13 +27,14 @@ LeaseRow = tuple[
     float,
     bool,
     float | None,
-    float | None,
     str,
+    float | None,
+    float | None,
     float | None,
 ]
 LEASE_COLUMNS: Final = (
     "job_id, lever, action, undo, applied_time, due_time, state, ending, ended_time, user, account, added_delay_s, "
-    "by_person, overruled_time, planned_start, serves, start_time"
+    "by_person, overruled_time, serves, planned_start, would_start_time, start_time"
 )
 LEASE_VALUES: Final = ", ".join("?" * (LEASE_COLUMNS.count(",") + 1))
 
@@ -72,15 +73,16 @@ def lease_row(lease: Lease) -> LeaseRow:
         lease.added_delay_s,
         lease.by_person,
         lease.overruled_time,
-        lease.planned_start,
         json.dumps(lease.serves, separators=(",", ":")),
+        lease.planned_start,
+        lease.would_start_time,
         lease.start_time,
     )
 
 
 def whole_row(row: Sequence[Any]) -> tuple[Any, ...]:
     """Return the row of a lease as recorded by this version or an earlier one, without what that one did not know."""
-    return (*row, None, "[]", None) if len(row) == _SECOND_COLUMNS else tuple(row)
+    return (*row, "[]", None, row[4], row[8]) if len(row) == _SECOND_COLUMNS else tuple(row)
 
 
 @lru_cache(maxsize=20_000)
@@ -92,7 +94,7 @@ def lease_of(row: LeaseRow) -> Lease:
     # fmt: off
     (
         _, lever, action, undo, applied, due, state, ending, ended, user, account, added, by_person, overruled,
-        planned_start, serves, start_time,
+        serves, planned_start, would_start_time, start_time,
     ) = row
     # fmt: on
     return Lease(
@@ -108,8 +110,9 @@ def lease_of(row: LeaseRow) -> Lease:
         added_delay_s=added,
         by_person=bool(by_person),
         overruled_time=overruled,
-        planned_start=planned_start,
         serves=tuple(json.loads(serves)),
+        planned_start=planned_start,
+        would_start_time=would_start_time,
         start_time=start_time,
     )
 
@@ -129,6 +132,8 @@ def audit_detail(lease: Lease) -> dict[str, Detail]:
         detail["due_time"] = lease.due_time
     if lease.planned_start is not None:
         detail["planned_start"] = lease.planned_start
+    if lease.would_start_time is not None:
+        detail["would_start_time"] = lease.would_start_time
     if lease.start_time is not None:
         detail["start_time"] = lease.start_time
     if lease.by_person:

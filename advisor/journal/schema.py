@@ -81,10 +81,12 @@ _SECOND: Final = (
 )
 
 _THIRD: Final = (
-    "ALTER TABLE leases ADD COLUMN planned_start REAL",
     "ALTER TABLE leases ADD COLUMN serves TEXT NOT NULL DEFAULT '[]'",
+    "ALTER TABLE leases ADD COLUMN planned_start REAL",
+    "ALTER TABLE leases ADD COLUMN would_start_time REAL",
     "ALTER TABLE leases ADD COLUMN start_time REAL",
-    "UPDATE leases SET start_time = ended_time WHERE ending IS NOT NULL",
+    # When their jobs would have started was not observed: at once, so that no delay is booked too low.
+    "UPDATE leases SET would_start_time = applied_time, start_time = ended_time",
 )
 
 # The statements that migrate a file to a version from the one before.

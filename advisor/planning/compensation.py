@@ -13,7 +13,7 @@ from advisor.planning.case import Case
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelayedByAdvice(Facts):
-    """For how long a job has waited beyond its planned start, and the bound of which that is more than half."""
+    """For how long a job has waited since it would have started, and the bound of which that is more than half."""
 
     reason = Reason.DELAYED_BY_ADVICE
 

@@ -28,15 +28,18 @@ class Over(StrEnum):
     SERVED = "served"  # the jobs that it let ahead have started or left the queue
     WOULD_START = "would_start"  # as submitted the job would start now
     UNCOUNTED = "uncounted"  # a job that it was not to let ahead stands before it
-    HALF_BOUND = "half_bound"  # the job has waited half of its bound beyond its planned start
+    HALF_BOUND = "half_bound"  # the job has waited half of its bound longer than as submitted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """A job that still waits after a change: its planned start, None if unknown, and the levers that are over."""
+    """A job that still waits after a change: since when it would run as submitted, and the levers that are over.
+
+    `would_start_time` is None while it would not have started either.
+    """
 
     job_id: int
-    planned_start: float | None
+    would_start_time: float | None
     over: Mapping[Lever, Over]
 
 
@@ -171,8 +174,8 @@ def _watched(case: Case, line: _Line, job_id: int, leases: list[Lease]) -> Watch
     now, row = case.snapshot.taken_at, line.row_by_job.get(job_id)
     since = min(lease.applied_time for lease in leases)
     starts_now = row is not None and line.would_start(row, _passed(case, line, row, since))
-    planned = earlier_of(*(lease.planned_start for lease in leases), now if starts_now else None)
-    late = planned is not None and now - planned >= case.limits.max_added_delay_s / 2
+    would_start_time = earlier_of(*(lease.would_start_time for lease in leases), now if starts_now else None)
+    late = would_start_time is not None and now - would_start_time >= case.limits.max_added_delay_s / 2
     over = {
         lease.lever: why
         for lease in leases
@@ -181,7 +184,7 @@ def _watched(case: Case, line: _Line, job_id: int, leases: list[Lease]) -> Watch
         and lease.action.can_be_undone
         and (why := _over(case, line, lease, starts_now=starts_now, late=late)) is not None
     }
-    return Watched(job_id=job_id, planned_start=planned, over=over)
+    return Watched(job_id=job_id, would_start_time=would_start_time, over=over)
 
 
 def _over(case: Case, line: _Line, lease: Lease, *, starts_now: bool, late: bool) -> Over | None:

@@ -151,8 +151,8 @@ def _gang_needs_the_place(facts: GangNeedsThePlace) -> str:
 
 def _delayed_by_advice(facts: DelayedByAdvice) -> str:
     return (
-        f"has waited {duration(facts.realised_delay_s)} beyond its planned start after earlier changes, more than half "
-        f"of the bound of {duration(facts.bound_s)}; so it goes ahead of {plural(facts.jobs_passed, 'job')}"
+        f"as submitted it would have started {duration(facts.realised_delay_s)} ago, which is half of the bound of "
+        f"{duration(facts.bound_s)} or more; so it goes ahead of {plural(facts.jobs_passed, 'job')}"
     )
 
 

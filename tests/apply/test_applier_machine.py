@@ -81,8 +81,8 @@ class Mortal:
     def settle(self, start_times: Mapping[int, float]) -> None:
         self._around(lambda: self.journal.settle(start_times))
 
-    def replan(self, planned_starts: Mapping[int, float]) -> None:
-        self._around(lambda: self.journal.replan(planned_starts))
+    def would_start(self, times: Mapping[int, float]) -> None:
+        self._around(lambda: self.journal.would_start(times))
 
     def leases(self) -> tuple[Lease, ...]:
         return self.journal.leases()

@@ -122,7 +122,8 @@ def test_user_whose_jobs_may_be_delayed_no_more_does_not_keep_advice_from_others
 
 
 def test_cancelling_and_submitting_again_makes_no_new_start() -> None:
-    gone = [lent(make_job(100 + n), ago_s=6 * HOUR_S, delay_s=6 * HOUR_S, ending=Ending.TAKEN_BACK) for n in range(4)]
+    back = [lent(make_job(100 + n), ago_s=6 * HOUR_S, ending=Ending.TAKEN_BACK) for n in range(4)]
+    gone = [replace(lease, would_start_time=lease.applied_time) for lease in back]
 
     assert refused_by(nice(), PLAIN, leases=gone) == "fair_to_user"
 
@@ -230,7 +231,8 @@ def test_holding_a_place_open_with_a_node_range_is_bounded_for_the_owner_as_for_
     gang = replace(PLAIN, gang=make_gang(4, nodes_min=1, nodes_max=4))
     change = replace(nice(delay_s=HOUR_S), action=action)
 
-    spent = [lent(gang, ago_s=6 * HOUR_S, delay_s=5.5 * HOUR_S, ending=Ending.TAKEN_BACK, ended_ago_s=700.0)]
+    back = lent(gang, ago_s=6 * HOUR_S, ending=Ending.TAKEN_BACK, ended_ago_s=700.0)
+    spent = [replace(back, would_start_time=TAKEN_AT - 5.5 * HOUR_S)]
 
     assert refused_by(change, gang) is None
     assert refused_by(change, gang, leases=spent) == "total_delay_within_limit"

@@ -17,12 +17,12 @@ from tests.builders import HOUR_S, TAKEN_AT, make_job, make_snapshot
 from tests.guard.proposals import PLAIN, lent
 
 
-def delayed(ago_s: float = HOUR_S, *, planned_ago_s: float | None = None, delay_s: float = 900.0, **more: Any) -> Lease:
+def delayed(ago_s: float = HOUR_S, *, due_ago_s: float | None = None, delay_s: float = 900.0, **more: Any) -> Lease:
     """A change to a job that, as submitted, would have started some time ago, or later if that is negative."""
-    planned = None if planned_ago_s is None else TAKEN_AT - planned_ago_s
+    would_start_time = None if due_ago_s is None else TAKEN_AT - due_ago_s
     started = more.pop("started_ago_s", None)
     start_time = None if started is None else TAKEN_AT - started
-    return replace(lent(ago_s=ago_s, delay_s=delay_s, **more), planned_start=planned, start_time=start_time)
+    return replace(lent(ago_s=ago_s, delay_s=delay_s, **more), would_start_time=would_start_time, start_time=start_time)
 
 
 BACK = Ending.TAKEN_BACK
@@ -32,28 +32,21 @@ STOP = Requeue(job_id=1, for_job_id=9, before=TAKEN_AT - 2 * HOUR_S)
 @pytest.mark.parametrize(
     ("lease", "realised", "booked"),
     [
-        pytest.param(delayed(planned_ago_s=-600.0), 0.0, 900.0, id="out, its start not due yet"),
-        pytest.param(delayed(planned_ago_s=300.0), 300.0, 900.0, id="out, and late"),
-        pytest.param(delayed(planned_ago_s=2000.0), 2000.0, 2000.0, id="out, later than expected"),
+        pytest.param(delayed(due_ago_s=-600.0), 0.0, 900.0, id="out, its start not due yet"),
+        pytest.param(delayed(due_ago_s=300.0), 300.0, 900.0, id="out, and late"),
+        pytest.param(delayed(due_ago_s=2000.0), 2000.0, 2000.0, id="out, later than expected"),
+        pytest.param(delayed(due_ago_s=2000.0, ending=BACK, ended_ago_s=1900.0), 2000.0, 2000.0, id="back, it waits"),
         pytest.param(
-            delayed(planned_ago_s=2000.0, ending=BACK, ended_ago_s=1900.0), 2000.0, 2000.0, id="back, it waits"
+            delayed(due_ago_s=2000.0, ending=BACK, started_ago_s=500.0), 1500.0, 1500.0, id="back, and started"
+        ),
+        pytest.param(delayed(due_ago_s=-600.0, ending=BACK, started_ago_s=0.0), 0.0, 0.0, id="started before its plan"),
+        pytest.param(delayed(ending=BACK), 0.0, 0.0, id="back, would not have started either"),
+        pytest.param(delayed(due_ago_s=7200.0), 3600.0, 3600.0, id="not before the change"),
+        pytest.param(
+            replace(delayed(due_ago_s=2000.0), overruled_time=TAKEN_AT - 1500.0), 500.0, 500.0, id="overruled"
         ),
         pytest.param(
-            delayed(planned_ago_s=2000.0, ending=BACK, started_ago_s=500.0), 1500.0, 1500.0, id="back, and started"
-        ),
-        pytest.param(
-            delayed(planned_ago_s=-600.0, ending=BACK, started_ago_s=0.0), 0.0, 0.0, id="started before its plan"
-        ),
-        pytest.param(
-            delayed(planned_ago_s=None, ending=BACK, started_ago_s=3500.0), 100.0, 100.0, id="plan unknown, short"
-        ),
-        pytest.param(delayed(planned_ago_s=None, ending=BACK), 900.0, 900.0, id="plan unknown, as expected at most"),
-        pytest.param(delayed(planned_ago_s=7200.0), 3600.0, 3600.0, id="not before the change"),
-        pytest.param(
-            replace(delayed(planned_ago_s=2000.0), overruled_time=TAKEN_AT - 1500.0), 500.0, 500.0, id="overruled"
-        ),
-        pytest.param(
-            delayed(planned_ago_s=3600.0, ending=Ending.DONE_FOR_GOOD, action=STOP, started_ago_s=3500.0),
+            delayed(due_ago_s=3600.0, ending=Ending.DONE_FOR_GOOD, action=STOP, started_ago_s=3500.0),
             900.0,
             900.0,
             id="stopped: what it loses is not seen",
@@ -71,15 +64,15 @@ def test_a_change_that_was_never_applied_or_delays_nothing_is_not_booked() -> No
 
 
 def test_two_changes_of_one_wait_book_its_realised_delay_once_and_what_the_open_one_can_add() -> None:
-    first = delayed(planned_ago_s=3000.0, ending=BACK, ended_ago_s=2900.0)
-    second = delayed(600.0, planned_ago_s=3000.0, delay_s=1000.0)
+    first = delayed(due_ago_s=3000.0, ending=BACK, ended_ago_s=2900.0)
+    second = delayed(600.0, due_ago_s=3000.0, delay_s=1000.0)
 
     assert booked_s([first, second], TAKEN_AT) == 3000.0 + (1000.0 - 600.0)
 
 
 def test_the_delays_of_two_waits_of_a_requeued_job_add_up() -> None:
-    first = delayed(9000.0, planned_ago_s=8000.0, ending=BACK, ended_ago_s=7000.0, started_ago_s=7500.0)
-    second = delayed(600.0, planned_ago_s=200.0, delay_s=100.0)
+    first = delayed(9000.0, due_ago_s=8000.0, ending=BACK, ended_ago_s=7000.0, started_ago_s=7500.0)
+    second = delayed(600.0, due_ago_s=200.0, delay_s=100.0)
 
     ledger = ledger_of([first, second], TAKEN_AT, Limits())
 
@@ -89,7 +82,7 @@ def test_the_delays_of_two_waits_of_a_requeued_job_add_up() -> None:
 
 def test_costs_are_added_up_by_job_user_and_account() -> None:
     bob = replace(PLAIN, job_id=2, user="bob")
-    started = replace(lent(delay_s=20.0, ending=Ending.TAKEN_BACK), start_time=TAKEN_AT)
+    started = delayed(due_ago_s=20.0, delay_s=20.0, ending=BACK, started_ago_s=0.0)
     leases = [lent(delay_s=100.0), started, lent(bob, delay_s=3.0)]
 
     ledger = ledger_of(leases, TAKEN_AT, Limits())
@@ -102,7 +95,7 @@ def test_costs_are_added_up_by_job_user_and_account() -> None:
 def test_user_is_charged_until_a_window_after_the_job_started_and_the_job_for_good() -> None:
     limits = Limits(fairness_window_s=HOUR_S)
     inside, outside = (
-        ledger_of([delayed(9e4, ending=BACK, delay_s=600.0, started_ago_s=ago_s)], TAKEN_AT, limits)
+        ledger_of([delayed(9e4, due_ago_s=600.0 + ago_s, ending=BACK, started_ago_s=ago_s)], TAKEN_AT, limits)
         for ago_s in (HOUR_S - 1, HOUR_S)
     )
 
@@ -161,7 +154,7 @@ def leases(draw: st.DrawFn) -> Lease:
         ended_ago_s=draw(st.sampled_from([-60.0, 0.0, 300.0, 100_000.0])),
     )
     planned = draw(st.sampled_from([None, TAKEN_AT - 5000.0, TAKEN_AT, TAKEN_AT + 900.0]))
-    return replace(lease, by_person=draw(st.booleans()), planned_start=planned)
+    return replace(lease, by_person=draw(st.booleans()), would_start_time=planned)
 
 
 @given(st.lists(leases(), max_size=8), st.randoms(use_true_random=False))

@@ -238,20 +238,20 @@ def test_job_is_not_delayed_unless_running_jobs_release_its_gpus_in_time_by_thei
 
 
 @pytest.mark.parametrize(("late_s", "rule"), [(3 * HOUR_S, None), (3 * HOUR_S - 1.0, "lift_is_owed")])
-def test_job_is_lifted_once_it_has_waited_half_of_its_bound_beyond_its_planned_start(
+def test_job_is_lifted_once_it_has_waited_half_of_its_bound_since_it_would_have_started(
     late_s: float, rule: str | None
 ) -> None:
     change = nice(after=-500, delay_s=0.0)
     ended = lent(ago_s=4 * HOUR_S, ending=Ending.TAKEN_BACK)
 
-    late = replace(ended, planned_start=TAKEN_AT - late_s)
+    late = replace(ended, would_start_time=TAKEN_AT - late_s)
 
     assert refused_by(change, PLAIN, leases=[late]) == rule
 
 
 def test_lift_of_a_delayed_job_does_not_wait_for_its_cooldown() -> None:
     just_back = lent(ago_s=4 * HOUR_S, ending=Ending.TAKEN_BACK, ended_ago_s=1.0)
-    late = replace(just_back, planned_start=TAKEN_AT - 3 * HOUR_S)
+    late = replace(just_back, would_start_time=TAKEN_AT - 3 * HOUR_S)
 
     assert refused_by(nice(after=-500, delay_s=0.0), PLAIN, leases=[late]) is None
     assert refused_by(nice(delay_s=0.0), PLAIN, leases=[late]) == "cooldown_over"

@@ -44,17 +44,16 @@ def short(job_id: int, priority: int = 900) -> Job:
     return make_job(job_id, gpus=2, priority=priority, time_limit_s=HOUR_S / 4)
 
 
-def put_back(nice: int = 300, *, serves: tuple[int, ...] = (2, 3), planned: float | None = TAKEN_AT + HOUR_S) -> Lease:
+def put_back(nice: int = 300, *, serves: tuple[int, ...] = (2, 3), would_start_time: float | None = None) -> Lease:
     """The change of the moved job."""
     lease = intended(
         SetNice(job_id=1, before=0, after=nice),
         SINCE,
         after_s=2 * HOUR_S,
         added_delay_s=HOUR_S,
-        planned_start=planned,
         serves=serves,
     )
-    return replace(lease, state=LeaseState.OUT)
+    return replace(lease, state=LeaseState.OUT, would_start_time=would_start_time)
 
 
 def watch(jobs: Sequence[Job], *leases: Lease, limits: Limits | None = None) -> tuple[Watched, ...]:
@@ -65,7 +64,7 @@ def watch(jobs: Sequence[Job], *leases: Lease, limits: Limits | None = None) -> 
 def test_change_serves_while_the_jobs_that_it_let_ahead_wait_and_no_other_stands_before() -> None:
     jobs = [*running(8, 8, 8, 8), moved(), short(2), short(3)]
 
-    assert watch(jobs, put_back()) == (Watched(job_id=1, planned_start=TAKEN_AT + HOUR_S, over={}),)
+    assert watch(jobs, put_back()) == (Watched(job_id=1, would_start_time=None, over={}),)
 
 
 def test_change_is_over_once_all_jobs_that_it_let_ahead_have_started_or_left() -> None:
@@ -79,7 +78,7 @@ def test_change_is_over_once_all_jobs_that_it_let_ahead_have_started_or_left() -
 def test_change_is_over_once_the_job_would_start_as_submitted() -> None:
     (seen,) = watch([*running(0, 0, 8, 8), moved(), short(2), short(3)], put_back())
 
-    assert (seen.planned_start, seen.over) == (TAKEN_AT, {Lever.NICE: Over.WOULD_START})
+    assert (seen.would_start_time, seen.over) == (TAKEN_AT, {Lever.NICE: Over.WOULD_START})
 
 
 def test_gpus_of_jobs_that_passed_since_the_change_count_as_idle_for_what_would_have_been() -> None:
@@ -91,9 +90,9 @@ def test_gpus_of_jobs_that_passed_since_the_change_count_as_idle_for_what_would_
     ahead = [replace(job, priority=1001) for job in passed]
     waiting = [*running(0, 0, 8, 8), moved(), short(2), short(3)]
 
-    assert watch([*waiting, *passed], put_back())[0].planned_start == TAKEN_AT
-    assert watch([*waiting, *before], put_back())[0].planned_start == TAKEN_AT + HOUR_S
-    assert watch([*waiting, *ahead], put_back())[0].planned_start == TAKEN_AT + HOUR_S
+    assert watch([*waiting, *passed], put_back())[0].would_start_time == TAKEN_AT
+    assert watch([*waiting, *before], put_back())[0].would_start_time is None
+    assert watch([*waiting, *ahead], put_back())[0].would_start_time is None
 
 
 def test_change_is_over_once_a_job_that_was_not_counted_stands_before() -> None:
@@ -119,12 +118,12 @@ def test_job_below_all_that_are_planned_goes_back() -> None:
 def test_change_is_over_once_half_of_the_bound_is_waited(late_s: float, over: dict[Lever, Over]) -> None:
     jobs = [*running(8, 8, 8, 8), moved(), short(2), short(3)]
 
-    assert watch(jobs, put_back(planned=TAKEN_AT - late_s))[0].over == over
+    assert watch(jobs, put_back(would_start_time=TAKEN_AT - late_s))[0].over == over
 
 
 def test_delay_timer_waits_although_its_gang_would_start_but_not_beyond_half_of_the_bound() -> None:
     action = SetNodeRange(job_id=1, before=NodeRange(low=1, high=4), after=NodeRange(low=1, high=1))
-    lease = replace(put_back(serves=(), planned=SINCE), action=action, undo=action.swapped())
+    lease = replace(put_back(serves=(), would_start_time=SINCE), action=action, undo=action.swapped())
     gang = make_job(1, gang=make_gang(8, nodes_min=1, nodes_max=1))
     jobs = [*running(6, 6, 6, 6), gang]
 
@@ -137,8 +136,8 @@ def test_job_whose_change_went_back_is_watched_until_it_starts() -> None:
     free, full = running(0, 0, 8, 8), running(8, 8, 8, 8)
     waiting = moved(nice=0)
 
-    assert watch([*full, waiting], ended) == (Watched(job_id=1, planned_start=TAKEN_AT + HOUR_S, over={}),)
-    assert watch([*free, waiting], ended) == (Watched(job_id=1, planned_start=TAKEN_AT, over={}),)
+    assert watch([*full, waiting], ended) == (Watched(job_id=1, would_start_time=None, over={}),)
+    assert watch([*free, waiting], ended) == (Watched(job_id=1, would_start_time=TAKEN_AT, over={}),)
     assert watch([*free, waiting], replace(ended, start_time=TAKEN_AT - 10.0)) == ()
     assert watch([*free, make_job(1, gpus=16, running_on=["n01", "n02"])], ended) == ()
 
@@ -158,7 +157,7 @@ def test_plan_states_when_the_job_would_start_as_submitted_and_as_first_in_line(
 
 
 def test_delayed_job_is_lifted_above_all_others_once() -> None:
-    ended = replace(put_back(planned=TAKEN_AT - 4 * HOUR_S), applied_time=TAKEN_AT - 5 * HOUR_S)
+    ended = replace(put_back(would_start_time=TAKEN_AT - 4 * HOUR_S), applied_time=TAKEN_AT - 5 * HOUR_S)
     ended = ended.ended(Ending.TAKEN_BACK, TAKEN_AT - 60.0)
     rival = make_job(9, gpus=8, priority=1400)
     jobs = [*running(8, 8, 8, 8), moved(nice=0), rival]
@@ -166,9 +165,7 @@ def test_delayed_job_is_lifted_above_all_others_once() -> None:
     (lift,) = Cycle().judge(make_snapshot(jobs), Memory(leases=(ended,))).recommendations
     first = Cycle().judge(make_snapshot([*jobs[:-1], replace(rival, priority=900)]), Memory(leases=(ended,)))
     lifted = replace(intended(lift.action, TAKEN_AT - 60.0), state=LeaseState.OUT)
-    again = Cycle().judge(
-        make_snapshot([*jobs[:-2], replace(jobs[-2], nice=lift.action.after), rival]), Memory(leases=(ended, lifted))
-    )
+    again = Cycle().judge(make_snapshot([*jobs[:-2], moved(nice=-401), rival]), Memory(leases=(ended, lifted)))
 
     assert lift.reason is Reason.DELAYED_BY_ADVICE
     assert lift.action == SetNice(job_id=1, before=0, after=-401)

@@ -1,11 +1,12 @@
 """Compares jobs that a change can delay with their start as submitted, and finds the changes that no longer serve.
 
-As submitted, a job stands at the priority of its user's own fields, and the jobs that started since the change from
-places behind it have not started. GPUs of a type count as interchangeable, so the estimate is rather too early than
-too late, and what is booked against it is rather too much than too little.
+As submitted, a job stands at the priority of its user's own fields, and the jobs that started while the change was out,
+from places behind it, have not started. It would start once what it asks for fits beside the jobs ahead of it, whose
+GPUs count as interchangeable.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -16,10 +17,12 @@ from advisor.domain.actions import Lever, Requeue, SetNice
 from advisor.domain.job import Job, JobState
 from advisor.domain.lease import Ending, Lease, LeaseState, earlier_of
 from advisor.domain.plan import Plan, Recommendation
+from advisor.features.capacity import Fitter
 from advisor.features.nodes import UNTYPED
 from advisor.features.queue import ANY_TYPE, QueueTable, competes_now
 from advisor.features.supply import latest_starts_s, wait_for_s
 from advisor.planning.case import Case
+from advisor.planning.earliest import without
 
 
 class Over(StrEnum):
@@ -48,7 +51,7 @@ def watched(case: Case) -> tuple[Watched, ...]:
     leases_by_job = _waiting(case)
     if not leases_by_job:
         return ()
-    line = _Line.of(case)
+    line = _Line.of(case, since=min(lease.applied_time for leases in leases_by_job.values() for lease in leases))
     return tuple(_watched(case, line, job_id, leases_by_job[job_id]) for job_id in sorted(leases_by_job))
 
 
@@ -91,9 +94,10 @@ class _Line:
     submitted: QueueTable
     row_by_job: Mapping[int, int]  # rows of `submitted`
     place_by_job: Mapping[int, int]  # rows of `queue`
+    started: tuple[Job, ...]  # the running jobs that started since the first of the changes
 
     @classmethod
-    def of(cls, case: Case) -> "_Line":
+    def of(cls, case: Case, since: float = np.inf) -> "_Line":
         queue, ours = case.queue, _nice_of_ours(case)
         added = np.array([ours.get(job.job_id, 0) for job in queue.jobs], dtype=np.int64)
         submitted = queue.by_priority(queue.priority + added) if added.any() else queue
@@ -102,6 +106,11 @@ class _Line:
             submitted=submitted,
             row_by_job={job.job_id: row for row, job in enumerate(submitted.jobs)},
             place_by_job={job.job_id: row for row, job in enumerate(queue.jobs)},
+            started=tuple(
+                job
+                for job in case.snapshot.jobs
+                if job.state is JobState.RUNNING and job.start_time is not None and job.start_time > since
+            ),
         )
 
     def starts_s(self, case: Case, row: int) -> tuple[float, float]:
@@ -171,9 +180,8 @@ def _waiting(case: Case) -> Mapping[int, list[Lease]]:
 
 
 def _watched(case: Case, line: _Line, job_id: int, leases: list[Lease]) -> Watched:
-    now, row = case.snapshot.taken_at, line.row_by_job.get(job_id)
-    since = min(lease.applied_time for lease in leases)
-    starts_now = row is not None and line.would_start(row, _passed(case, line, row, since))
+    now = case.snapshot.taken_at
+    starts_now = _would_start(case, line, job_id, leases)
     would_start_time = earlier_of(*(lease.would_start_time for lease in leases), now if starts_now else None)
     late = would_start_time is not None and now - would_start_time >= case.limits.max_added_delay_s / 2
     over = {
@@ -185,6 +193,23 @@ def _watched(case: Case, line: _Line, job_id: int, leases: list[Lease]) -> Watch
         and (why := _over(case, line, lease, starts_now=starts_now, late=late)) is not None
     }
     return Watched(job_id=job_id, would_start_time=would_start_time, over=over)
+
+
+def _would_start(case: Case, line: _Line, job_id: int, leases: list[Lease]) -> bool:
+    """Return whether a job would start now as submitted, on idle GPUs and those of the jobs that passed it."""
+    row = line.row_by_job.get(job_id)
+    if row is None:
+        return False
+    passed = [job for job in line.started if _passed(job, line, row, leases)]
+    if not line.would_start(row, _gpus_of(passed, line.submitted.gpu_types)):
+        return False
+    job = case.snapshot.jobs_by_id[job_id]
+    for lease in leases:
+        if lease.ending is None:
+            job = lease.undo.applied_to(job)
+    holdings = case.holdings
+    table = without(case.table, holdings, np.isin(holdings.job_id, [other.job_id for other in passed]))
+    return Fitter(case.snapshot, table).tier_now(job.gang, job.partitions) is not None
 
 
 def _over(case: Case, line: _Line, lease: Lease, *, starts_now: bool, late: bool) -> Over | None:
@@ -209,23 +234,21 @@ def _is_pending(case: Case, job_id: int) -> bool:
     return job is not None and job.is_pending
 
 
-def _passed(case: Case, line: _Line, row: int, since: float) -> NDArray[np.int64]:
-    """Return the GPUs `(n_types,)` of the jobs that started after `since` and stand behind a row of `submitted`."""
-    submitted = line.submitted
-    gpus = np.zeros(len(submitted.gpu_types), dtype=np.int64)
-    column_by_type = {name: column for column, name in enumerate(submitted.gpu_types)}
-    for job in _started(case, since):
-        same_pool = submitted.pool_by_partitions.get(job.partitions) == submitted.pool[row]
-        behind = job.priority is None or job.priority <= submitted.priority[row]
-        if same_pool and behind and job.allocation is not None:
-            for count in job.allocation.gpus:
-                column = column_by_type.get(count.gpu_type or UNTYPED)
-                if column is not None:
-                    gpus[column] += count.count
-    return gpus
+def _passed(job: Job, line: _Line, row: int, leases: list[Lease]) -> bool:
+    """Return whether a running job started while a change was out, from a place behind a row of `submitted`."""
+    submitted, start_time = line.submitted, job.start_time
+    return (
+        start_time is not None
+        and any(lease.applied_time < start_time <= (lease.ended_time or np.inf) for lease in leases)
+        and submitted.pool_by_partitions.get(job.partitions) == submitted.pool[row]
+        and (job.priority is None or job.priority <= submitted.priority[row])
+    )
 
 
-def _started(case: Case, since: float) -> Iterator[Job]:
-    for job in case.snapshot.jobs:
-        if job.state is JobState.RUNNING and job.start_time is not None and job.start_time > since:
-            yield job
+def _gpus_of(jobs: Iterable[Job], gpu_types: tuple[str, ...]) -> NDArray[np.int64]:
+    """Return the GPUs that jobs hold, `(n_types,)`."""
+    held = Counter[str]()
+    for job in jobs:
+        for gpus in () if job.allocation is None else job.allocation.gpus:
+            held[gpus.gpu_type or UNTYPED] += gpus.count
+    return np.array([held[name] for name in gpu_types], dtype=np.int64)

@@ -37,7 +37,8 @@ class Lease:
     delay that the change is expected to cause at most, together with earlier ones on the same field. `by_person` is
     whether a person asked to revert it. `overruled_time` is when somebody else's change to the field was observed.
 
-    `serves` names the jobs that the change lets ahead. `planned_start` is when the job would have started as submitted,
+    `priority` is that of the job as submitted when it was changed; None if unknown. `serves` names the jobs that the
+    change lets ahead. `planned_start` is when the job would have started as submitted,
     as planned when it was changed; None if unknown. `would_start_time` is when it was first seen that as submitted it
     would have started. `start_time` is when it was seen to have started after the change, or to have left the queue.
     """
@@ -54,6 +55,7 @@ class Lease:
     added_delay_s: float = 0.0
     by_person: bool = False
     overruled_time: float | None = None
+    priority: int | None = None
     serves: tuple[int, ...] = ()
     planned_start: float | None = None
     would_start_time: float | None = None
@@ -138,6 +140,7 @@ def intended(
         user="" if job is None else job.user,
         account="" if job is None else job.account,
         added_delay_s=added_delay_s + (0.0 if previous is None else previous.added_delay_s),
+        priority=_priority(job, previous),
         serves=serves,
         planned_start=earlier_of(planned_start, None if previous is None else previous.planned_start),
         would_start_time=earlier_of(
@@ -145,6 +148,10 @@ def intended(
             None if previous is None else previous.would_start_time,
         ),
     )
+
+
+def _priority(job: Job | None, previous: Lease | None) -> int | None:
+    return previous.priority if previous is not None else None if job is None else job.priority
 
 
 def earlier_of(*instants: float | None) -> float | None:

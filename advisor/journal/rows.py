@@ -27,6 +27,7 @@ LeaseRow = tuple[
     float,
     bool,
     float | None,
+    int | None,
     str,
     float | None,
     float | None,
@@ -34,7 +35,7 @@ LeaseRow = tuple[
 ]
 LEASE_COLUMNS: Final = (
     "job_id, lever, action, undo, applied_time, due_time, state, ending, ended_time, user, account, added_delay_s, "
-    "by_person, overruled_time, serves, planned_start, would_start_time, start_time"
+    "by_person, overruled_time, priority, serves, planned_start, would_start_time, start_time"
 )
 LEASE_VALUES: Final = ", ".join("?" * (LEASE_COLUMNS.count(",") + 1))
 
@@ -73,6 +74,7 @@ def lease_row(lease: Lease) -> LeaseRow:
         lease.added_delay_s,
         lease.by_person,
         lease.overruled_time,
+        lease.priority,
         json.dumps(lease.serves, separators=(",", ":")),
         lease.planned_start,
         lease.would_start_time,
@@ -82,7 +84,7 @@ def lease_row(lease: Lease) -> LeaseRow:
 
 def whole_row(row: Sequence[Any]) -> tuple[Any, ...]:
     """Return the row of a lease as recorded by this version or an earlier one, without what that one did not know."""
-    return (*row, "[]", None, row[4], row[8]) if len(row) == _SECOND_COLUMNS else tuple(row)
+    return (*row, None, "[]", None, row[4], row[8]) if len(row) == _SECOND_COLUMNS else tuple(row)
 
 
 @lru_cache(maxsize=20_000)
@@ -94,7 +96,7 @@ def lease_of(row: LeaseRow) -> Lease:
     # fmt: off
     (
         _, lever, action, undo, applied, due, state, ending, ended, user, account, added, by_person, overruled,
-        serves, planned_start, would_start_time, start_time,
+        priority, serves, planned_start, would_start_time, start_time,
     ) = row
     # fmt: on
     return Lease(
@@ -110,6 +112,7 @@ def lease_of(row: LeaseRow) -> Lease:
         added_delay_s=added,
         by_person=bool(by_person),
         overruled_time=overruled,
+        priority=priority,
         serves=tuple(json.loads(serves)),
         planned_start=planned_start,
         would_start_time=would_start_time,

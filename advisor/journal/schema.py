@@ -81,6 +81,7 @@ _SECOND: Final = (
 )
 
 _THIRD: Final = (
+    "ALTER TABLE leases ADD COLUMN priority INTEGER",
     "ALTER TABLE leases ADD COLUMN serves TEXT NOT NULL DEFAULT '[]'",
     "ALTER TABLE leases ADD COLUMN planned_start REAL",
     "ALTER TABLE leases ADD COLUMN would_start_time REAL",

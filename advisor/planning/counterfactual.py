@@ -235,13 +235,16 @@ def _is_pending(case: Case, job_id: int) -> bool:
 
 
 def _passed(job: Job, line: _Line, row: int, leases: list[Lease]) -> bool:
-    """Return whether a running job started while a change was out, from a place behind a row of `submitted`."""
+    """Return whether a running job started while a change was out, from a place behind the changed job."""
     submitted, start_time = line.submitted, job.start_time
     return (
         start_time is not None
-        and any(lease.applied_time < start_time <= (lease.ended_time or np.inf) for lease in leases)
         and submitted.pool_by_partitions.get(job.partitions) == submitted.pool[row]
-        and (job.priority is None or job.priority <= submitted.priority[row])
+        and any(
+            lease.applied_time < start_time <= (lease.ended_time or np.inf)
+            and (job.priority is None or lease.priority is None or job.priority <= lease.priority)
+            for lease in leases
+        )
     )
 
 

@@ -51,6 +51,7 @@ def put_back(nice: int = 300, *, serves: tuple[int, ...] = (2, 3), would_start_t
         SINCE,
         after_s=2 * HOUR_S,
         added_delay_s=HOUR_S,
+        job=moved(nice=0),
         serves=serves,
     )
     return replace(lease, state=LeaseState.OUT, would_start_time=would_start_time)

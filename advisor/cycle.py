@@ -14,6 +14,7 @@ from advisor.features.policy import Decider, Policy, ScoredDecision
 from advisor.guard.circumstances import circumstances
 from advisor.guard.rules import judge, permitted
 from advisor.planning.case import EVERY_LEVER, Case
+from advisor.planning.counterfactual import Watched, watched, with_planned_starts
 from advisor.planning.line import LINE, Proposer, plan
 from advisor.planning.scorers import by_rule
 from advisor.planning.tuning import MEMORIES
@@ -70,8 +71,9 @@ class CycleRecord:
     """All that one cycle saw, proposed and judged.
 
     `memory` is what earlier ones left. `left_alone` maps pending GPU jobs that must not be changed to the rule that
-    says so. `decisions` is what a learned policy scored, and `policy_state` what it remembers afterwards.
-    `policy_fault` is why the rules decided in its place from some point on, "" where they did not.
+    says so. `watched` are the changed jobs that still wait. `decisions` is what a learned policy scored, and
+    `policy_state` what it remembers afterwards. `policy_fault` is why the rules decided in its place from some point
+    on, "" where they did not.
     """
 
     snapshot: Snapshot
@@ -79,6 +81,7 @@ class CycleRecord:
     forecasts: Forecasts
     judged: tuple[Recommendation, ...]
     left_alone: Mapping[int, str]
+    watched: tuple[Watched, ...] = ()
     decisions: tuple[ScoredDecision, ...] = ()
     policy_state: PolicyState = NO_STATE
     policy_fault: str = ""
@@ -149,8 +152,9 @@ class Cycle:
             snapshot=snapshot,
             memory=memory,
             forecasts=case.forecasts,
-            judged=judge(plan(case, self.line), snapshot, context),
+            judged=judge(with_planned_starts(plan(case, self.line), case), snapshot, context),
             left_alone=permits.left_alone,
+            watched=watched(case),
             decisions=tuple(decider.decisions),
             policy_state=decider.state,
             policy_fault=decider.fault,

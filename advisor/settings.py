@@ -92,10 +92,12 @@ class Limits:
 
     min_job_age_s: Annotated[float, "jobs submitted less than this ago are left alone"] = 60.0
     max_job_wait_s: Annotated[float, "jobs eligible for longer than this are never delayed"] = 48 * HOUR_S
-    max_added_delay_s: Annotated[float, "longest delay that changes can add to one job"] = 6 * HOUR_S
+    max_added_delay_s: Annotated[
+        float, "bound on the delay of one job by changes: no change without room for it, a lift after half of it"
+    ] = 6 * HOUR_S
     nice_min: Annotated[
-        int, "lowest nice value that is set, and that a job can have to be reordered; below 0 needs an Operator"
-    ] = 0
+        int, "lowest nice value that is set, for delayed jobs alone; takes an Operator below 0"
+    ] = -1_000_000
     nice_max: Annotated[int, "most that is added to the nice value of a job"] = 10_000
     cooldown_s: Annotated[float, "time for which a job is left alone after it was changed, or its change refused"] = (
         600.0

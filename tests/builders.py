@@ -237,6 +237,22 @@ def make_nodes(names: Iterable[str], jobs: Iterable[Job] = (), *, gpus: int = 8)
     return tuple(make_node(name, gpus, used[name]) for name in sorted(names))
 
 
+def make_holders(nodes: Iterable[Node], *, left_s: float = 600.0) -> tuple[Job, ...]:
+    """Build a running job for the GPUs in use on each node, which ends by its time limit in `left_s`."""
+    return tuple(
+        make_job(
+            90_001 + number,
+            gpus=used,
+            running_on=[node.name],
+            started_ago_s=HOUR_S,
+            time_limit_s=HOUR_S + left_s,
+            partitions=node.partitions,
+        )
+        for number, node in enumerate(nodes)
+        if (used := sum(pool.used or 0 for pool in node.gpus))
+    )
+
+
 def make_topology(
     leaves: Mapping[str, Sequence[str]] = LEAVES, *, kind: TopologyKind = TopologyKind.TREE, spine: bool = True
 ) -> Topology:

@@ -4,6 +4,7 @@ Every change is written to the journal before it is sent, so that after a kill t
 A field that holds a value other than ours was changed by a person, and is left as it is.
 """
 
+import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
@@ -12,13 +13,15 @@ from advisor.apply import leases
 from advisor.apply.gate import Gate, OpenGate
 from advisor.apply.memory_journal import MemoryJournal
 from advisor.apply.step import Reconciled, Step, StepJournal
-from advisor.cycle import ClusterSource, Cycle
+from advisor.cycle import ClusterSource, Cycle, CycleRecord
 from advisor.domain.actions import Action, Requeue
-from advisor.domain.job import Job
+from advisor.domain.job import Job, JobState
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
+from advisor.domain.memory import Memory
 from advisor.domain.plan import Outcome, Receipt, Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.waits import Wait
+from advisor.planning.counterfactual import Watched
 from advisor.planning.observing import started_since
 
 # Takes the snapshot, the instant up to which starts were observed, and the leases of the jobs that started since.
@@ -71,6 +74,8 @@ class Applier:
         record = self.cycle.judge(seen, memory)
         previous = {(lease.job_id, lease.lever): lease for lease in memory.leases if lease.ending is None}
         cycle_id = self.journal.record(record, self.cycle)
+        self._follow(memory, seen, record.watched)
+        over = self._end(record, seen)
         applied: list[Receipt] = []
         held_back: list[Receipt] = []
         # Gangs for which one of the jobs cannot be stopped; the others are not stopped either.
@@ -89,7 +94,7 @@ class Applier:
                 held_back.append(Receipt(action=change.action, outcome=Outcome.HELD_BACK, text=objection))
             if _stops_for(change) is not None and (objection or applied[-1].outcome is Outcome.FAILED):
                 not_stoppable.add(_stops_for(change))
-        step = Step(record=record, reconciled=reconciled, applied=tuple(applied), held_back=tuple(held_back))
+        step = Step(record=record, reconciled=reconciled + over, applied=tuple(applied), held_back=tuple(held_back))
         self.journal.receipts(cycle_id, step)
         return step
 
@@ -127,6 +132,31 @@ class Applier:
             waits = self.observe(snapshot, until, (*self.journal.closed(started), *still_open))
         self.journal.add_waits(waits, max(snapshot.taken_at, until or 0.0))
 
+    def _follow(self, memory: Memory, snapshot: Snapshot, watched: Sequence[Watched]) -> None:
+        """Store when changed jobs have started, and when they would have as submitted."""
+        started = {
+            lease.job_id: instant
+            for lease in memory.leases
+            if lease.ending is not None and (instant := _start_time_after(lease, snapshot)) is not None
+        }
+        if started:
+            self.journal.started(started)
+        noted = {lease.job_id for lease in memory.leases if lease.would_start_time is None and lease.start_time is None}
+        would_start = {
+            job.job_id: job.would_start_time
+            for job in watched
+            if job.would_start_time is not None and job.job_id in noted
+        }
+        if would_start:
+            self.journal.would_start(would_start)
+
+    def _end(self, record: CycleRecord, snapshot: Snapshot) -> Reconciled:
+        """Revert the changes that no longer serve."""
+        over = {(job.job_id, lever) for job in record.watched for lever in job.over}
+        if not over:
+            return Reconciled()
+        return self._reconcile(snapshot, lambda lease: (lease.job_id, lease.lever) in over)
+
     def _wants(self, change: Recommendation, snapshot: Snapshot) -> bool:
         return self.wanted is None or self.wanted(snapshot.jobs_by_id[change.job_id], snapshot)
 
@@ -139,6 +169,8 @@ class Applier:
             previous=previous,
             job=job,
             added_delay_s=change.expected.added_delay_max_s,
+            planned_start=change.planned_start,
+            serves=change.serves,
         )
         self.journal.keep(lease)
         receipt = self.actuator.apply(change.action)
@@ -215,6 +247,17 @@ class Applier:
 def _stops_for(change: Recommendation) -> int | None:
     """Return the job id of the gang for which a change stops a job; None for other changes."""
     return change.action.for_job_id if isinstance(change.action, Requeue) else None
+
+
+def _start_time_after(lease: Lease, snapshot: Snapshot) -> float | None:
+    """Return when the job of a closed lease started after it, or was seen to be gone; None while it is not known."""
+    if lease.start_time is not None or lease.ending is Ending.NOT_APPLIED or lease.added_delay_s <= 0.0:
+        return None
+    job = snapshot.jobs_by_id.get(lease.job_id)
+    if job is None:
+        return snapshot.taken_at
+    started = job.state in (JobState.RUNNING, JobState.SUSPENDED) and job.start_time is not None
+    return job.start_time if started and (job.start_time or 0.0) >= math.floor(lease.applied_time) else None
 
 
 def _started_since(snapshot: Snapshot, since: float) -> Iterator[int]:

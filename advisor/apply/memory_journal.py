@@ -2,7 +2,8 @@
 
 from bisect import bisect_right, insort
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from operator import attrgetter
 
 from advisor.apply.step import Reconciled, Step
@@ -50,6 +51,25 @@ class MemoryJournal:
         self._closed.append(lease.ended(ending, ended_time))
         while self._closed and (self._closed[0].ended_time or 0.0) <= ended_time - KEPT_S:
             self._closed.popleft()
+
+    def started(self, start_times: Mapping[int, float]) -> None:
+        """Store when jobs started, or left the queue, with their closed leases that do not know it yet."""
+        self._closed = deque(
+            replace(lease, start_time=start_times[lease.job_id])
+            if lease.job_id in start_times and lease.start_time is None
+            else lease
+            for lease in self._closed
+        )
+
+    def would_start(self, times: Mapping[int, float]) -> None:
+        """Store when jobs would have started as submitted with their leases that do not know it yet."""
+
+        def noted(lease: Lease) -> Lease:
+            new = lease.job_id in times and lease.would_start_time is None and lease.start_time is None
+            return replace(lease, would_start_time=times[lease.job_id]) if new else lease
+
+        self._open = {key: noted(lease) for key, lease in self._open.items()}
+        self._closed = deque(map(noted, self._closed))
 
     def leases(self) -> tuple[Lease, ...]:
         """Return the open leases, by job and field."""

@@ -20,6 +20,14 @@ class Reconciled:
     overruled: tuple[Lease, ...] = ()
     put_off: tuple[Receipt, ...] = ()
 
+    def __add__(self, later: "Reconciled") -> "Reconciled":
+        """Return the outcome of two passes, one after the other."""
+        return Reconciled(
+            taken_back=self.taken_back + later.taken_back,
+            overruled=self.overruled + later.overruled,
+            put_off=self.put_off + later.put_off,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:

@@ -39,6 +39,7 @@ class Reason(StrEnum):
     SMALLER_STARTS_SOONER = "smaller_starts_sooner"
     RUNS_SHORTER_THAN_LIMIT = "runs_shorter_than_limit"
     GANG_NEEDS_THE_PLACE = "gang_needs_the_place"
+    DELAYED_BY_ADVICE = "delayed_by_advice"
 
 
 class _Action:

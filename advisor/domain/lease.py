@@ -34,8 +34,13 @@ class Lease:
 
     `undo` restores the user's value, from before our first change to the field. `due_time` None means that the change
     ends by itself or can stay. `ending` and `ended_time` are None until the lease has ended. `added_delay_s` is the
-    longest delay that the change can cause, together with earlier ones on the same field. `by_person` is whether a
-    person asked to revert it. `overruled_time` is when somebody else's change to the field was observed.
+    delay that the change is expected to cause at most, together with earlier ones on the same field. `by_person` is
+    whether a person asked to revert it. `overruled_time` is when somebody else's change to the field was observed.
+
+    `priority` is that of the job as submitted when it was changed; None if unknown. `serves` names the jobs that the
+    change lets ahead. `planned_start` is when the job would have started as submitted,
+    as planned when it was changed; None if unknown. `would_start_time` is when it was first seen that as submitted it
+    would have started. `start_time` is when it was seen to have started after the change, or to have left the queue.
     """
 
     action: Action
@@ -50,6 +55,11 @@ class Lease:
     added_delay_s: float = 0.0
     by_person: bool = False
     overruled_time: float | None = None
+    priority: int | None = None
+    serves: tuple[int, ...] = ()
+    planned_start: float | None = None
+    would_start_time: float | None = None
+    start_time: float | None = None
 
     def __post_init__(self) -> None:
         if self.action.lever is not self.undo.lever or self.action.job_id != self.undo.job_id:
@@ -97,7 +107,9 @@ class Lease:
 
     def ended(self, ending: Ending, ended_time: float) -> "Lease":
         """Return the lease as it ended."""
-        return replace(self, ending=ending, ended_time=ended_time)
+        started = ending in (Ending.NO_LONGER_PENDING, Ending.OVERRULED)
+        start_time = ended_time if started and self.start_time is None else self.start_time
+        return replace(self, ending=ending, ended_time=ended_time, start_time=start_time)
 
     def restarted(self, now: float) -> "Lease":
         """Return the lease with the present time as its start, after the clock was set back to before that."""
@@ -107,7 +119,9 @@ class Lease:
     def reopened(self) -> "Lease":
         """Return an open lease for an ended one; the delay stays booked on the ended one."""
         state = LeaseState.RETURNING if self.state is LeaseState.RETURNING else LeaseState.OUT
-        return replace(self, state=state, ending=None, ended_time=None, added_delay_s=0.0)
+        return replace(
+            self, state=state, ending=None, ended_time=None, added_delay_s=0.0, would_start_time=None, start_time=None
+        )
 
 
 def intended(
@@ -118,11 +132,13 @@ def intended(
     previous: Lease | None = None,
     job: Job | None = None,
     added_delay_s: float = 0.0,
+    planned_start: float | None = None,
+    serves: tuple[int, ...] = (),
 ) -> Lease:
     """Return the lease of an action about to be sent, due `after_s` from now.
 
-    `previous` is the outstanding lease of the same field: its user's value is still the one to restore, and its delay
-    is added.
+    `previous` is the outstanding lease of the same field: its user's value is still the one to restore, its delay is
+    added, and the earlier planned start holds.
     """
     first = action.swapped() if previous is None else replace(previous.undo, before=action.after)  # type: ignore[arg-type]  # of one kind
     return Lease(
@@ -133,6 +149,13 @@ def intended(
         user="" if job is None else job.user,
         account="" if job is None else job.account,
         added_delay_s=added_delay_s + (0.0 if previous is None else previous.added_delay_s),
+        priority=_priority(job, previous),
+        serves=serves,
+        planned_start=earlier_of(planned_start, None if previous is None else previous.planned_start),
+        would_start_time=earlier_of(
+            now if isinstance(action, Requeue) or (planned_start is not None and planned_start <= now) else None,
+            None if previous is None else previous.would_start_time,
+        ),
     )
 
 
@@ -145,6 +168,15 @@ class Purpose:
 
 
 Purposes = Mapping[tuple[int, Lever], Purpose]
+
+
+def _priority(job: Job | None, previous: Lease | None) -> int | None:
+    return previous.priority if previous is not None else None if job is None else job.priority
+
+
+def earlier_of(*instants: float | None) -> float | None:
+    """Return the earliest of the instants that are known; None if none is."""
+    return min((instant for instant in instants if instant is not None), default=None)
 
 
 def stopped_since(leases: Iterable[Lease], instant: float) -> tuple[Requeue, ...]:

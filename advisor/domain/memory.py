@@ -1,6 +1,6 @@
 """Defines what earlier rounds leave for the next one to plan with, and the journal that keeps it."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -63,6 +63,12 @@ class Journal(Protocol):
 
     def close(self, lease: Lease, ending: Ending, ended_time: float) -> None:
         """Store the end of an open lease."""
+
+    def started(self, start_times: Mapping[int, float]) -> None:
+        """Store when jobs started, or left the queue, with their closed leases that do not know it yet."""
+
+    def would_start(self, times: Mapping[int, float]) -> None:
+        """Store when jobs would have started as submitted with their leases that do not know it yet."""
 
     def leases(self) -> tuple[Lease, ...]:
         """Return the open leases, by job and field."""

@@ -17,20 +17,39 @@ ChangeRule = Callable[[Recommendation, Job, Circumstances], bool]
 
 
 def nice_within_limits(change: Recommendation, _job: Job, circumstances: Circumstances) -> bool:
-    """A nice is raised by at most the site's bound, from a value of the user's that can be restored."""
+    """A nice is raised by no more than the site allows, from a value that can be restored; a lift has its own bound."""
     action, limits = change.action, circumstances.limits
-    return not isinstance(action, SetNice) or (
-        limits.nice_min <= min(action.before, action.after) and action.after - action.before <= limits.nice_max
-    )
+    if not isinstance(action, SetNice):
+        return True
+    if lifts(change):
+        return action.after >= limits.nice_min
+    return action.before >= 0 and action.after - action.before <= limits.nice_max
+
+
+def lifts(change: Recommendation) -> bool:
+    """Return whether a change puts its job ahead of others."""
+    return isinstance(change.action, SetNice) and change.action.after < change.action.before
+
+
+def lift_is_owed(change: Recommendation, job: Job, circumstances: Circumstances) -> bool:
+    """Only a job that our changes have delayed by half of its bound is put ahead of others."""
+    return not lifts(change) or circumstances.overdue_s(job) is not None
+
+
+def starts_within_bound(change: Recommendation, _job: Job, circumstances: Circumstances) -> bool:
+    """A job is delayed only if it starts within the bound by time limits even if other jobs take all idle GPUs."""
+    if change.planned_start is None or change.latest_start is None:
+        return True
+    return change.latest_start - change.planned_start <= circumstances.limits.max_added_delay_s
 
 
 def delay_within_limits(change: Recommendation, _job: Job, circumstances: Circumstances) -> bool:
-    """No change delays a job by more than the published bound."""
+    """No change is expected to delay a job by more than the published bound."""
     return change.expected.added_delay_max_s <= circumstances.limits.max_added_delay_s
 
 
 def total_delay_within_limit(change: Recommendation, job: Job, circumstances: Circumstances) -> bool:
-    """All changes to a job together delay it by no more than the published bound."""
+    """All changes to a job together, with what they have delayed it already, are expected to stay within the bound."""
     added_s = change.expected.added_delay_max_s
     return added_s <= 0 or added_s <= circumstances.job_delay_left_s(job)
 
@@ -104,6 +123,8 @@ CHANGE_RULES: Mapping[str, ChangeRule] = {
     "nice_within_limits": nice_within_limits,
     "delay_within_limits": delay_within_limits,
     "total_delay_within_limit": total_delay_within_limit,
+    "starts_within_bound": starts_within_bound,
+    "lift_is_owed": lift_is_owed,
     "long_waiter_not_delayed": long_waiter_not_delayed,
     "gpus_unchanged_by_nodes": gpus_unchanged_by_nodes,
     "size_within_range": size_within_range,

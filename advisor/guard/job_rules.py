@@ -131,6 +131,9 @@ JOB_RULES: Mapping[str, JobRule] = {
     "cooldown_over": cooldown_over,
 }
 
+# The rules for a job that is lifted because our changes have delayed it; what it is owed does not wait.
+LIFT_RULES: Mapping[str, JobRule] = {name: rule for name, rule in JOB_RULES.items() if name != "cooldown_over"}
+
 
 def preemption_on(_job: Job, circumstances: Circumstances) -> bool:
     """No job is stopped unless the site has enabled it."""

@@ -1,14 +1,13 @@
 """Adds up the delay that changes have caused, from open and ended leases, for the bounds that span cycles.
 
-A change is booked with the largest delay that it can cause, since it is unknown when the job would have started without
-it. Two corrections are made: a change that is reverted early is booked with less delay, and one reverted late with
-more; and a job that started was not delayed for longer than from the change to its start.
+What a job has waited since it would have started as submitted is booked as realised, until it starts. An open change
+is also booked with what it is expected to add to that.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from advisor.domain.actions import SetNodeRange
+from advisor.domain.actions import Requeue, SetNodeRange
 from advisor.domain.lease import Ending, Lease, LeaseState
 from advisor.settings import Limits
 
@@ -19,12 +18,14 @@ _OBJECTIONS = frozenset({Ending.REVERTED, Ending.OVERRULED})
 class Ledger:
     """The seconds of delay booked by job, and by user and account within the window, and the jobs to leave alone.
 
+    `realised_s_by_job` is the part that has been waited already, of the jobs that still wait.
     `resting` names jobs that were changed lately, `objected` those whose change a person reverted or overruled.
     """
 
     delay_s_by_job: Mapping[int, float] = field(default_factory=dict)
     delay_s_by_user: Mapping[str, float] = field(default_factory=dict)
     delay_s_by_account: Mapping[str, float] = field(default_factory=dict)
+    realised_s_by_job: Mapping[int, float] = field(default_factory=dict)
     resting: frozenset[int] = frozenset()
     objected: frozenset[int] = frozenset()
 
@@ -37,46 +38,70 @@ def ledger_of(leases: Iterable[Lease], now: float, limits: Limits) -> Ledger:
 
     Leases without a user, or without an account, are not added up.
     """
+    known = tuple(leases)
     by_job: dict[int, float] = {}
     by_user: dict[str, float] = {}
     by_account: dict[str, float] = {}
-    resting: set[int] = set()
-    objected: set[int] = set()
-    for lease in leases:
-        if now - _stirred_time(lease) < limits.cooldown_s:
-            resting.add(lease.job_id)
-        if person_objected(lease):
-            objected.add(lease.job_id)
-        delay_s = booked_s(lease, now)
+    realised: dict[int, float] = {}
+    for wait in _waits(known):
+        last = wait[-1]
+        delay_s = booked_s(wait, now)
         if delay_s <= 0.0:
             continue
-        by_job[lease.job_id] = by_job.get(lease.job_id, 0.0) + delay_s
-        if lease.ended_time is None or now - lease.ended_time < limits.fairness_window_s:
-            by_user[lease.user] = by_user.get(lease.user, 0.0) + delay_s
-            by_account[lease.account] = by_account.get(lease.account, 0.0) + delay_s
+        by_job[last.job_id] = by_job.get(last.job_id, 0.0) + delay_s
+        if last.start_time is None:
+            realised[last.job_id] = realised_s(wait, now)
+        if last.start_time is None or now - last.start_time < limits.fairness_window_s:
+            by_user[last.user] = by_user.get(last.user, 0.0) + delay_s
+            by_account[last.account] = by_account.get(last.account, 0.0) + delay_s
     by_user.pop("", None)
     by_account.pop("", None)
     return Ledger(
         delay_s_by_job=by_job,
         delay_s_by_user=by_user,
         delay_s_by_account=by_account,
-        resting=frozenset(resting),
-        objected=frozenset(objected),
+        realised_s_by_job=realised,
+        resting=frozenset(lease.job_id for lease in known if now - _stirred_time(lease) < limits.cooldown_s),
+        objected=frozenset(lease.job_id for lease in known if person_objected(lease)),
     )
 
 
-def booked_s(lease: Lease, now: float) -> float:
-    """Return the largest delay, in seconds, that a change has caused or can still cause."""
-    if lease.ending is Ending.NOT_APPLIED or lease.added_delay_s <= 0.0:
+def _waits(leases: Iterable[Lease]) -> Iterable[Sequence[Lease]]:
+    """Group the changes that can have delayed a job by the start that they were made before."""
+    by_start: dict[tuple[int, float | None], list[Lease]] = {}
+    for lease in leases:
+        if lease.ending is not Ending.NOT_APPLIED and lease.added_delay_s > 0.0:
+            by_start.setdefault((lease.job_id, lease.start_time), []).append(lease)
+    return by_start.values()
+
+
+def booked_s(wait: Sequence[Lease], now: float) -> float:
+    """Return the delay, in seconds, that the changes of one wait have caused, and what open ones can still add."""
+    expected_s = sum(
+        max(0.0, lease.added_delay_s - _realised_s(lease, now, since=lease.applied_time))
+        for lease in wait
+        if lease.ending is None and lease.overruled_time is None
+    )
+    return realised_s(wait, now) + expected_s
+
+
+def realised_s(wait: Sequence[Lease], now: float) -> float:
+    """Return for how long a job waits, or did wait, since it would have started without the changes of one wait."""
+    since = min(lease.applied_time for lease in wait)
+    return max(_realised_s(lease, now, since=since) for lease in wait)
+
+
+def _realised_s(lease: Lease, now: float, *, since: float) -> float:
+    """Return the realised delay of one change, counted from `since`.
+
+    What a stopped job loses is not seen, so that its expected delay counts in full.
+    """
+    waited_until = now if lease.start_time is None else lease.start_time
+    until = waited_until if lease.overruled_time is None else min(waited_until, lease.overruled_time)
+    if lease.would_start_time is None:
         return 0.0
-    ended_time = lease.ended_time
-    if ended_time is not None and lease.ending is Ending.NO_LONGER_PENDING and lease.earlier is None:
-        return min(lease.added_delay_s, max(0.0, ended_time - lease.applied_time))
-    if lease.due_time is None:
-        return lease.added_delay_s
-    until = ended_time if lease.overruled_time is None else lease.overruled_time
-    late_s = max(0.0, now - lease.due_time) if until is None else until - lease.due_time
-    return max(0.0, lease.added_delay_s + late_s)
+    passed_s = max(0.0, until - max(since, lease.would_start_time))
+    return max(passed_s, lease.added_delay_s) if isinstance(lease.action, Requeue) else passed_s
 
 
 def person_objected(lease: Lease) -> bool:

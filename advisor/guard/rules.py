@@ -9,9 +9,9 @@ from advisor.domain.permits import Permits
 from advisor.domain.plan import Plan, Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.guard.caps import CAPS, Accepted
-from advisor.guard.change_rules import CHANGE_RULES
+from advisor.guard.change_rules import CHANGE_RULES, lifts
 from advisor.guard.circumstances import Circumstances, delays_left_s
-from advisor.guard.job_rules import JOB_RULES, VICTIM_RULES, JobRule
+from advisor.guard.job_rules import JOB_RULES, LIFT_RULES, VICTIM_RULES, JobRule
 
 ALL_OR_NONE = "all_victims_or_none"
 
@@ -34,12 +34,25 @@ def stoppable(snapshot: Snapshot, circumstances: Circumstances) -> frozenset[int
     return frozenset(job.job_id for job in snapshot.jobs if _broken_by(job, circumstances, VICTIM_RULES) is None)
 
 
+def overdue_s(snapshot: Snapshot, circumstances: Circumstances) -> Mapping[int, float]:
+    """Map the jobs that can be lifted, since our changes have delayed them, to their realised delay."""
+    jobs = (snapshot.jobs_by_id.get(job_id) for job_id in circumstances.ledger.realised_s_by_job)
+    return {
+        job.job_id: late_s
+        for job in jobs
+        if job is not None
+        and (late_s := circumstances.overdue_s(job)) is not None
+        and _broken_by(job, circumstances, LIFT_RULES) is None
+    }
+
+
 def permitted(snapshot: Snapshot, circumstances: Circumstances) -> Permits:
     """Return what a plan for a snapshot can touch."""
     return Permits(
         left_alone=refusals(snapshot, circumstances),
         stoppable=stoppable(snapshot, circumstances),
         delay_left_s=delays_left_s(snapshot, circumstances),
+        overdue_s=overdue_s(snapshot, circumstances),
     )
 
 
@@ -93,7 +106,7 @@ def _refusal(change: Recommendation, job: Job | None, circumstances: Circumstanc
     stops = isinstance(change.action, Requeue)
     if job is None:
         return "job_still_running" if stops else "job_still_pending"
-    broken = _broken_by(job, circumstances, VICTIM_RULES if stops else JOB_RULES)
+    broken = _broken_by(job, circumstances, VICTIM_RULES if stops else LIFT_RULES if lifts(change) else JOB_RULES)
     return broken or next((name for name, holds in CHANGE_RULES.items() if not holds(change, job, circumstances)), None)
 
 

@@ -10,9 +10,9 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from operator import attrgetter, itemgetter
-from typing import Final
+from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import BaseModel, BeforeValidator, ConfigDict, TypeAdapter
 from pydantic_core import PydanticSerializationError
 
 from advisor import __version__
@@ -29,7 +29,7 @@ from advisor.domain.snapshot import Snapshot
 from advisor.domain.waits import Wait
 from advisor.features.policy import ScoredDecision
 from advisor.journal.differences import Difference, difference, mapped, restored
-from advisor.journal.rows import LeaseRow, lease_of, lease_row
+from advisor.journal.rows import LeaseRow, lease_of, lease_row, whole_row
 from advisor.settings import Limits, PlanningSettings
 from advisor.view.sentences import assumption, sentence
 
@@ -67,7 +67,7 @@ class _Content(BaseModel):
     notes: tuple[str, ...]
     outstanding: tuple[int, ...]
     waits: Difference[Wait]
-    leases: Difference[LeaseRow]
+    leases: Difference[Annotated[LeaseRow, BeforeValidator(whole_row)]]
     planning: PlanningSettings
     limits: Limits
     levers: tuple[Lever, ...]

@@ -1,7 +1,7 @@
 """Stores leases and waits, which survive a kill."""
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from advisor.domain.lease import Ending, Lease
 from advisor.domain.memory import KEPT_S, check_owner
@@ -53,6 +53,27 @@ class LeaseTables(JournalBase):
             self._insert(lease.ended(ending, ended_time))
             self._database.execute("DELETE FROM leases WHERE ended_time <= ?", (ended_time - KEPT_S,))
             self._audit(ending, audit_detail(lease))
+
+    def started(self, start_times: Mapping[int, float]) -> None:
+        """Store when jobs started, or left the queue, with their closed leases that do not know it yet."""
+        with self._writing():
+            for job_id, start_time in sorted(start_times.items()):
+                self._database.execute(
+                    "UPDATE leases SET start_time = ? WHERE job_id = ? AND ending IS NOT NULL AND start_time IS NULL",
+                    (start_time, job_id),
+                )
+                self._audit("started", {"job_id": job_id, "start_time": start_time})
+
+    def would_start(self, times: Mapping[int, float]) -> None:
+        """Store when jobs would have started as submitted with their leases that do not know it yet."""
+        with self._writing():
+            for job_id, time in sorted(times.items()):
+                self._database.execute(
+                    "UPDATE leases SET would_start_time = ? "
+                    "WHERE job_id = ? AND would_start_time IS NULL AND start_time IS NULL",
+                    (time, job_id),
+                )
+                self._audit("would_start", {"job_id": job_id, "would_start_time": time})
 
     def leases(self) -> tuple[Lease, ...]:
         """Return the open leases, by job and field."""

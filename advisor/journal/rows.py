@@ -1,7 +1,7 @@
 """Converts leases, actions and outcomes to rows and back."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any, Final
 
@@ -13,13 +13,34 @@ from advisor.domain.outcome import JobOutcome
 from advisor.journal.audit import Detail
 
 LeaseRow = tuple[
-    int, str, str, str, float, float | None, str, str | None, float | None, str, str, float, bool, float | None
+    int,
+    str,
+    str,
+    str,
+    float,
+    float | None,
+    str,
+    str | None,
+    float | None,
+    str,
+    str,
+    float,
+    bool,
+    float | None,
+    int | None,
+    str,
+    float | None,
+    float | None,
+    float | None,
 ]
 LEASE_COLUMNS: Final = (
     "job_id, lever, action, undo, applied_time, due_time, state, ending, ended_time, user, account, added_delay_s, "
-    "by_person, overruled_time"
+    "by_person, overruled_time, priority, serves, planned_start, would_start_time, start_time"
 )
 LEASE_VALUES: Final = ", ".join("?" * (LEASE_COLUMNS.count(",") + 1))
+
+# The columns of the second schema, in which earlier versions recorded cycles.
+_SECOND_COLUMNS: Final = 14
 
 # The lever is stored beside the JSON of an action and determines its kind.
 _CODECS: Final[Mapping[Lever, TypeAdapter[Any]]] = {lever: TypeAdapter(action) for lever, action in ACTIONS.items()}
@@ -53,7 +74,17 @@ def lease_row(lease: Lease) -> LeaseRow:
         lease.added_delay_s,
         lease.by_person,
         lease.overruled_time,
+        lease.priority,
+        json.dumps(lease.serves, separators=(",", ":")),
+        lease.planned_start,
+        lease.would_start_time,
+        lease.start_time,
     )
+
+
+def whole_row(row: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the row of a lease as recorded by this version or an earlier one, without what that one did not know."""
+    return (*row, None, "[]", None, row[4], row[8]) if len(row) == _SECOND_COLUMNS else tuple(row)
 
 
 @lru_cache(maxsize=20_000)
@@ -62,7 +93,12 @@ def lease_of(row: LeaseRow) -> Lease:
 
     Cached, since every cycle reads all closed leases within the guard's window.
     """
-    _, lever, action, undo, applied, due, state, ending, ended, user, account, added, by_person, overruled = row
+    # fmt: off
+    (
+        _, lever, action, undo, applied, due, state, ending, ended, user, account, added, by_person, overruled,
+        priority, serves, planned_start, would_start_time, start_time,
+    ) = row
+    # fmt: on
     return Lease(
         action=action_of(lever, action),
         undo=action_of(lever, undo),
@@ -76,6 +112,11 @@ def lease_of(row: LeaseRow) -> Lease:
         added_delay_s=added,
         by_person=bool(by_person),
         overruled_time=overruled,
+        priority=priority,
+        serves=tuple(json.loads(serves)),
+        planned_start=planned_start,
+        would_start_time=would_start_time,
+        start_time=start_time,
     )
 
 
@@ -92,6 +133,12 @@ def audit_detail(lease: Lease) -> dict[str, Detail]:
     }
     if lease.due_time is not None:
         detail["due_time"] = lease.due_time
+    if lease.planned_start is not None:
+        detail["planned_start"] = lease.planned_start
+    if lease.would_start_time is not None:
+        detail["would_start_time"] = lease.would_start_time
+    if lease.start_time is not None:
+        detail["start_time"] = lease.start_time
     if lease.by_person:
         detail["by_person"] = 1
     return detail

@@ -6,7 +6,7 @@ from typing import Final
 
 from advisor.journal.seals import seal
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 
 # STRICT enforces the type of every column; SQLite supports it from 3.37 on.
 _STRICT: Final = " STRICT" if sqlite3.sqlite_version_info >= (3, 37) else ""
@@ -90,8 +90,18 @@ _THIRD: Final = (
     f"CREATE TABLE seals (name TEXT PRIMARY KEY, digest TEXT NOT NULL){_STRICT}",
 )
 
+_FOURTH: Final = (
+    "ALTER TABLE leases ADD COLUMN priority INTEGER",
+    "ALTER TABLE leases ADD COLUMN serves TEXT NOT NULL DEFAULT '[]'",
+    "ALTER TABLE leases ADD COLUMN planned_start REAL",
+    "ALTER TABLE leases ADD COLUMN would_start_time REAL",
+    "ALTER TABLE leases ADD COLUMN start_time REAL",
+    # When their jobs would have started was not observed: at once, so that no delay is booked too low.
+    "UPDATE leases SET would_start_time = applied_time, start_time = ended_time",
+)
+
 # The statements that migrate a file to a version from the one before.
-_MIGRATIONS: Mapping[int, Sequence[str]] = {1: _FIRST, 2: _SECOND, 3: _THIRD}
+_MIGRATIONS: Mapping[int, Sequence[str]] = {1: _FIRST, 2: _SECOND, 3: _THIRD, 4: _FOURTH}
 
 
 def version_of(database: sqlite3.Connection) -> int:

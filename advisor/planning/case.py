@@ -64,6 +64,11 @@ class Case:
         return frozenset(self.permits.left_alone)
 
     @cached_property
+    def let_ahead(self) -> frozenset[int]:
+        """Return the jobs that open changes let ahead of others."""
+        return frozenset(job_id for lease in self.memory.leases if lease.ending is None for job_id in lease.serves)
+
+    @cached_property
     def table(self) -> NodeTable:
         """Return the nodes as arrays."""
         return node_table(self.snapshot)

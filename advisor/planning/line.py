@@ -7,7 +7,7 @@ from typing import Final
 
 from advisor.domain.actions import Lever
 from advisor.domain.plan import Kind, Plan, Recommendation
-from advisor.planning import checkpoint_requeue, ordering, placement, sizing, soft_limit
+from advisor.planning import checkpoint_requeue, compensation, ordering, placement, sizing, soft_limit
 from advisor.planning.case import Case
 
 Propose = Callable[[Case, Sequence[Recommendation]], Iterable[Recommendation]]
@@ -35,6 +35,7 @@ LINE: Final[tuple[Proposer, ...]] = (
         propose=checkpoint_requeue.recommendations,
         alone=True,
     ),
+    Proposer(kind=Kind.REORDER, levers=frozenset({Lever.NICE}), propose=compensation.recommendations),
     Proposer(kind=Kind.REORDER, levers=frozenset({Lever.NICE}), propose=ordering.recommendations),
     Proposer(kind=Kind.REORDER, levers=frozenset({Lever.TIME_MIN}), propose=soft_limit.recommendations),
     Proposer(

@@ -51,11 +51,11 @@ class LongWorkAhead(Facts):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """One job stepping behind others of its pool, as row numbers of the queue table."""
+    """One job stepping behind others of its pool, as row numbers of the queue table; `helped` are those that gain."""
 
     row: int
     passed_by: tuple[int, ...]
-    helped: int
+    helped: tuple[int, ...]
     nice: int
     saved_s: float  # in all, as expected
     capacity: float
@@ -84,6 +84,7 @@ class _Line:
     gpu_type: NDArray[np.int32]
     capacity: NDArray[np.float64]
     left_s: NDArray[np.float64]  # how much longer each may be delayed
+    own_nice: NDArray[np.int64]
     movable: NDArray[np.bool_]
     gains: NDArray[np.bool_]  # False for jobs that backfill starts anyway, and for those without a known limit
 
@@ -97,7 +98,7 @@ class _Line:
                 setattr(self, column.name, getattr(self, column.name)[order])
 
 
-def moves(case: Case) -> list[Move]:
+def moves(case: Case, so_far: Sequence[Recommendation] = ()) -> list[Move]:
     """Return the moves worth making, best first within each pool; no job moves twice.
 
     A job that gets its GPUs now where it stands is left there.
@@ -106,7 +107,7 @@ def moves(case: Case) -> list[Move]:
     delay_left_s = case.permits.delay_left_s
     made: list[Move] = []
     for pool in range(len(queue.pool_gpus)):
-        line = _line_of(queue, pool, settings, case.untouchable, limits.nice_min)
+        line = _line_of(queue, pool, settings, case.done(so_far))
         line.left_s = np.array([delay_left_s.get(job_id, limits.max_added_delay_s) for job_id in line.job_id.tolist()])
         line.movable &= latest_starts_s(queue, freed, line.rows, queue.smallest[line.rows]) > 0.0
         line.movable &= queue.wait_s[line.rows] <= limits.max_job_wait_s
@@ -116,9 +117,7 @@ def moves(case: Case) -> list[Move]:
     return made
 
 
-def _line_of(
-    queue: QueueTable, pool: int, settings: PlanningSettings, untouchable: frozenset[int], nice_min: int
-) -> _Line:
+def _line_of(queue: QueueTable, pool: int, settings: PlanningSettings, untouchable: frozenset[int]) -> _Line:
     rows = queue.rows_of(pool)
     totals = queue.pool_gpus[pool]
     types = queue.gpu_type[rows]
@@ -144,9 +143,9 @@ def _line_of(
         gpu_type=types,
         capacity=capacity,
         left_s=np.zeros(len(rows)),
-        # A nice of the user's own is where the step begins; one below the site's bound could not be restored.
-        movable=limited
-        & np.array([job.nice >= nice_min and job.job_id not in untouchable for job in jobs], dtype=np.bool_),
+        own_nice=np.array([job.nice for job in jobs], dtype=np.int64),
+        # A nice of the user's own is where the step begins; to restore one below 0 takes an Operator.
+        movable=limited & np.array([job.nice >= 0 and job.job_id not in untouchable for job in jobs], dtype=np.bool_),
         gains=limited,
     )
 
@@ -179,7 +178,7 @@ def _best_move(line: _Line, case: Case) -> Move | None:
     meets &= places[None, :] > movable[:, None]  # j stands behind i and wants the same GPUs
     gains = meets & line.gains[None, :]
     gap = line.priority[movable, None] - (line.priority - _steps(line.priority))[None, :]
-    nice = gap + (MARK - gap) % MARK_SPAN
+    nice = gap + (MARK - gap - line.own_nice[movable, None]) % MARK_SPAN
     below = line.priority[movable, None] - nice
     last = _last_passed(line, movable, below)
     helped = np.take_along_axis(gains.cumsum(axis=1), last, axis=1)
@@ -224,7 +223,7 @@ def _best_move(line: _Line, case: Case) -> Move | None:
     move = Move(
         row=int(line.rows[row]),
         passed_by=tuple(int(row) for row in passed_by),
-        helped=int(helped[source, target]),
+        helped=tuple(int(row) for row in line.rows[gains[source] & (places <= last[source, target])]),
         nice=int(nice[source, target]),
         saved_s=float(saved_s[source, target]),
         capacity=float(line.capacity[row]),
@@ -290,10 +289,10 @@ def _steps(priority: NDArray[np.int64]) -> NDArray[np.int64]:
     return steps
 
 
-def recommendations(case: Case, _so_far: Sequence[Recommendation] = ()) -> Iterator[Recommendation]:
+def recommendations(case: Case, so_far: Sequence[Recommendation] = ()) -> Iterator[Recommendation]:
     """Propose the moves worth making, with the numbers behind each."""
-    queue = case.queue
-    for move in moves(case):
+    queue, counted = case.queue, set(case.let_ahead)
+    for move in moves(case, so_far):
         row, job, width = move.row, queue.jobs[move.row], float(queue.width[move.row])
         passing = list(move.passed_by)
         passed_work = float((queue.width[passing] * queue.run.expected_s[passing]).sum())
@@ -301,8 +300,9 @@ def recommendations(case: Case, _so_far: Sequence[Recommendation] = ()) -> Itera
             float(run_s[row]) for run_s in (queue.run.low_s, queue.run.expected_s, queue.run.high_s)
         )
         # What is saved grows with the time that the job would have held the GPUs before the others.
-        for_each_s = move.helped * width / move.capacity
+        for_each_s = len(move.helped) * width / move.capacity
         low, high = (move.saved_s + for_each_s * (run_s - expected_s) for run_s in (low_s, high_s))
+        helped = {queue.jobs[other].job_id for other in move.helped}
         yield Recommendation(
             kind=Kind.REORDER,
             action=SetNice(job_id=job.job_id, before=job.nice, after=marked(job.nice + move.nice)),
@@ -320,7 +320,12 @@ def recommendations(case: Case, _so_far: Sequence[Recommendation] = ()) -> Itera
                 used_limit_ratio_low=case.settings.used_limit_ratio_low,
             ),
             expected=Expected(
-                saved_s_low=low, saved_s_high=high, jobs_helped=move.helped, added_delay_max_s=move.added_delay_max_s
+                saved_s_low=low,
+                saved_s_high=high,
+                jobs_helped=len(helped - counted),
+                added_delay_max_s=move.added_delay_max_s,
             ),
             revert_after_s=move.lease_s,
+            serves=tuple(queue.jobs[passed].job_id for passed in passing),
         )
+        counted |= helped

@@ -79,7 +79,9 @@ def in_words(row: Mapping[str, Any], name: str) -> str:
 def saving_in_words(expected: Mapping[str, Any]) -> str:
     """Return the expected saving for people."""
     low, high = expected["jct_saved_s"]
-    return f"{duration(low)} to {duration(high)} of job completion time over {plural(expected['jobs_helped'], 'job')}"
+    helped = expected["jobs_helped"]
+    over = plural(helped, "job") if helped else "jobs that other changes help too"
+    return f"{duration(low)} to {duration(high)} of job completion time over {over}"
 
 
 def cluster_values(overview: Overview) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from advisor.domain.units import duration, plural
 from advisor.domain.waits import LARGEST_CLASS, gang_class
 from advisor.planning.beliefs import Basis
 from advisor.planning.checkpoint_requeue import GangNeedsThePlace
+from advisor.planning.compensation import DelayedByAdvice
 from advisor.planning.ordering import LongWorkAhead
 from advisor.planning.placement import PlaceWorthWaiting
 from advisor.planning.sizing import Resizing
@@ -39,6 +40,8 @@ def sentence(change: Recommendation) -> str:
             return _runs_shorter_than_limit(facts)
         case GangNeedsThePlace() as facts:
             return _gang_needs_the_place(facts)
+        case DelayedByAdvice() as facts:
+            return _delayed_by_advice(facts)
         case facts:
             raise _unworded(facts)
 
@@ -63,6 +66,8 @@ def assumption(change: Recommendation) -> str:
             )
         case GangNeedsThePlace():
             return "run times as forecast, half a checkpoint interval is lost, and a place for it comes free then"
+        case DelayedByAdvice():
+            return "the low end is that its GPUs are not released sooner, the high end that it makes up for the delay"
         case facts:
             raise _unworded(facts)
 
@@ -100,8 +105,8 @@ def _long_work_ahead(facts: LongWorkAhead, expected: Expected, lease_s: float) -
     return (
         f"may use up to {facts.gpu_hours_high:.1f} GPU-hours and stands before {plural(facts.jobs_passing, 'job')} "
         f"expected to use {facts.gpu_hours_passing:.1f} together ({_some_ids(facts.passing)}); behind them it saves "
-        f"{_saving(expected)} of waiting in all, and they delay it by at most {duration(expected.added_delay_max_s)}, "
-        f"if reverted after {duration(lease_s)}"
+        f"{_saving(expected)} of waiting in all, and is expected to wait up to {duration(expected.added_delay_max_s)} "
+        f"longer, if reverted after {duration(lease_s)} at the latest"
     )
 
 
@@ -141,6 +146,13 @@ def _gang_needs_the_place(facts: GangNeedsThePlace) -> str:
         f"sooner on {place}, for which {plural(facts.victims, 'job')} would have to go; that costs them "
         f"{duration(facts.cost_s)}: work since a checkpoint, the restart, and the wait of {duration(facts.run_s)} "
         "while it runs"
+    )
+
+
+def _delayed_by_advice(facts: DelayedByAdvice) -> str:
+    return (
+        f"as submitted it would have started {duration(facts.realised_delay_s)} ago, which is half of the bound of "
+        f"{duration(facts.bound_s)} or more; so it goes ahead of {plural(facts.jobs_passed, 'job')}"
     )
 
 

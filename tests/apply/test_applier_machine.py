@@ -2,7 +2,7 @@
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -77,6 +77,12 @@ class Mortal:
 
     def close(self, lease: Lease, ending: Ending, ended_time: float) -> None:
         self._around(lambda: self.journal.close(lease, ending, ended_time))
+
+    def started(self, start_times: Mapping[int, float]) -> None:
+        self._around(lambda: self.journal.started(start_times))
+
+    def would_start(self, times: Mapping[int, float]) -> None:
+        self._around(lambda: self.journal.would_start(times))
 
     def leases(self) -> tuple[Lease, ...]:
         return self.journal.leases()

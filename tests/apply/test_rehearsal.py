@@ -51,6 +51,11 @@ def out(action: Action, *, ago_s: float = 600.0, due_in_s: float | None = 600.0,
     return replace(lease, state=LeaseState.OUT, due_time=due_time, user="alice", account="lab")
 
 
+def delayed(action: Action, late_s: float) -> Lease:
+    """Return a change without which its job would have started some time ago."""
+    return replace(out(action, ago_s=late_s, delay_s=1.0), would_start_time=TAKEN_AT - late_s)
+
+
 def step_back(job_id: int) -> SetNice:
     """Return a step back of a job."""
     return SetNice(job_id=job_id, before=0, after=20)
@@ -61,6 +66,7 @@ def judged(record: CycleRecord) -> tuple[object, ...]:
     return record.judged, record.left_alone, record.recommendations
 
 
+LONG_S = 2 * Limits().max_user_delay_s
 CASES = {
     "nothing": (fragmented(), Kept()),
     "open": (held(fragmented()), Kept(leases=[out(HOLD)])),
@@ -74,7 +80,7 @@ CASES = {
     "being taken back": (held(fragmented()), Kept(leases=[replace(out(HOLD), state=LeaseState.RETURNING)])),
     "delay of another job of the user": (
         fragmented(),
-        Kept(ended=[(out(step_back(77), delay_s=2 * Limits().max_user_delay_s), Ending.TAKEN_BACK, TAKEN_AT - 600.0)]),
+        Kept(ended=[(delayed(step_back(77), LONG_S), Ending.TAKEN_BACK, TAKEN_AT - 600.0)]),
     ),
 }
 

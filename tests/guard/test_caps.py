@@ -15,7 +15,7 @@ from advisor.guard.caps import CAPS
 from advisor.guard.circumstances import circumstances
 from advisor.guard.rules import judge
 from advisor.settings import QUANTUM_S, Limits
-from tests.builders import HOUR_S, make_hints, make_job, make_snapshot
+from tests.builders import HOUR_S, TAKEN_AT, make_hints, make_job, make_snapshot
 from tests.guard.proposals import PLAIN, lent, nice
 
 BOB = make_job(2, gpus=4, user="bob", account="other")
@@ -89,7 +89,8 @@ def test_users_and_accounts_that_slurm_does_not_tell_are_not_counted_together() 
 def test_nobodys_jobs_are_delayed_beyond_the_bound_of_a_user() -> None:
     jobs = [PLAIN, make_job(3), BOB]
     limits = Limits(max_user_delay_s=2 * HOUR_S)
-    before = [lent(make_job(50), delay_s=HOUR_S, ending=Ending.TAKEN_BACK, ended_ago_s=0.0)]
+    back = lent(make_job(50), ending=Ending.TAKEN_BACK, ended_ago_s=0.0)
+    before = [replace(back, would_start_time=TAKEN_AT - HOUR_S)]
     changes = [nice(1, delay_s=HOUR_S), nice(2, delay_s=HOUR_S), nice(3, delay_s=1.0), nice(3, delay_s=0.0)]
 
     verdicts = judged(*changes, jobs=jobs, limits=limits, leases=before)

@@ -2,68 +2,88 @@
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.domain.actions import SetNice
-from advisor.domain.lease import Ending, Lease, LeaseState, intended
+from advisor.domain.actions import Requeue
+from advisor.domain.lease import Ending, Lease
 from advisor.guard.circumstances import circumstances, delays_left_s
-from advisor.guard.ledger import NOTHING_BOOKED, booked_s, ledger_of
+from advisor.guard.ledger import NOTHING_BOOKED, booked_s, ledger_of, realised_s
 from advisor.settings import Limits
 from tests.builders import HOUR_S, TAKEN_AT, make_job, make_snapshot
 from tests.guard.proposals import PLAIN, lent
 
 
+def delayed(ago_s: float = HOUR_S, *, due_ago_s: float | None = None, delay_s: float = 900.0, **more: Any) -> Lease:
+    """A change to a job that, as submitted, would have started some time ago, or later if that is negative."""
+    would_start_time = None if due_ago_s is None else TAKEN_AT - due_ago_s
+    started = more.pop("started_ago_s", None)
+    start_time = None if started is None else TAKEN_AT - started
+    return replace(lent(ago_s=ago_s, delay_s=delay_s, **more), would_start_time=would_start_time, start_time=start_time)
+
+
+BACK = Ending.TAKEN_BACK
+STOP = Requeue(job_id=1, for_job_id=9, before=TAKEN_AT - 2 * HOUR_S)
+
+
 @pytest.mark.parametrize(
-    ("lease", "cost_s"),
+    ("lease", "realised", "booked"),
     [
-        pytest.param(lent(delay_s=900.0), 900.0, id="out"),
-        pytest.param(lent(delay_s=900.0, ago_s=60.0, due_after_s=600.0), 900.0, id="out, and not due"),
-        pytest.param(lent(delay_s=900.0, ago_s=HOUR_S, due_after_s=1800.0), 900.0 + 1800.0, id="out, and overdue"),
+        pytest.param(delayed(due_ago_s=-600.0), 0.0, 900.0, id="out, its start not due yet"),
+        pytest.param(delayed(due_ago_s=300.0), 300.0, 900.0, id="out, and late"),
+        pytest.param(delayed(due_ago_s=2000.0), 2000.0, 2000.0, id="out, later than expected"),
+        pytest.param(delayed(due_ago_s=2000.0, ending=BACK, ended_ago_s=1900.0), 2000.0, 2000.0, id="back, it waits"),
         pytest.param(
-            lent(delay_s=900.0, due_after_s=600.0, ending=Ending.TAKEN_BACK, ended_ago_s=3000.0),
+            delayed(due_ago_s=2000.0, ending=BACK, started_ago_s=500.0), 1500.0, 1500.0, id="back, and started"
+        ),
+        pytest.param(delayed(due_ago_s=-600.0, ending=BACK, started_ago_s=0.0), 0.0, 0.0, id="started before its plan"),
+        pytest.param(delayed(ending=BACK), 0.0, 0.0, id="back, would not have started either"),
+        pytest.param(delayed(due_ago_s=7200.0), 3600.0, 3600.0, id="not before the change"),
+        pytest.param(
+            replace(delayed(due_ago_s=2000.0), overruled_time=TAKEN_AT - 1500.0), 500.0, 500.0, id="overruled"
+        ),
+        pytest.param(
+            delayed(due_ago_s=3600.0, ending=Ending.DONE_FOR_GOOD, action=STOP, started_ago_s=3500.0),
             900.0,
-            id="back in time",
+            900.0,
+            id="stopped: what it loses is not seen",
         ),
-        pytest.param(
-            lent(delay_s=900.0, due_after_s=600.0, ending=Ending.TAKEN_BACK, ended_ago_s=3300.0), 600.0, id="back early"
-        ),
-        pytest.param(
-            lent(delay_s=900.0, due_after_s=600.0, ending=Ending.REVERTED, ended_ago_s=2900.0), 1000.0, id="back late"
-        ),
-        pytest.param(
-            replace(lent(delay_s=900.0, due_after_s=600.0), overruled_time=TAKEN_AT - 3500.0), 400.0, id="overruled"
-        ),
-        pytest.param(
-            lent(delay_s=900.0, due_after_s=600.0, ending=Ending.TAKEN_BACK, ended_ago_s=9e4), 0.0, id="clock went back"
-        ),
-        pytest.param(lent(delay_s=900.0, ending=Ending.NOT_APPLIED), 0.0, id="never applied"),
-        pytest.param(lent(delay_s=0.0, due_after_s=1.0), 0.0, id="delays nothing"),
-        pytest.param(
-            lent(delay_s=900.0, ending=Ending.NO_LONGER_PENDING, ended_ago_s=3500.0), 100.0, id="soon started"
-        ),
-        pytest.param(lent(delay_s=900.0, ending=Ending.NO_LONGER_PENDING), 900.0, id="started later"),
-        pytest.param(lent(delay_s=900.0, ending=Ending.DONE_FOR_GOOD), 900.0, id="stopped"),
     ],
 )
-def test_change_costs_what_it_may_have_delayed_its_job(lease: Lease, cost_s: float) -> None:
-    assert booked_s(lease, TAKEN_AT) == cost_s
+def test_books_what_was_realised_and_what_an_open_change_can_add(lease: Lease, realised: float, booked: float) -> None:
+    assert (realised_s([lease], TAKEN_AT), booked_s([lease], TAKEN_AT)) == (realised, booked)
 
 
-def test_second_change_to_a_field_costs_what_both_do_even_if_the_job_starts_soon() -> None:
-    first = lent(delay_s=900.0)
-    second = intended(SetNice(job_id=1, before=50, after=90), TAKEN_AT - 60.0, previous=first, added_delay_s=600.0)
+def test_a_change_that_was_never_applied_or_delays_nothing_is_not_booked() -> None:
+    never, harmless = lent(ending=Ending.NOT_APPLIED), lent(delay_s=0.0)
 
-    started = replace(second, state=LeaseState.OUT).ended(Ending.NO_LONGER_PENDING, TAKEN_AT)
+    assert ledger_of([never, harmless], TAKEN_AT, Limits()).delay_s_by_job == {}
 
-    assert booked_s(started, TAKEN_AT) == 1500.0
+
+def test_two_changes_of_one_wait_book_its_realised_delay_once_and_what_the_open_one_can_add() -> None:
+    first = delayed(due_ago_s=3000.0, ending=BACK, ended_ago_s=2900.0)
+    second = delayed(600.0, due_ago_s=3000.0, delay_s=1000.0)
+
+    assert booked_s([first, second], TAKEN_AT) == 3000.0 + (1000.0 - 600.0)
+
+
+def test_the_delays_of_two_waits_of_a_requeued_job_add_up() -> None:
+    first = delayed(9000.0, due_ago_s=8000.0, ending=BACK, ended_ago_s=7000.0, started_ago_s=7500.0)
+    second = delayed(600.0, due_ago_s=200.0, delay_s=100.0)
+
+    ledger = ledger_of([first, second], TAKEN_AT, Limits())
+
+    assert ledger.delay_s_by_job == {1: 500.0 + 200.0}
+    assert ledger.realised_s_by_job == {1: 200.0}
 
 
 def test_costs_are_added_up_by_job_user_and_account() -> None:
     bob = replace(PLAIN, job_id=2, user="bob")
-    leases = [lent(delay_s=100.0), lent(delay_s=20.0, ending=Ending.TAKEN_BACK), lent(bob, delay_s=3.0)]
+    started = delayed(due_ago_s=20.0, delay_s=20.0, ending=BACK, started_ago_s=0.0)
+    leases = [lent(delay_s=100.0), started, lent(bob, delay_s=3.0)]
 
     ledger = ledger_of(leases, TAKEN_AT, Limits())
 
@@ -72,10 +92,10 @@ def test_costs_are_added_up_by_job_user_and_account() -> None:
     assert ledger.delay_s_by_account == {"lab": 123.0}
 
 
-def test_user_is_charged_until_a_window_after_a_change_ended_and_the_job_for_good() -> None:
+def test_user_is_charged_until_a_window_after_the_job_started_and_the_job_for_good() -> None:
     limits = Limits(fairness_window_s=HOUR_S)
     inside, outside = (
-        ledger_of([lent(ending=Ending.TAKEN_BACK, ago_s=9e4, ended_ago_s=ago_s)], TAKEN_AT, limits)
+        ledger_of([delayed(9e4, due_ago_s=600.0 + ago_s, ending=BACK, started_ago_s=ago_s)], TAKEN_AT, limits)
         for ago_s in (HOUR_S - 1, HOUR_S)
     )
 
@@ -123,7 +143,8 @@ def test_planner_is_told_of_nobody_while_the_full_bound_is_left_for_all() -> Non
 @st.composite
 def leases(draw: st.DrawFn) -> Lease:
     """Draw a change that is or was out."""
-    job = make_job(draw(st.integers(1, 4)), user=draw(st.sampled_from(["a", "b", ""])))
+    job_id = draw(st.integers(1, 4))
+    job = make_job(job_id, user="abb"[job_id % 3] if job_id < 4 else "")
     lease = lent(
         job,
         ago_s=draw(st.sampled_from([-60.0, 0.0, 600.0, 5000.0, 200_000.0])),
@@ -132,7 +153,8 @@ def leases(draw: st.DrawFn) -> Lease:
         ending=draw(st.none() | st.sampled_from(Ending)),
         ended_ago_s=draw(st.sampled_from([-60.0, 0.0, 300.0, 100_000.0])),
     )
-    return replace(lease, by_person=draw(st.booleans()))
+    planned = draw(st.sampled_from([None, TAKEN_AT - 5000.0, TAKEN_AT, TAKEN_AT + 900.0]))
+    return replace(lease, by_person=draw(st.booleans()), would_start_time=planned)
 
 
 @given(st.lists(leases(), max_size=8), st.randoms(use_true_random=False))

@@ -1,5 +1,6 @@
 """Every rule about a job and about a change to it, by the case it is there for."""
 
+import math
 from dataclasses import fields, replace
 
 import pytest
@@ -16,7 +17,7 @@ from advisor.guard.circumstances import circumstances
 from advisor.guard.job_rules import JOB_RULES, LARGEST_LOCAL_ID
 from advisor.guard.rules import judge, refusals
 from advisor.settings import Limits
-from tests.builders import TAKEN_AT, make_config, make_gang, make_hints, make_job, make_snapshot
+from tests.builders import HOUR_S, TAKEN_AT, make_config, make_gang, make_hints, make_job, make_snapshot
 from tests.guard.proposals import PLAIN, SOFT, gpus, lent, nice, refused_by, soft_limit
 
 
@@ -64,6 +65,8 @@ def test_every_job_rule_has_a_case() -> None:
         "nice_within_limits",
         "delay_within_limits",
         "total_delay_within_limit",
+        "starts_within_bound",
+        "lift_is_owed",
         "long_waiter_not_delayed",
         "gpus_unchanged_by_nodes",
         "size_within_range",
@@ -209,7 +212,8 @@ def test_timer_that_ran_its_course_leaves_the_job_to_the_timer_of_the_next_tier(
     [
         ("before_still_true", nice(before=3)),
         ("nice_within_limits", nice(after=10_001)),
-        ("nice_within_limits", nice(after=-1)),
+        ("nice_within_limits", nice(after=-1_000_001)),
+        ("lift_is_owed", nice(after=-1)),
         ("delay_within_limits", nice(delay_s=6 * 3600.0 + 1)),
         ("size_within_range", gpus(4, 9)),
         ("size_within_range", gpus(4, 1)),
@@ -233,6 +237,38 @@ def test_change_out_of_bounds_is_refused_by_name(rule: str, change: Recommendati
 )
 def test_bound_of_nice_counts_from_the_users_own_value(own: int, after: int, rule: str | None) -> None:
     assert refused_by(nice(before=own, after=after), replace(PLAIN, nice=own)) == rule
+
+
+@pytest.mark.parametrize(
+    ("latest_s", "rule"),
+    [(6 * HOUR_S + 60.0, None), (6 * HOUR_S + 61.0, "starts_within_bound"), (math.inf, "starts_within_bound")],
+)
+def test_job_is_not_delayed_unless_running_jobs_release_its_gpus_in_time_by_their_limits(
+    latest_s: float, rule: str | None
+) -> None:
+    change = replace(nice(), planned_start=TAKEN_AT + 60.0, latest_start=TAKEN_AT + latest_s)
+
+    assert refused_by(change, PLAIN) == rule
+
+
+@pytest.mark.parametrize(("late_s", "rule"), [(3 * HOUR_S, None), (3 * HOUR_S - 1.0, "lift_is_owed")])
+def test_job_is_lifted_once_it_has_waited_half_of_its_bound_since_it_would_have_started(
+    late_s: float, rule: str | None
+) -> None:
+    change = nice(after=-500, delay_s=0.0)
+    ended = lent(ago_s=4 * HOUR_S, ending=Ending.TAKEN_BACK)
+
+    late = replace(ended, would_start_time=TAKEN_AT - late_s)
+
+    assert refused_by(change, PLAIN, leases=[late]) == rule
+
+
+def test_lift_of_a_delayed_job_does_not_wait_for_its_cooldown() -> None:
+    just_back = lent(ago_s=4 * HOUR_S, ending=Ending.TAKEN_BACK, ended_ago_s=1.0)
+    late = replace(just_back, would_start_time=TAKEN_AT - 3 * HOUR_S)
+
+    assert refused_by(nice(after=-500, delay_s=0.0), PLAIN, leases=[late]) is None
+    assert refused_by(nice(delay_s=0.0), PLAIN, leases=[late]) == "cooldown_over"
 
 
 def test_growing_within_the_range_passes_and_shrinking_needs_a_checkpoint_or_no_limit() -> None:

@@ -152,7 +152,7 @@ def test_who_may_not_read_is_told(open_path: Path) -> None:
     with opened(open_path):
         pass
 
-    assert "cannot be opened: check that this user can" in run(_AS_NOBODY + _LOOK, str(open_path))
+    assert "is closed to this user" in run(_AS_NOBODY + _LOOK, str(open_path))
 
 
 def test_only_the_owner_may_read_what_the_journal_makes(path: Path) -> None:

@@ -19,6 +19,7 @@ from tests.builders import (
     make_config,
     make_gang,
     make_hints,
+    make_holders,
     make_job,
     make_node,
     make_snapshot,
@@ -46,13 +47,16 @@ def one_idle_node_per_leaf(job: Job, **parameters: str) -> Snapshot:
     """Two leaves of two nodes, one node of each idle: two nodes fit now only across leaves."""
     nodes = [make_node(name, used=8 if name in ("n02", "n04") else 0) for name in ("n01", "n02", "n03", "n04")]
     return make_snapshot(
-        [job], nodes, config=make_config(scheduler_parameters=parameters or {"max_switch_wait": "86400"})
+        [job, *make_holders(nodes)],
+        nodes,
+        config=make_config(scheduler_parameters=parameters or {"max_switch_wait": "86400"}),
     )
 
 
 def half_idle_nodes(job: Job) -> Snapshot:
     """Four nodes with four idle GPUs each: eight fit now only over two nodes."""
-    return make_snapshot([job], [make_node(f"n0{number}", used=4) for number in range(1, 5)])
+    nodes = [make_node(f"n0{number}", used=4) for number in range(1, 5)]
+    return make_snapshot([job, *make_holders(nodes)], nodes)
 
 
 def timers(record: CycleRecord) -> dict[int, object]:

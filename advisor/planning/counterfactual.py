@@ -1,0 +1,257 @@
+"""Compares jobs that a change can delay with their start as submitted, and finds the changes that no longer serve.
+
+As submitted, a job stands at the priority of its user's own fields, and the jobs that started while the change was out,
+from places behind it, have not started. It would start once what it asks for fits beside the jobs ahead of it, whose
+GPUs count as interchangeable.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.domain.actions import Lever, Requeue, SetNice
+from advisor.domain.job import Job, JobState
+from advisor.domain.lease import Ending, Lease, LeaseState, earlier_of
+from advisor.domain.plan import Plan, Recommendation
+from advisor.features.capacity import Fitter
+from advisor.features.nodes import UNTYPED
+from advisor.features.queue import ANY_TYPE, QueueTable, competes_now
+from advisor.features.supply import latest_starts_s, wait_for_s
+from advisor.planning.case import Case
+from advisor.planning.earliest import without
+
+
+class Over(StrEnum):
+    """Why a change no longer serves; documented in docs/delay.md."""
+
+    SERVED = "served"  # the jobs that it let ahead have started or left the queue
+    WOULD_START = "would_start"  # as submitted the job would start now
+    UNCOUNTED = "uncounted"  # a job that it was not to let ahead stands before it
+    HALF_BOUND = "half_bound"  # the job has waited half of its bound longer than as submitted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """A job that still waits after a change: since when it would run as submitted, and the levers that are over.
+
+    `would_start_time` is None while it would not have started either.
+    """
+
+    job_id: int
+    would_start_time: float | None
+    over: Mapping[Lever, Over]
+
+
+def watched(case: Case) -> tuple[Watched, ...]:
+    """Compare each changed job that still waits with its start as submitted, by job id."""
+    leases_by_job = _waiting(case)
+    if not leases_by_job:
+        return ()
+    line = _Line.of(case, since=min(lease.applied_time for leases in leases_by_job.values() for lease in leases))
+    return tuple(_watched(case, line, job_id, leases_by_job[job_id]) for job_id in sorted(leases_by_job))
+
+
+def with_planned_starts(plan: Plan, case: Case) -> Plan:
+    """Return a plan in which each change that can delay its job states the planned and the latest start.
+
+    Both are by time limits. The planned start is that of the job as submitted, if no other job arrives: slurmctld's own
+    where that is earlier. The latest start is that of the job as the first in line, if other jobs take all idle GPUs.
+    """
+    if all(change.expected.added_delay_max_s <= 0.0 for change in plan.recommendations):
+        return plan
+    line = _Line.of(case)
+    return Plan(recommendations=tuple(_with_planned_start(change, case, line) for change in plan.recommendations))
+
+
+def _with_planned_start(change: Recommendation, case: Case, line: "_Line") -> Recommendation:
+    now = case.snapshot.taken_at
+    if change.expected.added_delay_max_s <= 0.0:
+        return change
+    if isinstance(change.action, Requeue):
+        return replace(change, planned_start=now)
+    row = line.row_by_job.get(change.job_id)
+    if row is None:
+        return change
+    by_limits_s, latest_s = line.starts_s(case, row)
+    planned = None if not np.isfinite(by_limits_s) else now + by_limits_s
+    of_slurm = case.snapshot.jobs_by_id[change.job_id].start_time
+    return replace(
+        change,
+        planned_start=earlier_of(planned, None if of_slurm is None else max(now, of_slurm)),
+        latest_start=now + latest_s,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Line:
+    """The queue as it stands, and as submitted: without the nice values that are ours."""
+
+    queue: QueueTable
+    submitted: QueueTable
+    row_by_job: Mapping[int, int]  # rows of `submitted`
+    place_by_job: Mapping[int, int]  # rows of `queue`
+    started: tuple[Job, ...]  # the running jobs that started since the first of the changes
+
+    @classmethod
+    def of(cls, case: Case, since: float = np.inf) -> "_Line":
+        queue, ours = case.queue, _nice_of_ours(case)
+        added = np.array([ours.get(job.job_id, 0) for job in queue.jobs], dtype=np.int64)
+        submitted = queue.by_priority(queue.priority + added) if added.any() else queue
+        return cls(
+            queue=queue,
+            submitted=submitted,
+            row_by_job={job.job_id: row for row, job in enumerate(submitted.jobs)},
+            place_by_job={job.job_id: row for row, job in enumerate(queue.jobs)},
+            started=tuple(
+                job
+                for job in case.snapshot.jobs
+                if job.state is JobState.RUNNING and job.start_time is not None and job.start_time > since
+            ),
+        )
+
+    def starts_s(self, case: Case, row: int) -> tuple[float, float]:
+        """Return the planned and the latest start of a row of `submitted`, in seconds from the snapshot."""
+        submitted, freed = self.submitted, case.freed_by_limits
+        pool, gpu_type = int(submitted.pool[row]), int(submitted.gpu_type[row])
+        rows = submitted.rows_of(pool)
+        ahead = rows[rows <= row]
+        planned_s = float(latest_starts_s(submitted, freed, ahead, submitted.gpus[ahead])[-1])
+        no_idle = np.zeros(len(submitted.gpu_types), dtype=np.int64)
+        return planned_s, wait_for_s(freed, pool, gpu_type, int(submitted.gpus[row]), no_idle)
+
+    def would_start(self, row: int, passed: NDArray[np.int64]) -> bool:
+        """Return whether a row of `submitted` would start now if the GPUs `passed` `(n_types,)` were idle too."""
+        submitted = self.submitted
+        pool, gpu_type = int(submitted.pool[row]), int(submitted.gpu_type[row])
+        rows = submitted.rows_of(pool)
+        ahead = rows[rows <= row]
+        idle = submitted.pool_idle[pool] + passed
+        types = submitted.gpu_type[ahead]
+        if gpu_type == ANY_TYPE:
+            return bool(submitted.smallest[ahead].sum(dtype=np.int64) <= idle.sum())
+        meets = (types == gpu_type) | (types == ANY_TYPE)
+        return bool(submitted.smallest[ahead][meets].sum(dtype=np.int64) <= idle[gpu_type])
+
+    def uncounted(self, job_id: int, serves: Iterable[int]) -> bool:
+        """Return whether a job other than `serves` stands before a job and would not as submitted."""
+        row, place = self.row_by_job[job_id], self.place_by_job[job_id]
+        queue, pool = self.queue, self.queue.pool[place]
+        counted = {job_id, *serves}
+        return any(
+            queue.pool[before] == pool
+            and queue.jobs[before].job_id not in counted
+            and self.row_by_job[queue.jobs[before].job_id] > row
+            and _compete(int(queue.gpu_type[before]), int(queue.gpu_type[place]))
+            for before in range(place)
+        )
+
+
+def _compete(gpu_type: int, other: int) -> bool:
+    return gpu_type == other or ANY_TYPE in (gpu_type, other)
+
+
+def _nice_of_ours(case: Case) -> Mapping[int, int]:
+    """Map jobs to the part of their nice that an open change added."""
+    jobs = case.snapshot.jobs_by_id
+    return {
+        lease.job_id: lease.action.after - lease.undo.after
+        for lease in case.memory.leases
+        if isinstance(lease.action, SetNice)
+        and isinstance(lease.undo, SetNice)
+        and lease.ending is None
+        and lease.job_id in jobs
+        and jobs[lease.job_id].nice == lease.action.after
+    }
+
+
+def _waiting(case: Case) -> Mapping[int, list[Lease]]:
+    """Map pending jobs to their changes that can have delayed them and after which they have not started."""
+    leases_by_job: dict[int, list[Lease]] = {}
+    for lease in case.memory.leases:
+        if lease.start_time is None and lease.added_delay_s > 0.0 and lease.ending is not Ending.NOT_APPLIED:
+            job = case.snapshot.jobs_by_id.get(lease.job_id)
+            if job is not None and job.is_pending:
+                leases_by_job.setdefault(lease.job_id, []).append(lease)
+    return leases_by_job
+
+
+def _watched(case: Case, line: _Line, job_id: int, leases: list[Lease]) -> Watched:
+    now = case.snapshot.taken_at
+    starts_now = _would_start(case, line, job_id, leases)
+    would_start_time = earlier_of(*(lease.would_start_time for lease in leases), now if starts_now else None)
+    late = would_start_time is not None and now - would_start_time >= case.limits.max_added_delay_s / 2
+    over = {
+        lease.lever: why
+        for lease in leases
+        if lease.ending is None
+        and lease.state is LeaseState.OUT
+        and lease.action.can_be_undone
+        and (why := _over(case, line, lease, starts_now=starts_now, late=late)) is not None
+    }
+    return Watched(job_id=job_id, would_start_time=would_start_time, over=over)
+
+
+def _would_start(case: Case, line: _Line, job_id: int, leases: list[Lease]) -> bool:
+    """Return whether a job would start now as submitted, on idle GPUs and those of the jobs that passed it."""
+    row = line.row_by_job.get(job_id)
+    if row is None:
+        return False
+    passed = [job for job in line.started if _passed(job, line, row, leases)]
+    if not line.would_start(row, _gpus_of(passed, line.submitted.gpu_types)):
+        return False
+    job = case.snapshot.jobs_by_id[job_id]
+    for lease in leases:
+        if lease.ending is None:
+            job = lease.undo.applied_to(job)
+    holdings = case.holdings
+    table = without(case.table, holdings, np.isin(holdings.job_id, [other.job_id for other in passed]))
+    return Fitter(case.snapshot, table).tier_now(job.gang, job.partitions) is not None
+
+
+def _over(case: Case, line: _Line, lease: Lease, *, starts_now: bool, late: bool) -> Over | None:
+    """Return why a change no longer serves; None while it does. A delay timer waits although its gang could start."""
+    if late:
+        return Over.HALF_BOUND
+    if lease.lever is not Lever.NICE:
+        return None
+    if lease.serves and not any(_is_pending(case, job_id) for job_id in lease.serves):
+        return Over.SERVED
+    if starts_now:
+        return Over.WOULD_START
+    job = case.snapshot.jobs_by_id[lease.job_id]
+    if lease.job_id in line.row_by_job:
+        return Over.UNCOUNTED if line.uncounted(lease.job_id, lease.serves) else None
+    # It stands behind all jobs that are planned.
+    return Over.UNCOUNTED if competes_now(job, case.snapshot.taken_at) else None
+
+
+def _is_pending(case: Case, job_id: int) -> bool:
+    job = case.snapshot.jobs_by_id.get(job_id)
+    return job is not None and job.is_pending
+
+
+def _passed(job: Job, line: _Line, row: int, leases: list[Lease]) -> bool:
+    """Return whether a running job started while a change was out, from a place behind the changed job."""
+    submitted, start_time = line.submitted, job.start_time
+    return (
+        start_time is not None
+        and submitted.pool_by_partitions.get(job.partitions) == submitted.pool[row]
+        and any(
+            lease.applied_time < start_time <= (lease.ended_time or np.inf)
+            and (job.priority is None or lease.priority is None or job.priority <= lease.priority)
+            for lease in leases
+        )
+    )
+
+
+def _gpus_of(jobs: Iterable[Job], gpu_types: tuple[str, ...]) -> NDArray[np.int64]:
+    """Return the GPUs that jobs hold, `(n_types,)`."""
+    held = Counter[str]()
+    for job in jobs:
+        for gpus in () if job.allocation is None else job.allocation.gpus:
+            held[gpus.gpu_type or UNTYPED] += gpus.count
+    return np.array([held[name] for name in gpu_types], dtype=np.int64)

@@ -1,0 +1,174 @@
+"""What changed jobs would have had as submitted, and when their changes no longer serve."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from advisor.cycle import Cycle
+from advisor.domain.actions import Lever, NodeRange, Reason, SetNice, SetNodeRange
+from advisor.domain.job import Job
+from advisor.domain.lease import Ending, Lease, LeaseState, intended
+from advisor.domain.memory import Memory
+from advisor.planning.counterfactual import Over, Watched
+from advisor.settings import Limits
+from tests.builders import HOUR_S, TAKEN_AT, make_gang, make_job, make_snapshot
+
+NODES = ("n01", "n02", "n03", "n04")  # of 8 GPUs each
+SINCE = TAKEN_AT - 600.0
+
+
+def running(*gpus: int, started_ago_s: float = HOUR_S, left_s: float = HOUR_S, priority: int = 500) -> list[Job]:
+    """Jobs that hold some GPUs of each node."""
+    return [
+        make_job(
+            100 + number,
+            gpus=count,
+            running_on=[name],
+            started_ago_s=started_ago_s,
+            time_limit_s=started_ago_s + left_s,
+            priority=priority,
+        )
+        for number, (name, count) in enumerate(zip(NODES, gpus, strict=False))
+        if count
+    ]
+
+
+def moved(priority: int = 1000, nice: int = 300, gpus: int = 16) -> Job:
+    """The job that was put back by its nice."""
+    return make_job(1, gpus=gpus, nice=nice, priority=priority - nice, time_limit_s=10 * HOUR_S)
+
+
+def short(job_id: int, priority: int = 900) -> Job:
+    """A short job behind the moved one as submitted."""
+    return make_job(job_id, gpus=2, priority=priority, time_limit_s=HOUR_S / 4)
+
+
+def put_back(nice: int = 300, *, serves: tuple[int, ...] = (2, 3), would_start_time: float | None = None) -> Lease:
+    """The change of the moved job."""
+    lease = intended(
+        SetNice(job_id=1, before=0, after=nice),
+        SINCE,
+        after_s=2 * HOUR_S,
+        added_delay_s=HOUR_S,
+        job=moved(nice=0),
+        serves=serves,
+    )
+    return replace(lease, state=LeaseState.OUT, would_start_time=would_start_time)
+
+
+def watch(jobs: Sequence[Job], *leases: Lease, limits: Limits | None = None) -> tuple[Watched, ...]:
+    """Watch the changed jobs of a queue."""
+    return Cycle(limits=limits or Limits()).judge(make_snapshot(jobs), Memory(leases=leases)).watched
+
+
+def test_change_serves_while_the_jobs_that_it_let_ahead_wait_and_no_other_stands_before() -> None:
+    jobs = [*running(8, 8, 8, 8), moved(), short(2), short(3)]
+
+    assert watch(jobs, put_back()) == (Watched(job_id=1, would_start_time=None, over={}),)
+
+
+def test_change_is_over_once_all_jobs_that_it_let_ahead_have_started_or_left() -> None:
+    started = make_job(2, gpus=2, running_on=["n01"], started_ago_s=10.0, time_limit_s=HOUR_S, priority=900)
+    full = running(6, 8, 8, 8)
+
+    assert watch([*full, started, moved()], put_back())[0].over == {Lever.NICE: Over.SERVED}
+    assert watch([*full, started, moved(), short(3)], put_back())[0].over == {}
+
+
+def test_change_is_over_once_the_job_would_start_as_submitted() -> None:
+    (seen,) = watch([*running(0, 0, 8, 8), moved(), short(2), short(3)], put_back())
+
+    assert (seen.would_start_time, seen.over) == (TAKEN_AT, {Lever.NICE: Over.WOULD_START})
+
+
+def test_gpus_of_jobs_that_passed_since_the_change_count_as_idle_for_what_would_have_been() -> None:
+    passed = [
+        make_job(7 + n, gpus=8, running_on=[NODES[n]], started_ago_s=60.0, time_limit_s=48 * HOUR_S, priority=999)
+        for n in range(2)
+    ]
+    before = [replace(job, start_time=SINCE - 60.0) for job in passed]
+    ahead = [replace(job, priority=1001) for job in passed]
+    waiting = [*running(0, 0, 8, 8), moved(), short(2), short(3)]
+
+    assert watch([*waiting, *passed], put_back())[0].would_start_time == TAKEN_AT
+    assert watch([*waiting, *before], put_back())[0].would_start_time is None
+    assert watch([*waiting, *ahead], put_back())[0].would_start_time is None
+
+
+def test_change_is_over_once_a_job_that_was_not_counted_stands_before() -> None:
+    jobs = [*running(8, 8, 8, 8), moved(), short(2), short(3)]
+
+    behind, between, ahead = (make_job(9, gpus=8, priority=priority) for priority in (600, 800, 1100))
+
+    assert watch([*jobs, behind], put_back())[0].over == {}
+    assert watch([*jobs, between], put_back())[0].over == {Lever.NICE: Over.UNCOUNTED}
+    assert watch([*jobs, ahead], put_back())[0].over == {}
+
+
+def test_job_below_all_that_are_planned_goes_back() -> None:
+    many = [make_job(1000 + n, gpus=8, priority=950 - n) for n in range(200)]
+    pinned = replace(moved(nice=999), priority=1)
+
+    (seen,) = watch([*running(8, 8, 8, 8), pinned, short(2), *many], put_back(999))
+
+    assert seen.over == {Lever.NICE: Over.UNCOUNTED}
+
+
+@pytest.mark.parametrize(("late_s", "over"), [(3 * HOUR_S - 1.0, {}), (3 * HOUR_S, {Lever.NICE: Over.HALF_BOUND})])
+def test_change_is_over_once_half_of_the_bound_is_waited(late_s: float, over: dict[Lever, Over]) -> None:
+    jobs = [*running(8, 8, 8, 8), moved(), short(2), short(3)]
+
+    assert watch(jobs, put_back(would_start_time=TAKEN_AT - late_s))[0].over == over
+
+
+def test_delay_timer_waits_although_its_gang_would_start_but_not_beyond_half_of_the_bound() -> None:
+    action = SetNodeRange(job_id=1, before=NodeRange(low=1, high=4), after=NodeRange(low=1, high=1))
+    lease = replace(put_back(serves=(), would_start_time=SINCE), action=action, undo=action.swapped())
+    gang = make_job(1, gang=make_gang(8, nodes_min=1, nodes_max=1))
+    jobs = [*running(6, 6, 6, 6), gang]
+
+    assert watch(jobs, lease)[0].over == {}
+    assert watch(jobs, lease, limits=Limits(max_added_delay_s=1200.0))[0].over == {Lever.NODE_RANGE: Over.HALF_BOUND}
+
+
+def test_job_whose_change_went_back_is_watched_until_it_starts() -> None:
+    ended = put_back().ended(Ending.TAKEN_BACK, TAKEN_AT - 60.0)
+    free, full = running(0, 0, 8, 8), running(8, 8, 8, 8)
+    waiting = moved(nice=0)
+
+    assert watch([*full, waiting], ended) == (Watched(job_id=1, would_start_time=None, over={}),)
+    assert watch([*free, waiting], ended) == (Watched(job_id=1, would_start_time=TAKEN_AT, over={}),)
+    assert watch([*free, waiting], replace(ended, start_time=TAKEN_AT - 10.0)) == ()
+    assert watch([*free, make_job(1, gpus=16, running_on=["n01", "n02"])], ended) == ()
+
+
+def test_plan_states_when_the_job_would_start_as_submitted_and_as_first_in_line() -> None:
+    full = running(8, 8, 8, 8, left_s=2 * HOUR_S)
+    long = make_job(1, gpus=16, priority=1000, time_limit_s=40 * HOUR_S)
+    shorts = [short(n) for n in range(2, 12)]
+
+    (change,) = Cycle().judge(make_snapshot([*full, long, *shorts])).recommendations
+    slurms_plan = replace(long, start_time=TAKEN_AT + HOUR_S)
+    (by_slurm,) = Cycle().judge(make_snapshot([*full, slurms_plan, *shorts])).recommendations
+
+    assert change.serves == tuple(range(2, 12))
+    assert (change.planned_start, change.latest_start) == (TAKEN_AT + 2 * HOUR_S, TAKEN_AT + 2 * HOUR_S)
+    assert by_slurm.planned_start == TAKEN_AT + HOUR_S
+
+
+def test_delayed_job_is_lifted_above_all_others_once() -> None:
+    ended = replace(put_back(would_start_time=TAKEN_AT - 4 * HOUR_S), applied_time=TAKEN_AT - 5 * HOUR_S)
+    ended = ended.ended(Ending.TAKEN_BACK, TAKEN_AT - 60.0)
+    rival = make_job(9, gpus=8, priority=1400)
+    jobs = [*running(8, 8, 8, 8), moved(nice=0), rival]
+
+    (lift,) = Cycle().judge(make_snapshot(jobs), Memory(leases=(ended,))).recommendations
+    first = Cycle().judge(make_snapshot([*jobs[:-1], replace(rival, priority=900)]), Memory(leases=(ended,)))
+    lifted = replace(intended(lift.action, TAKEN_AT - 60.0), state=LeaseState.OUT)
+    again = Cycle().judge(make_snapshot([*jobs[:-2], moved(nice=-407), rival]), Memory(leases=(ended, lifted)))
+
+    assert lift.reason is Reason.DELAYED_BY_ADVICE
+    assert lift.action == SetNice(job_id=1, before=0, after=-407)
+    assert first.recommendations == again.recommendations == ()
+    assert Cycle(limits=Limits(nice_min=0)).judge(make_snapshot(jobs), Memory(leases=(ended,))).recommendations == ()

@@ -1,4 +1,4 @@
-"""Runs programs: with an argument list, a deadline and an output limit, without a shell or input."""
+"""Runs programs: with an argument list, a deadline and an output limit, without a shell."""
 
 import contextlib
 import os
@@ -7,7 +7,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Final, Protocol
 
@@ -23,6 +23,8 @@ _DRAIN_S = 1.0
 _COMPLAINT_LENGTH = 300
 # How soon a command ends after it was cancelled.
 _PATIENCE_STEP_S = 0.1
+# How long a program that reads lines can run: less than an intent counts as undecided, also if this process is killed.
+_FED_S = 60.0
 
 # The variables that change the output of Slurm's commands, or the cluster that they address, are removed.
 _DROPPED_VARIABLES = re.compile(
@@ -36,6 +38,8 @@ _OWN_VARIABLES = {
     # Otherwise the list of an array's waiting tasks ends after 64 characters.
     "SLURM_BITSTR_LEN": "0",
 }
+# scontrol reads lines with readline, which a user's key bindings could change.
+_READERS_VARIABLES = {"INPUTRC": os.devnull}
 
 _UNREACHABLE = re.compile(
     r"unable to contact slurm controller|connection refused|connection timed out|socket timed out"
@@ -81,6 +85,16 @@ class Commands(Protocol):
         """Run a command and return its output; raises `SlurmError` or `DecodeError`."""
 
 
+class FedCommands(Commands, Protocol):
+    """Runs Slurm's commands, also many in one process."""
+
+    def feed(self, program: str, lines: Sequence[str]) -> str:
+        """Run a program that reads one command a line, and return its messages; raises `SlurmError`.
+
+        A line that Slurm refuses is no error: the program goes on with the next one.
+        """
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmCommands:
     """Slurm's own commands, as they are found on PATH.
@@ -99,6 +113,12 @@ class SlurmCommands:
         argv = (program, *chosen, *arguments)
         return run(argv, timeout_s=self.timeout_s, limit_bytes=self.limit_bytes, patience=self.patience)
 
+    def feed(self, program: str, lines: Sequence[str]) -> str:
+        """Run a program for the cluster that reads one command a line."""
+        chosen = () if self.cluster is None else ("-M", self.cluster)
+        answer = run((program, *chosen), timeout_s=min(self.timeout_s, _FED_S), patience=self.patience, lines=lines)
+        return text_of(answer.complaints)
+
 
 def run(
     argv: Sequence[str],
@@ -107,24 +127,29 @@ def run(
     limit_bytes: int = OUTPUT_LIMIT_BYTES,
     variables: Mapping[str, str] | None = None,
     patience: Deadline | None = None,
+    lines: Sequence[str] = (),
 ) -> Answer:
     """Run a program to its end and return its output.
 
-    `variables` stands for the process's own environment. Raises `SlurmError`, or `DecodeError` for an answer
-    above `limit_bytes`; whatever the program started is killed with it.
+    `variables` stands for the process's own environment, `lines` for what the program reads; then a refusal is part of
+    the answer. Raises `SlurmError`, or `DecodeError` for an answer above `limit_bytes`; whatever the program started
+    is killed with it.
     """
     program = argv[0]
     _check_patience(program, patience, "was not started")
     environment = slurm_environment(os.environ if variables is None else variables)
+    if lines:
+        environment |= _READERS_VARIABLES
     try:
-        process = subprocess.Popen(
-            list(argv),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment,
-            start_new_session=True,
-        )
+        with _input_of(lines) as given:
+            process = subprocess.Popen(
+                [*_bound(timeout_s, lines), *argv],
+                stdin=given,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=environment,
+                start_new_session=True,
+            )
     except FileNotFoundError as err:
         raise SlurmMissingError(
             f"{program} is not on PATH here: install Slurm's client commands, or run on a host that has them"
@@ -143,8 +168,27 @@ def run(
             f"{program} answered with more than {limit_bytes} bytes, which sadvise does not read: try another --source"
         )
     if process.returncode != 0:
-        raise failure(program, process.returncode, message, environment)
+        error = failure(program, process.returncode, message, environment)
+        if not lines or not isinstance(error, SlurmRefusedError):
+            raise error
     return Answer(output=bytes(output.content), complaints=message)
+
+
+@contextlib.contextmanager
+def _input_of(lines: Sequence[str]) -> Iterator[int]:
+    """Open what a program reads: nothing, or lines in a file in memory, which never blocks and needs no disk."""
+    if not lines:
+        yield subprocess.DEVNULL
+        return
+    with os.fdopen(os.memfd_create("lines"), "w+b") as file:
+        file.write("".join(f"{line}\n" for line in lines).encode())
+        file.seek(0)
+        yield file.fileno()
+
+
+def _bound(timeout_s: float, lines: Sequence[str]) -> tuple[str, ...]:
+    """Return the command that ends a program which reads lines, should this process be killed before it."""
+    return ("timeout", "--signal=KILL", f"{timeout_s + 1.0:.3f}") if lines else ()
 
 
 def slurm_environment(variables: Mapping[str, str]) -> dict[str, str]:

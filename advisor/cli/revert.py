@@ -44,10 +44,10 @@ def revert(
     named = None if every else frozenset(jobs or ())
     reading = Reading(source=source, cluster=cluster, timeout_s=timeout, config=config)
     with live_applier(reading, journal, gated=False) as applier:
-        seen = applier.source.snapshot()
+        seen = applier.leased()
         reconciled = applier.revert(seen, named)
         left = [lease for lease in applier.journal.leases() if named is None or lease.job_id in named]
-        name = applier.source.name
+        name = seen.source
     done = [
         *(receipt_row("taken_back", receipt, cluster) for receipt in reconciled.taken_back),
         *(

@@ -1,10 +1,12 @@
 """Counts how many of the last commands Slurm did not answer."""
 
 from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from advisor.backends.process import Answer, Commands
+from advisor.backends.process import Answer, FedCommands
 from advisor.errors import SlurmUnavailableError
 
 _REMEMBERED: Final = 100
@@ -30,7 +32,7 @@ class Tally:
 class CountedCommands:
     """Commands that count how many Slurm did not answer; a refusal is an answer."""
 
-    commands: Commands
+    commands: FedCommands
     tally: Tally = field(repr=False)
 
     @property
@@ -40,10 +42,19 @@ class CountedCommands:
 
     def ask(self, program: str, *arguments: str) -> Answer:
         """Run a command and count its result."""
+        with self._counted():
+            return self.commands.ask(program, *arguments)
+
+    def feed(self, program: str, lines: Sequence[str]) -> str:
+        """Run a program that reads lines and count its result, once."""
+        with self._counted():
+            return self.commands.feed(program, lines)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
         try:
-            answer = self.commands.ask(program, *arguments)
+            yield
         except SlurmUnavailableError:
             self.tally.add(failed=True)
             raise
         self.tally.add(failed=False)
-        return answer

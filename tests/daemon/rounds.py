@@ -55,6 +55,7 @@ class Site:
             source=self.cluster,
             actuator=self.cluster,
             cycle=Cycle(planning=config.planning, limits=config.guard, modes=config.mode),
+            named=self.cluster,
             observe=observed,
             gate=gate,
         )

@@ -163,13 +163,9 @@ def _receipt(change: Change, job: Job | None, objection: str, end_is_hidden: boo
 
 
 def _end_could_be_hidden(job: Job | None, change: Change) -> bool:
-    """Return whether a job holds the new value of a node range if Slurm shows but its lower end."""
+    """Return whether a job could hold the new value of a node range, of which Slurm possibly shows but one end."""
     return (
-        isinstance(change, SetNodeRange)
-        and job is not None
-        and job.is_pending
-        and change.held_by(job) != change.after
-        and change.can_hold(job, change.after)
+        isinstance(change, SetNodeRange) and job is not None and job.is_pending and change.held_by(job) != change.after
     )
 
 

@@ -23,6 +23,8 @@ _CHANGES: Final[Mapping[str, str]] = {"update": _UPDATE, "requeue": "REQUEST_JOB
 ROUND_REQUESTS: Final = 5
 # The requests of a batch of changes beside one for each: its jobs are read before and after, some of them twice.
 BATCH_REQUESTS: Final = 6
+# The most requests of one change.
+CHANGE_REQUESTS: Final = 3
 # Assumed of a kind of request that slurmctld has not yet served.
 _ASSUMED_S: Final = 0.001
 # Of the rate at which slurmctld's rate limiter lets requests pass; other programs of this user need the rest.
@@ -75,7 +77,9 @@ def requests_of(program: str, arguments: Sequence[str]) -> tuple[str, ...]:
             if words[:1] == ["show"]:
                 return _SHOWN.get(words[1] if len(words) > 1 else "", _UNCOUNTED)
             change = _CHANGES.get(words[0] if words else "")
-            return _UNCOUNTED if change is None else (change,)
+            # scontrol looks at the job before it changes a node range.
+            looked_at = _SHOWN["job"] if change is _UPDATE and words[-1].startswith("NumNodes=") else ()
+            return _UNCOUNTED if change is None else (change, *looked_at)
         case _:
             return _PLAIN.get(program, _UNCOUNTED)
 
@@ -170,7 +174,7 @@ class RpcBudget:
         """Return how many changes of a batch can be sent; what is reverted is late already and waits for no share."""
         self._fill()
         # Both reads of a batch, and the next round's.
-        requests = self._requests.held - BATCH_REQUESTS - ROUND_REQUESTS
+        requests = (self._requests.held - BATCH_REQUESTS - ROUND_REQUESTS) / CHANGE_REQUESTS
         affordable = inf if returning else self._time.held / self._cost_s(_UPDATE)
         changes = int(max(0.0, min(wanted, requests, affordable)))
         if changes == wanted:

@@ -36,6 +36,8 @@ class Slurm:
             if isinstance(self.answer, SlurmError):
                 raise self.answer
             return Answer(output=b"", complaints=self.answer.encode())
+        if "--json" in arguments:
+            raise SlurmRefusedError("squeue failed with exit status 1: it knows no JSON")
         shown = self.after if self.sent else self.before
         if isinstance(shown, SlurmError):
             raise shown

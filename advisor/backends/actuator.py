@@ -21,7 +21,7 @@ ANOTHER_VALUE: Final = "read back another value than the one written"
 NOT_A_WORD: Final = "its value is more than a word, which is not written to scontrol"
 END_NOT_SHOWN: Final = "squeue shows one end of the node range, and its JSON does not tell the other: nothing was sent"
 
-# So many lines take slurmctld less than a second, and scontrol less than its deadline while slurmctld is slow.
+# A batch takes slurmctld less than a second, and scontrol less than its deadline where slurmctld is slow.
 LINES_PER_COMMAND: Final = 500
 
 # scontrol ends its message about a line with the job, and begins the one about the tasks of an array with them.

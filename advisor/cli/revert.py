@@ -27,7 +27,8 @@ def revert(
 ) -> None:
     """Revert applied changes, due or not, if the pending job still holds the value that sadvise set.
 
-    Fields that somebody else has changed since are left alone and listed. Exits with 1 if Slurm refused a revert.
+    Fields that somebody else has changed since are left alone and listed. Only the changed jobs are read, so this works
+    when the queue as a whole cannot be read. Exits with 1 if Slurm refused a revert.
     """
     from advisor.backends.actuator import CHANGED_MEANWHILE
     from advisor.cli.changes import COLUMNS, fields_of, lease_row, live_applier, raise_if_refused, receipt_row

@@ -44,6 +44,11 @@ _LONGEST = 200
 _VARIABLE = re.compile(r"SADVISE_([A-Z0-9_]+?)__(.+)")
 
 Value = str | int | float | bool
+# Keys of earlier versions, each with what replaced it.
+_REPLACED: Mapping[str, str] = dict.fromkeys(
+    ("budget.rpcs_per_minute", "budget.burst", "budget.writes_per_minute", "budget.kept_for_reads"),
+    "budget.time_ratio, a share of slurmctld's time,",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,6 +238,8 @@ def _environment_value(text: str) -> object:
 def _check_key(origin: str, table: str, key: str) -> None:
     if key in _KEYS[table]:
         return
+    if f"{table}.{key}" in _REPLACED:
+        raise ConfigError(f"{origin}: {table}.{key} is gone: {_REPLACED[f'{table}.{key}']} takes its place")
     elsewhere = next((other for other, keys in _KEYS.items() if key in keys), None)
     hint = _nearest(key, _KEYS[table]) if elsewhere is None else f"it belongs in [{elsewhere}]"
     raise ConfigError(f"{origin}: {table}.{named(key)} is not known: {hint}")

@@ -16,10 +16,6 @@ Layout = Literal["auto", "logfmt", "json"]
 
 # The unit's WatchdogSec has to be longer than the longest round.
 LONGEST_DEADLINE_S: Final = 80.0
-# The requests of one round before any change: sdiag, and the four of a snapshot.
-ROUND_REQUESTS: Final = 5
-# The requests of one change: the job is read, changed, and read back.
-CHANGE_REQUESTS: Final = 5
 _UNIX: Final = "unix:"
 # The kernel accepts no longer path for a socket.
 _LONGEST_PATH: Final = 107
@@ -102,7 +98,7 @@ class Limits:
     cooldown_s: Annotated[float, "time for which a job is left alone after it was changed, or its change refused"] = (
         600.0
     )
-    max_changes: Annotated[int, "most changes in one cycle"] = 30
+    max_changes: Annotated[int, "most changes in one cycle"] = 300
     max_changes_per_user: Annotated[int, "most changes in one cycle to jobs of one user"] = 5
     max_changes_per_account: Annotated[int, "most changes in one cycle to jobs of one account"] = 10
     max_user_delay_s: Annotated[
@@ -219,26 +215,13 @@ class DaemonSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetSettings:
-    """How many requests are sent to slurmctld, reads and writes together.
+    """How much of slurmctld's time requests take, reads and changes together."""
 
-    The defaults stay within Slurm's own rate limiter at its defaults, which holds 30 requests and adds 2 every second.
-    """
-
-    rpcs_per_minute: Annotated[
-        float, "requests to slurmctld that the budget gains per minute, for reads and changes"
-    ] = 60.0
-    burst: Annotated[int, "most requests that the budget can hold; those of one round come close together"] = 30
-    writes_per_minute: Annotated[int, "most changes sent to slurmctld in one minute"] = 12
-    kept_for_reads: Annotated[int, "requests that changes leave in the budget for the next read of the cluster"] = (
-        ROUND_REQUESTS
-    )
+    time_ratio: Annotated[float, "share of slurmctld's time that requests can take, by sdiag's means"] = 0.005
 
     def __post_init__(self) -> None:
-        if self.rpcs_per_minute <= 0 or self.writes_per_minute < 0 or self.kept_for_reads < 0:
-            raise ValueError("rpcs_per_minute must be above 0, writes_per_minute and kept_for_reads must be at least 0")
-        least = ROUND_REQUESTS + CHANGE_REQUESTS + self.kept_for_reads
-        if self.burst < least:
-            raise ValueError(f"burst must be at least {least}: a round, one change and kept_for_reads")
+        if not 0 < self.time_ratio <= 1:
+            raise ValueError("time_ratio must be above 0 and at most 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,13 +1,13 @@
 """A cluster that is what its jobs say and does what it is told, for tests of applying."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from advisor.domain.actions import Action, NodeRange, Requeue, SetNodeRange
+from advisor.domain.actions import Action, Change, NodeRange, Requeue, SetNodeRange
 from advisor.domain.job import Job
 from advisor.domain.plan import Outcome, Receipt
 from advisor.domain.snapshot import Snapshot
-from advisor.errors import SlurmUnavailableError
+from advisor.errors import DecodeError, SlurmUnavailableError
 from tests.builders import HOUR_S, TAKEN_AT, make_gang, make_job, make_snapshot
 
 # What the planner proposes for `fragmented`.
@@ -33,12 +33,23 @@ class FakeCluster:
     under_way: list[Action] = field(default_factory=list)
     ends_hidden: set[int] = field(default_factory=set)
     snapshots: int = 0
+    # Why the queue as a whole cannot be read; the jobs of given ids still can.
+    unreadable: str = ""
+    read_by_id: list[frozenset[int]] = field(default_factory=list)
     name: str = "fake"
 
     def snapshot(self) -> Snapshot:
         """Read the cluster as it is now."""
         self.snapshots += 1
+        if self.unreadable:
+            raise DecodeError(self.unreadable)
         return make_snapshot(map(self.shown, self.jobs.values()), taken_at=self.now)
+
+    def snapshot_of(self, job_ids: Collection[int]) -> Snapshot:
+        """Read the jobs of some ids as they are now."""
+        self.read_by_id.append(frozenset(job_ids))
+        jobs = [self.shown(job) for job in self.jobs.values() if job.job_id in job_ids]
+        return make_snapshot(jobs, taken_at=self.now)
 
     def shown(self, job: Job) -> Job:
         """Return a job as Slurm shows it."""
@@ -72,6 +83,10 @@ class FakeCluster:
         if self.is_lost:
             raise SlurmUnavailableError("the answer was lost")
         return Receipt(action=action, outcome=Outcome.APPLIED)
+
+    def apply_all(self, changes: Sequence[Change]) -> tuple[Receipt, ...]:
+        """Make changes, one after the other."""
+        return tuple(map(self.apply, changes))
 
     def hides_range_end(self, job_id: int) -> bool:
         """Whether the lower end of a node range stands for both."""

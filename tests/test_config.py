@@ -109,6 +109,10 @@ def test_variables_of_the_command_line_are_left_to_it(tmp_path: Path) -> None:
         ("[planning]\ndepht = 1", "planning.depht is not known: did you mean depth?"),
         ("[planning]\nzzz = 1", "planning.zzz is not known: known are depth, ageing_s, "),
         ("[planning]\nnice_max = 1", "planning.nice_max is not known: it belongs in [guard]"),
+        (
+            "[budget]\nburst = 30",
+            "budget.burst is gone: budget.time_ratio, a share of slurmctld's time, takes its place",
+        ),
         ('[planning]\n"a\\nb" = 1', r"planning.'a\nb' is not known: known are depth, "),
         ("[planing]\ndepth = 1", "[planing] is not known: did you mean planning?"),
         ("depth = 1", "[depth] is not known: known are planning, guard, source"),
@@ -132,6 +136,7 @@ def test_variables_of_the_command_line_are_left_to_it(tmp_path: Path) -> None:
         "misspelt key",
         "strange key",
         "key of another table",
+        "key of an earlier version",
         "key of two lines",
         "misspelt table",
         "key without table",

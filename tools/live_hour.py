@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from advisor.backends.diagnostics import decode_load
 from advisor.backends.sources import open_source
 from advisor.clock import SystemClock
 from advisor.config import Config, load_config
@@ -89,7 +90,8 @@ class Hour:
     waiting: int = 0
     running: int = 0
     rpcs: Counter[str] = field(default_factory=Counter)
-    allowed: float = 0.0
+    spent_s: float = 0.0
+    allowed_s: float = 0.0
     leases: tuple[Lease, ...] = ()
     longest_out_s: float = 0.0
     most_booked_s: float = 0.0
@@ -191,7 +193,7 @@ def _statistics(live: LiveCluster) -> int:
 def _count_requests(
     live: LiveCluster, hour: Hour, before: Mapping[str, int], stats: int, settings: Config, passed_s: float
 ) -> None:
-    """Compare the requests of the daemon to slurmctld with those that the budget allowed by then."""
+    """Compare the time that slurmctld took for the daemon's requests with the time that the budget allowed by then."""
     now = live.rpc_counts()
     # Two requests by sdiag are this program's own.
     now["REQUEST_STATS_INFO"] = _statistics(live) - stats - 2
@@ -200,9 +202,11 @@ def _count_requests(
     )
     for name in [name for name in hour.rpcs if name.startswith(NOT_OURS)]:
         del hour.rpcs[name]
-    hour.allowed = settings.budget.burst + settings.budget.rpcs_per_minute * passed_s / MINUTE_S
-    if hour.rpcs.total() > hour.allowed:
-        hour.faults.append(f"{hour.rpcs.total()} requests are more than the {hour.allowed:.0f} of the budget")
+    means_s = decode_load(live.run("sdiag")).request_times_s
+    hour.spent_s = sum(count * means_s.get(name, 0.0) for name, count in hour.rpcs.items())
+    hour.allowed_s = settings.budget.time_ratio * (passed_s + MINUTE_S)
+    if hour.spent_s > hour.allowed_s:
+        hour.faults.append(f"{hour.spent_s:.2f} s of slurmctld's time are more than the {hour.allowed_s:.2f} s allowed")
 
 
 def _look(live: LiveCluster, hour: Hour, config: Path, settings: Config, marks: Path) -> None:
@@ -289,7 +293,8 @@ def report(hour: Hour) -> None:
         ("most delay booked for one job, s", round(hour.most_booked_s)),
         ("requests of the daemon, by sdiag", hour.rpcs.total()),
         *((f"  {name}", count) for name, count in sorted(hour.rpcs.items())),
-        ("requests that the budget allowed", round(hour.allowed)),
+        ("slurmctld's time for them, in seconds", f"{hour.spent_s:.2f}"),
+        ("time that the budget allowed, in seconds", f"{hour.allowed_s:.2f}"),
         ("end after SIGTERM, s", round(hour.ended_in_s, 1)),
     )
     for name, value in rows:

@@ -1,11 +1,11 @@
-"""Applies the recommendations of a cycle one at a time, and reverts changes that are due; live and simulated alike.
+"""Applies the recommendations of a cycle in batches, and reverts changes that are due; live and simulated alike.
 
 Every change is written to the journal before it is sent, so that after a kill the next advisor knows of all of them.
 A field that holds a value other than ours was changed by a person, and is left as it is.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
@@ -14,7 +14,7 @@ from advisor.apply.gate import Gate, OpenGate
 from advisor.apply.memory_journal import MemoryJournal
 from advisor.apply.step import Reconciled, Step, StepJournal
 from advisor.cycle import ClusterSource, Cycle, CycleRecord
-from advisor.domain.actions import Action, Requeue
+from advisor.domain.actions import Action, Change, Lever, Requeue
 from advisor.domain.job import Job, JobState
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
 from advisor.domain.memory import Memory
@@ -38,14 +38,25 @@ class Actuator(Protocol):
     def apply(self, action: Action) -> Receipt:
         """Carry out an action; return a receipt, also for a failure."""
 
+    def apply_all(self, changes: Sequence[Change]) -> tuple[Receipt, ...]:
+        """Make changes to pending jobs; return their receipts in the same order, also for failures."""
+
     def hides_range_end(self, job_id: int) -> bool:
         """Return whether Slurm shows the lower end of a job's node range in place of the upper one."""
+
+
+class NamedSource(Protocol):
+    """Reads some jobs of a cluster, also where the queue as a whole cannot be read."""
+
+    def snapshot_of(self, job_ids: Collection[int]) -> Snapshot:
+        """Read the jobs of some ids, and no others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applier:
     """Applies plans to a cluster; `wanted` restricts the jobs that get new changes.
 
+    `named` reads the jobs with leases alone, in place of all that `source` reads.
     `observe` returns the waits of the jobs that started. `gate` is asked before each change is sent. An intent whose
     outcome is unknown is dropped if it has taken no effect after `grace_s`.
     """
@@ -54,6 +65,7 @@ class Applier:
     actuator: Actuator
     cycle: Cycle
     journal: StepJournal = field(default_factory=MemoryJournal)
+    named: NamedSource | None = None
     observe: Observe | None = None
     wanted: Wanted | None = None
     gate: Gate = field(default_factory=OpenGate)
@@ -75,35 +87,46 @@ class Applier:
         previous = {(lease.job_id, lease.lever): lease for lease in memory.leases if lease.ending is None}
         cycle_id = self.journal.record(record, self.cycle)
         self._follow(memory, seen, record.watched)
-        over = self._end(record, seen)
-        applied: list[Receipt] = []
-        held_back: list[Receipt] = []
-        # Gangs for which one of the jobs cannot be stopped; the others are not stopped either.
-        not_stoppable = {_stops_for(change) for change in record.recommendations if not self._wants(change, seen)} - {
-            None
-        }
-        for change in record.recommendations:
-            if not self._wants(change, seen) or _stops_for(change) in not_stoppable:
-                continue
-            job = seen.jobs_by_id[change.job_id]
-            objection = self.gate.against_change(change, job)
-            if objection is None:
-                lease = previous.get((change.job_id, change.action.lever))
-                applied.append(self._apply(change, seen.taken_at, lease, job))
-            else:
-                held_back.append(Receipt(action=change.action, outcome=Outcome.HELD_BACK, text=objection))
-            if _stops_for(change) is not None and (objection or applied[-1].outcome is Outcome.FAILED):
-                not_stoppable.add(_stops_for(change))
-        step = Step(record=record, reconciled=reconciled + over, applied=tuple(applied), held_back=tuple(held_back))
-        self.journal.receipts(cycle_id, step)
+        over = self._end(record, seen, reconciled)
+        stopped, not_stopped = self._stop(record.recommendations, seen, previous)
+        sendable, held_back = self._sendable(record.recommendations, seen)
+        intents = [self._intent(change, seen, previous) for change in sendable]
+        receipts = self._send(intents)
+        with self.journal.together():
+            for lease, receipt in zip(intents, receipts, strict=True):
+                self._settle(lease, receipt, seen.taken_at)
+            step = Step(
+                record=record,
+                reconciled=reconciled + over,
+                applied=(*stopped, *receipts),
+                held_back=(*not_stopped, *held_back),
+            )
+            self.journal.receipts(cycle_id, step)
         return step
+
+    def leased(self) -> Snapshot:
+        """Read the jobs that have a lease, and those that had one as they started: if requeued, they keep its value."""
+        if self.named is None:
+            return self.source.snapshot()
+        started = (lease for lease in self.journal.closed((), since=0.0) if lease.ending is Ending.NO_LONGER_PENDING)
+        return self.named.snapshot_of({lease.job_id for lease in (*self.journal.leases(), *started)})
 
     def reconcile(self, snapshot: Snapshot) -> Reconciled:
         """Update the journal from the cluster, and revert changes that are due."""
         return self._reconcile(snapshot, lambda lease: lease.is_due(snapshot.taken_at))
 
+    def return_due(self, now: float) -> Reconciled:
+        """Revert changes that are due in a round that could not read the queue; without any, nothing is asked."""
+        if not any(lease.is_due(now) and lease.state is not LeaseState.HANDS_OFF for lease in self.journal.leases()):
+            return Reconciled()
+        seen = self.leased()
+        return self._outside_a_cycle(seen, lambda lease: lease.is_due(seen.taken_at))
+
     def revert(self, snapshot: Snapshot, job_ids: Collection[int] | None = None) -> Reconciled:
-        """Revert, for a person, every outstanding change, or those of the jobs `job_ids`."""
+        """Revert, for a person, every outstanding change, or those of the jobs `job_ids`.
+
+        The snapshot holds every job that `leased` reads, or more.
+        """
         return self._outside_a_cycle(snapshot, lambda lease: job_ids is None or lease.job_id in job_ids, by_person=True)
 
     def leave(self, snapshot: Snapshot) -> Reconciled:
@@ -150,9 +173,12 @@ class Applier:
         if would_start:
             self.journal.would_start(would_start)
 
-    def _end(self, record: CycleRecord, snapshot: Snapshot) -> Reconciled:
-        """Revert the changes that no longer serve."""
-        over = {(job.job_id, lever) for job in record.watched for lever in job.over}
+    def _end(self, record: CycleRecord, snapshot: Snapshot, reconciled: Reconciled) -> Reconciled:
+        """Revert the changes that no longer serve, beside those that were tried already."""
+        tried = {
+            (receipt.action.job_id, receipt.action.lever) for receipt in (*reconciled.taken_back, *reconciled.put_off)
+        }
+        over = {(job.job_id, lever) for job in record.watched for lever in job.over} - tried
         if not over:
             return Reconciled()
         return self._reconcile(snapshot, lambda lease: (lease.job_id, lease.lever) in over)
@@ -160,35 +186,94 @@ class Applier:
     def _wants(self, change: Recommendation, snapshot: Snapshot) -> bool:
         return self.wanted is None or self.wanted(snapshot.jobs_by_id[change.job_id], snapshot)
 
-    def _apply(self, change: Recommendation, now: float, previous: Lease | None, job: Job) -> Receipt:
-        """Record a change, send it, and record its outcome."""
-        lease = intended(
+    def _stop(
+        self, changes: Sequence[Recommendation], snapshot: Snapshot, previous: Mapping[tuple[int, Lever], Lease]
+    ) -> tuple[list[Receipt], list[Receipt]]:
+        """Stop the jobs that gangs need, one at a time; return the receipts of those sent and of those held back.
+
+        For a gang for which one of the jobs cannot be stopped, the others are not stopped either.
+        """
+        stops = [change for change in changes if _stops_for(change) is not None]
+        not_stoppable = {_stops_for(change) for change in stops if not self._wants(change, snapshot)}
+        sent: list[Receipt] = []
+        held_back: list[Receipt] = []
+        for change in stops:
+            if _stops_for(change) in not_stoppable:
+                continue
+            objection = self.gate.against_change(change, snapshot.jobs_by_id[change.job_id]) or self.gate.room(1).text
+            if objection is None:
+                lease = self._intent(change, snapshot, previous)
+                self.journal.keep(lease)
+                sent.append(self.actuator.apply(change.action))
+                self._settle(lease, sent[-1], snapshot.taken_at)
+            else:
+                held_back.append(_held_back(change.action, objection))
+            if objection or sent[-1].outcome is Outcome.FAILED:
+                not_stoppable.add(_stops_for(change))
+        return sent, held_back
+
+    def _sendable(
+        self, changes: Sequence[Recommendation], snapshot: Snapshot
+    ) -> tuple[list[Recommendation], list[Receipt]]:
+        """Return the changes to pending jobs that can be sent now, and the receipts of those held back."""
+        sendable: list[Recommendation] = []
+        held_back: list[Receipt] = []
+        for change in changes:
+            if _stops_for(change) is not None or not self._wants(change, snapshot):
+                continue
+            objection = self.gate.against_change(change, snapshot.jobs_by_id[change.job_id])
+            if objection is None:
+                sendable.append(change)
+            else:
+                held_back.append(_held_back(change.action, objection))
+        room = self.gate.room(len(sendable))
+        held_back += [_held_back(change.action, room.text or "") for change in sendable[room.changes :]]
+        return sendable[: room.changes], held_back
+
+    def _intent(self, change: Recommendation, snapshot: Snapshot, previous: Mapping[tuple[int, Lever], Lease]) -> Lease:
+        """Return the lease of a change that is about to be sent."""
+        return intended(
             change.action,
-            now,
+            snapshot.taken_at,
             after_s=change.revert_after_s,
-            previous=previous,
-            job=job,
+            previous=previous.get((change.job_id, change.action.lever)),
+            job=snapshot.jobs_by_id[change.job_id],
             added_delay_s=change.expected.added_delay_max_s,
             planned_start=change.planned_start,
             serves=change.serves,
         )
-        self.journal.keep(lease)
-        receipt = self.actuator.apply(change.action)
+
+    def _send(self, intents: Sequence[Lease]) -> tuple[Receipt, ...]:
+        """Record changes of pending jobs together, and send them together."""
+        if not intents:
+            return ()
+        with self.journal.together():
+            for lease in intents:
+                self.journal.keep(lease)
+        return self.actuator.apply_all([lease.action for lease in intents if not isinstance(lease.action, Requeue)])
+
+    def _settle(self, lease: Lease, receipt: Receipt, now: float) -> None:
+        """Record what became of an intent; one of unknown outcome stays an intent."""
         if receipt.outcome is Outcome.APPLIED:
             self._write(lease, leases.came_out(lease), now)
         elif receipt.is_settled:
             self._write(lease, leases.came_to_nothing(lease), now)
-        return receipt
 
-    def _take_back(self, lease: Lease, now: float) -> Receipt:
-        """Revert a change; a failed attempt is repeated in the next step, if the value is still ours then."""
-        self.journal.keep(replace(lease, state=LeaseState.RETURNING))
-        receipt = self.actuator.apply(lease.undo)
-        if receipt.outcome is not Outcome.FAILED:
-            self._write(lease, leases.returned(lease), now)
-        elif receipt.is_overruled:
-            self._write(lease, leases.overruled(lease, now), now)
-        return receipt
+    def _take_back(self, due: Sequence[Lease], now: float) -> tuple[Receipt, ...]:
+        """Revert changes; a failed attempt is repeated in the next step, if the value is still ours then."""
+        if not due:
+            return ()
+        with self.journal.together():
+            for lease in due:
+                self.journal.keep(replace(lease, state=LeaseState.RETURNING))
+        receipts = self.actuator.apply_all([lease.undo for lease in due if not isinstance(lease.undo, Requeue)])
+        with self.journal.together():
+            for lease, receipt in zip(due, receipts, strict=True):
+                if receipt.outcome is not Outcome.FAILED:
+                    self._write(lease, leases.returned(lease), now)
+                elif receipt.is_overruled:
+                    self._write(lease, leases.overruled(lease, now), now)
+        return receipts
 
     def _write(self, lease: Lease, following: leases.Next, now: float) -> Lease | None:
         """Record the next state of a lease and return it; return None if the lease has ended."""
@@ -203,13 +288,40 @@ class Applier:
         self, snapshot: Snapshot, taken_back: Callable[[Lease], bool], *, by_person: bool = False
     ) -> Reconciled:
         self.journal.claim(snapshot.config.cluster)
-        self._reopen(snapshot)
-        now = snapshot.taken_at
-        receipts: list[Receipt] = []
+        with self.journal.together():
+            self._reopen(snapshot)
+        sights = [(lease, self._sight(lease, snapshot)) for lease in self.journal.leases()]
+        with self.journal.together():
+            due, overruled = self._followed(sights, snapshot.taken_at, taken_back, by_person=by_person)
+        returnable, put_off = self._returnable(due)
+        return Reconciled(
+            taken_back=self._take_back(returnable, snapshot.taken_at),
+            overruled=tuple(overruled),
+            put_off=tuple(put_off),
+        )
+
+    def _returnable(self, due: Sequence[Lease]) -> tuple[list[Lease], list[Receipt]]:
+        """Return the leases that can be taken back now, and the receipts of those put off."""
+        objections = [(lease, self.gate.against_return(lease)) for lease in due]
+        returnable = [lease for lease, objection in objections if objection is None]
+        put_off = [_held_back(lease.undo, objection) for lease, objection in objections if objection is not None]
+        room = self.gate.room(len(returnable), returning=True)
+        put_off += [_held_back(lease.undo, room.text or "") for lease in returnable[room.changes :]]
+        return returnable[: room.changes], put_off
+
+    def _followed(
+        self,
+        sights: Iterable[tuple[Lease, leases.Sight]],
+        now: float,
+        taken_back: Callable[[Lease], bool],
+        *,
+        by_person: bool,
+    ) -> tuple[list[Lease], list[Lease]]:
+        """Record what was seen of the leases; return those to take back, and those just overruled."""
+        due: list[Lease] = []
         overruled: list[Lease] = []
-        put_off: list[Receipt] = []
-        for lease in self.journal.leases():
-            current = self._write(lease, leases.next_lease(lease, self._sight(lease, snapshot), now, self.grace_s), now)
+        for lease, sight in sights:
+            current = self._write(lease, leases.next_lease(lease, sight, now, self.grace_s), now)
             match None if current is None else current.state:
                 case LeaseState.HANDS_OFF if lease.state is not LeaseState.HANDS_OFF:
                     overruled.append(lease)
@@ -217,13 +329,8 @@ class Applier:
                     # If it takes effect after all, it is reverted then.
                     self.journal.keep(replace(current, by_person=True))
                 case LeaseState.OUT | LeaseState.RETURNING if current is not None and taken_back(current):
-                    objection = self.gate.against_return(current)
-                    if objection is None:
-                        wanted = replace(current, by_person=current.by_person or by_person)
-                        receipts.append(self._take_back(wanted, now))
-                    else:
-                        put_off.append(Receipt(action=current.undo, outcome=Outcome.HELD_BACK, text=objection))
-        return Reconciled(taken_back=tuple(receipts), overruled=tuple(overruled), put_off=tuple(put_off))
+                    due.append(replace(current, by_person=current.by_person or by_person))
+        return due, overruled
 
     def _sight(self, lease: Lease, snapshot: Snapshot) -> leases.Sight:
         """Return what is seen of a lease; whether one end of a node range is hidden, only slurmctld knows."""
@@ -242,6 +349,10 @@ class Applier:
                 again = leases.requeued(lease, snapshot.jobs_by_id[lease.job_id], snapshot)
                 if again is not None:
                     self.journal.keep(again)
+
+
+def _held_back(action: Action, objection: str) -> Receipt:
+    return Receipt(action=action, outcome=Outcome.HELD_BACK, text=objection)
 
 
 def _stops_for(change: Recommendation) -> int | None:

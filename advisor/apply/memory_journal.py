@@ -3,6 +3,7 @@
 from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from operator import attrgetter
 
@@ -40,6 +41,10 @@ class MemoryJournal:
         """Bind the journal to a cluster at the first call; raises `ConfigError` for any other cluster."""
         check_owner(self._cluster, cluster, "the journal")
         self._cluster = cluster
+
+    def together(self) -> AbstractContextManager[None]:
+        """Run a block; what it writes is stored at once."""
+        return nullcontext()
 
     def keep(self, lease: Lease) -> None:
         """Store an open lease in place of the job's earlier one on the field."""

@@ -1,14 +1,16 @@
 """Runs a step without changing the cluster: what `apply` would do now, for commands that only show it."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from advisor.apply.applier import Applier
 from advisor.apply.memory_journal import MemoryJournal
 from advisor.apply.step import Step
 from advisor.cycle import Cycle
-from advisor.domain.actions import Action
+from advisor.domain.actions import Action, Change
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease
+from advisor.domain.load import Allowance
 from advisor.domain.memory import KEPT_S, Journal
 from advisor.domain.plan import Outcome, Receipt, Recommendation
 from advisor.domain.snapshot import Snapshot
@@ -41,6 +43,10 @@ class RehearsedCluster:
         self._snapshot = replace(self._snapshot, jobs=jobs)
         return Receipt(action=action, outcome=Outcome.APPLIED)
 
+    def apply_all(self, changes: Sequence[Change]) -> tuple[Receipt, ...]:
+        """Change pending jobs, one after the other."""
+        return tuple(map(self.apply, changes))
+
     def hides_range_end(self, job_id: int) -> bool:  # noqa: ARG002  (the protocol's)
         """Return False: only slurmctld knows, and a rehearsal sends nothing to it."""
         return False
@@ -52,6 +58,10 @@ class NothingNew:
     def against_change(self, change: Recommendation, job: Job) -> str | None:  # noqa: ARG002  (the protocol's)
         """Return why no change is applied."""
         return "rehearsal: nothing is sent"
+
+    def room(self, wanted: int, *, returning: bool = False) -> Allowance:  # noqa: ARG002  (the protocol's)
+        """Return room for all."""
+        return Allowance(changes=wanted)
 
     def against_return(self, lease: Lease) -> str | None:  # noqa: ARG002  (the protocol's)
         """Return None: every change can be reverted."""

@@ -1,14 +1,14 @@
-"""Changes jobs with scontrol, one field a call, and trusts squeue rather than scontrol for the outcome."""
+"""Changes jobs with scontrol, one field a line and many lines a process; squeue, not scontrol, tells the outcome."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from advisor.backends.commands import apply_argv
-from advisor.backends.process import Commands, printable, text_of
-from advisor.backends.records import jobs_of
-from advisor.backends.text_source import job_records, new_delimiter
-from advisor.domain.actions import Action, Requeue, SetNodeRange
+from advisor.backends.commands import apply_argv, update_line
+from advisor.backends.named_jobs import UNREADABLE, hidden_ends, read_jobs
+from advisor.backends.process import FedCommands, printable, text_of
+from advisor.backends.text_source import new_delimiter
+from advisor.domain.actions import Action, Change, Requeue, SetNodeRange
 from advisor.domain.job import Job
 from advisor.domain.plan import Outcome, Receipt
 from advisor.errors import SlurmRefusedError
@@ -18,59 +18,81 @@ NOT_PENDING: Final = "the job is not pending"
 NOT_RUNNING: Final = "the run to be stopped has ended"
 CHANGED_MEANWHILE: Final = "somebody else has changed the field meanwhile"
 ANOTHER_VALUE: Final = "read back another value than the one written"
+NOT_A_WORD: Final = "its value is more than a word, which is not written to scontrol"
+END_NOT_SHOWN: Final = "squeue shows one end of the node range, and its JSON does not tell the other: nothing was sent"
 
-_NO_SUCH_JOB: Final = re.compile(r"invalid job id", re.IGNORECASE)
-# With both ends it is a range, such as 1-1.
-_ONE_END: Final = re.compile(r" NumNodes=\d+ ")
+# A batch takes slurmctld less than a second, and scontrol less than its deadline where slurmctld is slow.
+LINES_PER_COMMAND: Final = 500
+
+# scontrol ends its message about a line with the job, and begins the one about the tasks of an array with them.
+_OF_JOB: Final = re.compile(r"(?P<text>.*) for job (?P<job>\d{1,10})|(?P<array>\d{1,10})(?:_\S*)?: (?P<reason>.*)")
 _DENIED: Final = re.compile(r"permission denied|user not permitted|invalid user id", re.IGNORECASE)
 _MAY_CHANGE: Final = "Slurm denies it: it takes the owner of the job, a coordinator of its account or an Operator"
 
 
 class ScontrolActuator:
-    """An `Actuator` over `scontrol`; each change costs slurmctld three requests for one job.
+    """An `Actuator` over `scontrol`; a batch of changes takes three processes.
 
-    Raises `SlurmUnavailableError` where slurmctld gives no answer: whether the change took effect is unknown then.
+    Raises `SlurmUnavailableError` where slurmctld gives no answer: whether the changes took effect is unknown then.
     """
 
-    def __init__(self, commands: Commands, *, delimiter: Callable[[], str] = new_delimiter) -> None:
+    def __init__(self, commands: FedCommands, *, delimiter: Callable[[], str] = new_delimiter) -> None:
         self._commands = commands
         self._delimiter = delimiter
 
     def apply(self, action: Action) -> Receipt:
-        """Change one field of a pending job that still holds what the action found, or stop a run, and read it back."""
-        if isinstance(action, Requeue):
-            return self._requeue(action)
-        job = self._read(action.job_id)
-        if job is None or not job.is_pending:
-            return Receipt(action=action, outcome=Outcome.FAILED, text=NOT_PENDING)
-        held = action.held_by(job)
-        if held == action.after:
-            return Receipt(action=action, outcome=Outcome.ALREADY_SO)
-        if held != action.before and not (action.can_hold(job, action.before) and self.hides_range_end(job.job_id)):
-            return Receipt(action=action, outcome=Outcome.FAILED, text=CHANGED_MEANWHILE, is_overruled=True)
-        objection = self._send(action)
-        job = self._read(action.job_id)
-        if job is None or not job.is_pending:
-            # It could have taken effect just before the job started, which keeps the value when it is requeued.
-            return Receipt(action=action, outcome=Outcome.FAILED, text=NOT_PENDING, is_settled=bool(objection))
-        if action.held_by(job) == action.after or (not objection and _upper_end_hidden(job, action)):
-            return Receipt(action=action, outcome=Outcome.APPLIED)
-        return Receipt(
-            action=action, outcome=Outcome.FAILED, text=objection or ANOTHER_VALUE, is_settled=bool(objection)
-        )
+        """Change one field of a pending job, or stop a run."""
+        return self._requeue(action) if isinstance(action, Requeue) else self.apply_all((action,))[0]
+
+    def apply_all(self, changes: Sequence[Change]) -> tuple[Receipt, ...]:
+        """Change fields of pending jobs that still hold what the changes found, and read them back."""
+        receipts: dict[int, Receipt] = {}
+        for batch in _batches(changes):
+            receipts |= self._apply_batch({number: changes[number] for number in batch})
+        return tuple(receipts[number] for number in range(len(changes)))
 
     def hides_range_end(self, job_id: int) -> bool:
-        """Whether Slurm shows but one end of a job's node range, as `scontrol show job` tells and squeue does not."""
-        shown = text_of(self._commands.ask("scontrol", "-o", "show", "job", str(job_id)).output)
-        return _ONE_END.search(shown) is not None
+        """Return whether Slurm shows only one end of a job's node range; True also if that is not known."""
+        return hidden_ends(self._commands, (job_id,)).get(job_id, True)
+
+    def _apply_batch(self, changes: Mapping[int, Change]) -> dict[int, Receipt]:
+        """Apply changes of different jobs, each by its number in the order asked for."""
+        receipts = self._not_to_be_sent(changes)
+        sent = {number: change for number, change in changes.items() if number not in receipts}
+        if not sent:
+            return receipts
+        objections = self._send(list(sent.values()))
+        jobs = self._read(sent.values())
+        unclear = [change for change in sent.values() if _end_could_be_hidden(jobs.get(change.job_id), change)]
+        hidden = hidden_ends(self._commands, [change.job_id for change in unclear])
+        return receipts | {
+            number: _receipt(
+                change, jobs.get(change.job_id), objections.get(change.job_id, ""), hidden.get(change.job_id, False)
+            )
+            for number, change in sent.items()
+        }
+
+    def _not_to_be_sent(self, changes: Mapping[int, Change]) -> dict[int, Receipt]:
+        """Return the receipts of the changes that are not sent, by their number."""
+        jobs = self._read(changes.values())
+        unclear = [
+            change.job_id
+            for change in changes.values()
+            if (job := jobs.get(change.job_id)) is not None
+            and change.held_by(job) not in (change.before, change.after)
+            and change.can_hold(job, change.before)
+        ]
+        hidden = hidden_ends(self._commands, unclear)
+        refused = ((number, _refusal(change, jobs.get(change.job_id), hidden)) for number, change in changes.items())
+        return {number: receipt for number, receipt in refused if receipt is not None}
 
     def _requeue(self, action: Requeue) -> Receipt:
         """Stop a job that is still in the run which the action found, and see that this run is over."""
-        job = self._read(action.job_id)
+        job = self._read((action,)).get(action.job_id)
         if job is None or action.held_by(job) != action.before:
             return Receipt(action=action, outcome=Outcome.FAILED, text=NOT_RUNNING)
-        objection = self._send(action)
-        job = self._read(action.job_id)
+        objection = self._stop(action)
+        job = self._read((action,)).get(action.job_id)
         if job is None:
             return Receipt(action=action, outcome=Outcome.FAILED, text=NOT_RUNNING)
         # While its processes end it counts as completing, and it can soon be in a later run.
@@ -78,30 +100,82 @@ class ScontrolActuator:
             return Receipt(action=action, outcome=Outcome.FAILED, text=objection or "it still runs")
         return Receipt(action=action, outcome=Outcome.APPLIED)
 
-    def _send(self, action: Action) -> str:
-        """Run the command, and return Slurm's objection."""
+    def _stop(self, action: Requeue) -> str:
+        """Requeue a job, and return Slurm's objection."""
         program, *arguments = apply_argv(action)
         try:
             return printable(text_of(self._commands.ask(program, *arguments).complaints))
         except SlurmRefusedError as err:
-            complaint = str(err)
-            return _MAY_CHANGE if _DENIED.search(complaint) else printable(complaint)
+            return _in_words(str(err))
 
-    def _read(self, job_id: int) -> Job | None:
-        """Read one job; None where Slurm no longer knows it."""
-        try:
-            records = job_records(self._commands, self._delimiter(), "-j", str(job_id))
-        except SlurmRefusedError as err:
-            if _NO_SUCH_JOB.search(str(err)):
-                return None
-            raise
-        jobs = jobs_of(records, ())
-        return next((job for job in jobs if job.job_id == job_id), None)
+    def _send(self, changes: Sequence[Change]) -> dict[int, str]:
+        """Send changes of different jobs, and map the jobs that Slurm objected to to its words."""
+        complaints = self._commands.feed("scontrol", list(filter(None, map(update_line, changes))))
+        lines = [line for line in complaints.split("\n") if line.strip()]
+        if len(changes) == 1:
+            return {changes[0].job_id: _in_words("; ".join(lines))} if lines else {}
+        return dict(_objections(lines))
+
+    def _read(self, actions: Iterable[Action]) -> dict[int, Job]:
+        """Read the jobs of actions, as far as Slurm still knows them."""
+        job_ids = {action.job_id for action in actions}
+        return {job.job_id: job for job in read_jobs(self._commands, job_ids, self._delimiter)}
 
 
-def _upper_end_hidden(job: Job, action: Action) -> bool:
-    """Whether the most nodes that a job accepts cannot be read, so that scontrol's word has to do.
+def _batches(changes: Sequence[Change]) -> Iterator[list[int]]:
+    """Yield the numbers of changes that are sent together: never two of one job, which read and write in turn."""
+    left = list(range(len(changes)))
+    while left:
+        first_of_job = {changes[number].job_id: number for number in reversed(left)}
+        batch = sorted(first_of_job.values())[:LINES_PER_COMMAND]
+        yield batch
+        left = sorted(set(left) - set(batch))
 
-    From 24.11 on a restarted slurmctld keeps to the upper end of a range, but shows the lower one in its place.
-    """
-    return isinstance(action, SetNodeRange) and job.gang.nodes_min == action.after.low == job.gang.nodes_max
+
+def _refusal(change: Change, job: Job | None, hidden: Mapping[int, bool]) -> Receipt | None:
+    """Return the receipt of a change that is not sent; None for one that is."""
+    if job is None or not job.is_pending:
+        return Receipt(action=change, outcome=Outcome.FAILED, text=NOT_PENDING)
+    if job.unseen:
+        return Receipt(action=change, outcome=Outcome.FAILED, text=UNREADABLE)
+    if update_line(change) is None:
+        return Receipt(action=change, outcome=Outcome.FAILED, text=NOT_A_WORD)
+    held = change.held_by(job)
+    if held == change.after:
+        return Receipt(action=change, outcome=Outcome.ALREADY_SO)
+    if held == change.before or hidden.get(job.job_id):
+        return None
+    if change.can_hold(job, change.before) and job.job_id not in hidden:
+        return Receipt(action=change, outcome=Outcome.FAILED, text=END_NOT_SHOWN)
+    return Receipt(action=change, outcome=Outcome.FAILED, text=CHANGED_MEANWHILE, is_overruled=True)
+
+
+def _receipt(change: Change, job: Job | None, objection: str, end_is_hidden: bool) -> Receipt:
+    """Return the receipt of a change that was sent, from the job as read back."""
+    settled = bool(objection)
+    if job is None or not job.is_pending:
+        # It could have taken effect just before the job started, which keeps the value when it is requeued.
+        return Receipt(action=change, outcome=Outcome.FAILED, text=NOT_PENDING, is_settled=settled)
+    if not job.unseen and (change.held_by(job) == change.after or (end_is_hidden and not objection)):
+        return Receipt(action=change, outcome=Outcome.APPLIED)
+    text = objection or (UNREADABLE if job.unseen else ANOTHER_VALUE)
+    return Receipt(action=change, outcome=Outcome.FAILED, text=text, is_settled=settled)
+
+
+def _end_could_be_hidden(job: Job | None, change: Change) -> bool:
+    """Return whether a job could hold the new value of a node range, of which Slurm possibly shows but one end."""
+    return (
+        isinstance(change, SetNodeRange) and job is not None and job.is_pending and change.held_by(job) != change.after
+    )
+
+
+def _objections(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """Yield the jobs that messages of scontrol are about, each with the message."""
+    for line in lines:
+        match = _OF_JOB.fullmatch(line)
+        if match is not None:
+            yield int(match["job"] or match["array"]), _in_words(line)
+
+
+def _in_words(complaint: str) -> str:
+    return _MAY_CHANGE if _DENIED.search(complaint) else printable(complaint)

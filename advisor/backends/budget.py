@@ -1,4 +1,4 @@
-"""Decides whether a request is sent to slurmctld: a budget shared by reads and changes.
+"""Decides whether a request is sent to slurmctld: a share of its time for reads and changes together.
 
 What a command costs was counted with sdiag on 22.05.8, 24.11.5 and 26.05.5 (docs/load.md); a live test counts again.
 """
@@ -7,17 +7,28 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final
 
-from advisor.backends.process import Answer, Commands, Stream
-from advisor.domain.units import MINUTE_S
+from advisor.backends.process import Answer, FedCommands, Stream
+from advisor.domain.load import Allowance, RateLimit
+from advisor.domain.units import MINUTE_S, plural
 from advisor.errors import BudgetSpentError
-from advisor.settings import CHANGE_REQUESTS, ROUND_REQUESTS, BudgetSettings
+from advisor.settings import BudgetSettings
 
 # What changes jobs, by its first word.
-_CHANGES: Final[Mapping[str, str]] = {"update": "REQUEST_UPDATE_JOB", "requeue": "REQUEST_JOB_REQUEUE"}
-_WRITES: Final = frozenset(_CHANGES.values())
-_READ_BACK: Final = 2
+_UPDATE: Final = "REQUEST_UPDATE_JOB"
+_CHANGES: Final[Mapping[str, str]] = {"update": _UPDATE, "requeue": "REQUEST_JOB_REQUEUE"}
+# The requests of one round before any change: sdiag, and the four of a snapshot.
+ROUND_REQUESTS: Final = 5
+# The requests of a batch of changes beside one for each: its jobs are read before and after, some of them twice.
+BATCH_REQUESTS: Final = 6
+# The most requests of one change.
+CHANGE_REQUESTS: Final = 3
+# Assumed of a kind of request that slurmctld has not yet served.
+_ASSUMED_S: Final = 0.001
+# Of the rate at which slurmctld's rate limiter lets requests pass; other programs of this user need the rest.
+_LIMIT_SHARE: Final = 0.5
 _SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "config": ("REQUEST_BUILD_INFO", "REQUEST_PING"),
     "topology": ("REQUEST_TOPO_INFO",),
@@ -66,7 +77,9 @@ def requests_of(program: str, arguments: Sequence[str]) -> tuple[str, ...]:
             if words[:1] == ["show"]:
                 return _SHOWN.get(words[1] if len(words) > 1 else "", _UNCOUNTED)
             change = _CHANGES.get(words[0] if words else "")
-            return _UNCOUNTED if change is None else (change,)
+            # scontrol looks at the job before it changes a node range.
+            looked_at = _SHOWN["job"] if change is _UPDATE and words[-1].startswith("NumNodes=") else ()
+            return _UNCOUNTED if change is None else (change, *looked_at)
         case _:
             return _PLAIN.get(program, _UNCOUNTED)
 
@@ -92,83 +105,104 @@ class _Bucket:
 
 
 class RpcBudget:
-    """The budget of requests to slurmctld; for one thread.
+    """The share of slurmctld's time that requests take, by sdiag's means for each kind; for one thread.
 
-    Every request takes a token; a change takes one of its own kind as well, and is not sent if no token is left to read
-    it back. `against_change` also leaves room for the next read of the cluster.
+    A round begins, and changes are sent, while the share is not used up. What a round and its batch of changes cost
+    beyond it, later rounds wait for. Where slurmctld limits this user's requests, they stay within half of that rate.
     """
 
     def __init__(self, settings: BudgetSettings, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._settings = settings
+        """Take the settings and the clock, which counts on when the machine's clock is set."""
         self._monotonic = monotonic
         now = monotonic()
-        burst, writes = float(settings.burst), float(settings.writes_per_minute)
-        self._all = _Bucket(size=burst, per_s=settings.rpcs_per_minute / MINUTE_S, held=burst, filled_at=now)
-        self._writes = _Bucket(size=writes, per_s=writes / MINUTE_S, held=writes, filled_at=now)
+        share = settings.time_ratio
+        self._time = _Bucket(size=share * MINUTE_S, per_s=share, held=share * MINUTE_S, filled_at=now)
+        self._requests = _Bucket(size=inf, per_s=0.0, held=inf, filled_at=now)
+        self._limit: RateLimit | None = None
+        self._means_s: Mapping[str, float] = {}
         self._rpcs: Counter[str] = Counter()
+        self._spent_s = 0.0
 
     @property
     def rpcs(self) -> Mapping[str, int]:
         """The requests sent since the start, by the names that sdiag counts them under."""
         return dict(self._rpcs)
 
+    @property
+    def spent_s(self) -> float:
+        """The time that slurmctld took for them, in seconds, as far as sdiag's means tell."""
+        return self._spent_s
+
     def adopt(self, settings: BudgetSettings) -> None:
         """Use other settings from now on; the requests sent so far still count."""
         self._fill()
-        self._settings = settings
-        writes = float(settings.writes_per_minute)
-        self._all.size, self._all.per_s = float(settings.burst), settings.rpcs_per_minute / MINUTE_S
-        self._writes.size, self._writes.per_s = writes, writes / MINUTE_S
+        self._time.size, self._time.per_s = settings.time_ratio * MINUTE_S, settings.time_ratio
         self._fill()
 
+    def learn(self, means_s: Mapping[str, float], limit: RateLimit | None) -> None:
+        """Use the means of sdiag from now on, and the limit of slurmctld on this user's requests."""
+        self._means_s = means_s
+        if limit != self._limit:
+            size, per_s = (inf, 0.0) if limit is None else (float(limit.size), limit.per_s * _LIMIT_SHARE)
+            self._requests = _Bucket(size=size, per_s=per_s, held=size, filled_at=self._monotonic())
+            self._limit = limit
+
     def take(self, requests: Sequence[str]) -> None:
-        """Take the tokens of a command; raises `BudgetSpentError`, and takes none, if too few are left."""
+        """Count the requests of a command; raises `BudgetSpentError`, and counts none, where slurmctld limits them."""
         self._fill()
-        writes = sum(1 for request in requests if request in _WRITES)
-        reason = self._lacking(len(requests) + (_READ_BACK if writes else 0), writes)
+        reason = self._limited(len(requests))
         if reason is not None:
             raise BudgetSpentError(f"slurmctld is not asked now: {reason}")
-        self._all.held -= len(requests)
-        self._writes.held -= writes
+        cost_s = sum(map(self._cost_s, requests))
+        self._requests.held -= len(requests)
+        self._time.held -= cost_s
+        self._spent_s += cost_s
         self._rpcs.update(requests)
 
     def against_round(self, requests: int = ROUND_REQUESTS) -> str | None:
-        """Return why the budget does not cover the maximum of requests that a round sends before its changes.
+        """Return why no round with a number of requests before its changes begins now; None if one can.
 
-        None if it does. A round that began without it would spend on its first commands what the others need.
+        A round that began too early would spend on its first commands what the others need.
         """
         self._fill()
-        return self._lacking(requests, 0)
+        if self._time.held <= 0:
+            wait_s = -self._time.held / self._time.per_s
+            return f"it has spent its share of slurmctld's time (budget.time_ratio), with room again in {wait_s:.0f} s"
+        return self._limited(requests)
 
-    def against_change(self) -> str | None:
-        """Return why the budget does not cover a change (read, change, read back); None if it does."""
+    def room(self, wanted: int, *, returning: bool = False) -> Allowance:
+        """Return how many changes of a batch can be sent; what is reverted is late already and waits for no share."""
         self._fill()
-        reason = self._lacking(CHANGE_REQUESTS + self._settings.kept_for_reads, 1)
-        return None if reason is None else f"budget: {reason}"
-
-    def against_return(self) -> str | None:
-        """Return why the budget does not cover a revert, which costs as much as a change."""
-        return self.against_change()
+        # Both reads of a batch, and the next round's.
+        requests = (self._requests.held - BATCH_REQUESTS - ROUND_REQUESTS) / CHANGE_REQUESTS
+        affordable = inf if returning else self._time.held / self._cost_s(_UPDATE)
+        changes = int(max(0.0, min(wanted, requests, affordable)))
+        if changes == wanted:
+            return Allowance(changes=wanted)
+        limited = requests < affordable
+        why = "slurmctld's rate limiter" if limited else "the share of slurmctld's time, budget.time_ratio,"
+        return Allowance(changes=changes, text=f"budget: {why} leaves room for {changes} of {plural(wanted, 'change')}")
 
     def _fill(self) -> None:
         now = self._monotonic()
-        self._all.fill(now)
-        self._writes.fill(now)
+        self._time.fill(now)
+        self._requests.fill(now)
 
-    def _lacking(self, requests: int, writes: int) -> str | None:
-        if writes > self._writes.held:
-            return f"{self._settings.writes_per_minute} changes were sent within a minute (budget.writes_per_minute)"
-        if requests > self._all.held:
-            wait_s = (requests - self._all.held) / self._all.per_s
-            return f"it has had its share of requests (budget.rpcs_per_minute), with room again in {wait_s:.0f} s"
-        return None
+    def _cost_s(self, request: str) -> float:
+        return self._means_s.get(request, _ASSUMED_S)
+
+    def _limited(self, requests: int) -> str | None:
+        if requests <= self._requests.held:
+            return None
+        wait_s = (requests - self._requests.held) / self._requests.per_s
+        return f"slurmctld limits the requests of this user (rl_enable), with room again in {wait_s:.0f} s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetedCommands:
     """Slurm's commands within a budget: what does not fit is not sent, and raises `BudgetSpentError`."""
 
-    commands: Commands
+    commands: FedCommands
     budget: RpcBudget = field(repr=False)
 
     @property
@@ -185,3 +219,8 @@ class BudgetedCommands:
         """Run a command if the budget has room for it, and return its output in chunks."""
         self.budget.take(requests_of(program, arguments))
         return self.commands.stream(program, *arguments, variables=variables)
+
+    def feed(self, program: str, lines: Sequence[str]) -> str:
+        """Run a program that reads lines if the budget has room for all of them."""
+        self.budget.take([request for line in lines for request in requests_of(program, line.split())])
+        return self.commands.feed(program, lines)

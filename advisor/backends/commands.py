@@ -1,10 +1,16 @@
-"""The scontrol command lines that apply a change and take it back; one field each, as argv, never a shell.
+"""The scontrol commands that apply a change and take it back; one field each, as argv or as a line, never a shell.
 
 Each pair was run on the live releases and read back: what a revert leaves behind is what stood before. A requeue has
 nothing that takes it back.
 """
 
-from advisor.domain.actions import Action
+import re
+from typing import Final
+
+from advisor.domain.actions import Action, Change
+
+# scontrol splits a line at blanks, and its readline takes some characters for commands: none of them is let through.
+_LINE: Final = re.compile(r"update JobId=[0-9]{1,10} [A-Za-z]+=[A-Za-z0-9_.:,@/-]+", re.ASCII)
 
 
 def apply_argv(action: Action, cluster: str | None = None) -> list[str]:
@@ -16,3 +22,9 @@ def revert_argv(action: Action, cluster: str | None = None) -> list[str] | None:
     """Return the command that brings a job back to the action's before value, None where nothing can."""
     inverse = action.inverse()
     return None if inverse is None else apply_argv(inverse, cluster)
+
+
+def update_line(change: Change) -> str | None:
+    """Return the line for scontrol that makes a change; None if a value in it is more than a word."""
+    line = " ".join(change.command())
+    return line if _LINE.fullmatch(line) else None

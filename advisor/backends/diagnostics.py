@@ -1,6 +1,7 @@
 """Reads how busy slurmctld is with sdiag; one request to slurmctld."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from advisor.backends.process import Commands, text_of
@@ -9,8 +10,12 @@ from advisor.domain.load import ControllerLoad
 from advisor.errors import DecodeError
 
 _MICROSECONDS: Final = 1e6
+_REQUESTS: Final = "Remote Procedure Call statistics by message type"
 # After it come names of users; nothing that we read does.
-_END: Final = "Remote Procedure Call statistics by message type"
+_END: Final = "Remote Procedure Call statistics by user"
+_REQUEST: Final = re.compile(
+    r"\s+(?P<kind>[A-Z][A-Z0-9_]*)\s*\(\s*\d{1,9}\)\s+count:\d{1,19}\s+ave_time:(?P<mean_us>\d{1,19})\s.*", re.ASCII
+)
 _BEGIN: Final = "sdiag output at "
 _MAIN: Final = "Main schedule statistics"
 _BACKFILL: Final = "Backfilling stats"
@@ -24,11 +29,11 @@ def read_load(commands: Commands) -> ControllerLoad:
 def decode_load(text: str) -> ControllerLoad:
     """Decode what sdiag prints; a line that is not there is unknown, and other lines do not matter."""
     lines = text.split("\n")
-    if _END not in lines or not any(line.startswith(_BEGIN) for line in lines[: lines.index(_END)]):
+    if _REQUESTS not in lines or not any(line.startswith(_BEGIN) for line in lines[: lines.index(_REQUESTS)]):
         raise DecodeError("sdiag gave an incomplete answer: try again")
     values: dict[str, str] = {}
     section = ""
-    for line in lines[: lines.index(_END)]:
+    for line in lines[: lines.index(_REQUESTS)]:
         if not line.startswith("\t"):
             section = ""
             for heading in (_MAIN, _BACKFILL):
@@ -42,7 +47,15 @@ def decode_load(text: str) -> ControllerLoad:
         database_queue=_count(values, "/DBD Agent queue size"),
         cycle_s=_seconds(values, f"{_MAIN}/Last cycle"),
         backfill_cycle_s=_seconds(values, f"{_BACKFILL}/Last cycle"),
+        request_times_s=_request_times_s(lines[lines.index(_REQUESTS) :]),
     )
+
+
+def _request_times_s(lines: Sequence[str]) -> dict[str, float]:
+    """Map each kind of request to its mean time in slurmctld."""
+    end = lines.index(_END) if _END in lines else len(lines)
+    matches = (_REQUEST.fullmatch(line) for line in lines[:end])
+    return {match["kind"]: int(match["mean_us"]) / _MICROSECONDS for match in matches if match is not None}
 
 
 def _count(values: Mapping[str, str], name: str) -> int | None:

@@ -102,6 +102,11 @@ def job_record(raw: Mapping[str, Any]) -> JobRecord:
     )
 
 
+def upper_end(raw: Mapping[str, Any]) -> int | None:
+    """Return the most nodes that a pending job accepts, 0 where Slurm does not hold them; None if it is not pending."""
+    return _optional(raw, "max_nodes") if "PENDING" in _words(raw, "job_state") else None
+
+
 def node_record(raw: Mapping[str, Any]) -> NodeRecord:
     """Read one node of `scontrol show node --json`, or of `sinfo --json` of 22.05."""
     return NodeRecord(

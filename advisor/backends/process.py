@@ -1,4 +1,4 @@
-"""Runs programs: with an argument list, a deadline and an output limit, without a shell or input."""
+"""Runs programs: with an argument list, a deadline and an output limit, without a shell."""
 
 import contextlib
 import os
@@ -24,6 +24,8 @@ _DRAIN_S = 1.0
 _COMPLAINT_LENGTH = 300
 # How soon a command ends after it was cancelled.
 _PATIENCE_STEP_S = 0.1
+# How long a program that reads lines can run: less than an intent counts as undecided, also if this process is killed.
+_FED_S = 60.0
 
 # The variables that change the output of Slurm's commands, or the cluster that they address, are removed.
 _DROPPED_VARIABLES = re.compile(
@@ -37,6 +39,8 @@ _OWN_VARIABLES = {
     # Otherwise the list of an array's waiting tasks ends after 64 characters.
     "SLURM_BITSTR_LEN": "0",
 }
+# scontrol reads lines with readline, which a user's key bindings could change.
+_READERS_VARIABLES = {"INPUTRC": os.devnull}
 
 _UNREACHABLE = re.compile(
     r"unable to contact slurm controller|connection refused|connection timed out|socket timed out"
@@ -100,6 +104,16 @@ class Commands(Protocol):
         """Run a command with environment variables, which other users cannot read, and return its output in chunks."""
 
 
+class FedCommands(Commands, Protocol):
+    """Runs Slurm's commands, also many in one process."""
+
+    def feed(self, program: str, lines: Sequence[str]) -> str:
+        """Run a program that reads one command a line, and return its messages; raises `SlurmError`.
+
+        A line that Slurm refuses is no error: the program goes on with the next one.
+        """
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmCommands:
     """Slurm's own commands, as they are found on PATH.
@@ -122,6 +136,12 @@ class SlurmCommands:
         argv = self._argv(program, arguments)
         return _Running(argv, variables, timeout_s=self.timeout_s, patience=self.patience)
 
+    def feed(self, program: str, lines: Sequence[str]) -> str:
+        """Run a program for the cluster that reads one command a line."""
+        argv = self._argv(program, ())
+        answer = run(argv, timeout_s=min(self.timeout_s, _FED_S), patience=self.patience, lines=lines)
+        return text_of(answer.complaints)
+
     def _argv(self, program: str, arguments: Sequence[str]) -> tuple[str, ...]:
         chosen = () if self.cluster is None else ("-M", self.cluster)
         return (program, *chosen, *arguments)
@@ -134,16 +154,21 @@ def run(
     limit_bytes: int = OUTPUT_LIMIT_BYTES,
     variables: Mapping[str, str] | None = None,
     patience: Deadline | None = None,
+    lines: Sequence[str] = (),
 ) -> Answer:
     """Run a program to its end and return its output.
 
-    `variables` stands for the process's own environment. Raises `SlurmError`, or `DecodeError` for an answer
-    above `limit_bytes`; whatever the program started is killed with it.
+    `variables` stands for the process's own environment, `lines` for what the program reads; then a refusal is part of
+    the answer. Raises `SlurmError`, or `DecodeError` for an answer above `limit_bytes`; whatever the program started
+    is killed with it.
     """
     program = argv[0]
     _check_patience(program, patience, "was not started")
     environment = slurm_environment(os.environ if variables is None else variables)
-    process = _started(argv, environment)
+    if lines:
+        environment |= _READERS_VARIABLES
+    with _input_of(lines) as given:
+        process = _started([*_bound(timeout_s, lines), *argv], environment, given=given)
     output = _Reader(process, process.stdout, limit_bytes, must_fit=True)
     complaints = _Reader(process, process.stderr, COMPLAINT_LIMIT_BYTES, must_fit=False)
     in_time = _wait(process, timeout_s, (output, complaints), patience)
@@ -156,16 +181,20 @@ def run(
             f"{program} answered with more than {limit_bytes} bytes, which sadvise does not read: try another --source"
         )
     if process.returncode != 0:
-        raise failure(program, process.returncode, message, environment)
+        error = failure(program, process.returncode, message, environment)
+        if not lines or not isinstance(error, SlurmRefusedError):
+            raise error
     return Answer(output=bytes(output.content), complaints=message)
 
 
-def _started(argv: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start a program in a session of its own; raises `SlurmMissingError` where that fails."""
+def _started(
+    argv: Sequence[str], environment: Mapping[str, str], *, given: int = subprocess.DEVNULL
+) -> subprocess.Popen[bytes]:
+    """Start a program that reads `given` in a session of its own; raises `SlurmMissingError` where that fails."""
     try:
         return subprocess.Popen(
             list(argv),
-            stdin=subprocess.DEVNULL,
+            stdin=given,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=dict(environment),
@@ -177,6 +206,23 @@ def _started(argv: Sequence[str], environment: Mapping[str, str]) -> subprocess.
         ) from err
     except (OSError, ValueError) as err:
         raise SlurmMissingError(f"{argv[0]} does not start: {printable(str(err))}") from err
+
+
+@contextlib.contextmanager
+def _input_of(lines: Sequence[str]) -> Iterator[int]:
+    """Open what a program reads: nothing, or lines in a file in memory, which never blocks and needs no disk."""
+    if not lines:
+        yield subprocess.DEVNULL
+        return
+    with os.fdopen(os.memfd_create("lines"), "w+b") as file:
+        file.write("".join(f"{line}\n" for line in lines).encode())
+        file.seek(0)
+        yield file.fileno()
+
+
+def _bound(timeout_s: float, lines: Sequence[str]) -> tuple[str, ...]:
+    """Return the command that ends a program which reads lines, should this process be killed before it."""
+    return ("timeout", "--signal=KILL", f"{timeout_s + 1.0:.3f}") if lines else ()
 
 
 def slurm_environment(variables: Mapping[str, str]) -> dict[str, str]:

@@ -16,6 +16,7 @@ from advisor.backends.site_config import config_lines, site_config, topology_kin
 from advisor.backends.slurm_conf import ConfigFileError, conf_path, read_conf, read_topology
 from advisor.backends.topology_text import shown_topology
 from advisor.clock import Clock
+from advisor.domain.load import RateLimit
 from advisor.domain.releases import version_in
 from advisor.domain.site import SiteConfig
 from advisor.domain.topology import Topology, TopologyKind
@@ -23,17 +24,20 @@ from advisor.errors import SlurmError, SlurmRefusedError
 
 REFRESH_S: Final = 600.0
 
+# Slurm's own defaults: the size of the bucket, and how much of it is refilled in which period of seconds.
+_LIMITER: Final = {"rl_bucket_size": 30, "rl_refill_rate": 2, "rl_refill_period": 1}
 _HIDING: Final = ("jobs", "nodes", "partitions")
 _TRUSTED_LEVELS: Final = frozenset(("operator", "administrator"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """The site as read; `unread` lists in plain words what could be missing."""
+    """The site as read; `unread` lists in plain words what could be missing, `limit` is on this user's requests."""
 
     config: SiteConfig
     topology: Topology
     unread: tuple[str, ...] = ()
+    limit: RateLimit | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +67,18 @@ def _check_named_file() -> None:
     named = os.environ.get("SLURM_CONF")
     if named and not Path(named).exists():
         raise SlurmRefusedError(f"SLURM_CONF names {printable(named)}, which is not there: correct it or unset it")
+
+
+def rate_limit(raw: Mapping[str, str], user: Identity) -> RateLimit | None:
+    """Return the limit of slurmctld on a user's requests; None where there is none, as for root and SlurmUser."""
+    words = dict(word.partition("=")[::2] for word in raw.get("slurmctldparameters", "").lower().split(","))
+    if "rl_enable" not in words or user.uid == 0 or user.is_slurm_user(raw.get("slurmuser", "root")):
+        return None
+    size, rate, period = (
+        int(value) if (value := words.get(name, "")[:9]).isdecimal() and int(value) > 0 else default
+        for name, default in _LIMITER.items()
+    )
+    return RateLimit(size=size, per_s=rate / period)
 
 
 def running_config(commands: Commands) -> SiteConfig:
@@ -97,7 +113,12 @@ class SiteReader:
         raw, version = self._configuration()
         config = site_config(raw, version=version)
         unread = self._check_visibility(config, raw)
-        return Site(config=config, topology=self._topology(topology_kind(config)), unread=unread)
+        return Site(
+            config=config,
+            topology=self._topology(topology_kind(config)),
+            unread=unread,
+            limit=rate_limit(raw, self._identity),
+        )
 
     def _configuration(self) -> tuple[Mapping[str, str], str]:
         """Return the raw pairs and Slurm's version, from the files or else from slurmctld."""

@@ -34,7 +34,7 @@ def apply(
     parsable: Parsable = False,
     noheader: NoHeader = False,
 ) -> None:
-    """Revert the changes that are due, then apply the current recommendations, one change at a time.
+    """Revert the changes that are due, then apply the current recommendations in one batch.
 
     Every change is written to the journal before it is sent and read back after. The filters say which jobs get new
     changes. Exits with 1 if Slurm refused one.

@@ -12,9 +12,12 @@ from advisor.apply.gate import OpenGate
 from advisor.apply.step import Reconciled
 from advisor.backends.actuator import CHANGED_MEANWHILE, NOT_PENDING, NOT_RUNNING, ScontrolActuator
 from advisor.backends.commands import apply_argv
+from advisor.backends.named_jobs import NamedJobs
 from advisor.backends.process import SlurmCommands
+from advisor.backends.site_reader import SiteReader
 from advisor.backends.sources import chosen_cluster
 from advisor.cli.reading import Reading, journal_file
+from advisor.clock import SystemClock
 from advisor.daemon.rights import rights
 from advisor.daemon.site_gate import RoundDeadline, SiteGate
 from advisor.domain.actions import Action
@@ -55,6 +58,7 @@ def live_applier(
             source=reading.open(settings),
             actuator=ScontrolActuator(commands),
             cycle=reading.cycle(settings),
+            named=NamedJobs(commands, SystemClock(), SiteReader(commands, SystemClock())),
             journal=held,
             observe=observed,
             wanted=wanted,

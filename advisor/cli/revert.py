@@ -32,7 +32,8 @@ def revert(
 ) -> None:
     """Revert applied changes, due or not, if the pending job still holds the value that sadvise set.
 
-    Fields that somebody else has changed since are left alone and listed. Exits with 1 if Slurm refused a revert.
+    Fields that somebody else has changed since are left alone and listed. Only the changed jobs are read, so this works
+    when the queue as a whole cannot be read. Exits with 1 if Slurm refused a revert.
     """
     from advisor.backends.actuator import CHANGED_MEANWHILE
     from advisor.cli.changes import COLUMNS, fields_of, lease_row, live_applier, raise_if_refused, receipt_row
@@ -49,17 +50,17 @@ def revert(
     named = None if every else frozenset(jobs or ())
     reading = Reading(source=source, cluster=cluster, timeout_s=timeout, config=config)
 
-    def reverted(*, full: bool) -> "tuple[str, Snapshot, Reconciled, list[Lease]]":
+    def reverted(*, full: bool) -> "tuple[Snapshot, Reconciled, list[Lease]]":
         with live_applier(reading, journal, gated=False, full=full) as applier:
-            seen = applier.source.snapshot()
+            seen = applier.leased()
             reconciled = applier.revert(seen, named)
             left = [lease for lease in applier.journal.leases() if named is None or lease.job_id in named]
-            return applier.source.name, seen, reconciled, left
+            return seen, reconciled, left
 
     try:
-        name, seen, reconciled, left = reverted(full=False)
+        seen, reconciled, left = reverted(full=False)
     except JournalFullError:
-        name, seen, reconciled, left = reverted(full=True)
+        seen, reconciled, left = reverted(full=True)
     done = [
         *(receipt_row("taken_back", receipt, cluster) for receipt in reconciled.taken_back),
         *(
@@ -70,7 +71,7 @@ def revert(
         *(lease_row("unsettled", lease, UNSETTLED, cluster) for lease in left if lease.state is LeaseState.INTENDED),
     ]
     if json:
-        print_json({"meta": meta(seen, SCHEMA, name), "changes": done})
+        print_json({"meta": meta(seen, SCHEMA, seen.source), "changes": done})
     elif parsable:
         print_rows(COLUMNS, [fields_of(row) for row in done], as_parsable=True, noheader=noheader)
     elif done:

@@ -11,7 +11,9 @@ from advisor.backends.actuator import ScontrolActuator
 from advisor.backends.budget import BudgetedCommands, RpcBudget
 from advisor.backends.controllers import Standby
 from advisor.backends.diagnostics import read_load
-from advisor.backends.process import Commands, SlurmCommands
+from advisor.backends.named_jobs import NamedJobs
+from advisor.backends.process import Commands, FedCommands, SlurmCommands
+from advisor.backends.site_reader import SiteReader
 from advisor.backends.sources import MOST_REQUESTS, chosen_cluster, open_source
 from advisor.clock import Clock
 from advisor.config import DEFAULT, Config
@@ -46,14 +48,15 @@ class LiveParts:
         last = RoundDeadline()
         folder = Path(config.daemon.runtime_folder)
         commands = self._commands(config, self._patience, budget)
+        unlimited = self._commands(config, last, None)
         gate = SiteGate(
             runtime_folder=folder,
             modes=config.mode,
             patience=self._patience,
             checks=(self._experiment(config), *rights(commands)),
-            room=budget.against_change,
-            room_to_return=budget.against_return,
+            budget=budget,
         )
+        site = SiteReader(commands, self._clock)
         models = forecaster(config)
         cycle = Cycle(planning=config.planning, limits=config.guard, forecaster=models, modes=config.mode)
         return Outfit(
@@ -62,18 +65,20 @@ class LiveParts:
                 source=self._source(config, self._patience, budget),
                 actuator=ScontrolActuator(commands),
                 cycle=cycle,
+                named=NamedJobs(commands, self._clock, site),
                 observe=observed,
                 gate=gate,
             ),
             leaver=Applier(
                 source=self._source(config, last, None),
-                actuator=ScontrolActuator(self._commands(config, last, None)),
+                actuator=ScontrolActuator(unlimited),
                 cycle=cycle,
+                named=NamedJobs(unlimited, self._clock, SiteReader(unlimited, self._clock)),
                 gate=SiteGate(runtime_folder=folder, modes=config.mode, patience=last),
             ),
             gate=gate,
             last=last,
-            read_load=lambda: _load_within(budget, commands, MOST_REQUESTS[config.source.reader]),
+            read_load=lambda: _load_within(budget, commands, site, MOST_REQUESTS[config.source.reader]),
             rpcs=lambda: budget.rpcs,
             asked=self._tally.counts,
             forget_asked=self._tally.forget,
@@ -89,7 +94,7 @@ class LiveParts:
         self._budget.adopt(config.budget)
         return self._budget
 
-    def _commands(self, config: Config, patience: RoundDeadline, budget: RpcBudget | None) -> Commands:
+    def _commands(self, config: Config, patience: RoundDeadline, budget: RpcBudget | None) -> FedCommands:
         plain = SlurmCommands(timeout_s=config.source.timeout_s, cluster=chosen_cluster(None, os.environ))
         return self._within(plain, patience, budget)
 
@@ -102,7 +107,7 @@ class LiveParts:
             through=lambda plain: self._within(plain, patience, budget),
         )
 
-    def _within(self, plain: SlurmCommands, patience: RoundDeadline, budget: RpcBudget | None) -> Commands:
+    def _within(self, plain: SlurmCommands, patience: RoundDeadline, budget: RpcBudget | None) -> FedCommands:
         """Return the commands, cancelled when patience ends, and limited by a budget if there is one."""
         patient = CountedCommands(commands=replace(plain, patience=patience), tally=self._tally)
         return patient if budget is None else BudgetedCommands(commands=patient, budget=budget)
@@ -115,12 +120,14 @@ class LiveParts:
         return against
 
 
-def _load_within(budget: RpcBudget, commands: Commands, reading: int) -> ControllerLoad:
+def _load_within(budget: RpcBudget, commands: Commands, site: SiteReader, reading: int) -> ControllerLoad:
     """Read how busy slurmctld is, if that and the `reading` requests of the round fit into the budget."""
     refusal = budget.against_round(1 + reading)
     if refusal is not None:
         raise BudgetSpentError(f"slurmctld is not asked now: {refusal}")
-    return read_load(commands)
+    load = read_load(commands)
+    budget.learn(load.request_times_s, site.read().limit)
+    return load
 
 
 def shadow_of(config: Config) -> Shadow:

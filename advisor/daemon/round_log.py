@@ -3,7 +3,7 @@
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from typing import Any, Final
 
-from advisor.apply.step import Step
+from advisor.apply.step import Reconciled, Step
 from advisor.domain.actions import Action
 from advisor.domain.mode import Mode
 from advisor.domain.plan import Outcome, Receipt, Recommendation
@@ -42,6 +42,7 @@ class RoundLog:
         self._unfilled = frozenset(unfilled)
         if done.step is None:
             self._tell_fault(done)
+            self._tell_returned(done.returned)
             return
         if self._failed_rounds:
             self._log.info("rounds are done again", failed_rounds=self._failed_rounds)
@@ -95,9 +96,12 @@ class RoundLog:
             job = users.get(receipt.action.job_id)
             about = {} if change is None else _why(change)
             self._tell_receipt("change", receipt, {**({} if job is None else {"user": job.user}), **about})
-        for receipt in step.reconciled.taken_back:
+        self._tell_returned(step.reconciled)
+
+    def _tell_returned(self, reconciled: Reconciled) -> None:
+        for receipt in reconciled.taken_back:
             self._tell_receipt("take-back", receipt, {})
-        for lease in step.reconciled.overruled:
+        for lease in reconciled.overruled:
             self._log.warning("somebody else changed the field: the job is left alone", **_action(lease.action))
 
     def _tell_receipt(self, what: str, receipt: Receipt, about: Mapping[str, object]) -> None:

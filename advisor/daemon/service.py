@@ -117,6 +117,10 @@ class Service:
         except AdvisorError as err:
             fault = str(err)
             self._reads_failed += 1
+        returned = Reconciled()
+        if step is None:
+            returned, unreturned = self._return_due(outfit)
+            fault += unreturned
         self.interval_s = next_interval_s(self.interval_s, pacing, trouble=step is None)
         done = Round(
             started_time=started_time,
@@ -125,6 +129,7 @@ class Service:
             mode=self._mode(),
             interval_s=self.interval_s,
             step=step,
+            returned=returned,
             fault=fault,
             held_to=self._held_to(),
             load=load,
@@ -185,10 +190,19 @@ class Service:
         except AdvisorError as err:
             return {"taken_back": 0, "still_out": len(self._keeper.leases), "because": str(err)}
 
+    def _return_due(self, outfit: Outfit) -> tuple[Reconciled, str]:
+        """Revert what is due in a round that did not read the cluster, and return why not, "" if nothing failed."""
+        try:
+            with self._keeper.held() as journal:
+                return replace(outfit.applier, journal=journal).return_due(self._clock.now()), ""
+        except AdvisorError as err:
+            return Reconciled(), f"; what is due was not reverted: {err}"
+
     def _leave(self, journal: StepJournal, leaver: Applier) -> Mapping[str, str | int]:
         reconciled = Reconciled()
         if journal.leases():
-            reconciled = replace(leaver, journal=journal).leave(leaver.source.snapshot())
+            leaving = replace(leaver, journal=journal)
+            reconciled = leaving.leave(leaving.leased())
         return {
             "taken_back": sum(1 for receipt in reconciled.taken_back if receipt.outcome is not Outcome.FAILED),
             "still_out": sum(1 for lease in journal.leases() if lease.state is not LeaseState.HANDS_OFF),

@@ -5,17 +5,26 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
+from advisor.apply.gate import OpenGate
 from advisor.daemon.pause_file import paused
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease
+from advisor.domain.load import Allowance
 from advisor.domain.mode import Mode, Modes
 from advisor.domain.plan import Recommendation
 from advisor.errors import AdvisorError
 
 # Returns a name, a colon and in plain words why a change must not be applied, or None if it can be.
 ChangeCheck = Callable[[Recommendation, Job], str | None]
-AnyCheck = Callable[[], str | None]
+
+
+class Budget(Protocol):
+    """Limits how much is sent to Slurm."""
+
+    def room(self, wanted: int, *, returning: bool = False) -> Allowance:
+        """Return how many of the wanted changes, or reverts, can be sent now."""
 
 
 @dataclass(slots=True)
@@ -43,7 +52,7 @@ class SiteGate:
     """A gate made of the site's settings and the daemon's rights.
 
     `held_to` maps each cause that limits the whole daemon to recommendations, such as an open breaker, to its reason.
-    `checks` judge one change; `room` and `room_to_return` judge whether anything more can be sent.
+    `checks` judge one change; `budget` judges how many more can be sent.
     """
 
     runtime_folder: Path
@@ -51,8 +60,7 @@ class SiteGate:
     patience: RoundDeadline
     held_to: Mapping[str, str] = field(default_factory=dict)
     checks: Sequence[ChangeCheck] = ()
-    room: AnyCheck = lambda: None
-    room_to_return: AnyCheck = lambda: None
+    budget: Budget = field(default_factory=OpenGate)
 
     def against_change(self, change: Recommendation, job: Job) -> str | None:
         """Return why a change must not be applied now; None if it can be."""
@@ -70,10 +78,14 @@ class SiteGate:
         except AdvisorError as err:
             # If a check could not be made, the change is not known to be allowed.
             return f"unknown: {err}"
-        return objection or self.room()
+        return objection
 
     def against_return(self, lease: Lease) -> str | None:  # noqa: ARG002  (the protocol's)
         """Return why a change must not be reverted now; None if it can be. Only a pause that freezes stops this."""
         pause = paused(self.runtime_folder)
         frozen = None if pause is None or not pause.freezes else f"paused: {pause.text}"
-        return self.patience.exhausted() or frozen or self.room_to_return()
+        return self.patience.exhausted() or frozen
+
+    def room(self, wanted: int, *, returning: bool = False) -> Allowance:
+        """Return how many of the wanted changes, or reverts, the budget has room for."""
+        return self.budget.room(wanted, returning=returning)

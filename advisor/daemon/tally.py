@@ -1,11 +1,12 @@
 """Counts how many of the last commands Slurm did not answer."""
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from advisor.backends.process import Answer, Commands, Stream
+from advisor.backends.process import Answer, FedCommands, Stream
 from advisor.errors import SlurmUnavailableError
 
 _REMEMBERED: Final = 100
@@ -35,7 +36,7 @@ class Tally:
 class CountedCommands:
     """Commands that count how many Slurm did not answer; a refusal is an answer."""
 
-    commands: Commands
+    commands: FedCommands
     tally: Tally = field(repr=False)
 
     @property
@@ -45,17 +46,27 @@ class CountedCommands:
 
     def ask(self, program: str, *arguments: str) -> Answer:
         """Run a command and count its result."""
+        with self._counted():
+            return self.commands.ask(program, *arguments)
+
+    def feed(self, program: str, lines: Sequence[str]) -> str:
+        """Run a program that reads lines and count its result, once."""
+        with self._counted():
+            return self.commands.feed(program, lines)
+
+    def stream(self, program: str, *arguments: str, variables: Mapping[str, str]) -> Stream:
+        """Run a command, and count its result when its output ends."""
+        inner = self.commands.stream(program, *arguments, variables=variables)
+        return _CountedStream(inner=inner, counted=self._counted)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
         try:
-            answer = self.commands.ask(program, *arguments)
+            yield
         except SlurmUnavailableError:
             self.tally.add(failed=True)
             raise
         self.tally.add(failed=False)
-        return answer
-
-    def stream(self, program: str, *arguments: str, variables: Mapping[str, str]) -> Stream:
-        """Run a command, and count its result when its output ends."""
-        return _CountedStream(inner=self.commands.stream(program, *arguments, variables=variables), tally=self.tally)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +74,7 @@ class _CountedStream:
     """The output of a command, counted when it ends."""
 
     inner: Stream
-    tally: Tally = field(repr=False)
+    counted: Callable[[], AbstractContextManager[None]]
 
     @property
     def complaints(self) -> bytes:
@@ -72,9 +83,5 @@ class _CountedStream:
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield the output."""
-        try:
+        with self.counted():
             yield from self.inner
-        except SlurmUnavailableError:
-            self.tally.add(failed=True)
-            raise
-        self.tally.add(failed=False)

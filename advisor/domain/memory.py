@@ -1,6 +1,7 @@
 """Defines what earlier rounds leave for the next one to plan with, and the journal that keeps it."""
 
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -57,6 +58,9 @@ class Journal(Protocol):
 
     def claim(self, cluster: str) -> None:
         """Bind the journal to a cluster at the first call; raises `ConfigError` for any other cluster."""
+
+    def together(self) -> AbstractContextManager[None]:
+        """Store what a block writes all together, or nothing of it."""
 
     def keep(self, lease: Lease) -> None:
         """Store an open lease: an intent before it is sent, or a new state in place of the old one."""

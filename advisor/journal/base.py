@@ -46,6 +46,12 @@ class JournalBase:
         """Close the file; the journal cannot be used afterwards."""
         self._database.close()
 
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Run a block in one transaction: what it writes is stored all together, or nothing of it."""
+        with self._writing():
+            yield
+
     def note(self, time: float, event: str, detail: Mapping[str, Detail]) -> None:
         """Write an event of the daemon into the audit, such as its start, a pause or a breaker."""
         with self._writing():
@@ -91,7 +97,10 @@ class JournalBase:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Run a block in one transaction; a fault is raised as `JournalError`."""
+        """Run a block in one transaction, or in that of `together`; a fault is raised as `JournalError`."""
+        if self._database.in_transaction:
+            yield
+            return
         with faults_translated(self._path), transaction(self._database):
             yield
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 
-from advisor.apply.step import Step
+from advisor.apply.step import Reconciled, Step
 from advisor.cycle import CycleRecord
 from advisor.domain.actions import Lever
 from advisor.domain.job import JobState
@@ -83,11 +83,13 @@ class Metrics:
         with self._lock:
             with self._collected("round", faults):
                 self._observe_round(done)
+            with self._collected("sent", faults):
+                self._observe_returned(done.reconciled)
+                if done.step is not None:
+                    self._observe_sent(done.step)
             if done.step is not None:
                 with self._collected("plan", faults):
                     self._observe_plan(done.step.record)
-                with self._collected("sent", faults):
-                    self._observe_sent(done.step)
                 with self._collected("leases", faults):
                     self._observe_leases(done.step.record)
                 with self._collected("gpus", faults):
@@ -198,9 +200,11 @@ class Metrics:
 
     def _observe_sent(self, step: Step) -> None:
         _count_receipts(self._counters["sadvise_changes_total"], step.applied)
-        _count_receipts(self._counters["sadvise_returns_total"], step.reconciled.taken_back)
         self._count_put_off("sadvise_held_back_total", step.held_back)
-        self._count_put_off("sadvise_returns_put_off_total", step.reconciled.put_off)
+
+    def _observe_returned(self, reconciled: Reconciled) -> None:
+        _count_receipts(self._counters["sadvise_returns_total"], reconciled.taken_back)
+        self._count_put_off("sadvise_returns_put_off_total", reconciled.put_off)
 
     def _observe_leases(self, record: CycleRecord) -> None:
         still_open = [lease for lease in record.memory.leases if lease.ending is None]

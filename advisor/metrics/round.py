@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from advisor.apply.step import Step
+from advisor.apply.step import Reconciled, Step
 from advisor.domain.lease import LeaseState
 from advisor.domain.load import ControllerLoad
 from advisor.domain.mode import Mode
@@ -17,6 +17,8 @@ Forecasted = Literal["start", "run_time"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
     """One round; `step` is None if it was skipped or failed, and `fault` is the reason in one line.
+
+    `returned` is what was reverted in a round without a step.
 
     `mode` is the farthest mode now; `held_to` maps each cause that keeps it below the configured one (a pause, a
     breaker, a journal that failed) to its reason in plain words. `rpcs` counts the requests of this process to
@@ -32,6 +34,7 @@ class Round:
     mode: Mode
     interval_s: float
     step: Step | None = None
+    returned: Reconciled = field(default_factory=Reconciled)
     fault: str = ""
     held_to: Mapping[str, str] = field(default_factory=dict)
     load: ControllerLoad | None = None
@@ -40,6 +43,11 @@ class Round:
     overdue: int = 0
     strays: tuple[int, ...] = ()
     accuracy: Mapping[Forecasted, Accuracy] = field(default_factory=dict)
+
+    @property
+    def reconciled(self) -> Reconciled:
+        """The changes that were reverted, overruled or postponed."""
+        return self.returned if self.step is None else self.step.reconciled
 
     @property
     def summary(self) -> str:

@@ -1,12 +1,12 @@
 """The simulated Slurm with the protocols of the real one: a source of snapshots and an actuator for pending jobs."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.domain.actions import Action, SetGpus, SetNice, SetNodeRange, SetSwitches, SetTimeMin
+from advisor.domain.actions import Action, Change, SetGpus, SetNice, SetNodeRange, SetSwitches, SetTimeMin
 from advisor.domain.gang import GangRequest, GpuCount, SwitchRequest
 from advisor.domain.job import Allocation, GpuRange, Job, JobHints, JobState
 from advisor.domain.node import GpuPool, Node
@@ -106,6 +106,10 @@ class SimulatedSlurm:
         if action.held_by(self.job(row)) != action.after:
             return Receipt(action=action, outcome=Outcome.FAILED, text="read back another value than the one written")
         return Receipt(action=action, outcome=Outcome.APPLIED)
+
+    def apply_all(self, changes: Sequence[Change]) -> tuple[Receipt, ...]:
+        """Make changes, one after the other."""
+        return tuple(map(self.apply, changes))
 
     def hides_range_end(self, job_id: int) -> bool:  # noqa: ARG002  (the protocol's)
         """Return False: both ends of a node range are shown."""

@@ -2,8 +2,9 @@
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -61,6 +62,19 @@ PROPOSALS = st.tuples(st.sampled_from(JOBS), st.sampled_from(LEVERS), st.integer
 Mishap = int | str | None
 
 
+@contextmanager
+def all_or_nothing(journal: StepJournal) -> Iterator[None]:
+    """Write together, also in memory, where a death would leave the first half."""
+    before = dict(vars(journal)) if isinstance(journal, MemoryJournal) else {}
+    before = {name: copy(value) for name, value in before.items()}
+    try:
+        with journal.together():
+            yield
+    except BaseException:
+        vars(journal).update(before)
+        raise
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mortal:
     """A journal and an actuator with a fault point before and after every write and every change."""
@@ -71,6 +85,14 @@ class Mortal:
 
     def claim(self, cluster: str) -> None:
         self._around(lambda: self.journal.claim(cluster))
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        self.life.pass_by()
+        with all_or_nothing(self.journal):
+            yield
+            self.life.pass_by()
+        self.life.pass_by()
 
     def keep(self, lease: Lease) -> None:
         self._around(lambda: self.journal.keep(lease))
@@ -122,6 +144,9 @@ class Mortal:
         receipt = self.cluster.apply(action)
         self.life.pass_by()
         return receipt
+
+    def apply_all(self, changes: Sequence[Change]) -> tuple[Receipt, ...]:
+        return tuple(map(self.apply, changes))
 
     def hides_range_end(self, job_id: int) -> bool:
         return self.cluster.hides_range_end(job_id)

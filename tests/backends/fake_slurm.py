@@ -159,3 +159,8 @@ class FakeSlurm(Streaming):
         if isinstance(answer, SlurmError):
             raise answer
         return Answer(output=answer if isinstance(answer, bytes) else answer.encode("utf-8", "surrogateescape"))
+
+    def feed(self, program: str, lines: Sequence[str]) -> str:
+        """Take lines, and do nothing."""
+        self.asked.append((program, *lines))
+        return self.complaints

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,16 +40,20 @@ class OneQueue(Streaming):
             return Answer(output=self._by_pyslurm())
         if "--json" in arguments:
             return Answer(output=json.dumps(self._by_json(program, arguments)).encode())
-        if program == "scontrol" and arguments[0] == "update":
-            self._update(*arguments[1:])
-            return Answer(output=b"")
         if "partition" in arguments:
             return Answer(output=(recorded.RECORDED / "22.05" / "partition.txt").read_bytes())
-        if program == "scontrol":
-            return Answer(output=f"JobId={JOB_ID} NumNodes={self.nodes[0]}-{self.nodes[1]} \n".encode())
         slurm = FakeSlurm(jobs=[self._by_squeue()], nodes=[node_row(NodeList=f"n{n + 1:02}") for n in range(NODES)])
         slurm.texts["sinfo --version"] = f"slurm {self.release}\n"
         return slurm.ask(program, *arguments)
+
+    def feed(self, program: str, lines: Sequence[str]) -> str:
+        """Carry out the lines for scontrol."""
+        assert program == "scontrol"
+        for line in lines:
+            update, *words = line.split(" ")
+            assert update == "update"
+            self._update(*words)
+        return ""
 
     def held(self) -> tuple[object, ...]:
         """Return the fields that changes touch."""

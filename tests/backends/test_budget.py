@@ -1,6 +1,7 @@
 """What each command costs slurmctld, and that a budget of requests is never overdrawn."""
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given
@@ -9,13 +10,17 @@ from hypothesis import strategies as st
 from advisor.backends.budget import BudgetedCommands, RpcBudget, requests_of
 from advisor.backends.process import Answer
 from advisor.backends.sources import MOST_REQUESTS
-from advisor.errors import BudgetSpentError, SlurmError
+from advisor.domain.load import Allowance, RateLimit
+from advisor.errors import BudgetSpentError
 from advisor.settings import BudgetSettings
 from tests.backends.fake_slurm import Streaming
 
-SETTINGS = BudgetSettings(rpcs_per_minute=60.0, burst=30, writes_per_minute=12, kept_for_reads=5)
+SETTINGS = BudgetSettings(time_ratio=0.005)
+# In seconds; what is not named costs a thousandth.
+MEANS_S = {"REQUEST_UPDATE_JOB": 0.0005, "REQUEST_JOB_INFO": 0.002}
 UPDATE = ("scontrol", "update", "JobId=7", "Nice=5")
 READ_ONE = ("squeue", "-h", "-a", "--noconvert", "--local", "-j", "7", "-O", "JobID")
+READ_LIST = ("squeue", "-h", "-a", "--noconvert", "--local", "-j", "7,8", "-O", "JobID")
 SNAPSHOT = (("squeue", "-h", "-a", "-O", "JobID"), ("sinfo", "-h", "-a", "-N", "-O", "NodeList"))
 
 
@@ -42,10 +47,17 @@ class Recorder(Streaming):
         self.asked.append((program, *arguments))
         return Answer(output=b"")
 
+    def feed(self, program: str, lines: Sequence[str]) -> str:
+        """Answer nothing."""
+        self.asked.append((program, *lines))
+        return ""
 
-def budgeted(settings: BudgetSettings = SETTINGS) -> tuple[BudgetedCommands, Recorder, Monotonic]:
+
+def budgeted() -> tuple[BudgetedCommands, Recorder, Monotonic]:
     clock, recorder = Monotonic(), Recorder(cluster="east")
-    return BudgetedCommands(commands=recorder, budget=RpcBudget(settings, clock)), recorder, clock
+    budget = RpcBudget(SETTINGS, clock)
+    budget.learn(MEANS_S, None)
+    return BudgetedCommands(commands=recorder, budget=budget), recorder, clock
 
 
 def test_stream_costs_what_its_command_costs() -> None:
@@ -59,6 +71,7 @@ def test_stream_costs_what_its_command_costs() -> None:
 
 def test_stream_that_does_not_fit_is_not_begun() -> None:
     commands, recorder, _ = budgeted()
+    commands.budget.learn(MEANS_S, RateLimit(size=10, per_s=2.0))
     while commands.budget.against_round(2) is None:
         commands.budget.take(("REQUEST_JOB_INFO",))
 
@@ -68,9 +81,12 @@ def test_stream_that_does_not_fit_is_not_begun() -> None:
     assert recorder.asked == []
 
 
-def change(commands: BudgetedCommands) -> None:
-    for command in (READ_ONE, UPDATE, READ_ONE):
-        commands.ask(*command)
+def batch(commands: BudgetedCommands, changes: int) -> None:
+    """Read, change and read back as the actuator does."""
+    if changes:
+        commands.ask(*READ_LIST)
+        commands.feed("scontrol", [f"update JobId={number} Nice=5" for number in range(1, changes + 1)])
+        commands.ask(*READ_LIST)
 
 
 @pytest.mark.parametrize(
@@ -83,6 +99,10 @@ def change(commands: BudgetedCommands) -> None:
         (SNAPSHOT[1], ("REQUEST_NODE_INFO", "REQUEST_PARTITION_INFO")),
         (("sinfo", "--version"), ()),
         (UPDATE, ("REQUEST_UPDATE_JOB",)),
+        (
+            ("scontrol", "update", "JobId=7", "NumNodes=1-4"),
+            ("REQUEST_UPDATE_JOB", "REQUEST_JOB_INFO_SINGLE", "REQUEST_FED_INFO"),
+        ),
         (("scontrol", "requeue", "incomplete", "7"), ("REQUEST_JOB_REQUEUE",)),
         (("scontrol", "show", "config"), ("REQUEST_BUILD_INFO", "REQUEST_PING")),
         (("scontrol", "ping"), ("REQUEST_PING",)),
@@ -116,7 +136,8 @@ def test_snapshot_through_pyslurm_costs_five_requests() -> None:
 def test_what_is_asked_is_counted_by_kind_and_passed_on() -> None:
     commands, recorder, _ = budgeted()
 
-    change(commands)
+    for command in (READ_ONE, UPDATE, READ_ONE):
+        commands.ask(*command)
 
     assert commands.cluster == "east"
     assert recorder.asked == [READ_ONE, UPDATE, READ_ONE]
@@ -127,163 +148,157 @@ def test_what_is_asked_is_counted_by_kind_and_passed_on() -> None:
     }
 
 
-def test_a_round_of_a_minute_fits_with_four_changes_and_the_next_round_after_it() -> None:
+def test_lines_that_scontrol_reads_are_counted_one_by_one() -> None:
+    commands, recorder, _ = budgeted()
+
+    commands.feed("scontrol", ["update JobId=7 Nice=5", "update JobId=8 Nice=6"])
+
+    assert recorder.asked == [("scontrol", "update JobId=7 Nice=5", "update JobId=8 Nice=6")]
+    assert commands.budget.rpcs == {"REQUEST_UPDATE_JOB": 2}
+    assert commands.budget.spent_s == pytest.approx(2 * MEANS_S["REQUEST_UPDATE_JOB"])
+
+
+def test_three_hundred_changes_a_minute_fit_into_the_default_share() -> None:
     commands, _, clock = budgeted()
 
     for _ in range(10):
+        assert commands.budget.against_round() is None
         for command in (("sdiag",), *SNAPSHOT):
             commands.ask(*command)
-        changes = 0
-        while commands.budget.against_change() is None:
-            change(commands)
-            changes += 1
-        assert changes == 4
+        assert commands.budget.room(300) == Allowance(changes=300)
+        batch(commands, 300)
         clock.now += 60.0
 
 
-def test_changes_leave_room_for_the_next_reading_of_the_cluster() -> None:
-    commands, _, _ = budgeted()
-    while commands.budget.against_change() is None:
-        change(commands)
-
-    for command in (("sdiag",), *SNAPSHOT):
-        commands.ask(*command)
-
-    assert (commands.budget.against_return() or "").startswith("budget: it has had its share of requests")
-
-
-def test_spent_budget_sends_nothing_takes_nothing_and_can_be_tried_again() -> None:
-    commands, recorder, clock = budgeted()
-    for _ in range(15):
-        commands.ask(*SNAPSHOT[0])
-
-    with pytest.raises(BudgetSpentError, match=r"slurmctld is not asked now: .* with room again in 2 s") as caught:
-        commands.ask(*SNAPSHOT[0])
-    clock.now += 2.0
-    commands.ask(*SNAPSHOT[0])
-
-    assert isinstance(caught.value, SlurmError)
-    assert len(recorder.asked) == 16
-    assert sum(commands.budget.rpcs.values()) == 32
-
-
-def test_a_round_begins_once_the_whole_of_it_fits() -> None:
+def test_changes_beyond_the_share_wait_and_say_so() -> None:
     commands, _, clock = budgeted()
-    for _ in range(15):
-        commands.ask(*SNAPSHOT[0])
 
-    said = []
-    for _ in range(6):
-        said.append(commands.budget.against_round())
-        clock.now += 1.0
-
-    assert [text is None for text in said] == [False, False, False, False, False, True]
-    assert said[0] is not None and "with room again in 5 s" in said[0]
-
-
-def test_change_that_could_not_be_read_back_is_not_sent() -> None:
-    commands, recorder, _ = budgeted()
-    for _ in range(14):
-        commands.ask(*SNAPSHOT[0])
-
-    with pytest.raises(BudgetSpentError):
-        commands.ask(*UPDATE)
-
-    assert UPDATE not in recorder.asked
-
-
-def test_change_that_the_gate_lets_pass_is_never_cut_off_halfway() -> None:
-    commands, recorder, clock = budgeted()
-
-    for _ in range(50):
-        while commands.budget.against_change() is None:
-            # Where Slurm hides one end of a node range, the job is looked at once more.
-            for command in (READ_ONE, ("scontrol", "-o", "show", "job", "7"), UPDATE, READ_ONE):
-                commands.ask(*command)
-        clock.now += 7.0
-
-    assert recorder.asked.count(UPDATE) > 20
-
-
-def test_changes_of_a_minute_are_bounded_whatever_the_requests_are() -> None:
-    commands, _, clock = budgeted(replace(SETTINGS, rpcs_per_minute=6000.0, burst=1000))
-    for _ in range(12):
-        change(commands)
-
-    said = commands.budget.against_change()
-    with pytest.raises(BudgetSpentError, match="12 changes were sent within a minute"):
-        commands.ask(*UPDATE)
-    clock.now += 5.0
-    later = commands.budget.against_change()
-
-    assert said == "budget: 12 changes were sent within a minute (budget.writes_per_minute)"
-    assert later is None
-
-
-def test_no_change_is_sent_where_none_is_allowed() -> None:
-    commands, recorder, _ = budgeted(replace(SETTINGS, writes_per_minute=0))
-
-    with pytest.raises(BudgetSpentError):
-        commands.ask(*UPDATE)
-
-    assert recorder.asked == []
-
-
-@pytest.mark.parametrize("jump_s", [-1e6, -1.0, 1e6])
-def test_clock_that_jumps_neither_floods_nor_starves(jump_s: float) -> None:
-    commands, _, clock = budgeted()
-    for _ in range(15):
-        commands.ask(*SNAPSHOT[0])
-
-    clock.now += jump_s
-    taken = 0
-    for _ in range(100):
-        if commands.budget.against_change() is None:
-            change(commands)
-            taken += 1
+    room = commands.budget.room(1000)
+    batch(commands, room.changes)
+    left = commands.budget.room(1)
+    early = commands.budget.against_round()
     clock.now += 60.0
 
-    assert taken <= 5
-    assert commands.budget.against_change() is None
+    assert room == Allowance(
+        changes=600,
+        text="budget: the share of slurmctld's time, budget.time_ratio, leaves room for 600 of 1000 changes",
+    )
+    assert left.changes == 0
+    assert early is not None and early.startswith("it has spent its share of slurmctld's time (budget.time_ratio)")
+    assert commands.budget.against_round() is None
+
+
+def test_what_is_late_already_waits_for_no_share_and_later_rounds_pay_for_it() -> None:
+    commands, _, clock = budgeted()
+    batch(commands, 1000)
+
+    assert commands.budget.room(500, returning=True) == Allowance(changes=500)
+    batch(commands, 500)
+    clock.now += 60.0
+
+    assert commands.budget.against_round() is not None
+
+
+def test_a_slower_slurmctld_is_asked_for_less() -> None:
+    commands, _, _ = budgeted()
+
+    commands.budget.learn({**MEANS_S, "REQUEST_UPDATE_JOB": 0.04}, None)
+
+    assert commands.budget.room(300).changes == 7
+
+
+def test_a_cluster_too_large_for_the_share_is_read_less_often() -> None:
+    commands, _, clock = budgeted()
+    commands.budget.learn({**MEANS_S, "REQUEST_JOB_INFO": 1.2}, None)
+    began, rounds = clock.now, 0
+
+    while clock.now < began + 3600.0:
+        if commands.budget.against_round() is None:
+            rounds += 1
+            for command in (("sdiag",), *SNAPSHOT):
+                commands.ask(*command)
+        clock.now += 10.0
+
+    assert 3600.0 * 0.005 / 1.21 - 1 < rounds < 3600.0 * 0.005 / 1.2 + 2
+
+
+def test_under_slurms_rate_limiter_no_more_is_sent_than_it_lets_pass() -> None:
+    commands, recorder, clock = budgeted()
+    commands.budget.learn(MEANS_S, RateLimit(size=30, per_s=2.0))
+
+    first = commands.budget.room(300)
+    batch(commands, first.changes)
+    late = commands.budget.room(300, returning=True)
+    clock.now += 10.0
+    later = commands.budget.room(300)
+    with pytest.raises(BudgetSpentError, match=r"limits the requests of this user \(rl_enable\), with room again in"):
+        commands.feed("scontrol", ["update JobId=7 Nice=5"] * 300)
+
+    assert first == Allowance(changes=6, text="budget: slurmctld's rate limiter leaves room for 6 of 300 changes")
+    assert (late.changes, later.changes) == (3, 6)
+    assert len(recorder.asked) == 3
+
+
+def test_a_limit_that_is_read_again_is_not_filled_again() -> None:
+    commands, _, _ = budgeted()
+    commands.budget.learn(MEANS_S, RateLimit(size=30, per_s=2.0))
+    for _ in range(15):
+        commands.ask(*SNAPSHOT[0])
+
+    commands.budget.learn(MEANS_S, RateLimit(size=30, per_s=2.0))
+
+    assert commands.budget.against_round(5) is not None
+    commands.budget.learn(MEANS_S, None)
+    assert commands.budget.against_round(5) is None
+
+
+@pytest.mark.parametrize("jump_s", [-1e6, -1.0])
+def test_clock_that_jumps_back_neither_floods_nor_starves(jump_s: float) -> None:
+    commands, _, clock = budgeted()
+    batch(commands, 600)
+
+    clock.now += jump_s
+    at_once = commands.budget.room(300)
+    clock.now += 60.0
+
+    assert at_once.changes == 0
+    assert commands.budget.room(300).changes == 300
 
 
 def test_settings_taken_over_at_a_reload_keep_what_was_sent() -> None:
     commands, _, clock = budgeted()
-    for _ in range(15):
-        commands.ask(*SNAPSHOT[0])
+    batch(commands, 600)
 
-    commands.budget.adopt(replace(SETTINGS, rpcs_per_minute=600.0, burst=100))
-    at_once = commands.budget.against_change()
+    commands.budget.adopt(BudgetSettings(time_ratio=0.05))
+    at_once = commands.budget.room(300)
     clock.now += 10.0
-    later = commands.budget.against_change()
-    commands.budget.adopt(SETTINGS)
 
-    assert at_once is not None
-    assert later is None
-    assert sum(commands.budget.rpcs.values()) == 30
+    assert at_once.changes == 0
+    assert commands.budget.room(300).changes == 300
+    assert commands.budget.rpcs["REQUEST_UPDATE_JOB"] == 600
 
 
-steps = st.lists(
-    st.tuples(st.floats(0.0, 30.0), st.sampled_from([READ_ONE, UPDATE, *SNAPSHOT, ("sdiag",)])), max_size=200
-)
+steps = st.lists(st.tuples(st.floats(0.0, 90.0), st.integers(0, 2000)), max_size=60)
 
 
 @given(steps)
-def test_no_window_ever_holds_more_than_the_burst_and_what_it_earned(plan: list[tuple[float, tuple[str, ...]]]) -> None:
+def test_no_window_ever_costs_more_than_the_share_a_minute_of_it_and_one_round(plan: list[tuple[float, int]]) -> None:
     commands, _, clock = budgeted()
-    sent: list[tuple[float, int, bool]] = []
+    sent: list[tuple[float, float]] = []
 
-    for wait_s, command in plan:
+    for wait_s, wanted in plan:
         clock.now += wait_s
-        try:
-            commands.ask(*command)
-        except BudgetSpentError:
+        if commands.budget.against_round() is not None:
             continue
-        sent.append((clock.now, len(requests_of(command[0], command[1:])), command == UPDATE))
+        before_s = commands.budget.spent_s
+        for command in (("sdiag",), *SNAPSHOT):
+            commands.ask(*command)
+        batch(commands, commands.budget.room(wanted).changes)
+        sent.append((clock.now, commands.budget.spent_s - before_s))
 
-    for first, (since, _, _) in enumerate(sent):
-        total, writes = 0, 0
-        for instant, cost, is_write in sent[first:]:
-            total, writes = total + cost, writes + is_write
-            assert total <= 30 + (instant - since) + 1e-6
-            assert writes <= 12 + (instant - since) / 5.0 + 1e-6
+    reads_s = 5 * 0.002
+    for first, (since, _) in enumerate(sent):
+        total_s = 0.0
+        for instant, cost_s in sent[first:]:
+            total_s += cost_s
+            assert total_s <= 0.005 * (instant - since) + 0.3 + 2 * reads_s + 1e-6

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from advisor.backends.budget import BudgetedCommands, RpcBudget
 from advisor.backends.controllers import Standby, decode_controllers, read_controllers
+from advisor.domain.load import RateLimit
 from advisor.errors import DecodeError, SlurmError, SlurmRefusedError
 from advisor.settings import BudgetSettings
 from tests.backends.fake_slurm import FakeSlurm
@@ -120,12 +121,13 @@ def test_answer_that_does_not_come_keeps_the_daemon_from_applying_and_is_asked_f
 
 def test_budget_that_is_spent_keeps_the_daemon_from_applying() -> None:
     slurm = pinged(PAIR)
-    budget = RpcBudget(BudgetSettings(rpcs_per_minute=1.0, burst=15), lambda: 0.0)
+    budget = RpcBudget(BudgetSettings(), lambda: 0.0)
+    budget.learn({}, RateLimit(size=15, per_s=1.0))
     standby = Standby(BudgetedCommands(commands=slurm, budget=budget), "ctl1")
 
     said = [standby.against_applying() for _ in range(16)]
 
-    assert said[:15] == [None] * 15 and "has had its share of requests" in str(said[15])
+    assert said[:15] == [None] * 15 and "slurmctld limits the requests of this user (rl_enable)" in str(said[15])
     assert budget.rpcs == {"REQUEST_PING": 15} and len(slurm.asked) == 15
 
 

@@ -1,5 +1,6 @@
 """What sdiag prints, of every recorded release and damaged."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,7 @@ Remote Procedure Call statistics by message type
 \tREQUEST_PARTITION_INFO                  ( 2009) count:106    ave_time:66     total_time:7069
 
 Remote Procedure Call statistics by user
+\tREQUEST_JOB_INFO                        (       0) count:377    ave_time:258    total_time:97381
 \tServer thread count: 1 (       0) count:377    ave_time:258    total_time:97381
 """
 
@@ -62,13 +64,22 @@ Remote Procedure Call statistics by user
 def test_recorded_answer_is_read(release: str, load: ControllerLoad) -> None:
     slurm = FakeSlurm(texts={"sdiag": (RECORDED / release / "sdiag.txt").read_text()})
 
-    assert read_load(slurm) == load
+    read = read_load(slurm)
+
+    assert replace(read, request_times_s={}) == load
+    assert 50e-6 < read.request_times_s["REQUEST_PARTITION_INFO"] < 500e-6
+    assert all(name.isupper() and 0 < mean_s < 1 for name, mean_s in read.request_times_s.items())
     assert slurm.asked == [("sdiag",)]
 
 
 def test_busy_controller_is_read_and_names_of_users_are_not() -> None:
     assert decode_load(SHORT) == ControllerLoad(
-        server_threads=70, agent_queue=12, database_queue=None, cycle_s=2.5, backfill_cycle_s=31.0
+        server_threads=70,
+        agent_queue=12,
+        database_queue=None,
+        cycle_s=2.5,
+        backfill_cycle_s=31.0,
+        request_times_s={"REQUEST_PARTITION_INFO": 66e-6},
     )
 
 

@@ -1,6 +1,7 @@
 import math
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -345,3 +346,56 @@ def test_helper_that_keeps_a_stream_open_is_killed(tmp_path: Path) -> None:
 def test_stream_of_a_missing_program_says_what_to_install() -> None:
     with pytest.raises(SlurmMissingError, match="no-such-squeue is not on PATH here: install Slurm's client commands"):
         list(SlurmCommands(timeout_s=5).stream("no-such-squeue", variables={}))
+
+
+def fake_scontrol(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> SlurmCommands:
+    program = folder / "scontrol"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+    return SlurmCommands(timeout_s=20.0)
+
+
+def test_lines_are_read_whole_however_many_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands = fake_scontrol(tmp_path, f"cat >{tmp_path}/read; echo $INPUTRC >&2", monkeypatch)
+    lines = [f"update JobId={number} Nice={number}" for number in range(20_000)]
+
+    complaints = commands.feed("scontrol", lines)
+
+    assert (tmp_path / "read").read_text().splitlines() == lines
+    assert complaints == "/dev/null\n"
+
+
+def test_a_line_that_is_refused_is_part_of_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands = fake_scontrol(tmp_path, "echo 'Invalid user id for job 7' >&2; exit 1", monkeypatch)
+
+    assert commands.feed("scontrol", ["update JobId=7 Nice=1"]) == "Invalid user id for job 7\n"
+
+
+def test_a_slurmctld_that_is_down_is_an_error_for_all_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "Unable to contact slurm controller (connect failure) for job 7"
+    commands = fake_scontrol(tmp_path, f"echo '{said}' >&2; exit 1", monkeypatch)
+
+    with pytest.raises(SlurmUnavailableError, match="scontrol cannot reach slurmctld"):
+        commands.feed("scontrol", ["update JobId=7 Nice=1"])
+
+
+def test_a_program_that_reads_lines_ends_soon_after_a_killed_parent(tmp_path: Path) -> None:
+    script = tmp_path / "scontrol"
+    script.write_text(f"#!/bin/sh\necho $$ >{tmp_path}/pid\nexec sleep 60\n")
+    script.chmod(0o755)
+    parent = f"from advisor.backends.process import run; run(['{script}'], timeout_s=1.0, lines=['update'])"
+    child = subprocess.Popen([sys.executable, "-c", parent])
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().strip():
+        time.sleep(0.01)
+    pid = int((tmp_path / "pid").read_text())
+
+    child.kill()
+    child.wait()
+
+    assert is_alive(pid)
+    for _ in range(500):
+        if not is_alive(pid):
+            break
+        time.sleep(0.01)
+    assert not is_alive(pid)

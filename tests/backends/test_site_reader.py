@@ -6,6 +6,7 @@ import pytest
 from advisor.backends import slurm_conf
 from advisor.backends.site_reader import Identity, SiteReader, own_identity
 from advisor.clock import ManualClock
+from advisor.domain.load import RateLimit
 from advisor.domain.topology import Switch, Topology, TopologyKind
 from advisor.errors import SlurmError, SlurmRefusedError, SlurmUnavailableError
 from tests.backends.fake_slurm import CONFIG_TEXT, FakeSlurm
@@ -154,3 +155,28 @@ def test_own_identity_has_a_name_even_without_an_entry(monkeypatch: pytest.Monke
 
 def test_own_identity_is_this_user() -> None:
     assert own_identity().uid == os.geteuid()
+
+
+LIMITED = "ClusterName=filed\nSlurmUser=slurm\nSlurmctldParameters=enable_configless,{}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "limit"),
+    [
+        ("rl_enable", RateLimit(size=30, per_s=2.0)),
+        ("rl_enable,rl_bucket_size=10,rl_refill_rate=5,rl_refill_period=2", RateLimit(size=10, per_s=2.5)),
+        ("rl_enable,rl_bucket_size=x,rl_refill_rate=0", RateLimit(size=30, per_s=2.0)),
+        ("rl_bucket_size=10", None),
+    ],
+)
+def test_limit_of_slurmctld_on_the_requests_of_a_user_is_read(conf: Path, words: str, limit: RateLimit | None) -> None:
+    conf.write_text(LIMITED.format(words))
+
+    assert reader(FakeSlurm()).read().limit == limit
+
+
+@pytest.mark.parametrize("identity", [Identity(uid=0, name="root"), Identity(uid=64030, name="slurm")])
+def test_slurm_limits_neither_root_nor_itself(conf: Path, identity: Identity) -> None:
+    conf.write_text(LIMITED.format("rl_enable"))
+
+    assert reader(FakeSlurm(), identity=identity).read().limit is None

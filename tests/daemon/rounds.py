@@ -60,6 +60,7 @@ class Site:
             source=self.cluster,
             actuator=self.cluster,
             cycle=Cycle(planning=config.planning, limits=config.guard, modes=config.mode, forecaster=self.forecaster),
+            named=self.cluster,
             observe=observed,
             gate=gate,
         )

@@ -192,10 +192,10 @@ def test_scontrol_that_ends_well_and_does_nothing_is_a_failed_receipt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = tmp_path / "said"
-    fake(tmp_path / "scontrol", f'echo "$@" >>{said}\nexit 0')
+    fake(tmp_path / "scontrol", f"cat >>{said}\nexit 0")
     fake(tmp_path / "squeue", "exit 0")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    monkeypatch.setattr(ScontrolActuator, "_read", lambda _self, _job_id: gang())
+    monkeypatch.setattr(ScontrolActuator, "_read", lambda _self, _actions: {9: gang()})
 
     receipt = ScontrolActuator(SlurmCommands(timeout_s=10.0)).apply(HOLD)
 
@@ -207,7 +207,7 @@ def test_scontrol_that_ends_well_and_does_nothing_is_a_failed_receipt(
 def test_scontrol_that_hangs_is_ended_at_its_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake(tmp_path / "scontrol", "sleep 60")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    monkeypatch.setattr(ScontrolActuator, "_read", lambda _self, _job_id: gang())
+    monkeypatch.setattr(ScontrolActuator, "_read", lambda _self, _actions: {9: gang()})
     began = time.monotonic()
 
     with pytest.raises(SlurmUnavailableError, match=r"no answer within 0\.2 s"):

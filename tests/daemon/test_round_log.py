@@ -109,6 +109,18 @@ def test_what_people_overruled_and_what_was_taken_back_is_told(events: Events) -
     assert told[1]["level"] == "warning"
 
 
+def test_what_was_taken_back_without_reading_the_queue_is_logged_too(events: Events) -> None:
+    reconciled = Reconciled(taken_back=(receipt(1),), overruled=(lease(2),))
+
+    events.tell(replace(make_round(), returned=reconciled))
+
+    assert names(events.taken()) == [
+        "round not done",
+        "take-back applied",
+        "somebody else changed the field: the job is left alone",
+    ]
+
+
 def test_what_is_held_back_round_after_round_is_told_once(events: Events) -> None:
     events.tell(make_round(step(held_back=[put_off(1, "budget: room in 7 s")])))
     first = names(events.taken())

@@ -10,7 +10,7 @@ from advisor.domain.lease import Ending, LeaseState
 from advisor.domain.load import ControllerLoad
 from advisor.domain.mode import Mode, Modes
 from advisor.domain.plan import Outcome
-from advisor.errors import ConfigError, SlurmUnavailableError
+from advisor.errors import BudgetSpentError, ConfigError, SlurmUnavailableError
 from advisor.journal import locked
 from tests.builders import make_recommendation
 from tests.daemon.rounds import Site
@@ -154,6 +154,76 @@ def test_a_strained_slurmctld_is_left_alone(site: Site) -> None:
 
     assert done.step is None and site.cluster.snapshots == 0
     assert "200 server threads" in done.fault and done.interval_s == 120.0
+
+
+TOO_LONG = "squeue answered with more than 67108864 bytes, which sadvise does not read: try another --source"
+
+
+def test_what_is_due_goes_back_while_the_queue_cannot_be_read(site: Site) -> None:
+    service = site.service()
+    before = dict(site.cluster.jobs)
+    service.round()
+    site.cluster.unreadable = TOO_LONG
+    site.cluster.now += 86_400.0
+    site.clock.advance(86_400.0)
+
+    blind = service.round()
+    again = service.round()
+
+    assert blind.step is None and blind.fault == TOO_LONG
+    assert [receipt.outcome for receipt in blind.returned.taken_back] == [Outcome.APPLIED]
+    assert site.cluster.jobs == before and site.journal_leases() == ()
+    # Only the leased job was read, and nothing any more once nothing was due.
+    assert site.cluster.read_by_id == [frozenset({9})] and again.returned.taken_back == ()
+
+
+def test_nothing_is_read_for_what_is_not_due_yet(site: Site) -> None:
+    service = site.service()
+    service.round()
+    site.cluster.unreadable = TOO_LONG
+
+    blind = service.round()
+
+    assert blind.fault == TOO_LONG and blind.returned.taken_back == ()
+    assert site.cluster.read_by_id == [] and len(site.journal_leases()) == 1
+
+
+def test_what_is_due_goes_back_while_slurmctld_is_strained_or_the_budget_is_spent(site: Site) -> None:
+    service = site.service()
+    service.round()
+    site.silent = BudgetSpentError("slurmctld is not asked now")
+    site.cluster.now += 86_400.0
+    site.clock.advance(86_400.0)
+
+    done = service.round()
+
+    assert done.step is None and len(done.returned.taken_back) == 1
+    assert site.journal_leases() == ()
+
+
+def test_a_round_says_when_what_is_due_could_not_go_back_either(site: Site) -> None:
+    service = site.service()
+    service.round()
+    site.cluster.unreadable, site.cluster.unreachable = TOO_LONG, True
+    site.cluster.now += 86_400.0
+    site.clock.advance(86_400.0)
+
+    done = service.round()
+
+    assert done.fault == f"{TOO_LONG}; what is due was not reverted: no answer"
+    assert [lease.state for lease in site.journal_leases()] == [LeaseState.RETURNING]
+
+
+def test_leaving_takes_back_what_is_out_while_the_queue_cannot_be_read(site: Site) -> None:
+    service = site.service()
+    before = dict(site.cluster.jobs)
+    service.round()
+    site.cluster.unreadable = TOO_LONG
+
+    left = service.leave(4.0)
+
+    assert left == {"taken_back": 1, "still_out": 0}
+    assert site.cluster.jobs == before
 
 
 def test_leaving_takes_back_what_nobody_else_would(site: Site) -> None:

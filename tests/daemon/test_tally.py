@@ -1,7 +1,7 @@
 """How many of the last commands Slurm did not answer."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -25,6 +25,10 @@ class Saying(Streaming):
             raise self.fault
         return Answer(output=b"yes")
 
+    def feed(self, program: str, lines: Sequence[str]) -> str:
+        """Answer, or fail."""
+        return self.ask(program, *lines).output.decode()
+
 
 @pytest.mark.parametrize(
     ("fault", "failed"),
@@ -43,7 +47,7 @@ def test_only_what_was_not_answered_counts_as_failed(fault: SlurmError | None, f
         assert commands.ask("squeue", "-h").output == b"yes"
     else:
         with pytest.raises(type(fault)):
-            commands.ask("squeue", "-h")
+            commands.feed("scontrol", ["update JobId=7 Nice=1", "update JobId=8 Nice=1"])
 
     assert commands.cluster == "here"
     assert tally.counts()[1] == failed

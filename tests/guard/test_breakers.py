@@ -3,6 +3,7 @@
 import json
 from dataclasses import asdict, fields, replace
 from itertools import product
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -254,9 +255,12 @@ def looks() -> st.SearchStrategy[list[tuple[float, Vitals]]]:
 def worse(health: Vitals) -> Vitals:
     """Make everything that is known worse."""
     known = asdict(health.load or ControllerLoad())
+    worse_load: dict[str, Any] = {
+        name: value * 2 + 1 for name, value in known.items() if isinstance(value, int | float)
+    }
     return replace(
         health,
-        load=ControllerLoad(**{key: None if value is None else value * 2 + 1 for key, value in known.items()}),
+        load=ControllerLoad(**worse_load),
         reads_failed=None if health.reads_failed is None else health.reads_failed + 1,
         coverage_ratio=None if health.coverage_ratio is None else health.coverage_ratio / 2,
         leases=None if health.leases is None else reverted(len(health.leases) + 1),

@@ -11,6 +11,7 @@ from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.actions import Lever, SetNodeRange
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, intended
+from advisor.domain.load import Allowance
 from advisor.domain.outcome import Arm, JobOutcome, SeenChange
 from advisor.domain.plan import Outcome, Receipt, Recommendation
 from advisor.errors import JournalError
@@ -45,6 +46,10 @@ class Closed:
     def against_change(self, change: Recommendation, job: Job) -> str | None:  # noqa: ARG002
         """Hold a change back."""
         return "paused by al\nice"
+
+    def room(self, wanted: int, *, returning: bool = False) -> Allowance:  # noqa: ARG002  (the protocol's)
+        """Leave room for all."""
+        return Allowance(changes=wanted)
 
     def against_return(self, lease: object) -> str | None:  # noqa: ARG002
         """Hold a return back."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from advisor.apply.memory_journal import MemoryJournal
-from advisor.domain.lease import LeaseState, intended
+from advisor.domain.lease import Lease, LeaseState, intended
 from advisor.domain.memory import Journal
 from advisor.errors import JournalError
 from advisor.journal import SCHEMA_VERSION, SqliteJournal, opened
@@ -246,3 +246,27 @@ def test_a_lock_that_cannot_be_made_is_named(path: Path) -> None:
 
     with pytest.raises(JournalError, match=r"journal.sqlite.lock: cannot be opened: Is a directory"), opened(path):
         pass
+
+
+def cut_short(journal: SqliteJournal, lease: Lease) -> None:
+    with journal.together():
+        journal.keep(lease)
+        journal.note(NOW, "started", {})
+        raise RuntimeError("killed")
+
+
+def test_what_is_written_together_is_there_all_or_not_at_all(path: Path) -> None:
+    lease = intended(NICE, NOW)
+    with opened(path) as journal:
+        with pytest.raises(RuntimeError):
+            cut_short(journal, lease)
+        nothing, unaudited = journal.leases(), journal.audit()
+        with journal.together():
+            journal.keep(lease)
+            journal.keep(replace(lease, state=LeaseState.OUT))
+
+    with opened(path) as journal:
+        assert (nothing, unaudited) == ((), ())
+        assert [kept.state for kept in journal.leases()] == [LeaseState.OUT]
+        assert [row.event for row in journal.audit()] == ["out", "intended"]
+        assert journal.verify().broken is None

@@ -6,7 +6,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -53,9 +53,9 @@ from advisor.journal import opened
 @dataclass
 class Deadly:
     before: bool
-    def apply(self, action):
+    def apply_all(self, changes):
         if not self.before:
-            ScontrolActuator(SlurmCommands(timeout_s=30.0)).apply(action)
+            ScontrolActuator(SlurmCommands(timeout_s=30.0)).apply_all(changes)
         os.kill(os.getpid(), signal.SIGKILL)
 
 source = open_source("text", cluster=None, timeout_s=30.0, clock=SystemClock())
@@ -259,6 +259,10 @@ class AsUser(Streaming):
         if answer.returncode != 0:
             raise failure(program, answer.returncode, answer.stderr.encode(), self.live.env)
         return Answer(output=answer.stdout.encode(), complaints=answer.stderr.encode())
+
+    def feed(self, program: str, lines: Sequence[str]) -> str:
+        """Run a command that reads lines."""
+        return self.live.ask(program, stdin="".join(f"{line}\n" for line in lines), user=self.user).stderr
 
 
 def test_what_slurm_denies_is_a_receipt_that_says_who_may(queue: Queue) -> None:

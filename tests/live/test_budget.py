@@ -1,7 +1,7 @@
 """What the budget counts is what slurmctld counts, and rounds stay within it, with Slurm's own rate limiter too."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -15,7 +15,8 @@ from advisor.backends.process import Answer, Commands, failure
 from advisor.backends.site_reader import Identity, SiteReader, running_config
 from advisor.backends.text_source import TextSource
 from advisor.clock import SystemClock
-from advisor.domain.actions import SetNice
+from advisor.domain.actions import Change, NodeRange, SetNice, SetNodeRange
+from advisor.domain.load import RateLimit
 from advisor.domain.plan import Outcome
 from advisor.settings import BudgetSettings
 from tests.backends.fake_slurm import Streaming
@@ -26,8 +27,6 @@ pytestmark = pytest.mark.live
 
 USER = Identity(uid=5, name="games")
 ROUNDS = 3
-# Rounds follow each other at once here, so that nothing is earned meanwhile.
-ROOMY = BudgetSettings(rpcs_per_minute=600.0, burst=200, writes_per_minute=30)
 LIMITED = "SlurmctldParameters=rl_enable,rl_bucket_size=10,rl_refill_rate=5"
 
 
@@ -47,6 +46,10 @@ class Running(Streaming):
         if answer.returncode != 0:
             raise failure(program, answer.returncode, answer.stderr.encode(), self.live.env)
         return Answer(output=answer.stdout.encode(), complaints=answer.stderr.encode())
+
+    def feed(self, program: str, lines: Sequence[str]) -> str:
+        """Run a command that reads lines."""
+        return self.live.ask(program, stdin="".join(f"{line}\n" for line in lines), user=self.user).stderr
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +71,7 @@ def counted(live: LiveCluster) -> Counter[str]:
 
 def test_budget_counts_what_slurmctld_counts(limited: LiveCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     job_id = limited.submit("--hold", "-n1")
-    budget = RpcBudget(ROOMY)
+    budget = RpcBudget(BudgetSettings())
     commands = BudgetedCommands(commands=Running(live=limited), budget=budget)
     source, actuator = source_of(commands, monkeypatch, limited), ScontrolActuator(commands)
     change = SetNice(job_id=job_id, before=0, after=25)
@@ -99,6 +102,28 @@ def test_budget_counts_what_slurmctld_counts(limited: LiveCluster, monkeypatch: 
     limited.run("scancel", str(job_id))
 
 
+def test_batch_costs_one_request_for_each_change_and_two_reads(limited: LiveCluster) -> None:
+    job_ids = limited.submit_many(20, "-N1-2", "-n2")
+    budget = RpcBudget(BudgetSettings())
+    actuator = ScontrolActuator(BudgetedCommands(commands=Running(live=limited), budget=budget))
+    one, two = NodeRange(low=1, high=1), NodeRange(low=1, high=2)
+    changes: list[Change] = [SetNice(job_id=job_id, before=0, after=job_id) for job_id in job_ids[:10]]
+    changes += [SetNodeRange(job_id=job_id, before=two, after=one) for job_id in job_ids[10:]]
+    limited.run("sdiag", "--reset")
+    before = counted(limited)
+
+    receipts = actuator.apply_all(changes)
+
+    sent = counted(limited) - before
+    assert [receipt.outcome for receipt in receipts] == [Outcome.APPLIED] * 20
+    assert dict(budget.rpcs) == {name: sent[name] for name in budget.rpcs}
+    # scontrol looks at a job before it changes its node range.
+    assert sum(budget.rpcs.values()) == 2 * 2 + 20 + 2 * 10
+    assert set(sent) - set(budget.rpcs) <= {"MESSAGE_NODE_REGISTRATION_STATUS"}
+    assert sum(budget.rpcs.values()) == 2 * 2 + 20 + 2 * 10
+    limited.run("scancel", *map(str, job_ids))
+
+
 def test_change_that_changes_nothing_is_never_sent(limited: LiveCluster) -> None:
     job_id = limited.submit("--hold", "-n1", "--nice=25")
     actuator = ScontrolActuator(Running(live=limited))
@@ -115,7 +140,8 @@ def test_ordinary_user_gets_through_rounds_under_slurms_own_rate_limiter(
     limited: LiveCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job_id = limited.submit("--hold", "-n1", user=USER.name)
-    budget = RpcBudget(BudgetSettings(rpcs_per_minute=600.0, burst=60))
+    budget = RpcBudget(BudgetSettings())
+    budget.learn({}, RateLimit(size=100, per_s=10.0))
     commands = BudgetedCommands(commands=Running(live=limited, user=USER.name), budget=budget)
     source, actuator = source_of(commands, monkeypatch, limited), ScontrolActuator(commands)
     change = SetNice(job_id=job_id, before=0, after=25)

@@ -75,9 +75,7 @@ def test_scontrol_that_says_yes_and_does_nothing_is_not_believed_and_not_asked_a
 ) -> None:
     said, fake = tmp_path / "said", tmp_path / "bin"
     fake.mkdir()
-    (fake / "scontrol").write_text(
-        f'#!/bin/sh\n[ "$1" = update ] && echo "$@" >>{said} && exit 0\nexec /usr/bin/scontrol "$@"\n'
-    )
+    (fake / "scontrol").write_text(f'#!/bin/sh\n[ $# = 0 ] && cat >>{said} && exit 0\nexec /usr/bin/scontrol "$@"\n')
     (fake / "scontrol").chmod(0o755)
 
     with watched(small, gang, tmp_path, path=str(fake)) as at_hand:

@@ -40,8 +40,7 @@ listen = "unix:{folder}/metrics"
 """
 ROOMY: Final = """
 [budget]
-rpcs_per_minute = 600.0
-burst = 600
+time_ratio = 0.5
 """
 # A round that went well, done or not; at debug each one is told.
 _ROUND: Final = "event=round "

@@ -142,6 +142,17 @@ def test_changes_and_returns_count_by_what_became_of_them() -> None:
     assert value(filled, "sadvise_returns_put_off_total", by="deadline") == 1
 
 
+def test_returns_of_a_round_that_did_not_read_the_queue_count_too() -> None:
+    filled = metrics()
+
+    filled.observe(
+        replace(make_round(), returned=Reconciled(taken_back=(receipt(7),), put_off=(put_off(8, "budget: x"),)))
+    )
+
+    assert value(filled, "sadvise_returns_total", lever="nice", outcome="applied") == 1
+    assert value(filled, "sadvise_returns_put_off_total", by="budget") == 1
+
+
 def test_an_objection_counts_once_and_only_since_the_start() -> None:
     filled = metrics()
     old = lease(1, ending=Ending.REVERTED, ended_time=TAKEN_AT - 3600.0)

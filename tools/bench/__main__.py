@@ -17,6 +17,7 @@ BENCHES: Final[Mapping[str, str]] = {
     "forecast": "CPU of the forecasts of a cycle",
     "journal": "CPU and size of whole cycles in the journal",
     "read": "CPU and requests of a snapshot, by reader; starts its own Slurm",
+    "apply": "a batch of changes, applied and reverted; starts its own Slurm",
     "submit": "what the Lua script adds to a submission; starts its own Slurm",
     "simulate": "speed and memory of the simulator on published traces",
     "crosscheck": "simulated means beside those of a second program; exit 1 where they differ",

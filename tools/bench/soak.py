@@ -11,7 +11,7 @@ per round, and less than 250 MiB that do not grow.
 import argparse
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from advisor.cycle import Cycle
 from advisor.daemon.live_parts import forecaster
 from advisor.daemon.service import Outfit, Service
 from advisor.daemon.site_gate import RoundDeadline, SiteGate
-from advisor.domain.actions import Action
+from advisor.domain.actions import Action, Change
 from advisor.domain.job import Allocation, Job, JobState
 from advisor.domain.load import ControllerLoad
 from advisor.domain.plan import Outcome, Receipt
@@ -89,6 +89,10 @@ class Changing:
             return Receipt(action=action, outcome=Outcome.FAILED, text="the job is not pending")
         self.jobs[action.job_id] = action.applied_to(job)
         return Receipt(action=action, outcome=Outcome.APPLIED)
+
+    def apply_all(self, changes: Sequence[Change]) -> tuple[Receipt, ...]:
+        """Make changes, one after the other."""
+        return tuple(map(self.apply, changes))
 
     def hides_range_end(self, job_id: int) -> bool:  # noqa: ARG002  (the protocol's)
         """Return False: both ends of a node range are shown."""

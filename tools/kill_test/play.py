@@ -14,7 +14,9 @@ from typing import Final
 from advisor.apply.applier import Applier
 from advisor.backends.actuator import ScontrolActuator
 from advisor.backends.commands import apply_argv
+from advisor.backends.named_jobs import NamedJobs
 from advisor.backends.process import SlurmCommands
+from advisor.backends.site_reader import SiteReader
 from advisor.backends.sources import open_source
 from advisor.clock import SystemClock
 from advisor.domain.actions import Change, Lever, NodeRange
@@ -100,7 +102,7 @@ class Play:
     def _one_life(self, snapshot: Snapshot) -> Snapshot:
         """Let the advisor work until it dies or is done, start it again, and return the cluster as it then is."""
         aim = aimed(self.chance, self.tally.kills)
-        work = self.chance.choices(("step", "revert one", "revert --all", "leave"), (16, 2, 1, 1))[0]
+        work = self.chance.choices(("step", "revert one", "revert --all", "return due", "leave"), (16, 2, 1, 2, 1))[0]
         if self.chance.random() < 0.5:
             self._let_leases_expire()
         if self.chance.random() < 0.2:
@@ -121,27 +123,31 @@ class Play:
         with locked(self.path):
             # Closed by the end of the child, which is what a kill leaves, too.
             journal = deadly_journal(self.path, points)
+            site = SiteReader(commands.inner, SystemClock())
             applier = replace(
                 self._applier(journal),
                 actuator=DeadlyActuator(inner=ScontrolActuator(commands), points=points),
+                named=NamedJobs(commands.inner, SystemClock(), site),
             )
             match work:
                 case "step":
                     applier.step(snapshot)
                 case "revert one":
                     owned = [lease.job_id for lease in journal.leases()]
-                    applier.revert(snapshot, self.chance.sample(owned, min(1, len(owned))))
+                    applier.revert(applier.leased(), self.chance.sample(owned, min(1, len(owned))))
                 case "revert --all":
-                    applier.revert(snapshot)
+                    applier.revert(applier.leased())
+                case "return due":
+                    applier.return_due(snapshot.taken_at)
                 case _:
-                    applier.leave(snapshot)
+                    applier.leave(applier.leased())
 
     def _applier(self, journal: SqliteJournal) -> Applier:
         return Applier(
             source=self.source,
             actuator=ScontrolActuator(SlurmCommands(timeout_s=TIMEOUT_S)),
             cycle=RandomCycle(
-                limits=Limits(min_job_age_s=0.0), chance=random.Random(self.chance.getrandbits(32)), most=6
+                limits=Limits(min_job_age_s=0.0), chance=random.Random(self.chance.getrandbits(32)), most=12
             ),
             journal=journal,
             observe=observed,

@@ -9,22 +9,23 @@ import sys
 import threading
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 from unittest import mock
 
 from advisor.apply.applier import Actuator
-from advisor.backends.process import Answer, Commands, Stream
-from advisor.domain.actions import Action
+from advisor.backends.process import Answer, FedCommands, Stream
+from advisor.domain.actions import Action, Change
 from advisor.domain.plan import Receipt
 from advisor.journal import SqliteJournal
 
 # How a child says that it ended as it should, or that something was raised.
 DONE, RAISED = 0, 70
-# Slurm takes a few milliseconds for a command, so a kill while one is under way comes within these.
-IN_FLIGHT_S = 0.012
+# Slurm takes some milliseconds for a batch, so a kill while one is under way comes within these.
+IN_FLIGHT_S = 0.03
 
 JOURNAL_WRITES = ("claim", "keep", "close", "add_waits")
 JOURNAL_POINTS = tuple(f"{when} journal.{name}" for name in JOURNAL_WRITES for when in ("before", "after"))
@@ -107,11 +108,18 @@ class DeadlyActuator:
     points: Points
 
     def apply(self, action: Action) -> Receipt:
-        """Apply a change."""
+        """Carry out one action."""
         self.points.at("before actuator.apply")
         receipt = self.inner.apply(action)
         self.points.at("after actuator.apply")
         return receipt
+
+    def apply_all(self, changes: Sequence[Change]) -> tuple[Receipt, ...]:
+        """Make changes."""
+        self.points.at("before actuator.apply")
+        receipts = self.inner.apply_all(changes)
+        self.points.at("after actuator.apply")
+        return receipts
 
     def hides_range_end(self, job_id: int) -> bool:
         """Look at a job."""
@@ -122,7 +130,7 @@ class DeadlyActuator:
 class DeadlyCommands:
     """Slurm's commands with fault points around each; the read that follows a change is the read back."""
 
-    inner: Commands
+    inner: FedCommands
     points: Points
     has_sent: bool = False
 
@@ -134,12 +142,8 @@ class DeadlyCommands:
     def ask(self, program: str, *arguments: str) -> Answer:
         """Run a command."""
         if program == "scontrol":
-            self.has_sent = True
-            self.points.at("before the command")
-            self.points.during("while the command runs")
-            answer = self.inner.ask(program, *arguments)
-            self.points.at("after the command")
-            return answer
+            with self._sending():
+                return self.inner.ask(program, *arguments)
         return self._read(lambda: self.inner.ask(program, *arguments))
 
     def stream(self, program: str, *arguments: str, variables: Mapping[str, str]) -> Stream:
@@ -153,6 +157,19 @@ class DeadlyCommands:
         answer = run()
         self.points.at(f"after the {read}")
         return answer
+
+    def feed(self, program: str, lines: Sequence[str]) -> str:
+        """Run a command that reads lines."""
+        with self._sending():
+            return self.inner.feed(program, lines)
+
+    @contextmanager
+    def _sending(self) -> Iterator[None]:
+        self.has_sent = True
+        self.points.at("before the command")
+        self.points.during("while the command runs")
+        yield
+        self.points.at("after the command")
 
 
 def _whole(stream: Stream) -> Answer:

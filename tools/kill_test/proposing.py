@@ -105,19 +105,20 @@ class RandomCycle(Cycle):
             if job.is_pending and job.job_id not in record.left_alone and job.job_id not in taken
         ]
         made_up = [
-            _recommended(change, self.chance)
+            # A change without an end may be followed by another on the same field.
+            recommended(change, self.chance.choice([None, HELD_S]))
             for job in self.chance.sample(free, min(self.most, len(free)))
             if (change := change_of(job, self.chance.choice(FIELDS), self.chance)) is not None
         ]
         return replace(record, judged=(*record.judged, *made_up))
 
 
-def _recommended(action: Action, chance: random.Random) -> Recommendation:
+def recommended(action: Action, revert_after_s: float | None) -> Recommendation:
+    """Return a recommendation of an action, with facts that are made up."""
     return Recommendation(
         kind=Kind.REORDER,
         action=action,
         facts=_MADE_UP,
         expected=Expected(saved_s_low=0.0, saved_s_high=0.0, jobs_helped=0, added_delay_max_s=0.0),
-        # A change without an end may be followed by another on the same field.
-        revert_after_s=chance.choice([None, HELD_S]),
+        revert_after_s=revert_after_s,
     )

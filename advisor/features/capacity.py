@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum, auto
 
 import numpy as np
+from numpy.typing import NDArray
 
 from advisor.domain.gang import GangRequest
 from advisor.domain.snapshot import Snapshot
@@ -123,6 +124,15 @@ class Fitter:
         """Return the closest tier at which a gang could start now, as `fit` does, at a third of the cost."""
         return self._tier(_When.NOW, gang, partitions)
 
+    def nodes_now(self, gang: GangRequest, partitions: tuple[str, ...]) -> NDArray[np.intp]:
+        """Return rows of nodes on which a gang could start now, at the closest tier; empty where it fits nowhere."""
+        tier = self.tier_now(gang, partitions)
+        for name in self._asked(_When.NOW, gang, partitions):
+            offer = self._offer(_When.NOW, gang, name)
+            if offer is not None and tier is not None and self._tier_in(_When.NOW, gang, name) is tier:
+                return self._picked(offer, tier, gang.nodes_min, self._most_nodes(gang, name))
+        return np.zeros(0, dtype=np.intp)
+
     def restricts(self, gang: GangRequest, partitions: tuple[str, ...]) -> bool:
         """Return the restrictions of a gang, as `fit` does."""
         return _restrict(self._doubts(gang, partitions))
@@ -203,6 +213,22 @@ class Fitter:
             if offer.is_enough_together(switch[offer.rows], nodes_min, nodes_max)
         )
         return next(together, LocalityTier.CLUSTER)
+
+    def _picked(self, offer: Offer, tier: LocalityTier, nodes_min: int, nodes_max: int | None) -> NDArray[np.intp]:
+        """Pick nodes of an offer at a tier: of the nodes or switches that hold the gang, the one with least idle."""
+        every = np.arange(len(self._table.names), dtype=np.int32)
+        group = {
+            LocalityTier.NODE: every,
+            LocalityTier.LEAF: self._table.leaf,
+            LocalityTier.SPINE: self._table.spine,
+            LocalityTier.CLUSTER: np.zeros_like(every),
+        }[tier][offer.rows]
+        parts = [offer.among(group == number) for number in np.unique(group[group >= 0]).tolist()]
+        holding = [part for part in parts if part.pins_inside and part.is_enough(nodes_min, nodes_max)]
+        idle, rank = self._table.gpus_idle.sum(axis=1), self._table.rank
+        # The names of nodes settle ties, so that their order in the snapshot does not matter.
+        tightest = min(holding, key=lambda part: (int(idle[part.rows].sum()), int(rank[part.rows].min())))
+        return tightest.first_enough(nodes_min, rank)
 
     def _fewest(self, gang: GangRequest, partitions: tuple[str, ...]) -> int | None:
         """Return what bisection over the node counts of a gang that names no node would."""

@@ -53,6 +53,11 @@ class NodeTable:
         return np.where(self.usable[:, None], self.gpus_idle, 0).astype(np.int32)
 
     @property
+    def rank(self) -> NDArray[np.intp]:
+        """The place of each node in the order of names: `(n_nodes,)`."""
+        return np.argsort(np.argsort(np.array(self.names, dtype=np.str_)))
+
+    @property
     def empty(self) -> Flags:
         """Whether no job holds any part of a node, as an exclusive job requires: `(n_nodes,)`."""
         return np.asarray((self.cpus_idle == self.cpus_total) & (self.gpus_idle == self.gpus_total).all(axis=1))

@@ -1,0 +1,198 @@
+"""Finds the gangs near the head of the line: those that slurmctld can start now or soon, given the jobs ahead of them.
+
+The jobs are planned in Slurm's order over one picture of the idle resources. A job that can start takes its nodes, as
+many as it needs. A job that cannot start reserves the nodes on which it fits first by the time limits of running jobs,
+within the window of backfill, and a job behind it starts only if it keeps off them or ends before.
+"""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from advisor.domain.job import Job
+from advisor.domain.snapshot import Snapshot
+from advisor.domain.topology import LocalityTier
+from advisor.features.capacity import Fitter
+from advisor.features.claims import Claim, claim, less
+from advisor.features.nodes import Flags, NodeTable
+from advisor.features.queue import QueueTable
+from advisor.features.supply import Releases, latest_starts_s
+from advisor.planning.earliest import holdings_of, without
+
+# A timer runs from now, so a gang that could start much later would have used it up by then.
+SOON_S: Final = 600.0
+# Instants at which reservations are tried, as shares of the window of backfill: a quarter of an hour to a day of a day.
+_SHARES_OF_WINDOW: Final = (1 / 96, 1 / 24, 1 / 6, 1 / 2, 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """The turn of a gang near the head of the line.
+
+    `fitter` computes where it fits on what the jobs ahead of it leave. `claim` holds the resources with which it can
+    start now, None if it can only start soon, within `start_s`. `is_first` means that no job ahead of it waits for its
+    nodes.
+    """
+
+    row: int
+    fitter: Fitter
+    claim: Claim | None
+    start_s: float
+    is_first: bool
+
+
+def turns(
+    snapshot: Snapshot, table: NodeTable, queue: QueueTable, freed: Releases, wanted: Collection[int]
+) -> Iterator[Turn]:
+    """Yield the turns of the gangs near the head, in Slurm's order, of the rows in `wanted`.
+
+    Slurm can start a gang now if it fits at its turn. It can start soon if idle GPUs and those `freed` within `SOON_S`
+    are enough for it and for all jobs ahead of it.
+    """
+    picture = _Picture(snapshot, table)
+    start_s = _starts_s(queue, freed)
+    fits = {row for row in wanted if _fits(picture.fitter(0, 0.0), queue.jobs[row])}
+    near = fits | {row for row in wanted if start_s[row] <= SOON_S}
+    # A lower number is a higher tier of the same nodes.
+    line = [row for rows in queue.rows_by_pool() for row in rows.tolist()]
+    last, last_fit = (max((line.index(row) for row in rows), default=-1) for rows in (near, fits))
+    waiting: list[tuple[int, Flags]] = []
+    for place, row in enumerate(line[: last + 1]):
+        job, pool, run_s = queue.jobs[row], int(queue.pool[row]), _longest_s(queue, row)
+        nodes = _nodes(table, job)
+        pools_ahead = {other for other, theirs in waiting if (theirs & nodes).any()}
+        fitter, left = picture.fitter(0, run_s), int(queue.tasks[row])
+        starts = _starts(fitter, job, snapshot.taken_at)
+        if row in near and (starts or (start_s[row] <= SOON_S and pools_ahead <= {pool})):
+            yield Turn(
+                row=row,
+                fitter=fitter,
+                claim=picture.claim(job, 0, run_s) if starts else None,
+                start_s=0.0 if starts else float(start_s[row]),
+                is_first=not pools_ahead,
+            )
+        while left and _starts(picture.fitter(0, run_s), job, snapshot.taken_at):
+            picture.take(job, 0, run_s)
+            left -= 1
+        if left:
+            waiting.append((pool, nodes))
+            if place < last_fit:
+                picture.reserve(job, run_s)
+
+
+def _starts_s(queue: QueueTable, freed: Releases) -> dict[int, float]:
+    """Map rows to when they have their GPUs at the latest, if the jobs of their pool ahead of them go first."""
+    return {
+        row: start_s
+        for rows in queue.rows_by_pool()
+        for row, start_s in zip(
+            rows.tolist(), latest_starts_s(queue, freed, rows, queue.smallest[rows]).tolist(), strict=True
+        )
+    }
+
+
+def _longest_s(queue: QueueTable, row: int) -> float:
+    """Return the time limit of a row; infinity without one."""
+    limit_s = float(queue.limit_s[row])
+    return limit_s if np.isfinite(limit_s) else np.inf
+
+
+def _nodes(table: NodeTable, job: Job) -> Flags:
+    """Mark the nodes of the partitions of a job: `(n_nodes,)`."""
+    named = [number for number, name in enumerate(table.partition_names) if name in job.partitions]
+    return np.asarray(table.partition_member[named].any(axis=0))
+
+
+def _starts(fitter: Fitter, job: Job, now: float) -> bool:
+    """Return whether slurmctld starts a job where it fits; not if its own plan has a later start for it."""
+    is_later = job.start_time is not None and job.start_time > now
+    return not is_later and _fits(fitter, job)
+
+
+def _fits(fitter: Fitter, job: Job) -> bool:
+    """Return whether a job fits, on few enough switches if it waits for those."""
+    tier = fitter.tier_now(job.gang, job.partitions)
+    return tier is not None and (job.gang.switches is None or tier <= LocalityTier.LEAF)
+
+
+class _Picture:
+    """The idle resources now and at instants of the window of backfill, less those of the jobs planned so far."""
+
+    def __init__(self, snapshot: Snapshot, table: NodeTable) -> None:
+        self._snapshot = snapshot
+        self._idle = table
+        self._tables = [table]
+        self._times_s = [0.0]
+        self._claims: list[tuple[Claim, float]] = []
+        self._fitters: dict[tuple[int, int], Fitter] = {}
+
+    def fitter(self, begin: int, run_s: float) -> Fitter:
+        """Return the fitter for jobs that hold their nodes from an instant on for `run_s`."""
+        key = begin, self._end(begin, run_s)
+        if key not in self._fitters:
+            self._fitters[key] = Fitter(self._snapshot, _least(self._tables[slice(*key)]))
+        return self._fitters[key]
+
+    def claim(self, job: Job, begin: int, run_s: float) -> Claim:
+        """Return the resources that a job takes from an instant on, if it fits then."""
+        rows = self.fitter(begin, run_s).nodes_now(job.gang, job.partitions)
+        return claim(_least(self._tables[begin : self._end(begin, run_s)]), job.gang, rows)
+
+    def take(self, job: Job, begin: int, run_s: float) -> None:
+        """Take the resources of a job from an instant on."""
+        taken = self.claim(job, begin, run_s)
+        until_s = self._times_s[begin] + run_s
+        for number in range(begin, len(self._tables)):
+            if number == begin or self._times_s[number] < until_s:
+                self._tables[number] = less(self._tables[number], taken)
+        self._claims.append((taken, until_s))
+        self._fitters.clear()
+
+    def reserve(self, job: Job, run_s: float) -> None:
+        """Reserve the nodes on which a job fits first; none where that is beyond the window."""
+        self._look_ahead()
+        for begin in range(1, len(self._tables)):
+            if _fits(self.fitter(begin, run_s), job):
+                self.take(job, begin, run_s)
+                return
+
+    def _end(self, begin: int, run_s: float) -> int:
+        """Return the number of the first instant that a job which starts at `begin` leaves alone.
+
+        A reservation of an instant can begin at any time since the instant before.
+        """
+        until_s = self._times_s[begin] + run_s
+        return next(
+            (number for number in range(begin + 1, len(self._tables)) if self._times_s[number - 1] >= until_s),
+            len(self._tables),
+        )
+
+    def _look_ahead(self) -> None:
+        """Build the tables of later instants, where there are none yet."""
+        if len(self._tables) > 1:
+            return
+        snapshot, table = self._snapshot, self._idle
+        holdings, window_s = holdings_of(snapshot, table), snapshot.config.backfill_window_s
+        for share in _SHARES_OF_WINDOW:
+            later_s = share * window_s
+            later = without(table, holdings, holdings.end_time <= snapshot.taken_at + later_s)
+            for taken, until_s in self._claims:
+                later = less(later, taken) if later_s < until_s else later
+            self._times_s.append(later_s)
+            self._tables.append(later)
+        self._fitters.clear()
+
+
+def _least(tables: list[NodeTable]) -> NodeTable:
+    """Return the table of what is idle in all of several tables."""
+    first, *others = tables
+    if not others:
+        return first
+    return replace(
+        first,
+        gpus_idle=np.minimum.reduce([table.gpus_idle for table in tables]),
+        cpus_idle=np.minimum.reduce([table.cpus_idle for table in tables]),
+        memory_idle_mib=np.minimum.reduce([table.memory_idle_mib for table in tables]),
+    )

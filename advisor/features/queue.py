@@ -130,7 +130,7 @@ def _competing(jobs: Sequence[Job], now: float) -> list[Job]:
     ]
 
 
-def tested_jobs(snapshot: Snapshot) -> frozenset[int]:
+def jobs_within_depth(snapshot: Snapshot) -> frozenset[int]:
     """Return the pending jobs that a pass of backfill considers: the first in Slurm's order, up to its depth.
 
     Jobs without GPUs count, an array counts once.

@@ -20,7 +20,7 @@ from advisor.features.board import Board, board_of
 from advisor.features.capacity import Fitter, node_table
 from advisor.features.nodes import NodeTable
 from advisor.features.policy import Decider
-from advisor.features.queue import QueueTable, queue_table, tested_jobs
+from advisor.features.queue import QueueTable, jobs_within_depth, queue_table
 from advisor.features.supply import Releases, releases, remaining_s
 from advisor.planning.beliefs import Beliefs
 from advisor.planning.earliest import Holdings, earliest, holdings_of
@@ -85,7 +85,7 @@ class Case:
     @cached_property
     def tested(self) -> frozenset[int]:
         """Return the jobs that a pass of backfill considers."""
-        return tested_jobs(self.snapshot)
+        return jobs_within_depth(self.snapshot)
 
     @cached_property
     def remaining_s(self) -> Mapping[int, float]:

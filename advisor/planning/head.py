@@ -28,12 +28,12 @@ _SHARES_OF_WINDOW: Final = (1 / 96, 1 / 24, 1 / 6, 1 / 2, 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class TurnInLine:
     """The turn of a gang near the head of the line.
 
     `fitter` computes where it fits on what the jobs ahead of it leave. `claim` holds the resources with which it can
-    start now, None if it can only start soon, within `start_s`. `is_first` means that no job ahead of it waits for its
-    nodes.
+    start now, None if it can only start soon, within `start_s`. `is_first` means that no job ahead of it waits for
+    nodes of its partitions with GPUs of its type.
     """
 
     row: int
@@ -45,7 +45,7 @@ class Turn:
 
 def turns(
     snapshot: Snapshot, table: NodeTable, queue: QueueTable, freed: Releases, wanted: Collection[int]
-) -> Iterator[Turn]:
+) -> Iterator[TurnInLine]:
     """Yield the turns of the gangs near the head, in Slurm's order, of the rows in `wanted`.
 
     Slurm can start a gang now if it fits at its turn. It can start soon if idle GPUs and those `freed` within `SOON_S`
@@ -66,7 +66,7 @@ def turns(
         fitter, left = picture.fitter(0, run_s), int(queue.tasks[row])
         starts = _starts(fitter, job, snapshot.taken_at)
         if row in near and (starts or (start_s[row] <= SOON_S and pools_ahead <= {pool})):
-            yield Turn(
+            yield TurnInLine(
                 row=row,
                 fitter=fitter,
                 claim=picture.claim(job, 0, run_s) if starts else None,
@@ -100,9 +100,11 @@ def _longest_s(queue: QueueTable, row: int) -> float:
 
 
 def _nodes(table: NodeTable, job: Job) -> Flags:
-    """Mark the nodes of the partitions of a job: `(n_nodes,)`."""
+    """Mark the nodes of the partitions of a job that have GPUs of its types: `(n_nodes,)`."""
     named = [number for number, name in enumerate(table.partition_names) if name in job.partitions]
-    return np.asarray(table.partition_member[named].any(axis=0))
+    types = {gpu.gpu_type for gpu in job.gang.all_counts}
+    columns = [number for number, name in enumerate(table.gpu_types) if None in types or name in types]
+    return np.asarray(table.partition_member[named].any(axis=0) & table.gpus_total[:, columns].any(axis=1))
 
 
 def _starts(fitter: Fitter, job: Job, now: float) -> bool:

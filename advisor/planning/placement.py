@@ -15,7 +15,7 @@ from advisor.features.capacity import Fit
 from advisor.features.queue import QueueTable
 from advisor.planning.beliefs import Basis
 from advisor.planning.case import Case
-from advisor.planning.head import Turn, turns
+from advisor.planning.head import TurnInLine, turns
 from advisor.planning.timers import Place, Timer, closer_places, timer_for
 
 
@@ -28,6 +28,7 @@ class PlaceWorthWaiting(Facts):
     tier_now: LocalityTier | None
     delayed_before_s: float
     queueing_delay_s: float
+    first_in_line: bool
     inflation: float = field(metadata=UNPUBLISHED)
     inflation_there: float = field(metadata=UNPUBLISHED)
     basis: Basis = field(metadata=UNPUBLISHED)
@@ -81,7 +82,7 @@ def _can_wait(queue: QueueTable, row: int) -> bool:
     return bool(is_gang and np.isfinite(queue.run.expected_s[row]))
 
 
-def _timers(case: Case, queue: QueueTable, turn: Turn, fit: Fit) -> Iterator[tuple[Place, Timer]]:
+def _timers(case: Case, queue: QueueTable, turn: TurnInLine, fit: Fit) -> Iterator[tuple[Place, Timer]]:
     """Yield the places that are worth waiting for with their timers, the closest first."""
     job = queue.jobs[turn.row]
     for place in closer_places(case, job, fit, turn.fitter):
@@ -94,7 +95,9 @@ def _timers(case: Case, queue: QueueTable, turn: Turn, fit: Fit) -> Iterator[tup
             yield place, timer
 
 
-def _recommendation(case: Case, queue: QueueTable, turn: Turn, place: Place, timer: Timer, fit: Fit) -> Recommendation:
+def _recommendation(
+    case: Case, queue: QueueTable, turn: TurnInLine, place: Place, timer: Timer, fit: Fit
+) -> Recommendation:
     job = queue.jobs[turn.row]
     return Recommendation(
         kind=Kind.CONSOLIDATE,
@@ -105,6 +108,7 @@ def _recommendation(case: Case, queue: QueueTable, turn: Turn, place: Place, tim
             tier_now=fit.tier_now,
             delayed_before_s=case.past_of(job.job_id).delayed_s,
             queueing_delay_s=float(queue.wait_s[turn.row]),
+            first_in_line=turn.is_first,
             inflation=place.inflation.median,
             inflation_there=place.inflation_there.median,
             basis=_basis(case, job, place),

@@ -25,12 +25,8 @@ def test_demo_holds_every_kind_of_advice(sadvise: Sadvise) -> None:
     document = json.loads(sadvise("recommend", "--demo", "--json").out)
 
     assert {change["kind"] for change in document["recommendations"]} == {"reorder", "resize", "consolidate"}
-    assert {change["lever"] for change in document["recommendations"]} == {
-        "nice",
-        "gpu_count",
-        "switches",
-        "node_range",
-    }
+    # By rule the first in line, which could be held to one node, does not wait.
+    assert {change["lever"] for change in document["recommendations"]} == {"nice", "gpu_count", "switches"}
 
 
 def test_json_has_the_published_shape(sadvise: Sadvise) -> None:

@@ -96,7 +96,7 @@ def gang(job_id: int = 9, nodes_max: int = 4) -> Job:
 def first_in_line() -> Job:
     """A job ahead of the gang that waits for a larger node than those in service; by rule the first never waits."""
     larger = make_gang(9, nodes_max=1)
-    return make_job(90, gang=larger, user="erin", account="other", priority=9000, time_limit_s=None)
+    return make_job(90, gang=larger, user="erin", priority=9000, time_limit_s=None)
 
 
 def fragmented(*more: Job) -> FakeCluster:

@@ -178,8 +178,13 @@ class Offer:
         """Whether one of the nodes holds the gang."""
         if nodes_min > 1 or self.pins > 1:
             return False
-        holds = (self.shares >= _ENOUGH).all(axis=1)
-        return bool((holds & self.pinned if self.pins else holds).any())
+        return bool(self.holds_alone.any())
+
+    @property
+    def holds_alone(self) -> Flags:
+        """Mark the nodes that hold the gang alone: `(n_rows,)`."""
+        holds = np.asarray((self.shares >= _ENOUGH).all(axis=1))
+        return holds & self.pinned if self.pins else holds
 
     def is_enough_together(self, group: Counts, nodes_min: int, nodes_max: int | None) -> bool:
         """Whether the nodes of one group hold the gang; `group` is `(n_rows,)`, -1 for none."""

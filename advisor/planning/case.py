@@ -177,5 +177,5 @@ class Case:
         queue = replace(self.queue, jobs=tuple(asked[job.job_id] for job in self.queue.jobs))
         timed = {lease.job_id for lease in timers}
         wanted = [row for row, job in enumerate(queue.jobs) if job.job_id in timed]
-        near = {queue.jobs[turn.row].job_id for turn in turns(self.snapshot, self.table, queue, self.freed, wanted)}
+        near = {queue.jobs[turn.row].job_id for turn in turns(self.snapshot, self.fitter, queue, self.freed, wanted)}
         return [lease for lease in timers if lease.job_id in near]

@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from advisor.domain.gang import GangRequest
 from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
@@ -23,8 +24,8 @@ from advisor.planning.earliest import holdings_of, without
 
 # A timer runs from now, so a gang that could start much later would have used it up by then.
 SOON_S: Final = 600.0
-# Instants at which reservations are tried, as shares of the window of backfill: a quarter of an hour to a day of a day.
-_SHARES_OF_WINDOW: Final = (1 / 96, 1 / 24, 1 / 6, 1 / 2, 1.0)
+# Instants at which reservations are tried, as shares of the window of backfill: an hour, six and 24 hours of a day.
+_SHARES_OF_WINDOW: Final = (1 / 24, 1 / 4, 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,40 +45,43 @@ class TurnInLine:
 
 
 def turns(
-    snapshot: Snapshot, table: NodeTable, queue: QueueTable, freed: Releases, wanted: Collection[int]
+    snapshot: Snapshot, fitter: Fitter, queue: QueueTable, freed: Releases, wanted: Collection[int]
 ) -> Iterator[TurnInLine]:
     """Yield the turns of the gangs near the head, in Slurm's order, of the rows in `wanted`.
 
     Slurm can start a gang now if it fits at its turn. It can start soon if idle GPUs and those `freed` within `SOON_S`
-    are enough for it and for all jobs ahead of it.
+    are enough for it and for all jobs ahead of it. `fitter` computes where gangs fit before any job starts.
     """
-    picture = _Picture(snapshot, table)
+    picture, nodes_of = _Picture(snapshot, fitter), _NodesByRequest(fitter.table)
     start_s = _starts_s(queue, freed)
-    fits = {row for row in wanted if _fits(picture.fitter(0, 0.0), queue.jobs[row])}
+    fits = {row for row in wanted if picture.fits(queue.jobs[row], 0, 0.0)}
     near = fits | {row for row in wanted if start_s[row] <= SOON_S}
-    # A lower number is a higher tier of the same nodes.
+    # A pool with a lower number is a higher tier of the same nodes.
     line = [row for rows in queue.rows_by_pool() for row in rows.tolist()]
-    last, last_fit = (max((line.index(row) for row in rows), default=-1) for rows in (near, fits))
-    waiting: list[tuple[int, Flags]] = []
+    last, last_fit = (
+        max((place for place, row in enumerate(line) if row in rows), default=-1) for rows in (near, fits)
+    )
+    waiting_by_pool: dict[int, Flags] = {}
     for place, row in enumerate(line[: last + 1]):
         job, pool, run_s = queue.jobs[row], int(queue.pool[row]), _longest_s(queue, row)
-        nodes = _nodes(table, job)
-        pools_ahead = {other for other, theirs in waiting if (theirs & nodes).any()}
-        fitter, left = picture.fitter(0, run_s), int(queue.tasks[row])
-        starts = _starts(fitter, job, snapshot.taken_at)
-        if row in near and (starts or (start_s[row] <= SOON_S and pools_ahead <= {pool})):
-            yield TurnInLine(
-                row=row,
-                fitter=fitter,
-                claim=picture.claim(job, 0, run_s) if starts else None,
-                start_s=0.0 if starts else float(start_s[row]),
-                is_first=not pools_ahead,
-            )
-        while left and _starts(picture.fitter(0, run_s), job, snapshot.taken_at):
+        nodes = nodes_of(job)
+        starts = picture.starts_now(job, run_s)
+        if row in near:
+            pools_ahead = {other for other, theirs in waiting_by_pool.items() if (theirs & nodes).any()}
+            if starts or (start_s[row] <= SOON_S and pools_ahead <= {pool}):
+                yield TurnInLine(
+                    row=row,
+                    fitter=picture.fitter(0, run_s),
+                    claim=picture.claim(job, 0, run_s) if starts else None,
+                    start_s=0.0 if starts else float(start_s[row]),
+                    is_first=not pools_ahead,
+                )
+        left = int(queue.tasks[row])
+        while left and picture.starts_now(job, run_s):
             picture.take(job, 0, run_s)
             left -= 1
         if left:
-            waiting.append((pool, nodes))
+            waiting_by_pool[pool] = waiting_by_pool[pool] | nodes if pool in waiting_by_pool else nodes
             if place < last_fit:
                 picture.reserve(job, run_s)
 
@@ -99,36 +103,55 @@ def _longest_s(queue: QueueTable, row: int) -> float:
     return limit_s if np.isfinite(limit_s) else np.inf
 
 
-def _nodes(table: NodeTable, job: Job) -> Flags:
-    """Mark the nodes of the partitions of a job that have GPUs of its types: `(n_nodes,)`."""
-    named = [number for number, name in enumerate(table.partition_names) if name in job.partitions]
-    types = {gpu.gpu_type for gpu in job.gang.all_counts}
-    columns = [number for number, name in enumerate(table.gpu_types) if None in types or name in types]
-    return np.asarray(table.partition_member[named].any(axis=0) & table.gpus_total[:, columns].any(axis=1))
+class _NodesByRequest:
+    """The nodes of the partitions of a job that have GPUs of its types, marked once for jobs alike."""
 
+    def __init__(self, table: NodeTable) -> None:
+        self._table = table
+        self._nodes: dict[tuple[tuple[str, ...], frozenset[str | None]], Flags] = {}
 
-def _starts(fitter: Fitter, job: Job, now: float) -> bool:
-    """Return whether slurmctld starts a job where it fits; not if its own plan has a later start for it."""
-    is_later = job.start_time is not None and job.start_time > now
-    return not is_later and _fits(fitter, job)
+    def __call__(self, job: Job) -> Flags:
+        """Mark the nodes of a job: `(n_nodes,)`."""
+        key = job.partitions, frozenset(gpu.gpu_type for gpu in job.gang.all_counts)
+        if key not in self._nodes:
+            self._nodes[key] = self._marked(*key)
+        return self._nodes[key]
 
-
-def _fits(fitter: Fitter, job: Job) -> bool:
-    """Return whether a job fits, on few enough switches if it waits for those."""
-    tier = fitter.tier_now(job.gang, job.partitions)
-    return tier is not None and (job.gang.switches is None or tier <= LocalityTier.LEAF)
+    def _marked(self, partitions: tuple[str, ...], types: frozenset[str | None]) -> Flags:
+        table = self._table
+        named = [number for number, name in enumerate(table.partition_names) if name in partitions]
+        columns = [number for number, name in enumerate(table.gpu_types) if None in types or name in types]
+        return np.asarray(table.partition_member[named].any(axis=0) & table.gpus_total[:, columns].any(axis=1))
 
 
 class _Picture:
     """The idle resources now and at instants of the window of backfill, less those of the jobs planned so far."""
 
-    def __init__(self, snapshot: Snapshot, table: NodeTable) -> None:
+    def __init__(self, snapshot: Snapshot, fitter: Fitter) -> None:
         self._snapshot = snapshot
-        self._idle = table
-        self._tables = [table]
+        self._tables = [fitter.table]
         self._times_s = [0.0]
+        self._idle = fitter.table
         self._claims: list[tuple[Claim, float]] = []
-        self._fitters: dict[tuple[int, int], Fitter] = {}
+        self._fitters = {(0, 1): fitter}
+        # What does not fit once never does: the picture only shrinks.
+        self._refused: set[tuple[int, int, GangRequest, tuple[str, ...]]] = set()
+
+    def starts_now(self, job: Job, run_s: float) -> bool:
+        """Return whether slurmctld can start a job now; not if its own plan has a later start for it."""
+        is_later = job.start_time is not None and job.start_time > self._snapshot.taken_at
+        return not is_later and self.fits(job, 0, run_s)
+
+    def fits(self, job: Job, begin: int, run_s: float) -> bool:
+        """Return whether a job fits from an instant on, on few enough switches if it waits for those."""
+        key = begin, self._end(begin, run_s), job.gang, job.partitions
+        if key in self._refused:
+            return False
+        tier = self.fitter(begin, run_s).tier_now(job.gang, job.partitions)
+        fits = tier is not None and (job.gang.switches is None or tier <= LocalityTier.LEAF)
+        if not fits:
+            self._refused.add(key)
+        return fits
 
     def fitter(self, begin: int, run_s: float) -> Fitter:
         """Return the fitter for jobs that hold their nodes from an instant on for `run_s`."""
@@ -139,8 +162,8 @@ class _Picture:
 
     def claim(self, job: Job, begin: int, run_s: float) -> Claim:
         """Return the resources that a job takes from an instant on, if it fits then."""
-        rows = self.fitter(begin, run_s).nodes_now(job.gang, job.partitions)
-        return claim(_least(self._tables[begin : self._end(begin, run_s)]), job.gang, rows)
+        fitter = self.fitter(begin, run_s)
+        return claim(fitter.table, job.gang, fitter.nodes_now(job.gang, job.partitions))
 
     def take(self, job: Job, begin: int, run_s: float) -> None:
         """Take the resources of a job from an instant on."""
@@ -150,13 +173,14 @@ class _Picture:
             if number == begin or self._times_s[number] < until_s:
                 self._tables[number] = less(self._tables[number], taken)
         self._claims.append((taken, until_s))
-        self._fitters.clear()
+        # A fitter of earlier instants alone stays true.
+        self._fitters = {key: fitter for key, fitter in self._fitters.items() if key[1] <= begin}
 
     def reserve(self, job: Job, run_s: float) -> None:
         """Reserve the nodes on which a job fits first; none where that is beyond the window."""
         self._look_ahead()
         for begin in range(1, len(self._tables)):
-            if _fits(self.fitter(begin, run_s), job):
+            if self.fits(job, begin, run_s):
                 self.take(job, begin, run_s)
                 return
 

@@ -106,7 +106,7 @@ def test_node_range_is_given_back_the_moment_its_timer_ends() -> None:
 
 
 def two_leaves() -> tuple[Trace, Cluster]:
-    """Two leaves of two nodes; one of each comes free after 250 s, another after 1000, and the second in line wants two."""
+    """Two leaves of two nodes; one of each is free after 250 s, another after 1000; the second in line wants two."""
     full = {"gpus": 4}
     jobs: list[dict[str, Any]] = [
         {**FULL, **SOON},

@@ -163,19 +163,26 @@ class Case:
             jobs=tuple(waiting[job.job_id].applied_to(job) if job.job_id in waiting else job for job in queue.jobs),
         )
 
-    def _leases_near_head(self) -> list[Lease]:
-        """Return the open timers of the gangs that stand near the head of the line by their users' requests."""
-        timers = [
-            lease for lease in self.memory.leases if lease.ending is None and timer_tier(lease.action) is not None
-        ]
-        if not timers:
-            return []
+    def as_asked(self, queue: QueueTable) -> QueueTable:
+        """Return a queue with the requests of users in place of those that our open timers narrow."""
         asked = dict(self.snapshot.jobs_by_id)
-        for lease in timers:
+        for lease in self._open_timers:
             if lease.job_id in asked:
                 asked[lease.job_id] = replace(lease.undo.applied_to(asked[lease.job_id]), start_time=None)
-        queue = replace(self.queue, jobs=tuple(asked[job.job_id] for job in self.queue.jobs))
-        timed = {lease.job_id for lease in timers}
+        timed = {lease.job_id for lease in self._open_timers}
+        return replace(queue, jobs=tuple(asked[job.job_id] if job.job_id in timed else job for job in queue.jobs))
+
+    @cached_property
+    def _open_timers(self) -> tuple[Lease, ...]:
+        leases = self.memory.leases
+        return tuple(lease for lease in leases if lease.ending is None and timer_tier(lease.action) is not None)
+
+    def _leases_near_head(self) -> list[Lease]:
+        """Return the open timers of the gangs that stand near the head of the line by their users' requests."""
+        timed = {lease.job_id for lease in self._open_timers}
+        if not timed:
+            return []
+        queue = self.as_asked(self.queue)
         wanted = [row for row, job in enumerate(queue.jobs) if job.job_id in timed]
         near = {queue.jobs[turn.row].job_id for turn in turns(self.snapshot, self.fitter, queue, self.freed, wanted)}
-        return [lease for lease in timers if lease.job_id in near]
+        return [lease for lease in self._open_timers if lease.job_id in near]

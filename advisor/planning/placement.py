@@ -60,7 +60,7 @@ def recommendations(case: Case, so_far: Sequence[Recommendation] = ()) -> Iterat
     """Propose timers for gangs near the head of the line that could sit closer."""
     queue, done = case.queue_after(so_far), case.done(so_far)
     wanted = [row for row, job in enumerate(queue.jobs) if job.job_id not in done and _can_wait(queue, row)]
-    for turn in turns(case.snapshot, case.fitter, queue, case.freed, wanted):
+    for turn in turns(case.snapshot, case.fitter, case.as_asked(queue), case.freed, wanted):
         job = queue.jobs[turn.row]
         fit = turn.fitter.fit_in_service(job.gang, job.partitions)
         if turn.claim is None:

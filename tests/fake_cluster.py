@@ -108,13 +108,19 @@ def gang(job_id: int = 9, nodes_max: int = 4) -> Job:
     )
 
 
+def first_in_line() -> Job:
+    """A job ahead of the gang that waits for a larger node than those in service; by rule the first never waits."""
+    larger = make_gang(9, nodes_max=1)
+    return make_job(90, gang=larger, user="erin", priority=9000, time_limit_s=None)
+
+
 def fragmented(*more: Job) -> FakeCluster:
-    """A cluster whose free GPUs lie two by two, and the gang."""
+    """A cluster whose free GPUs lie two by two, and the gang behind the first in line."""
     running = [
         make_job(number, gpus=6, running_on=[node], time_limit_s=2 * HOUR_S)
         for number, node in enumerate(("n01", "n02", "n03", "n04"), start=1)
     ]
-    jobs = (*running, gang(), *more)
+    jobs = (*running, first_in_line(), gang(), *more)
     return FakeCluster(jobs={job.job_id: job for job in jobs})
 
 

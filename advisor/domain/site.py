@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from advisor.domain.releases import Traits, traits_of
+from advisor.domain.units import MINUTE_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,11 +62,24 @@ class SiteConfig:
     @property
     def backfill_resolution_s(self) -> float:
         """The step in which backfill counts time; its default is 60 s."""
-        value = self.scheduler_parameters.get("bf_resolution", "")
-        return float(value) if value.isdecimal() and len(value) <= 9 else 60.0
+        return self._parameter("bf_resolution", 60.0)
+
+    @property
+    def backfill_depth(self) -> int:
+        """The number of jobs that backfill considers; its default is 500."""
+        return int(self._parameter("bf_max_job_test", 500.0))
+
+    @property
+    def backfill_window_s(self) -> float:
+        """The time ahead in which backfill reserves resources; its default is a day."""
+        return self._parameter("bf_window", 1440.0) * MINUTE_S
 
     @property
     def max_switch_wait_s(self) -> float:
         """The longest wait for switches that Slurm grants; its default is 300 s."""
-        value = self.scheduler_parameters.get("max_switch_wait", "")
-        return float(value) if value.isdecimal() and len(value) <= 9 else 300.0
+        return self._parameter("max_switch_wait", 300.0)
+
+    def _parameter(self, word: str, default: float) -> float:
+        """Return a whole number of SchedulerParameters, the default where there is none."""
+        value = self.scheduler_parameters.get(word, "")
+        return float(value) if value.isdecimal() and len(value) <= 9 else default

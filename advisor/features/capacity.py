@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum, auto
 
 import numpy as np
+from numpy.typing import NDArray
 
 from advisor.domain.gang import GangRequest
 from advisor.domain.snapshot import Snapshot
@@ -68,7 +69,7 @@ class Fitter:
     """Computes where gangs fit on one table, once for each distinct request."""
 
     def __init__(self, snapshot: Snapshot, table: NodeTable) -> None:
-        self._table = table
+        self.table = table
         self._partitions = snapshot.partitions_by_name
         self._number_by_partition = {name: number for number, name in enumerate(table.partition_names)}
         shared_out = memory_is_shared_out(snapshot.config)
@@ -122,6 +123,15 @@ class Fitter:
     def tier_now(self, gang: GangRequest, partitions: tuple[str, ...]) -> LocalityTier | None:
         """Return the closest tier at which a gang could start now, as `fit` does, at a third of the cost."""
         return self._tier(_When.NOW, gang, partitions)
+
+    def nodes_now(self, gang: GangRequest, partitions: tuple[str, ...]) -> NDArray[np.intp]:
+        """Return rows of nodes on which a gang could start now, at the closest tier; empty where it fits nowhere."""
+        tier = self.tier_now(gang, partitions)
+        for name in self._asked(_When.NOW, gang, partitions):
+            offer = self._offer(_When.NOW, gang, name)
+            if offer is not None and tier is not None and self._tier_in(_When.NOW, gang, name) is tier:
+                return self._picked(offer, tier, gang.nodes_min, self._most_nodes(gang, name))
+        return np.zeros(0, dtype=np.intp)
 
     def restricts(self, gang: GangRequest, partitions: tuple[str, ...]) -> bool:
         """Return the restrictions of a gang, as `fit` does."""
@@ -196,13 +206,34 @@ class Fitter:
         # Most of a long queue fits nowhere: the widest tier answers for all.
         if not offer.is_enough(nodes_min, nodes_max):
             return None
-        switches = {LocalityTier.LEAF: self._table.leaf, LocalityTier.SPINE: self._table.spine}
+        switches = {LocalityTier.LEAF: self.table.leaf, LocalityTier.SPINE: self.table.spine}
         together = (
             tier
             for tier, switch in switches.items()
             if offer.is_enough_together(switch[offer.rows], nodes_min, nodes_max)
         )
         return next(together, LocalityTier.CLUSTER)
+
+    def _picked(self, offer: Offer, tier: LocalityTier, nodes_min: int, nodes_max: int | None) -> NDArray[np.intp]:
+        """Pick nodes of an offer at a tier: of the nodes or switches that hold the gang, the one with least idle."""
+        every = np.arange(len(self.table.names), dtype=np.int32)
+        group = {
+            LocalityTier.NODE: every,
+            LocalityTier.LEAF: self.table.leaf,
+            LocalityTier.SPINE: self.table.spine,
+            LocalityTier.CLUSTER: np.zeros_like(every),
+        }[tier][offer.rows]
+        # Names of nodes settle ties, so that their order in the snapshot does not matter.
+        idle, rank = self.table.gpus_idle[offer.rows].sum(axis=1), self.table.rank[offer.rows]
+        if tier is LocalityTier.NODE:
+            holding = np.flatnonzero(offer.holds_alone)
+            return offer.rows[holding[np.lexsort((rank[holding], idle[holding]))[:1]]]
+        numbers = np.unique(group[group >= 0])
+        idle_in_group = [int(idle[group == number].sum()) for number in numbers]
+        first_in_group = [int(rank[group == number].min()) for number in numbers]
+        parts = (offer.among(group == numbers[place]) for place in np.lexsort((first_in_group, idle_in_group)))
+        tightest = next(part for part in parts if part.pins_inside and part.is_enough(nodes_min, nodes_max))
+        return tightest.first_enough(nodes_min, self.table.rank)
 
     def _fewest(self, gang: GangRequest, partitions: tuple[str, ...]) -> int | None:
         """Return what bisection over the node counts of a gang that names no node would."""
@@ -230,8 +261,8 @@ class Fitter:
         )
         if key not in self._offers:
             if (when, partition) not in self._sides:
-                member = self._table.partition_member[self._number_by_partition[partition]]
-                self._sides[when, partition] = PartitionOffer.of(self._table, member, self._views[when])
+                member = self.table.partition_member[self._number_by_partition[partition]]
+                self._sides[when, partition] = PartitionOffer.of(self.table, member, self._views[when])
             self._offers[key] = Offer.of(self._sides[when, partition], gang)
         return self._offers[key]
 

@@ -46,6 +46,7 @@ class NodeTable:
     spine: Counts  # (n_nodes,)
     partition_names: tuple[str, ...]
     partition_member: Flags  # (n_partitions, n_nodes)
+    rank: NDArray[np.intp]  # (n_nodes,), the place of each node in the order of names
 
     @property
     def gpus_startable(self) -> Counts:
@@ -92,6 +93,7 @@ def node_table(snapshot: Snapshot) -> NodeTable:
         spine=_switch_index(snapshot.topology, row_by_name, leaves=False),
         partition_names=tuple(partition.name for partition in snapshot.partitions),
         partition_member=_membership(snapshot, row_by_name),
+        rank=np.argsort(np.argsort(np.array([node.name for node in nodes], dtype=np.str_))),
     )
 
 

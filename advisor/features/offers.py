@@ -1,6 +1,6 @@
 """Computes what the nodes of one partition can give to a gang, and how few nodes, or how close ones, suffice."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -152,6 +152,11 @@ class Offer:
             promise=side.promise,
         )
 
+    @property
+    def pins_inside(self) -> bool:
+        """Whether every node that the gang insists on is among the nodes."""
+        return not self.pins or int(np.count_nonzero(self.pinned)) >= self.pins
+
     def fewest(self) -> int | None:
         """Return the fewest nodes on which a gang that names none fits, if it must bound them; None if none do."""
         if not len(self.rows):
@@ -173,8 +178,13 @@ class Offer:
         """Whether one of the nodes holds the gang."""
         if nodes_min > 1 or self.pins > 1:
             return False
-        holds = (self.shares >= _ENOUGH).all(axis=1)
-        return bool((holds & self.pinned if self.pins else holds).any())
+        return bool(self.holds_alone.any())
+
+    @property
+    def holds_alone(self) -> Flags:
+        """Mark the nodes that hold the gang alone: `(n_rows,)`."""
+        holds = np.asarray((self.shares >= _ENOUGH).all(axis=1))
+        return holds & self.pinned if self.pins else holds
 
     def is_enough_together(self, group: Counts, nodes_min: int, nodes_max: int | None) -> bool:
         """Whether the nodes of one group hold the gang; `group` is `(n_rows,)`, -1 for none."""
@@ -191,6 +201,20 @@ class Offer:
                 return False
             holds &= _largest_sums(share, group, pinned, bound) >= _ENOUGH
         return bool(holds.any())
+
+    def among(self, inside: Flags) -> "Offer":
+        """Return the part of the offer on some of its nodes, `inside` `(n_rows,)`."""
+        return replace(self, rows=self.rows[inside], shares=self.shares[inside], pinned=self.pinned[inside])
+
+    def first_enough(self, nodes_min: int, rank: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Return the first nodes that hold the gang: those that it names, then those that give most; empty for none.
+
+        `rank` `(n_nodes,)` settles ties.
+        """
+        order = np.lexsort((rank[self.rows], -self._scarcest[:, 0], ~self.pinned))
+        enough = (self.shares[order].cumsum(axis=0) >= _ENOUGH).all(axis=1)
+        enough &= np.arange(1, len(order) + 1) >= max(nodes_min, self.pins)
+        return self.rows[order[: int(enough.argmax()) + 1]] if enough.any() else self.rows[:0]
 
     def _values(self, *, bounded: bool) -> Floats:
         """Return the shares that each node contributes, `(n_rows, n_needs)`.

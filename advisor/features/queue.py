@@ -119,7 +119,7 @@ def competes_now(job: Job, now: float) -> bool:
 
 
 def _competing(jobs: Sequence[Job], now: float) -> list[Job]:
-    """Return the pending GPU jobs that can start as soon as there are enough GPUs."""
+    """Return the pending jobs that can start as soon as there are enough resources."""
     # Many jobs share few reasons.
     contention = {reason for reason in {job.reason for job in jobs} if causes_named(reason) <= CONTENTION}
     return [
@@ -130,6 +130,19 @@ def _competing(jobs: Sequence[Job], now: float) -> list[Job]:
         and not (job.eligible_time is not None and job.eligible_time > now)
         and job.reason in contention
     ]
+
+
+def jobs_within_depth(snapshot: Snapshot) -> frozenset[int]:
+    """Return the pending jobs that a pass of backfill considers: the first in Slurm's order, up to its depth.
+
+    Jobs without GPUs count, an array counts once.
+    """
+    line = [job for job in _competing(snapshot.pending, snapshot.taken_at) if job.priority]
+    tier_by_name = {partition.name: partition.priority_tier for partition in snapshot.partitions}
+    tier = np.array([max((tier_by_name.get(name, 0) for name in job.partitions), default=0) for job in line])
+    order = slurms_order(line)
+    order = order[np.argsort(-tier[order], kind="stable")] if line else order
+    return frozenset(line[place].job_id for place in order[: snapshot.config.backfill_depth].tolist())
 
 
 def expected_limit_s(job: Job, snapshot: Snapshot) -> float | None:

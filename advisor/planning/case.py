@@ -10,6 +10,7 @@ import numpy as np
 from advisor.domain.actions import Lever, SetNice
 from advisor.domain.forecast import NO_FORECASTS, Forecasts
 from advisor.domain.job import Job
+from advisor.domain.lease import Lease
 from advisor.domain.memory import NOTHING_KNOWN, Memory
 from advisor.domain.permits import Permits
 from advisor.domain.plan import Kind, Recommendation
@@ -19,12 +20,13 @@ from advisor.features.board import Board, board_of
 from advisor.features.capacity import Fitter, node_table
 from advisor.features.nodes import NodeTable
 from advisor.features.policy import Decider
-from advisor.features.queue import QueueTable, queue_table
+from advisor.features.queue import QueueTable, jobs_within_depth, queue_table
 from advisor.features.supply import Releases, releases, remaining_s
 from advisor.planning.beliefs import Beliefs
 from advisor.planning.earliest import Holdings, earliest, holdings_of
+from advisor.planning.head import turns
 from advisor.planning.levers import missing_by_lever
-from advisor.planning.observing import NO_PAST, Past, past_by_job, still_waiting
+from advisor.planning.observing import NO_PAST, Past, past_by_job, still_waiting, timer_tier
 from advisor.planning.scorers import by_rule
 from advisor.planning.tuning import Tuner, tuning_of
 from advisor.settings import Limits, PlanningSettings
@@ -86,6 +88,11 @@ class Case:
         return queue_table(self.snapshot, self.table, settings.depth, self.forecasts, rule_ratio=ratio)
 
     @cached_property
+    def tested(self) -> frozenset[int]:
+        """Return the jobs that a pass of backfill considers."""
+        return jobs_within_depth(self.snapshot)
+
+    @cached_property
     def remaining_s(self) -> Mapping[int, float]:
         """Return the time that each running job is expected to run on."""
         return remaining_s(self.snapshot, self.forecasts, self.settings.used_limit_ratio_low)
@@ -107,8 +114,8 @@ class Case:
 
     @cached_property
     def tuner(self) -> Tuner:
-        """Return the tuner of delay timers, with every wait that is known."""
-        waits = (*self.memory.waits, *still_waiting(self.snapshot, self.memory.leases))
+        """Return the tuner of delay timers, with the known waits of gangs near the head of the line."""
+        waits = (*self.memory.waits, *still_waiting(self.snapshot, self._leases_near_head()))
         return Tuner(waits, self.snapshot.taken_at, tuning_of(self.settings))
 
     @cached_property
@@ -160,3 +167,27 @@ class Case:
             queue,
             jobs=tuple(waiting[job.job_id].applied_to(job) if job.job_id in waiting else job for job in queue.jobs),
         )
+
+    def as_asked(self, queue: QueueTable) -> QueueTable:
+        """Return a queue with the requests of users in place of those that our open timers narrow."""
+        asked = dict(self.snapshot.jobs_by_id)
+        for lease in self._open_timers:
+            if lease.job_id in asked:
+                asked[lease.job_id] = replace(lease.undo.applied_to(asked[lease.job_id]), start_time=None)
+        timed = {lease.job_id for lease in self._open_timers}
+        return replace(queue, jobs=tuple(asked[job.job_id] if job.job_id in timed else job for job in queue.jobs))
+
+    @cached_property
+    def _open_timers(self) -> tuple[Lease, ...]:
+        leases = self.memory.leases
+        return tuple(lease for lease in leases if lease.ending is None and timer_tier(lease.action) is not None)
+
+    def _leases_near_head(self) -> list[Lease]:
+        """Return the open timers of the gangs that stand near the head of the line by their users' requests."""
+        timed = {lease.job_id for lease in self._open_timers}
+        if not timed:
+            return []
+        queue = self.as_asked(self.queue)
+        wanted = [row for row, job in enumerate(queue.jobs) if job.job_id in timed]
+        near = {queue.jobs[turn.row].job_id for turn in turns(self.snapshot, self.fitter, queue, self.freed, wanted)}
+        return [lease for lease in self._open_timers if lease.job_id in near]

@@ -11,6 +11,7 @@ from advisor.domain.lease import Ending, Lease, LeaseState
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
+from advisor.planning.head import SOON_S
 
 # Only leases in these states are known to have been in force and unchanged.
 _TELLING = frozenset({LeaseState.OUT, LeaseState.RETURNING})
@@ -75,7 +76,8 @@ def started_since(job: Job, since: float, snapshot: Snapshot) -> bool:
 def observed(snapshot: Snapshot, since: float, leases: Sequence[Lease]) -> tuple[Wait, ...]:
     """Return the waits of the gangs that started after an instant, from their timers.
 
-    A gang without a timer of ours declined no place, so it has no wait.
+    A gang without a timer of ours declined no place, so it has no wait. Neither has one whose timers had all ended long
+    before it started: it stood too far from the head of the line to decline a place.
     """
     leases_by_job: dict[int, list[Lease]] = {}
     for lease in leases:
@@ -102,29 +104,56 @@ def still_waiting(snapshot: Snapshot, leases: Iterable[Lease]) -> Iterator[Wait]
             yield Wait(gpus=gpus, tier=tier, waited_s=lasted_s, got=False, ended_time=snapshot.taken_at)
 
 
+def gave_up_time(lease: Lease, start_time: float | None, now: float) -> float | None:
+    """Return when a timer ended without a place for its gang; None if it got one, was cut short, or still waits.
+
+    `start_time` is when the job started, None if that was not seen.
+    """
+    tier, length_s = timer_tier(lease.action), timer_s(lease)
+    if tier is None or lease.state not in _TELLING or lease.ending is Ending.NOT_APPLIED:
+        return None
+    expired_time = lease.applied_time + length_s
+    if tier is LocalityTier.NODE and lease.ending is Ending.TAKEN_BACK and lease.ended_time is not None:
+        return lease.ended_time if lease.ended_time >= expired_time else None
+    waited_until = min(time for time in (lease.ended_time, start_time, now) if time is not None)
+    return expired_time if tier is LocalityTier.LEAF and waited_until >= expired_time else None
+
+
 def _waits(
     job: Job, held: Allocation, start_time: float, leases: Sequence[Lease], snapshot: Snapshot
 ) -> Iterator[Wait]:
-    for lease in leases:
-        tier, ended_time = timer_tier(lease.action), lease.ended_time
-        if tier is None or lease.state not in _TELLING or lease.ending is Ending.NOT_APPLIED:
-            continue
-        if ended_time is None:
-            ended_time = float("inf")
-        elif lease.ending is Ending.NO_LONGER_PENDING:
-            if ended_time < start_time:
-                continue  # the timer was for an earlier start of a requeued job
-            ended_time = float("inf")
-        # A node range holds until it is reverted, however long it has been due.
-        length_s = timer_s(lease) if tier is LocalityTier.LEAF else float("inf")
-        until = min(ended_time, lease.applied_time + length_s)
-        if start_time < lease.applied_time:
-            continue
+    timers = [
+        (lease, tier, until)
+        for lease in leases
+        if (tier := timer_tier(lease.action)) is not None
+        and lease.applied_time <= start_time
+        and (until := _until(lease, tier, start_time)) is not None
+    ]
+    # A gang that starts long after its last timer waited for its turn in the line, not for a place.
+    at_head = start_time - max((until for *_, until in timers), default=start_time) <= SOON_S
+    for lease, tier, until in timers:
         got = start_time < until
-        if got and not _sits_there(lease.action, held, snapshot):
-            continue  # Slurm would not have started it there: the request was changed unseen
-        waited_s = min(start_time, until) - lease.applied_time
-        yield Wait(gpus=_gpus(job, held), tier=tier, waited_s=waited_s, got=got, ended_time=start_time)
+        # Slurm would not have started it there: the request was changed unseen.
+        counts = _sits_there(lease.action, held, snapshot) if got else at_head
+        if counts:
+            waited_s = min(start_time, until) - lease.applied_time
+            yield Wait(gpus=_gpus(job, held), tier=tier, waited_s=waited_s, got=got, ended_time=start_time)
+
+
+def _until(lease: Lease, tier: LocalityTier, start_time: float) -> float | None:
+    """Return when the timer of a lease ended or would have; None if it was not in force for this start."""
+    ended_time = lease.ended_time
+    if lease.state not in _TELLING or lease.ending is Ending.NOT_APPLIED:
+        return None
+    if ended_time is None:
+        ended_time = float("inf")
+    elif lease.ending is Ending.NO_LONGER_PENDING:
+        if ended_time < start_time:
+            return None  # the timer was for an earlier start of a requeued job
+        ended_time = float("inf")
+    # A node range holds until it is reverted, however long it has been due.
+    length_s = timer_s(lease) if tier is LocalityTier.LEAF else float("inf")
+    return min(ended_time, lease.applied_time + length_s)
 
 
 def _cut_short(lease: Lease) -> bool:

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.domain.actions import Action, NodeRange, Reason, SetNodeRange, SetSwitches
 from advisor.domain.facts import UNPUBLISHED, Evidence, Facts, published
@@ -14,13 +13,10 @@ from advisor.domain.plan import Expected, Kind, Recommendation
 from advisor.domain.topology import LocalityTier
 from advisor.features.capacity import Fit
 from advisor.features.queue import QueueTable
-from advisor.features.supply import latest_starts_s
 from advisor.planning.beliefs import Basis
 from advisor.planning.case import Case
+from advisor.planning.head import TurnInLine, turns
 from advisor.planning.timers import Place, Timer, closer_places, timer_for
-
-# A timer runs from now, so a gang that may start much later would have used it up by then.
-SOON_S = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +28,7 @@ class PlaceWorthWaiting(Facts):
     tier_now: LocalityTier | None
     delayed_before_s: float
     queueing_delay_s: float
+    first_in_line: bool
     inflation: float = field(metadata=UNPUBLISHED)
     inflation_there: float = field(metadata=UNPUBLISHED)
     basis: Basis = field(metadata=UNPUBLISHED)
@@ -60,53 +57,48 @@ def action_for(job: Job, place: Place, wait_s: float) -> Action:
 
 
 def recommendations(case: Case, so_far: Sequence[Recommendation] = ()) -> Iterator[Recommendation]:
-    """Propose timers for gangs that could sit closer."""
+    """Propose timers for gangs near the head of the line that could sit closer."""
     queue, done = case.queue_after(so_far), case.done(so_far)
-    for rows in queue.rows_by_pool():
-        yield from _of_pool(case, queue, rows, done)
-
-
-def _of_pool(case: Case, queue: QueueTable, rows: NDArray[np.intp], done: frozenset[int]) -> Iterator[Recommendation]:
-    """Propose timers for the gangs of one pool but those in `done`; `rows` `(n_rows,)` in planned order."""
-    starts_s = latest_starts_s(queue, case.freed, rows, queue.smallest[rows])
-    for row, start_s in zip(rows.tolist(), starts_s.tolist(), strict=True):
-        job = queue.jobs[row]
-        if (
-            job.job_id in done
-            or queue.gpus[row] < 2
-            or job.gang.scope is GpuScope.SOCKET
-            # The saving of a job without a limit and a forecast is unknown.
-            or not np.isfinite(queue.run.expected_s[row])
-        ):
+    wanted = [row for row, job in enumerate(queue.jobs) if job.job_id not in done and _can_wait(queue, row)]
+    for turn in turns(case.snapshot, case.fitter, case.as_asked(queue), case.freed, wanted):
+        job = queue.jobs[turn.row]
+        fit = turn.fitter.fit_in_service(job.gang, job.partitions)
+        if turn.claim is None:
+            fit = replace(fit, tier_now=None)
+        if fit.restricted or fit.tier_now is LocalityTier.NODE or job.job_id not in case.tested:
             continue
-        # What may start neither now nor soon has nothing to decline, and nothing is closer than a node; most of a long
-        # queue is done with here.
-        tier_now = case.fitter.tier_now(job.gang, job.partitions)
-        if tier_now is LocalityTier.NODE or (tier_now is None and start_s > SOON_S):
-            continue
-        fit = case.fitter.fit_in_service(job.gang, job.partitions)
-        if fit.restricted:
-            continue
-        closest = next(_timers(case, queue, row, fit, start_s), None)
+        closest = next(_timers(case, queue, turn, fit), None)
         if closest is not None:
-            yield _recommendation(case, queue, row, *closest, fit)
+            yield _recommendation(case, queue, turn, *closest, fit)
 
 
-def _timers(case: Case, queue: QueueTable, row: int, fit: Fit, start_s: float) -> Iterator[tuple[Place, Timer]]:
+def _can_wait(queue: QueueTable, row: int) -> bool:
+    """Return whether a job is a gang that can sit closer or further apart, with a run time to count with.
+
+    The saving of a job without a limit and a forecast is unknown.
+    """
+    gang = queue.jobs[row].gang
+    is_gang = queue.gpus[row] >= 2 and gang.nodes_max != 1 and gang.scope is not GpuScope.SOCKET
+    return bool(is_gang and np.isfinite(queue.run.expected_s[row]))
+
+
+def _timers(case: Case, queue: QueueTable, turn: TurnInLine, fit: Fit) -> Iterator[tuple[Place, Timer]]:
     """Yield the places that are worth waiting for with their timers, the closest first."""
-    job = queue.jobs[row]
-    for place in closer_places(case, job, fit):
-        timer = timer_for(case, queue, row, place)
-        if timer is None or (fit.tier_now is None and start_s > timer.timer_s):
+    job = queue.jobs[turn.row]
+    for place in closer_places(case, job, fit, turn.fitter):
+        timer = timer_for(case, queue, turn.row, place, is_first=turn.is_first)
+        if timer is None or turn.start_s > timer.timer_s:
             continue  # by the time it may start, its timer has ended
         # By rule it is unknown when a place comes free; with forecasts, only waits that can succeed begin.
         held = job if place.gang is job.gang else replace(job, gang=place.gang)
-        if not queue.run.by_model[row] or case.wait_for_s(held, place.closest) <= timer.timer_s:
+        if not queue.run.by_model[turn.row] or case.wait_for_s(held, place.closest) <= timer.timer_s:
             yield place, timer
 
 
-def _recommendation(case: Case, queue: QueueTable, row: int, place: Place, timer: Timer, fit: Fit) -> Recommendation:
-    job = queue.jobs[row]
+def _recommendation(
+    case: Case, queue: QueueTable, turn: TurnInLine, place: Place, timer: Timer, fit: Fit
+) -> Recommendation:
+    job = queue.jobs[turn.row]
     return Recommendation(
         kind=Kind.CONSOLIDATE,
         action=action_for(job, place, timer.timer_s),
@@ -115,7 +107,8 @@ def _recommendation(case: Case, queue: QueueTable, row: int, place: Place, timer
             best_tier=place.tier,
             tier_now=fit.tier_now,
             delayed_before_s=case.past_of(job.job_id).delayed_s,
-            queueing_delay_s=float(queue.wait_s[row]),
+            queueing_delay_s=float(queue.wait_s[turn.row]),
+            first_in_line=turn.is_first,
             inflation=place.inflation.median,
             inflation_there=place.inflation_there.median,
             basis=_basis(case, job, place),

@@ -96,5 +96,5 @@ def _timer(
     if row is None:
         return None
     fit = case.fitter.fit_in_service(asked.gang, asked.partitions)
-    place = next((place for place in closer_places(case, asked, fit) if place.tier is tier), None)
+    place = next((place for place in closer_places(case, asked, fit, case.fitter) if place.tier is tier), None)
     return None if place is None else timer_of(case, queue, row, place, timer_s(lease))

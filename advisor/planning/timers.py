@@ -14,8 +14,9 @@ from advisor.domain.gang import GangRequest, GpuScope
 from advisor.domain.job import Job, Sensitivity
 from advisor.domain.topology import LocalityTier
 from advisor.domain.units import MINUTE_S
-from advisor.features.capacity import Fit
+from advisor.features.capacity import Fit, Fitter
 from advisor.features.queue import QueueTable
+from advisor.planning.beliefs import Basis
 from advisor.planning.case import Case
 from advisor.planning.tuning import timer_s
 
@@ -55,14 +56,17 @@ class Place:
     inflation_there: Interval
 
 
-def closer_places(case: Case, job: Job, fit: Fit) -> Iterator[Place]:
-    """Find the closer places that a lever can make a gang wait for, the closest first; each is waited for once."""
+def closer_places(case: Case, job: Job, fit: Fit, fitter: Fitter) -> Iterator[Place]:
+    """Find the closer places that a lever can make a gang wait for, the closest first; each is waited for once.
+
+    `fitter` computes where gangs fit at the turn of this one, and `fit` where it fits itself.
+    """
     if job.hints.sensitivity is Sensitivity.LOW:
         return
     spread = LocalityTier.SPINE if fit.tier_now is None else fit.tier_now
     past = case.past_of(job.job_id)
     if LocalityTier.NODE not in past.tiers and Lever.NODE_RANGE not in case.missing:
-        held = _held(case, job, fit)
+        held = _held(job, fit, fitter)
         if held is not None:
             yield _place(case, job, LocalityTier.NODE, held, fit.best_tier, spread)
     if (
@@ -75,16 +79,19 @@ def closer_places(case: Case, job: Job, fit: Fit) -> Iterator[Place]:
         yield _place(case, job, LocalityTier.LEAF, job.gang, LocalityTier.LEAF, spread)
 
 
-def timer_for(case: Case, queue: QueueTable, row: int, place: Place) -> Timer | None:
+def timer_for(case: Case, queue: QueueTable, row: int, place: Place, *, is_first: bool) -> Timer | None:
     """Return the timer of a gang that begins to wait now, in whole minutes as Slurm counts them; None for none.
 
     It is never longer than the run time that the place saves to this very job, than what the bound on added delay has
-    left for it, and than its lever grants.
+    left for it, and than its lever grants. The first in line waits only for what fitted forecasts say, and counts with
+    the lower ends of their intervals.
     """
     job, settings = queue.jobs[row], case.beliefs.settings
+    if is_first and not _is_forecast(case, queue, row, place):
+        return None
     # A job that declares itself sensitive vouches for its whole limit.
     sensitive = job.hints.sensitivity is Sensitivity.HIGH
-    run_s = float((queue.run.high_s if sensitive else queue.run.expected_s)[row])
+    run_s = queue.run.low_s if is_first else queue.run.high_s if sensitive else queue.run.expected_s
     left_s = case.delay_left_of(job.job_id)
     # The clock of Slurm's own wait starts with the update, as long as the job never had one.
     cap_s = case.snapshot.config.max_switch_wait_s if place.tier is LocalityTier.LEAF else float("inf")
@@ -92,14 +99,21 @@ def timer_for(case: Case, queue: QueueTable, row: int, place: Place) -> Timer | 
     there, tuner = place.inflation_there.median, case.tuner
     tuned_s = timer_s(
         tuner.rates(gpus, place.tier),
-        run_s,
-        place.inflation.median,
+        float(run_s[row]),
+        place.inflation.low if is_first else place.inflation.median,
         there,
         settings.insensitive_inflation * there,
         min(left_s, cap_s, tuner.most_s(gpus, place.tier)),
     )
     wait_s = round(tuned_s, 3) // MINUTE_S * MINUTE_S
     return timer_of(case, queue, row, place, wait_s) if wait_s >= MINUTE_S else None
+
+
+def _is_forecast(case: Case, queue: QueueTable, row: int, place: Place) -> bool:
+    """Return whether the saving of a place is forecast by models: the run time, and the inflation where it starts."""
+    if place.spread <= place.closest or not queue.run.by_model[row]:
+        return False
+    return case.beliefs.inflation_basis(queue.jobs[row], place.spread) is Basis.FORECAST
 
 
 def timer_of(case: Case, queue: QueueTable, row: int, place: Place, wait_s: float) -> Timer:
@@ -124,13 +138,13 @@ def timer_of(case: Case, queue: QueueTable, row: int, place: Place, wait_s: floa
     )
 
 
-def _held(case: Case, job: Job, fit: Fit) -> GangRequest | None:
+def _held(job: Job, fit: Fit, fitter: Fitter) -> GangRequest | None:
     """Return the request of a gang held to the fewest nodes that could take it; None where that asks nothing of it.
 
     Only a range that the user gave can be narrowed and restored exactly. Counted per node, fewer nodes would mean
     fewer GPUs.
     """
-    gang, fitter = job.gang, case.fitter
+    gang = job.gang
     if gang.scope not in (GpuScope.JOB, GpuScope.TASK) or gang.nodes_max is None or gang.nodes_min >= gang.nodes_max:
         return None
     fewest = fitter.fewest_nodes(gang, job.partitions)

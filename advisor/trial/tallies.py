@@ -11,6 +11,7 @@ from advisor.domain.lease import Ending, Lease
 from advisor.domain.outcome import JobOutcome, SeenChange
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
+from advisor.planning.observing import gave_up_time, timer_tier
 
 _Z: Final = 1.959964
 # The state of a change that has not ended in the journal.
@@ -83,7 +84,7 @@ class LeverTally:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacesGot:
-    """The share of gangs that waited for a tier and got a place there."""
+    """The share of timers for a tier that ended with a place there."""
 
     tier: LocalityTier
     got: Share
@@ -106,13 +107,29 @@ def lever_tallies(
     )
 
 
-def places_got(waits: Iterable[Wait]) -> tuple[PlacesGot, ...]:
-    """Count, by tier, how many of the gangs that waited got their place."""
-    by_tier: dict[LocalityTier, list[bool]] = {}
-    for wait in waits:
-        by_tier.setdefault(wait.tier, []).append(wait.got)
+def places_got(
+    waits: Iterable[Wait],
+    leases: Iterable[Lease],
+    outcomes: Iterable[JobOutcome],
+    *,
+    since: float,
+    now: float,
+) -> tuple[PlacesGot, ...]:
+    """Count, by tier, the gangs that got their place and the timers that ended without one since an instant.
+
+    Gangs that gave up are counted from the leases, so that those count that still wait or never started.
+    """
+    start_by_job = {outcome.job_id: outcome.start_time for outcome in outcomes}
+    got = Counter(wait.tier for wait in waits if wait.got)
+    gave_up = Counter(
+        timer_tier(lease.action)
+        for lease in leases
+        if (ended := gave_up_time(lease, start_by_job.get(lease.job_id), now)) is not None and ended > since
+    )
     return tuple(
-        PlacesGot(tier=tier, got=Share(count=sum(by_tier[tier]), n=len(by_tier[tier]))) for tier in sorted(by_tier)
+        PlacesGot(tier=tier, got=Share(count=got[tier], n=got[tier] + gave_up[tier]))
+        for tier in LocalityTier
+        if got[tier] or gave_up[tier]
     )
 
 

@@ -38,6 +38,9 @@ class OutcomeJournal(Protocol):
     def open_outcomes(self) -> tuple[JobOutcome, ...]:
         """Return the outcomes of jobs whose end is still to come."""
 
+    def leases(self) -> tuple[Lease, ...]:
+        """Return the leases that are open."""
+
     def closed(self, job_ids: Collection[int], since: float | None = None) -> tuple[Lease, ...]:
         """Return leases that have ended."""
 
@@ -74,7 +77,9 @@ def impact_of(journal: OutcomeJournal, experiment: ExperimentSettings, *, since:
         ended=len(lately),
         changed=sum(any(change.applied_time >= since for change in outcome.changes) for outcome in outcomes),
         levers=lever_tallies(outcomes, journal.closed((), since), since=since, now=now),
-        places=places_got(journal.waits(since)),
+        places=places_got(
+            journal.waits(since), (*journal.closed((), since), *journal.leases()), outcomes, since=since, now=now
+        ),
         starts=start_accuracy(lately),
         run_times=run_time_accuracy(lately),
         comparison=comparison,

@@ -58,7 +58,9 @@ def assumption(change: Recommendation) -> str:
             return f"{_scaling(facts.scaling_exponent)}; {_run_time(facts.used_limit_ratio_low)}"
         case PlaceWorthWaiting() as facts:
             there = f"{facts.inflation_there:.3g} on {place(facts.timer.nodes)}, {_BASES[facts.basis]}"
-            return f"inflation {facts.inflation:.3g} spread against {there}; the low end is a wait in vain"
+            first = "; first in line, it counts with the lower ends of its forecasts" if facts.first_in_line else ""
+            spread = f"inflation {facts.inflation:.3g} spread against {there}"
+            return f"{spread}; the low end is that no such place comes free in time{first}"
         case RunsShorterThanLimit() as facts:
             return (
                 "run times as forecast; the low end is that no such hole comes up, the high end that one is there now; "

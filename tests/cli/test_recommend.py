@@ -10,7 +10,8 @@ import pytest
 from advisor.backends.snapshot_file import read_snapshot, write_snapshot
 from advisor.cli.reading import demo_path
 from advisor.cli.recommend import _print
-from advisor.domain.actions import NodeRange, Requeue, SetNodeRange, SetTimeMin
+from advisor.domain.actions import Requeue, SetSwitches, SetTimeMin
+from advisor.domain.gang import SwitchRequest
 from advisor.domain.lease import LeaseState, intended
 from advisor.domain.plan import Kind
 from advisor.journal import opened
@@ -25,12 +26,8 @@ def test_demo_holds_every_kind_of_advice(sadvise: Sadvise) -> None:
     document = json.loads(sadvise("recommend", "--demo", "--json").out)
 
     assert {change["kind"] for change in document["recommendations"]} == {"reorder", "resize", "consolidate"}
-    assert {change["lever"] for change in document["recommendations"]} == {
-        "nice",
-        "gpu_count",
-        "switches",
-        "node_range",
-    }
+    # By rule the first in line, which could be held to one node, does not wait.
+    assert {change["lever"] for change in document["recommendations"]} == {"nice", "gpu_count", "switches"}
 
 
 def test_json_has_the_published_shape(sadvise: Sadvise) -> None:
@@ -205,17 +202,17 @@ def test_cpu_only_cluster_says_that_no_node_has_gpus(sadvise: Sadvise, tmp_path:
 def test_advice_counts_with_what_the_journal_says_is_out(sadvise: Sadvise, tmp_path: Path) -> None:
     journal = tmp_path / "journal.sqlite"
     before = json.loads(sadvise("recommend", "--demo", "--json").out)
-    held = SetNodeRange(job_id=9, before=NodeRange(low=1, high=4), after=NodeRange(low=1, high=1))
+    asked = SetSwitches(job_id=10, before=None, after=SwitchRequest(count=1, max_wait_s=600.0))
     with opened(journal) as kept:
         kept.claim(before["meta"]["cluster"])
-        kept.keep(replace(intended(held, 0.0, after_s=600.0), state=LeaseState.OUT))
+        kept.keep(replace(intended(asked, 0.0, after_s=600.0), state=LeaseState.OUT))
 
     after = json.loads(sadvise("recommend", "--demo", "--json", "--journal", str(journal)).out)
 
-    assert 9 in {row["job_id"] for row in before["recommendations"]}
-    assert 9 not in {row["job_id"] for row in after["recommendations"]}
-    # The job holds its own range again, so somebody took the change back: what `apply` would find out, too.
-    assert {row["rule"] for row in after["skipped"] if row["job_id"] == 9} == {"no_person_objected"}
+    assert 10 in {row["job_id"] for row in before["recommendations"]}
+    assert 10 not in {row["job_id"] for row in after["recommendations"]}
+    # The job asks for no switches again, so somebody took the change back: what `apply` would find out, too.
+    assert {row["rule"] for row in after["skipped"] if row["job_id"] == 10} == {"no_person_objected"}
 
 
 def test_commands_plan_what_apply_would(sadvise: Sadvise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,7 +242,7 @@ def test_journal_that_cannot_be_read_is_a_line_beside_the_advice(sadvise: Sadvis
     silent = sadvise("recommend", "--demo", "--journal", str(missing))
 
     assert said.exit_code == silent.exit_code == 0
-    assert "1. consolidate job 9" in said.out and "is not a journal of sadvise" in said.out
+    assert "1. consolidate job 10" in said.out and "is not a journal of sadvise" in said.out
     assert "journal" not in silent.out and not missing.exists()
 
 

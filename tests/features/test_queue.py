@@ -9,9 +9,19 @@ from advisor.domain.gang import GpuScope
 from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot
 from advisor.features.nodes import node_table
-from advisor.features.queue import ANY_TYPE, QueueTable, queue_table, waiting_tasks
+from advisor.features.queue import ANY_TYPE, QueueTable, jobs_within_depth, queue_table, waiting_tasks
 from advisor.features.supply import backfilled, latest_starts_s, releases
-from tests.builders import HOUR_S, TAKEN_AT, make_gang, make_hints, make_job, make_node, make_partition, make_snapshot
+from tests.builders import (
+    HOUR_S,
+    TAKEN_AT,
+    make_config,
+    make_gang,
+    make_hints,
+    make_job,
+    make_node,
+    make_partition,
+    make_snapshot,
+)
 
 
 def table_of(snapshot: Snapshot) -> QueueTable:
@@ -34,6 +44,25 @@ def test_jobs_stand_in_the_order_slurm_considers_them() -> None:
     ]
 
     assert ids(table_of(make_snapshot(jobs)).jobs) == [2, 4, 5, 3, 1]
+
+
+def test_backfill_tests_the_first_jobs_of_the_line_by_tier_and_priority() -> None:
+    jobs = [
+        make_job(1, priority=10, partitions=("urgent",)),
+        make_job(2, gpus=0, priority=40),
+        make_job(3, priority=30),
+        make_job(4, priority=20),
+        make_job(5, priority=90, dependency="afterok:1"),
+        make_job(6, priority=0, held=True),
+        make_job(7, running_on=["n01"], priority=90),
+    ]
+    partitions = [make_partition(), make_partition("urgent", priority_tier=2)]
+    snapshot = make_snapshot(
+        jobs, partitions=partitions, config=make_config(scheduler_parameters={"bf_max_job_test": "3"})
+    )
+
+    assert jobs_within_depth(snapshot) == {1, 2, 3}
+    assert jobs_within_depth(replace(snapshot, config=make_config())) == {1, 2, 3, 4}
 
 
 @pytest.mark.parametrize(

@@ -164,7 +164,7 @@ def test_false_time_limit_delays_others_by_no_more_than_the_limit_that_slurm_enf
 
 @pytest.mark.parametrize("sensitivity", [None, Sensitivity.HIGH])
 def test_false_sensitivity_delays_the_job_that_claims_it_and_within_the_bound(sensitivity: Sensitivity | None) -> None:
-    """Eight GPUs that one node could hold are free on two nodes of two leaves."""
+    """Eight GPUs that one node could hold are free on two nodes of two leaves; the first in line waits for a node."""
     nodes = [make_node(f"n0{number}", used=4 if number in (1, 3) else 8) for number in range(1, 5)]
     gang = make_job(
         1,
@@ -173,8 +173,9 @@ def test_false_sensitivity_delays_the_job_that_claims_it_and_within_the_bound(se
         hints=make_hints(sensitivity=sensitivity),
     )
     other = make_job(2, gpus=4, user="bob", time_limit_s=HOUR_S, priority=10)
+    first = make_job(3, gang=make_gang(9, nodes_max=1), user="bob", time_limit_s=None, priority=9000)
 
-    record = Cycle().judge(make_snapshot([gang, other, *make_holders(nodes)], nodes))
+    record = Cycle().judge(make_snapshot([gang, other, first, *make_holders(nodes)], nodes))
 
     assert {change.job_id for change in record.recommendations} == {1}
     assert all(0.0 < change.expected.added_delay_max_s <= LIMITS.max_added_delay_s for change in record.recommendations)

@@ -83,13 +83,14 @@ def holds(snapshot: Snapshot, job_id: int, wanted: Mapping[str, Any]) -> bool:
     return all(found[key] == value for key, value in wanted.items())
 
 
-def test_queue_gets_advice_of_every_kind_by_every_lever(advised: tuple[LiveCluster, dict[str, int]]) -> None:
+def test_queue_gets_advice_of_every_kind(advised: tuple[LiveCluster, dict[str, int]]) -> None:
     live, ids = advised
 
     changes = advice(live)
 
     assert {change["kind"] for change in changes} == {"reorder", "resize", "consolidate"}
-    assert {change["lever"] for change in changes} == {"nice", "gpu_count", "switches", "node_range"}
+    # By rule the first in line, which could be held to one node, does not wait.
+    assert {change["lever"] for change in changes} == {"nice", "gpu_count", "switches"}
     assert {change["job_id"] for change in changes} <= {ids[name] for name in PENDING}
 
 

@@ -45,12 +45,16 @@ def cluster(release: str) -> Iterator[LiveCluster]:
 
 
 def fill(live: LiveCluster) -> Mapping[str, int]:
-    """Occupy every node, and let three gangs wait whose first chance is a spread place."""
+    """Occupy every node, and let three gangs wait whose first chance is a spread place.
+
+    By rule the first in line does not wait for a closer place, so another job waits ahead of them, for node n04.
+    """
     for node, script in (("n01", LATER), ("n02", SOON), ("n05", SOON), ("n03", SOON), ("n04", NEVER), ("n06", SOON)):
         live.submit(LONG, "--time=00:02:00", "--gres=gpu:8", "-n1", f"--nodelist={node}", script=script)
     for node in ("n07", "n08"):
         live.submit(LONG, "--gres=gpu:4", "-n1", f"--nodelist={node}", script=NEVER)
         live.submit("--time=00:02:00", "--gres=gpu:4", "-n1", f"--nodelist={node}", script=SOON)
+    live.submit("--time=00:02:00", "--gres=gpu:8", "-n1", "--nodelist=n04", script=NEVER)
     pair = (LONG, "-N2", "--gpus-per-node=8", "--ntasks-per-node=1")
     return {
         "in-time": live.submit("-p", "in-time", *pair),
@@ -115,3 +119,26 @@ def test_gangs_get_a_close_place_in_time_or_start_spread_and_a_killed_advisor_le
     assert nodes_of(cluster, gangs["ranged"]) == "n[07-08]"
     with opened(journal) as kept:
         assert [lease for lease in kept.leases() if lease.state is not LeaseState.OUT] == []
+
+
+def test_gang_far_from_the_head_gets_no_timer_while_idle_gpus_are_reserved_for_the_jobs_ahead(
+    cluster: LiveCluster, tmp_path: Path
+) -> None:
+    cluster.reset()
+    for node, gpus in (("n01", 4), ("n03", 4), *((f"n0{number}", 8) for number in (2, 4, 5, 6, 7, 8))):
+        cluster.submit("--time=10:00:00", f"--gres=gpu:{gpus}", "-n1", f"--nodelist={node}", script=NEVER)
+    cluster.wait_for(lambda: len(cluster.run("squeue", "-h", "-t", "RUNNING", "-o", "%A").split()) == 8, what="all run")
+    for _ in range(30):
+        cluster.submit("--time=10:00:00", "--gres=gpu:8", "-N1", "-n1", script=NEVER)
+    gang = cluster.submit(LONG, "-N1-2", "--gpus=8", "-n2")
+    before = asked(cluster, gang)
+    settings = {**SETTINGS, "SADVISE_GUARD__MAX_ADDED_DELAY_S": "3600"}
+
+    done = json.loads(sadvise(cluster, "apply", "--json", "--journal", str(tmp_path / "j"), settings=settings))[
+        "changes"
+    ]
+
+    # Its GPUs are idle on n01 and n03, and slurmctld keeps both nodes for jobs ahead.
+    assert [row for row in done if row["lever"] in ("node_range", "switches")] == []
+    assert asked(cluster, gang) == before
+    assert nodes_of(cluster, gang) == ""

@@ -58,6 +58,18 @@ def test_gang_that_gave_up_tells_how_long_its_timer_ran_not_when_it_started() ->
     assert observed(started("n01", "n03"), SINCE, [lease(ASKED, ago_s=900.0)]) == (wait(LEAF, 600.0, got=False),)
 
 
+def test_gang_that_starts_long_after_its_timers_tells_nothing() -> None:
+    node = lease(HELD, ago_s=3000.0, due_s=300.0).ended(Ending.TAKEN_BACK, TAKEN_AT - 2700.0)
+
+    # It stood far from the head of the line: no place was there to be declined as its timer ended.
+    assert observed(started("n01", "n02"), SINCE, [node]) == ()
+    # The timer for a leaf went on until shortly before the start.
+    assert observed(started("n01", "n03"), SINCE, [node, lease(ASKED, ago_s=1000.0)]) == (
+        wait(NODE, 300.0, got=False),
+        wait(LEAF, 600.0, got=False),
+    )
+
+
 def test_lease_closed_as_the_job_was_found_started_counts_up_to_the_start() -> None:
     closed = lease(HELD, ago_s=400.0, due_s=900.0).ended(Ending.NO_LONGER_PENDING, TAKEN_AT - 50.0)
 

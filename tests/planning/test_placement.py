@@ -43,11 +43,16 @@ def waiting(
     )
 
 
+def ahead(node: str = "n01") -> Job:
+    """A job ahead of all others that waits for a full node, so that none of them is the first in line."""
+    return make_job(99, gang=make_gang(8, nodes_max=1, required_nodes=(node,)), priority=9000, time_limit_s=None)
+
+
 def one_idle_node_per_leaf(job: Job, **parameters: str) -> Snapshot:
     """Two leaves of two nodes, one node of each idle: two nodes fit now only across leaves."""
     nodes = [make_node(name, used=8 if name in ("n02", "n04") else 0) for name in ("n01", "n02", "n03", "n04")]
     return make_snapshot(
-        [job, *make_holders(nodes)],
+        [job, ahead("n02"), *make_holders(nodes)],
         nodes,
         config=make_config(scheduler_parameters=parameters or {"max_switch_wait": "86400"}),
     )
@@ -56,7 +61,7 @@ def one_idle_node_per_leaf(job: Job, **parameters: str) -> Snapshot:
 def half_idle_nodes(job: Job) -> Snapshot:
     """Four nodes with four idle GPUs each: eight fit now only over two nodes."""
     nodes = [make_node(f"n0{number}", used=4) for number in range(1, 5)]
-    return make_snapshot([job, *make_holders(nodes)], nodes)
+    return make_snapshot([job, ahead(), *make_holders(nodes)], nodes)
 
 
 def timers(record: CycleRecord) -> dict[int, object]:
@@ -155,10 +160,11 @@ def test_gang_that_could_start_soon_is_given_a_timer_before() -> None:
     running = [
         make_job(9, gpus=8, running_on=["n02"], started_ago_s=0.0, time_limit_s=900.0),
         make_job(8, gpus=8, running_on=["n04"], started_ago_s=0.0, time_limit_s=1200.0),
+        make_job(7, gpus=8, running_on=["n03"], started_ago_s=0.0, time_limit_s=1200.0),
     ]
     nodes = [make_node(f"n0{number}", used=8) for number in range(1, 5)]
 
-    assert 1 in timers(Cycle().judge(make_snapshot([waiting(), *running], nodes)))
+    assert 1 in timers(Cycle().judge(make_snapshot([waiting(), ahead(), *running], nodes)))
 
 
 def test_gang_far_from_starting_is_not_given_a_timer() -> None:

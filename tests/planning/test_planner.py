@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from advisor.cycle import Cycle
 from advisor.domain.actions import SetGpus, SetNice, SetNodeRange, SetSwitches
+from advisor.domain.lease import LeaseState, intended
 from advisor.domain.memory import Memory
 from advisor.domain.snapshot import Snapshot
 from advisor.settings import Limits, PlanningSettings
@@ -94,7 +95,8 @@ def test_planning_after_applying_proposes_nothing_new(snapshot: Snapshot) -> Non
         jobs=tuple(actions[job.job_id].applied_to(job) if job.job_id in actions else job for job in snapshot.jobs),
     )
 
-    assert EAGER.judge(after, Memory(busy=frozenset(actions))).recommendations == ()
+    leases = tuple(replace(intended(action, snapshot.taken_at), state=LeaseState.OUT) for action in actions.values())
+    assert EAGER.judge(after, Memory(leases=leases, busy=frozenset(actions))).recommendations == ()
 
 
 @settings(max_examples=200, deadline=None)

@@ -30,6 +30,9 @@ SLURM = SlurmParameters(tick_s=0.0, batch_sched_delay_s=0.0, limit_check_s=0.0, 
 BY_RULE = replace(EAGER, speeds="estimated")
 LONG = {"run_time_s": 20 * HOUR_S, "time_limit_s": 24 * HOUR_S}
 SOON = {"run_time_s": 250, "time_limit_s": 300}
+# By rule the first in line never waits: this one takes the large node as soon as that is free.
+LARGE, FULL = NodeGroup(count=1, gpus=8), {"gpus": 8, "nodes_min": 1, "nodes_max": 1}
+FIRST = {"submit_time": 5, **FULL, **LONG}
 
 
 def delay_timers() -> AdvisedSlurm:
@@ -65,7 +68,7 @@ def leases_of(trace: Trace, applier: Applier) -> list[Lease]:
 
 
 def two_nodes(*, first_free_s: float) -> tuple[Trace, Cluster]:
-    """Two nodes on which one GPU each comes free after 250 s, and a gang of two that takes one node or two.
+    """Two nodes on which one GPU each comes free after 250 s, and a gang of two, second in line, for one node or two.
 
     Three more GPUs of the first node come free later.
     """
@@ -78,8 +81,9 @@ def two_nodes(*, first_free_s: float) -> tuple[Trace, Cluster]:
         "run_time_s": 600,
         "time_limit_s": 48 * HOUR_S,
     }
-    jobs: list[dict[str, Any]] = [later, {"gpus": 3, **LONG}, {"gpus": 1, **SOON}, {"gpus": 1, **SOON}, gang]
-    return make_trace(jobs), Cluster(nodes=(NodeGroup(count=2, gpus=4),), slurm=SLURM)
+    small: list[dict[str, Any]] = [later, {"gpus": 3, **LONG}, {"gpus": 1, **SOON}, {"gpus": 1, **SOON}]
+    jobs = [{**FULL, **SOON}, *small, FIRST, gang]
+    return make_trace(jobs), Cluster(nodes=(NodeGroup(count=2, gpus=4), LARGE), slurm=SLURM)
 
 
 def test_gang_waits_for_one_node_where_slurm_would_spread_it() -> None:
@@ -87,8 +91,8 @@ def test_gang_waits_for_one_node_where_slurm_would_spread_it() -> None:
 
     plain, timed = run_of(trace, cluster, "slurm", BY_RULE), run_of(trace, cluster, "slurm+dally", BY_RULE)
 
-    assert starts_and_ends(plain)[4][0] == 250.0
-    assert starts_and_ends(timed)[4][0] == 1000.0
+    assert starts_and_ends(plain)[6][0] == 250.0
+    assert starts_and_ends(timed)[6][0] == 1000.0
 
 
 def test_node_range_is_given_back_the_moment_its_timer_ends() -> None:
@@ -98,20 +102,22 @@ def test_node_range_is_given_back_the_moment_its_timer_ends() -> None:
     timed = run_of(trace, cluster, "slurm+dally", options)
 
     # Held from the first cycle at 130 s on, ten minutes, in the middle between two cycles.
-    assert starts_and_ends(timed)[4][0] == 730.0
+    assert starts_and_ends(timed)[6][0] == 730.0
 
 
 def two_leaves() -> tuple[Trace, Cluster]:
-    """Two leaves of two nodes; one node of each comes free after 250 s, another after 1000, and a gang wants two."""
+    """Two leaves of two nodes; one of each is free after 250 s, another after 1000; the second in line wants two."""
     full = {"gpus": 4}
     jobs: list[dict[str, Any]] = [
+        {**FULL, **SOON},
         {**full, **SOON},
         {**full, "run_time_s": 1000.0, "time_limit_s": 24 * HOUR_S},
         {**full, **SOON},
         {**full, **LONG},
+        FIRST,
         {"submit_time": 10, "gpus": 8, "nodes_min": 2, "nodes_max": 2, "run_time_s": 600, "time_limit_s": 48 * HOUR_S},
     ]
-    return make_trace(jobs), Cluster(nodes=(NodeGroup(count=4, gpus=4, leaf=2),), slurm=SLURM)
+    return make_trace(jobs), Cluster(nodes=(NodeGroup(count=4, gpus=4, leaf=2), LARGE), slurm=SLURM)
 
 
 def test_gang_waits_for_one_leaf_where_slurm_would_spread_it() -> None:
@@ -119,8 +125,8 @@ def test_gang_waits_for_one_leaf_where_slurm_would_spread_it() -> None:
 
     plain, timed = run_of(trace, cluster, "slurm", BY_RULE), run_of(trace, cluster, "slurm+dally", BY_RULE)
 
-    assert starts_and_ends(plain)[4][0] == 250.0
-    assert starts_and_ends(timed)[4][0] == 1000.0
+    assert starts_and_ends(plain)[6][0] == 250.0
+    assert starts_and_ends(timed)[6][0] == 1000.0
 
 
 def test_tuner_learns_from_the_gang_that_got_its_place() -> None:
@@ -253,10 +259,10 @@ def test_run_is_the_same_every_time(speeds: str) -> None:
 
 def test_gang_that_finds_no_leaf_waits_for_its_whole_timer() -> None:
     trace, cluster = two_leaves()
-    trace.jobs["run_time_s"][1] = 20 * HOUR_S
+    trace.jobs["run_time_s"][2] = 20 * HOUR_S
     options = replace(BY_RULE, limits=Limits(min_job_age_s=0.0, max_added_delay_s=600.0))
 
     timed = run_of(trace, cluster, "slurm+dally", options)
 
     # Submitted at 10, asked at 100 to wait ten minutes, counted from there; the next backfill sees that they are over.
-    assert 700.0 <= starts_and_ends(timed)[4][0] <= 730.0
+    assert 700.0 <= starts_and_ends(timed)[6][0] <= 730.0

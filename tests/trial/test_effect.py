@@ -10,10 +10,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from advisor.domain.actions import Lever, SetNice
+from advisor.domain.actions import Action, Lever, NodeRange, SetNice, SetNodeRange, SetSwitches
 from advisor.domain.experiment import ExperimentSettings
 from advisor.domain.forecast import Interval
-from advisor.domain.lease import Ending, Lease, intended
+from advisor.domain.gang import SwitchRequest
+from advisor.domain.lease import Ending, Lease, LeaseState, intended
 from advisor.domain.outcome import Arm, JobOutcome, SeenChange, SeenForecast
 from advisor.domain.topology import LocalityTier
 from advisor.domain.units import DAY_S
@@ -401,12 +402,48 @@ def test_changes_from_before_are_none_of_the_report() -> None:
     assert lever_tallies([changed()], [], since=5000.0, now=9000.0) == ()
 
 
-def test_places_are_counted_by_tier() -> None:
-    waits = [
-        Wait(gpus=8, tier=tier, waited_s=60.0, got=got, ended_time=1.0)
-        for tier, got in ((LocalityTier.LEAF, True), (LocalityTier.NODE, False), (LocalityTier.LEAF, False))
-    ]
+HELD = SetNodeRange(job_id=1, before=NodeRange(low=1, high=4), after=NodeRange(low=1, high=1))
+ASKED = SetSwitches(job_id=1, before=None, after=SwitchRequest(count=1, max_wait_s=600.0))
 
-    places = [(each.tier, each.got.count, each.got.n) for each in places_got(waits)]
 
-    assert places == [(LocalityTier.NODE, 0, 1), (LocalityTier.LEAF, 1, 2)]
+def timer(action: Action, *, job_id: int = 1, after_s: float | None = None) -> Lease:
+    """A timer that began at 1000."""
+    lease = intended(replace(action, job_id=job_id), 1000.0, after_s=after_s)
+    return replace(lease, state=LeaseState.OUT)
+
+
+def places(*leases: Lease, start_time: float | None = None, since: float = 0.0) -> list[tuple[LocalityTier, int, int]]:
+    """Count one place that was got, and timers of a job that started then."""
+    waits = [Wait(gpus=8, tier=LocalityTier.LEAF, waited_s=60.0, got=True, ended_time=1.0)]
+    outcomes = [JobOutcome(job_id=1, submit_time=0.0, start_time=start_time)]
+    found = places_got(waits, leases, outcomes, since=since, now=9000.0)
+    return [(place.tier, place.got.count, place.got.n) for place in found]
+
+
+def test_timers_that_ended_without_a_place_count_by_tier_even_if_the_gang_never_started() -> None:
+    node = timer(HELD, after_s=300.0).ended(Ending.TAKEN_BACK, 1310.0)
+    cancelled = timer(ASKED, job_id=2).ended(Ending.NO_LONGER_PENDING, 2000.0)
+
+    assert places(node, timer(ASKED, job_id=3), cancelled) == [(LocalityTier.NODE, 0, 1), (LocalityTier.LEAF, 1, 3)]
+
+
+@pytest.mark.parametrize(
+    ("lease", "start_time"),
+    [
+        (timer(ASKED).ended(Ending.NO_LONGER_PENDING, 1650.0), 1590.0),
+        (replace(timer(ASKED), applied_time=8500.0), None),
+        (timer(HELD, after_s=300.0).ended(Ending.REVERTED, 1400.0), None),
+        (timer(HELD, after_s=900.0).ended(Ending.TAKEN_BACK, 1400.0), None),
+        (timer(HELD, after_s=300.0).ended(Ending.NO_LONGER_PENDING, 1400.0), 1390.0),
+        (timer(ASKED).ended(Ending.NOT_APPLIED, 2000.0), None),
+        (timer(HELD.swapped(), after_s=300.0), None),
+    ],
+    ids=["started in time", "still waits", "reverted", "cut short", "kept to few nodes", "not applied", "no timer"],
+)
+def test_timers_that_got_a_place_or_were_cut_short_did_not_give_up(lease: Lease, start_time: float | None) -> None:
+    assert places(lease, start_time=start_time) == [(LocalityTier.LEAF, 1, 1)]
+
+
+def test_timers_that_ended_before_the_period_are_not_counted() -> None:
+    assert places(timer(ASKED), since=1599.0) == [(LocalityTier.LEAF, 1, 2)]
+    assert places(timer(ASKED), since=1600.0) == [(LocalityTier.LEAF, 1, 1)]

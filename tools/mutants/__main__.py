@@ -63,7 +63,9 @@ def main() -> int:
     parser.add_argument("--mutants", type=int, default=150, help="of each package, default: %(default)s")
     parser.add_argument("--seed", type=int, default=0, help="default: %(default)s")
     parser.add_argument("--modules", nargs="+", help="only these modules of the packages, as paths")
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="for the copy and what is kept, default: %(default)s")
+    parser.add_argument(
+        "--folder", type=Path, default=FOLDER, help="for the copy and what is kept, default: %(default)s"
+    )
     args = parser.parse_args()
     if unknown := sorted(set(args.packages) - set(packages)):
         parser.error(f"no package {', '.join(unknown)}; there are {', '.join(packages)}")
@@ -101,9 +103,7 @@ def judged(copy: Copy, package: str, tests: Iterable[str], mutants: list[Mutant]
             print(described(mutant), flush=True)
         if sys.stderr.isatty():
             print(f"\r{package} {count}/{len(different)}", end="\r", file=sys.stderr)
-    return Score(
-        package=package, mutants=len(mutants), equivalent=len(mutants) - len(different), missed=tuple(missed)
-    )
+    return Score(package=package, mutants=len(mutants), equivalent=len(mutants) - len(different), missed=tuple(missed))
 
 
 def equivalents() -> frozenset[tuple[str, str, str]]:

@@ -72,7 +72,9 @@ class Copy:
                 shutil.copy2(path, self.root)
         # Compiled modules are checked by what their source holds: a mutant can have the size and second of its origin.
         compileall.compile_dir(self.root / "advisor", quiet=1, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
-        self._state = _digest(path for name in ("advisor", "tests") for path in sorted((self.root / name).rglob("*.py")))
+        self._state = _digest(
+            path for name in ("advisor", "tests") for path in sorted((self.root / name).rglob("*.py"))
+        )
 
     def related(self, package: str, tests: Sequence[str]) -> Related:
         """Return the tests of a package by line, recorded again if a module or a test changed."""
@@ -100,7 +102,14 @@ class Copy:
 
     def _record(self, tests: Sequence[str], note: Path) -> None:
         record = ("-p", "tools.mutants.recorder", "--record", str(note.with_suffix(".part")))
-        ended = subprocess.run(self._argv(*record, *tests), cwd=self.root, env=self._env(keep=True), check=False, stdout=subprocess.PIPE, text=True)
+        ended = subprocess.run(
+            self._argv(*record, *tests),
+            cwd=self.root,
+            env=self._env(keep=True),
+            check=False,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         if ended.returncode != _PASSED:
             raise MutantsError(f"the tests do not pass without a fault:\n{ended.stdout[-2000:]}")
         note.with_suffix(".part").rename(note)
@@ -142,7 +151,19 @@ class Copy:
         return status
 
     def _argv(self, *words: str) -> list[str]:
-        return ["nice", "-n", "19", sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--no-header", "--tb=line", *words]
+        return [
+            "nice",
+            "-n",
+            "19",
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "no:cacheprovider",
+            "--no-header",
+            "--tb=line",
+            *words,
+        ]
 
     def _env(self, *, keep: bool) -> dict[str, str]:
         """Return the environment of a run; only a run without a fault keeps what it compiles."""

@@ -15,7 +15,9 @@ from cosmic_ray.mutating import mutate_code
 from tools.mutants.operators import OPERATORS, parse
 
 # Code that runs when a module is imported and decides nothing, or that no program runs at all.
-_SKIPPED: Final = frozenset(["annassign", "decorator", "tfpdef", "parameters", "import_from", "import_name", "fstring", "assert_stmt"])
+_SKIPPED: Final = frozenset(
+    ["annassign", "decorator", "tfpdef", "parameters", "import_from", "import_name", "fstring", "assert_stmt"]
+)
 # Arguments that check or save work, and change no result.
 _FORMAL: Final = frozenset(["strict", "copy", "dtype", "maxsize"])
 _COMPOUND: Final = frozenset(["funcdef", "classdef", "if_stmt", "for_stmt", "while_stmt", "try_stmt", "with_stmt"])

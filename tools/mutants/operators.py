@@ -13,8 +13,30 @@ from parso.tree import NodeOrLeaf
 Position = tuple[tuple[int, int], tuple[int, int]]
 
 # Where cosmic-ray replaces an operator by each other one, these are the replacements that still make sense.
-_COMPARISONS: Final = ("Lt_LtE", "LtE_Lt", "Gt_GtE", "GtE_Gt", "Lt_GtE", "LtE_Gt", "Gt_LtE", "GtE_Lt", "Eq_NotEq", "NotEq_Eq", "Is_IsNot", "IsNot_Is")
-_BINARY: Final = ("Add_Sub", "Sub_Add", "Mul_Div", "Div_Mul", "FloorDiv_Mul", "Mod_FloorDiv", "BitAnd_BitOr", "BitOr_BitAnd")
+_COMPARISONS: Final = (
+    "Lt_LtE",
+    "LtE_Lt",
+    "Gt_GtE",
+    "GtE_Gt",
+    "Lt_GtE",
+    "LtE_Gt",
+    "Gt_LtE",
+    "GtE_Lt",
+    "Eq_NotEq",
+    "NotEq_Eq",
+    "Is_IsNot",
+    "IsNot_Is",
+)
+_BINARY: Final = (
+    "Add_Sub",
+    "Sub_Add",
+    "Mul_Div",
+    "Div_Mul",
+    "FloorDiv_Mul",
+    "Mod_FloorDiv",
+    "BitAnd_BitOr",
+    "BitOr_BitAnd",
+)
 _OTHERS: Final = (
     "ReplaceUnaryOperator_Delete_USub",
     "ReplaceUnaryOperator_Delete_Not",
@@ -39,7 +61,7 @@ class ChangeNumber(Operator):  # type: ignore[misc]
         if isinstance(node, Number):
             yield node.start_pos, node.end_pos
 
-    def mutate(self, node: Any, index: int) -> Any:
+    def mutate(self, node: Any, index: int) -> Any:  # noqa: ARG002  (the protocol of cosmic-ray)
         """Return another number."""
         number = ast.literal_eval(node.value)
         node.value = repr(number + 1 if number in range(10) else number * 2)
@@ -59,7 +81,7 @@ class ReplaceNameWithOpposite(Operator):  # type: ignore[misc]
         if _opposite(node):
             yield node.start_pos, node.end_pos
 
-    def mutate(self, node: Any, index: int) -> Any:
+    def mutate(self, node: Any, index: int) -> Any:  # noqa: ARG002  (the protocol of cosmic-ray)
         """Return the node with its opposite."""
         node.value = _opposite(node)
         return node
@@ -78,7 +100,7 @@ class DropStatement(Operator):  # type: ignore[misc]
         if node.parent is not None and node.parent.type == "simple_stmt" and (_is_call(node) or _is_augmented(node)):
             yield node.start_pos, node.end_pos
 
-    def mutate(self, node: Any, index: int) -> Any:
+    def mutate(self, node: Any, index: int) -> Any:  # noqa: ARG002  (the protocol of cosmic-ray)
         """Return a statement that does nothing."""
         return Keyword("pass", node.start_pos, prefix=node.get_first_leaf().prefix)
 
@@ -98,7 +120,7 @@ class SwapFields(Operator):  # type: ignore[misc]
             if _owner(one) and _owner(one) == _owner(other):
                 yield one.start_pos, other.end_pos
 
-    def mutate(self, node: Any, index: int) -> Any:
+    def mutate(self, node: Any, index: int) -> Any:  # noqa: ARG002  (the protocol of cosmic-ray)
         """Return the node with the two exchanged."""
         one, other = (node.children[place].get_code(include_prefix=False) for place in (0, 2))
         for place, code in ((0, other), (2, one)):
@@ -120,15 +142,23 @@ def _opposite(node: Any) -> str | None:
 
 
 def _is_keyword_argument(node: Any) -> bool:
-    return node.parent.type in ("argument", "param", "import_from", "import_as_names") and node.parent.children[0] is node
+    return (
+        node.parent.type in ("argument", "param", "import_from", "import_as_names") and node.parent.children[0] is node
+    )
 
 
 def _is_call(node: Any) -> bool:
-    return node.type == "atom_expr" and node.children[-1].type == "trailer" and node.children[-1].children[0].value == "("
+    return (
+        node.type == "atom_expr" and node.children[-1].type == "trailer" and node.children[-1].children[0].value == "("
+    )
 
 
 def _is_augmented(node: Any) -> bool:
-    return isinstance(node, ExprStmt) and node.children[1].get_code().strip() not in ("=", "") and node.children[1].type == "operator"
+    return (
+        isinstance(node, ExprStmt)
+        and node.children[1].get_code().strip() not in ("=", "")
+        and node.children[1].type == "operator"
+    )
 
 
 def _owner(node: Any) -> str | None:

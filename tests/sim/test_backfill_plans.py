@@ -59,23 +59,13 @@ def test_job_past_its_soft_limit_is_expected_to_use_half_of_what_is_left(limit_s
     assert starts([running, lasting(10, gpus=4), passing(limit_s)], slurm=SOFT)[2] == start
 
 
-def test_soft_limit_of_a_waiting_job_bounds_its_reservation() -> None:
-    def start_of_last(slurm: SlurmParameters) -> float:
-        gang = {"gpus": 4, "run_time_s": 60, "time_limit_s": 500, "time_min_s": 60}
-        return starts(
-            [lasting(100), gang, lasting(50, gpus=2), lasting(100, gpus=3), passing(99, gpus=3)], slurm=slurm
-        )[4]
-
-    assert start_of_last(SOFT) == start_of_last(FIRST_COME)
-
-
 def test_job_that_backfill_starts_gives_its_gpus_back_at_its_limit() -> None:
     jobs = [lasting(200), lasting(10, gpus=4, time_limit_s=100), lasting(60, gpus=2), lasting(9, gpus=2)]
 
     # At 30 the third starts beside the first, and the fourth is expected when it ends, at 90, well before the second
-    # at 200. A fifth that is over by 90 starts, one that is not waits for the fourth.
+    # at 200. A fifth that is over by 90 starts, one that is not starts beside the fourth.
     assert starts([*jobs, passing(59)]) == [0, 200, 30, 90, 30]
-    assert starts([*jobs, passing(65)]) == [0, 200, 30, 90, 120]
+    assert starts([*jobs, passing(65)]) == [0, 200, 30, 90, 90]
 
 
 @pytest.mark.parametrize(

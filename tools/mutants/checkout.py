@@ -47,7 +47,8 @@ class Related:
             or {test for line in statement for test in of_line.get(line, ())}
             or {test for on_line in of_line.values() for test in on_line}
         )
-        chosen, left_s = [], most_s
+        chosen: list[str] = []
+        left_s = most_s
         for test in sorted(tests, key=lambda test: (self.seconds[test], test)):
             left_s -= self.seconds[test]
             if left_s < 0 and chosen:

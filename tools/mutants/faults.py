@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from cosmic_ray.ast import ast_nodes
-from cosmic_ray.mutating import mutate_code
 
-from tools.mutants.operators import OPERATORS, parse
+from tools.mutants.operators import OPERATORS, mutated_code, parse
 
 # Code that runs when a module is imported and decides nothing, or that no program runs at all.
 _SKIPPED: Final = frozenset(
@@ -96,7 +95,7 @@ def faults(root: Path, path: str) -> Iterator[Fault]:
 def mutated(root: Path, fault: Fault) -> Mutant | None:
     """Return the module with the fault, or None where that is no Python."""
     before = (root / fault.path).read_text(encoding="utf-8")
-    after = mutate_code(before, OPERATORS[fault.operator], fault.occurrence)
+    after = mutated_code(before, OPERATORS[fault.operator], fault.occurrence)
     try:
         compile(after, fault.path, "exec")
     except SyntaxError:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import parso
+from cosmic_ray.mutating import mutate_code
 from cosmic_ray.operators.operator import Example, Operator
 from cosmic_ray.plugins import get_operator
 from parso.python.tree import ExprStmt, Keyword, Name, Number, PythonNode
@@ -50,6 +51,10 @@ _OTHERS: Final = (
     "ZeroIterationForLoop",
 )
 _PAIRS: Final = (("min", "max"), ("any", "all"), ("floor", "ceil"), ("minimum", "maximum"))
+# Where the first name is that of a parameter or a module.
+_NAMED: Final = ("argument", "param", "import_from", "import_as_names")
+# Where two values stand side by side.
+_LISTS: Final = ("arglist", "testlist_comp", "testlist")
 _OPPOSITES: Final = {one: other for pair in _PAIRS for one, other in (pair, pair[::-1])}
 
 
@@ -115,9 +120,9 @@ class SwapFields(Operator):  # type: ignore[misc]
 
     def mutation_positions(self, node: NodeOrLeaf) -> Iterator[Position]:
         """Yield the position of two names that can be exchanged."""
-        if isinstance(node, PythonNode) and node.type in ("arglist", "testlist_comp", "testlist"):
-            one, _, other, *_ = [*node.children, None, None]
-            if _owner(one) and _owner(one) == _owner(other):
+        if isinstance(node, PythonNode) and node.type in _LISTS and len(node.children) > 2:
+            one, other = node.children[0], node.children[2]
+            if _owner(one) is not None and _owner(one) == _owner(other):
                 yield one.start_pos, other.end_pos
 
     def mutate(self, node: Any, index: int) -> Any:  # noqa: ARG002  (the protocol of cosmic-ray)
@@ -142,9 +147,8 @@ def _opposite(node: Any) -> str | None:
 
 
 def _is_keyword_argument(node: Any) -> bool:
-    return (
-        node.parent.type in ("argument", "param", "import_from", "import_as_names") and node.parent.children[0] is node
-    )
+    owner = node.parent
+    return bool(owner.type in _NAMED and owner.children[0] is node)
 
 
 def _is_call(node: Any) -> bool:
@@ -154,18 +158,20 @@ def _is_call(node: Any) -> bool:
 
 
 def _is_augmented(node: Any) -> bool:
-    return (
-        isinstance(node, ExprStmt)
-        and node.children[1].get_code().strip() not in ("=", "")
-        and node.children[1].type == "operator"
-    )
+    sign = node.children[1] if isinstance(node, ExprStmt) else None
+    return sign is not None and bool(sign.type == "operator" and sign.value != "=")
 
 
 def _owner(node: Any) -> str | None:
     """Return the object of which a node is an attribute, as it is written."""
-    if node is None or node.type != "atom_expr" or node.children[-1].children[0].value != ".":
+    if node.type != "atom_expr" or node.children[-1].children[0].value != ".":
         return None
     return "".join(child.get_code(include_prefix=False) for child in node.children[:-1])
+
+
+def mutated_code(source: str, operator: Operator, occurrence: int) -> str:
+    """Return the source with the fault that an operator makes at one of its places."""
+    return str(mutate_code(source, operator, occurrence))
 
 
 def parse(source: str) -> Any:

@@ -51,7 +51,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Write what was recorded: the seconds of each test, and the tests of each line of each file."""
-    coverage, seconds = (session.config.stash[key] for key in (_COVERAGE, _SECONDS))
+    coverage, seconds = session.config.stash[_COVERAGE], session.config.stash[_SECONDS]
     coverage.stop()
     data = coverage.get_data()
     tests_of_file = defaultdict(list)

@@ -132,3 +132,19 @@ def test_reservation_ends_with_the_limit_of_its_job() -> None:
 
     # Expected at 100, at 150 and, beside the third, at 150 too.
     assert starts(jobs) == [0, 100, 150, 150]
+
+
+@pytest.mark.parametrize(("limit_s", "start"), [(69.0, 30.0), (80.0, 100.0)])
+def test_end_that_frees_enough_counts_even_if_a_later_one_is_listed_first(limit_s: float, start: float) -> None:
+    jobs = [lasting(500), lasting(99, gpus=2), passing(500, gpus=2), passing(limit_s)]
+
+    # One GPU is free; the third needs two, which the second gives back at 100.
+    assert starts(jobs)[2:] == [100, start]
+
+
+def test_start_that_would_meet_a_later_reservation_is_put_after_it() -> None:
+    jobs = [lasting(40), lasting(199), lasting(100, gpus=4), passing(170, gpus=3), passing(100)]
+
+    # The gang of four is reserved from 200 on. The next would be ready at 40, but lasts beyond 200, so that it is
+    # expected at 300, and the last one does not delay it.
+    assert starts(jobs)[2:] == [200, 300, 30]

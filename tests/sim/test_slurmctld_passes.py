@@ -27,14 +27,23 @@ def stopped_at(until: float, trace: Trace, cluster: Cluster) -> tuple[State, Slu
     return state, slurm
 
 
-def test_main_pass_starts_no_more_jobs_than_it_looks_at() -> None:
-    slurm = replace(FIRST_COME, default_queue_depth=1)
-    jobs = [{"submit_time": 0}, {"submit_time": 10}, {"submit_time": 10}]
+@pytest.mark.parametrize(("depth", "starts"), [(1, [0, 10, 30, 30]), (2, [0, 10, 10, 30]), (3, [0, 10, 10, 10])])
+def test_main_pass_starts_no_more_jobs_than_it_looks_at(depth: int, starts: list[float]) -> None:
+    slurm = replace(FIRST_COME, default_queue_depth=depth)
+    jobs = [{"submit_time": 0}, *({"submit_time": 10} for _ in range(3))]
 
     run = run_of(make_trace(jobs), cluster_of(1, 4, slurm), "slurm")
 
-    # Backfill takes the third at its next turn.
-    assert [start for start, _ in starts_and_ends(run)] == [0, 10, 30]
+    # Backfill takes the others at its next turn.
+    assert [start for start, _ in starts_and_ends(run)] == starts
+
+
+def test_main_pass_of_a_tick_of_a_second_waits_for_it() -> None:
+    slurm = replace(FIRST_COME, tick_s=1.0)
+
+    run = run_of(make_trace([{"submit_time": 0}, {"submit_time": 0.5}]), cluster_of(1, 4, slurm), "slurm")
+
+    assert [start for start, _ in starts_and_ends(run)] == [0, 1]
 
 
 def test_main_pass_ends_at_the_first_job_that_does_not_fit() -> None:

@@ -152,9 +152,8 @@ def _is_keyword_argument(node: Any) -> bool:
 
 
 def _is_call(node: Any) -> bool:
-    return (
-        node.type == "atom_expr" and node.children[-1].type == "trailer" and node.children[-1].children[0].value == "("
-    )
+    last = node.children[-1] if node.type == "atom_expr" else None
+    return last is not None and bool(last.type == "trailer" and last.children[0].value == "(")
 
 
 def _is_augmented(node: Any) -> bool:

@@ -115,10 +115,10 @@ def test_job_that_can_never_fit_ends_unstarted_and_keeps_no_other_waiting() -> N
 
 
 def test_backfill_runs_once_at_each_of_its_instants() -> None:
-    blocker = {"submit_time": 0, "gpus": 3, "run_time_s": 500, "time_limit_s": 500}
-    head = {"submit_time": 1, "gpus": 4, "time_limit_s": 100}
+    blocker: dict[str, float] = {"submit_time": 0, "gpus": 3, "run_time_s": 500, "time_limit_s": 500}
+    head: dict[str, float] = {"submit_time": 1, "gpus": 4, "time_limit_s": 100}
     # Submitted just when backfill runs, the third is seen by it; the fourth, a moment later, by the next one.
-    jobs = [blocker, head, {"submit_time": 30, "run_time_s": 15, "time_limit_s": 20}]
+    jobs: list[dict[str, float]] = [blocker, head, {"submit_time": 30, "run_time_s": 15, "time_limit_s": 20}]
     jobs.append({"submit_time": 30.5, "run_time_s": 15, "time_limit_s": 20})
 
     run = run_of(make_trace(jobs), cluster_of(1, 4), "slurm")

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from advisor.domain.actions import Requeue, SetNice
+from advisor.domain.gang import GpuScope
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending
 from advisor.domain.plan import Kind, Plan, Recommendation
@@ -12,7 +13,7 @@ from advisor.guard.circumstances import circumstances, delays_left_s
 from advisor.guard.ledger import ledger_of
 from advisor.guard.rules import judge
 from advisor.settings import Limits
-from tests.builders import DAY_S, HOUR_S, TAKEN_AT, make_hints, make_job, make_snapshot
+from tests.builders import DAY_S, HOUR_S, TAKEN_AT, make_gang, make_hints, make_job, make_snapshot
 from tests.guard.proposals import PLAIN, SOFT, gpus, lent, nice, refused_by, soft_limit
 from tests.guard.test_victims import ALLOWED, VICTIM, preempting, stop, stop_refused_by
 
@@ -143,6 +144,14 @@ def test_what_is_refused_takes_no_room_from_the_next() -> None:
     assert refused == ["fair_to_user", None, None]
 
 
+def test_caps_bind_also_after_a_change_that_breaks_a_rule() -> None:
+    changes = [nice(1, after=99_999, saved_s=9.0), *(nice(number, saved_s=8.0 - number) for number in (2, 3, 4))]
+
+    refused = refusals_of(*changes, jobs=of_users("ann", "bob", "cy", "dan"), limits=Limits(max_changes=2))
+
+    assert refused == ["nice_within_limits", None, None, "changes_within_cap"]
+
+
 def test_change_that_helps_is_accepted_however_much_is_booked() -> None:
     jobs = of_users("ann", account="lab")
     limits = Limits(max_user_delay_s=0.0, max_account_delay_s=0.0)
@@ -185,3 +194,10 @@ def test_nice_already_there_is_what_the_change_begins_with() -> None:
 
     assert refused_by(replace(nice(), action=changed), replace(PLAIN, nice=7)) is None
     assert refused_by(replace(nice(), action=changed), PLAIN) == "before_still_true"
+
+
+@pytest.mark.parametrize(("most", "rule"), [(2, None), (3, "update_has_no_side_effect")])
+def test_gpus_per_node_on_a_fixed_number_of_nodes_may_be_changed(most: int, rule: str | None) -> None:
+    gang = make_gang(4, scope=GpuScope.NODE, nodes_min=2, nodes_max=most)
+
+    assert refused_by(nice(), replace(PLAIN, gang=gang)) == rule

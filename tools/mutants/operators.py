@@ -122,7 +122,7 @@ class SwapFields(Operator):  # type: ignore[misc]
         """Yield the position of two names that can be exchanged."""
         if isinstance(node, PythonNode) and node.type in _LISTS and len(node.children) > 2:
             one, other = node.children[0], node.children[2]
-            if _owner(one) is not None and _owner(one) == _owner(other):
+            if _owner(one) is not None and _owner(one) == _owner(other) and not _is_symmetric(node):
                 yield one.start_pos, other.end_pos
 
     def mutate(self, node: Any, index: int) -> Any:  # noqa: ARG002  (the protocol of cosmic-ray)
@@ -159,6 +159,12 @@ def _is_call(node: Any) -> bool:
 def _is_augmented(node: Any) -> bool:
     sign = node.children[1] if isinstance(node, ExprStmt) else None
     return sign is not None and bool(sign.type == "operator" and sign.value != "=")
+
+
+def _is_symmetric(arguments: Any) -> bool:
+    """Whether arguments are those of a call that does not mind their order."""
+    called = arguments.parent.get_previous_sibling()
+    return called is not None and called.get_code(include_prefix=False) in ("min", "max")
 
 
 def _owner(node: Any) -> str | None:

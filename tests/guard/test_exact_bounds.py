@@ -99,6 +99,16 @@ def test_user_is_charged_within_the_window_alone(ago_s: float, booked: dict[str,
     assert ledger_of([lease], TAKEN_AT, Limits(fairness_window_s=DAY_S)).delay_s_by_user == booked
 
 
+def test_delay_of_a_second_is_booked() -> None:
+    ledger = ledger_of([lent(delay_s=1.0)], TAKEN_AT, Limits())
+
+    assert (ledger.delay_s_by_job, ledger.delay_s_by_user, ledger.delay_s_by_account) == (
+        {1: 1.0},
+        {"alice": 1.0},
+        {"lab": 1.0},
+    )
+
+
 def refusals_of(*changes: Recommendation, jobs: list[Job], limits: Limits) -> list[str | None]:
     snapshot = make_snapshot(jobs)
     judged = judge(Plan(recommendations=changes), snapshot, circumstances(snapshot, limits))

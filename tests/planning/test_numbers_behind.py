@@ -154,12 +154,6 @@ def test_topology_says_what_gangs_can_wait_for(leaves: int, words: str) -> None:
     assert check.text == f"tree: gangs can wait for {words}"
 
 
-def test_idle_gpus_are_startable_without_memory_for_a_gang_that_asks_for_none() -> None:
-    nodes = [make_node("n1", used=5, memory_used_mib=512_000)]
-
-    assert idle(make_snapshot([make_job(1, gang=make_gang(3))], nodes)).startable == 3
-
-
 def test_gang_that_counts_per_node_is_offered_one_gpu_where_no_more_is_idle() -> None:
     gang = make_gang(4, scope=GpuScope.NODE, nodes_min=1, nodes_max=1, memory_mib_per_node=1)
 

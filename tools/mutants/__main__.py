@@ -1,6 +1,6 @@
 """Puts single faults into a copy of the code and reports which of them the related tests catch.
 
-    python -m tools.mutants [PACKAGE ...] [--mutants 150] [--seed 0]
+    python -m tools.mutants [PACKAGE ...] [--mutants 150] [--seed 0] [--modules PATH ...] [--tests PATH ...]
 
 The packages, their modules and their tests are in packages.toml; faults that no test can catch, with the reason, in
 equivalent.toml. Each fault is put into a copy of the checkout, where the tests that run its line run until one fails.
@@ -75,7 +75,7 @@ def main() -> int:
         modules = [path for path in modules_of(packages[name]) if not args.modules or path in args.modules]
         mutants = sampled(copy.root, modules, most=args.mutants, seed=args.seed)
         try:
-            scores.append(judged(copy, name, packages[name]["tests"], mutants))
+            scores.append(judged(copy, name, args.tests or packages[name]["tests"], mutants))
         except MutantsError as err:
             print(f"{name}: {err}", file=sys.stderr)
             return 2

@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,13 +73,12 @@ class Copy:
                 shutil.copy2(path, self.root)
         # Compiled modules are checked by what their source holds: a mutant can have the size and second of its origin.
         compileall.compile_dir(self.root / "advisor", quiet=1, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
-        self._state = _digest(
-            path for name in ("advisor", "tests") for path in sorted((self.root / name).rglob("*.py"))
-        )
+        sources = (path for name in ("advisor", "tests") for path in sorted((self.root / name).rglob("*.py")))
+        self._state = _digest(*(path.read_text(encoding="utf-8") for path in sources))
 
     def related(self, package: str, tests: Sequence[str]) -> Related:
         """Return the tests of a package by line, recorded again if a module or a test changed."""
-        note = self._notes / f"{package}-{self._state}.json"
+        note = self._notes / f"{package}-{_digest(self._state, *tests)}.json"
         if not note.exists():
             for outdated in self._notes.glob(f"{package}-*.json"):
                 outdated.unlink()
@@ -92,13 +91,14 @@ class Copy:
         """Whether a test fails, hangs or cannot be loaded with the mutant; what was caught once is not run again."""
         key = hashlib.sha256(mutant.source.encode()).hexdigest()
         caught, passed = self._notes / f"{key}.caught", self._notes / f"{key}.passed"
+        run = _digest(self._state, *tests)
         if caught.exists():
             return True
-        if passed.exists() and passed.read_text() == self._state:
+        if passed.exists() and passed.read_text() == run:
             return False
         with self._mutated(mutant):
             is_caught = bool(tests) and self._run(tests, limit_s) != _PASSED
-        (caught if is_caught else passed).write_text(self._state)
+        (caught if is_caught else passed).write_text(run)
         return is_caught
 
     def _record(self, tests: Sequence[str], note: Path) -> None:
@@ -172,8 +172,8 @@ class Copy:
         return env if keep else env | {"PYTHONDONTWRITEBYTECODE": "1"}
 
 
-def _digest(paths: Iterable[Path]) -> str:
+def _digest(*texts: str) -> str:
     digest = hashlib.sha256()
-    for path in paths:
-        digest.update(path.read_bytes())
+    for text in texts:
+        digest.update(text.encode())
     return digest.hexdigest()[:16]

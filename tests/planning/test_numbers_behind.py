@@ -18,11 +18,13 @@ from advisor.planning.ordering import LongWorkAhead
 from advisor.planning.placement import PlaceWorthWaiting
 from advisor.planning.preemption import keys
 from advisor.planning.site_checks import site_checks
+from advisor.planning.survey import overview
 from advisor.planning.tuning import Tuner, tuning_of
 from advisor.settings import Limits, PlanningSettings
 from tests.builders import (
     HOUR_S,
     TAKEN_AT,
+    make_config,
     make_gang,
     make_job,
     make_node,
@@ -178,3 +180,46 @@ def test_first_seconds_of_service_count_against_each_other() -> None:
     one = np.ones(2)
 
     assert keys(one, one, np.array([0.125, 0.5])).tolist() == [0.5, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("counted", "words"),
+    [
+        (("gres/gpu",), "counts gres/gpu, not gres/gpu:a100"),
+        (("gres/gpu", "gres/gpu:a100"), "counts gres/gpu and each of its types"),
+    ],
+)
+def test_accounting_says_which_types_it_counts(counted: tuple[str, ...], words: str) -> None:
+    site = replace(FULL, nodes=(make_node(gpu_type="a100"),), config=make_config(accounting_tres=counted))
+
+    (check,) = (check for check in site_checks(site, Limits()) if check.name == "AccountingStorageTRES")
+
+    assert check.text == words
+
+
+def test_job_that_is_eligible_now_is_not_deferred() -> None:
+    jobs = [make_job(1, eligible_time=TAKEN_AT), make_job(2, eligible_time=TAKEN_AT + 1)]
+
+    assert overview(make_snapshot(jobs)).jobs.deferred == 1
+
+
+def test_job_of_one_type_steps_back_behind_jobs_of_the_same_type() -> None:
+    typed = [replace(job, gang=make_gang(2, gpu_type="a100")) for job in shorts(6)]
+    long = make_job(1, gang=make_gang(8, gpu_type="a100"), priority=1000, time_limit_s=40 * HOUR_S)
+    nodes = [make_node("n01", used=8, gpu_type="a100"), make_node("n02", used=8, gpu_type="h100")]
+    running = make_job(90, gang=make_gang(8, gpu_type="a100"), running_on=["n01"], time_limit_s=40 * HOUR_S)
+
+    record = Cycle().judge(make_snapshot([long, running, *typed], nodes))
+
+    assert [change.job_id for change in record.recommendations] == [1]
+
+
+def test_just_as_many_idle_gpus_as_asked_are_not_too_few() -> None:
+    gang = make_gang(8, scope=GpuScope.NODE, nodes_min=1, nodes_max=1, memory_mib_per_node=1)
+    job = make_job(1, gang=gang, reason="Resources")
+
+    # Eight are idle, on two nodes or on one.
+    enough = diagnosis(job, [make_node("n1", used=4), make_node("n2", used=4)])
+    too_few = diagnosis(job, [make_node("n1", used=5), make_node("n2", used=4)])
+
+    assert (enough.first.cause, too_few.first.cause) == (Cause.FRAGMENTATION, Cause.GPUS)

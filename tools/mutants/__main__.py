@@ -64,6 +64,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="default: %(default)s")
     parser.add_argument("--modules", nargs="+", help="only these modules of the packages, as paths")
     parser.add_argument(
+        "--tests", nargs="+", help="only these tests, as arguments of pytest; default: those of a package"
+    )
+    parser.add_argument(
         "--folder", type=Path, default=FOLDER, help="for the copy and what is kept, default: %(default)s"
     )
     args = parser.parse_args()

@@ -9,10 +9,11 @@ from advisor.domain.gang import GpuScope
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending
 from advisor.domain.plan import Kind, Plan, Recommendation
+from advisor.guard.breakers import ALL_CLOSED, Vitals, judged
 from advisor.guard.circumstances import circumstances, delays_left_s
 from advisor.guard.ledger import ledger_of
 from advisor.guard.rules import judge
-from advisor.settings import Limits
+from advisor.settings import BreakerSettings, Limits
 from tests.builders import DAY_S, HOUR_S, TAKEN_AT, make_gang, make_hints, make_job, make_snapshot
 from tests.guard.proposals import PLAIN, SOFT, gpus, lent, nice, refused_by, soft_limit
 from tests.guard.test_victims import ALLOWED, VICTIM, preempting, stop, stop_refused_by
@@ -111,8 +112,8 @@ def test_delay_of_a_second_is_booked() -> None:
 
 def refusals_of(*changes: Recommendation, jobs: list[Job], limits: Limits) -> list[str | None]:
     snapshot = make_snapshot(jobs)
-    judged = judge(Plan(recommendations=changes), snapshot, circumstances(snapshot, limits))
-    return [change.refused_by for change in judged]
+    verdicts = judge(Plan(recommendations=changes), snapshot, circumstances(snapshot, limits))
+    return [change.refused_by for change in verdicts]
 
 
 def of_users(*users: str, account: str = "") -> list[Job]:
@@ -181,9 +182,9 @@ def test_of_gangs_that_gain_the_same_the_one_with_the_lowest_victim_goes_first()
     # One gang would stop 3 and 4, the other 2 and 5.
     plan = Plan(recommendations=tuple(stops(job, gang) for job, gang in zip(victims, (20, 10, 10, 20), strict=True)))
     limits = replace(ALLOWED, max_changes=2)
-    judged = judge(plan, snapshot, circumstances(snapshot, limits, preempts=True))
+    verdicts = judge(plan, snapshot, circumstances(snapshot, limits, preempts=True))
 
-    assert [change.refused_by for change in judged] == [None, "changes_within_cap", "all_victims_or_none", None]
+    assert [change.refused_by for change in verdicts] == [None, "changes_within_cap", "all_victims_or_none", None]
 
 
 def test_delay_left_is_the_least_of_job_user_and_account() -> None:
@@ -211,3 +212,16 @@ def test_gpus_per_node_on_a_fixed_number_of_nodes_may_be_changed(most: int, rule
     gang = make_gang(4, scope=GpuScope.NODE, nodes_min=2, nodes_max=most)
 
     assert refused_by(nice(), replace(PLAIN, gang=gang)) == rule
+
+
+@pytest.mark.parametrize(("rest_s", "is_open"), [(600.0, False), (601.0, True)])
+def test_between_two_looks_no_more_than_ten_minutes_of_rest_count(rest_s: float, is_open: bool) -> None:
+    settings = BreakerSettings(rest_s=rest_s)
+    well = Vitals(now=1010.0, reads_failed=0, error_ratio=0.0, requests=1000)
+
+    opened = judged(ALL_CLOSED, replace(well, now=1000.0, reads_failed=99), settings)
+    resting = judged(opened, well, settings)
+    later = judged(resting, replace(well, now=9000.0), settings)
+
+    assert [breaker.name for breaker in resting.open] == ["slurm_errors"]
+    assert bool(later.open) is is_open

@@ -5,17 +5,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from advisor.domain.forecast import Placement
 from advisor.domain.job import Allocation, GpuRange, Job, JobState
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.predict.forecaster import ModelForecaster
+from advisor.predict.interference_items import Items, Shape, similarity
 from advisor.predict.intervals import Intervals
 from advisor.predict.kept_run_times import listed, run_time_table
 from advisor.predict.library import Library
 from advisor.predict.placements import PlacementIndex, candidates
-from advisor.predict.run_time import Support
+from advisor.predict.run_time import RunTimeParameters, Support
 from advisor.predict.run_time_curve import AdaptiveLevels
 from advisor.predict.run_time_features import LEVELS
 from advisor.predict.run_time_replay import steps
@@ -215,3 +217,43 @@ def test_job_learns_from_those_that_ended_before_its_submission() -> None:
 
     # Ends at 100, 60, 70 and 110. What ends at the very second of a submission is not known yet.
     assert taken == [([], [0, 1, 2]), ([1, 2], [3]), ([0, 3], [])]
+
+
+@pytest.mark.parametrize(
+    ("name", "thresholds", "is_sound"),
+    [
+        ("over_anchor", (-1.0, 0.0, 1.0), True),
+        ("over_anchor", (-1.0, 1.0, 0.0), False),
+        ("over_anchor", (0.0, 0.0, 1.0), False),
+        ("over_limit", (-2.0, -1.0), True),
+        ("over_limit", (-1.0, -2.0), False),
+        ("over_limit", (-2.0, 0.0), False),
+    ],
+)
+def test_thresholds_of_a_curve_rise_and_stay_below_the_limit(
+    name: str, thresholds: tuple[float, ...], is_sound: bool
+) -> None:
+    curves: dict[str, tuple[float, ...]] = {"over_anchor": (-1.0, 1.0), "over_limit": (-2.0, -1.0), name: thresholds}
+
+    def made() -> RunTimeParameters:
+        levels = ((0.1, 0.25, 0.5, 0.75, 0.9),) * 3
+        return RunTimeParameters(levels=levels, rate=0.01, burst_power=0.5, support=SUPPORT, **curves)  # type: ignore[arg-type]
+
+    if is_sound:
+        assert getattr(made(), name) == thresholds
+    else:
+        with pytest.raises(ValidationError, match="thresholds"):
+            made()
+
+
+def test_gpu_type_that_was_never_measured_is_the_average_of_those_that_were() -> None:
+    def items(*groups: str) -> Items:
+        count = len(groups)
+        same = {"model": ("m",) * count, "variant": ("",) * count}
+        return Items(group=groups, settings=np.zeros((count, 3)), profile=np.full((count, 6), 0.5), **same)
+
+    measured = items("a100", "t4", "v100", "a100")
+    alike = {group: similarity(items(group), measured, Shape())[0] for group in ("a100", "t4", "v100", "h100")}
+
+    assert alike["h100"] == pytest.approx((alike["a100"] + alike["t4"] + alike["v100"]) / 3)
+    assert alike["a100"][0] > alike["h100"][0] > alike["t4"][0]

@@ -35,10 +35,10 @@ from tests.builders import (
 from tests.planning.diagnosing import causes, diagnosis
 from tests.planning.test_causes import APART
 from tests.planning.test_causes import TWO_NODES as ONE_LEAF
-from tests.planning.test_ordering import busy, shorts
+from tests.planning.test_ordering import busy, moved, shorts
 from tests.planning.test_placement import waiting
 from tests.planning.test_site_checks import FULL
-from tests.planning.test_soft_limit import LASTING, SMALL, proposed, run_time
+from tests.planning.test_soft_limit import SMALL, blocked, proposed, run_time
 from tests.planning.test_survey import idle
 
 
@@ -64,11 +64,18 @@ def test_usable_lever_is_called_usable_and_costs_nothing() -> None:
     assert {(check.text, check.cost) for check in levers} == {("usable", "")}
 
 
-def test_job_that_starts_at_once_gets_no_soft_limit_even_if_any_saving_is_worth_it() -> None:
-    first_in_line = make_snapshot([SMALL], [make_node("n01")], config=LASTING)
+def test_job_that_backfill_starts_at_once_gets_no_soft_limit_even_if_any_saving_is_worth_it() -> None:
+    in_the_hole = blocked(replace(SMALL, time_limit_s=0.75 * HOUR_S))
     forecasts = Forecasts(by_job={1: run_time(60.0, 120.0, 300.0)})
 
-    assert proposed(first_in_line, forecasts, settings=PlanningSettings(min_saving_s=0.0)) == []
+    assert proposed(in_the_hole, forecasts, settings=PlanningSettings(min_saving_s=0.0)) == []
+
+
+def test_job_steps_back_as_far_as_the_lowest_priority_that_is_not_held() -> None:
+    long = make_job(1, gpus=32, priority=10, time_limit_s=40 * HOUR_S)
+
+    # The last of the others has priority 2, and 0 would mean held.
+    assert moved(Cycle().judge(busy(long, *shorts(6, first_priority=7)))) == {1: 9}
 
 
 @pytest.mark.parametrize(("memories", "gangs"), [(5.9, 1), (6.1, 0)])

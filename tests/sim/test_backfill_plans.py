@@ -143,8 +143,15 @@ def test_end_that_frees_enough_counts_even_if_a_later_one_is_listed_first(limit_
 
 
 def test_start_that_would_meet_a_later_reservation_is_put_after_it() -> None:
-    jobs = [lasting(40), lasting(199), lasting(100, gpus=4), passing(170, gpus=3), passing(100)]
+    jobs = [lasting(40), lasting(199), lasting(100, gpus=4), passing(165, gpus=3), passing(100)]
 
     # The gang of four is reserved from 200 on. The next would be ready at 40, but lasts beyond 200, so that it is
     # expected at 300, and the last one does not delay it.
     assert starts(jobs)[2:] == [200, 300, 30]
+
+
+def test_job_past_its_soft_limit_is_planned_again_at_each_pass() -> None:
+    running = {"gpus": 1, "run_time_s": 500, "time_limit_s": 500, "time_min_s": 20}
+
+    # Its end is expected at 265 as seen from 30, and at 280 as seen from 60, when the third is there to start.
+    assert starts([running, lasting(10, gpus=4), {**passing(210), "submit_time": 45}], slurm=SOFT)[2] == 60

@@ -24,8 +24,10 @@ from advisor.settings import Limits, PlanningSettings
 from tests.builders import (
     HOUR_S,
     TAKEN_AT,
+    make_cluster,
     make_config,
     make_gang,
+    make_hints,
     make_job,
     make_node,
     make_recommendation,
@@ -35,6 +37,7 @@ from tests.builders import (
 from tests.planning.diagnosing import causes, diagnosis
 from tests.planning.test_causes import APART
 from tests.planning.test_causes import TWO_NODES as ONE_LEAF
+from tests.planning.test_checkpoint_requeue import GANG, judged, running, stops
 from tests.planning.test_ordering import busy, moved, shorts
 from tests.planning.test_placement import waiting
 from tests.planning.test_site_checks import FULL
@@ -90,11 +93,11 @@ def test_tuner_remembers_waits_of_six_memories(memories: float, gangs: int) -> N
 def test_job_that_waited_too_long_is_not_even_proposed_to_step_back() -> None:
     old = make_job(1, gpus=32, priority=1000, time_limit_s=40 * HOUR_S, submitted_ago_s=5 * HOUR_S)
 
-    judged = [
+    changes_by_bound = [
         Cycle(limits=Limits(max_job_wait_s=hours * HOUR_S)).judge(busy(old, *shorts(6))).judged for hours in (4, 5)
     ]
 
-    assert [len(changes) for changes in judged] == [0, 1]
+    assert [len(changes) for changes in changes_by_bound] == [0, 1]
 
 
 @pytest.mark.parametrize(("bound_s", "moves"), [(600.0 + HOUR_S, 1), (599.0 + HOUR_S, 0)])
@@ -230,3 +233,13 @@ def test_just_as_many_idle_gpus_as_asked_are_not_too_few() -> None:
     too_few = diagnosis(job, [make_node("n1", used=5), make_node("n2", used=4)])
 
     assert (enough.first.cause, too_few.first.cause) == (Cause.FRAGMENTATION, Cause.GPUS)
+
+
+def test_key_of_a_gang_that_sits_badly_is_lower_by_its_inflation() -> None:
+    spread = running(1, "n01", "n03", gpus=16)
+    others = [replace(running(number, f"n0{number}", gpus=8), hints=make_hints()) for number in (2, 4)]
+
+    (stop,) = stops(judged(make_cluster([spread, *others, GANG])))
+
+    # It had the most GPU-time, at 1.1 / 1.3 of its speed under one leaf.
+    assert (stop.job_id, stop.evidence["key"]) == (1, round((1.1 / 1.3) ** 0.5, 3))

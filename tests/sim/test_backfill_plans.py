@@ -155,3 +155,11 @@ def test_job_past_its_soft_limit_is_planned_again_at_each_pass() -> None:
 
     # Its end is expected at 265 as seen from 30, and at 280 as seen from 60, when the third is there to start.
     assert starts([running, lasting(10, gpus=4), {**passing(210), "submit_time": 45}], slurm=SOFT)[2] == 60
+
+
+@pytest.mark.parametrize(("limit_s", "start"), [(160.0, 30.0), (200.0, 251.0)])
+def test_open_gang_is_planned_with_single_gpus_that_are_idle_now(limit_s: float, start: float) -> None:
+    jobs = [lasting(300), lasting(200, gpus=2), lasting(50, gpus=3, nodes_max=0), passing(limit_s)]
+
+    # One of two GPUs of the first node is idle, and both of the second are from 201 on.
+    assert starts(jobs, nodes=2, gpus=2)[2:] == [201, start]

@@ -46,6 +46,15 @@ def test_main_pass_of_a_tick_of_a_second_waits_for_it() -> None:
     assert [start for start, _ in starts_and_ends(run)] == [0, 1]
 
 
+def test_main_pass_keeps_the_next_away_for_the_batch_delay() -> None:
+    slurm = replace(FIRST_COME, tick_s=2.0, batch_sched_delay_s=3.0)
+
+    run = run_of(make_trace([{"submit_time": 0.5}, {"submit_time": 1.0}]), cluster_of(1, 2, slurm), "slurm")
+
+    # Ticks at 0.5, 2.5 and 4.5: the one at 2.5 comes less than three seconds after the first pass.
+    assert [start for start, _ in starts_and_ends(run)] == [0.5, 4.5]
+
+
 def test_main_pass_ends_at_the_first_job_that_does_not_fit() -> None:
     jobs = [{"submit_time": 0, "gpus": 2}, {"submit_time": 10, "gpus": 4}, {"submit_time": 10, "time_limit_s": 20}]
 

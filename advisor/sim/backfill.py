@@ -163,8 +163,6 @@ def _plan_node(s: State, m: Slurm, node_row: int, now: float) -> None:
     for place in range(count):
         free += m.freed[node_row, place]
         m.freed[node_row, place] = free
-    if count < m.ends.shape[1]:
-        m.ends[node_row, count] = np.inf
 
 
 @inlined

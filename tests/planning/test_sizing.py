@@ -53,15 +53,19 @@ def test_job_about_to_start_grows_onto_gpus_nobody_waits_for() -> None:
 
 
 def test_growth_stops_at_the_idle_gpus_of_the_best_tier() -> None:
-    snapshot = make_snapshot([elastic(2, 16)], [make_node("n01", used=4), make_node("n02", used=6)])
+    in_pieces = make_snapshot([elastic(2, 16)], [make_node("n01", used=4), make_node("n02", used=2)])
+    on_one_node = make_snapshot([elastic(2, 16)], [make_node("n01", used=6), make_node("n02")])
 
-    assert new_sizes(Cycle().judge(snapshot)) == {}
+    # Ten GPUs are idle either way, and the job holds four: eight would be spread over both nodes, or not.
+    assert new_sizes(Cycle().judge(in_pieces)) == {}
+    assert new_sizes(Cycle().judge(on_one_node)) == {1: 8}
 
 
 def test_spare_gpus_go_to_the_larger_marginal_gain() -> None:
-    snapshot = make_snapshot([elastic(1, 8, gpus=4), elastic(1, 8, gpus=2, job_id=2)], [make_node("n01")])
+    jobs = [elastic(1, 8, gpus=4), elastic(1, 8, gpus=2, job_id=2)]
+    snapshot = make_snapshot(jobs, [make_node("n01"), make_node("n02", gpus=2)])
 
-    # Two GPUs are left: the step from 2 to 4 gains more than any step from 4.
+    # Four GPUs are left, for either of both: the step from 2 to 4 adds 0.81 a GPU, that from 4 to 8 only 0.75.
     assert new_sizes(Cycle().judge(snapshot)) == {2: 4}
 
 
@@ -175,6 +179,7 @@ def test_job_with_one_task_per_gpu_is_sized_by_its_tasks_not_by_us() -> None:
         pytest.param(make_gang(1, scope=GpuScope.TASK, tasks=4), 8, None, id="per task"),
         pytest.param(make_gang(1, scope=GpuScope.SOCKET), 8, None, id="per socket"),
         pytest.param(make_gang(4, nodes_max=4), 2, None, id="fewer GPUs than nodes"),
+        pytest.param(make_gang(4, nodes_max=2), 2, (GpuCount(count=2),), id="as many GPUs as nodes"),
         pytest.param(make_gang(4, cpus_per_gpu=2), 8, None, id="CPUs per GPU"),
         pytest.param(make_gang(per_job=gpu_counts(8), per_node=gpu_counts(4)), 16, None, id="two forms"),
     ],
@@ -223,6 +228,9 @@ def test_elastic_array_keeps_its_size() -> None:
 
 
 def test_nobody_grows_while_tasks_of_an_array_wait() -> None:
-    array = make_job(2, gpus=2, priority=500, array=ArrayRecord(array_job_id=2, waiting="0-9"))
+    def sizes(waiting: str) -> dict[int, int]:
+        array = make_job(2, gpus=2, priority=500, array=ArrayRecord(array_job_id=2, waiting=waiting))
+        return new_sizes(Cycle().judge(make_snapshot([elastic(2, 8), array], [make_node("n01"), make_node("n02")])))
 
-    assert new_sizes(Cycle().judge(make_snapshot([elastic(2, 8, gpus=4), array], [make_node("n01")]))) == {}
+    assert sizes("0-9") == {}
+    assert sizes("9") == {1: 8}

@@ -224,6 +224,7 @@ def _changed(parameters: str, path: list[Any], value: object) -> str:
         pytest.param(["gpu", "products"], [[0, 999, 1.0]], id="coordinate not there"),
         pytest.param(["gpu", "mine", "basis"], [[1.0]], id="basis too short"),
         pytest.param(["gpu", "profile_spread"], [0.0] * 6, id="no spread"),
+        pytest.param(["gpu", "profile_spread", 0], 0.0, id="no spread of one"),
         pytest.param(["gpu", "items"], [], id="no items"),
     ],
 )

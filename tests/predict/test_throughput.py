@@ -11,10 +11,10 @@ from advisor.errors import ModelError
 from advisor.fit.throughput_fit import fit_throughput
 from advisor.predict.bundle import Bundle
 from advisor.predict.intervals import Intervals
-from advisor.predict.scaling import Vector, Work
+from advisor.predict.scaling import VOLUME, Vector, Work
 from advisor.predict.throughput import PlacementTable, ThroughputForecaster
 from advisor.predict.throughput_adapt import JobForecaster, adapt
-from advisor.predict.throughput_knowledge import UNTRAINED, Knowledge, parse_knowledge, write_knowledge
+from advisor.predict.throughput_knowledge import UNTRAINED, Knowledge, believe, parse_knowledge, write_knowledge
 from tests.predict.throughput_cluster import opened, steps, theta_of, work, write_cluster
 
 ROWS = 160_000
@@ -294,3 +294,45 @@ def test_largest_sizes_of_a_job_are_those_it_or_the_network_showed() -> None:
     found = adapt(knowledge, known, steps(theta_of(0), known), model=None, cluster=None).step_s(work("3", "5", "11"))
 
     assert found.known.tolist() == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("placement", "batch", "is_known"),
+    [("4", 16.0, True), ("5", 16.0, False), ("1", 8.0, True), ("1", 7.9, False), ("1", 32.0, True), ("1", 32.1, False)],
+)
+def test_job_is_known_up_to_its_largest_size_and_to_twice_its_batches(
+    placement: str, batch: float, is_known: bool
+) -> None:
+    points = work("1", "2", "4")
+    of_job = adapt(UNTRAINED, points, steps(theta_of(0), points), model=None, cluster=None)
+
+    assert of_job.step_s(work(placement, batch=batch)).known.tolist() == [is_known]
+
+
+def test_network_that_is_not_known_can_be_faster_as_well_as_slower(forecaster: ThroughputForecaster) -> None:
+    found = forecaster.relative(table([4.0, 4.0], [1.0, 4.0]), table([2.0, 2.0], [1.0, 1.0]))
+
+    ups, downs = np.log(found.high / found.median), np.log(found.median / found.low)
+    assert ups[1] > 3.0 * ups[0] and downs[1] > 3.0 * downs[0]
+
+
+def test_batch_of_a_job_that_was_never_measured_counts_against_its_own(forecaster: ThroughputForecaster) -> None:
+    asked = table([4.0], [1.0], batch=16.0)
+
+    same = forecaster.relative(asked, asked)
+    halved = forecaster.relative(asked, replace(asked, local_batch=np.array([8.0])))
+
+    assert same.low.tolist() == same.high.tolist() == [1.0]
+    # Twice the batch takes less than twice as long.
+    assert 1.0 < halved.low[0] < halved.median[0] < halved.high[0] < 2.0
+
+
+def test_measured_model_on_a_new_cluster_sends_as_much_as_others_do_there(forecaster: ThroughputForecaster) -> None:
+    knowledge = forecaster.knowledge
+    slow, fast = (knowledge.clusters[name].mean[VOLUME] for name in ("cloud_t4", "ib_a100"))
+
+    volumes = [believe(knowledge, name, "new").prior.mean[VOLUME] for name in ("alpha", "delta")]
+
+    # The first sends less than the last, and both are between what they take on the two networks.
+    assert fast < volumes[0] < volumes[1] < slow
+    assert volumes == pytest.approx([knowledge.pooled.mean[VOLUME]] * 2, abs=0.4)

@@ -1,0 +1,227 @@
+"""Every bound of the guard at its exact value: what is just allowed, and what is just beyond."""
+
+from dataclasses import replace
+
+import pytest
+
+from advisor.domain.actions import Requeue, SetNice
+from advisor.domain.gang import GpuScope
+from advisor.domain.job import Job
+from advisor.domain.lease import Ending
+from advisor.domain.plan import Kind, Plan, Recommendation
+from advisor.guard.breakers import ALL_CLOSED, Vitals, judged
+from advisor.guard.circumstances import circumstances, delays_left_s
+from advisor.guard.ledger import ledger_of
+from advisor.guard.rules import judge
+from advisor.settings import BreakerSettings, Limits
+from tests.builders import DAY_S, HOUR_S, TAKEN_AT, make_gang, make_hints, make_job, make_snapshot
+from tests.guard.proposals import PLAIN, SOFT, gpus, lent, nice, refused_by, soft_limit
+from tests.guard.test_victims import ALLOWED, VICTIM, preempting, stop, stop_refused_by
+
+RANGED = replace(PLAIN, hints=make_hints(gpus=(2, 8), checkpoint_s=60.0))
+
+
+@pytest.mark.parametrize(
+    ("change", "job", "limits", "rule"),
+    [
+        (nice(after=0), PLAIN, Limits(), None),
+        (nice(after=10_000), PLAIN, Limits(), None),
+        (nice(after=9), PLAIN, Limits(nice_min=10), "nice_within_limits"),
+        (nice(delay_s=100.0), PLAIN, Limits(max_added_delay_s=100.0), None),
+        (nice(delay_s=101.0), PLAIN, Limits(max_added_delay_s=100.0), "delay_within_limits"),
+        (gpus(4, 2), RANGED, Limits(), None),
+        (gpus(4, 8), RANGED, Limits(), None),
+        (gpus(4, 1), RANGED, Limits(), "size_within_range"),
+        (gpus(4, 9), RANGED, Limits(), "size_within_range"),
+    ],
+)
+def test_change_at_its_bound_passes_and_beyond_does_not(
+    change: Recommendation, job: Job, limits: Limits, rule: str | None
+) -> None:
+    assert refused_by(change, job, limits=limits) == rule
+
+
+@pytest.mark.parametrize(("seconds", "rule"), [(60.0, None), (59.0, "soft_limit_within_limit")])
+def test_soft_limit_of_a_minute_is_the_shortest(seconds: float, rule: str | None) -> None:
+    assert refused_by(soft_limit(seconds), replace(PLAIN, time_limit_s=HOUR_S), config=SOFT) == rule
+
+
+@pytest.mark.parametrize(("seconds", "rule"), [(HOUR_S, None), (HOUR_S + 60, "soft_limit_within_limit")])
+def test_soft_limit_is_no_longer_than_the_limit(seconds: float, rule: str | None) -> None:
+    assert refused_by(soft_limit(seconds), replace(PLAIN, time_limit_s=HOUR_S), config=SOFT) == rule
+
+
+@pytest.mark.parametrize(("after_s", "rule"), [(0.0, None), (1.0, "not_deferred")])
+def test_job_is_deferred_until_it_is_eligible(after_s: float, rule: str | None) -> None:
+    assert refused_by(nice(), replace(PLAIN, eligible_time=TAKEN_AT + after_s)) == rule
+
+
+def test_ids_of_26_bits_are_those_of_one_cluster() -> None:
+    local, federated = (replace(PLAIN, job_id=job_id) for job_id in (67_108_863, 67_108_864))
+
+    assert refused_by(nice(local.job_id), local) is None
+    assert refused_by(nice(federated.job_id), federated) == "not_federated"
+
+
+@pytest.mark.parametrize(("waited_s", "rule"), [(1000.0, None), (1001.0, "long_waiter_not_delayed")])
+def test_long_waiter_is_one_that_waits_for_longer_than_the_bound(waited_s: float, rule: str | None) -> None:
+    job = make_job(1, gpus=4, submitted_ago_s=waited_s)
+
+    assert refused_by(nice(), job, limits=Limits(max_job_wait_s=1000.0)) == rule
+
+
+@pytest.mark.parametrize(("waited_s", "rule"), [(1000.0, None), (1001.0, "long_waiter_not_delayed")])
+def test_wait_of_a_running_job_ended_with_its_start(waited_s: float, rule: str | None) -> None:
+    victim = replace(VICTIM, submit_time=VICTIM.start_time - waited_s, eligible_time=VICTIM.start_time - waited_s)  # type: ignore[operator]
+    around = preempting(victim, limits=replace(ALLOWED, max_job_wait_s=1000.0))
+
+    # It has run for longer than that, which is no wait.
+    assert stop_refused_by(stop(victim), victim, around=around) == rule
+
+
+@pytest.mark.parametrize(("ran_s", "rule"), [(1200.0, None), (1199.0, "quantum_over")])
+def test_job_runs_for_its_quantum_before_it_is_stopped(ran_s: float, rule: str | None) -> None:
+    victim = replace(VICTIM, start_time=TAKEN_AT - ran_s)
+
+    assert stop_refused_by(stop(victim), victim, around=preempting(victim)) == rule
+
+
+@pytest.mark.parametrize(("ago_s", "rule"), [(600.0, None), (599.0, "cooldown_over")])
+def test_cooldown_counts_from_the_last_update(ago_s: float, rule: str | None) -> None:
+    lease = lent(ago_s=5000.0, ending=Ending.TAKEN_BACK, ended_ago_s=ago_s)
+
+    assert refused_by(nice(), PLAIN, leases=[lease], limits=Limits(cooldown_s=600.0)) == rule
+
+
+@pytest.mark.parametrize(("ago_s", "booked"), [(DAY_S - 1, {"alice": 600.0}), (DAY_S, {})])
+def test_user_is_charged_within_the_window_alone(ago_s: float, booked: dict[str, float]) -> None:
+    lease = lent(ago_s=ago_s + 1, ending=Ending.TAKEN_BACK, ended_ago_s=ago_s)
+
+    assert ledger_of([lease], TAKEN_AT, Limits(fairness_window_s=DAY_S)).delay_s_by_user == booked
+
+
+def test_delay_of_a_second_is_booked() -> None:
+    ledger = ledger_of([lent(delay_s=1.0)], TAKEN_AT, Limits())
+
+    assert (ledger.delay_s_by_job, ledger.delay_s_by_user, ledger.delay_s_by_account) == (
+        {1: 1.0},
+        {"alice": 1.0},
+        {"lab": 1.0},
+    )
+
+
+def refusals_of(*changes: Recommendation, jobs: list[Job], limits: Limits) -> list[str | None]:
+    snapshot = make_snapshot(jobs)
+    verdicts = judge(Plan(recommendations=changes), snapshot, circumstances(snapshot, limits))
+    return [change.refused_by for change in verdicts]
+
+
+def of_users(*users: str, account: str = "") -> list[Job]:
+    return [make_job(number, gpus=1, user=user, account=account) for number, user in enumerate(users, 1)]
+
+
+ROOMY = {"max_changes": 9, "max_changes_per_user": 9, "max_changes_per_account": 9}
+
+
+@pytest.mark.parametrize(
+    ("bound", "value", "rule"),
+    [
+        ("max_changes", 2, "changes_within_cap"),
+        ("max_changes_per_user", 2, "user_within_cap"),
+        ("max_changes_per_account", 2, "account_within_cap"),
+        ("max_user_delay_s", 200, "fair_to_user"),
+        ("max_account_delay_s", 200, "fair_to_account"),
+    ],
+)
+def test_two_changes_fill_a_cap_of_two(bound: str, value: int, rule: str) -> None:
+    changes = [nice(number, delay_s=100.0, saved_s=100.0 - number) for number in (1, 2, 3)]
+    limits = Limits(**(ROOMY | {bound: value}))  # type: ignore[arg-type]
+
+    refused = refusals_of(*changes, jobs=of_users("ann", "ann", "ann", account="lab"), limits=limits)
+
+    assert refused == [None, None, rule]
+
+
+def test_what_is_refused_takes_no_room_from_the_next() -> None:
+    jobs = of_users("ann", "bob", "cy")
+    changes = [
+        nice(1, delay_s=300.0, saved_s=9.0),
+        nice(2, delay_s=0.0, saved_s=8.0),
+        nice(3, delay_s=0.0, saved_s=7.0),
+    ]
+
+    refused = refusals_of(*changes, jobs=jobs, limits=Limits(max_user_delay_s=200.0, max_changes=2))
+
+    assert refused == ["fair_to_user", None, None]
+
+
+def test_caps_bind_also_after_a_change_that_breaks_a_rule() -> None:
+    changes = [nice(1, after=99_999, saved_s=9.0), *(nice(number, saved_s=8.0 - number) for number in (2, 3, 4))]
+
+    refused = refusals_of(*changes, jobs=of_users("ann", "bob", "cy", "dan"), limits=Limits(max_changes=2))
+
+    assert refused == ["nice_within_limits", None, None, "changes_within_cap"]
+
+
+def test_change_that_helps_is_accepted_however_much_is_booked() -> None:
+    jobs = of_users("ann", account="lab")
+    limits = Limits(max_user_delay_s=0.0, max_account_delay_s=0.0)
+
+    assert refusals_of(nice(1, delay_s=0.0), jobs=jobs, limits=limits) == [None]
+    assert refusals_of(nice(1, delay_s=1.0), jobs=jobs, limits=limits) == ["fair_to_user"]
+
+
+def test_of_gangs_that_gain_the_same_the_one_with_the_lowest_victim_goes_first() -> None:
+    victims = [replace(VICTIM, job_id=job_id, user=f"u{job_id}") for job_id in (2, 3, 4, 5)]
+    snapshot = make_snapshot(victims)
+
+    def stops(job: Job, gang: int) -> Recommendation:
+        action = Requeue(job_id=job.job_id, for_job_id=gang, before=job.start_time)
+        return replace(nice(saved_s=5.0), kind=Kind.PREEMPT, action=action)
+
+    # One gang would stop 3 and 4, the other 2 and 5.
+    plan = Plan(recommendations=tuple(stops(job, gang) for job, gang in zip(victims, (20, 10, 10, 20), strict=True)))
+    limits = replace(ALLOWED, max_changes=2)
+    verdicts = judge(plan, snapshot, circumstances(snapshot, limits, preempts=True))
+
+    assert [change.refused_by for change in verdicts] == [None, "changes_within_cap", "all_victims_or_none", None]
+
+
+def test_delay_left_is_the_least_of_job_user_and_account() -> None:
+    jobs = [make_job(1, gpus=1, user="ann", account="lab"), make_job(2, gpus=1, user="bob", account="lab")]
+    jobs.append(make_job(3, gpus=1, user="", account=""))
+    snapshot = make_snapshot(jobs)
+    limits = Limits(max_added_delay_s=1000.0, max_user_delay_s=1500.0, max_account_delay_s=1800.0)
+    leases = [lent(jobs[0], delay_s=300.0), lent(replace(jobs[0], job_id=9), delay_s=600.0)]
+
+    left = delays_left_s(snapshot, circumstances(snapshot, limits, leases=leases))
+
+    # Job 1: 700 of its own, 600 of its user, 900 of its account; job 2: 900 of the account.
+    assert left == {1: 600.0, 2: 900.0}
+
+
+def test_nice_already_there_is_what_the_change_begins_with() -> None:
+    changed = SetNice(job_id=1, before=7, after=50)
+
+    assert refused_by(replace(nice(), action=changed), replace(PLAIN, nice=7)) is None
+    assert refused_by(replace(nice(), action=changed), PLAIN) == "before_still_true"
+
+
+@pytest.mark.parametrize(("most", "rule"), [(2, None), (3, "update_has_no_side_effect")])
+def test_gpus_per_node_on_a_fixed_number_of_nodes_may_be_changed(most: int, rule: str | None) -> None:
+    gang = make_gang(4, scope=GpuScope.NODE, nodes_min=2, nodes_max=most)
+
+    assert refused_by(nice(), replace(PLAIN, gang=gang)) == rule
+
+
+@pytest.mark.parametrize(("rest_s", "is_open"), [(600.0, False), (601.0, True)])
+def test_between_two_looks_no_more_than_ten_minutes_of_rest_count(rest_s: float, is_open: bool) -> None:
+    settings = BreakerSettings(rest_s=rest_s)
+    well = Vitals(now=1010.0, reads_failed=0, error_ratio=0.0, requests=1000)
+
+    opened = judged(ALL_CLOSED, replace(well, now=1000.0, reads_failed=99), settings)
+    resting = judged(opened, well, settings)
+    later = judged(resting, replace(well, now=9000.0), settings)
+
+    assert [breaker.name for breaker in resting.open] == ["slurm_errors"]
+    assert bool(later.open) is is_open

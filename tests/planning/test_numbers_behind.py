@@ -1,0 +1,245 @@
+"""The numbers behind a recommendation or a check, and the bounds at their exact value."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from advisor.cycle import Cycle
+from advisor.domain.actions import NodeRange, SetNice
+from advisor.domain.diagnosis import Cause
+from advisor.domain.forecast import Forecasts, Interval, JobForecast, Placement
+from advisor.domain.gang import GpuScope
+from advisor.domain.topology import LocalityTier
+from advisor.domain.waits import Wait
+from advisor.planning.beliefs import Basis, Beliefs
+from advisor.planning.case import Case
+from advisor.planning.ordering import LongWorkAhead
+from advisor.planning.placement import PlaceWorthWaiting
+from advisor.planning.preemption import keys
+from advisor.planning.site_checks import site_checks
+from advisor.planning.survey import overview
+from advisor.planning.tuning import Tuner, tuning_of
+from advisor.settings import Limits, PlanningSettings
+from tests.builders import (
+    HOUR_S,
+    TAKEN_AT,
+    make_cluster,
+    make_config,
+    make_gang,
+    make_hints,
+    make_job,
+    make_node,
+    make_recommendation,
+    make_snapshot,
+    make_topology,
+)
+from tests.planning.diagnosing import causes, diagnosis
+from tests.planning.test_causes import APART
+from tests.planning.test_causes import TWO_NODES as ONE_LEAF
+from tests.planning.test_checkpoint_requeue import GANG, judged, running, stops
+from tests.planning.test_ordering import busy, moved, shorts
+from tests.planning.test_placement import waiting
+from tests.planning.test_site_checks import FULL
+from tests.planning.test_soft_limit import SMALL, blocked, proposed, run_time
+from tests.planning.test_survey import idle
+
+
+def test_facts_of_a_step_back_are_gpu_hours_and_the_jobs_that_pass() -> None:
+    long = make_job(1, gpus=16, priority=1000, time_limit_s=40 * HOUR_S)
+
+    (change,) = Cycle().judge(busy(long, *shorts(2))).recommendations
+
+    assert isinstance(change.facts, LongWorkAhead)
+    facts = change.facts
+    # A fifth of the limits is the run time that is expected by rule.
+    assert (facts.gpu_hours_low, facts.gpu_hours, facts.gpu_hours_high) == (128.0, 128.0, 640.0)
+    assert facts.gpu_hours_passing == pytest.approx(0.8)
+    assert (facts.jobs_passing, facts.passing, facts.forecast_jobs) == (2, (10, 11), 0)
+    assert (facts.priority, facts.priority - facts.priority_after) == (1000, change.action.after)
+    assert facts.queueing_delay_s == HOUR_S
+    assert (facts.used_limit_ratio_low, change.expected.jobs_helped) == (0.2, 2)
+
+
+def test_usable_lever_is_called_usable_and_costs_nothing() -> None:
+    levers = [check for check in site_checks(FULL, Limits()) if check.name.startswith("lever ")]
+
+    assert {(check.text, check.cost) for check in levers} == {("usable", "")}
+
+
+def test_job_that_backfill_starts_at_once_gets_no_soft_limit_even_if_any_saving_is_worth_it() -> None:
+    in_the_hole = blocked(replace(SMALL, time_limit_s=0.75 * HOUR_S))
+    forecasts = Forecasts(by_job={1: run_time(60.0, 120.0, 300.0)})
+
+    assert proposed(in_the_hole, forecasts, settings=PlanningSettings(min_saving_s=0.0)) == []
+
+
+def test_job_steps_back_as_far_as_the_lowest_priority_that_is_not_held() -> None:
+    long = make_job(1, gpus=32, priority=10, time_limit_s=40 * HOUR_S)
+
+    # The last of the others has priority 2, and 0 would mean held.
+    assert moved(Cycle().judge(busy(long, *shorts(6, first_priority=7)))) == {1: 9}
+
+
+@pytest.mark.parametrize(("memories", "gangs"), [(5.9, 1), (6.1, 0)])
+def test_tuner_remembers_waits_of_six_memories(memories: float, gangs: int) -> None:
+    tuning = tuning_of(PlanningSettings(timer_memory_s=1000.0))
+    ended = TAKEN_AT - 1000.0 * memories
+    wait = Wait(gpus=8, tier=LocalityTier.NODE, waited_s=60.0, got=True, ended_time=ended)
+
+    assert Tuner([wait], TAKEN_AT, tuning).seen(8, LocalityTier.NODE).gangs == gangs
+
+
+def test_job_that_waited_too_long_is_not_even_proposed_to_step_back() -> None:
+    old = make_job(1, gpus=32, priority=1000, time_limit_s=40 * HOUR_S, submitted_ago_s=5 * HOUR_S)
+
+    changes_by_bound = [
+        Cycle(limits=Limits(max_job_wait_s=hours * HOUR_S)).judge(busy(old, *shorts(6))).judged for hours in (4, 5)
+    ]
+
+    assert [len(changes) for changes in changes_by_bound] == [0, 1]
+
+
+@pytest.mark.parametrize(("bound_s", "moves"), [(600.0 + HOUR_S, 1), (599.0 + HOUR_S, 0)])
+def test_step_back_may_cost_just_the_bound_on_added_delay(bound_s: float, moves: int) -> None:
+    long = make_job(1, gpus=16, priority=1000, time_limit_s=40 * HOUR_S)
+
+    # The lease of ten minutes, and an hour for which the others may run.
+    record = Cycle(limits=Limits(max_added_delay_s=bound_s)).judge(busy(long, *shorts(2)))
+
+    assert len(record.judged) == moves
+
+
+def test_jobs_that_step_back_stand_behind_those_they_let_ahead_for_all_that_follows() -> None:
+    jobs = [make_job(number, gpus=4, priority=1000 - number) for number in (1, 2, 3)]
+    case = Case(snapshot=busy(*jobs))
+    back = make_recommendation(SetNice(job_id=1, before=3, after=5))
+
+    assert [job.job_id for job in case.queue_after(()).jobs] == [1, 2, 3]
+    assert [job.job_id for job in case.queue_after((back,)).jobs] == [2, 1, 3]
+
+
+def test_gang_on_more_nodes_of_its_closest_tier_is_judged_by_rule() -> None:
+    gang = make_gang(16, nodes_min=1, nodes_max=4)
+    nodes = [make_node(f"n0{number}", used=4) for number in range(1, 5)]
+    topology = make_topology({"leaf1": [node.name for node in nodes]})
+    snapshot = make_snapshot([waiting(gang)], nodes, topology=topology)
+
+    (change,) = Cycle().judge(snapshot).recommendations
+
+    # It needs two nodes of the leaf, and would start on all four.
+    assert change.action.after == NodeRange(low=1, high=2)
+    assert isinstance(change.facts, PlaceWorthWaiting)
+    assert (change.facts.basis, change.facts.best_tier) == (Basis.RULE_FOR_MORE_NODES, LocalityTier.NODE)
+    assert change.facts.inflation == pytest.approx(1.21)
+    assert change.facts.inflation_there == 1.1
+
+
+@pytest.mark.parametrize(("ago_s", "blamed"), [(2 * HOUR_S, True), (2 * HOUR_S + 1, False)])
+def test_wait_for_one_leaf_is_blamed_until_its_last_second(ago_s: float, blamed: bool) -> None:
+    found = diagnosis(make_job(1, gang=ONE_LEAF, submitted_ago_s=ago_s, reason="Resources"), APART)
+
+    assert (Cause.SWITCHES in causes(found)) is blamed
+
+
+def test_idle_gpus_are_startable_where_one_cpu_is_idle_for_a_gang_of_open_size() -> None:
+    nodes = [make_node("n1", used=5, cpus_used=63)]
+
+    assert idle(make_snapshot([make_job(1, gang=make_gang(4))], nodes)).startable == 3
+    assert idle(make_snapshot([make_job(1, gang=make_gang(4, nodes_max=1, cpus=2))], nodes)).startable == 0
+
+
+def test_job_that_would_start_with_one_cpu_is_offered_that() -> None:
+    job = make_job(1, gang=make_gang(1, cpus=4, memory_mib_per_node=1), reason="Resources")
+
+    found = diagnosis(job, [make_node("n1", cpus_used=63)])
+
+    assert any("1 CPU" in remedy for remedy in found.first.remedies), found.first.remedies
+
+
+@pytest.mark.parametrize(("leaves", "words"), [(1, "few nodes"), (2, "few nodes and for one leaf switch")])
+def test_topology_says_what_gangs_can_wait_for(leaves: int, words: str) -> None:
+    topology = make_topology({f"leaf{number}": [f"n0{number}"] for number in range(leaves)}, spine=leaves > 1)
+
+    (check,) = (check for check in site_checks(replace(FULL, topology=topology), Limits()) if check.name == "topology")
+
+    assert check.text == f"tree: gangs can wait for {words}"
+
+
+def test_gang_that_counts_per_node_is_offered_one_gpu_where_no_more_is_idle() -> None:
+    gang = make_gang(4, scope=GpuScope.NODE, nodes_min=1, nodes_max=1, memory_mib_per_node=1)
+
+    found = diagnosis(make_job(1, gang=gang, reason="Resources"), [make_node("n1", used=7)])
+
+    assert any("1 GPU" in remedy for remedy in found.first.remedies), found.first.remedies
+
+
+def test_inflation_over_leaves_follows_from_that_on_one_leaf_with_its_whole_interval() -> None:
+    on_leaf = Interval(low=0.5, median=0.8, high=1.0)
+    forecast = JobForecast(speed_by_placement={Placement(gpus=4, tier=LocalityTier.LEAF): on_leaf})
+    beliefs = Beliefs(forecasts=Forecasts(by_job={1: forecast}), settings=PlanningSettings())
+
+    inflation = beliefs.inflation(make_job(1, gpus=4), LocalityTier.SPINE, LocalityTier.NODE)
+
+    # By rule 1.3 over leaves, against 1.1 on one.
+    step = 1.3 / 1.1
+    assert (inflation.low, inflation.median, inflation.high) == pytest.approx((step, 1.25 * step, 2.0 * step))
+
+
+def test_first_seconds_of_service_count_against_each_other() -> None:
+    one = np.ones(2)
+
+    assert keys(one, one, np.array([0.125, 0.5])).tolist() == [0.5, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("counted", "words"),
+    [
+        (("gres/gpu",), "counts gres/gpu, not gres/gpu:a100"),
+        (("gres/gpu", "gres/gpu:a100"), "counts gres/gpu and each of its types"),
+    ],
+)
+def test_accounting_says_which_types_it_counts(counted: tuple[str, ...], words: str) -> None:
+    site = replace(FULL, nodes=(make_node(gpu_type="a100"),), config=make_config(accounting_tres=counted))
+
+    (check,) = (check for check in site_checks(site, Limits()) if check.name == "AccountingStorageTRES")
+
+    assert check.text == words
+
+
+def test_job_that_is_eligible_now_is_not_deferred() -> None:
+    jobs = [make_job(1, eligible_time=TAKEN_AT), make_job(2, eligible_time=TAKEN_AT + 1)]
+
+    assert overview(make_snapshot(jobs)).jobs.deferred == 1
+
+
+def test_job_of_one_type_steps_back_behind_jobs_of_the_same_type() -> None:
+    typed = [replace(job, gang=make_gang(2, gpu_type="a100")) for job in shorts(6)]
+    long = make_job(1, gang=make_gang(8, gpu_type="a100"), priority=1000, time_limit_s=40 * HOUR_S)
+    nodes = [make_node("n01", used=8, gpu_type="a100"), make_node("n02", used=8, gpu_type="h100")]
+    running = make_job(90, gang=make_gang(8, gpu_type="a100"), running_on=["n01"], time_limit_s=40 * HOUR_S)
+
+    record = Cycle().judge(make_snapshot([long, running, *typed], nodes))
+
+    assert [change.job_id for change in record.recommendations] == [1]
+
+
+def test_just_as_many_idle_gpus_as_asked_are_not_too_few() -> None:
+    gang = make_gang(8, scope=GpuScope.NODE, nodes_min=1, nodes_max=1, memory_mib_per_node=1)
+    job = make_job(1, gang=gang, reason="Resources")
+
+    # Eight are idle, on two nodes or on one.
+    enough = diagnosis(job, [make_node("n1", used=4), make_node("n2", used=4)])
+    too_few = diagnosis(job, [make_node("n1", used=5), make_node("n2", used=4)])
+
+    assert (enough.first.cause, too_few.first.cause) == (Cause.FRAGMENTATION, Cause.GPUS)
+
+
+def test_key_of_a_gang_that_sits_badly_is_lower_by_its_inflation() -> None:
+    spread = running(1, "n01", "n03", gpus=16)
+    others = [replace(running(number, f"n0{number}", gpus=8), hints=make_hints()) for number in (2, 4)]
+
+    (stop,) = stops(judged(make_cluster([spread, *others, GANG])))
+
+    # It had the most GPU-time, at 1.1 / 1.3 of its speed under one leaf.
+    assert (stop.job_id, stop.evidence["key"]) == (1, round((1.1 / 1.3) ** 0.5, 3))

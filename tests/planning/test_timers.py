@@ -28,6 +28,8 @@ HELD = SetNodeRange(job_id=1, before=NodeRange(low=1, high=4), after=NodeRange(l
 ASKED = SetSwitches(job_id=1, before=None, after=SwitchRequest(count=1, max_wait_s=600.0))
 
 
+UNBOUNDED = Cycle(limits=Limits(max_added_delay_s=float("inf")))
+
 # A place is assumed to take so long that three times as long leaves room for what it saves.
 ROOMY = PlanningSettings(node_timer_s=3600.0, leaf_timer_s=2400.0)
 
@@ -129,7 +131,7 @@ def test_timer_names_the_class_of_a_gang(gpus: int, words: str) -> None:
     snapshot = make_snapshot([waiting(make_gang(gpus, nodes_max=16)), ahead()], nodes)
     crowded = replace(snapshot, nodes=tuple(make_node(node.name, used=7) for node in nodes))
 
-    (change,) = Cycle().judge(snapshot if gpus > 16 else crowded).recommendations
+    (change,) = UNBOUNDED.judge(snapshot if gpus > 16 else crowded).recommendations
 
     assert words in sentence(change)
 
@@ -282,13 +284,16 @@ def test_change_that_was_never_applied_counts_for_nothing() -> None:
     assert timers(AT_ONCE.judge(across_leaves(), Memory(leases=(lease,)))) == {1: NodeRange(low=1, high=1)}
 
 
+STEPPED = ended(SetNice(job_id=1, before=0, after=100), after_s=1200.0)
+
+
 @pytest.mark.parametrize(
     ("lease", "left_min"),
     [
         (ended(HELD, after_s=1200.0), 40),
         (ended(SetNice(job_id=1, before=0, after=100), after_s=2400.0), 20),
         (ended(SetNice(job_id=1, before=100, after=0), after_s=2400.0), 60),
-        (replace(ended(SetNice(job_id=1, before=0, after=100), after_s=1200.0), added_delay_s=2400.0), 20),
+        (replace(STEPPED, added_delay_s=1.0, applied_time=TAKEN_AT - 2400.0, would_start_time=TAKEN_AT - 2400.0), 20),
     ],
     ids=["by a timer", "by nice", "not by less nice", "by what was booked for it"],
 )

@@ -12,6 +12,7 @@ from advisor.domain.forecast import Forecasts, Interval, JobForecast, Placement,
 from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
+from advisor.settings import Limits
 from advisor.view.sentences import assumption
 from tests.builders import (
     DAY_S,
@@ -58,7 +59,8 @@ def runs(hours: float, *, spread: float = 1.0) -> RunTime:
 
 def judged(snapshot: Snapshot, by_job: Mapping[int, JobForecast]) -> CycleRecord:
     """Run a cycle with the forecasts."""
-    return Cycle(forecaster=Told(by_job=by_job)).judge(snapshot)
+    limits = Limits(max_added_delay_s=30 * DAY_S)
+    return Cycle(forecaster=Told(by_job=by_job), limits=limits).judge(snapshot)
 
 
 def actions(record: CycleRecord, kind: type[A]) -> dict[int, A]:

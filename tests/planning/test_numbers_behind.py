@@ -28,6 +28,7 @@ from tests.builders import (
     make_config,
     make_gang,
     make_hints,
+    make_holders,
     make_job,
     make_node,
     make_recommendation,
@@ -39,7 +40,7 @@ from tests.planning.test_causes import APART
 from tests.planning.test_causes import TWO_NODES as ONE_LEAF
 from tests.planning.test_checkpoint_requeue import GANG, judged, running, stops
 from tests.planning.test_ordering import busy, moved, shorts
-from tests.planning.test_placement import waiting
+from tests.planning.test_placement import ahead, waiting
 from tests.planning.test_site_checks import FULL
 from tests.planning.test_soft_limit import SMALL, blocked, proposed, run_time
 from tests.planning.test_survey import idle
@@ -75,10 +76,10 @@ def test_job_that_backfill_starts_at_once_gets_no_soft_limit_even_if_any_saving_
 
 
 def test_job_steps_back_as_far_as_the_lowest_priority_that_is_not_held() -> None:
-    long = make_job(1, gpus=32, priority=10, time_limit_s=40 * HOUR_S)
+    long = make_job(1, gpus=32, priority=8, time_limit_s=40 * HOUR_S)
 
     # The last of the others has priority 2, and 0 would mean held.
-    assert moved(Cycle().judge(busy(long, *shorts(6, first_priority=7)))) == {1: 9}
+    assert moved(Cycle().judge(busy(long, *shorts(6, first_priority=7)))) == {1: 7}
 
 
 @pytest.mark.parametrize(("memories", "gangs"), [(5.9, 1), (6.1, 0)])
@@ -122,8 +123,9 @@ def test_jobs_that_step_back_stand_behind_those_they_let_ahead_for_all_that_foll
 def test_gang_on_more_nodes_of_its_closest_tier_is_judged_by_rule() -> None:
     gang = make_gang(16, nodes_min=1, nodes_max=4)
     nodes = [make_node(f"n0{number}", used=4) for number in range(1, 5)]
-    topology = make_topology({"leaf1": [node.name for node in nodes]})
-    snapshot = make_snapshot([waiting(gang)], nodes, topology=topology)
+    topology = make_topology({"leaf1": [node.name for node in nodes], "leaf2": ["n05"]})
+    nodes.append(make_node("n05", used=8))
+    snapshot = make_snapshot([waiting(gang), ahead("n05"), *make_holders(nodes)], nodes, topology=topology)
 
     (change,) = Cycle().judge(snapshot).recommendations
 

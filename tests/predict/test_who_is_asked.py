@@ -129,7 +129,9 @@ def test_interval_holds_its_median_and_is_none_where_not_known() -> None:
     columns = (np.array([3.0, 1.0, 1.0]), np.array([2.0, 2.0, 2.0]), np.array([1.0, 5.0, 5.0]))
     low, median, high = columns
 
-    first, second, third = listed(Intervals(low=low, median=median, high=high, known=np.array([True, True, False])))
+    first, second, third = listed(
+        Intervals(low=low, median=median, high=high, known=np.array([True, True, False])), least=0.0, most=np.inf
+    )
 
     assert first is not None and (first.low, first.median, first.high) == (2.0, 2.0, 2.0)
     assert second is not None and (second.low, second.high) == (1.0, 5.0)

@@ -9,7 +9,7 @@ from tests.cli.conftest import Sadvise
 VERSION = 'case "$*" in *--version*) echo "slurm 24.11.5"; exit 0;; esac\n'
 FAULTS = {
     "garbage of 50 MB": ("head -c 50000000 /dev/zero | tr '\\0' x", "incomplete answer"),
-    "more than is read": ("head -c 80000000 /dev/zero | tr '\\0' x", "try another --source"),
+    "more than is read": ("head -c 80000000 /dev/zero | tr '\\0' x", "squeue gave an incomplete answer"),
     "nothing at all": ("exit 0", "lists no node"),
     "half a row": ("printf '7@'", "incomplete answer"),
     "hanging": ("sleep 60", "no answer within 1 s"),

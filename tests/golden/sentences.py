@@ -9,6 +9,7 @@ import numpy as np
 
 from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.job import Job
+from advisor.domain.memory import Memory
 from advisor.domain.snapshot import Snapshot
 from advisor.planning.causes import diagnose
 from advisor.view.explanations import explanation
@@ -17,6 +18,7 @@ from tests.builders import make_cluster, make_job, make_snapshot
 from tests.golden import digests, random_queues
 from tests.planning.test_causes import APART, TWO_NODES
 from tests.planning.test_checkpoint_requeue import FULL, GANG, judged
+from tests.planning.test_counterfactual import delayed
 
 SEEDS = 300
 EXPLAINED_SEEDS = 20
@@ -75,6 +77,8 @@ def _records() -> Iterator[CycleRecord]:
     yield from map(digests.random_record, range(SEEDS))
     yield from (Cycle().judge(later) for _, later in digests.later_snapshots())
     yield judged(make_cluster([*FULL, GANG]))
+    lease, jobs = delayed()
+    yield Cycle().judge(make_snapshot(jobs), Memory(leases=(lease,)))
 
 
 def _explanations() -> Iterator[tuple[str, str]]:

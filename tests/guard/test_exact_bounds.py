@@ -26,7 +26,7 @@ RANGED = replace(PLAIN, hints=make_hints(gpus=(2, 8), checkpoint_s=60.0))
     [
         (nice(after=0), PLAIN, Limits(), None),
         (nice(after=10_000), PLAIN, Limits(), None),
-        (nice(after=9), PLAIN, Limits(nice_min=10), "nice_within_limits"),
+        (nice(after=9), PLAIN, Limits(nice_max=8), "nice_within_limits"),
         (nice(delay_s=100.0), PLAIN, Limits(max_added_delay_s=100.0), None),
         (nice(delay_s=101.0), PLAIN, Limits(max_added_delay_s=100.0), "delay_within_limits"),
         (gpus(4, 2), RANGED, Limits(), None),
@@ -95,7 +95,8 @@ def test_cooldown_counts_from_the_last_update(ago_s: float, rule: str | None) ->
 
 @pytest.mark.parametrize(("ago_s", "booked"), [(DAY_S - 1, {"alice": 600.0}), (DAY_S, {})])
 def test_user_is_charged_within_the_window_alone(ago_s: float, booked: dict[str, float]) -> None:
-    lease = lent(ago_s=ago_s + 1, ending=Ending.TAKEN_BACK, ended_ago_s=ago_s)
+    back = lent(ago_s=ago_s + 600.0, ending=Ending.TAKEN_BACK, ended_ago_s=ago_s)
+    lease = replace(back, would_start_time=back.applied_time, start_time=TAKEN_AT - ago_s)
 
     assert ledger_of([lease], TAKEN_AT, Limits(fairness_window_s=DAY_S)).delay_s_by_user == booked
 

@@ -157,11 +157,16 @@ def test_plan_states_when_the_job_would_start_as_submitted_and_as_first_in_line(
     assert by_slurm.planned_start == TAKEN_AT + HOUR_S
 
 
+def delayed() -> tuple[Lease, list[Job]]:
+    """The change of a job that would have started four hours ago, and a queue in which another stands before it."""
+    lease = replace(put_back(would_start_time=TAKEN_AT - 4 * HOUR_S), applied_time=TAKEN_AT - 5 * HOUR_S)
+    jobs = [*running(8, 8, 8, 8), moved(nice=0), make_job(9, gpus=8, priority=1400)]
+    return lease.ended(Ending.TAKEN_BACK, TAKEN_AT - 60.0), jobs
+
+
 def test_delayed_job_is_lifted_above_all_others_once() -> None:
-    ended = replace(put_back(would_start_time=TAKEN_AT - 4 * HOUR_S), applied_time=TAKEN_AT - 5 * HOUR_S)
-    ended = ended.ended(Ending.TAKEN_BACK, TAKEN_AT - 60.0)
-    rival = make_job(9, gpus=8, priority=1400)
-    jobs = [*running(8, 8, 8, 8), moved(nice=0), rival]
+    ended, jobs = delayed()
+    rival = jobs[-1]
 
     (lift,) = Cycle().judge(make_snapshot(jobs), Memory(leases=(ended,))).recommendations
     first = Cycle().judge(make_snapshot([*jobs[:-1], replace(rival, priority=900)]), Memory(leases=(ended,)))

@@ -10,11 +10,11 @@ class Permits:
 
     `left_alone` maps pending GPU jobs that must not be changed to the rule that refuses. `stoppable` names the running
     jobs that can be stopped for a gang. `delay_left_s` maps jobs to how much longer they can be delayed, where that is
-    less than the full bound. `overdue_s` maps the jobs that can be lifted to how long they have waited since they
-    would have started as submitted: half of their bound or more.
+    less than the full bound. `late_s` maps the jobs that can be lifted to how long they have waited since they would
+    have started as submitted.
     """
 
     left_alone: Mapping[int, str] = field(default_factory=dict)
     stoppable: frozenset[int] = frozenset()
     delay_left_s: Mapping[int, float] = field(default_factory=dict)
-    overdue_s: Mapping[int, float] = field(default_factory=dict)
+    late_s: Mapping[int, float] = field(default_factory=dict)

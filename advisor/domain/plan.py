@@ -36,7 +36,7 @@ class Recommendation:
 
     `revert_after_s` is the time after which the change has to be reverted, None if it ends by itself or can stay.
     `serves` names the jobs that it lets ahead. `planned_start` is when the job would start as submitted, and
-    `latest_start` when it would as the first in line if other jobs took all idle GPUs; None where that is unknown.
+    `latest_start` when it would with the change; None where that is unknown.
     `refused_by` is the rule by which the guard refused it, None before it was judged and if all rules hold.
     """
 

@@ -32,12 +32,18 @@ def lifts(change: Recommendation) -> bool:
 
 
 def lift_is_owed(change: Recommendation, job: Job, circumstances: Circumstances) -> bool:
-    """Only a job that our changes have delayed by half of its bound is put ahead of others."""
-    return not lifts(change) or circumstances.overdue_s(job) is not None
+    """Only a job that waits although it would have started as submitted is put ahead of others."""
+    return not lifts(change) or circumstances.late_s(job) > 0.0
+
+
+def late_job_not_put_back(change: Recommendation, job: Job, circumstances: Circumstances) -> bool:
+    """A job that waits although it would have started as submitted is not put back again."""
+    steps_back = isinstance(change.action, SetNice) and change.action.after > change.action.before
+    return not steps_back or circumstances.late_s(job) <= 0.0
 
 
 def starts_within_bound(change: Recommendation, _job: Job, circumstances: Circumstances) -> bool:
-    """A job is delayed only if it starts within the bound by time limits even if other jobs take all idle GPUs."""
+    """A job is delayed only if by time limits it then still starts within the bound."""
     if change.planned_start is None or change.latest_start is None:
         return True
     return change.latest_start - change.planned_start <= circumstances.limits.max_added_delay_s
@@ -125,6 +131,7 @@ CHANGE_RULES: Mapping[str, ChangeRule] = {
     "total_delay_within_limit": total_delay_within_limit,
     "starts_within_bound": starts_within_bound,
     "lift_is_owed": lift_is_owed,
+    "late_job_not_put_back": late_job_not_put_back,
     "long_waiter_not_delayed": long_waiter_not_delayed,
     "gpus_unchanged_by_nodes": gpus_unchanged_by_nodes,
     "size_within_range": size_within_range,

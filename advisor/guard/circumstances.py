@@ -48,10 +48,9 @@ class Circumstances:
             return float("inf")
         return self.limits.max_account_delay_s - self.ledger.delay_s_by_account.get(job.account, 0.0)
 
-    def overdue_s(self, job: Job) -> float | None:
-        """Return how long a job has waited since it would have started; None below half of its bound."""
-        realised_s = self.ledger.realised_s_by_job.get(job.job_id, 0.0)
-        return realised_s if realised_s > 0.0 and realised_s >= self.limits.max_added_delay_s / 2 else None
+    def late_s(self, job: Job) -> float:
+        """Return how long a job has waited since it would have started as submitted; 0 if it would not have."""
+        return self.ledger.realised_s_by_job.get(job.job_id, 0.0)
 
     def job_delay_left_s(self, job: Job) -> float:
         """Return the delay left for one job."""

@@ -34,15 +34,13 @@ def stoppable(snapshot: Snapshot, circumstances: Circumstances) -> frozenset[int
     return frozenset(job.job_id for job in snapshot.jobs if _broken_by(job, circumstances, VICTIM_RULES) is None)
 
 
-def overdue_s(snapshot: Snapshot, circumstances: Circumstances) -> Mapping[int, float]:
+def late_s(snapshot: Snapshot, circumstances: Circumstances) -> Mapping[int, float]:
     """Map the jobs that can be lifted, since our changes have delayed them, to their realised delay."""
     jobs = (snapshot.jobs_by_id.get(job_id) for job_id in circumstances.ledger.realised_s_by_job)
     return {
-        job.job_id: late_s
+        job.job_id: circumstances.late_s(job)
         for job in jobs
-        if job is not None
-        and (late_s := circumstances.overdue_s(job)) is not None
-        and _broken_by(job, circumstances, LIFT_RULES) is None
+        if job is not None and circumstances.late_s(job) > 0.0 and _broken_by(job, circumstances, LIFT_RULES) is None
     }
 
 
@@ -52,7 +50,7 @@ def permitted(snapshot: Snapshot, circumstances: Circumstances) -> Permits:
         left_alone=refusals(snapshot, circumstances),
         stoppable=stoppable(snapshot, circumstances),
         delay_left_s=delays_left_s(snapshot, circumstances),
-        overdue_s=overdue_s(snapshot, circumstances),
+        late_s=late_s(snapshot, circumstances),
     )
 
 

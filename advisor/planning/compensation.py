@@ -1,24 +1,26 @@
-"""Proposes to lift a job that our changes have delayed by half of its bound above all others that want its GPUs."""
+"""Proposes to lift a job that our changes have delayed above all others that want its GPUs."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from advisor.domain.actions import Reason, SetNice
-from advisor.domain.facts import Facts
+from advisor.domain.facts import UNPUBLISHED, Facts
 from advisor.domain.mark import marked
 from advisor.domain.plan import Expected, Kind, Recommendation
 from advisor.planning.case import Case
+from advisor.planning.earliest import earliest_by_limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelayedByAdvice(Facts):
-    """For how long a job has waited since it would have started, and the bound of which that is more than half."""
+    """How long a job has waited since it would have started, how long it can as the first in line, and the bound."""
 
     reason = Reason.DELAYED_BY_ADVICE
 
     realised_delay_s: float
+    first_in_line_s: float = field(metadata=UNPUBLISHED)
     bound_s: float
     jobs_passed: int
     priority: int
@@ -26,9 +28,9 @@ class DelayedByAdvice(Facts):
 
 
 def recommendations(case: Case, _so_far: Sequence[Recommendation] = ()) -> Iterator[Recommendation]:
-    """Propose one lift for each delayed job that does not stand first already."""
+    """Propose one lift for each delayed job that could pass half of its bound and does not stand first already."""
     lifted = _lifted(case)
-    for job_id in sorted(case.permits.overdue_s.keys() - lifted):
+    for job_id in sorted(case.permits.late_s.keys() - lifted):
         yield from _lift(case, job_id)
 
 
@@ -55,19 +57,26 @@ def _lift(case: Case, job_id: int) -> Iterator[Recommendation]:
     ahead = np.r_[queue.priority[queue.rows_of(pool)], others]
     job, highest = queue.jobs[row], int(ahead.max())
     after = max(case.limits.nice_min, -marked(highest + 1 - mine - job.nice))
-    if row == queue.rows_of(pool)[0] or after >= job.nice:
+    late_s, first_in_line_s = case.permits.late_s[job_id], _first_in_line_s(case, row)
+    could_stay_within_half = late_s + first_in_line_s <= case.limits.max_added_delay_s / 2
+    if could_stay_within_half or row == queue.rows_of(pool)[0] or after >= job.nice:
         return
     yield Recommendation(
         kind=Kind.REORDER,
         action=SetNice(job_id=job_id, before=job.nice, after=after),
         facts=DelayedByAdvice(
-            realised_delay_s=case.permits.overdue_s[job_id],
+            realised_delay_s=late_s,
+            first_in_line_s=first_in_line_s,
             bound_s=case.limits.max_added_delay_s,
             jobs_passed=int((ahead > mine).sum()),
             priority=mine,
             priority_after=mine + job.nice - after,
         ),
-        expected=Expected(
-            saved_s_low=0.0, saved_s_high=case.permits.overdue_s[job_id], jobs_helped=1, added_delay_max_s=0.0
-        ),
+        expected=Expected(saved_s_low=0.0, saved_s_high=late_s, jobs_helped=1, added_delay_max_s=0.0),
     )
+
+
+def _first_in_line_s(case: Case, row: int) -> float:
+    """Return for how long a job would wait as the first in line, by the time limits of running jobs."""
+    start_time = earliest_by_limits(case.snapshot, case.table, case.queue.jobs[row])
+    return float("inf") if start_time is None else start_time - case.snapshot.taken_at

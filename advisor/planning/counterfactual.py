@@ -6,9 +6,10 @@ GPUs count as interchangeable.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from heapq import heapify, heappop, heappush
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,17 +21,16 @@ from advisor.domain.plan import Plan, Recommendation
 from advisor.features.capacity import Fitter
 from advisor.features.nodes import UNTYPED
 from advisor.features.queue import ANY_TYPE, QueueTable, competes_now
-from advisor.features.supply import latest_starts_s, wait_for_s
 from advisor.planning.case import Case
-from advisor.planning.earliest import without
+from advisor.planning.earliest import earliest, holdings_of, without
 
 
 class Over(StrEnum):
     """Why a change no longer serves; documented in docs/delay.md."""
 
     SERVED = "served"  # the jobs that it let ahead have started or left the queue
-    WOULD_START = "would_start"  # as submitted the job would start now
-    UNCOUNTED = "uncounted"  # a job that it was not to let ahead stands before it
+    WOULD_START = "would_start"  # as submitted the job would start now, on GPUs that are idle
+    UNCOUNTED = "uncounted"  # a job that it was not to let ahead stands before it, or has started
     HALF_BOUND = "half_bound"  # the job has waited half of its bound longer than as submitted
 
 
@@ -59,7 +59,8 @@ def with_planned_starts(plan: Plan, case: Case) -> Plan:
     """Return a plan in which each change that can delay its job states the planned and the latest start.
 
     Both are by time limits. The planned start is that of the job as submitted, if no other job arrives: slurmctld's own
-    where that is earlier. The latest start is that of the job as the first in line, if other jobs take all idle GPUs.
+    where that is earlier. The latest start of a job that steps back is that behind the jobs that it lets ahead; that of
+    a gang that waits for a place is as the first in line if other jobs take all idle GPUs.
     """
     if all(change.expected.added_delay_max_s <= 0.0 for change in plan.recommendations):
         return plan
@@ -76,7 +77,10 @@ def _with_planned_start(change: Recommendation, case: Case, line: "_Line") -> Re
     row = line.row_by_job.get(change.job_id)
     if row is None:
         return change
-    by_limits_s, latest_s = line.starts_s(case, row)
+    by_limits_s = line.start_s(case, row)
+    # Where it stands behind others Slurm's backfill keeps its place; a gang that waits though it could start has none.
+    steps_back = isinstance(change.action, SetNice)
+    latest_s = line.start_s(case, row, change.serves) if steps_back else line.first_without_idle_s(case, row)
     planned = None if not np.isfinite(by_limits_s) else now + by_limits_s
     of_slurm = case.snapshot.jobs_by_id[change.job_id].start_time
     return replace(
@@ -113,15 +117,40 @@ class _Line:
             ),
         )
 
-    def starts_s(self, case: Case, row: int) -> tuple[float, float]:
-        """Return the planned and the latest start of a row of `submitted`, in seconds from the snapshot."""
+    def start_s(self, case: Case, row: int, behind: Iterable[int] = ()) -> float:
+        """Return when a row of `submitted` starts by time limits, if Slurm keeps the order and no other job arrives.
+
+        The jobs `behind` go before it, as those ahead of it do. Seconds from the snapshot; infinity for never.
+        """
         submitted, freed = self.submitted, case.freed_by_limits
         pool, gpu_type = int(submitted.pool[row]), int(submitted.gpu_type[row])
-        rows = submitted.rows_of(pool)
-        ahead = rows[rows <= row]
-        planned_s = float(latest_starts_s(submitted, freed, ahead, submitted.gpus[ahead])[-1])
-        no_idle = np.zeros(len(submitted.gpu_types), dtype=np.int64)
-        return planned_s, wait_for_s(freed, pool, gpu_type, int(submitted.gpus[row]), no_idle)
+        ahead = [other for other in range(row) if submitted.pool[other] == pool]
+        order = [*ahead, *sorted(self.row_by_job[job_id] for job_id in behind if job_id in self.row_by_job), row]
+        mine = (freed.pool == pool) & ((gpu_type == ANY_TYPE) | (freed.gpu_type == gpu_type))
+        releases = list(zip(freed.after_s[mine].tolist(), freed.gpus[mine].tolist(), strict=True))
+        idle = submitted.pool_idle[pool]
+        left, now = int(idle.sum() if gpu_type == ANY_TYPE else idle[gpu_type]), 0.0
+        heapify(releases)
+        for other in order:
+            if not _compete(int(submitted.gpu_type[other]), gpu_type):
+                continue
+            gpus = int(submitted.gpus[other])
+            while left < gpus:
+                if not releases:
+                    return np.inf
+                after_s, freed_gpus = heappop(releases)
+                now, left = max(now, after_s), left + freed_gpus
+            left -= gpus
+            limit_s = float(submitted.limit_s[other])
+            if np.isfinite(limit_s):
+                heappush(releases, (now + limit_s, gpus))
+        return now
+
+    def first_without_idle_s(self, case: Case, row: int) -> float:
+        """Return when a row of `submitted` starts by time limits as the first in line if others take all idle GPUs."""
+        taken = replace(case.table, gpus_idle=np.zeros_like(case.table.gpus_idle))
+        start = earliest(case.snapshot, taken, holdings_of(case.snapshot, case.table), self.submitted.jobs[row])
+        return np.inf if start is None else start - case.snapshot.taken_at
 
     def would_start(self, row: int, passed: NDArray[np.int64]) -> bool:
         """Return whether a row of `submitted` would start now if the GPUs `passed` `(n_types,)` were idle too."""
@@ -181,8 +210,10 @@ def _waiting(case: Case) -> Mapping[int, list[Lease]]:
 
 def _watched(case: Case, line: _Line, job_id: int, leases: list[Lease]) -> Watched:
     now = case.snapshot.taken_at
-    starts_now = _would_start(case, line, job_id, leases)
-    would_start_time = earlier_of(*(lease.would_start_time for lease in leases), now if starts_now else None)
+    passed = _passed_by(line, job_id, leases)
+    would_start = _would_start(case, line, job_id, leases, passed)
+    starts_now = would_start and (not passed or _would_start(case, line, job_id, leases, ()))
+    would_start_time = earlier_of(*(lease.would_start_time for lease in leases), now if would_start else None)
     late = would_start_time is not None and now - would_start_time >= case.limits.max_added_delay_s / 2
     over = {
         lease.lever: why
@@ -190,17 +221,22 @@ def _watched(case: Case, line: _Line, job_id: int, leases: list[Lease]) -> Watch
         if lease.ending is None
         and lease.state is LeaseState.OUT
         and lease.action.can_be_undone
-        and (why := _over(case, line, lease, starts_now=starts_now, late=late)) is not None
+        and (why := _over(case, line, lease, passed, starts_now=starts_now, late=late)) is not None
     }
     return Watched(job_id=job_id, would_start_time=would_start_time, over=over)
 
 
-def _would_start(case: Case, line: _Line, job_id: int, leases: list[Lease]) -> bool:
-    """Return whether a job would start now as submitted, on idle GPUs and those of the jobs that passed it."""
+def _passed_by(line: _Line, job_id: int, leases: list[Lease]) -> tuple[Job, ...]:
+    """Return the running jobs that started while a change was out, from places behind the changed job."""
+    row = line.row_by_job.get(job_id)
+    return () if row is None else tuple(job for job in line.started if _passed(job, line, row, leases))
+
+
+def _would_start(case: Case, line: _Line, job_id: int, leases: list[Lease], passed: Sequence[Job]) -> bool:
+    """Return whether a job would start now as submitted, on idle GPUs and those of the jobs `passed`."""
     row = line.row_by_job.get(job_id)
     if row is None:
         return False
-    passed = [job for job in line.started if _passed(job, line, row, leases)]
     if not line.would_start(row, _gpus_of(passed, line.submitted.gpu_types)):
         return False
     job = case.snapshot.jobs_by_id[job_id]
@@ -212,7 +248,7 @@ def _would_start(case: Case, line: _Line, job_id: int, leases: list[Lease]) -> b
     return Fitter(case.snapshot, table).tier_now(job.gang, job.partitions) is not None
 
 
-def _over(case: Case, line: _Line, lease: Lease, *, starts_now: bool, late: bool) -> Over | None:
+def _over(case: Case, line: _Line, lease: Lease, passed: Sequence[Job], *, starts_now: bool, late: bool) -> Over | None:
     """Return why a change no longer serves; None while it does. A delay timer waits although its gang could start."""
     if late:
         return Over.HALF_BOUND
@@ -222,6 +258,8 @@ def _over(case: Case, line: _Line, lease: Lease, *, starts_now: bool, late: bool
         return Over.SERVED
     if starts_now:
         return Over.WOULD_START
+    if any(job.job_id not in lease.serves and (job.start_time or 0.0) > lease.applied_time for job in passed):
+        return Over.UNCOUNTED
     job = case.snapshot.jobs_by_id[lease.job_id]
     if lease.job_id in line.row_by_job:
         return Over.UNCOUNTED if line.uncounted(lease.job_id, lease.serves) else None

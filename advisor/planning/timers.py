@@ -82,9 +82,9 @@ def closer_places(case: Case, job: Job, fit: Fit, fitter: Fitter) -> Iterator[Pl
 def timer_for(case: Case, queue: QueueTable, row: int, place: Place, *, is_first: bool) -> Timer | None:
     """Return the timer of a gang that begins to wait now, in whole minutes as Slurm counts them; None for none.
 
-    It is never longer than the run time that the place saves to this very job, than what the bound on added delay has
-    left for it, and than its lever grants. The first in line waits only for what fitted forecasts say, and counts with
-    the lower ends of their intervals.
+    It is never longer than the run time that the place saves to this very job, than half of what the bound on added
+    delay has left for it, and than its lever grants. The first in line waits only for what fitted forecasts say, and
+    counts with the lower ends of their intervals.
     """
     job, settings = queue.jobs[row], case.beliefs.settings
     if is_first and not _is_forecast(case, queue, row, place):
@@ -92,7 +92,8 @@ def timer_for(case: Case, queue: QueueTable, row: int, place: Place, *, is_first
     # A job that declares itself sensitive vouches for its whole limit.
     sensitive = job.hints.sensitivity is Sensitivity.HIGH
     run_s = queue.run.low_s if is_first else queue.run.high_s if sensitive else queue.run.expected_s
-    left_s = case.delay_left_of(job.job_id)
+    # The other half is for what comes after a wait in vain.
+    left_s = case.delay_left_of(job.job_id) / 2
     # The clock of Slurm's own wait starts with the update, as long as the job never had one.
     cap_s = case.snapshot.config.max_switch_wait_s if place.tier is LocalityTier.LEAF else float("inf")
     gpus = int(queue.gpus[row])

@@ -1,5 +1,7 @@
 """The sentence of each reason, and what its expected saving rests on."""
 
+import math
+
 from advisor.domain.actions import Reason
 from advisor.domain.facts import Facts
 from advisor.domain.plan import Expected, Recommendation
@@ -153,9 +155,14 @@ def _gang_needs_the_place(facts: GangNeedsThePlace) -> str:
 
 def _delayed_by_advice(facts: DelayedByAdvice) -> str:
     return (
-        f"as submitted it would have started {duration(facts.realised_delay_s)} ago, which is half of the bound of "
-        f"{duration(facts.bound_s)} or more; so it goes ahead of {plural(facts.jobs_passed, 'job')}"
+        f"as submitted it would have started {duration(facts.realised_delay_s)} ago, and even as the first in line it "
+        f"can wait {_more(facts.first_in_line_s)}, together more than half of the bound of {duration(facts.bound_s)}; "
+        f"so it goes ahead of {plural(facts.jobs_passed, 'job')}"
     )
+
+
+def _more(wait_s: float) -> str:
+    return f"{duration(wait_s)} more by time limits" if math.isfinite(wait_s) else "for as long as others run"
 
 
 def _saving(expected: Expected) -> str:

@@ -67,6 +67,7 @@ def test_every_job_rule_has_a_case() -> None:
         "total_delay_within_limit",
         "starts_within_bound",
         "lift_is_owed",
+        "late_job_not_put_back",
         "long_waiter_not_delayed",
         "gpus_unchanged_by_nodes",
         "size_within_range",
@@ -251,16 +252,21 @@ def test_job_is_not_delayed_unless_running_jobs_release_its_gpus_in_time_by_thei
     assert refused_by(change, PLAIN) == rule
 
 
-@pytest.mark.parametrize(("late_s", "rule"), [(3 * HOUR_S, None), (3 * HOUR_S - 1.0, "lift_is_owed")])
-def test_job_is_lifted_once_it_has_waited_half_of_its_bound_since_it_would_have_started(
-    late_s: float, rule: str | None
-) -> None:
+@pytest.mark.parametrize(("late_s", "rule"), [(1.0, None), (0.0, "lift_is_owed")])
+def test_job_is_lifted_only_while_it_waits_although_it_would_have_started(late_s: float, rule: str | None) -> None:
     change = nice(after=-500, delay_s=0.0)
     ended = lent(ago_s=4 * HOUR_S, ending=Ending.TAKEN_BACK)
 
     late = replace(ended, would_start_time=TAKEN_AT - late_s)
 
     assert refused_by(change, PLAIN, leases=[late]) == rule
+
+
+def test_job_that_is_late_is_not_put_back_again() -> None:
+    back = lent(ago_s=HOUR_S, ending=Ending.TAKEN_BACK, ended_ago_s=HOUR_S / 2)
+
+    assert refused_by(nice(), PLAIN, leases=[back]) is None
+    assert refused_by(nice(), PLAIN, leases=[replace(back, would_start_time=TAKEN_AT - 1.0)]) == "late_job_not_put_back"
 
 
 def test_lift_of_a_delayed_job_does_not_wait_for_its_cooldown() -> None:

@@ -143,7 +143,7 @@ def test_job_whose_change_went_back_is_watched_until_it_starts() -> None:
     assert watch([*free, make_job(1, gpus=16, running_on=["n01", "n02"])], ended) == ()
 
 
-def test_plan_states_when_the_job_would_start_as_submitted_and_as_first_in_line() -> None:
+def test_plan_states_when_the_job_starts_as_submitted_and_behind_those_it_lets_ahead() -> None:
     full = running(8, 8, 8, 8, left_s=2 * HOUR_S)
     long = make_job(1, gpus=16, priority=1000, time_limit_s=40 * HOUR_S)
     shorts = [short(n) for n in range(2, 12)]
@@ -153,7 +153,7 @@ def test_plan_states_when_the_job_would_start_as_submitted_and_as_first_in_line(
     (by_slurm,) = Cycle().judge(make_snapshot([*full, slurms_plan, *shorts])).recommendations
 
     assert change.serves == tuple(range(2, 12))
-    assert (change.planned_start, change.latest_start) == (TAKEN_AT + 2 * HOUR_S, TAKEN_AT + 2 * HOUR_S)
+    assert (change.planned_start, change.latest_start) == (TAKEN_AT + 2 * HOUR_S, TAKEN_AT + 2.25 * HOUR_S)
     assert by_slurm.planned_start == TAKEN_AT + HOUR_S
 
 

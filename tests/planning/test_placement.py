@@ -107,7 +107,7 @@ def test_gang_that_calls_itself_sensitive_vouches_for_its_whole_limit() -> None:
 def test_wait_is_never_longer_than_the_bound_on_added_delay() -> None:
     snapshot = one_idle_node_per_leaf(waiting())
 
-    assert timers(Cycle(limits=Limits(max_added_delay_s=1799.0)).judge(snapshot)) == {
+    assert timers(Cycle(limits=Limits(max_added_delay_s=3599.0)).judge(snapshot)) == {
         1: SwitchRequest(count=1, max_wait_s=29 * 60.0)
     }
 

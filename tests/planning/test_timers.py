@@ -290,18 +290,19 @@ STEPPED = ended(SetNice(job_id=1, before=0, after=100), after_s=1200.0)
 @pytest.mark.parametrize(
     ("lease", "left_min"),
     [
-        (ended(HELD, after_s=1200.0), 40),
-        (ended(SetNice(job_id=1, before=0, after=100), after_s=2400.0), 20),
+        (ended(HELD, after_s=1200.0), 50),
+        (ended(SetNice(job_id=1, before=0, after=100), after_s=2400.0), 40),
         (ended(SetNice(job_id=1, before=100, after=0), after_s=2400.0), 60),
-        (replace(STEPPED, added_delay_s=1.0, applied_time=TAKEN_AT - 2400.0, would_start_time=TAKEN_AT - 2400.0), 20),
+        (replace(STEPPED, added_delay_s=1.0, applied_time=TAKEN_AT - 2400.0, would_start_time=TAKEN_AT - 2400.0), 40),
     ],
     ids=["by a timer", "by nice", "not by less nice", "by what was booked for it"],
 )
 def test_what_a_job_was_delayed_before_is_taken_off_the_bound(lease: Lease, left_min: int) -> None:
-    cycle = Cycle(limits=Limits(max_added_delay_s=HOUR_S, cooldown_s=0.0), levers=frozenset({Lever.SWITCHES}))
+    cycle = Cycle(limits=Limits(max_added_delay_s=2 * HOUR_S, cooldown_s=0.0), levers=frozenset({Lever.SWITCHES}))
 
     record = cycle.judge(across_leaves(), Memory(leases=(lease,)))
 
+    # Half of what is left of two hours.
     assert waits_of(record) == left_min * 60.0
 
 

@@ -97,7 +97,7 @@ def test_gang_waits_for_one_node_where_slurm_would_spread_it() -> None:
 
 def test_node_range_is_given_back_the_moment_its_timer_ends() -> None:
     trace, cluster = two_nodes(first_free_s=20 * HOUR_S)
-    options = replace(BY_RULE, advise_every_s=130.0, limits=Limits(min_job_age_s=0.0, max_added_delay_s=600.0))
+    options = replace(BY_RULE, advise_every_s=130.0, limits=Limits(min_job_age_s=0.0, max_added_delay_s=1200.0))
 
     timed = run_of(trace, cluster, "slurm+dally", options)
 
@@ -144,7 +144,7 @@ def test_tuner_learns_from_the_gang_that_got_its_place() -> None:
 def test_tuner_learns_from_the_gang_that_gave_up() -> None:
     trace, cluster = two_nodes(first_free_s=20 * HOUR_S)
     trace = make_trace_with(trace, {"submit_time": 20, "gpus": 8, "nodes_min": 2, "nodes_max": 2, **LONG})
-    options = replace(BY_RULE, limits=Limits(min_job_age_s=0.0, max_added_delay_s=600.0))
+    options = replace(BY_RULE, limits=Limits(min_job_age_s=0.0, max_added_delay_s=1200.0))
 
     _, applier = advised(trace, cluster, options)
 
@@ -260,7 +260,7 @@ def test_run_is_the_same_every_time(speeds: str) -> None:
 def test_gang_that_finds_no_leaf_waits_for_its_whole_timer() -> None:
     trace, cluster = two_leaves()
     trace.jobs["run_time_s"][2] = 20 * HOUR_S
-    options = replace(BY_RULE, limits=Limits(min_job_age_s=0.0, max_added_delay_s=600.0))
+    options = replace(BY_RULE, limits=Limits(min_job_age_s=0.0, max_added_delay_s=1200.0))
 
     timed = run_of(trace, cluster, "slurm+dally", options)
 

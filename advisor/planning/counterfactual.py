@@ -83,9 +83,11 @@ def _with_planned_start(change: Recommendation, case: Case, line: "_Line") -> Re
     latest_s = line.start_s(case, row, change.serves) if steps_back else line.first_without_idle_s(case, row)
     planned = None if not np.isfinite(by_limits_s) else now + by_limits_s
     of_slurm = case.snapshot.jobs_by_id[change.job_id].start_time
+    # What was planned at an earlier change of this wait holds: no change moves the start that the next one counts from.
+    before = (lease.planned_start for lease in _waiting(case).get(change.job_id, ()))
     return replace(
         change,
-        planned_start=earlier_of(planned, None if of_slurm is None else max(now, of_slurm)),
+        planned_start=earlier_of(planned, None if of_slurm is None else max(now, of_slurm), *before),
         latest_start=now + latest_s,
     )
 

@@ -115,11 +115,17 @@ def filled(small: LiveCluster) -> tuple[int, int, int]:
     live.submit("--time=00:20:00", "--gres=gpu:h100:8", "-n8", "--nodelist=n01")
     ranged, spread = live.submit(*PENDING["bert-range"]), live.submit(*PENDING["gpt-ddp"])
 
+    wait_until_considered(live)
+    return running[0], ranged, spread
+
+
+def wait_until_considered(live: LiveCluster) -> None:
+    """Wait until Slurm has looked at every job, also after an update, which takes a job's reason away."""
+
     def considered() -> bool:
         return "None" not in live.run("squeue", "-h", "-a", "-t", "PENDING", "-o", "%r").split()
 
     live.wait_for(considered, 60.0, what="Slurm has looked at every job")
-    return running[0], ranged, spread
 
 
 @pytest.fixture
@@ -130,6 +136,7 @@ def queue(
     for name in ("PATH", "SLURM_CONF"):
         monkeypatch.setenv(name, small.env[name])
     running, ranged, spread = filled
+    wait_until_considered(small)
     queue = Queue(live=small, journal=tmp_path / "journal.sqlite", running=running, ranged=ranged, spread=spread)
     before = queue.states()
     yield queue

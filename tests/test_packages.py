@@ -28,6 +28,7 @@ cat >/etc/sadvise/conf.d/apply.toml <<END
 default = "apply"
 [guard]
 min_job_age_s = 0
+probation_jobs = 0
 [daemon]
 interval_s = 2
 jitter_s = 0

@@ -147,7 +147,7 @@ def _plan_by_daemon(config: "Config", path: Path, seen: "Snapshot", cycle: "Cycl
         check_owner(disclosure.cluster, seen.config.cluster, str(path))
         kept, note, purposes = disclosure.journal(), "", disclosure.purposes
     except AdvisorError as err:
-        kept, note = MemoryJournal(), f"{path} is closed to this user, and {err}; {_MISSING}"
+        kept, note = MemoryJournal(proven=frozenset()), f"{path} is closed to this user, and {err}; {_MISSING}"
     record = rehearse(cycle, kept, seen).record
     return Planned(record=record, memory=cycle.memory(kept, seen), purposes=purposes, note=note, is_broken=bool(note))
 

@@ -294,6 +294,7 @@ def disclosure_after(journal: SqliteJournal, cycle: Cycle, snapshot: Snapshot) -
         leases=memory.leases,
         waits=memory.waits,
         observed_until=journal.observed_until(),
+        proven=journal.proven(),
         purposes=journal.purposes(lease for lease in memory.leases if lease.ending is None),
     )
 

@@ -20,7 +20,8 @@ _COLUMNS: Final = tuple(LEASE_COLUMNS.split(", "))
 class Disclosure:
     """The leases, open and ended, and the waits that a plan after a round depends on, with the purposes of open leases.
 
-    `hides_jobs` is whether users do not see each other's jobs.
+    `hides_jobs` is whether users do not see each other's jobs. `proven` names the models that the site's jobs have
+    proven.
     """
 
     cluster: str
@@ -29,6 +30,7 @@ class Disclosure:
     leases: tuple[Lease, ...] = ()
     waits: tuple[Wait, ...] = ()
     observed_until: float | None = None
+    proven: frozenset[str] = frozenset()
     purposes: Purposes
 
     def of(self, user: str) -> "Disclosure":
@@ -45,6 +47,7 @@ class Disclosure:
             closed=(lease for lease in self.leases if lease.ending is not None),
             waits=self.waits,
             observed_until=self.observed_until,
+            proven=self.proven,
         )
 
     def to_json(self) -> bytes:
@@ -57,6 +60,7 @@ class Disclosure:
             "leases": [dict(zip(_COLUMNS, lease_row(lease), strict=True)) for lease in self.leases],
             "waits": [{**asdict(wait), "tier": wait.tier.name} for wait in self.waits],
             "observed_until": self.observed_until,
+            "proven": sorted(self.proven),
             "purposes": [
                 {"job_id": job_id, "lever": lever, **asdict(purpose)}
                 for (job_id, lever), purpose in self.purposes.items()
@@ -78,6 +82,7 @@ def disclosure_of(content: bytes) -> Disclosure:
             leases=tuple(lease_of(tuple(row[name] for name in _COLUMNS)) for row in document["leases"]),
             waits=tuple(Wait(**{**wait, "tier": LocalityTier[wait["tier"]]}) for wait in document["waits"]),
             observed_until=document["observed_until"],
+            proven=frozenset(map(str, document["proven"])),
             purposes={
                 (int(row["job_id"]), Lever(row["lever"])): Purpose(reason=str(row["reason"]), text=str(row["text"]))
                 for row in document["purposes"]

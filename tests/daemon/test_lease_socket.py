@@ -119,6 +119,8 @@ def test_idle_clients_of_one_user_keep_no_other_user_away(
         content = seen_by_nobody(folder)
 
         assert len(disclosure_of(content).leases) == 3000
+        for client in clients[MOST_OF_ONE_USER:]:
+            client.settimeout(20.0)
         assert sum(client.recv(1) == b"" for client in clients[MOST_OF_ONE_USER:]) == 3
     assert MOST_OF_ONE_USER < MOST_CONNECTIONS
 

@@ -128,6 +128,11 @@ class Case:
         """Return the resources of running jobs with their expected ends."""
         return holdings_of(self.snapshot, self.table, self.remaining_s)
 
+    @cached_property
+    def holdings_by_limits(self) -> Holdings:
+        """Return the resources of running jobs until their time limits."""
+        return holdings_of(self.snapshot, self.table)
+
     def past_of(self, job_id: int) -> Past:
         """Return the effect that our earlier changes had on a job."""
         return self.past_by_job.get(job_id, NO_PAST)

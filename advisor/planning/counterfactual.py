@@ -22,7 +22,7 @@ from advisor.features.capacity import Fitter
 from advisor.features.nodes import UNTYPED
 from advisor.features.queue import ANY_TYPE, QueueTable, competes_now
 from advisor.planning.case import Case
-from advisor.planning.earliest import earliest, holdings_of, without
+from advisor.planning.earliest import earliest, without
 
 
 class Over(StrEnum):
@@ -64,11 +64,16 @@ def with_planned_starts(plan: Plan, case: Case) -> Plan:
     """
     if all(change.expected.added_delay_max_s <= 0.0 for change in plan.recommendations):
         return plan
-    line = _Line.of(case)
-    return Plan(recommendations=tuple(_with_planned_start(change, case, line) for change in plan.recommendations))
+    line, leases_by_job = _Line.of(case), _waiting(case)
+    return Plan(
+        recommendations=tuple(
+            _with_planned_start(change, case, line, leases_by_job.get(change.job_id, ()))
+            for change in plan.recommendations
+        )
+    )
 
 
-def _with_planned_start(change: Recommendation, case: Case, line: "_Line") -> Recommendation:
+def _with_planned_start(change: Recommendation, case: Case, line: "_Line", leases: Sequence[Lease]) -> Recommendation:
     now = case.snapshot.taken_at
     if change.expected.added_delay_max_s <= 0.0:
         return change
@@ -84,7 +89,7 @@ def _with_planned_start(change: Recommendation, case: Case, line: "_Line") -> Re
     planned = None if not np.isfinite(by_limits_s) else now + by_limits_s
     of_slurm = case.snapshot.jobs_by_id[change.job_id].start_time
     # What was planned at an earlier change of this wait holds: no change moves the start that the next one counts from.
-    before = (lease.planned_start for lease in _waiting(case).get(change.job_id, ()))
+    before = (lease.planned_start for lease in leases)
     return replace(
         change,
         planned_start=earlier_of(planned, None if of_slurm is None else max(now, of_slurm), *before),
@@ -151,7 +156,7 @@ class _Line:
     def first_without_idle_s(self, case: Case, row: int) -> float:
         """Return when a row of `submitted` starts by time limits as the first in line if others take all idle GPUs."""
         taken = replace(case.table, gpus_idle=np.zeros_like(case.table.gpus_idle))
-        start = earliest(case.snapshot, taken, holdings_of(case.snapshot, case.table), self.submitted.jobs[row])
+        start = earliest(case.snapshot, taken, case.holdings_by_limits, self.submitted.jobs[row])
         return np.inf if start is None else start - case.snapshot.taken_at
 
     def would_start(self, row: int, passed: NDArray[np.int64]) -> bool:

@@ -92,7 +92,7 @@ def timer_for(case: Case, queue: QueueTable, row: int, place: Place, *, is_first
     # A job that declares itself sensitive vouches for its whole limit.
     sensitive = job.hints.sensitivity is Sensitivity.HIGH
     run_s = queue.run.low_s if is_first else queue.run.high_s if sensitive else queue.run.expected_s
-    # The other half is for what comes after a wait in vain.
+    # The other half is for what follows a wait that ended without a place.
     left_s = case.delay_left_of(job.job_id) / 2
     # The clock of Slurm's own wait starts with the update, as long as the job never had one.
     cap_s = case.snapshot.config.max_switch_wait_s if place.tier is LocalityTier.LEAF else float("inf")

@@ -1,4 +1,4 @@
-"""The first run of a graph, in a process of its own: what does not end or grows without bound harms no other process."""
+"""The first run of a graph, in a process of its own: one that does not end or grows harms no other process."""
 
 import os
 import resource

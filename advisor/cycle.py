@@ -148,13 +148,16 @@ class Cycle:
             levers=self.levers,
             decider=decider,
         )
+        seen = watched(case)
+        would_start = context.would_start.union(wait.job_id for wait in seen if wait.would_start_time is not None)
+        planned = with_planned_starts(plan(case, self.line), case)
         return CycleRecord(
             snapshot=snapshot,
             memory=memory,
             forecasts=case.forecasts,
-            judged=judge(with_planned_starts(plan(case, self.line), case), snapshot, context),
+            judged=judge(planned, snapshot, replace(context, would_start=would_start)),
             left_alone=permits.left_alone,
-            watched=watched(case),
+            watched=seen,
             decisions=tuple(decider.decisions),
             policy_state=decider.state,
             policy_fault=decider.fault,

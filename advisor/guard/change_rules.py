@@ -37,16 +37,17 @@ def lift_is_owed(change: Recommendation, job: Job, circumstances: Circumstances)
 
 
 def late_job_not_put_back(change: Recommendation, job: Job, circumstances: Circumstances) -> bool:
-    """A job that waits although it would have started as submitted is not put back again."""
+    """A job that waits although it would have started as submitted, or would start now, is not put back again."""
     steps_back = isinstance(change.action, SetNice) and change.action.after > change.action.before
-    return not steps_back or circumstances.late_s(job) <= 0.0
+    return not steps_back or job.job_id not in circumstances.would_start
 
 
 def starts_within_bound(change: Recommendation, _job: Job, circumstances: Circumstances) -> bool:
     """A job is delayed only if by time limits it then still starts within the bound."""
-    if change.planned_start is None or change.latest_start is None:
+    planned, latest, bound_s = change.planned_start, change.latest_start, circumstances.limits.max_added_delay_s
+    if latest is None or bound_s == float("inf"):
         return True
-    return change.latest_start - change.planned_start <= circumstances.limits.max_added_delay_s
+    return planned is not None and latest - planned <= bound_s
 
 
 def delay_within_limits(change: Recommendation, _job: Job, circumstances: Circumstances) -> bool:

@@ -28,6 +28,7 @@ from advisor.planning.head import turns
 from advisor.planning.levers import missing_by_lever
 from advisor.planning.observing import NO_PAST, Past, past_by_job, still_waiting, timer_tier
 from advisor.planning.scorers import by_rule
+from advisor.planning.timetable import Timetable
 from advisor.planning.tuning import Tuner, tuning_of
 from advisor.settings import Limits, PlanningSettings
 
@@ -133,6 +134,13 @@ class Case:
         """Return the resources of running jobs until their time limits."""
         return holdings_of(self.snapshot, self.table)
 
+    def timetable(self, horizon_s: float | None = None) -> Timetable:
+        """Return a timetable of the running jobs by their limits, over the window of backfill or up to a horizon."""
+        window_s = self.snapshot.config.backfill_window_s
+        return Timetable(
+            self.snapshot, self.fitter, self.holdings_by_limits, window_s if horizon_s is None else horizon_s
+        )
+
     def past_of(self, job_id: int) -> Past:
         """Return the effect that our earlier changes had on a job."""
         return self.past_by_job.get(job_id, NO_PAST)
@@ -194,5 +202,5 @@ class Case:
             return []
         queue = self.as_asked(self.queue)
         wanted = [row for row, job in enumerate(queue.jobs) if job.job_id in timed]
-        near = {queue.jobs[turn.row].job_id for turn in turns(self.snapshot, self.fitter, queue, self.freed, wanted)}
+        near = {queue.jobs[turn.row].job_id for turn in turns(self.timetable(), queue, self.freed, wanted)}
         return [lease for lease in self._open_timers if lease.job_id in near]

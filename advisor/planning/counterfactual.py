@@ -1,15 +1,15 @@
 """Compares jobs that a change can delay with their start as submitted, and finds the changes that no longer serve.
 
 As submitted, a job stands at the priority of its user's own fields, and the jobs that started while the change was out,
-from places behind it, have not started. It would start once what it asks for fits beside the jobs ahead of it, whose
-GPUs count as interchangeable.
+from places behind it, have not started. Its planned start is that of a schedule by time limits, node by node. In each
+later round it would start once what it asks for fits beside the jobs ahead of it, whose GPUs count as interchangeable.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from heapq import heapify, heappop, heappush
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +18,18 @@ from advisor.domain.actions import Lever, Requeue, SetNice
 from advisor.domain.job import Job, JobState
 from advisor.domain.lease import Ending, Lease, LeaseState, earlier_of
 from advisor.domain.plan import Plan, Recommendation
+from advisor.domain.units import DAY_S
 from advisor.features.capacity import Fitter
 from advisor.features.nodes import UNTYPED
 from advisor.features.queue import ANY_TYPE, QueueTable, competes_now
 from advisor.planning.case import Case
 from advisor.planning.earliest import earliest, without
+from advisor.planning.timetable import Timetable
+
+# The tasks of an array for which Slurm's backfill keeps places: the default of bf_max_job_array_resv.
+_MOST_TASKS: Final = 20
+# A start further ahead is unknown.
+_HORIZON_S: Final = 30 * DAY_S
 
 
 class Over(StrEnum):
@@ -62,31 +69,88 @@ def with_planned_starts(plan: Plan, case: Case) -> Plan:
     where that is earlier. The latest start of a job that steps back is that behind the jobs that it lets ahead; that of
     a gang that waits for a place is as the first in line if other jobs take all idle GPUs.
     """
-    if all(change.expected.added_delay_max_s <= 0.0 for change in plan.recommendations):
+    delaying = {change.job_id: change for change in plan.recommendations if change.expected.added_delay_max_s > 0.0}
+    if not delaying:
         return plan
     line, leases_by_job = _Line.of(case), _waiting(case)
+    starts_s = _starts_by_limits_s(case, line, {job_id: line.let_ahead(change) for job_id, change in delaying.items()})
     return Plan(
         recommendations=tuple(
-            _with_planned_start(change, case, line, leases_by_job.get(change.job_id, ()))
+            change
+            if change.job_id not in delaying
+            else _with_planned_start(
+                change, case, line, starts_s.get(change.job_id, _NEVER), leases_by_job.get(change.job_id, ())
+            )
             for change in plan.recommendations
         )
     )
 
 
-def _with_planned_start(change: Recommendation, case: Case, line: "_Line", leases: Sequence[Lease]) -> Recommendation:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Starts:
+    """When a job starts by time limits, as submitted and behind others, in seconds from the snapshot."""
+
+    as_submitted_s: float
+    behind_s: float
+
+
+_NEVER = _Starts(as_submitted_s=np.inf, behind_s=np.inf)
+
+
+def _starts_by_limits_s(case: Case, line: "_Line", rows_ahead: Mapping[int, Sequence[int]]) -> Mapping[int, _Starts]:
+    """Map jobs to their starts by time limits as submitted, and behind the rows that go ahead of them.
+
+    Slurm's backfill keeps no place for a job beyond its depth, so that no start is known there.
+    """
+    submitted, timetable, left = line.submitted, case.timetable(_HORIZON_S), set(rows_ahead)
+    starts_s: dict[int, _Starts] = {}
+    for row in (row for rows in submitted.rows_by_pool() for row in rows.tolist()):
+        job_id = submitted.jobs[row].job_id
+        if not left:
+            break
+        if job_id not in case.tested:
+            continue
+        if job_id in left:
+            left.remove(job_id)
+            as_submitted_s = _start_s(timetable, submitted, row)
+            with timetable.trial():
+                for other in rows_ahead[job_id]:
+                    _schedule(timetable, submitted, other)
+                behind_s = _start_s(timetable, submitted, row)
+            is_kept = all(submitted.jobs[other].job_id in case.tested for other in rows_ahead[job_id])
+            starts_s[job_id] = _Starts(as_submitted_s=as_submitted_s, behind_s=behind_s if is_kept else np.inf)
+        _schedule(timetable, submitted, row)
+    return starts_s
+
+
+def _start_s(timetable: Timetable, queue: QueueTable, row: int) -> float:
+    """Return when the job of a row starts, infinity beyond the horizon."""
+    slot = timetable.slot(queue.jobs[row], float(queue.limit_s[row]))
+    return np.inf if slot is None else slot.start_s
+
+
+def _schedule(timetable: Timetable, queue: QueueTable, row: int) -> None:
+    """Add the job of a row to a timetable, task by task, where it starts within the window."""
+    for _ in range(min(int(queue.tasks[row]), _MOST_TASKS)):
+        slot = timetable.slot(queue.jobs[row], float(queue.limit_s[row]))
+        if slot is None:
+            return
+        timetable.add(slot)
+
+
+def _with_planned_start(
+    change: Recommendation, case: Case, line: "_Line", starts: _Starts, leases: Sequence[Lease]
+) -> Recommendation:
     now = case.snapshot.taken_at
-    if change.expected.added_delay_max_s <= 0.0:
-        return change
     if isinstance(change.action, Requeue):
         return replace(change, planned_start=now)
     row = line.row_by_job.get(change.job_id)
     if row is None:
         return change
-    by_limits_s = line.start_s(case, row)
     # Where it stands behind others Slurm's backfill keeps its place; a gang that waits though it could start has none.
     steps_back = isinstance(change.action, SetNice)
-    latest_s = line.start_s(case, row, change.serves) if steps_back else line.first_without_idle_s(case, row)
-    planned = None if not np.isfinite(by_limits_s) else now + by_limits_s
+    latest_s = starts.behind_s if steps_back else line.first_without_idle_s(case, row)
+    planned = now + starts.as_submitted_s if np.isfinite(starts.as_submitted_s) else None
     of_slurm = case.snapshot.jobs_by_id[change.job_id].start_time
     # What was planned at an earlier change of this wait holds: no change moves the start that the next one counts from.
     before = (lease.planned_start for lease in leases)
@@ -124,34 +188,19 @@ class _Line:
             ),
         )
 
-    def start_s(self, case: Case, row: int, behind: Iterable[int] = ()) -> float:
-        """Return when a row of `submitted` starts by time limits, if Slurm keeps the order and no other job arrives.
+    def let_ahead(self, change: Recommendation) -> list[int]:
+        """Return the rows of `submitted` behind a job that go ahead of it once its nice is raised, in order.
 
-        The jobs `behind` go before it, as those ahead of it do. Seconds from the snapshot; infinity for never.
+        Jobs that our changes put back count where they stand as submitted: they can return there in any round.
         """
-        submitted, freed = self.submitted, case.freed_by_limits
-        pool, gpu_type = int(submitted.pool[row]), int(submitted.gpu_type[row])
-        ahead = [other for other in range(row) if submitted.pool[other] == pool]
-        order = [*ahead, *sorted(self.row_by_job[job_id] for job_id in behind if job_id in self.row_by_job), row]
-        mine = (freed.pool == pool) & ((gpu_type == ANY_TYPE) | (freed.gpu_type == gpu_type))
-        releases = list(zip(freed.after_s[mine].tolist(), freed.gpus[mine].tolist(), strict=True))
-        idle = submitted.pool_idle[pool]
-        left, now = int(idle.sum() if gpu_type == ANY_TYPE else idle[gpu_type]), 0.0
-        heapify(releases)
-        for other in order:
-            if not _compete(int(submitted.gpu_type[other]), gpu_type):
-                continue
-            gpus = int(submitted.gpus[other])
-            while left < gpus:
-                if not releases:
-                    return np.inf
-                after_s, freed_gpus = heappop(releases)
-                now, left = max(now, after_s), left + freed_gpus
-            left -= gpus
-            limit_s = float(submitted.limit_s[other])
-            if np.isfinite(limit_s):
-                heappush(releases, (now + limit_s, gpus))
-        return now
+        row, place = self.row_by_job.get(change.job_id), self.place_by_job.get(change.job_id)
+        if row is None or place is None or not isinstance(change.action, SetNice):
+            return []
+        lowered = int(self.queue.priority[place]) - (change.action.after - change.action.before)
+        submitted = self.submitted
+        passing = {self.row_by_job[job_id] for job_id in change.serves if job_id in self.row_by_job}
+        outranking = np.flatnonzero((submitted.pool == submitted.pool[row]) & (submitted.priority >= lowered))
+        return [other for other in sorted(passing.union(outranking.tolist())) if other > row]
 
     def first_without_idle_s(self, case: Case, row: int) -> float:
         """Return when a row of `submitted` starts by time limits as the first in line if others take all idle GPUs."""

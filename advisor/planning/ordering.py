@@ -111,6 +111,10 @@ def moves(case: Case, so_far: Sequence[Recommendation] = ()) -> list[Move]:
         line.left_s = np.array([delay_left_s.get(job_id, limits.max_added_delay_s) for job_id in line.job_id.tolist()])
         line.movable &= latest_starts_s(queue, freed, line.rows, queue.smallest[line.rows]) > 0.0
         line.movable &= queue.wait_s[line.rows] <= limits.max_job_wait_s
+        # Slurm's backfill keeps no place for a job beyond its depth.
+        tested = np.array([job_id in case.tested for job_id in line.job_id.tolist()], dtype=np.bool_)
+        line.movable &= tested
+        line.gains &= tested
         line.gains &= ~backfilled(queue, freed, line.rows)
         while len(made) < limits.max_changes and (move := _best_move(line, case)) is not None:
             made.append(move)

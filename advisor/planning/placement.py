@@ -59,13 +59,17 @@ def action_for(job: Job, place: Place, wait_s: float) -> Action:
 def recommendations(case: Case, so_far: Sequence[Recommendation] = ()) -> Iterator[Recommendation]:
     """Propose timers for gangs near the head of the line that could sit closer."""
     queue, done = case.queue_after(so_far), case.done(so_far)
-    wanted = [row for row, job in enumerate(queue.jobs) if job.job_id not in done and _can_wait(queue, row)]
-    for turn in turns(case.snapshot, case.fitter, case.as_asked(queue), case.freed, wanted):
+    wanted = [
+        row
+        for row, job in enumerate(queue.jobs)
+        if job.job_id in case.tested and job.job_id not in done and _can_wait(queue, row)
+    ]
+    for turn in turns(case.timetable(), case.as_asked(queue), case.freed, wanted):
         job = queue.jobs[turn.row]
         fit = turn.fitter.fit_in_service(job.gang, job.partitions)
         if turn.claim is None:
             fit = replace(fit, tier_now=None)
-        if fit.restricted or fit.tier_now is LocalityTier.NODE or job.job_id not in case.tested:
+        if fit.restricted or fit.tier_now is LocalityTier.NODE:
             continue
         closest = next(_timers(case, queue, turn, fit), None)
         if closest is not None:

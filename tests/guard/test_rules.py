@@ -252,6 +252,12 @@ def test_job_is_not_delayed_unless_running_jobs_release_its_gpus_in_time_by_thei
     assert refused_by(change, PLAIN) == rule
 
 
+def test_job_is_not_delayed_if_its_start_as_submitted_is_unknown() -> None:
+    change = replace(nice(), planned_start=None, latest_start=TAKEN_AT + 60.0)
+
+    assert refused_by(change, PLAIN) == "starts_within_bound"
+
+
 @pytest.mark.parametrize(("late_s", "rule"), [(1.0, None), (0.0, "lift_is_owed")])
 def test_job_is_lifted_only_while_it_waits_although_it_would_have_started(late_s: float, rule: str | None) -> None:
     change = nice(after=-500, delay_s=0.0)

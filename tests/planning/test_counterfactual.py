@@ -10,9 +10,10 @@ from advisor.domain.actions import Lever, NodeRange, Reason, SetNice, SetNodeRan
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
 from advisor.domain.memory import Memory
+from advisor.domain.plan import Recommendation
 from advisor.planning.counterfactual import Over, Watched
 from advisor.settings import Limits
-from tests.builders import HOUR_S, TAKEN_AT, make_gang, make_job, make_snapshot
+from tests.builders import HOUR_S, TAKEN_AT, make_config, make_gang, make_job, make_snapshot
 
 NODES = ("n01", "n02", "n03", "n04")  # of 8 GPUs each
 SINCE = TAKEN_AT - 600.0
@@ -155,6 +156,71 @@ def test_plan_states_when_the_job_starts_as_submitted_and_behind_those_it_lets_a
     assert change.serves == tuple(range(2, 12))
     assert (change.planned_start, change.latest_start) == (TAKEN_AT + 2 * HOUR_S, TAKEN_AT + 2.25 * HOUR_S)
     assert by_slurm.planned_start == TAKEN_AT + HOUR_S
+
+
+def moves_of(
+    jobs: Sequence[Job], *leases: Lease, levers: frozenset[Lever] = frozenset({Lever.NICE})
+) -> dict[int, Recommendation]:
+    """Map jobs that step back to their changes, refused ones among them."""
+    judged = Cycle(levers=levers).judge(make_snapshot(jobs), Memory(leases=leases)).judged
+    return {change.job_id: change for change in judged}
+
+
+def test_plan_counts_gpus_of_one_node_together() -> None:
+    on_one_node = make_gang(8, nodes_max=1)
+    # Half of each node comes free in an hour, and the other halves in two.
+    halves = [
+        *running(4, 4, 4, 4),
+        *(replace(job, job_id=job.job_id + 10) for job in running(4, 4, 4, 4, left_s=2 * HOUR_S)),
+    ]
+    long = make_job(1, gang=on_one_node, priority=1000, time_limit_s=40 * HOUR_S)
+    shorts = [make_job(n, gang=on_one_node, priority=900, time_limit_s=HOUR_S / 4) for n in range(2, 12)]
+
+    change = moves_of([*halves, long, *shorts])[1]
+
+    # Ten follow one another on four nodes.
+    assert (change.planned_start, change.latest_start) == (TAKEN_AT + 2 * HOUR_S, TAKEN_AT + 2.5 * HOUR_S)
+
+
+def test_plan_counts_a_job_that_was_put_back_where_it_can_return_to_at_any_time() -> None:
+    full = running(8, 8, 8, 8, left_s=2 * HOUR_S)
+    long = make_job(20, gpus=32, priority=1100, time_limit_s=40 * HOUR_S)
+    shorts = [short(n, priority=600) for n in range(2, 12)]
+    # The job that was put back before returns to 1000, between the long job and its new place.
+    before = moved(gpus=32, nice=500)
+
+    alone = moves_of([*full, long, *shorts])[20]
+    beside = moves_of([*full, long, before, *shorts], put_back(500, serves=tuple(range(2, 12))))[20]
+
+    assert alone.latest_start == TAKEN_AT + 2.25 * HOUR_S
+    assert beside.latest_start == TAKEN_AT + 12.25 * HOUR_S
+    assert (alone.refused_by, beside.refused_by) == (None, "starts_within_bound")
+
+
+def test_job_that_would_start_now_is_not_put_back_again_in_the_same_round() -> None:
+    back = replace(put_back(), applied_time=TAKEN_AT - 3 * HOUR_S).ended(Ending.TAKEN_BACK, TAKEN_AT - HOUR_S)
+    waiting = make_job(1, gpus=8, priority=1000, time_limit_s=40 * HOUR_S)
+    jobs = [*running(0, 8, 8, 8, started_ago_s=4 * HOUR_S), waiting, *[short(n) for n in range(2, 12)]]
+
+    def refused_by(started_ago_s: float) -> str | None:
+        passed = make_job(70, gpus=8, running_on=["n01"], started_ago_s=started_ago_s, priority=999)
+        return moves_of([*jobs, passed], back)[1].refused_by
+
+    assert refused_by(2 * HOUR_S) == "late_job_not_put_back"
+    assert refused_by(HOUR_S / 2) != "late_job_not_put_back"
+
+
+def test_no_job_steps_back_beyond_the_depth_of_backfill() -> None:
+    full = running(8, 8, 8, 8, left_s=2 * HOUR_S)
+    long = make_job(1, gpus=16, priority=1000, time_limit_s=40 * HOUR_S)
+    shorts = [short(n, priority=900 - 60 * n) for n in range(2, 12)]
+
+    def moved_by(depth: int) -> list[int]:
+        config = make_config(scheduler_parameters={"bf_max_job_test": str(depth)})
+        record = Cycle().judge(make_snapshot([*full, long, *shorts], config=config))
+        return [len(change.serves) for change in record.recommendations]
+
+    assert (moved_by(11), moved_by(8), moved_by(1)) == ([10], [7], [])
 
 
 def delayed() -> tuple[Lease, list[Job]]:

@@ -13,7 +13,17 @@ from advisor.domain.plan import Kind
 from advisor.domain.snapshot import Snapshot
 from advisor.settings import Limits, PlanningSettings
 from advisor.view.sentences import sentence
-from tests.builders import DAY_S, HOUR_S, make_config, make_gang, make_job, make_node, make_partition, make_snapshot
+from tests.builders import (
+    DAY_S,
+    HOUR_S,
+    make_config,
+    make_gang,
+    make_holders,
+    make_job,
+    make_node,
+    make_partition,
+    make_snapshot,
+)
 
 FULL = tuple(f"n0{number}" for number in range(1, 5))
 
@@ -147,7 +157,7 @@ def test_jobs_of_any_type_pass() -> None:
     long = make_job(1, gang=make_gang(8, gpu_type="a100"), priority=1000, time_limit_s=2 * DAY_S)
     others = [make_job(10 + n, gpus=2, priority=900 - n, time_limit_s=HOUR_S) for n in range(4)]
 
-    assert moved(Cycle().judge(make_snapshot([long, *others], nodes))) == {1: 157}
+    assert moved(Cycle().judge(make_snapshot([long, *others, *make_holders(nodes)], nodes))) == {1: 157}
 
 
 def test_job_that_starts_now_where_it_stands_is_left_there() -> None:
@@ -193,7 +203,7 @@ def test_partition_limit_stands_in_for_a_missing_one() -> None:
 def test_no_more_changes_than_the_cap() -> None:
     long = [make_job(1 + n, gpus=32, priority=2000 - n, time_limit_s=2 * DAY_S) for n in range(5)]
 
-    record = Cycle(limits=Limits(max_changes=2)).judge(busy(*long, *shorts(6)))
+    record = Cycle(limits=Limits(max_changes=2, max_added_delay_s=20 * DAY_S)).judge(busy(*long, *shorts(6)))
 
     assert len(record.recommendations) == 2
 

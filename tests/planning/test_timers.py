@@ -19,7 +19,17 @@ from advisor.domain.waits import Wait
 from advisor.planning.beliefs import Beliefs
 from advisor.settings import Limits, PlanningSettings
 from advisor.view.sentences import sentence
-from tests.builders import HOUR_S, TAKEN_AT, make_config, make_gang, make_job, make_node, make_snapshot, make_topology
+from tests.builders import (
+    HOUR_S,
+    TAKEN_AT,
+    make_config,
+    make_gang,
+    make_holders,
+    make_job,
+    make_node,
+    make_snapshot,
+    make_topology,
+)
 from tests.planning.test_placement import RANGE, ahead, half_idle_nodes, one_idle_node_per_leaf, timers, waiting
 from tests.planning.test_planner import contended
 
@@ -141,7 +151,7 @@ def spread(job: Job, *, idle: int, gpus: int = 8, nodes: int = 4, leaf: int = 2)
     names = [f"n{number:02}" for number in range(1, nodes + 1)]
     leaves = {f"leaf{at}": names[at : at + leaf] for at in range(0, nodes, leaf)}
     table = [make_node(name, gpus, used=gpus - idle) for name in names]
-    return make_snapshot([job, ahead()], table, topology=make_topology(leaves))
+    return make_snapshot([job, ahead(), *make_holders(table)], table, topology=make_topology(leaves))
 
 
 @pytest.mark.parametrize(
@@ -199,9 +209,9 @@ def test_gang_is_not_held_to_few_nodes_where_more_sit_closer_together() -> None:
     small = [make_node(f"n0{number}", 4, used=1 if number < 4 else 0) for number in (1, 2, 3, 4)]
     large = [make_node(name, 8, used=8) for name in ("n05", "n06")]
     leaves = {"leaf1": ("n01", "n02", "n03"), "leaf2": ("n04",), "leaf3": ("n05",), "leaf4": ("n06",)}
-    snapshot = make_snapshot(
-        [waiting(make_gang(12, nodes_max=5)), ahead("n05")], [*small, *large], topology=make_topology(leaves)
-    )
+    nodes = [*small, *large]
+    jobs = [waiting(make_gang(12, nodes_max=5)), ahead("n05"), *make_holders(nodes)]
+    snapshot = make_snapshot(jobs, nodes, topology=make_topology(leaves))
 
     assert timers(Cycle(planning=ROOMY).judge(snapshot)) == {1: SwitchRequest(count=1, max_wait_s=115 * 60.0)}
 
@@ -230,7 +240,7 @@ def test_gang_that_takes_one_node_only_has_no_leaves_to_wait_for() -> None:
 def test_gang_that_no_lever_can_hold_to_one_node_waits_for_one_leaf() -> None:
     nodes = [make_node(f"n0{number}", used=4 if number in (1, 3) else 8) for number in range(1, 5)]
 
-    record = Cycle(planning=ROOMY).judge(make_snapshot([waiting(make_gang(8)), ahead()], nodes))
+    record = Cycle(planning=ROOMY).judge(make_snapshot([waiting(make_gang(8)), ahead(), *make_holders(nodes)], nodes))
 
     # 34560 s times 1.3 - 1.1.
     assert timers(record) == {1: SwitchRequest(count=1, max_wait_s=115 * 60.0)}
@@ -239,7 +249,7 @@ def test_gang_that_no_lever_can_hold_to_one_node_waits_for_one_leaf() -> None:
 def across_leaves() -> Snapshot:
     """Eight GPUs that one node could hold are free on two nodes of two leaves."""
     nodes = [make_node(f"n0{number}", used=4 if number in (1, 3) else 8) for number in range(1, 5)]
-    return make_snapshot([waiting(RANGE), ahead()], nodes)
+    return make_snapshot([waiting(RANGE), ahead(), *make_holders(nodes)], nodes)
 
 
 def ended(action: Action, *, after_s: float, ending: Ending = Ending.TAKEN_BACK) -> Lease:

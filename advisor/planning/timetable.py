@@ -1,0 +1,293 @@
+"""Schedules pending jobs by their time limits, node by node, as Slurm's backfill plans them.
+
+Time ahead is divided into steps: the first is now, the others are as long as backfill's resolution or, if that is
+longer, a fiftieth of the time ahead (more on large clusters). A job holds its resources until the end of the step in
+which it ends.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.domain.gang import MOST, GangRequest
+from advisor.domain.job import Job
+from advisor.domain.snapshot import Snapshot
+from advisor.domain.topology import LocalityTier
+from advisor.features.capacity import Fitter
+from advisor.features.claims import Claim, claim
+from advisor.features.nodes import Counts, Flags, Mebibytes, NodeTable
+from advisor.planning.earliest import Holdings
+
+# The most numbers in the array of idle resources, 8 bytes each.
+_MOST_CELLS: Final = 4_000_000
+
+# An overdue job ends within a second.
+_LEAST_S: Final = 1.0
+
+_Request = tuple[GangRequest, tuple[str, ...], float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """The resources that a job holds from step `begin` until step `end`; seconds count from the snapshot."""
+
+    begin: int
+    end: int
+    start_s: float
+    end_s: float
+    claim: Claim
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _IdleGpus:
+    """The idle GPUs of some types on the usable nodes of some partitions at each step, 0 on others, and their sum."""
+
+    nodes: Flags  # (n_nodes,)
+    by_node: NDArray[np.int64]  # (n_steps, n_nodes)
+    sum: NDArray[np.int64]  # (n_steps,)
+
+
+class Timetable:
+    """The idle resources of each step, less those of the jobs that were added.
+
+    `fitter` computes where gangs fit now, and `holdings` are the resources of running jobs until their time limits.
+    Jobs are scheduled up to `horizon_s` ahead.
+    """
+
+    def __init__(self, snapshot: Snapshot, fitter: Fitter, holdings: Holdings, horizon_s: float) -> None:
+        self._snapshot, self._table = snapshot, fitter.table
+        most_steps = _MOST_CELLS // max(1, _resources(self._table).size)
+        self._times_s = _steps_s(max(1.0, snapshot.config.backfill_resolution_s), horizon_s, most_steps)
+        ends_s = np.maximum(holdings.end_time - snapshot.taken_at, _LEAST_S)
+        released = self._step_at(ends_s)
+        self._idle = _idle(self._table, holdings, released, len(self._times_s))
+        # What is idle grows only where a job ends, and shrinks only where one begins.
+        self._begins, self._ends = np.zeros((2, len(self._times_s) + 1), dtype=np.bool_)
+        self._ends[released] = True
+        # All that is released in a step is idle by this time, the end of the step at the latest.
+        self._ended_s = np.zeros(len(self._times_s) + 1)
+        np.maximum.at(self._ended_s, released, ends_s)
+        self._slots: list[Slot] = []
+        self._nodes = NodesByRequest(self._table)
+        self._idle_gpus: dict[tuple[tuple[str, ...], frozenset[str | None]], _IdleGpus] = {}
+        self._fitters: dict[tuple[int, ...], Fitter] = {(0,): fitter}
+        # Requests do not fit before these steps, however many jobs are added.
+        self._first_step: dict[_Request, int] = {}
+
+    def starts_now(self, job: Job, limit_s: float) -> bool:
+        """Return whether slurmctld can start a job now; not if its own plan has a later start for it."""
+        return self._first(job, limit_s, 1) == 0
+
+    def fitter(self, limit_s: float) -> Fitter:
+        """Return the fitter for jobs that hold their nodes from now on for a time limit."""
+        return self._fitter(self._lowest(0, self._end(0, limit_s)))
+
+    def slot(self, job: Job, limit_s: float) -> Slot | None:
+        """Return the first slot that holds a job for its time limit; None where it is beyond the horizon."""
+        begin = self._first(job, limit_s, len(self._times_s))
+        return None if begin is None else self._slot(job, begin, limit_s)
+
+    def slot_now(self, job: Job, limit_s: float) -> Slot:
+        """Return the slot of a job that starts now."""
+        return self._slot(job, 0, limit_s)
+
+    def add(self, slot: Slot) -> None:
+        """Take the resources of a slot from what is idle."""
+        self._hold(slot, 1)
+        self._slots.append(slot)
+        self._ended_s[slot.end] = max(self._ended_s[slot.end], slot.end_s)
+
+    @contextmanager
+    def trial(self) -> Iterator[None]:
+        """Drop the slots that are added in the block at its end."""
+        n_slots, first_step, ended_s = len(self._slots), self._first_step.copy(), self._ended_s.copy()
+        try:
+            yield
+        finally:
+            while len(self._slots) > n_slots:
+                self._hold(self._slots.pop(), -1)
+            self._first_step, self._ended_s = first_step, ended_s
+
+    def nodes(self, job: Job) -> Flags:
+        """Mark the nodes that a job can use: `(n_nodes,)`."""
+        return self._nodes(job)
+
+    def _is_later(self, job: Job) -> bool:
+        return job.start_time is not None and job.start_time > self._snapshot.taken_at
+
+    def _step_at(self, time_s: NDArray[np.float64]) -> NDArray[np.intp]:
+        """Return the first step that is not before each time."""
+        return np.searchsorted(self._times_s, time_s)
+
+    def _start_s(self, begin: NDArray[np.intp]) -> NDArray[np.float64]:
+        """Return when what is idle at each step has been released, 0 for now."""
+        return np.where(self._ended_s[begin] > 0.0, self._ended_s[begin], self._times_s[begin])
+
+    def _ends_of(self, begin: NDArray[np.intp], limit_s: float) -> NDArray[np.intp]:
+        """Return the steps at which a job releases its resources if it starts at each step."""
+        return np.maximum(self._step_at(self._start_s(begin) + limit_s), begin + 1)
+
+    def _first(self, job: Job, limit_s: float, until: int) -> int | None:
+        """Return the first step before `until` from which a job fits as long as it can run."""
+        request = job.gang, job.partitions, limit_s
+        known = self._first_step.get(request, 0)
+        begin = max(known, int(self._is_later(job)))
+        steps = self._candidates(job, begin, until, limit_s)
+        step = next((step for step in steps if self._fits(job, step, limit_s)), None)
+        if begin == known:
+            self._first_step[request] = max(known, until) if step is None else step
+        return step
+
+    def _candidates(self, job: Job, begin: int, until: int, limit_s: float) -> list[int]:
+        """Return the steps at which idle resources grow and from which on there are enough GPUs, on whatever nodes."""
+        if begin >= until:
+            return []
+        steps = np.r_[begin, begin + 1 + np.flatnonzero(self._ends[begin + 1 : until])]
+        short = np.flatnonzero(self._gpus_of(job).sum < (job.gang.gpu_count or 0))
+        next_short = np.r_[short, len(self._times_s)][np.searchsorted(short, steps)]
+        steps = steps[next_short >= self._ends_of(steps, limit_s)]
+        return [int(step) for step in steps]
+
+    def _gpus_of(self, job: Job) -> "_IdleGpus":
+        """Return the idle GPUs of a job's types on the nodes that can take it."""
+        key = key_of(job)
+        if key not in self._idle_gpus:
+            nodes = self._nodes(job) & self._table.usable
+            by_node = np.where(nodes, self._idle[:, :, _columns(self._table, key[1])].sum(axis=2), 0)
+            self._idle_gpus[key] = _IdleGpus(nodes=nodes, by_node=by_node, sum=by_node.sum(axis=1))
+        return self._idle_gpus[key]
+
+    def _fits(self, job: Job, begin: int, limit_s: float) -> bool:
+        """Return whether a job fits from a step on, on few enough switches if it waits for those."""
+        steps = self._lowest(begin, self._end(begin, limit_s))
+        if not self._few_nodes_are_enough(job, steps):
+            return False
+        tier = self._fitter(steps).tier_now(job.gang, job.partitions)
+        return tier is not None and (job.gang.switches is None or tier <= LocalityTier.LEAF)
+
+    def _few_nodes_are_enough(self, job: Job, steps: list[int]) -> bool:
+        """Return whether few enough nodes have the GPUs of a job at all of some steps: a quick check."""
+        by_node = self._gpus_of(job).by_node
+        gpus, most_nodes = by_node[steps].min(axis=0), min(job.gang.nodes_max or MOST, by_node.shape[1])
+        largest = np.partition(gpus, -most_nodes)[-most_nodes:] if most_nodes < len(gpus) else gpus
+        return int(largest.sum()) >= (job.gang.gpu_count or 0)
+
+    def _lowest(self, begin: int, end: int) -> list[int]:
+        """Return the steps from `begin` until `end` at which least is idle: the first, and where jobs begin."""
+        return [begin, *(begin + 1 + np.flatnonzero(self._begins[begin + 1 : end])).tolist()]
+
+    def _fitter(self, steps: list[int]) -> Fitter:
+        """Return the fitter for what is idle at all of some steps."""
+        key = tuple(steps)
+        if key not in self._fitters:
+            idle = self._idle[steps].min(axis=0)
+            table = replace(
+                self._table,
+                gpus_idle=idle[:, :-2].astype(np.int32),
+                cpus_idle=idle[:, -2].astype(np.int32),
+                memory_idle_mib=idle[:, -1],
+            )
+            self._fitters[key] = Fitter(self._snapshot, table)
+        return self._fitters[key]
+
+    def _slot(self, job: Job, begin: int, limit_s: float) -> Slot:
+        end, start_s = self._end(begin, limit_s), float(self._start_s(np.array(begin)))
+        fitter = self._fitter(self._lowest(begin, end))
+        taken = claim(fitter.table, job.gang, fitter.nodes_now(job.gang, job.partitions))
+        return Slot(begin=begin, end=end, start_s=start_s, end_s=start_s + limit_s, claim=taken)
+
+    def _end(self, begin: int, limit_s: float) -> int:
+        return int(self._ends_of(np.array(begin), limit_s))
+
+    def _hold(self, slot: Slot, sign: int) -> None:
+        """Take the resources of a slot, or give them back."""
+        taken, steps = slot.claim, slice(slot.begin, slot.end)
+        self._idle[steps, taken.rows] -= sign * _in_columns(taken.gpus, taken.cpus, taken.memory_mib)
+        for (_, types), gpus in self._idle_gpus.items():
+            of_type = sign * taken.gpus[:, _columns(self._table, types)].sum(axis=1)
+            gpus.by_node[steps, taken.rows] -= np.where(gpus.nodes[taken.rows], of_type, 0)
+            gpus.sum[steps] -= of_type[gpus.nodes[taken.rows]].sum()
+        self._begins[slot.begin] = self._ends[slot.end] = True
+        self._fitters = {
+            steps: fitter
+            for steps, fitter in self._fitters.items()
+            if not any(slot.begin <= step < slot.end for step in steps)
+        }
+
+
+class NodesByRequest:
+    """The nodes of partitions that have GPUs of some types, marked once for jobs alike."""
+
+    def __init__(self, table: NodeTable) -> None:
+        self._table = table
+        self._nodes: dict[tuple[tuple[str, ...], frozenset[str | None]], Flags] = {}
+
+    def __call__(self, job: Job) -> Flags:
+        """Mark the nodes of a job: `(n_nodes,)`."""
+        return self.of(*key_of(job))
+
+    def of(self, partitions: tuple[str, ...], types: frozenset[str | None]) -> Flags:
+        """Mark the nodes of partitions with GPUs of some types, None for any: `(n_nodes,)`."""
+        key = partitions, types
+        if key not in self._nodes:
+            table = self._table
+            named = [number for number, name in enumerate(table.partition_names) if name in partitions]
+            has_gpus = table.gpus_total[:, _columns(table, types)].any(axis=1)
+            self._nodes[key] = np.asarray(table.partition_member[named].any(axis=0) & has_gpus)
+        return self._nodes[key]
+
+
+def key_of(job: Job) -> tuple[tuple[str, ...], frozenset[str | None]]:
+    """Return the partitions and the GPU types of a job."""
+    return job.partitions, frozenset(gpu.gpu_type for gpu in job.gang.all_counts)
+
+
+def _columns(table: NodeTable, types: frozenset[str | None]) -> list[int]:
+    return [column for column, name in enumerate(table.gpu_types) if None in types or name in types]
+
+
+def _resources(table: NodeTable) -> NDArray[np.int64]:
+    """Return what is idle now: GPUs of each type, CPUs and memory, `(n_nodes, n_types + 2)`."""
+    return _in_columns(table.gpus_idle, table.cpus_idle, table.memory_idle_mib)
+
+
+def _in_columns(gpus: Counts, cpus: Counts, memory_mib: Mebibytes) -> NDArray[np.int64]:
+    return np.column_stack((gpus, cpus, memory_mib)).astype(np.int64)
+
+
+def _idle(table: NodeTable, holdings: Holdings, released: NDArray[np.intp], n_steps: int) -> NDArray[np.int64]:
+    """Return what is idle at each step once holdings end at `released` `(n_holdings,)`.
+
+    `(n_steps, n_nodes, n_types + 2)`.
+    """
+    total = _in_columns(table.gpus_total, table.cpus_total, table.memory_total_mib)
+    held = _in_columns(holdings.gpus, holdings.cpus, holdings.memory_mib)
+    idle = np.zeros((n_steps + 1, *total.shape), dtype=np.int64)
+    idle[0] = _resources(table)
+    np.add.at(idle, (released, holdings.row), held)
+    np.cumsum(idle, axis=0, out=idle)
+    np.minimum(idle, total, out=idle)
+    if holdings.vouched:
+        # Resources that could not be ascribed to one job are free once no job is left on the node.
+        emptied = np.full(len(table.names), n_steps, dtype=np.intp)
+        emptied[holdings.row] = 0
+        np.maximum.at(emptied, holdings.row, released)
+        for row in np.flatnonzero(emptied < n_steps).tolist():
+            idle[emptied[row] :, row] = total[row]
+    return idle[:n_steps]
+
+
+def _steps_s(resolution_s: float, horizon_s: float, most: int) -> NDArray[np.float64]:
+    """Return the ends of the steps up to the horizon, `most` of them if that is possible."""
+    share = 0.02
+    while True:
+        times_s = [0.0]
+        while times_s[-1] < horizon_s:
+            times_s.append(times_s[-1] + max(resolution_s, share * times_s[-1]))
+        if len(times_s) <= most or share > 1.0:
+            return np.array(times_s)
+        share *= 2

@@ -1,0 +1,163 @@
+"""When pending jobs start by time limits, node by node."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from advisor.domain.gang import GangRequest, GpuScope
+from advisor.domain.job import Job
+from advisor.domain.node import Node
+from advisor.planning.case import Case
+from advisor.planning.timetable import Slot, Timetable
+from tests.builders import DAY_S, HOUR_S, TAKEN_AT, make_gang, make_holders, make_job, make_node, make_snapshot
+from tests.golden import random_queues
+
+
+def timetable(nodes: Sequence[Node], *, left_s: float = 2 * HOUR_S, horizon_s: float = 30 * DAY_S) -> Timetable:
+    """The GPUs in use come free in `left_s`."""
+    return Case(snapshot=make_snapshot(make_holders(nodes, left_s=left_s), nodes)).timetable(horizon_s)
+
+
+def starts(table: Timetable, *jobs: Job) -> list[float | None]:
+    """Add jobs in order, and return when they start, in seconds."""
+    starts_s: list[float | None] = []
+    for job in jobs:
+        slot = table.slot(job, float("inf") if job.time_limit_s is None else job.time_limit_s)
+        starts_s.append(None if slot is None else slot.start_s)
+        if slot is not None:
+            table.add(slot)
+    return starts_s
+
+
+HALVES = (make_node("n01", 4, used=2), make_node("n02", 4, used=2))
+ONE_NODE, ANY_NODES = make_gang(4, nodes_max=1), make_gang(4)
+
+
+def test_gpus_of_one_node_count_only_together() -> None:
+    assert starts(timetable(HALVES), make_job(1, gang=ONE_NODE)) == [2 * HOUR_S]
+    assert starts(timetable(HALVES), make_job(1, gang=ANY_NODES)) == [0.0]
+
+
+def test_jobs_start_at_the_very_ends_of_those_ahead() -> None:
+    full = [make_node("n01", 4, used=4)]
+    jobs = [make_job(number, gpus=4, time_limit_s=901.0) for number in (1, 2, 3)]
+
+    assert starts(timetable(full, left_s=7207.0), *jobs) == [7207.0, 8108.0, 9009.0]
+
+
+@pytest.mark.parametrize(("limit_s", "start_s"), [(2 * HOUR_S, 0.0), (3 * HOUR_S, 12 * HOUR_S)])
+def test_job_behind_starts_before_a_reservation_only_if_it_ends_before(limit_s: float, start_s: float) -> None:
+    whole = make_job(1, gang=make_gang(8), time_limit_s=10 * HOUR_S)
+
+    assert starts(timetable(HALVES), whole, make_job(2, gpus=2, time_limit_s=limit_s)) == [2 * HOUR_S, start_s]
+
+
+def test_job_behind_uses_what_a_reservation_leaves() -> None:
+    three = make_job(1, gang=make_gang(3, nodes_max=1), time_limit_s=10 * HOUR_S)
+
+    # On its node one GPU is left from then on, and on the other node two are idle now.
+    assert starts(timetable(HALVES), three, *[make_job(n, gpus=1) for n in (2, 3, 4)]) == [2 * HOUR_S, 0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("gang", "start_s"),
+    [
+        (make_gang(1, cpus=64, nodes_max=1), 2 * HOUR_S),
+        (make_gang(1, cpus=8), 0.0),
+        (make_gang(1, memory_mib_per_node=200_000), 2 * HOUR_S),
+        (make_gang(1, memory_mib_per_node=100_000), 0.0),
+        (make_gang(2, scope=GpuScope.NODE, nodes_min=2, nodes_max=2), 0.0),
+        (make_gang(3, scope=GpuScope.NODE, nodes_min=2, nodes_max=2), 2 * HOUR_S),
+        (make_gang(1, required_nodes=("n02",), cpus=64, nodes_max=1), 2 * HOUR_S),
+    ],
+    ids=[
+        "all CPUs",
+        "some CPUs",
+        "much memory",
+        "some memory",
+        "two of each node",
+        "three of each node",
+        "one by name",
+    ],
+)
+def test_cpus_memory_and_nodes_bind_as_gpus_do(gang: GangRequest, start_s: float) -> None:
+    nodes = [
+        replace(node, cpus=64, cpus_used=32, memory_mib=256_000, memory_used_mib=128_000)
+        for node in (make_node("n01", 4, used=2), make_node("n02", 4, used=2))
+    ]
+    holders = [
+        replace(job, gang=replace(job.gang, cpus=32, memory_mib_per_node=128_000))
+        for job in make_holders(nodes, left_s=2 * HOUR_S)
+    ]
+
+    table = Case(snapshot=make_snapshot(holders, nodes)).timetable()
+
+    assert starts(table, make_job(1, gang=gang)) == [start_s]
+
+
+def test_start_is_unknown_beyond_the_horizon_and_behind_a_job_without_a_limit() -> None:
+    endless = make_job(1, gpus=8, time_limit_s=None)
+    job = make_job(2, gpus=8)
+
+    assert starts(timetable(HALVES, left_s=25 * HOUR_S, horizon_s=DAY_S), job) == [None]
+    assert starts(timetable(HALVES, left_s=23 * HOUR_S, horizon_s=DAY_S), job) == [23 * HOUR_S]
+    assert starts(timetable(HALVES), endless, job) == [2 * HOUR_S, None]
+
+
+def test_job_that_runs_beyond_its_limit_releases_at_once() -> None:
+    assert starts(timetable(HALVES, left_s=-60.0), make_job(1, gpus=8)) == [1.0]
+
+
+def test_job_with_a_later_start_in_slurms_own_plan_does_not_start_now() -> None:
+    table = timetable(HALVES)
+    job = make_job(1, gpus=2)
+
+    assert table.starts_now(job, HOUR_S)
+    assert not table.starts_now(replace(job, start_time=TAKEN_AT + 60.0), HOUR_S)
+    assert table.starts_now(replace(job, job_id=2), HOUR_S)
+
+
+Added = list[tuple[Slot, Job]]
+
+
+def scheduled(case: Case, table: Timetable) -> Added:
+    """Add the jobs of a random queue in their order."""
+    added: Added = []
+    for job, limit_s in zip(case.queue.jobs, case.queue.limit_s.tolist(), strict=True):
+        slot = table.slot(job, limit_s if np.isfinite(limit_s) else np.inf)
+        if slot is not None:
+            table.add(slot)
+            added.append((slot, job))
+    return added
+
+
+@settings(deadline=None)
+@given(seed=st.integers(0, 100_000))
+def test_jobs_that_hold_resources_at_once_never_hold_more_than_there_is(seed: int) -> None:
+    case = Case(snapshot=random_queues.snapshot(np.random.default_rng(seed)))
+
+    added = scheduled(case, case.timetable())
+
+    for step in {slot.begin for slot, _ in added}:
+        held = np.zeros_like(case.table.gpus_total)
+        for slot, _ in added:
+            if slot.begin <= step < slot.end:
+                np.add.at(held, slot.claim.rows, slot.claim.gpus)
+        assert (held <= (case.table.gpus_startable if step == 0 else case.table.gpus_total)).all()
+
+
+@settings(deadline=None)
+@given(seed=st.integers(0, 100_000))
+def test_what_was_tried_leaves_no_trace(seed: int) -> None:
+    case = Case(snapshot=random_queues.snapshot(np.random.default_rng(seed)))
+    table, other = case.timetable(), case.timetable()
+
+    with table.trial():
+        tried = scheduled(case, table)
+
+    assert [slot.start_s for slot, _ in scheduled(case, table)] == [slot.start_s for slot, _ in tried]
+    assert [slot.start_s for slot, _ in scheduled(case, other)] == [slot.start_s for slot, _ in tried]

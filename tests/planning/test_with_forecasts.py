@@ -180,7 +180,7 @@ def test_gang_waits_for_a_leaf_that_is_expected_free_in_time() -> None:
     record = judged(spread_gang(leaf_free_in_s=900.0), by_job)
 
     assert set(actions(record, SetSwitches)) == {1}
-    assert "inflation 2 spread against 1 on one leaf switch, as forecast" in assumption(record.recommendations[0])
+    assert "a factor of 2 spread out, and of 1 on one leaf switch, as forecast" in assumption(record.recommendations[0])
 
 
 def test_gang_without_a_limit_waits_for_what_its_forecast_says_it_saves() -> None:

@@ -1,9 +1,9 @@
 """Collects, once per cycle, what the rules need to know beside the job."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from advisor.domain.actions import Lever
+from advisor.domain.actions import Lever, SetNice
 from advisor.domain.forecast import NO_FORECASTS, Forecasts
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease, stopped_since
@@ -21,6 +21,7 @@ class Circumstances:
     `preempts` is whether running jobs can be stopped at all; `stopped` names the jobs stopped within the last hour.
     `observed` holds the pairs of partitions and account whose jobs are in mode observe. `hidden_levers` are the levers
     whose field the reader does not show. `on_probation` names the unproven models whose run times the plan counts with.
+    `known_nices` holds the pairs of job and nice that changes of ours have set or restored.
     """
 
     now: float
@@ -35,6 +36,7 @@ class Circumstances:
     ledger: Ledger = NOTHING_BOOKED
     hidden_levers: tuple[Lever, ...] = ()
     on_probation: tuple[str, ...] = ()
+    known_nices: frozenset[tuple[int, int]] = frozenset()
 
     def user_delay_left_s(self, job: Job) -> float:
         """Return the delay left for the jobs of a job's user within the window; infinity if the user is unknown."""
@@ -86,6 +88,7 @@ def circumstances(
         ledger=ledger_of(known, snapshot.taken_at, limits),
         hidden_levers=snapshot.hidden_levers,
         on_probation=_counted_with(forecasts),
+        known_nices=frozenset(_nices(known)),
     )
 
 
@@ -119,6 +122,14 @@ def _counted_with(forecasts: Forecasts) -> tuple[str, ...]:
         forecast.run_time is not None for forecast in forecasts.by_job.values()
     )
     return forecasts.on_probation if counts else ()
+
+
+def _nices(leases: Iterable[Lease]) -> Iterator[tuple[int, int]]:
+    """Yield the jobs of reordering changes with the nice that was set and the one that is restored."""
+    for lease in leases:
+        for action in (lease.action, lease.undo):
+            if isinstance(action, SetNice):
+                yield action.job_id, action.after
 
 
 def _split_arrays(snapshot: Snapshot) -> frozenset[int]:

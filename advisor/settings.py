@@ -87,7 +87,7 @@ class Limits:
     """How far changes can go."""
 
     min_job_age_s: Annotated[float, "jobs submitted less than this ago are left alone"] = 60.0
-    max_job_wait_s: Annotated[float, "jobs eligible for longer than this are never delayed"] = 48 * HOUR_S
+    max_job_wait_s: Annotated[float, "no change is made that delays a job eligible for longer than this"] = 48 * HOUR_S
     max_added_delay_s: Annotated[
         float, "bound on the delay of one job by changes: no change without room for it, a lift after half of it"
     ] = 6 * HOUR_S
@@ -102,10 +102,12 @@ class Limits:
     max_changes_per_user: Annotated[int, "most changes in one cycle to jobs of one user"] = 5
     max_changes_per_account: Annotated[int, "most changes in one cycle to jobs of one account"] = 10
     max_user_delay_s: Annotated[
-        float, "longest delay that changes can add to all jobs of a user together within the window"
+        float,
+        "bound for new changes on the delay of all jobs of a user in the window, realised and expected",
     ] = 24 * HOUR_S
     max_account_delay_s: Annotated[
-        float, "longest delay that changes can add to all jobs of an account together within the window"
+        float,
+        "bound for new changes on the delay of all jobs of an account in the window, realised and expected",
     ] = 96 * HOUR_S
     fairness_window_s: Annotated[float, "time over which the delays of a user and of an account are added up"] = (
         24 * HOUR_S
@@ -177,14 +179,16 @@ class DaemonSettings:
     """How `sadvise serve` runs."""
 
     interval_s: Annotated[float, "time from the start of one round to the next"] = 60.0
-    interval_max_s: Annotated[float, "longest interval, used while slurmctld is under strain"] = 600.0
+    interval_max_s: Annotated[
+        float, "longest interval, used after rounds that were not done, as while slurmctld is under strain"
+    ] = 600.0
     jitter_s: Annotated[
         float, "largest random delay of the start of a round, so that clusters do not query in step"
     ] = 5.0
     deadline_s: Annotated[float, "time limit of one round; what is left then waits for the next round"] = 45.0
-    runtime_folder: Annotated[str, "folder of the pause file and of the lock that excludes a second daemon"] = (
-        "/run/sadvise"
-    )
+    runtime_folder: Annotated[
+        str, "folder of the pause file, the socket of the leases and the lock that excludes a second daemon"
+    ] = "/run/sadvise"
     refit: Annotated[bool, "whether run times are fitted again every night; needs the package sadvise-fit"] = False
     shadow: Annotated[
         str, "learned policy whose plans are recorded in the journal beside the rules' and never sent; empty for none"

@@ -119,8 +119,11 @@ class Applier:
         """Revert changes that are due in a round that could not read the queue; without any, nothing is asked."""
         if not any(lease.is_due(now) and lease.state is not LeaseState.HANDS_OFF for lease in self.journal.leases()):
             return Reconciled()
-        seen = self.leased()
-        return self._outside_a_cycle(seen, lambda lease: lease.is_due(seen.taken_at))
+        return self.revert_due(self.leased())
+
+    def revert_due(self, snapshot: Snapshot) -> Reconciled:
+        """Revert changes that are due, outside of a cycle, on a snapshot of every job that `leased` reads, or more."""
+        return self._outside_a_cycle(snapshot, lambda lease: lease.is_due(snapshot.taken_at))
 
     def revert(self, snapshot: Snapshot, job_ids: Collection[int] | None = None) -> Reconciled:
         """Revert, for a person, every outstanding change, or those of the jobs `job_ids`.

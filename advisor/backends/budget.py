@@ -25,6 +25,8 @@ ROUND_REQUESTS: Final = 5
 BATCH_REQUESTS: Final = 6
 # The most requests of one change.
 CHANGE_REQUESTS: Final = 3
+# The requests left after the reads of a round for which one change has room.
+_LEAST_BATCH: Final = BATCH_REQUESTS + ROUND_REQUESTS + CHANGE_REQUESTS
 # Assumed of a kind of request that slurmctld has not yet served.
 _ASSUMED_S: Final = 0.001
 # Of the rate at which slurmctld's rate limiter lets requests pass; other programs of this user need the rest.
@@ -139,12 +141,17 @@ class RpcBudget:
         self._time.size, self._time.per_s = settings.time_ratio * MINUTE_S, settings.time_ratio
         self._fill()
 
-    def learn(self, means_s: Mapping[str, float], limit: RateLimit | None) -> None:
-        """Use the means of sdiag from now on, and the limit of slurmctld on this user's requests."""
+    def learn(self, means_s: Mapping[str, float], limit: RateLimit | None, *, reading: int) -> None:
+        """Use the means of sdiag from now on, and the limit of slurmctld on this user's requests.
+
+        What this user has sent before the limit was known is not seen, so at first there is room for the `reading`
+        requests of the round under way alone.
+        """
         self._means_s = means_s
         if limit != self._limit:
             size, per_s = (inf, 0.0) if limit is None else (float(limit.size), limit.per_s * _LIMIT_SHARE)
-            self._requests = _Bucket(size=size, per_s=per_s, held=size, filled_at=self._monotonic())
+            held = size if limit is None else min(size, float(reading))
+            self._requests = _Bucket(size=size, per_s=per_s, held=held, filled_at=self._monotonic())
             self._limit = limit
 
     def take(self, requests: Sequence[str]) -> None:
@@ -162,13 +169,14 @@ class RpcBudget:
     def against_round(self, requests: int = ROUND_REQUESTS) -> str | None:
         """Return why no round with a number of requests before its changes begins now; None if one can.
 
-        A round that began too early would spend on its first commands what the others need.
+        A round that began too early would spend on its first commands what the others need. Under slurmctld's limiter
+        it also leaves room for a change, if the bucket is large enough, so that reads do not keep reverts waiting.
         """
         self._fill()
         if self._time.held <= 0:
             wait_s = -self._time.held / self._time.per_s
             return f"it has spent its share of slurmctld's time (budget.time_ratio), with room again in {wait_s:.0f} s"
-        return self._limited(requests)
+        return self._limited(max(requests, min(requests + _LEAST_BATCH, self._requests.size)))
 
     def room(self, wanted: int, *, returning: bool = False) -> Allowance:
         """Return how many changes of a batch can be sent; what is reverted is late already and waits for no share."""
@@ -191,7 +199,7 @@ class RpcBudget:
     def _cost_s(self, request: str) -> float:
         return self._means_s.get(request, _ASSUMED_S)
 
-    def _limited(self, requests: int) -> str | None:
+    def _limited(self, requests: float) -> str | None:
         if requests <= self._requests.held:
             return None
         wait_s = (requests - self._requests.held) / self._requests.per_s

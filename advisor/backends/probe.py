@@ -136,7 +136,7 @@ def _running_config(snapshot: Snapshot, commands: Commands) -> Check:
             text=f"differs from what slurmctld runs with: {', '.join(differing)}",
             cost="plans follow the file; run scontrol reconfigure, or correct the file",
         )
-    return Check(name=name, status=Status.OK, text="says what slurmctld runs with")
+    return Check(name=name, status=Status.OK, text="agrees with what slurmctld runs with")
 
 
 def _controllers(commands: Commands, host: str) -> Iterator[Check]:

@@ -148,13 +148,15 @@ class SiteReader:
         setting = f"PrivateData={','.join(hidden)}"
         level = self._admin_level(raw)
         if level is None:
-            doubt = f"the accounting database did not say whether {self._identity.name} is an Operator"
+            doubt = f"the accounting database does not show whether {self._identity.name} is an Operator"
             return (f"{setting} could hide the jobs of other users: {doubt}",)
         if level in _TRUSTED_LEVELS:
             return ()
+        name = self._identity.name
+        seen = f"shows {name} only their own jobs" if "jobs" in hidden else f"hides {' and '.join(hidden)} from {name}"
         raise SlurmRefusedError(
-            f"{setting} hides the queue from {self._identity.name}: run sadvise as SlurmUser or root, or let "
-            f"`sacctmgr modify user {self._identity.name} set adminlevel=Operator` make it an Operator"
+            f"Slurm {seen} ({setting}), so there is no advice: run sadvise as SlurmUser, root or an Operator "
+            f"(`sacctmgr modify user {name} set adminlevel=Operator`); `sadvise journal` lists changes of own jobs"
         )
 
     def _admin_level(self, raw: Mapping[str, str]) -> str | None:

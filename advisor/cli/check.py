@@ -142,7 +142,7 @@ def _strays(settings: "Config", seen: "Snapshot", commands: "Commands") -> "Iter
             with SqliteJournal.read_only(path) as journal:
                 leases = journal.leases()
     except (JournalError, OSError) as err:
-        cost = "changes of sadvise cannot be told from those of users"
+        cost = "changes of sadvise and those of users cannot be distinguished"
         yield Check(name=name, status=Status.UNKNOWN, text=f"the journal cannot be read: {err}", cost=cost)
         return
     submitted = NOT_SUBMITTED

@@ -209,7 +209,7 @@ def _print_one(number: int, row: "Mapping[str, Any]", record: "CycleRecord") -> 
     change = f"  {escaped(job.name)}, user {escaped(job.user)}: {in_words(row, 'before')} -> {in_words(row, 'after')}"
     out.print(Text.assemble((heading, "bold"), change), soft_wrap=True)
     print_labelled("why", f"{row['text']} ({row['reason']})", indent=3)
-    print_labelled("gain", f"{saving_in_words(row['expected'])}, if {row['expected']['assumes']}", indent=3)
+    print_labelled("gain", f"{saving_in_words(row['expected'])}, assuming: {row['expected']['assumes']}", indent=3)
     # Not wrapped or cut: these lines are meant to be copied.
     out.print(Text(f"   apply   {shell(row['command'])}"), soft_wrap=True)
     out.print(Text(f"   revert  {revert}{when}"), soft_wrap=True)

@@ -126,7 +126,7 @@ def _load_within(budget: RpcBudget, commands: Commands, site: SiteReader, readin
     if refusal is not None:
         raise BudgetSpentError(f"slurmctld is not asked now: {refusal}")
     load = read_load(commands)
-    budget.learn(load.request_times_s, site.read().limit)
+    budget.learn(load.request_times_s, site.read().limit, reading=reading)
     return load
 
 

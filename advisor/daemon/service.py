@@ -26,7 +26,7 @@ from advisor.domain.memory import Memory
 from advisor.domain.mode import Mode
 from advisor.domain.plan import Outcome
 from advisor.domain.snapshot import Snapshot
-from advisor.errors import AdvisorError, ConfigError, JournalError, JournalFullError
+from advisor.errors import AdvisorError, BudgetSpentError, ConfigError, JournalError, JournalFullError
 from advisor.guard.breakers import Vitals
 from advisor.journal import SqliteJournal
 from advisor.journal.disclosure import Disclosure
@@ -114,6 +114,8 @@ class Service:
             else:
                 step = self._step(outfit, outfit.applier.source.snapshot())
                 self._reads_failed = 0
+        except BudgetSpentError as err:
+            fault = str(err)
         except AdvisorError as err:
             fault = str(err)
             self._reads_failed += 1

@@ -8,7 +8,7 @@ from advisor.domain.actions import Lever
 from advisor.domain.releases import first_with
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import TopologyKind
-from advisor.domain.units import MINUTE_S, duration
+from advisor.domain.units import MINUTE_S, duration, plural
 from advisor.planning.levers import missing_for, need_of
 from advisor.settings import Limits
 
@@ -148,8 +148,8 @@ def _gpu_use(snapshot: Snapshot) -> Check:
     return Check(
         name="GPUs in use",
         status=Status.UNKNOWN if unknown else Status.OK,
-        text=f"not told by this reader on {unknown} nodes" if unknown else "known on every node",
-        cost="idle GPUs cannot be told from used ones; try --source text" if unknown else "",
+        text=f"not shown by this reader on {plural(unknown, 'node')}" if unknown else "known on every node",
+        cost="idle and used GPUs cannot be distinguished; try --source text" if unknown else "",
     )
 
 

@@ -37,10 +37,10 @@ _PLAIN: Mapping[Cause, _Words] = {
         "it is held; Slurm's reason does not say by whom",
         ("the user or an operator: scontrol release {job}",),
     ),
-    Cause.DEPENDENCY: ("it waits for the jobs it depends on", ("those jobs end as it asks",)),
+    Cause.DEPENDENCY: ("it waits for the jobs it depends on", ("those jobs end in the way that it requires",)),
     Cause.DEPENDENCY_NEVER: (
-        "it depends on a job that ended otherwise than it asks, so it can never start",
-        ("the user: scancel {job} and submit anew, or scontrol update JobId={job} Dependency=",),
+        "it depends on a job that did not end in the way that it requires, so it can never start",
+        ("the user: scancel {job} and submit it again, or scontrol update JobId={job} Dependency=",),
     ),
     Cause.PARTITION_DOWN: (
         "none of its partitions starts jobs",
@@ -71,7 +71,7 @@ _NAMED: Mapping[Cause, _Words] = {
         ("jobs that hold them end: scontrol show licenses",),
     ),
     Cause.RESERVATION: (
-        "a reservation decides when it may start",
+        "a reservation decides when it can start",
         ("the reservation begins or ends: scontrol show reservation",),
     ),
     Cause.IMPOSSIBLE: (
@@ -156,7 +156,7 @@ class _Case:
 def _words(finding: Finding, diagnosis: Diagnosis) -> _Words:
     job, cause = diagnosis.job, finding.cause
     if finding.variant is Variant.DISPUTED:
-        return "Slurm gives this reason; the snapshot does not bear it out", ()
+        return "Slurm gives this reason; the snapshot does not confirm it", ()
     if finding.variant is Variant.NAMED:
         return _NAMED[cause]
     if finding.variant is Variant.NAMED_FOR_ONE_JOB:
@@ -169,7 +169,7 @@ def _words(finding: Finding, diagnosis: Diagnosis) -> _Words:
 
 
 def _started(case: _Case) -> _Words:
-    return "it is pending no more" if case.evidence["state"] == JobState.OTHER else "it has started already", ()
+    return "it is no longer pending" if case.evidence["state"] == JobState.OTHER else "it has started already", ()
 
 
 def _partition_limit(case: _Case) -> _Words:
@@ -185,7 +185,8 @@ def _impossible(case: _Case) -> _Words:
 
 
 def _not_tried(case: _Case) -> _Words:
-    text = f"nothing is seen in its way, and Slurm has not said that it tried it{_could_start(case.diagnosis)}"
+    seen = "nothing is seen in its way, and Slurm does not show whether it has tried to start it"
+    text = f"{seen}{_could_start(case.diagnosis)}"
     return text, ("Slurm's next pass over the queue",)
 
 
@@ -201,7 +202,8 @@ def _array_limit(case: _Case) -> _Words:
     evidence, job = case.evidence, case.job
     running, most = evidence["array_tasks_running"], evidence["array_max_running"]
     array_job_id = job.job_id if job.array is None else job.array.array_job_id
-    return f"{running} tasks of its array run, and no more than {most} may at a time", (
+    tasks = f"{plural(int(running), 'task')} of its array {'runs' if running == 1 else 'run'}"
+    return f"{tasks}, and the array allows {most} at a time", (
         "running tasks of the array end",
         f"the user: scontrol update JobId={array_job_id} ArrayTaskThrottle=...",
     )
@@ -245,15 +247,15 @@ def _cpus_or_memory(case: _Case) -> _Words:
 def _gpus(case: _Case) -> _Words:
     evidence, short = case.evidence, int(case.evidence["gpus_short"])
     gpu_type = str(evidence["gpu_type"]) if "gpu_type" in evidence else None
-    lacking = gpus_in_words((GpuCount(gpu_type=gpu_type, count=short),))
+    lacking = plural(short, f"more {gpu_type} GPU" if gpu_type else "more GPU")
     idle = f"{evidence['gpus_idle']} of {evidence['gpus_in_partition']} in its partition are idle"
-    come_free = f"{lacking} more {'comes' if short == 1 else 'come'} free"
+    come_free = f"{lacking} {'comes' if short == 1 else 'come'} free"
     return f"it asks for {asked_in_words(case.job.gang)}; {idle}", (come_free, *_ways_to_fit(case))
 
 
 def _fragmentation(case: _Case) -> _Words:
     gang = case.job.gang
-    whole = ", on nodes where nobody else runs" if gang.exclusive else ""
+    whole = ", on nodes without other jobs" if gang.exclusive else ""
     text = f"enough GPUs are idle, but not as it asks for them: {asked_in_words(gang)}{whole}"
     return text, tuple(_ways_to_fit(case))
 
@@ -281,7 +283,7 @@ def _ways_to_fit(case: _Case) -> Iterator[str]:
     time = case.evidence.get("fits_by_limits_time")
     if time is not None:
         latest = f"in {duration(float(time) - case.diagnosis.taken_at)} at the latest"
-        yield f"running jobs end: by their time limits it fits {latest}, if nobody else takes what they free"
+        yield f"running jobs end: by their time limits it fits {latest}, if no other job takes what they free"
 
 
 def _alternative(other: Alternative, gang: GangRequest) -> str:
@@ -316,12 +318,12 @@ def _disagreement(diagnosis: Diagnosis) -> str | None:
         case None:
             return None
         case Disagreement.POSSIBLE:
-            return "Slurm finds no nodes that could ever be enough for it; our count finds some"
+            return "Slurm finds no nodes that could ever be enough for it; sadvise finds some"
         case Disagreement.NOT_BORNE_OUT:
             findings = (diagnosis.first, *diagnosis.further)
             seen = [finding.cause.replace("_", " ") for finding in findings if finding.variant is not Variant.DISPUTED]
             ours = f"{' and '.join(seen) or 'nothing in its way'}{_could_start(diagnosis)}"
-            return f"Slurm names a reason that the snapshot does not bear out: our count finds {ours}"
+            return f"the snapshot does not confirm Slurm's reason; sadvise finds {ours}"
 
 
 def _could_start(diagnosis: Diagnosis) -> str:

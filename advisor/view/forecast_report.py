@@ -53,11 +53,11 @@ def lines(record: CycleRecord, job: Job) -> Iterator[tuple[str, str]]:
         low, high = duration(interval.low), duration(interval.high)
         yield "runs", f"between {low} and {high} (80 %), as likely below as above {middle}"
     if forecast.speed_by_placement:
-        yield "speed", f"over that as asked, at its closest: {'; '.join(_speeds(forecast))} (80 %)"
+        yield "speed", f"relative to its request at the closest placement: {'; '.join(_speeds(forecast))} (80 %)"
     if forecast.inflation_beside is not None:
         beside = forecast.inflation_beside
         times = f"{beside.low:.2f} to {beside.high:.2f} times as long (80 %)"
-        yield "beside", f"spread out beside the gangs that run now it takes {times}"
+        yield "beside", f"spread out beside the gangs that run now, it runs {times}"
     if forecast.run_time is not None:
         for model in record.forecasts.on_probation:
             yield "probation", f"{model} is not proven on jobs of this site, so nothing is applied on it"

@@ -53,19 +53,19 @@ def assumption(change: Recommendation) -> str:
     match change.facts:
         case LongWorkAhead() as facts:
             return (
-                f"{_run_times_in_line(facts)}; GPUs of a type interchangeable; not counted: jobs that backfill starts "
-                "anyway, for CPUs only, or submitted later"
+                f"{_run_times_in_line(facts)}; GPUs of one type are interchangeable; not counted: jobs that backfill "
+                "starts anyway, jobs without GPUs, later submissions"
             )
         case Resizing() as facts:
             return f"{_scaling(facts.scaling_exponent)}; {_run_time(facts.used_limit_ratio_low)}"
         case PlaceWorthWaiting() as facts:
             there = f"{facts.inflation_there:.3g} on {place(facts.timer.nodes)}, {_BASES[facts.basis]}"
-            first = "; first in line, it counts with the lower ends of its forecasts" if facts.first_in_line else ""
-            spread = f"inflation {facts.inflation:.3g} spread against {there}"
+            first = "; first in line, it is judged by the lower ends of its forecasts" if facts.first_in_line else ""
+            spread = f"its run time grows by a factor of {facts.inflation:.3g} spread out, and of {there}"
             return f"{spread}; the low end is that no such place comes free in time{first}"
         case RunsShorterThanLimit() as facts:
             return (
-                "run times as forecast; the low end is that no such hole comes up, the high end that one is there now; "
+                "run times as forecast; the low end is that no such gap opens, the high end that there is one now; "
                 f"{_slip(facts)}"
             )
         case GangNeedsThePlace():
@@ -95,7 +95,7 @@ def timer_out_sentence(out: TimerOut) -> str:
     if out.timer is not None:
         return f"{timer_sentence(out.timer)} ({left})"
     wait = f"waits up to {duration(out.length_s)} for {place(out.nodes)}"
-    return f"{wait}; what staying spread costs cannot be told now ({left})"
+    return f"{wait}; the cost of staying spread is not known now ({left})"
 
 
 def place(nodes: int | None) -> str:
@@ -107,30 +107,30 @@ def place(nodes: int | None) -> str:
 
 def _long_work_ahead(facts: LongWorkAhead, expected: Expected, lease_s: float) -> str:
     return (
-        f"may use up to {facts.gpu_hours_high:.1f} GPU-hours and stands before {plural(facts.jobs_passing, 'job')} "
-        f"expected to use {facts.gpu_hours_passing:.1f} together ({_some_ids(facts.passing)}); behind them it saves "
-        f"{_saving(expected)} of waiting in all, and is expected to wait up to {duration(expected.added_delay_max_s)} "
-        f"longer, if reverted after {duration(lease_s)} at the latest"
+        f"can use up to {facts.gpu_hours_high:.1f} GPU-hours and is ahead of {plural(facts.jobs_passing, 'job')} "
+        f"expected to use {facts.gpu_hours_passing:.1f} together ({_some_ids(facts.passing)}); moved behind them, it "
+        f"saves {_saving(expected)} of waiting in all, and is expected to wait up to "
+        f"{duration(expected.added_delay_max_s)} longer if the change is reverted within {duration(lease_s)}"
     )
 
 
 def _smaller_starts_sooner(facts: Resizing, expected: Expected) -> str:
     return (
-        f"{facts.gpus} GPUs are expected to come free in {duration(facts.expected_wait_s)}; {facts.gpus_after} "
-        f"({_declared(facts)}) can start now, and though it runs {facts.stretch:.1f} times as long it ends "
-        f"{_saving(expected)} sooner; {_limit(facts)}"
+        f"{facts.gpus} GPUs are expected to come free in {duration(facts.expected_wait_s)}; with {facts.gpus_after} "
+        f"({_declared(facts)}) it can start now and ends {_saving(expected)} sooner, although it runs "
+        f"{facts.stretch:.1f} times as long; {_limit(facts)}"
     )
 
 
 def _idle_gpus_to_grow(facts: Resizing, expected: Expected) -> str:
     return (
-        f"{facts.gpus_after - facts.gpus} more GPUs stay idle that no waiting job can use; with {facts.gpus_after} "
-        f"instead of {facts.gpus} ({_declared(facts)}) it runs {_saving(expected)} shorter"
+        f"no other pending job can use {plural(facts.gpus_after - facts.gpus, 'idle GPU')}; with {facts.gpus_after} "
+        f"instead of {facts.gpus} ({_declared(facts)}) it ends {_saving(expected)} sooner"
     )
 
 
 def _place_worth_waiting(facts: PlaceWorthWaiting) -> str:
-    otherwise = "it could start now only" if facts.tier_now is not None else "free GPUs may soon come"
+    otherwise = "it could start now only" if facts.tier_now is not None else "the next idle GPUs can be"
     timer = facts.timer
     return f"{timer.gpus} GPUs fit {place(timer.nodes)}, but {otherwise} spread out; {timer_sentence(timer)}"
 
@@ -138,8 +138,8 @@ def _place_worth_waiting(facts: PlaceWorthWaiting) -> str:
 def _runs_shorter_than_limit(facts: RunsShorterThanLimit) -> str:
     return (
         f"asks for {duration(facts.time_limit_s)} and is forecast to run {duration(facts.run_time_s_low)} to "
-        f"{duration(facts.run_time_s_high)}; planned with {duration(facts.soft_limit_s)} it can start in a hole that "
-        f"its limit does not fit, instead of in up to {duration(facts.expected_wait_s_max)}; the limit stays"
+        f"{duration(facts.run_time_s_high)}; planned with {duration(facts.soft_limit_s)} it can start in a gap that is "
+        f"too short for its limit, instead of in up to {duration(facts.expected_wait_s_max)}; the limit stays"
     )
 
 
@@ -147,7 +147,7 @@ def _gang_needs_the_place(facts: GangNeedsThePlace) -> str:
     place = f"node {facts.place}" if facts.tier is LocalityTier.NODE else f"leaf switch {facts.place}"
     return (
         f"job {facts.gang_job_id}, first in line with {facts.gang_gpus} GPUs, would end {duration(facts.gain_s)} "
-        f"sooner on {place}, for which {plural(facts.victims, 'job')} would have to go; that costs them "
+        f"sooner on {place}, for which {plural(facts.victims, 'job')} would be stopped; that costs them "
         f"{duration(facts.cost_s)}: work since a checkpoint, the restart, and the wait of {duration(facts.run_s)} "
         "while it runs"
     )
@@ -195,11 +195,11 @@ def _run_times_in_line(facts: LongWorkAhead) -> str:
         return f"jobs use {facts.used_limit_ratio_low * 100:.0f} to 100 % of their time limits"
     forecast = f"run times of {plural(facts.forecast_jobs, 'job')} as forecast"
     rest = 1 + facts.jobs_passing - facts.forecast_jobs
-    return forecast if not rest else f"{forecast}, {plural(rest, 'job')} by the share of their limits that others use"
+    return forecast if not rest else f"{forecast}, of {plural(rest, 'job')} by the mean share of limits that those use"
 
 
 def _scaling(exponent: float | None) -> str:
-    return "speeds as forecast" if exponent is None else f"speed grows as GPUs to the power {exponent:g}"
+    return "speeds as forecast" if exponent is None else f"speed grows with the GPU count to the power {exponent:g}"
 
 
 def _run_time(used_limit_ratio_low: float | None) -> str:
@@ -213,8 +213,8 @@ def _seen(timer: Timer) -> str:
     kind = _class_of(timer.gpus)
     if not timer.gangs_seen:
         setting = "leaf_timer_s" if timer.nodes is None else "node_timer_s"
-        assumed = f"planning.{setting} speaks: {duration(timer.assumed_wait_s)} on average"
-        return f"no gang of {kind} was seen waiting lately, so {assumed}"
+        assumed = f"planning.{setting} assumes {duration(timer.assumed_wait_s)} on average"
+        return f"no gang of {kind} has waited recently; {assumed}"
     within = f"within {duration(timer.within_s)}"
     if timer.gangs_seen == 1:
         return f"the last gang of {kind} {f'got there {within}' if timer.gangs_got else 'did not get there'}"
@@ -236,10 +236,10 @@ def _slip(facts: RunsShorterThanLimit) -> str:
     if facts.chance_others_delayed < 1.0:
         return (
             "one in ten such jobs runs longer, Slurm then plans half of what its limit leaves, and jobs planned behind "
-            f"it may start up to {slip} later"
+            f"it can start up to {slip} later"
         )
     first = first_with(lambda traits: traits.soft_limits_outlast_start)
     return (
-        f"once it runs, Slurm before {first} plans with its whole limit again, so that jobs planned behind it may "
+        f"once it runs, Slurm before {first} plans with its whole limit again, so that jobs planned behind it can "
         f"start up to {slip} later however long it runs"
     )

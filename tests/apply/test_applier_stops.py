@@ -16,7 +16,7 @@ from tests.builders import HOUR_S, TAKEN_AT, make_hints, make_job
 from tests.fake_cluster import FakeCluster
 from tests.planning.test_checkpoint_requeue import FORECASTS, GANG, LIMITS
 from tests.planning.test_checkpoint_requeue import running as stoppable
-from tests.planning.test_with_forecasts import Told
+from tests.planning.test_with_forecasts import FixedForecaster
 
 STOP = Requeue(job_id=9, for_job_id=77, before=TAKEN_AT - HOUR_S / 2)
 
@@ -30,7 +30,7 @@ def stoppable_queue(*more: Job) -> FakeCluster:
 
 def stopping(cluster: FakeCluster) -> Applier:
     """An applier on a site where jobs may be stopped."""
-    cycle = Cycle(planning=PlanningSettings(preempt=True), limits=LIMITS, forecaster=Told(by_job=FORECASTS))
+    cycle = Cycle(planning=PlanningSettings(preempt=True), limits=LIMITS, forecaster=FixedForecaster(by_job=FORECASTS))
     return Applier(source=cluster, actuator=cluster, cycle=cycle)
 
 

@@ -56,7 +56,7 @@ class Recorder(Streaming):
 def budgeted() -> tuple[BudgetedCommands, Recorder, Monotonic]:
     clock, recorder = Monotonic(), Recorder(cluster="east")
     budget = RpcBudget(SETTINGS, clock)
-    budget.learn(MEANS_S, None)
+    budget.learn(MEANS_S, None, reading=4)
     return BudgetedCommands(commands=recorder, budget=budget), recorder, clock
 
 
@@ -71,9 +71,8 @@ def test_stream_costs_what_its_command_costs() -> None:
 
 def test_stream_that_does_not_fit_is_not_begun() -> None:
     commands, recorder, _ = budgeted()
-    commands.budget.learn(MEANS_S, RateLimit(size=10, per_s=2.0))
-    while commands.budget.against_round(2) is None:
-        commands.budget.take(("REQUEST_JOB_INFO",))
+    commands.budget.learn(MEANS_S, RateLimit(size=10, per_s=2.0), reading=4)
+    commands.budget.take(("REQUEST_JOB_INFO",) * 3)
 
     with pytest.raises(BudgetSpentError, match="slurmctld is not asked now"):
         commands.stream("squeue", "-h", variables={})
@@ -202,14 +201,14 @@ def test_what_is_late_already_waits_for_no_share_and_later_rounds_pay_for_it() -
 def test_a_slower_slurmctld_is_asked_for_less() -> None:
     commands, _, _ = budgeted()
 
-    commands.budget.learn({**MEANS_S, "REQUEST_UPDATE_JOB": 0.04}, None)
+    commands.budget.learn({**MEANS_S, "REQUEST_UPDATE_JOB": 0.04}, None, reading=4)
 
     assert commands.budget.room(300).changes == 7
 
 
 def test_a_cluster_too_large_for_the_share_is_read_less_often() -> None:
     commands, _, clock = budgeted()
-    commands.budget.learn({**MEANS_S, "REQUEST_JOB_INFO": 1.2}, None)
+    commands.budget.learn({**MEANS_S, "REQUEST_JOB_INFO": 1.2}, None, reading=4)
     began, rounds = clock.now, 0
 
     while clock.now < began + 3600.0:
@@ -222,9 +221,49 @@ def test_a_cluster_too_large_for_the_share_is_read_less_often() -> None:
     assert 3600.0 * 0.005 / 1.21 - 1 < rounds < 3600.0 * 0.005 / 1.2 + 2
 
 
+def test_daemon_that_starts_counts_on_no_more_of_slurms_rate_limiter_than_its_first_read() -> None:
+    commands, _, clock = budgeted()
+    commands.budget.learn(MEANS_S, RateLimit(size=30, per_s=2.0), reading=4)
+
+    for command in SNAPSHOT:
+        commands.ask(*command)
+    at_start = (commands.budget.room(300).changes, commands.budget.room(300, returning=True).changes)
+    spent = commands.budget.against_round(1)
+    clock.now += 10.0
+    after_10_s = commands.budget.room(300).changes
+    clock.now += 90.0
+
+    assert at_start == (0, 0) and spent is not None
+    assert after_10_s == 0
+    assert commands.budget.room(300).changes == 6
+
+
+@pytest.mark.parametrize("interval_s", [1.0, 5.0, 60.0])
+def test_rounds_under_slurms_rate_limiter_leave_room_for_changes_however_often_they_begin(interval_s: float) -> None:
+    commands, _, clock = budgeted()
+    commands.budget.learn(MEANS_S, RateLimit(size=30, per_s=2.0), reading=4)
+    began, rooms = clock.now, []
+
+    while clock.now < began + 600.0:
+        clock.now += interval_s
+        if commands.budget.against_round() is None:
+            for command in (("sdiag",), *SNAPSHOT):
+                commands.ask(*command)
+            rooms.append(commands.budget.room(300, returning=True).changes)
+
+    assert len(rooms) >= 9 and min(rooms) >= 1
+
+
+def test_first_read_is_limited_by_the_size_of_slurms_bucket() -> None:
+    commands, _, _ = budgeted()
+    commands.budget.learn(MEANS_S, RateLimit(size=3, per_s=2.0), reading=4)
+
+    assert commands.budget.against_round(4) is not None and commands.budget.against_round(3) is None
+
+
 def test_under_slurms_rate_limiter_no_more_is_sent_than_it_lets_pass() -> None:
     commands, recorder, clock = budgeted()
-    commands.budget.learn(MEANS_S, RateLimit(size=30, per_s=2.0))
+    commands.budget.learn(MEANS_S, RateLimit(size=30, per_s=2.0), reading=30)
 
     first = commands.budget.room(300)
     batch(commands, first.changes)
@@ -241,14 +280,14 @@ def test_under_slurms_rate_limiter_no_more_is_sent_than_it_lets_pass() -> None:
 
 def test_a_limit_that_is_read_again_is_not_filled_again() -> None:
     commands, _, _ = budgeted()
-    commands.budget.learn(MEANS_S, RateLimit(size=30, per_s=2.0))
+    commands.budget.learn(MEANS_S, RateLimit(size=30, per_s=2.0), reading=30)
     for _ in range(15):
         commands.ask(*SNAPSHOT[0])
 
-    commands.budget.learn(MEANS_S, RateLimit(size=30, per_s=2.0))
+    commands.budget.learn(MEANS_S, RateLimit(size=30, per_s=2.0), reading=30)
 
     assert commands.budget.against_round(5) is not None
-    commands.budget.learn(MEANS_S, None)
+    commands.budget.learn(MEANS_S, None, reading=4)
     assert commands.budget.against_round(5) is None
 
 

@@ -122,7 +122,7 @@ def test_answer_that_does_not_come_keeps_the_daemon_from_applying_and_is_asked_f
 def test_budget_that_is_spent_keeps_the_daemon_from_applying() -> None:
     slurm = pinged(PAIR)
     budget = RpcBudget(BudgetSettings(), lambda: 0.0)
-    budget.learn({}, RateLimit(size=15, per_s=1.0))
+    budget.learn({}, RateLimit(size=15, per_s=1.0), reading=15)
     standby = Standby(BudgetedCommands(commands=slurm, budget=budget), "ctl1")
 
     said = [standby.against_applying() for _ in range(16)]

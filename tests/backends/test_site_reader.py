@@ -107,10 +107,20 @@ def test_slurm_itself_sees_the_whole_queue(identity: Identity) -> None:
     assert reader(slurm, identity=identity).read().unread == ()
 
 
-def test_hidden_queue_is_refused(conf: Path) -> None:
-    conf.write_text(conf.read_text() + "PrivateData=jobs,usage,nodes\n")
+@pytest.mark.parametrize(
+    ("hidden", "seen"),
+    [
+        (
+            "jobs,usage,nodes",
+            r"^Slurm shows ada only their own jobs \(PrivateData=jobs,nodes\), so there is no ",
+        ),
+        ("nodes", r"^Slurm hides nodes from ada \(PrivateData=nodes\), so there is no advice: run sadvise as "),
+    ],
+)
+def test_hidden_queue_is_refused_in_one_plain_line(conf: Path, hidden: str, seen: str) -> None:
+    conf.write_text(conf.read_text() + f"PrivateData={hidden}\n")
 
-    with pytest.raises(SlurmRefusedError, match=r"PrivateData=jobs,nodes hides the queue from ada: run sadvise as"):
+    with pytest.raises(SlurmRefusedError, match=seen):
         reader(FakeSlurm()).read()
 
 

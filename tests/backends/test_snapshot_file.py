@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from advisor import __version__
 from advisor.backends.snapshot_file import SnapshotFileSource, read_snapshot, write_snapshot
@@ -348,6 +349,22 @@ def test_a_file_over_the_size_limit_is_not_read(name: str, tmp_path: Path) -> No
 
     with pytest.raises(SnapshotFileError, match="is larger than 9000 bytes, so it is no snapshot"):
         read_snapshot(path, limit_bytes=9000)
+
+
+@pytest.mark.parametrize("table", ["jobs", "nodes", "partitions", "unread"])
+def test_check_ends_at_the_first_bad_item_of_a_table(table: str, tmp_path: Path) -> None:
+    faults = []
+    for count in (1, 1000):
+        content = content_of(ONE_JOB, tmp_path)
+        content["snapshot"][table] = [{}] * count
+        path = tmp_path / f"{count}.json"
+        path.write_text(json.dumps(content))
+        with pytest.raises(SnapshotFileError, match=rf"snapshot\.{table}\[0\]") as caught:
+            read_snapshot(path)
+        assert isinstance(caught.value.__cause__, ValidationError)
+        faults.append(caught.value.__cause__.error_count())
+
+    assert faults[0] == faults[1]
 
 
 def test_gzip_bomb_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:

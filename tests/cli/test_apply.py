@@ -183,6 +183,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeCluster:
                 actuator=cluster,
                 cycle=Cycle(),
                 journal=held,
+                named=cluster,
                 wanted=wanted,
                 gate=gate if gated else OpenGate(),
             )
@@ -219,6 +220,81 @@ def test_revert_works_on_a_full_disk_and_the_journal_learns_of_it_when_there_is_
     assert again.out == "" and cluster.jobs == before
     with opened(tmp_path / "kept.sqlite") as journal:
         assert [lease.ending for lease in journal.closed([9])] == [Ending.REVERTED]
+
+
+def test_what_is_due_is_reverted_when_the_queue_cannot_be_read(sadvise: Sadvise, cluster: FakeCluster) -> None:
+    before = dict(cluster.jobs)
+    sadvise("apply")
+    cluster.now += 30 * 86_400.0
+    cluster.unreadable = "squeue prints what cannot be read"
+
+    outcome = sadvise("apply", "-P", "-h")
+
+    assert outcome.out == "9|node_range|taken_back|applied||scontrol update JobId=9 NumNodes=1-4\n"
+    assert outcome.err == "sadvise: error: squeue prints what cannot be read; reverted 1 of 1 due change\n"
+    assert outcome.exit_code == 1 and cluster.jobs == before
+    assert cluster.read_by_id[-1] == {9}
+
+
+def test_json_has_what_was_reverted_when_the_queue_cannot_be_read(sadvise: Sadvise, cluster: FakeCluster) -> None:
+    sadvise("apply")
+    cluster.now += 30 * 86_400.0
+    cluster.unreadable = "squeue prints what cannot be read"
+
+    document = json.loads(sadvise("apply", "--json").out)
+
+    assert document["meta"]["schema"] == "sadvise.apply/1"
+    assert [(row["job_id"], row["done"], row["outcome"]) for row in document["changes"]] == [
+        (9, "taken_back", "applied")
+    ]
+    assert document["skipped"] == []
+
+
+def test_nothing_due_is_the_error_alone_when_the_queue_cannot_be_read(sadvise: Sadvise, cluster: FakeCluster) -> None:
+    cluster.unreadable = "squeue prints what cannot be read"
+    without_lease = sadvise("apply")
+    read_without_lease = list(cluster.read_by_id)
+    cluster.unreadable = ""
+    sadvise("apply")
+    cluster.unreadable = "squeue prints what cannot be read"
+
+    not_due = sadvise("apply", "--json")
+
+    assert (without_lease.out, not_due.out) == ("", "")
+    assert without_lease.err == not_due.err == "sadvise: error: squeue prints what cannot be read\n"
+    assert read_without_lease == [] and cluster.jobs[9].gang.nodes_max == 1
+
+
+def test_what_is_due_and_cannot_be_reverted_is_in_the_error(sadvise: Sadvise, cluster: FakeCluster) -> None:
+    sadvise("apply")
+    cluster.now += 30 * 86_400.0
+    cluster.unreadable = "squeue prints what cannot be read"
+    cluster.failing = {SetNodeRange: "Slurm denies it"}
+    denied = sadvise("apply", "-P", "-h")
+    cluster.unreachable = True
+
+    unreachable = sadvise("apply", "-P", "-h")
+
+    assert denied.out.startswith("9|node_range|taken_back|failed|Slurm denies it|")
+    assert denied.err == "sadvise: error: squeue prints what cannot be read; reverted 0 of 1 due change\n"
+    assert unreachable.err == (
+        "sadvise: error: squeue prints what cannot be read; what is due, if anything, was not reverted: no answer\n"
+    )
+
+
+def test_apply_reverts_what_is_due_on_a_full_disk(sadvise: Sadvise, cluster: FakeCluster, tmp_path: Path) -> None:
+    before = dict(cluster.jobs)
+    sadvise("apply")
+    with opened(tmp_path / "kept.sqlite") as journal:
+        assert [lease.job_id for lease in journal.leases()] == [9]
+    cluster.now += 30 * 86_400.0
+    (tmp_path / FULL).touch()
+
+    outcome = sadvise("apply", "-P", "-h")
+
+    assert outcome.out == "9|node_range|taken_back|applied||scontrol update JobId=9 NumNodes=1-4\n"
+    assert outcome.err == "sadvise: error: its disk is full; reverted 1 of 1 due change\n"
+    assert outcome.exit_code == 1 and cluster.jobs == before
 
 
 def test_people_get_a_table_and_the_rules(sadvise: Sadvise, cluster: FakeCluster) -> None:

@@ -10,7 +10,7 @@ from advisor.domain.lease import Ending, LeaseState
 from advisor.domain.load import ControllerLoad
 from advisor.domain.mode import Mode, Modes
 from advisor.domain.plan import Outcome
-from advisor.errors import BudgetSpentError, ConfigError, SlurmUnavailableError
+from advisor.errors import AdvisorError, BudgetSpentError, ConfigError, SlurmUnavailableError
 from advisor.journal import locked
 from tests.builders import make_recommendation
 from tests.daemon.rounds import Site
@@ -199,6 +199,29 @@ def test_what_is_due_goes_back_while_slurmctld_is_strained_or_the_budget_is_spen
 
     assert done.step is None and len(done.returned.taken_back) == 1
     assert site.journal_leases() == ()
+
+
+@pytest.mark.parametrize(
+    ("fault", "held_to"),
+    [
+        (BudgetSpentError("slurmctld is not asked now"), set()),
+        (SlurmUnavailableError("slurmctld does not answer"), {"slurm_errors"}),
+    ],
+    ids=["budget", "no answer"],
+)
+def test_rounds_that_the_budget_puts_off_are_no_failed_reads(
+    site: Site, fault: AdvisorError, held_to: set[str]
+) -> None:
+    service = site.service()
+    site.silent = fault
+
+    put_off = [service.round() for _ in range(4)]
+    site.silent = None
+    done = service.round()
+
+    assert all(skipped.step is None and skipped.fault == str(fault) for skipped in put_off)
+    assert done.held_to.keys() == held_to
+    assert len(site.cluster.sent) == (0 if held_to else 1)
 
 
 def test_a_round_says_when_what_is_due_could_not_go_back_either(site: Site) -> None:

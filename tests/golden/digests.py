@@ -62,7 +62,7 @@ def _rounded(value: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class GivenForecaster:
     """A forecaster that gives forecasts made elsewhere."""
 
     given: Forecasts
@@ -102,7 +102,7 @@ def random_record(seed: int) -> CycleRecord:
     cycle = Cycle(
         planning=replace(PlanningSettings(), preempt=preempts),
         limits=replace(Limits(), preempt_partitions="gpu,short" if preempts else ""),
-        forecaster=Told(given=believed),
+        forecaster=GivenForecaster(given=believed),
     )
     return cycle.judge(seen, Memory(waits=waits, leases=leases))
 

@@ -25,8 +25,9 @@ EXPLAINED_SEEDS = 20
 # What differs between sentences of one form: numbers, ids, requests, names of causes.
 _NUMBER = re.compile(r"-?[a-z]?\d[\d.]*( (s|min|h|d)\b)?")
 _REQUEST = re.compile(
-    r"# ((# )?[CG]PUs?|nodes?)( and # (# )?GPUs)?( (on|for|under) (one|each of|at most) (# )?(nodes?|socket|tasks?))*"
-    r"|(?<=count finds ).*|(#, )*# and # more|(#, )+#|# to #|one node|(?<=# job)s"
+    r"# (more |idle )?((# )?[CG]PUs?|nodes?)( and # (# )?GPUs)?"
+    r"( (on|for|under) (one|each of|at most) (# )?(nodes?|socket|tasks?))*"
+    r"|(?<=reason; sadvise finds ).*|(#, )*# and # more|(#, )+#|# to #|one node|(?<=# job)s"
 )
 # The words of Slurm that name a cause which the snapshot may not show.
 _REASONS = (

@@ -99,5 +99,5 @@ def test_journal_knows_what_a_change_in_effect_is_for(tmp_path: Path) -> None:
 
     purpose = journal.purposes(journal.leases())[1, Lever.NICE]
     assert purpose.reason == "long_work_ahead"
-    assert purpose.text.startswith("may use up to ") and "(10, 11, 12 and 3 more)" in purpose.text
+    assert purpose.text.startswith("can use up to ") and "(10, 11, 12 and 3 more)" in purpose.text
     journal.close_file()

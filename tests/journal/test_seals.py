@@ -8,12 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from advisor.apply.applier import Applier
+from advisor.apply.step import Step
 from advisor.clock import ManualClock
+from advisor.cycle import Cycle
 from advisor.domain.lease import Ending, LeaseState, intended
+from advisor.domain.memory import Memory
 from advisor.domain.outcome import JobOutcome
+from advisor.domain.units import DAY_S
 from advisor.journal import SqliteJournal
 from advisor.journal.rows import LEASE_COLUMNS
 from advisor.journal.seals import SEALED, add_functions
+from tests.builders import make_job
+from tests.fake_cluster import fragmented
 from tests.journal.contract import NICE, NOW, RANGE, SWITCHES, wait
 
 # The columns of a lease after the third, from the lease of any job.
@@ -105,3 +112,36 @@ def test_seal_in_a_row_of_the_audit_is_part_of_its_chain(journal: SqliteJournal)
     journal._database.execute("UPDATE audit SET leases = '' WHERE id = 3")
 
     assert journal.verify().broken == 3
+
+
+def stepped_after(path: Path, *emptied: str) -> tuple[Step, Memory]:
+    """Apply a cycle on a new cluster, empty tables of its journal, and return the next cycle, in which it is due."""
+    cluster = fragmented(make_job(11, gpus=2, held=True, priority=0))
+    with SqliteJournal(path, clock=ManualClock(NOW)) as journal:
+        first = Applier(source=cluster, actuator=cluster, cycle=Cycle(), journal=journal)
+        assert [receipt.action.job_id for receipt in first.step().applied] == [9]
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        add_functions(other)
+        for table in emptied:
+            assert other.execute(f"DELETE FROM {table}").rowcount > 0  # noqa: S608  (ours)
+    cluster.now += DAY_S
+    with SqliteJournal(path, clock=ManualClock(NOW)) as journal:
+        memory = Cycle().memory(journal, cluster.snapshot())
+        return Applier(source=cluster, actuator=cluster, cycle=Cycle(), journal=journal).step(), memory
+
+
+def test_tables_that_are_neither_sealed_nor_in_the_chain_decide_nothing(tmp_path: Path) -> None:
+    with SqliteJournal(tmp_path / "tables.sqlite") as journal:
+        tables = {
+            str(name) for (name,) in journal._database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        }
+    unsealed = sorted(tables - {*SEALED, "seals", "audit", "audit_anchor", "sqlite_sequence"})
+
+    untouched = stepped_after(tmp_path / "untouched.sqlite")
+    emptied = stepped_after(tmp_path / "emptied.sqlite", *unsealed)
+    without_leases = stepped_after(tmp_path / "without_leases.sqlite", "leases")
+
+    assert unsealed == ["changes", "cycles", "records"]
+    assert emptied == untouched
+    assert [receipt.action.job_id for receipt in untouched[0].reconciled.taken_back] == [9]
+    assert without_leases != untouched

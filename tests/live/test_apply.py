@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -196,6 +197,44 @@ def test_what_a_user_changes_later_stays_and_the_job_is_left_alone(queue: Queue)
     assert {"job_id": queue.ranged, "rule": "no_person_objected"} in later["skipped"]
     assert [(row["job_id"], row["done"]) for row in reverted] == [(queue.ranged, "hands_off")]
     assert "1-2" in queue.live.run("scontrol", "show", "job", str(queue.ranged))
+
+
+def test_what_is_due_is_reverted_when_squeue_fails_on_the_whole_queue(queue: Queue, tmp_path: Path) -> None:
+    before = queue.states()
+    queue.apply(queue.ranged)
+    with opened(queue.journal) as journal:
+        (lease,) = journal.leases()
+        journal.keep(replace(lease, due_time=lease.applied_time))
+    blind = tmp_path / "bin" / "squeue"
+    blind.parent.mkdir()
+    real = shutil.which("squeue", path=queue.live.env["PATH"])
+    blind.write_text(f'#!/bin/sh\ncase " $* " in *" -j "*) exec {real} "$@";; esac\necho "too long" >&2; exit 1\n')
+    blind.chmod(0o755)
+    argv = [sys.executable, "-m", "advisor.cli.main", "apply", "-P", "-h", "--source", "text"]
+    env = {**queue.live.env, "PATH": f"{blind.parent}:{queue.live.env['PATH']}"}
+
+    answer = subprocess.run(
+        [*argv, "--journal", str(queue.journal)], env=env, capture_output=True, text=True, check=False
+    )
+
+    assert answer.returncode == 1 and "too long" in answer.stderr
+    assert answer.stderr.endswith("; reverted 1 of 1 due change\n")
+    assert answer.stdout.startswith(f"{queue.ranged}|node_range|taken_back|applied||")
+    assert queue.states() == before
+
+
+def test_job_with_a_marked_nice_that_the_journal_does_not_know_is_left_alone(queue: Queue) -> None:
+    queue.live.run("scontrol", "update", f"JobId={queue.ranged}", "Nice=57")
+    wait_until_considered(queue.live)
+
+    marked = queue.sadvise("apply", "-j", str(queue.ranged))
+    queue.live.run("scontrol", "update", f"JobId={queue.ranged}", "Nice=0")
+    wait_until_considered(queue.live)
+    unmarked = queue.apply(queue.ranged)
+    queue.sadvise("revert", "--all")
+
+    assert marked["changes"] == [] and {"job_id": queue.ranged, "rule": "no_stray_nice"} in marked["skipped"]
+    assert [(row["job_id"], row["outcome"]) for row in unmarked] == [(queue.ranged, "applied")]
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

@@ -141,7 +141,7 @@ def test_ordinary_user_gets_through_rounds_under_slurms_own_rate_limiter(
 ) -> None:
     job_id = limited.submit("--hold", "-n1", user=USER.name)
     budget = RpcBudget(BudgetSettings())
-    budget.learn({}, RateLimit(size=100, per_s=10.0))
+    budget.learn({}, RateLimit(size=100, per_s=10.0), reading=100)
     commands = BudgetedCommands(commands=Running(live=limited, user=USER.name), budget=budget)
     source, actuator = source_of(commands, monkeypatch, limited), ScontrolActuator(commands)
     change = SetNice(job_id=job_id, before=0, after=25)

@@ -6,14 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from advisor.backends.process import SlurmCommands
-from advisor.backends.site_reader import Identity, SiteReader
-from advisor.clock import SystemClock
-from advisor.errors import SlurmRefusedError
 from tests.live.conftest import started
+from tests.live.watching import as_user
 from tools.live_slurm import LiveCluster
 
 pytestmark = pytest.mark.live
+
+USER = "games"
 
 
 @pytest.fixture(scope="module")
@@ -23,10 +22,11 @@ def faulty(release: str) -> Iterator[LiveCluster]:
         yield live
 
 
-def complaint(live: LiveCluster, *arguments: str, slurm_conf: str | None = None) -> str:
-    """Run a command line that fails, and return the one line it leaves."""
+def complaint(live: LiveCluster, *arguments: str, slurm_conf: str | None = None, user: str | None = None) -> str:
+    """Run a command line that fails, as root or another user, and return the one line it leaves."""
     environment = live.env if slurm_conf is None else {**live.env, "SLURM_CONF": slurm_conf}
-    argv = [sys.executable, "-m", "advisor.cli.main", *arguments]
+    through = () if user is None else as_user(user)
+    argv = [*through, sys.executable, "-m", "advisor.cli.main", *arguments]
     answer = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
     assert answer.returncode == 1
     assert answer.stdout == ""
@@ -34,13 +34,21 @@ def complaint(live: LiveCluster, *arguments: str, slurm_conf: str | None = None)
     return answer.stderr
 
 
-def test_hidden_queue_is_refused_for_an_ordinary_user(faulty: LiveCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("PATH", "SLURM_CONF"):
-        monkeypatch.setenv(name, faulty.env[name])
-    ordinary = Identity(uid=65534, name="nobody")
+@pytest.mark.parametrize("command", [("recommend",), ("recommend", "--json"), ("explain", "{job}"), ("check",)])
+def test_ordinary_user_who_sees_only_own_jobs_gets_one_plain_line(
+    faulty: LiveCluster, command: tuple[str, ...]
+) -> None:
+    job = faulty.submit("--hold", "-n1", user=USER)
+    theirs = faulty.submit("--hold", "-n1")
+    listed = faulty.ask("squeue", "-h", "-a", "-o", "%A", user=USER).stdout.split()
 
-    with pytest.raises(SlurmRefusedError, match="PrivateData=jobs hides the queue from nobody"):
-        SiteReader(SlurmCommands(timeout_s=30.0), SystemClock(), identity=ordinary).read()
+    error = complaint(faulty, *(word.format(job=job) for word in command), user=USER)
+    faulty.run("scancel", str(job), str(theirs))
+
+    assert str(job) in listed and str(theirs) not in listed
+    assert error.startswith(
+        f"sadvise: error: Slurm shows {USER} only their own jobs (PrivateData=jobs), so there is no advice"
+    )
 
 
 @pytest.mark.parametrize("source", ["text", "json"])

@@ -21,7 +21,7 @@ from advisor.journal import opened
 from advisor.planning.checkpoint_requeue import REQUEUE_HOLD_S
 from advisor.settings import QUANTUM_S, Limits, PlanningSettings
 from tests.live.conftest import started
-from tests.planning.test_with_forecasts import Told, runs
+from tests.planning.test_with_forecasts import FixedForecaster, runs
 from tools.live_slurm import LiveCluster
 
 pytestmark = pytest.mark.live
@@ -66,7 +66,7 @@ class Queue:
                 cycle=Cycle(
                     planning=switched[0],
                     limits=Limits(preempt_partitions=switched[1]),
-                    forecaster=Told(by_job={**told, **dict.fromkeys((self.gang, *gangs), short)}),
+                    forecaster=FixedForecaster(by_job={**told, **dict.fromkeys((self.gang, *gangs), short)}),
                 ),
                 journal=journal,
             ).step()

@@ -46,7 +46,7 @@ def test_started_job_is_told_when_it_started() -> None:
     assert found.first.evidence == {"state": "running", "start_time": TAKEN_AT - 60, "queueing_delay_s": 40.0}
     assert found.first.text == "it has started already"
     assert (unknown.first.cause, unknown.first.evidence) == (Cause.STARTED, {"state": "other"})
-    assert unknown.first.text == "it is pending no more"
+    assert unknown.first.text == "it is no longer pending"
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_slurms_word_is_checked_against_the_snapshot(
     found = diagnosis(job, nodes)
 
     assert causes(found) == expected
-    assert found.disagreement == f"Slurm names a reason that the snapshot does not bear out: our count finds {words}"
+    assert found.disagreement == f"the snapshot does not confirm Slurm's reason; sadvise finds {words}"
     assert {"slurm_reason": job.reason} in [found.first.evidence, *(one.evidence for one in found.further)]
 
 
@@ -232,9 +232,9 @@ def test_slurms_word_is_checked_against_the_snapshot(
     [
         pytest.param(
             1,
-            "Slurm finds no nodes that could ever be enough for it; our count finds some",
+            "Slurm finds no nodes that could ever be enough for it; sadvise finds some",
             "Slurm finds no nodes that could ever be enough for it",
-            id="possible by our count",
+            id="possible by the count of sadvise",
         ),
         pytest.param(17, None, "no nodes of its partitions are enough for 17 GPUs, even empty", id="agreed"),
     ],

@@ -29,7 +29,7 @@ from tests.builders import (
     make_partition,
     make_snapshot,
 )
-from tests.planning.test_with_forecasts import Told, exactly, runs
+from tests.planning.test_with_forecasts import FixedForecaster, exactly, runs
 
 SAVES = make_hints(checkpoint_s=600.0)
 
@@ -69,7 +69,7 @@ def judged(
     leases: Iterable[Lease] = (),
 ) -> CycleRecord:
     """Run a cycle in which jobs may be stopped."""
-    return Cycle(planning=planning, limits=limits, forecaster=Told(by_job=forecasts)).judge(
+    return Cycle(planning=planning, limits=limits, forecaster=FixedForecaster(by_job=forecasts)).judge(
         snapshot, Memory(leases=tuple(leases))
     )
 

@@ -38,13 +38,13 @@ from tests.planning.diagnosing import GPU, IDLE, causes, diagnosis
         pytest.param(
             make_job(1, dependency="afterok:5(unfulfilled)", reason="Dependency"),
             Cause.DEPENDENCY,
-            "those jobs end as it asks",
+            "those jobs end in the way that it requires",
             id="dependent",
         ),
         pytest.param(
             make_job(1, dependency="afterok:5(failed)", reason="DependencyNeverSatisfied"),
             Cause.DEPENDENCY_NEVER,
-            "the user: scancel 1 and submit anew, or scontrol update JobId=1 Dependency=",
+            "the user: scancel 1 and submit it again, or scontrol update JobId=1 Dependency=",
             id="never satisfied",
         ),
         pytest.param(

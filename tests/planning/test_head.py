@@ -32,7 +32,7 @@ from tests.builders import (
     make_snapshot,
 )
 from tests.golden import random_queues
-from tests.planning.test_with_forecasts import Told
+from tests.planning.test_with_forecasts import FixedForecaster
 
 RANGE = make_gang(8, nodes_min=1, nodes_max=4)
 
@@ -211,7 +211,9 @@ def test_gang_beyond_the_depth_of_backfill_gets_no_timer() -> None:
     )
 
 
-def forecast(run_hours: Sequence[float], speed: Sequence[float], tiers: Iterable[LocalityTier] = LocalityTier) -> Told:
+def forecast(
+    run_hours: Sequence[float], speed: Sequence[float], tiers: Iterable[LocalityTier] = LocalityTier
+) -> FixedForecaster:
     """A forecast for job 1 of its run time, and of its speed spread over leaves; on one leaf or node it is 1."""
     low_s, median_s, high_s = (hours * HOUR_S for hours in run_hours)
     exact = Interval(low=1.0, median=1.0, high=1.0)
@@ -223,7 +225,7 @@ def forecast(run_hours: Sequence[float], speed: Sequence[float], tiers: Iterable
         if tier <= LocalityTier.SPINE
     }
     run_time = RunTime(interval_s=Interval(low=low_s, median=median_s, high=high_s), mean_s=median_s)
-    return Told(by_job={1: JobForecast(run_time=run_time, speed_by_placement=speeds)})
+    return FixedForecaster(by_job={1: JobForecast(run_time=run_time, speed_by_placement=speeds)})
 
 
 def first_over_leaves(sensitivity: Sensitivity | None = None) -> Snapshot:
@@ -246,7 +248,7 @@ def test_first_in_line_waits_by_the_lower_end_of_a_forecast() -> None:
     assert change.expected.added_delay_max_s == 90 * 60.0
     assert change.evidence["first_in_line"] is True
     assert "could start now only spread out" in sentence(change)
-    assert assumption(change).endswith("; first in line, it counts with the lower ends of its forecasts")
+    assert assumption(change).endswith("; first in line, it is judged by the lower ends of its forecasts")
 
 
 def test_wait_of_the_first_in_line_is_bounded_by_the_lower_end_of_what_it_saves() -> None:
@@ -258,11 +260,11 @@ def test_wait_of_the_first_in_line_is_bounded_by_the_lower_end_of_what_it_saves(
 @pytest.mark.parametrize(
     "forecaster",
     [
-        Told(by_job={}),
+        FixedForecaster(by_job={}),
         forecast((1, 24, 30), (0.7, 0.75, 0.8)),
         forecast((20, 24, 30), (0.7, 0.75, 1.0)),
         forecast((20, 24, 30), (0.7, 0.75, 0.8), tiers=[LocalityTier.LEAF]),
-        Told(by_job={1: replace(SURE.by_job[1], run_time=None)}),
+        FixedForecaster(by_job={1: replace(SURE.by_job[1], run_time=None)}),
     ],
     ids=[
         "nothing forecast",
@@ -274,7 +276,7 @@ def test_wait_of_the_first_in_line_is_bounded_by_the_lower_end_of_what_it_saves(
 )
 @pytest.mark.parametrize("sensitivity", [None, Sensitivity.HIGH], ids=["", "declared sensitive"])
 def test_first_in_line_does_not_wait_for_what_no_forecast_bears_out(
-    forecaster: Told, sensitivity: Sensitivity | None
+    forecaster: FixedForecaster, sensitivity: Sensitivity | None
 ) -> None:
     assert timed(Cycle(forecaster=forecaster).judge(first_over_leaves(sensitivity))) == []
 

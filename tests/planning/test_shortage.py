@@ -27,7 +27,7 @@ from tests.builders import (
     make_topology,
 )
 
-UNLESS_TAKEN = "if nobody else takes what they free"
+UNLESS_TAKEN = "if no other job takes what they free"
 
 
 def case_of(snapshot: Snapshot) -> Inquiry:
@@ -100,7 +100,7 @@ def test_too_few_gpus_of_a_type_are_counted_where_most_are_idle() -> None:
             "fits_by_limits_time": TAKEN_AT + HOUR_S,
         },
         remedies=(
-            "3 a100 GPUs more come free",
+            "3 more a100 GPUs come free",
             "it fits now if any type of GPU will do: leave a100 out of the request",
             "it fits now with 5 a100 GPUs in place of 8, if it can run on fewer",
             f"running jobs end: by their time limits it fits in 1.0 h at the latest, {UNLESS_TAKEN}",
@@ -111,7 +111,7 @@ def test_too_few_gpus_of_a_type_are_counted_where_most_are_idle() -> None:
 def test_one_missing_gpu_comes_alone() -> None:
     (finding,) = found(make_gang(1), idle(0))
 
-    assert finding.remedies == ("1 GPU more comes free",)
+    assert finding.remedies == ("1 more GPU comes free",)
 
 
 def test_count_of_any_type_is_short_beside_one_that_is_not() -> None:
@@ -156,7 +156,7 @@ def test_exclusive_gang_lacks_empty_nodes() -> None:
     (finding,) = found(make_gang(4, exclusive=True), idle(4, 7))
 
     assert finding.cause is Cause.FRAGMENTATION
-    assert finding.text.endswith("4 GPUs, on nodes where nobody else runs")
+    assert finding.text.endswith("4 GPUs, on nodes without other jobs")
     assert finding.remedies == ("it fits now if it may share its nodes: leave out --exclusive",)
 
 

@@ -15,7 +15,7 @@ from advisor.planning.sizing import Resizing
 from advisor.settings import PlanningSettings
 from tests.builders import HOUR_S, make_gang, make_job, make_node, make_snapshot, make_topology
 from tests.planning.test_sizing import elastic, new_sizes
-from tests.planning.test_with_forecasts import Told, exactly, runs
+from tests.planning.test_with_forecasts import FixedForecaster, exactly, runs
 
 
 def typed(job: Job, gpu_type: str | None) -> Job:
@@ -134,7 +134,11 @@ def test_growth_that_saves_too_little_is_not_proposed(hours: float, after: dict[
 
 
 def facts_of(job: Job, forecasts: Mapping[int, JobForecast]) -> Resizing:
-    (change,) = Cycle(forecaster=Told(by_job=forecasts)).judge(make_snapshot([job], [make_node("n01")])).recommendations
+    (change,) = (
+        Cycle(forecaster=FixedForecaster(by_job=forecasts))
+        .judge(make_snapshot([job], [make_node("n01")]))
+        .recommendations
+    )
     assert isinstance(change.facts, Resizing)
     assert change.expected.added_delay_max_s == 0.0
     assert change.expected.jobs_helped == 1

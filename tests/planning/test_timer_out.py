@@ -64,7 +64,7 @@ def test_wait_for_few_nodes_is_explained_by_the_range_that_the_user_gave() -> No
     (timer,) = timers_of(with_changes(half_idle_nodes(waiting(RANGE)), lease), lease)
 
     assert timer_out_sentence(timer).startswith(
-        "waits up to 30 min for one node: no gang of 5 to 8 GPUs was seen waiting lately"
+        "waits up to 30 min for one node: no gang of 5 to 8 GPUs has waited recently"
     )
     assert timer_out_sentence(timer).endswith(
         "staying spread would cost 58 min to 4.8 h of run time (25 min of it left)"
@@ -80,11 +80,11 @@ def test_both_timers_of_a_gang_are_told_in_their_order() -> None:
 @pytest.mark.parametrize(
     ("action", "words"),
     [
-        (ASKED, "waits up to 14 min for one leaf switch; what staying spread costs cannot be told now (which is over)"),
-        (HELD, "waits up to 14 min for one node; what staying spread costs cannot be told now (which is over)"),
+        (ASKED, "waits up to 14 min for one leaf switch; the cost of staying spread is not known now (which is over)"),
+        (HELD, "waits up to 14 min for one node; the cost of staying spread is not known now (which is over)"),
         (
             replace(HELD, after=NodeRange(low=1, high=2)),
-            "waits up to 14 min for 2 nodes; what staying spread costs cannot be told now (which is over)",
+            "waits up to 14 min for 2 nodes; the cost of staying spread is not known now (which is over)",
         ),
     ],
     ids=["leaf", "node", "nodes"],

@@ -123,7 +123,7 @@ def test_timer_says_what_was_seen_and_what_spreading_costs() -> None:
 @pytest.mark.parametrize(
     ("waits", "words"),
     [
-        ((), "no gang of 9 to 16 GPUs was seen waiting lately, so planning.leaf_timer_s speaks: 30 min on average"),
+        ((), "no gang of 9 to 16 GPUs has waited recently; planning.leaf_timer_s assumes 30 min on average"),
         (seen(1, 60.0, got=False), "the last gang of 9 to 16 GPUs did not get there"),
         (seen(2, 60.0, got=False), "none of the last 2 gangs of 9 to 16 GPUs got there"),
         (seen(1, 60.0, got=True), "the last gang of 9 to 16 GPUs got there within 1 min"),

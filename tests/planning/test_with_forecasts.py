@@ -32,13 +32,13 @@ ONE_LEAF, SPINE, ONE_NODE = LocalityTier.LEAF, LocalityTier.SPINE, LocalityTier.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """A forecaster that says what it was told."""
+class FixedForecaster:
+    """A forecaster with a fixed forecast for each job."""
 
     by_job: Mapping[int, JobForecast]
 
     def forecasts(self, snapshot: Snapshot) -> Forecasts:
-        """Say it."""
+        """Return the forecasts of the jobs in a snapshot."""
         return Forecasts(
             by_job={job.job_id: self.by_job[job.job_id] for job in snapshot.jobs if job.job_id in self.by_job}
         )
@@ -60,7 +60,7 @@ def runs(hours: float, *, spread: float = 1.0) -> RunTime:
 def judged(snapshot: Snapshot, by_job: Mapping[int, JobForecast]) -> CycleRecord:
     """Run a cycle with the forecasts."""
     limits = Limits(max_added_delay_s=30 * DAY_S)
-    return Cycle(forecaster=Told(by_job=by_job), limits=limits).judge(snapshot)
+    return Cycle(forecaster=FixedForecaster(by_job=by_job), limits=limits).judge(snapshot)
 
 
 def actions(record: CycleRecord, kind: type[A]) -> dict[int, A]:
@@ -180,7 +180,7 @@ def test_gang_waits_for_a_leaf_that_is_expected_free_in_time() -> None:
     record = judged(spread_gang(leaf_free_in_s=900.0), by_job)
 
     assert set(actions(record, SetSwitches)) == {1}
-    assert "inflation 2 spread against 1 on one leaf switch, as forecast" in assumption(record.recommendations[0])
+    assert "a factor of 2 spread out, and of 1 on one leaf switch, as forecast" in assumption(record.recommendations[0])
 
 
 def test_gang_without_a_limit_waits_for_what_its_forecast_says_it_saves() -> None:

@@ -1,4 +1,9 @@
-"""The accounting daemons of a test cluster: an own MariaDB that nobody else can reach, and slurmdbd on top of it."""
+"""The accounting daemons of a test cluster: an own MariaDB that nobody else can reach, and slurmdbd on top of it.
+
+With libmariadb 11.8.9 of Debian forky slurmdbd ends at its first query, `select @var := concat('')`: error 5027, a
+result of one column where none is allowed. There it needs the libmariadb.so.3 of Debian trixie (libmariadb3 11.8.6) in
+`CLIENT_FOLDER` of the root file system.
+"""
 
 import time
 from pathlib import Path
@@ -8,6 +13,8 @@ from tools.live_slurm.sandbox import Sandbox
 
 PACKAGES = "slurmdbd mariadb-server"
 PROGRAMS = ("usr/sbin/slurmdbd", "usr/sbin/mariadbd", "usr/bin/mariadb-install-db")
+# Where slurmdbd finds a client library of MariaDB in place of that of the root file system.
+CLIENT_FOLDER = "opt/mariadb-client"
 START_DEADLINE_S = 60.0
 
 # The database dies with the cluster, so nothing in it need survive a power cut; 64 MiB hold every test's jobs.
@@ -18,6 +25,8 @@ DATABASE_OPTIONS = (
     "--innodb-flush-log-at-trx-commit=0",
     "--innodb-buffer-pool-size=64M",
     "--innodb-lock-wait-timeout=900",
+    # On by default from 11.6 on, where slurmdbd would end at conflicting writes; earlier servers do not all know it.
+    "--loose-innodb-snapshot-isolation=OFF",
     "--max-allowed-packet=16M",
 )
 
@@ -83,6 +92,7 @@ class Accounting:
                 "env",
                 f"SLURM_CONF={self._folder}/slurm.conf",
                 f"MYSQL_UNIX_PORT={self._folder}/database/socket",
+                *([f"LD_LIBRARY_PATH=/{CLIENT_FOLDER}"] if (self._root / CLIENT_FOLDER).is_dir() else []),
                 "slurmdbd",
             ]
         )

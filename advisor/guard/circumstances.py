@@ -1,9 +1,9 @@
 """Collects, once per cycle, what the rules need to know beside the job."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from advisor.domain.actions import Lever, SetNice
+from advisor.domain.actions import Lever
 from advisor.domain.forecast import NO_FORECASTS, Forecasts
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease, stopped_since
@@ -22,7 +22,6 @@ class Circumstances:
     `observed` holds the pairs of partitions and account whose jobs are in mode observe. `hidden_levers` are the levers
     whose field the reader does not show. `on_probation` names the unproven models whose run times the plan counts with.
     `would_start` names the changed jobs that wait although they would have started as submitted, or would start now.
-    `known_nices` holds the pairs of job and nice that changes of ours have set or restored.
     """
 
     now: float
@@ -38,7 +37,6 @@ class Circumstances:
     hidden_levers: tuple[Lever, ...] = ()
     on_probation: tuple[str, ...] = ()
     would_start: frozenset[int] = frozenset()
-    known_nices: frozenset[tuple[int, int]] = frozenset()
 
     def user_delay_left_s(self, job: Job) -> float:
         """Return the delay left for the jobs of a job's user within the window; infinity if the user is unknown."""
@@ -93,7 +91,6 @@ def circumstances(
         would_start=frozenset(
             lease.job_id for lease in known if lease.would_start_time is not None and lease.start_time is None
         ),
-        known_nices=frozenset(_nices(known)),
     )
 
 
@@ -127,14 +124,6 @@ def _counted_with(forecasts: Forecasts) -> tuple[str, ...]:
         forecast.run_time is not None for forecast in forecasts.by_job.values()
     )
     return forecasts.on_probation if counts else ()
-
-
-def _nices(leases: Iterable[Lease]) -> Iterator[tuple[int, int]]:
-    """Yield the jobs of reordering changes with the nice that was set and the one that is restored."""
-    for lease in leases:
-        for action in (lease.action, lease.undo):
-            if isinstance(action, SetNice):
-                yield action.job_id, action.after
 
 
 def _split_arrays(snapshot: Snapshot) -> frozenset[int]:

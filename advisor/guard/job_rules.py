@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 
 from advisor.domain.job import Job, JobState
-from advisor.domain.mark import is_marked
 from advisor.guard.circumstances import Circumstances
 from advisor.settings import QUANTUM_S
 
@@ -61,11 +60,6 @@ def not_reserved(job: Job, _circumstances: Circumstances) -> bool:
 def not_opted_out(job: Job, _circumstances: Circumstances) -> bool:
     """The user opted out with `sadvise: off`."""
     return not job.hints.opted_out
-
-
-def no_stray_nice(job: Job, circumstances: Circumstances) -> bool:
-    """A nice that carries the mark of sadvise and is not known here can be a change of another sadvise."""
-    return not is_marked(job.nice) or (job.job_id, job.nice) in circumstances.known_nices
 
 
 def old_enough(job: Job, circumstances: Circumstances) -> bool:
@@ -129,7 +123,6 @@ JOB_RULES: Mapping[str, JobRule] = {
     "not_cron": not_cron,
     "not_reserved": not_reserved,
     "not_opted_out": not_opted_out,
-    "no_stray_nice": no_stray_nice,
     "old_enough": old_enough,
     "update_has_no_side_effect": update_has_no_side_effect,
     "mode_allows_advice": mode_allows_advice,

@@ -202,9 +202,9 @@ def test_delay_left_is_the_least_of_job_user_and_account() -> None:
 
 
 def test_nice_already_there_is_what_the_change_begins_with() -> None:
-    changed = SetNice(job_id=1, before=8, after=50)
+    changed = SetNice(job_id=1, before=7, after=50)
 
-    assert refused_by(replace(nice(), action=changed), replace(PLAIN, nice=8)) is None
+    assert refused_by(replace(nice(), action=changed), replace(PLAIN, nice=7)) is None
     assert refused_by(replace(nice(), action=changed), PLAIN) == "before_still_true"
 
 

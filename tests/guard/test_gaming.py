@@ -63,7 +63,7 @@ def short_job(job_id: int, submit_time: float = TAKEN_AT - HOUR_S) -> Job:
     )
 
 
-@pytest.mark.parametrize("own", [0, 1, 10_000])
+@pytest.mark.parametrize("own", [0, 1, 7, 10_000])
 def test_own_nice_leaves_the_order_as_it_is_and_is_restored_exactly(own: int) -> None:
     jobs = (*full(), replace(long_job(1), nice=own), *(short_job(number) for number in range(100, 106)))
     cluster = FakeCluster(jobs={job.job_id: job for job in jobs})
@@ -77,16 +77,6 @@ def test_own_nice_leaves_the_order_as_it_is_and_is_restored_exactly(own: int) ->
     assert 150 <= moved_to - own < 160 and is_marked(moved_to)
     assert lease.undo.after == own
     assert cluster.jobs[1].nice == own
-
-
-def test_own_nice_with_the_mark_gives_no_more_than_opting_out() -> None:
-    marked, opted_out = replace(long_job(1), nice=7), replace(long_job(1), hints=make_hints(opted_out=True))
-    others = (*full(), *(short_job(number) for number in range(100, 106)))
-
-    records = [Cycle().judge(make_snapshot([*others, job])) for job in (marked, opted_out)]
-
-    assert [record.recommendations for record in records] == [(), ()]
-    assert [record.left_alone[1] for record in records] == ["no_stray_nice", "not_opted_out"]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from advisor.domain.actions import Lever, NodeRange, SetNice, SetNodeRange
+from advisor.domain.actions import Lever, NodeRange, SetNodeRange
 from advisor.domain.gang import GpuScope
 from advisor.domain.job import ArrayRecord, HetRecord, Job, JobState
 from advisor.domain.lease import Ending, Lease, LeaseState
@@ -14,7 +14,7 @@ from advisor.domain.plan import Kind, Plan, Recommendation
 from advisor.domain.site import SiteConfig
 from advisor.guard.change_rules import CHANGE_RULES
 from advisor.guard.circumstances import circumstances
-from advisor.guard.job_rules import JOB_RULES, LARGEST_LOCAL_ID, LIFT_RULES
+from advisor.guard.job_rules import JOB_RULES, LARGEST_LOCAL_ID
 from advisor.guard.rules import judge, refusals
 from advisor.settings import Limits
 from tests.builders import HOUR_S, TAKEN_AT, make_config, make_gang, make_hints, make_job, make_snapshot
@@ -41,8 +41,6 @@ def test_plain_change_passes() -> None:
         ("not_cron", replace(PLAIN, cron=True)),
         ("not_reserved", replace(PLAIN, reservation="class")),
         ("not_opted_out", replace(PLAIN, hints=make_hints(opted_out=True))),
-        ("no_stray_nice", replace(PLAIN, nice=57)),
-        ("no_stray_nice", replace(PLAIN, nice=-17)),
         ("old_enough", replace(PLAIN, submit_time=TAKEN_AT - 59)),
     ],
 )
@@ -116,29 +114,6 @@ def test_job_with_cpus_per_gpu_is_left_alone_on_the_release_that_weighs_it_anew(
     for version, refused in (("22.05.8", {1: "update_has_no_side_effect"}), ("24.11.5", {})):
         snapshot = make_snapshot([job], config=make_config(slurm_version=version))
         assert refusals(snapshot, circumstances(snapshot, Limits())) == refused
-
-
-@pytest.mark.parametrize(
-    ("held", "user", "rule"),
-    [
-        pytest.param(57, 0, "no_change_outstanding", id="our value"),
-        pytest.param(37, 37, None, id="the user's value, restored"),
-        pytest.param(67, 0, "no_stray_nice", id="another marked value"),
-    ],
-)
-def test_marked_nice_that_the_journal_knows_is_no_stray(held: int, user: int, rule: str | None) -> None:
-    job = replace(PLAIN, nice=held)
-    ours = SetNice(job_id=1, before=user, after=57)
-    lease = lent(job, action=ours) if held == 57 else lent(job, action=ours, ending=Ending.TAKEN_BACK)
-    snapshot = make_snapshot([job])
-    outstanding = frozenset() if lease.ending else frozenset({1})
-    known = circumstances(snapshot, Limits(cooldown_s=0.0), outstanding, leases=[lease])
-
-    assert refusals(snapshot, known).get(1) == rule
-
-
-def test_lift_is_not_stacked_on_a_stray_nice() -> None:
-    assert LIFT_RULES["no_stray_nice"] is JOB_RULES["no_stray_nice"]
 
 
 def test_job_that_left_the_queue_is_refused() -> None:

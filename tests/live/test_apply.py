@@ -199,7 +199,6 @@ def test_what_a_user_changes_later_stays_and_the_job_is_left_alone(queue: Queue)
     assert "1-2" in queue.live.run("scontrol", "show", "job", str(queue.ranged))
 
 
-<<<<<<< HEAD
 def test_what_is_due_is_reverted_when_squeue_fails_on_the_whole_queue(queue: Queue, tmp_path: Path) -> None:
     before = queue.states()
     queue.apply(queue.ranged)
@@ -224,22 +223,6 @@ def test_what_is_due_is_reverted_when_squeue_fails_on_the_whole_queue(queue: Que
     assert queue.states() == before
 
 
-def test_job_with_a_marked_nice_that_the_journal_does_not_know_is_left_alone(queue: Queue) -> None:
-    queue.live.run("scontrol", "update", f"JobId={queue.ranged}", "Nice=57")
-    wait_until_considered(queue.live)
-
-    marked = queue.sadvise("apply", "-j", str(queue.ranged))
-    queue.live.run("scontrol", "update", f"JobId={queue.ranged}", "Nice=0")
-    wait_until_considered(queue.live)
-    unmarked = queue.apply(queue.ranged)
-    queue.sadvise("revert", "--all")
-
-    assert marked["changes"] == [] and {"job_id": queue.ranged, "rule": "no_stray_nice"} in marked["skipped"]
-    assert [(row["job_id"], row["outcome"]) for row in unmarked] == [(queue.ranged, "applied")]
-
-
-=======
->>>>>>> parent of 9d0f8ee (guard: a job whose nice another advisor can have set is left alone)
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_next_step_finds_out_what_a_killed_one_has_sent(queue: Queue, when: str) -> None:
     before = queue.states()

@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advisor.cycle import Cycle
-from advisor.domain.actions import SetGpus, SetNice, SetNodeRange, SetSwitches
+from advisor.domain.actions import Lever, SetGpus, SetNice, SetNodeRange, SetSwitches
 from advisor.domain.lease import LeaseState, intended
 from advisor.domain.memory import Memory
 from advisor.domain.snapshot import Snapshot
+from advisor.planning.case import EVERY_LEVER
 from advisor.settings import Limits, PlanningSettings
 from advisor.view.sentences import sentence
 from tests.builders import DAY_S, HOUR_S, make_gang, make_hints, make_job, make_node, make_snapshot
@@ -87,7 +88,9 @@ def test_listing_order_does_not_matter(snapshot: Snapshot, chance: random.Random
 @settings(max_examples=200, deadline=None)
 @given(contended())
 def test_planning_after_applying_proposes_nothing_new(snapshot: Snapshot) -> None:
-    eager = replace(EAGER, limits=replace(EAGER.limits, max_added_delay_s=float("inf")))
+    # A resize changes what other gangs find idle, which can call for a timer next.
+    levers = EVERY_LEVER - {Lever.GPU_COUNT}
+    eager = replace(EAGER, limits=replace(EAGER.limits, max_added_delay_s=float("inf")), levers=levers)
     record = eager.judge(snapshot)
     actions = {change.job_id: change.action for change in record.recommendations}
 

@@ -24,6 +24,7 @@ from advisor.settings import Limits, PlanningSettings
 from tests.builders import HOUR_S, TAKEN_AT, make_job, make_snapshot
 from tests.fake_cluster import HOLD, fragmented
 from tests.journal.contract import ACTIONS, wait
+from tests.planning.test_policies import Scripted, queue
 from tests.strategies import snapshots
 
 
@@ -102,6 +103,15 @@ def test_settings_of_then_are_those_of_the_replay(journal: SqliteJournal) -> Non
     found = cycle_of(journal.recorded())
     assert (found.planning, found.limits) == (cycle.planning, cycle.limits)
     assert (found.levers, found.modes) == (cycle.levers, cycle.modes)
+
+
+def test_replay_repeats_what_a_policy_scored(journal: SqliteJournal) -> None:
+    shy = Cycle(policy=Scripted(0.0))
+    record = shy.judge(queue())
+
+    journal.record(record, shy, whole=True)
+
+    assert replayed(journal.recorded()) == outcome_of(record) != outcome_of(Cycle().judge(queue()))
 
 
 def test_other_settings_show_what_would_differ(journal: SqliteJournal) -> None:

@@ -37,6 +37,7 @@ def names(state: State) -> dict[str, int]:
         pytest.param("8 8 0 0 | 8 0 0 0", 3, 8, "n06 n07 n08", id="the only leaf that suffices"),
         pytest.param("4 4 0 0 | 8 8 0 0", 2, 4, "n07 n08", id="parts of nodes"),
         pytest.param("8 8 8 0 | 0 8 8 8", 2, 8, "n04 n05", id="one of each leaf"),
+        pytest.param("8 8 7 7 | 8 8 8 8", 2, 1, "n03 n04", id="a single GPU of each"),
         pytest.param("8 8 0 0 | 8 8 0 0", 3, 8, "n03 n04 n07", id="equal leaves, the first whole"),
         pytest.param("8 8 8 0 | 8 8 0 0", 3, 8, "n07 n08 n04", id="the leaf with the most usable nodes first"),
         pytest.param("8 0 0 0 | 0 0 0 0", 5, 8, "n05 n06 n07 n08 n02", id="the second leaf whole"),

@@ -165,6 +165,16 @@ def test_weight_of_what_was_measured_falls_with_the_square_of_the_distance(bundl
     assert ratios == pytest.approx(ratios[0] * np.array([1.0, 0.5, 0.0]), abs=1e-9)
 
 
+# Batches of 16 and 32 were measured.
+@pytest.mark.parametrize(("batch", "is_known"), [(4.0, True), (3.37, False), (128.0, True), (152.0, False)])
+def test_batch_is_known_up_to_two_doublings_from_those_measured(
+    forecaster: InterferenceForecaster, batch: float, is_known: bool
+) -> None:
+    found = forecaster.inflations(make_table(forecaster, "Gamma", "Beta", batch=batch))
+
+    assert found.known.tolist() == [is_known]
+
+
 def test_batch_that_is_told_is_used(forecaster: InterferenceForecaster) -> None:
     far = forecaster.inflations(make_table(forecaster, "Gamma", "Beta", batch=4096.0))
     near = forecaster.inflations(make_table(forecaster, "Gamma", "Beta", batch=16.0))

@@ -135,6 +135,19 @@ def test_another_gpu_type_counts_by_the_models_that_both_measured(forecaster: Th
     assert found.known.tolist() == [True, True, False]
 
 
+def test_link_of_one_row_is_no_matter_of_the_others(forecaster: ThroughputForecaster) -> None:
+    asked, base = table([4.0, 4.0], [4.0, 4.0]), table([4.0, 4.0], [1.0, 1.0])
+    mixed, slow, unknown = (
+        [replace(rows, link_gbps=np.array(gbps)) for rows in (asked, base)]
+        for gbps in ([1.0, np.nan], [1.0, 1.0], [np.nan, np.nan])
+    )
+
+    both, one, other = (forecaster.relative(*rows).median for rows in (mixed, slow, unknown))
+
+    assert both.tolist() == [one[0], other[1]]
+    assert one[0] < other[1]
+
+
 def test_faster_gpu_type_is_as_much_faster_as_the_models_that_both_measured(bundle: Bundle) -> None:
     knowledge = parse_knowledge(bundle.parameters, "throughput test")
     speeds_of = {"cloud_t4": 0.0, "ib_a100": float(np.log(2.0))}

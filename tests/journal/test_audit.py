@@ -10,7 +10,7 @@ from advisor.clock import ManualClock
 from advisor.domain.lease import Ending, LeaseState, intended
 from advisor.errors import JournalError
 from advisor.journal import SqliteJournal, store
-from advisor.journal.base import PROVEN
+from advisor.journal.base import BREAKERS, PROVEN
 from advisor.settings import JournalSettings
 from tests.journal.contract import NICE, NOW
 
@@ -176,6 +176,25 @@ def test_newest_rows_stay_whatever_the_clock_says(journal: SqliteJournal) -> Non
     journal.prune(NOW + 10_000 * DAY_S)
 
     assert journal.verify().rows == 5
+
+
+def test_what_holds_until_a_newer_event_outlives_the_retention(
+    journal: SqliteJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "LEAST_KEPT", 0)
+    for number in range(2):
+        journal.note(NOW, BREAKERS, {"state": f"{number}"})
+        journal.note(NOW, PROVEN, {"model": f"run_time {number}"})
+    filled(journal, 3)
+
+    journal.prune(NOW + 9 * DAY_S)
+
+    assert [(row.event, dict(row.detail)) for row in journal.audit_after(0)] == [
+        ("pruned", {"rows": 7}),
+        (BREAKERS, {"state": "1"}),
+        (PROVEN, {"model": "run_time 1"}),
+    ]
+    assert journal.verify().is_intact
 
 
 def test_chain_goes_on_where_all_was_pruned(journal: SqliteJournal, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -251,6 +251,7 @@ def test_newest_ten_thousand_changes_stay_at_any_age(journal: SqliteJournal) -> 
     journal.prune(TAKEN_AT + 99 * DAY_S)
 
     kept = journal.changes(RowQuery(most=20_000))
+    assert len(journal.changes(RowQuery())) == 50
     assert (len(kept), kept[-1].job_id) == (10_000, 3)
 
 

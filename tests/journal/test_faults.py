@@ -229,6 +229,19 @@ def test_one_thread_opens_it_and_another_works_with_it(path: Path) -> None:
     assert journal.leases() == (intended(NICE, NOW),)
 
 
+def test_one_thread_opens_it_to_read_and_another_reads(path: Path) -> None:
+    with opened(path) as journal:
+        journal.keep(intended(NICE, NOW))
+    reader = SqliteJournal.read_only(path)
+    seen: list[object] = []
+
+    worker = Thread(target=lambda: seen.append(reader.leases()), daemon=True)
+    worker.start()
+    worker.join(10.0)
+
+    assert seen == [(intended(NICE, NOW),)]
+
+
 def test_text_that_is_not_unicode_is_named(path: Path) -> None:
     with pytest.raises(JournalError, match="cannot hold a text that is not Unicode"):
         SqliteJournal(path).claim("\udc80")

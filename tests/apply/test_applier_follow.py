@@ -92,6 +92,8 @@ STARTED = TAKEN_AT - 10.0
         pytest.param(replace(running(STARTED), state=JobState.SUSPENDED), STARTED, id="suspended"),
         pytest.param(None, TAKEN_AT, id="left the queue"),
         pytest.param(make_job(9, gpus=1), None, id="waits"),
+        pytest.param(replace(make_job(9, gpus=1), start_time=TAKEN_AT + 60.0), None, id="waits for a planned start"),
+        pytest.param(replace(running(STARTED), start_time=None), None, id="runs since an unknown instant"),
         pytest.param(running(APPLIED_TIME - 0.5), APPLIED_TIME - 0.5, id="in the second of the change"),
         pytest.param(running(APPLIED_TIME - 1.0), None, id="an earlier run"),
     ],

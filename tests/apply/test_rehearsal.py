@@ -221,7 +221,7 @@ def test_rehearsal_takes_a_range_that_shows_one_end_for_ours() -> None:
     cluster.jobs[9] = gang(nodes_max=1)
     journal = MemoryJournal()
     two_nodes = SetNodeRange(job_id=9, before=HOLD.before, after=NodeRange(low=1, high=2))
-    Kept(leases=[replace(out(two_nodes), state=LeaseState.INTENDED)]).fill(journal)
+    Kept(leases=[replace(out(two_nodes, ago_s=10.0), state=LeaseState.INTENDED)]).fill(journal)
 
     step = rehearse(Cycle(), journal, cluster.snapshot())
 

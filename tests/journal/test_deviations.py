@@ -127,6 +127,12 @@ def test_other_settings_show_what_would_differ(journal: SqliteJournal) -> None:
     assert (9, "left alone", "-", "mode_allows_advice") in [
         (each.job_id, each.what, each.recorded, each.replayed) for each in observing
     ]
+    (action,) = [
+        each.recorded
+        for each in deviations(found.outcome, b'{"left_alone":[],"verdicts":[]}')
+        if (each.job_id, each.what) == (9, "node_range")
+    ]
+    assert action == '{"after":{"high":1,"low":1},"before":{"high":4,"low":1},"job_id":9}'
     assert deviations(found.outcome, found.outcome) == ()
 
 
@@ -193,3 +199,4 @@ def test_a_sentence_of_an_earlier_version_is_shown_as_it_was_recorded() -> None:
 
     (change,) = [found for found in deviations(recorded, now) if "is to wait" in found.recorded]
     assert change.what.endswith(" text") and "waits up to" in change.replayed
+    assert not change.recorded.startswith('"')

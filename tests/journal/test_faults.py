@@ -256,16 +256,6 @@ def test_journal_is_read_while_jobs_are_changed_with_it(path: Path) -> None:
         assert reader.leases() == (intended(NICE, NOW),)
 
 
-def test_file_is_read_where_the_index_of_its_log_cannot_be_made(path: Path) -> None:
-    with opened(path) as journal:
-        journal.keep(intended(NICE, NOW))
-    path.with_name("journal.sqlite-shm").mkdir()
-
-    journal = SqliteJournal.read_only(path)
-
-    assert journal.leases() == (intended(NICE, NOW),)
-
-
 def test_log_that_one_large_write_made_long_is_truncated(path: Path) -> None:
     log = path.with_name("journal.sqlite-wal")
     with SqliteJournal(path) as journal:
@@ -296,6 +286,16 @@ def as_nobody() -> Iterator[None]:
         yield
     finally:
         os.seteuid(0)
+
+
+@needs_root
+def test_file_is_read_where_the_index_of_its_log_cannot_be_made(open_path: Path) -> None:
+    with opened(open_path) as journal:
+        journal.keep(intended(NICE, NOW))
+    open_path.chmod(0o644)
+
+    with as_nobody(), SqliteJournal.read_only(open_path) as journal:
+        assert journal.leases() == (intended(NICE, NOW),)
 
 
 @needs_root

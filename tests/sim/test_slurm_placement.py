@@ -110,6 +110,15 @@ def test_the_single_gpu_of_a_spread_gang_stands_in_the_order_of_nodes() -> None:
     assert list(names(state).items()) == [("n01", 1), ("n02", 7)]
 
 
+def test_a_spread_gang_takes_the_last_gpu_of_a_node() -> None:
+    state, slurm = slurm_with("7 0 8 8 | 8 8 8 8", gpus=8, nodes_min=2, nodes_max=0)
+
+    found = pick_now(state, slurm, 0, 100.0)
+
+    assert found
+    assert names(state) == {"n01": 1, "n02": 7}
+
+
 def test_no_gang_spreads_over_more_nodes_than_it_has_gpus() -> None:
     state, slurm = slurm_with("0 0 0 0 | 0 0 0 0", gpus=2, nodes_min=3, nodes_max=0)
 

@@ -4,11 +4,12 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from cosmic_ray.ast import ast_nodes
 
 from tools.mutants.__main__ import HERE, ROOT, Score, described, equivalents, key, modules_of
 from tools.mutants.checkout import Copy, MutantsError, Related
 from tools.mutants.faults import Fault, Mutant, faults, sampled
-from tools.mutants.operators import OPERATORS, mutated_code
+from tools.mutants.operators import OPERATORS, mutated_code, parse
 
 SOURCE = '''"""A module."""
 
@@ -77,6 +78,27 @@ def test_operator_makes_the_faults_of_its_examples(name: str) -> None:
     made = [mutated_code(example.pre_mutation_code, operator, example.occurrence) for example in operator.examples()]
 
     assert made == [example.post_mutation_code for example in operator.examples()]
+
+
+@pytest.mark.parametrize(
+    ("code", "swapped"),
+    [
+        ("f(a.b, a.c)", True),
+        ("[a.b, a.c]", True),
+        ("x == (a.b, a.c)", True),
+        ("for x in (a.b, a.c): pass", True),
+        ("f(a.b, d.c)", False),
+        ("max(a.b, a.c)", False),
+        ("x in (a.b, a.c)", False),
+        ("x not in (a.b, a.c)", False),
+    ],
+)
+def test_fields_are_exchanged_where_their_order_matters(code: str, swapped: bool) -> None:
+    nodes = ast_nodes(parse(f"{code}\n"))
+
+    positions = [place for node in nodes for place in OPERATORS["SwapFields"].mutation_positions(node)]
+
+    assert bool(positions) is swapped
 
 
 def test_faults_stand_where_the_module_decides(checkout: Path) -> None:

@@ -370,8 +370,9 @@ def _start_time_after(lease: Lease, snapshot: Snapshot) -> float | None:
     job = snapshot.jobs_by_id.get(lease.job_id)
     if job is None:
         return snapshot.taken_at
-    started = job.state in (JobState.RUNNING, JobState.SUSPENDED) and job.start_time is not None
-    return job.start_time if started and (job.start_time or 0.0) >= math.floor(lease.applied_time) else None
+    if job.state not in (JobState.RUNNING, JobState.SUSPENDED) or job.start_time is None:
+        return None
+    return job.start_time if job.start_time >= math.floor(lease.applied_time) else None
 
 
 def _started_since(snapshot: Snapshot, since: float) -> Iterator[int]:

@@ -29,7 +29,7 @@ _REQUEST_KEYS: Final[Mapping[GpuScope, str]] = {
 }
 # Slurm's marks for "no value" and "no limit" where a release writes the bare number.
 _NO_VALUES: Final = frozenset((0xFFFF, 0xFFFE, 0xFFFFFFFF, 0xFFFFFFFE, 0xFFFFFFFFFFFFFFFF, 0xFFFFFFFFFFFFFFFE))
-_LARGEST: Final = 1 << 64
+_TOO_LARGE: Final = 1 << 64
 _ARRAY_WAITING: Final = re.compile(r"([^%]*)(?:%(\d{1,10}))?")
 
 
@@ -208,7 +208,7 @@ def _optional(raw: Mapping[str, Any], key: str) -> int | None:
         value = value.get("number")
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > _LARGEST:
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= _TOO_LARGE:
         raise unreadable(key, str(value)[:80], "a whole number")
     return None if value in _NO_VALUES else value
 

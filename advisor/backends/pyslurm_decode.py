@@ -21,7 +21,7 @@ from advisor.errors import DecodeError
 
 Values = Mapping[str, Any]
 
-_LARGEST: Final = 1 << 64
+_TOO_LARGE: Final = 1 << 64
 # A record without these is not a job.
 _NEEDED: Final = frozenset(("id", "state", "submit_time"))
 
@@ -381,7 +381,7 @@ def _number(raw: Values, key: str) -> int | None:
     value = raw.get(key)
     if value is None or (isinstance(value, str) and value.lower() in NO_LIMIT):
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > _LARGEST:
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= _TOO_LARGE:
         raise unreadable(f"pyslurm {key}", str(value)[:80], "a whole number")
     return value
 

@@ -175,7 +175,7 @@ def _check_size(path: Path, size_bytes: int, limit_bytes: int) -> None:
 
 def _complaint(content: bytes, err: ValidationError) -> str:
     """Say in one line what is wrong with the content."""
-    first = err.errors(include_url=False, include_input=False)[0]
+    first = err.errors()[0]
     if first["type"] == "json_invalid":
         fault = str(first.get("ctx", {})["error"])
         if fault.startswith("EOF"):
@@ -233,7 +233,7 @@ def _encoded(snapshot: Snapshot, path: Path) -> bytes:
         file = SnapshotFile(tool_version=__version__, snapshot=replace(snapshot, config=config))
         return file.model_dump_json().encode() + b"\n"
     except ValidationError as err:
-        fault = _fault(err.errors(include_url=False, include_input=False)[0])
+        fault = _fault(err.errors()[0])
         raise SnapshotFileError(f"{path}: cannot be written: {fault}") from err
     except PydanticSerializationError as err:
         raise SnapshotFileError(f"{path}: cannot be written: a text is not Unicode ({err})") from err

@@ -87,4 +87,4 @@ def _texts(outcome: Mapping[str, Any]) -> Mapping[tuple[int, str], str]:
 
 
 def _short(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))

@@ -26,8 +26,9 @@ class Reserve:
 
     def prepare(self) -> None:
         """Give the file its full size; raises `JournalFullError` if there is no room for it."""
-        if self._size() == SIZE_BYTES:
-            return
+        with suppress(OSError):
+            if self._path.stat().st_size == SIZE_BYTES:
+                return
         try:
             self._write(b"", os.O_CREAT | os.O_TRUNC)
         except OSError as err:
@@ -61,9 +62,3 @@ class Reserve:
             stream.write(content.ljust(SIZE_BYTES))
             stream.flush()
             os.fsync(descriptor)
-
-    def _size(self) -> int:
-        try:
-            return self._path.stat().st_size
-        except OSError:
-            return 0

@@ -144,7 +144,7 @@ def _uses_less(m: Slurm, one: int, other: int) -> bool:
         mine = m.account_usage[first["account"]] / m.account_shares[first["account"]]
         theirs = m.account_usage[second["account"]] / m.account_shares[second["account"]]
         return mine < theirs or (mine == theirs and first["account"] < second["account"])
-    return first["usage"] < second["usage"] or (first["usage"] == second["usage"] and one < other)
+    return bool(first["usage"] < second["usage"])
 
 
 @inlined

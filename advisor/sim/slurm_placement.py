@@ -119,9 +119,8 @@ def _hand_out(s: State, m: Slurm, row: int) -> bool:
             continue
         count -= 1
         took = min(m.share[node], left - max(0, min(count, job["nodes_min"] - tally["picked"] - 1)))
-        if took > 0:
-            add_to_pick(s, node, took)
-            left -= took
+        add_to_pick(s, node, took)
+        left -= took
     node = 0
     # A gang that must spread further than its GPUs need takes single GPUs elsewhere; one at least is left for each.
     while tally["picked"] < job["nodes_min"] and node < len(s.nodes):

@@ -9,18 +9,20 @@ import pytest
 
 from advisor.apply.applier import Applier
 from advisor.apply.memory_journal import MemoryJournal
-from advisor.apply.rehearsal import NothingNew, rehearse
+from advisor.apply.rehearsal import NothingNew, RehearsedCluster, rehearse
 from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.actions import Action, NodeRange, SetNice, SetNodeRange
+from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
 from advisor.domain.memory import Journal
+from advisor.domain.plan import Outcome
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.waits import Wait
 from advisor.errors import ConfigError
 from advisor.journal import SqliteJournal, opened
 from advisor.planning.observing import observed
 from advisor.settings import Limits
-from tests.builders import TAKEN_AT, make_gang
+from tests.builders import TAKEN_AT, make_gang, make_job, make_snapshot
 from tests.fake_cluster import HOLD, FakeCluster, fragmented, gang, held
 from tests.golden import random_queues
 
@@ -187,6 +189,43 @@ def test_journal_of_another_cluster_is_not_planned_with() -> None:
 
     with pytest.raises(ConfigError, match="elsewhere"):
         Applier(source=fragmented(), actuator=fragmented(), cycle=Cycle(), journal=journal).step()
+
+
+NICE = SetNice(job_id=9, before=0, after=50)
+
+
+@pytest.mark.parametrize(
+    ("job", "outcome", "is_overruled"),
+    [
+        pytest.param(make_job(9), Outcome.APPLIED, False, id="waits"),
+        pytest.param(make_job(9, nice=50), Outcome.ALREADY_SO, False, id="holds it already"),
+        pytest.param(make_job(9, nice=7), Outcome.FAILED, True, id="changed by its user"),
+        pytest.param(replace(make_job(9, nice=7), unseen=("nice",)), Outcome.APPLIED, False, id="not read"),
+        pytest.param(make_job(9, gpus=1, running_on=["n01"]), Outcome.FAILED, False, id="runs"),
+        pytest.param(make_job(8), Outcome.FAILED, False, id="gone"),
+    ],
+)
+def test_rehearsed_change_ends_as_slurm_would_have_it(job: Job, outcome: Outcome, is_overruled: bool) -> None:
+    other = make_job(10, nice=3)
+    cluster = RehearsedCluster(make_snapshot([job, other]))
+
+    receipt = cluster.apply(NICE)
+
+    changed = 50 if outcome is Outcome.APPLIED else job.nice
+    assert (receipt.outcome, receipt.is_overruled) == (outcome, is_overruled)
+    assert [job.nice for job in cluster.snapshot().jobs] == [changed, 3]
+
+
+def test_rehearsal_takes_a_range_that_shows_one_end_for_ours() -> None:
+    cluster = fragmented()
+    cluster.jobs[9] = gang(nodes_max=1)
+    journal = MemoryJournal()
+    two_nodes = SetNodeRange(job_id=9, before=HOLD.before, after=NodeRange(low=1, high=2))
+    Kept(leases=[replace(out(two_nodes, ago_s=10.0), state=LeaseState.INTENDED)]).fill(journal)
+
+    step = rehearse(Cycle(), journal, cluster.snapshot())
+
+    assert [lease.state for lease in step.record.memory.leases] == [LeaseState.OUT]
 
 
 def test_gang_of_the_cases_would_be_held() -> None:

@@ -139,6 +139,20 @@ def test_limit_on_something_else_counts_as_far_as_gpus_have_a_part_in_it(limits:
     assert bool(found) is bool(said)
 
 
+def test_gpus_of_another_type_have_no_part_in_the_limit_of_one() -> None:
+    gang = MAIL.gang.with_counts(GpuScope.NODE, (GpuCount(gpu_type="v100", count=4),))
+    demand = demand_of(gang, MAIL.time_limit_s)
+    assert demand is not None
+
+    none_left, four = (
+        exceeded(MAIL, demand, decode_associations(own_with(f"MaxTRESPJ=gres/gpu:{limit}")), ["normal"])
+        for limit in ("a100=0", "v100=3")
+    )
+
+    assert none_left is None
+    assert four is not None and "4 would be beyond MaxTRESPJ=gres/gpu:v100=3" in four
+
+
 @pytest.mark.parametrize(
     ("limit_s", "gpus", "fits"), [(600.0, 4, True), (600.0, 5, False), (None, 1, False)], ids=["fits", "longer", "open"]
 )

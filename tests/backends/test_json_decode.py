@@ -157,6 +157,9 @@ def test_old_and_new_json_are_the_same_job(raw: Mapping[str, Any]) -> None:
         ({"nodes": "n[01-02]"}, "nodes", ("n01", "n02")),
         ({"required_switches": 1, "maximum_switch_wait_time": 1800}, "switch_wait_s", 1800.0),
         ({"required_switches": 1}, "switch_count", 1),
+        ({"max_nodes": wrapped(0)}, "nodes_max", 0),
+        ({"max_nodes": None}, "nodes_max", 0),
+        ({"job_id": (1 << 64) - 3}, "job_id", (1 << 64) - 3),
         ({"het_job_id": wrapped(7), "het_job_offset": wrapped(1)}, "het", HetRecord(het_job_id=7, offset=1)),
         (
             {"array_job_id": wrapped(5), "array_task_string": "3-6%2"},
@@ -191,7 +194,7 @@ def test_older_name_of_the_switches_is_used_where_it_stands() -> None:
         {"job_id": None},
         {"job_id": "7"},
         {"job_id": True},
-        {"job_id": 1 << 70},
+        {"job_id": 1 << 64},
         {"node_count": wrapped(None)},
         {"name": 7},
         {"nodes": "n["},

@@ -87,6 +87,7 @@ ON_TWO: Mapping[str, object] = {"num_nodes": 2, "ntasks": 6}
         ),
         ({**NO_FORM, "requested_tres": tres(gpu=2), "sockets_per_node": 2}, COUNTED, False, {}),
         ({**ON_TWO, "requested_tres": tres(node=2, gpu=16)}, COUNTED, True, {GpuScope.NODE: (gpu(8),)}),
+        ({"requested_tres": tres(node=None, gpu=8)}, COUNTED, True, {GpuScope.NODE: (gpu(8),)}),
         ({**ON_TWO, "requested_tres": tres(node=2, gpu=12)}, COUNTED, False, {GpuScope.NODE: (gpu(8),)}),
         (
             {**NO_FORM, **ON_TWO, "tres_per_task": tres(gpu_a100=2), "requested_tres": tres(node=2, gpu=12)},
@@ -116,6 +117,7 @@ ON_TWO: Mapping[str, object] = {"num_nodes": 2, "ntasks": 6}
         "--gpus of a type that is not counted",
         "--gpus-per-socket",
         "per node on two",
+        "per node on a count that is not shown",
         "per node beside another form",
         "per task",
         "per task beside another form",
@@ -150,6 +152,9 @@ def test_gpus_that_pyslurm_does_not_show_are_unknown(
         ({"time_limit_min": 30}, "limit_min_s", 1800.0),
         ({"time_limit_min": None}, "limit_min_s", None),
         ({"max_nodes": None}, "nodes_max", 0),
+        ({"max_wait_time_switches": None}, "switch_wait_s", 0.0),
+        ({"max_wait_time_switches": 90}, "switch_wait_s", 90.0),
+        ({"priority": (1 << 64) - 1}, "priority", (1 << 64) - 1),
         ({"excluded_nodes": ["n01", "n02"]}, "excluded_nodes", ("n01", "n02")),
         ({"constraints": ["a100", "nvlink"]}, "features", "a100,nvlink"),
         (
@@ -176,7 +181,7 @@ def test_values_of_a_job_are_read(changes: dict[str, object], field: str, value:
     [
         {"cpus": "4"},
         {"name": 4},
-        {"priority": 1 << 70},
+        {"priority": 1 << 64},
         {"excluded_nodes": [1]},
         {"requested_tres": "<pyslurm.db.tres.TrackableResources object at 0x7f>"},
         {"tres_per_task": "gpu:2"},
@@ -214,6 +219,7 @@ def test_counted_allocation_tells_the_gpus() -> None:
     ("configured", "allocated", "counted", "used"),
     [
         ({"gpu:a100": 8}, {"cpu": 1}, True, (gpu(0, "a100"),)),
+        ({"gpu:a100": 8}, {"gres/gpu:a100": 0}, True, (gpu(0, "a100"),)),
         ({"gpu:a100": 8}, {}, True, (gpu(0, "a100"),)),
         ({"gpu:a100": 8}, {"cpu": 1, "gres/gpu": 3}, True, (gpu(3),)),
         ({"gpu:a100": 8}, {"gres/gpu": 3, "gres/gpu:a100": 3}, True, (gpu(3, "a100"),)),
@@ -230,6 +236,11 @@ def test_gpus_in_use_are_known_where_they_are_counted(
     raw = Raw(values={**NODE, "configured_gres": configured, "allocated_tres": allocated})
 
     assert pyslurm_decode.node_record(raw, gpus_counted=counted).gres_used == used
+
+
+@pytest.mark.parametrize(("shown", "weight"), [(None, 0), (0, 0), (7, 7)])
+def test_weight_of_a_node_is_read(shown: int | None, weight: int) -> None:
+    assert pyslurm_decode.node_record(Raw(values={**NODE, "weight": shown}), gpus_counted=True).weight == weight
 
 
 def test_partition_is_read() -> None:

@@ -187,6 +187,8 @@ def test_priority_zero_of_a_pending_job_is_a_hold(changes: dict[str, object], he
 def test_switches_are_asked_for_only_by_a_count() -> None:
     assert job(switch_count=1, switch_wait_s=60.0).gang.switches == SwitchRequest(count=1, max_wait_s=60.0)
     assert job(switch_count=0, switch_wait_s=60.0).gang.switches is None
+    assert job().gang.switches is None
+    assert job(switch_count=1).gang.switches == SwitchRequest(count=1, max_wait_s=0.0)
 
 
 def test_cpus_per_gpu_are_read_from_their_gres() -> None:
@@ -231,9 +233,14 @@ def test_node_without_a_reason_has_none(reason: str, shown: str) -> None:
 DEPENDENCY = ",".join(f"afterany:{job_id}(unfulfilled)" for job_id in range(1, 100))
 
 
-@pytest.mark.parametrize("length", [0, 10, 63, 64, 65, 1000])
-def test_dependency_that_squeue_cut_reads_as_the_whole_one(length: int) -> None:
-    whole = DEPENDENCY[:length]
+# Of which a part ends right behind what squeue prints.
+SHORT_PARTS = "afterany:" + ":".join(str(job_id) for job_id in range(1_000_000, 1_000_099))
+
+
+@pytest.mark.parametrize("text", [DEPENDENCY, SHORT_PARTS])
+@pytest.mark.parametrize("length", [0, 10, 63, 64, 65, 66, 1000])
+def test_dependency_that_squeue_cut_reads_as_the_whole_one(text: str, length: int) -> None:
+    whole = text[:length]
 
     assert job(dependency=whole).dependency == job(dependency=whole[:DEPENDENCY_LENGTH]).dependency
 

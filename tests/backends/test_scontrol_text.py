@@ -84,6 +84,21 @@ def test_described_tree_is_the_shown_tree() -> None:
     assert topology_of(TopologyKind.TREE, links) == shown
 
 
+def chain(length: int) -> list[Link]:
+    """Return switches of which each hangs on the one before, the last one with a node."""
+    below = [Link(name=f"s{number}", switches=(f"s{number + 1}",)) for number in range(1, length)]
+    return [*below, Link(name=f"s{length}", nodes=("n01",))]
+
+
+def test_tree_of_more_than_thirty_three_levels_is_none() -> None:
+    topology = topology_of(TopologyKind.TREE, chain(33))
+
+    assert (topology.switches[-1].name, topology.switches[-1].level) == ("s1", 32)
+    assert topology.switches[-1].nodes == ("n01",)
+    with pytest.raises(DecodeError, match="hang on itself"):
+        topology_of(TopologyKind.TREE, chain(34))
+
+
 @pytest.mark.parametrize(
     ("links", "text"),
     [

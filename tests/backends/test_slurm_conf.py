@@ -60,6 +60,19 @@ def test_included_files_are_read_in_their_place(conf: Path) -> None:
     assert read_conf(conf) == {"clustername": "blue", "prioritytype": "priority/multifactor", "privatedata": "jobs"}
 
 
+def test_files_are_included_eight_deep(conf: Path) -> None:
+    for depth in range(1, 10):
+        (conf.parent / f"{depth}.conf").write_text(f"Include {depth + 1}.conf\n")
+    (conf.parent / "8.conf").write_text("PriorityType=priority/basic\n")
+    conf.write_text("ClusterName=blue\nInclude 1.conf\n")
+
+    assert read_conf(conf)["prioritytype"] == "priority/basic"
+    (conf.parent / "8.conf").write_text("Include 9.conf\n")
+    (conf.parent / "9.conf").write_text("PriorityType=priority/basic\n")
+    with pytest.raises(ConfigFileError, match=r"9.conf is included too deeply"):
+        read_conf(conf)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

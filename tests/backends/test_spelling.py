@@ -55,6 +55,8 @@ def test_duration_is_seconds_or_none(text: str, seconds: float | None) -> None:
         ("N/A", None),
         ("None", None),
         ("0", None),
+        (" 1795220899 ", 1795220899.0),
+        (" 0 ", None),
     ],
 )
 def test_instant_is_posix_seconds_or_none(text: str, instant: float | None) -> None:
@@ -124,7 +126,19 @@ def test_node_list_is_unfolded_as_clustershell_does(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["n[1-", "n]", "@all", "n1;id", "n[1-99999999]", "n[0-9]" * 8, "n[3-1]", "n[" + "9" * 5000 + "-1]"]
+    "text",
+    [
+        "n[1-",
+        "n]",
+        "@all",
+        "n1;id",
+        "n[1-99999999]",
+        "n[0-9]" * 8,
+        "n[3-1]",
+        "n[05-9]",
+        "n[9-010]",
+        "n[" + "9" * 5000 + "-1]",
+    ],
 )
 def test_bad_node_list_is_refused(text: str) -> None:
     with pytest.raises(DecodeError, match=r"squeue Field reads .* which is not a node list"):
@@ -150,6 +164,12 @@ def test_reason_is_one_plain_word(text: str, word: str) -> None:
 
 def test_negative_numbers_are_read() -> None:
     assert spelling.integer("-50", field=FIELD) == -50
+
+
+def test_number_longer_than_any_of_slurms_is_refused() -> None:
+    assert spelling.integer("-" + "9" * 20, field=FIELD) == 1 - 10**20
+    with pytest.raises(DecodeError, match="which is not a whole number"):
+        spelling.integer("9" * 21, field=FIELD)
 
 
 def test_limit_above_a_year_counts_as_none() -> None:

@@ -77,6 +77,16 @@ def test_hostile_texts_stay_in_their_field(names: list[str], comment: str, reaso
     assert {record.comment for record in records} == {comment}
 
 
+def test_row_is_read_up_to_its_longest() -> None:
+    short = len(printed_row(job_row(Comment=""), DELIMITER))
+    longest, longer = (
+        record_of(printed_row(job_row(Comment="c" * (65_536 - short + more)), DELIMITER), DELIMITER) for more in (0, 1)
+    )
+
+    assert isinstance(longest, JobRecord) and len(longest.comment) == 65_536 - short
+    assert isinstance(longer, UnreadJob)
+
+
 def test_byte_that_is_no_utf8_is_kept_as_text() -> None:
     assert decoded(listed(job_row(Name="a\udcffb")))[0].name == "a\\xffb"
 

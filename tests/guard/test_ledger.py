@@ -12,6 +12,7 @@ from advisor.domain.actions import Requeue
 from advisor.domain.lease import Ending, Lease
 from advisor.guard.circumstances import circumstances, delays_left_s
 from advisor.guard.ledger import NOTHING_BOOKED, booked_s, ledger_of, realised_s
+from advisor.guard.rules import permitted
 from advisor.settings import Limits
 from tests.builders import HOUR_S, TAKEN_AT, make_job, make_snapshot
 from tests.guard.proposals import PLAIN, lent
@@ -58,9 +59,29 @@ def test_books_what_was_realised_and_what_an_open_change_can_add(lease: Lease, r
 
 
 def test_a_change_that_was_never_applied_or_delays_nothing_is_not_booked() -> None:
-    never, harmless = lent(ending=Ending.NOT_APPLIED), lent(delay_s=0.0)
+    never, harmless = delayed(due_ago_s=300.0, ending=Ending.NOT_APPLIED), delayed(due_ago_s=300.0, delay_s=0.0)
 
     assert ledger_of([never, harmless], TAKEN_AT, Limits()).delay_s_by_job == {}
+
+
+def test_bound_of_a_user_below_that_of_a_job_is_what_is_left_of_the_first_delay() -> None:
+    limits = Limits(max_added_delay_s=2 * HOUR_S, max_user_delay_s=HOUR_S, max_account_delay_s=9 * HOUR_S)
+    snapshot = make_snapshot([make_job(1)])
+
+    assert delays_left_s(snapshot, circumstances(snapshot, limits)) == {1: HOUR_S}
+
+
+def test_jobs_that_can_be_lifted_are_those_that_wait_for_our_changes_and_that_no_rule_keeps_as_they_are() -> None:
+    jobs = [make_job(1), make_job(2), make_job(3, held=True)]
+    late, not_late, held = (
+        replace(lent(job, ending=BACK, ended_ago_s=60.0), would_start_time=TAKEN_AT - late_s)
+        for job, late_s in zip(jobs, (300.0, 0.0, 300.0), strict=True)
+    )
+    snapshot = make_snapshot(jobs)
+
+    permits = permitted(snapshot, circumstances(snapshot, Limits(), leases=[late, not_late, held]))
+
+    assert permits.late_s == {1: 300.0}
 
 
 def test_two_changes_of_one_wait_book_its_realised_delay_once_and_what_the_open_one_can_add() -> None:

@@ -268,6 +268,13 @@ def test_job_is_lifted_only_while_it_waits_although_it_would_have_started(late_s
     assert refused_by(change, PLAIN, leases=[late]) == rule
 
 
+@pytest.mark.parametrize(("after", "rule"), [(-500, None), (-501, "nice_within_limits")])
+def test_job_is_lifted_as_far_as_the_least_nice(after: int, rule: str | None) -> None:
+    late = replace(lent(ago_s=4 * HOUR_S, ending=Ending.TAKEN_BACK), would_start_time=TAKEN_AT - 1.0)
+
+    assert refused_by(nice(after=after, delay_s=0.0), PLAIN, limits=Limits(nice_min=-500), leases=[late]) == rule
+
+
 def test_job_that_is_late_is_not_put_back_again() -> None:
     back = lent(ago_s=HOUR_S, ending=Ending.TAKEN_BACK, ended_ago_s=HOUR_S / 2)
 

@@ -45,6 +45,7 @@ def check(journal: Journal) -> None:
     _check_owner(journal)
     _check_leases(journal)
     _check_waits(journal)
+    _check_starts(journal)
 
 
 def _check_owner(journal: Journal) -> None:
@@ -71,7 +72,17 @@ def _check_leases(journal: Journal) -> None:
     assert [lease for lease in journal.leases() if lease.lever is out.lever] == [second]
 
     told = replace(
-        second, user="al\nice", account="lab|1", added_delay_s=90.5, by_person=True, overruled_time=NOW + 1.5
+        second,
+        user="al\nice",
+        account="lab|1",
+        added_delay_s=90.5,
+        by_person=True,
+        overruled_time=NOW + 1.5,
+        priority=1000,
+        serves=(7, 6),
+        planned_start=NOW + 60.5,
+        would_start_time=NOW + 61.5,
+        start_time=NOW + 62.5,
     )
     journal.keep(told)
     assert [lease for lease in journal.leases() if lease.lever is out.lever] == [told]
@@ -110,6 +121,33 @@ def _check_waits(journal: Journal) -> None:
     assert journal.waits(NOW) == (early, late, same)
     journal.add_waits([], NOW + 10.0 + KEPT_S)
     assert journal.waits(0.0) == (late, same), "the first ended too long ago"
+
+
+def _check_starts(journal: Journal) -> None:
+    first, other, second = (intended(replace(NICE, job_id=job_id), NOW) for job_id in (20, 21, 20))
+    journal.keep(first)
+    journal.keep(other)
+    journal.close(first, Ending.TAKEN_BACK, NOW + 1.0)
+    journal.keep(second)
+
+    journal.would_start({20: NOW + 2.0})
+    journal.would_start({20: NOW + 3.0})
+    assert _instants(journal, 20) == [(NOW + 2.0, None), (NOW + 2.0, None)], "the first instant stays"
+    assert _instants(journal, 21) == [(None, None)]
+
+    journal.close(other, Ending.TAKEN_BACK, NOW + 3.0)
+    journal.started({20: NOW + 4.0, 21: NOW + 4.0})
+    journal.started({20: NOW + 5.0})
+    assert _instants(journal, 20) == [(NOW + 2.0, NOW + 4.0), (NOW + 2.0, None)], "of those that have ended"
+
+    journal.would_start({21: NOW + 6.0})
+    assert _instants(journal, 21) == [(None, NOW + 4.0)], "it has started by then"
+
+
+def _instants(journal: Journal, job_id: int) -> list[tuple[float | None, float | None]]:
+    """Return when a job would have started, and when it started, by its leases that have ended, then the open ones."""
+    leases = (*journal.closed([job_id]), *journal.leases())
+    return [(lease.would_start_time, lease.start_time) for lease in leases if lease.job_id == job_id]
 
 
 def _key(lease: Lease) -> tuple[int, str]:

@@ -10,6 +10,7 @@ from advisor.clock import ManualClock
 from advisor.domain.lease import Ending, LeaseState, intended
 from advisor.errors import JournalError
 from advisor.journal import SqliteJournal, store
+from advisor.journal.base import BREAKERS, PROVEN
 from advisor.settings import JournalSettings
 from tests.journal.contract import NICE, NOW
 
@@ -63,6 +64,35 @@ def test_every_change_of_a_lease_and_every_note_is_a_row(journal: SqliteJournal)
     }
     assert [row.number for row in journal.audit(since=NOW, most=1)] == [6]
     assert (journal.verify().rows, journal.verify().broken) == (6, None)
+
+
+def test_starts_of_changed_jobs_are_rows(journal: SqliteJournal) -> None:
+    journal.would_start({6: NOW + 1.0, 5: NOW + 2.0})
+    journal.started({5: NOW + 3.0})
+
+    assert [(row.event, row.detail) for row in journal.audit_after(0)] == [
+        ("would_start", {"job_id": 5, "would_start_time": NOW + 2.0}),
+        ("would_start", {"job_id": 6, "would_start_time": NOW + 1.0}),
+        ("started", {"job_id": 5, "start_time": NOW + 3.0}),
+    ]
+
+
+def test_newest_row_has_the_highest_number(journal: SqliteJournal) -> None:
+    empty = journal.newest_row()
+    filled(journal, 3)
+
+    assert (empty, journal.newest_row()) == (0, 3)
+    assert [row.number for row in journal.audit_after(2)] == [3]
+
+
+def test_model_that_has_proven_itself_is_that_of_the_newest_row(journal: SqliteJournal) -> None:
+    none_yet = journal.proven()
+    journal.note(NOW, PROVEN, {"model": "run_time 1"})
+    first = journal.proven()
+    journal.note(NOW, PROVEN, {"model": "run_time 2"})
+
+    assert not none_yet and first == {"run_time 1"}
+    assert journal.proven() == journal.proven() == {"run_time 2"}
 
 
 def test_change_that_is_not_written_is_not_in_the_audit(journal: SqliteJournal) -> None:
@@ -123,7 +153,7 @@ def test_first_row_that_does_not_hold_is_named(
 
     found = journal.verify()
 
-    assert found.broken == broken
+    assert (found.broken, found.first) == (broken, 1)
     assert fault in found.fault
 
 
@@ -146,6 +176,25 @@ def test_newest_rows_stay_whatever_the_clock_says(journal: SqliteJournal) -> Non
     journal.prune(NOW + 10_000 * DAY_S)
 
     assert journal.verify().rows == 5
+
+
+def test_what_holds_until_a_newer_event_outlives_the_retention(
+    journal: SqliteJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "LEAST_KEPT", 0)
+    for number in range(2):
+        journal.note(NOW, BREAKERS, {"state": f"{number}"})
+        journal.note(NOW, PROVEN, {"model": f"run_time {number}"})
+    filled(journal, 3)
+
+    journal.prune(NOW + 9 * DAY_S)
+
+    assert [(row.event, dict(row.detail)) for row in journal.audit_after(0)] == [
+        ("pruned", {"rows": 7}),
+        (BREAKERS, {"state": "1"}),
+        (PROVEN, {"model": "run_time 1"}),
+    ]
+    assert journal.verify().is_intact
 
 
 def test_chain_goes_on_where_all_was_pruned(journal: SqliteJournal, monkeypatch: pytest.MonkeyPatch) -> None:

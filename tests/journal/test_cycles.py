@@ -8,7 +8,7 @@ import pytest
 from advisor.apply.applier import Applier
 from advisor.apply.step import Reconciled, Step
 from advisor.cycle import Cycle, CycleRecord
-from advisor.domain.actions import Lever, SetNodeRange
+from advisor.domain.actions import Lever, SetNodeRange, SetTimeMin
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, intended
 from advisor.domain.load import Allowance
@@ -118,29 +118,29 @@ def test_what_stands_is_told_once(journal: SqliteJournal) -> None:
 
 
 def test_what_was_taken_back_and_what_was_not_is_told(journal: SqliteJournal) -> None:
-    back = HOLD.swapped()
+    back, soft = HOLD.swapped(), SetTimeMin(job_id=10, before=None, after=1800.0)
     reconciled = Reconciled(
         taken_back=(
             Receipt(action=back, outcome=Outcome.APPLIED),
-            Receipt(action=replace(back, job_id=10), outcome=Outcome.FAILED, text="Slurm denies it"),
+            Receipt(action=soft.swapped(), outcome=Outcome.FAILED, text="Slurm denies it"),
         ),
         overruled=(intended(replace(HOLD, job_id=11), TAKEN_AT),),
         put_off=(Receipt(action=replace(back, job_id=12), outcome=Outcome.HELD_BACK, text="no request left"),),
     )
-    expected = {
-        (9, Done.TAKEN_BACK, ""),
+    expected = [
+        (12, Done.NOT_TAKEN_BACK, "no request left"),
         (10, Done.NOT_TAKEN_BACK, "Slurm denies it"),
         (11, Done.OVERRULED, ""),
-        (12, Done.NOT_TAKEN_BACK, "no request left"),
-    }
+        (9, Done.TAKEN_BACK, ""),
+    ]
 
     journal.returns(TAKEN_AT, reconciled)
     outside = done(journal)
     record = judged(fragmented())
     journal.receipts(journal.record(record, Cycle()), Step(record=record, reconciled=reconciled, applied=()))
 
-    assert {row[1:] for row in outside} == expected and {row[0] for row in outside} == {None}
-    assert {row[1:] for row in done(journal) if row[0] == 1 and row[2] is not Done.RECOMMENDED} == expected
+    assert [row[1:] for row in outside] == expected and {row[0] for row in outside} == {None}
+    assert [row[1:] for row in done(journal) if row[0] == 1 and row[2] is not Done.RECOMMENDED] == expected
 
 
 def test_cycles_and_changes_are_those_asked_for(journal: SqliteJournal) -> None:
@@ -207,8 +207,11 @@ def test_record_that_could_not_be_written_does_not_spoil_the_next(
     assert journal.recorded(1).snapshot == cluster.snapshot()
 
 
-def test_records_give_way_when_there_is_no_room(journal: SqliteJournal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("advisor.journal.cycle_record.RECORDS_IN_FRAME", 2)
+@pytest.mark.parametrize("in_frame", [1, 2])
+def test_records_give_way_when_there_is_no_room(
+    journal: SqliteJournal, monkeypatch: pytest.MonkeyPatch, in_frame: int
+) -> None:
+    monkeypatch.setattr("advisor.journal.cycle_record.RECORDS_IN_FRAME", in_frame)
     journal._retention = JournalSettings(keep_days=1.0, records_mib=0.003)
 
     for _ in range(9):
@@ -216,7 +219,7 @@ def test_records_give_way_when_there_is_no_room(journal: SqliteJournal, monkeypa
 
     kept = [cycle.cycle_id for cycle in journal.cycles(RowQuery()) if cycle.record_bytes]
     assert kept[0] == 9 and 0 < len(kept) < 9
-    assert kept[-1] % 2 == 1, "a frame goes with what follows from it"
+    assert (kept[-1] - 1) % in_frame == 0, "a frame goes with what follows from it"
     with pytest.raises(JournalError, match="cycle 1 is not recorded in full: its record was deleted to make room"):
         journal.recorded(1)
     assert journal.recorded(kept[-1]).cycle_id == kept[-1]
@@ -239,6 +242,17 @@ def test_old_cycles_are_pruned_with_what_they_said(journal: SqliteJournal, monke
     assert journal.path.with_name("journal.sqlite-wal").stat().st_size == 0
     journal.prune(TAKEN_AT + 99 * DAY_S)
     assert [cycle.cycle_id for cycle in journal.cycles(RowQuery())] == [3], "the newest whole cycle stays"
+
+
+def test_newest_ten_thousand_changes_stay_at_any_age(journal: SqliteJournal) -> None:
+    receipts = [Receipt(action=replace(HOLD, job_id=number), outcome=Outcome.APPLIED) for number in range(10_003)]
+    journal.returns(TAKEN_AT, Reconciled(taken_back=tuple(receipts)))
+
+    journal.prune(TAKEN_AT + 99 * DAY_S)
+
+    kept = journal.changes(RowQuery(most=20_000))
+    assert len(journal.changes(RowQuery())) == 50
+    assert (len(kept), kept[-1].job_id) == (10_000, 3)
 
 
 def outcome(job_id: int, *, end_time: float | None = None, submit_time: float = TAKEN_AT - 60.0) -> JobOutcome:

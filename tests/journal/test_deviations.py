@@ -24,6 +24,7 @@ from advisor.settings import Limits, PlanningSettings
 from tests.builders import HOUR_S, TAKEN_AT, make_job, make_snapshot
 from tests.fake_cluster import HOLD, fragmented
 from tests.journal.contract import ACTIONS, wait
+from tests.planning.test_policies import Scripted, queue
 from tests.strategies import snapshots
 
 
@@ -104,6 +105,15 @@ def test_settings_of_then_are_those_of_the_replay(journal: SqliteJournal) -> Non
     assert (found.levers, found.modes) == (cycle.levers, cycle.modes)
 
 
+def test_replay_repeats_what_a_policy_scored(journal: SqliteJournal) -> None:
+    shy = Cycle(policy=Scripted(0.0))
+    record = shy.judge(queue())
+
+    journal.record(record, shy, whole=True)
+
+    assert replayed(journal.recorded()) == outcome_of(record) != outcome_of(Cycle().judge(queue()))
+
+
 def test_other_settings_show_what_would_differ(journal: SqliteJournal) -> None:
     journal.record(Cycle().judge(fragmented(make_job(11, gpus=2)).snapshot()), Cycle())
     found = journal.recorded()
@@ -117,6 +127,12 @@ def test_other_settings_show_what_would_differ(journal: SqliteJournal) -> None:
     assert (9, "left alone", "-", "mode_allows_advice") in [
         (each.job_id, each.what, each.recorded, each.replayed) for each in observing
     ]
+    (action,) = [
+        each.recorded
+        for each in deviations(found.outcome, b'{"left_alone":[],"verdicts":[]}')
+        if (each.job_id, each.what) == (9, "node_range")
+    ]
+    assert action == '{"after":{"high":1,"low":1},"before":{"high":4,"low":1},"job_id":9}'
     assert deviations(found.outcome, found.outcome) == ()
 
 
@@ -183,3 +199,4 @@ def test_a_sentence_of_an_earlier_version_is_shown_as_it_was_recorded() -> None:
 
     (change,) = [found for found in deviations(recorded, now) if "is to wait" in found.recorded]
     assert change.what.endswith(" text") and "waits up to" in change.replayed
+    assert not change.recorded.startswith('"')

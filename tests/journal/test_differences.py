@@ -17,11 +17,11 @@ def test_later_list_comes_back(earlier: list[tuple[int, int]], later: list[tuple
 
 
 def test_only_what_changed_is_told() -> None:
-    earlier = [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
+    earlier = [[1, "a"], [2, "b"], [3, "c"], [4, "d"]]
 
-    found = difference(earlier, [(1, "a"), (3, "C"), (4, "d"), (5, "e")], lambda item: item[0])
+    found = difference(earlier, [[1, "a"], [3, "C"], [4, "d"], [5, "e"]], lambda item: item[0])
 
-    assert found == Difference(dropped=(1,), changed=((2, (3, "C")),), added=((5, "e"),))
+    assert found == Difference(dropped=(1,), changed=((2, [3, "C"]),), added=([5, "e"],))
     assert mapped(found, lambda item: item[1]) == Difference(dropped=(1,), changed=((2, "C"),), added=("e",))
 
 

@@ -7,7 +7,7 @@ import sys
 import tempfile
 import textwrap
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import Thread
 
@@ -229,6 +229,19 @@ def test_one_thread_opens_it_and_another_works_with_it(path: Path) -> None:
     assert journal.leases() == (intended(NICE, NOW),)
 
 
+def test_one_thread_opens_it_to_read_and_another_reads(path: Path) -> None:
+    with opened(path) as journal:
+        journal.keep(intended(NICE, NOW))
+    reader = SqliteJournal.read_only(path)
+    seen: list[object] = []
+
+    worker = Thread(target=lambda: seen.append(reader.leases()), daemon=True)
+    worker.start()
+    worker.join(10.0)
+
+    assert seen == [(intended(NICE, NOW),)]
+
+
 def test_text_that_is_not_unicode_is_named(path: Path) -> None:
     with pytest.raises(JournalError, match="cannot hold a text that is not Unicode"):
         SqliteJournal(path).claim("\udc80")
@@ -241,6 +254,57 @@ def test_journal_is_read_while_jobs_are_changed_with_it(path: Path) -> None:
         writer.keep(intended(NICE, NOW))
 
         assert reader.leases() == (intended(NICE, NOW),)
+
+
+def test_log_that_one_large_write_made_long_is_truncated(path: Path) -> None:
+    log = path.with_name("journal.sqlite-wal")
+    with SqliteJournal(path) as journal:
+        journal._database.execute("CREATE TABLE large (content BLOB)")
+        journal._database.execute("INSERT INTO large VALUES (zeroblob(20 << 20))")
+        long = log.stat().st_size
+        journal.keep(intended(NICE, NOW))
+
+        assert log.stat().st_size <= 16 << 20 < long
+
+
+def test_file_that_is_refused_is_not_held_open(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE songs (title TEXT)")
+
+    with pytest.raises(JournalError) as refused:
+        SqliteJournal(path)
+
+    held = [str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    assert str(path) not in held and refused.value is not None
+
+
+@contextmanager
+def as_nobody() -> Iterator[None]:
+    """Run a block with the rights of another user."""
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@needs_root
+def test_file_is_read_where_the_index_of_its_log_cannot_be_made(open_path: Path) -> None:
+    with opened(open_path) as journal:
+        journal.keep(intended(NICE, NOW))
+    open_path.chmod(0o644)
+
+    with as_nobody(), SqliteJournal.read_only(open_path) as journal:
+        assert journal.leases() == (intended(NICE, NOW),)
+
+
+@needs_root
+def test_rights_are_those_that_the_program_acts_with(open_path: Path) -> None:
+    with opened(open_path):
+        pass
+
+    with as_nobody(), pytest.raises(JournalError, match="is closed to this user"):
+        SqliteJournal.read_only(open_path)
 
 
 def test_log_that_cannot_be_read_is_no_reason_to_read_half_the_file(path: Path) -> None:

@@ -82,6 +82,16 @@ def test_copy_of_the_file_as_it_was_stays_beside_it(path: Path) -> None:
         assert database.execute("SELECT count(*) FROM leases").fetchone() == (6,)
 
 
+def test_copy_that_a_failed_attempt_left_is_replaced(path: Path) -> None:
+    copy = path.with_name("journal.sqlite.schema-1")
+    copy.write_text("half a copy")
+
+    with opened(path):
+        pass
+
+    assert version(copy) == 1
+
+
 def test_without_its_copy_a_file_is_not_changed(path: Path) -> None:
     path.with_name("journal.sqlite.schema-1").mkdir()
 

@@ -1,5 +1,7 @@
 """The seals: whatever another program changes in a table that decides, the journal shows it."""
 
+import hashlib
+import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -71,6 +73,16 @@ def test_journal_that_only_sadvise_wrote_is_intact(journal: SqliteJournal) -> No
     journal.note(NOW, "paused", {})
 
     assert journal.verify().tables == () and journal.verify().is_intact
+
+
+def test_seal_is_the_sum_of_the_rows_and_as_long_as_one(journal: SqliteJournal) -> None:
+    journal.add_waits([wait(NOW + number) for number in range(2, 22)], NOW + 22.0)
+
+    rows = journal._database.execute("SELECT * FROM waits").fetchall()
+    texts = [json.dumps(row, separators=(",", ":")).encode() for row in rows]
+    (seal,) = journal._database.execute("SELECT digest FROM seals WHERE name = 'waits'").fetchone()
+    assert int(seal, 16) == sum(int(hashlib.sha256(text).hexdigest(), 16) for text in texts) % 2**256
+    assert len(rows) == 22 and len(seal) == 64
 
 
 @pytest.mark.parametrize(("table", "statement"), [MEDDLING[name] for name in MEDDLING], ids=list(MEDDLING))

@@ -1,4 +1,4 @@
-"""The journals: both keep to the contract, and the file survives kills, damage, full disks and other programs."""
+"""The journal in a file: it keeps to the contract of all journals, survives kills, damage and full disks."""
 
 import json
 import os
@@ -16,7 +16,7 @@ import pytest
 from advisor.apply.memory_journal import MemoryJournal
 from advisor.domain.lease import Lease, LeaseState, intended
 from advisor.domain.memory import Journal
-from advisor.errors import JournalError
+from advisor.errors import JournalError, JournalFullError
 from advisor.journal import SCHEMA_VERSION, SqliteJournal, opened
 from advisor.journal.seals import add_functions
 from tests.journal.contract import ACTIONS, NICE, NOW, check, wait
@@ -32,10 +32,6 @@ def path(tmp_path: Path) -> Path:
 def journal(path: Path) -> Iterator[SqliteJournal]:
     with opened(path) as journal:
         yield journal
-
-
-def test_journal_in_memory_keeps_to_the_contract() -> None:
-    check(MemoryJournal())
 
 
 def test_journal_in_a_file_keeps_to_the_contract(journal: SqliteJournal) -> None:
@@ -88,6 +84,14 @@ def test_actions_are_json_beside_the_lever_that_tells_their_kind(journal: Sqlite
     kept = {lever: json.loads(action) for lever, action in rows}
     assert kept["nice"] == {"job_id": 5, "before": 0, "after": 50}
     assert set(kept) == {"nice", "node_range", "gpu_count", "switches", "time_min", "checkpoint_requeue"}
+
+
+def test_nonce_is_that_of_the_last_round(journal: SqliteJournal) -> None:
+    first = journal.nonce()
+    journal.set_nonce("a1")
+    journal.set_nonce("b2")
+
+    assert (first, journal.nonce()) == ("", "b2")
 
 
 def change(path: Path, statement: str) -> None:
@@ -174,7 +178,7 @@ def test_what_is_no_journal_is_refused_in_one_line(path: Path, make: Callable[[P
     with pytest.raises(JournalError) as refused, opened(path):
         pass
 
-    assert complaint in str(refused.value)
+    assert type(refused.value) is JournalError and complaint in str(refused.value)
     assert str(path) in str(refused.value) and "\n" not in str(refused.value)
 
 
@@ -194,7 +198,7 @@ def test_a_disk_that_is_full_is_named_and_what_was_there_stays(journal: SqliteJo
     # SQLite's own way to run out of room.
     journal._database.execute(f"PRAGMA max_page_count = {pages}")
 
-    with pytest.raises(JournalError, match="cannot grow: its disk is full"):
+    with pytest.raises(JournalFullError, match="cannot grow: its disk is full"):
         journal.add_waits([wait(NOW + number) for number in range(1000)], NOW)
 
     assert journal.leases() == before

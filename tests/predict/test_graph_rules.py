@@ -62,6 +62,13 @@ def sparse() -> bytes:
     return content_of(helper.make_node("Identity", ["rows"], ["outputs"]), sparse_initializer=[tensor])
 
 
+def sparse_constant(*, several: bool = False) -> bytes:
+    """The same as an attribute of a node, by itself or in a list."""
+    tensor = ModelProto.FromString(sparse()).graph.sparse_initializer[0]
+    node = helper.make_node("Identity", ["rows"], ["outputs"], value=[tensor] if several else tensor)
+    return content_of(node)
+
+
 def constant_in_another_file() -> bytes:
     """The same as an attribute of a node."""
     tensor = ModelProto.FromString(in_another_file()).graph.initializer[0]
@@ -100,6 +107,8 @@ IDENTITY = helper.make_node("Identity", ["rows"], ["outputs"])
         (in_another_file(), "it keeps data in another file"),
         (constant_in_another_file(), "it keeps data in another file"),
         (sparse(), "it holds sparse tensors"),
+        (sparse_constant(), "it holds sparse tensors"),
+        (sparse_constant(several=True), "it holds sparse tensors"),
         (content_of(IDENTITY, inputs=[value("rows", [None, "any"])]), "the shape of rows is open beyond its rows"),
         (content_of(IDENTITY, outputs=[value("outputs", [2, None])]), "the shape of outputs is open beyond its rows"),
         (content_of(IDENTITY, outputs=[value("outputs", None)]), "the shape of outputs is open beyond its rows"),
@@ -123,6 +132,8 @@ IDENTITY = helper.make_node("Identity", ["rows"], ["outputs"])
         "external",
         "external constant",
         "sparse",
+        "sparse attribute",
+        "sparse attributes",
         "open columns",
         "open result",
         "no shape",

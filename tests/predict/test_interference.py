@@ -17,6 +17,7 @@ from advisor.fit.interference_fit import fit_interference
 from advisor.predict.bundle import Bundle
 from advisor.predict.interference import NOBODY, InterferenceForecaster, NeighbourTable
 from advisor.predict.interference_items import Items, Shape, Shared, similarity
+from advisor.predict.interference_section import read_parameters, section_of
 from advisor.predict.onnx_model import OnnxModel
 from tests.fit.interference_tables import DEEPSHARE, GAVEL, deepshare_rows, gavel_rows, speed_beside, write
 
@@ -144,6 +145,34 @@ def test_size_far_from_what_was_measured_is_flagged(forecaster: InterferenceFore
 
     assert not found.known[0]
     assert np.isfinite(found.high[0])
+
+
+def test_weight_of_what_was_measured_falls_with_the_square_of_the_distance(bundle: Bundle) -> None:
+    parameters = read_parameters(bundle.parameters, "interference test")
+    assert parameters.gpu is not None
+    section = section_of(parameters.gpu, "interference test")
+    model = next(name for name in section.models if section.items.model.count(name) > 1)
+    near, *others = (row for row, name in enumerate(section.items.model) if name == model)
+    far = next(row for row in others if (section.items.settings[row] != section.items.settings[near]).any())
+    there, away = section.items.settings[[near, far]]
+
+    shares, known = section.shares(
+        np.full(3, section.code(model)), np.array([there + part * (away - there) for part in (0.0, 0.25, 0.5)])
+    )
+
+    ratios = np.log(shares[:, near] / shares[:, far])
+    assert ratios[0] > 0.0 and known.all()
+    assert ratios == pytest.approx(ratios[0] * np.array([1.0, 0.5, 0.0]), abs=1e-9)
+
+
+# Batches of 16 and 32 were measured.
+@pytest.mark.parametrize(("batch", "is_known"), [(4.0, True), (3.37, False), (128.0, True), (152.0, False)])
+def test_batch_is_known_up_to_two_doublings_from_those_measured(
+    forecaster: InterferenceForecaster, batch: float, is_known: bool
+) -> None:
+    found = forecaster.inflations(make_table(forecaster, "Gamma", "Beta", batch=batch))
+
+    assert found.known.tolist() == [is_known]
 
 
 def test_batch_that_is_told_is_used(forecaster: InterferenceForecaster) -> None:

@@ -1,5 +1,6 @@
 """Which model serves, and which is refused and why."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +71,16 @@ def test_file_that_was_changed_is_refused(tmp_path: Path, file: str) -> None:
     path.write_bytes(path.read_bytes() + b" ")
 
     with pytest.raises(ModelError, match=f"{file} is not the file of its digest"):
+        library.load("run_time")
+
+
+@pytest.mark.parametrize(("more", "fault"), [(0, "is not the file of its digest"), (1, "is larger than 64 MiB")])
+def test_file_larger_than_any_model_is_refused(tmp_path: Path, more: int, fault: str) -> None:
+    library = make_library(tmp_path)
+    path = tmp_path / "shipped" / "run_time" / "default-1" / PARAMETERS
+    os.truncate(path, 64 * 1024 * 1024 + more)
+
+    with pytest.raises(ModelError, match=fault):
         library.load("run_time")
 
 

@@ -9,7 +9,7 @@ from advisor.predict.bundle import Bundle
 from advisor.predict.run_time import RunTimeForecaster
 from advisor.predict.run_time_curve import AdaptiveLevels, Curves, Grid, quantiles_and_mean
 from advisor.predict.run_time_features import LEVELS
-from advisor.predict.run_time_replay import replay
+from advisor.predict.run_time_replay import replay, steps
 from advisor.predict.run_time_table import EndedJobs
 from tests.predict.run_time_jobs import MONDAY, make_ended, make_jobs, make_site
 from tools.evaluation.served import bundled
@@ -107,6 +107,24 @@ def test_the_mean_of_a_curve_is_that_of_its_run_times() -> None:
     assert mean_s[0] == pytest.approx(9999.0 / np.log(10_000.0), rel=0.02)
 
 
+def test_where_no_run_ends_for_a_while_the_shortest_time_counts() -> None:
+    curves = Curves(
+        levels=np.array([[0.0, 0.5, 0.5, 1.0]]), logs=np.log([[1.0, 10.0, 1000.0, 2000.0]]), cap=np.array([np.inf])
+    )
+
+    assert curves.at(np.array([[0.5]])) == pytest.approx(10.0)
+
+
+def test_first_job_of_a_replay_can_come_after_others_that_are_not_asked_about() -> None:
+    jobs = make_ended([100.0] * 3, submit_time=MONDAY + np.array([0.0, 200.0, 1000.0]))
+
+    first, second, last = steps(jobs, np.array([False, True, True]))
+
+    assert (first.ended.tolist(), first.rows.tolist()) == ([0], [1])
+    assert (second.ended.tolist(), second.rows.tolist()) == ([1], [2])
+    assert (last.ended.tolist(), last.rows.tolist()) == ([2], [])
+
+
 def test_a_curve_lies_halfway_between_the_two_answers_of_the_model() -> None:
     grid = Grid(over_anchor=np.array([-1.0, 1.0]), over_limit=np.array([-2.0, -1.0]))
     shares = np.array([[0.2, 0.6, 0.4, 0.8]], dtype=np.float32)
@@ -115,6 +133,15 @@ def test_a_curve_lies_halfway_between_the_two_answers_of_the_model() -> None:
 
     # A limit of e anchors: its second threshold is the anchor itself, where the first answer is halfway up.
     assert found.level_of(np.array([1000.0]))[0] == pytest.approx((0.4 + 0.8) / 2, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("level", "kept"), [(0.0, [0.01, 0.15, 0.4, 0.65, 0.8]), (1.0, [0.2, 0.35, 0.6, 0.85, 0.99])], ids=["low", "high"]
+)
+def test_levels_stay_where_an_interval_says_something(level: float, kept: list[float]) -> None:
+    levels = AdaptiveLevels(np.full((1, 5), level), rate=0.01, burst_power=0.5)
+
+    assert levels.levels.tolist() == [kept]
 
 
 def test_levels_widen_after_misses_and_only_when_the_limit_would_have_ended_the_job() -> None:

@@ -11,10 +11,17 @@ from advisor.errors import ModelError
 from advisor.fit.throughput_fit import fit_throughput
 from advisor.predict.bundle import Bundle
 from advisor.predict.intervals import Intervals
-from advisor.predict.scaling import VOLUME, Vector, Work
+from advisor.predict.scaling import FLOOR, VOLUME, Vector, Work
 from advisor.predict.throughput import PlacementTable, ThroughputForecaster
 from advisor.predict.throughput_adapt import JobForecaster, adapt
-from advisor.predict.throughput_knowledge import UNTRAINED, Knowledge, believe, parse_knowledge, write_knowledge
+from advisor.predict.throughput_knowledge import (
+    UNTRAINED,
+    Knowledge,
+    believe,
+    live_laws,
+    parse_knowledge,
+    write_knowledge,
+)
 from tests.predict.throughput_cluster import opened, steps, theta_of, work, write_cluster
 
 ROWS = 160_000
@@ -128,6 +135,33 @@ def test_another_gpu_type_counts_by_the_models_that_both_measured(forecaster: Th
     assert found.known.tolist() == [True, True, False]
 
 
+def test_link_of_one_row_is_no_matter_of_the_others(forecaster: ThroughputForecaster) -> None:
+    asked, base = table([4.0, 4.0], [4.0, 4.0]), table([4.0, 4.0], [1.0, 1.0])
+    mixed, slow, unknown = (
+        [replace(rows, link_gbps=np.array(gbps)) for rows in (asked, base)]
+        for gbps in ([1.0, np.nan], [1.0, 1.0], [np.nan, np.nan])
+    )
+
+    both, one, other = (forecaster.relative(*rows).median for rows in (mixed, slow, unknown))
+
+    assert both.tolist() == [one[0], other[1]]
+    assert one[0] < other[1]
+
+
+def test_faster_gpu_type_is_as_much_faster_as_the_models_that_both_measured(bundle: Bundle) -> None:
+    knowledge = parse_knowledge(bundle.parameters, "throughput test")
+    speeds_of = {"cloud_t4": 0.0, "ib_a100": float(np.log(2.0))}
+    forecaster = ThroughputForecaster(knowledge.model_copy(update={"speeds": speeds_of}), bundle)
+    slow, fast = forecaster.type_codes(["t4", "a100"])
+    base = table([1.0, 1.0], [1.0, 1.0])
+
+    found = forecaster.relative(
+        replace(base, gpu_type=np.array([fast, slow])), replace(base, gpu_type=np.array([slow, fast]))
+    )
+
+    assert found.median == pytest.approx([2.0, 0.5])
+
+
 def test_slower_link_makes_spreading_slower(forecaster: ThroughputForecaster) -> None:
     asked, base = table([4.0, 4.0], [4.0, 4.0]), table([4.0, 4.0], [1.0, 1.0])
 
@@ -203,7 +237,7 @@ def test_foreign_or_damaged_bundle_is_refused_in_one_line(bundle: Bundle, change
     assert "\n" not in str(caught.value) and "fit it again" in str(caught.value)
 
 
-@pytest.mark.parametrize("damage", ["theta", "covariance", "ragged", "extra", "batch", "nan"])
+@pytest.mark.parametrize("damage", ["theta", "covariance", "ragged", "extra", "batch", "nan", "infinite"])
 def test_damaged_parameters_are_refused(bundle: Bundle, damage: str) -> None:
     tree = json.loads(bundle.parameters)
     profile = tree["profiles"][0]
@@ -213,7 +247,8 @@ def test_damaged_parameters_are_refused(bundle: Bundle, damage: str) -> None:
         "ragged": {"covariance": [[1.0] * 12] * 11 + [[1.0]]},
         "extra": {"further": 1},
         "batch": {"batch": [9.0, 1.0]},
-        "nan": {"noise": float("nan")},
+        "nan": {"weights": [float("nan"), *profile["weights"][1:]]},
+        "infinite": {"gpus": float("inf")},
     }
     profile.update(changes[damage])
 
@@ -259,6 +294,8 @@ def test_measured_model_needs_no_points(forecaster: ThroughputForecaster) -> Non
 
     assert found.median == pytest.approx(steps(theta_of(2), asked), rel=0.1)
     assert found.known.all()
+    # That of a model which was never measured spans a factor of 36.
+    assert np.all(found.high / found.low < 1.2)
 
 
 def test_measured_model_on_a_new_cluster_is_not_known(forecaster: ThroughputForecaster) -> None:
@@ -314,6 +351,51 @@ def test_network_that_is_not_known_can_be_faster_as_well_as_slower(forecaster: T
 
     ups, downs = np.log(found.high / found.median), np.log(found.median / found.low)
     assert ups[1] > 3.0 * ups[0] and downs[1] > 3.0 * downs[0]
+
+
+def with_doubt(bundle: Bundle, number: int, factor: float) -> ThroughputForecaster:
+    """Return a forecaster for which one number of a job of any model is known so much less well."""
+    knowledge = parse_knowledge(bundle.parameters, "throughput test")
+    deviation = np.array(knowledge.pooled.deviation)
+    deviation[number] *= factor
+    pooled = knowledge.pooled.model_copy(update={"deviation": deviation})
+    return ThroughputForecaster(knowledge.model_copy(update={"pooled": pooled}), bundle)
+
+
+def test_doubt_about_the_network_widens_both_sides_of_the_interval(bundle: Bundle) -> None:
+    asked, base = table([4.0], [4.0]), table([2.0], [1.0])
+
+    certain, usual, wide = (with_doubt(bundle, VOLUME, times).relative(asked, base) for times in (0.0, 1.0, 1.4))
+
+    assert certain.median == usual.median
+    assert usual.low < certain.low and usual.high > certain.high
+    assert usual.known and not wide.known
+
+
+def test_doubt_about_the_fixed_part_of_a_step_widens_the_interval_of_another_batch(bundle: Bundle) -> None:
+    asked = table([4.0], [1.0], batch=16.0)
+    base = replace(asked, local_batch=np.array([8.0]))
+
+    less, usual, more = (with_doubt(bundle, FLOOR, times).relative(asked, base) for times in (0.5, 1.0, 2.0))
+
+    assert more.low < usual.low < less.low and more.high > usual.high > less.high
+
+
+def test_measured_models_keep_their_own_volumes_on_an_unknown_network(forecaster: ThroughputForecaster) -> None:
+    alpha, delta, unknown = live_laws(forecaster.knowledge, ["alpha", "delta"])[:, VOLUME]
+
+    assert alpha < delta
+    assert alpha < unknown
+
+
+def test_model_that_was_measured_once_is_believed_elsewhere(forecaster: ThroughputForecaster) -> None:
+    knowledge = forecaster.knowledge
+    once = [profile for profile in knowledge.profiles if (profile.model, profile.cluster) != ("alpha", "ib_a100")]
+
+    belief = believe(knowledge.model_copy(update={"profiles": once}), "alpha", "new")
+
+    assert belief.profile is not None and belief.profile.cluster == "cloud_t4"
+    assert not belief.is_same_cluster
 
 
 def test_batch_of_a_job_that_was_never_measured_counts_against_its_own(forecaster: ThroughputForecaster) -> None:

@@ -163,3 +163,30 @@ def test_open_gang_is_planned_with_single_gpus_that_are_idle_now(limit_s: float,
 
     # One of two GPUs of the first node is idle, and both of the second are from 201 on.
     assert starts(jobs, nodes=2, gpus=2)[2:] == [201, start]
+
+
+@pytest.mark.parametrize(("limit_s", "start"), [(69.0, 30.0), (71.0, 110.0)])
+def test_open_gang_is_planned_on_a_single_node(limit_s: float, start: float) -> None:
+    jobs = [lasting(100), lasting(10, gpus=4, nodes_max=0), passing(limit_s)]
+
+    assert starts(jobs) == [0, 100, start]
+
+
+@pytest.mark.parametrize(("limit_s", "start"), [(149.0, 30.0), (151.0, 200.0)])
+def test_reservation_ends_on_the_grid_of_the_resolution(limit_s: float, start: float) -> None:
+    jobs = [lasting(100, gpus=2), lasting(1000, gpus=3), lasting(100, gpus=4), lasting(50, gpus=2, nodes_max=2)]
+    jobs[3]["nodes_min"] = 2
+
+    # The first node is reserved for the third from 60 to 180, then both for the fourth: what runs on the second until
+    # then, at 180, does not delay it.
+    slurm = replace(FIRST_COME, bf_resolution_s=60.0)
+    assert starts([*jobs, passing(limit_s)], slurm=slurm, nodes=2) == [0, 1, 100, 200, start]
+
+
+def test_open_gang_waits_for_gpus_on_as_many_nodes_as_it_takes() -> None:
+    jobs = [lasting(seconds, gpus=3) for seconds in (100, 200, 300)]
+    gang = lasting(50, gpus=3, nodes_min=1, nodes_max=2)
+
+    # Each node has one GPU idle. Two of the nodes give three from 100 on, and until then the idle ones are free.
+    assert starts([*jobs, gang, *[passing(60)] * 3], nodes=3)[3:] == [100, 30, 30, 30]
+    assert sorted(starts([*jobs, gang, *[passing(90)] * 3], nodes=3)[4:]) == [30, 30, 60]

@@ -214,6 +214,23 @@ def test_preemption_is_of_no_use_where_cpus_are_missing() -> None:
     assert count == 0
 
 
+@pytest.mark.parametrize(("gpus", "nodes_max"), [(4, 1), (8, 0)], ids=["one node", "whole nodes"])
+@pytest.mark.parametrize(("request_of", "fits_node"), [(0, True), (1, False)], ids=["all of it", "one more"])
+@pytest.mark.parametrize(("field", "share"), [("cpus_per_gpu", 32), ("memory_mib_per_gpu", 262_144)])
+def test_preemption_helps_a_gang_that_takes_all_of_a_node(
+    gpus: int, nodes_max: int, request_of: int, fits_node: bool, field: str, share: int
+) -> None:
+    gang = {"gpus": gpus, "nodes_max": nodes_max, field: share + request_of}
+    state = make_state(make_trace([{"gpus": 4}, {"gpus": 4}, gang]), "nodes=2,gpus=4")
+    place(state, 0, {0: 4}, 0.0)
+    place(state, 1, {1: 4}, 0.0)
+    state.jobs["key"] = [5, 5, 1]
+
+    count = make_room(state, np.zeros(8, np.int32), np.zeros(2), 2, 1.0)
+
+    assert count == (gpus // 4 if fits_node else 0)
+
+
 def test_a_node_whose_jobs_come_before_is_not_emptied_though_gpus_would_suffice() -> None:
     jobs = [{"gpus": 4}, {"gpus": 4}, {"gpus": 2}, {"gpus": 2}, {"gpus": 8, "nodes_max": 0}]
     state = make_state(make_trace(jobs), "nodes=3,gpus=4")

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from advisor.sim.cluster import Cluster, Network, NodeGroup
+from advisor.sim.execution import start_as_guest
 from advisor.sim.links import best_gbps, slowest_gbps
 from advisor.sim.profiles import contended_gbps, exposed_s, inflation, load_profiles
 from advisor.sim.state import State
-from tests.sim.building import make_state, make_trace, place, run_out
+from tests.sim.building import make_state, make_trace, place, run_out, submit
 
 PROFILES = load_profiles()
 NIC_GBPS = 100.0
@@ -237,3 +238,20 @@ def test_all_links_are_free_when_all_have_ended() -> None:
     assert state.nodes["inner_pressure"] == pytest.approx(np.zeros(16))
     assert state.leaves["crossing"].tolist() == [0, 0, 0, 0]
     assert state.tally["loaded"].tolist() == [0]
+
+
+def test_links_of_a_guest_are_free_when_it_and_its_host_have_ended() -> None:
+    cluster = leaves_of_four(gpus=4, node_gbps=PCIE_GBPS, node_shared=True)
+    state = make_state(make_trace(gangs_of("bert", "bert", gpus=2)), cluster)
+
+    place(state, 0, {0: 1, 4: 1}, 0.0)
+    submit(state, 1, 0.0)
+    start_as_guest(state, 1, 0, 10.0)
+    beside = state.nodes["pressure"].copy()
+    run_out(state)
+
+    # Both send, as much as each other.
+    assert beside[[0, 4]] == pytest.approx(2.0 * float(profile("bert")["node_pressure"]))
+    assert state.nodes["pressure"] == pytest.approx(np.zeros(8))
+    assert state.nodes["inner_pressure"] == pytest.approx(np.zeros(8))
+    assert state.leaves["crossing"].tolist() == [0, 0]

@@ -85,6 +85,23 @@ def test_a_running_job_grows_if_its_least_size_fits_and_else_keeps_its_place(
     assert preempted(run) == []
 
 
+def test_a_gang_that_fills_whole_leaves_shrinks_to_whole_nodes_of_its_own() -> None:
+    trace = make_trace([{"gpus": 16, "gpus_min": 8, "nodes_max": 0, **LONG}])
+
+    run = run_script(trace, "nodes=4,gpus=4,leaf=2", {300.0: lambda view: view.serve(view.running, np.array([8]))})
+
+    assert sizes_of(run)[0] == [16, 8]
+
+
+def test_a_gang_keeps_what_it_holds_of_each_node_as_it_shrinks() -> None:
+    trace = make_trace([{"gpus": 6, "gpus_min": 5, "nodes_max": 0, **LONG}, {"gpus": 2, **LONG}])
+
+    run = run_script(trace, "nodes=2,gpus=4", {300.0: lambda view: view.serve(np.array([0]), np.array([5]))})
+
+    # Four GPUs of one node and two of the other, which the second job fills.
+    assert sizes_of(run) == [[6, 5], [2]]
+
+
 def test_a_resize_costs_a_restart() -> None:
     trace = make_trace([{"gpus": 1, "gpus_max": 2, "run_time_s": 1000}])
 

@@ -227,12 +227,13 @@ def test_every_drawn_failure_is_repaired() -> None:
     assert 180 < len(drawn) / 2 < 300
 
 
-def test_a_job_that_waited_long_is_lifted_up_again() -> None:
-    # Levels end at 100 GPU-seconds; whoever waited as long as it had run is as good as new.
-    trace = make_trace([{"submit_time": 0, "run_time_s": 300}, {"submit_time": 150, "run_time_s": 400}])
-    state = make_state(trace, ONE_GPU, ideal=True)
+@pytest.mark.parametrize("gpus", [1, 3])
+def test_a_job_that_waited_long_is_lifted_up_again(gpus: int) -> None:
+    # Levels end at 100 seconds of all GPUs; whoever waited as long as it had run is as good as new.
+    jobs = [{"submit_time": 0, "run_time_s": 300}, {"submit_time": 150, "run_time_s": 400}]
+    state = make_state(make_trace([{**job, "gpus": gpus} for job in jobs]), f"nodes=1,gpus={gpus}", ideal=True)
     queue = build_queue(
-        state, key=Key.ATTAINED, preemptive=True, strict=False, levels_gpu_s=(100.0,), promote_ratio=1.0
+        state, key=Key.ATTAINED, preemptive=True, strict=False, levels_gpu_s=(100.0 * gpus,), promote_ratio=1.0
     )
 
     run_queue(state, queue, np.inf)

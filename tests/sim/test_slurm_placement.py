@@ -37,6 +37,7 @@ def names(state: State) -> dict[str, int]:
         pytest.param("8 8 0 0 | 8 0 0 0", 3, 8, "n06 n07 n08", id="the only leaf that suffices"),
         pytest.param("4 4 0 0 | 8 8 0 0", 2, 4, "n07 n08", id="parts of nodes"),
         pytest.param("8 8 8 0 | 0 8 8 8", 2, 8, "n04 n05", id="one of each leaf"),
+        pytest.param("8 8 7 7 | 8 8 8 8", 2, 1, "n03 n04", id="a single GPU of each"),
         pytest.param("8 8 0 0 | 8 8 0 0", 3, 8, "n03 n04 n07", id="equal leaves, the first whole"),
         pytest.param("8 8 8 0 | 8 8 0 0", 3, 8, "n07 n08 n04", id="the leaf with the most usable nodes first"),
         pytest.param("8 0 0 0 | 0 0 0 0", 5, 8, "n05 n06 n07 n08 n02", id="the second leaf whole"),
@@ -107,6 +108,15 @@ def test_the_single_gpu_of_a_spread_gang_stands_in_the_order_of_nodes() -> None:
 
     assert found
     assert list(names(state).items()) == [("n01", 1), ("n02", 7)]
+
+
+def test_a_spread_gang_takes_the_last_gpu_of_a_node() -> None:
+    state, slurm = slurm_with("7 0 8 8 | 8 8 8 8", gpus=8, nodes_min=2, nodes_max=0)
+
+    found = pick_now(state, slurm, 0, 100.0)
+
+    assert found
+    assert names(state) == {"n01": 1, "n02": 7}
 
 
 def test_no_gang_spreads_over_more_nodes_than_it_has_gpus() -> None:

@@ -161,10 +161,12 @@ def _is_augmented(node: Any) -> bool:
     return sign is not None and bool(sign.type == "operator" and sign.value != "=")
 
 
-def _is_symmetric(arguments: Any) -> bool:
-    """Whether arguments are those of a call that does not mind their order."""
-    called = arguments.parent.get_previous_sibling()
-    return called is not None and called.get_code(include_prefix=False) in ("min", "max")
+def _is_symmetric(elements: Any) -> bool:
+    """Whether elements stand where their order does not matter: in `min`, `max` and membership tests."""
+    owner = elements.parent
+    before = owner.get_previous_sibling()
+    word = "" if before is None else before.get_code(include_prefix=False)
+    return word in ("min", "max") or (owner.parent.type == "comparison" and word in ("in", "not in"))
 
 
 def _owner(node: Any) -> str | None:

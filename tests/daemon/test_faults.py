@@ -103,7 +103,8 @@ def test_clock_that_jumps_never_keeps_a_change_out_for_longer(site: Site, jump_s
 
     assert site.cluster.jobs[9].gang.nodes_max == 4
     with opened(site.folder / "journal.sqlite") as journal:
-        assert journal.leases() == ()
+        # By the clock of a month later the job is late, and is lifted above the others.
+        assert lease.lever not in {other.lever for other in journal.leases()}
 
 
 @pytest.mark.parametrize("jump_s", [-30 * 86_400.0, 30 * 86_400.0])

@@ -13,8 +13,8 @@ from tools.live_twins.workload import GPUS_PER_NODE, NODES, Request
 
 # Both look for jobs to start every second, so that what differs between them is not the phase of a timer.
 SCHEDULER_PARAMETERS: Final = "sched_interval=1,bf_interval=1"
-# Jobs gain ten points a second, so that one that has just arrived stands behind all others. In the partition `rush` it
-# stands ahead of all, or with a nice value of its own wherever its user likes.
+# Jobs gain ten points a second, counted once a minute, so that one that has just arrived stands behind the others. In
+# the partition `rush` it stands ahead of all, or with a nice value of its own wherever its user likes.
 POINTS_PER_S: Final = 10
 RUSH_PRIORITY: Final = 100_000
 PRIORITY_LINES: Final = (
@@ -72,6 +72,8 @@ class Twins:
                 shards={},
                 scheduler_parameters=SCHEDULER_PARAMETERS,
                 extra_lines=PRIORITY_LINES,
+                # Without it slurmctld never recalculates priorities.
+                accounting=True,
             )
             for twin in Twin
         }

@@ -15,6 +15,8 @@ from tools.live_twins.workload import GPUS, attack
 # Attackers ask for a quarter of all GPUs and for one, in turn, and hold no more than half of them at once.
 SIZES: Final = (GPUS // 4, 1)
 MOST_GPUS: Final = GPUS // 2
+# One that has not started by then found the change taken back, and makes room for the next.
+PATIENCE_S: Final = 20.0
 
 
 def leases_of(path: Path) -> tuple[Lease, ...]:
@@ -44,7 +46,10 @@ def options_for(place: Place, lease: Lease) -> tuple[str, ...]:
 
 
 class Adversary:
-    """Attacks each change once, and cancels an attack on both clusters once the changed job has started."""
+    """Attacks each change once, and cancels an attack on both clusters once the changed job has started.
+
+    An attack that does not start soon is cancelled too.
+    """
 
     def __init__(self, twins: Twins, journal: Path, place: Place) -> None:
         self._twins, self._journal, self._place = twins, journal, place
@@ -55,7 +60,7 @@ class Adversary:
 
     def act(self, passed_s: float, now: float) -> None:
         """Cancel the attacks whose victims have started, and attack what has been changed since the last call."""
-        self._withdraw()
+        self._withdraw(now)
         ours = {pair.job_id[Twin.ADVISED] for pair in self._attackers}
         for lease in self._fresh(leases_of(self._journal)):
             if lease.job_id in ours:
@@ -81,11 +86,12 @@ class Adversary:
     def _held(self) -> int:
         return sum(pair.request.gpus for pair in self._attackers)
 
-    def _withdraw(self) -> None:
+    def _withdraw(self, now: float) -> None:
         waiting = {
             pair.job_id[Twin.ADVISED] for pair in self._twins.pairs if pair.stay[Twin.ADVISED].start_time is None
         }
         for pair, victim in list(self._attackers.items()):
-            if victim not in waiting:
+            came_too_late = pair.job_id[Twin.ADVISED] in waiting and now - pair.submit_time > PATIENCE_S
+            if victim not in waiting or came_too_late:
                 self._twins.cancel(pair)
                 del self._attackers[pair]

@@ -19,7 +19,7 @@ from tools.live_twins.workload import MINUTE_S, draw_requests
 
 Policy = Literal["default", "none"]
 # Jobs arrive in this share of the run, and have the rest to start.
-ARRIVALS_RATIO: Final = 0.6
+ARRIVALS_RATIO: Final = 0.5
 POLL_S: Final = 0.25
 LOOK_S: Final = 2.0
 END_S: Final = 20.0

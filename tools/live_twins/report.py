@@ -1,7 +1,8 @@
 """Prints what a run showed, as tables."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from advisor.domain.lease import Lease
@@ -21,46 +22,60 @@ from tools.live_twins.run import Outcome
 from tools.live_twins.twins import Pair, Twin
 from tools.live_twins.workload import ATTACKER
 
-_ROW = "{:<14}{:>7} {:<12}{:>9}{:>9}{:>9}{:>11}{:>9}{:>8}  {}"
+_ROW = "{:<14}{:>9}{:>7}{:>7}{:>9}{:>10}{:>9}{:>8}{:>10}  {}"
+_COLUMNS = ("job", "changed", "due", "plain", "advised", "vs plain", "vs due", "out, s", "gone, s", "changes by lever")
 
 
 def report(outcome: Outcome) -> None:
-    """Print the changed jobs, one line for each change, and the figures of the run."""
+    """Print one line for each changed job, and the figures of the run."""
     facts = outcome.facts
     began = min((pair.submit_time for pair in facts.pairs), default=facts.until)
-    rows = list(_change_rows(facts, began))
+    rows = list(_job_rows(facts, began))
     if rows:
-        print("start of the changed jobs, seconds from the first submission; >= still waits, <= waits on plain alone")
-        names = ("job", "added", "lever", "changed", "due", "plain", "advised", "vs plain", "vs due")
-        print(_ROW.format(*names, "ended (s after its purpose was gone)"))
-        print("\n".join(rows))
+        print(
+            "changed jobs, in seconds from the first submission: first change, latest due start, start on each cluster"
+        )
+        print("later than plain and than due (>= still waits, <= waits on plain alone), time with changes, and longest")
+        print("time with a change whose purpose was gone")
+        print("\n".join([_ROW.format(*_COLUMNS), *rows]))
     for name, value in _figures(outcome):
         print(f"{name:<58}{value:>12}")
 
 
-def _change_rows(facts: Facts, began: float) -> Iterator[str]:
+def _job_rows(facts: Facts, began: float) -> Iterator[str]:
     pairs = {pair.job_id[Twin.ADVISED]: pair for pair in facts.pairs}
+    leases_by_job: dict[int, list[Lease]] = {}
+    for lease in sorted(touched(facts.leases), key=lambda lease: (lease.applied_time, lease.job_id)):
+        leases_by_job.setdefault(lease.job_id, []).append(lease)
 
     def after(instant: float | None) -> str:
         return "-" if instant is None else f"{instant - began:.0f}"
 
-    for lease in sorted(touched(facts.leases), key=lambda lease: (lease.applied_time, lease.job_id)):
-        pair = pairs[lease.job_id]
-        late = lateness(lease, pair, facts.until) if can_delay(lease) else None
-        gone = purpose_gone(lease, pairs)
-        since = "" if gone is None or lease.ended_time is None else f" ({lease.ended_time - gone:+.0f} s)"
+    for job_id, leases in leases_by_job.items():
+        pair, delaying = pairs[job_id], [lease for lease in leases if can_delay(lease)]
+        lates = [late for lease in delaying if (late := lateness(lease, pair, facts.until)) is not None]
         yield _ROW.format(
             pair.name,
-            f"{lease.added_delay_s:.0f}",
-            lease.lever,
-            after(lease.applied_time),
-            after(due_start(lease)),
+            after(leases[0].applied_time),
+            after(max((due for lease in delaying if (due := due_start(lease)) is not None), default=None)),
             after(pair.stay[Twin.PLAIN].start_time),
             after(pair.stay[Twin.ADVISED].start_time),
             str(paired_delay(pair, facts.until) or "-"),
-            str(late or "-"),
-            f"{lease.ending or lease.state} at {after(lease.ended_time)}{since}",
+            str(max(lates, key=lambda late: late.seconds, default="-")),
+            f"{sum(_out_until(lease, facts.until) - lease.applied_time for lease in leases):.0f}",
+            f"{max(_useless_s(lease, pairs, facts.until) for lease in leases):.0f}",
+            ", ".join(f"{lever} {count}" for lever, count in Counter(str(lease.lever) for lease in leases).items()),
         )
+
+
+def _out_until(lease: Lease, until: float) -> float:
+    return until if lease.ended_time is None else lease.ended_time
+
+
+def _useless_s(lease: Lease, pairs: Mapping[int, Pair], until: float) -> float:
+    """Return for how long a change was out after its purpose was gone."""
+    gone = purpose_gone(lease, pairs)
+    return 0.0 if gone is None else max(0.0, _out_until(lease, until) - gone)
 
 
 def _figures(outcome: Outcome) -> Iterator[tuple[str, object]]:
@@ -72,6 +87,9 @@ def _figures(outcome: Outcome) -> Iterator[tuple[str, object]]:
         for name, count in sorted(touched_by_lever(facts.leases).items()):
             yield f"  jobs changed by {name}", count
         yield "long jobs submitted right after a change", outcome.attacks
+        for twin in Twin:
+            attacks = [pair.stay[twin].start_time for pair in facts.pairs if pair.request.user == ATTACKER]
+            yield f"  started on the {twin} cluster", sum(start_time is not None for start_time in attacks)
         yield "  left out, since half of the GPUs were theirs", outcome.attacks_left_out
         yield from _worst(facts)
     found = differences(facts.pairs, facts.until, facts.tolerance_s)

@@ -86,6 +86,9 @@ class Twins:
         with ExitStack() as stack:
             stack.enter_context(self._pool)
             list(self._pool.map(stack.enter_context, self.clusters.values()))
+            # Started at once, both recalculate priorities in the same seconds.
+            list(self._pool.map(LiveCluster.stop_controller, self.clusters.values()))
+            list(self._pool.map(LiveCluster.start_controller, self.clusters.values()))
             self._stack = stack.pop_all()
         return self
 

@@ -25,6 +25,7 @@ from tools.live_twins.checks import faults
 from tools.live_twins.report import keep_jobs, report
 from tools.live_twins.run import Options, play
 from tools.live_twins.twins import Twin, Twins
+from tools.live_twins.workload import GPUS
 
 
 def main() -> int:
@@ -35,6 +36,7 @@ def main() -> int:
         minutes=args.minutes,
         seed=args.seed,
         adversary=args.adversary,
+        attack_gpus=tuple(args.attack_gpus),
         interval_s=args.interval,
         bound_s=args.bound,
         shortest_lease_s=args.shortest_lease,
@@ -82,6 +84,13 @@ def _parser() -> argparse.ArgumentParser:
         help="submit a long job right after each change: between the places of the changed job as submitted and as"
         " lowered, or with `last` behind all jobs",
     )
+    parser.add_argument(
+        "--attack-gpus",
+        type=int,
+        nargs="+",
+        default=[GPUS // 4, 1],
+        help="GPUs that attacks ask for in turn, default: a quarter of all, and one",
+    )
     parser.add_argument("--interval", type=float, default=3.0, help="seconds between rounds, default: %(default)s")
     parser.add_argument("--bound", type=float, default=180.0, help="guard.max_added_delay_s, default: %(default)s")
     parser.add_argument(
@@ -91,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
         help="least seconds of a step back, 600 in the daemon itself, default: %(default)s",
     )
     parser.add_argument(
-        "--tolerance", type=float, default=30.0, help="seconds of noise against plain, default: %(default)s"
+        "--tolerance", type=float, default=10.0, help="seconds of noise against plain, default: %(default)s"
     )
     parser.add_argument("--keep", type=Path, help="new folder for journal, log and jobs")
     return parser

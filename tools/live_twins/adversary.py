@@ -12,8 +12,7 @@ from advisor.journal import SqliteJournal
 from tools.live_twins.twins import RUSH_PRIORITY, Pair, Twin, Twins
 from tools.live_twins.workload import GPUS, attack
 
-# Attackers ask for a quarter of all GPUs and for one, in turn, and hold no more than half of them at once.
-SIZES: Final = (GPUS // 4, 1)
+# Attacks hold no more than half of the GPUs at once.
 MOST_GPUS: Final = GPUS // 2
 # One that has not started by then found the change taken back, and makes room for the next.
 PATIENCE_S: Final = 20.0
@@ -51,8 +50,9 @@ class Adversary:
     An attack that does not start soon is cancelled too.
     """
 
-    def __init__(self, twins: Twins, journal: Path, place: Place) -> None:
-        self._twins, self._journal, self._place = twins, journal, place
+    def __init__(self, twins: Twins, journal: Path, place: Place, sizes: Sequence[int]) -> None:
+        """Take the place of the attacks, and the GPUs that they ask for in turn."""
+        self._twins, self._journal, self._place, self._sizes = twins, journal, place, sizes
         self._attacked: set[tuple[int, str, float]] = set()
         self._attackers: dict[Pair, int] = {}
         self.attacks = 0
@@ -65,7 +65,7 @@ class Adversary:
         for lease in self._fresh(leases_of(self._journal)):
             if lease.job_id in ours:
                 continue
-            gpus = SIZES[self.attacks % len(SIZES)]
+            gpus = self._sizes[self.attacks % len(self._sizes)]
             if self._held() + gpus > MOST_GPUS:
                 self.left_out += 1
                 continue

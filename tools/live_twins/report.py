@@ -32,11 +32,11 @@ def report(outcome: Outcome) -> None:
     began = min((pair.submit_time for pair in facts.pairs), default=facts.until)
     rows = list(_job_rows(facts, began))
     if rows:
+        print("changed jobs: first change, latest due start and starts, in seconds from the first submission; how much")
         print(
-            "changed jobs, in seconds from the first submission: first change, latest due start, start on each cluster"
+            "later than plain and than due (>= still waits, <= waits on plain alone); how long changes were out, and at"
         )
-        print("later than plain and than due (>= still waits, <= waits on plain alone), time with changes, and longest")
-        print("time with a change whose purpose was gone")
+        print("most after their purpose was gone")
         print("\n".join([_ROW.format(*_COLUMNS), *rows]))
     for name, value in _figures(outcome):
         print(f"{name:<58}{value:>12}")

@@ -41,6 +41,7 @@ class Options:
     minutes: float
     seed: int
     adversary: Place | None
+    attack_gpus: tuple[int, ...]
     interval_s: float
     bound_s: float
     shortest_lease_s: float
@@ -64,7 +65,8 @@ class Outcome:
 def play(twins: Twins, options: Options, folder: Path) -> Outcome:
     """Run to the end, with journal, configuration and log of the daemon in a folder."""
     journal = folder / "journal.sqlite"
-    adversary = None if options.adversary is None else Adversary(twins, journal, options.adversary)
+    place, sizes = options.adversary, options.attack_gpus
+    adversary = None if place is None else Adversary(twins, journal, place, sizes)
     with _policy(twins, options, folder) as process:
         _watch(twins, options, adversary, process)
         twins.look()

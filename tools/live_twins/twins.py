@@ -13,14 +13,10 @@ from tools.live_twins.workload import GPUS_PER_NODE, NODES, Request
 
 # Both look for jobs to start every second, so that what differs between them is not the phase of a timer.
 SCHEDULER_PARAMETERS: Final = "sched_interval=1,bf_interval=1"
-# Jobs gain ten points a second, counted once a minute, so that one that has just arrived stands behind the others. In
-# the partition `rush` it stands ahead of all, or with a nice value of its own wherever its user likes.
-POINTS_PER_S: Final = 10
+# In the partition `rush` a job stands ahead of all others, or with a nice value of its own wherever its user likes.
 RUSH_PRIORITY: Final = 100_000
 PRIORITY_LINES: Final = (
     "PriorityWeightJobSize=0",
-    f"PriorityWeightAge={3600 * POINTS_PER_S}",
-    "PriorityMaxAge=01:00:00",
     f"PriorityWeightPartition={RUSH_PRIORITY}",
     "PartitionName=rush Nodes=ALL MaxTime=UNLIMITED PriorityJobFactor=10 State=UP",
 )
@@ -72,8 +68,6 @@ class Twins:
                 shards={},
                 scheduler_parameters=SCHEDULER_PARAMETERS,
                 extra_lines=PRIORITY_LINES,
-                # Without it slurmctld never recalculates priorities.
-                accounting=True,
             )
             for twin in Twin
         }
@@ -86,9 +80,6 @@ class Twins:
         with ExitStack() as stack:
             stack.enter_context(self._pool)
             list(self._pool.map(stack.enter_context, self.clusters.values()))
-            # Started at once, both recalculate priorities in the same seconds.
-            list(self._pool.map(LiveCluster.stop_controller, self.clusters.values()))
-            list(self._pool.map(LiveCluster.start_controller, self.clusters.values()))
             self._stack = stack.pop_all()
         return self
 

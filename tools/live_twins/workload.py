@@ -12,6 +12,9 @@ GPUS: Final = NODES * GPUS_PER_NODE
 # System users that every Debian has; the last one submits nothing but attacks.
 USERS: Final = ("root", "games", "mail", "news")
 ATTACKER: Final = "backup"
+# A job that arrives stands behind those that wait, as it would by age; slurmctld itself ages jobs in steps of a minute,
+# which come at other instants on each cluster, and only with slurmdbd.
+POINTS_PER_S: Final = 10
 # Work that arrives, as a multiple of what the GPUs can do meanwhile: first a queue is made, then it is kept.
 FIRST_LOAD: Final = 3.5
 FIRST_RATIO: Final = 0.25
@@ -31,8 +34,9 @@ class Request:
     run_s: float
 
     def sbatch_options(self) -> tuple[str, ...]:
-        """Return the options for sbatch, with name and limit."""
-        return (f"--job-name={self.name}", f"--time={self.limit_s / MINUTE_S:.0f}", *self.options)
+        """Return the options for sbatch, with name, limit and place in line; a nice of the options' own counts."""
+        nice = f"--nice={POINTS_PER_S * self.submit_s:.0f}"
+        return (f"--job-name={self.name}", f"--time={self.limit_s / MINUTE_S:.0f}", nice, *self.options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

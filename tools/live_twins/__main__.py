@@ -100,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
         help="least seconds of a step back, 600 in the daemon itself, default: %(default)s",
     )
     parser.add_argument(
-        "--tolerance", type=float, default=10.0, help="seconds of noise against plain, default: %(default)s"
+        "--tolerance", type=float, default=30.0, help="seconds of noise against plain, default: %(default)s"
     )
     parser.add_argument("--keep", type=Path, help="new folder for journal, log and jobs")
     return parser

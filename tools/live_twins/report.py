@@ -25,6 +25,10 @@ from tools.live_twins.workload import ATTACKER
 _ROW = "{:<14}{:>9}{:>7}{:>7}{:>9}{:>10}{:>9}{:>8}{:>10}  {}"
 _COLUMNS = ("job", "changed", "due", "plain", "advised", "vs plain", "vs due", "out, s", "gone, s", "changes by lever")
 
+_LEGEND = """changed jobs: first change, due start and starts, in seconds from the first submission;
+how much later than plain and than due (>= still waits, <= waits on plain alone);
+how long changes were out, and at most after their purpose was gone"""
+
 
 def report(outcome: Outcome) -> None:
     """Print one line for each changed job, and the figures of the run."""
@@ -32,11 +36,7 @@ def report(outcome: Outcome) -> None:
     began = min((pair.submit_time for pair in facts.pairs), default=facts.until)
     rows = list(_job_rows(facts, began))
     if rows:
-        print("changed jobs: first change, latest due start and starts, in seconds from the first submission; how much")
-        print(
-            "later than plain and than due (>= still waits, <= waits on plain alone); how long changes were out, and at"
-        )
-        print("most after their purpose was gone")
+        print(_LEGEND)
         print("\n".join([_ROW.format(*_COLUMNS), *rows]))
     for name, value in _figures(outcome):
         print(f"{name:<58}{value:>12}")
@@ -57,7 +57,7 @@ def _job_rows(facts: Facts, began: float) -> Iterator[str]:
         yield _ROW.format(
             pair.name,
             after(leases[0].applied_time),
-            after(max((due for lease in delaying if (due := due_start(lease)) is not None), default=None)),
+            after(min((due for lease in delaying if (due := due_start(lease)) is not None), default=None)),
             after(pair.stay[Twin.PLAIN].start_time),
             after(pair.stay[Twin.ADVISED].start_time),
             str(paired_delay(pair, facts.until) or "-"),

@@ -35,7 +35,7 @@ class Request:
 
     def sbatch_options(self) -> tuple[str, ...]:
         """Return the options for sbatch, with name, limit and place in line; a nice of the options' own counts."""
-        nice = f"--nice={POINTS_PER_S * self.submit_s:.0f}"
+        nice = f"--nice={POINTS_PER_S * round(self.submit_s)}"
         return (f"--job-name={self.name}", f"--time={self.limit_s / MINUTE_S:.0f}", nice, *self.options)
 
 

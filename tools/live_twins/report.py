@@ -53,7 +53,7 @@ def _job_rows(facts: Facts, began: float) -> Iterator[str]:
 
     for job_id, leases in leases_by_job.items():
         pair, delaying = pairs[job_id], [lease for lease in leases if can_delay(lease)]
-        lates = [late for lease in delaying if (late := lateness(lease, pair, facts.until)) is not None]
+        delays = [late for lease in delaying if (late := lateness(lease, pair, facts.until)) is not None]
         yield _ROW.format(
             pair.name,
             after(leases[0].applied_time),
@@ -61,7 +61,7 @@ def _job_rows(facts: Facts, began: float) -> Iterator[str]:
             after(pair.stay[Twin.PLAIN].start_time),
             after(pair.stay[Twin.ADVISED].start_time),
             str(paired_delay(pair, facts.until) or "-"),
-            str(max(lates, key=lambda late: late.seconds, default="-")),
+            str(max(delays, key=lambda late: late.seconds, default="-")),
             f"{sum(_out_until(lease, facts.until) - lease.applied_time for lease in leases):.0f}",
             f"{max(_useless_s(lease, pairs, facts.until) for lease in leases):.0f}",
             ", ".join(f"{lever} {count}" for lever, count in Counter(str(lease.lever) for lease in leases).items()),

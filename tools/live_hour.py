@@ -20,7 +20,6 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -35,6 +34,7 @@ from advisor.domain.lease import Ending, Lease
 from advisor.journal import opened
 from tools.advice_queue import PRIORITY_LINES
 from tools.live_slurm import LiveCluster
+from tools.live_slurm.daemon import daemon, write_config
 from tools.live_slurm.roots import RELEASES
 
 NODES: Final = 8
@@ -104,40 +104,6 @@ def hour_cluster(release: str) -> LiveCluster:
     return LiveCluster(release, node_count=NODES, gpu_types=["a100"] * NODES, shards={}, extra_lines=PRIORITY_LINES)
 
 
-def configured(folder: Path, interval_s: float) -> Path:
-    """Write the daemon's configuration: mode apply, a short interval, and defaults otherwise."""
-    path = folder / "sadvise.toml"
-    path.write_text(
-        f'[mode]\ndefault = "apply"\n[journal]\nfile = "{folder}/journal.sqlite"\n'
-        f'[daemon]\nruntime_folder = "{folder}"\ninterval_s = {interval_s:g}\njitter_s = 0.0\n'
-        # Several hours can run at once on one machine.
-        f'[metrics]\nlisten = "unix:{folder}/metrics"\n'
-        # Jobs here live for minutes, so the first and the next change have to come sooner.
-        "[guard]\nmin_job_age_s = 5.0\ncooldown_s = 30.0\n"
-        # A throwaway cluster has no past on which a model could prove itself.
-        "probation_jobs = 0\n"
-    )
-    return path
-
-
-@contextmanager
-def daemon(
-    live: LiveCluster, config: Path, log: Path, *, through: Sequence[str] = (), env: Mapping[str, str] | None = None
-) -> Iterator[subprocess.Popen[bytes]]:
-    """Run `sadvise serve` until the block ends, and kill it if it still runs; `through` is a command prefix."""
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [*through, sys.executable, "-m", "advisor.cli.main", "serve", "--config", str(config)],
-            env=live.env if env is None else env, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-        )  # fmt: skip
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.wait()
-
-
 def arrive(live: LiveCluster, hour: Hour, chance: random.Random, marks: Path) -> float:
     """Submit a job, and return the seconds until the next one."""
     sort = chance.choices(SORTS, [sort.weight for sort in SORTS])[0]
@@ -155,7 +121,7 @@ def play(live: LiveCluster, minutes: float, seed: int, interval_s: float, folder
     hour, chance, marks = Hour(), random.Random(seed), live.folder / "marks"
     marks.mkdir()
     marks.chmod(0o777)
-    config = configured(folder, interval_s)
+    config = write_config(folder, interval_s)
     settings = load_config(config, {})
     before, began = live.rpc_counts(), time.monotonic()
     stats_before = _statistics(live)

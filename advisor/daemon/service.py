@@ -138,7 +138,7 @@ class Service:
             rpcs=outfit.rpcs(),
             open_leases=Counter(lease.state for lease in self._keeper.leases),
             overdue=self._overdue(step),
-            strays=() if step is None else self._strays(step.record.snapshot),
+            strays=() if step is None else self._strays(step),
             accuracy=self._standing.accuracy,
         )
         self._observer(done)
@@ -278,8 +278,11 @@ class Service:
         now = self._clock.now() if step is None else step.record.snapshot.taken_at
         return sum(1 for lease in self._keeper.leases if lease.is_overdue(now))
 
-    def _strays(self, snapshot: Snapshot) -> tuple[int, ...]:
-        return tuple(stray.job_id for stray in strays(snapshot, self._keeper.leases))
+    def _strays(self, step: Step) -> tuple[int, ...]:
+        # The snapshot is from before what was reverted since.
+        reverted = {receipt.action.job_id for receipt in step.reconciled.taken_back}
+        marked = strays(step.record.snapshot, self._keeper.leases)
+        return tuple(stray.job_id for stray in marked if stray.job_id not in reverted)
 
     def _mode(self) -> Mode:
         farthest = self.config.mode.farthest

@@ -336,10 +336,19 @@ def _passed(job: Job, line: _Line, row: int, leases: list[Lease]) -> bool:
         and submitted.pool_by_partitions.get(job.partitions) == submitted.pool[row]
         and any(
             lease.applied_time < start_time <= (lease.ended_time or np.inf)
-            and (job.priority is None or lease.priority is None or job.priority <= lease.priority)
+            and (
+                job.priority is None
+                or lease.priority is None
+                or (-job.priority, *_tie_break(job)) > (-lease.priority, *_tie_break(submitted.jobs[row]))
+            )
             for lease in leases
         )
     )
+
+
+def _tie_break(job: Job) -> tuple[float, int]:
+    """Return what decides the order of two jobs of the same priority; the lower goes first."""
+    return job.submit_time, job.job_id
 
 
 def _gpus_of(jobs: Iterable[Job], gpu_types: tuple[str, ...]) -> NDArray[np.int64]:

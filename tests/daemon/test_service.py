@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from advisor.daemon.pause_file import pause, resume
-from advisor.domain.lease import Ending, LeaseState
+from advisor.domain.actions import SetNice
+from advisor.domain.lease import Ending, LeaseState, intended
 from advisor.domain.load import ControllerLoad
 from advisor.domain.mode import Mode, Modes
 from advisor.domain.plan import Outcome
 from advisor.errors import AdvisorError, BudgetSpentError, ConfigError, SlurmUnavailableError
-from advisor.journal import locked
+from advisor.journal import locked, opened
 from tests.builders import make_recommendation
 from tests.daemon.rounds import Site
 from tests.fake_cluster import HOLD, fragmented
@@ -60,6 +61,20 @@ def test_every_round_shows_the_leases_that_it_leaves_and_what_they_are_for(site:
     assert first.purposes[HOLD.job_id, HOLD.lever].reason == "node_worth_waiting"
     assert next(lease.ending for lease in second.leases if lease.job_id == HOLD.job_id) is Ending.TAKEN_BACK
     assert first.taken_at + 86_400.0 == second.taken_at
+
+
+def test_job_whose_nice_goes_back_in_the_round_is_no_stray(site: Site) -> None:
+    nice = SetNice(job_id=HOLD.job_id, before=0, after=17)
+    served = intended(nice, site.cluster.now - 600.0, after_s=86_400.0, added_delay_s=60.0, serves=(777,))
+    with opened(site.folder / "journal.sqlite") as journal:
+        journal.keep(replace(served, state=LeaseState.OUT))
+    for job_id in (HOLD.job_id, 90):
+        site.cluster.jobs[job_id] = replace(site.cluster.jobs[job_id], nice=17)
+
+    done = site.service().round()
+
+    assert done.step is not None and [taken.action.job_id for taken in done.step.reconciled.taken_back] == [HOLD.job_id]
+    assert done.strays == (90,)
 
 
 def test_a_pause_stops_new_changes_and_what_is_due_still_goes_back(site: Site) -> None:

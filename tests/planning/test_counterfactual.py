@@ -97,6 +97,15 @@ def test_gpus_of_jobs_that_passed_since_the_change_count_as_idle_for_what_would_
     assert watch([*waiting, *ahead], put_back())[0].would_start_time is None
 
 
+def test_job_of_the_same_priority_that_stands_ahead_by_its_submission_has_not_passed() -> None:
+    started = make_job(7, gpus=8, running_on=["n01"], started_ago_s=60.0, priority=1000)
+    earlier, later = (replace(started, submit_time=moved().submit_time + since_s) for since_s in (-60.0, 60.0))
+    waiting = [*running(0, 8, 8, 8), moved(), short(2), short(3)]
+
+    assert watch([*waiting, earlier], put_back())[0].over == {}
+    assert watch([*waiting, later], put_back())[0].over == {Lever.NICE: Over.UNCOUNTED}
+
+
 def test_change_is_over_once_a_job_that_was_not_counted_stands_before() -> None:
     jobs = [*running(8, 8, 8, 8), moved(), short(2), short(3)]
 

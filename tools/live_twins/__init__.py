@@ -1,0 +1,1 @@
+"""Two identical live clusters that get the same jobs, one of them with sadvise."""

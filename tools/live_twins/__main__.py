@@ -1,0 +1,110 @@
+"""Runs two identical live clusters on the same jobs, one of them with the daemon, and checks the promises on delay.
+
+    python -m tools.live_twins --release 22.05 --minutes 10 --seed 1 [--adversary]
+
+Both clusters get the same jobs of several users in the same second; a job's run time is the same on both. `sadvise
+serve` runs in mode apply on one of them, with a bound on added delay of minutes. With `--adversary` a job that
+outlasts the run, of a quarter of all GPUs or of one, is submitted to both right after each change that can delay a job.
+
+At the end: no changed job started later than its bound, neither after its start on the plain cluster nor after the
+start that was planned for it as submitted; no change was still out two rounds after its purpose was gone; each kind
+of change that can delay occurred; every job ended well. A job that still waits counts with the time so far. Prints
+tables, and exits with 1 if a check fails. `--policy none` runs no daemon: the differences are then the noise of the
+method, which `--tolerance` allows for against the plain cluster.
+"""
+
+import argparse
+import sys
+import tempfile
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+from tools.live_slurm.roots import RELEASES
+from tools.live_twins.adversary import Place
+from tools.live_twins.checks import faults
+from tools.live_twins.report import keep_jobs, report
+from tools.live_twins.run import Options, play
+from tools.live_twins.twins import Twin, Twins
+from tools.live_twins.workload import GPUS
+
+
+def main() -> int:
+    """Run the twins and print the tables."""
+    args = _parser().parse_args()
+    options = Options(
+        policy=args.policy,
+        minutes=args.minutes,
+        seed=args.seed,
+        adversary=args.adversary,
+        attack_gpus=tuple(args.attack_gpus),
+        interval_s=args.interval,
+        bound_s=args.bound,
+        shortest_lease_s=args.shortest_lease,
+        tolerance_s=args.tolerance,
+    )
+    print(options)
+    with _folder(args.keep) as folder, Twins(args.release) as twins:
+        outcome = play(twins, options, Path(folder))
+        version = twins.clusters[Twin.ADVISED].version
+        if args.keep is not None:
+            keep_jobs(twins.pairs, args.keep / "jobs.jsonl")
+        log = Path(folder) / "log"
+        log_end = log.read_text(errors="replace").splitlines()[-20:] if log.exists() else []
+    found = [*outcome.faults, *(faults(outcome.facts) if args.policy != "none" else ())]
+    if args.adversary and not outcome.attacks:
+        found.append("no change was attacked")
+    report(outcome)
+    for fault in found:
+        print(f"FAULT: {fault}")
+    if outcome.faults:
+        print("the daemon's log ends:\n" + "\n".join(log_end), file=sys.stderr)
+    print(f"Slurm {version}, {args.minutes:g} minutes, seed {args.seed}: {len(found)} faults")
+    return 1 if found else 0
+
+
+def _folder(keep: Path | None) -> AbstractContextManager[str]:
+    if keep is None:
+        return tempfile.TemporaryDirectory()
+    keep.mkdir(parents=True)
+    return nullcontext(str(keep))
+
+
+def _parser() -> argparse.ArgumentParser:
+    description = (__doc__ or "").partition("\n")[0]
+    parser = argparse.ArgumentParser(prog="python -m tools.live_twins", description=description)
+    parser.add_argument("--release", choices=list(RELEASES), default="22.05", help="default: %(default)s")
+    parser.add_argument("--minutes", type=float, default=10.0, help="default: %(default)s")
+    parser.add_argument("--seed", type=int, default=1, help="default: %(default)s")
+    parser.add_argument("--policy", choices=("default", "none"), default="default", help="none: no daemon at all")
+    parser.add_argument(
+        "--adversary",
+        nargs="?",
+        type=Place,
+        const=Place.BETWEEN,
+        help="submit a long job right after each change: between the places of the changed job as submitted and as"
+        " lowered, or with `last` behind all jobs",
+    )
+    parser.add_argument(
+        "--attack-gpus",
+        type=int,
+        nargs="+",
+        default=[GPUS // 4, 1],
+        help="GPUs that attacks ask for in turn, default: a quarter of all, and one",
+    )
+    parser.add_argument("--interval", type=float, default=3.0, help="seconds between rounds, default: %(default)s")
+    parser.add_argument("--bound", type=float, default=180.0, help="guard.max_added_delay_s, default: %(default)s")
+    parser.add_argument(
+        "--shortest-lease",
+        type=float,
+        default=30.0,
+        help="least seconds of a step back, 600 in the daemon itself, default: %(default)s",
+    )
+    parser.add_argument(
+        "--tolerance", type=float, default=30.0, help="seconds of noise against plain, default: %(default)s"
+    )
+    parser.add_argument("--keep", type=Path, help="new folder for journal, log and jobs")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

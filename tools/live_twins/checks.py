@@ -1,0 +1,238 @@
+"""Checks the promises on what both clusters did and on the journal: pure, so that each check is tested by itself."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.domain.actions import Lever
+from advisor.domain.lease import Ending, Lease, LeaseState
+from advisor.trial.quantiles import t_quantile
+from tools.live_twins.adversary import can_delay
+from tools.live_twins.twins import Pair, Twin
+from tools.live_twins.workload import ATTACKER
+
+# A change whose purpose is gone is reverted by the next round, and can have to wait for the one that runs.
+MOST_ROUNDS: Final = 2
+# Changes that can delay; a run in which one of these groups is empty shows nothing about it.
+DELAYING: Final[Mapping[str, frozenset[Lever]]] = {
+    "nice": frozenset({Lever.NICE}),
+    "delay timer": frozenset({Lever.NODE_RANGE, Lever.SWITCHES}),
+}
+# Blocks of jobs that were submitted after each other, which meet the same congestion.
+MOST_BLOCKS: Final = 20
+
+
+class Side(StrEnum):
+    """What is known of a difference of starts: itself, or a bound, because one job has not started."""
+
+    KNOWN = ""
+    LEAST = ">="
+    MOST = "<="
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delay:
+    """How much later a job started with sadvise than without, or than it was due, in seconds."""
+
+    seconds: float
+    side: Side = Side.KNOWN
+
+    def __str__(self) -> str:
+        return f"{self.side}{self.seconds:.0f}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What a run left: jobs, changes, and the instants of the rounds and of the last look at the clusters."""
+
+    pairs: Sequence[Pair]
+    leases: Sequence[Lease]
+    rounds: Sequence[float]
+    until: float
+    bound_s: float
+    tolerance_s: float
+
+    def pair_of(self, lease: Lease) -> Pair:
+        """Return the job that was changed."""
+        return next(pair for pair in self.pairs if pair.job_id[Twin.ADVISED] == lease.job_id)
+
+
+def paired_delay(pair: Pair, until: float) -> Delay | None:
+    """Return how much later a job started on the advised cluster; None if it has started on neither."""
+    without, advised = pair.stay[Twin.PLAIN].start_time, pair.stay[Twin.ADVISED].start_time
+    if without is None and advised is None:
+        return None
+    if without is None:
+        return Delay(seconds=(advised or 0.0) - _waited_until(pair, Twin.PLAIN, until), side=Side.MOST)
+    if advised is None:
+        return Delay(seconds=_waited_until(pair, Twin.ADVISED, until) - without, side=Side.LEAST)
+    return Delay(seconds=advised - without)
+
+
+def due_start(lease: Lease) -> float | None:
+    """Return when a job was to start as submitted: as planned, or later if it could not have; None if not known."""
+    return max(
+        (instant for instant in (lease.planned_start, lease.would_start_time) if instant is not None), default=None
+    )
+
+
+def lateness(lease: Lease, pair: Pair, until: float) -> Delay | None:
+    """Return how much later than due a changed job started; None if its due start is not known."""
+    due = due_start(lease)
+    if due is None:
+        return None
+    start_time = pair.stay[Twin.ADVISED].start_time
+    if start_time is None:
+        return Delay(seconds=_waited_until(pair, Twin.ADVISED, until) - due, side=Side.LEAST)
+    return Delay(seconds=start_time - due)
+
+
+def purpose_gone(lease: Lease, pairs: Mapping[int, Pair]) -> float | None:
+    """Return since when a change serves nothing; None while it does.
+
+    Its job has started or left, all jobs that it let ahead have, or its time is over.
+    """
+    served = [_left_line(pairs[job_id]) for job_id in lease.serves if job_id in pairs]
+    others = max((instant for instant in served if instant is not None), default=None) if None not in served else None
+    return min(
+        (instant for instant in (_left_line(pairs[lease.job_id]), others, lease.due_time) if instant is not None),
+        default=None,
+    )
+
+
+def touched(leases: Iterable[Lease]) -> list[Lease]:
+    """Return the changes that were made."""
+    return [lease for lease in leases if lease.ending is not Ending.NOT_APPLIED]
+
+
+def faults(facts: Facts) -> Iterator[str]:
+    """Yield what does not hold, one line each."""
+    leases = touched(facts.leases)
+    yield from _nothing_shown(leases)
+    yield from _later_than_plain(facts, leases)
+    yield from _later_than_due(facts, leases)
+    yield from _still_out(facts, leases)
+    yield from _ended_badly(facts.pairs)
+
+
+def _nothing_shown(leases: Sequence[Lease]) -> Iterator[str]:
+    for name, levers in DELAYING.items():
+        if not any(can_delay(lease) and lease.lever in levers for lease in leases):
+            yield f"no job was changed by a {name} that can delay it, so that the run shows nothing about it"
+
+
+def _later_than_plain(facts: Facts, leases: Sequence[Lease]) -> Iterator[str]:
+    most_s = facts.bound_s + facts.tolerance_s
+    for pair in {id(pair): pair for pair in map(facts.pair_of, leases)}.values():
+        delay = paired_delay(pair, facts.until)
+        if delay is not None and delay.side is not Side.MOST and delay.seconds > most_s:
+            yield f"{pair.name} started {delay} s later than without sadvise, {most_s:.0f} s are allowed"
+
+
+def _later_than_due(facts: Facts, leases: Sequence[Lease]) -> Iterator[str]:
+    for lease in filter(can_delay, leases):
+        pair = facts.pair_of(lease)
+        late = lateness(lease, pair, facts.until)
+        if late is not None and late.seconds > facts.bound_s:
+            yield f"{pair.name} started {late} s later than due after its change of {lease.lever}"
+
+
+def _still_out(facts: Facts, leases: Sequence[Lease]) -> Iterator[str]:
+    pairs = {pair.job_id[Twin.ADVISED]: pair for pair in facts.pairs}
+    for lease in leases:
+        gone = purpose_gone(lease, pairs)
+        if gone is None or lease.state is LeaseState.HANDS_OFF:
+            continue
+        out_until = facts.until if lease.ended_time is None else lease.ended_time
+        rounds = sum(gone < instant < out_until for instant in facts.rounds)
+        if rounds > MOST_ROUNDS:
+            yield (
+                f"the change of {lease.lever} of {pairs[lease.job_id].name} was out for {out_until - gone:.0f} s and "
+                f"{rounds} rounds after its purpose was gone"
+            )
+
+
+def _ended_badly(pairs: Iterable[Pair]) -> Iterator[str]:
+    for pair in pairs:
+        wanted = {"PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "COMPLETED"}
+        wanted |= {"CANCELLED"} if pair.request.user == ATTACKER else set()
+        for twin, stay in pair.stay.items():
+            if stay.state not in wanted:
+                yield f"{pair.name} ended as {stay.state} on the {twin} cluster"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Differences:
+    """The paired differences of start of all jobs but the attacks, in seconds; above 0 the advised start later.
+
+    Where one of the two has not started, the time so far counts. `low` and `high` bound the 95 % interval of the mean.
+    """
+
+    jobs: int
+    censored: int
+    on_neither: int
+    mean_s: float
+    low_s: float
+    high_s: float
+    worst_s: float
+    later: int
+    earlier: int
+    quantiles_s: Mapping[int, float]  # of the absolute difference, by percent
+
+
+def differences(pairs: Iterable[Pair], until: float, tolerance_s: float) -> Differences:
+    """Compare the starts of all jobs but the attacks; `later` and `earlier` count those beyond the tolerance."""
+    own = [pair for pair in pairs if pair.request.user != ATTACKER]
+    delays = [delay for pair in own if (delay := paired_delay(pair, until)) is not None]
+    seconds = np.array([delay.seconds for delay in delays])
+    low_s, high_s = interval(seconds)
+    return Differences(
+        jobs=len(delays),
+        censored=sum(delay.side is not Side.KNOWN for delay in delays),
+        on_neither=len(own) - len(delays),
+        mean_s=float(seconds.mean()) if len(seconds) else float("nan"),
+        low_s=low_s,
+        high_s=high_s,
+        worst_s=float(seconds.max(initial=-np.inf)),
+        later=int((seconds > tolerance_s).sum()),
+        earlier=int((seconds < -tolerance_s).sum()),
+        quantiles_s={
+            percent: float(np.percentile(np.abs(seconds), percent)) if len(seconds) else float("nan")
+            for percent in (50, 90, 95, 99, 100)
+        },
+    )
+
+
+def interval(seconds: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the 95 % interval of a mean, Student's over the means of blocks of consecutive jobs; NaN below two."""
+    blocks = min(int(len(seconds) ** 0.5), MOST_BLOCKS)
+    if blocks < 2:
+        return float("nan"), float("nan")
+    means = np.array([block.mean() for block in np.array_split(seconds, blocks)])
+    reach = t_quantile(blocks - 1) * float(means.std(ddof=1)) / blocks**0.5
+    return float(seconds.mean()) - reach, float(seconds.mean()) + reach
+
+
+def touched_by_lever(leases: Iterable[Lease]) -> Counter[str]:
+    """Count changed jobs by lever, and apart those that could be delayed."""
+    jobs_by_name: dict[str, set[int]] = {}
+    for lease in touched(leases):
+        jobs_by_name.setdefault(lease.lever, set()).add(lease.job_id)
+        if can_delay(lease):
+            jobs_by_name.setdefault(f"{lease.lever}, can delay", set()).add(lease.job_id)
+    return Counter({name: len(job_ids) for name, job_ids in jobs_by_name.items()})
+
+
+def _waited_until(pair: Pair, twin: Twin, until: float) -> float:
+    end_time = pair.stay[twin].end_time
+    return until if end_time is None else end_time
+
+
+def _left_line(pair: Pair) -> float | None:
+    stay = pair.stay[Twin.ADVISED]
+    return stay.end_time if stay.start_time is None else stay.start_time

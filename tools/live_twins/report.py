@@ -1,0 +1,158 @@
+"""Prints what a run showed, as tables."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from advisor.domain.lease import Lease
+from tools.live_twins.adversary import can_delay
+from tools.live_twins.checks import (
+    DELAYING,
+    Facts,
+    differences,
+    due_start,
+    lateness,
+    paired_delay,
+    purpose_gone,
+    touched,
+    touched_by_lever,
+)
+from tools.live_twins.run import Outcome
+from tools.live_twins.twins import Pair, Twin
+from tools.live_twins.workload import ATTACKER
+
+_ROW = "{:<14}{:>9}{:>7}{:>7}{:>9}{:>10}{:>9}{:>8}{:>10}  {}"
+_COLUMNS = ("job", "changed", "due", "plain", "advised", "vs plain", "vs due", "out, s", "gone, s", "changes by lever")
+
+_LEGEND = """changed jobs: first change, due start and starts, in seconds from the first submission;
+how much later than plain and than due (>= still waits, <= waits on plain alone);
+how long changes were out, and at most after their purpose was gone"""
+
+
+def report(outcome: Outcome) -> None:
+    """Print one line for each changed job, and the figures of the run."""
+    facts = outcome.facts
+    began = min((pair.submit_time for pair in facts.pairs), default=facts.until)
+    rows = list(_job_rows(facts, began))
+    if rows:
+        print(_LEGEND)
+        print("\n".join([_ROW.format(*_COLUMNS), *rows]))
+    for name, value in _figures(outcome):
+        print(f"{name:<58}{value:>12}")
+
+
+def _job_rows(facts: Facts, began: float) -> Iterator[str]:
+    pairs = {pair.job_id[Twin.ADVISED]: pair for pair in facts.pairs}
+    leases_by_job: dict[int, list[Lease]] = {}
+    for lease in sorted(touched(facts.leases), key=lambda lease: (lease.applied_time, lease.job_id)):
+        leases_by_job.setdefault(lease.job_id, []).append(lease)
+
+    def after(instant: float | None) -> str:
+        return "-" if instant is None else f"{instant - began:.0f}"
+
+    for job_id, leases in leases_by_job.items():
+        pair, delaying = pairs[job_id], [lease for lease in leases if can_delay(lease)]
+        delays = [late for lease in delaying if (late := lateness(lease, pair, facts.until)) is not None]
+        yield _ROW.format(
+            pair.name,
+            after(leases[0].applied_time),
+            after(min((due for lease in delaying if (due := due_start(lease)) is not None), default=None)),
+            after(pair.stay[Twin.PLAIN].start_time),
+            after(pair.stay[Twin.ADVISED].start_time),
+            str(paired_delay(pair, facts.until) or "-"),
+            str(max(delays, key=lambda late: late.seconds, default="-")),
+            f"{sum(_out_until(lease, facts.until) - lease.applied_time for lease in leases):.0f}",
+            f"{max(_useless_s(lease, pairs, facts.until) for lease in leases):.0f}",
+            ", ".join(f"{lever} {count}" for lever, count in Counter(str(lease.lever) for lease in leases).items()),
+        )
+
+
+def _out_until(lease: Lease, until: float) -> float:
+    return until if lease.ended_time is None else lease.ended_time
+
+
+def _useless_s(lease: Lease, pairs: Mapping[int, Pair], until: float) -> float:
+    """Return for how long a change was out after its purpose was gone."""
+    gone = purpose_gone(lease, pairs)
+    return 0.0 if gone is None else max(0.0, _out_until(lease, until) - gone)
+
+
+def _figures(outcome: Outcome) -> Iterator[tuple[str, object]]:
+    facts = outcome.facts
+    own = [pair for pair in facts.pairs if pair.request.user != ATTACKER]
+    yield "jobs submitted to each cluster, without attacks", len(own)
+    if facts.rounds:
+        yield "rounds of the daemon", len(facts.rounds)
+        for name, count in sorted(touched_by_lever(facts.leases).items()):
+            yield f"  jobs changed by {name}", count
+        yield "long jobs submitted right after a change", outcome.attacks
+        for twin in Twin:
+            attacks = [pair.stay[twin].start_time for pair in facts.pairs if pair.request.user == ATTACKER]
+            yield f"  started on the {twin} cluster", sum(start_time is not None for start_time in attacks)
+        yield "  left out, since half of the GPUs were theirs", outcome.attacks_left_out
+        yield from _worst(facts)
+    found = differences(facts.pairs, facts.until, facts.tolerance_s)
+    yield "paired difference of starts (advised - plain), jobs", found.jobs
+    yield "  of them started on one cluster alone, time so far", found.censored
+    yield "  started on neither, left out", found.on_neither
+    yield "  mean, s", f"{found.mean_s:+.1f}"
+    yield "  95 % interval of the mean, s", f"{found.low_s:+.1f} {found.high_s:+.1f}"
+    yield "  worst, s", f"{found.worst_s:+.0f}"
+    yield f"  later by more than {facts.tolerance_s:.0f} s", found.later
+    yield f"  earlier by more than {facts.tolerance_s:.0f} s", found.earlier
+    for percent, seconds in found.quantiles_s.items():
+        yield f"  {percent} % of all starts differ by at most, s", f"{seconds:.0f}"
+
+
+def _worst(facts: Facts) -> Iterator[tuple[str, object]]:
+    """Yield the latest start of each kind of change, against the plain cluster and against when the job was due."""
+    for name, levers in DELAYING.items():
+        leases = [lease for lease in touched(facts.leases) if lease.lever in levers and can_delay(lease)]
+        yield f"latest start after a {name}: later than plain, s", _latest(_against_plain(facts, leases))
+        yield f"latest start after a {name}: later than due, s", _latest(_against_due(facts, leases))
+
+
+def _against_plain(facts: Facts, leases: Sequence[Lease]) -> Iterator[float]:
+    for pair in map(facts.pair_of, leases):
+        delay = paired_delay(pair, facts.until)
+        if delay is not None:
+            yield delay.seconds
+
+
+def _against_due(facts: Facts, leases: Sequence[Lease]) -> Iterator[float]:
+    for lease in leases:
+        late = lateness(lease, facts.pair_of(lease), facts.until)
+        if late is not None:
+            yield late.seconds
+
+
+def _latest(seconds: Iterable[float]) -> str:
+    latest_s = max(seconds, default=None)
+    return "-" if latest_s is None else f"{latest_s:+.0f}"
+
+
+def keep_jobs(pairs: Iterable[Pair], path: Path) -> None:
+    """Write what is known of each job, one JSON object a line, so that a fault can be followed to its cause."""
+    with path.open("w") as lines:
+        for pair in pairs:
+            row = {
+                "name": pair.name,
+                "user": pair.request.user,
+                "gpus": pair.request.gpus,
+                "limit_s": pair.request.limit_s,
+                "run_s": pair.request.run_s,
+                "submit_time": pair.submit_time,
+                **{
+                    f"{twin}_{field}": value
+                    for twin in Twin
+                    for field, value in (
+                        ("job_id", pair.job_id[twin]),
+                        ("state", pair.stay[twin].state),
+                        ("start_time", pair.stay[twin].start_time),
+                        ("end_time", pair.stay[twin].end_time),
+                        ("nodes", pair.stay[twin].nodes),
+                    )
+                },
+            }
+            lines.write(json.dumps(row) + "\n")

@@ -1,0 +1,141 @@
+"""Plays the jobs on both clusters, with the daemon on one of them, and collects what came of it."""
+
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from advisor.journal import SqliteJournal
+from advisor.journal.views import RowQuery
+from tools.live_slurm.daemon import Table, daemon, write_config
+from tools.live_twins.adversary import Adversary, Place, leases_of
+from tools.live_twins.checks import Facts
+from tools.live_twins.twins import Twin, Twins
+from tools.live_twins.workload import MINUTE_S, draw_requests
+
+Policy = Literal["default", "none"]
+# Jobs arrive in this share of the run, and have the rest to start.
+ARRIVALS_RATIO: Final = 0.5
+POLL_S: Final = 0.25
+LOOK_S: Final = 2.0
+END_S: Final = 20.0
+# Jobs are so short that little can be saved; and gangs so sensitive, places so frequent, that waiting for one pays.
+PLANNING: Final[Table] = {
+    "min_saving_s": 20.0,
+    "leaf_inflation": 4.0,
+    "spine_inflation": 8.0,
+    "node_timer_s": 30.0,
+    "leaf_timer_s": 60.0,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The options of a run."""
+
+    policy: Policy
+    minutes: float
+    seed: int
+    adversary: Place | None
+    attack_gpus: tuple[int, ...]
+    interval_s: float
+    bound_s: float
+    shortest_lease_s: float
+    tolerance_s: float
+
+    def settings(self) -> Mapping[str, Table]:
+        """Return the tables of the daemon's configuration."""
+        return {"guard": {"max_added_delay_s": self.bound_s}, "planning": PLANNING}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a run left, the attacks made and left out, and what went wrong with the daemon."""
+
+    facts: Facts
+    attacks: int
+    attacks_left_out: int
+    faults: tuple[str, ...]
+
+
+def play(twins: Twins, options: Options, folder: Path) -> Outcome:
+    """Run to the end, with journal, configuration and log of the daemon in a folder."""
+    journal = folder / "journal.sqlite"
+    place, sizes = options.adversary, options.attack_gpus
+    adversary = None if place is None else Adversary(twins, journal, place, sizes)
+    with _policy(twins, options, folder) as process:
+        _watch(twins, options, adversary, process)
+        twins.look()
+        until = time.time()
+        problems = () if process is None else tuple(_end(process))
+    return Outcome(
+        facts=Facts(
+            pairs=twins.pairs,
+            leases=leases_of(journal),
+            rounds=_rounds(journal),
+            until=until,
+            bound_s=options.bound_s,
+            tolerance_s=options.tolerance_s,
+        ),
+        attacks=0 if adversary is None else adversary.attacks,
+        attacks_left_out=0 if adversary is None else adversary.left_out,
+        faults=problems,
+    )
+
+
+@contextmanager
+def _policy(twins: Twins, options: Options, folder: Path) -> Iterator[subprocess.Popen[bytes] | None]:
+    """Run the daemon on the advised cluster for a block; none with the policy `none`."""
+    if options.policy == "none":
+        yield None
+        return
+    config = write_config(folder, options.interval_s, options.settings())
+    program = ("-m", "tools.live_twins.shortened", f"{options.shortest_lease_s:g}")
+    with daemon(twins.clusters[Twin.ADVISED], config, folder / "log", program=program) as process:
+        yield process
+
+
+def _watch(
+    twins: Twins, options: Options, adversary: Adversary | None, process: subprocess.Popen[bytes] | None
+) -> None:
+    """Submit jobs as they are due, attack, and follow what starts, until the time is over or the daemon has ended."""
+    due = draw_requests(options.seed, ARRIVALS_RATIO * options.minutes * MINUTE_S)[::-1]
+    began, looked = time.monotonic(), float("-inf")
+    while (passed_s := time.monotonic() - began) < options.minutes * MINUTE_S:
+        if process is not None and process.poll() is not None:
+            return
+        while due and due[-1].submit_s <= passed_s:
+            twins.submit(due.pop(), time.time())
+        if passed_s - looked >= LOOK_S:
+            twins.look()
+            looked = passed_s
+        if adversary is not None:
+            adversary.act(passed_s, time.time())
+        time.sleep(POLL_S)
+
+
+def _end(process: subprocess.Popen[bytes]) -> Iterator[str]:
+    """End the daemon as the service manager does, and yield what is wrong with how it ended."""
+    if process.poll() is not None:
+        yield f"the daemon ended by itself with {process.returncode}"
+        return
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(END_S)
+    except subprocess.TimeoutExpired:
+        yield f"the daemon did not end within {END_S:g} s"
+    else:
+        if process.returncode != 0:
+            yield f"the daemon ended with {process.returncode}"
+
+
+def _rounds(journal: Path) -> tuple[float, ...]:
+    """Return when each round read the cluster, the first one first."""
+    if not journal.exists():
+        return ()
+    with SqliteJournal.read_only(journal) as kept:
+        return tuple(sorted(cycle.taken_at for cycle in kept.cycles(RowQuery(most=1_000_000))))

@@ -1,0 +1,137 @@
+"""Starts two identical clusters, gives both the same jobs in the same second, and follows when they start and end."""
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import TracebackType
+from typing import Final, Self
+
+from tools.live_slurm import LiveCluster
+from tools.live_twins.workload import GPUS_PER_NODE, NODES, Request
+
+# Both look for jobs to start every second, so that what differs between them is not the phase of a timer.
+SCHEDULER_PARAMETERS: Final = "sched_interval=1,bf_interval=1"
+# In the partition `rush` a job stands ahead of all others, or with a nice value of its own wherever its user likes.
+RUSH_PRIORITY: Final = 100_000
+PRIORITY_LINES: Final = (
+    "PriorityWeightJobSize=0",
+    f"PriorityWeightPartition={RUSH_PRIORITY}",
+    "PartitionName=rush Nodes=ALL MaxTime=UNLIMITED PriorityJobFactor=10 State=UP",
+)
+_COLUMNS: Final = "%A|%T|%S|%e|%N"
+
+
+class Twin(StrEnum):
+    """One of the two clusters."""
+
+    PLAIN = "plain"
+    ADVISED = "advised"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stay:
+    """When a job started and when it left a cluster, in POSIX seconds, None where it has not; `state` is Slurm's."""
+
+    start_time: float | None = None
+    end_time: float | None = None
+    state: str = "PENDING"
+    nodes: str = ""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Pair:
+    """A job on both clusters."""
+
+    request: Request
+    submit_time: float
+    job_id: Mapping[Twin, int]
+    stay: dict[Twin, Stay] = field(default_factory=lambda: {twin: Stay() for twin in Twin})
+
+    @property
+    def name(self) -> str:
+        """The name of the job, the same on both."""
+        return self.request.name
+
+
+class Twins:
+    """The two clusters, from entry to exit; whatever is done is done to both at once."""
+
+    def __init__(self, release: str) -> None:
+        self.clusters = {
+            twin: LiveCluster(
+                release,
+                node_count=NODES,
+                gpus_per_node=GPUS_PER_NODE,
+                gpu_types=["a100"] * NODES,
+                shards={},
+                scheduler_parameters=SCHEDULER_PARAMETERS,
+                extra_lines=PRIORITY_LINES,
+            )
+            for twin in Twin
+        }
+        self.pairs: list[Pair] = []
+        self._stack = ExitStack()
+        self._pool = ThreadPoolExecutor(len(Twin))
+
+    def __enter__(self) -> Self:
+        """Start both clusters."""
+        with ExitStack() as stack:
+            stack.enter_context(self._pool)
+            list(self._pool.map(stack.enter_context, self.clusters.values()))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop both clusters."""
+        self._stack.__exit__(kind, error, trace)
+
+    def submit(self, request: Request, now: float) -> Pair:
+        """Submit a job to both clusters at once."""
+
+        def submit_to(twin: Twin) -> int:
+            script = f"sleep {request.run_s}"
+            return self.clusters[twin].submit(*request.sbatch_options(), script=script, user=request.user)
+
+        pair = Pair(
+            request=request,
+            submit_time=now,
+            job_id=dict(zip(Twin, self._pool.map(submit_to, Twin), strict=True)),
+        )
+        self.pairs.append(pair)
+        return pair
+
+    def cancel(self, pair: Pair) -> None:
+        """Cancel a job on both clusters at once."""
+        list(self._pool.map(lambda twin: self.clusters[twin].ask("scancel", str(pair.job_id[twin])), Twin))
+
+    def look(self) -> None:
+        """Read from both clusters when jobs started and ended; Slurm forgets a job minutes after its end."""
+        seen_on = dict(zip(Twin, self._pool.map(lambda twin: dict(_stays(self.clusters[twin])), Twin), strict=True))
+        for pair in self.pairs:
+            for twin, seen in seen_on.items():
+                pair.stay[twin] = seen.get(pair.job_id[twin], pair.stay[twin])
+
+
+def _stays(live: LiveCluster) -> Iterator[tuple[int, Stay]]:
+    """Yield the jobs that Slurm knows, the ended ones too."""
+    listed = live.run("env", "SLURM_TIME_FORMAT=%s", "squeue", "-h", "-a", "-r", "-t", "all", "-o", _COLUMNS)
+    for line in listed.splitlines():
+        job_id, state, start, end, nodes = line.split("|")
+        yield int(job_id), stay_of(state, start, end, nodes)
+
+
+def stay_of(state: str, start: str, end: str, nodes: str) -> Stay:
+    """Read a row of squeue; the start of a pending job is a plan, and a job that never started has no nodes."""
+    if state == "PENDING":
+        return Stay()
+    is_over = state not in ("RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED")
+    return Stay(
+        start_time=float(start) if nodes else None,
+        end_time=float(end) if is_over else None,
+        state=state,
+        nodes=nodes,
+    )

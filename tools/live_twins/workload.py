@@ -1,0 +1,156 @@
+"""Draws the jobs that both clusters get, from a seed."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+MINUTE_S: Final = 60.0
+NODES: Final = 8
+GPUS_PER_NODE: Final = 8
+GPUS: Final = NODES * GPUS_PER_NODE
+# System users that every Debian has; the last one submits nothing but attacks.
+USERS: Final = ("root", "games", "mail", "news")
+ATTACKER: Final = "backup"
+# A job that arrives stands behind those that wait, as it would by age; slurmctld itself ages jobs in steps of a minute,
+# which come at other instants on each cluster, and only with slurmdbd.
+POINTS_PER_S: Final = 10
+# Work that arrives, as a multiple of what the GPUs can do meanwhile: first a queue is made, then it is kept.
+FIRST_LOAD: Final = 3.5
+FIRST_RATIO: Final = 0.25
+LOAD: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A job as both clusters get it: its options for sbatch, its limit, and the run time that it really has."""
+
+    name: str
+    submit_s: float  # from the start of the run
+    user: str
+    options: tuple[str, ...]
+    gpus: int
+    limit_s: float
+    run_s: float
+
+    def sbatch_options(self) -> tuple[str, ...]:
+        """Return the options for sbatch, with name, limit and place in line; a nice of the options' own counts."""
+        nice = f"--nice={POINTS_PER_S * round(self.submit_s)}"
+        return (f"--job-name={self.name}", f"--time={self.limit_s / MINUTE_S:.0f}", nice, *self.options)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sort:
+    """A sort of job: several of them arrive at once, and each runs for a share of its limit."""
+
+    name: str
+    options: tuple[str, ...]
+    gpus: int
+    limits_min: tuple[int, ...]
+    run_ratio: tuple[float, float]
+    at_once: int
+    weight: int
+
+
+SORTS: Final = (
+    Sort(
+        name="long",
+        options=("-N1", "--gres=gpu:a100:8", "-n1"),
+        gpus=8,
+        limits_min=(3, 4, 5),
+        run_ratio=(0.2, 0.8),
+        at_once=1,
+        weight=4,
+    ),
+    Sort(
+        name="spread",
+        options=("-N2", "--gpus-per-node=a100:8", "--ntasks-per-node=1"),
+        gpus=16,
+        limits_min=(3, 4),
+        run_ratio=(0.2, 0.8),
+        at_once=1,
+        weight=1,
+    ),
+    # Gangs that accept several nodes: only they can be held to fewer.
+    Sort(
+        name="range",
+        options=("-N1-4", "--gpus=a100:8", "-n4"),
+        gpus=8,
+        limits_min=(2,),
+        run_ratio=(0.3, 0.9),
+        at_once=1,
+        weight=3,
+    ),
+    Sort(
+        name="pair",
+        options=("-N1-2", "--gpus=a100:4", "-n2"),
+        gpus=4,
+        limits_min=(2,),
+        run_ratio=(0.3, 0.9),
+        at_once=1,
+        weight=3,
+    ),
+    Sort(
+        name="small",
+        options=("-N1", "--gres=gpu:a100:2", "-n1"),
+        gpus=2,
+        limits_min=(1, 2),
+        run_ratio=(0.3, 0.9),
+        at_once=4,
+        weight=5,
+    ),
+    Sort(
+        name="half",
+        options=("-N1", "--gres=gpu:a100:4", "-n1"),
+        gpus=4,
+        limits_min=(1, 2),
+        run_ratio=(0.3, 0.9),
+        at_once=2,
+        weight=3,
+    ),
+)
+
+
+def draw_requests(seed: int, arrivals_s: float) -> list[Request]:
+    """Draw the jobs that arrive within a time, in the order of their submission; a queue comes first."""
+    chance, requests, instant_s = random.Random(seed), list[Request](), 0.0
+    while instant_s < arrivals_s:
+        sort = chance.choices(SORTS, [sort.weight for sort in SORTS])[0]
+        user = chance.choice(USERS)
+        burst = [_draw(sort, user, len(requests) + number, instant_s, chance) for number in range(sort.at_once)]
+        requests += burst
+        load = FIRST_LOAD if instant_s < FIRST_RATIO * arrivals_s else LOAD
+        instant_s += chance.expovariate(1.0) * work_s(burst) / GPUS / load
+    return requests
+
+
+def attack(number: int, gpus: int, submit_s: float, options: tuple[str, ...]) -> Request:
+    """Return a job that outlasts the run, for some GPUs on whatever nodes have them; `options` give it its place."""
+    request = ("-N1", "--gres=gpu:a100:1", "-n1") if gpus == 1 else ("-N1-4", f"--gpus=a100:{gpus}", "-n4")
+    return Request(
+        name=f"attack-{number:03d}",
+        submit_s=submit_s,
+        user=ATTACKER,
+        options=(*request, *options),
+        gpus=gpus,
+        limit_s=240 * MINUTE_S,
+        run_s=239 * MINUTE_S,
+    )
+
+
+def work_s(requests: Sequence[Request]) -> float:
+    """Return the GPU seconds that jobs really use."""
+    return sum(request.gpus * request.run_s for request in requests)
+
+
+def _draw(sort: Sort, user: str, number: int, instant_s: float, chance: random.Random) -> Request:
+    limit_s = chance.choice(sort.limits_min) * MINUTE_S
+    return Request(
+        name=f"{sort.name}-{number:03d}",
+        submit_s=instant_s,
+        user=user,
+        options=sort.options,
+        gpus=sort.gpus,
+        limit_s=limit_s,
+        run_s=round(limit_s * chance.uniform(*sort.run_ratio), 1),
+    )

@@ -1,6 +1,6 @@
-"""Computes the resources that a gang takes of the nodes on which it starts, and what is left without them."""
+"""Computes the resources that a gang takes of the nodes on which it starts."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,17 +32,6 @@ def claim(table: NodeTable, gang: GangRequest, rows: NDArray[np.intp]) -> Claim:
         gpus=gpus,
         cpus=cpus.astype(np.int32),
         memory_mib=np.minimum(table.memory_idle_mib[rows], gang.memory_mib_per_node or 0),
-    )
-
-
-def less(table: NodeTable, taken: Claim) -> NodeTable:
-    """Return the table without the resources of a claim."""
-    gpus, cpus, memory_mib = table.gpus_idle.copy(), table.cpus_idle.copy(), table.memory_idle_mib.copy()
-    gpus[taken.rows] -= taken.gpus
-    cpus[taken.rows] -= taken.cpus
-    memory_mib[taken.rows] -= taken.memory_mib
-    return replace(
-        table, gpus_idle=np.maximum(gpus, 0), cpus_idle=np.maximum(cpus, 0), memory_idle_mib=np.maximum(memory_mib, 0)
     )
 
 

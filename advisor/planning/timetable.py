@@ -72,7 +72,7 @@ class Timetable:
         self._ended_s = np.zeros(len(self._times_s) + 1)
         np.maximum.at(self._ended_s, released, ends_s)
         self._slots: list[Slot] = []
-        self._nodes = NodesByRequest(self._table)
+        self._nodes = _NodesByRequest(self._table)
         self._idle_gpus: dict[tuple[tuple[str, ...], frozenset[str | None]], _IdleGpus] = {}
         self._fitters: dict[tuple[int, ...], Fitter] = {(0,): fitter}
         # Requests do not fit before these steps, however many jobs are added.
@@ -152,9 +152,9 @@ class Timetable:
         steps = steps[next_short >= self._ends_of(steps, limit_s)]
         return [int(step) for step in steps]
 
-    def _gpus_of(self, job: Job) -> "_IdleGpus":
+    def _gpus_of(self, job: Job) -> _IdleGpus:
         """Return the idle GPUs of a job's types on the nodes that can take it."""
-        key = key_of(job)
+        key = _key_of(job)
         if key not in self._idle_gpus:
             nodes = self._nodes(job) & self._table.usable
             by_node = np.where(nodes, self._idle[:, :, _columns(self._table, key[1])].sum(axis=2), 0)
@@ -219,7 +219,7 @@ class Timetable:
         }
 
 
-class NodesByRequest:
+class _NodesByRequest:
     """The nodes of partitions that have GPUs of some types, marked once for jobs alike."""
 
     def __init__(self, table: NodeTable) -> None:
@@ -228,7 +228,7 @@ class NodesByRequest:
 
     def __call__(self, job: Job) -> Flags:
         """Mark the nodes of a job: `(n_nodes,)`."""
-        return self.of(*key_of(job))
+        return self.of(*_key_of(job))
 
     def of(self, partitions: tuple[str, ...], types: frozenset[str | None]) -> Flags:
         """Mark the nodes of partitions with GPUs of some types, None for any: `(n_nodes,)`."""
@@ -241,7 +241,7 @@ class NodesByRequest:
         return self._nodes[key]
 
 
-def key_of(job: Job) -> tuple[tuple[str, ...], frozenset[str | None]]:
+def _key_of(job: Job) -> tuple[tuple[str, ...], frozenset[str | None]]:
     """Return the partitions and the GPU types of a job."""
     return job.partitions, frozenset(gpu.gpu_type for gpu in job.gang.all_counts)
 

@@ -5,7 +5,7 @@ import pytest
 from advisor.domain.gang import GangRequest, GpuScope
 from advisor.domain.node import GpuPool, Node
 from advisor.features.capacity import Fitter, node_table
-from advisor.features.claims import claim, less
+from advisor.features.claims import claim
 from tests.builders import gpu_counts, make_gang, make_node, make_snapshot
 
 NODES = (make_node("n01", used=2, cpus=8), make_node("n02", used=5, cpus=64), make_node("n03", used=1, cpus=64))
@@ -56,10 +56,10 @@ def test_gpus_of_a_type_are_taken_of_that_type_and_others_of_any() -> None:
     table = node_table(make_snapshot(nodes=[MIXED]))
     gang = make_gang(per_job=(*gpu_counts(3), *gpu_counts(2, "h100")), cpus=10, memory_mib_per_node=300)
 
-    left = less(table, claim(table, gang, Fitter(make_snapshot(nodes=[MIXED]), table).nodes_now(gang, ("gpu",))))
+    taken = claim(table, gang, Fitter(make_snapshot(nodes=[MIXED]), table).nodes_now(gang, ("gpu",)))
 
-    assert left.gpus_idle.tolist() == [[1, 2]]
-    assert (left.cpus_idle.tolist(), left.memory_idle_mib.tolist()) == ([54], [700])
+    assert taken.gpus.tolist() == [[3, 2]]
+    assert (taken.cpus.tolist(), taken.memory_mib.tolist()) == ([10], [300])
 
 
 def test_gang_that_fits_nowhere_takes_nothing() -> None:
@@ -68,5 +68,4 @@ def test_gang_that_fits_nowhere_takes_nothing() -> None:
 
     found = claim(table, make_gang(17), Fitter(snapshot, table).nodes_now(make_gang(17), ("gpu",)))
 
-    assert found.gpus.sum() == 0
-    assert less(table, found).gpus_idle.tolist() == table.gpus_idle.tolist()
+    assert (found.gpus.sum(), found.cpus.sum(), found.memory_mib.sum()) == (0, 0, 0)

@@ -266,7 +266,7 @@ def _waiting(case: Case) -> Mapping[int, list[Lease]]:
 
 def _watched(case: Case, line: _Line, job_id: int, leases: list[Lease]) -> Watched:
     now = case.snapshot.taken_at
-    passed = _passed_by(line, job_id, leases)
+    passed = _passed_by(case, line, job_id, leases)
     would_start = _would_start(case, line, job_id, leases, passed)
     starts_now = would_start and (not passed or _would_start(case, line, job_id, leases, ()))
     would_start_time = earlier_of(*(lease.would_start_time for lease in leases), now if would_start else None)
@@ -282,10 +282,14 @@ def _watched(case: Case, line: _Line, job_id: int, leases: list[Lease]) -> Watch
     return Watched(job_id=job_id, would_start_time=would_start_time, over=over)
 
 
-def _passed_by(line: _Line, job_id: int, leases: list[Lease]) -> tuple[Job, ...]:
+def _passed_by(case: Case, line: _Line, job_id: int, leases: list[Lease]) -> tuple[Job, ...]:
     """Return the running jobs that started while a change was out, from places behind the changed job."""
     row = line.row_by_job.get(job_id)
-    return () if row is None else tuple(job for job in line.started if _passed(job, line, row, leases))
+    return (
+        ()
+        if row is None
+        else tuple(job for job in line.started if _passed(job, line, row, leases, case.snapshot.taken_at))
+    )
 
 
 def _would_start(case: Case, line: _Line, job_id: int, leases: list[Lease], passed: Sequence[Job]) -> bool:
@@ -328,22 +332,26 @@ def _is_pending(case: Case, job_id: int) -> bool:
     return job is not None and job.is_pending
 
 
-def _passed(job: Job, line: _Line, row: int, leases: list[Lease]) -> bool:
+def _passed(job: Job, line: _Line, row: int, leases: list[Lease], now: float) -> bool:
     """Return whether a running job started while a change was out, from a place behind the changed job."""
     submitted, start_time = line.submitted, job.start_time
-    return (
-        start_time is not None
-        and submitted.pool_by_partitions.get(job.partitions) == submitted.pool[row]
-        and any(
-            lease.applied_time < start_time <= (lease.ended_time or np.inf)
-            and (
-                job.priority is None
-                or lease.priority is None
-                or (-job.priority, *_tie_break(job)) > (-lease.priority, *_tie_break(submitted.jobs[row]))
-            )
-            for lease in leases
+    if start_time is None or submitted.pool_by_partitions.get(job.partitions) != submitted.pool[row]:
+        return False
+    priority_now, mine = int(submitted.priority[row]), _tie_break(submitted.jobs[row])
+    return any(
+        lease.applied_time < start_time <= (lease.ended_time or np.inf)
+        and (
+            job.priority is None
+            or lease.priority is None
+            or (-job.priority, *_tie_break(job)) > (-_priority_at(start_time, lease, now, priority_now), *mine)
         )
+        for lease in leases
     )
+
+
+def _priority_at(time: float, lease: Lease, now: float, priority_now: int) -> float:
+    """Return the priority that a changed job had as submitted at a time since the change; jobs age at an even pace."""
+    return float(np.interp(time, (lease.applied_time, now), (lease.priority or priority_now, priority_now)))
 
 
 def _tie_break(job: Job) -> tuple[float, int]:

@@ -245,7 +245,7 @@ def test_check_finds_every_lever_usable(advised: tuple[LiveCluster, dict[str, in
     checks = {check["name"]: check for check in json.loads(sadvise(live, "check", "--json"))["checks"]}
 
     assert {checks[f"lever {lever}"]["status"] for lever in ("nice", "switches", "node_range", "gpu_count")} == {"ok"}
-    assert checks["slurm.conf"]["text"] == "says what slurmctld runs with"
+    assert checks["slurm.conf"]["text"] == "agrees with what slurmctld runs with"
     assert checks["Slurm release"]["text"] == f"{live.version}, tested"
 
 

@@ -106,6 +106,20 @@ def test_job_of_the_same_priority_that_stands_ahead_by_its_submission_has_not_pa
     assert watch([*waiting, later], put_back())[0].over == {Lever.NICE: Over.UNCOUNTED}
 
 
+@pytest.mark.parametrize(("priority", "would_start_time"), [(1539, TAKEN_AT), (1541, None)])
+def test_priorities_that_move_with_age_are_compared_at_the_start_of_the_job_that_passed(
+    priority: int, would_start_time: float | None
+) -> None:
+    # The changed job had 1000 points ten minutes ago and has 1600 now; the others started a minute ago, beside 1540.
+    passed = [
+        make_job(7 + n, gpus=8, running_on=[NODES[n]], started_ago_s=60.0, time_limit_s=48 * HOUR_S, priority=priority)
+        for n in range(2)
+    ]
+    waiting = [*running(0, 0, 8, 8), moved(priority=1600), short(2, priority=1500), short(3, priority=1500)]
+
+    assert watch([*waiting, *passed], put_back())[0].would_start_time == would_start_time
+
+
 def test_change_is_over_once_a_job_that_was_not_counted_stands_before() -> None:
     jobs = [*running(8, 8, 8, 8), moved(), short(2), short(3)]
 

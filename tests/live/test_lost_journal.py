@@ -36,9 +36,10 @@ def test_lost_journal_is_noticed_and_its_changes_are_listed_after_a_new_start(
         )
         live.run("scontrol", "update", f"JobId={reordered}", "Nice=157")
         live.run("scontrol", "update", f"JobId={waiting}", "Switches=1@30")
-        first = gang if accounting else reordered
+        # Accounting knows of a job some time after its submission.
+        last_known = waiting if accounting else reordered
         with watched(live, gang, tmp_path) as daemon:
-            live.wait_for(lambda: unknown(daemon, first) != [], 60.0, what="the first of them is listed")
+            live.wait_for(lambda: unknown(daemon, last_known) != [], 60.0, what="the last of them is listed")
             listed = {job_id: unknown(daemon, job_id) for job_id in (gang, own, reordered, waiting)}
             daemon.wait_for_good_rounds(3)
             still_held = daemon.held()

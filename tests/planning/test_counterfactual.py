@@ -233,6 +233,20 @@ def test_job_that_would_start_now_is_not_put_back_again_in_the_same_round() -> N
     assert refused_by(HOUR_S / 2) != "late_job_not_put_back"
 
 
+def test_plan_counts_a_job_put_back_that_stands_beside_the_new_place_as_submitted() -> None:
+    full = running(8, 8, 8, 8, left_s=2 * HOUR_S)
+    long = make_job(20, gpus=32, priority=1100, time_limit_s=40 * HOUR_S)
+    shorts = [short(n, priority=600) for n in range(2, 12)]
+    alone = moves_of([*full, long, *shorts])[20]
+    assert isinstance(alone.action, SetNice)
+    new_place = 1100 - alone.action.after
+
+    before = moved(gpus=32, priority=new_place, nice=new_place - 1)
+    lease = put_back(new_place - 1, serves=tuple(range(2, 12)))
+
+    assert moves_of([*full, long, before, *shorts], lease)[20].latest_start == TAKEN_AT + 12.25 * HOUR_S
+
+
 def test_no_job_steps_back_beyond_the_depth_of_backfill() -> None:
     full = running(8, 8, 8, 8, left_s=2 * HOUR_S)
     long = make_job(1, gpus=16, priority=1000, time_limit_s=40 * HOUR_S)

@@ -1,6 +1,6 @@
 """When pending jobs start by time limits, node by node."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -8,12 +8,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from advisor.domain.gang import GangRequest, GpuScope
+from advisor.domain.gang import GangRequest, GpuScope, SwitchRequest
 from advisor.domain.job import Job
 from advisor.domain.node import Node
 from advisor.planning.case import Case
 from advisor.planning.timetable import Slot, Timetable
-from tests.builders import DAY_S, HOUR_S, TAKEN_AT, make_gang, make_holders, make_job, make_node, make_snapshot
+from tests.builders import (
+    DAY_S,
+    HOUR_S,
+    TAKEN_AT,
+    make_gang,
+    make_holders,
+    make_job,
+    make_node,
+    make_snapshot,
+    make_topology,
+)
 from tests.golden import random_queues
 
 
@@ -97,6 +107,20 @@ def test_cpus_memory_and_nodes_bind_as_gpus_do(gang: GangRequest, start_s: float
     table = Case(snapshot=make_snapshot(holders, nodes)).timetable()
 
     assert starts(table, make_job(1, gang=gang)) == [start_s]
+
+
+def test_gang_that_waits_for_one_switch_starts_under_one() -> None:
+    gang = make_gang(
+        2, scope=GpuScope.NODE, nodes_min=2, nodes_max=2, switches=SwitchRequest(count=1, max_wait_s=HOUR_S)
+    )
+
+    def start_under(leaves: Mapping[str, Sequence[str]]) -> list[float | None]:
+        holders = make_holders(HALVES, left_s=2 * HOUR_S)
+        case = Case(snapshot=make_snapshot(holders, HALVES, topology=make_topology(leaves)))
+        return starts(case.timetable(), make_job(1, gang=gang))
+
+    assert start_under({"leaf1": ("n01", "n02")}) == [0.0]
+    assert start_under({"leaf1": ("n01",), "leaf2": ("n02",)}) == [None]
 
 
 def test_start_is_unknown_beyond_the_horizon_and_behind_a_job_without_a_limit() -> None:

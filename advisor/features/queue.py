@@ -66,7 +66,7 @@ class QueueTable:
     gpus: NDArray[np.int32]  # (n_jobs,)
     smallest: NDArray[np.int32]  # (n_jobs,) the least of `gpus` and the job's declared range
     gpu_type: NDArray[np.int32]  # (n_jobs,)
-    limit_s: NDArray[np.float64]  # (n_jobs,)
+    limit_s: NDArray[np.float64]  # (n_jobs,), NaN where there is no limit
     run: PlannedRunTimes
     width: NDArray[np.float64]  # (n_jobs,) GPUs that the order counts for a row, all waiting tasks of an array together
     gpu_types: tuple[str, ...]
@@ -87,6 +87,11 @@ class QueueTable:
             rows = self.rows_of(pool)
             if len(rows):
                 yield rows
+
+    def longest_s(self, row: int) -> float:
+        """Return the time limit of a row, in seconds; infinity without one."""
+        limit_s = float(self.limit_s[row])
+        return limit_s if np.isfinite(limit_s) else np.inf
 
     def by_priority(self, priority: NDArray[np.int64]) -> "QueueTable":
         """Return the table with other priorities `(n_jobs,)`, in the order in which Slurm then considers the jobs."""

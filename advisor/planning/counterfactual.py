@@ -125,14 +125,14 @@ def _starts_by_limits_s(case: Case, line: "_Line", rows_ahead: Mapping[int, Sequ
 
 def _start_s(timetable: Timetable, queue: QueueTable, row: int) -> float:
     """Return when the job of a row starts, infinity beyond the horizon."""
-    slot = timetable.slot(queue.jobs[row], float(queue.limit_s[row]))
+    slot = timetable.slot(queue.jobs[row], queue.longest_s(row))
     return np.inf if slot is None else slot.start_s
 
 
 def _schedule(timetable: Timetable, queue: QueueTable, row: int) -> None:
-    """Add the job of a row to a timetable, task by task, where it starts within the window."""
+    """Add the job of a row to a timetable, task by task, where it starts within the horizon."""
     for _ in range(min(int(queue.tasks[row]), _MOST_TASKS)):
-        slot = timetable.slot(queue.jobs[row], float(queue.limit_s[row]))
+        slot = timetable.slot(queue.jobs[row], queue.longest_s(row))
         if slot is None:
             return
         timetable.add(slot)

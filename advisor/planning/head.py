@@ -9,8 +9,6 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
 from advisor.features.capacity import Fitter
 from advisor.features.claims import Claim
 from advisor.features.nodes import Flags
@@ -45,7 +43,7 @@ def turns(timetable: Timetable, queue: QueueTable, freed: Releases, wanted: Coll
     are enough for it and for all jobs ahead of it. The jobs of the line are added to an empty `timetable`.
     """
     start_s = _starts_s(queue, freed)
-    fits = {row for row in wanted if timetable.starts_now(queue.jobs[row], _longest_s(queue, row))}
+    fits = {row for row in wanted if timetable.starts_now(queue.jobs[row], queue.longest_s(row))}
     near = fits | {row for row in wanted if start_s[row] <= SOON_S}
     # A pool with a lower number is a higher tier of the same nodes.
     line = [row for rows in queue.rows_by_pool() for row in rows.tolist()]
@@ -54,7 +52,7 @@ def turns(timetable: Timetable, queue: QueueTable, freed: Releases, wanted: Coll
     )
     waiting_by_pool: dict[int, Flags] = {}
     for place, row in enumerate(line[: last + 1]):
-        job, pool, run_s = queue.jobs[row], int(queue.pool[row]), _longest_s(queue, row)
+        job, pool, run_s = queue.jobs[row], int(queue.pool[row]), queue.longest_s(row)
         nodes = timetable.nodes(job)
         starts = timetable.starts_now(job, run_s)
         if row in near:
@@ -86,9 +84,3 @@ def _starts_s(queue: QueueTable, freed: Releases) -> dict[int, float]:
             rows.tolist(), latest_starts_s(queue, freed, rows, queue.smallest[rows]).tolist(), strict=True
         )
     }
-
-
-def _longest_s(queue: QueueTable, row: int) -> float:
-    """Return the time limit of a row; infinity without one."""
-    limit_s = float(queue.limit_s[row])
-    return limit_s if np.isfinite(limit_s) else np.inf

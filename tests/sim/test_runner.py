@@ -229,7 +229,7 @@ def test_every_drawn_failure_is_repaired() -> None:
 
 @pytest.mark.parametrize("gpus", [1, 3])
 def test_a_job_that_waited_long_is_lifted_up_again(gpus: int) -> None:
-    # Levels end at 100 seconds of all GPUs; whoever waited as long as it had run is as good as new.
+    # Levels end at 100 seconds of all GPUs; a job that waited as long as it had run counts as new.
     jobs = [{"submit_time": 0, "run_time_s": 300}, {"submit_time": 150, "run_time_s": 400}]
     state = make_state(make_trace([{**job, "gpus": gpus} for job in jobs]), f"nodes=1,gpus={gpus}", ideal=True)
     queue = build_queue(

@@ -1,4 +1,4 @@
-"""The accounting daemons of a test cluster: an own MariaDB that nobody else can reach, and slurmdbd on top of it.
+"""The accounting daemons of a test cluster: a MariaDB of its own behind a private socket, and slurmdbd on top of it.
 
 With libmariadb 11.8.9 of Debian forky slurmdbd ends at its first query, `select @var := concat('')`: error 5027, a
 result of one column where none is allowed. There it needs the libmariadb.so.3 of Debian trixie (libmariadb3 11.8.6) in

@@ -140,6 +140,8 @@ TALLY_DTYPE = np.dtype(
     align=True,
 )
 
+PROFILE_ROW_DTYPE = np.dtype(PROFILE_DTYPE.descr, align=True)
+
 FAULT_DTYPE = np.dtype([("time", np.float64), ("node", np.int32), ("is_up", np.int8)], align=True)
 
 RULES_DTYPE = np.dtype(
@@ -200,7 +202,7 @@ def build_state(trace: Trace, cluster: Cluster, profiles: Profiles, *, ideal: bo
         jobs=jobs,
         nodes=nodes,
         leaves=leaves,
-        profiles=profiles.rows.astype(np.dtype(PROFILE_DTYPE.descr, align=True)),
+        profiles=profiles.rows.astype(PROFILE_ROW_DTYPE),
         type_speed=speed,
         tally=np.zeros(1, TALLY_DTYPE),
         rules=np.zeros(1, RULES_DTYPE),

@@ -243,3 +243,21 @@ def test_jobs_of_a_type_the_cluster_lacks_get_a_warning(sadvise: Sadvise, simula
 
     assert outcome.exit_code == 0
     assert outcome.err.startswith("sadvise: typed: 20 of 40 jobs can never run: nodes=2,gpus=8,type=a100 has no GPUs")
+
+
+def test_what_the_model_leaves_out_of_a_trace_is_noted_once(
+    sadvise: Sadvise, simulator: Simulator, tmp_path: Path
+) -> None:
+    path = tmp_path / "parts.csv"
+    path.write_text(
+        "job_id,submit_time,run_time_s,gpus,partition,array_id,dependency\n"
+        "1,0,60,1,gpu,0,\n2,0,60,1,long,0,afterok:1\n3,0,60,1,long,3,\n"
+    )
+
+    outcome = sadvise("simulate", str(path), "--cluster", CLUSTER)
+
+    assert outcome.exit_code == 0
+    assert outcome.err == (
+        "sadvise: parts: the model has one partition: jobs of gpu, long share all nodes and limits; "
+        "the model has no dependencies: 1 of 3 jobs have one and enter the queue at their submit_time\n"
+    )

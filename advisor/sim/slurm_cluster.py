@@ -61,7 +61,7 @@ class SimulatedSlurm:
         self._row_by_id = {int(job_id): row for row, job_id in enumerate(self.job_ids)}
         width = len(str(len(state.nodes)))
         self._names = tuple(f"n{row + 1:0{width}d}" for row in range(len(state.nodes)))
-        self.gpu_types = tuple(dict.fromkeys(group.gpu_type for group in cluster.nodes))
+        self.gpu_types = cluster.gpu_types
         self._config = _site_config(cluster)
         self._topology = _topology(state, self._names)
         self._partition = Partition(name=PARTITION, nodes=tuple(sorted(self._names)))

@@ -268,7 +268,7 @@ def outcomes(state: State) -> NDArray[np.void]:
 
 def _nodes(cluster: Cluster) -> tuple[NDArray[np.void], NDArray[np.void], tuple[str, ...]]:
     """Lay out the nodes, leaf by leaf, and name their GPU types in the order of the groups."""
-    types = tuple(dict.fromkeys(group.gpu_type for group in cluster.nodes))
+    types = cluster.gpu_types
     nodes = np.zeros(sum(group.count for group in cluster.nodes), NODE_DTYPE)
     leaf_sizes: list[int] = []
     first = 0
@@ -277,7 +277,7 @@ def _nodes(cluster: Cluster) -> tuple[NDArray[np.void], NDArray[np.void], tuple[
         rows["gpus"] = rows["gpus_free"] = group.gpus
         rows["cpus"] = rows["cpus_free"] = group.cpus
         rows["memory_mib"] = rows["memory_free_mib"] = group.memory_mib
-        rows["gpu_type"] = types.index(group.gpu_type)
+        rows["gpu_type"] = types.index(group.type_name)
         size = group.leaf or group.count
         rows["leaf"] = len(leaf_sizes) + np.arange(group.count) // size
         leaf_sizes += [min(size, group.count - done) for done in range(0, group.count, size)]

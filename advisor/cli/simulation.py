@@ -212,14 +212,19 @@ def spare_the_compiler(path: Path) -> None:
             os.environ.setdefault("NUMBA_DISABLE_JIT", "1")
 
 
-def warn_if_slow(jobs: int) -> None:
-    """Warn on standard error that many jobs will be simulated without compilation."""
+def warn_if_slow(jobs: int, policies: Sequence[str]) -> None:
+    """Warn on standard error that many jobs will be simulated without compilation; `jobs` counts those of one policy."""
     from advisor.backends.installation import how_to_install
     from advisor.sim.compiled import IS_COMPILED
+    from advisor.sim.policies import POLICIES
+    from advisor.sim.policies.advised import AdvisedSlurm
+    from advisor.sim.policies.slurm import PlainSlurm
 
-    if not IS_COMPILED and jobs > SLOW_JOBS:
+    slow = [name for name in policies if not isinstance(POLICIES.get(name), PlainSlurm | AdvisedSlurm)]
+    if not IS_COMPILED and jobs * len(slow) > SLOW_JOBS:
         sys.stderr.write(
-            f"sadvise: {jobs:,} jobs without numba take about a hundred times longer: {how_to_install('simulate')}\n"
+            f"sadvise: {jobs * len(slow):,} jobs under {', '.join(slow)} take about a hundred times longer without numba:"
+            f" {how_to_install('simulate')}\n"
         )
 
 

@@ -47,15 +47,15 @@ def numbers(kind: type[np.generic], dimensions: int = 1) -> Column:
 class Block:
     """The C struct of a table: the addresses and lengths of its arrays, valid while the arrays live."""
 
-    def __init__(self, table: Any, columns: Mapping[str, Column]) -> None:  # noqa: ANN401 -- any named tuple of arrays
+    def __init__(self, table: Any, columns: Mapping[str, Column]) -> None:
         """Check the arrays against their declaration and take their addresses."""
         words: list[int] = []
         for name, column in columns.items():
             array: NDArray[Any] = getattr(table, name)
             if array.dtype != column.dtype or array.ndim != column.dimensions or not array.flags.c_contiguous:
                 raise SimulationError(
-                    f"{type(table).__name__}.{name} holds {array.dtype} in {array.ndim} dimensions, not {column.dtype} in"
-                    f" {column.dimensions}, or is not contiguous"
+                    f"{type(table).__name__}.{name} must be contiguous, of {column.dtype} in {column.dimensions}"
+                    f" dimensions, and is of {array.dtype} in {array.ndim}"
                 )
             words += [array.ctypes.data, *array.shape]
         self._words = (ctypes.c_int64 * len(words))(*words)

@@ -213,7 +213,7 @@ def spare_the_compiler(path: Path) -> None:
 
 
 def warn_if_slow(jobs: int, policies: Sequence[str]) -> None:
-    """Warn on standard error that many jobs will be simulated without compilation; `jobs` counts those of one policy."""
+    """Warn on standard error of many jobs, those of one policy, that will be simulated without compilation."""
     from advisor.backends.installation import how_to_install
     from advisor.sim.compiled import IS_COMPILED
     from advisor.sim.policies import POLICIES
@@ -223,8 +223,8 @@ def warn_if_slow(jobs: int, policies: Sequence[str]) -> None:
     slow = [name for name in policies if not isinstance(POLICIES.get(name), PlainSlurm | AdvisedSlurm)]
     if not IS_COMPILED and jobs * len(slow) > SLOW_JOBS:
         sys.stderr.write(
-            f"sadvise: {jobs * len(slow):,} jobs under {', '.join(slow)} take about a hundred times longer without numba:"
-            f" {how_to_install('simulate')}\n"
+            f"sadvise: {jobs * len(slow):,} jobs under {', '.join(slow)} take about a hundred times longer without"
+            f" numba: {how_to_install('simulate')}\n"
         )
 
 

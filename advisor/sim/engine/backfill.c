@@ -248,13 +248,14 @@ static double first_group(State *s, Slurm *m, int64_t row, int64_t gpus_each, do
     double enough = nth_smallest(m->scratch, ready, wanted);
     if (enough == INFINITY) return INFINITY;
     if (enough <= now && fits_at(s, m, row, gpus_each, wanted, now, most_leaves)) return now;
-    double last = last_end(s, m, now, INFINITY), first = least(first_end(s, m), last);
+    double first = first_end(s, m);
+    if (first == INFINITY) first = now;
     double step = GROUP_S, bound = (floor(first / GROUP_S) + 2.0) * GROUP_S;
     for (;; bound += step, step *= 2.0) {
         if (bound < enough) continue;
         double when = last_end(s, m, now, bound);
         if (fits_at(s, m, row, gpus_each, wanted, when, most_leaves)) return when;
-        if (last <= bound) return INFINITY;
+        if (last_end(s, m, now, INFINITY) <= bound) return INFINITY;
     }
 }
 

@@ -42,6 +42,10 @@ NODE_EVENTS = (
     NodeEvent(node=LATER_DRAINED, time=110.0, state=NodeState.RESUME),
 )
 
+# Tasks of an array run one after the other where its limit is 1, so they are short, and there are fewer other jobs.
+LONGEST_TASK_S = 22.0
+ARRAY_TASKS_BEYOND = 12
+
 
 def draw_site_workload(seed: int, kind: Kind) -> Workload:
     """Draw a workload of a kind other than plain; the same seed and kind give the same workload."""
@@ -76,13 +80,14 @@ def _with_qos(random: np.random.Generator, jobs: Sequence[JobRequest]) -> list[J
 
 def _with_arrays(random: np.random.Generator, jobs: Sequence[JobRequest]) -> list[JobRequest]:
     """Make some jobs arrays of small tasks, and let others wait for jobs before them or for a time."""
-    count = len(jobs) - 20
+    count = len(jobs) - ARRAY_TASKS_BEYOND
     drawn = list(jobs[:count])
     for rank in range(2, count, 7):
         drawn[rank] = replace(
             drawn[rank],
-            gpus=int(random.choice([1, 2, 4])),
+            gpus=int(random.choice([2, 4, 8])),
             nodes=1,
+            sleep_s=min(drawn[rank].sleep_s, LONGEST_TASK_S),
             switches_wait_s=0.0,
             array_size=int(random.integers(3, 7)),
             array_limit=int(random.integers(1, 4)),

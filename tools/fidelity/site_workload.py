@@ -31,7 +31,7 @@ SHORT_MAX_TIME_S = 3 * MINUTE_S
 QOS = (
     Qos(name="normal"),
     Qos(name="capped", priority=10, max_gpus_per_user=16),
-    Qos(name="shared", priority=5, max_jobs_per_user=4, group_gpus=24),
+    Qos(name="shared", priority=5, max_jobs_per_user=2, group_gpus=24),
 )
 
 FIRST_DRAINED = ("n06", "n08")

@@ -62,7 +62,7 @@ def test_limits_of_each_qos_hold_at_every_start_and_are_met() -> None:
             jobs_per_user = max(jobs_per_user, *Counter(job.request.user for job in jobs).values(), 0)
         assert per_user == (qos.max_gpus_per_user or per_user)
         assert per_group == (qos.group_gpus or per_group)
-        assert jobs_per_user <= (qos.max_jobs_per_user or jobs_per_user)
+        assert jobs_per_user == (qos.max_jobs_per_user or jobs_per_user)
 
 
 def test_no_more_tasks_of_an_array_run_than_its_limit() -> None:

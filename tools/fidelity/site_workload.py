@@ -144,6 +144,7 @@ def _with_cpus(random: np.random.Generator, jobs: Sequence[JobRequest]) -> list[
                     gpus=0,
                     nodes=1,
                     switches_wait_s=0.0,
+                    sleep_s=_shorter(job),
                     cpus=int(random.choice([1, 2, 4, 8, 12])),
                     memory_mib=int(random.choice([2000, 8000, 16000, 40000])),
                     exclusive=bool(random.random() < 0.15),
@@ -151,15 +152,24 @@ def _with_cpus(random: np.random.Generator, jobs: Sequence[JobRequest]) -> list[
             )
             continue
         per_node = job.gpus // job.nodes
+        exclusive = bool(per_node < 8 and random.random() < 0.12)
+        # Slurm counts every GPU of an exclusive node, and refuses more CPUs for them than the node has.
+        most = 1 if exclusive else 2 if per_node > 4 else 4
         drawn.append(
             replace(
                 job,
-                cpus_per_gpu=int(random.choice([1, 2, 2] if per_node > 4 else [1, 2, 3, 4])),
+                sleep_s=_shorter(job),
+                cpus_per_gpu=int(random.integers(1, most + 1)),
                 memory_mib=int(random.choice([4000, 8000, 24000, 48000])),
-                exclusive=bool(per_node < 8 and random.random() < 0.08),
+                exclusive=exclusive,
             )
         )
     return drawn
+
+
+def _shorter(job: JobRequest) -> float:
+    """Shorten a job, as CPUs, memory and GPUs that each bind in turn leave more of a node idle."""
+    return round(0.75 * job.sleep_s, 1)
 
 
 _ADDERS: Mapping[Kind, Callable[[np.random.Generator, Sequence[JobRequest]], list[JobRequest]]] = {

@@ -243,9 +243,12 @@ static double first_end(const State *s, const Slurm *m) {
 /* Return when a job fits the ready nodes if jobs end by their limits, group by group, and pick its nodes. */
 static double first_group(State *s, Slurm *m, int64_t row, int64_t gpus_each, double now, int64_t most_leaves) {
     int64_t wanted = gpus_each == 0 ? 1 : s->jobs[row].nodes_min, ready = 0;
-    for (int64_t node = 0; node < s->n_nodes; node++)
-        if (m->ready[node] < INFINITY) m->scratch[ready++] = m->ready[node];
-    double enough = nth_smallest(m->scratch, ready, wanted);
+    double enough = INFINITY;
+    for (int64_t node = 0; node < s->n_nodes; node++) {
+        enough = least(enough, m->ready[node]);
+        if (wanted > 1 && m->ready[node] < INFINITY) m->scratch[ready++] = m->ready[node];
+    }
+    if (wanted > 1) enough = nth_smallest(m->scratch, ready, wanted);
     if (enough == INFINITY) return INFINITY;
     if (enough <= now && fits_at(s, m, row, gpus_each, wanted, now, most_leaves)) return now;
     double first = first_end(s, m);

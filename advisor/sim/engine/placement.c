@@ -54,9 +54,9 @@ EXPORT int64_t leaves_picked(State *s) {
     return count;
 }
 
-/* Return the leaf with the fewest nodes with a share that suffices, else the one with the most. */
+/* Return the leaf with the fewest nodes with a share that suffices, else the one with the most; NONE without any. */
 static int64_t next_leaf(State *s, Slurm *m, int64_t wanted) {
-    int64_t best = NONE, fewest = s->n_nodes + 1, fullest = 0, largest = -1;
+    int64_t best = NONE, fewest = s->n_nodes + 1, fullest = NONE, largest = 0;
     for (int64_t leaf = 0; leaf < s->n_leaves; leaf++) {
         int64_t begin = s->leaves[leaf].first, usable = 0;
         for (int64_t node = begin; node < begin + s->leaves[leaf].nodes; node++) usable += m->share[node] > 0;
@@ -76,13 +76,15 @@ static int64_t next_leaf(State *s, Slurm *m, int64_t wanted) {
 EXPORT bool pick_alike(State *s, Slurm *m, int64_t gpus_each, int64_t wanted, int64_t most_leaves) {
     Tally *tally = s->tally;
     tally->picked = 0;
-    int64_t usable = 0;
-    for (int64_t node = 0; node < s->n_nodes; node++) usable += m->share[node] > 0;
-    if (usable < wanted) return false;
+    if (wanted > 1) {
+        int64_t usable = 0;
+        for (int64_t node = 0; node < s->n_nodes; node++) usable += m->share[node] > 0;
+        if (usable < wanted) return false;
+    }
     int64_t leaves = 0;
     while (tally->picked < wanted) {
         int64_t leaf = next_leaf(s, m, wanted - tally->picked);
-        if (++leaves > most_leaves) return false;
+        if (leaf == NONE || ++leaves > most_leaves) return false;
         int64_t begin = s->leaves[leaf].first;
         for (int64_t node = begin; node < begin + s->leaves[leaf].nodes; node++) {
             if (m->share[node] > 0 && tally->picked < wanted) add_to_pick(s, node, gpus_each);

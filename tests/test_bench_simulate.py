@@ -64,7 +64,7 @@ def test_every_policy_has_a_line(
     # The processes are tested above; here they would only take time.
     monkeypatch.setattr(simulate, "measured", made_up)
 
-    status = main(["simulate", "--data", str(tmp_path), "--traces", "04", "--policies", "fifo,rules"])
+    status = main(["simulate", "--data", str(tmp_path), "--traces", "itp 04", "--policies", "fifo,rules"])
 
     printed = capsys.readouterr().out
     assert status == 0
@@ -98,7 +98,7 @@ def test_missing_traces_are_one_line(monkeypatch: pytest.MonkeyPatch, capsys: py
 def test_the_line_of_a_process_that_failed_names_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_traces(tmp_path)
 
-    status = main(["simulate", "--data", str(tmp_path), "--traces", "04", "--policies", "nosuch"])
+    status = main(["simulate", "--data", str(tmp_path), "--traces", "itp 04", "--policies", "nosuch"])
 
     assert status == 1
     assert capsys.readouterr().err.startswith("itp 04 under nosuch: the process failed: policy 'nosuch' is not known")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from advisor.errors import TraceError
+from advisor.sim.importing.drac import COLUMNS
 from advisor.sim.trace import TRACE_DTYPE, Trace
 from tests.published_traces import write_philly, write_traces
 from tools.simulated_traces import Workload, data_folder, demand_gpus, nodes_of, read_workload, repeated
@@ -61,7 +62,22 @@ def test_philly_begins_in_october(tmp_path: Path) -> None:
     assert jobs["run_time_s"].tolist() == [20.0, 30.0]
 
 
-@pytest.mark.parametrize("name", ["itp 03", "philly 04", "helios", ""])
+def test_graham_runs_at_the_load_in_its_name(tmp_path: Path) -> None:
+    day = "2021-05-01 00:00:00"
+    jobs = [f"{row},{day},{day},{day},86400,90000,7,4,1000,8,1,cpu=4" for row in range(1, 7)]
+    last = "7,2021-05-02 00:00:00,2021-05-02 00:00:00,2021-05-02 00:00:00,1,60,8,4,1000,8,1,cpu=4"
+    folder = tmp_path / "traces" / "drac_slurm"
+    folder.mkdir(parents=True)
+    text = "\n".join([",".join(COLUMNS), *jobs, last])
+    (folder / "graham_gpu_jobs_until_2021-06-14.csv.gz").write_text(text + "\n", encoding="utf-8")
+
+    nodes = {name: read_workload(tmp_path, name).nodes for name in ("graham 0.7", "graham 1.0")}
+
+    # 48 GPUs are in demand, and a little more.
+    assert nodes == {"graham 0.7": 9, "graham 1.0": 7}
+
+
+@pytest.mark.parametrize("name", ["itp 03", "philly 04", "graham", "graham 0.8", "helios", ""])
 def test_an_unknown_trace_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="is not known: known are itp 01"):
         read_workload(tmp_path, name)

@@ -23,6 +23,9 @@ DATA_VARIABLE: Final = "SADVISE_DATA"
 ITP: Final = ("01", "02", "04", "05", "07", "09", "10")
 # The virtual clusters with at least a hundred jobs from October on.
 PHILLY: Final = ("6214e9", "6c71a0", "b436b2", "103959", "0e4a51", "ee9e8c", "ed69ec", "7f04ca", "2869ce")
+# GPU jobs of a Slurm cluster with its users, time limits and requests, at the load in the name.
+GRAHAM: Final = ("0.7", "0.9", "1.0")
+_GRAHAM_FILE: Final = "graham_gpu_jobs_until_2021-06-14.csv.gz"
 # Earlier months of the table hold only a few long jobs.
 PHILLY_FROM: Final = datetime(2017, 10, 1, tzinfo=UTC).timestamp()
 GPUS_PER_NODE: Final = 8
@@ -76,6 +79,7 @@ def data_folder(given: Path | None, *, holds: str = "traces/ms_itp") -> Path:
 def read_workload(folder: Path, name: str) -> Workload:
     """Read a trace by name, and choose the number of nodes."""
     source, _, which = name.partition(" ")
+    load_ratio = LOAD_RATIO
     if source == "itp" and which in ITP:
         imported = import_trace("itp", folder / "traces" / "ms_itp" / f"cluster{which}.csv.gz", name=name)
         trace = imported.trace
@@ -83,11 +87,17 @@ def read_workload(folder: Path, name: str) -> Workload:
         options = ImportOptions(virtual_cluster=which)
         imported = import_trace("philly", folder / "traces" / "philly" / "philly.csv.gz", options=options, name=name)
         trace = _from(imported.trace, PHILLY_FROM - imported.zero_time)
+    elif source == "graham" and which in GRAHAM:
+        trace = import_trace("drac", folder / "traces" / "drac_slurm" / _GRAHAM_FILE, name=name).trace
+        load_ratio = float(which)
     else:
-        raise TraceError(f"trace {name!r} is not known: known are itp {', '.join(ITP)} and philly {', '.join(PHILLY)}")
+        raise TraceError(
+            f"trace {name!r} is not known: known are itp {', '.join(ITP)}, philly {', '.join(PHILLY)} and"
+            f" graham {', '.join(GRAHAM)}"
+        )
     # Slurm numbers jobs from 1, and so does the advisor's cycle.
     trace.jobs["job_id"] += 1 - min(1, int(trace.jobs["job_id"].min()))
-    return Workload(trace=trace, nodes=nodes_of(trace))
+    return Workload(trace=trace, nodes=nodes_of(trace, load_ratio))
 
 
 def demand_gpus(trace: Trace) -> float:
@@ -97,10 +107,10 @@ def demand_gpus(trace: Trace) -> float:
     return float((jobs["run_time_s"] * jobs["gpus"]).sum()) / span_s
 
 
-def nodes_of(trace: Trace) -> int:
-    """Return the least number of nodes that holds the largest job and keeps the load at or below 0.8."""
+def nodes_of(trace: Trace, load_ratio: float = LOAD_RATIO) -> int:
+    """Return the least number of nodes that holds the largest job and keeps the load at or below `load_ratio`."""
     largest = -(-int(trace.jobs["gpus"].max()) // GPUS_PER_NODE)
-    return max(largest, ceil(demand_gpus(trace) / GPUS_PER_NODE / LOAD_RATIO))
+    return max(largest, ceil(demand_gpus(trace) / GPUS_PER_NODE / load_ratio))
 
 
 def repeated(workload: Workload, times: int) -> Workload:

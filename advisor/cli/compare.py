@@ -81,7 +81,7 @@ def compare(
     study = study_of(
         traces, cluster_texts, numbers, setting, first=jobs, skip_bad=skip_bad, report=report, command=command
     )
-    warn_if_slow(sum(len(trace) for trace in study.traces) * len(setting.policies) * len(numbers))
+    warn_if_slow(sum(len(trace) for trace in study.traces) * len(numbers), setting.policies)
     at_once = MOST_SLURM_JOBS if engine is Spread.SLURM else len(os.sched_getaffinity(0))
     results = run_study(
         study,

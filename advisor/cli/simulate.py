@@ -85,7 +85,7 @@ def simulate(
     study = study_of(
         [path], [cluster_text], [seed], setting, first=jobs, skip_bad=skip_bad, report=report, command=command
     )
-    warn_if_slow(len(study.traces[0]))
+    warn_if_slow(len(study.traces[0]), setting.policies)
     results = run_study(study, noun="policies")
     subject = {
         "trace": study.traces[0].name,

@@ -109,15 +109,26 @@ def study_of(
     report: Path | None,
     command: str,
 ) -> Study:
-    """Read the traces, each with its cluster; raises `SimulationError` for a file that cannot be read or written."""
+    """Read the traces, each with its cluster; note on standard error jobs that never run and facts left out.
+
+    Raises `SimulationError` for a file that cannot be read or written, and for several GPU types on unnamed GPUs.
+    """
     from advisor.sim.cluster import parse_cluster
+    from advisor.sim.gpu_types import check_gpu_types
+    from advisor.sim.unmodelled import unmodelled
     from advisor.view.html_report import check_writable
+    from advisor.view.lines import one_line
 
     parsed = {text: parse_cluster(text) for text in dict.fromkeys(cluster_texts)}
     if report is not None:
         check_writable(report)
     traces = _load(paths, first, skip_bad)
     text_by_trace = {trace.name: text for trace, text in zip(traces, cluster_texts, strict=True)}
+    for trace in traces:
+        text = text_by_trace[trace.name]
+        for note in (check_gpu_types(trace, parsed[text], text), unmodelled(trace)):
+            if note:
+                sys.stderr.write(f"sadvise: {one_line(note)}\n")
     return Study(
         command=command,
         traces=traces,
@@ -201,14 +212,19 @@ def spare_the_compiler(path: Path) -> None:
             os.environ.setdefault("NUMBA_DISABLE_JIT", "1")
 
 
-def warn_if_slow(jobs: int) -> None:
-    """Warn on standard error that many jobs will be simulated without compilation."""
+def warn_if_slow(jobs: int, policies: Sequence[str]) -> None:
+    """Warn on standard error of many jobs, those of one policy, that will be simulated without compilation."""
     from advisor.backends.installation import how_to_install
     from advisor.sim.compiled import IS_COMPILED
+    from advisor.sim.policies import POLICIES
+    from advisor.sim.policies.advised import AdvisedSlurm
+    from advisor.sim.policies.slurm import PlainSlurm
 
-    if not IS_COMPILED and jobs > SLOW_JOBS:
+    slow = [name for name in policies if not isinstance(POLICIES.get(name), PlainSlurm | AdvisedSlurm)]
+    if not IS_COMPILED and jobs * len(slow) > SLOW_JOBS:
         sys.stderr.write(
-            f"sadvise: {jobs:,} jobs without numba take about a hundred times longer: {how_to_install('simulate')}\n"
+            f"sadvise: {jobs * len(slow):,} jobs under {', '.join(slow)} take about a hundred times longer without"
+            f" numba: {how_to_install('simulate')}\n"
         )
 
 

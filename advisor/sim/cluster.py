@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as validated
@@ -13,6 +13,9 @@ from pydantic.dataclasses import dataclass as validated
 from advisor.domain.units import DAY_S
 from advisor.errors import SimulationError
 from advisor.files import parse_toml, read_bounded
+
+# The GPU type of nodes that run jobs of every type.
+ANY_TYPE: Final = "any"
 
 _STRICT = ConfigDict(extra="forbid", strict=True)
 _LARGEST = 1_000_000
@@ -34,6 +37,11 @@ class NodeGroup:
     cpus: Count = 128
     memory_mib: Annotated[int, Field(ge=1, le=10**12)] = 1_048_576
     leaf: Annotated[int, Field(ge=0, le=_LARGEST)] = 0
+
+    @property
+    def type_name(self) -> str:
+        """The name of the GPU type; empty for GPUs without a name or of any type."""
+        return "" if self.gpu_type == ANY_TYPE else self.gpu_type
 
 
 @validated(frozen=True, slots=True, kw_only=True, config=_STRICT)
@@ -113,6 +121,16 @@ class Cluster:
         """The total number of GPUs."""
         return sum(group.count * group.gpus for group in self.nodes)
 
+    @property
+    def gpu_types(self) -> tuple[str, ...]:
+        """The distinct names of the GPU types in the order of the groups; empty for GPUs without a name."""
+        return tuple(dict.fromkeys(group.type_name for group in self.nodes))
+
+    @property
+    def merges_types(self) -> bool:
+        """Whether its GPUs are declared to run jobs of every type."""
+        return any(group.gpu_type == ANY_TYPE for group in self.nodes)
+
 
 def _truth(word: str) -> bool:
     if word not in ("true", "false"):
@@ -189,7 +207,7 @@ def _toml(path: Path) -> dict[str, Any]:
 def _validated(tables: dict[str, Any], origin: str) -> Cluster:
     try:
         # As JSON, because in strict mode pydantic makes dataclasses of nothing else.
-        return _ADAPTER.validate_json(json.dumps(tables, default=str))
+        cluster = _ADAPTER.validate_json(json.dumps(tables, default=str))
     except ValidationError as err:
         fault = err.errors(include_url=False)[0]
         where = ".".join(str(step) for step in fault["loc"])
@@ -199,6 +217,13 @@ def _validated(tables: dict[str, Any], origin: str) -> Cluster:
         if fault["type"] == "missing":
             raise SimulationError(f"{origin}: {where} is missing") from err
         raise SimulationError(f"{origin}: {where}: {fault['msg']}, not {fault['input']!r}") from err
+    if cluster.merges_types and cluster.gpu_types != ("",):
+        named = next(name for name in cluster.gpu_types if name)
+        raise SimulationError(
+            f"{origin}: nodes.gpu_type: {ANY_TYPE!r} stands beside {named!r}: "
+            f"name the type of every group, or give {ANY_TYPE!r} to all"
+        )
+    return cluster
 
 
 _TABLES: Mapping[str, type] = {

@@ -3,19 +3,17 @@
 import hashlib
 import os
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 Function = TypeVar("Function", bound=Callable[..., object])
 Arrays = TypeVar("Arrays")
 
-try:
+# NUMBA_DISABLE_JIT=1 runs the loops as plain Python, which is how the tests see into them; numba is not even imported.
+IS_COMPILED = os.environ.get("NUMBA_DISABLE_JIT", "0") == "0" and find_spec("numba") is not None
+if IS_COMPILED:
     import numba
-except ModuleNotFoundError:
-    IS_COMPILED = False
-else:
-    # NUMBA_DISABLE_JIT=1 makes numba step aside, which is how the tests see into the loops.
-    IS_COMPILED = not numba.config.DISABLE_JIT
 
 
 def _prepare_cache() -> bool:

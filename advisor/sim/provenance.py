@@ -1,4 +1,4 @@
-"""The files of the package that decide the outcome of a simulation: imported sources, and data beside them."""
+"""The files of the package that decide the outcome of a simulation: imported sources, and C and data beside them."""
 
 import ast
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from pathlib import Path
 
 # Runs a cell of a sweep; everything else is reached from its imports.
 START = "advisor.sim.cell"
-_DATA = frozenset({".csv", ".json", ".toml"})
+_DATA = frozenset({".c", ".csv", ".h", ".json", ".toml"})
 
 
 def deciding_files(root: Path) -> list[Path]:

@@ -21,7 +21,7 @@ from advisor.sim.priority import priority_of, sort_line
 from advisor.sim.slurm_placement import per_node
 from advisor.sim.slurm_state import Slurm
 from advisor.sim.slurmctld import ask_for_pass, watch_switches
-from advisor.sim.state import PENDING, State
+from advisor.sim.state import NONE, PENDING, State
 from advisor.sim.trace import Trace
 
 PARTITION = "gpu"
@@ -61,7 +61,7 @@ class SimulatedSlurm:
         self._row_by_id = {int(job_id): row for row, job_id in enumerate(self.job_ids)}
         width = len(str(len(state.nodes)))
         self._names = tuple(f"n{row + 1:0{width}d}" for row in range(len(state.nodes)))
-        self.gpu_types = tuple(dict.fromkeys(group.gpu_type for group in cluster.nodes))
+        self.gpu_types = cluster.gpu_types
         self._config = _site_config(cluster)
         self._topology = _topology(state, self._names)
         self._partition = Partition(name=PARTITION, nodes=tuple(sorted(self._names)))
@@ -170,10 +170,12 @@ class SimulatedSlurm:
                 watch_switches(self.state, self.slurm, row, self.now)
             case SetNodeRange(after=nodes):
                 job["nodes_min"], job["nodes_max"] = nodes.low, nodes.high
+                job["shape"] = NONE
             case SetGpus(after=counts):
                 gpus = sum(count.count for count in counts)
                 job["gpus"] = gpus * job["nodes_min"] if per_node(self.state, row) else gpus
                 job["resizes"] += 1
+                job["shape"] = NONE
             case SetTimeMin(after=soft_s):
                 # Slurm counts it in minutes.
                 job["soft_limit_s"] = 0.0 if soft_s is None else math.ceil(soft_s / MINUTE_S) * MINUTE_S

@@ -37,6 +37,9 @@ CONTROL_DTYPE = np.dtype(
         ("calc_time", np.float64),  # up to when priorities and usage have been worked out
         ("cluster_cpus", np.float64),
         ("reservations", np.int64),  # in use
+        ("room", np.int64),  # nodes with free GPUs
+        ("passes", np.int64),  # of backfill so far
+        ("plans", np.int64),  # how often expected ends were worked out
         ("soft_limits", np.int8),  # TimeMin is a soft limit
     ],
     align=True,
@@ -72,10 +75,17 @@ class Slurm(NamedTuple):
     first: NDArray[np.int32]  # (n_nodes,): first reservation, in order of time
     reservations: NDArray[np.void]  # (n_reservations,)
     ready: NDArray[np.float64]  # (n_nodes,): when a node can take a part of the gang at hand
+    open_time: NDArray[np.float64]  # (n_nodes,): from when on a node is not reserved for as long as it runs
+    free_time: NDArray[np.float64]  # (most_gpus + 1, n_nodes): when a node has that many GPUs free
+    free_plan: NDArray[np.int64]  # (most_gpus + 1,): the plan for which the row above was worked out
     share: NDArray[np.int32]  # (n_nodes,): GPUs that a node can give the gang at hand
     chosen: NDArray[np.int8]  # (n_nodes,): nodes that the gang at hand takes
-    fitting: NDArray[np.int64]  # (most_gpus + 2,): nodes by the least number of free GPUs
-    open_until: NDArray[np.float64]  # (most_gpus + 2,): the longest that one of them is not reserved
+    room: NDArray[np.int32]  # (n_nodes,): nodes with free GPUs, `room` of them
+    refused_pass: NDArray[np.int64]  # (n_shapes,): the backfill pass in which a job of a shape last could not start
+    refused_s: NDArray[np.float64]  # (n_shapes,): its time limit; no longer one of the shape starts in this pass
+    ranking: NDArray[np.int32]  # (n_associations,): rows by falling fair-share
+    spare: NDArray[np.int32]  # (n_jobs,): space for sorting the line
+    scratch: NDArray[np.float64]  # (n_nodes or most_running,): space for sorting instants
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,8 +158,15 @@ def build_slurm(state: State, trace: Trace, cluster: Cluster, phases: Phases | N
         first=np.full(len(state.nodes), NONE, np.int32),
         reservations=np.zeros(max(65_536, 4 * len(state.nodes)), RESERVATION_DTYPE),
         ready=np.zeros(len(state.nodes)),
+        open_time=np.zeros(len(state.nodes)),
+        free_time=np.zeros((int(state.nodes["gpus"].max()) + 1, len(state.nodes))),
+        free_plan=np.zeros(int(state.nodes["gpus"].max()) + 1, np.int64),
         share=np.zeros(len(state.nodes), np.int32),
         chosen=np.zeros(len(state.nodes), np.int8),
-        fitting=np.zeros(int(state.nodes["gpus"].max()) + 2, np.int64),
-        open_until=np.zeros(int(state.nodes["gpus"].max()) + 2),
+        room=np.zeros(len(state.nodes), np.int32),
+        refused_pass=np.zeros(int(state.jobs["shape"].max()) + 1, np.int64),
+        refused_s=np.zeros(int(state.jobs["shape"].max()) + 1),
+        ranking=np.arange(len(distinct), dtype=np.int32),
+        spare=np.zeros(len(trace), np.int32),
+        scratch=np.zeros(max(len(state.nodes), len(state.running))),
     )

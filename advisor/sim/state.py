@@ -140,6 +140,8 @@ TALLY_DTYPE = np.dtype(
     align=True,
 )
 
+PROFILE_ROW_DTYPE = np.dtype(PROFILE_DTYPE.descr, align=True)
+
 FAULT_DTYPE = np.dtype([("time", np.float64), ("node", np.int32), ("is_up", np.int8)], align=True)
 
 RULES_DTYPE = np.dtype(
@@ -200,7 +202,7 @@ def build_state(trace: Trace, cluster: Cluster, profiles: Profiles, *, ideal: bo
         jobs=jobs,
         nodes=nodes,
         leaves=leaves,
-        profiles=profiles.rows.astype(np.dtype(PROFILE_DTYPE.descr, align=True)),
+        profiles=profiles.rows.astype(PROFILE_ROW_DTYPE),
         type_speed=speed,
         tally=np.zeros(1, TALLY_DTYPE),
         rules=np.zeros(1, RULES_DTYPE),
@@ -266,7 +268,7 @@ def outcomes(state: State) -> NDArray[np.void]:
 
 def _nodes(cluster: Cluster) -> tuple[NDArray[np.void], NDArray[np.void], tuple[str, ...]]:
     """Lay out the nodes, leaf by leaf, and name their GPU types in the order of the groups."""
-    types = tuple(dict.fromkeys(group.gpu_type for group in cluster.nodes))
+    types = cluster.gpu_types
     nodes = np.zeros(sum(group.count for group in cluster.nodes), NODE_DTYPE)
     leaf_sizes: list[int] = []
     first = 0
@@ -275,7 +277,7 @@ def _nodes(cluster: Cluster) -> tuple[NDArray[np.void], NDArray[np.void], tuple[
         rows["gpus"] = rows["gpus_free"] = group.gpus
         rows["cpus"] = rows["cpus_free"] = group.cpus
         rows["memory_mib"] = rows["memory_free_mib"] = group.memory_mib
-        rows["gpu_type"] = types.index(group.gpu_type)
+        rows["gpu_type"] = types.index(group.type_name)
         size = group.leaf or group.count
         rows["leaf"] = len(leaf_sizes) + np.arange(group.count) // size
         leaf_sizes += [min(size, group.count - done) for done in range(0, group.count, size)]

@@ -30,6 +30,9 @@ TRACE_DTYPE = np.dtype(
         ("nice", np.int32),
         ("checkpoint_interval_s", np.float64),  # 0: no checkpoint, a requeue loses all work
         ("recorded_start_time", np.float64),  # when it started in reality, NaN: unknown
+        ("partition", np.int32),
+        ("array_id", np.int64),  # the job array that it is a task of, 0: none
+        ("dependency", np.int32),  # as Slurm spells it
     ]
 )
 
@@ -49,6 +52,8 @@ class Trace:
     qos: tuple[str, ...] = ("normal",)
     gpu_types: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
+    partitions: tuple[str, ...] = ("",)
+    dependencies: tuple[str, ...] = ("",)
     sampled: tuple[str, ...] = ()
     seed: int | None = None
     note: str = field(default="", compare=False)

@@ -111,12 +111,21 @@ COLUMNS: Final[Mapping[str, Column]] = {
         _whole("nice", f"from {-_NICE_MOST} to {_NICE_MOST}", _NICE_MOST, low=-_NICE_MOST),
         _seconds("checkpoint_interval_s", 0.0),
         _seconds("recorded_start_time", math.nan, special=math.nan),
+        _name("partition"),
+        _whole("array_id", f"from 0 to {_ID_MOST}", _ID_MOST),
+        _name("dependency"),
     )
 }
 REQUIRED: Final = tuple(name for name, column in COLUMNS.items() if column.is_required)
 
 # What an empty name means; for the other two it is the code -1.
-EMPTY_NAMES: Final[Mapping[str, str]] = {"user": "", "account": "", "qos": "normal"}
+EMPTY_NAMES: Final[Mapping[str, str]] = {
+    "user": "",
+    "account": "",
+    "qos": "normal",
+    "partition": "",
+    "dependency": "",
+}
 
 # The field of `Trace` that holds the names of a column's codes.
 NAMES_FIELD: Final[Mapping[str, str]] = {
@@ -125,6 +134,8 @@ NAMES_FIELD: Final[Mapping[str, str]] = {
     "user": "users",
     "account": "accounts",
     "qos": "qos",
+    "partition": "partitions",
+    "dependency": "dependencies",
 }
 
 

@@ -1,7 +1,9 @@
 """Run `sadvise simulate` and `sadvise compare` over runs that follow from a rule instead of a simulator."""
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import typer
 
@@ -53,6 +55,15 @@ def simulator(commands: None, monkeypatch: pytest.MonkeyPatch) -> Simulator:
     stand_in = Simulator()
     monkeypatch.setattr("advisor.sim.runner.simulate", stand_in)
     return stand_in
+
+
+def write_typed(folder: Path, *, jobs: int = 40) -> str:
+    """Write a trace whose jobs ask for v100 and a100 GPUs in turn, and return its path."""
+    trace = random_trace(jobs, name="typed")
+    trace.jobs["gpu_type"] = np.arange(jobs) % 2
+    path = folder / "typed.csv"
+    write_trace(replace(trace, gpu_types=("v100", "a100")), path)
+    return str(path)
 
 
 def write(folder: Path, name: str = "week", *, jobs: int = 200, seed: int = 0) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from advisor.sim.metrics import RunSummary
 from tests.cli.conftest import Sadvise
-from tests.cli.simulating import Simulator, commands, simulator, write
+from tests.cli.simulating import Simulator, commands, simulator, write, write_typed
 
 __all__ = ["commands", "simulator"]
 
@@ -220,3 +220,44 @@ def test_the_simulator_itself_answers(sadvise: Sadvise, commands: None, tmp_path
     assert (run["finished"], run["makespan_s"], run["mean_queueing_delay_s"]) == (2, 150.0, 45.0)
     assert run["mean_jct_s"] == pytest.approx(120.0)
     assert run["gpu_allocated_ratio"] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("command", ["simulate", "compare"])
+def test_gpu_types_are_not_merged_without_a_word(
+    sadvise: Sadvise, simulator: Simulator, tmp_path: Path, command: str
+) -> None:
+    path = write_typed(tmp_path)
+
+    refused = sadvise(command, path, "--cluster", CLUSTER)
+    merged = sadvise(command, path, "--cluster", f"{CLUSTER},type=any")
+
+    assert refused.exit_code == 1
+    assert "typed: its jobs ask for 2 GPU types (a100: 20, v100: 20), but --cluster nodes=2,gpus=8 names none" in (
+        refused.err
+    )
+    assert (merged.exit_code, merged.err) == (0, "")
+
+
+def test_jobs_of_a_type_the_cluster_lacks_get_a_warning(sadvise: Sadvise, simulator: Simulator, tmp_path: Path) -> None:
+    outcome = sadvise("simulate", write_typed(tmp_path), "--cluster", f"{CLUSTER},type=a100")
+
+    assert outcome.exit_code == 0
+    assert outcome.err.startswith("sadvise: typed: 20 of 40 jobs can never run: nodes=2,gpus=8,type=a100 has no GPUs")
+
+
+def test_what_the_model_leaves_out_of_a_trace_is_noted_once(
+    sadvise: Sadvise, simulator: Simulator, tmp_path: Path
+) -> None:
+    path = tmp_path / "parts.csv"
+    path.write_text(
+        "job_id,submit_time,run_time_s,gpus,partition,array_id,dependency\n"
+        "1,0,60,1,gpu,0,\n2,0,60,1,long,0,afterok:1\n3,0,60,1,long,3,\n"
+    )
+
+    outcome = sadvise("simulate", str(path), "--cluster", CLUSTER)
+
+    assert outcome.exit_code == 0
+    assert outcome.err == (
+        "sadvise: parts: the model has one partition: jobs of gpu, long share all nodes and limits; "
+        "the model has no dependencies: 1 of 3 jobs have one and enter the queue at their submit_time\n"
+    )

@@ -31,9 +31,15 @@ def test_a_missing_trace_is_left_to_whoever_reads_it(tmp_path: Path, monkeypatch
 
 
 def test_many_jobs_in_plain_python_are_announced(capsys: pytest.CaptureFixture[str]) -> None:
-    warn_if_slow(SLOW_JOBS)
+    warn_if_slow(SLOW_JOBS, ["fifo", "slurm"])
     quiet = capsys.readouterr().err
-    warn_if_slow(SLOW_JOBS + 1)
+    warn_if_slow(SLOW_JOBS + 1, ["fifo", "slurm"])
 
     assert quiet == ""
-    assert capsys.readouterr().err.startswith("sadvise: 2,001 jobs without numba take")
+    assert capsys.readouterr().err.startswith("sadvise: 2,001 jobs under fifo take about a hundred times longer")
+
+
+def test_jobs_under_the_model_of_slurm_need_no_numba(capsys: pytest.CaptureFixture[str]) -> None:
+    warn_if_slow(1000 * SLOW_JOBS, ["slurm", "rules"])
+
+    assert capsys.readouterr().err == ""

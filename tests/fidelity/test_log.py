@@ -52,6 +52,22 @@ def test_submissions_ends_and_passes_keep_their_milliseconds() -> None:
     ]
 
 
+def test_task_of_an_array_counts_under_its_own_id() -> None:
+    log = read_log(
+        [
+            "[2026-03-01T10:00:12.001] sched: Allocate JobId=5_0(8) NodeList=n01 #CPUs=1 Partition=gpu",
+            "[2026-03-01T10:00:12.002] sched/backfill: _start_job: Started JobId=5_1(5) in gpu on n01",
+            "[2026-03-01T10:00:13.001] _job_complete: JobId=5_0(8) done",
+        ]
+    )
+
+    assert log.starts == {
+        8: Pass(scheduler=Scheduler.MAIN, time=moment("00:12.001")),
+        5: Pass(scheduler=Scheduler.BACKFILL, time=moment("00:12.002")),
+    }
+    assert log.ends == {8: moment("00:13.001")}
+
+
 def test_priorities_computed_together_are_one_recalculation() -> None:
     log = read_log(LINES)
 

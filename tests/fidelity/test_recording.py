@@ -4,7 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from tools.fidelity.recording import Recording, RecordingError, Scheduler, read_recording, write_recording
+from tools.fidelity.recording import (
+    Kind,
+    Recording,
+    RecordingError,
+    Scheduler,
+    read_recording,
+    write_recording,
+)
+from tools.fidelity.site_workload import draw_site_workload
 from tools.fidelity.workload import LONG, draw_workload
 
 FOLDER = Path(__file__).parents[1] / "recorded/fidelity"
@@ -21,16 +29,19 @@ def test_recordings_are_there() -> None:
 
 
 def test_recording_is_of_the_workload_that_its_seed_draws(recording: Recording) -> None:
-    assert recording.workload == draw_workload(recording.workload.seed, LONG)
-    assert [job.request for job in recording.jobs] == list(recording.workload.jobs)
+    seed, kind = recording.workload.seed, recording.workload.kind
+    drawn = draw_workload(seed, LONG) if kind is Kind.PLAIN else draw_site_workload(seed, kind)
+
+    assert recording.workload == drawn
+    assert list(dict.fromkeys(job.request for job in recording.jobs)) == list(drawn.jobs)
 
 
-def test_jobs_start_after_submission_and_only_the_overrunning_one_meets_its_limit(recording: Recording) -> None:
+def test_jobs_start_after_submission_and_only_the_overrunning_ones_meet_their_limit(recording: Recording) -> None:
     ended_by_limit = [job for job in recording.jobs if job.state != "COMPLETED"]
 
     assert all(job.submit_time <= job.start_time < job.end_time for job in recording.jobs)
-    assert [job.state for job in ended_by_limit] == ["TIMEOUT"]
-    assert ended_by_limit[0].request.sleep_s > ended_by_limit[0].request.time_limit_s
+    assert {job.state for job in ended_by_limit} <= {"TIMEOUT"}
+    assert [job for job in recording.jobs if job.request.sleep_s > job.request.time_limit_s] == ended_by_limit
 
 
 def test_no_node_ever_gives_out_more_gpus_than_it_has(recording: Recording) -> None:
@@ -44,15 +55,20 @@ def test_no_node_ever_gives_out_more_gpus_than_it_has(recording: Recording) -> N
 
 def test_queue_is_deep_and_both_schedulers_start_jobs(recording: Recording) -> None:
     starters = [job.started_by for job in recording.jobs]
+    least, least_delay_s = (10, 20) if recording.workload.kind is Kind.PLAIN else (2, 10)
 
-    assert min(starters.count(scheduler) for scheduler in Scheduler) >= 10
-    assert sum(job.queueing_delay_s for job in recording.jobs) / len(recording.jobs) > 20
+    assert min(starters.count(scheduler) for scheduler in Scheduler) >= least
+    assert sum(job.start_time - job.submit_time for job in recording.jobs) / len(recording.jobs) > least_delay_s
 
 
 def test_priority_at_submission_is_the_sum_of_its_factors(recording: Recording) -> None:
-    for job in recording.jobs:
+    known = [job for job in recording.jobs if job.priority]
+    # slurmctld computes none for a job that is not eligible yet.
+    assert len(known) >= (len(recording.jobs) if recording.workload.kind is not Kind.ARRAYS else 20)
+    for job in known:
         assert job.priority is not None
-        parts = job.priority.age + job.priority.fair_share + job.priority.job_size - job.priority.nice
+        factors = (job.priority.age, job.priority.fair_share, job.priority.job_size, job.priority.partition)
+        parts = sum(factors) + job.priority.qos - job.priority.nice
         # slurmctld cuts the fraction off the sum, sprio rounds each factor.
         assert job.priority.total == pytest.approx(parts, abs=2)
         assert job.priority.nice == job.request.nice

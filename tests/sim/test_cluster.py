@@ -160,3 +160,18 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(SimulationError, match="not UTF-8 text"):
         parse_cluster(str(file))
+
+
+def test_any_type_is_a_declaration_and_no_name() -> None:
+    cluster = parse_cluster("nodes=2,gpus=8,type=any")
+
+    assert cluster.merges_types
+    assert cluster.gpu_types == ("",)
+    assert not parse_cluster("nodes=2,gpus=8").merges_types
+
+
+def test_any_type_beside_a_named_one_is_refused(tmp_path: Path) -> None:
+    groups = '[[nodes]]\ncount = 1\ngpus = 8\ngpu_type = "a100"\n[[nodes]]\ncount = 1\ngpus = 8\ngpu_type = "any"\n'
+
+    with pytest.raises(SimulationError, match=r"nodes.gpu_type: 'any' stands beside 'a100': name the type of every"):
+        parse_cluster(written(tmp_path, groups))

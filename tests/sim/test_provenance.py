@@ -1,6 +1,7 @@
 """The files that decide the outcome of a simulation: none is missing, and each changes the digest of a cell."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -31,7 +32,7 @@ def test_every_module_that_a_simulation_loads_decides() -> None:
     run = subprocess.run(
         [sys.executable, "-c", EVERY_POLICY],
         cwd=ROOT.parent,
-        env={"PYTHONPATH": str(ROOT.parent), "NUMBA_DISABLE_JIT": "1"},
+        env={"PYTHONPATH": str(ROOT.parent), "NUMBA_DISABLE_JIT": "1", "PATH": os.environ["PATH"]},
         capture_output=True,
         text=True,
         check=True,

@@ -51,6 +51,7 @@ def test_four_columns_are_enough(written: Write) -> None:
     assert (job["time_min_s"], job["switches_wait_s"], job["checkpoint_interval_s"]) == (0.0, 0.0, 0.0)
     assert (job["gpu_type"], job["model"]) == (-1, -1)
     assert (names_of(trace, "user"), names_of(trace, "account"), names_of(trace, "qos")) == ([""], [""], ["normal"])
+    assert (names_of(trace, "partition"), job["array_id"], names_of(trace, "dependency")) == ([""], 0, [""])
     assert (trace.sampled, trace.seed, trace.note) == ((), None, "")
 
 

@@ -78,6 +78,9 @@ def traces(draw: st.DrawFn) -> Trace:
                     "user": st.integers(0, 1),
                     "account": st.integers(0, 1),
                     "qos": st.integers(0, 1),
+                    "partition": st.integers(0, 1),
+                    "array_id": st.integers(0, 2**63 - 1),
+                    "dependency": st.integers(0, 1),
                 }
             ),
             min_size=count,
@@ -100,6 +103,8 @@ def traces(draw: st.DrawFn) -> Trace:
         qos=draw(full),
         gpu_types=draw(full),
         models=draw(full),
+        partitions=draw(pair),
+        dependencies=draw(pair),
         sampled=draw(st.sampled_from([(), ("model",), ("model", "user")])),
         seed=draw(st.none() | st.integers(0, 2**63)),
         note=draw(st.sampled_from(["", "sacct: of May"])),

@@ -1,12 +1,13 @@
 """Speed and memory of the simulator on published traces that queue, next to what they shall be.
 
-    python -m tools.bench simulate [--data DIR] [--seconds N] [--traces 01,02,04] [--policies fifo,las,...]
+    python -m tools.bench simulate [--data DIR] [--seconds N] [--traces 'itp 02,graham 0.9'] [--policies ...]
 
 DIR is a folder with `traces/ms_itp`, by default SADVISE_DATA. Each figure comes from a process of its own, so that its
 peak memory is its own; a process starts, reads, draws what the trace does not tell with seed 0, runs fifty jobs to
 compile or to load what was compiled before, and only then is timed: the best of three runs counts, and only the loop.
 What the start costs is stated apart. Nodes of 8 GPUs are as many as bring the load to 0.8, but no fewer than the
-largest job fills: on ITP 01, whose largest jobs have 64 GPUs, that is 8 nodes and a load of 0.44.
+largest job fills: on ITP 01, whose largest jobs have 64 GPUs, that is 8 nodes and a load of 0.44. The load of a Graham
+trace is in its name.
 """
 
 import argparse
@@ -27,10 +28,10 @@ from tools.simulated_traces import Workload, add_data_option, data_folder, read_
 SEED: Final = 0
 RUNS: Final = 3
 EXECUTIONS: Final = ("measured", "ideal")
-DEFAULT_TRACES: Final = "01,02,04"
+DEFAULT_TRACES: Final = "itp 01,itp 02,itp 04,graham 0.9"
 DEFAULT_POLICIES: Final = "fifo,las,srtf,slurm,rules"
 # Jobs simulated per second, start-up left out.
-TARGETS_JOBS_PER_S: Final = {"fifo": 50_000.0, "las": 50_000.0, "slurm": 10_000.0, "rules": 4_000.0}
+TARGETS_JOBS_PER_S: Final = {"fifo": 50_000.0, "las": 50_000.0, "slurm": 15_000.0, "rules": 4_000.0}
 # A cycle of the advisor is Python, not a compiled loop: of a trace under `rules` only the first jobs are run.
 MOST_JOBS: Final = {"rules": 1000}
 WARM_JOBS: Final = 50
@@ -182,18 +183,18 @@ def logarithmic(before_jobs: int, after_jobs: int) -> float:
 def _print_speed(folder: str, traces: Sequence[str], policies: Sequence[str], seconds: float) -> None:
     print(f"speed: best of {RUNS} runs, the loop alone, seed {SEED}")
     print(
-        f"{'trace':<8}{'nodes':>6}{'load':>6}{'jobs':>8}  {'policy':<7}{'execution':<10}{'jobs/s':>10}  "
+        f"{'trace':<12}{'nodes':>6}{'load':>6}{'jobs':>8}  {'policy':<7}{'execution':<10}{'jobs/s':>10}  "
         f"{'target jobs/s':<22}{'MiB':>6}   import, read, load s"
     )
     for trace, policy in product(traces, policies):
-        task = Task(folder=folder, trace=f"itp {trace}", policy=policy)
+        task = Task(folder=folder, trace=trace, policy=policy)
         if trace == traces[0]:
             # Compiles where nothing was compiled before, which takes memory that is not the simulation's.
             measured(replace(task, jobs=WARM_JOBS, runs=1))
         for execution in EXECUTIONS:
             figures = measured(replace(task, execution=execution, seconds=seconds, jobs=MOST_JOBS.get(policy, 0)))
             print(
-                f"{figures.trace:<8}{figures.nodes:>6}{figures.load_ratio:>6.2f}{figures.jobs:>8}  "
+                f"{figures.trace:<12}{figures.nodes:>6}{figures.load_ratio:>6.2f}{figures.jobs:>8}  "
                 f"{figures.policy:<7}{figures.execution:<10}{figures.jobs_per_s:>10,.0f}  "
                 f"{judged(figures.jobs_per_s, TARGETS_JOBS_PER_S.get(policy)):<22}{figures.peak_rss_mib:>6.0f}   "
                 f"{figures.import_s:.1f}, {figures.read_s:.1f}, {figures.first_run_s:.1f}{figures.stopped}",
@@ -252,7 +253,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_data_option(parser)
     parser.add_argument("--seconds", type=float, default=60.0, help="most for the runs of one line, twice that for the "
                         "million jobs; default %(default)g")  # fmt: skip
-    parser.add_argument("--traces", default=DEFAULT_TRACES, help="ITP clusters, default %(default)s")
+    parser.add_argument("--traces", default=DEFAULT_TRACES, help="published traces, default %(default)s")
     parser.add_argument("--policies", default=DEFAULT_POLICIES, help="default %(default)s")
     parser.add_argument("--only-speed", action="store_true", help="leave out growth, memory and compiling")
     parser.add_argument("--one", metavar="TASK", help=argparse.SUPPRESS)

@@ -1,6 +1,7 @@
 """Runs a workload on a real slurmctld and on the model of it, and says how far apart their starts are.
 
 python -m tools.fidelity [--seed 1] [--short] [-o FILE]     on a slurmctld that it starts
+python -m tools.fidelity --kind qos --no-replay -o FILE     records what slurmctld does, without the model
 python -m tools.fidelity --recording FILE                   against one recorded before, without Slurm
 """
 
@@ -12,8 +13,9 @@ from pathlib import Path
 
 from tools.fidelity.compare import LEAST_CORRELATION, Comparison, compare
 from tools.fidelity.live import SCHEDULER_PARAMETERS, SHORT_OVERRIDES, record
-from tools.fidelity.recording import Recording, RecordingError, read_recording, write_recording
+from tools.fidelity.recording import Kind, Recording, RecordingError, read_recording, write_recording
 from tools.fidelity.replay import replay
+from tools.fidelity.site_workload import draw_site_workload
 from tools.fidelity.workload import LONG, SHORT, draw_workload
 from tools.live_slurm import LiveSlurmError
 
@@ -22,22 +24,34 @@ def main() -> int:
     """Run one command line and return the exit status, 1 if model and slurmctld do not agree."""
     options = _parser().parse_args()
     try:
-        if options.recording:
-            recording = read_recording(options.recording)
-        else:
-            workload = draw_workload(options.seed, SHORT if options.short else LONG)
-            overrides = SHORT_OVERRIDES if options.short else {}
-            recording = record(workload, overrides={**overrides, **dict(options.set)})
+        recording = _recording(options)
+        if options.output:
+            write_recording(recording, options.output)
+        if options.no_replay:
+            _print_jobs(recording)
+            _print_summary(recording)
+            return 0
+        model_starts = replay(recording)
     except (LiveSlurmError, RecordingError) as err:
         print(f"fidelity: {err}", file=sys.stderr)
         return 1
-    if options.output:
-        write_recording(recording, options.output)
-    model_starts = replay(recording)
     comparison = comparison_of(recording, model_starts)
-    _print(recording, model_starts)
+    _print_starts(recording, model_starts)
+    _print_summary(recording)
     _print_comparison(comparison)
     return 0 if comparison.passed else 1
+
+
+def _recording(options: argparse.Namespace) -> Recording:
+    """Read the recording that is asked for, or make it."""
+    if options.recording:
+        return read_recording(options.recording)
+    overrides = {**(SHORT_OVERRIDES if options.short else {}), **dict(options.set)}
+    if options.kind is Kind.PLAIN:
+        workload = draw_workload(options.seed, SHORT if options.short else LONG)
+    else:
+        workload = draw_site_workload(options.seed, options.kind)
+    return record(workload, overrides=overrides)
 
 
 def comparison_of(recording: Recording, model_starts: Mapping[int, float]) -> Comparison:
@@ -46,7 +60,7 @@ def comparison_of(recording: Recording, model_starts: Mapping[int, float]) -> Co
     return compare(live, model_starts, submits={job.job_id: job.submit_time for job in recording.jobs})
 
 
-def _print(recording: Recording, model_starts: Mapping[int, float]) -> None:
+def _print_starts(recording: Recording, model_starts: Mapping[int, float]) -> None:
     """Print what each job did, in the order of starts."""
     print(f"{'job':>4} {'gpus':>4} {'nodes':<12} {'submit':>8} {'start':>8} {'model':>8} {'diff':>8} {'by':<8} state")
     for job in sorted(recording.jobs, key=lambda job: (job.start_time, job.job_id)):
@@ -55,6 +69,19 @@ def _print(recording: Recording, model_starts: Mapping[int, float]) -> None:
             f"{job.job_id:>4} {job.request.gpus:>4} {','.join(job.nodes):<12} {job.submit_time:>8.1f}"
             f" {job.start_time:>8.1f} {model:>8.1f} {model - job.start_time:>+8.1f} {job.started_by:<8} {job.state}"
         )
+
+
+def _print_jobs(recording: Recording) -> None:
+    """Print what each job did, in the order of starts, without a model."""
+    print(f"{'job':>4} {'name':<8} {'gpus':>4} {'nodes':<12} {'submit':>8} {'start':>8} {'end':>8} {'by':<8} state")
+    for job in sorted(recording.jobs, key=lambda job: (job.start_time, job.job_id)):
+        print(
+            f"{job.job_id:>4} {job.request.name:<8} {job.request.gpus:>4} {','.join(job.nodes):<12}"
+            f" {job.submit_time:>8.1f} {job.start_time:>8.1f} {job.end_time:>8.1f} {job.started_by:<8} {job.state}"
+        )
+
+
+def _print_summary(recording: Recording) -> None:
     delays_s = [job.queueing_delay_s for job in recording.jobs]
     by_backfill = sum(job.started_by == "backfill" for job in recording.jobs)
     print(
@@ -76,6 +103,10 @@ def _parser() -> argparse.ArgumentParser:
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--recording", type=Path, metavar="FILE", help="take this recording; run no Slurm")
     source.add_argument("--short", action="store_true", help="the short workload, about 90 s instead of 5 min")
+    source.add_argument(
+        "--kind", type=Kind, choices=list(Kind), default=Kind.PLAIN, help="what the workload is about, default: plain"
+    )
+    parser.add_argument("--no-replay", action="store_true", help="record and print; do not run the model")
     parser.add_argument("--seed", type=int, default=1, help="what the workload is drawn from, default: %(default)s")
     parser.add_argument(
         "--set",

@@ -7,10 +7,25 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tools.fidelity.log import ControllerLog, read_log
-from tools.fidelity.recording import JobRecord, JobRequest, NiceChange, Pass, Priority, Recording, Workload
+from tools.fidelity.recording import (
+    DependencyType,
+    JobRecord,
+    JobRequest,
+    Kind,
+    NiceChange,
+    NodeEvent,
+    Partition,
+    Pass,
+    Priority,
+    Qos,
+    Recording,
+    Workload,
+    seconds_of,
+)
+from tools.fidelity.site_workload import PARTITION_LINES, QOS
 from tools.fidelity.workload import ACCOUNTS
 from tools.live_slurm import LiveCluster, LiveSlurmError
-from tools.live_slurm.settings import CPUS_PER_NODE
+from tools.live_slurm.settings import CPUS_PER_NODE, MEMORY_MIB
 
 RELEASE = "22.05"
 NODE_COUNT, GPUS_PER_NODE, NODES_PER_LEAF = 8, 8, 4
@@ -19,7 +34,8 @@ SWITCH_WAIT_S = 86400
 DRAIN_DEADLINE_S = 900.0
 RECORDED_PARAMETERS = re.compile(
     r"^(Priority\w+|Scheduler\w+|SelectType\w*|TopologyPlugin|TopologyParam|CompleteWait|KillWait|OverTimeLimit"
-    r"|PreemptType|PreemptMode|EnforcePartLimits|FairShareDampeningFactor)$"
+    r"|PreemptType|PreemptMode|EnforcePartLimits|FairShareDampeningFactor|AccountingStorageEnforce|AccountingStorageTRES"
+    r"|DefMemPer(CPU|Node)|DependencyParameters|MinJobAge)$"
 )
 
 # Every parameter that decides when and where a job starts is spelled out, also where it is the default.
@@ -40,19 +56,29 @@ PRIORITY_LINES = (
     "PriorityMaxAge=00:30:00",
     "PriorityWeightFairshare=2000",
     "PriorityWeightJobSize=500",
-    "PriorityWeightQOS=0",
-    "PriorityWeightPartition=0",
     # Slurm rounds this up to whole minutes.
     "PriorityCalcPeriod=00:01:00",
     "PriorityDecayHalfLife=00:10:00",
 )
 LOG_LINES = ("SlurmctldDebug=debug2", "DebugFlags=Backfill")
+FACTORS_OF_NO_WEIGHT = ("PriorityWeightQOS=0", "PriorityWeightPartition=0")
+KIND_LINES: Mapping[Kind, Sequence[str]] = {
+    Kind.PARTITIONS: ("PriorityWeightQOS=0", "PriorityWeightPartition=800", *PARTITION_LINES),
+    Kind.QOS: ("PriorityWeightQOS=800", "PriorityWeightPartition=0", "AccountingStorageEnforce=limits,qos"),
+}
+TRES_LIMIT = "gres/gpu"
+
+
+Action = JobRequest | NiceChange | NodeEvent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accounted:
-    """What sacct says of one job, times in POSIX seconds."""
+    """What sacct says of one job or array task, times in POSIX seconds."""
 
+    job_id: int
+    array_task: int | None
+    nodes: str
     eligible_time: int
     start_time: int
     end_time: int
@@ -61,12 +87,12 @@ class Accounted:
 
 def record(workload: Workload, *, overrides: Mapping[str, int] | None = None) -> Recording:
     """Start a cluster, run the workload on it and return what happened; `overrides` are SchedulerParameters."""
-    with new_cluster(overrides or {}) as cluster:
+    with new_cluster(overrides or {}, workload.kind) as cluster:
         return record_on(cluster, workload)
 
 
-def new_cluster(overrides: Mapping[str, int]) -> LiveCluster:
-    """Make the cluster, not yet started, that workloads are drawn for."""
+def new_cluster(overrides: Mapping[str, int], kind: Kind = Kind.PLAIN) -> LiveCluster:
+    """Make the cluster, not yet started, that workloads of one kind are drawn for."""
     parameters = {**SCHEDULER_PARAMETERS, **overrides}
     return LiveCluster(
         RELEASE,
@@ -75,7 +101,7 @@ def new_cluster(overrides: Mapping[str, int]) -> LiveCluster:
         gpu_types=["a100"] * NODE_COUNT,
         shards={},
         scheduler_parameters=",".join(f"{name}={value}" for name, value in parameters.items()),
-        extra_lines=(*PRIORITY_LINES, *LOG_LINES),
+        extra_lines=(*PRIORITY_LINES, *LOG_LINES, *KIND_LINES.get(kind, FACTORS_OF_NO_WEIGHT)),
         accounting=True,
     )
 
@@ -84,6 +110,8 @@ def record_on(cluster: LiveCluster, workload: Workload) -> Recording:
     """Run the workload on a cluster that has just been started and return what happened."""
     for account in ACCOUNTS:
         cluster.add_account(account.name, account.user, shares=account.shares)
+    if workload.kind is Kind.QOS:
+        _add_qos(cluster)
     # A slurmctld that learns of new users has no fair-share for them before the next recalculation.
     cluster.reset()
     return _Run(cluster, workload).record()
@@ -98,10 +126,13 @@ class _Run:
         self._ids: dict[str, int] = {}
         self._factors: dict[int, Priority] = {}
         self._changes: list[tuple[float, NiceChange]] = []
+        self._node_events: list[tuple[float, NodeEvent]] = []
 
     def record(self) -> Recording:
         """Submit, change, wait for the end, and put together what is known."""
-        actions: list[JobRequest | NiceChange] = [*self._workload.jobs, *self._workload.changes]
+        workload = self._workload
+        # Sorting keeps the order of what happens at the same time.
+        actions: list[Action] = [*workload.node_events, *workload.jobs, *workload.changes]
         zero_time = time.time()
         for action in sorted(actions, key=_moment):
             time.sleep(max(0.0, zero_time + _moment(action) - time.time()))
@@ -110,6 +141,8 @@ class _Run:
                     self._submit(action)
                 case NiceChange():
                     self._change(action)
+                case NodeEvent():
+                    self._set_node(action)
         self._cluster.wait_for(
             lambda: not self._cluster.run("squeue", "-h", "-a"), DRAIN_DEADLINE_S, what="every job has ended"
         )
@@ -117,18 +150,32 @@ class _Run:
         return self._put_together(log, zero_time)
 
     def _submit(self, job: JobRequest) -> None:
-        job_id = self._cluster.submit(*request_options(job), script=f"sleep {job.sleep_s:g}", user=job.user)
+        options = [*request_options(job), *dependency_options(job, self._ids)]
+        job_id = self._cluster.submit(*options, script=f"sleep {job.sleep_s:g}", user=job.user)
         self._ids[job.name] = job_id
-        said = self._cluster.run("sprio", "-h", "-j", str(job_id), "-o", "%Y %A %F %J %N", check=False).split()
-        if len(said) == 5:
-            total, age, fair_share, job_size, nice = map(int, said)
-            self._factors[job_id] = Priority(total=total, age=age, fair_share=fair_share, job_size=job_size, nice=nice)
+        printed = self._cluster.run("sprio", "-h", "-j", str(job_id), "-o", "%Y %A %F %J %N %P %Q", check=False).split()
+        # For a job that is not eligible yet sprio prints a sentence.
+        if len(printed) == 7 and printed[0].isdigit():
+            total, age, fair_share, job_size, nice, partition, qos = map(int, printed)
+            self._factors[job_id] = Priority(
+                total=total,
+                age=age,
+                fair_share=fair_share,
+                job_size=job_size,
+                nice=nice,
+                partition=partition,
+                qos=qos,
+            )
 
     def _change(self, change: NiceChange) -> None:
         job_id = self._ids[change.name]
         if self._cluster.run("squeue", "-h", "-j", str(job_id), "-t", "PENDING", "-o", "%A", check=False).strip():
             self._cluster.ask("scontrol", "update", f"JobId={job_id}", f"Nice={change.nice}")
             self._changes.append((time.time(), change))
+
+    def _set_node(self, event: NodeEvent) -> None:
+        self._cluster.run("scontrol", "update", f"NodeName={event.node}", f"State={event.state}", "Reason=recorded")
+        self._node_events.append((time.time(), event))
 
     def _put_together(self, log: ControllerLog, zero_time: float) -> Recording:
         parameters, nodes = _parameters(self._cluster), self._cluster.shape.nodes()
@@ -152,55 +199,147 @@ class _Run:
             jobs=self._jobs(log, since),
             passes=tuple(Pass(scheduler=each.scheduler, time=since(each.time)) for each in log.passes),
             recalculations=tuple(since(moment) for moment in log.recalculations),
+            partitions=tuple(_partitions(self._cluster)),
+            qos=tuple(_qos(self._cluster)),
+            node_events_made=tuple(replace(event, time=since(moment)) for moment, event in self._node_events),
+            memory_mib_per_node=MEMORY_MIB,
         )
 
     def _jobs(self, log: ControllerLog, since: Callable[[float], float]) -> tuple[JobRecord, ...]:
-        accounted, nodes = _accounted(self._cluster), _nodes_by_job(self._cluster)
+        accounted = _accounted(self._cluster)
         records = []
         for request in self._workload.jobs:
-            job_id = self._ids[request.name]
-            row, start = accounted[job_id], log.starts[job_id]
-            records.append(
-                JobRecord(
-                    request=request,
-                    job_id=job_id,
-                    submit_time=since(log.submits[job_id]),
-                    eligible_time=since(max(row.eligible_time, log.submits[job_id])),
-                    start_time=since(start.time),
-                    # A job that its limit ends is not logged like the others.
-                    end_time=since(log.ends.get(job_id, row.end_time)),
-                    started_by=start.scheduler,
-                    state=row.state,
-                    nodes=nodes[job_id],
-                    priority=self._factors.get(job_id),
+            submitted_id = self._ids[request.name]
+            for row in accounted[submitted_id]:
+                if row.job_id not in log.starts:
+                    raise LiveSlurmError(f"job {request.name} never ran: {row.state}")
+                start, submit_time = log.starts[row.job_id], log.submits[submitted_id]
+                records.append(
+                    JobRecord(
+                        request=request,
+                        job_id=row.job_id,
+                        submit_time=since(submit_time),
+                        eligible_time=since(max(row.eligible_time, submit_time)),
+                        start_time=since(start.time),
+                        # A job that its limit ends is not logged like the others.
+                        end_time=since(log.ends.get(row.job_id, row.end_time)),
+                        started_by=start.scheduler,
+                        state=row.state,
+                        nodes=tuple(self._cluster.run("scontrol", "show", "hostnames", row.nodes).split()),
+                        priority=self._factors.get(submitted_id),
+                        array_task=row.array_task,
+                    )
                 )
-            )
         return tuple(records)
 
 
 def request_options(job: JobRequest) -> list[str]:
-    """Spell a request for sbatch."""
+    """Spell a request for sbatch, all but what it waits for."""
     options = [
-        f"--job-name={job.name}",
+        f"--job-name={job.shared_name or job.name}",
         f"--time={math.ceil(job.time_limit_s / 60)}",
-        # Memory must never decide.
-        "--mem-per-cpu=10",
+        # Memory must not decide unless it is meant to.
+        f"--mem={job.memory_mib}" if job.memory_mib else "--mem-per-cpu=10",
         f"--nice={job.nice}",
+        *_size_options(job),
     ]
-    if job.nodes is None:
-        options += [f"--gpus={job.gpus}", f"--ntasks={job.gpus}"]
-    else:
-        per_node = job.gpus // job.nodes
-        options += [f"--nodes={job.nodes}", f"--gres=gpu:{per_node}", f"--ntasks-per-node={per_node}"]
     if job.switches_wait_s:
         # In minutes here, unlike in scontrol.
         options.append(f"--switches=1@{math.ceil(job.switches_wait_s / 60)}")
+    if job.partition:
+        options.append(f"--partition={job.partition}")
+    if job.qos:
+        options.append(f"--qos={job.qos}")
+    if job.array_size:
+        limit = f"%{job.array_limit}" if job.array_limit else ""
+        options.append(f"--array=0-{job.array_size - 1}{limit}")
+    if job.begin_delay_s:
+        options.append(f"--begin=now+{math.ceil(job.begin_delay_s)}")
+    if job.exclusive:
+        options.append("--exclusive")
     return options
 
 
-def _moment(action: JobRequest | NiceChange) -> float:
+def dependency_options(job: JobRequest, ids: Mapping[str, int]) -> list[str]:
+    """Spell for sbatch what a job waits for; `ids` are those of the jobs submitted before it, by name."""
+    if job.dependency is None:
+        return []
+    if job.dependency.type is DependencyType.SINGLETON:
+        return ["--dependency=singleton"]
+    return [f"--dependency={':'.join([job.dependency.type, *(str(ids[name]) for name in job.dependency.names)])}"]
+
+
+def _size_options(job: JobRequest) -> list[str]:
+    if job.nodes is None:
+        return [f"--gpus={job.gpus}", f"--ntasks={job.gpus}"]
+    if not job.gpus:
+        return [f"--nodes={job.nodes}", "--ntasks-per-node=1", f"--cpus-per-task={job.cpus}"]
+    per_node = job.gpus // job.nodes
+    options = [f"--nodes={job.nodes}", f"--gres=gpu:{per_node}"]
+    if job.cpus_per_gpu:
+        return [*options, "--ntasks-per-node=1", f"--cpus-per-gpu={job.cpus_per_gpu}"]
+    return [*options, f"--ntasks-per-node={per_node}"]
+
+
+def _moment(action: Action) -> float:
     """When to do something, in seconds after the start of the workload."""
     return action.submit_time if isinstance(action, JobRequest) else action.time
+
+
+def _add_qos(cluster: LiveCluster) -> None:
+    """Make the QOS and let every account use them."""
+    for qos in QOS:
+        limits = {
+            "Priority": qos.priority,
+            "MaxTRESPerUser": _tres_limit(qos.max_gpus_per_user),
+            "MaxJobsPerUser": qos.max_jobs_per_user,
+            "GrpTRES": _tres_limit(qos.group_gpus),
+        }
+        spelled = [f"{name}={value}" for name, value in limits.items() if value is not None]
+        # Slurm has a QOS normal from the start; adding it again changes nothing.
+        cluster.ask("sacctmgr", "-i", "add", "qos", qos.name)
+        cluster.run("sacctmgr", "-i", "modify", "qos", qos.name, "set", *spelled)
+    names = ",".join(qos.name for qos in QOS)
+    for account in ACCOUNTS:
+        cluster.run("sacctmgr", "-i", "modify", "account", account.name, "set", f"qos={names}", "DefaultQOS=normal")
+
+
+def _tres_limit(gpus: int | None) -> str | None:
+    return None if gpus is None else f"{TRES_LIMIT}={gpus}"
+
+
+def _qos(cluster: LiveCluster) -> Iterator[Qos]:
+    """Read every QOS back from slurmdbd."""
+    fields = "Name,Priority,MaxTRESPU,MaxJobsPU,GrpTRES"
+    for line in cluster.run("sacctmgr", "-n", "-P", "show", "qos", f"format={fields}").splitlines():
+        name, priority, per_user, jobs, group = line.split("|")
+        yield Qos(
+            name=name,
+            priority=int(priority or 0),
+            max_gpus_per_user=_gpus_of(per_user),
+            max_jobs_per_user=int(jobs) if jobs else None,
+            group_gpus=_gpus_of(group),
+        )
+
+
+def _gpus_of(tres: str) -> int | None:
+    """Read the GPUs of a limit such as `cpu=4,gres/gpu=16`; None without one."""
+    limits = dict(part.split("=", maxsplit=1) for part in tres.split(",") if part)
+    return int(limits[TRES_LIMIT]) if TRES_LIMIT in limits else None
+
+
+def _partitions(cluster: LiveCluster) -> Iterator[Partition]:
+    """Read every partition back from slurmctld."""
+    for line in cluster.run("scontrol", "-o", "show", "partition").splitlines():
+        fields = dict(part.split("=", maxsplit=1) for part in line.split() if "=" in part)
+        yield Partition(
+            name=fields["PartitionName"],
+            nodes=tuple(cluster.run("scontrol", "show", "hostnames", fields["Nodes"]).split()),
+            priority_tier=int(fields["PriorityTier"]),
+            priority_job_factor=int(fields["PriorityJobFactor"]),
+            max_time_s=None if fields["MaxTime"] == "UNLIMITED" else seconds_of(fields["MaxTime"]),
+            default=fields["Default"] == "YES",
+        )
 
 
 def _parameters(cluster: LiveCluster) -> dict[str, str]:
@@ -216,27 +355,26 @@ def _sacct(cluster: LiveCluster, fields: Sequence[str]) -> Iterator[list[str]]:
         yield line.split("|")
 
 
-def _accounted(cluster: LiveCluster) -> dict[int, Accounted]:
-    """Ask sacct for every job, once all ends have reached the database."""
-    fields = ("JobID", "Eligible", "Start", "End", "State")
+def _accounted(cluster: LiveCluster) -> dict[int, list[Accounted]]:
+    """Ask sacct for every job by the id of its submission, once all ends have reached the database."""
+    fields = ("JobID", "JobIDRaw", "Eligible", "Start", "End", "State", "NodeList")
 
     def all_ended() -> bool:
-        return all(end.isdigit() for _, _, _, end, _ in _sacct(cluster, fields))
+        return all(end.isdigit() for _, _, _, _, end, _, _ in _sacct(cluster, fields))
 
     cluster.wait_for(all_ended, 30.0, what="sacct knows the end of every job")
-    rows: dict[int, Accounted] = {}
-    for job_id, eligible, start, end, state in _sacct(cluster, fields):
-        rows[int(job_id)] = Accounted(
-            eligible_time=int(eligible), start_time=int(start), end_time=int(end), state=state.split()[0]
+    rows: dict[int, list[Accounted]] = {}
+    for label, job_id, eligible, start, end, state, nodes in _sacct(cluster, fields):
+        submitted_id, _, task = label.partition("_")
+        rows.setdefault(int(submitted_id), []).append(
+            Accounted(
+                job_id=int(job_id),
+                array_task=int(task) if task else None,
+                eligible_time=int(eligible),
+                start_time=int(start),
+                end_time=int(end),
+                state=state.split()[0],
+                nodes=nodes,
+            )
         )
-    return rows
-
-
-def _nodes_by_job(cluster: LiveCluster) -> dict[int, tuple[str, ...]]:
-    """Ask sacct where each job ran, and spell the node lists out."""
-    names: dict[int, tuple[str, ...]] = {}
-    for job_id, nodes in _sacct(cluster, ("JobID", "NodeList")):
-        if nodes.startswith("None"):
-            raise LiveSlurmError(f"job {job_id} never ran")
-        names[int(job_id)] = tuple(cluster.run("scontrol", "show", "hostnames", nodes).split())
-    return names
+    return {key: sorted(tasks, key=lambda row: row.array_task or 0) for key, tasks in rows.items()}

@@ -9,10 +9,12 @@ from tools.fidelity.recording import Pass, Scheduler
 
 STAMP = re.compile(r"^\[(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3})\] (.*)$")
 UP = re.compile(r"slurmctld version \S+ started on cluster")
+# A task of an array is written as 5_2(7), with its own id last.
+JOB = r"JobId=(?:\d+_\w+\()?(\d+)\)?"
 SUBMITTED = re.compile(r"_slurm_rpc_submit_batch_job: JobId=(\d+)")
-STARTED_BY_MAIN = re.compile(r"sched: Allocate JobId=(\d+) ")
-STARTED_BY_BACKFILL = re.compile(r"_start_job: Started JobId=(\d+) in ")
-ENDED = re.compile(r"_job_complete: JobId=(\d+) done")
+STARTED_BY_MAIN = re.compile(rf"sched: Allocate {JOB} ")
+STARTED_BY_BACKFILL = re.compile(rf"_start_job: Started {JOB} in ")
+ENDED = re.compile(rf"_job_complete: {JOB} done")
 MAIN_PASS = re.compile(r"Running job scheduler for (?:default depth|full queue)")
 BACKFILL_PASS = re.compile(r"_attempt_backfill: beginning")
 RECALCULATED = re.compile(r"decay_apply_weighted_factors: priority for job")

@@ -1,14 +1,17 @@
 """What a real slurmctld did with a workload, as values and as a file."""
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
+_TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d+):(\d+)")
+
 
 class RecordingError(RuntimeError):
-    """A recording cannot be read; the text is one line for a person."""
+    """A recording cannot be read or replayed; the text is one line for a person."""
 
 
 class Scheduler(StrEnum):
@@ -18,12 +21,50 @@ class Scheduler(StrEnum):
     BACKFILL = "backfill"
 
 
+class Kind(StrEnum):
+    """What a workload is about; `plain` has one partition, no QOS and GPUs alone."""
+
+    PLAIN = "plain"
+    PARTITIONS = "partitions"
+    QOS = "qos"
+    ARRAYS = "arrays"
+    DRAINED = "drained"
+    CPU = "cpu"
+
+
+class DependencyType(StrEnum):
+    """What a job waits for, as sbatch spells it."""
+
+    AFTER_OK = "afterok"
+    AFTER_ANY = "afterany"
+    SINGLETON = "singleton"
+
+
+class NodeState(StrEnum):
+    """What an administrator sets a node to, as scontrol spells it."""
+
+    DRAIN = "DRAIN"
+    RESUME = "RESUME"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dependency:
+    """What a job waits for: `names` of other jobs, none for a singleton."""
+
+    type: DependencyType
+    names: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRequest:
-    """One job as it is submitted; one CPU is asked for with each GPU.
+    """One job or job array as it is submitted.
 
     `nodes` is None for `--gpus` without a node count. `switches_wait_s` is 0 for a job that does not ask for one
-    leaf switch. Times are seconds after the start of the workload.
+    leaf switch. Times are seconds after the start of the workload. `name` is unique in the workload; `shared_name` is
+    what Slurm knows the jobs of a singleton by. An empty partition or QOS is the cluster's default. `array_size` is 0
+    for a single job, `array_limit` the number of tasks that may run at once, 0 for all. `begin_delay_s` counts from the
+    submission. `cpus` are those of each node of a job without GPUs; a job with GPUs gets `cpus_per_gpu`, and one
+    CPU with each GPU if that is 0. `memory_mib` is per node; 0 asks for so little that memory never decides.
     """
 
     name: str
@@ -35,6 +76,17 @@ class JobRequest:
     sleep_s: float
     switches_wait_s: float = 0.0
     nice: int = 0
+    partition: str = ""
+    qos: str = ""
+    shared_name: str = ""
+    array_size: int = 0
+    array_limit: int = 0
+    dependency: Dependency | None = None
+    begin_delay_s: float = 0.0
+    cpus: int = 0
+    cpus_per_gpu: int = 0
+    memory_mib: int = 0
+    exclusive: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +99,23 @@ class NiceChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeEvent:
+    """One `scontrol update NodeName= State=`; at the same time as a submission it comes first."""
+
+    node: str
+    time: float
+    state: NodeState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """What happens to the cluster, and when."""
 
     seed: int
     jobs: tuple[JobRequest, ...]
     changes: tuple[NiceChange, ...]
+    kind: Kind = Kind.PLAIN
+    node_events: tuple[NodeEvent, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,11 +127,16 @@ class Priority:
     fair_share: int
     job_size: int
     nice: int
+    partition: int = 0
+    qos: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRecord:
-    """What became of one job; times are seconds after the start of the workload, to the millisecond."""
+    """What became of one job or array task; times are seconds after the start of the workload, to the millisecond.
+
+    `eligible_time` is cut to whole seconds unless it is the submission. `array_task` is None for a single job.
+    """
 
     request: JobRequest
     job_id: int
@@ -80,11 +148,12 @@ class JobRecord:
     state: str
     nodes: tuple[str, ...]
     priority: Priority | None
+    array_task: int | None = None
 
     @property
     def queueing_delay_s(self) -> float:
-        """Time from submission to start; none of the jobs waits for anything before it is eligible."""
-        return self.start_time - self.submit_time
+        """Time from the moment at which the job is eligible to its start, at least 0."""
+        return max(0.0, self.start_time - self.eligible_time)
 
     @property
     def run_time_s(self) -> float:
@@ -110,13 +179,37 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Partition:
+    """A partition as slurmctld reads it; the factor counts against the largest of all, no time limit is None."""
+
+    name: str
+    nodes: tuple[str, ...]
+    priority_tier: int
+    priority_job_factor: int
+    max_time_s: float | None
+    default: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Qos:
+    """A QOS and its limits; None is no limit. The priority counts against the largest of all."""
+
+    name: str
+    priority: int = 0
+    max_gpus_per_user: int | None = None
+    max_jobs_per_user: int | None = None
+    group_gpus: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
     """A workload and what a real slurmctld did with it.
 
     `parameters` are lines of `scontrol show config`, `leaves` the nodes below each leaf switch, `recalculations` the
     times at which slurmctld computed every priority again. `controller_start_time` is when slurmctld came up, which all
     its timers count from; it is negative. `zero_time` is the start of the workload in POSIX seconds: slurmctld rounds
-    some instants to whole minutes of that clock.
+    some instants to whole minutes of that clock. Partitions, QOS and `memory_mib_per_node` are missing from the first
+    recordings, where they decide nothing.
     """
 
     release: str
@@ -133,6 +226,10 @@ class Recording:
     jobs: tuple[JobRecord, ...]
     passes: tuple[Pass, ...]
     recalculations: tuple[float, ...]
+    partitions: tuple[Partition, ...] = ()
+    qos: tuple[Qos, ...] = ()
+    node_events_made: tuple[NodeEvent, ...] = ()
+    memory_mib_per_node: int | None = None
 
     def scheduler_parameter(self, name: str) -> str | None:
         """Look up one of SchedulerParameters; an empty text for a flag that is set, None for what is not there."""
@@ -144,6 +241,15 @@ class Recording:
 
 
 _FILE = TypeAdapter(Recording)
+
+
+def seconds_of(text: str) -> float:
+    """Read a duration as slurmctld prints it, such as `7-00:00:00`."""
+    match = _TIME.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is no duration")
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
 
 
 def read_recording(path: Path) -> Recording:

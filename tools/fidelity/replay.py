@@ -1,6 +1,5 @@
 """Give the model the workload of a recording, and see when it starts each job."""
 
-import re
 from collections.abc import Mapping
 
 import numpy as np
@@ -14,18 +13,20 @@ from advisor.sim.slurm_state import Phases, build_slurm
 from advisor.sim.slurmctld import run_slurm
 from advisor.sim.state import build_state, outcomes
 from advisor.sim.trace import TRACE_DTYPE, Trace
-from tools.fidelity.recording import Recording, Scheduler
+from tools.fidelity.recording import Recording, RecordingError, Scheduler, seconds_of
 
 # About the time that slurmctld's background loop takes for one turn.
 _TICK_S = 1.0013
-_TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d+):(\d+)")
 
 
 def replay(recording: Recording) -> Mapping[int, float]:
     """Map job ids to the instants at which the model starts them.
 
-    The model knows when slurmctld came up, what was submitted and changed when, and how long each job ran.
+    The model knows when slurmctld came up, what was submitted and changed when, and how long each job ran. A recording
+    with features that the model does not know is refused.
     """
+    if unknown := unknown_features(recording):
+        raise RecordingError(f"the model does not know yet: {', '.join(unknown)}")
     trace, cluster = trace_of(recording), cluster_of(recording)
     state = build_state(trace, cluster, load_profiles(), ideal=True, loses_work=True)
     slurm = build_slurm(state, trace, cluster, phases_of(recording))
@@ -40,6 +41,22 @@ def replay(recording: Recording) -> Mapping[int, float]:
         raise RuntimeError("the model stopped before the last job had ended")
     starts = outcomes(state)["start_time"] - clock_of(recording)
     return {int(job_id): float(start) for job_id, start in zip(trace.jobs["job_id"], starts, strict=True)}
+
+
+def unknown_features(recording: Recording) -> list[str]:
+    """List what decided starts in the recording and is missing from the model."""
+    requests = recording.workload.jobs
+    features = {
+        "partitions": any(job.partition for job in requests),
+        "QOS limits": any(job.qos for job in requests),
+        "job arrays": any(job.array_size for job in requests),
+        "dependencies": any(job.dependency for job in requests),
+        "begin times": any(job.begin_delay_s for job in requests),
+        "drained nodes": bool(recording.node_events_made),
+        "CPUs and memory": any(job.cpus or job.cpus_per_gpu or job.memory_mib for job in requests),
+        "exclusive nodes": any(job.exclusive for job in requests),
+    }
+    return [name for name, there in features.items() if there]
 
 
 def clock_of(recording: Recording) -> float:
@@ -93,9 +110,9 @@ def cluster_of(recording: Recording) -> Cluster:
         priority_weight_age=float(parameters["PriorityWeightAge"]),
         priority_weight_fairshare=float(parameters["PriorityWeightFairShare"]),
         priority_weight_job_size=float(parameters["PriorityWeightJobSize"]),
-        priority_max_age_s=_seconds(parameters["PriorityMaxAge"]),
-        priority_calc_period_s=_seconds(parameters["PriorityCalcPeriod"]),
-        priority_decay_half_life_s=_seconds(parameters["PriorityDecayHalfLife"]),
+        priority_max_age_s=seconds_of(parameters["PriorityMaxAge"]),
+        priority_calc_period_s=seconds_of(parameters["PriorityCalcPeriod"]),
+        priority_decay_half_life_s=seconds_of(parameters["PriorityDecayHalfLife"]),
         tick_s=_ticks(recording)[1],
         account_shares={account.name: float(account.shares) for account in recording.accounts},
     )
@@ -134,12 +151,3 @@ def _period(recording: Recording, scheduler: Scheduler, about_s: float) -> tuple
     regular = np.abs(times - times[0] - turns * about_s) < 0.2
     period, phase = np.polyfit(turns[regular], times[regular], 1)
     return float(phase), float(period)
-
-
-def _seconds(text: str) -> float:
-    """Read a duration of `scontrol show config`, such as `7-00:00:00`."""
-    found = _TIME.fullmatch(text.strip())
-    if found is None:
-        raise ValueError(f"{text!r} is no duration")
-    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
-    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)

@@ -21,7 +21,8 @@ class Accounted:
     """The decoded accounting record of one job; None for a missing value.
 
     `line` is its place in the file. `het_job_id` is empty for an ordinary job, and the same for all components of a
-    heterogeneous one. `asked` and `held` are what it requested and what it was allocated.
+    heterogeneous one. `array_id` is 0 for a job that is no task of an array. `asked` and `held` are what it
+    requested and what it was allocated.
     """
 
     line: int
@@ -40,6 +41,9 @@ class Accounted:
     account: str
     qos: str
     comment: str
+    partition: str
+    array_id: int
+    dependency: str
 
 
 def needed(submit_time: float | None, field: str) -> float:
@@ -90,7 +94,7 @@ def _source_job(job: Accounted, used: Tres, gpus: int, *, start_time: float) -> 
     hinted = hints(job.comment)
     low, high = (hinted.gpus.low, hinted.gpus.high) if hinted.gpus is not None else (0, 0)
     is_elastic = low <= gpus <= high
-    # Nothing here knows of dependencies and begin times: a job enters the queue when it is eligible.
+    # The simulator knows no dependencies and begin times: a job enters the queue when it is eligible.
     entered_time = min(max(job.submit_time, job.eligible_time or 0.0), start_time)
     return SourceJob(
         line=job.line,
@@ -112,6 +116,9 @@ def _source_job(job: Accounted, used: Tres, gpus: int, *, start_time: float) -> 
         qos=job.qos,
         checkpoint_interval_s=hinted.checkpoint_s or 0.0,
         recorded_start_time=start_time,
+        partition=job.partition,
+        array_id=job.array_id,
+        dependency=job.dependency,
     )
 
 
@@ -129,4 +136,5 @@ def _together(gang: SourceJob, other: SourceJob) -> SourceJob:
         cpus_per_gpu=max(gang.cpus_per_gpu, other.cpus_per_gpu),
         memory_mib_per_gpu=max(gang.memory_mib_per_gpu, other.memory_mib_per_gpu),
         gpu_type=gang.gpu_type if gang.gpu_type == other.gpu_type else "",
+        partition=gang.partition if gang.partition == other.partition else "",
     )

@@ -16,13 +16,17 @@ from advisor.sim.importing.workload_rows import Cells, RowWithoutJob, WorkloadFi
 
 # The comment comes last because it is the one text that can hold the separator.
 FIELDS: Final = (
-    "JobID,JobIDRaw,User,Account,QOS,Submit,Eligible,Start,ElapsedRaw,"
+    "JobID,JobIDRaw,User,Account,QOS,Partition,Submit,Eligible,Start,ElapsedRaw,"
     "TimelimitRaw,State,ReqTRES,AllocTRES,NNodes,Comment"
 )
 COMMAND: Final = f"SLURM_TIME_FORMAT=%s sacct -a -X -P -S START -o {FIELDS}"
 
 SEPARATOR: Final = "|"
 _LONGEST_HEADER: Final = 10_000
+# Columns that sacct of most releases does not print; they are read where a file has them.
+_OPTIONAL: Final = ("Dependency",)
+# Longer numbers are not job ids.
+_ID_DIGITS: Final = 10
 # Of each group the first column that is there is read.
 _IDS: Final = ("JobIDRaw", "JobID")
 ELAPSED: Final = ("ElapsedRaw", "Elapsed")
@@ -45,7 +49,7 @@ def header_of(
     line: str, fields: str, needed_groups: Iterable[Sequence[str]], origin: object, command: str
 ) -> list[str]:
     """Read the names of the columns, whose case does not count; raises `TraceError` unless each group has one."""
-    known = {name.lower(): name for name in (*fields.split(","), *ELAPSED, *LIMITS, "JobID")}
+    known = {name.lower(): name for name in (*fields.split(","), *ELAPSED, *LIMITS, *_OPTIONAL, "JobID")}
     header = [known.get(cell.strip().lower(), cell.strip()) for cell in line[:_LONGEST_HEADER].split(SEPARATOR)]
     for group in needed_groups:
         if not any(name in header for name in group):
@@ -89,7 +93,17 @@ def _accounted(line: int, cells: Cells) -> Accounted:
         account=optional_text(cells.get("Account", "")),
         qos=optional_text(cells.get("QOS", "")),
         comment=cells.get("Comment", ""),
+        partition=optional_text(cells.get("Partition", "")),
+        array_id=_array_id(cells.get("JobID", "")),
+        dependency=optional_text(cells.get("Dependency", "")),
     )
+
+
+def _array_id(job_id: str) -> int:
+    """Return the id of the array of a task, which is spelled as array_task; 0 for a job of its own."""
+    array, underscore, _ = job_id.strip().partition("_")
+    is_task = bool(underscore) and array.isascii() and array.isdecimal() and len(array) <= _ID_DIGITS
+    return int(array) if is_task else 0
 
 
 def elapsed_s(cells: Cells) -> float:

@@ -41,6 +41,7 @@ def accounted_jobs(source: WorkloadFile, first: str) -> Iterator[Accounted | Bad
 def _accounted(place: int, job: JsonObject) -> Accounted:
     time, resources = _object(job.get("time"), "time"), _object(job.get("tres") or {}, "tres")
     state, het = _object(job.get("state"), "state"), _object(job.get("het") or {}, "het")
+    array = _object(job.get("array") or {}, "array")
     current = state.get("current")
     comment = job.get("comment")
     words = current if isinstance(current, list) else [current]
@@ -62,6 +63,9 @@ def _accounted(place: int, job: JsonObject) -> Accounted:
         account=_text(job, "account"),
         qos=_text(job, "qos"),
         comment=_text(comment, "job") if isinstance(comment, dict) else _text(job, "comment"),
+        partition=_text(job, "partition"),
+        array_id=_number(array, "job_id") or 0,
+        dependency=_text(job, "dependency"),
     )
 
 

@@ -45,6 +45,9 @@ class SourceJob:
     qos: str = ""
     checkpoint_interval_s: float = 0.0
     recorded_start_time: float = math.nan
+    partition: str = ""
+    array_id: int = 0
+    dependency: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

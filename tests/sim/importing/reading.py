@@ -47,6 +47,8 @@ def by_id(trace: Trace) -> dict[int, dict[str, object]]:
         job = {name: row[name].item() for name in trace.jobs.dtype.names or ()}
         job["user"], job["account"] = trace.users[row["user"]], trace.accounts[row["account"]]
         job["qos"] = trace.qos[row["qos"]]
+        job["partition"] = trace.partitions[row["partition"]]
+        job["dependency"] = trace.dependencies[row["dependency"]]
         job["model"] = trace.models[row["model"]] if row["model"] >= 0 else None
         job["gpu_type"] = trace.gpu_types[row["gpu_type"]] if row["gpu_type"] >= 0 else None
         jobs[int(row["job_id"])] = job

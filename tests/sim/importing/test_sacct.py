@@ -14,6 +14,7 @@ from advisor.errors import TraceError
 from advisor.sim.importing.collect import Imported
 from advisor.sim.importing.formats import import_trace
 from advisor.sim.importing.sacct import COMMAND, FIELDS
+from advisor.sim.trace_file import write_trace
 from tests.sim.importing.reading import by_id, imported
 
 # What sacct of 22.05.8 printed of one queue, as `SLURM_TIME_FORMAT=%s sacct -a -X -P` with more columns than are read
@@ -56,6 +57,9 @@ def test_recorded_accounting_becomes_a_trace(kind: str) -> None:
     assert (job["submit_time"], job["recorded_start_time"], job["run_time_s"]) == (0.0, 5.0, 3.0)
     assert (job["gpus"], job["cpus_per_gpu"], job["memory_mib_per_gpu"]) == (4, 1, 1000)
     assert (job["user"], job["account"], job["qos"]) == ("root", "root", "normal")
+    assert {job["partition"] for job in jobs.values()} == {"gpu"}
+    assert {job_id: job["array_id"] for job_id, job in jobs.items() if job["array_id"]} == {9: 9, 22: 9, 24: 9}
+    assert {job["dependency"] for job in jobs.values()} == {""}
     assert job["time_limit_s"] == 2 * 86400.0
     assert jobs[3]["time_limit_s"] == math.inf
 
@@ -64,6 +68,7 @@ def test_text_and_json_of_one_queue_make_the_same_trace() -> None:
     text, answer = recorded("txt").trace, recorded("json").trace
 
     assert text.jobs.tobytes() == answer.jobs.tobytes()
+    assert (text.partitions, text.dependencies) == (answer.partitions, answer.dependencies)
     assert (text.users, text.accounts, text.qos, text.models) == (
         answer.users, answer.accounts, answer.qos, answer.models,
     )  # fmt: skip
@@ -117,6 +122,45 @@ def test_an_array_task_enters_the_queue_when_it_is_eligible() -> None:
 
     assert (jobs[24]["submit_time"], jobs[24]["recorded_start_time"]) == (10.0, 10.0)
     assert jobs[9]["submit_time"] == 14.0
+
+
+def test_partition_array_and_dependency_are_kept_where_a_file_has_them(tmp_path: Path) -> None:
+    header = "JobID|JobIDRaw|Partition|dependency|Submit|Start|Elapsed|State|AllocTRES"
+    rows = [
+        "7|7|gpu||100|101|60|COMPLETED|gres/gpu=1",
+        "8_1|9|long|afterok:7|100|101|60|COMPLETED|gres/gpu=1",
+        "10+0|10|gpu||100|101|60|COMPLETED|gres/gpu=1",
+        "10+1|11|long|(null)|100|101|60|COMPLETED|gres/gpu=1",
+        f"{'9' * 30}_1|12|gpu||100|101|60|COMPLETED|gres/gpu=1",
+    ]
+
+    jobs = by_id(imported(tmp_path, "sacct", [header, *rows]).trace)
+
+    kept = {job_id: (job["partition"], job["array_id"], job["dependency"]) for job_id, job in jobs.items()}
+    assert kept == {
+        7: ("gpu", 0, ""),
+        9: ("long", 8, "afterok:7"),
+        10: ("", 0, ""),
+        12: ("gpu", 0, ""),
+    }
+
+
+def test_a_trace_without_these_facts_has_no_such_columns(tmp_path: Path) -> None:
+    trace = imported(tmp_path, "sacct", [HEADER, "1|100|101|60|COMPLETED|gres/gpu=1"]).trace
+
+    write_trace(trace, tmp_path / "t.csv")
+
+    header = (tmp_path / "t.csv").read_text().splitlines()[3]
+    assert header.startswith("job_id,submit_time")
+    assert not {"partition", "array_id", "dependency"} & set(header.split(","))
+
+
+def test_a_dependency_in_json_is_kept(tmp_path: Path) -> None:
+    job = entry(5, wrapped=True, dependency="afterany:4")
+
+    found = imported(tmp_path, "sacct", [json.dumps({"jobs": [job]})])
+
+    assert by_id(found.trace)[5]["dependency"] == "afterany:4"
 
 
 def test_ids_that_are_no_numbers_are_numbered_in_order(tmp_path: Path) -> None:
@@ -233,7 +277,7 @@ def test_a_missing_column_is_named_with_the_command_that_writes_it(tmp_path: Pat
 
 
 def test_the_columns_of_the_command_are_those_that_are_read(tmp_path: Path) -> None:
-    row = "1|1|ann|lab|normal|100|100|101|60|90|COMPLETED|gres/gpu=1|gres/gpu=1|1|"
+    row = "1|1|ann|lab|normal|gpu|100|100|101|60|90|COMPLETED|gres/gpu=1|gres/gpu=1|1|"
 
     job = by_id(imported(tmp_path, "sacct", [FIELDS.replace(",", "|"), row]).trace)[1]
 
@@ -265,7 +309,8 @@ def entry(own_id: int, *, wrapped: bool, **changes: object) -> dict[str, Any]:
         "user": "ann",
         "qos": "high",
         "allocation_nodes": 2,
-        "array": {"job_id": 0, "task_id": number(None), "task": ""},
+        "partition": "long",
+        "array": {"job_id": number(3) if wrapped else 3, "task_id": number(2), "task": ""},
         "het": {"job_id": 0, "job_offset": number(None)},
         "comment": {"administrator": "", "job": "sadvise: model=bert", "system": ""},
         "state": {"current": ["COMPLETED"] if wrapped else "COMPLETED", "reason": "None"},
@@ -292,6 +337,7 @@ def test_json_of_every_release_becomes_the_same_job(tmp_path: Path, wrapped: boo
     assert (job["nodes_min"], job["nodes_max"]) == (1, 0)
     assert (job["user"], job["account"], job["qos"], job["model"]) == ("ann", "physics", "high", "bert")
     assert job["gpu_type"] == "a100"
+    assert (job["partition"], job["array_id"], job["dependency"]) == ("long", 3, "")
 
 
 TIMES = {"elapsed": 60, "eligible": 100, "start": 100, "submission": 100}

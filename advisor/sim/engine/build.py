@@ -1,0 +1,72 @@
+"""Compile the C sources into a library, once for each state of the sources."""
+
+import hashlib
+import os
+import shlex
+import shutil
+import sysconfig
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from advisor.backends.process import run
+from advisor.errors import SimulationError, SlurmError
+
+HERE: Final = Path(__file__).parent
+# Contracted operations round otherwise on some processors, and results would differ between machines.
+FLAGS: Final = ("-std=c11", "-O3", "-fPIC", "-shared", "-ffp-contract=off", "-fno-math-errno")
+_COMPILE_S: Final = 120.0
+_NO_COMPILER: Final = (
+    "the simulator needs a C compiler on its first run from a checkout: install gcc, or name another one in CC; the"
+    " packages of sadvise hold it compiled"
+)
+
+
+def library_file() -> Path:
+    """Return the library for the present sources: as shipped, as kept from an earlier run, or compiled now.
+
+    Raises `SimulationError` if it has to be compiled and there is no compiler.
+    """
+    shipped = HERE / library_name()
+    if shipped.is_file():
+        return shipped
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sadvise"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        folder = Path(tempfile.mkdtemp(prefix="sadvise-"))
+    kept = folder / library_name()
+    if not kept.is_file():
+        compile_to(kept)
+    return kept
+
+
+def library_name() -> str:
+    """Return the name of the library for the present sources, flags and platform."""
+    parts = hashlib.sha256(repr((FLAGS, sysconfig.get_platform())).encode())
+    for path in sorted([*HERE.glob("*.c"), *HERE.glob("*.h")]):
+        parts.update(path.name.encode() + path.read_bytes())
+    return f"engine-{parts.hexdigest()[:16]}.so"
+
+
+def has_compiler() -> bool:
+    """Return whether there is a C compiler."""
+    return shutil.which(_compiler()[0]) is not None
+
+
+def compile_to(target: Path, flags: Sequence[str] = FLAGS) -> None:
+    """Compile the library into a file, which appears whole or not at all."""
+    if not has_compiler():
+        raise SimulationError(_NO_COMPILER)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".engine-") as folder:
+        made = Path(folder) / target.name
+        try:
+            run([*_compiler(), *flags, str(HERE / "engine.c"), "-o", str(made), "-lm"], timeout_s=_COMPILE_S)
+        except SlurmError as err:
+            raise SimulationError(f"the simulator does not compile: {err}") from err
+        made.replace(target)
+
+
+def _compiler() -> list[str]:
+    return shlex.split(os.environ.get("CC", "")) or ["cc"]

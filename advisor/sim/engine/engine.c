@@ -1,0 +1,10 @@
+/* All parts in one unit, so that the compiler sees through every call. */
+#include "common.h"
+#include "heap.c"
+#include "profiles.c"
+#include "links.c"
+#include "execution.c"
+#include "placement.c"
+#include "priority.c"
+#include "backfill.c"
+#include "slurmctld.c"

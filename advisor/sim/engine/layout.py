@@ -1,0 +1,99 @@
+"""How C sees the tables of arrays that its functions read and write in place.
+
+A table is a named tuple of arrays. Its types are declared once, in Python: `header` writes the C structs from them and
+lets the compiler check every offset, and `Block` refuses arrays of other types.
+"""
+
+import ctypes
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.errors import SimulationError
+
+_C_TYPES: Final[Mapping[np.dtype[Any], str]] = {
+    np.dtype(np.float64): "double",
+    np.dtype(np.int64): "int64_t",
+    np.dtype(np.int32): "int32_t",
+    np.dtype(np.int8): "int8_t",
+}
+
+
+_TOP: Final = "/* Written from tables.py by `python -m advisor.sim.engine.tables`. */"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """The items of one array as C declares them, and its number of dimensions."""
+
+    c_type: str
+    dtype: np.dtype[Any]
+    dimensions: int
+
+
+def records(c_type: str, dtype: np.dtype[Any]) -> Column:
+    """Declare an array of records, `(n,)`; `c_type` names their struct."""
+    return Column(c_type, dtype, 1)
+
+
+def numbers(kind: type[np.generic], dimensions: int = 1) -> Column:
+    """Declare an array of plain numbers with one or two dimensions."""
+    return Column(_C_TYPES[np.dtype(kind)], np.dtype(kind), dimensions)
+
+
+class Block:
+    """The C struct of a table: the addresses and lengths of its arrays, valid while the arrays live."""
+
+    def __init__(self, table: Any, columns: Mapping[str, Column]) -> None:
+        """Check the arrays against their declaration and take their addresses."""
+        words: list[int] = []
+        for name, column in columns.items():
+            array: NDArray[Any] = getattr(table, name)
+            if array.dtype != column.dtype or array.ndim != column.dimensions or not array.flags.c_contiguous:
+                raise SimulationError(
+                    f"{type(table).__name__}.{name} must be contiguous, of {column.dtype} in {column.dimensions}"
+                    f" dimensions, and is of {array.dtype} in {array.ndim}"
+                )
+            words += [array.ctypes.data, *array.shape]
+        self._words = (ctypes.c_int64 * len(words))(*words)
+
+    @property
+    def address(self) -> int:
+        """The address of the struct."""
+        return ctypes.addressof(self._words)
+
+
+def header(tables: Mapping[type, Mapping[str, Column]]) -> str:
+    """Return the C header that declares tables and the records in them."""
+    lines = [_TOP, "#pragma once", "#include <stddef.h>", "#include <stdint.h>", ""]
+    structs = {column.c_type: column.dtype for columns in tables.values() for column in columns.values()}
+    for c_type, dtype in structs.items():
+        lines += _record(c_type, dtype)
+    for table, columns in tables.items():
+        lines += ["typedef struct {", *_members(columns), f"}} {table.__name__};", ""]
+    return "\n".join(lines)
+
+
+def _members(columns: Mapping[str, Column]) -> Iterator[str]:
+    for name, column in columns.items():
+        yield f"    {column.c_type} *{name};"
+        yield f"    int64_t n_{name};"
+        if column.dimensions == 2:
+            yield f"    int64_t {name}_columns;"
+
+
+def _record(c_type: str, dtype: np.dtype[Any]) -> Iterator[str]:
+    """Declare the struct of a record, if it is one, and let the compiler check its offsets."""
+    if dtype.fields is None:
+        return
+    yield "typedef struct {"
+    for name, (kind, *_) in dtype.fields.items():
+        yield f"    {_C_TYPES[kind]} {name};"
+    yield f"}} {c_type};"
+    for name, (_, offset, *_) in dtype.fields.items():
+        yield f'_Static_assert(offsetof({c_type}, {name}) == {offset}, "{name}");'
+    yield f'_Static_assert(sizeof({c_type}) == {dtype.itemsize}, "{c_type}");'
+    yield ""

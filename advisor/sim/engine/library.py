@@ -1,0 +1,55 @@
+"""Load the compiled functions, and bind Python functions to them."""
+
+import ctypes
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, Final, ParamSpec, TypeVar, get_type_hints
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+_NUMBERS: Final[dict[object, Any]] = {int: ctypes.c_int64, float: ctypes.c_double, bool: ctypes.c_bool}
+
+
+def native(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Return a function that calls the C function of the same name.
+
+    The Python function holds the types and the documentation. Numbers are passed as they are, tables as the addresses
+    of their structs.
+    """
+
+    @functools.cache
+    def bound() -> tuple[Callable[..., Any], tuple[bool, ...]]:
+        hints = get_type_hints(function)
+        kinds = [hints[parameter] for parameter in inspect.signature(function).parameters]
+        target = getattr(_library(), function.__name__)
+        target.argtypes = [_NUMBERS.get(kind, ctypes.c_void_p) for kind in kinds]
+        target.restype = _NUMBERS.get(hints["return"])
+        return target, tuple(kind not in _NUMBERS for kind in kinds)
+
+    @functools.wraps(function)
+    def call(*arguments: Parameters.args, **_: Parameters.kwargs) -> Result:
+        from advisor.sim.engine.layout import Block
+        from advisor.sim.engine.tables import TABLES
+
+        target, are_tables = bound()
+        # The blocks are kept until the function has returned.
+        values = [
+            Block(value, TABLES[type(value)]) if is_table else value
+            for value, is_table in zip(arguments, are_tables, strict=True)
+        ]
+        result: Result = target(*(value.address if isinstance(value, Block) else value for value in values))
+        return result
+
+    return call
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    """Load the compiled functions."""
+    from advisor.sim.engine.build import library_file
+    from advisor.sim.engine.tables import check_layout
+
+    check_layout()
+    return ctypes.CDLL(str(library_file()))

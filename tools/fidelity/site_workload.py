@@ -1,0 +1,181 @@
+"""Workloads with what sites use beyond GPUs: partitions, QOS, arrays, drained nodes, CPUs and memory; from a seed."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from tools.fidelity.recording import (
+    Dependency,
+    DependencyType,
+    JobRequest,
+    Kind,
+    NodeEvent,
+    NodeState,
+    Qos,
+    Workload,
+)
+from tools.fidelity.workload import MINUTE_S, Size, draw_workload
+
+SITE = Size(jobs=60, arrivals_s=100.0, shortest_s=5.0, longest_s=70.0, changes=3, overrunning=0)
+
+# Lines of slurm.conf; the two overlap in n03 to n06.
+LONG_PARTITION, SHORT_PARTITION = "long", "short"
+PARTITION_LINES = (
+    f"PartitionName={LONG_PARTITION} Nodes=n[01-06] PriorityTier=1 PriorityJobFactor=5 MaxTime=UNLIMITED State=UP",
+    f"PartitionName={SHORT_PARTITION} Nodes=n[03-08] PriorityTier=2 PriorityJobFactor=20 MaxTime=00:03:00 State=UP",
+)
+SHORT_MAX_TIME_S = 3 * MINUTE_S
+
+# The limits are so low that each of them holds jobs back.
+QOS = (
+    Qos(name="normal"),
+    Qos(name="capped", priority=10, max_gpus_per_user=16),
+    Qos(name="shared", priority=5, max_jobs_per_user=2, group_gpus=24),
+)
+
+FIRST_DRAINED = ("n06", "n08")
+LATER_DRAINED = "n02"
+NODE_EVENTS = (
+    *(NodeEvent(node=node, time=0.0, state=NodeState.DRAIN) for node in FIRST_DRAINED),
+    NodeEvent(node=LATER_DRAINED, time=40.0, state=NodeState.DRAIN),
+    NodeEvent(node=LATER_DRAINED, time=110.0, state=NodeState.RESUME),
+)
+
+# Tasks of an array run one after the other where its limit is 1, so they are short, and there are fewer other jobs.
+LONGEST_TASK_S = 22.0
+ARRAY_TASKS_BEYOND = 12
+
+
+def draw_site_workload(seed: int, kind: Kind) -> Workload:
+    """Draw a workload of a kind other than plain; the same seed and kind give the same workload."""
+    # One stream for what all kinds share, another for what this kind adds.
+    plain = draw_workload(seed, SITE)
+    random = np.random.default_rng([seed, list(Kind).index(kind)])
+    jobs = _ADDERS[kind](random, plain.jobs)
+    names = {job.name for job in jobs if not job.array_size}
+    return Workload(
+        seed=seed,
+        kind=kind,
+        jobs=tuple(jobs),
+        changes=tuple(change for change in plain.changes if change.name in names),
+        node_events=NODE_EVENTS if kind is Kind.DRAINED else (),
+    )
+
+
+def _with_partitions(random: np.random.Generator, jobs: Sequence[JobRequest]) -> list[JobRequest]:
+    """Spread jobs over both partitions, within the time limit of the short one."""
+    return [
+        replace(job, partition=SHORT_PARTITION, time_limit_s=min(job.time_limit_s, SHORT_MAX_TIME_S))
+        if random.random() < 0.45
+        else replace(job, partition=LONG_PARTITION)
+        for job in jobs
+    ]
+
+
+def _with_qos(random: np.random.Generator, jobs: Sequence[JobRequest]) -> list[JobRequest]:
+    """Give most jobs one of the two QOS with limits."""
+    return [replace(job, qos=QOS[random.choice(len(QOS), p=[0.2, 0.45, 0.35])].name) for job in jobs]
+
+
+def _with_arrays(random: np.random.Generator, jobs: Sequence[JobRequest]) -> list[JobRequest]:
+    """Make some jobs arrays of small tasks, and let others wait for jobs before them or for a time."""
+    count = len(jobs) - ARRAY_TASKS_BEYOND
+    drawn = list(jobs[:count])
+    for rank in range(2, count, 7):
+        drawn[rank] = replace(
+            drawn[rank],
+            gpus=int(random.choice([2, 4, 8])),
+            nodes=1,
+            sleep_s=min(drawn[rank].sleep_s, LONGEST_TASK_S),
+            switches_wait_s=0.0,
+            array_size=int(random.integers(3, 7)),
+            array_limit=int(random.integers(1, 4)),
+        )
+    # Whatever waits for this one waits for its time limit.
+    drawn[5] = replace(drawn[5], sleep_s=4 * MINUTE_S, time_limit_s=MINUTE_S)
+    for rank in range(11, count):
+        job = drawn[rank]
+        match rank % 7:
+            case 3:
+                drawn[rank] = replace(job, dependency=_after(random, DependencyType.AFTER_OK, drawn[6:rank]))
+            case 5:
+                drawn[rank] = replace(job, dependency=_after(random, DependencyType.AFTER_ANY, drawn[5:rank]))
+            case 6:
+                drawn[rank] = replace(job, begin_delay_s=float(random.integers(15, 70)))
+            case 0:
+                # A singleton waits for jobs of its own user only.
+                drawn[rank] = replace(
+                    job,
+                    user=drawn[0].user,
+                    shared_name="nightly",
+                    dependency=Dependency(type=DependencyType.SINGLETON),
+                )
+            case _:
+                pass
+    waiting = next(rank for rank in range(11, count) if rank % 7 == 5)
+    drawn[waiting] = replace(
+        drawn[waiting], dependency=Dependency(type=DependencyType.AFTER_ANY, names=(drawn[5].name,))
+    )
+    return drawn
+
+
+def _after(random: np.random.Generator, type_: DependencyType, earlier: Sequence[JobRequest]) -> Dependency:
+    """Draw one or two of the jobs that were submitted shortly before."""
+    recent = [job.name for job in earlier[-8:] if not job.begin_delay_s]
+    names = random.choice(recent, min(len(recent), int(random.integers(1, 3))), replace=False)
+    return Dependency(type=type_, names=tuple(sorted(map(str, names))))
+
+
+def _with_fewer_jobs(random: np.random.Generator, jobs: Sequence[JobRequest]) -> list[JobRequest]:
+    """Leave out some jobs, as less of the cluster is there to run them."""
+    kept = np.sort(random.choice(len(jobs), len(jobs) - 6, replace=False))
+    return [jobs[rank] for rank in kept]
+
+
+def _with_cpus(random: np.random.Generator, jobs: Sequence[JobRequest]) -> list[JobRequest]:
+    """Ask for CPUs and memory, some jobs without GPUs and some for whole nodes."""
+    drawn = []
+    for job in jobs:
+        if job.nodes is None or random.random() < 0.35:
+            drawn.append(
+                replace(
+                    job,
+                    gpus=0,
+                    nodes=1,
+                    switches_wait_s=0.0,
+                    sleep_s=_shorter(job),
+                    cpus=int(random.choice([1, 2, 4, 8, 12])),
+                    memory_mib=int(random.choice([2000, 8000, 16000, 40000])),
+                    exclusive=bool(random.random() < 0.15),
+                )
+            )
+            continue
+        per_node = job.gpus // job.nodes
+        exclusive = bool(per_node < 8 and random.random() < 0.12)
+        # Slurm counts every GPU of an exclusive node, and refuses more CPUs for them than the node has.
+        most = 1 if exclusive else 2 if per_node > 4 else 4
+        drawn.append(
+            replace(
+                job,
+                sleep_s=_shorter(job),
+                cpus_per_gpu=int(random.integers(1, most + 1)),
+                memory_mib=int(random.choice([4000, 8000, 24000, 48000])),
+                exclusive=exclusive,
+            )
+        )
+    return drawn
+
+
+def _shorter(job: JobRequest) -> float:
+    """Shorten a job, as CPUs, memory and GPUs that each bind in turn leave more of a node idle."""
+    return round(0.75 * job.sleep_s, 1)
+
+
+_ADDERS: Mapping[Kind, Callable[[np.random.Generator, Sequence[JobRequest]], list[JobRequest]]] = {
+    Kind.PARTITIONS: _with_partitions,
+    Kind.QOS: _with_qos,
+    Kind.ARRAYS: _with_arrays,
+    Kind.DRAINED: _with_fewer_jobs,
+    Kind.CPU: _with_cpus,
+}

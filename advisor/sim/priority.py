@@ -1,6 +1,6 @@
 """Multifactor priority of the model of Slurm, and the line of pending jobs sorted by it; see `engine/priority.c`."""
 
-from advisor.sim.engine.library import native
+from advisor.sim.engine.native import native
 from advisor.sim.slurm_state import Slurm
 from advisor.sim.state import State
 

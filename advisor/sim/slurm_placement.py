@@ -1,6 +1,6 @@
 """Node selection of the model of Slurm, as observed on slurmctld 22.05 with topology/tree; see `engine/placement.c`."""
 
-from advisor.sim.engine.library import native
+from advisor.sim.engine.native import native
 from advisor.sim.slurm_state import Slurm
 from advisor.sim.state import State
 

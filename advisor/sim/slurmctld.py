@@ -3,7 +3,7 @@
 `docs/fidelity.md` describes what it omits and how much it differs from a real slurmctld.
 """
 
-from advisor.sim.engine.library import native
+from advisor.sim.engine.native import native
 from advisor.sim.slurm_state import Slurm
 from advisor.sim.state import State
 

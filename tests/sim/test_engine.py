@@ -14,7 +14,7 @@ from advisor.sim import queueing
 from advisor.sim.cluster import Failures, parse_cluster
 from advisor.sim.engine import build
 from advisor.sim.engine.layout import Block, header
-from advisor.sim.engine.library import native
+from advisor.sim.engine.native import native
 from advisor.sim.engine.tables import LAYOUT_FILE, TABLES
 from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.state import State

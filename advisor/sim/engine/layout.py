@@ -26,7 +26,7 @@ _TOP: Final = "/* Written from tables.py by `python -m advisor.sim.engine.tables
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ArrayType:
     """The items of one array as C declares them, and its number of dimensions."""
 
     c_type: str
@@ -34,20 +34,20 @@ class Column:
     dimensions: int
 
 
-def records(c_type: str, dtype: np.dtype[Any]) -> Column:
+def records(c_type: str, dtype: np.dtype[Any]) -> ArrayType:
     """Declare an array of records, `(n,)`; `c_type` names their struct."""
-    return Column(c_type, dtype, 1)
+    return ArrayType(c_type, dtype, 1)
 
 
-def numbers(kind: type[np.generic], dimensions: int = 1) -> Column:
+def numbers(kind: type[np.generic], dimensions: int = 1) -> ArrayType:
     """Declare an array of plain numbers with one or two dimensions."""
-    return Column(_C_TYPES[np.dtype(kind)], np.dtype(kind), dimensions)
+    return ArrayType(_C_TYPES[np.dtype(kind)], np.dtype(kind), dimensions)
 
 
 class Block:
     """The C struct of a table: the addresses and lengths of its arrays, valid while the arrays live."""
 
-    def __init__(self, table: Any, columns: Mapping[str, Column]) -> None:
+    def __init__(self, table: Any, columns: Mapping[str, ArrayType]) -> None:
         """Check the arrays against their declaration and take their addresses."""
         words: list[int] = []
         for name, column in columns.items():
@@ -66,7 +66,7 @@ class Block:
         return ctypes.addressof(self._words)
 
 
-def header(tables: Mapping[type, Mapping[str, Column]]) -> str:
+def header(tables: Mapping[type, Mapping[str, ArrayType]]) -> str:
     """Return the C header that declares tables and the records in them."""
     lines = [_TOP, "#pragma once", "#include <stddef.h>", "#include <stdint.h>", ""]
     structs = {column.c_type: column.dtype for columns in tables.values() for column in columns.values()}
@@ -77,7 +77,7 @@ def header(tables: Mapping[type, Mapping[str, Column]]) -> str:
     return "\n".join(lines)
 
 
-def _members(columns: Mapping[str, Column]) -> Iterator[str]:
+def _members(columns: Mapping[str, ArrayType]) -> Iterator[str]:
     for name, column in columns.items():
         yield f"    {column.c_type} *{name};"
         yield f"    int64_t n_{name};"

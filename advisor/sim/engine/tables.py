@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from advisor.errors import SimulationError
-from advisor.sim.engine.layout import Column, header, numbers, records
+from advisor.sim.engine.layout import ArrayType, header, numbers, records
 from advisor.sim.run_outcome import SEGMENT_DTYPE
 from advisor.sim.slurm_state import ASSOCIATION_DTYPE, CONTROL_DTYPE, RESERVATION_DTYPE, Slurm
 from advisor.sim.state import (
@@ -23,7 +23,7 @@ from advisor.sim.state import (
 
 _DOUBLE, _INT64, _INT32, _INT8 = (numbers(kind) for kind in (np.float64, np.int64, np.int32, np.int8))
 
-TABLES: Final[Mapping[type, Mapping[str, Column]]] = {
+TABLES: Final[Mapping[type, Mapping[str, ArrayType]]] = {
     State: {
         "jobs": records("Job", JOB_DTYPE),
         "nodes": records("Node", NODE_DTYPE),

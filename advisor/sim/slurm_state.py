@@ -85,7 +85,7 @@ class Slurm(NamedTuple):
     refused_s: NDArray[np.float64]  # (n_shapes,): its time limit; no longer one of the shape starts in this pass
     ranking: NDArray[np.int32]  # (n_associations,): rows by falling fair-share
     spare: NDArray[np.int32]  # (n_jobs,): space for sorting the line
-    scratch: NDArray[np.float64]  # (n_nodes or most_running,): space for sorting instants
+    scratch: NDArray[np.float64]  # (n_nodes,): space for sorting instants
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +142,7 @@ def build_slurm(state: State, trace: Trace, cluster: Cluster, phases: Phases | N
     state.rules["limit_phase_time"] = began.main_time
     highest = max([*asked.qos_priority.values(), 1.0])
     most = state.node_jobs.shape[1]
+    most_gpus, shapes = int(state.nodes["gpus"].max()), int(state.jobs["shape"].max()) + 1
     return Slurm(
         control=control,
         line=np.full(len(trace), NONE, np.int32),
@@ -159,14 +160,14 @@ def build_slurm(state: State, trace: Trace, cluster: Cluster, phases: Phases | N
         reservations=np.zeros(max(65_536, 4 * len(state.nodes)), RESERVATION_DTYPE),
         ready=np.zeros(len(state.nodes)),
         open_time=np.zeros(len(state.nodes)),
-        free_time=np.zeros((int(state.nodes["gpus"].max()) + 1, len(state.nodes))),
-        free_plan=np.zeros(int(state.nodes["gpus"].max()) + 1, np.int64),
+        free_time=np.zeros((most_gpus + 1, len(state.nodes))),
+        free_plan=np.zeros(most_gpus + 1, np.int64),
         share=np.zeros(len(state.nodes), np.int32),
         chosen=np.zeros(len(state.nodes), np.int8),
         room=np.zeros(len(state.nodes), np.int32),
-        refused_pass=np.zeros(int(state.jobs["shape"].max()) + 1, np.int64),
-        refused_s=np.zeros(int(state.jobs["shape"].max()) + 1),
+        refused_pass=np.zeros(shapes, np.int64),
+        refused_s=np.zeros(shapes),
         ranking=np.arange(len(distinct), dtype=np.int32),
         spare=np.zeros(len(trace), np.int32),
-        scratch=np.zeros(max(len(state.nodes), len(state.running))),
+        scratch=np.zeros(len(state.nodes)),
     )

@@ -14,24 +14,24 @@ static inline double planned_limit_s(const Slurm *m, const Job *job) {
 }
 
 /* Return when the wait of a job for few switches ends; its clock starts once, at the first request for them. */
-EXPORT double switch_wait_ends(State *s, Slurm *m, int64_t row) {
+static double switch_wait_ends(State *s, Slurm *m, int64_t row) {
     return m->switches_time[row] + least(s->jobs[row].switches_wait_s, m->control->max_switch_wait_s);
 }
 
 /* Return whether a job still waits for fewer leaves than the picked nodes span. */
-EXPORT bool waits_for_switches(State *s, Slurm *m, int64_t row, double now) {
+static bool waits_for_switches(State *s, Slurm *m, int64_t row, double now) {
     int32_t switches = s->jobs[row].switches;
     return 0 < switches && switches < leaves_picked(s) && now < switch_wait_ends(s, m, row);
 }
 
 /* Mark the expected ends on the nodes of a job as changed. */
-EXPORT void mark_stale(State *s, Slurm *m, int64_t row) {
+static void mark_stale(State *s, Slurm *m, int64_t row) {
     const Job *job = &s->jobs[row];
     for (int64_t at = job->pool; at < job->pool + job->span; at++) m->stale[s->held_nodes[at]] = 1;
 }
 
 /* Start the job at a place of the line on the picked nodes. */
-EXPORT void launch(State *s, Slurm *m, int64_t place, double now) {
+static void launch(State *s, Slurm *m, int64_t place, double now) {
     int32_t row = m->line[place];
     strike(s, m, place);
     s->jobs[row].watch_time = INFINITY;
@@ -147,18 +147,10 @@ static inline double open_from(const Slurm *m, int64_t node_row, double at, doub
     return from;
 }
 
-static inline bool is_reserved(const Slurm *m, int64_t node_row, double begin, double until) {
-    for (int32_t item = m->first[node_row]; item != NONE; item = m->reservations[item].next) {
-        if (m->reservations[item].start_time > until) return false;
-        if (m->reservations[item].end_time > begin) return true;
-    }
-    return false;
-}
-
-/* Return whether any picked node is reserved in an interval. */
-static bool meets_reservation(State *s, Slurm *m, double begin, double until) {
+/* Return whether any picked node is reserved within `limit_s` of an instant. */
+static bool meets_reservation(State *s, Slurm *m, double begin, double limit_s) {
     for (int64_t place = 0; place < s->tally->picked; place++)
-        if (is_reserved(m, s->pick_nodes[place], begin, until)) return true;
+        if (open_from(m, s->pick_nodes[place], begin, limit_s) > begin) return true;
     return false;
 }
 
@@ -297,7 +289,7 @@ static double earliest(State *s, Slurm *m, int64_t row, double now, double limit
             continue;
         }
         begin = most(begin, at);
-        if (begin == at || !meets_reservation(s, m, begin, begin + limit_s)) return begin <= last ? begin : INFINITY;
+        if (begin == at || !meets_reservation(s, m, begin, limit_s)) return begin <= last ? begin : INFINITY;
         at = begin;
     }
     return INFINITY;
@@ -326,7 +318,7 @@ static void reserve(State *s, Slurm *m, double begin, double until) {
  *
  * The pass ends when no later job can start now: their reservations would change nothing.
  */
-EXPORT void backfill_pass(State *s, Slurm *m, double now) {
+static void backfill_pass(State *s, Slurm *m, double now) {
     Control *control = m->control;
     control->backfill_time = now;
     control->backfill_due_time = INFINITY;

@@ -6,8 +6,8 @@
 
 #include "layout.h"
 
-/* A function that Python calls. */
-#define EXPORT __attribute__((visibility("default")))
+/* A function that Python calls; all others are static. */
+#define EXPORT
 
 enum { NONE = -1 };
 enum { FUTURE, PENDING, RUNNING, ENDED };

@@ -11,7 +11,7 @@ static Heap timer_heap(State *s) {
 static inline const int32_t *nodes_of(State *s, int64_t row) { return s->held_nodes + s->jobs[row].pool; }
 
 /* Return when a running job reaches its time limit; under ideal execution limits do not apply. */
-EXPORT double kill_time(State *s, int64_t row) {
+static double kill_time(State *s, int64_t row) {
     const Job *job = &s->jobs[row];
     const Rules *rules = s->rules;
     if (!rules->limits_bind) return INFINITY;
@@ -85,7 +85,7 @@ static double rate_of(State *s, int64_t row) {
 }
 
 /* Compute the current rate of a running job, and when it ends. */
-EXPORT void repace(State *s, int64_t row, double now) {
+static void repace(State *s, int64_t row, double now) {
     book(s, row, now);
     Job *job = &s->jobs[row];
     job->rate = rate_of(s, row);
@@ -221,26 +221,6 @@ EXPORT void start(State *s, int64_t row, double now) {
     begin(s, row, now);
 }
 
-/* Start a pending job on the GPUs of a running one that holds as many as it requests. */
-EXPORT void start_as_guest(State *s, int64_t row, int64_t host, double now) {
-    Job *job = &s->jobs[row], *owner = &s->jobs[host];
-    for (int64_t place = 0; place < owner->span; place++) {
-        int32_t node = s->held_nodes[owner->pool + place];
-        s->held_nodes[job->pool + place] = node;
-        s->held_gpus[job->pool + place] = s->held_gpus[owner->pool + place];
-        join(s, row, node);
-    }
-    job->held = owner->held;
-    job->span = owner->span;
-    job->tier = owner->tier;
-    job->is_guest = 1;
-    job->partner = (int32_t)host;
-    owner->partner = (int32_t)row;
-    count_as_sender(s, row, 1);
-    begin(s, row, now);
-    repace(s, host, now);
-}
-
 /* Return a stopped job to its last checkpoint, or to its beginning if it makes none. */
 static void fall_back(State *s, int64_t row) {
     Job *job = &s->jobs[row];
@@ -262,7 +242,7 @@ static void leave(State *s, int64_t row) {
 }
 
 /* Take a running job off its GPUs; it ends, or pends again with its progress (`phase`). */
-EXPORT void stop(State *s, int64_t row, double now, int64_t phase) {
+static void stop(State *s, int64_t row, double now, int64_t phase) {
     Job *job = &s->jobs[row];
     Tally *tally = s->tally;
     book(s, row, now);

@@ -13,7 +13,7 @@ static void count_crossing(State *s, int64_t row, int64_t step) {
 }
 
 /* Add a gang to the senders on its nodes (`step` 1), or remove it from them (-1). */
-EXPORT void count_sender(State *s, const int32_t *nodes, int64_t count, double pressure, bool crosses, int64_t step) {
+static void count_sender(State *s, const int32_t *nodes, int64_t count, double pressure, bool crosses, int64_t step) {
     int32_t before = NONE;
     for (int64_t place = 0; place < count; place++) {
         Node *node = &s->nodes[nodes[place]];
@@ -29,7 +29,7 @@ EXPORT void count_sender(State *s, const int32_t *nodes, int64_t count, double p
 }
 
 /* Return the share that the spine carries of the traffic of leaves with `loaded` nodes, at most 1. */
-EXPORT double spine_ratio(State *s, int64_t loaded) {
+static double spine_ratio(State *s, int64_t loaded) {
     return least(1.0, (double)s->n_nodes / s->rules->spine_oversubscription / (double)most_of(1, loaded));
 }
 
@@ -38,7 +38,7 @@ EXPORT double spine_ratio(State *s, int64_t loaded) {
  * Nodes of a leaf are adjacent. A gang that runs there has added `own_pressure` to its nodes, and `joining` is 0; for a
  * placement that is only considered, these are 0 and 1.
  */
-EXPORT double slowest_gbps(State *s, const int32_t *nodes, int64_t count, double own_pressure, bool crosses,
+static double slowest_gbps(State *s, const int32_t *nodes, int64_t count, double own_pressure, bool crosses,
                            int64_t joining) {
     const Rules *rules = s->rules;
     double slowest = rules->node_gbps, uplink = INFINITY;
@@ -65,7 +65,7 @@ EXPORT double slowest_gbps(State *s, const int32_t *nodes, int64_t count, double
 }
 
 /* Return the bandwidth of a gang alone on its best placement, on `nodes` nodes. */
-EXPORT double best_gbps(State *s, int64_t nodes) {
+static double best_gbps(State *s, int64_t nodes) {
     const Rules *rules = s->rules;
     if (nodes <= 1) return rules->node_gbps;
     double best = rules->nic_gbps;

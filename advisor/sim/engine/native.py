@@ -6,6 +6,10 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Final, ParamSpec, TypeVar, get_type_hints
 
+from advisor.sim.engine.build import library_file
+from advisor.sim.engine.layout import Block
+from advisor.sim.engine.tables import TABLES, check_layout
+
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
@@ -30,9 +34,6 @@ def native(function: Callable[Parameters, Result]) -> Callable[Parameters, Resul
 
     @functools.wraps(function)
     def call(*arguments: Parameters.args, **_: Parameters.kwargs) -> Result:
-        from advisor.sim.engine.layout import Block
-        from advisor.sim.engine.tables import TABLES
-
         target, are_tables = bound()
         # The blocks are kept until the function has returned.
         values = [
@@ -48,8 +49,5 @@ def native(function: Callable[Parameters, Result]) -> Callable[Parameters, Resul
 @functools.cache
 def _library() -> ctypes.CDLL:
     """Load the compiled functions."""
-    from advisor.sim.engine.build import library_file
-    from advisor.sim.engine.tables import check_layout
-
     check_layout()
     return ctypes.CDLL(str(library_file()))

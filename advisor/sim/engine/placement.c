@@ -73,7 +73,7 @@ static int64_t next_leaf(State *s, Slurm *m, int64_t wanted) {
 }
 
 /* Pick `wanted` nodes of those with a share, by leaves: the one that just suffices, else the fullest and so on. */
-EXPORT bool pick_alike(State *s, Slurm *m, int64_t gpus_each, int64_t wanted, int64_t most_leaves) {
+static bool pick_alike(State *s, Slurm *m, int64_t gpus_each, int64_t wanted, int64_t most_leaves) {
     Tally *tally = s->tally;
     tally->picked = 0;
     if (wanted > 1) {
@@ -164,7 +164,7 @@ static bool hand_out(State *s, Slurm *m, const Job *job) {
  *
  * Nodes with equally many are taken under leaves that are already in use, then leaf by leaf.
  */
-EXPORT bool pick_shares(State *s, Slurm *m, int64_t row) {
+static bool pick_shares(State *s, Slurm *m, int64_t row) {
     const Job *job = &s->jobs[row];
     Tally *tally = s->tally;
     tally->picked = 0;

@@ -4,7 +4,7 @@
 #define MOST_NODES 4.0
 
 /* Return the time per step at `gpus` GPUs on the best placement, same global batch, in steps of one GPU. */
-EXPORT double step_s(const Profile *profile, int64_t gpus) {
+static double step_s(const Profile *profile, int64_t gpus) {
     double serial = profile->serial_ratio;
     return serial + (1.0 - serial) / (double)gpus + profile->sync_ratio * log2((double)gpus);
 }
@@ -14,7 +14,7 @@ EXPORT double step_s(const Profile *profile, int64_t gpus) {
  * `bandwidth_gbps` is what the slowest link gives to one node of the gang, divided by how fast the gang computes: by
  * the speed of its GPU type relative to a V100 and, for a resized job, by step_s(asked) / step_s(held).
  */
-EXPORT double exposed_s(const Profile *profile, int64_t gpus, int64_t nodes, double bandwidth_gbps) {
+static double exposed_s(const Profile *profile, int64_t gpus, int64_t nodes, double bandwidth_gbps) {
     if (nodes <= 1) return 0.0;
     double spread = pow(least((double)nodes, MOST_NODES) / 2.0, profile->spread_exponent);
     double traffic_gbps = profile->traffic_gbps * spread * 2.0 * ((double)gpus - 1.0) / (double)gpus;
@@ -22,7 +22,7 @@ EXPORT double exposed_s(const Profile *profile, int64_t gpus, int64_t nodes, dou
 }
 
 /* Return the run time on this placement over that on the best one; 1 if the model runs faster when spread. */
-EXPORT double inflation(const Profile *profile, int64_t gpus, int64_t nodes, double bandwidth_gbps, int64_t best_nodes,
+static double inflation(const Profile *profile, int64_t gpus, int64_t nodes, double bandwidth_gbps, int64_t best_nodes,
                         double best_bandwidth_gbps) {
     double here = 1.0 + exposed_s(profile, gpus, nodes, bandwidth_gbps);
     double best = 1.0 + exposed_s(profile, gpus, best_nodes, best_bandwidth_gbps);
@@ -30,9 +30,9 @@ EXPORT double inflation(const Profile *profile, int64_t gpus, int64_t nodes, dou
 }
 
 /* Return the run time of a job that shares its GPU with another over its run time alone, at least 1. */
-EXPORT double gpu_share_inflation(const Profile *mine, const Profile *other) {
+static double gpu_share_inflation(const Profile *mine, const Profile *other) {
     return most(1.0, mine->gpu_need + other->gpu_pressure);
 }
 
 /* Return what a NIC leaves to a gang beside other multi-node gangs; `pressure` sums their node_pressure. */
-EXPORT double contended_gbps(double bandwidth_gbps, double pressure) { return bandwidth_gbps / (1.0 + pressure); }
+static double contended_gbps(double bandwidth_gbps, double pressure) { return bandwidth_gbps / (1.0 + pressure); }

@@ -20,7 +20,7 @@ EXPORT void ask_for_pass(Slurm *m, double now) {
 }
 
 /* Start jobs in the order of the line until one does not fit. */
-EXPORT void main_pass(State *s, Slurm *m, double now) {
+static void main_pass(State *s, Slurm *m, double now) {
     for (int64_t tested = 0; s->tally->pending > 0 && tested < m->control->queue_depth; tested++) {
         int32_t row = m->line[0];
         if (!pick_now(s, m, row, now) || waits_for_switches(s, m, row, now)) return;

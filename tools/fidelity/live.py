@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from advisor.backends.spelling import duration_s
 from tools.fidelity.log import ControllerLog, read_log
 from tools.fidelity.recording import (
     DependencyType,
@@ -20,7 +21,6 @@ from tools.fidelity.recording import (
     Qos,
     Recording,
     Workload,
-    seconds_of,
 )
 from tools.fidelity.site_workload import PARTITION_LINES, QOS
 from tools.fidelity.workload import ACCOUNTS
@@ -337,7 +337,7 @@ def _partitions(cluster: LiveCluster) -> Iterator[Partition]:
             nodes=tuple(cluster.run("scontrol", "show", "hostnames", fields["Nodes"]).split()),
             priority_tier=int(fields["PriorityTier"]),
             priority_job_factor=int(fields["PriorityJobFactor"]),
-            max_time_s=None if fields["MaxTime"] == "UNLIMITED" else seconds_of(fields["MaxTime"]),
+            max_time_s=duration_s(fields["MaxTime"], field="MaxTime"),
             default=fields["Default"] == "YES",
         )
 

@@ -1,13 +1,10 @@
 """What a real slurmctld did with a workload, as values and as a file."""
 
-import re
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
-
-_TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d+):(\d+)")
 
 
 class RecordingError(RuntimeError):
@@ -241,15 +238,6 @@ class Recording:
 
 
 _FILE = TypeAdapter(Recording)
-
-
-def seconds_of(text: str) -> float:
-    """Read a duration as slurmctld prints it, such as `7-00:00:00`."""
-    match = _TIME.fullmatch(text.strip())
-    if match is None:
-        raise ValueError(f"{text!r} is no duration")
-    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
-    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
 
 
 def read_recording(path: Path) -> Recording:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from advisor.backends.spelling import duration_s
 from advisor.domain.actions import SetNice
 from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
 from advisor.sim.profiles import load_profiles
@@ -13,7 +14,7 @@ from advisor.sim.slurm_state import Phases, build_slurm
 from advisor.sim.slurmctld import run_slurm
 from advisor.sim.state import build_state, outcomes
 from advisor.sim.trace import TRACE_DTYPE, Trace
-from tools.fidelity.recording import Recording, RecordingError, Scheduler, seconds_of
+from tools.fidelity.recording import Recording, RecordingError, Scheduler
 
 # About the time that slurmctld's background loop takes for one turn.
 _TICK_S = 1.0013
@@ -98,6 +99,9 @@ def cluster_of(recording: Recording) -> Cluster:
     def number(name: str) -> float:
         return float(recording.scheduler_parameter(name) or 0)
 
+    def seconds(name: str) -> float:
+        return duration_s(parameters[name], field=name) or 0.0
+
     slurm = SlurmParameters(
         default_queue_depth=int(number("default_queue_depth")),
         sched_interval_s=number("sched_interval"),
@@ -110,9 +114,9 @@ def cluster_of(recording: Recording) -> Cluster:
         priority_weight_age=float(parameters["PriorityWeightAge"]),
         priority_weight_fairshare=float(parameters["PriorityWeightFairShare"]),
         priority_weight_job_size=float(parameters["PriorityWeightJobSize"]),
-        priority_max_age_s=seconds_of(parameters["PriorityMaxAge"]),
-        priority_calc_period_s=seconds_of(parameters["PriorityCalcPeriod"]),
-        priority_decay_half_life_s=seconds_of(parameters["PriorityDecayHalfLife"]),
+        priority_max_age_s=seconds("PriorityMaxAge"),
+        priority_calc_period_s=seconds("PriorityCalcPeriod"),
+        priority_decay_half_life_s=seconds("PriorityDecayHalfLife"),
         tick_s=_ticks(recording)[1],
         account_shares={account.name: float(account.shares) for account in recording.accounts},
     )

@@ -87,6 +87,7 @@ def anonymise(snapshot: Snapshot) -> Snapshot:
                 partition,
                 name=vocabulary.partitions.of(partition.name),
                 nodes=vocabulary.nodes.of_all(partition.nodes),
+                qos=vocabulary.qos.of(partition.qos) if partition.qos else "",
             )
             for partition in snapshot.partitions
         ),
@@ -114,6 +115,10 @@ def _partition_names(snapshot: Snapshot) -> set[str]:
     return {name for group in groups for name in group}
 
 
+# Settings whose values are names that the site chose.
+_NAMING = frozenset({"BurstBufferType", "FederationParameters", "Licenses"})
+
+
 def _config(config: SiteConfig, vocabulary: _Vocabulary) -> SiteConfig:
     return replace(
         config,
@@ -121,6 +126,11 @@ def _config(config: SiteConfig, vocabulary: _Vocabulary) -> SiteConfig:
         scheduler_parameters=_parameters(config.scheduler_parameters, vocabulary),
         site_factor_plugin=_plugin(config.site_factor_plugin),
         accounting_tres=tuple(_tres(name, vocabulary) for name in config.accounting_tres),
+        tres_weights={_tres(name, vocabulary): weight for name, weight in config.tres_weights.items()},
+        further_settings={
+            name: vocabulary.words.of(value) if name in _NAMING else value
+            for name, value in config.further_settings.items()
+        },
     )
 
 

@@ -15,6 +15,22 @@ _AMOUNT = re.compile(r"(N|\d+)(?:\((\d+)\))?", re.ASCII)
 _HOLDER = re.compile(r"(\S+)=\{([^{}]*)\}")
 _BY_ACCOUNT: Final = " Account Limits="
 _BY_USER: Final = " User Limits="
+_COUNT = re.compile(r"(\d{1,12})(?:\([\d.]+\))?", re.ASCII)
+# Limits that are not on a TRES, for all jobs, each account (PA), each user (PU) and each job (PJ).
+_COUNTS: Final = (
+    "GrpJobs",
+    "GrpSubmitJobs",
+    "GrpWall",
+    "MaxJobs",
+    "MaxSubmitJobs",
+    "MaxWallPJ",
+    "MaxJobsPA",
+    "MaxSubmitJobsPA",
+    "MaxJobsPU",
+    "MaxSubmitJobsPU",
+)
+_SHARES_OF_PARENT: Final = 0x7FFFFFFF
+_NO_PRIORITY: Final = frozenset((0xFFFFFFFF, 0xFFFFFFFE))
 # The TRES that a number of GPUs can affect; others need not be decoded.
 _COUNTED = re.compile(r"gres/gpu(:.*)?|billing|cpu|mem")
 
@@ -34,7 +50,8 @@ Amounts = Mapping[str, Amount]
 class Association:
     """An account, or a user in an account, possibly for one partition only; `parent_id` is None for the root.
 
-    The mappings go by TRES, those of `amounts` by the name of the limit first.
+    The mappings go by TRES, those of `amounts` by the name of the limit first. `counts` are the limits that are not on
+    a TRES, as far as they are set, by name; those of time are in minutes. `shares` of None are those of the parent.
     """
 
     association_id: int
@@ -44,16 +61,24 @@ class Association:
     partition: str
     parent_id: int | None
     amounts: Mapping[str, Amounts]
+    counts: Mapping[str, int] = field(default_factory=dict)
+    shares: int | None = 1
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QosLimits:
-    """A QOS: what binds all of it, and each account and user (by uid) in it."""
+    """A QOS: what binds all of it, and each account and user (by uid) in it.
+
+    `counts` are as those of an association; among them are the limits for each account and each user.
+    """
 
     name: str
     amounts: Mapping[str, Amounts]
     by_account: Mapping[str, Mapping[str, Amounts]] = field(default_factory=dict)
     by_uid: Mapping[str, Mapping[str, Amounts]] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +124,9 @@ def _association(line: str) -> Association:
             # That of a user is the account it stands in.
             parent_id=count(_numbered(parent)[1], field="association parent") if parent else None,
             amounts=_limits(raw),
+            counts=_counts(raw),
+            shares=_shares(raw.get("SharesRaw/Norm/Level/Factor", "1").partition("/")[0]),
+            priority=_priority(raw),
         )
     except KeyError as err:
         raise DecodeError(f"scontrol show assoc_mgr shows an association without {err.args[0]}") from err
@@ -115,12 +143,37 @@ def _qos(line: str) -> QosLimits:
         amounts=_limits(raw),
         by_account=dict(_holders(by_account)),
         by_uid={_uid(name): limits for name, limits in _holders(by_user)},
+        counts=_counts(raw) | _counts_of_holders(by_account) | _counts_of_holders(by_user),
+        priority=_priority(raw),
     )
 
 
 def _holders(text: str) -> Iterator[tuple[str, Mapping[str, Amounts]]]:
     for name, limits in _HOLDER.findall(text):
         yield name, _limits(_pairs(limits))
+
+
+def _counts_of_holders(text: str) -> dict[str, int]:
+    """Decode the counts that bind each account or user of a QOS, which are the same for all of them."""
+    first = _HOLDER.search(text)
+    return {} if first is None else _counts(_pairs(first[2]))
+
+
+def _counts(raw: Mapping[str, str]) -> dict[str, int]:
+    """Decode `GrpJobs=3(1) MaxWallPJ=60`; what has no limit is left out."""
+    matches = {name: _COUNT.fullmatch(raw.get(name, "")) for name in _COUNTS}
+    return {name: int(match[1]) for name, match in matches.items() if match is not None}
+
+
+def _shares(text: str) -> int | None:
+    shares = count(text, field="association shares")
+    return None if shares == _SHARES_OF_PARENT else shares
+
+
+def _priority(raw: Mapping[str, str]) -> int:
+    """Return the priority of an association or a QOS; Slurm marks one that is not set."""
+    priority = count(raw.get("Priority") or "0", field="association priority")
+    return 0 if priority in _NO_PRIORITY else priority
 
 
 def _uid(name: str) -> str:

@@ -11,7 +11,7 @@ PACKAGED: Final = "sadvise-packages"
 _PACKAGE: Final = "sadvise-fit"
 
 
-def how_to_install(extra: Literal["fit", "simulate", "slurm"]) -> str:
+def how_to_install(extra: Literal["fit", "slurm"]) -> str:
     """Return the command that installs the libraries of an extra: that of the system's package manager, or of pip."""
     if (distribution("sadvise").read_text("INSTALLER") or "").strip() == PACKAGED:
         manager = "apt-get" if shutil.which("apt-get") else "dnf"

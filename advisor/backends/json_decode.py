@@ -136,7 +136,26 @@ def partition(raw: Mapping[str, Any]) -> Partition:
         default_time_s=_minutes(defaults, "time"),
         priority_tier=_number(_object(raw, "priority"), "tier"),
         max_nodes_per_job=_optional(maximums, "nodes"),
+        priority_job_factor=_optional(_object(raw, "priority"), "job_factor") or 0,
+        # Releases before 26.05 do not show it.
+        is_default="DEFAULT" in (raw.get("flags") or ()),
+        qos=_text(raw["qos"], "assigned") if isinstance(raw.get("qos"), dict) else "",
+        over_subscribe=_over_subscribe(raw),
     )
+
+
+def _over_subscribe(raw: Mapping[str, Any]) -> str:
+    """Spell how the jobs of a partition share its CPUs as scontrol does."""
+    shown = _object(raw, "partition").get("oversubscribe")
+    if isinstance(shown, str):
+        return shown.upper()
+    limit = _object(raw, "maximums").get("oversubscribe")
+    if not isinstance(limit, dict):
+        return "NO"
+    jobs = _optional(limit, "jobs") or 0
+    if any(str(flag).upper() == "FORCE" for flag in limit.get("flags") or ()):
+        return f"FORCE:{jobs}"
+    return "EXCLUSIVE" if jobs == 0 else "NO" if jobs == 1 else f"YES:{jobs}"
 
 
 def _array(raw: Mapping[str, Any]) -> ArrayRecord | None:

@@ -22,7 +22,10 @@ _PARTITION_KEYS: Final[Mapping[str, str]] = {
     "DefaultTime": "DefaultTime",
     "PriorityTier": "PriorityTier",
     "Size": "MaxNodes",
+    "PriorityJobFactor": "PriorityJobFactor",
 }
+# Keys that are read where they are shown, and what they are elsewhere.
+_FURTHER_KEYS: Final[Mapping[str, str]] = {"Default": "NO", "QoS": "N/A", "OverSubscribe": "NO"}
 
 
 def blocks(text: str, *, key: str) -> Iterator[Row]:
@@ -45,4 +48,5 @@ def _partition(block: Row) -> Partition:
         row = {ours: block[theirs] for ours, theirs in _PARTITION_KEYS.items()}
     except KeyError as err:
         raise DecodeError(f"scontrol show partition names no {err.args[0]}: try another --source") from err
+    row |= {key: block.get(key, default) for key, default in _FURTHER_KEYS.items()}
     return partition(row, node_names(block.get("Nodes", ""), field="scontrol Nodes"))

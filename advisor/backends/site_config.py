@@ -34,6 +34,20 @@ _IMPLIED: Final[Mapping[str, tuple[str, ...]]] = {
     "wckeys": ("associations",),
     "nojobs": ("nosteps",),
 }
+# Settings that are kept by their names, and how their defaults are spelled besides `_NONE`.
+_FURTHER: Final[Mapping[str, frozenset[str]]] = {
+    "BurstBufferType": frozenset(),
+    "CompleteWait": frozenset({"0 sec"}),
+    "EnforcePartLimits": frozenset({"no"}),
+    "FairShareDampeningFactor": frozenset({"1"}),
+    "FederationParameters": frozenset(),
+    "Licenses": frozenset(),
+    "OverTimeLimit": frozenset({"0 min"}),
+    "PreemptMode": frozenset({"off"}),
+    "PriorityUsageResetPeriod": frozenset(),
+    "SelectType": frozenset({"select/cons_tres"}),
+    "SuspendTime": frozenset({"infinite", "-1"}),
+}
 _NONE: Final = frozenset(("", "(null)", "none", "n/a", "0"))
 _FLAT: Final = ("topology/none", "topology/default", "topology/flat")
 _KINDS: Final[Mapping[str, TopologyKind]] = {
@@ -74,7 +88,18 @@ def site_config(raw: Mapping[str, str], *, version: str) -> SiteConfig:
         accounting_enforce=_enforced(_value(raw, "accountingstorageenforce")),
         accounting_tres=_counted(_value(raw, "accountingstoragetres")),
         preempt_type=_value(raw, "preempttype").removesuffix("preempt/none"),
+        priority_flags=_words(_value(raw, "priorityflags"), upper=True),
+        priority_favor_small=_value(raw, "priorityfavorsmall").lower() == "yes",
+        priority_decay_half_life_s=_duration(raw, "prioritydecayhalflife", "7-0") if is_multifactor else None,
+        tres_weights=_tres_weights(raw) if is_multifactor else {},
+        further_settings=further_settings(raw),
     )
+
+
+def further_settings(raw: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings that are kept by their names and differ from their defaults; keys of `raw` are small."""
+    values = {name: _value(raw, name.lower()) for name in _FURTHER}
+    return {name: value for name, value in values.items() if value and value.lower() not in _FURTHER[name]}
 
 
 def topology_kind(config: SiteConfig) -> TopologyKind:
@@ -104,6 +129,13 @@ def _topology_plugin(text: str) -> str:
 
 def _weight(raw: Mapping[str, str], key: str) -> int:
     return count(_value(raw, key) or "0", field=key)
+
+
+def _tres_weights(raw: Mapping[str, str]) -> dict[str, float]:
+    """Map each TRES of PriorityWeightTRES to its weight; a weight that is no number is left out."""
+    pairs = (word.partition("=") for word in names(_value(raw, "priorityweighttres")))
+    weights = {key.strip().lower(): value.strip() for key, _, value in pairs}
+    return {key: float(value) for key, value in sorted(weights.items()) if value.isdecimal() and len(value) <= 9}
 
 
 def _duration(raw: Mapping[str, str], key: str, default: str) -> float:

@@ -97,6 +97,9 @@ NODE_FIELDS: Final = (
     "DefaultTime",
     "PriorityTier",
     "Size",
+    "PriorityJobFactor",
+    "Partition",
+    "OverSubscribe",
 )
 REQUEST_FIELDS: Final[Mapping[GpuScope, str]] = {
     GpuScope.JOB: "tres-per-job",
@@ -360,6 +363,11 @@ def partition(row: Row, nodes: Iterable[str]) -> Partition:
         default_time_s=duration_s(row["DefaultTime"], field="sinfo DefaultTime"),
         priority_tier=count(row["PriorityTier"], field="sinfo PriorityTier"),
         max_nodes_per_job=_most_nodes(row["Size"]),
+        priority_job_factor=count(row["PriorityJobFactor"], field="sinfo PriorityJobFactor"),
+        # sinfo marks the default partition, scontrol has a key for it.
+        is_default=row["Default"] == "YES" if "Default" in row else row["Partition"].strip().endswith("*"),
+        qos="" if is_unset(row.get("QoS", "")) else row["QoS"],
+        over_subscribe=row["OverSubscribe"].strip().upper(),
     )
 
 

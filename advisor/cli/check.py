@@ -48,7 +48,7 @@ def check(
     settings = reading.load_config()
     opened = reading.open(settings)
     seen = opened.snapshot()
-    checks = [*site_checks(seen, settings.guard), *_models(settings)]
+    checks = [*site_checks(seen, settings.guard), *_models(settings), *_what_if(seen)]
     if not demo and snapshot is None:
         checks += _trust(settings, seen.taken_at)
         from advisor.backends.probe import probes
@@ -71,6 +71,19 @@ def check(
         print_rows(header, rows, as_parsable=True, noheader=noheader)
     else:
         print_table(header, rows, noheader=noheader)
+
+
+def _what_if(seen: "Snapshot") -> "Iterator[Check]":
+    """Report the settings of the site that the model behind `simulate` does not know."""
+    from advisor.planning.site_checks import Check, Status
+    from advisor.sim.slurm_settings import unknown_settings
+
+    name = "what-if model"
+    unknown = unknown_settings(seen.config, seen.topology.kind, seen.partitions, seen.nodes)
+    if not unknown:
+        yield Check(name=name, status=Status.OK, text="knows the settings of this site")
+    for each in unknown:
+        yield Check(name=name, status=Status.LACKS, text=f"does not know {each.setting}", cost=each.effect)
 
 
 def _trust(settings: "Config", now: float) -> "Iterator[Check]":

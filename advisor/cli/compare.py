@@ -56,14 +56,15 @@ def compare(
 ) -> None:
     """Compare policies over traces and seeds, each with the first, on each trace and over all, with 95 % intervals.
 
-    Touches no cluster, except that --engine slurm submits the runs as jobs.
+    Touches no cluster, except that --cluster live reads it and --engine slurm submits the runs as jobs.
     """
     import os
 
-    from advisor.cli.simulation import command_line, publish, run_study, setting_of, study_of, warn_if_slow
+    from advisor.cli.simulation import command_line, publish, run_study, setting_of, study_of
     from advisor.config import load_config
 
-    setting = setting_of(policies, execution, speeds, load_config(config, os.environ))
+    settings = load_config(config, os.environ)
+    setting = setting_of(policies, execution, speeds, settings)
     numbers = seeds_of(seeds)
     cluster_texts = _one_for_each(traces, clusters or [])
     command = command_line(
@@ -79,9 +80,16 @@ def compare(
         ],
     )
     study = study_of(
-        traces, cluster_texts, numbers, setting, first=jobs, skip_bad=skip_bad, report=report, command=command
+        traces,
+        cluster_texts,
+        numbers,
+        setting,
+        settings,
+        first=jobs,
+        skip_bad=skip_bad,
+        report=report,
+        command=command,
     )
-    warn_if_slow(sum(len(trace) for trace in study.traces) * len(numbers), setting.policies)
     at_once = MOST_SLURM_JOBS if engine is Spread.SLURM else len(os.sched_getaffinity(0))
     results = run_study(
         study,

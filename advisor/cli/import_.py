@@ -44,6 +44,9 @@ def import_(
             "--gpus-per-node", metavar="N", min=1, help="With --seed: node counts of jobs with a fixed node count."
         ),
     ] = 8,
+    cpu_jobs: Annotated[
+        bool, typer.Option("--cpu-jobs", help="sacct: keep jobs without GPUs, which are left out otherwise.")
+    ] = False,
     virtual_cluster: Annotated[
         str | None, typer.Option("--vc", metavar="NAME", help="philly: only this virtual cluster.")
     ] = None,
@@ -58,9 +61,8 @@ def import_(
     from advisor.sim.trace_file import write_trace
     from advisor.view.lines import one_line
 
-    imported = import_trace(
-        format_.value, source, options=ImportOptions(virtual_cluster=virtual_cluster), name=name, skip_bad=skip_bad
-    )
+    options = ImportOptions(virtual_cluster=virtual_cluster, cpu_jobs=cpu_jobs)
+    imported = import_trace(format_.value, source, options=options, name=name, skip_bad=skip_bad)
     trace = imported.trace
     if seed is not None:
         from advisor.sim.profiles import NEUTRAL, load_profiles

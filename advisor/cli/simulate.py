@@ -44,7 +44,8 @@ def simulate(
 ) -> None:
     """Simulate the jobs of a trace under policies, and compare their metrics.
 
-    Touches no cluster. Compares each policy with the first on the same jobs, with 95 % intervals.
+    Touches no cluster, except that --cluster live reads it. Compares each policy with the first on the same jobs, with
+    95 % intervals.
     """
     import os
 
@@ -54,21 +55,19 @@ def simulate(
         publish,
         run_study,
         setting_of,
-        spare_the_compiler,
         study_of,
-        warn_if_slow,
     )
 
     path = demo_trace_path() if trace is None else trace
-    spare_the_compiler(path)
     from advisor.config import load_config
     from advisor.errors import ConfigError
 
     if demo == (trace is not None):
         raise ConfigError("give either a TRACE or --demo")
     if cluster is None and not demo:
-        raise ConfigError("--cluster is missing: give a cluster file, or a short form such as nodes=64,gpus=8,leaf=8")
-    setting = setting_of(policies, execution, speeds, load_config(config, os.environ))
+        raise ConfigError("--cluster is missing: give live, a file, or a short form such as nodes=64,gpus=8,leaf=8")
+    settings = load_config(config, os.environ)
+    setting = setting_of(policies, execution, speeds, settings)
     cluster_text = cluster or DEMO_CLUSTER
     command = command_line(
         "simulate",
@@ -83,9 +82,8 @@ def simulate(
         ],
     )
     study = study_of(
-        [path], [cluster_text], [seed], setting, first=jobs, skip_bad=skip_bad, report=report, command=command
+        [path], [cluster_text], [seed], setting, settings, first=jobs, skip_bad=skip_bad, report=report, command=command
     )
-    warn_if_slow(len(study.traces[0]), setting.policies)
     results = run_study(study, noun="policies")
     subject = {
         "trace": study.traces[0].name,

@@ -1,11 +1,9 @@
 """Simulate traces under policies and seeds, and publish the results: what `simulate` and `compare` share."""
 
 import math
-import os
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from importlib.resources import files
 from pathlib import Path
@@ -26,9 +24,6 @@ if TYPE_CHECKING:
 
 BASELINE = ("slurm", "rules")
 INTERRUPTED = 130
-# A few hundred jobs.
-SMALL_TRACE_BYTES = 60_000
-SLOW_JOBS = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +98,7 @@ def study_of(
     cluster_texts: Sequence[str],
     seeds: Sequence[int],
     setting: Setting,
+    config: "Config",
     *,
     first: int | None,
     skip_bad: bool,
@@ -111,22 +107,23 @@ def study_of(
 ) -> Study:
     """Read the traces, each with its cluster; note on standard error jobs that never run and facts left out.
 
-    Raises `SimulationError` for a file that cannot be read or written, and for several GPU types on unnamed GPUs.
+    `config` says how to read the site. Raises `SimulationError` for a file that cannot be read or written, and for
+    several GPU types on unnamed GPUs.
     """
-    from advisor.sim.cluster import parse_cluster
+    from advisor.cli.cluster_option import cluster_of
     from advisor.sim.gpu_types import check_gpu_types
     from advisor.sim.unmodelled import unmodelled
     from advisor.view.html_report import check_writable
     from advisor.view.lines import one_line
 
-    parsed = {text: parse_cluster(text) for text in dict.fromkeys(cluster_texts)}
+    parsed = {text: cluster_of(text, config) for text in dict.fromkeys(cluster_texts)}
     if report is not None:
         check_writable(report)
     traces = _load(paths, first, skip_bad)
     text_by_trace = {trace.name: text for trace, text in zip(traces, cluster_texts, strict=True)}
     for trace in traces:
         text = text_by_trace[trace.name]
-        for note in (check_gpu_types(trace, parsed[text], text), unmodelled(trace)):
+        for note in (check_gpu_types(trace, parsed[text], text), unmodelled(trace, parsed[text])):
             if note:
                 sys.stderr.write(f"sadvise: {one_line(note)}\n")
     return Study(
@@ -200,32 +197,6 @@ def publish(
         )
     else:
         show(study, results, differences)
-
-
-def spare_the_compiler(path: Path) -> None:
-    """Disable compilation for a small trace, for which it would take longer than it saves.
-
-    Call it before any module of the simulator is imported.
-    """
-    with suppress(OSError):  # a missing file is reported where it is read
-        if path.is_file() and path.stat().st_size < SMALL_TRACE_BYTES:
-            os.environ.setdefault("NUMBA_DISABLE_JIT", "1")
-
-
-def warn_if_slow(jobs: int, policies: Sequence[str]) -> None:
-    """Warn on standard error of many jobs, those of one policy, that will be simulated without compilation."""
-    from advisor.backends.installation import how_to_install
-    from advisor.sim.compiled import IS_COMPILED
-    from advisor.sim.policies import POLICIES
-    from advisor.sim.policies.advised import AdvisedSlurm
-    from advisor.sim.policies.slurm import PlainSlurm
-
-    slow = [name for name in policies if not isinstance(POLICIES.get(name), PlainSlurm | AdvisedSlurm)]
-    if not IS_COMPILED and jobs * len(slow) > SLOW_JOBS:
-        sys.stderr.write(
-            f"sadvise: {jobs * len(slow):,} jobs under {', '.join(slow)} take about a hundred times longer without"
-            f" numba: {how_to_install('simulate')}\n"
-        )
 
 
 def demo_trace_path() -> Path:

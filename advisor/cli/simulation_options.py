@@ -33,9 +33,9 @@ ClusterText = Annotated[
     str | None,
     typer.Option(
         "--cluster",
-        metavar="FILE|SHORT",
+        metavar="live|FILE|SHORT",
         envvar="SADVISE_SIM_CLUSTER",
-        help="A cluster file, or a short form such as nodes=64,gpus=8,leaf=8.",
+        help="live, a cluster or snapshot file, or a short form such as nodes=64,gpus=8,leaf=8.",
         rich_help_panel=RUNS,
     ),
 ]
@@ -43,9 +43,9 @@ ClusterTexts = Annotated[
     list[str] | None,
     typer.Option(
         "--cluster",
-        metavar="FILE|SHORT",
+        metavar="live|FILE|SHORT",
         envvar="SADVISE_SIM_CLUSTER",
-        help="A cluster file, or a short form such as nodes=64,gpus=8,leaf=8; one for all, or one for each trace.",
+        help="live, a cluster or snapshot file, or a short form such as nodes=64,gpus=8,leaf=8; one for all, or each.",
         rich_help_panel=RUNS,
     ),
 ]

@@ -27,9 +27,16 @@ class Traits:
 
     `first_version` is the first version with these traits, as year, month and point release.
 
-    `soft_limits` is whether backfill can take TimeMin for a soft limit, `soft_limits_outlast_start` whether jobs behind
-    a running job are planned with its soft limit too, not with its time limit. `cpus_per_gpu_update_keeps_priority` is
-    whether a job with `--cpus-per-gpu` has its old priority again once an update of it is reverted.
+    `soft_limits` is whether backfill can take TimeMin for a soft limit, `soft_limits_outlast_start` whether jobs
+    behind a running job are planned with its soft limit too, not with its time limit. `backfill_by_slot` is whether
+    backfill looks for a start up to the end of the next reservation, then up to the end of the one after it, and so
+    on, and rounds the ends of reservations up, `open_gangs_fill_emptiest` whether a gang with `--gpus` and an open
+    node count fills the emptiest of its nodes first; of both, releases between 22.05 and 24.11 were not observed.
+    `backfill_by_own_ends` is whether a job is expected to start when the last job on its own nodes ends,
+    `one_node_by_leaf` whether a job of one node goes to the leaf with the fewest usable nodes, and not to the first
+    usable node of all; of both, releases between 24.11 and 26.05 were not observed.
+    `cpus_per_gpu_update_keeps_priority` is whether a job with `--cpus-per-gpu` has its old priority again once an
+    update of it is reverted.
 
     `scontrol_json` is whether nodes and partitions come as JSON from scontrol; squeue has JSON in every release.
     `switches_in_json` is whether the job JSON carries required switches. `sharing_tells_exclusive` is
@@ -41,6 +48,10 @@ class Traits:
     first_version: Version
     soft_limits: bool = True
     soft_limits_outlast_start: bool = True
+    backfill_by_slot: bool = True
+    open_gangs_fill_emptiest: bool = True
+    backfill_by_own_ends: bool = False
+    one_node_by_leaf: bool = True
     cpus_per_gpu_update_keeps_priority: bool = True
     scontrol_json: bool = True
     switches_in_json: bool = True
@@ -55,6 +66,8 @@ TRAITS: Final = (
         first_version=(22, 5, 0),
         soft_limits=False,
         soft_limits_outlast_start=False,
+        backfill_by_slot=False,
+        open_gangs_fill_emptiest=False,
         cpus_per_gpu_update_keeps_priority=False,
         scontrol_json=False,
         switches_in_json=False,
@@ -69,7 +82,13 @@ TRAITS: Final = (
     Traits(first_version=(25, 5, 0), soft_limits_outlast_start=False),
     Traits(first_version=(25, 5, 4)),
     Traits(first_version=(25, 11, 0), tested=True),
-    Traits(first_version=(26, 5, 0), sharing_tells_exclusive=False, tested=True),
+    Traits(
+        first_version=(26, 5, 0),
+        backfill_by_own_ends=True,
+        one_node_by_leaf=False,
+        sharing_tells_exclusive=False,
+        tested=True,
+    ),
 )
 # An unknown release is read like the newest one, without the features that an older one lacks.
 UNKNOWN: Final = replace(
@@ -111,6 +130,12 @@ def is_tested(version: str) -> bool:
 def releases_tested() -> list[str]:
     """Return the releases that are part of the tests, oldest first, as Slurm writes them."""
     return [f"{row.first_version[0]}.{row.first_version[1]:02}" for row in TRAITS if row.tested]
+
+
+def release_of(version: str) -> str:
+    """Return the release of a version as Slurm writes it, such as 24.11; "" if the version is not known."""
+    year, month, _ = _numbers(version)
+    return f"{year}.{month:02}" if year else ""
 
 
 def version_in(text: str) -> str:

@@ -9,7 +9,10 @@ from advisor.domain.units import MINUTE_S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """A partition; `max_time_s` None means unlimited, `nodes` stand in name order."""
+    """A partition; `max_time_s` None means unlimited, `nodes` stand in name order.
+
+    Not every reader shows `qos`, and whether it is the default. `over_subscribe` is as scontrol spells it.
+    """
 
     name: str
     is_up: bool = True
@@ -18,6 +21,10 @@ class Partition:
     default_time_s: float | None = None
     priority_tier: int = 1
     max_nodes_per_job: int | None = None
+    priority_job_factor: int = 1
+    is_default: bool = False
+    qos: str = ""
+    over_subscribe: str = "NO"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +32,9 @@ class SiteConfig:
     """The values of `scontrol show config` that the planner needs.
 
     `scheduler_parameters` maps each word of SchedulerParameters to its value, "" for a bare word.
-    An empty `slurm_version` or `priority_type` means unknown.
+    An empty `slurm_version` or `priority_type` means unknown. `tres_weights` are those of PriorityWeightTRES.
+    `further_settings` are the settings other than Slurm's defaults that decide when jobs start and that no other field
+    holds, by their names in slurm.conf.
     """
 
     cluster: str = ""
@@ -43,6 +52,11 @@ class SiteConfig:
     accounting_enforce: tuple[str, ...] = ()
     accounting_tres: tuple[str, ...] = ()
     preempt_type: str = ""
+    priority_flags: tuple[str, ...] = ()
+    priority_favor_small: bool = False
+    priority_decay_half_life_s: float | None = None
+    tres_weights: Mapping[str, float] = field(default_factory=dict)
+    further_settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def traits(self) -> Traits:

@@ -11,6 +11,7 @@ and no longer than what the place can still save to this very job. Our interpret
 published: a mean wait plus one standard deviation knows neither what a wait saves nor the waits that were given up.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -72,7 +73,7 @@ def rates(waits: Iterable[Wait], now: float, tuning: Tuning, tier: LocalityTier)
 def best_wait_s(rate_per_s: Rates, worth_s: float, bound_s: float) -> float:
     """Return the wait up to `bound_s` that is worth most, 0 where none is worth anything.
 
-    Plain loops, since the simulator compiles it and `timer_s`.
+    `engine/delay_scheduling.c` of the simulator repeats this and `timer_s` to the byte.
     """
     best_s = 0.0
     worth, most = 0.0, 0.0
@@ -82,7 +83,7 @@ def best_wait_s(rate_per_s: Rates, worth_s: float, bound_s: float) -> float:
         if end_s <= begin_s:
             break
         rate = rate_per_s[stretch]
-        ends = 1.0 - np.exp(-rate * (end_s - begin_s))
+        ends = 1.0 - math.exp(-rate * (end_s - begin_s))
         # A place ends the wait at this rate, so a stretch pays throughout or not at all.
         worth += waiting * ends * (worth_s - 1.0 / rate)
         waiting *= 1.0 - ends

@@ -48,7 +48,7 @@ def drawn(trace: Trace, cluster: "Cluster", seed: int) -> Trace:
 
 def simulate_drawn(cell: Cell, progress: Progress | None) -> "Run":
     """Simulate a cell whose trace holds every fact, recorded or drawn."""
-    # numba is loaded where a simulation runs, not where its results are read.
+    # The engine is loaded where a simulation runs, not where its results are read.
     from advisor.sim.runner import simulate
 
     return simulate(cell.trace, cell.cluster, cell.policy, seed=cell.seed, options=cell.options, progress=progress)

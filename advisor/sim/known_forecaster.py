@@ -46,7 +46,9 @@ class KnownForecaster:
         row = self._cluster.row_of(job.job_id)
         job_row = self._cluster.state.jobs[row]
         profile = self._cluster.state.profiles[job_row["profile"]]
-        resized = step_s(profile, int(job_row["gpus"])) / step_s(profile, int(job_row["work_gpus"]))
+        resized = 1.0
+        if job_row["gpus"] != job_row["work_gpus"]:
+            resized = step_s(profile, int(job_row["gpus"])) / step_s(profile, int(job_row["work_gpus"]))
         run_s = min(float(job_row["work_s"]) * resized * self._run_time_factor[row], float(job_row["limit_s"]))
         interval = Interval(low=run_s / (1.0 + self._noise), median=run_s, high=run_s / (1.0 - self._noise))
         return JobForecast(
@@ -67,7 +69,9 @@ class KnownForecaster:
         state, power = self._cluster.state, float(self._speed_power[row])
         job_row, rules = state.jobs[row], state.rules[0]
         profile, asked, on_node = state.profiles[job_row["profile"]], int(job_row["gpus"]), int(job_row["node_gpus"])
-        speeds = {}
+        speeds: dict[Placement, Interval] = {}
+        if not asked:
+            return speeds
         for gpus in sorted({asked, *GpuRange(low=int(job_row["gpus_min"]), high=int(job_row["gpus_max"])).sizes}):
             scaled = step_s(profile, asked) / step_s(profile, gpus)
             fewest = -(-gpus // on_node)

@@ -128,7 +128,7 @@ def count_ends(run: Run) -> Ends:
         finished=int(counts[End.FINISHED]),
         time_limit=int(counts[End.TIME_LIMIT]),
         impossible=int(counts[End.IMPOSSIBLE]),
-        not_ended=int(counts[End.NOT]),
+        not_ended=int(counts[End.NOT] + counts[End.DEPENDENCY]),
     )
 
 
@@ -192,8 +192,9 @@ def time_averages(steps: StepFunction, edges: NDArray[np.float64]) -> NDArray[np
 
 
 def by_gpus(trace: Trace) -> Grouping:
-    """Group jobs by the GPUs they request, in classes that double: 1, 2, 3-4, 5-8 and so on."""
-    exponent = np.ceil(np.log2(np.maximum(trace.jobs["gpus"], 1))).astype(np.int64)
+    """Group jobs by the GPUs they request, in classes that double: 0, 1, 2, 3-4, 5-8 and so on."""
+    gpus = trace.jobs["gpus"]
+    exponent = np.where(gpus == 0, -1, np.ceil(np.log2(np.maximum(gpus, 1)))).astype(np.int64)
     exponents, group_of_job = np.unique(exponent, return_inverse=True)
     return Grouping(names=tuple(_size_class(int(power)) for power in exponents), group_of_job=group_of_job)
 
@@ -204,6 +205,8 @@ def by_user(trace: Trace) -> Grouping:
 
 
 def _size_class(power: int) -> str:
+    if power < 0:
+        return "0"
     low, high = (2**power) // 2 + 1, 2**power
     return str(high) if low >= high else f"{low}-{high}"
 

@@ -7,17 +7,27 @@ from advisor.sim.state import State
 
 @native
 def priority_of(s: State, m: Slurm, row: int, now: float) -> float:
-    """Return the priority of a pending job; whole points, at least 1, as Slurm has them."""
+    """Return the priority of a pending job in its first partition; whole points, at least 1, as Slurm has them."""
+
+
+@native
+def prioritise(s: State, m: Slurm, row: int, now: float) -> None:
+    """Calculate the priority of a job in each of its partitions."""
+
+
+@native
+def points_beyond(s: State, m: Slurm, row: int, priority: float, calculated: float) -> float:
+    """Return by how much the priority that a job has differs from the formula at its calculation."""
 
 
 @native
 def insert(s: State, m: Slurm, row: int) -> None:
-    """Insert a job into the line by priority; equal priorities are ordered by submit time and id."""
+    """Insert a job into the line, once for each partition; equal priorities are ordered by submit time and id."""
 
 
 @native
 def strike(s: State, m: Slurm, place: int) -> None:
-    """Remove the job at a place from the line; the caller updates the count of pending jobs."""
+    """Remove the entry at a place from the line; the caller updates the count of pending jobs."""
 
 
 @native

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.errors import SimulationError
-from advisor.sim.compiled import compiled
 
 PROFILE_FILE = Path(__file__).with_name("profiles.csv")
 
@@ -105,14 +104,12 @@ def _keys(name: str) -> Sequence[str]:
     return [model_key(bare, batch[1]), model_key(bare)] if batch else [model_key(bare)]
 
 
-@compiled
 def step_s(profile: np.void, gpus: int) -> float:
     """Return the time per step at `gpus` GPUs on the best placement, same global batch, in steps of one GPU."""
     serial: float = profile["serial_ratio"]
     return float(serial + (1.0 - serial) / gpus + profile["sync_ratio"] * np.log2(gpus))
 
 
-@compiled
 def exposed_s(profile: np.void, gpus: int, nodes: int, bandwidth_gbps: float) -> float:
     """Return the communication that the gang waits for, per unit of its run time without it; 0 on one node.
 
@@ -126,7 +123,6 @@ def exposed_s(profile: np.void, gpus: int, nodes: int, bandwidth_gbps: float) ->
     return float(max(0.0, traffic_gbps / max(bandwidth_gbps, 1e-9) - profile["overlap_ratio"]))
 
 
-@compiled
 def inflation(
     profile: np.void,
     gpus: int,
@@ -141,13 +137,6 @@ def inflation(
     return float(max(1.0, here / best))
 
 
-@compiled
 def gpu_share_inflation(mine: np.void, other: np.void) -> float:
     """Return the run time of a job that shares its GPU with another over its run time alone, at least 1."""
     return float(max(1.0, mine["gpu_need"] + other["gpu_pressure"]))
-
-
-@compiled
-def contended_gbps(bandwidth_gbps: float, pressure: float) -> float:
-    """Return what a NIC leaves to a gang beside other multi-node gangs; `pressure` sums their `node_pressure`."""
-    return bandwidth_gbps / (1.0 + pressure)

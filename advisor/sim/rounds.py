@@ -6,51 +6,13 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.sim.compiled import compiled, lent
-from advisor.sim.execution import end, expired, next_instant, next_victim, preempt, set_timer
+from advisor.sim.engine.tables import Integers, Reals
 from advisor.sim.gang_placement import pick
-from advisor.sim.queueing import DONE, FULL, PAUSED
-from advisor.sim.round_actions import best_rates, book_all, put_back, serve, share_gpus, start_one
+from advisor.sim.queueing import ROUND
+from advisor.sim.round_actions import best_rates, put_back, run_round, serve, share_gpus, start_one
 from advisor.sim.simulated_policy import Problem, drive, leave_out
-from advisor.sim.state import FUTURE, NONE, PENDING, RUNNING, State
-
-
-@compiled
-def run_round(s: State, until: float) -> int:
-    """Run arrivals and ends until `until` (PAUSED), all jobs have ended (DONE), or the segments are full (FULL)."""
-    s = lent(s)
-    tally = s.tally[0]
-    while True:
-        if len(s.segments) - tally["segments"] < 2 * tally["running"] + 2:
-            return FULL
-        now = next_instant(s)
-        if now == np.inf and tally["pending"] == 0:
-            return DONE
-        if now > until:
-            tally["now"] = until
-            return PAUSED
-        tally["now"] = now
-        while tally["timers"] > 0 and s.jobs[s.timers[0]]["timer"] <= now:
-            row = s.timers[0]
-            how = expired(s, row)
-            if how > 0:
-                end(s, row, now, how)
-            else:
-                s.jobs[row]["watch_time"] = np.inf
-                set_timer(s, row)
-        victim = next_victim(s, now)
-        while victim != NONE:
-            preempt(s, victim, now)
-            victim = next_victim(s, now)
-        while tally["arrived"] < len(s.jobs) and s.jobs[tally["arrived"]]["submit_time"] <= now:
-            job = s.jobs[tally["arrived"]]
-            if job["phase"] == FUTURE:
-                job["phase"] = PENDING
-                job["since_time"] = now
-                tally["pending"] += 1
-            else:
-                tally["ended"] += 1  # it can never fit
-            tally["arrived"] += 1
+from advisor.sim.state import PENDING, RUNNING, State
+from advisor.sim.victims import Victims, build_victims
 
 
 class Decision(Protocol):
@@ -58,15 +20,6 @@ class Decision(Protocol):
 
     def __call__(self, view: "RoundView") -> None:
         """Read and change the cluster through the view."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoundArrays:
-    """Work arrays of `serve`."""
-
-    failed: NDArray[np.int32]  # (n_shapes,)
-    victims: NDArray[np.int32]  # (most_running,)
-    costs: NDArray[np.float64]  # (n_nodes,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +35,8 @@ class RoundView:
     state: State
     now: float
     active: NDArray[np.intp]
-    arrays: RoundArrays
+    victims: Victims
+    failed: Integers  # (n_shapes,): space for `serve`
 
     @property
     def jobs(self) -> NDArray[np.void]:
@@ -141,12 +95,11 @@ class RoundView:
         smallest = self.jobs["gpus_min"][rows] if least is None else least
         serve(
             self.state,
-            rows.astype(np.int32),
-            gpus.astype(np.int32),
-            smallest.astype(np.int32),
-            self.arrays.failed,
-            self.arrays.victims,
-            self.arrays.costs,
+            self.victims,
+            _integers(rows),
+            _integers(gpus),
+            _integers(smallest),
+            self.failed,
             self.now,
             may_preempt,
         )
@@ -157,11 +110,11 @@ class RoundView:
 
     def share(self, rows: NDArray[np.integer], hosts: NDArray[np.integer]) -> None:
         """Start pending jobs on the GPUs of running ones that hold as many and share with none, both `(n_rows,)`."""
-        share_gpus(self.state, rows.astype(np.int32), hosts.astype(np.int32), self.now)
+        share_gpus(self.state, _integers(rows), _integers(hosts), self.now)
 
     def stop(self, rows: NDArray[np.integer]) -> None:
         """Return running jobs to the queue."""
-        put_back(self.state, rows.astype(np.int32), self.now)
+        put_back(self.state, _integers(rows), self.now)
 
     def remaining_s(self, rows: NDArray[np.integer]) -> NDArray[np.float64]:
         """Return the believed remaining run time at the requested size, `(n_rows,)`."""
@@ -183,7 +136,7 @@ class RoundView:
             linear: NDArray[np.float64] = gpus / self.jobs["work_gpus"][rows]
             return linear
         rates = np.empty(len(rows))
-        best_rates(self.state, rows.astype(np.int32), gpus.astype(np.int32), rates)
+        best_rates(self.state, _integers(rows), _integers(gpus), Reals(rates))
         return rates
 
     def shares_per_gpu(self, rows: NDArray[np.integer]) -> NDArray[np.float64]:
@@ -215,55 +168,26 @@ def run_rounds(problem: Problem, decide: Decision, every_s: float) -> State:
 
     Raises `RuntimeError` if a decision leaves jobs pending on an idle cluster forever.
     """
-    arrays = RoundArrays(
-        failed=np.zeros(int(problem.state.jobs["shape"].max()) + 1, np.int32),
-        victims=np.zeros(len(problem.state.running), np.int32),
-        costs=np.zeros(len(problem.state.nodes)),
-    )
-    active = np.zeros(0, np.intp)
     state = problem.state
-    leave_out(state, lambda row: pick(state, row, state.jobs["gpus"][row]))
-    _compile(RoundView(problem=problem, state=problem.state, now=0.0, active=active, arrays=arrays))
+    failed = Integers(np.zeros(int(state.jobs["shape"].max()) + 1, np.int32))
+    victims = build_victims(state)
+    active = np.zeros(0, np.intp)
+    leave_out(state, lambda row: pick(state, row, int(state.jobs["gpus"][row])))
     seen = 0
 
     def step(state: State, until: float) -> int:
         nonlocal active, seen
-        while True:
-            following = _next_round(state, every_s)
-            stopped = run_round(state, min(until, following))
-            if stopped != PAUSED or until < following:
-                return stopped
-            book_all(state, following)
-            arrived = int(state.tally["arrived"][0])
+        while (stopped := run_round(state, every_s, until)) == ROUND:
+            now, arrived = float(state.tally["now"][0]), int(state.tally["arrived"][0])
             active = np.concatenate((active, np.arange(seen, arrived)))
             phase = state.jobs["phase"][active]
             active = active[(phase == PENDING) | (phase == RUNNING)]
             seen = arrived
-            decide(RoundView(problem=problem, state=state, now=following, active=active, arrays=arrays))
+            decide(RoundView(problem=problem, state=state, now=now, active=active, victims=victims, failed=failed))
             _check_goes_on(state)
+        return stopped
 
     return drive(problem, problem.state, step)
-
-
-def _compile(view: RoundView) -> None:
-    """Compile the functions that views call, by calls without effect."""
-    nothing = np.zeros(0, np.int32)
-    view.serve(nothing, nothing)
-    view.share(nothing, nothing)
-    view.stop(nothing)
-    start_one(view.state, 0, 0, 1, 0.0)
-    best_rates(view.state, nothing, nothing, np.zeros(0))
-    book_all(view.state, 0.0)
-
-
-def _next_round(state: State, every_s: float) -> float:
-    """Return the instant of the next decision: the next multiple of the period with an active job."""
-    tally = state.tally[0]
-    if every_s == 0.0:
-        return float(next_instant(state))
-    if tally["pending"] or tally["running"] or tally["arrived"] == len(state.jobs):
-        return float(np.floor(tally["now"] / every_s) + 1.0) * every_s
-    return float(np.ceil(state.jobs["submit_time"][tally["arrived"]] / every_s)) * every_s
 
 
 def _check_goes_on(state: State) -> None:
@@ -271,3 +195,7 @@ def _check_goes_on(state: State) -> None:
     is_last = tally["arrived"] == len(state.jobs) and tally["faults"] == len(state.faults)
     if tally["pending"] and not tally["running"] and is_last:
         raise RuntimeError(f"the policy starts none of {tally['pending']} jobs on an idle cluster")
+
+
+def _integers(values: NDArray[np.integer]) -> Integers:
+    return Integers(values.astype(np.int32))

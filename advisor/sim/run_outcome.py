@@ -15,7 +15,8 @@ class End(IntEnum):
     NOT = 0  # still pending or running when the run stopped
     FINISHED = 1
     TIME_LIMIT = 2  # killed by its time limit
-    IMPOSSIBLE = 3  # larger than the cluster; never queued
+    IMPOSSIBLE = 3  # larger than the cluster, or refused by a limit; never queued
+    DEPENDENCY = 4  # its dependency can never be met: pending until the end of the run
 
 
 # One row per job, in the order of the trace. Times are seconds on the clock of the trace, NaN where not reached.

@@ -8,11 +8,14 @@ import numpy as np
 
 from advisor.errors import SimulationError
 from advisor.sim.cluster import Cluster
+from advisor.sim.node_events import draw_faults
 from advisor.sim.policies import POLICIES
+from advisor.sim.policies.advised import AdvisedSlurm
+from advisor.sim.policies.slurm import PlainSlurm
 from advisor.sim.profiles import load_profiles
 from advisor.sim.run_outcome import Run
 from advisor.sim.simulated_policy import Problem, SimulatedPolicy, SimulationOptions, Stopwatch
-from advisor.sim.state import build_state, draw_faults, outcomes
+from advisor.sim.state import build_state, outcomes
 from advisor.sim.trace import Trace
 
 __all__ = ["SimulationOptions", "known_policy", "simulate"]
@@ -29,12 +32,14 @@ def simulate(
 ) -> Run:
     """Run a trace to its end under a policy or its name; `progress` receives the share of jobs that ended.
 
-    Raises `SimulationError` for an unknown policy and for a trace without jobs.
+    Raises `SimulationError` for an unknown policy, for a trace without jobs, and for jobs without GPUs under a policy
+    that places GPUs alone.
     """
     options = options or SimulationOptions()
     chosen = known_policy(policy) if isinstance(policy, str) else policy
     if not len(trace):
         raise SimulationError(f"{trace.name}: the trace has no jobs")
+    _check_gpus(trace, chosen)
     ideal = options.execution == "ideal"
     state = build_state(trace, cluster, load_profiles(), ideal=ideal, loses_work=chosen.requeue_loses_work)
     rng = np.random.default_rng(seed)
@@ -65,6 +70,16 @@ def known_policy(name: str) -> SimulatedPolicy:
     near = get_close_matches(name, POLICIES, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
     raise SimulationError(f"policy {name!r} is not known: {hint}known are {', '.join(POLICIES)}")
+
+
+def _check_gpus(trace: Trace, policy: SimulatedPolicy) -> None:
+    """Raise `SimulationError` for jobs without GPUs under a policy that is not on the model of slurmctld."""
+    count = int(np.count_nonzero(trace.jobs["gpus"] == 0))
+    if count and not isinstance(policy, PlainSlurm | AdvisedSlurm):
+        raise SimulationError(
+            f"{trace.name}: {count} of {len(trace)} jobs ask for no GPU, and {policy.name} places GPU jobs alone: "
+            "take a policy on the model of slurmctld, such as slurm, or leave these jobs out of the trace"
+        )
 
 
 def _believe(jobs: np.ndarray, options: SimulationOptions, rng: np.random.Generator) -> None:

@@ -61,7 +61,7 @@ class SimulationOptions:
 
 
 class Stopwatch:
-    """Measure the time of a run from the moment its loops are compiled."""
+    """Measure the time of a run from the moment its loop is ready."""
 
     def __init__(self) -> None:
         self._began = time.perf_counter()
@@ -125,7 +125,7 @@ def drive(problem: Problem, state: State, step: Callable[[State, float], int]) -
     """Call a compiled loop until all jobs have ended; it pauses at the given instants and when segments are full."""
     submitted = state.jobs["submit_time"]
     length = float(submitted[-1] - submitted[0]) or 1.0
-    # Compiles the loop, and does nothing else: no event is that early.
+    # Loads the loop and sets its clock; no event is that early.
     step(state, -1.0)
     problem.watch.start()
     until = float(submitted[0])

@@ -11,10 +11,15 @@ def per_node(s: State, row: int) -> int:
 
 
 @native
+def enter(s: State, m: Slurm, partition: int) -> None:
+    """Make the nodes of a partition the ones that jobs can be placed on."""
+
+
+@native
 def pick_now(s: State, m: Slurm, row: int, until: float) -> bool:
     """Pick nodes that are free now and not reserved up to `until`; return False if there are not enough.
 
-    A wait of the job for switches is ignored.
+    They are nodes of the partition at hand. A wait of the job for switches is ignored.
     """
 
 

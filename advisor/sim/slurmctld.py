@@ -21,3 +21,13 @@ def ask_for_pass(m: Slurm, now: float) -> None:
 @native
 def watch_switches(s: State, m: Slurm, row: int, now: float) -> None:
     """Set the timer of a job to the end of its wait for few switches."""
+
+
+@native
+def take_up(s: State, m: Slurm, now: float) -> None:
+    """Complete the state of slurmctld from the jobs that run, wait and stand in the line; once for a snapshot."""
+
+
+@native
+def resume(s: State, m: Slurm, now: float) -> None:
+    """Set the timers of all jobs that run or wait, from their run times, and sort the line."""

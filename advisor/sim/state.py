@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.domain.units import HOUR_S
 from advisor.sim.cluster import Cluster, Network
+from advisor.sim.node_classes import NodeClasses, classes_of
 from advisor.sim.profiles import PROFILE_DTYPE, Profiles
 from advisor.sim.run_outcome import OUTCOME_DTYPE, SEGMENT_DTYPE, End
 from advisor.sim.trace import Trace
@@ -41,7 +41,8 @@ JOB_DTYPE = np.dtype(
         ("checkpoint_s", np.float64),
         ("reference_speed", np.float64),  # of the GPU type that the run time refers to
         ("memory_mib_per_gpu", np.int64),
-        ("gpus", np.int32),  # asked for now
+        ("memory_mib_per_node", np.int64),  # at least
+        ("gpus", np.int32),  # asked for now; 0: CPUs alone
         ("work_gpus", np.int32),  # asked for at first: the size that work_s refers to
         ("gpus_min", np.int32),
         ("gpus_max", np.int32),
@@ -50,7 +51,12 @@ JOB_DTYPE = np.dtype(
         ("best_nodes", np.int32),
         ("node_gpus", np.int32),  # of the largest node that it can use
         ("cpus_per_gpu", np.int32),
+        ("cpus_per_node", np.int32),  # at least
+        ("cpus", np.int32),  # asked for in all; 0: as cpus_per_gpu says
         ("gpu_type", np.int32),
+        ("node_class", np.int32),  # its row of `usable`; NONE: it can use all nodes
+        ("required", np.int32),  # nodes that it names
+        ("booking", np.int32),  # the reservation that it names
         ("profile", np.int32),
         ("user", np.int32),
         ("account", np.int32),
@@ -75,6 +81,7 @@ JOB_DTYPE = np.dtype(
         ("heap_slot", np.int32),
         ("queue_slot", np.int32),
         ("held", np.int32),  # GPUs
+        ("idle_gpus", np.int32),  # of its exclusive nodes, beyond those it asked for
         ("span", np.int32),  # nodes
         ("partner", np.int32),  # the job on the same GPUs
         ("starts", np.int32),
@@ -90,6 +97,7 @@ JOB_DTYPE = np.dtype(
         ("end", np.int8),
         ("tier", np.int8),
         ("is_guest", np.int8),  # runs on its partner's GPUs
+        ("exclusive", np.int8),  # shares no node
     ],
     align=True,
 )
@@ -100,6 +108,7 @@ NODE_DTYPE = np.dtype(
         ("memory_free_mib", np.int64),
         ("pressure", np.float64),  # on its NIC, of the jobs here that span nodes
         ("inner_pressure", np.float64),  # on the links inside it, of the jobs of several GPUs
+        ("weight", np.float64),  # nodes of lower weight are taken first
         ("gpus", np.int32),
         ("gpus_free", np.int32),
         ("cpus", np.int32),
@@ -107,7 +116,9 @@ NODE_DTYPE = np.dtype(
         ("gpu_type", np.int32),
         ("leaf", np.int32),
         ("running", np.int32),  # jobs here, guests included
-        ("is_up", np.int8),
+        ("is_up", np.int8),  # takes jobs: neither failed nor drained
+        ("is_failed", np.int8),
+        ("is_drained", np.int8),
     ],
     align=True,
 )
@@ -130,7 +141,8 @@ TALLY_DTYPE = np.dtype(
         ("segments", np.int64),
         ("timers", np.int64),  # length of the heap of timers
         ("running", np.int64),
-        ("pending", np.int64),
+        ("pending", np.int64),  # and eligible
+        ("waiting", np.int64),  # pending and not eligible
         ("faults", np.int64),  # faults before this one have happened
         ("picked", np.int64),  # nodes in the present pick
         ("gpus_free", np.int64),  # on nodes that are down, too
@@ -142,7 +154,10 @@ TALLY_DTYPE = np.dtype(
 
 PROFILE_ROW_DTYPE = np.dtype(PROFILE_DTYPE.descr, align=True)
 
-FAULT_DTYPE = np.dtype([("time", np.float64), ("node", np.int32), ("is_up", np.int8)], align=True)
+# `kind` is a `NodeEvent`, see `node_events`.
+FAULT_DTYPE = np.dtype([("time", np.float64), ("node", np.int32), ("kind", np.int8)], align=True)
+
+BOOKING_DTYPE = np.dtype([("start_time", np.float64), ("end_time", np.float64)], align=True)
 
 RULES_DTYPE = np.dtype(
     [
@@ -159,6 +174,9 @@ RULES_DTYPE = np.dtype(
         ("is_ideal", np.int8),
         ("limits_bind", np.int8),
         ("loses_work", np.int8),  # a stopped job goes back to its last checkpoint
+        ("binds", np.int8),  # CPUs or memory can run out before GPUs do
+        ("cpus_alone", np.int8),  # there are jobs without GPUs
+        ("weighs", np.int8),  # nodes differ in weight
     ],
     align=True,
 )
@@ -182,22 +200,29 @@ class State(NamedTuple):
     pick_nodes: NDArray[np.int32]  # (n_nodes,)
     pick_gpus: NDArray[np.int32]  # (n_nodes,)
     segments: NDArray[np.void]  # (capacity,)
-    faults: NDArray[np.void]  # (n_faults,): nodes that fail and come back, in order of time
+    faults: NDArray[np.void]  # (n_faults,): what happens to nodes, in order of time
+    usable: NDArray[np.int8]  # (n_classes, n_nodes): 0: a class of jobs cannot use a node, 2: it requires it
+    bookings: NDArray[np.void]  # (n_bookings,): reservations of administrators
+    booked: NDArray[np.int8]  # (n_bookings, n_nodes): their nodes
 
 
 def build_state(trace: Trace, cluster: Cluster, profiles: Profiles, *, ideal: bool, loses_work: bool) -> State:
     """Build the state before the first submission; jobs that can never fit are marked and never submitted."""
     nodes, leaves, node_types = _nodes(cluster)
-    jobs = _jobs(trace, profiles, nodes, node_types)
+    classes = classes_of(trace, cluster, nodes["gpu_type"])
+    jobs = _jobs(trace, profiles, nodes, node_types, classes)
     speed = np.ones((len(profiles.names), len(node_types)))
     for column, name in enumerate(node_types):
         if name in profiles.gpu_types:
             speed[:, column] = profiles.type_speed[:, profiles.gpu_types.index(name)]
     most = int(nodes["gpus"].max())
-    wanted = np.minimum(jobs["gpus_max"].astype(np.int64), len(nodes))
+    wanted = np.minimum(np.maximum(jobs["gpus_max"].astype(np.int64), jobs["nodes_min"]), len(nodes))
     jobs["pool"] = np.r_[0, wanted.cumsum()[:-1]]
     jobs["reference_speed"] = speed[jobs["profile"], np.maximum(jobs["gpu_type"], 0)]
-    slots = 2 * int(nodes["gpus"].sum())
+    cpus_alone = bool(np.any(jobs["gpus"] == 0))
+    # Every job holds a GPU, shared by two at most, or else a CPU.
+    slots = 2 * int(nodes["gpus"].sum()) + cpus_alone * min(int(nodes["cpus"].sum()), len(jobs))
+    on_node = 2 * most + cpus_alone * min(int(nodes["cpus"].max()), len(jobs))
     state = State(
         jobs=jobs,
         nodes=nodes,
@@ -208,13 +233,16 @@ def build_state(trace: Trace, cluster: Cluster, profiles: Profiles, *, ideal: bo
         rules=np.zeros(1, RULES_DTYPE),
         timers=np.full(len(jobs), NONE, np.int32),
         running=np.full(slots, NONE, np.int32),
-        node_jobs=np.full((len(nodes), 2 * most), NONE, np.int32),
+        node_jobs=np.full((len(nodes), on_node), NONE, np.int32),
         held_nodes=np.full(int(wanted.sum()), NONE, np.int32),
         held_gpus=np.zeros(int(wanted.sum()), np.int32),
         pick_nodes=np.full(len(nodes), NONE, np.int32),
         pick_gpus=np.zeros(len(nodes), np.int32),
         segments=np.zeros(len(jobs) + slots + 16, SEGMENT_DTYPE),
         faults=np.zeros(0, FAULT_DTYPE),
+        usable=classes.usable,
+        bookings=np.array([(each.start_s, each.end_s) for each in cluster.reservations], BOOKING_DTYPE),
+        booked=classes.booked,
     )
     state.tally["gpus_free"] = nodes["gpus"].sum()
     state.tally["spine_ratio"] = 1.0
@@ -225,6 +253,9 @@ def build_state(trace: Trace, cluster: Cluster, profiles: Profiles, *, ideal: bo
     state.rules["is_ideal"] = ideal
     state.rules["limits_bind"] = not ideal
     state.rules["loses_work"] = loses_work and not ideal
+    state.rules["binds"] = _binds(jobs, nodes)
+    state.rules["cpus_alone"] = cpus_alone
+    state.rules["weighs"] = np.ptp(nodes["weight"]) > 0.0
     return state
 
 
@@ -240,24 +271,6 @@ def with_room(state: State) -> State:
     return state._replace(segments=np.concatenate((state.segments, np.zeros(len(state.segments), SEGMENT_DTYPE))))
 
 
-def draw_faults(state: State, cluster: Cluster, rng: np.random.Generator) -> NDArray[np.void]:
-    """Draw the failures and repairs of all nodes, `(n_faults,)`, up to twice the time in which jobs are submitted."""
-    if cluster.failures.node_mtbf_h == 0.0:
-        return np.zeros(0, FAULT_DTYPE)
-    begin, last = state.jobs["submit_time"][[0, -1]]
-    faults: list[tuple[float, int, int]] = []
-    for node in range(len(state.nodes)):
-        fault_time = begin
-        while True:
-            fault_time += rng.exponential(cluster.failures.node_mtbf_h * HOUR_S)
-            if fault_time > 2.0 * last - begin:
-                break
-            faults.append((fault_time, node, 0))
-            fault_time += cluster.failures.repair_h * HOUR_S
-            faults.append((fault_time, node, 1))
-    return np.array(sorted(faults), FAULT_DTYPE)
-
-
 def outcomes(state: State) -> NDArray[np.void]:
     """Return the outcomes of the jobs, `(n_jobs,)` of `OUTCOME_DTYPE`."""
     table = np.zeros(len(state.jobs), OUTCOME_DTYPE)
@@ -271,16 +284,22 @@ def _nodes(cluster: Cluster) -> tuple[NDArray[np.void], NDArray[np.void], tuple[
     types = cluster.gpu_types
     nodes = np.zeros(sum(group.count for group in cluster.nodes), NODE_DTYPE)
     leaf_sizes: list[int] = []
-    first = 0
-    for group in cluster.nodes:
+    first, switch = 0, ""
+    for group in cluster.groups_by_switch:
         rows = nodes[first : first + group.count]
         rows["gpus"] = rows["gpus_free"] = group.gpus
         rows["cpus"] = rows["cpus_free"] = group.cpus
         rows["memory_mib"] = rows["memory_free_mib"] = group.memory_mib
         rows["gpu_type"] = types.index(group.type_name)
-        size = group.leaf or group.count
-        rows["leaf"] = len(leaf_sizes) + np.arange(group.count) // size
-        leaf_sizes += [min(size, group.count - done) for done in range(0, group.count, size)]
+        rows["weight"] = group.weight
+        if group.switch and group.switch == switch:
+            rows["leaf"] = len(leaf_sizes) - 1
+            leaf_sizes[-1] += group.count
+        else:
+            size = group.leaf or group.count
+            rows["leaf"] = len(leaf_sizes) + np.arange(group.count) // size
+            leaf_sizes += [min(size, group.count - done) for done in range(0, group.count, size)]
+        switch = group.switch
         first += group.count
     nodes["is_up"] = 1
     leaves = np.zeros(len(leaf_sizes), LEAF_DTYPE)
@@ -290,12 +309,19 @@ def _nodes(cluster: Cluster) -> tuple[NDArray[np.void], NDArray[np.void], tuple[
     return nodes, leaves, types
 
 
-def _jobs(trace: Trace, profiles: Profiles, nodes: NDArray[np.void], node_types: tuple[str, ...]) -> NDArray[np.void]:
+def _jobs(
+    trace: Trace,
+    profiles: Profiles,
+    nodes: NDArray[np.void],
+    node_types: tuple[str, ...],
+    classes: NodeClasses,
+) -> NDArray[np.void]:
     asked = trace.jobs
     jobs = np.zeros(len(asked), JOB_DTYPE)
     same = ("submit_time", "gpus", "gpus_min", "gpus_max", "nodes_max", "cpus_per_gpu", "memory_mib_per_gpu", "user")
-    for name in (*same, "account", "qos", "nice", "switches", "switches_wait_s"):
+    for name in (*same, "account", "qos", "nice", "switches", "switches_wait_s", "cpus", "exclusive"):
         jobs[name] = asked[name]
+    jobs["node_class"], jobs["required"], jobs["booking"] = classes.of_job, classes.required, classes.booking
     jobs["work_s"] = jobs["believed_s"] = jobs["left_s"] = asked["run_time_s"]
     jobs["work_gpus"] = asked["gpus"]
     jobs["limit_s"] = asked["time_limit_s"]
@@ -310,16 +336,18 @@ def _jobs(trace: Trace, profiles: Profiles, nodes: NDArray[np.void], node_types:
     most = np.where(usable, most_by_type[None, :], 0).max(axis=1)
     jobs["node_gpus"] = np.maximum(most, 1)
     jobs["best_nodes"] = -(-jobs["gpus"] // jobs["node_gpus"])
-    # As in Slurm, an open node count starts from one.
-    jobs["nodes_min"] = np.maximum(asked["nodes_min"], np.where(jobs["nodes_max"] == 0, 1, jobs["best_nodes"]))
-    jobs["nodes_max"] = np.where(jobs["nodes_max"] == 0, 0, np.maximum(jobs["nodes_max"], jobs["nodes_min"]))
+    _count_nodes(jobs, asked)
     total = np.where(usable, np.array([nodes["gpus"][nodes["gpu_type"] == c].sum() for c in range(len(node_types))]), 0)
     impossible = jobs["gpus"] > total.sum(axis=1)
-    impossible |= jobs["nodes_min"] > len(nodes)
+    impossible |= (jobs["nodes_min"] > len(nodes)) | classes.refused
+    impossible |= jobs["required"] > jobs["nodes_min"]
     if node_types != ("",):
         impossible |= (jobs["gpu_type"] == NONE) & (asked["gpu_type"] != NONE)
-    impossible |= jobs["cpus_per_gpu"] * (jobs["gpus"] / jobs["best_nodes"]) > nodes["cpus"].max()
-    impossible |= jobs["memory_mib_per_gpu"] * (jobs["gpus"] / jobs["best_nodes"]) > nodes["memory_mib"].max()
+    # Spread over as many nodes as it can take, it asks least of each.
+    most_nodes = np.where(jobs["nodes_max"] == 0, np.minimum(jobs["gpus"], len(nodes)), jobs["nodes_max"])
+    on_node = jobs["gpus"] / np.maximum(most_nodes, 1)
+    impossible |= jobs["cpus_per_gpu"] * on_node > nodes["cpus"].max()
+    impossible |= jobs["memory_mib_per_gpu"] * on_node > nodes["memory_mib"].max()
     jobs["phase"][impossible] = ENDED
     jobs["end"][impossible] = End.IMPOSSIBLE
     jobs["gpus_max"] = np.minimum(jobs["gpus_max"], np.maximum(total.sum(axis=1), jobs["gpus"]))
@@ -333,9 +361,48 @@ def _jobs(trace: Trace, profiles: Profiles, nodes: NDArray[np.void], node_types:
     return jobs
 
 
+def _count_nodes(jobs: NDArray[np.void], asked: NDArray[np.void]) -> None:
+    """Fill in the node counts, and what a job takes of each node at least."""
+    is_open = jobs["nodes_max"] == 0
+    # As in Slurm, an open node count starts from one.
+    least = np.where(is_open, 1, np.maximum(jobs["best_nodes"], 1))
+    named = np.where(is_open, jobs["required"], np.minimum(jobs["required"], jobs["nodes_max"]))
+    jobs["nodes_min"] = np.maximum.reduce([asked["nodes_min"], least, named])
+    jobs["nodes_max"] = np.where(is_open, 0, np.maximum(jobs["nodes_max"], jobs["nodes_min"]))
+    jobs["memory_mib_per_node"] = asked["memory_mib"]
+    jobs["cpus_per_node"] = np.maximum(-(-asked["cpus"] // jobs["nodes_min"]), jobs["gpus"] == 0)
+
+
+def _binds(jobs: NDArray[np.void], nodes: NDArray[np.void]) -> bool:
+    """Return whether CPUs or memory could run out on some node before its GPUs do."""
+    if np.any((jobs["gpus"] == 0) | (jobs["exclusive"] == 1)):
+        return True
+    # Of a job with an open node count a node can hold a single GPU.
+    fixed = jobs["nodes_min"] == jobs["nodes_max"]
+    on_node = np.maximum(np.where(fixed, jobs["gpus"] // jobs["nodes_min"], 1), 1)
+    cpus = np.maximum(jobs["cpus_per_gpu"], -(-jobs["cpus_per_node"] // on_node))
+    memory_mib = np.maximum(jobs["memory_mib_per_gpu"], -(-jobs["memory_mib_per_node"] // on_node))
+    return bool(
+        np.any(cpus.max() * nodes["gpus"] > nodes["cpus"])
+        or np.any(memory_mib.max() * nodes["gpus"] > nodes["memory_mib"])
+    )
+
+
 def _shapes(jobs: NDArray[np.void]) -> None:
     """Number the distinct requests, so that one failed placement rules out all equal ones."""
-    columns = ("gpus", "gpu_type", "cpus_per_gpu", "memory_mib_per_gpu", "nodes_min", "nodes_max")
+    columns = (
+        "gpus",
+        "gpu_type",
+        "cpus_per_gpu",
+        "memory_mib_per_gpu",
+        "nodes_min",
+        "nodes_max",
+        "cpus_per_node",
+        "memory_mib_per_node",
+        "exclusive",
+        "node_class",
+        "booking",
+    )
     request = np.stack([jobs[name].astype(np.int64) for name in columns], axis=1)
     jobs["shape"] = np.unique(request, axis=0, return_inverse=True)[1].reshape(-1)
 

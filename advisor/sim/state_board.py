@@ -12,7 +12,7 @@ from advisor.sim.slurm_cluster import SimulatedSlurm
 def state_board(cluster: SimulatedSlurm, depth: int) -> Board:
     """Return the current board of a simulated Slurm, with the first `depth` jobs that fit on its nodes in service.
 
-    Every pending job competes there: none is held, deferred or dependent, and there is one partition.
+    Every job with GPUs in the line competes there: none is held, deferred or dependent.
     """
     jobs, nodes, tally = cluster.state.jobs, cluster.state.nodes, cluster.state.tally[0]
     of_nodes, of_jobs = _columns_by_code(cluster.gpu_types)
@@ -20,8 +20,9 @@ def state_board(cluster: SimulatedSlurm, depth: int) -> Board:
     in_service = np.bincount(of_nodes[nodes["gpu_type"]], weights=nodes["gpus"] * is_up, minlength=len(of_nodes))
     largest = np.append(in_service, in_service.sum())  # by type, the last for any
 
-    rows = cluster.slurm.line[: tally["pending"]]
-    rows = rows[jobs["gpus"][rows] <= largest[of_jobs[jobs["gpu_type"][rows]]]][:depth]
+    rows = cluster.pending_rows()
+    gpus = jobs["gpus"][rows]
+    rows = rows[(gpus > 0) & (gpus <= largest[of_jobs[jobs["gpu_type"][rows]]])][:depth]
     gpus, least, limit_s = jobs["gpus"][rows], jobs["gpus_min"][rows], jobs["limit_s"][rows]
     return stacked(
         job_id=cluster.job_ids[rows],
@@ -30,7 +31,7 @@ def state_board(cluster: SimulatedSlurm, depth: int) -> Board:
             "gpus_least": np.where(least < jobs["gpus_max"][rows], np.minimum(gpus, least), gpus),
             "gpu_type": of_jobs[jobs["gpu_type"][rows]],
             "tasks": np.ones(len(rows)),
-            "wait_s": tally["now"] - jobs["submit_time"][rows],
+            "wait_s": tally["now"] - cluster.slurm.eligible_time[rows],
             "limit_s": np.where(np.isfinite(limit_s), limit_s, np.nan),
             "priority": jobs["priority"][rows],
             "nice": jobs["nice"][rows],

@@ -11,7 +11,7 @@ TRACE_DTYPE = np.dtype(
         ("job_id", np.int64),
         ("submit_time", np.float64),  # seconds from the trace's own zero
         ("run_time_s", np.float64),  # at the requested size, alone, on the best placement, on the GPU type asked
-        ("gpus", np.int32),  # GPUs asked for, at least 1
+        ("gpus", np.int32),  # GPUs asked for; 0: CPUs alone
         ("gpus_min", np.int32),  # the range for a resize; both `gpus` for a rigid job
         ("gpus_max", np.int32),
         ("nodes_min", np.int32),  # 0: the fewest that hold the GPUs
@@ -33,6 +33,16 @@ TRACE_DTYPE = np.dtype(
         ("partition", np.int32),
         ("array_id", np.int64),  # the job array that it is a task of, 0: none
         ("dependency", np.int32),  # as Slurm spells it
+        ("array_limit", np.int32),  # tasks of its array that run at once, 0: all
+        ("begin_time", np.float64),  # not eligible before; 0: at submission
+        ("name", np.int32),
+        ("cpus", np.int32),  # asked for in all, 0: as cpus_per_gpu says
+        ("memory_mib", np.int64),  # on each node, 0: as memory_mib_per_gpu says
+        ("exclusive", np.int8),  # 1: shares no node
+        ("features", np.int32),  # Slurm's --constraint, as it spells it
+        ("required_nodes", np.int32),  # a node list, as is the next
+        ("excluded_nodes", np.int32),
+        ("reservation", np.int32),
     ]
 )
 
@@ -54,6 +64,11 @@ class Trace:
     models: tuple[str, ...] = ()
     partitions: tuple[str, ...] = ("",)
     dependencies: tuple[str, ...] = ("",)
+    job_names: tuple[str, ...] = ("",)
+    features: tuple[str, ...] = ("",)
+    required_nodes: tuple[str, ...] = ("",)
+    excluded_nodes: tuple[str, ...] = ("",)
+    reservations: tuple[str, ...] = ("",)
     sampled: tuple[str, ...] = ()
     seed: int | None = None
     note: str = field(default="", compare=False)

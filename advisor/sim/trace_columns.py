@@ -84,7 +84,7 @@ def _name(name: str) -> Column:
 
 # The least number above 0.
 _POSITIVE: Final = math.nextafter(0.0, 1.0)
-_GPUS: Final = f"from 1 to {MOST}"
+_GPUS: Final = f"from 0 to {MOST}"
 
 COLUMNS: Final[Mapping[str, Column]] = {
     column.name: column
@@ -92,9 +92,9 @@ COLUMNS: Final[Mapping[str, Column]] = {
         _whole("job_id", f"from 0 to {_ID_MOST}", _ID_MOST, default=None),
         _seconds("submit_time", None),
         _seconds("run_time_s", None, low=_POSITIVE, wanted="above 0"),
-        _whole("gpus", _GPUS, MOST, low=1, default=None),
-        _whole("gpus_min", _GPUS, MOST, low=1, default=None, default_from="gpus"),
-        _whole("gpus_max", _GPUS, MOST, low=1, default=None, default_from="gpus"),
+        _whole("gpus", _GPUS, MOST, default=None),
+        _whole("gpus_min", _GPUS, MOST, default=None, default_from="gpus"),
+        _whole("gpus_max", _GPUS, MOST, default=None, default_from="gpus"),
         _whole("nodes_min", f"from 0 to {MOST}", MOST),
         _whole("nodes_max", f"from 0 to {MOST}", MOST),
         _whole("cpus_per_gpu", f"from 0 to {MOST}", MOST),
@@ -114,6 +114,16 @@ COLUMNS: Final[Mapping[str, Column]] = {
         _name("partition"),
         _whole("array_id", f"from 0 to {_ID_MOST}", _ID_MOST),
         _name("dependency"),
+        _whole("array_limit", f"from 0 to {MOST}", MOST),
+        _seconds("begin_time", 0.0),
+        _name("name"),
+        _whole("cpus", f"from 0 to {MOST}", MOST),
+        _whole("memory_mib", f"from 0 to {_MOST_MIB}", _MOST_MIB),
+        _whole("exclusive", "from 0 to 1", 1),
+        _name("features"),
+        _name("required_nodes"),
+        _name("excluded_nodes"),
+        _name("reservation"),
     )
 }
 REQUIRED: Final = tuple(name for name, column in COLUMNS.items() if column.is_required)
@@ -125,6 +135,11 @@ EMPTY_NAMES: Final[Mapping[str, str]] = {
     "qos": "normal",
     "partition": "",
     "dependency": "",
+    "name": "",
+    "features": "",
+    "required_nodes": "",
+    "excluded_nodes": "",
+    "reservation": "",
 }
 
 # The field of `Trace` that holds the names of a column's codes.
@@ -136,6 +151,11 @@ NAMES_FIELD: Final[Mapping[str, str]] = {
     "qos": "qos",
     "partition": "partitions",
     "dependency": "dependencies",
+    "name": "job_names",
+    "features": "features",
+    "required_nodes": "required_nodes",
+    "excluded_nodes": "excluded_nodes",
+    "reservation": "reservations",
 }
 
 
@@ -152,9 +172,19 @@ RULES: Final[Sequence[Rule]] = (
     Rule(column="gpus_min", message="is above gpus", broken=lambda jobs: _mask(jobs["gpus_min"] > jobs["gpus"])),
     Rule(column="gpus_max", message="is below gpus", broken=lambda jobs: _mask(jobs["gpus_max"] < jobs["gpus"])),
     Rule(
+        column="gpus_min",
+        message="is below 1, but the job asks for GPUs",
+        broken=lambda jobs: _mask((jobs["gpus_min"] == 0) & (jobs["gpus"] > 0)),
+    ),
+    Rule(
+        column="gpus_max",
+        message="is above 0, but the job asks for none",
+        broken=lambda jobs: _mask((jobs["gpus"] == 0) & (jobs["gpus_max"] > 0)),
+    ),
+    Rule(
         column="nodes_min",
         message="is above gpus: every node holds at least one",
-        broken=lambda jobs: _mask(jobs["nodes_min"] > jobs["gpus"]),
+        broken=lambda jobs: _mask((jobs["gpus"] > 0) & (jobs["nodes_min"] > jobs["gpus"])),
     ),
     Rule(
         column="nodes_max",

@@ -78,7 +78,7 @@ def ends_in_words(ends: Ends, *, seeds: int = 1) -> str:
     """Say how many jobs did not finish, in all over `seeds`, and why; empty if all did."""
     kinds = {
         "killed by the time limit": ends.time_limit,
-        "too large for the cluster": ends.impossible,
+        "too large for the cluster or refused by a limit": ends.impossible,
         "not ended when the run stopped": ends.not_ended,
     }
     counts = [f"{count} {kind}" for kind, count in kinds.items() if count]

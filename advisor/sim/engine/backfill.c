@@ -5,7 +5,6 @@
  */
 
 #define GROUP_S 30.0
-#define YEAR_S 31536000.0
 
 /* Return the run time that backfill assumes for a job. */
 static inline double planned_limit_s(const Slurm *m, const Job *job) {
@@ -24,168 +23,400 @@ static bool waits_for_switches(State *s, Slurm *m, int64_t row, double now) {
     return 0 < switches && switches < leaves_picked(s) && now < switch_wait_ends(s, m, row);
 }
 
-/* Mark the expected ends on the nodes of a job as changed. */
-static void mark_stale(State *s, Slurm *m, int64_t row) {
+/* Return when a running job is expected to end; slurmctld keeps starts in whole seconds. */
+static double expected_end(const State *s, const Slurm *m, int64_t row, double now) {
     const Job *job = &s->jobs[row];
-    for (int64_t at = job->pool; at < job->pool + job->span; at++) m->stale[s->held_nodes[at]] = 1;
+    double since = floor(job->since_time), hard = since + least(job->limit_s, YEAR_S);
+    if (!m->control->soft_limits || job->soft_limit_s <= 0.0) return hard;
+    double soft = since + job->soft_limit_s;
+    /* Past its soft limit a job is planned with half of what is left. */
+    return now < soft ? least(hard, soft) : now + 0.5 * (hard - now);
 }
 
-/* Start the job at a place of the line on the picked nodes. */
+static inline bool departs_before(Departure one, Departure other) {
+    return one.end_time < other.end_time || (one.end_time == other.end_time && one.row < other.row);
+}
+
+/* Add a started job to the departures, which are sorted by expected end. */
+static void add_departure(State *s, Slurm *m, int64_t row, double now) {
+    const Job *job = &s->jobs[row];
+    Departure new_one = {
+        .end_time = expected_end(s, m, row, now), .pool = job->pool, .row = (int32_t)row, .span = job->span,
+    };
+    int64_t low = 0, high = m->control->departures;
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        if (departs_before(m->departures[middle], new_one)) low = middle + 1;
+        else high = middle;
+    }
+    memmove(m->departures + low + 1, m->departures + low, (size_t)(m->control->departures - low) * sizeof new_one);
+    m->departures[low] = new_one;
+    m->control->departures++;
+}
+
+/* Remove a job that stops from the departures. */
+static void remove_departure(Slurm *m, int64_t row) {
+    int64_t place = 0, last = --m->control->departures;
+    while (m->departures[place].row != row) place++;
+    memmove(m->departures + place, m->departures + place + 1, (size_t)(last - place) * sizeof *m->departures);
+}
+
+/* Compute the expected ends again and sort the departures by them; soft limits let ends move. */
+static void sort_departures(State *s, Slurm *m, double now) {
+    for (int64_t place = 0; place < m->control->departures; place++) {
+        Departure moved = m->departures[place];
+        moved.end_time = expected_end(s, m, moved.row, now);
+        int64_t at = place;
+        for (; at > 0 && departs_before(moved, m->departures[at - 1]); at--) m->departures[at] = m->departures[at - 1];
+        m->departures[at] = moved;
+    }
+}
+
+/* Start the job at a place of the line on the picked nodes; its other entries stay until the pass has ended. */
 static void launch(State *s, Slurm *m, int64_t place, double now) {
-    int32_t row = m->line[place];
+    int32_t entry = m->line[place], row = row_of(s, m, entry);
     strike(s, m, place);
     s->jobs[row].watch_time = INFINITY;
     start(s, row, now);
-    mark_stale(s, m, row);
+    m->began[row] = entry;
+    count_run(s, m, row, entry, 1.0);
+    add_departure(s, m, row, now);
+    count_task(m, row, 1);
 }
 
-/* List the nodes with free GPUs, with the instant up to which each is not reserved. */
+/* Forget what was planned for a running job that is about to stop. */
+static void forget_plan(Slurm *m, int64_t row) {
+    remove_departure(m, row);
+    count_task(m, row, -1);
+}
+
+/* List the nodes that could take a job: those with free GPUs, or with free CPUs where jobs ask for CPUs alone. */
 static void list_room(State *s, Slurm *m) {
     m->control->room = 0;
-    for (int32_t node = 0; node < s->n_nodes; node++)
-        if (s->nodes[node].gpus_free > 0 && s->nodes[node].is_up) m->room[m->control->room++] = node;
+    for (int32_t row = 0; row < s->n_nodes; row++) {
+        const Node *node = &s->nodes[row];
+        bool has_room = node->gpus_free > 0 || (s->rules->cpus_alone && node->cpus_free > 0);
+        if (has_room && node->is_up) m->room[m->control->room++] = row;
+    }
 }
 
-/* Return whether a job could start now; one that cannot start now cannot start later in the same pass.
+/* Return whether the reservation that a job names is active; true for a job that names none. */
+static inline bool is_admitted(const State *s, const Job *job, double now) {
+    if (job->booking == NONE) return true;
+    const Booking *booking = &s->bookings[job->booking];
+    return booking->start_time <= now && now <= booking->end_time;
+}
+
+/* Return whether a job could start now in the partition at hand; one that cannot, cannot later in the same pass.
  *
  * Of jobs that ask alike, those with a longer limit cannot start where one could not.
  */
 static bool may_start(State *s, Slurm *m, int64_t row, double now) {
     const Job *job = &s->jobs[row];
-    if (job->gpus > s->tally->gpus_free) return false;
+    if (job->gpus > s->tally->gpus_free || at_array_limit(m, row) || !is_admitted(s, job, now)) return false;
     double limit_s = planned_limit_s(m, job), until = now + limit_s;
     /* A job whose request was changed has no shape. */
     bool is_known = job->shape != NONE;
-    if (is_known && m->refused_pass[job->shape] == m->control->passes && limit_s >= m->refused_s[job->shape]) return false;
-    int64_t gpus_each = per_node(s, row), gpus = 0, nodes = 0;
+    int64_t shape = m->control->is_split ? job->shape * m->n_partitions + m->control->partition : job->shape;
+    if (is_known && m->refused_pass[shape] == m->control->passes && limit_s >= m->refused_s[shape]) return false;
+    int64_t part = part_of(job), gpus = 0, nodes = 0;
     for (int64_t place = 0; place < m->control->room; place++) {
         int32_t node = m->room[place];
-        if (gpus_each > 0) nodes += is_open(s, m, job, node, gpus_each, until);
+        if (part != NONE) nodes += is_open(s, m, job, node, part, until);
         else gpus += usable_gpus_until(s, m, job, node, until);
-        if (gpus_each > 0 ? nodes >= job->nodes_min : gpus >= job->gpus) return true;
+        if (part != NONE ? nodes >= job->nodes_min : gpus >= job->gpus) return true;
     }
     if (is_known) {
-        m->refused_pass[job->shape] = m->control->passes;
-        m->refused_s[job->shape] = limit_s;
+        m->refused_pass[shape] = m->control->passes;
+        m->refused_s[shape] = limit_s;
     }
     return false;
 }
 
-static double expected_end(State *s, Slurm *m, int64_t row, double now) {
-    const Job *job = &s->jobs[row];
-    double hard = job->since_time + least(job->limit_s, YEAR_S);
-    if (!m->control->soft_limits || job->soft_limit_s <= 0.0) return hard;
-    double soft = job->since_time + job->soft_limit_s;
-    /* Past its soft limit a job is planned with half of what is left. */
-    return now < soft ? least(hard, soft) : now + 0.5 * (hard - now);
-}
+/* No departure makes a node ready; before the first, what is free now suffices. */
+#define NEVER INT32_MAX
+#define AT_ONCE -1
 
-/* Sort the expected ends of the jobs of a node, with the GPUs that are free from each end on. */
-static void plan_node(State *s, Slurm *m, int64_t node_row, double now) {
-    m->stale[node_row] = 0;
-    const Node *node = &s->nodes[node_row];
-    double *ends = m->ends + node_row * m->ends_columns;
-    int32_t *freed = m->freed + node_row * m->freed_columns;
-    const int32_t *here = s->node_jobs + node_row * s->node_jobs_columns;
-    for (int64_t place = 0; place < node->running; place++) {
-        const Job *job = &s->jobs[here[place]];
-        double when = expected_end(s, m, here[place], now);
-        int32_t gpus = 0;
-        for (int64_t at = job->pool; at < job->pool + job->span; at++)
-            if (s->held_nodes[at] == node_row) gpus = s->held_gpus[at];
-        int64_t at = place;
-        for (; at > 0 && ends[at - 1] > when; at--) {
-            ends[at] = ends[at - 1];
-            freed[at] = freed[at - 1];
+/* List for each node which departures free something on it, and what is free from each of them on. */
+static void list_freed(State *s, Slurm *m) {
+    int32_t *listed = m->share; /* by node */
+    memset(listed, 0, (size_t)s->n_nodes * sizeof *listed);
+    for (int64_t place = 0; place < m->control->departures; place++) {
+        Departure ending = m->departures[place];
+        for (int64_t at = ending.pool; at < ending.pool + ending.span; at++) {
+            int32_t node = s->held_nodes[at], item = listed[node]++;
+            const Node *here = &s->nodes[node];
+            Portion held = portion_of(&s->jobs[ending.row], here, s->held_gpus[at]);
+            int32_t *freed = m->freed + node * m->freed_columns + item;
+            m->freeing[node * m->freeing_columns + item] = (int32_t)place;
+            freed[0] = (int32_t)held.gpus + (item > 0 ? freed[-1] : here->gpus_free);
+            if (!s->rules->binds) continue;
+            int32_t *cpus = m->freed_cpus + node * m->freed_cpus_columns + item;
+            int64_t *mib = m->freed_mib + node * m->freed_mib_columns + item;
+            cpus[0] = (int32_t)held.cpus + (item > 0 ? cpus[-1] : here->cpus_free);
+            mib[0] = held.memory_mib + (item > 0 ? mib[-1] : here->memory_free_mib);
         }
-        ends[at] = when;
-        freed[at] = gpus;
-    }
-    int32_t free_gpus = node->gpus_free;
-    for (int64_t place = 0; place < node->running; place++) {
-        free_gpus += freed[place];
-        freed[place] = free_gpus;
     }
 }
 
-/* Return when a planned node first has the GPUs free, ignoring reservations and GPU types; infinity for never. */
-static double free_from(const State *s, const Slurm *m, int64_t node_row, int64_t gpus, double now) {
-    const Node *node = &s->nodes[node_row];
-    if (!node->is_up || node->gpus < gpus) return INFINITY;
-    if (node->gpus_free >= gpus) return now;
-    for (int64_t place = 0; place < node->running; place++)
-        if (m->freed[node_row * m->freed_columns + place] >= gpus)
-            return most(now, m->ends[node_row * m->ends_columns + place]);
-    return INFINITY;
-}
-
-/* Return when each node first has the GPUs free, worked out once for each number of GPUs between two starts. */
-static const double *free_times(State *s, Slurm *m, int64_t gpus, double now) {
-    double *times = m->free_time + gpus * m->free_time_columns;
-    if (m->free_plan[gpus] == m->control->plans) return times;
-    m->free_plan[gpus] = m->control->plans;
-    for (int64_t node = 0; node < s->n_nodes; node++) times[node] = free_from(s, m, node, gpus, now);
-    return times;
-}
-
-/* Bring the expected ends of all nodes up to date. */
+/* Bring the expected ends up to date. */
 static void plan(State *s, Slurm *m, double now) {
     m->control->plans++;
-    for (int64_t node = 0; node < s->n_nodes; node++)
-        /* Where limits are soft, ends depend on the instant. */
-        if (m->stale[node] || m->control->soft_limits) plan_node(s, m, node, now);
+    if (m->control->soft_limits) sort_departures(s, m, now);
+    list_freed(s, m);
 }
 
-/* Return the first instant from `at` on at which a node is not reserved for `limit_s`: `at`, or the end of a reservation. */
-static inline double open_from(const Slurm *m, int64_t node_row, double at, double limit_s) {
-    double from = at;
+/* Return what is free on a node from its departure of a rank on; before the first of them at -1. */
+static inline Portion free_after(const State *s, const Slurm *m, int64_t node_row, int64_t rank) {
+    const Node *node = &s->nodes[node_row];
+    if (rank < 0) return (Portion){node->gpus_free, node->cpus_free, node->memory_free_mib};
+    Portion free = {.gpus = m->freed[node_row * m->freed_columns + rank]};
+    if (s->rules->binds) {
+        free.cpus = m->freed_cpus[node_row * m->freed_cpus_columns + rank];
+        free.memory_mib = m->freed_mib[node_row * m->freed_mib_columns + rank];
+    }
+    return free;
+}
+
+/* Return the first departure from which on a node has the GPUs free, ignoring reservations and classes. */
+static int32_t freed_by(const State *s, const Slurm *m, int64_t node_row, int64_t gpus) {
+    const Node *node = &s->nodes[node_row];
+    if (!node->is_up || node->gpus < gpus) return NEVER;
+    if (node->gpus_free >= gpus) return AT_ONCE;
+    const int32_t *freed = m->freed + node_row * m->freed_columns;
+    for (int64_t rank = 0; rank < node->running; rank++)
+        if (freed[rank] >= gpus) return m->freeing[node_row * m->freeing_columns + rank];
+    return NEVER;
+}
+
+/* Return the same for all that a job asks for beside the GPUs. */
+static int32_t portion_freed_by(const State *s, const Slurm *m, const Job *job, int64_t node_row, int64_t gpus) {
+    const Node *node = &s->nodes[node_row];
+    Portion whole = {node->gpus, node->cpus, node->memory_mib};
+    if (!node->is_up || !is_within(asked_of(job, gpus), whole)) return NEVER;
+    Portion wanted = portion_of(job, node, gpus);
+    for (int64_t rank = -1; rank < node->running; rank++)
+        if (is_within(wanted, free_after(s, m, node_row, rank)))
+            return rank < 0 ? AT_ONCE : m->freeing[node_row * m->freeing_columns + rank];
+    return NEVER;
+}
+
+/* Sort the nodes that can become ready by the departure that makes them so; return how many there are. */
+static int64_t sort_nodes(const State *s, Slurm *m, const int32_t *freed_by_node, int32_t *order) {
+    int64_t departures = m->control->departures, ready = 0;
+    int32_t *begins = m->begins; /* in the order, of the nodes of each departure */
+    memset(begins, 0, (size_t)(departures + 2) * sizeof *begins);
+    for (int64_t node = 0; node < s->n_nodes; node++)
+        if (freed_by_node[node] != NEVER) {
+            begins[freed_by_node[node] + 2]++;
+            ready++;
+        }
+    for (int64_t place = 1; place < departures + 2; place++) begins[place] += begins[place - 1];
+    for (int32_t node = 0; node < s->n_nodes; node++)
+        if (freed_by_node[node] != NEVER) order[begins[freed_by_node[node] + 1]++] = node;
+    return ready;
+}
+
+/* Return when a departure lets a job start; infinity for NEVER. */
+static inline double time_of(const Slurm *m, int64_t departure, double now) {
+    if (departure == NEVER) return INFINITY;
+    return departure == AT_ONCE ? now : most(now, m->departures[departure].end_time);
+}
+
+/* Work out when each node has what a job asks for, once for each request between two starts; return its row.
+ *
+ * Where nothing but GPUs can bind, a request is a number of GPUs, else the shape of a job.
+ */
+static int64_t sort_request(State *s, Slurm *m, const Job *job, int64_t gpus, double now) {
+    Control *control = m->control;
+    int64_t row = s->rules->binds ? 0 : gpus;
+    bool is_known = m->free_plan[row] == control->plans;
+    if (s->rules->binds) {
+        is_known = is_known && job->shape != NONE && job->shape == control->free_shape;
+        control->free_shape = job->shape;
+    }
+    if (is_known) return row;
+    m->free_plan[row] = control->plans;
+    int32_t *freed = m->freed_by + row * m->freed_by_columns;
+    double *free_time = m->free_time + row * m->free_time_columns;
+    for (int64_t node = 0; node < s->n_nodes; node++) {
+        freed[node] = s->rules->binds ? portion_freed_by(s, m, job, node, gpus) : freed_by(s, m, node, gpus);
+        free_time[node] = time_of(m, freed[node], now);
+    }
+    m->free_nodes[row] = sort_nodes(s, m, freed, m->free_order + row * m->free_order_columns);
+    return row;
+}
+
+/* A search for nodes that are open to a job for its run time from an instant on. */
+typedef struct {
+    const Job *job;
+    const int32_t *freed_by; /* the departure from which on each node has enough free */
+    const double *free_time; /* when that is */
+    const int32_t *order;    /* the nodes that ever have, by that departure */
+    int64_t nodes;           /* of this order */
+    int64_t examined;        /* of these */
+    int64_t found;           /* of these, nodes that are open: they stand in `ready` */
+    int64_t part;            /* GPUs on every node; NONE if that is left open */
+    int64_t wanted;          /* nodes that are needed at least */
+    int64_t most_leaves;
+    double at;
+    double limit_s;
+} Search;
+
+/* Find the first instant from that of a search on at which a node is not reserved for others for `limit_s`.
+ *
+ * It is that instant, or the end of a reservation. The start of the next reservation is kept too.
+ */
+static inline void open_from(Slurm *m, const Search *search, int64_t node_row) {
+    double from = search->at, until = INFINITY;
     for (int32_t item = m->first[node_row]; item != NONE; item = m->reservations[item].next) {
         const Reservation *reservation = &m->reservations[item];
-        if (reservation->start_time > from + limit_s) break;
-        if (reservation->end_time > from) from = reservation->end_time;
+        if (reservation->start_time > from + search->limit_s) {
+            until = reservation->start_time;
+            break;
+        }
+        if (reservation->end_time > from && keeps_away(reservation, search->job)) from = reservation->end_time;
     }
-    return from;
+    m->open_time[node_row] = from;
+    m->open_until[node_row] = until;
 }
 
-/* Return whether any picked node is reserved within `limit_s` of an instant. */
-static bool meets_reservation(State *s, Slurm *m, double begin, double limit_s) {
+/* Return from when on a node is open, at the instant of a search or later; infinity for one that does not suit the job. */
+static inline double opening(Slurm *m, const Search *search, int64_t node) {
+    if (m->open_time[node] < search->at) {
+        if (m->open_until[node] > search->at + search->limit_s) m->open_time[node] = search->at;
+        else open_from(m, search, node);
+    }
+    return m->open_time[node];
+}
+
+/* Return whether a node is open from the instant of a search on. */
+static inline bool is_ready(Slurm *m, const Search *search, int64_t node) { return opening(m, search, node) == search->at; }
+
+/* Find open nodes until there are `wanted`, and all that have enough free after a departure. */
+static void find_ready(Slurm *m, Search *search, int64_t wanted, int64_t departure) {
+    for (; search->examined < search->nodes; search->examined++) {
+        int32_t node = search->order[search->examined];
+        if (search->found >= wanted && search->freed_by[node] > departure) return;
+        if (is_ready(m, search, node)) m->ready[search->found++] = node;
+    }
+}
+
+/* Round an instant down to the resolution of reservations. */
+static inline double on_slot(const Slurm *m, double at) {
+    return floor(at / m->control->bf_resolution_s) * m->control->bf_resolution_s;
+}
+
+/* Return the end of a reservation as it is kept: later releases round it up. */
+static inline double end_slot(const Slurm *m, double begin, double limit_s) {
+    if (m->control->by_slot) return ceil((floor(begin) + limit_s) / m->control->bf_resolution_s) * m->control->bf_resolution_s;
+    return on_slot(m, begin + limit_s);
+}
+
+/* Return whether any picked node is reserved for others between two instants. */
+static bool meets_reservation(State *s, Slurm *m, const Job *job, double begin, double until) {
     for (int64_t place = 0; place < s->tally->picked; place++)
-        if (open_from(m, s->pick_nodes[place], begin, limit_s) > begin) return true;
+        for (int32_t item = m->first[s->pick_nodes[place]]; item != NONE; item = m->reservations[item].next) {
+            const Reservation *reservation = &m->reservations[item];
+            if (!keeps_away(reservation, job)) continue;
+            if (reservation->start_time < until && begin < reservation->end_time) return true;
+        }
     return false;
 }
 
-/* Return the first end of a reservation after an instant; infinity if there is none. */
-static double next_slot(const Slurm *m, double at) {
+/* Return the place of the first slot after an instant, or at it. */
+static int64_t slot_place(const Slurm *m, double at, bool is_after) {
+    int64_t low = 0, high = m->control->slots;
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        if (m->slots[middle] < at || (is_after && m->slots[middle] == at)) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+/* Return when the first reserved node after an instant is open again, node by node; infinity if there is none. */
+static double next_opening(const State *s, const Slurm *m, const Job *job, double at) {
     double following = INFINITY;
-    for (int64_t item = 0; item < m->control->reservations; item++) {
-        double when = m->reservations[item].end_time;
-        if (at < when && when < following) following = when;
+    for (int64_t node = 0; node < s->n_nodes; node++) {
+        double until = -INFINITY;
+        for (int32_t item = m->first[node]; item != NONE; item = m->reservations[item].next) {
+            const Reservation *reservation = &m->reservations[item];
+            if (!keeps_away(reservation, job)) continue;
+            /* A node that is reserved again at once does not open. */
+            if (reservation->start_time > until && until > at) break;
+            until = most(until, reservation->end_time);
+        }
+        if (until > at) following = least(following, until);
     }
     return following;
 }
 
-/* Return the number of GPUs of a node that are free at an instant. */
-static int64_t free_at(const State *s, const Slurm *m, int64_t node_row, double when) {
-    int32_t free_gpus = s->nodes[node_row].gpus_free;
-    for (int64_t place = 0; place < s->nodes[node_row].running; place++)
-        if (m->ends[node_row * m->ends_columns + place] <= when) free_gpus = m->freed[node_row * m->freed_columns + place];
-    return free_gpus;
+/* Return the same; without bookings from the slots. */
+static double next_slot(const State *s, const Slurm *m, const Job *job, double at) {
+    if (s->n_bookings > 0) return next_opening(s, m, job, at);
+    int64_t place = slot_place(m, at, true);
+    return place < m->control->slots ? m->slots[place] : INFINITY;
 }
 
-/* Pick nodes that are ready by an instant for a job; return whether they suffice. */
-static bool fits_at(State *s, Slurm *m, int64_t row, int64_t gpus_each, int64_t wanted, double when, int64_t most_leaves) {
-    const Job *job = &s->jobs[row];
-    int64_t together = 0;
-    for (int64_t node = 0; node < s->n_nodes; node++) {
-        m->share[node] = 0;
-        if (m->ready[node] <= when) {
-            m->share[node] = (int32_t)(gpus_each > 0 ? gpus_each : least_of(free_at(s, m, node, when), job->gpus));
-            together += m->share[node];
+/* Return how many departures of a node precede or are the given one. */
+static inline int64_t departed(const State *s, const Slurm *m, int64_t node, int64_t departure) {
+    const int32_t *freeing = m->freeing + node * m->freeing_columns;
+    int64_t rank = 0;
+    while (rank < s->nodes[node].running && freeing[rank] <= departure) rank++;
+    return rank;
+}
+
+/* Return the number of GPUs that a node can give a gang after a departure, no more than it requests. */
+static int64_t usable_freed(const State *s, const Slurm *m, const Job *job, int64_t node_row, int64_t departure) {
+    Portion free = free_after(s, m, node_row, departed(s, m, node_row, departure) - 1);
+    int64_t gpus = least_of(free.gpus, job->gpus);
+    if (!s->rules->binds) return gpus;
+    while (gpus > 0 && !is_within(portion_of(job, &s->nodes[node_row], gpus), free)) gpus--;
+    return gpus;
+}
+
+/* Pick the first node under the leaf with the fewest nodes that are ready after a departure. */
+static bool fits_one(State *s, Slurm *m, const Search *search, int64_t departure) {
+    int32_t *usable = m->share; /* by leaf */
+    int64_t ready = 0;
+    memset(usable, 0, (size_t)s->n_leaves * sizeof *usable);
+    for (; ready < search->found && search->freed_by[m->ready[ready]] <= departure; ready++)
+        usable[s->nodes[m->ready[ready]].leaf]++;
+    if (ready == 0) return false;
+    int32_t best = m->ready[0];
+    bool ignores_leaves = takes_first(m, search->job);
+    for (int64_t place = 1; place < ready; place++) {
+        int32_t node = m->ready[place];
+        if (ignores_leaves) {
+            best = (int32_t)least_of(best, node);
+            continue;
         }
+        int32_t mine = usable[s->nodes[node].leaf], fewest = usable[s->nodes[best].leaf];
+        /* Leaves stand in the order of their nodes. */
+        if (mine < fewest || (mine == fewest && node < best)) best = node;
     }
-    if (together < job->gpus) return false;
-    if (gpus_each > 0) return pick_alike(s, m, gpus_each, wanted, most_leaves);
-    return pick_shares(s, m, row) && leaves_picked(s) <= most_leaves;
+    s->tally->picked = 0;
+    add_to_pick(s, best, search->part);
+    return true;
+}
+
+/* Pick nodes that are ready for a job after a departure; return whether they suffice. */
+static bool fits_freed(State *s, Slurm *m, int64_t row, Search *search, int64_t departure) {
+    const Job *job = search->job;
+    int64_t together = 0, part = search->part;
+    find_ready(m, search, 0, departure);
+    bool is_plain = !s->rules->weighs && job->required == 0;
+    if (part != NONE && search->wanted == 1 && is_plain) return fits_one(s, m, search, departure);
+    memset(m->share, 0, (size_t)m->n_share * sizeof *m->share);
+    for (int64_t place = 0; place < search->found && search->freed_by[m->ready[place]] <= departure; place++) {
+        int32_t node = m->ready[place];
+        m->share[node] = part != NONE ? 1 : (int32_t)usable_freed(s, m, job, node, departure);
+        together += m->share[node];
+    }
+    if (together < (part != NONE ? search->wanted : job->gpus)) return false;
+    if (part != NONE) return pick_parts(s, m, job, part, search->wanted, search->most_leaves);
+    return pick_open(s, m, row) && leaves_picked(s) <= search->most_leaves;
 }
 
 /* Return the `wanted`-th smallest number of an array, which is reordered; infinity if it holds fewer. */
@@ -211,107 +442,300 @@ static double nth_smallest(double *values, int64_t count, int64_t wanted) {
     return values[goal];
 }
 
-/* Return the last expected end up to a bound on nodes that can become ready; `now` if there is none. */
-static double last_end(const State *s, const Slurm *m, double now, double bound) {
-    double latest = now;
-    for (int64_t node = 0; node < s->n_nodes; node++) {
-        if (m->ready[node] == INFINITY) continue;
-        const double *ends = m->ends + node * m->ends_columns;
-        int64_t place = s->nodes[node].running;
-        while (place > 0 && ends[place - 1] > bound) place--;
-        if (place > 0) latest = most(latest, ends[place - 1]);
-    }
-    return latest;
+/* Return whether a departure frees a node that can become ready. */
+static inline bool frees_ready(const State *s, Slurm *m, const Search *search, int64_t departure) {
+    Departure ending = m->departures[departure];
+    for (int64_t at = ending.pool; at < ending.pool + ending.span; at++)
+        if (is_ready(m, search, s->held_nodes[at])) return true;
+    return false;
 }
 
-/* Return the first expected end on nodes that can become ready; infinity if there is none. */
-static double first_end(const State *s, const Slurm *m) {
-    double first = INFINITY;
+/* Return the first departure from a place on that frees a node which can become ready. */
+static int64_t next_departure(const State *s, Slurm *m, const Search *search, int64_t place) {
+    while (place < m->control->departures && !frees_ready(s, m, search, place)) place++;
+    return place;
+}
+
+/* Return the first departure from a place on that ends after an instant. */
+static int64_t first_after(const Slurm *m, int64_t place, double instant) {
+    int64_t low = place, high = m->control->departures;
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        if (m->departures[middle].end_time <= instant) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+/* Return the last departure of a group that begins at a place and whose window ends at an instant.
+ *
+ * A group ends where the next departure of all is beyond its window. One that frees no open node and lies within the
+ * window hides this: the next that does belongs to the group, however late it is.
+ */
+static int64_t group_end(const State *s, Slurm *m, const Search *search, int64_t place, double until) {
+    int64_t beyond = first_after(m, place + 1, until);
+    if (place >= beyond - 1) return place;
+    int64_t last = next_departure(s, m, search, beyond - 1);
+    if (last < m->control->departures) return last;
+    last = beyond - 2;
+    while (last > place && !frees_ready(s, m, search, last)) last--;
+    return last;
+}
+
+/* Return when a job fits the open nodes if jobs end by their limits, group by group, and pick its nodes.
+ *
+ * Before the departure `enough` no group can suffice; infinity if none does by an instant.
+ */
+static double first_group(State *s, Slurm *m, int64_t row, Search *search, double now, int64_t enough, double by) {
+    if (enough == AT_ONCE && fits_freed(s, m, row, search, AT_ONCE)) return now;
+    const Departure *departures = m->departures;
+    int64_t count = m->control->departures, place = next_departure(s, m, search, 0);
+    if (place == count) return INFINITY;
+    double aligned = (floor(departures[place].end_time / GROUP_S) + 1.0) * GROUP_S;
+    for (double window = GROUP_S; place < count;) {
+        int64_t last = group_end(s, m, search, place, aligned + window), next = last + 1;
+        if (time_of(m, last, now) > by) return INFINITY;
+        if (last >= enough && fits_freed(s, m, row, search, last)) return time_of(m, last, now);
+        place = next_departure(s, m, search, next);
+        do window *= 2.0;
+        while (next < count && departures[next].end_time > aligned + window);
+    }
+    return INFINITY;
+}
+
+/* Return the next instant at which `wanted` nodes can be open: fewer are now, and all have been examined. */
+static double next_open(const State *s, Slurm *m, int64_t wanted) {
+    int64_t possible = 0;
     for (int64_t node = 0; node < s->n_nodes; node++)
-        if (m->ready[node] < INFINITY && s->nodes[node].running > 0) first = least(first, m->ends[node * m->ends_columns]);
-    return first;
+        if (m->open_time[node] < INFINITY) m->scratch[possible++] = m->open_time[node];
+    return nth_smallest(m->scratch, possible, wanted);
 }
 
-/* Return when a job fits the ready nodes if jobs end by their limits, group by group, and pick its nodes. */
-static double first_group(State *s, Slurm *m, int64_t row, int64_t gpus_each, double now, int64_t most_leaves) {
-    int64_t wanted = gpus_each == 0 ? 1 : s->jobs[row].nodes_min, ready = 0;
-    double enough = INFINITY;
-    for (int64_t node = 0; node < s->n_nodes; node++) {
-        enough = least(enough, m->ready[node]);
-        if (wanted > 1 && m->ready[node] < INFINITY) m->scratch[ready++] = m->ready[node];
-    }
-    if (wanted > 1) enough = nth_smallest(m->scratch, ready, wanted);
-    if (enough == INFINITY) return INFINITY;
-    if (enough <= now && fits_at(s, m, row, gpus_each, wanted, now, most_leaves)) return now;
-    double first = first_end(s, m);
-    if (first == INFINITY) first = now;
-    double step = GROUP_S, bound = (floor(first / GROUP_S) + 2.0) * GROUP_S;
-    for (;; bound += step, step *= 2.0) {
-        if (bound < enough) continue;
-        double when = last_end(s, m, now, bound);
-        if (fits_at(s, m, row, gpus_each, wanted, when, most_leaves)) return when;
-        if (last_end(s, m, now, INFINITY) <= bound) return INFINITY;
-    }
+/* Return the last slot before an instant; the present one if there is none. */
+static double slot_before(const Slurm *m, double at, double instant) {
+    int64_t place = slot_place(m, instant, false);
+    return place > 0 ? most(at, m->slots[place - 1]) : at;
 }
+
+/* Return a slot before which fewer nodes than needed are open that have enough free by the next slot. */
+static double next_chance_of_several(Slurm *m, const Search *search) {
+    double *soonest = m->scratch; /* the first instants at which nodes are open and free, sorted */
+    int64_t count = 0, wanted = search->wanted;
+    for (int64_t place = 0; place < search->nodes; place++) {
+        int32_t node = search->order[place];
+        double free = search->free_time[node];
+        if (count == wanted && free >= soonest[count - 1]) break;
+        double both = most(free, opening(m, search, node));
+        if (both == INFINITY || (count == wanted && both >= soonest[count - 1])) continue;
+        int64_t at = count < wanted ? count++ : count - 1;
+        for (; at > 0 && soonest[at - 1] > both; at--) soonest[at] = soonest[at - 1];
+        soonest[at] = both;
+    }
+    return count < wanted ? INFINITY : slot_before(m, search->at, soonest[count - 1]);
+}
+
+/* Return the first slot from which on a job could start before the next slot.
+ *
+ * It is the present slot, or one before which too few nodes are open that have enough free by then.
+ */
+static double next_chance(const State *s, Slurm *m, const Search *search) {
+    double at = search->at, opens = INFINITY;
+    if (s->n_bookings > 0) return at;
+    if (search->wanted > 1) return next_chance_of_several(m, search);
+    for (int64_t place = 0; place < search->nodes; place++) {
+        int32_t node = search->order[place];
+        double free = search->free_time[node], open = opening(m, search, node);
+        if (free >= opens) break;
+        /* Later nodes are free later still, and so are those of them that open later. */
+        if (free > open) return least(opens, slot_before(m, at, free));
+        opens = least(opens, open);
+    }
+    return opens;
+}
+
+#include "slots.c"
 
 /* Return the start that backfill expects for a job, and pick its nodes; infinity if beyond the window. */
 static double earliest(State *s, Slurm *m, int64_t row, double now, double limit_s) {
     const Job *job = &s->jobs[row];
-    int64_t gpus_each = per_node(s, row), most_leaves = s->n_leaves;
+    int64_t part = part_of(job), most_leaves = s->n_leaves;
+    if (!is_admitted(s, job, now)) return INFINITY;
     if (job->switches > 0 && now < switch_wait_ends(s, m, row)) most_leaves = job->switches;
     /* With fewer nodes no group can suffice. */
-    int64_t fewest = gpus_each > 0 ? job->nodes_min : parts_of(job->gpus, s->rules->most_gpus);
+    int64_t fewest = part != NONE ? job->nodes_min : parts_of(job->gpus, s->rules->most_gpus);
+    int64_t needed = part != NONE ? job->nodes_min : 1;
     double last = now + m->control->bf_window_s;
-    if (gpus_each >= m->n_free_time) return INFINITY;
-    const double *free_time = free_times(s, m, most_of(gpus_each, 1), now);
+    if (part >= m->n_freed_by) return INFINITY;
+    int64_t request = sort_request(s, m, job, part == NONE ? 1 : part, now);
+    Search search = {
+        .job = job,
+        .freed_by = m->freed_by + request * m->freed_by_columns,
+        .free_time = m->free_time + request * m->free_time_columns,
+        .order = m->free_order + request * m->free_order_columns,
+        .nodes = m->free_nodes[request],
+        .part = part,
+        .wanted = needed,
+        .most_leaves = most_leaves,
+        .limit_s = limit_s,
+    };
     for (int64_t node = 0; node < s->n_nodes; node++) {
-        bool suits = job->gpu_type == NONE || job->gpu_type == s->nodes[node].gpu_type;
-        m->open_time[node] = suits && free_time[node] < INFINITY ? -INFINITY : INFINITY;
+        bool suits = can_use(m, node) && role_of(s, job, node) != CLOSED;
+        m->open_time[node] = suits && search.freed_by[node] != NEVER ? -INFINITY : INFINITY;
+        m->open_until[node] = m->first_time[node];
     }
+    if (m->control->by_slot) return earliest_by_slot(s, m, row, &search, fewest, now);
     for (double at = now; at <= last;) {
-        int64_t open = 0, possible = 0;
-        for (int64_t node = 0; node < s->n_nodes; node++) {
-            if (m->open_time[node] < at) m->open_time[node] = open_from(m, node, at, limit_s);
-            bool is_ready = m->open_time[node] == at;
-            m->ready[node] = is_ready ? free_time[node] : INFINITY;
-            open += is_ready;
+        search.at = at;
+        double chance = next_chance(s, m, &search);
+        if (chance > at) {
+            at = chance;
+            continue;
         }
-        if (open < fewest) {
+        search.examined = search.found = 0;
+        find_ready(m, &search, fewest, INT64_MIN);
+        if (search.found < fewest) {
             /* Slots before enough nodes are open lead nowhere. */
-            for (int64_t node = 0; node < s->n_nodes; node++)
-                if (m->open_time[node] < INFINITY) m->scratch[possible++] = m->open_time[node];
-            at = nth_smallest(m->scratch, possible, fewest);
+            at = next_open(s, m, fewest);
             continue;
         }
-        double begin = first_group(s, m, row, gpus_each, now, most_leaves);
-        if (begin == INFINITY) {
-            at = next_slot(m, at);
+        int64_t enough = search.freed_by[m->ready[needed - 1]];
+        double slot = next_slot(s, m, job, at), begin = time_of(m, enough, now);
+        if (begin <= slot) begin = most(at, first_group(s, m, row, &search, now, enough, slot));
+        /* What the job would get once another node opens is preferred, even if that is later. */
+        if (begin > slot || begin == INFINITY) {
+            at = slot;
             continue;
         }
-        begin = most(begin, at);
-        if (begin == at || !meets_reservation(s, m, begin, limit_s)) return begin <= last ? begin : INFINITY;
+        if (begin > last) return INFINITY;
+        if (begin == at || !meets_reservation(s, m, job, on_slot(m, begin), end_slot(m, begin, limit_s))) return begin;
         at = begin;
     }
     return INFINITY;
 }
 
-/* Reserve the picked nodes as whole nodes for a job of the line. */
-static void reserve(State *s, Slurm *m, double begin, double until) {
-    Control *control = m->control;
-    double resolution = control->bf_resolution_s;
-    begin = floor(begin / resolution) * resolution;
-    until = floor(until / resolution) * resolution;
-    for (int64_t place = 0; place < s->tally->picked; place++) {
-        int32_t node = s->pick_nodes[place], before = NONE, item = m->first[node];
-        int32_t new_item = (int32_t)control->reservations++;
-        while (item != NONE && m->reservations[item].start_time < begin) {
-            before = item;
-            item = m->reservations[item].next;
+/* Remove an instant from the slots. */
+static void remove_slot(Slurm *m, double at) {
+    int64_t place = slot_place(m, at, false), behind = --m->control->slots - place;
+    memmove(m->slots + place, m->slots + place + 1, (size_t)behind * sizeof *m->slots);
+}
+
+/* Keep as slots when each node opens after reservations that follow one another at once, with one more. */
+static void add_slot(Slurm *m, int64_t node, double begin, double until) {
+    double opens = until, block = 0.0, block_end = -INFINITY;
+    for (int32_t item = m->first[node];; item = m->reservations[item].next) {
+        const Reservation *reservation = item == NONE ? NULL : &m->reservations[item];
+        if (reservation && reservation->start_time <= block_end) {
+            block_end = most(block_end, reservation->end_time);
+            continue;
         }
-        m->reservations[new_item] = (Reservation){.start_time = begin, .end_time = until, .next = item};
-        if (before == NONE) m->first[node] = new_item;
-        else m->reservations[before].next = new_item;
+        if (block_end > -INFINITY && block <= until && begin <= block_end) {
+            remove_slot(m, block_end);
+            opens = most(opens, block_end);
+        }
+        if (!reservation) break;
+        block = reservation->start_time;
+        block_end = reservation->end_time;
     }
+    int64_t place = slot_place(m, opens, false);
+    memmove(m->slots + place + 1, m->slots + place, (size_t)(m->control->slots++ - place) * sizeof *m->slots);
+    m->slots[place] = opens;
+}
+
+/* Add a reservation to those of a node, which are sorted by their starts. */
+static void add_reservation(Slurm *m, int64_t node, Reservation added) {
+    int32_t before = NONE, item = m->first[node];
+    int32_t new_item = (int32_t)m->control->reservations++;
+    while (item != NONE && m->reservations[item].start_time < added.start_time) {
+        before = item;
+        item = m->reservations[item].next;
+    }
+    added.next = item;
+    m->reservations[new_item] = added;
+    if (before != NONE) {
+        m->reservations[before].next = new_item;
+        return;
+    }
+    m->first[node] = new_item;
+    m->first_time[node] = added.start_time;
+}
+
+/* Reserve the picked nodes as whole nodes for a job of the line. */
+static void reserve(State *s, Slurm *m, double begin, double limit_s) {
+    double until = end_slot(m, begin, limit_s);
+    begin = on_slot(m, begin);
+    until = most(until, begin + m->control->bf_resolution_s);
+    for (int64_t place = 0; place < s->tally->picked; place++) {
+        if (s->n_bookings == 0) add_slot(m, s->pick_nodes[place], begin, until);
+        add_reservation(m, s->pick_nodes[place], (Reservation){.start_time = begin, .end_time = until, .booking = NONE});
+    }
+}
+
+/* Forget the reservations of a pass, and list those of administrators that have not ended. */
+static void list_bookings(State *s, Slurm *m, double now) {
+    m->control->reservations = m->control->slots = 0;
+    for (int64_t node = 0; node < s->n_nodes; node++) {
+        m->first[node] = NONE;
+        m->first_time[node] = INFINITY;
+    }
+    for (int32_t row = 0; row < s->n_bookings; row++) {
+        const Booking *booking = &s->bookings[row];
+        if (booking->end_time <= now) continue;
+        /* A job can end as the reservation begins. */
+        double start_time = nextafter(booking->start_time, INFINITY);
+        for (int64_t node = 0; node < s->n_nodes; node++)
+            if (s->booked[row * s->booked_columns + node])
+                add_reservation(m, node, (Reservation){.start_time = start_time, .end_time = booking->end_time, .booking = row});
+    }
+}
+
+/* Return whether an entry of the line could start now. */
+static bool entry_may_start(State *s, Slurm *m, int32_t entry, double now) {
+    int32_t row = row_of(s, m, entry);
+    if (has_started(s, m, row) || exceeds_limits(s, m, row, entry)) return false;
+    turn_to(s, m, partition_of(s, m, entry));
+    return may_start(s, m, row, now);
+}
+
+static inline bool is_spent(int64_t tested, int64_t bound) { return bound > 0 && tested >= bound; }
+
+/* Return whether backfill has tested enough jobs like one in this pass; count the job if not. */
+static bool tested_enough(State *s, Slurm *m, int32_t row, int64_t partition) {
+    const Control *control = m->control;
+    if (!control->counts_tests) return false;
+    int64_t user = s->jobs[row].user;
+    Partition *home = &m->partitions[partition];
+    Association *association = &m->associations[m->association[row]];
+    int64_t *of_user = &m->tested[user], *in_partition = &m->tested[(partition + 1) * control->users + user];
+    if (is_spent(*in_partition, control->bf_max_job_user_part) || is_spent(home->tested, control->bf_max_job_part) ||
+        is_spent(association->tested, control->bf_max_job_assoc) || is_spent(*of_user, control->bf_max_job_user))
+        return true;
+    *in_partition += 1;
+    *of_user += 1;
+    home->tested++;
+    association->tested++;
+    return false;
+}
+
+/* Return whether a job is too young or of too low a priority to hold nodes against later ones. */
+static bool holds_nothing(const State *s, const Slurm *m, int32_t entry, double now) {
+    const Control *control = m->control;
+    return points_of(s, m, entry) < control->bf_min_prio_reserve ||
+           now - m->eligible_time[row_of(s, m, entry)] < control->bf_min_age_reserve_s;
+}
+
+/* Empty the reservations and the counts of the last pass of backfill. */
+static void begin_backfill(State *s, Slurm *m, double now) {
+    Control *control = m->control;
+    control->backfill_time = now;
+    control->backfill_due_time = INFINITY;
+    control->passes++;
+    list_bookings(s, m, now);
+    open_partitions(m);
+    if (control->counts_tests) {
+        memset(m->tested, 0, (size_t)m->n_tested * sizeof *m->tested);
+        for (int64_t row = 0; row < m->n_associations; row++) m->associations[row].tested = 0;
+    }
+    list_room(s, m);
 }
 
 /* Start every job of the line that delays no reservation of an earlier job.
@@ -320,32 +744,42 @@ static void reserve(State *s, Slurm *m, double begin, double until) {
  */
 static void backfill_pass(State *s, Slurm *m, double now) {
     Control *control = m->control;
-    control->backfill_time = now;
-    control->backfill_due_time = INFINITY;
-    control->reservations = 0;
-    control->passes++;
-    for (int64_t node = 0; node < s->n_nodes; node++) m->first[node] = NONE;
-    list_room(s, m);
-    bool is_planned = false;
-    int64_t place = 0, left = least_of(s->tally->pending, control->bf_depth); /* jobs still to be tested */
-    for (;;) {
-        while (left > 0 && !may_start(s, m, m->line[place + left - 1], now)) left--;
+    if (s->tally->waiting > 0) admit_waiting(s, m, now);
+    begin_backfill(s, m, now);
+    bool is_planned = false, skips = control->has_limits || control->counts_tests;
+    int64_t place = 0, tries = 0, started = 0;
+    int64_t left = skips ? control->lined : backfill_reach(s, m); /* entries still to be tested */
+    while (tries < control->bf_depth) {
+        while (left > 0 && !entry_may_start(s, m, m->line[place + left - 1], now)) left--;
         if (left == 0) break;
         left--;
-        int32_t row = m->line[place];
+        int32_t entry = m->line[place], row = row_of(s, m, entry), partition = partition_of(s, m, entry);
+        bool has_turn = !has_started(s, m, row) && !at_array_limit(m, row) && !exceeds_jobs(s, m, row, entry);
+        if (!has_turn || tested_enough(s, m, row, partition)) {
+            place++;
+            continue;
+        }
+        tries++;
+        turn_to(s, m, partition);
         double limit_s = planned_limit_s(m, &s->jobs[row]);
-        if (may_start(s, m, row, now) && pick_now(s, m, row, now + limit_s) && !waits_for_switches(s, m, row, now)) {
+        bool is_limited = exceeds_limits(s, m, row, entry);
+        if (!is_limited && may_start(s, m, row, now) && pick_now(s, m, row, now + limit_s) &&
+            !waits_for_switches(s, m, row, now)) {
             launch(s, m, place, now);
+            if (is_spent(++started, control->bf_max_job_start)) break;
             list_room(s, m);
             is_planned = false;
             continue;
         }
         place++;
-        if (control->reservations + s->n_nodes > m->n_reservations) continue;
+        if (is_limited || holds_nothing(s, m, entry, now)) continue;
+        if (control->reservations + s->n_nodes > m->n_reservations || place > control->bf_places) continue;
+        if (!plans_task(m, row)) continue;
         if (!is_planned) plan(s, m, now);
         is_planned = true;
         double begin = earliest(s, m, row, now, limit_s);
-        if (begin < INFINITY) reserve(s, m, begin, begin + limit_s);
+        if (begin < INFINITY) reserve(s, m, begin, limit_s);
     }
-    for (int64_t node = 0; node < s->n_nodes; node++) m->first[node] = NONE;
+    list_bookings(s, m, now);
+    clear_started(s, m);
 }

@@ -16,9 +16,11 @@ static double kill_time(State *s, int64_t row) {
     const Rules *rules = s->rules;
     if (!rules->limits_bind) return INFINITY;
     double check = rules->limit_check_s, phase = rules->limit_phase_time;
-    if (check == 0.0) return job->since_time + job->limit_s;
+    /* A job does not outlast the reservation that it runs in. */
+    double last = job->booking == NONE ? INFINITY : s->bookings[job->booking].end_time;
+    if (check == 0.0) return least(job->since_time + job->limit_s, last);
     /* slurmctld counts limits in whole seconds of its clock. */
-    double due = floor(job->since_time) + job->limit_s;
+    double due = least(floor(job->since_time) + job->limit_s, last);
     return ceil((due - phase) / check) * check + phase;
 }
 
@@ -151,14 +153,36 @@ static int8_t tier_of(State *s, int64_t row) {
     return LEAF_TIER;
 }
 
-/* Book what a part of a job takes from a node, or gives back to it (`sign` -1). */
-static void take(State *s, int64_t row, int64_t node_row, int64_t gpus, int64_t sign) {
-    const Job *job = &s->jobs[row];
+/* A part of a node. */
+typedef struct {
+    int64_t gpus, cpus, memory_mib;
+} Portion;
+
+/* Return what a job asks for on a node on which it takes a number of GPUs. */
+static inline Portion asked_of(const Job *job, int64_t gpus) {
+    return (Portion){gpus, most_of(job->cpus_per_node, gpus * job->cpus_per_gpu),
+                     most_of(job->memory_mib_per_node, gpus * job->memory_mib_per_gpu)};
+}
+
+/* Return what a job takes of a node: what it asks for, or everything. */
+static inline Portion portion_of(const Job *job, const Node *node, int64_t gpus) {
+    if (job->exclusive) return (Portion){node->gpus, node->cpus, node->memory_mib};
+    return asked_of(job, gpus);
+}
+
+static inline bool is_within(Portion part, Portion whole) {
+    return part.gpus <= whole.gpus && part.cpus <= whole.cpus && part.memory_mib <= whole.memory_mib;
+}
+
+/* Book what a part of a job takes from a node, or gives back to it (`sign` -1); return its GPUs. */
+static int64_t take(State *s, int64_t row, int64_t node_row, int64_t gpus, int64_t sign) {
     Node *node = &s->nodes[node_row];
-    node->gpus_free -= (int32_t)(sign * gpus);
-    node->cpus_free -= (int32_t)(sign * gpus * job->cpus_per_gpu);
-    node->memory_free_mib -= sign * gpus * job->memory_mib_per_gpu;
-    s->leaves[node->leaf].gpus_free -= (int32_t)(sign * gpus);
+    Portion part = portion_of(&s->jobs[row], node, gpus);
+    node->gpus_free -= (int32_t)(sign * part.gpus);
+    node->cpus_free -= (int32_t)(sign * part.cpus);
+    node->memory_free_mib -= sign * part.memory_mib;
+    s->leaves[node->leaf].gpus_free -= (int32_t)(sign * part.gpus);
+    return part.gpus;
 }
 
 /* Add a job to the list of a node's jobs. */
@@ -203,19 +227,20 @@ static void begin(State *s, int64_t row, double now) {
 EXPORT void start(State *s, int64_t row, double now) {
     Job *job = &s->jobs[row];
     Tally *tally = s->tally;
-    int64_t gpus = 0;
+    int64_t gpus = 0, taken = 0;
     for (int64_t place = 0; place < tally->picked; place++) {
         int32_t node = s->pick_nodes[place], took = s->pick_gpus[place];
         s->held_nodes[job->pool + place] = node;
         s->held_gpus[job->pool + place] = took;
         gpus += took;
-        take(s, row, node, took, 1);
+        taken += take(s, row, node, took, 1);
         join(s, row, node);
     }
     job->held = (int32_t)gpus;
+    job->idle_gpus = (int32_t)(taken - gpus);
     job->span = (int32_t)tally->picked;
     job->is_guest = 0;
-    tally->gpus_free -= gpus;
+    tally->gpus_free -= taken;
     job->tier = tier_of(s, row);
     count_as_sender(s, row, 1);
     begin(s, row, now);
@@ -246,9 +271,9 @@ static void stop(State *s, int64_t row, double now, int64_t phase) {
     Job *job = &s->jobs[row];
     Tally *tally = s->tally;
     book(s, row, now);
-    job->held_gpu_s += job->held * (now - job->since_time);
+    job->held_gpu_s += (job->held + job->idle_gpus) * (now - job->since_time);
     s->segments[tally->segments] = (Segment){
-        .job = (int32_t)row, .gpus = job->held, .nodes = job->span, .tier = job->tier,
+        .job = (int32_t)row, .gpus = job->held + job->idle_gpus, .nodes = job->span, .tier = job->tier,
         .start_time = job->since_time, .end_time = now,
     };
     tally->segments++;
@@ -260,7 +285,7 @@ static void stop(State *s, int64_t row, double now, int64_t phase) {
         if (partner == NONE) take(s, row, node, s->held_gpus[job->pool + place], -1);
     }
     if (partner == NONE) {
-        tally->gpus_free += job->held;
+        tally->gpus_free += job->held + job->idle_gpus;
     } else {
         s->jobs[partner].partner = NONE;
         s->jobs[partner].is_guest = 0;
@@ -276,6 +301,7 @@ static void stop(State *s, int64_t row, double now, int64_t phase) {
     repace_neighbours(s, row, now);
     if (partner != NONE) repace(s, partner, now);
     job->held = 0;
+    job->idle_gpus = 0;
     job->span = 0;
 }
 
@@ -313,14 +339,21 @@ EXPORT double next_instant(State *s) {
     return now;
 }
 
+/* Note what happens to a node; one that is drained keeps its jobs and takes no more. */
+static void change_node(Node *node, int64_t kind) {
+    if (kind == FAILED || kind == REPAIRED) node->is_failed = kind == FAILED;
+    if (kind == DRAINED || kind == RESUMED) node->is_drained = kind == DRAINED;
+    node->is_up = !node->is_failed && !node->is_drained;
+}
+
 /* Apply the faults up to now, and return a job to requeue because of one; NONE when there is none left. */
 EXPORT int64_t next_victim(State *s, double now) {
     Tally *tally = s->tally;
     while (tally->faults < s->n_faults && s->faults[tally->faults].time <= now) {
         const Fault *fault = &s->faults[tally->faults];
         Node *node = &s->nodes[fault->node];
-        node->is_up = fault->is_up;
-        if (!fault->is_up && node->running > 0) return s->node_jobs[fault->node * s->node_jobs_columns];
+        change_node(node, fault->kind);
+        if (fault->kind == FAILED && node->running > 0) return s->node_jobs[fault->node * s->node_jobs_columns];
         tally->faults++;
     }
     return NONE;

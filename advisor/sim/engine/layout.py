@@ -4,7 +4,7 @@ A table is a named tuple of arrays. Its types are declared once, in Python: `hea
 lets the compiler check every offset, and `Block` refuses arrays of other types.
 """
 
-import ctypes
+from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -47,23 +47,22 @@ def numbers(kind: type[np.generic], dimensions: int = 1) -> ArrayType:
 class Block:
     """The C struct of a table: the addresses and lengths of its arrays, valid while the arrays live."""
 
+    __slots__ = ("_as_parameter_", "_words")
+
     def __init__(self, table: Any, columns: Mapping[str, ArrayType]) -> None:
         """Check the arrays against their declaration and take their addresses."""
         words: list[int] = []
         for name, column in columns.items():
-            array: NDArray[Any] = getattr(table, name)
-            if array.dtype != column.dtype or array.ndim != column.dimensions or not array.flags.c_contiguous:
+            values: NDArray[Any] = getattr(table, name)
+            if values.dtype != column.dtype or values.ndim != column.dimensions or not values.flags.c_contiguous:
                 raise SimulationError(
                     f"{type(table).__name__}.{name} must be contiguous, of {column.dtype} in {column.dimensions}"
-                    f" dimensions, and is of {array.dtype} in {array.ndim}"
+                    f" dimensions, and is of {values.dtype} in {values.ndim}"
                 )
-            words += [array.ctypes.data, *array.shape]
-        self._words = (ctypes.c_int64 * len(words))(*words)
-
-    @property
-    def address(self) -> int:
-        """The address of the struct."""
-        return ctypes.addressof(self._words)
+            words += [values.ctypes.data, *values.shape]
+        self._words = array("q", words)
+        # What ctypes passes to a function.
+        self._as_parameter_ = self._words.buffer_info()[0]
 
 
 def header(tables: Mapping[type, Mapping[str, ArrayType]]) -> str:

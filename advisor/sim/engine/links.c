@@ -65,7 +65,7 @@ static double slowest_gbps(State *s, const int32_t *nodes, int64_t count, double
 }
 
 /* Return the bandwidth of a gang alone on its best placement, on `nodes` nodes. */
-static double best_gbps(State *s, int64_t nodes) {
+EXPORT double best_gbps(State *s, int64_t nodes) {
     const Rules *rules = s->rules;
     if (nodes <= 1) return rules->node_gbps;
     double best = rules->nic_gbps;

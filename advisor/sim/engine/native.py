@@ -5,6 +5,9 @@ import functools
 import inspect
 from collections.abc import Callable
 from typing import Any, Final, ParamSpec, TypeVar, get_type_hints
+from weakref import ref
+
+from numpy.typing import NDArray
 
 from advisor.sim.engine.build import library_file
 from advisor.sim.engine.layout import Block
@@ -36,14 +39,31 @@ def native(function: Callable[Parameters, Result]) -> Callable[Parameters, Resul
     def call(*arguments: Parameters.args, **_: Parameters.kwargs) -> Result:
         target, are_tables = bound()
         # The blocks are kept until the function has returned.
-        values = [
-            Block(value, TABLES[type(value)]) if is_table else value
-            for value, is_table in zip(arguments, are_tables, strict=True)
-        ]
-        result: Result = target(*(value.address if isinstance(value, Block) else value for value in values))
+        values = [_block(value) if is_table else value for value, is_table in zip(arguments, are_tables, strict=True)]
+        result: Result = target(*values)
         return result
 
     return call
+
+
+# The struct of the last table of each type, as most calls are with the table of the call before: the identities of its
+# arrays, and references that remove it when one of them is freed.
+_last: dict[type, tuple[tuple[int, ...], Block, tuple["ref[NDArray[Any]]", ...]]] = {}
+
+
+def _block(table: Any) -> Block:
+    """Return the struct of a table."""
+    kind = type(table)
+    if len(table) == 1:
+        # Such a table is made for one call.
+        return Block(table, TABLES[kind])
+    arrays = tuple(map(id, table))
+    last = _last.get(kind)
+    if last is not None and last[0] == arrays:
+        return last[1]
+    block = Block(table, TABLES[kind])
+    _last[kind] = arrays, block, tuple(ref(array, lambda _: _last.pop(kind, None)) for array in table)
+    return block
 
 
 @functools.cache

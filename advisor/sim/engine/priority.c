@@ -1,107 +1,180 @@
-/* Multifactor priority of the model of Slurm, with the fair tree, and the line of pending jobs sorted by it. */
+/* Multifactor priority of the model of Slurm, with the fair tree. */
 
-/* Return the priority of a pending job; whole points, at least 1, as Slurm has them. */
-EXPORT double priority_of(State *s, Slurm *m, int64_t row, double now) {
+/* Return the CPUs that a job's size counts: at its submission those that it asks for, later those that it will hold. */
+static double counted_cpus(const State *s, const Slurm *m, const Job *job, double now) {
+    if (now > job->since_time) return cpus_to_hold(s, m, job);
+    return (double)most_of(1, job->cpus > 0 ? job->cpus : (int64_t)job->gpus * job->cpus_per_gpu);
+}
+
+/* Return the factor of a job's size, from 0 to 1. */
+static double size_factor(State *s, Slurm *m, int64_t row, double now) {
     const Job *job = &s->jobs[row];
     const Control *control = m->control;
-    double age = least(1.0, most(0.0, now - job->submit_time) / control->max_age_s);
     /* Without a node count a job asks for one node, and at least for a CPU. */
-    double nodes = (double)(per_node(s, row) > 0 ? job->nodes_min : 1) / (double)s->n_nodes;
-    double cpus = (double)most_of(1, (int64_t)job->gpus * job->cpus_per_gpu);
-    double size = 0.5 * (nodes + cpus / control->cluster_cpus);
-    double points = control->weight_age * age + control->weight_fairshare * m->associations[m->association[row]].factor +
-                    control->weight_size * size + control->weight_qos * m->qos_factor[job->qos];
-    return most(1.0, floor(points - job->nice));
-}
-
-static inline bool stands_before(const State *s, int32_t one, int32_t other) {
-    double first = s->jobs[one].priority, second = s->jobs[other].priority;
-    return first > second || (first == second && one < other);
-}
-
-/* Insert a job into the line by priority; equal priorities are ordered by submit time and id. */
-EXPORT void insert(State *s, Slurm *m, int64_t row) {
-    int64_t pending = s->tally->pending, low = 0, high = pending;
-    while (low < high) {
-        int64_t middle = (low + high) / 2;
-        if (stands_before(s, m->line[middle], (int32_t)row)) low = middle + 1;
-        else high = middle;
+    double nodes = (double)(part_of(job) != NONE ? job->nodes_min : 1) / (double)s->n_nodes;
+    double cpus = counted_cpus(s, m, job, now) / control->cluster_cpus;
+    if (control->is_relative) {
+        /* Limits count in minutes. */
+        double factor = most(nodes, cpus) / most(1.0, floor(least(job->limit_s, YEAR_S) / 60.0));
+        return control->favors_small ? 1.0 - factor : factor;
     }
-    memmove(m->line + low + 1, m->line + low, (size_t)(pending - low) * sizeof *m->line);
-    m->line[low] = (int32_t)row;
-    s->tally->pending = pending + 1;
+    if (control->favors_small) return 0.5 * (1.0 - nodes + (1.0 - cpus));
+    return 0.5 * (nodes + cpus);
 }
 
-/* Remove the job at a place from the line; the caller updates the count of pending jobs. */
-EXPORT void strike(State *s, Slurm *m, int64_t place) {
-    memmove(m->line + place, m->line + place + 1, (size_t)(s->tally->pending - 1 - place) * sizeof *m->line);
+/* Return the points of a job for the CPUs, memory and GPUs that it asks for, by default as shares of its partition's. */
+static double tres_points(const State *s, const Slurm *m, int64_t row, int64_t partition, double now) {
+    const Control *control = m->control;
+    const Job *job = &s->jobs[row];
+    const Partition *home = &m->partitions[partition];
+    double cpus = counted_cpus(s, m, job, now);
+    double memory = (double)most_of(job->nodes_min * job->memory_mib_per_node, job->gpus * (int64_t)job->memory_mib_per_gpu);
+    if (control->weighs_tres == 2)
+        return control->weight_cpus * cpus + control->weight_gpus * job->gpus + control->weight_memory * memory;
+    return control->weight_cpus * cpus / home->cpus + control->weight_gpus * job->gpus / home->gpus +
+           control->weight_memory * memory / home->memory_mib;
 }
 
-/* Sort a part of the line from `low` to before `high` by merging; equal jobs do not exist. */
-static void merge_sort(const State *s, int32_t *line, int32_t *spare, int64_t low, int64_t high) {
-    if (high - low < 12) {
-        for (int64_t place = low + 1; place < high; place++) {
-            int32_t row = line[place];
-            int64_t at = place;
-            for (; at > low && stands_before(s, row, line[at - 1]); at--) line[at] = line[at - 1];
-            line[at] = row;
-        }
-        return;
+/* Return the priority of a pending job in a partition; whole points, at least 1, as Slurm has them. */
+static double partition_priority(State *s, Slurm *m, int64_t row, int64_t partition, double now) {
+    const Job *job = &s->jobs[row];
+    const Control *control = m->control;
+    /* slurmctld counts in whole seconds of its clock. */
+    double age = least(1.0, most(0.0, floor(now) - floor(m->eligible_time[row])) / control->max_age_s);
+    const Association *association = &m->associations[m->association[row]];
+    double points = control->weight_age * age + control->weight_fairshare * association->factor;
+    if (control->weight_size > 0.0) points += control->weight_size * size_factor(s, m, row, now);
+    points += control->weight_qos * m->qos_factor[job->qos];
+    if (control->weight_partition > 0.0) points += control->weight_partition * m->partitions[partition].factor;
+    if (control->weight_association > 0.0) points += control->weight_association * association->priority;
+    if (control->weighs_tres) points += tres_points(s, m, row, partition, now);
+    return most(1.0, floor(points - job->nice + m->points[row]));
+}
+
+/* Return the priority of a pending job in its first partition. */
+EXPORT double priority_of(State *s, Slurm *m, int64_t row, double now) {
+    return partition_priority(s, m, row, m->partition[row], now);
+}
+
+/* Calculate the priority of a job in each of its partitions. */
+EXPORT void prioritise(State *s, Slurm *m, int64_t row, double now) {
+    s->jobs[row].priority = priority_of(s, m, row, now);
+    for (int32_t entry = next_entry(s, m, (int32_t)row); entry != NONE; entry = next_entry(s, m, entry)) {
+        Entry *extra = &m->extras[entry - s->n_jobs];
+        extra->priority = partition_priority(s, m, row, extra->partition, now);
     }
-    int64_t middle = (low + high) / 2, left = 0, right = middle, place = low;
-    merge_sort(s, line, spare, low, middle);
-    merge_sort(s, line, spare, middle, high);
-    if (stands_before(s, line[middle - 1], line[middle])) return;
-    memcpy(spare, line + low, (size_t)(middle - low) * sizeof *line);
-    while (left < middle - low)
-        if (right < high && stands_before(s, line[right], spare[left])) line[place++] = line[right++];
-        else line[place++] = spare[left++];
-}
-
-/* Sort the line by priority; return whether that changed it. */
-EXPORT bool sort_line(State *s, Slurm *m) {
-    int64_t pending = s->tally->pending, place = 1;
-    while (place < pending && stands_before(s, m->line[place - 1], m->line[place])) place++;
-    if (place >= pending) return false;
-    merge_sort(s, m->line, m->spare, 0, pending);
-    return true;
 }
 
 /* Recalculate the priority of every pending job and sort the line; return whether that changed the order. */
 EXPORT bool reprioritise(State *s, Slurm *m, double now) {
-    for (int64_t place = 0; place < s->tally->pending; place++) {
-        int32_t row = m->line[place];
-        s->jobs[row].priority = priority_of(s, m, row, now);
+    for (int64_t place = 0; place < m->control->lined; place++) {
+        int32_t entry = m->line[place];
+        double priority = partition_priority(s, m, row_of(s, m, entry), partition_of(s, m, entry), now);
+        if (m->control->only_rises) priority = most(priority, points_of(s, m, entry));
+        if (entry < s->n_jobs) s->jobs[entry].priority = priority;
+        else m->extras[entry - s->n_jobs].priority = priority;
     }
     return sort_line(s, m);
+}
+
+/* Return what the allocation of a running job costs per second: its GPUs, unless weights of its resources are given. */
+static double billed(const State *s, const Slurm *m, int64_t row) {
+    const Job *job = &s->jobs[row];
+    const Control *control = m->control;
+    double cpu = control->billing_cpu, gib = control->billing_mem, gpu = control->billing_gpu;
+    if (cpu == 0.0 && gib == 0.0) return gpu * (job->held + job->idle_gpus);
+    double cost = 0.0;
+    for (int64_t at = job->pool; at < job->pool + job->span; at++) {
+        Portion part = portion_of(job, &s->nodes[s->held_nodes[at]], s->held_gpus[at]);
+        cost += cpu * (double)part.cpus + gib * (double)part.memory_mib / 1024.0 + gpu * (double)part.gpus;
+    }
+    return cost;
+}
+
+/* Add a time of a running job to the use of its user, account and those above, and to the minutes of its limits. */
+static void add_use(State *s, Slurm *m, int64_t row, double seconds, double fading) {
+    const Job *job = &s->jobs[row];
+    Association *association = &m->associations[m->association[row]];
+    double used = seconds * billed(s, m, row) * fading;
+    association->usage += used;
+    for (int32_t account = association->account; account != NONE; account = m->account_parent[account])
+        m->account_usage[account] += used;
+    count_used(m, row, seconds * (job->held + job->idle_gpus) * fading);
+}
+
+/* Return what is left of use after a time; Slurm's own approximation of the half-life. */
+static double faded(const Slurm *m, double passed) {
+    double half_life_s = m->control->half_life_s;
+    return half_life_s <= 0.0 ? 1.0 : pow(1.0 - 0.693 / half_life_s, passed);
 }
 
 /* Charge the use of a running job since its last charge to its user and account, in whole seconds as in Slurm. */
 EXPORT void charge(State *s, Slurm *m, int64_t row, double now) {
     double since = most(m->charged_time[row], s->jobs[row].since_time);
     if (now <= since) return;
-    double used = (floor(now) - floor(since)) * s->jobs[row].held;
-    Association *association = &m->associations[m->association[row]];
-    association->usage += used;
-    m->account_usage[association->account] += used;
+    add_use(s, m, row, floor(now) - floor(since), 1.0);
     m->charged_time[row] = now;
 }
 
-static bool uses_less(const Slurm *m, int64_t one, int64_t other) {
-    const Association *first = &m->associations[one], *second = &m->associations[other];
-    if (first->account != second->account) {
-        double mine = m->account_usage[first->account] / m->account_shares[first->account];
-        double theirs = m->account_usage[second->account] / m->account_shares[second->account];
-        return mine < theirs || (mine == theirs && first->account < second->account);
-    }
-    return first->usage < second->usage || (first->usage == second->usage && one < other);
+/* Charge a job that stops; slurmctld does so only where it enforces limits, and lets this use decay twice. */
+static void charge_stopped(State *s, Slurm *m, int64_t row, double now) {
+    if (!m->control->charges_ends) return;
+    double since = most(m->charged_time[row], s->jobs[row].since_time), passed = floor(now) - floor(since);
+    if (passed > 0.0) add_use(s, m, row, passed, faded(m, passed));
+    m->charged_time[row] = now;
 }
 
-/* Rank accounts, and within them users, by use over shares, least first; the users of an account have equal shares.
+/* The siblings below the nearest common account of two users: what each used per share, and its account, if it is one. */
+typedef struct {
+    double use, other_use;
+    int32_t account, other_account;
+} Siblings;
+
+static double use_of(const Slurm *m, int64_t user, int32_t account) {
+    if (account != NONE) return m->account_usage[account] / m->account_shares[account];
+    return m->associations[user].usage / m->associations[user].shares;
+}
+
+static Siblings siblings_of(const Slurm *m, int64_t one, int64_t other) {
+    int32_t above = m->associations[one].account, other_above = m->associations[other].account;
+    Siblings found = {.account = NONE, .other_account = NONE};
+    while (above != other_above) {
+        int32_t depth = above == NONE ? 0 : m->account_depth[above];
+        int32_t other_depth = other_above == NONE ? 0 : m->account_depth[other_above];
+        if (depth >= other_depth) {
+            found.account = above;
+            above = m->account_parent[above];
+        }
+        if (other_depth >= depth) {
+            found.other_account = other_above;
+            other_above = m->account_parent[other_above];
+        }
+    }
+    found.use = use_of(m, one, found.account);
+    found.other_use = use_of(m, other, found.other_account);
+    return found;
+}
+
+/* Return whether a user ranks before another: the siblings through which they differ decide, users before accounts. */
+static bool uses_less(const Slurm *m, int64_t one, int64_t other) {
+    Siblings found = siblings_of(m, one, other);
+    if (found.use != found.other_use) return found.use < found.other_use;
+    if (found.account == found.other_account) return one < other;
+    return found.account < found.other_account; /* NONE is the least */
+}
+
+/* Return whether a user belongs to a top account that used nothing, as root does. */
+static bool ties_with_root(const Slurm *m, int64_t user) {
+    int32_t account = m->associations[user].account;
+    while (m->account_parent[account] != NONE) account = m->account_parent[account];
+    return m->account_usage[account] == 0.0;
+}
+
+/* Rank users by use over shares, least first, level by level from the top accounts down.
  *
  * The factor follows from the rank as in Slurm's fair tree: 1 for the first user, then lower by one part in the number
- * of users. The first is root, who uses nothing. Users with the same use of the same account share a rank, and users
- * without use in an account without use share that of root.
+ * of users. The first is root, who uses nothing. A user ranks like the one before if the siblings through which they
+ * differ used as much per share.
  */
 static void fair_tree(Slurm *m) {
     int64_t count = m->n_associations;
@@ -114,14 +187,16 @@ static void fair_tree(Slurm *m) {
     }
     int64_t rank = count + 1;
     for (int64_t place = 0; place < count; place++) {
-        Association *association = &m->associations[m->ranking[place]];
-        bool tied = m->account_usage[association->account] == 0.0;
-        if (place > 0 && !tied) {
-            const Association *before = &m->associations[m->ranking[place - 1]];
-            tied = before->account == association->account && before->usage == association->usage;
+        int32_t row = m->ranking[place];
+        bool tied = false;
+        if (place == 0) {
+            tied = ties_with_root(m, row);
+        } else {
+            Siblings found = siblings_of(m, row, m->ranking[place - 1]);
+            tied = found.use == found.other_use;
         }
         if (!tied) rank = count - place;
-        association->factor = (double)rank / (double)(count + 1);
+        m->associations[row].factor = (double)rank / (double)(count + 1);
     }
 }
 
@@ -131,9 +206,9 @@ EXPORT void recalculate(State *s, Slurm *m, double now) {
     double passed = now - control->calc_time;
     control->calc_time = now;
     for (int64_t place = 0; place < s->tally->running; place++) charge(s, m, s->running[place], now);
-    /* Slurm's own approximation of the half-life. */
-    double fading = control->half_life_s <= 0.0 ? 1.0 : pow(1.0 - 0.693 / control->half_life_s, passed);
+    double fading = faded(m, passed);
     for (int64_t row = 0; row < m->n_associations; row++) m->associations[row].usage *= fading;
     for (int64_t account = 0; account < m->n_account_usage; account++) m->account_usage[account] *= fading;
+    fade_counters(m, fading);
     if (control->weight_fairshare > 0.0) fair_tree(m);
 }

@@ -7,6 +7,7 @@ from typing import Final
 
 from advisor.backends.hints import hints
 from advisor.backends.tres import Tres
+from advisor.domain.gang import MOST
 from advisor.errors import DecodeError
 from advisor.sim.bad_rows import BadRow
 from advisor.sim.importing.workload_rows import RowWithoutJob, SourceJob, WorkloadRow, fixed_or_open, per_gpu
@@ -44,6 +45,9 @@ class Accounted:
     partition: str
     array_id: int
     dependency: str
+    name: str = ""
+    features: str = ""
+    reservation: str = ""
 
 
 def needed(submit_time: float | None, field: str) -> float:
@@ -53,12 +57,15 @@ def needed(submit_time: float | None, field: str) -> float:
     return submit_time
 
 
-def jobs_of(records: Iterable[Accounted | RowWithoutJob | BadRow]) -> Iterator[WorkloadRow]:
-    """Convert records to rows; consecutive components of a heterogeneous job become one job."""
+def jobs_of(records: Iterable[Accounted | RowWithoutJob | BadRow], *, cpu_jobs: bool = False) -> Iterator[WorkloadRow]:
+    """Convert records to rows; consecutive components of a heterogeneous job become one job.
+
+    Jobs without GPUs are left out unless `cpu_jobs`.
+    """
     gang: SourceJob | None = None
     gang_id = ""
     for record in records:
-        row = _row(record) if isinstance(record, Accounted) else record
+        row = _row(record, cpu_jobs=cpu_jobs) if isinstance(record, Accounted) else record
         if not (isinstance(record, Accounted) and record.het_job_id and isinstance(row, SourceJob)):
             yield row
         elif gang is not None and gang_id == record.het_job_id:
@@ -71,11 +78,11 @@ def jobs_of(records: Iterable[Accounted | RowWithoutJob | BadRow]) -> Iterator[W
         yield gang
 
 
-def _row(job: Accounted) -> SourceJob | RowWithoutJob:
+def _row(job: Accounted, *, cpu_jobs: bool) -> SourceJob | RowWithoutJob:
     # What it held counts: an exclusive job keeps GPUs from others that it did not ask for.
-    used = job.held if job.held.gpus else job.asked
+    used = job.held if job.held.gpus or (cpu_jobs and job.held.cpus) else job.asked
     gpus = sum(gpus.count for gpus in used.gpus or ())
-    if not gpus:
+    if not gpus and not cpu_jobs:
         return RowWithoutJob(why="without GPUs")
     if job.states & _GONE_ON:
         return RowWithoutJob(why="requeued or resized")
@@ -90,11 +97,12 @@ def _row(job: Accounted) -> SourceJob | RowWithoutJob:
 
 def _source_job(job: Accounted, used: Tres, gpus: int, *, start_time: float) -> SourceJob:
     types = {gpus.gpu_type for gpus in job.asked.gpus or ()}
-    nodes_min, nodes_max = fixed_or_open(job.asked.nodes, job.held.nodes or job.nodes, gpus)
+    ran_on = job.held.nodes or job.nodes
+    nodes_min, nodes_max = fixed_or_open(job.asked.nodes, ran_on, gpus or MOST)
     hinted = hints(job.comment)
     low, high = (hinted.gpus.low, hinted.gpus.high) if hinted.gpus is not None else (0, 0)
     is_elastic = low <= gpus <= high
-    # The simulator knows no dependencies and begin times: a job enters the queue when it is eligible.
+    # Accounting rarely has dependencies, begin times and array limits: a job enters the queue when it was eligible.
     entered_time = min(max(job.submit_time, job.eligible_time or 0.0), start_time)
     return SourceJob(
         line=job.line,
@@ -106,8 +114,13 @@ def _source_job(job: Accounted, used: Tres, gpus: int, *, start_time: float) -> 
         gpus_max=high if is_elastic else 0,
         nodes_min=nodes_min,
         nodes_max=nodes_max,
-        cpus_per_gpu=per_gpu(used.cpus, gpus),
-        memory_mib_per_gpu=per_gpu(used.memory_mib, gpus),
+        cpus_per_gpu=per_gpu(used.cpus, gpus) if gpus else 0,
+        memory_mib_per_gpu=per_gpu(used.memory_mib, gpus) if gpus else 0,
+        cpus=0 if gpus else used.cpus or 0,
+        memory_mib=0 if gpus else -(-(used.memory_mib or 0) // max(1, ran_on or 1)),
+        name=job.name,
+        features=job.features,
+        reservation=job.reservation,
         time_limit_s=math.inf if job.limit_s is None else job.limit_s,
         gpu_type=(types.pop() or "") if len(types) == 1 else "",
         model=hinted.model or "",
@@ -136,5 +149,8 @@ def _together(gang: SourceJob, other: SourceJob) -> SourceJob:
         cpus_per_gpu=max(gang.cpus_per_gpu, other.cpus_per_gpu),
         memory_mib_per_gpu=max(gang.memory_mib_per_gpu, other.memory_mib_per_gpu),
         gpu_type=gang.gpu_type if gang.gpu_type == other.gpu_type else "",
+        cpus=gang.cpus + other.cpus,
+        memory_mib=max(gang.memory_mib, other.memory_mib),
+        features=gang.features if gang.features == other.features else "",
         partition=gang.partition if gang.partition == other.partition else "",
     )

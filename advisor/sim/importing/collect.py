@@ -44,7 +44,8 @@ def collect(path: Path, read: Reader, options: ImportOptions, *, name: str, skip
     left_out: Counter[str] = Counter()
     ids: list[str] = []
     with opened_text(path) as stream:
-        jobs = _jobs(read(WorkloadFile(path=path, stream=stream, options=options)), table.bad, left_out)
+        rows = read(WorkloadFile(path=path, stream=stream, options=options))
+        jobs = _jobs(rows, table.bad, left_out, least_gpus=0 if options.cpu_jobs else 1)
         while chunk := list(islice(jobs, _CHUNK_JOBS)):
             columns = _columns(table, chunk)
             # The place in the source serves as the id until it is known whether the source's own ids will do.
@@ -55,9 +56,8 @@ def collect(path: Path, read: Reader, options: ImportOptions, *, name: str, skip
     table.bad.refuse(path, skip_bad=skip_bad)
     if not len(trace):
         reasons = ", ".join(f"{count} {why}" for why, count in sorted(left_out.items()))
-        raise TraceError(
-            f"{path}: holds no GPU job that ran{f' (left out: {reasons})' if reasons else ''}: export others"
-        )
+        shown = f" (left out: {reasons})" if reasons else ""
+        raise TraceError(f"{path}: holds no {'job' if options.cpu_jobs else 'GPU job'} that ran{shown}: export others")
     zero_time = float(trace.jobs["submit_time"].min())
     return Imported(
         trace=replace(trace, jobs=_rebased(trace.jobs, ids, zero_time)),
@@ -67,7 +67,7 @@ def collect(path: Path, read: Reader, options: ImportOptions, *, name: str, skip
     )
 
 
-def _jobs(rows: Iterable[WorkloadRow], bad: BadRows, left_out: Counter[str]) -> Iterator[SourceJob]:
+def _jobs(rows: Iterable[WorkloadRow], bad: BadRows, left_out: Counter[str], *, least_gpus: int) -> Iterator[SourceJob]:
     """Yield the jobs among rows, and count the others."""
     seen: set[str] = set()
     for row in rows:
@@ -78,6 +78,9 @@ def _jobs(rows: Iterable[WorkloadRow], bad: BadRows, left_out: Counter[str]) -> 
                 left_out[row.why] += 1
             case SourceJob() if row.job_id in seen:
                 bad.add(BadRow(line=row.line, why=f"job {row.job_id[:40]!a} stands in an earlier line"))
+            case SourceJob() if row.gpus < least_gpus:
+                why = f"column gpus: '{row.gpus}' is not a whole number from {least_gpus} on"
+                bad.add(BadRow(line=row.line, why=why))
             case SourceJob():
                 if row.job_id:
                     seen.add(row.job_id)

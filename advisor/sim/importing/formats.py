@@ -20,10 +20,11 @@ class Format:
     sentence: str
     filled: tuple[str, ...] = ()
     takes_virtual_cluster: bool = False
+    takes_cpu_jobs: bool = False
 
 
 FORMATS: Final[Mapping[str, Format]] = {
-    "sacct": Format(read=sacct.rows, sentence="Slurm accounting, sacct -P or sacct --json"),
+    "sacct": Format(read=sacct.rows, sentence="Slurm accounting, sacct -P or sacct --json", takes_cpu_jobs=True),
     "swf": Format(read=swf.rows, sentence="standard workload format, processors read as GPUs"),
     "itp": Format(read=itp.rows, sentence="Microsoft ITP clusters of 2021"),
     "philly": Format(read=philly.rows, sentence="Microsoft Philly clusters of 2017", takes_virtual_cluster=True),
@@ -46,6 +47,8 @@ def import_trace(
     options = options or ImportOptions()
     if options.virtual_cluster is not None and not wanted.takes_virtual_cluster:
         raise TraceError(f"{path}: {format_name} has no virtual clusters: leave --vc out")
+    if options.cpu_jobs and not wanted.takes_cpu_jobs:
+        raise TraceError(f"{path}: {format_name} has no jobs without GPUs: leave --cpu-jobs out")
     file_name = "standard input" if path == STANDARD_STREAM else path.name
     own_name = file_name.removesuffix(".gz").rpartition(".")[0] or file_name
     imported = collect(path, wanted.read, options, name=name or own_name, skip_bad=skip_bad)

@@ -1,4 +1,4 @@
-"""Slurm's accounting as `sacct -P` prints it: one line per job, columns apart by `|`, in any order.
+"""Slurm's accounting as `sacct -P` prints it: one line per job, columns in any order, apart by tabs or else by `|`.
 
 An answer of `sacct --json` is recognised by its first character and read by `sacct_json`.
 """
@@ -14,14 +14,17 @@ from advisor.sim.importing.accounted import Accounted, jobs_of, needed
 from advisor.sim.importing.sacct_json import accounted_jobs
 from advisor.sim.importing.workload_rows import Cells, RowWithoutJob, WorkloadFile, WorkloadRow, check_text, reason
 
-# The comment comes last because it is the one text that can hold the separator.
+# The comment comes last because it can hold the separator. So can constraints where the separator is not a tab.
 FIELDS: Final = (
     "JobID,JobIDRaw,User,Account,QOS,Partition,Submit,Eligible,Start,ElapsedRaw,"
-    "TimelimitRaw,State,ReqTRES,AllocTRES,NNodes,Comment"
+    "TimelimitRaw,State,ReqTRES,AllocTRES,NNodes,Reservation,Constraints,JobName,Comment"
 )
-COMMAND: Final = f"SLURM_TIME_FORMAT=%s sacct -a -X -P -S START -o {FIELDS}"
+COMMAND: Final = f"SLURM_TIME_FORMAT=%s sacct -a -X -P --delimiter=$'\\t' -S START -o {FIELDS}"
 
 SEPARATOR: Final = "|"
+_TAB: Final = "\t"
+# Columns besides the comment that can hold `|`.
+_MIXED: Final = frozenset(("Constraints", "JobName"))
 _LONGEST_HEADER: Final = 10_000
 # Columns that sacct of most releases does not print; they are read where a file has them.
 _OPTIONAL: Final = ("Dependency",)
@@ -40,27 +43,35 @@ def rows(source: WorkloadFile) -> Iterator[WorkloadRow]:
     _, first = next(lines, (0, ""))
     check_text(source.path, first)
     if first.lstrip().startswith("{"):
-        return jobs_of(accounted_jobs(source, first))
-    header = header_of(first, FIELDS, _NEEDED, source.path, COMMAND)
-    return jobs_of(_record(header, line, text) for line, text in lines)
+        return jobs_of(accounted_jobs(source, first), cpu_jobs=source.options.cpu_jobs)
+    separator = _TAB if _TAB in first[:_LONGEST_HEADER] else SEPARATOR
+    header = header_of(first, FIELDS, _NEEDED, source.path, COMMAND, separator)
+    records = (_record(header, line, text, separator) for line, text in lines)
+    return jobs_of(records, cpu_jobs=source.options.cpu_jobs)
 
 
 def header_of(
-    line: str, fields: str, needed_groups: Iterable[Sequence[str]], origin: object, command: str
+    line: str,
+    fields: str,
+    needed_groups: Iterable[Sequence[str]],
+    origin: object,
+    command: str,
+    separator: str = SEPARATOR,
 ) -> list[str]:
     """Read the names of the columns, whose case does not count; raises `TraceError` unless each group has one."""
     known = {name.lower(): name for name in (*fields.split(","), *ELAPSED, *LIMITS, *_OPTIONAL, "JobID")}
-    header = [known.get(cell.strip().lower(), cell.strip()) for cell in line[:_LONGEST_HEADER].split(SEPARATOR)]
+    header = [known.get(cell.strip().lower(), cell.strip()) for cell in line[:_LONGEST_HEADER].split(separator)]
     for group in needed_groups:
         if not any(name in header for name in group):
             raise TraceError(f"{origin}: column {' or '.join(group)} is missing: write the file with {command}")
     return header
 
 
-def _record(header: list[str], line: int, text: str) -> Accounted | RowWithoutJob | BadRow:
-    values = text.rstrip("\r\n").split(SEPARATOR)
-    if len(values) > len(header) and header[-1] == "Comment":
-        values[len(header) - 1 :] = [SEPARATOR.join(values[len(header) - 1 :])]
+def _record(header: list[str], line: int, text: str, separator: str) -> Accounted | RowWithoutJob | BadRow:
+    values = text.rstrip("\r\n").split(separator)
+    is_comment = header[-1] == "Comment" and (separator == _TAB or not _MIXED & set(header))
+    if len(values) > len(header) and is_comment:
+        values[len(header) - 1 :] = [separator.join(values[len(header) - 1 :])]
     if len(values) != len(header):
         return BadRow(line=line, why=f"{len(values)} columns where the header has {len(header)}")
     cells = dict(zip(header, values, strict=True))
@@ -96,6 +107,9 @@ def _accounted(line: int, cells: Cells) -> Accounted:
         partition=optional_text(cells.get("Partition", "")),
         array_id=_array_id(cells.get("JobID", "")),
         dependency=optional_text(cells.get("Dependency", "")),
+        name=cells.get("JobName", ""),
+        features=optional_text(cells.get("Constraints", "")),
+        reservation=optional_text(cells.get("Reservation", "")),
     )
 
 

@@ -66,7 +66,16 @@ def _accounted(place: int, job: JsonObject) -> Accounted:
         partition=_text(job, "partition"),
         array_id=_number(array, "job_id") or 0,
         dependency=_text(job, "dependency"),
+        name=_text(job, "name"),
+        features=_text(job, "constraints"),
+        reservation=_reservation(job.get("reservation")),
     )
+
+
+def _reservation(value: Any) -> str:
+    """Return the name of a reservation; 22.05 writes the number 0 for none."""
+    name = value.get("name") if isinstance(value, dict) else value
+    return optional_text(name) if isinstance(name, str) else ""
 
 
 def _tres(resources: JsonObject, key: str) -> Tres:

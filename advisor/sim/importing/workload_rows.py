@@ -48,6 +48,11 @@ class SourceJob:
     partition: str = ""
     array_id: int = 0
     dependency: str = ""
+    name: str = ""
+    cpus: int = 0
+    memory_mib: int = 0
+    features: str = ""
+    reservation: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +70,7 @@ class ImportOptions:
     """The choices of a user about an import; a choice that a format does not know is refused before it reads."""
 
     virtual_cluster: str | None = None
+    cpu_jobs: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

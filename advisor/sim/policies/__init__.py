@@ -8,7 +8,7 @@ import numpy as np
 
 from advisor.domain.actions import Lever
 from advisor.sim.learning import shipped_policy
-from advisor.sim.policies import dally, dally_preempt, drf, gandiva, las, optimus, slurm, tetris, themis
+from advisor.sim.policies import dally, dally_preempt, drf, gandiva, las, optimus, order, slurm, tetris, themis
 from advisor.sim.policies.advised import (
     AdvisedSlurm,
     as_believed,
@@ -30,13 +30,13 @@ _TABLE: tuple[SimulatedPolicy, ...] = (
     QueuePolicy(
         name="fifo",
         summary="first come, first served; the head blocks the queue",
-        key=Key.SUBMIT,
+        key=lambda jobs: jobs["submit_time"],
         strict=True,
     ),
     QueuePolicy(
         name="sjf",
         summary="shortest job first; the head blocks the queue",
-        key=Key.RUN_TIME,
+        key=lambda jobs: jobs["believed_s"],
         strict=True,
     ),
     QueuePolicy(
@@ -88,6 +88,10 @@ _TABLE: tuple[SimulatedPolicy, ...] = (
         "dally with fixed timers, 10 min for nodes and 30 min for a leaf",
         lambda: Dally(fixed_s=_ASSUMED_TIMERS_S),
     ),
+    # The most that a change of order can gain.
+    order.BY_LIMITS,
+    order.BY_RUN_TIMES,
+    order.FAIR,
     # What Dally's waiting gains within Slurm.
     AdvisedSlurm(
         name="slurm+dally",

@@ -23,8 +23,9 @@ from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import LARGEST_CLASS, Wait, gang_class
 from advisor.planning.tuning import EDGES_S, Tuner, tuning_of
 from advisor.settings import PlanningSettings
-from advisor.sim.delay_scheduling import GangPatience, best_tiers, offer
-from advisor.sim.execution import LEAF_TIER, NODE_TIER
+from advisor.sim.delay_scheduling import best_tiers, offer
+from advisor.sim.engine.tables import Integers
+from advisor.sim.gang_patience import GangPatience
 from advisor.sim.policies.round_policy import RoundPolicy
 from advisor.sim.rounds import RoundView
 from advisor.sim.state import RUNNING
@@ -34,7 +35,7 @@ Rows = NDArray[np.intp]
 Timers = tuple[float, float]
 
 TUNED: Final[Timers] = (np.nan, np.nan)
-TIERS: Final = ((NODE_TIER, LocalityTier.NODE), (LEAF_TIER, LocalityTier.LEAF))
+TIERS: Final = (LocalityTier.NODE, LocalityTier.LEAF)
 CLASSES: Final = LARGEST_CLASS.bit_length()
 # How often rates are worked out, and from how many of the latest waits.
 TUNED_EVERY_S: Final = 300.0
@@ -58,7 +59,7 @@ class Dally:
             self._tune(view, patience)
         self.make_room(view, patience)
         pending = self.in_order(view, view.pending)
-        offer(view.state, patience, pending.astype(np.int32), view.now)
+        offer(view.state, patience, Integers(pending.astype(np.int32)), view.now)
         for row in pending[view.jobs["phase"][pending] == RUNNING].tolist():
             self.learn(view, patience, row)
 
@@ -83,8 +84,8 @@ class Dally:
         ]
         tuner = self.tuner(view.now, view.problem.options.planning)
         for code in range(CLASSES):
-            for tier, locality in TIERS:
-                patience.rate_per_s[code, tier] = tuner.rates(1 << code, locality)
+            for tier in TIERS:
+                patience.rate_per_s[len(TIERS) * code + tier] = tuner.rates(1 << code, tier)
 
     def learn(self, view: RoundView, patience: GangPatience, row: int) -> None:
         """Remember how long a gang declined places before it started."""
@@ -100,9 +101,9 @@ class Dally:
 def _waits(view: RoundView, row: int, waited_s: float, reached: int | None) -> Iterator[Wait]:
     """Yield a gang's wait for each tier, up to now; `reached` is the tier it starts at, None while it waits."""
     gpus = int(view.jobs["gpus"][row])
-    for tier, locality in TIERS:
+    for tier in TIERS:
         got = reached is not None and reached <= tier
-        yield Wait(gpus=gpus, tier=locality, waited_s=waited_s, got=got, ended_time=view.now)
+        yield Wait(gpus=gpus, tier=tier, waited_s=waited_s, got=got, ended_time=view.now)
 
 
 def _patience(view: RoundView, fixed_s: Timers) -> GangPatience:
@@ -116,7 +117,8 @@ def _patience(view: RoundView, fixed_s: Timers) -> GangPatience:
         pass_time=np.array([view.now]),
         reached=np.full(len(jobs), -1, np.int8),
         gang_class=np.array([gang_class(int(gpus)).bit_length() - 1 for gpus in jobs["gpus"]], np.int32),
-        rate_per_s=np.zeros((CLASSES, len(TIERS), len(EDGES_S) - 1)),
+        edges_s=EDGES_S,
+        rate_per_s=np.zeros((CLASSES * len(TIERS), len(EDGES_S) - 1)),
         fixed_s=np.array(fixed_s),
         least_inflation=np.array([options.planning.insensitive_inflation]),
         longest_s=np.array([options.limits.max_added_delay_s]),
@@ -124,7 +126,7 @@ def _patience(view: RoundView, fixed_s: Timers) -> GangPatience:
         missing=np.zeros(shapes, np.int8),
     )
     one_of_each = np.unique(jobs["shape"], return_index=True)[1]
-    best_tiers(view.state, patience, one_of_each.astype(np.int32))
+    best_tiers(view.state, patience, Integers(one_of_each.astype(np.int32)))
     return patience
 
 

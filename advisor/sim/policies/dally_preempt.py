@@ -14,12 +14,15 @@ from numpy.typing import NDArray
 
 from advisor.planning.preemption import give_way, keys, pays, stopping_cost_s
 from advisor.settings import APART_S, QUANTUM_S
-from advisor.sim.delay_scheduling import GangPatience, sensitivities, tier_held, tier_of_pick
+from advisor.sim.delay_scheduling import sensitivities, tier_held, tier_of_pick
+from advisor.sim.engine.native import native
+from advisor.sim.engine.tables import Integers, Reals
+from advisor.sim.gang_patience import GangPatience
 from advisor.sim.gang_placement import pick
 from advisor.sim.policies.dally import Dally, Rows, dally_policy
 from advisor.sim.rounds import RoundView
-from advisor.sim.state import RUNNING
-from advisor.sim.victims import make_room_close
+from advisor.sim.state import RUNNING, State
+from advisor.sim.victims import Victims
 
 ROUND_S: Final = 300.0
 # Gangs looked at in a round.
@@ -28,6 +31,15 @@ DEPTH: Final = 32
 _SPARED: Final = -1.0
 
 Floats = NDArray[np.float64]
+
+
+@native
+def make_room_close(s: State, v: Victims, row: int, key: float) -> int:
+    """List running jobs with a key above `key` to preempt so that a job fits, if on several nodes under one leaf.
+
+    Return how many, 0 if none help. On one node these are the jobs with the highest keys where others lose the fewest
+    GPUs, on several all jobs of the nodes where others lose the fewest.
+    """
 
 
 @dataclass(slots=True)
@@ -46,7 +58,7 @@ class DallyPreempt(Dally):
         self._round_time = view.now
         key, sensitive = self._keys(view), np.ones(len(view.jobs))
         inflations = np.empty(len(view.active))
-        sensitivities(view.state, view.active.astype(np.int32), inflations)
+        sensitivities(view.state, Integers(view.active.astype(np.int32)), Reals(inflations))
         sensitive[view.active] = inflations
         order = view.active[np.argsort(key[view.active], kind="stable")]
         could_gain = [row for row in order.tolist() if _could_gain(view, patience, row)]
@@ -98,8 +110,8 @@ class DallyPreempt(Dally):
         can_go &= view.now - jobs["since_time"][running] >= QUANTUM_S
         can_go &= view.now - self._stopped_time[running] >= APART_S
         jobs["key"][running] = np.where(can_go, key[running], _SPARED)
-        count = make_room_close(view.state, view.arrays.victims, view.arrays.costs, row, key[row])
-        return view.arrays.victims[:count].astype(np.intp)
+        count = make_room_close(view.state, view.victims, row, key[row])
+        return view.victims.rows[:count].astype(np.intp)
 
 
 def _could_gain(view: RoundView, patience: GangPatience, row: int) -> bool:

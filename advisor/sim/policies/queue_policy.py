@@ -6,10 +6,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.sim.engine.native import native
 from advisor.sim.gang_placement import pick
-from advisor.sim.queueing import Key, build_queue, run_queue
+from advisor.sim.queueing import GivenKey, Key, Queue, build_queue
 from advisor.sim.simulated_policy import Problem, drive, leave_out
 from advisor.sim.state import State
+from advisor.sim.victims import Victims, build_victims
+
+
+@native
+def run_queue(s: State, q: Queue, v: Victims, until: float) -> int:
+    """Run until all jobs have ended (DONE), `until` (PAUSED), or the segments are full (FULL)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +25,7 @@ class QueuePolicy:
 
     name: str
     summary: str
-    key: Key
+    key: Key | GivenKey
     by_gpus: bool = False
     strict: bool = True
     preemptive: bool = False
@@ -39,5 +46,6 @@ class QueuePolicy:
             promote_ratio=self.promote_ratio,
             spread=None if self.spread is None else self.spread(problem.state),
         )
-        leave_out(problem.state, lambda row: pick(problem.state, row, problem.state.jobs["gpus"][row]))
-        return drive(problem, problem.state, lambda state, until: run_queue(state, queue, until))
+        victims = build_victims(problem.state)
+        leave_out(problem.state, lambda row: pick(problem.state, row, int(problem.state.jobs["gpus"][row])))
+        return drive(problem, problem.state, lambda state, until: run_queue(state, queue, victims, until))

@@ -1,0 +1,43 @@
+"""Reads the cluster that `--cluster` of `simulate` and `compare` names: a file, a short form, or the site."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from advisor.config import Config
+    from advisor.sim.cluster import Cluster
+
+LIVE: Final = "live"
+_SNAPSHOT_ENDS: Final = (".json", ".json.gz")
+
+
+def cluster_of(text: str, config: "Config") -> "Cluster":
+    """Return a cluster; note on standard error what of a site is not in it.
+
+    Raises `SimulationError` or another `AdvisorError` for one that cannot be read.
+    """
+    from advisor.sim.cluster import parse_cluster
+    from advisor.view.lines import one_line
+
+    if text != LIVE and not text.endswith(_SNAPSHOT_ENDS):
+        return parse_cluster(text)
+    from advisor.cli.reading import Reading
+    from advisor.errors import SimulationError
+    from advisor.sim.site_cluster import site_cluster
+
+    limits = None
+    reading = Reading(snapshot=None if text == LIVE else Path(text))
+    seen = reading.open(config).snapshot()
+    if text == LIVE:
+        from advisor.backends.process import SlurmCommands
+        from advisor.backends.queue_limits import read_queue_limits
+
+        limits = read_queue_limits(SlurmCommands(timeout_s=reading.timeout_of(config)), seen.config)
+    try:
+        site = site_cluster(seen, limits)
+    except SimulationError as err:
+        raise SimulationError(f"--cluster {text}: {err}") from err
+    for note in site.notes:
+        sys.stderr.write(f"sadvise: --cluster {one_line(text)}: {one_line(note)}\n")
+    return site.cluster

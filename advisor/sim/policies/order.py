@@ -1,0 +1,77 @@
+"""Slurm with its whole line sorted every so often: the most that a change of order can bring.
+
+Every pending job gets the nice that puts it in its place, least GPU-time over weight first: Smith's rule for the
+weighted sum of completion times (W. E. Smith, Naval Research Logistics Quarterly 3, 1956). The weight grows with the
+fair-share factor of the job's association and with the time that the job has waited.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.domain.units import DAY_S
+from advisor.sim.engine.native import native
+from advisor.sim.line_order import ORDER_DTYPE, Order
+from advisor.sim.simulated_policy import Problem, drive, leave_out
+from advisor.sim.slurm_placement import pick_now
+from advisor.sim.slurm_state import Slurm, build_slurm
+from advisor.sim.state import State
+
+
+@native
+def run_ordered(s: State, m: Slurm, order: Order, until: float) -> int:
+    """Run as `run_slurm` does, and sort the line every `every_s` of the trace's clock."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderedSlurm:
+    """The model of slurmctld with its line sorted every `advise_every_s`, by time limits or by true run times."""
+
+    name: str
+    summary: str
+    by_limits: bool
+    share_exponent: float = 0.0
+    ageing_s: float = np.inf
+    requeue_loses_work: bool = True
+
+    def run(self, problem: Problem) -> State:
+        """Run the compiled loop."""
+        slurm = build_slurm(problem.state, problem.trace, problem.cluster)
+        leave_out(problem.state, lambda row: pick_now(problem.state, slurm, row, np.inf))
+        order = self.order(problem, slurm)
+        return drive(problem, problem.state, lambda state, until: run_ordered(state, slurm, order, until))
+
+    def order(self, problem: Problem, slurm: Slurm) -> Order:
+        """Return the tables by which the line is sorted."""
+        jobs = problem.state.jobs
+        settings = np.zeros(1, ORDER_DTYPE)
+        settings["every_s"] = problem.options.advise_every_s
+        settings["share_exponent"] = self.share_exponent
+        settings["ageing_s"] = self.ageing_s
+        settings["weighed_time"] = -np.inf
+        return Order(
+            settings=settings,
+            gpu_s=jobs["gpus"] * (jobs["limit_s"] if self.by_limits else jobs["work_s"]),
+            weight=np.ones(len(slurm.associations)),
+            key=np.zeros(len(jobs)),
+        )
+
+
+BY_LIMITS = OrderedSlurm(
+    name="order-limits",
+    summary="Slurm with its whole line sorted by time limit x GPUs, least first",
+    by_limits=True,
+)
+BY_RUN_TIMES = OrderedSlurm(
+    name="order-oracle",
+    summary="Slurm with its whole line sorted by true run time x GPUs, least first",
+    by_limits=False,
+)
+# The rule whose gain costs other users least of those that were tried on the jobs of Graham.
+FAIR = OrderedSlurm(
+    name="order-fair",
+    summary="order-limits, weighted by fair share and by the time waited",
+    by_limits=True,
+    share_exponent=4.0,
+    ageing_s=DAY_S,
+)

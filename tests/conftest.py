@@ -7,10 +7,6 @@ from typing import Any, Final, TextIO
 
 import pytest
 
-# The loops of the simulator run as plain Python, so that coverage sees them and nothing waits for a compiler.
-# `tests/sim/test_compiled.py` compares them with what the compiler makes of them.
-os.environ["NUMBA_DISABLE_JIT"] = "1"
-
 # At its limit, pytest-timeout raises in the test, shows the stacks of all threads and lets the other tests run. A test
 # that waits again on its way out, in a `with` block or a fixture, or that never leaves compiled code, does not end so:
 # at the limit times this factor, the process prints the stacks of all threads and exits.

@@ -60,15 +60,11 @@ def test_a_trace_without_a_reference_is_refused(capsys: pytest.CaptureFixture[st
     assert "'itp 01' has no reference" in capsys.readouterr().err
 
 
-# The first run compiles the loops.
-@pytest.mark.timeout(900)
 @needs_data
 def test_the_simulator_agrees_with_its_reference() -> None:
-    # In a process of its own, where the loops are compiled.
-    env = {name: value for name, value in os.environ.items() if name != "NUMBA_DISABLE_JIT"}
     argv = [sys.executable, "-m", "tools.bench", "crosscheck", "itp 02", "itp 04"]
 
-    answer = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+    answer = subprocess.run(argv, capture_output=True, text=True, check=False)
 
     assert answer.returncode == 0, answer.stdout + answer.stderr
     assert "4 of 4 within 2 %" in answer.stdout

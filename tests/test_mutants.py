@@ -224,7 +224,7 @@ def test_packages_name_modules_and_tests_that_are_there() -> None:
         files = [test.rpartition("=")[2].partition("::")[0] for test in package["tests"]]
         assert all((ROOT / file).exists() for file in files)
         assert modules_of(package)
-    assert list(packages) == ["guard", "apply", "journal", "planning", "backends", "kernels", "predict"]
+    assert list(packages) == ["guard", "apply", "journal", "planning", "backends", "simulator", "predict"]
 
 
 def test_every_equivalent_fault_has_its_reason() -> None:

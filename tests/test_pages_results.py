@@ -87,7 +87,7 @@ def test_the_page_is_written_and_finished_runs_are_kept(tmp_path: Path) -> None:
     folder = write_traces(tmp_path / "data", clusters=("09",), jobs=12)
     output, store = tmp_path / "results.md", tmp_path / "store"
     arguments = ["results", "--traces", "itp 09", "--data", str(folder), "--policies", "slurm,fifo,rules"]
-    arguments += ["--workers", "1", "--first-jobs", "8", "--store", str(store), "-o", str(output)]
+    arguments += ["--seeds", "1", "--workers", "1", "--first-jobs", "8", "--store", str(store), "-o", str(output)]
 
     status = main(arguments)
 

@@ -18,6 +18,8 @@ def spelled(default: object) -> str:
             return str(default).lower()
         case float() | int():
             return f"{default:.12g}"
+        case str() if default:
+            return f"`{default}`"
         case _:
             return "must be given" if default is MISSING else "none"
 

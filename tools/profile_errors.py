@@ -251,6 +251,6 @@ def _parts(rows: Sequence[Row]) -> Iterator[tuple[list[Row], list[Row]]]:
 def node_inflation(mine: np.void, other: np.void) -> float:
     """Return the run time of a gang over several nodes beside another such gang on a 10 Gb/s NIC, over that alone.
 
-    It expresses `contended_gbps` as run time. A job within one node sends nothing and is not slowed.
+    It expresses the division of a NIC by pressure as run time. A job within one node sends nothing and is not slowed.
     """
     return float(1.0 + mine["node_sensitivity"] * other["node_pressure"])

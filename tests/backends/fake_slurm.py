@@ -72,6 +72,9 @@ NODE_ROW: Mapping[str, str] = {
     "DefaultTime": "1-00:00:00",
     "PriorityTier": "1",
     "Size": "1-infinite",
+    "PriorityJobFactor": "1",
+    "Partition": "gpu*",
+    "OverSubscribe": "NO",
 }
 CONFIG_TEXT = """Configuration data as of 2026-11-21T00:28:23
 ClusterName             = fake

@@ -21,7 +21,7 @@ def test_what_pip_installed_names_pip_of_the_same_interpreter(tmp_path: Path, mo
     installed_by("pip", tmp_path, monkeypatch)
 
     assert how_to_install("fit") == f"{sys.executable} -m pip install 'sadvise[fit]'"
-    assert how_to_install("simulate") == f"{sys.executable} -m pip install 'sadvise[simulate]'"
+    assert how_to_install("slurm") == f"{sys.executable} -m pip install 'sadvise[slurm]'"
 
 
 @pytest.mark.parametrize(("programs", "command"), [(("apt-get", "dnf"), "apt-get"), (("dnf",), "dnf")])

@@ -245,12 +245,38 @@ def test_partition_is_read() -> None:
         "partition": {"state": ["DRAIN"], "exclusive": "NO"},
         "maximums": {"time": wrapped(60), "nodes": wrapped(3)},
         "defaults": {"time": wrapped(None)},
-        "priority": {"tier": 5},
+        "priority": {"job_factor": 7, "tier": 5},
+        "qos": {"assigned": "short"},
+        "flags": ["DEFAULT"],
     }
 
     assert json_decode.partition(raw) == Partition(
-        name="day", is_up=False, nodes=("n01", "n02"), max_time_s=3600.0, priority_tier=5, max_nodes_per_job=3
+        name="day",
+        is_up=False,
+        nodes=("n01", "n02"),
+        max_time_s=3600.0,
+        priority_tier=5,
+        max_nodes_per_job=3,
+        priority_job_factor=7,
+        is_default=True,
+        qos="short",
     )
+
+
+@pytest.mark.parametrize(
+    ("shown", "spelled"),
+    [
+        ({"jobs": 0, "flags": []}, "EXCLUSIVE"),
+        ({"jobs": 1, "flags": []}, "NO"),
+        ({"jobs": 4, "flags": []}, "YES:4"),
+        ({"jobs": 4, "flags": ["force"]}, "FORCE:4"),
+    ],
+)
+def test_sharing_of_a_partition_is_spelled_as_by_scontrol(shown: object, spelled: str) -> None:
+    (first, *_) = json.loads((recorded.RECORDED / "24.11" / "partitions.json").read_bytes())["partitions"]
+    raw = first | {"maximums": first["maximums"] | {"oversubscribe": shown}}
+
+    assert json_decode.partition(raw).over_subscribe == spelled
 
 
 def test_partition_without_its_parts_is_refused() -> None:

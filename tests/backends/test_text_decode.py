@@ -273,13 +273,29 @@ def test_partitions_are_read_from_the_same_rows() -> None:
         node_row(NodeList="n02"),
         node_row(NodeList="n01"),
         node_row(
-            NodeList="n01", PartitionName="day", Available="drain", Time="1-00:00:00", DefaultTime="n/a", Size="1-3"
+            NodeList="n01",
+            PartitionName="day",
+            Available="drain",
+            Time="1-00:00:00",
+            DefaultTime="n/a",
+            Size="1-3",
+            PriorityJobFactor="9",
+            Partition="day",
+            OverSubscribe="FORCE:4",
         ),
     ]
 
     assert partitions_of(found) == (
-        Partition(name="day", is_up=False, nodes=("n01",), max_time_s=86400.0, max_nodes_per_job=3),
-        Partition(name="gpu", nodes=("n01", "n02"), default_time_s=86400.0),
+        Partition(
+            name="day",
+            is_up=False,
+            nodes=("n01",),
+            max_time_s=86400.0,
+            max_nodes_per_job=3,
+            priority_job_factor=9,
+            over_subscribe="FORCE:4",
+        ),
+        Partition(name="gpu", nodes=("n01", "n02"), default_time_s=86400.0, is_default=True),
     )
 
 

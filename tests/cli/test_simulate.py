@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from advisor.backends.snapshot_file import write_snapshot
 from advisor.sim.metrics import RunSummary
+from tests.backends import recorded
 from tests.cli.conftest import Sadvise
 from tests.cli.simulating import Simulator, commands, simulator, write, write_typed
 
@@ -258,6 +260,41 @@ def test_what_the_model_leaves_out_of_a_trace_is_noted_once(
 
     assert outcome.exit_code == 0
     assert outcome.err == (
-        "sadvise: parts: the model has one partition: jobs of gpu, long share all nodes and limits; "
-        "the model has no dependencies: 1 of 3 jobs have one and enter the queue at their submit_time\n"
+        "sadvise: parts: the cluster file has no partitions: jobs of gpu, long share all nodes and limits; "
+        "policies other than Slurm's ignore dependencies, begin times and limits of arrays: under them 1 of 3 jobs "
+        "enter the queue at their submit_time\n"
     )
+
+
+def write_snapshot_file(folder: Path, release: str = "22.05") -> str:
+    path = folder / "site.json.gz"
+    write_snapshot(recorded.printed_snapshot(release), path)
+    return str(path)
+
+
+def test_snapshot_is_the_cluster_and_what_it_lacks_is_noted(
+    sadvise: Sadvise, simulator: Simulator, tmp_path: Path
+) -> None:
+    path = write_snapshot_file(tmp_path)
+
+    said = sadvise("simulate", write(tmp_path), "--cluster", path, "--json")
+
+    assert json.loads(said.out)["meta"]["cluster"] == path
+    notes = said.err.splitlines()
+    assert (
+        f"sadvise: --cluster {path}: a snapshot has no QOS, limits or shares: only --cluster live reads them" in notes
+    )
+    assert [note for note in notes if "the what-if model does not know Gres=shard" in note]
+
+
+def test_file_that_is_no_snapshot_is_refused_in_one_line(
+    sadvise: Sadvise, simulator: Simulator, tmp_path: Path
+) -> None:
+    path = tmp_path / "site.json"
+    path.write_text("{}", encoding="utf-8")
+
+    said = sadvise("simulate", write(tmp_path), "--cluster", str(path))
+
+    assert said.exit_code != 0
+    assert said.err.count("\n") == 1
+    assert str(path) in said.err

@@ -52,6 +52,22 @@ def test_submissions_ends_and_passes_keep_their_milliseconds() -> None:
     ]
 
 
+def test_start_by_backfill_without_a_line_of_its_own_is_seen_by_its_credential() -> None:
+    log = read_log(
+        [
+            "[2026-03-01T10:00:11.695] debug:  slurm_cred_create: creating credential for JobId=9 SLUID=sFM5M83MFNAZ00",
+            "[2026-03-01T10:00:12.001] sched: Allocate JobId=8 NodeList=n01 #CPUs=8 Partition=gpu",
+            "[2026-03-01T10:00:12.002] debug:  slurm_cred_create: creating credential for JobId=8 SLUID=sFM5M83MDH0Z00",
+            "[2026-03-01T10:00:14.714] debug:  slurm_cred_create: creating credential for JobId=9 SLUID=sFM5M83MFNAZ00",
+        ]
+    )
+
+    assert log.starts == {
+        9: Pass(scheduler=Scheduler.BACKFILL, time=moment("00:11.695")),
+        8: Pass(scheduler=Scheduler.MAIN, time=moment("00:12.001")),
+    }
+
+
 def test_task_of_an_array_counts_under_its_own_id() -> None:
     log = read_log(
         [

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tools.fidelity.live import dependency_options, request_options
+from tools.fidelity.live import GPUS_PER_NODE, NODE_COUNT, dependency_options, request_options
 from tools.fidelity.recording import Dependency, DependencyType, JobRequest, Kind, NodeState
 from tools.fidelity.site_workload import QOS, SHORT_MAX_TIME_S, SHORT_PARTITION, draw_site_workload
 
@@ -24,10 +24,11 @@ def test_seed_and_kind_decide_the_workload(kind: Kind) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_workload_has_about_sixty_jobs_of_names_that_differ(seed: int, kind: Kind) -> None:
+def test_workload_has_about_its_number_of_jobs_with_names_that_differ(seed: int, kind: Kind) -> None:
     jobs = draw_site_workload(seed, kind).jobs
+    least, most = (600, 600) if kind is Kind.SATURATED else (50, 85)
 
-    assert 50 <= sum(max(1, job.array_size) for job in jobs) <= 85
+    assert least <= sum(max(1, job.array_size) for job in jobs) <= most
     assert len({job.name for job in jobs}) == len(jobs)
 
 
@@ -39,6 +40,14 @@ def test_changes_name_single_jobs_after_their_submission(seed: int, kind: Kind) 
 
     assert all(change.time > jobs[change.name].submit_time for change in workload.changes)
     assert all(not jobs[change.name].array_size for change in workload.changes)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_saturated_workload_is_more_than_the_cluster_can_run_while_jobs_arrive(seed: int) -> None:
+    jobs = draw_site_workload(seed, Kind.SATURATED).jobs
+    gpu_s = sum(job.gpus * min(job.sleep_s, job.time_limit_s) for job in jobs)
+
+    assert gpu_s > 1.3 * NODE_COUNT * GPUS_PER_NODE * max(job.submit_time for job in jobs)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -148,7 +148,7 @@ def recorded_plans() -> Mapping[str, str]:
 
 
 def traces() -> Iterator[tuple[str, Trace]]:
-    """Yield the traces, short ones: the loops run without a compiler here."""
+    """Yield the traces, short ones: a golden is compared in every run of the tests."""
     demo = read_trace(DEMO / "trace.csv")
     yield "first of demo", replace(demo, jobs=demo.jobs[:FEW_JOBS])
     yield "last of demo", replace(demo, jobs=demo.jobs[-FEW_JOBS:])

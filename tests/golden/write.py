@@ -1,9 +1,6 @@
 """Writes the goldens again: python -m tests.golden.write."""
 
 import json
-import os
-
-os.environ["NUMBA_DISABLE_JIT"] = "1"
 
 
 def main() -> None:

@@ -64,6 +64,11 @@ def seen_through(snapshot: Snapshot, blind: Callable[[Job], Job] | None) -> Snap
     return replace(snapshot, source="", taken_at=0.0, unread=(), splits_told=True, jobs=jobs, hidden_levers=())
 
 
+def without_default(snapshot: Snapshot) -> Snapshot:
+    """Return a snapshot as JSON before 26.05 shows it: without which partition is the default."""
+    return replace(snapshot, partitions=tuple(replace(each, is_default=False) for each in snapshot.partitions))
+
+
 def still(read: Callable[[], Snapshot]) -> tuple[Snapshot, Snapshot]:
     """Read with the text reader and with another in a moment in which the queue stands still.
 
@@ -91,6 +96,8 @@ def test_text_and_json_agree_but_for_what_they_cannot_see(cluster: LiveCluster) 
     text, dump = still(opened("json").snapshot)
 
     in_json = seen_through(text, MISSING_IN_JSON.get(cluster.release))
+    if cluster.release == "24.11":
+        in_json = without_default(in_json)
     assert in_json == seen_through(dump, MISSING_IN_TEXT.get(cluster.release))
 
 
@@ -121,7 +128,8 @@ def test_every_version_of_json_that_a_release_speaks_reads_the_same(cluster: Liv
 
         # What the newest version lacks, the older ones of the same release still tell.
         blind = MISSING_IN_JSON.get(cluster.release) if parser == spoken[-1] else None
-        assert seen_through(text, blind) == seen_through(dump, MISSING_IN_TEXT.get(cluster.release)), parser
+        in_json, seen = seen_through(text, blind), seen_through(dump, MISSING_IN_TEXT.get(cluster.release))
+        assert without_default(in_json) == without_default(seen), parser
 
 
 @pytest.mark.parametrize("reader", READERS)

@@ -6,14 +6,13 @@ from typing import Any
 import numpy as np
 
 from advisor.sim.cluster import Cluster, parse_cluster
-from advisor.sim.execution import end, expired, start
-from advisor.sim.gang_placement import add_to_pick
 from advisor.sim.profiles import load_profiles
 from advisor.sim.run_outcome import Run
 from advisor.sim.runner import simulate
 from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.state import PENDING, State, build_state
 from advisor.sim.trace import TRACE_DTYPE, Trace
+from tests.sim.internals import end, expired, start
 
 IDEAL = SimulationOptions(execution="ideal")
 
@@ -73,10 +72,15 @@ def place(state: State, row: int, gpus_by_node: Mapping[int, int], now: float) -
     """Start a job, which is submitted first if need be, on these nodes; nodes of a leaf stand together."""
     if state.jobs["phase"][row] != PENDING:
         submit(state, row, now)
-    state.tally["picked"] = 0
-    for node, gpus in gpus_by_node.items():
-        add_to_pick(state, node, gpus)
+    pick_of(state, gpus_by_node)
     start(state, row, now)
+
+
+def pick_of(state: State, gpus_by_node: Mapping[int, int]) -> None:
+    """Let these nodes be the present pick."""
+    state.tally["picked"] = count = len(gpus_by_node)
+    state.pick_nodes[:count] = list(gpus_by_node)
+    state.pick_gpus[:count] = list(gpus_by_node.values())
 
 
 def run_out(state: State) -> None:
@@ -105,3 +109,8 @@ def bytes_of(run: Run) -> bytes:
     """Return the bytes of all that a run found out; those between the fields of a record are anybody's."""
     tables = (run.outcomes, run.segments)
     return b"".join(table[name].tobytes() for table in tables for name in table.dtype.names or ())
+
+
+def contended_gbps(bandwidth_gbps: float, pressure: float) -> float:
+    """Return what a link leaves to a gang beside others whose `node_pressure` sums up to `pressure`."""
+    return bandwidth_gbps / (1.0 + pressure)

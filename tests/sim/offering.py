@@ -4,10 +4,12 @@ from typing import Any
 
 import numpy as np
 
+from advisor.domain.topology import LocalityTier
+from advisor.planning.tuning import EDGES_S
 from advisor.sim.cluster import Cluster
-from advisor.sim.delay_scheduling import GangPatience, offer
-from advisor.sim.execution import NODE_TIER
-from advisor.sim.gang_placement import add_to_pick
+from advisor.sim.delay_scheduling import offer
+from advisor.sim.engine.tables import Integers
+from advisor.sim.gang_patience import GangPatience
 from advisor.sim.profiles import inflation, load_profiles
 from advisor.sim.state import RUNNING, State
 from tests.sim.building import make_state, make_trace, occupy, submit
@@ -39,7 +41,7 @@ def patience_of(
     leaf_s: float = LEAF_S,
     mean_s: tuple[float, float] = (600.0, 1800.0),
     longest_s: float = 21_600.0,
-    best_tier: int = NODE_TIER,
+    best_tier: int = LocalityTier.NODE,
 ) -> GangPatience:
     """Build the patience of gangs with fixed timers, or with tuned ones where these are NaN."""
     jobs, shapes = len(state.jobs), int(state.jobs["shape"].max()) + 1
@@ -50,7 +52,8 @@ def patience_of(
         pass_time=np.zeros(1),
         reached=np.full(jobs, -1, np.int8),
         gang_class=np.zeros(jobs, np.int32),
-        rate_per_s=np.repeat(1.0 / np.array(mean_s), 8).reshape(1, 2, 8),
+        edges_s=EDGES_S,
+        rate_per_s=np.repeat(1.0 / np.array(mean_s), 8).reshape(2, 8),
         fixed_s=np.array([node_s, leaf_s]),
         least_inflation=np.array([1.05]),
         longest_s=np.array([longest_s]),
@@ -63,15 +66,9 @@ def tuned(state: State, **changed: Any) -> GangPatience:
     return patience_of(state, node_s=np.nan, leaf_s=np.nan, **changed)
 
 
-def pick_of(state: State, gpus_by_node: dict[int, int]) -> None:
-    state.tally["picked"] = 0
-    for node, gpus in gpus_by_node.items():
-        add_to_pick(state, node, gpus)
-
-
 def offer_all(state: State, patience: GangPatience, now: float) -> list[int]:
     """Offer what is free to all jobs in order, and return who runs."""
-    offer(state, patience, np.arange(len(state.jobs), dtype=np.int32), now)
+    offer(state, patience, Integers(np.arange(len(state.jobs), dtype=np.int32)), now)
     return np.flatnonzero(state.jobs["phase"] == RUNNING).tolist()
 
 

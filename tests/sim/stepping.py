@@ -21,7 +21,7 @@ def check_books(state: State) -> None:
     tally = state.tally[0]
     running = np.flatnonzero(jobs["phase"] == RUNNING)
     assert sorted(state.running[: tally["running"]].tolist()) == running.tolist()
-    assert tally["pending"] == (jobs["phase"] == PENDING).sum()
+    assert tally["pending"] + tally["waiting"] == (jobs["phase"] == PENDING).sum()
     held = np.zeros((3, len(nodes)), np.int64)
     jobs_on: list[list[int]] = [[] for _ in nodes]
     for row in running.tolist():

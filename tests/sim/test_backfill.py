@@ -50,3 +50,19 @@ def test_where_no_reservation_can_be_kept_nothing_is_promised() -> None:
 
     # The third would have waited for the second, which 100 was promised to.
     assert state.jobs["start_time"].tolist() == [0.0, 230.0, 30.0]
+
+
+def test_a_job_is_tried_again_from_the_end_of_a_reservation_if_its_estimate_lies_beyond() -> None:
+    two = Cluster(nodes=(NodeGroup(count=2, gpus=4),), slurm=FIRST_COME)
+    jobs = [
+        {"submit_time": 0, "gpus": 4, "time_limit_s": 100},
+        {"submit_time": 0, "gpus": 3, "run_time_s": 900, "time_limit_s": 1000},
+        {"submit_time": 1, "gpus": 4, "time_limit_s": 100},
+        {"submit_time": 2, "gpus": 4, "time_limit_s": 100},
+        {"submit_time": 3, "gpus": 1, "run_time_s": 10, "time_limit_s": 2000},
+    ]
+
+    run = run_of(make_trace(jobs), two, "slurm")
+
+    # The fourth could start at 1000 on the second node; it is planned for 200 on the first, after the third.
+    assert [start for start, _ in starts_and_ends(run)] == [0, 0, 100, 200, 30]

@@ -190,3 +190,19 @@ def test_open_gang_waits_for_gpus_on_as_many_nodes_as_it_takes() -> None:
     # Each node has one GPU idle. Two of the nodes give three from 100 on, and until then the idle ones are free.
     assert starts([*jobs, gang, *[passing(60)] * 3], nodes=3)[3:] == [100, 30, 30, 30]
     assert sorted(starts([*jobs, gang, *[passing(90)] * 3], nodes=3)[4:]) == [30, 30, 60]
+
+
+def test_end_on_a_closed_node_hides_that_the_next_end_is_beyond_the_group() -> None:
+    # The fourth is expected on the first node at 106, which closes that node to the fifth. The end at 106 then hides
+    # that the one at 502 comes much later: the fifth is expected at 502, or rather on the first node once it opens.
+    running = [lasting(106, gpus=3), lasting(99, gpus=3), lasting(500, gpus=4)]
+    waiting = [lasting(50, gpus=4), lasting(50, gpus=4), passing(600)]
+
+    assert starts([*running, *waiting], nodes=3)[5] == 30.0
+
+
+def test_plan_that_ends_in_the_slot_in_which_another_begins_is_kept() -> None:
+    # The third is expected at 130, kept as 120; the fourth from 70 to 130, kept as 60 to 120. The fifth ends at 70.
+    jobs = [lasting(130, gpus=2), lasting(69), lasting(50, gpus=4), lasting(60, gpus=2), passing(40)]
+
+    assert starts(jobs)[4] > 30.0

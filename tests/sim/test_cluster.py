@@ -6,6 +6,7 @@ import pytest
 
 from advisor.errors import SimulationError
 from advisor.sim.cluster import Cluster, Costs, Failures, Network, NodeGroup, SlurmParameters, parse_cluster
+from advisor.sim.queue_tables import AssociationTable, PartitionTable, QosTable
 
 FULL = """
 [[nodes]]
@@ -37,12 +38,26 @@ node_mtbf_h = 1000.0
 bf_interval_s = 60
 time_min_as_soft_limit = true
 
-[slurm.qos_priority]
-high = 100
+[[partitions]]
+name = "short"
+nodes = "n[1-2]"
+priority_tier = 2
+max_time_s = 3600
 
-[slurm.account_shares]
-physics = 3.5
+[[qos]]
+name = "high"
+priority = 100
+group_gpus = 8
+
+[[associations]]
+account = "physics"
+shares = 3.5
+max_jobs = 4
 """
+
+
+ONE = "[[nodes]]\ncount = 1\ngpus = 1\n"
+TWO_DEFAULTS = ONE + "".join(f'[[partitions]]\nname = "{name}"\ndefault = true\n' for name in "ab")
 
 
 def written(tmp_path: Path, text: str) -> str:
@@ -83,9 +98,10 @@ def test_a_file_says_everything(tmp_path: Path) -> None:
         slurm=SlurmParameters(
             bf_interval_s=60.0,
             time_min_as_soft_limit=True,
-            qos_priority={"high": 100.0},
-            account_shares={"physics": 3.5},
         ),
+        partitions=(PartitionTable(name="short", nodes="n[1-2]", priority_tier=2, max_time_s=3600.0),),
+        qos=(QosTable(name="high", priority=100.0, group_gpus=8),),
+        associations=(AssociationTable(account="physics", shares=3.5, max_jobs=4),),
     )
     assert found.gpus == 28
 
@@ -126,11 +142,35 @@ def test_a_wrong_short_form_is_refused_in_one_line(text: str, message: str) -> N
         ("[[nodes]]\ncount = 1\ngpus = 1\nleafs = 2", "nodes.0.leafs is not known: did you mean leaf?"),
         ("[[nodes]]\ncount = 1\ngpus = 1\n[netwrk]\n", "netwrk is not known: did you mean network?"),
         ("[[nodes]]\ncount = 1\ngpus = 1\n[slurm]\nbf_intervall_s = 2", "did you mean bf_interval_s?"),
+        (f"{ONE}[slurm]\nbf_one_resv_per_job = true", "bf_one_resv_per_job: the model of slurmctld leaves this"),
+        (f"{ONE}[slurm.qos_priority]\nhigh = 1", "slurm.qos_priority is no longer read: write [[qos]] with name"),
+        (f"{ONE}[slurm.account_shares]\na = 1", "slurm.account_shares is no longer read: write [[associations]]"),
+        (f'{ONE}[[partitions]]\nname = "a"\n[[partitions]]\nname = "a"', "partitions.name: 'a' stands twice"),
+        (f'{ONE}[[partitions]]\nname = "a"\nqos = "b"', "partitions.qos: 'b' of partition a is not among the QOS"),
+        (f'{ONE}[[partitions]]\nname = "a"\nprio = 1', "partitions.0.prio is not known"),
+        (f'{ONE}[[qos]]\nname = "a"\ngroup_gpu = 1', "qos.0.group_gpu is not known: did you mean group_gpus?"),
+        (f'{ONE}[[associations]]\naccount = "a"\nparent = "a"', "associations.parent: 'a' stands below itself"),
+        (f'{ONE}[[associations]]\naccount = "a"\nuser = "b"\nparent = "c"', "'b' is a user of a, which is its parent"),
+        (TWO_DEFAULTS, "partitions.default: more than one is the default"),
         ("[network]\nnic_gbps = 10", "nodes is missing"),
         ("nodes = []", "nodes: "),
         ('[[nodes]]\ncount = "2"\ngpus = 1', "nodes.0.count: Input should be a valid integer, not '2'"),
         ("[[nodes]]\ncount = 1\ngpus = 2024-01-01", "nodes.0.gpus"),
         ("[[nodes]\n", "not valid TOML"),
+        ("[[nodes]]\ncount = 1\ngpus = 0", "nodes.gpus: no node has a GPU"),
+        ('[[nodes]]\ncount = 1\ngpus = 1\nnames = "n[1-2]"', "nodes.names: n[1-2] are 2 nodes, and count is 1"),
+        ('[[nodes]]\ncount = 1\ngpus = 1\nnames = "n[1-"', "'n[1-' is not a node list such as n[01-08]"),
+        ('[[nodes]]\ncount = 1\ngpus = 1\nleaf = 1\nswitch = "s"', "nodes.switch: s stands beside leaf"),
+        (
+            '[[nodes]]\ncount = 1\ngpus = 1\n[[events]]\nnodes = "x"\ntime_s = 1\nstate = "resumed"',
+            "there is no node x",
+        ),
+        (
+            '[[nodes]]\ncount = 1\ngpus = 1\n[[reservations]]\nname = "r"\nnodes = "n1"\nstart_s = 2\nend_s = 2',
+            "reservations.end_s: r ends before it starts",
+        ),
+        ('[[nodes]]\ncount = 1\ngpus = 1\nstate = "down"', "nodes.0.state"),
+        ('[[nodes]]\ncount = 1\ngpus = 1\n[slurm]\nrelease = "24.11.5"', "slurm.release"),
     ],
 )
 def test_a_wrong_file_is_refused_in_one_line(tmp_path: Path, text: str, message: str) -> None:

@@ -1,4 +1,4 @@
-"""The compiled functions: how they are built, what they are called with, and that they agree with the Python ones."""
+"""The compiled functions: how they are built, what they are called with, and that they keep to their arrays."""
 
 import os
 import subprocess
@@ -10,65 +10,42 @@ import numpy as np
 import pytest
 
 from advisor.errors import SimulationError
-from advisor.sim import queueing
-from advisor.sim.cluster import Failures, parse_cluster
+from advisor.sim.cluster import Cluster, Failures, NodeChange, NodeGroup, NodeReservation, StateChange, parse_cluster
 from advisor.sim.engine import build
 from advisor.sim.engine.layout import Block, header
-from advisor.sim.engine.native import native
 from advisor.sim.engine.tables import LAYOUT_FILE, TABLES
+from advisor.sim.queue_tables import AssociationTable, PartitionTable, QosTable
+from advisor.sim.run_outcome import End
 from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.state import State
-from tests.sim.building import bytes_of, make_state, make_trace, run_of
-from tests.sim.test_compiled import busy_trace
+from advisor.sim.trace import Trace
+from tests.sim.building import make_state, make_trace, run_of
+from tests.sim.internals import usable_gpus
 
 ROOT = Path(__file__).parents[2]
 SHARED = "nodes=8,gpus=4,leaf=2,nic_gbps=50,spine_oversubscription=4,node_gbps=20,node_shared=true"
+MODELS = ("bert", "gpt2", "lm", "vgg16")
 
 
-@native
-def start(s: State, row: int, now: float) -> None: ...
-
-
-@native
-def end(s: State, row: int, now: float, how: int) -> None: ...
-
-
-@native
-def preempt(s: State, row: int, now: float) -> None: ...
-
-
-@native
-def book(s: State, row: int, now: float) -> None: ...
-
-
-@native
-def set_timer(s: State, row: int) -> None: ...
-
-
-@native
-def expired(s: State, row: int) -> int: ...
-
-
-@native
-def next_instant(s: State) -> float: ...
-
-
-@native
-def next_victim(s: State, now: float) -> int: ...
-
-
-@pytest.mark.parametrize("policy", ["fifo", "las", "srtf"])
-@pytest.mark.parametrize("cluster", ["nodes=6,gpus=4,leaf=3,oversubscription=4", SHARED])
-def test_execution_in_c_gives_the_bytes_of_execution_in_python(
-    policy: str, cluster: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    in_python = run_of(busy_trace(), cluster, policy, SimulationOptions())
-    for function in (start, end, preempt, book, set_timer, expired, next_instant, next_victim):
-        monkeypatch.setattr(queueing, function.__name__, function)
-
-    in_c = run_of(busy_trace(), cluster, policy, SimulationOptions())
-
-    assert bytes_of(in_c) == bytes_of(in_python)
+def busy_trace() -> Trace:
+    """Sixty jobs of one GPU to three nodes, more than a small cluster can run at once."""
+    rng = np.random.default_rng(7)
+    arrivals = np.sort(rng.uniform(0.0, 40_000.0, 60))
+    return make_trace(
+        [
+            {
+                "submit_time": float(at),
+                "gpus": int(rng.choice([1, 2, 4, 8, 12])),
+                "nodes_max": 3,
+                "run_time_s": float(rng.uniform(60.0, 20_000.0)),
+                "time_limit_s": float(rng.uniform(4_000.0, 60_000.0)),
+                "checkpoint_interval_s": 600.0,
+                "model": MODELS[int(rng.integers(len(MODELS)))],
+                "user": ("ann", "bob", "cy")[int(rng.integers(3))],
+            }
+            for at in arrivals
+        ]
+    )
 
 
 def test_header_declares_the_tables_of_today() -> None:
@@ -81,6 +58,14 @@ def test_an_array_of_another_type_is_refused() -> None:
 
     with pytest.raises(SimulationError, match=r"State\.timers must be contiguous, of int32 in 1 dimensions"):
         Block(wrong, TABLES[State])
+
+
+def test_a_call_reads_the_arrays_that_it_is_given() -> None:
+    state = make_state(make_trace([{}]), "nodes=1,gpus=4")
+    other = state._replace(nodes=state.nodes.copy())
+    other.nodes["gpus_free"] = 1
+
+    assert [usable_gpus(table, 0, 0) for table in (state, other, state)] == [4, 1, 4]
 
 
 def test_without_a_compiler_the_message_names_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,14 +120,79 @@ def test_no_access_out_of_bounds_and_no_undefined_behaviour(tmp_path: Path) -> N
     assert (done.returncode, done.stdout) == (0, "checked\n"), done.stderr[-2000:]
 
 
+def mixed_requests() -> tuple[Trace, Cluster]:
+    """Return jobs with all that they can ask of nodes, and a cluster whose nodes are drained, reserved and fail."""
+    trace = busy_trace()
+    jobs = trace.jobs.copy()
+    for name in ("gpus", "gpus_min", "gpus_max", "nodes_min", "nodes_max"):
+        jobs[name][::5] = 0
+    jobs["cpus"][::5] = 5
+    jobs["memory_mib"][::3] = 20_000
+    jobs["nodes_max"][1::3] = 0
+    jobs["exclusive"][::7] = 1
+    jobs["features"][::4] = 1
+    jobs["required_nodes"][1::11] = 1
+    jobs["excluded_nodes"][2::6] = 1
+    jobs["reservation"][3::8] = 1
+    asked = replace(
+        trace,
+        jobs=jobs,
+        features=("", "a|b"),
+        required_nodes=("", "n2"),
+        excluded_nodes=("", "n[3-4]"),
+        reservations=("", "course"),
+    )
+    cluster = Cluster(
+        nodes=(
+            NodeGroup(count=4, gpus=4, cpus=16, memory_mib=64_000, leaf=2, names="n[1-4]", features=("a",), weight=2),
+            NodeGroup(count=4, gpus=4, cpus=16, memory_mib=64_000, leaf=2, names="n[5-8]", features=("b",)),
+        ),
+        failures=Failures(node_mtbf_h=20.0),
+        reservations=(NodeReservation(name="course", nodes="n[1-2]", start_s=3000, end_s=90_000),),
+        events=(
+            StateChange(nodes="n[2,7]", time_s=1000, state=NodeChange.DRAINED),
+            StateChange(nodes="n[2,7]", time_s=40_000, state=NodeChange.RESUMED),
+        ),
+    )
+    return asked, cluster
+
+
 def run_checked() -> None:
-    """Run jobs with failures, limits, switches and open node counts under the model of slurmctld."""
+    """Run jobs with failures, limits, switches, arrays, partitions and elastic sizes under every kind of policy."""
     trace = busy_trace()
     jobs = trace.jobs.copy()
     jobs["nodes_max"][::3] = 0
     jobs["switches"][::4] = 1
     jobs["switches_wait_s"][::4] = 3000.0
+    jobs["gpus_min"] = 1
+    jobs["gpus_max"][::5] *= 2
+    held = jobs.copy()
+    held["array_id"], held["array_limit"] = held["job_id"] // 5 + 1, 2
+    held["begin_time"][::7] = held["submit_time"][::7] + 500.0
+    held["name"][::3] = 1
+    held["dependency"][::3], held["dependency"][1::6] = 1, 2
+    waiting = replace(trace, jobs=held, dependencies=("", "singleton", "afterok:3:9?after:12+2"), job_names=("", "a"))
+    run_of(waiting, parse_cluster(SHARED), "slurm", SimulationOptions())
     failing = replace(parse_cluster(SHARED), failures=Failures(node_mtbf_h=20.0))
     for cluster in (parse_cluster(SHARED), failing):
-        run_of(replace(trace, jobs=jobs), cluster, "slurm", SimulationOptions())
+        for policy in ("slurm", "qssf", "srtf", "las", "gandiva", "optimus", "tetris", "dally", "dally+preempt"):
+            run_of(replace(trace, jobs=jobs), cluster, policy, SimulationOptions())
+    for policy in ("slurm", "rules"):
+        run_of(*mixed_requests(), policy, SimulationOptions())
+    limited = replace(
+        failing,
+        partitions=(
+            PartitionTable(name="a", nodes=",".join(failing.node_names[:5]), priority_tier=2, default=True, qos="some"),
+            PartitionTable(name="b", nodes=",".join(failing.node_names[3:]), max_time_s=100_000.0),
+        ),
+        qos=(QosTable(name="some", group_gpus=12, max_jobs_per_user=6, group_gpu_minutes=10**6, group_submit=6),),
+        associations=(AssociationTable(account="lab", parent="top", max_jobs=9),),
+        slurm=replace(failing.slurm, bf_max_job_user=20, partition_job_depth=30),
+    )
+    names = ("", "a", "b", "a,b", "b,a")
+    jobs["partition"] = np.arange(len(jobs)) % len(names)
+    divided = replace(trace, jobs=jobs, partitions=names, accounts=("lab",))
+    for policy in ("slurm", "order-fair"):
+        run = run_of(divided, limited, policy, SimulationOptions())
+        assert {End.FINISHED, End.IMPOSSIBLE} <= set(run.outcomes["end"].tolist())
     sys.stdout.write("checked\n")

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from advisor.sim.cluster import Cluster, Network, NodeGroup
-from advisor.sim.execution import book, preempt
-from advisor.sim.profiles import contended_gbps, exposed_s, inflation, load_profiles, step_s
+from advisor.sim.profiles import exposed_s, inflation, load_profiles, step_s
 from advisor.sim.run_outcome import End
 from advisor.sim.state import ENDED, State
-from tests.sim.building import make_state, make_trace, place, run_out
+from tests.sim.building import contended_gbps, make_state, make_trace, place, run_out
+from tests.sim.internals import book, preempt
 
 PROFILES = load_profiles()
 NIC_GBPS = 100.0

@@ -2,14 +2,15 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from advisor.sim.cluster import Cluster, NodeGroup
-from advisor.sim.gang_placement import _pick_leaf_by_leaf, fits, pick, pick_anywhere, pick_leaf, usable_gpus
+from advisor.sim.gang_placement import pick
+from advisor.sim.policies.dally_preempt import make_room_close
 from advisor.sim.state import State
-from advisor.sim.victims import _held_on, make_room, make_room_anywhere, make_room_close
+from advisor.sim.victims import build_victims
 from tests.sim.building import make_state, make_trace, occupy, picked, place, run_of, starts_and_ends
+from tests.sim.internals import make_room, make_room_anywhere, pick_anywhere, pick_leaf, usable_gpus
 
 EIGHT = "nodes=8,gpus=4,leaf=4"
 
@@ -68,8 +69,8 @@ def test_cpus_and_memory_count_as_gpus_do(request_of: dict[str, int]) -> None:
     trace = make_trace([{"gpus": 4, "nodes_min": 4, "nodes_max": 0, **request_of}])
     state = make_state(trace, EIGHT)
 
-    assert fits(state, 0, 0, 1)
-    assert not fits(state, 0, 0, 4)
+    assert pick(state, 0, 1)
+    assert not pick(state, 0, 4)
 
 
 def test_a_node_that_is_down_holds_nothing() -> None:
@@ -180,12 +181,12 @@ def test_preemption_takes_one_job_from_the_node_where_it_costs_least() -> None:
     place(state, 1, {1: 2}, 0.0)
     place(state, 2, {1: 1}, 0.0)
     state.jobs["key"] = [5, 3, 4, 0, 1]
-    victims, costs = np.zeros(8, np.int32), np.zeros(2)
+    victims = build_victims(state)
 
-    count = make_room(state, victims, costs, 4, 1.0)
+    count = make_room(state, victims, 4, 1.0)
 
     # The second node has one GPU free and needs one more: its job of one GPU, which comes last there, is enough.
-    assert victims[:count].tolist() == [2]
+    assert victims.rows[:count].tolist() == [2]
 
 
 def test_preemption_spares_jobs_that_come_before() -> None:
@@ -193,12 +194,12 @@ def test_preemption_spares_jobs_that_come_before() -> None:
     state = make_state(make_trace(jobs), "nodes=2,gpus=4")
     place(state, 0, {0: 4}, 0.0)
     place(state, 1, {1: 4}, 0.0)
-    victims, costs = np.zeros(8, np.int32), np.zeros(2)
+    victims = build_victims(state)
 
     state.jobs["key"] = [5, 0, 1]
-    too_few = make_room(state, victims, costs, 2, 1.0)
+    too_few = make_room(state, victims, 2, 1.0)
     state.jobs["key"] = [5, 2, 1]
-    both = make_room(state, victims, costs, 2, 1.0)
+    both = make_room(state, victims, 2, 1.0)
 
     assert (too_few, both) == (0, 2)
 
@@ -209,7 +210,7 @@ def test_preemption_is_of_no_use_where_cpus_are_missing() -> None:
     place(state, 0, {0: 4}, 0.0)
     state.jobs["key"] = [5, 1]
 
-    count = make_room(state, np.zeros(4, np.int32), np.zeros(1), 1, 1.0)
+    count = make_room(state, build_victims(state), 1, 1.0)
 
     assert count == 0
 
@@ -226,7 +227,7 @@ def test_preemption_helps_a_gang_that_takes_all_of_a_node(
     place(state, 1, {1: 4}, 0.0)
     state.jobs["key"] = [5, 5, 1]
 
-    count = make_room(state, np.zeros(8, np.int32), np.zeros(2), 2, 1.0)
+    count = make_room(state, build_victims(state), 2, 1.0)
 
     assert count == (gpus // 4 if fits_node else 0)
 
@@ -239,7 +240,7 @@ def test_a_node_whose_jobs_come_before_is_not_emptied_though_gpus_would_suffice(
     place(state, 3, {2: 2}, 0.0)
     state.jobs["key"] = [5, 5, 0, 0, 1]
 
-    count = make_room(state, np.zeros(4, np.int32), np.zeros(3), 4, 1.0)
+    count = make_room(state, build_victims(state), 4, 1.0)
 
     # Four GPUs are free and four would be, but two nodes keep a job that comes before.
     assert count == 0
@@ -250,11 +251,11 @@ def test_a_gang_on_several_emptied_nodes_is_preempted_once() -> None:
     state = make_state(make_trace(jobs), "nodes=2,gpus=4")
     place(state, 0, {0: 4, 1: 4}, 0.0)
     state.jobs["key"] = [5, 1]
-    victims = np.zeros(4, np.int32)
+    victims = build_victims(state)
 
-    count = make_room(state, victims, np.zeros(2), 1, 1.0)
+    count = make_room(state, victims, 1, 1.0)
 
-    assert victims[:count].tolist() == [0]
+    assert victims.rows[:count].tolist() == [0]
 
 
 def test_a_small_job_makes_a_gang_over_several_nodes_go() -> None:
@@ -263,12 +264,12 @@ def test_a_small_job_makes_a_gang_over_several_nodes_go() -> None:
     place(state, 0, {0: 4, 1: 2}, 0.0)
     place(state, 1, {1: 2}, 0.0)
     state.jobs["key"] = [5, 5, 1]
-    victims = np.zeros(4, np.int32)
+    victims = build_victims(state)
 
-    count = make_room(state, victims, np.zeros(2), 2, 1.0)
+    count = make_room(state, victims, 2, 1.0)
 
     # Either node costs at least the gang; on the second the other job would have to go as well.
-    assert victims[:count].tolist() == [0]
+    assert victims.rows[:count].tolist() == [0]
 
 
 def test_room_is_made_for_a_gang_under_the_leaf_where_that_costs_least() -> None:
@@ -279,14 +280,14 @@ def test_room_is_made_for_a_gang_under_the_leaf_where_that_costs_least() -> None
     for row, gpus in enumerate(sizes):
         place(state, row, {row: gpus}, 0.0)
     state.jobs["key"] = 5.0
-    victims, costs = np.zeros(48, np.int32), np.zeros(6)
+    victims = build_victims(state)
 
-    anywhere = make_room(state, victims, costs, 6, 1.0)
-    anywhere_victims = victims[:anywhere].tolist()
-    close = make_room_close(state, victims, costs, 6, 1.0)
+    anywhere = make_room(state, victims, 6, 1.0)
+    anywhere_victims = victims.rows[:anywhere].tolist()
+    close = make_room_close(state, victims, 6, 1.0)
 
     assert anywhere_victims == [3, 4]
-    assert victims[:close].tolist() == [3, 2]
+    assert victims.rows[:close].tolist() == [3, 2]
 
 
 def test_room_is_made_under_no_leaf_where_one_of_its_nodes_keeps_a_job() -> None:
@@ -294,15 +295,15 @@ def test_room_is_made_under_no_leaf_where_one_of_its_nodes_keeps_a_job() -> None
     state = make_state(make_trace(jobs), "nodes=4,gpus=4,leaf=2")
     for row in range(4):
         place(state, row, {row: 4}, 0.0)
-    victims, costs = np.zeros(32, np.int32), np.zeros(4)
+    victims = build_victims(state)
 
     state.jobs["key"] = [5, 0, 0, 5, 1]
-    over_leaves_only = make_room_close(state, victims, costs, 4, 1.0)
+    over_leaves_only = make_room_close(state, victims, 4, 1.0)
     state.jobs["key"] = [5, 0, 5, 5, 1]
-    in_the_second = make_room_close(state, victims, costs, 4, 1.0)
+    in_the_second = make_room_close(state, victims, 4, 1.0)
 
     assert over_leaves_only == 0
-    assert victims[:in_the_second].tolist() == [2, 3]
+    assert victims.rows[:in_the_second].tolist() == [2, 3]
 
 
 @pytest.mark.parametrize(
@@ -315,11 +316,11 @@ def test_where_there_is_nothing_closer_room_is_made_anywhere(gpus: int, expected
     for row in range(3):
         place(state, row, {row: int(state.jobs["gpus"][row])}, 0.0)
     state.jobs["key"] = [5, 5, 5, 1]
-    victims = np.zeros(24, np.int32)
+    victims = build_victims(state)
 
-    count = make_room_close(state, victims, np.zeros(3), 3, 1.0)
+    count = make_room_close(state, victims, 3, 1.0)
 
-    assert victims[:count].tolist() == expected
+    assert victims.rows[:count].tolist() == expected
 
 
 def test_for_a_gang_that_goes_anywhere_the_highest_keys_make_room_wherever_they_run() -> None:
@@ -327,14 +328,14 @@ def test_for_a_gang_that_goes_anywhere_the_highest_keys_make_room_wherever_they_
     state = make_state(make_trace(jobs), "nodes=3,gpus=3")
     for row, node in enumerate((0, 1, 2)):
         place(state, row, {node: 2}, 0.0)
-    victims = np.zeros(18, np.int32)
+    victims = build_victims(state)
 
     state.jobs["key"] = [4, 6, 5, 0, 1]
     one = make_room_anywhere(state, victims, 4, 1.0)
-    highest = victims[:one].tolist()
+    highest = victims.rows[:one].tolist()
     state.jobs["key"] = [5, 5, 5, 0, 1]
     make_room_anywhere(state, victims, 4, 1.0)
-    last_of_equal_ones = int(victims[0])
+    last_of_equal_ones = int(victims.rows[0])
 
     # One GPU is free on each node, so one more is needed.
     assert highest == [1]
@@ -348,7 +349,7 @@ def test_a_gang_that_goes_anywhere_needs_no_room_where_enough_is_free() -> None:
     place(state, 1, {1: 2}, 0.0)
     state.jobs["key"] = [5, 5, 1]
 
-    assert make_room_anywhere(state, np.zeros(12, np.int32), 2, 1.0) == 0
+    assert make_room_anywhere(state, build_victims(state), 2, 1.0) == 0
 
 
 def test_a_gang_that_goes_anywhere_gets_no_room_from_jobs_that_come_before_or_run_where_it_cannot() -> None:
@@ -358,7 +359,7 @@ def test_a_gang_that_goes_anywhere_gets_no_room_from_jobs_that_come_before_or_ru
     state = make_state(trace, Cluster(nodes=groups))
     for row in range(3):
         place(state, row, {row: 2}, 0.0)
-    victims = np.zeros(12, np.int32)
+    victims = build_victims(state)
 
     state.jobs["key"] = [5, 0, 9, 1]
     too_few = make_room_anywhere(state, victims, 3, 1.0)
@@ -366,17 +367,4 @@ def test_a_gang_that_goes_anywhere_gets_no_room_from_jobs_that_come_before_or_ru
     both = make_room_anywhere(state, victims, 3, 1.0)
 
     assert too_few == 0
-    assert victims[:both].tolist() == [1, 0]
-
-
-def test_gpus_that_no_idle_node_has_are_told_as_missing() -> None:
-    state = state_with(24, [0, 1, 0, 0, 0, 0, 0, 1])
-
-    assert _pick_leaf_by_leaf(state, 0, 28, True) == 4
-
-
-def test_a_job_holds_nothing_of_a_node_where_it_does_not_run() -> None:
-    state = make_state(make_trace([{"gpus": 6, "nodes_max": 2}]), "nodes=3,gpus=4")
-    place(state, 0, {0: 4, 2: 2}, 0.0)
-
-    assert [_held_on(state, 0, node) for node in range(3)] == [4, 0, 2]
+    assert victims.rows[:both].tolist() == [1, 0]

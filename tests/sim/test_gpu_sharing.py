@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from advisor.sim.execution import preempt, start_as_guest, stop
 from advisor.sim.profiles import gpu_share_inflation, load_profiles
 from advisor.sim.state import NONE, PENDING, RUNNING, State
 from tests.sim.building import make_state, make_trace, place, run_out, submit
+from tests.sim.internals import preempt, start_as_guest
 
 PROFILES = load_profiles()
 
@@ -77,7 +77,7 @@ def test_a_guest_inherits_the_gpus_of_a_host_that_is_stopped() -> None:
 def test_a_host_runs_on_alone_when_its_guest_is_stopped() -> None:
     state = pair()
 
-    stop(state, 1, 200.0, PENDING)
+    preempt(state, 1, 200.0)
 
     assert state.nodes["gpus_free"].tolist() == [2]
     assert state.jobs["phase"].tolist() == [RUNNING, PENDING]

@@ -1,48 +1,46 @@
-"""The heap of job rows against sorting."""
+"""The heap of timers against sorting."""
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.sim import heap
+from advisor.sim.state import NONE
+from tests.sim.building import make_state, make_trace
+from tests.sim.internals import set_timer
 
-STEPS = st.lists(st.tuples(st.sampled_from(["push", "remove", "move"]), st.integers(0, 11), st.integers(0, 5)))
+JOBS = 12
+# A row and its next timer; NaN stands for none.
+STEPS = st.lists(st.tuples(st.integers(0, JOBS - 1), st.sampled_from([0.0, 1.0, 2.0, 3.0, np.inf])))
 
 
-@given(steps=STEPS, base=st.integers(0, 3))
-def test_the_first_of_a_heap_is_always_the_least(steps: list[tuple[str, int, int]], base: int) -> None:
-    order, slots = np.full(16, -1, np.int32), np.full(12, -1, np.int32)
-    keys = np.zeros(12)
-    length = 0
+@given(steps=STEPS)
+def test_the_first_of_the_timers_is_always_the_earliest(steps: list[tuple[int, float]]) -> None:
+    state = make_state(make_trace([{}] * JOBS), "nodes=1,gpus=1")
+    jobs = state.jobs
 
-    for step, row, key in steps:
-        if step == "push" and slots[row] < 0:
-            keys[row] = key
-            length = heap.push(order, keys, slots, base, length, row)
-        elif step == "remove" and slots[row] >= 0:
-            length = heap.remove(order, keys, slots, base, length, row)
-        elif step == "move" and slots[row] >= 0:
-            keys[row] = key
-            heap.moved(order, keys, slots, base, length, row)
-        held = np.flatnonzero(slots >= 0)
+    for row, due in steps:
+        jobs["watch_time"][row] = due
+        set_timer(state, row)
+        held = np.flatnonzero(jobs["timer"] < np.inf)
 
-        assert len(held) == length
-        assert order[base + slots[held]].tolist() == held.tolist()
-        if length:
-            assert order[base] == min(held, key=lambda each: (keys[each], each))
+        assert np.flatnonzero(jobs["heap_slot"] != NONE).tolist() == held.tolist()
+        assert state.tally["timers"][0] == len(held)
+        assert state.timers[jobs["heap_slot"][held]].tolist() == held.tolist()
+        if len(held):
+            # Equal timers by the row.
+            assert state.timers[0] == min(held, key=lambda each: (jobs["timer"][each], each))
 
 
 def test_taking_the_first_again_and_again_sorts() -> None:
-    keys = np.array([3.0, 1.0, 2.0, 1.0, 0.0])
-    order, slots = np.full(5, -1, np.int32), np.full(5, -1, np.int32)
-    length = 0
+    state = make_state(make_trace([{}] * 5), "nodes=1,gpus=1")
+    state.jobs["watch_time"] = [3.0, 1.0, 2.0, 1.0, 0.0]
     for row in range(5):
-        length = heap.push(order, keys, slots, 0, length, row)
+        set_timer(state, row)
 
     taken = []
-    while length:
-        taken.append(int(order[0]))
-        length = heap.remove(order, keys, slots, 0, length, taken[-1])
+    while state.tally["timers"][0]:
+        taken.append(int(state.timers[0]))
+        state.jobs["watch_time"][taken[-1]] = np.inf
+        set_timer(state, taken[-1])
 
-    # Equal keys by the row.
     assert taken == [4, 1, 3, 2, 0]

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from advisor.sim.cluster import Cluster, Network, NodeGroup
-from advisor.sim.execution import start_as_guest
-from advisor.sim.links import best_gbps, slowest_gbps
-from advisor.sim.profiles import contended_gbps, exposed_s, inflation, load_profiles
+from advisor.sim.profiles import exposed_s, inflation, load_profiles
 from advisor.sim.state import State
-from tests.sim.building import make_state, make_trace, place, run_out, submit
+from tests.sim.building import contended_gbps, make_state, make_trace, pick_of, place, run_out, submit
+from tests.sim.internals import best_gbps, picked_inflation, start_as_guest
 
 PROFILES = load_profiles()
 NIC_GBPS = 100.0
@@ -203,26 +202,31 @@ def test_the_best_placement_has_the_links_of_its_tier_alone(nodes: int, gbps: fl
 def test_by_default_one_node_is_no_limit() -> None:
     state = make_state(make_trace(gangs_of("gpt2")), leaves_of_four())
 
-    assert best_gbps(state, 1) == slowest_gbps(state, np.array([0], np.int32), 0.0, False, 0) == float("inf")
+    place(state, 0, {0: 2}, 0.0)
+    run_out(state)
+
+    assert best_gbps(state, 1) == float("inf")
+    assert ends(state) == [1000.0]
+    assert state.jobs["exposed_gpu_s"].tolist() == [0.0]
 
 
-@pytest.mark.parametrize("nodes", [(2,), (2, 3), (2, 9), (2, 3, 4, 8)])
-def test_what_a_gang_will_get_is_what_it_gets_once_it_runs(nodes: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("nodes", [(2, 9), (2, 3, 4, 8)])
+def test_what_a_gang_will_get_across_leaves_is_what_it_gets_once_it_runs(nodes: tuple[int, ...]) -> None:
     cluster = leaves_of_four(
         nodes=16, gpus=4, node_gbps=PCIE_GBPS, node_shared=True, oversubscription=2.0, spine_oversubscription=3.0
     )
-    asked: dict[str, Any] = {"gpus": 8, "gpus_min": 1}
-    state = make_state(make_trace(gangs_of("gpt2", "bert", "vgg16", "bert", **asked)), cluster)
+    jobs = [*gangs_of("gpt2", "bert", "vgg16", gpus=8, gpus_min=1), *gangs_of("bert", gpus=2 * len(nodes))]
+    state = make_state(make_trace(jobs), cluster)
     place(state, 0, {2: 2, 3: 2}, 0.0)
     place(state, 1, {0: 2, 4: 2}, 0.0)
     place(state, 2, {8: 2, 9: 2}, 0.0)
-    crosses = len({node // 4 for node in nodes}) > 1
+    pick_of(state, dict.fromkeys(nodes, 2))
 
-    foreseen = slowest_gbps(state, np.array(nodes, np.int32), 0.0, crosses, 1)
+    foreseen = picked_inflation(state, 3, True)
     place(state, 3, dict.fromkeys(nodes, 2), 0.0)
-    found = slowest_gbps(state, np.array(nodes, np.int32), float(profile("bert")["node_pressure"]), crosses, 0)
 
-    assert foreseen == pytest.approx(found)
+    assert foreseen > 1.0
+    assert state.jobs["rate"][3] == pytest.approx(1.0 / foreseen)
 
 
 def test_all_links_are_free_when_all_have_ended() -> None:

@@ -3,11 +3,12 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
 from advisor.sim.priority import charge, insert, priority_of, recalculate, reprioritise, sort_line, strike
+from advisor.sim.queue_tables import AssociationTable, QosTable
+from advisor.sim.slurm_settings import PriorityFlag
 from advisor.sim.slurm_state import Slurm, build_slurm
 from advisor.sim.state import State
 from tests.sim.building import make_state, make_trace, place
@@ -28,13 +29,15 @@ class Site:
         return float(priority_of(self.state, self.slurm, row, now))
 
     def line(self) -> list[int]:
-        count = int(self.state.tally["pending"][0])
+        count = int(self.slurm.control["lined"][0])
         return [int(row) for row in self.slurm.line[:count]]
 
 
-def site(jobs: list[dict[str, Any]], slurm: SlurmParameters, *, accounts: tuple[str, ...] = ("",)) -> Site:
+def site(
+    jobs: list[dict[str, Any]], slurm: SlurmParameters, *, accounts: tuple[str, ...] = ("",), **tables: Any
+) -> Site:
     trace = replace(make_trace(jobs), accounts=accounts, qos=("normal", "high"))
-    cluster = Cluster(nodes=(NodeGroup(count=4, gpus=4, cpus=16),), slurm=slurm)
+    cluster = Cluster(nodes=(NodeGroup(count=4, gpus=4, cpus=16),), slurm=slurm, **tables)
     state = make_state(trace, cluster)
     return Site(state=state, slurm=build_slurm(state, trace, cluster))
 
@@ -64,8 +67,9 @@ def test_size_is_the_mean_share_of_nodes_and_cpus(job: dict[str, int], points: f
 
 
 def test_a_qos_counts_by_its_share_of_the_highest() -> None:
-    slurm = replace(NO_WEIGHTS, priority_weight_qos=100.0, qos_priority={"normal": 10.0, "high": 40.0})
-    here = site([{"qos": 0}, {"qos": 1}], slurm)
+    slurm = replace(NO_WEIGHTS, priority_weight_qos=100.0)
+    qos = (QosTable(name="normal", priority=10.0), QosTable(name="high", priority=40.0))
+    here = site([{"qos": 0}, {"qos": 1}], slurm, qos=qos)
 
     assert [here.priority(row, 0.0) for row in (0, 1)] == [25.0, 100.0]
 
@@ -93,7 +97,6 @@ def test_a_job_struck_off_leaves_the_others_in_order() -> None:
         insert(here.state, here.slurm, row)
 
     strike(here.state, here.slurm, 1)
-    here.state.tally["pending"] -= 1
 
     assert here.line() == [0, 2]
 
@@ -160,9 +163,9 @@ def test_users_of_an_account_that_was_used_do_not_share_the_rank_of_root() -> No
 
 
 def test_accounts_stand_by_usage_over_shares() -> None:
-    slurm = replace(FAIR, account_shares={"big": 10.0, "small": 1.0})
+    shares = (AssociationTable(account="big", shares=10.0), AssociationTable(account="small"))
     jobs = [{"user": "ann", "account": 0}, {"user": "bob", "account": 1}, {"user": "cy", "account": 1}]
-    here = site(jobs, slurm, accounts=("small", "big"))
+    here = site(jobs, FAIR, accounts=("small", "big"), associations=shares)
     here.slurm.associations["usage"] = [20.0, 60.0, 40.0]
     here.slurm.account_usage[:] = [20.0, 100.0]
 
@@ -178,12 +181,96 @@ def test_users_with_the_same_use_of_an_account_share_a_rank() -> None:
     assert factors(here) == [0.5, 0.5, 0.75]
 
 
-def test_accounts_with_equal_usage_stand_in_their_own_order() -> None:
+def test_first_users_of_accounts_with_equal_use_share_a_rank() -> None:
     jobs = [{"user": "ann", "account": 1}, {"user": "bob", "account": 0}]
     here = site(jobs, FAIR, accounts=("one", "other"))
     here.slurm.associations["usage"] = [5.0, 5.0]
     here.slurm.account_usage[:] = [5.0, 5.0]
 
-    found = factors(here)
+    assert factors(here) == [pytest.approx(2 / 3), pytest.approx(2 / 3)]
 
-    assert np.allclose(sorted(found), [1 / 3, 2 / 3])
+
+def test_fair_tree_of_two_levels_ranks_divisions_before_their_accounts_and_users() -> None:
+    tables = (
+        AssociationTable(account="science", shares=3.0),
+        AssociationTable(account="arts", shares=1.0),
+        AssociationTable(account="physics", parent="science", shares=1.0),
+        AssociationTable(account="biology", parent="science", shares=2.0),
+        AssociationTable(account="music", parent="arts"),
+        AssociationTable(account="physics", user="bob", shares=4.0),
+    )
+    jobs = [
+        {"user": "ann", "account": 0},
+        {"user": "bob", "account": 0},
+        {"user": "cy", "account": 1},
+        {"user": "ann", "account": 2},
+    ]
+    here = site(jobs, FAIR, accounts=("physics", "biology", "music"), associations=tables)
+    usage = {("ann", "physics"): 30.0, ("bob", "physics"): 60.0, ("cy", "biology"): 120.0, ("ann", "music"): 80.0}
+    here.slurm.associations["usage"] = list(usage.values())
+    # physics, biology, music and, above them, science and arts.
+    here.slurm.account_usage[:] = [90.0, 120.0, 80.0, 210.0, 80.0]
+
+    # science used 70 per share, arts 80; biology 60, physics 90; bob 15, ann 30. Root counts as a fifth user.
+    assert factors(here) == [pytest.approx(rank / 5) for rank in (2, 3, 4, 1)]
+
+
+def test_use_counts_in_all_accounts_above() -> None:
+    tables = (AssociationTable(account="lab", parent="division"), AssociationTable(account="division", parent="site"))
+    here = site([{"gpus": 2}], FAIR, accounts=("lab",), associations=tables)
+    place(here.state, 0, {0: 2}, 100.0)
+
+    charge(here.state, here.slurm, 0, 150.0)
+
+    assert here.slurm.account_usage.tolist() == [100.0, 100.0, 100.0]
+    assert here.slurm.account_depth.tolist() == [3, 2, 1]
+
+
+SIZED = replace(NO_WEIGHTS, priority_weight_job_size=1000.0)
+WIDE: dict[str, Any] = {"gpus": 8, "nodes_min": 2, "nodes_max": 2, "cpus_per_gpu": 2, "time_limit_s": 600.0}
+
+
+@pytest.mark.parametrize(
+    ("slurm", "points"),
+    [
+        (replace(SIZED, priority_favor_small=True), 625.0),  # 2 of 4 nodes, 16 of 64 CPUs
+        (replace(SIZED, priority_flags=(PriorityFlag.SMALL_RELATIVE_TO_TIME,)), 50.0),  # half the CPUs, 10 min
+        (replace(SIZED, priority_favor_small=True, priority_flags=(PriorityFlag.SMALL_RELATIVE_TO_TIME,)), 950.0),
+        (replace(NO_WEIGHTS, priority_weight_tres={"cpu": 100.0, "gres/gpu": 10.0}), 30.0),  # a quarter, a half
+        (
+            replace(NO_WEIGHTS, priority_weight_tres={"cpu": 2.0}, priority_flags=(PriorityFlag.NO_NORMAL_TRES,)),
+            32.0,
+        ),
+    ],
+    ids=["favor small", "relative to time", "small and relative", "TRES", "TRES as numbers"],
+)
+def test_size_and_tres_of_a_job(slurm: SlurmParameters, points: float) -> None:
+    assert site([WIDE], slurm).priority(0, 0.0) == points
+
+
+def test_an_association_has_its_own_priority_or_that_of_its_account() -> None:
+    tables = (
+        AssociationTable(account="lab", priority=10.0),
+        AssociationTable(account="lab", user="bob", priority=40.0),
+    )
+    slurm = replace(NO_WEIGHTS, priority_weight_assoc=100.0)
+    jobs = [{"user": "ann"}, {"user": "bob"}]
+
+    normal = site(jobs, slurm, accounts=("lab",), associations=tables)
+    raw = replace(slurm, priority_flags=(PriorityFlag.NO_NORMAL_ASSOC,))
+    as_they_are = site(jobs, raw, accounts=("lab",), associations=tables)
+
+    assert [normal.priority(row, 0.0) for row in (0, 1)] == [25.0, 100.0]
+    assert [as_they_are.priority(row, 0.0) for row in (0, 1)] == [1000.0, 4000.0]
+
+
+def test_with_incr_only_priorities_do_not_fall() -> None:
+    flags = (PriorityFlag.INCR_ONLY,)
+    here = site([{}], replace(FAIR, priority_flags=flags))
+    insert(here.state, here.slurm, 0)
+    reprioritise(here.state, here.slurm, 0.0)
+    here.slurm.associations["factor"] = 0.5
+
+    reprioritise(here.state, here.slurm, 10.0)
+
+    assert here.state.jobs["priority"].tolist() == [1000.0]

@@ -15,13 +15,13 @@ from advisor.sim.profiles import (
     PROFILE_DTYPE,
     PROFILE_FILE,
     Profiles,
-    contended_gbps,
     exposed_s,
     gpu_share_inflation,
     inflation,
     load_profiles,
     step_s,
 )
+from tests.sim.building import contended_gbps
 from tools.profile_errors import node_inflation
 
 SHIPPED = load_profiles()
@@ -193,10 +193,6 @@ def test_inflation_beside_a_gang_is_that_on_the_bandwidth_it_leaves(pressure: fl
     slower = (1.0 + exposed_s(mine, 4, 2, left_gbps)) / (1.0 + exposed_s(mine, 4, 2, 10.0))
 
     assert node_inflation(mine, other) == pytest.approx(slower)
-
-
-def test_a_gang_that_always_sends_leaves_half_of_the_nic() -> None:
-    assert contended_gbps(10.0, 1.0) == 5.0
 
 
 def test_the_table_opens_with_the_neutral_row_and_no_name_comes_twice() -> None:

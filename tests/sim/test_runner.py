@@ -7,13 +7,16 @@ import pytest
 
 from advisor.errors import SimulationError
 from advisor.sim.cluster import Cluster, Failures, NodeGroup, parse_cluster
-from advisor.sim.queueing import DONE, Key, Queue, build_queue, run_queue
+from advisor.sim.node_events import draw_faults
+from advisor.sim.policies.queue_policy import run_queue
+from advisor.sim.queueing import DONE, Key, Queue, build_queue
 from advisor.sim.rounds import RoundView, run_rounds
 from advisor.sim.run_outcome import End
 from advisor.sim.runner import known_policy, simulate
 from advisor.sim.simulated_policy import Problem, SimulationOptions, Stopwatch
-from advisor.sim.state import FAULT_DTYPE, State, draw_faults, with_room
+from advisor.sim.state import FAULT_DTYPE, State, with_room
 from advisor.sim.trace import Trace
+from advisor.sim.victims import build_victims
 from tests.sim.building import IDEAL, bytes_of, make_state, make_trace, run_of, starts_and_ends
 from tests.sim.stepping import check_books
 
@@ -140,7 +143,7 @@ def test_a_nameless_cluster_serves_every_type() -> None:
 
 
 def fifo_of(state: State) -> Queue:
-    return build_queue(state, key=Key.SUBMIT)
+    return build_queue(state, key=lambda jobs: jobs["submit_time"])
 
 
 def test_a_failed_node_puts_its_jobs_back_into_the_queue() -> None:
@@ -148,7 +151,7 @@ def test_a_failed_node_puts_its_jobs_back_into_the_queue() -> None:
     state = make_state(trace, "nodes=2,gpus=1,restart_s=0")
     state = state._replace(faults=faults((40.0, 0, 0), (60.0, 0, 1)))
 
-    stopped = run_queue(state, fifo_of(state), np.inf)
+    stopped = run_queue(state, fifo_of(state), build_victims(state), np.inf)
 
     # The first did 40 s and is saved on demand; at 60 its node is back.
     assert stopped == DONE
@@ -162,7 +165,7 @@ def test_jobs_wait_for_a_node_that_comes_back() -> None:
     state = make_state(trace, "nodes=1,gpus=1")
     state = state._replace(faults=faults((5.0, 0, 0), (500.0, 0, 1)))
 
-    run_queue(state, fifo_of(state), np.inf)
+    run_queue(state, fifo_of(state), build_victims(state), np.inf)
 
     assert state.jobs["start_time"].tolist() == [500.0]
 
@@ -221,7 +224,7 @@ def test_every_drawn_failure_is_repaired() -> None:
     assert (np.diff(drawn["time"]) >= 0.0).all()
     for node in range(3):
         mine = drawn[drawn["node"] == node]
-        assert mine["is_up"].tolist() == [0, 1] * (len(mine) // 2)
+        assert mine["kind"].tolist() == [0, 1] * (len(mine) // 2)
         assert np.diff(mine["time"])[::2] == pytest.approx(1800.0)
     # 200 hours of three nodes, 2.5 hours from failure to failure: about 240, give or take.
     assert 180 < len(drawn) / 2 < 300
@@ -236,7 +239,7 @@ def test_a_job_that_waited_long_is_lifted_up_again(gpus: int) -> None:
         state, key=Key.ATTAINED, preemptive=True, strict=False, levels_gpu_s=(100.0 * gpus,), promote_ratio=1.0
     )
 
-    run_queue(state, queue, np.inf)
+    run_queue(state, queue, build_victims(state), np.inf)
 
     # At 150 the second pushes the first aside, which had sunk. At 250 the second sinks too and goes on, as equals do
     # not push each other. At 300 the first has waited for 150 s and is lifted.
@@ -251,7 +254,7 @@ def test_jobs_that_are_lifted_again_and_again_take_turns() -> None:
         state, key=Key.ATTAINED, preemptive=True, strict=False, levels_gpu_s=(100.0,), promote_ratio=0.5
     )
 
-    run_queue(state, queue, np.inf)
+    run_queue(state, queue, build_victims(state), np.inf)
 
     # The first runs to 200, the second to 300, where it sinks and the first is lifted; so they go on, 100 s each, until
     # the second ends at 700. The first then has 600 s left.
@@ -268,7 +271,7 @@ def test_a_run_out_of_room_for_segments_goes_on_with_more() -> None:
     queue = fifo_of(state)
 
     stops = []
-    while (stopped := run_queue(state, queue, np.inf)) != DONE:
+    while (stopped := run_queue(state, queue, build_victims(state), np.inf)) != DONE:
         stops.append(stopped)
         state = with_room(state)
 

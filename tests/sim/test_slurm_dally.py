@@ -16,10 +16,11 @@ from advisor.domain.waits import Wait
 from advisor.planning.observing import timer_tier
 from advisor.settings import Limits, PlanningSettings
 from advisor.sim.cluster import Cluster, Failures, Network, NodeGroup, SlurmParameters
+from advisor.sim.node_events import draw_faults
 from advisor.sim.policies import POLICIES
 from advisor.sim.policies.advised import AdvisedSlurm, follow
 from advisor.sim.simulated_policy import Problem, SimulationOptions, Stopwatch, drive
-from advisor.sim.state import State, draw_faults
+from advisor.sim.state import State
 from advisor.sim.trace import Trace
 from tests.sim.building import bytes_of, make_state, make_trace, run_of, starts_and_ends
 from tests.sim.test_advised import EAGER, one_node, queue_of_one_long_and_four_short

@@ -16,15 +16,17 @@ from advisor.features.board import JOB_COLUMNS, Board
 from advisor.planning.case import Case
 from advisor.settings import Limits, PlanningSettings
 from advisor.sim.cluster import Cluster, Failures, NodeGroup, SlurmParameters, parse_cluster
+from advisor.sim.node_events import draw_faults
 from advisor.sim.policies.advised import advise
 from advisor.sim.queueing import FULL
 from advisor.sim.slurm_cluster import SimulatedSlurm
 from advisor.sim.slurm_state import build_slurm
 from advisor.sim.slurmctld import run_slurm
-from advisor.sim.state import draw_faults, with_room
+from advisor.sim.state import with_room
 from advisor.sim.state_board import state_board
 from advisor.sim.trace import Trace
 from tests.sim.building import make_state, make_trace
+from tests.sim.test_engine import mixed_requests
 
 CYCLE = Cycle(planning=PlanningSettings(min_saving_s=1.0), limits=Limits(min_job_age_s=0.0))
 
@@ -133,7 +135,7 @@ def action(what: str, job: Job, row: np.void, number: int) -> Action:
 
 def act(simulated: SimulatedSlurm, applier: Applier, stop: Stop) -> None:
     """Do what happens at a stop."""
-    pending = int(simulated.state.tally["pending"][0])
+    pending = int(simulated.slurm.control["lined"][0])
     if stop.what == "cycle":
         advise(applier, simulated)
     elif stop.what != "nothing" and pending:
@@ -203,4 +205,15 @@ def test_node_that_fails_takes_its_gpus_and_the_jobs_too_large_for_the_rest() ->
     board = state_board(simulated, 500)
 
     assert board.job_id.tolist() == [4]
+    assert bits(board) == bits(of_snapshot(simulated, 500))
+
+
+@pytest.mark.parametrize("time", [100.0, 1500.0, 20_000.0, 70_000.0])
+def test_jobs_without_gpus_are_in_neither_board_and_drained_nodes_are_not_usable(time: float) -> None:
+    simulated = started(*mixed_requests(), seed=1)
+    go_on(simulated, time)
+
+    board = state_board(simulated, 500)
+
+    assert board.jobs[:, JOB_COLUMNS.index("gpus")].all()
     assert bits(board) == bits(of_snapshot(simulated, 500))

@@ -142,7 +142,7 @@ WRONG_CELLS = {
     "control character": ("run_time_s", "1,0,\x1b[2J,1", r"'\x1b[2J' is not"),
     "empty run time": ("run_time_s", "1,0,,1", "is empty: it wants a number of seconds above 0"),
     "negative submission": ("submit_time", "1,-1,1,1", "'-1' is not a number of seconds of at least 0"),
-    "no GPU": ("gpus", "1,0,1,0", "'0' is not a whole number from 1 to"),
+    "fewer than no GPU": ("gpus", "1,0,1,-1", "'-1' is not a whole number from 0 to"),
     "half a GPU": ("gpus", "1,0,1,0.5", "'0.5' is not a whole number"),
     "too many GPUs": ("gpus", "1,0,1,5000000000", "'5000000000' is not a whole number"),
     "id too large": ("job_id", "99999999999999999999,0,1,1", "is not a whole number"),
@@ -161,7 +161,7 @@ def test_a_wrong_cell_is_named_by_line_and_column(written: Write, column: str, r
 
 WRONG_ROWS = {
     "gpus_min above gpus": ("gpus_min", "4", "column gpus_min: 4 is above gpus"),
-    "gpus_min of 0": ("gpus_min", "0", "column gpus_min: '0' is not a whole number from 1"),
+    "gpus_min of 0": ("gpus_min", "0", "column gpus_min: 0 is below 1, but the job asks for GPUs"),
     "gpus_max below gpus": ("gpus_max", "1", "column gpus_max: 1 is below gpus"),
     "more nodes than GPUs": ("nodes_min", "3", "column nodes_min: 3 is above gpus"),
     "time_min above the limit": ("time_limit_s,time_min_s", "60,61", "column time_min_s: 61 is above time_limit_s"),
@@ -210,7 +210,7 @@ def test_bad_rows_are_counted_and_the_first_ten_lines_shown(written: Write) -> N
 
 
 def test_bad_rows_can_be_skipped_and_the_note_says_so(written: Write) -> None:
-    path = written("# source: here", HEADER, "1,0,x,1", "2,0,60,1", "3,0,60,0", "2,0,1,1", "4,0,1")
+    path = written("# source: here", HEADER, "1,0,x,1", "2,0,60,1", "3,0,60,-1", "2,0,1,1", "4,0,1")
 
     trace = read_trace(path, skip_bad=True)
 

@@ -241,7 +241,7 @@ def test_a_run_in_which_no_job_started_is_reported() -> None:
     html = report_page([result_of(run) for run in runs], origin=origin_of(trace), seed=0)
 
     text = " ".join(read(html).text)
-    assert "slurm: 2 too large for the cluster." in text
+    assert "slurm: 2 too large for the cluster or refused by a limit." in text
     assert "not comparable" in text
     assert "nan" not in text.lower().split()
 

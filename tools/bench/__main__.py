@@ -20,6 +20,7 @@ BENCHES: Final[Mapping[str, str]] = {
     "apply": "a batch of changes, applied and reverted; starts its own Slurm",
     "submit": "what the Lua script adds to a submission; starts its own Slurm",
     "simulate": "speed and memory of the simulator on published traces",
+    "rollout": "time of plans rolled out from a snapshot",
     "crosscheck": "simulated means beside those of a second program; exit 1 where they differ",
     "experiment": "how often the intervals of `sadvise report` hold the truth",
 }

@@ -128,4 +128,7 @@ def _node_rows(snapshot: Snapshot) -> Iterator[dict[str, str]]:
             "DefaultTime": "1-00:00:00",
             "PriorityTier": "1",
             "Size": "1-infinite",
+            "PriorityJobFactor": "1",
+            "Partition": "gpu*",
+            "OverSubscribe": "NO",
         }

@@ -29,11 +29,20 @@ SEED: Final = 0
 RUNS: Final = 3
 EXECUTIONS: Final = ("measured", "ideal")
 DEFAULT_TRACES: Final = "itp 01,itp 02,itp 04,graham 0.9"
-DEFAULT_POLICIES: Final = "fifo,las,srtf,slurm,rules"
+DEFAULT_POLICIES: Final = "fifo,las,srtf,slurm,order-fair,rules"
 # Jobs simulated per second, start-up left out.
-TARGETS_JOBS_PER_S: Final = {"fifo": 50_000.0, "las": 50_000.0, "slurm": 15_000.0, "rules": 4_000.0}
+# Of the advisor, and of the policies that sort the whole line.
+CYCLE_S: Final = 60.0
+TARGETS_JOBS_PER_S: Final = {
+    "fifo": 50_000.0,
+    "las": 50_000.0,
+    "slurm": 15_000.0,
+    "order-fair": 5_000.0,
+    "rules": 4_000.0,
+    "forecast": 2_000.0,
+}
 # A cycle of the advisor is Python, not a compiled loop: of a trace under `rules` only the first jobs are run.
-MOST_JOBS: Final = {"rules": 1000}
+MOST_JOBS: Final = {"rules": 1000, "forecast": 1000}
 WARM_JOBS: Final = 50
 GROWTH_TRACE: Final = "itp 04"
 GROWTH_TIMES: Final = (1, 4, 16)
@@ -110,7 +119,7 @@ def measure(task: Task) -> Figures:
     import_s = time.time() - task.start_time if task.start_time else 0.0
     workload = _workload(task)
     read = time.perf_counter()
-    options, cluster = SimulationOptions(execution=task.execution), workload.cluster()
+    options, cluster = SimulationOptions(execution=task.execution, advise_every_s=CYCLE_S), workload.cluster()
     first = simulate(workload.first(WARM_JOBS).trace, cluster, task.policy, seed=SEED, options=options)
     began = time.perf_counter()
     reached = 0.0

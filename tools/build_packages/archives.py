@@ -15,7 +15,7 @@ RELEASE = "1"
 ZSH_FOLDERS = ("/usr/share/zsh/vendor-completions", "/usr/share/zsh/site-functions")
 SUMMARIES = {
     PROGRAM: "Scheduling advisor for Slurm GPU clusters",
-    EXTRAS_PACKAGE: "Libraries with which sadvise fits models and simulates fast",
+    EXTRAS_PACKAGE: "Libraries with which sadvise fits models and spreads sweeps",
 }
 DESCRIPTIONS = {
     PROGRAM: (
@@ -24,7 +24,7 @@ DESCRIPTIONS = {
         "pyslurm, another reader of the queue, is optional and not in the package: the same page says how to add it.",
     ),
     EXTRAS_PACKAGE: (
-        "scikit-learn for `sadvise fit`, numba for `sadvise simulate` and `compare`, submitit for `--engine slurm`.",
+        "scikit-learn for `sadvise fit`, submitit for `sadvise compare --engine slurm`.",
         "The daemon needs none of them, unless its nightly fit (daemon.refit) is enabled.",
     ),
 }

@@ -60,7 +60,7 @@ _CALLED_AT_ONCE: Mapping[str, str] = {"zsh": '_sadvise_completion "$@"\n'}
 DEPENDENCIES = "usr/share/doc/sadvise/dependencies.txt"
 # The libraries of these are a package of their own, several times the size of the program.
 PROGRAM, EXTRAS_PACKAGE = "sadvise", "sadvise-fit"
-EXTRAS = "fit,simulate,slurm"
+EXTRAS = "fit,slurm"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

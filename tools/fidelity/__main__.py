@@ -12,12 +12,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tools.fidelity.compare import LEAST_CORRELATION, Comparison, compare
-from tools.fidelity.live import SCHEDULER_PARAMETERS, SHORT_OVERRIDES, record
+from tools.fidelity.live import DEFAULT_RELEASE, SCHEDULER_PARAMETERS, SHORT_OVERRIDES, record
 from tools.fidelity.recording import Kind, Recording, RecordingError, read_recording, write_recording
 from tools.fidelity.replay import replay
 from tools.fidelity.site_workload import draw_site_workload
 from tools.fidelity.workload import LONG, SHORT, draw_workload
 from tools.live_slurm import LiveSlurmError
+from tools.live_slurm.roots import RELEASES
 
 
 def main() -> int:
@@ -51,7 +52,7 @@ def _recording(options: argparse.Namespace) -> Recording:
         workload = draw_workload(options.seed, SHORT if options.short else LONG)
     else:
         workload = draw_site_workload(options.seed, options.kind)
-    return record(workload, overrides=overrides)
+    return record(workload, release=options.release, overrides=overrides, log_file=options.log)
 
 
 def comparison_of(recording: Recording, model_starts: Mapping[int, float]) -> Comparison:
@@ -106,6 +107,9 @@ def _parser() -> argparse.ArgumentParser:
     source.add_argument(
         "--kind", type=Kind, choices=list(Kind), default=Kind.PLAIN, help="what the workload is about, default: plain"
     )
+    parser.add_argument(
+        "--release", choices=list(RELEASES), default=DEFAULT_RELEASE, help="the Slurm release, default: %(default)s"
+    )
     parser.add_argument("--no-replay", action="store_true", help="record and print; do not run the model")
     parser.add_argument("--seed", type=int, default=1, help="what the workload is drawn from, default: %(default)s")
     parser.add_argument(
@@ -116,6 +120,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME=N",
         help=f"another value for one of SchedulerParameters: {', '.join(SCHEDULER_PARAMETERS)}",
     )
+    parser.add_argument("--log", type=Path, metavar="FILE", help="keep the log of slurmctld, to explain a difference")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the recording")
     return parser
 

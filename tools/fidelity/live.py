@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from advisor.backends.spelling import duration_s
 from tools.fidelity.log import ControllerLog, read_log
@@ -27,7 +28,7 @@ from tools.fidelity.workload import ACCOUNTS
 from tools.live_slurm import LiveCluster, LiveSlurmError
 from tools.live_slurm.settings import CPUS_PER_NODE, MEMORY_MIB
 
-RELEASE = "22.05"
+DEFAULT_RELEASE = "22.05"
 NODE_COUNT, GPUS_PER_NODE, NODES_PER_LEAF = 8, 8, 4
 SWITCH_WAIT_S = 86400
 # How long the last job may take to end after the last action.
@@ -85,17 +86,26 @@ class Accounted:
     state: str
 
 
-def record(workload: Workload, *, overrides: Mapping[str, int] | None = None) -> Recording:
-    """Start a cluster, run the workload on it and return what happened; `overrides` are SchedulerParameters."""
-    with new_cluster(overrides or {}, workload.kind) as cluster:
-        return record_on(cluster, workload)
+def record(
+    workload: Workload,
+    *,
+    release: str = DEFAULT_RELEASE,
+    overrides: Mapping[str, int] | None = None,
+    log_file: Path | None = None,
+) -> Recording:
+    """Start a cluster, run the workload on it and return what happened.
+
+    `overrides` are SchedulerParameters; `log_file` gets the log of slurmctld, with the plans of backfill in it.
+    """
+    with new_cluster(overrides or {}, workload.kind, release) as cluster:
+        return record_on(cluster, workload, log_file)
 
 
-def new_cluster(overrides: Mapping[str, int], kind: Kind = Kind.PLAIN) -> LiveCluster:
+def new_cluster(overrides: Mapping[str, int], kind: Kind = Kind.PLAIN, release: str = DEFAULT_RELEASE) -> LiveCluster:
     """Make the cluster, not yet started, that workloads of one kind are drawn for."""
     parameters = {**SCHEDULER_PARAMETERS, **overrides}
     return LiveCluster(
-        RELEASE,
+        release,
         node_count=NODE_COUNT,
         gpus_per_node=GPUS_PER_NODE,
         gpu_types=["a100"] * NODE_COUNT,
@@ -106,22 +116,23 @@ def new_cluster(overrides: Mapping[str, int], kind: Kind = Kind.PLAIN) -> LiveCl
     )
 
 
-def record_on(cluster: LiveCluster, workload: Workload) -> Recording:
-    """Run the workload on a cluster that has just been started and return what happened."""
+def record_on(cluster: LiveCluster, workload: Workload, log_file: Path | None = None) -> Recording:
+    """Run the workload on a cluster that has just been started and return what happened; `log_file` gets the log."""
     for account in ACCOUNTS:
         cluster.add_account(account.name, account.user, shares=account.shares)
     if workload.kind is Kind.QOS:
         _add_qos(cluster)
     # A slurmctld that learns of new users has no fair-share for them before the next recalculation.
     cluster.reset()
-    return _Run(cluster, workload).record()
+    return _Run(cluster, workload, log_file).record()
 
 
 class _Run:
     """One run of a workload on a fresh cluster."""
 
-    def __init__(self, cluster: LiveCluster, workload: Workload) -> None:
+    def __init__(self, cluster: LiveCluster, workload: Workload, log_file: Path | None) -> None:
         self._cluster = cluster
+        self._log_file = log_file
         self._workload = workload
         self._ids: dict[str, int] = {}
         self._factors: dict[int, Priority] = {}
@@ -146,8 +157,10 @@ class _Run:
         self._cluster.wait_for(
             lambda: not self._cluster.run("squeue", "-h", "-a"), DRAIN_DEADLINE_S, what="every job has ended"
         )
-        log = read_log((self._cluster.folder / "slurmctld.log").read_text(errors="replace").splitlines())
-        return self._put_together(log, zero_time)
+        text = (self._cluster.folder / "slurmctld.log").read_text(errors="replace")
+        if self._log_file is not None:
+            self._log_file.write_text(text)
+        return self._put_together(read_log(text.splitlines()), zero_time)
 
     def _submit(self, job: JobRequest) -> None:
         options = [*request_options(job), *dependency_options(job, self._ids)]
@@ -185,7 +198,7 @@ class _Run:
             return round(moment - zero_time, 3)
 
         return Recording(
-            release=RELEASE,
+            release=self._cluster.release,
             version=self._cluster.version,
             parameters=parameters,
             leaves=tuple(names[start : start + NODES_PER_LEAF] for start in range(0, len(names), NODES_PER_LEAF)),

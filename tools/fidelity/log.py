@@ -14,6 +14,8 @@ JOB = r"JobId=(?:\d+_\w+\()?(\d+)\)?"
 SUBMITTED = re.compile(r"_slurm_rpc_submit_batch_job: JobId=(\d+)")
 STARTED_BY_MAIN = re.compile(rf"sched: Allocate {JOB} ")
 STARTED_BY_BACKFILL = re.compile(rf"_start_job: Started {JOB} in ")
+# What 26.05 writes of a start by backfill; a start by the main scheduler writes the line above first.
+LAUNCHED = re.compile(rf"slurm_cred_create: creating credential for {JOB}")
 ENDED = re.compile(rf"_job_complete: {JOB} done")
 MAIN_PASS = re.compile(r"Running job scheduler for (?:default depth|full queue)")
 BACKFILL_PASS = re.compile(r"_attempt_backfill: beginning")
@@ -40,23 +42,30 @@ def read_log(lines: Iterable[str]) -> ControllerLog:
     for time, text in _stamped(lines):
         if UP.search(text):
             log = ControllerLog(start_time=time)
-        elif match := SUBMITTED.search(text):
-            log.submits[int(match[1])] = time
-        elif match := STARTED_BY_MAIN.search(text):
-            log.starts[int(match[1])] = Pass(scheduler=Scheduler.MAIN, time=time)
-        elif match := STARTED_BY_BACKFILL.search(text):
-            log.starts[int(match[1])] = Pass(scheduler=Scheduler.BACKFILL, time=time)
-        elif match := ENDED.search(text):
-            log.ends[int(match[1])] = time
         elif MAIN_PASS.search(text):
             log.passes.append(Pass(scheduler=Scheduler.MAIN, time=time))
         elif BACKFILL_PASS.search(text):
             log.passes.append(Pass(scheduler=Scheduler.BACKFILL, time=time))
-        elif RECALCULATED.search(text) and (
-            not log.recalculations or time - log.recalculations[-1] > SAME_RECALCULATION_S
-        ):
-            log.recalculations.append(time)
+        elif RECALCULATED.search(text):
+            if not log.recalculations or time - log.recalculations[-1] > SAME_RECALCULATION_S:
+                log.recalculations.append(time)
+        else:
+            _read_job(log, time, text)
     return log
+
+
+def _read_job(log: ControllerLog, time: float, text: str) -> None:
+    """Note the submission, the start or the end of a job."""
+    if match := SUBMITTED.search(text):
+        log.submits[int(match[1])] = time
+    elif match := STARTED_BY_MAIN.search(text):
+        log.starts[int(match[1])] = Pass(scheduler=Scheduler.MAIN, time=time)
+    elif match := STARTED_BY_BACKFILL.search(text):
+        log.starts[int(match[1])] = Pass(scheduler=Scheduler.BACKFILL, time=time)
+    elif match := LAUNCHED.search(text):
+        log.starts.setdefault(int(match[1]), Pass(scheduler=Scheduler.BACKFILL, time=time))
+    elif match := ENDED.search(text):
+        log.ends[int(match[1])] = time
 
 
 def _stamped(lines: Iterable[str]) -> Iterator[tuple[float, str]]:

@@ -19,7 +19,7 @@ class Scheduler(StrEnum):
 
 
 class Kind(StrEnum):
-    """What a workload is about; `plain` has one partition, no QOS and GPUs alone."""
+    """What a workload is about; `plain` and the longer `saturated` have one partition, no QOS and GPUs alone."""
 
     PLAIN = "plain"
     PARTITIONS = "partitions"
@@ -27,6 +27,7 @@ class Kind(StrEnum):
     ARRAYS = "arrays"
     DRAINED = "drained"
     CPU = "cpu"
+    SATURATED = "saturated"
 
 
 class DependencyType(StrEnum):

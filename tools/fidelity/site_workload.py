@@ -18,6 +18,8 @@ from tools.fidelity.recording import (
 from tools.fidelity.workload import MINUTE_S, Size, draw_workload
 
 SITE = Size(jobs=60, arrivals_s=100.0, shortest_s=5.0, longest_s=70.0, changes=3, overrunning=0)
+# More work than the cluster does until the last submission, so that the queue grows all the time.
+SATURATED = Size(jobs=600, arrivals_s=600.0, shortest_s=4.0, longest_s=30.0, changes=20, overrunning=4)
 
 # Lines of slurm.conf; the two overlap in n03 to n06.
 LONG_PARTITION, SHORT_PARTITION = "long", "short"
@@ -50,7 +52,7 @@ ARRAY_TASKS_BEYOND = 12
 def draw_site_workload(seed: int, kind: Kind) -> Workload:
     """Draw a workload of a kind other than plain; the same seed and kind give the same workload."""
     # One stream for what all kinds share, another for what this kind adds.
-    plain = draw_workload(seed, SITE)
+    plain = draw_workload(seed, SATURATED if kind is Kind.SATURATED else SITE)
     random = np.random.default_rng([seed, list(Kind).index(kind)])
     jobs = _ADDERS[kind](random, plain.jobs)
     names = {job.name for job in jobs if not job.array_size}
@@ -133,6 +135,11 @@ def _with_fewer_jobs(random: np.random.Generator, jobs: Sequence[JobRequest]) ->
     return [jobs[rank] for rank in kept]
 
 
+def _unchanged(_random: np.random.Generator, jobs: Sequence[JobRequest]) -> list[JobRequest]:
+    """Return the jobs as they are."""
+    return list(jobs)
+
+
 def _with_cpus(random: np.random.Generator, jobs: Sequence[JobRequest]) -> list[JobRequest]:
     """Ask for CPUs and memory, some jobs without GPUs and some for whole nodes."""
     drawn = []
@@ -178,4 +185,5 @@ _ADDERS: Mapping[Kind, Callable[[np.random.Generator, Sequence[JobRequest]], lis
     Kind.ARRAYS: _with_arrays,
     Kind.DRAINED: _with_fewer_jobs,
     Kind.CPU: _with_cpus,
+    Kind.SATURATED: _unchanged,
 }

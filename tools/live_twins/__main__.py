@@ -10,7 +10,9 @@ At the end: no changed job started later than its bound, neither after its start
 start that was planned for it as submitted; no change was still out two rounds after its purpose was gone; each kind
 of change that can delay occurred; every job ended well. A job that still waits counts with the time so far. Prints
 tables, and exits with 1 if a check fails. `--policy none` runs no daemon: the differences are then the noise of the
-method, which `--tolerance` allows for against the plain cluster.
+method, which `--tolerance` allows for against the plain cluster. `--policy lift` runs, in place of the daemon, a script
+that lifts short work by its time limits; the checks are the daemon's, and left out. With `--keep` the folder gets
+pair.jsonl.xz: what the advised cluster showed every few seconds, and the jobs of both.
 """
 
 import argparse
@@ -22,6 +24,7 @@ from pathlib import Path
 from tools.live_slurm.roots import RELEASES
 from tools.live_twins.adversary import Place
 from tools.live_twins.checks import faults
+from tools.live_twins.past import Past
 from tools.live_twins.report import keep_jobs, report
 from tools.live_twins.run import Options, play
 from tools.live_twins.twins import Twin, Twins
@@ -44,13 +47,16 @@ def main() -> int:
     )
     print(options)
     with _folder(args.keep) as folder, Twins(args.release) as twins:
-        outcome = play(twins, options, Path(folder))
+        past = None if args.keep is None else Past(twins, args.keep)
+        outcome = play(twins, options, Path(folder), past)
         version = twins.clusters[Twin.ADVISED].version
         if args.keep is not None:
             keep_jobs(twins.pairs, args.keep / "jobs.jsonl")
+        if past is not None:
+            past.pack(args.keep / "jobs.jsonl", args.keep / "pair.jsonl.xz")
         log = Path(folder) / "log"
         log_end = log.read_text(errors="replace").splitlines()[-20:] if log.exists() else []
-    found = [*outcome.faults, *(faults(outcome.facts) if args.policy != "none" else ())]
+    found = [*outcome.faults, *(faults(outcome.facts) if args.policy == "default" else ())]
     if args.adversary and not outcome.attacks:
         found.append("no change was attacked")
     report(outcome)
@@ -75,7 +81,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--release", choices=list(RELEASES), default="22.05", help="default: %(default)s")
     parser.add_argument("--minutes", type=float, default=10.0, help="default: %(default)s")
     parser.add_argument("--seed", type=int, default=1, help="default: %(default)s")
-    parser.add_argument("--policy", choices=("default", "none"), default="default", help="none: no daemon at all")
+    parser.add_argument(
+        "--policy",
+        choices=("default", "lift", "none"),
+        default="default",
+        help="lift: a script that lifts short work; none: nothing",
+    )
     parser.add_argument(
         "--adversary",
         nargs="?",
@@ -102,7 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--tolerance", type=float, default=30.0, help="seconds of noise against plain, default: %(default)s"
     )
-    parser.add_argument("--keep", type=Path, help="new folder for journal, log and jobs")
+    parser.add_argument("--keep", type=Path, help="new folder for journal, log, jobs and pair.jsonl.xz")
     return parser
 
 

@@ -82,6 +82,8 @@ def _figures(outcome: Outcome) -> Iterator[tuple[str, object]]:
     facts = outcome.facts
     own = [pair for pair in facts.pairs if pair.request.user != ATTACKER]
     yield "jobs submitted to each cluster, without attacks", len(own)
+    if outcome.lifts:
+        yield "jobs lifted", outcome.lifts
     if facts.rounds:
         yield "rounds of the daemon", len(facts.rounds)
         for name, count in sorted(touched_by_lever(facts.leases).items()):

@@ -3,7 +3,7 @@
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +14,12 @@ from advisor.journal.views import RowQuery
 from tools.live_slurm.daemon import Table, daemon, write_config
 from tools.live_twins.adversary import Adversary, Place, leases_of
 from tools.live_twins.checks import Facts
+from tools.live_twins.lift import Lifter
+from tools.live_twins.past import Past
 from tools.live_twins.twins import Twin, Twins
 from tools.live_twins.workload import MINUTE_S, draw_requests
 
-Policy = Literal["default", "none"]
+Policy = Literal["default", "lift", "none"]
 # Jobs arrive in this share of the run, and have the rest to start.
 ARRIVALS_RATIO: Final = 0.5
 POLL_S: Final = 0.25
@@ -59,16 +61,19 @@ class Outcome:
     facts: Facts
     attacks: int
     attacks_left_out: int
+    lifts: int
     faults: tuple[str, ...]
 
 
-def play(twins: Twins, options: Options, folder: Path) -> Outcome:
-    """Run to the end, with journal, configuration and log of the daemon in a folder."""
+def play(twins: Twins, options: Options, folder: Path, past: Past | None = None) -> Outcome:
+    """Run to the end, with journal, configuration and log of the daemon in a folder; `past` takes snapshots."""
     journal = folder / "journal.sqlite"
     place, sizes = options.adversary, options.attack_gpus
     adversary = None if place is None else Adversary(twins, journal, place, sizes)
+    lifter = Lifter(twins) if options.policy == "lift" else None
+    actors = [actor for actor in (lifter, past) if actor is not None]
     with _policy(twins, options, folder) as process:
-        _watch(twins, options, adversary, process)
+        _watch(twins, options, adversary, actors, process)
         twins.look()
         until = time.time()
         problems = () if process is None else tuple(_end(process))
@@ -83,14 +88,15 @@ def play(twins: Twins, options: Options, folder: Path) -> Outcome:
         ),
         attacks=0 if adversary is None else adversary.attacks,
         attacks_left_out=0 if adversary is None else adversary.left_out,
+        lifts=0 if lifter is None else lifter.changes,
         faults=problems,
     )
 
 
 @contextmanager
 def _policy(twins: Twins, options: Options, folder: Path) -> Iterator[subprocess.Popen[bytes] | None]:
-    """Run the daemon on the advised cluster for a block; none with the policy `none`."""
-    if options.policy == "none":
+    """Run the daemon on the advised cluster for a block with the policy `default`."""
+    if options.policy != "default":
         yield None
         return
     config = write_config(folder, options.interval_s, options.settings())
@@ -100,7 +106,11 @@ def _policy(twins: Twins, options: Options, folder: Path) -> Iterator[subprocess
 
 
 def _watch(
-    twins: Twins, options: Options, adversary: Adversary | None, process: subprocess.Popen[bytes] | None
+    twins: Twins,
+    options: Options,
+    adversary: Adversary | None,
+    actors: Sequence[Lifter | Past],
+    process: subprocess.Popen[bytes] | None,
 ) -> None:
     """Submit jobs as they are due, attack, and follow what starts, until the time is over or the daemon has ended."""
     due = draw_requests(options.seed, ARRIVALS_RATIO * options.minutes * MINUTE_S)[::-1]
@@ -115,6 +125,8 @@ def _watch(
             looked = passed_s
         if adversary is not None:
             adversary.act(passed_s, time.time())
+        for actor in actors:
+            actor.act(passed_s)
         time.sleep(POLL_S)
 
 

@@ -20,12 +20,13 @@ def imported(
     lines: Sequence[str],
     *,
     virtual_cluster: str | None = None,
+    cpu_jobs: bool = False,
     skip_bad: bool = False,
 ) -> Imported:
     """Write lines to a file and import it."""
     path = folder / "workload.txt"
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", errors="surrogateescape")
-    options = ImportOptions(virtual_cluster=virtual_cluster)
+    options = ImportOptions(virtual_cluster=virtual_cluster, cpu_jobs=cpu_jobs)
     return import_trace(format_name, path, options=options, skip_bad=skip_bad)
 
 

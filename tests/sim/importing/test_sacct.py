@@ -277,11 +277,36 @@ def test_a_missing_column_is_named_with_the_command_that_writes_it(tmp_path: Pat
 
 
 def test_the_columns_of_the_command_are_those_that_are_read(tmp_path: Path) -> None:
-    row = "1|1|ann|lab|normal|gpu|100|100|101|60|90|COMPLETED|gres/gpu=1|gres/gpu=1|1|"
+    row = "1|1|ann|lab|normal|gpu|100|100|101|60|90|COMPLETED|gres/gpu=1|gres/gpu=1|1|maint||train|"
 
-    job = by_id(imported(tmp_path, "sacct", [FIELDS.replace(",", "|"), row]).trace)[1]
+    trace = imported(tmp_path, "sacct", [FIELDS.replace(",", "|"), row]).trace
 
+    job = by_id(trace)[1]
     assert (job["user"], job["run_time_s"], job["time_limit_s"], job["nodes_max"]) == ("ann", 60.0, 5400.0, 1)
+    assert (trace.reservations, trace.features, trace.job_names) == (("maint",), ("",), ("train",))
+
+
+def test_constraints_with_a_bar_are_read_between_tabs_and_refused_between_bars(tmp_path: Path) -> None:
+    row = "1|1|ann|lab|normal|gpu|100|100|101|60|90|COMPLETED|gres/gpu=1|gres/gpu=1|1||{}|a|model=bert"
+
+    tabbed = [FIELDS.replace(",", "\t"), row.replace("|", "\t").format("a100|v100")]
+
+    assert imported(tmp_path, "sacct", tabbed).trace.features == ("a100|v100",)
+    with pytest.raises(TraceError, match="20 columns where the header has 19"):
+        imported(tmp_path, "sacct", [FIELDS.replace(",", "|"), row.format("a100|v100")])
+
+
+def test_jobs_without_gpus_are_kept_on_request_with_their_cpus_and_memory_per_node(tmp_path: Path) -> None:
+    header = "JobID|Submit|Start|Elapsed|State|NNodes|AllocTRES"
+    rows = [header, "1|100|101|60|COMPLETED|2|cpu=64,mem=8G,node=2", "2|100|101|60|COMPLETED|1|cpu=8,gres/gpu=1"]
+
+    trace = imported(tmp_path, "sacct", rows, cpu_jobs=True).trace
+    without = imported(tmp_path, "sacct", rows)
+
+    job = by_id(trace)[1]
+    assert (job["gpus"], job["cpus"], job["memory_mib"], job["nodes_min"]) == (0, 64, 4096, 2)
+    assert by_id(trace)[2]["cpus_per_gpu"] == 8
+    assert (len(without.trace), without.left_out) == (1, {"without GPUs": 1})
 
 
 def entry(own_id: int, *, wrapped: bool, **changes: object) -> dict[str, Any]:

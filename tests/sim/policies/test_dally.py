@@ -10,8 +10,6 @@ from hypothesis import given
 from advisor.domain.topology import LocalityTier
 from advisor.settings import Limits, PlanningSettings
 from advisor.sim.cluster import Cluster, Failures, NodeGroup, parse_cluster
-from advisor.sim.execution import LEAF_TIER, NODE_TIER, SPINE_TIER
-from advisor.sim.gang_placement import usable_gpus
 from advisor.sim.policies import POLICIES
 from advisor.sim.policies.dally import Dally
 from advisor.sim.policies.round_policy import RoundPolicy
@@ -20,6 +18,7 @@ from advisor.sim.run_outcome import Run
 from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.trace import Trace
 from tests.sim.building import IDEAL, make_trace, run_of, starts_and_ends
+from tests.sim.internals import usable_gpus
 from tests.sim.offering import INSENSITIVE, SENSITIVE, slower
 from tests.sim.policies.watching import run_decision
 from tests.sim.test_properties import clusters, small, traces
@@ -65,7 +64,11 @@ def test_the_best_place_is_taken_at_once(policy: str) -> None:
     run = run_of(trace, "nodes=4,gpus=4,nic_gbps=10", policy, MEASURED)
 
     assert starts(run) == [0, 5, 20]
-    assert [places(run, row) for row in range(3)] == [[(1, NODE_TIER)], [(2, LEAF_TIER)], [(1, NODE_TIER)]]
+    assert [places(run, row) for row in range(3)] == [
+        [(1, LocalityTier.NODE)],
+        [(2, LocalityTier.LEAF)],
+        [(1, LocalityTier.NODE)],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -96,7 +99,7 @@ def test_a_gang_that_gives_up_on_a_node_takes_one_leaf() -> None:
     run = run_of(trace, "nodes=3,gpus=4,leaf=2,nic_gbps=10", "dally-fixed", MEASURED)
 
     assert starts(run)[3] == 610
-    assert places(run, 3) == [(2, LEAF_TIER)]
+    assert places(run, 3) == [(2, LocalityTier.LEAF)]
 
 
 def test_whoever_declines_leaves_the_place_to_those_behind() -> None:
@@ -106,7 +109,7 @@ def test_whoever_declines_leaves_the_place_to_those_behind() -> None:
 
     # The last one waits for the GPU that the one before it has for 100 s, and then takes what the first declines.
     assert starts(run)[3:] == [20, 120]
-    assert places(run, 4) == [(2, LEAF_TIER)]
+    assert places(run, 4) == [(2, LocalityTier.LEAF)]
     assert starts(run)[2] == LONG_S
 
 
@@ -126,7 +129,7 @@ def test_a_gang_that_waits_takes_a_better_place_when_it_comes(policy: str) -> No
     run = run_of(trace, PAIR, policy, MEASURED)
 
     assert starts(run)[2] == 300
-    assert places(run, 2) == [(1, NODE_TIER)]
+    assert places(run, 2) == [(1, LocalityTier.NODE)]
 
 
 @pytest.mark.parametrize("policy", ["dally", "dally-fixed", "dally-consolidated"])
@@ -136,7 +139,7 @@ def test_a_gang_that_the_network_does_not_slow_never_waits(policy: str) -> None:
     run = run_of(trace, APART, policy, MEASURED)
 
     assert starts(run)[2] == 10
-    assert places(run, 2) == [(2, SPINE_TIER)]
+    assert places(run, 2) == [(2, LocalityTier.SPINE)]
 
 
 def test_under_ideal_execution_nobody_waits() -> None:
@@ -152,7 +155,7 @@ def test_a_gang_larger_than_a_node_waits_for_the_fewest_nodes_under_one_leaf() -
     run = run_of(trace, "nodes=5,gpus=4,nic_gbps=10", "dally-fixed", MEASURED)
 
     assert starts(run)[4] == 610
-    assert places(run, 4) == [(5, LEAF_TIER)]
+    assert places(run, 4) == [(5, LocalityTier.LEAF)]
 
 
 def test_a_gang_larger_than_a_node_takes_two_nodes_when_they_are_free() -> None:
@@ -161,7 +164,7 @@ def test_a_gang_larger_than_a_node_takes_two_nodes_when_they_are_free() -> None:
     run = run_of(trace, "nodes=5,gpus=4,nic_gbps=10", "dally-fixed", MEASURED)
 
     assert starts(run)[4] == 300
-    assert places(run, 4) == [(2, LEAF_TIER)]
+    assert places(run, 4) == [(2, LocalityTier.LEAF)]
 
 
 def test_whole_nodes_under_two_leaves_are_worse_than_parts_of_one_leaf() -> None:
@@ -172,7 +175,7 @@ def test_whole_nodes_under_two_leaves_are_worse_than_parts_of_one_leaf() -> None
     run = run_of(trace, "nodes=4,gpus=4,leaf=2,nic_gbps=10,oversubscription=4", "dally-fixed", MEASURED)
 
     assert starts(run)[4] == 10 + 1800
-    assert places(run, 4) == [(2, SPINE_TIER)]
+    assert places(run, 4) == [(2, LocalityTier.SPINE)]
 
 
 def test_a_gang_larger_than_a_leaf_is_at_its_best_on_as_few_leaves_as_hold_it() -> None:
@@ -181,7 +184,7 @@ def test_a_gang_larger_than_a_leaf_is_at_its_best_on_as_few_leaves_as_hold_it() 
     run = run_of(trace, "nodes=6,gpus=4,leaf=2,nic_gbps=10,oversubscription=4", "dally-consolidated", MEASURED)
 
     assert starts_and_ends(run) == [(0, 5000)]
-    assert places(run, 0) == [(3, SPINE_TIER)]
+    assert places(run, 0) == [(3, LocalityTier.SPINE)]
 
 
 def test_nobody_waits_for_what_a_cluster_of_uneven_nodes_never_has() -> None:

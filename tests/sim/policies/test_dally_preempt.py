@@ -8,7 +8,6 @@ import pytest
 from advisor.domain.topology import LocalityTier
 from advisor.settings import Limits, PlanningSettings
 from advisor.sim.cluster import Cluster, NodeGroup
-from advisor.sim.execution import LEAF_TIER, NODE_TIER
 from advisor.sim.policies.dally_preempt import DallyPreempt
 from advisor.sim.run_outcome import Run
 from advisor.sim.simulated_policy import SimulationOptions
@@ -171,7 +170,7 @@ def test_a_wait_that_ended_by_preemption_is_one_that_got_its_place() -> None:
 
     run = run_decision(trace, TWO, make, SimulationOptions(), every_s=0.0)
 
-    assert stretches(run, 3) == [(5300, 1, NODE_TIER)]
+    assert stretches(run, 3) == [(5300, 1, LocalityTier.NODE)]
     seen = made[-1].tuner(5300.0, PlanningSettings()).seen(2, LocalityTier.NODE)
     assert (seen.gangs, seen.got, seen.within_s) == (1, 1, 300.0)
 
@@ -185,7 +184,7 @@ def spread_gang(run_time_s: float, *, blocked_s: float, tick_times: tuple[float,
 def test_a_gang_that_sits_badly_is_moved_to_a_free_place_an_hour_after_it_started() -> None:
     run = spread_gang(LONG_S, blocked_s=2000.0)
 
-    assert stretches(run, 2) == [(10, 2, LEAF_TIER), (4000, 1, NODE_TIER)]
+    assert stretches(run, 2) == [(10, 2, LocalityTier.LEAF), (4000, 1, LocalityTier.NODE)]
     assert run.outcomes["preemptions"][:3].tolist() == [0, 0, 1]
     done_s = 3990 / (1 + COST)
     assert run.outcomes["end_time"][2] == pytest.approx(4000 + RESTART_S + LONG_S - done_s)
@@ -217,7 +216,7 @@ def test_a_gang_that_sits_badly_pushes_aside_whoever_loses_less_than_half_its_ga
     # It gains 3.02 x what is left less 60 s, and the victim loses what is left and 60 s.
     assert 3.0 < COST < 3.05
     assert run.segments["job"][run.segments["end_time"] == 4000].tolist() == ([0, 2] if stopped else [])
-    assert stretches(run, 2)[1:] == ([(4000, 1, NODE_TIER)] if stopped else [])
+    assert stretches(run, 2)[1:] == ([(4000, 1, LocalityTier.NODE)] if stopped else [])
 
 
 def test_a_gang_that_sits_close_is_left_there_however_slow_its_gpus_are() -> None:

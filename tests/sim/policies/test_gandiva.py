@@ -2,7 +2,7 @@
 
 import pytest
 
-from advisor.sim.execution import LEAF_TIER, SPINE_TIER
+from advisor.domain.topology import LocalityTier
 from advisor.sim.profiles import load_profiles
 from advisor.sim.simulated_policy import SimulationOptions
 from tests.sim.building import make_trace, run_of, starts_and_ends
@@ -127,7 +127,7 @@ def test_gang_that_its_place_slows_moves_closer_once_a_place_comes_free() -> Non
 
     stays = run.segments[run.segments["job"] == 5]
     assert stays["start_time"].tolist() == [300.0, 1200.0]
-    assert stays["tier"].tolist() == [SPINE_TIER, LEAF_TIER]
+    assert stays["tier"].tolist() == [LocalityTier.SPINE, LocalityTier.LEAF]
     assert not run.outcomes["preemptions"][:5].any()
 
 

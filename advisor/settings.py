@@ -13,6 +13,7 @@ from advisor.domain.units import DAY_S, HOUR_S
 Reader = Literal["auto", "text", "json", "pyslurm"]
 Level = Literal["debug", "info", "warning", "error"]
 Layout = Literal["auto", "logfmt", "json"]
+Fairness = Literal["user", "account", "trade", "site"]
 
 # The unit's WatchdogSec has to be longer than the longest round.
 LONGEST_DEADLINE_S: Final = 80.0
@@ -26,6 +27,7 @@ APART_S: Final = HOUR_S
 # Bounds that catch typing errors; they are far above what any site needs.
 _LARGEST: Final = 1e9
 _LARGEST_INFLATION: Final = 100.0
+_MOST_DECADES: Final = 20.0
 _NOT_NEGATIVE: Final = (
     "min_job_age_s",
     "max_job_wait_s",
@@ -47,6 +49,13 @@ class PlanningSettings:
 
     depth: Annotated[int, "number of pending jobs per pool that are planned, highest priority first"] = 200
     ageing_s: Annotated[float, "waiting time after which a job has twice the weight of a new one"] = 12 * HOUR_S
+    priority_decades: Annotated[
+        float, "the weight of a job grows by this many powers of ten over the full range of fair share and age"
+    ] = 4.0
+    lift_places: Annotated[int, "number of jobs of a pool that are kept at the head of the line by lifts"] = 20
+    lift_lease_s: Annotated[float, "time after which a job that was lifted and has not started is put back"] = (
+        6 * HOUR_S
+    )
     min_saving_s: Annotated[float, "least total job completion time that a change must save to be proposed"] = 600.0
     used_limit_ratio_low: Annotated[float, "least share of their time limit that jobs are assumed to use"] = 0.2
     soft_limit_ratio_high: Annotated[float, "soft limits above this share of the time limit are not proposed"] = 0.75
@@ -65,7 +74,16 @@ class PlanningSettings:
     min_marginal_ratio: Annotated[float, "least speed that an added GPU must contribute, as a share of one GPU's"] = 0.5
 
     def __post_init__(self) -> None:
-        for name in ("depth", "ageing_s", "node_timer_s", "leaf_timer_s", "timer_memory_s", "timer_imagined"):
+        for name in (
+            "depth",
+            "ageing_s",
+            "lift_places",
+            "lift_lease_s",
+            "node_timer_s",
+            "leaf_timer_s",
+            "timer_memory_s",
+            "timer_imagined",
+        ):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be above 0")
             if not 1 <= getattr(self, name) <= _LARGEST:
@@ -73,6 +91,8 @@ class PlanningSettings:
         for name in ("used_limit_ratio_low", "soft_limit_ratio_high", "scaling_exponent", "min_marginal_ratio"):
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be above 0 and at most 1")
+        if not 0 <= self.priority_decades <= _MOST_DECADES:
+            raise ValueError(f"priority_decades must not be negative, and at most {_MOST_DECADES:.0f}")
         if not 1 <= self.leaf_inflation <= self.spine_inflation:
             raise ValueError("leaf_inflation must be at least 1 and at most spine_inflation")
         for name in ("spine_inflation", "insensitive_inflation"):
@@ -86,14 +106,17 @@ class PlanningSettings:
 class Limits:
     """How far changes can go."""
 
+    fairness: Annotated[
+        Fairness,
+        "whose jobs change places: those of one user, of one account, of all users weighed by the site's own order "
+        "(trade), or of all users by size alone (site)",
+    ] = "trade"
     min_job_age_s: Annotated[float, "jobs submitted less than this ago are left alone"] = 60.0
     max_job_wait_s: Annotated[float, "no change is made that delays a job eligible for longer than this"] = 48 * HOUR_S
     max_added_delay_s: Annotated[
         float, "bound on the delay of one job by changes: no change without room for it, a lift after half of it"
     ] = 6 * HOUR_S
-    nice_min: Annotated[
-        int, "lowest nice value that is set, for delayed jobs alone; takes an Operator below 0"
-    ] = -1_000_000
+    nice_min: Annotated[int, "lowest nice value that is set; takes an Operator below 0"] = -2_000_000_000
     nice_max: Annotated[int, "most that is added to the nice value of a job"] = 10_000
     cooldown_s: Annotated[float, "time for which a job is left alone after it was changed, or its change refused"] = (
         600.0

@@ -8,7 +8,7 @@ import numpy as np
 
 from advisor.domain.actions import Lever
 from advisor.sim.learning import shipped_policy
-from advisor.sim.policies import dally, dally_preempt, drf, gandiva, las, optimus, order, slurm, tetris, themis
+from advisor.sim.policies import dally, dally_preempt, drf, gandiva, las, lifted, optimus, order, slurm, tetris, themis
 from advisor.sim.policies.advised import (
     AdvisedSlurm,
     as_believed,
@@ -92,6 +92,8 @@ _TABLE: tuple[SimulatedPolicy, ...] = (
     order.BY_LIMITS,
     order.BY_RUN_TIMES,
     order.FAIR,
+    lifted.BY_LIMITS,
+    lifted.BY_RUN_TIMES,
     # What Dally's waiting gains within Slurm.
     AdvisedSlurm(
         name="slurm+dally",

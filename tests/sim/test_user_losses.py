@@ -36,7 +36,7 @@ def test_a_loss_of_half_is_found_and_it_alone() -> None:
         after_s[:, USER == 7] *= 1.5
         as_they_are.append([loss.user for loss in user_losses(before_s, after_s, USER) if loss.is_beyond_chance])
 
-    assert as_they_are.count([7]) >= 90
+    assert as_they_are.count([7]) >= 80
 
 
 def test_a_loss_is_the_difference_of_the_means_and_the_worst_comes_first() -> None:

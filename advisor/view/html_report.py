@@ -35,7 +35,7 @@ from advisor.view.markup import Child, element, page, table
 from advisor.view.wording import LABELS, basis, change_in_words, ends_in_words, shown, verdict
 
 USERS_SHOWN = 20
-_METRICS = (*COMPARED, "finished", "preemptions", "resizes")
+_METRICS = (*COMPARED, "finished", "preemptions", "resizes", "changes")
 _NOTES = (
     "JCT is end minus submit, over the jobs that finished; jobs killed by their time limit are counted apart.",
     "Queueing delay is first start minus submit, over the jobs that ended.",

@@ -1,7 +1,7 @@
 """Slurm with this advisor's lifts alone, on the arrays of the simulation: the same choices as on snapshots, and fast."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +53,7 @@ def _follow(lifter: "Lifter", state: State, until: float, every_s: float) -> int
 
 @dataclass(slots=True, kw_only=True)
 class Lifter:
-    """Lifts pending jobs; arrays are `(n_jobs,)`, `changes` counts the updates of jobs so far."""
+    """Lifts pending jobs; arrays are `(n_jobs,)`, and jobs without GPUs are left alone."""
 
     slurm: Slurm
     objective: Objective
@@ -66,7 +66,6 @@ class Lifter:
     gpu_s: Floats
     nice: NDArray[np.int32]  # of the users
     until: Floats  # when the lift of a job ends; 0: not lifted
-    changes: int = field(default=0)
 
     @classmethod
     def of(cls, problem: Problem, slurm: Slurm, run_s: Floats) -> "Lifter":
@@ -87,7 +86,7 @@ class Lifter:
             pool=pool,
             capacity=capacity,
             run_s=run_s,
-            gpu_s=run_s * jobs["gpus"],
+            gpu_s=np.where(jobs["gpus"] > 0, run_s * np.maximum(jobs["gpus"], 1), np.inf),
             nice=jobs["nice"].copy(),
             until=np.zeros(len(jobs)),
         )
@@ -149,7 +148,7 @@ class Lifter:
         state.jobs["nice"][rows] = nice
         for row in rows.tolist():
             prioritise(state, self.slurm, row, now)
-        self.changes += len(rows)
+        state.tally["changes"] += len(rows)
 
 
 def _pools(problem: Problem, slurm: Slurm) -> tuple[NDArray[np.int32], Floats]:

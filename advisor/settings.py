@@ -29,6 +29,8 @@ _LARGEST: Final = 1e9
 _LARGEST_INFLATION: Final = 100.0
 _MOST_DECADES: Final = 20.0
 _NOT_NEGATIVE: Final = (
+    "max_lateness_s",
+    "max_lateness_ratio",
     "min_job_age_s",
     "max_job_wait_s",
     "max_added_delay_s",
@@ -51,7 +53,7 @@ class PlanningSettings:
     ageing_s: Annotated[float, "waiting time after which a job has twice the weight of a new one"] = 12 * HOUR_S
     priority_decades: Annotated[
         float, "the weight of a job grows by this many powers of ten over the full range of fair share and age"
-    ] = 4.0
+    ] = 3.0
     lift_places: Annotated[int, "number of jobs of a pool that are kept at the head of the line by lifts"] = 20
     lift_lease_s: Annotated[float, "time after which a job that was lifted and has not started is put back"] = (
         6 * HOUR_S
@@ -111,6 +113,12 @@ class Limits:
         "whose jobs change places: those of one user, of one account, of all users weighed by the site's own order "
         "(trade), or of all users by size alone (site)",
     ] = "trade"
+    max_lateness_s: Annotated[float, "a job that starts this much later than without advice goes before all others"] = (
+        48 * HOUR_S
+    )
+    max_lateness_ratio: Annotated[
+        float, "the same bound as a share of the job's wait without advice; the larger of the two counts"
+    ] = 0.25
     min_job_age_s: Annotated[float, "jobs submitted less than this ago are left alone"] = 60.0
     max_job_wait_s: Annotated[float, "no change is made that delays a job eligible for longer than this"] = 48 * HOUR_S
     max_added_delay_s: Annotated[

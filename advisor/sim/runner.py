@@ -48,7 +48,14 @@ def simulate(
     state = state._replace(faults=draw_faults(state, cluster, rng))
     watch = Stopwatch()
     problem = Problem(
-        trace=trace, cluster=cluster, state=state, options=options, rng=rng, tell=progress or _say_nothing, watch=watch
+        trace=trace,
+        cluster=cluster,
+        state=state,
+        options=options,
+        rng=rng,
+        tell=progress or _say_nothing,
+        watch=watch,
+        plain_outcomes=lambda: simulate(trace, cluster, "slurm", seed=seed, options=options).outcomes,
     )
     state = chosen.run(problem)
     wall_s = watch.elapsed_s

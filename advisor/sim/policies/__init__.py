@@ -93,6 +93,7 @@ _TABLE: tuple[SimulatedPolicy, ...] = (
     order.BY_RUN_TIMES,
     order.FAIR,
     lifted.BY_LIMITS,
+    lifted.BY_FORECASTS,
     lifted.BY_RUN_TIMES,
     # What Dally's waiting gains within Slurm.
     AdvisedSlurm(

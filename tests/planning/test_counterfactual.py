@@ -11,7 +11,7 @@ from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
 from advisor.domain.memory import Memory
 from advisor.domain.plan import Recommendation
-from advisor.planning.counterfactual import Over, Watched
+from advisor.planning.counterfactual import Watched
 from advisor.settings import Limits
 from tests.builders import HOUR_S, TAKEN_AT, make_config, make_gang, make_job, make_snapshot
 
@@ -66,7 +66,7 @@ def watch(jobs: Sequence[Job], *leases: Lease, limits: Limits | None = None) -> 
 def test_change_serves_while_the_jobs_that_it_let_ahead_wait_and_no_other_stands_before() -> None:
     jobs = [*running(8, 8, 8, 8), moved(), short(2), short(3)]
 
-    assert watch(jobs, put_back()) == (Watched(job_id=1, would_start_time=None, over={}),)
+    assert watch(jobs, put_back()) == (Watched(job_id=1, would_start_time=None, over=frozenset()),)
 
 
 def test_change_is_over_once_all_jobs_that_it_let_ahead_have_started_or_left() -> None:
@@ -74,7 +74,7 @@ def test_change_is_over_once_all_jobs_that_it_let_ahead_have_started_or_left() -
     full = running(6, 8, 8, 8)
 
     assert watch([*full, started, moved()], put_back())[0].over == {Lever.NICE: Over.SERVED}
-    assert watch([*full, started, moved(), short(3)], put_back())[0].over == {}
+    assert watch([*full, started, moved(), short(3)], put_back())[0].over == frozenset()
 
 
 def test_change_is_over_once_the_job_would_start_as_submitted() -> None:
@@ -102,7 +102,7 @@ def test_job_of_the_same_priority_that_stands_ahead_by_its_submission_has_not_pa
     earlier, later = (replace(started, submit_time=moved().submit_time + since_s) for since_s in (-60.0, 60.0))
     waiting = [*running(0, 8, 8, 8), moved(), short(2), short(3)]
 
-    assert watch([*waiting, earlier], put_back())[0].over == {}
+    assert watch([*waiting, earlier], put_back())[0].over == frozenset()
     assert watch([*waiting, later], put_back())[0].over == {Lever.NICE: Over.UNCOUNTED}
 
 
@@ -125,9 +125,9 @@ def test_change_is_over_once_a_job_that_was_not_counted_stands_before() -> None:
 
     behind, between, ahead = (make_job(9, gpus=8, priority=priority) for priority in (600, 800, 1100))
 
-    assert watch([*jobs, behind], put_back())[0].over == {}
+    assert watch([*jobs, behind], put_back())[0].over == frozenset()
     assert watch([*jobs, between], put_back())[0].over == {Lever.NICE: Over.UNCOUNTED}
-    assert watch([*jobs, ahead], put_back())[0].over == {}
+    assert watch([*jobs, ahead], put_back())[0].over == frozenset()
 
 
 def test_job_below_all_that_are_planned_goes_back() -> None:
@@ -152,7 +152,7 @@ def test_delay_timer_waits_although_its_gang_would_start_but_not_beyond_half_of_
     gang = make_job(1, gang=make_gang(8, nodes_min=1, nodes_max=1))
     jobs = [*running(6, 6, 6, 6), gang]
 
-    assert watch(jobs, lease)[0].over == {}
+    assert watch(jobs, lease)[0].over == frozenset()
     assert watch(jobs, lease, limits=Limits(max_added_delay_s=1200.0))[0].over == {Lever.NODE_RANGE: Over.HALF_BOUND}
 
 
@@ -161,8 +161,8 @@ def test_job_whose_change_went_back_is_watched_until_it_starts() -> None:
     free, full = running(0, 0, 8, 8), running(8, 8, 8, 8)
     waiting = moved(nice=0)
 
-    assert watch([*full, waiting], ended) == (Watched(job_id=1, would_start_time=None, over={}),)
-    assert watch([*free, waiting], ended) == (Watched(job_id=1, would_start_time=TAKEN_AT, over={}),)
+    assert watch([*full, waiting], ended) == (Watched(job_id=1, would_start_time=None, over=frozenset()),)
+    assert watch([*free, waiting], ended) == (Watched(job_id=1, would_start_time=TAKEN_AT, over=frozenset()),)
     assert watch([*free, waiting], replace(ended, start_time=TAKEN_AT - 10.0)) == ()
     assert watch([*free, make_job(1, gpus=16, running_on=["n01", "n02"])], ended) == ()
 

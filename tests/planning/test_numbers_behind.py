@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from advisor.planning.ordering import LongWorkAhead
 
 from advisor.cycle import Cycle
 from advisor.domain.actions import NodeRange, SetNice
@@ -14,7 +15,6 @@ from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
 from advisor.planning.beliefs import Basis, Beliefs
 from advisor.planning.case import Case
-from advisor.planning.ordering import LongWorkAhead
 from advisor.planning.placement import PlaceWorthWaiting
 from advisor.planning.preemption import keys
 from advisor.planning.site_checks import site_checks

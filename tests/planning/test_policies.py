@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from advisor.planning.ordering import OPTION_COLUMNS
 
 from advisor.apply.memory_journal import MemoryJournal
 from advisor.cycle import Cycle
@@ -18,7 +19,6 @@ from advisor.journal import SqliteJournal
 from advisor.journal.cycle_record import outcome_of
 from advisor.journal.deviations import replayed
 from advisor.planning import case
-from advisor.planning.ordering import OPTION_COLUMNS
 from advisor.planning.sizing import OPTION_COLUMNS as SIZE_COLUMNS
 from tests.builders import DAY_S, make_hints, make_job, make_node, make_snapshot
 from tests.planning.test_ordering import busy, moved, shorts

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from advisor.planning.ordering import OPTION_COLUMNS
 
 from advisor.domain.actions import Lever
 from advisor.errors import ModelError
 from advisor.features.board import JOB_COLUMNS, NODE_COLUMNS, Board
 from advisor.features.policy import Options
 from advisor.fit.publish import Exported, publish_graph
-from advisor.planning.ordering import OPTION_COLUMNS
 from advisor.predict.library import Library
 from advisor.predict.manifest import GRAPH, POLICY, Parity
 from advisor.predict.onnx_model import TensorGraph

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+from advisor.planning.ordering import OPTION_COLUMNS
 from numpy.typing import NDArray
 
 from advisor.clock import SystemClock
@@ -22,7 +23,6 @@ from advisor.errors import AdvisorError
 from advisor.features.board import Board
 from advisor.features.policy import Options, Scores
 from advisor.fit.publish import Exported, publish_graph
-from advisor.planning.ordering import OPTION_COLUMNS
 from advisor.planning.scorers import by_rule
 from advisor.predict.manifest import POLICY, Parity
 from advisor.predict.onnx_model import TensorGraph

@@ -113,7 +113,7 @@ def _starts_next(facts: StartsNext, lease_s: float) -> str:
         f"is expected to use {facts.gpu_hours:.1f} GPU-hours and is behind {plural(facts.jobs_passed, 'job')} that "
         f"should start later, with {facts.gpu_hours_ahead - facts.gpu_hours_ahead_after:.1f} GPU-hours; lifted, it "
         f"starts {duration(facts.sooner_s_low)} to {duration(facts.sooner_s_high)} sooner, and {passed} waits up to "
-        f"{duration(facts.others_delayed_s_max)} longer; it is put back after {duration(lease_s)} if it still waits then"
+        f"{duration(facts.others_delayed_s_max)} longer; it is put back after {duration(lease_s)} if it still waits"
     )
 
 

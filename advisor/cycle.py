@@ -149,13 +149,12 @@ class Cycle:
             decider=decider,
         )
         seen = watched(case)
-        would_start = context.would_start.union(wait.job_id for wait in seen if wait.would_start_time is not None)
         planned = with_planned_starts(plan(case, self.line), case)
         return CycleRecord(
             snapshot=snapshot,
             memory=memory,
             forecasts=case.forecasts,
-            judged=judge(planned, snapshot, replace(context, would_start=would_start)),
+            judged=judge(planned, snapshot, context),
             left_alone=permits.left_alone,
             watched=seen,
             decisions=tuple(decider.decisions),

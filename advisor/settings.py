@@ -28,6 +28,8 @@ APART_S: Final = HOUR_S
 _LARGEST: Final = 1e9
 _LARGEST_INFLATION: Final = 100.0
 _MOST_DECADES: Final = 20.0
+# Slurm keeps the three lowest values for itself.
+_LOWEST_NICE: Final = -(2**31 - 3)
 _NOT_NEGATIVE: Final = (
     "max_lateness_s",
     "max_lateness_ratio",
@@ -49,8 +51,9 @@ _NOT_NEGATIVE: Final = (
 class PlanningSettings:
     """What the rule-based planner assumes and where it stops."""
 
-    depth: Annotated[int, "number of pending jobs per pool that are planned, highest priority first"] = 200
-    ageing_s: Annotated[float, "waiting time after which a job has twice the weight of a new one"] = 12 * HOUR_S
+    depth: Annotated[
+        int, "number of pending jobs per pool that are planned, highest priority first; all can be lifted"
+    ] = 200
     priority_decades: Annotated[
         float, "the weight of a job grows by this many powers of ten over the full range of fair share and age"
     ] = 3.0
@@ -58,7 +61,7 @@ class PlanningSettings:
     lift_lease_s: Annotated[float, "time after which a job that was lifted and has not started is put back"] = (
         6 * HOUR_S
     )
-    min_saving_s: Annotated[float, "least total job completion time that a change must save to be proposed"] = 600.0
+    min_saving_s: Annotated[float, "least job completion time that a new size or a soft limit must save"] = 600.0
     used_limit_ratio_low: Annotated[float, "least share of their time limit that jobs are assumed to use"] = 0.2
     soft_limit_ratio_high: Annotated[float, "soft limits above this share of the time limit are not proposed"] = 0.75
     node_timer_s: Annotated[float, "mean wait for the fewest nodes, assumed until waits are observed"] = 600.0
@@ -78,7 +81,6 @@ class PlanningSettings:
     def __post_init__(self) -> None:
         for name in (
             "depth",
-            "ageing_s",
             "lift_places",
             "lift_lease_s",
             "node_timer_s",
@@ -86,8 +88,6 @@ class PlanningSettings:
             "timer_memory_s",
             "timer_imagined",
         ):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} must be above 0")
             if not 1 <= getattr(self, name) <= _LARGEST:
                 raise ValueError(f"{name} must be at least 1 and at most {_LARGEST:.0f}")
         for name in ("used_limit_ratio_low", "soft_limit_ratio_high", "scaling_exponent", "min_marginal_ratio"):
@@ -111,7 +111,8 @@ class Limits:
     fairness: Annotated[
         Fairness,
         "whose jobs change places: those of one user, of one account, of all users weighed by the site's own order "
-        "(trade), or of all users by size alone (site)",
+        "(trade), or of all users by size alone (site); a lift passes jobs of others, so that with user and account "
+        "no job is lifted",
     ] = "trade"
     max_lateness_s: Annotated[float, "a job that starts this much later than without advice goes before all others"] = (
         48 * HOUR_S
@@ -124,14 +125,13 @@ class Limits:
     max_added_delay_s: Annotated[
         float, "bound on the delay of one job by changes: no change without room for it, a lift after half of it"
     ] = 6 * HOUR_S
-    nice_min: Annotated[int, "lowest nice value that is set; takes an Operator below 0"] = -2_000_000_000
-    nice_max: Annotated[int, "most that is added to the nice value of a job"] = 10_000
+    nice_min: Annotated[int, "lowest nice value that is set, 0 or below; below 0 it takes an Operator"] = -2_000_000_000
     cooldown_s: Annotated[float, "time for which a job is left alone after it was changed, or its change refused"] = (
         600.0
     )
     max_changes: Annotated[int, "most changes in one cycle"] = 300
-    max_changes_per_user: Annotated[int, "most changes in one cycle to jobs of one user"] = 5
-    max_changes_per_account: Annotated[int, "most changes in one cycle to jobs of one account"] = 10
+    max_changes_per_user: Annotated[int, "most changes in one cycle to jobs of one user, lifts apart"] = 5
+    max_changes_per_account: Annotated[int, "most changes in one cycle to jobs of one account, lifts apart"] = 10
     max_user_delay_s: Annotated[
         float,
         "bound for new changes on the delay of all jobs of a user in the window, realised and expected",
@@ -156,8 +156,13 @@ class Limits:
         for name in _NOT_NEGATIVE:
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative")
-        if self.nice_min > self.nice_max:
-            raise ValueError("nice_min must not be above nice_max")
+        if not _LOWEST_NICE <= self.nice_min <= 0:
+            raise ValueError(f"nice_min must not be above 0, nor below {_LOWEST_NICE}")
+
+    @property
+    def lifts_pass_others(self) -> bool:
+        """Whether jobs can be lifted above those of other users and accounts."""
+        return self.fairness in ("trade", "site")
 
     @property
     def partitions_to_preempt_in(self) -> frozenset[str]:

@@ -20,7 +20,8 @@ from advisor.domain.plan import Expected, Kind, Recommendation
 from advisor.domain.site import Partition, SiteConfig
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import Switch, Topology, TopologyKind
-from advisor.planning.ordering import LongWorkAhead
+from advisor.planning.beliefs import Basis
+from advisor.planning.lift import StartsNext
 
 TAKEN_AT = 1_800_000_000.0
 MINUTE_S = 60.0
@@ -345,17 +346,19 @@ def make_snapshot(
     )
 
 
-STEP_BACK = LongWorkAhead(
-    gpu_hours_low=8.0,
-    gpu_hours=16.0,
-    gpu_hours_high=32.0,
-    gpu_hours_passing=1.0,
-    jobs_passing=2,
-    priority=200,
-    priority_after=100,
+LIFTED = StartsNext(
+    gpu_hours=1.0,
+    jobs_passed=2,
+    gpu_hours_ahead=16.0,
+    gpu_hours_ahead_after=0.0,
+    others_delayed_s_max=300.0,
+    priority=100,
+    priority_after=200,
     queueing_delay_s=600.0,
-    passing=(8, 9),
-    forecast_jobs=0,
+    turnaround_s=3600.0,
+    basis=Basis.RULE,
+    sooner_s_low=1800.0,
+    sooner_s_high=9000.0,
     used_limit_ratio_low=0.25,
 )
 
@@ -364,7 +367,7 @@ def make_recommendation(
     action: Action,
     *,
     kind: Kind = Kind.REORDER,
-    facts: Facts = STEP_BACK,
+    facts: Facts = LIFTED,
     saved_s: tuple[float, float] = (0.0, 0.0),
     delay_s: float = 0.0,
     revert_after_s: float | None = None,

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from advisor.domain.actions import NodeRange, SetNice, SetNodeRange
+from advisor.domain.actions import NodeRange, SetNice, SetNodeRange, SetSwitches
+from advisor.domain.gang import SwitchRequest
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
 from tools.live_twins.adversary import Place, options_for
 from tools.live_twins.checks import (
@@ -45,10 +46,17 @@ def ran(start_time: float, state: str = "COMPLETED") -> Stay:
 WAITS, GONE = Stay(), Stay(end_time=700.0, state="CANCELLED")
 
 
-def step_back(job_id: int = 1, **fields: Any) -> Lease:
-    """A nice that lets job 2 ahead of a job, taken back at 150."""
-    action = SetNice(job_id=job_id, before=0, after=17)
-    lease = intended(action, 100.0, after_s=60.0, added_delay_s=150.0, planned_start=110.0, serves=(2,))
+def lift(job_id: int = 2, **fields: Any) -> Lease:
+    """A nice that puts a job ahead of others and ended with its start at 149."""
+    lease = intended(SetNice(job_id=job_id, before=0, after=-17), 100.0, after_s=600.0)
+    closed = replace(lease, state=LeaseState.OUT, ending=Ending.NO_LONGER_PENDING, ended_time=150.0)
+    return replace(closed, **fields)
+
+
+def leaf(job_id: int = 1, **fields: Any) -> Lease:
+    """A wait for one leaf switch, taken back at 150."""
+    action = SetSwitches(job_id=job_id, before=None, after=SwitchRequest(count=1, max_wait_s=60.0))
+    lease = intended(action, 100.0, after_s=60.0, added_delay_s=150.0, planned_start=110.0)
     closed = replace(lease, state=LeaseState.OUT, ending=Ending.TAKEN_BACK, ended_time=150.0)
     return replace(closed, **fields)
 
@@ -64,7 +72,7 @@ def timer(job_id: int = 3, **fields: Any) -> Lease:
 PAIRS = (pair(1, ran(110.0), ran(200.0)), pair(2, ran(300.0), ran(149.0)), pair(3, ran(180.0), ran(200.0)))
 
 
-def facts(*, pairs: tuple[Pair, ...] = PAIRS, leases: tuple[Lease, ...] = (step_back(), timer())) -> Facts:
+def facts(*, pairs: tuple[Pair, ...] = PAIRS, leases: tuple[Lease, ...] = (leaf(), lift())) -> Facts:
     """A run with a round every 3 s in which every promise was kept."""
     return Facts(
         pairs=pairs,
@@ -80,19 +88,23 @@ def test_kept_promises_are_no_fault() -> None:
     assert list(faults(facts())) == []
 
 
-LATE, STILL_WAITS = pair(1, ran(9.0), ran(200.0)), pair(1, ran(809.0), WAITS)
-LATE_ON_BOTH, KILLED = pair(1, ran(280.0), ran(291.0)), pair(4, ran(0.0), ran(0.0, "TIMEOUT"))
-DUE_LATER = step_back(planned_start=900.0)
+LATE, LATE_ON_BOTH, KILLED = (
+    pair(2, ran(9.0), ran(149.0)),
+    pair(1, ran(280.0), ran(291.0)),
+    pair(4, ran(0.0), ran(0.0, "TIMEOUT")),
+)
 BROKEN = {
-    "no job was changed by a nice": facts(leases=(timer(),)),
-    "no job was changed by a nice that": facts(leases=(step_back(ending=Ending.NOT_APPLIED), timer())),
-    "no job was changed by a delay timer": facts(leases=(step_back(),)),
-    "job-1 started 191 s later than without": facts(pairs=(LATE, *PAIRS[1:])),
-    "job-1 started >=191 s later than without": facts(pairs=(STILL_WAITS, *PAIRS[1:]), leases=(DUE_LATER, timer())),
+    "no job was changed by a lift": facts(leases=(leaf(),)),
+    "no job was changed by a lift, ": facts(leases=(lift(ending=Ending.NOT_APPLIED), leaf())),
+    "no job was changed by a delay timer": facts(leases=(lift(),)),
+    "job-2 was changed by a nice and started 140 s later than without": facts(pairs=(PAIRS[0], LATE, PAIRS[2])),
     "job-1 started 181 s later than due": facts(pairs=(LATE_ON_BOTH, *PAIRS[1:])),
-    "job-3 started >=840 s later than due": facts(pairs=(*PAIRS[:2], pair(3, WAITS, WAITS))),
-    "the change of nice of job-1 was out for 8 s and 3": facts(leases=(step_back(ended_time=157.0), timer())),
-    "the change of nice of job-1 was out": facts(leases=(step_back(ending=None, ended_time=None), timer())),
+    "job-3 started >=840 s later than due": facts(
+        pairs=(*PAIRS[:2], pair(3, WAITS, WAITS)),
+        leases=(leaf(), lift(), timer(ending=None, ended_time=None, due_time=None)),
+    ),
+    "the change of switches of job-1 was out for 12 s and 3": facts(leases=(leaf(ended_time=172.0), lift())),
+    "the change of switches of job-1 was out": facts(leases=(leaf(ending=None, ended_time=None), lift())),
     "job-4 ended as TIMEOUT on the advised": facts(pairs=(*PAIRS, KILLED)),
 }
 
@@ -104,8 +116,8 @@ def test_each_broken_promise_is_a_fault(fault: str, run: Facts) -> None:
     assert only.startswith(fault)
 
 
-def test_job_that_waits_on_the_plain_cluster_alone_is_no_fault_and_neither_is_a_cancelled_attack() -> None:
-    pairs = (pair(1, WAITS, ran(285.0)), *PAIRS[1:], pair(4, GONE, GONE, user=ATTACKER))
+def test_lifted_job_that_waits_on_the_plain_cluster_alone_is_no_fault_and_neither_is_a_cancelled_attack() -> None:
+    pairs = (PAIRS[0], pair(2, WAITS, ran(149.0)), PAIRS[2], pair(4, GONE, GONE, user=ATTACKER))
 
     assert list(faults(facts(pairs=pairs))) == []
 
@@ -127,30 +139,25 @@ def test_time_so_far_counts_for_a_job_that_has_not_started(plain: Stay, advised:
 def test_job_was_due_when_planned_or_when_it_would_have_started_if_that_is_later() -> None:
     job = pair(1, ran(110.0), ran(200.0))
 
-    assert lateness(step_back(), job, UNTIL) == Delay(seconds=90.0)
-    assert lateness(step_back(would_start_time=150.0), job, UNTIL) == Delay(seconds=50.0)
-    assert lateness(step_back(would_start_time=90.0), job, UNTIL) == Delay(seconds=90.0)
-    assert lateness(step_back(planned_start=None), job, UNTIL) is None
+    assert lateness(leaf(), job, UNTIL) == Delay(seconds=90.0)
+    assert lateness(leaf(would_start_time=150.0), job, UNTIL) == Delay(seconds=50.0)
+    assert lateness(leaf(would_start_time=90.0), job, UNTIL) == Delay(seconds=90.0)
+    assert lateness(leaf(planned_start=None), job, UNTIL) is None
 
 
-def test_purpose_is_gone_with_the_last_job_let_ahead_or_the_job_itself_or_the_time() -> None:
-    lease = step_back(serves=(2, 3), due_time=None)
-    early, late, waits = (pair(2, ran(0.0), stay) for stay in (ran(120.0), ran(130.0), WAITS))
-    job, other = pair(1, ran(0.0), ran(200.0)), pair(3, ran(0.0), ran(125.0))
+def test_purpose_is_gone_with_the_start_of_the_job_or_the_time() -> None:
+    job = pair(2, ran(0.0), ran(200.0))
 
-    assert purpose_gone(lease, {1: job, 2: early, 3: other}) == 125.0
-    assert purpose_gone(lease, {1: job, 2: late, 3: other}) == 130.0
-    assert purpose_gone(lease, {1: job, 2: waits, 3: other}) == 200.0
-    assert purpose_gone(lease, {1: pair(1, WAITS, WAITS), 2: waits, 3: other}) is None
-    assert purpose_gone(step_back(due_time=160.0), {1: job, 2: waits, 3: other}) == 160.0
+    assert purpose_gone(lift(due_time=None), {2: job}) == 200.0
+    assert purpose_gone(lift(due_time=160.0), {2: job}) == 160.0
+    assert purpose_gone(lift(due_time=None), {2: pair(2, WAITS, WAITS)}) is None
 
 
 def test_jobs_are_counted_once_for_each_lever() -> None:
-    lift = step_back(job_id=4, added_delay_s=0.0)
-
-    assert touched_by_lever([step_back(), step_back(), lift, timer(ending=Ending.NOT_APPLIED)]) == {
-        "nice": 2,
-        "nice, can delay": 1,
+    assert touched_by_lever([leaf(), leaf(), lift(), timer(ending=Ending.NOT_APPLIED)]) == {
+        "nice": 1,
+        "switches": 1,
+        "switches, can delay": 1,
     }
 
 
@@ -189,7 +196,7 @@ def test_seed_decides_the_jobs_which_come_in_order_and_end_within_their_limits()
 
 
 def test_attack_stands_right_behind_the_changed_job_as_submitted_or_behind_all() -> None:
-    lease = step_back(priority=10_590)
+    lease = leaf(priority=10_590)
 
     assert options_for(Place.BETWEEN, lease) == ("--partition=rush", "--nice=89411")
     assert options_for(Place.LAST, lease) == ()

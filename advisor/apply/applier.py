@@ -243,7 +243,6 @@ class Applier:
             job=snapshot.jobs_by_id[change.job_id],
             added_delay_s=change.expected.added_delay_max_s,
             planned_start=change.planned_start,
-            serves=change.serves,
         )
 
     def _send(self, intents: Sequence[Lease]) -> tuple[Receipt, ...]:

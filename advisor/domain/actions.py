@@ -32,7 +32,7 @@ class Lever(StrEnum):
 class Reason(StrEnum):
     """Why a change is proposed; documented in docs/reasons.md."""
 
-    LONG_WORK_AHEAD = "long_work_ahead"
+    SHORT_WORK_FIRST = "short_work_first"
     LEAF_WORTH_WAITING = "leaf_worth_waiting"
     NODE_WORTH_WAITING = "node_worth_waiting"
     IDLE_GPUS_TO_GROW = "idle_gpus_to_grow"
@@ -103,7 +103,7 @@ class _Update(_Action):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetNice(_Update):
-    """Lower (or restore) the priority of a job by its nice value, which counts as in Slurm."""
+    """Raise (or restore) the priority of a job by its nice value, which counts as in Slurm: lower is sooner."""
 
     lever = Lever.NICE
 

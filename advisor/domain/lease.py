@@ -37,10 +37,10 @@ class Lease:
     delay that the change is expected to cause at most, together with earlier ones on the same field. `by_person` is
     whether a person asked to revert it. `overruled_time` is when somebody else's change to the field was observed.
 
-    `priority` is that of the job as submitted when it was changed; None if unknown. `serves` names the jobs that the
-    change lets ahead. `planned_start` is when the job would have started as submitted,
-    as planned when it was changed; None if unknown. `would_start_time` is when it was first seen that as submitted it
-    would have started. `start_time` is when it was seen to have started after the change, or to have left the queue.
+    `priority` is that of the job as submitted when it was changed; None if unknown. `planned_start` is when the job
+    would have started as submitted, as planned when it was changed; None if unknown. `would_start_time` is when it was
+    first seen that as submitted it would have started. `start_time` is when it was seen to have started after the
+    change, or to have left the queue.
     """
 
     action: Action
@@ -56,7 +56,6 @@ class Lease:
     by_person: bool = False
     overruled_time: float | None = None
     priority: int | None = None
-    serves: tuple[int, ...] = ()
     planned_start: float | None = None
     would_start_time: float | None = None
     start_time: float | None = None
@@ -133,7 +132,6 @@ def intended(
     job: Job | None = None,
     added_delay_s: float = 0.0,
     planned_start: float | None = None,
-    serves: tuple[int, ...] = (),
 ) -> Lease:
     """Return the lease of an action about to be sent, due `after_s` from now.
 
@@ -150,7 +148,6 @@ def intended(
         account="" if job is None else job.account,
         added_delay_s=added_delay_s + (0.0 if previous is None else previous.added_delay_s),
         priority=_priority(job, previous),
-        serves=serves,
         planned_start=earlier_of(planned_start, None if previous is None else previous.planned_start),
         would_start_time=earlier_of(
             now if isinstance(action, Requeue) or (planned_start is not None and planned_start <= now) else None,

@@ -16,6 +16,11 @@ def marked(nice: int) -> int:
     return nice + (MARK - nice) % MARK_SPAN if nice else 0
 
 
+def marked_below(nice: int) -> int:
+    """Return the highest nice value at or below `nice` that carries the mark."""
+    return nice - (nice - MARK) % MARK_SPAN if nice >= MARK else marked(min(nice, -1))
+
+
 def is_marked(nice: int) -> bool:
     """Return whether a nice value carries the mark."""
     return abs(nice) % MARK_SPAN == MARK

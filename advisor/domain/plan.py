@@ -20,8 +20,8 @@ class Kind(StrEnum):
 class Expected:
     """The expected effect of a change: a range of the JCT saved over all jobs it helps, and its cost.
 
-    `jobs_helped` counts a job once, also where several changes let it ahead. `added_delay_max_s` is the delay of the
-    changed job itself that is expected at most.
+    Where a lift delays the jobs that it passes, their time is subtracted, so that the range can begin below 0.
+    `added_delay_max_s` is the delay of the changed job itself that is expected at most.
     """
 
     saved_s_low: float
@@ -35,8 +35,8 @@ class Recommendation:
     """One proposed change to one job, with the facts behind it.
 
     `revert_after_s` is the time after which the change has to be reverted, None if it ends by itself or can stay.
-    `serves` names the jobs that it lets ahead. `planned_start` is when the job would start as submitted, and
-    `latest_start` when it would with the change; None where that is unknown.
+    `planned_start` is when the job would start as submitted, and `latest_start` when it would with the change; None
+    where that is unknown.
     `refused_by` is the rule by which the guard refused it, None before it was judged and if all rules hold.
     """
 
@@ -45,7 +45,6 @@ class Recommendation:
     facts: Facts
     expected: Expected
     revert_after_s: float | None = None
-    serves: tuple[int, ...] = ()
     planned_start: float | None = None
     latest_start: float | None = None
     refused_by: str | None = None

@@ -6,12 +6,16 @@ from dataclasses import dataclass, field
 
 from advisor.domain.job import Job
 from advisor.domain.plan import Recommendation
+from advisor.guard.change_rules import lifts
 from advisor.guard.circumstances import Circumstances
 
 
 @dataclass(slots=True, kw_only=True)
 class Accepted:
-    """The changes accepted so far in a cycle, counted by job, user and account, and the delay booked for them."""
+    """The changes accepted so far in a cycle: their jobs, those of each user and account, and the delay booked.
+
+    Lifts are not counted by user and account, as they delay no job of theirs.
+    """
 
     jobs: set[int] = field(default_factory=set)
     changes_by_user: Counter[str] = field(default_factory=Counter)
@@ -23,8 +27,9 @@ class Accepted:
         """Count one more change."""
         delay_s = max(0.0, change.expected.added_delay_max_s)
         self.jobs.add(job.job_id)
-        self.changes_by_user[job.user] += 1
-        self.changes_by_account[job.account] += 1
+        if not lifts(change):
+            self.changes_by_user[job.user] += 1
+            self.changes_by_account[job.account] += 1
         self.delay_s_by_user[job.user] = self.delay_s_by_user.get(job.user, 0.0) + delay_s
         self.delay_s_by_account[job.account] = self.delay_s_by_account.get(job.account, 0.0) + delay_s
 
@@ -52,14 +57,18 @@ def changes_within_cap(_change: Recommendation, _job: Job, accepted: Accepted, c
     return len(accepted.jobs) < circumstances.limits.max_changes
 
 
-def user_within_cap(_change: Recommendation, job: Job, accepted: Accepted, circumstances: Circumstances) -> bool:
-    """No more changes to the jobs of one user in one cycle."""
-    return not job.user or accepted.changes_by_user[job.user] < circumstances.limits.max_changes_per_user
+def user_within_cap(change: Recommendation, job: Job, accepted: Accepted, circumstances: Circumstances) -> bool:
+    """No more changes to the jobs of one user in one cycle, lifts apart."""
+    if lifts(change) or not job.user:
+        return True
+    return accepted.changes_by_user[job.user] < circumstances.limits.max_changes_per_user
 
 
-def account_within_cap(_change: Recommendation, job: Job, accepted: Accepted, circumstances: Circumstances) -> bool:
-    """No more changes to the jobs of one account in one cycle."""
-    return not job.account or accepted.changes_by_account[job.account] < circumstances.limits.max_changes_per_account
+def account_within_cap(change: Recommendation, job: Job, accepted: Accepted, circumstances: Circumstances) -> bool:
+    """No more changes to the jobs of one account in one cycle, lifts apart."""
+    if lifts(change) or not job.account:
+        return True
+    return accepted.changes_by_account[job.account] < circumstances.limits.max_changes_per_account
 
 
 def fair_to_user(change: Recommendation, job: Job, accepted: Accepted, circumstances: Circumstances) -> bool:

@@ -16,14 +16,14 @@ PROBATION_RULE = "forecast_proven"
 ChangeRule = Callable[[Recommendation, Job, Circumstances], bool]
 
 
+def lifts_only(change: Recommendation, _job: Job, _circumstances: Circumstances) -> bool:
+    """No job is put back: its nice is only lowered, and restored."""
+    return not isinstance(change.action, SetNice) or lifts(change)
+
+
 def nice_within_limits(change: Recommendation, _job: Job, circumstances: Circumstances) -> bool:
-    """A nice is raised by no more than the site allows, from a value that can be restored; a lift has its own bound."""
-    action, limits = change.action, circumstances.limits
-    if not isinstance(action, SetNice):
-        return True
-    if lifts(change):
-        return action.after >= limits.nice_min
-    return action.before >= 0 and action.after - action.before <= limits.nice_max
+    """A nice is lowered no further than the site allows."""
+    return not isinstance(change.action, SetNice) or change.action.after >= circumstances.limits.nice_min
 
 
 def lifts(change: Recommendation) -> bool:
@@ -31,15 +31,9 @@ def lifts(change: Recommendation) -> bool:
     return isinstance(change.action, SetNice) and change.action.after < change.action.before
 
 
-def lift_is_owed(change: Recommendation, job: Job, circumstances: Circumstances) -> bool:
-    """Only a job that waits although it would have started as submitted is put ahead of others."""
-    return not lifts(change) or circumstances.late_s(job) > 0.0
-
-
-def late_job_not_put_back(change: Recommendation, job: Job, circumstances: Circumstances) -> bool:
-    """A job that waits although it would have started as submitted, or would start now, is not put back again."""
-    steps_back = isinstance(change.action, SetNice) and change.action.after > change.action.before
-    return not steps_back or job.job_id not in circumstances.would_start
+def lift_within_fairness(change: Recommendation, job: Job, circumstances: Circumstances) -> bool:
+    """Jobs of other users and accounts are passed where the site allows it, or by a job that our changes delayed."""
+    return not lifts(change) or circumstances.limits.lifts_pass_others or circumstances.late_s(job) > 0.0
 
 
 def starts_within_bound(change: Recommendation, _job: Job, circumstances: Circumstances) -> bool:
@@ -127,12 +121,12 @@ def forecast_proven(_change: Recommendation, _job: Job, circumstances: Circumsta
 CHANGE_RULES: Mapping[str, ChangeRule] = {
     "field_shown": field_shown,
     "before_still_true": before_still_true,
+    "lifts_only": lifts_only,
     "nice_within_limits": nice_within_limits,
     "delay_within_limits": delay_within_limits,
     "total_delay_within_limit": total_delay_within_limit,
     "starts_within_bound": starts_within_bound,
-    "lift_is_owed": lift_is_owed,
-    "late_job_not_put_back": late_job_not_put_back,
+    "lift_within_fairness": lift_within_fairness,
     "long_waiter_not_delayed": long_waiter_not_delayed,
     "gpus_unchanged_by_nodes": gpus_unchanged_by_nodes,
     "size_within_range": size_within_range,

@@ -21,7 +21,6 @@ class Circumstances:
     `preempts` is whether running jobs can be stopped at all; `stopped` names the jobs stopped within the last hour.
     `observed` holds the pairs of partitions and account whose jobs are in mode observe. `hidden_levers` are the levers
     whose field the reader does not show. `on_probation` names the unproven models whose run times the plan counts with.
-    `would_start` names the changed jobs that wait although they would have started as submitted, or would start now.
     """
 
     now: float
@@ -36,7 +35,6 @@ class Circumstances:
     ledger: Ledger = NOTHING_BOOKED
     hidden_levers: tuple[Lever, ...] = ()
     on_probation: tuple[str, ...] = ()
-    would_start: frozenset[int] = frozenset()
 
     def user_delay_left_s(self, job: Job) -> float:
         """Return the delay left for the jobs of a job's user within the window; infinity if the user is unknown."""
@@ -88,9 +86,6 @@ def circumstances(
         ledger=ledger_of(known, snapshot.taken_at, limits),
         hidden_levers=snapshot.hidden_levers,
         on_probation=_counted_with(forecasts),
-        would_start=frozenset(
-            lease.job_id for lease in known if lease.would_start_time is not None and lease.start_time is None
-        ),
     )
 
 

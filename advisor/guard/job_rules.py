@@ -143,7 +143,7 @@ NICE_RULES: Mapping[str, JobRule] = {
 }
 
 # The rules for a job that is lifted because our changes have delayed it; what it is owed does not wait.
-LIFT_RULES: Mapping[str, JobRule] = {name: rule for name, rule in NICE_RULES.items() if name != "cooldown_over"}
+OWED_RULES: Mapping[str, JobRule] = {name: rule for name, rule in NICE_RULES.items() if name != "cooldown_over"}
 
 
 def preemption_on(_job: Job, circumstances: Circumstances) -> bool:

@@ -11,7 +11,7 @@ from advisor.domain.snapshot import Snapshot
 from advisor.guard.caps import CAPS, Accepted
 from advisor.guard.change_rules import CHANGE_RULES, lifts
 from advisor.guard.circumstances import Circumstances, delays_left_s
-from advisor.guard.job_rules import JOB_RULES, LIFT_RULES, NICE_RULES, VICTIM_RULES, JobRule
+from advisor.guard.job_rules import JOB_RULES, NICE_RULES, OWED_RULES, VICTIM_RULES, JobRule
 
 ALL_OR_NONE = "all_victims_or_none"
 
@@ -47,7 +47,7 @@ def late_s(snapshot: Snapshot, circumstances: Circumstances) -> Mapping[int, flo
     return {
         job.job_id: circumstances.late_s(job)
         for job in jobs
-        if job is not None and circumstances.late_s(job) > 0.0 and _broken_by(job, circumstances, LIFT_RULES) is None
+        if job is not None and circumstances.late_s(job) > 0.0 and _broken_by(job, circumstances, OWED_RULES) is None
     }
 
 
@@ -113,14 +113,14 @@ def _refusal(change: Recommendation, job: Job | None, circumstances: Circumstanc
     stops = isinstance(change.action, Requeue)
     if job is None:
         return "job_still_running" if stops else "job_still_pending"
-    broken = _broken_by(job, circumstances, _rules_for(change))
+    broken = _broken_by(job, circumstances, _rules_for(change, job, circumstances))
     return broken or next((name for name, holds in CHANGE_RULES.items() if not holds(change, job, circumstances)), None)
 
 
-def _rules_for(change: Recommendation) -> Mapping[str, JobRule]:
+def _rules_for(change: Recommendation, job: Job, circumstances: Circumstances) -> Mapping[str, JobRule]:
     """Return the rules that the job of a change has to meet."""
-    if lifts(change):
-        return LIFT_RULES
+    if lifts(change) and circumstances.late_s(job) > 0.0:
+        return OWED_RULES
     match change.action:
         case Requeue():
             return VICTIM_RULES

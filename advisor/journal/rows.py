@@ -58,7 +58,7 @@ def action_of(lever: str, text: str) -> Action:
 
 
 def lease_row(lease: Lease) -> LeaseRow:
-    """Return a lease as the values of `LEASE_COLUMNS`."""
+    """Return a lease as the values of `LEASE_COLUMNS`; `serves` is empty, as no change lets certain jobs ahead."""
     return (
         lease.job_id,
         lease.lever,
@@ -75,7 +75,7 @@ def lease_row(lease: Lease) -> LeaseRow:
         lease.by_person,
         lease.overruled_time,
         lease.priority,
-        json.dumps(lease.serves, separators=(",", ":")),
+        "[]",
         lease.planned_start,
         lease.would_start_time,
         lease.start_time,
@@ -96,7 +96,7 @@ def lease_of(row: LeaseRow) -> Lease:
     # fmt: off
     (
         _, lever, action, undo, applied, due, state, ending, ended, user, account, added, by_person, overruled,
-        priority, serves, planned_start, would_start_time, start_time,
+        priority, _, planned_start, would_start_time, start_time,
     ) = row
     # fmt: on
     return Lease(
@@ -113,7 +113,6 @@ def lease_of(row: LeaseRow) -> Lease:
         by_person=bool(by_person),
         overruled_time=overruled,
         priority=priority,
-        serves=tuple(json.loads(serves)),
         planned_start=planned_start,
         would_start_time=would_start_time,
         start_time=start_time,

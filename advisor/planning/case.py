@@ -67,9 +67,18 @@ class Case:
         return frozenset(self.permits.left_alone)
 
     @cached_property
-    def let_ahead(self) -> frozenset[int]:
-        """Return the jobs that open changes let ahead of others."""
-        return frozenset(job_id for lease in self.memory.leases if lease.ending is None for job_id in lease.serves)
+    def nice_of_ours(self) -> Mapping[int, int]:
+        """Map jobs to the part of their nice that an open change added; it is below 0 for a lift."""
+        jobs = self.snapshot.jobs_by_id
+        return {
+            lease.job_id: lease.action.after - lease.undo.after
+            for lease in self.memory.leases
+            if isinstance(lease.action, SetNice)
+            and isinstance(lease.undo, SetNice)
+            and lease.ending is None
+            and lease.job_id in jobs
+            and jobs[lease.job_id].nice == lease.action.after
+        }
 
     @cached_property
     def table(self) -> NodeTable:
@@ -87,6 +96,14 @@ class Case:
         settings = self.settings
         ratio = settings.used_limit_ratio_low
         return queue_table(self.snapshot, self.table, settings.depth, self.forecasts, rule_ratio=ratio)
+
+    @cached_property
+    def whole_queue(self) -> QueueTable:
+        """Return the pending jobs in the order in which Slurm considers them, those beyond the depth as well."""
+        if (np.bincount(self.queue.pool) < self.settings.depth).all():
+            return self.queue
+        ratio = self.settings.used_limit_ratio_low
+        return queue_table(self.snapshot, self.table, len(self.snapshot.jobs), self.forecasts, rule_ratio=ratio)
 
     @cached_property
     def tested(self) -> frozenset[int]:
@@ -162,7 +179,7 @@ class Case:
     def queue_after(self, so_far: Sequence[Recommendation]) -> QueueTable:
         """Return the queue as it stands once the changes so far have taken effect.
 
-        Jobs that step back stand behind the jobs that pass them, and gangs with a delay timer ask for the better place.
+        Lifted jobs stand before those that they pass, and gangs with a delay timer ask for the better place.
         """
         steps = {
             change.job_id: change.action.after - change.action.before

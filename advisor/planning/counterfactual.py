@@ -1,4 +1,4 @@
-"""Compares jobs that a change can delay with their start as submitted, and finds the changes that no longer serve.
+"""Compares jobs that a change can delay with their start as submitted, and finds the changes to revert for that.
 
 As submitted, a job stands at the priority of its user's own fields, and the jobs that started while the change was out,
 from places behind it, have not started. Its planned start is that of a schedule by time limits, node by node. In each
@@ -8,20 +8,19 @@ later round it would start once what it asks for fits beside the jobs ahead of i
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.domain.actions import Lever, Requeue, SetNice
+from advisor.domain.actions import Lever, Requeue
 from advisor.domain.job import Job, JobState
 from advisor.domain.lease import Ending, Lease, LeaseState, earlier_of
 from advisor.domain.plan import Plan, Recommendation
 from advisor.domain.units import DAY_S
 from advisor.features.capacity import Fitter
 from advisor.features.nodes import UNTYPED
-from advisor.features.queue import ANY_TYPE, QueueTable, competes_now
+from advisor.features.queue import ANY_TYPE, QueueTable
 from advisor.planning.case import Case
 from advisor.planning.earliest import earliest, without
 from advisor.planning.timetable import Timetable
@@ -32,25 +31,17 @@ _MOST_TASKS: Final = 20
 _HORIZON_S: Final = 30 * DAY_S
 
 
-class Over(StrEnum):
-    """Why a change no longer serves; documented in docs/delay.md."""
-
-    SERVED = "served"  # the jobs that it let ahead have started or left the queue
-    WOULD_START = "would_start"  # as submitted the job would start now, on GPUs that are idle
-    UNCOUNTED = "uncounted"  # a job that it was not to let ahead stands before it, or has started
-    HALF_BOUND = "half_bound"  # the job has waited half of its bound longer than as submitted
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """A job that still waits after a change: since when it would run as submitted, and the levers that are over.
+    """A job that still waits after a change: since when it would run as submitted, and the levers to revert.
 
-    `would_start_time` is None while it would not have started either.
+    `would_start_time` is None while it would not have started either. Once it has waited half of its bound longer, all
+    of its changes are `over`.
     """
 
     job_id: int
     would_start_time: float | None
-    over: Mapping[Lever, Over]
+    over: frozenset[Lever]
 
 
 def watched(case: Case) -> tuple[Watched, ...]:
@@ -66,44 +57,33 @@ def with_planned_starts(plan: Plan, case: Case) -> Plan:
     """Return a plan in which each change that can delay its job states the planned and the latest start.
 
     Both are by time limits. The planned start is that of the job as submitted, if no other job arrives: slurmctld's own
-    where that is earlier. The latest start of a job that steps back is that behind the jobs that it lets ahead; that of
-    a gang that waits for a place is as the first in line if other jobs take all idle GPUs.
+    where that is earlier. The latest start of a gang that waits for a place is as the first in line if other jobs take
+    all idle GPUs.
     """
     delaying = {change.job_id: change for change in plan.recommendations if change.expected.added_delay_max_s > 0.0}
     if not delaying:
         return plan
     line, leases_by_job = _Line.of(case), _waiting(case)
-    starts_s = _starts_by_limits_s(case, line, {job_id: line.let_ahead(change) for job_id, change in delaying.items()})
+    starts_s = _starts_by_limits_s(case, line, frozenset(delaying))
     return Plan(
         recommendations=tuple(
             change
             if change.job_id not in delaying
             else _with_planned_start(
-                change, case, line, starts_s.get(change.job_id, _NEVER), leases_by_job.get(change.job_id, ())
+                change, case, line, starts_s.get(change.job_id, np.inf), leases_by_job.get(change.job_id, ())
             )
             for change in plan.recommendations
         )
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Starts:
-    """When a job starts by time limits, as submitted and behind others, in seconds from the snapshot."""
-
-    as_submitted_s: float
-    behind_s: float
-
-
-_NEVER = _Starts(as_submitted_s=np.inf, behind_s=np.inf)
-
-
-def _starts_by_limits_s(case: Case, line: "_Line", rows_ahead: Mapping[int, Sequence[int]]) -> Mapping[int, _Starts]:
-    """Map jobs to their starts by time limits as submitted, and behind the rows that go ahead of them.
+def _starts_by_limits_s(case: Case, line: "_Line", job_ids: frozenset[int]) -> Mapping[int, float]:
+    """Map jobs to their starts by time limits as submitted, in seconds from the snapshot.
 
     Slurm's backfill keeps no place for a job beyond its depth, so that no start is known there.
     """
-    submitted, timetable, left = line.submitted, case.timetable(_HORIZON_S), set(rows_ahead)
-    starts_s: dict[int, _Starts] = {}
+    submitted, timetable, left = line.submitted, case.timetable(_HORIZON_S), set(job_ids)
+    starts_s: dict[int, float] = {}
     for row in (row for rows in submitted.rows_by_pool() for row in rows.tolist()):
         job_id = submitted.jobs[row].job_id
         if not left:
@@ -112,13 +92,7 @@ def _starts_by_limits_s(case: Case, line: "_Line", rows_ahead: Mapping[int, Sequ
             continue
         if job_id in left:
             left.remove(job_id)
-            as_submitted_s = _start_s(timetable, submitted, row)
-            with timetable.trial():
-                for other in rows_ahead[job_id]:
-                    _schedule(timetable, submitted, other)
-                behind_s = _start_s(timetable, submitted, row)
-            is_kept = all(submitted.jobs[other].job_id in case.tested for other in rows_ahead[job_id])
-            starts_s[job_id] = _Starts(as_submitted_s=as_submitted_s, behind_s=behind_s if is_kept else np.inf)
+            starts_s[job_id] = _start_s(timetable, submitted, row)
         _schedule(timetable, submitted, row)
     return starts_s
 
@@ -139,7 +113,7 @@ def _schedule(timetable: Timetable, queue: QueueTable, row: int) -> None:
 
 
 def _with_planned_start(
-    change: Recommendation, case: Case, line: "_Line", starts: _Starts, leases: Sequence[Lease]
+    change: Recommendation, case: Case, line: "_Line", start_s: float, leases: Sequence[Lease]
 ) -> Recommendation:
     now = case.snapshot.taken_at
     if isinstance(change.action, Requeue):
@@ -147,60 +121,39 @@ def _with_planned_start(
     row = line.row_by_job.get(change.job_id)
     if row is None:
         return change
-    # Where it stands behind others Slurm's backfill keeps its place; a gang that waits though it could start has none.
-    steps_back = isinstance(change.action, SetNice)
-    latest_s = starts.behind_s if steps_back else line.first_without_idle_s(case, row)
-    planned = now + starts.as_submitted_s if np.isfinite(starts.as_submitted_s) else None
+    planned = now + start_s if np.isfinite(start_s) else None
     of_slurm = case.snapshot.jobs_by_id[change.job_id].start_time
     # What was planned at an earlier change of this wait holds: no change moves the start that the next one counts from.
     before = (lease.planned_start for lease in leases)
     return replace(
         change,
         planned_start=earlier_of(planned, None if of_slurm is None else max(now, of_slurm), *before),
-        latest_start=now + latest_s,
+        latest_start=now + line.first_without_idle_s(case, row),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Line:
-    """The queue as it stands, and as submitted: without the nice values that are ours."""
+    """The queue as submitted: without the nice values that are ours."""
 
-    queue: QueueTable
     submitted: QueueTable
     row_by_job: Mapping[int, int]  # rows of `submitted`
-    place_by_job: Mapping[int, int]  # rows of `queue`
     started: tuple[Job, ...]  # the running jobs that started since the first of the changes
 
     @classmethod
     def of(cls, case: Case, since: float = np.inf) -> "_Line":
-        queue, ours = case.queue, _nice_of_ours(case)
+        queue, ours = case.queue, case.nice_of_ours
         added = np.array([ours.get(job.job_id, 0) for job in queue.jobs], dtype=np.int64)
         submitted = queue.by_priority(queue.priority + added) if added.any() else queue
         return cls(
-            queue=queue,
             submitted=submitted,
             row_by_job={job.job_id: row for row, job in enumerate(submitted.jobs)},
-            place_by_job={job.job_id: row for row, job in enumerate(queue.jobs)},
             started=tuple(
                 job
                 for job in case.snapshot.jobs
                 if job.state is JobState.RUNNING and job.start_time is not None and job.start_time > since
             ),
         )
-
-    def let_ahead(self, change: Recommendation) -> list[int]:
-        """Return the rows of `submitted` behind a job that go ahead of it once its nice is raised, in order.
-
-        Jobs that our changes put back count where they stand as submitted: they can return there in any round.
-        """
-        row, place = self.row_by_job.get(change.job_id), self.place_by_job.get(change.job_id)
-        if row is None or place is None or not isinstance(change.action, SetNice):
-            return []
-        lowered = int(self.queue.priority[place]) - (change.action.after - change.action.before)
-        submitted = self.submitted
-        passing = {self.row_by_job[job_id] for job_id in change.serves if job_id in self.row_by_job}
-        outranking = np.flatnonzero((submitted.pool == submitted.pool[row]) & (submitted.priority >= lowered))
-        return [other for other in sorted(passing.union(outranking.tolist())) if other > row]
 
     def first_without_idle_s(self, case: Case, row: int) -> float:
         """Return when a row of `submitted` starts by time limits as the first in line if others take all idle GPUs."""
@@ -221,37 +174,6 @@ class _Line:
         meets = (types == gpu_type) | (types == ANY_TYPE)
         return bool(submitted.smallest[ahead][meets].sum(dtype=np.int64) <= idle[gpu_type])
 
-    def uncounted(self, job_id: int, serves: Iterable[int]) -> bool:
-        """Return whether a job other than `serves` stands before a job and would not as submitted."""
-        row, place = self.row_by_job[job_id], self.place_by_job[job_id]
-        queue, pool = self.queue, self.queue.pool[place]
-        counted = {job_id, *serves}
-        return any(
-            queue.pool[before] == pool
-            and queue.jobs[before].job_id not in counted
-            and self.row_by_job[queue.jobs[before].job_id] > row
-            and _compete(int(queue.gpu_type[before]), int(queue.gpu_type[place]))
-            for before in range(place)
-        )
-
-
-def _compete(gpu_type: int, other: int) -> bool:
-    return gpu_type == other or ANY_TYPE in (gpu_type, other)
-
-
-def _nice_of_ours(case: Case) -> Mapping[int, int]:
-    """Map jobs to the part of their nice that an open change added."""
-    jobs = case.snapshot.jobs_by_id
-    return {
-        lease.job_id: lease.action.after - lease.undo.after
-        for lease in case.memory.leases
-        if isinstance(lease.action, SetNice)
-        and isinstance(lease.undo, SetNice)
-        and lease.ending is None
-        and lease.job_id in jobs
-        and jobs[lease.job_id].nice == lease.action.after
-    }
-
 
 def _waiting(case: Case) -> Mapping[int, list[Lease]]:
     """Map pending jobs to their changes that can have delayed them and after which they have not started."""
@@ -268,17 +190,10 @@ def _watched(case: Case, line: _Line, job_id: int, leases: list[Lease]) -> Watch
     now = case.snapshot.taken_at
     passed = _passed_by(case, line, job_id, leases)
     would_start = _would_start(case, line, job_id, leases, passed)
-    starts_now = would_start and (not passed or _would_start(case, line, job_id, leases, ()))
     would_start_time = earlier_of(*(lease.would_start_time for lease in leases), now if would_start else None)
     late = would_start_time is not None and now - would_start_time >= case.limits.max_added_delay_s / 2
-    over = {
-        lease.lever: why
-        for lease in leases
-        if lease.ending is None
-        and lease.state is LeaseState.OUT
-        and lease.action.can_be_undone
-        and (why := _over(case, line, lease, passed, starts_now=starts_now, late=late)) is not None
-    }
+    out = (lease for lease in leases if lease.ending is None and lease.state is LeaseState.OUT)
+    over = frozenset(lease.lever for lease in out if late and lease.action.can_be_undone)
     return Watched(job_id=job_id, would_start_time=would_start_time, over=over)
 
 
@@ -306,30 +221,6 @@ def _would_start(case: Case, line: _Line, job_id: int, leases: list[Lease], pass
     holdings = case.holdings
     table = without(case.table, holdings, np.isin(holdings.job_id, [other.job_id for other in passed]))
     return Fitter(case.snapshot, table).tier_now(job.gang, job.partitions) is not None
-
-
-def _over(case: Case, line: _Line, lease: Lease, passed: Sequence[Job], *, starts_now: bool, late: bool) -> Over | None:
-    """Return why a change no longer serves; None while it does. A delay timer waits although its gang could start."""
-    if late:
-        return Over.HALF_BOUND
-    if lease.lever is not Lever.NICE:
-        return None
-    if lease.serves and not any(_is_pending(case, job_id) for job_id in lease.serves):
-        return Over.SERVED
-    if starts_now:
-        return Over.WOULD_START
-    if any(job.job_id not in lease.serves and (job.start_time or 0.0) > lease.applied_time for job in passed):
-        return Over.UNCOUNTED
-    job = case.snapshot.jobs_by_id[lease.job_id]
-    if lease.job_id in line.row_by_job:
-        return Over.UNCOUNTED if line.uncounted(lease.job_id, lease.serves) else None
-    # It stands behind all jobs that are planned.
-    return Over.UNCOUNTED if competes_now(job, case.snapshot.taken_at) else None
-
-
-def _is_pending(case: Case, job_id: int) -> bool:
-    job = case.snapshot.jobs_by_id.get(job_id)
-    return job is not None and job.is_pending
 
 
 def _passed(job: Job, line: _Line, row: int, leases: list[Lease], now: float) -> bool:

@@ -9,20 +9,12 @@ from advisor.features.policy import Options, Scores
 Columns = Mapping[str, Scores]
 
 
-def weighted_saving(columns: Columns) -> Scores:
-    """Return what a step back saves, each job's time weighted by how long it has waited (Smith's rule)."""
-    return columns["work"] * columns["helped_weight"] - columns["weight"] * columns["passed_work"]
-
-
 def marginal_gain(columns: Columns) -> Scores:
     """Return the speed that each GPU of a step to a larger size adds."""
     return columns["gain_per_gpu"]
 
 
-SCORERS: Final[Mapping[Lever, Callable[[Columns], Scores]]] = {
-    Lever.NICE: weighted_saving,
-    Lever.GPU_COUNT: marginal_gain,
-}
+SCORERS: Final[Mapping[Lever, Callable[[Columns], Scores]]] = {Lever.GPU_COUNT: marginal_gain}
 
 
 def by_rule(options: Options) -> Scores:

@@ -17,7 +17,7 @@ from advisor.predict.onnx_model import TensorGraph
 DEADLINE_S: Final = 1.0
 BOARD: Final = "sadvise_board"
 SCORES, STATE = "scores", "state"
-# Which lever's options a graph scores; that of a graph that does not say is NICE.
+# Which lever's options a graph scores; that of a graph that does not say is GPU_COUNT.
 LEVER: Final = "sadvise_lever"
 
 
@@ -34,11 +34,11 @@ class ServedPolicy:
             raise ModelError(f"policy {name}: it is not a graph that scores options")
         if graph.inputs.keys() & {"jobs", "nodes"} and graph.metadata.get(BOARD) != FINGERPRINT:
             raise ModelError(f"policy {name}: it was trained on another observation: train it again, or roll back")
-        if graph.metadata.get(LEVER, Lever.NICE) not in set(Lever):
+        if graph.metadata.get(LEVER, Lever.GPU_COUNT) not in set(Lever):
             raise ModelError(f"policy {name}: it scores options of {graph.metadata[LEVER]!a}, which is no lever")
         self.name = name
         self.digest = digest
-        self.levers = frozenset({Lever(graph.metadata.get(LEVER, Lever.NICE))})
+        self.levers = frozenset({Lever(graph.metadata.get(LEVER, Lever.GPU_COUNT))})
         self._graph = graph
         self._columns = columns
 

@@ -11,7 +11,6 @@ from advisor.predict.bundle import Bundle
 from advisor.predict.forecaster import ModelForecaster
 from advisor.predict.library import Library
 from advisor.predict.run_time import EndedJobs
-from advisor.predict.served_policy import ServedPolicy, open_policy
 from advisor.sim.run_outcome import End
 from advisor.sim.slurm_cluster import SimulatedSlurm
 from advisor.sim.state import ENDED
@@ -25,12 +24,6 @@ _STATES = {int(End.FINISHED): "COMPLETED", int(End.TIME_LIMIT): "TIMEOUT"}
 def opened(kind: str) -> Bundle:
     """Open a shipped model once per process: a sweep runs many simulations."""
     return Library(_NOWHERE).load(kind)
-
-
-@cache
-def shipped_policy(name: str) -> ServedPolicy:
-    """Open a shipped policy once per process."""
-    return open_policy(Library(_NOWHERE), name)
 
 
 class _Shipped(Library):

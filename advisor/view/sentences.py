@@ -12,7 +12,7 @@ from advisor.domain.waits import LARGEST_CLASS, gang_class
 from advisor.planning.beliefs import Basis
 from advisor.planning.checkpoint_requeue import GangNeedsThePlace
 from advisor.planning.compensation import DelayedByAdvice
-from advisor.planning.ordering import LongWorkAhead
+from advisor.planning.lift import StartsNext
 from advisor.planning.placement import PlaceWorthWaiting
 from advisor.planning.sizing import Resizing
 from advisor.planning.soft_limit import RunsShorterThanLimit
@@ -30,8 +30,8 @@ _BASES = {
 def sentence(change: Recommendation) -> str:
     """Return why a change is proposed."""
     match change.facts:
-        case LongWorkAhead() as facts:
-            return _long_work_ahead(facts, change.expected, change.revert_after_s or 0.0)
+        case StartsNext() as facts:
+            return _starts_next(facts, change.revert_after_s or 0.0)
         case Resizing() as facts if facts.reason is Reason.SMALLER_STARTS_SOONER:
             return _smaller_starts_sooner(facts, change.expected)
         case Resizing() as facts:
@@ -51,9 +51,11 @@ def sentence(change: Recommendation) -> str:
 def assumption(change: Recommendation) -> str:
     """Return what the expected saving of a change rests on."""
     match change.facts:
-        case LongWorkAhead() as facts:
+        case StartsNext() as facts:
+            by_rule = _run_time(facts.used_limit_ratio_low)
             return (
-                f"{_run_times_in_line(facts)}; GPUs of one type are interchangeable; not counted: jobs that backfill "
+                f"{'run times as forecast' if facts.basis is Basis.FORECAST else by_rule}; GPUs of one type are "
+                "interchangeable; the delays of the jobs passed are subtracted; not counted: jobs that backfill "
                 "starts anyway, jobs without GPUs, later submissions"
             )
         case Resizing() as facts:
@@ -105,12 +107,13 @@ def place(nodes: int | None) -> str:
     return "one node" if nodes == 1 else f"{nodes} nodes"
 
 
-def _long_work_ahead(facts: LongWorkAhead, expected: Expected, lease_s: float) -> str:
+def _starts_next(facts: StartsNext, lease_s: float) -> str:
+    passed = "the job passed" if facts.jobs_passed == 1 else "each job passed"
     return (
-        f"can use up to {facts.gpu_hours_high:.1f} GPU-hours and is ahead of {plural(facts.jobs_passing, 'job')} "
-        f"expected to use {facts.gpu_hours_passing:.1f} together ({_some_ids(facts.passing)}); moved behind them, it "
-        f"saves {_saving(expected)} of waiting in all, and is expected to wait up to "
-        f"{duration(expected.added_delay_max_s)} longer if the change is reverted within {duration(lease_s)}"
+        f"is expected to use {facts.gpu_hours:.1f} GPU-hours and is behind {plural(facts.jobs_passed, 'job')} that "
+        f"should start later, with {facts.gpu_hours_ahead - facts.gpu_hours_ahead_after:.1f} GPU-hours; lifted, it "
+        f"starts {duration(facts.sooner_s_low)} to {duration(facts.sooner_s_high)} sooner, and {passed} waits up to "
+        f"{duration(facts.others_delayed_s_max)} longer; it is put back after {duration(lease_s)} if it still waits"
     )
 
 
@@ -169,11 +172,6 @@ def _saving(expected: Expected) -> str:
     return f"{duration(expected.saved_s_low)} to {duration(expected.saved_s_high)}"
 
 
-def _some_ids(job_ids: tuple[int, ...]) -> str:
-    ids = [str(job_id) for job_id in job_ids]
-    return ", ".join(ids) if len(ids) <= 4 else f"{', '.join(ids[:3])} and {len(ids) - 3} more"
-
-
 def _declared(facts: Resizing) -> str:
     return "" if facts.declared is None else f"{facts.declared.low}-{facts.declared.high} GPUs declared"
 
@@ -187,15 +185,6 @@ def _limit(facts: Resizing) -> str:
     if facts.checkpoint_s is None:
         return words
     return f"{words}, else it has to go on from its checkpoint, written every {duration(facts.checkpoint_s)}"
-
-
-def _run_times_in_line(facts: LongWorkAhead) -> str:
-    """Return where the run times of a job and of those that pass it come from."""
-    if not facts.forecast_jobs:
-        return f"jobs use {facts.used_limit_ratio_low * 100:.0f} to 100 % of their time limits"
-    forecast = f"run times of {plural(facts.forecast_jobs, 'job')} as forecast"
-    rest = 1 + facts.jobs_passing - facts.forecast_jobs
-    return forecast if not rest else f"{forecast}, of {plural(rest, 'job')} by the mean share of limits that those use"
 
 
 def _scaling(exponent: float | None) -> str:

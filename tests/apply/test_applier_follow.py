@@ -20,7 +20,7 @@ from advisor.domain.snapshot import Snapshot
 from advisor.errors import SlurmUnavailableError
 from advisor.journal import SqliteJournal, opened
 from advisor.journal.views import Done, RowQuery
-from advisor.planning.counterfactual import Over, Watched
+from advisor.planning.counterfactual import Watched
 from tests.apply.test_applier_gate import Shut
 from tests.builders import TAKEN_AT, make_job, make_recommendation
 from tests.fake_cluster import FakeCluster, held
@@ -119,8 +119,8 @@ def test_first_instant_at_which_a_job_would_run_as_submitted_is_stored_once(tmp_
     cluster, nice = waiting(8, 9), replace(NICE, job_id=8)
     held(held(cluster, NICE), nice)
     not_yet, now = (
-        Watched(job_id=8, would_start_time=None, over={}),
-        Watched(job_id=9, would_start_time=TAKEN_AT, over={}),
+        Watched(job_id=8, would_start_time=None, over=frozenset()),
+        Watched(job_id=9, would_start_time=TAKEN_AT, over=frozenset()),
     )
     later = replace(now, would_start_time=TAKEN_AT + 30.0)
     with opened(tmp_path / "journal.sqlite") as journal:
@@ -136,11 +136,11 @@ def test_first_instant_at_which_a_job_would_run_as_submitted_is_stored_once(tmp_
 
 
 def over(*job_ids: int) -> tuple[Watched, ...]:
-    """Return jobs whose change no longer serves."""
-    return tuple(Watched(job_id=job_id, would_start_time=None, over={Lever.NICE: Over.SERVED}) for job_id in job_ids)
+    """Return jobs whose change is over."""
+    return tuple(Watched(job_id=job_id, would_start_time=None, over=frozenset({Lever.NICE})) for job_id in job_ids)
 
 
-def test_change_that_no_longer_serves_goes_back_and_the_others_stay() -> None:
+def test_change_that_is_over_goes_back_and_the_others_stay() -> None:
     cluster, nice = waiting(8, 9), replace(NICE, job_id=8)
     held(held(cluster, NICE), nice)
     applier = applier_on(cluster, Seeing(seen=over(9)), out(nice), out())
@@ -152,9 +152,9 @@ def test_change_that_no_longer_serves_goes_back_and_the_others_stay() -> None:
     assert [lease.ending for lease in applier.journal.closed([9])] == [Ending.TAKEN_BACK]
 
 
-def test_change_that_serves_stays() -> None:
+def test_change_that_is_not_over_stays() -> None:
     cluster = held(waiting(9), NICE)
-    applier = applier_on(cluster, Seeing(seen=(Watched(job_id=9, would_start_time=None, over={}),)), out())
+    applier = applier_on(cluster, Seeing(seen=(Watched(job_id=9, would_start_time=None, over=frozenset()),)), out())
 
     step = applier.step()
 

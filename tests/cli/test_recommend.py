@@ -20,6 +20,7 @@ from tests.apply.test_rehearsal import CASES, mine
 from tests.builders import make_cluster, make_config, make_job, make_recommendation, make_snapshot
 from tests.cli.conftest import Sadvise
 from tests.planning.test_checkpoint_requeue import FULL, GANG, judged
+from tests.predict.graphs import publish_sizes
 
 
 def test_demo_holds_every_kind_of_advice(sadvise: Sadvise) -> None:
@@ -246,15 +247,19 @@ def test_journal_that_cannot_be_read_is_a_line_beside_the_advice(sadvise: Sadvis
     assert "journal" not in silent.out and not missing.exists()
 
 
-def test_policy_is_named_where_it_is_asked_for(sadvise: Sadvise) -> None:
-    document = json.loads(sadvise("recommend", "--demo", "--policy", "linear", "--json").out)
+def test_policy_is_named_where_it_is_asked_for(sadvise: Sadvise, tmp_path: Path) -> None:
+    publish_sizes(tmp_path / "models")
+    config = tmp_path / "sadvise.toml"
+    config.write_text(f'[forecasts]\nmodels = "{tmp_path / "models"}"\n')
 
-    assert document["policy"] == {"name": "linear", "fault": None}
-    assert "reorder" in {change["kind"] for change in document["recommendations"]}
+    document = json.loads(sadvise("recommend", "--demo", "--config", str(config), "--policy", "own", "--json").out)
+
+    assert document["policy"] == {"name": "own", "fault": None}
+    assert "resize" in {change["kind"] for change in document["recommendations"]}
 
 
 def test_policy_that_is_not_there_is_an_error(sadvise: Sadvise) -> None:
     done = sadvise("recommend", "--demo", "--policy", "lineal")
 
     assert done.exit_code != 0
-    assert done.err == "sadvise: error: there is no policy 'lineal': there are linear\n"
+    assert done.err == "sadvise: error: there is no policy 'lineal': there are none\n"

@@ -65,9 +65,9 @@ def test_every_round_shows_the_leases_that_it_leaves_and_what_they_are_for(site:
 
 def test_job_whose_nice_goes_back_in_the_round_is_no_stray(site: Site) -> None:
     nice = SetNice(job_id=HOLD.job_id, before=0, after=17)
-    served = intended(nice, site.cluster.now - 600.0, after_s=86_400.0, added_delay_s=60.0, serves=(777,))
+    due = intended(nice, site.cluster.now - 600.0, after_s=600.0)
     with opened(site.folder / "journal.sqlite") as journal:
-        journal.keep(replace(served, state=LeaseState.OUT))
+        journal.keep(replace(due, state=LeaseState.OUT))
     for job_id in (HOLD.job_id, 90):
         site.cluster.jobs[job_id] = replace(site.cluster.jobs[job_id], nice=17)
 

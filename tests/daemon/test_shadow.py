@@ -20,6 +20,7 @@ from tests.builders import TAKEN_AT
 from tests.daemon.rounds import Site
 from tests.fake_cluster import FakeCluster
 from tests.planning.test_policies import Scripted, queue
+from tests.predict.graphs import publish_sizes
 
 
 @pytest.fixture
@@ -94,9 +95,10 @@ def test_policy_goes_on_after_a_restart_from_what_it_remembered(site: Site) -> N
     assert (before.states, after.states) == ([b"", b"."], [b".."])
 
 
-def test_shadow_of_the_configuration_is_the_policy_that_ships(tmp_path: Path) -> None:
+def test_shadow_of_the_configuration_is_a_policy_of_the_site(tmp_path: Path) -> None:
+    publish_sizes(tmp_path / "models")
     file = tmp_path / "sadvise.toml"
-    file.write_text('[daemon]\nshadow = "linear"\n')
+    file.write_text(f'[daemon]\nshadow = "own"\n[forecasts]\nmodels = "{tmp_path / "models"}"\n')
 
     outfit = LiveParts(ManualClock(TAKEN_AT), RoundDeadline()).build(load_config(file, {}))
 

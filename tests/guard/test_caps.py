@@ -16,7 +16,7 @@ from advisor.guard.circumstances import circumstances
 from advisor.guard.rules import judge
 from advisor.settings import QUANTUM_S, Limits
 from tests.builders import HOUR_S, TAKEN_AT, make_hints, make_job, make_snapshot
-from tests.guard.proposals import PLAIN, lent, nice
+from tests.guard.proposals import PLAIN, lent, nice, timer
 
 BOB = make_job(2, gpus=4, user="bob", account="other")
 
@@ -42,13 +42,13 @@ def test_every_cap_has_a_case() -> None:
 
 
 def test_of_two_changes_to_one_job_the_one_that_saves_more_is_accepted() -> None:
-    verdicts = judged(nice(saved_s=1.0), nice(saved_s=2.0), jobs=[PLAIN], limits=Limits())
+    verdicts = judged(timer(saved_s=1.0), timer(saved_s=2.0), jobs=[PLAIN], limits=Limits())
 
     assert verdicts == ["no_change_outstanding", None]
 
 
 def test_changes_that_save_most_are_accepted_and_verdicts_keep_the_order_of_the_plan() -> None:
-    changes = [nice(1, saved_s=5.0), nice(2, saved_s=9.0), nice(3, saved_s=7.0)]
+    changes = [timer(1, saved_s=5.0), timer(2, saved_s=9.0), timer(3, saved_s=7.0)]
 
     verdicts = judged(*changes, jobs=[PLAIN, BOB, make_job(3)], limits=Limits(max_changes=2))
 
@@ -56,23 +56,32 @@ def test_changes_that_save_most_are_accepted_and_verdicts_keep_the_order_of_the_
 
 
 def test_among_changes_that_save_the_same_the_lower_job_id_is_accepted() -> None:
-    verdicts = judged(nice(2), nice(1), jobs=[PLAIN, BOB], limits=Limits(max_changes=1))
+    verdicts = judged(timer(2), timer(1), jobs=[PLAIN, BOB], limits=Limits(max_changes=1))
 
     assert verdicts == ["changes_within_cap", None]
 
 
 def test_jobs_of_one_user_take_no_more_than_their_share_of_a_cycle() -> None:
     jobs = [make_job(job_id) for job_id in (1, 2, 3)] + [replace(BOB, job_id=4)]
-    changes = [nice(job.job_id, saved_s=100.0 - job.job_id) for job in jobs]
+    changes = [timer(job.job_id, saved_s=100.0 - job.job_id) for job in jobs]
 
     verdicts = judged(*changes, jobs=jobs, limits=Limits(max_changes=3, max_changes_per_user=2))
 
     assert verdicts == [None, None, "user_within_cap", None]
 
 
+def test_lifts_are_not_counted_by_user_and_account() -> None:
+    jobs = [make_job(job_id) for job_id in range(1, 6)]
+    changes = [*(nice(job.job_id, after=-7) for job in jobs[:3]), *(timer(job.job_id) for job in jobs[3:])]
+
+    verdicts = judged(*changes, jobs=jobs, limits=Limits(max_changes_per_user=1, max_changes_per_account=1))
+
+    assert verdicts == [None, None, None, None, "user_within_cap"]
+
+
 def test_jobs_of_one_account_take_no_more_than_their_share_of_a_cycle() -> None:
     jobs = [make_job(job_id, user=f"user{job_id}") for job_id in (1, 2, 3)] + [replace(BOB, job_id=4)]
-    changes = [nice(job.job_id) for job in jobs]
+    changes = [timer(job.job_id) for job in jobs]
 
     verdicts = judged(*changes, jobs=jobs, limits=Limits(max_changes_per_account=2))
 
@@ -83,7 +92,7 @@ def test_users_and_accounts_that_slurm_does_not_tell_are_not_counted_together() 
     jobs = [make_job(job_id, user="", account="") for job_id in (1, 2)]
     limits = Limits(max_changes_per_user=1, max_changes_per_account=1, max_user_delay_s=1.0, max_account_delay_s=1.0)
 
-    assert judged(nice(1), nice(2), jobs=jobs, limits=limits) == [None, None]
+    assert judged(timer(1), timer(2), jobs=jobs, limits=limits) == [None, None]
 
 
 def test_nobodys_jobs_are_delayed_beyond_the_bound_of_a_user() -> None:
@@ -91,7 +100,7 @@ def test_nobodys_jobs_are_delayed_beyond_the_bound_of_a_user() -> None:
     limits = Limits(max_user_delay_s=2 * HOUR_S)
     back = lent(make_job(50), ending=Ending.TAKEN_BACK, ended_ago_s=0.0)
     before = [replace(back, would_start_time=TAKEN_AT - HOUR_S)]
-    changes = [nice(1, delay_s=HOUR_S), nice(2, delay_s=HOUR_S), nice(3, delay_s=1.0), nice(3, delay_s=0.0)]
+    changes = [timer(1, delay_s=HOUR_S), timer(2, delay_s=HOUR_S), timer(3, delay_s=1.0), timer(3, delay_s=0.0)]
 
     verdicts = judged(*changes, jobs=jobs, limits=limits, leases=before)
 
@@ -102,7 +111,7 @@ def test_no_accounts_jobs_are_delayed_beyond_the_bound_of_an_account() -> None:
     jobs = [PLAIN, make_job(3, user="eve"), BOB]
     limits = Limits(max_account_delay_s=2 * HOUR_S)
     before = [lent(make_job(50, user="carol"), delay_s=HOUR_S)]
-    changes = [nice(1, delay_s=HOUR_S), nice(2, delay_s=HOUR_S), nice(3, delay_s=1.0)]
+    changes = [timer(1, delay_s=HOUR_S), timer(2, delay_s=HOUR_S), timer(3, delay_s=1.0)]
 
     assert judged(*changes, jobs=jobs, limits=limits, leases=before) == [None, None, "fair_to_account"]
 
@@ -119,7 +128,7 @@ def victim(job_id: int, user: str = "alice") -> Job:
 def stop(job: Job, for_job_id: int, saved_s: float = 10.0) -> Recommendation:
     """Propose to stop a running job."""
     action = Requeue(job_id=job.job_id, for_job_id=for_job_id, before=job.start_time)
-    return replace(nice(saved_s=saved_s), kind=Kind.PREEMPT, action=action)
+    return replace(timer(saved_s=saved_s), kind=Kind.PREEMPT, action=action)
 
 
 def test_where_a_cap_keeps_one_victim_running_the_others_run_on_too_and_leave_room_for_another_gang() -> None:
@@ -153,7 +162,7 @@ def proposals(draw: st.DrawFn) -> tuple[list[Job], list[Recommendation]]:
     users, accounts = st.sampled_from(["a", "b", "c", "d"]), st.sampled_from(["x", "y", "z"])
     jobs = [make_job(job_id, user=draw(users), account=draw(accounts)) for job_id in range(1, draw(st.integers(2, 14)))]
     delays, savings = st.sampled_from([0.0, 600.0, HOUR_S]), st.sampled_from([0.0, 50.0, 5000.0])
-    return jobs, [nice(job.job_id, delay_s=draw(delays), saved_s=draw(savings)) for job in jobs]
+    return jobs, [timer(job.job_id, delay_s=draw(delays), saved_s=draw(savings)) for job in jobs]
 
 
 @given(proposals(), st.booleans())

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.domain.actions import Requeue, SetNice
+from advisor.domain.actions import Requeue
 from advisor.domain.gang import GpuScope
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending
@@ -15,7 +15,7 @@ from advisor.guard.ledger import ledger_of
 from advisor.guard.rules import judge
 from advisor.settings import BreakerSettings, Limits
 from tests.builders import DAY_S, HOUR_S, TAKEN_AT, make_gang, make_hints, make_job, make_snapshot
-from tests.guard.proposals import PLAIN, SOFT, gpus, lent, nice, refused_by, soft_limit
+from tests.guard.proposals import PLAIN, SOFT, gpus, lent, nice, refused_by, soft_limit, timer
 from tests.guard.test_victims import ALLOWED, VICTIM, preempting, stop, stop_refused_by
 
 RANGED = replace(PLAIN, hints=make_hints(gpus=(2, 8), checkpoint_s=60.0))
@@ -24,11 +24,12 @@ RANGED = replace(PLAIN, hints=make_hints(gpus=(2, 8), checkpoint_s=60.0))
 @pytest.mark.parametrize(
     ("change", "job", "limits", "rule"),
     [
-        (nice(after=0), PLAIN, Limits(), None),
-        (nice(after=10_000), PLAIN, Limits(), None),
-        (nice(after=9), PLAIN, Limits(nice_max=8), "nice_within_limits"),
-        (nice(delay_s=100.0), PLAIN, Limits(max_added_delay_s=100.0), None),
-        (nice(delay_s=101.0), PLAIN, Limits(max_added_delay_s=100.0), "delay_within_limits"),
+        (nice(after=-1), PLAIN, Limits(), None),
+        (nice(after=0), PLAIN, Limits(), "lifts_only"),
+        (nice(after=-8), PLAIN, Limits(nice_min=-8), None),
+        (nice(after=-9), PLAIN, Limits(nice_min=-8), "nice_within_limits"),
+        (timer(delay_s=100.0), PLAIN, Limits(max_added_delay_s=100.0), None),
+        (timer(delay_s=101.0), PLAIN, Limits(max_added_delay_s=100.0), "delay_within_limits"),
         (gpus(4, 2), RANGED, Limits(), None),
         (gpus(4, 8), RANGED, Limits(), None),
         (gpus(4, 1), RANGED, Limits(), "size_within_range"),
@@ -53,21 +54,21 @@ def test_soft_limit_is_no_longer_than_the_limit(seconds: float, rule: str | None
 
 @pytest.mark.parametrize(("after_s", "rule"), [(0.0, None), (1.0, "not_deferred")])
 def test_job_is_deferred_until_it_is_eligible(after_s: float, rule: str | None) -> None:
-    assert refused_by(nice(), replace(PLAIN, eligible_time=TAKEN_AT + after_s)) == rule
+    assert refused_by(timer(), replace(PLAIN, eligible_time=TAKEN_AT + after_s)) == rule
 
 
 def test_ids_of_26_bits_are_those_of_one_cluster() -> None:
     local, federated = (replace(PLAIN, job_id=job_id) for job_id in (67_108_863, 67_108_864))
 
-    assert refused_by(nice(local.job_id), local) is None
-    assert refused_by(nice(federated.job_id), federated) == "not_federated"
+    assert refused_by(timer(local.job_id), local) is None
+    assert refused_by(timer(federated.job_id), federated) == "not_federated"
 
 
 @pytest.mark.parametrize(("waited_s", "rule"), [(1000.0, None), (1001.0, "long_waiter_not_delayed")])
 def test_long_waiter_is_one_that_waits_for_longer_than_the_bound(waited_s: float, rule: str | None) -> None:
     job = make_job(1, gpus=4, submitted_ago_s=waited_s)
 
-    assert refused_by(nice(), job, limits=Limits(max_job_wait_s=1000.0)) == rule
+    assert refused_by(timer(), job, limits=Limits(max_job_wait_s=1000.0)) == rule
 
 
 @pytest.mark.parametrize(("waited_s", "rule"), [(1000.0, None), (1001.0, "long_waiter_not_delayed")])
@@ -90,7 +91,7 @@ def test_job_runs_for_its_quantum_before_it_is_stopped(ran_s: float, rule: str |
 def test_cooldown_counts_from_the_last_update(ago_s: float, rule: str | None) -> None:
     lease = lent(ago_s=5000.0, ending=Ending.TAKEN_BACK, ended_ago_s=ago_s)
 
-    assert refused_by(nice(), PLAIN, leases=[lease], limits=Limits(cooldown_s=600.0)) == rule
+    assert refused_by(timer(), PLAIN, leases=[lease], limits=Limits(cooldown_s=600.0)) == rule
 
 
 @pytest.mark.parametrize(("ago_s", "booked"), [(DAY_S - 1, {"alice": 600.0}), (DAY_S, {})])
@@ -135,7 +136,7 @@ ROOMY = {"max_changes": 9, "max_changes_per_user": 9, "max_changes_per_account":
     ],
 )
 def test_two_changes_fill_a_cap_of_two(bound: str, value: int, rule: str) -> None:
-    changes = [nice(number, delay_s=100.0, saved_s=100.0 - number) for number in (1, 2, 3)]
+    changes = [timer(number, delay_s=100.0, saved_s=100.0 - number) for number in (1, 2, 3)]
     limits = Limits(**(ROOMY | {bound: value}))  # type: ignore[arg-type]
 
     refused = refusals_of(*changes, jobs=of_users("ann", "ann", "ann", account="lab"), limits=limits)
@@ -146,9 +147,9 @@ def test_two_changes_fill_a_cap_of_two(bound: str, value: int, rule: str) -> Non
 def test_what_is_refused_takes_no_room_from_the_next() -> None:
     jobs = of_users("ann", "bob", "cy")
     changes = [
-        nice(1, delay_s=300.0, saved_s=9.0),
-        nice(2, delay_s=0.0, saved_s=8.0),
-        nice(3, delay_s=0.0, saved_s=7.0),
+        timer(1, delay_s=300.0, saved_s=9.0),
+        timer(2, delay_s=0.0, saved_s=8.0),
+        timer(3, delay_s=0.0, saved_s=7.0),
     ]
 
     refused = refusals_of(*changes, jobs=jobs, limits=Limits(max_user_delay_s=200.0, max_changes=2))
@@ -157,19 +158,19 @@ def test_what_is_refused_takes_no_room_from_the_next() -> None:
 
 
 def test_caps_bind_also_after_a_change_that_breaks_a_rule() -> None:
-    changes = [nice(1, after=99_999, saved_s=9.0), *(nice(number, saved_s=8.0 - number) for number in (2, 3, 4))]
+    changes = [nice(1, after=99, saved_s=9.0), *(timer(number, saved_s=8.0 - number) for number in (2, 3, 4))]
 
     refused = refusals_of(*changes, jobs=of_users("ann", "bob", "cy", "dan"), limits=Limits(max_changes=2))
 
-    assert refused == ["nice_within_limits", None, None, "changes_within_cap"]
+    assert refused == ["lifts_only", None, None, "changes_within_cap"]
 
 
 def test_change_that_helps_is_accepted_however_much_is_booked() -> None:
     jobs = of_users("ann", account="lab")
     limits = Limits(max_user_delay_s=0.0, max_account_delay_s=0.0)
 
-    assert refusals_of(nice(1, delay_s=0.0), jobs=jobs, limits=limits) == [None]
-    assert refusals_of(nice(1, delay_s=1.0), jobs=jobs, limits=limits) == ["fair_to_user"]
+    assert refusals_of(timer(1, delay_s=0.0), jobs=jobs, limits=limits) == [None]
+    assert refusals_of(timer(1, delay_s=1.0), jobs=jobs, limits=limits) == ["fair_to_user"]
 
 
 def test_of_gangs_that_gain_the_same_the_one_with_the_lowest_victim_goes_first() -> None:
@@ -178,7 +179,7 @@ def test_of_gangs_that_gain_the_same_the_one_with_the_lowest_victim_goes_first()
 
     def stops(job: Job, gang: int) -> Recommendation:
         action = Requeue(job_id=job.job_id, for_job_id=gang, before=job.start_time)
-        return replace(nice(saved_s=5.0), kind=Kind.PREEMPT, action=action)
+        return replace(timer(saved_s=5.0), kind=Kind.PREEMPT, action=action)
 
     # One gang would stop 3 and 4, the other 2 and 5.
     plan = Plan(recommendations=tuple(stops(job, gang) for job, gang in zip(victims, (20, 10, 10, 20), strict=True)))
@@ -202,17 +203,17 @@ def test_delay_left_is_the_least_of_job_user_and_account() -> None:
 
 
 def test_nice_already_there_is_what_the_change_begins_with() -> None:
-    changed = SetNice(job_id=1, before=7, after=50)
+    changed = nice(before=7, after=-7)
 
-    assert refused_by(replace(nice(), action=changed), replace(PLAIN, nice=7)) is None
-    assert refused_by(replace(nice(), action=changed), PLAIN) == "before_still_true"
+    assert refused_by(changed, replace(PLAIN, nice=7)) is None
+    assert refused_by(changed, PLAIN) == "before_still_true"
 
 
 @pytest.mark.parametrize(("most", "rule"), [(2, None), (3, "update_has_no_side_effect")])
 def test_gpus_per_node_on_a_fixed_number_of_nodes_may_be_changed(most: int, rule: str | None) -> None:
     gang = make_gang(4, scope=GpuScope.NODE, nodes_min=2, nodes_max=most)
 
-    assert refused_by(nice(), replace(PLAIN, gang=gang)) == rule
+    assert refused_by(timer(), replace(PLAIN, gang=gang)) == rule
 
 
 @pytest.mark.parametrize(("rest_s", "is_open"), [(600.0, False), (601.0, True)])

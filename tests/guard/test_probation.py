@@ -19,7 +19,7 @@ from advisor.guard.rules import judge
 from advisor.settings import Limits
 from tests.builders import make_snapshot
 from tests.fake_cluster import fragmented
-from tests.guard.proposals import PLAIN, nice
+from tests.guard.proposals import PLAIN, timer
 
 MODEL = "run_time default-1"
 HOUR = RunTime(interval_s=Interval(low=1800.0, median=3600.0, high=7200.0), mean_s=3600.0)
@@ -47,7 +47,9 @@ class Foreseeing:
 def test_change_that_rests_on_a_forecast_on_probation_is_refused(forecasts: Forecasts, rule: str | None) -> None:
     snapshot = make_snapshot([PLAIN])
 
-    (change,) = judge(Plan(recommendations=(nice(),)), snapshot, circumstances(snapshot, Limits(), forecasts=forecasts))
+    (change,) = judge(
+        Plan(recommendations=(timer(),)), snapshot, circumstances(snapshot, Limits(), forecasts=forecasts)
+    )
 
     assert change.refused_by == rule
 

@@ -16,13 +16,13 @@ from advisor.guard.change_rules import CHANGE_RULES
 from advisor.guard.circumstances import circumstances
 from advisor.guard.job_rules import LARGEST_LOCAL_ID, NICE_RULES
 from advisor.guard.rules import judge, permitted, refusals
-from advisor.settings import Limits
+from advisor.settings import Fairness, Limits
 from tests.builders import HOUR_S, TAKEN_AT, make_config, make_gang, make_hints, make_job, make_snapshot
-from tests.guard.proposals import PLAIN, SOFT, gpus, lent, nice, refused_by, soft_limit
+from tests.guard.proposals import PLAIN, SOFT, gpus, lent, nice, refused_by, soft_limit, timer
 
 
 def test_plain_change_passes() -> None:
-    assert refused_by(nice(), PLAIN) is None
+    assert refused_by(timer(), PLAIN) is None
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_plain_change_passes() -> None:
     ],
 )
 def test_job_that_must_not_be_touched_is_refused_by_name(rule: str, job: Job) -> None:
-    assert refused_by(nice(job.job_id), job) == rule
+    assert refused_by(timer(job.job_id), job) == rule
 
 
 def test_every_job_rule_has_a_case() -> None:
@@ -62,12 +62,12 @@ def test_every_job_rule_has_a_case() -> None:
     assert set(CHANGE_RULES) == {
         "field_shown",
         "before_still_true",
+        "lifts_only",
         "nice_within_limits",
         "delay_within_limits",
         "total_delay_within_limit",
         "starts_within_bound",
-        "lift_is_owed",
-        "late_job_not_put_back",
+        "lift_within_fairness",
         "long_waiter_not_delayed",
         "gpus_unchanged_by_nodes",
         "size_within_range",
@@ -93,6 +93,8 @@ def test_whole_array_may_be_changed_but_once_a_task_has_split_off_only_its_nice(
 
     assert refused_by(soft_limit(600.0), whole, config=SOFT) is None
     assert refused_by(soft_limit(600.0), whole, task, config=SOFT) == "array_not_split"
+    assert refused_by(timer(), whole) is None
+    assert refused_by(timer(), whole, task) == "array_not_split"
     assert refused_by(nice(), whole, task) is None
 
 
@@ -119,7 +121,7 @@ def test_permits_name_the_arrays_whose_nice_alone_can_be_changed() -> None:
 def test_node_range_with_gpus_per_node_is_left_alone() -> None:
     job = replace(PLAIN, gang=make_gang(4, scope=GpuScope.NODE, nodes_min=2, nodes_max=4))
 
-    assert refused_by(nice(), job) == "update_has_no_side_effect"
+    assert refused_by(timer(), job) == "update_has_no_side_effect"
 
 
 def test_no_array_is_changed_but_by_its_nice_where_splits_do_not_show() -> None:
@@ -139,14 +141,14 @@ def test_job_with_cpus_per_gpu_is_left_alone_on_the_release_that_weighs_it_anew(
 
 
 def test_job_that_left_the_queue_is_refused() -> None:
-    assert refused_by(nice(job_id=99), PLAIN) == "job_still_pending"
+    assert refused_by(timer(job_id=99), PLAIN) == "job_still_pending"
 
 
 def test_job_with_a_change_under_way_is_refused() -> None:
     snapshot = make_snapshot([PLAIN])
     around = circumstances(snapshot, Limits(), frozenset({1}))
 
-    assert judge(Plan(recommendations=(nice(),)), snapshot, around)[0].refused_by == "no_change_outstanding"
+    assert judge(Plan(recommendations=(timer(),)), snapshot, around)[0].refused_by == "no_change_outstanding"
     assert refusals(snapshot, around) == {1: "no_change_outstanding"}
 
 
@@ -159,7 +161,7 @@ def test_job_with_a_change_under_way_is_refused() -> None:
     ],
 )
 def test_job_that_is_only_observed_gets_no_advice(modes: Modes) -> None:
-    assert refused_by(nice(), PLAIN, modes=modes) == "mode_allows_advice"
+    assert refused_by(timer(), PLAIN, modes=modes) == "mode_allows_advice"
 
 
 def test_job_of_another_partition_and_account_than_those_observed_gets_advice() -> None:
@@ -172,7 +174,7 @@ def test_job_of_another_partition_and_account_than_those_observed_gets_advice() 
 def test_largest_id_of_a_cluster_of_its_own_is_no_federated_job() -> None:
     job = replace(PLAIN, job_id=LARGEST_LOCAL_ID)
 
-    assert refused_by(nice(job.job_id), job) is None
+    assert refused_by(timer(job.job_id), job) is None
 
 
 @pytest.mark.parametrize(
@@ -187,7 +189,7 @@ def test_largest_id_of_a_cluster_of_its_own_is_no_federated_job() -> None:
 def test_job_whose_change_a_person_did_not_want_is_left_alone_for_good(lease: Lease) -> None:
     snapshot = make_snapshot([PLAIN])
 
-    assert refused_by(nice(), PLAIN, leases=[lease]) == "no_person_objected"
+    assert refused_by(timer(), PLAIN, leases=[lease]) == "no_person_objected"
     assert refusals(snapshot, circumstances(snapshot, Limits(), leases=[lease])) == {1: "no_person_objected"}
 
 
@@ -202,8 +204,8 @@ def test_job_whose_change_a_person_did_not_want_is_left_alone_for_good(lease: Le
     ],
 )
 def test_job_that_was_changed_lately_is_left_alone_for_a_while(lease: Lease) -> None:
-    assert refused_by(nice(), PLAIN, leases=[lease]) == "cooldown_over"
-    assert refused_by(nice(2), PLAIN, replace(PLAIN, job_id=2), leases=[lease]) is None
+    assert refused_by(timer(), PLAIN, leases=[lease]) == "cooldown_over"
+    assert refused_by(timer(2), PLAIN, replace(PLAIN, job_id=2), leases=[lease]) is None
 
 
 @pytest.mark.parametrize(
@@ -215,7 +217,7 @@ def test_job_that_was_changed_lately_is_left_alone_for_a_while(lease: Lease) -> 
     ],
 )
 def test_cooldown_ends(lease: Lease) -> None:
-    assert refused_by(nice(), PLAIN, leases=[lease]) is None
+    assert refused_by(timer(), PLAIN, leases=[lease]) is None
 
 
 HELD_TIGHT = SetNodeRange(job_id=1, before=NodeRange(low=1, high=4), after=NodeRange(low=1, high=1))
@@ -225,19 +227,19 @@ def test_timer_that_ran_its_course_leaves_the_job_to_the_timer_of_the_next_tier(
     over = lent(action=HELD_TIGHT, ago_s=300.0, due_after_s=300.0, ending=Ending.TAKEN_BACK)
     cut_short = replace(over, due_time=TAKEN_AT + 1.0)
 
-    assert refused_by(nice(), PLAIN, leases=[over]) is None
-    assert refused_by(nice(), PLAIN, leases=[cut_short]) == "cooldown_over"
-    assert refused_by(nice(), PLAIN, leases=[over, lent(ago_s=599.0)]) == "cooldown_over"
+    assert refused_by(timer(), PLAIN, leases=[over]) is None
+    assert refused_by(timer(), PLAIN, leases=[cut_short]) == "cooldown_over"
+    assert refused_by(timer(), PLAIN, leases=[over, lent(ago_s=599.0)]) == "cooldown_over"
 
 
 @pytest.mark.parametrize(
     ("rule", "change"),
     [
         ("before_still_true", nice(before=3)),
-        ("nice_within_limits", nice(after=10_001)),
-        ("nice_within_limits", nice(after=-1_000_001)),
-        ("lift_is_owed", nice(after=-1)),
-        ("delay_within_limits", nice(delay_s=6 * 3600.0 + 1)),
+        ("lifts_only", nice(after=1)),
+        ("lifts_only", nice(after=0)),
+        ("nice_within_limits", nice(after=-2_000_000_001)),
+        ("delay_within_limits", timer(delay_s=6 * 3600.0 + 1)),
         ("size_within_range", gpus(4, 9)),
         ("size_within_range", gpus(4, 1)),
         ("shrinking_survives_limit", gpus(4, 2)),
@@ -249,17 +251,9 @@ def test_change_out_of_bounds_is_refused_by_name(rule: str, change: Recommendati
     assert refused_by(change, job) == rule
 
 
-@pytest.mark.parametrize(
-    ("own", "after", "rule"),
-    [
-        (9_999, 19_999, None),
-        (9_999, 20_000, "nice_within_limits"),
-        (-1, 50, "nice_within_limits"),
-    ],
-    ids=["a full step from the own value", "a longer step", "an own value that could not be restored"],
-)
-def test_bound_of_nice_counts_from_the_users_own_value(own: int, after: int, rule: str | None) -> None:
-    assert refused_by(nice(before=own, after=after), replace(PLAIN, nice=own)) == rule
+def test_nice_of_the_users_own_can_be_lowered_and_is_not_raised() -> None:
+    assert refused_by(nice(before=9_999, after=9_997), replace(PLAIN, nice=9_999)) is None
+    assert refused_by(nice(before=-50, after=-47), replace(PLAIN, nice=-50)) == "lifts_only"
 
 
 @pytest.mark.parametrize(
@@ -269,47 +263,53 @@ def test_bound_of_nice_counts_from_the_users_own_value(own: int, after: int, rul
 def test_job_is_not_delayed_unless_running_jobs_release_its_gpus_in_time_by_their_limits(
     latest_s: float, rule: str | None
 ) -> None:
-    change = replace(nice(), planned_start=TAKEN_AT + 60.0, latest_start=TAKEN_AT + latest_s)
+    change = replace(timer(), planned_start=TAKEN_AT + 60.0, latest_start=TAKEN_AT + latest_s)
 
     assert refused_by(change, PLAIN) == rule
 
 
 def test_job_is_not_delayed_if_its_start_as_submitted_is_unknown() -> None:
-    change = replace(nice(), planned_start=None, latest_start=TAKEN_AT + 60.0)
+    change = replace(timer(), planned_start=None, latest_start=TAKEN_AT + 60.0)
 
     assert refused_by(change, PLAIN) == "starts_within_bound"
 
 
-@pytest.mark.parametrize(("late_s", "rule"), [(1.0, None), (0.0, "lift_is_owed")])
-def test_job_is_lifted_only_while_it_waits_although_it_would_have_started(late_s: float, rule: str | None) -> None:
-    change = nice(after=-500, delay_s=0.0)
-    ended = lent(ago_s=4 * HOUR_S, ending=Ending.TAKEN_BACK)
-
+@pytest.mark.parametrize(
+    ("fairness", "late_s", "rule"),
+    [
+        ("site", 0.0, None),
+        ("trade", 0.0, None),
+        ("account", 0.0, "lift_within_fairness"),
+        ("user", 0.0, "lift_within_fairness"),
+        ("user", 1.0, None),
+    ],
+)
+def test_jobs_of_others_are_passed_where_the_site_allows_it_or_by_a_job_that_we_delayed(
+    fairness: Fairness, late_s: float, rule: str | None
+) -> None:
+    ended = lent(ago_s=4 * HOUR_S, ending=Ending.TAKEN_BACK, ended_ago_s=HOUR_S)
     late = replace(ended, would_start_time=TAKEN_AT - late_s)
 
-    assert refused_by(change, PLAIN, leases=[late]) == rule
+    assert refused_by(nice(), PLAIN, limits=Limits(fairness=fairness), leases=[late]) == rule
 
 
 @pytest.mark.parametrize(("after", "rule"), [(-500, None), (-501, "nice_within_limits")])
 def test_job_is_lifted_as_far_as_the_least_nice(after: int, rule: str | None) -> None:
     late = replace(lent(ago_s=4 * HOUR_S, ending=Ending.TAKEN_BACK), would_start_time=TAKEN_AT - 1.0)
 
-    assert refused_by(nice(after=after, delay_s=0.0), PLAIN, limits=Limits(nice_min=-500), leases=[late]) == rule
+    assert refused_by(nice(after=after), PLAIN, limits=Limits(nice_min=-500), leases=[late]) == rule
 
 
-def test_job_that_is_late_is_not_put_back_again() -> None:
-    back = lent(ago_s=HOUR_S, ending=Ending.TAKEN_BACK, ended_ago_s=HOUR_S / 2)
-
-    assert refused_by(nice(), PLAIN, leases=[back]) is None
-    assert refused_by(nice(), PLAIN, leases=[replace(back, would_start_time=TAKEN_AT - 1.0)]) == "late_job_not_put_back"
+def test_lift_of_a_job_that_was_not_delayed_waits_for_its_cooldown() -> None:
+    assert refused_by(nice(), PLAIN, leases=[lent(ago_s=599.0, delay_s=0.0)]) == "cooldown_over"
 
 
 def test_lift_of_a_delayed_job_does_not_wait_for_its_cooldown() -> None:
     just_back = lent(ago_s=4 * HOUR_S, ending=Ending.TAKEN_BACK, ended_ago_s=1.0)
     late = replace(just_back, would_start_time=TAKEN_AT - 3 * HOUR_S)
 
-    assert refused_by(nice(after=-500, delay_s=0.0), PLAIN, leases=[late]) is None
-    assert refused_by(nice(delay_s=0.0), PLAIN, leases=[late]) == "cooldown_over"
+    assert refused_by(nice(after=-500), PLAIN, leases=[late]) is None
+    assert refused_by(timer(delay_s=0.0), PLAIN, leases=[late]) == "cooldown_over"
 
 
 def test_growing_within_the_range_passes_and_shrinking_needs_a_checkpoint_or_no_limit() -> None:
@@ -322,7 +322,7 @@ def test_growing_within_the_range_passes_and_shrinking_needs_a_checkpoint_or_no_
 
 def test_narrowing_nodes_is_refused_where_gpus_are_counted_per_node() -> None:
     action = SetNodeRange(job_id=1, before=NodeRange(low=1, high=4), after=NodeRange(low=1, high=1))
-    change = replace(nice(), kind=Kind.CONSOLIDATE, action=action)
+    change = replace(timer(), kind=Kind.CONSOLIDATE, action=action)
 
     per_node = replace(PLAIN, gang=make_gang(8, scope=GpuScope.SOCKET, nodes_min=1, nodes_max=4))
     in_all = replace(PLAIN, gang=make_gang(8, nodes_min=1, nodes_max=4))
@@ -377,7 +377,7 @@ def test_long_waiter_is_not_delayed_but_may_be_helped() -> None:
         PLAIN, submit_time=TAKEN_AT - 200_000, eligible_time=TAKEN_AT - 200_000, hints=make_hints(gpus=(2, 8))
     )
 
-    assert refused_by(nice(), old) == "long_waiter_not_delayed"
+    assert refused_by(timer(), old) == "long_waiter_not_delayed"
     assert refused_by(gpus(4, 8), old) is None
 
 
@@ -393,17 +393,20 @@ def test_refusals_cover_pending_gpu_jobs_only() -> None:
 def test_delays_of_one_job_add_up() -> None:
     before = lent(delay_s=4 * 3600.0)
 
-    assert refused_by(nice(delay_s=2 * 3600.0), PLAIN, leases=[before]) is None
-    assert refused_by(nice(delay_s=2 * 3600.0 + 1), PLAIN, leases=[before]) == "total_delay_within_limit"
-    assert refused_by(nice(delay_s=0.0), PLAIN, leases=[replace(before, added_delay_s=7 * 3600.0)]) is None
+    assert refused_by(timer(delay_s=2 * 3600.0), PLAIN, leases=[before]) is None
+    assert refused_by(timer(delay_s=2 * 3600.0 + 1), PLAIN, leases=[before]) == "total_delay_within_limit"
+    assert refused_by(timer(delay_s=0.0), PLAIN, leases=[replace(before, added_delay_s=7 * 3600.0)]) is None
 
 
-@pytest.mark.parametrize("name", [each.name for each in fields(Limits) if each.name[:5] not in ("nice_", "preem")])
+@pytest.mark.parametrize(
+    "name", [each.name for each in fields(Limits) if each.name[:5] not in ("nice_", "preem", "fairn")]
+)
 def test_no_bound_is_negative(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} must not be negative"):
         Limits(**{name: -1})  # type: ignore[arg-type]
 
 
-def test_bounds_of_nice_are_in_order() -> None:
-    with pytest.raises(ValueError, match="nice_min must not be above nice_max"):
-        Limits(nice_min=5, nice_max=4)
+@pytest.mark.parametrize("nice", [1, -(2**31)])
+def test_lowest_nice_is_one_that_lifts_and_that_slurm_takes(nice: int) -> None:
+    with pytest.raises(ValueError, match="nice_min must not be above 0, nor below -2147483645"):
+        Limits(nice_min=nice)

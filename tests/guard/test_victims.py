@@ -14,7 +14,7 @@ from advisor.guard.job_rules import LARGEST_LOCAL_ID, VICTIM_RULES
 from advisor.guard.rules import judge, stoppable
 from advisor.settings import APART_S, QUANTUM_S, Limits
 from tests.builders import TAKEN_AT, make_hints, make_job, make_snapshot
-from tests.guard.proposals import lent, nice
+from tests.guard.proposals import lent, timer
 
 VICTIM = make_job(
     1,
@@ -30,7 +30,7 @@ ALLOWED = Limits(preempt_partitions="debug, gpu")
 def stop(job: Job = VICTIM, *, for_job_id: int = 9, delay_s: float = 600.0) -> Recommendation:
     """Propose to stop a running job."""
     action = Requeue(job_id=job.job_id, for_job_id=for_job_id, before=job.start_time)
-    return replace(nice(delay_s=delay_s), kind=Kind.PREEMPT, action=action)
+    return replace(timer(delay_s=delay_s), kind=Kind.PREEMPT, action=action)
 
 
 def preempting(
@@ -162,4 +162,6 @@ def test_of_the_jobs_in_the_way_of_one_gang_all_are_stopped_or_none() -> None:
 
 
 def test_running_jobs_are_changed_in_no_other_way() -> None:
-    assert stop_refused_by(replace(nice(), action=SetNice(job_id=1, before=0, after=50)), VICTIM) == "job_still_pending"
+    assert (
+        stop_refused_by(replace(timer(), action=SetNice(job_id=1, before=0, after=50)), VICTIM) == "job_still_pending"
+    )

@@ -79,7 +79,6 @@ def _check_leases(journal: Journal) -> None:
         by_person=True,
         overruled_time=NOW + 1.5,
         priority=1000,
-        serves=(7, 6),
         planned_start=NOW + 60.5,
         would_start_time=NOW + 61.5,
         start_time=NOW + 62.5,

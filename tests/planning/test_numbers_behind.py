@@ -14,7 +14,6 @@ from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
 from advisor.planning.beliefs import Basis, Beliefs
 from advisor.planning.case import Case
-from advisor.planning.ordering import LongWorkAhead
 from advisor.planning.placement import PlaceWorthWaiting
 from advisor.planning.preemption import keys
 from advisor.planning.site_checks import site_checks
@@ -36,30 +35,14 @@ from tests.builders import (
     make_topology,
 )
 from tests.planning.diagnosing import causes, diagnosis
+from tests.planning.queues import busy
 from tests.planning.test_causes import APART
 from tests.planning.test_causes import TWO_NODES as ONE_LEAF
 from tests.planning.test_checkpoint_requeue import GANG, judged, running, stops
-from tests.planning.test_ordering import busy, moved, shorts
 from tests.planning.test_placement import ahead, waiting
 from tests.planning.test_site_checks import FULL
 from tests.planning.test_soft_limit import SMALL, blocked, proposed, run_time
 from tests.planning.test_survey import idle
-
-
-def test_facts_of_a_step_back_are_gpu_hours_and_the_jobs_that_pass() -> None:
-    long = make_job(1, gpus=16, priority=1000, time_limit_s=40 * HOUR_S)
-
-    (change,) = Cycle().judge(busy(long, *shorts(2))).recommendations
-
-    assert isinstance(change.facts, LongWorkAhead)
-    facts = change.facts
-    # A fifth of the limits is the run time that is expected by rule.
-    assert (facts.gpu_hours_low, facts.gpu_hours, facts.gpu_hours_high) == (128.0, 128.0, 640.0)
-    assert facts.gpu_hours_passing == pytest.approx(0.8)
-    assert (facts.jobs_passing, facts.passing, facts.forecast_jobs) == (2, (10, 11), 0)
-    assert (facts.priority, facts.priority - facts.priority_after) == (1000, change.action.after)
-    assert facts.queueing_delay_s == HOUR_S
-    assert (facts.used_limit_ratio_low, change.expected.jobs_helped) == (0.2, 2)
 
 
 def test_usable_lever_is_called_usable_and_costs_nothing() -> None:
@@ -75,13 +58,6 @@ def test_job_that_backfill_starts_at_once_gets_no_soft_limit_even_if_any_saving_
     assert proposed(in_the_hole, forecasts, settings=PlanningSettings(min_saving_s=0.0)) == []
 
 
-def test_job_steps_back_as_far_as_the_lowest_priority_that_is_not_held() -> None:
-    long = make_job(1, gpus=32, priority=8, time_limit_s=40 * HOUR_S)
-
-    # The last of the others has priority 2, and 0 would mean held.
-    assert moved(Cycle().judge(busy(long, *shorts(6, first_priority=7)))) == {1: 7}
-
-
 @pytest.mark.parametrize(("memories", "gangs"), [(5.9, 1), (6.1, 0)])
 def test_tuner_remembers_waits_of_six_memories(memories: float, gangs: int) -> None:
     tuning = tuning_of(PlanningSettings(timer_memory_s=1000.0))
@@ -91,33 +67,13 @@ def test_tuner_remembers_waits_of_six_memories(memories: float, gangs: int) -> N
     assert Tuner([wait], TAKEN_AT, tuning).seen(8, LocalityTier.NODE).gangs == gangs
 
 
-def test_job_that_waited_too_long_is_not_even_proposed_to_step_back() -> None:
-    old = make_job(1, gpus=32, priority=1000, time_limit_s=40 * HOUR_S, submitted_ago_s=5 * HOUR_S)
-
-    changes_by_bound = [
-        Cycle(limits=Limits(max_job_wait_s=hours * HOUR_S)).judge(busy(old, *shorts(6))).judged for hours in (4, 5)
-    ]
-
-    assert [len(changes) for changes in changes_by_bound] == [0, 1]
-
-
-@pytest.mark.parametrize(("bound_s", "moves"), [(600.0 + HOUR_S, 1), (599.0 + HOUR_S, 0)])
-def test_step_back_may_cost_just_the_bound_on_added_delay(bound_s: float, moves: int) -> None:
-    long = make_job(1, gpus=16, priority=1000, time_limit_s=40 * HOUR_S)
-
-    # The lease of ten minutes, and an hour for which the others may run.
-    record = Cycle(limits=Limits(max_added_delay_s=bound_s)).judge(busy(long, *shorts(2)))
-
-    assert len(record.judged) == moves
-
-
-def test_jobs_that_step_back_stand_behind_those_they_let_ahead_for_all_that_follows() -> None:
+def test_lifted_jobs_stand_before_those_they_pass_for_all_that_follows() -> None:
     jobs = [make_job(number, gpus=4, priority=1000 - number) for number in (1, 2, 3)]
     case = Case(snapshot=busy(*jobs))
-    back = make_recommendation(SetNice(job_id=1, before=3, after=5))
+    lifted = make_recommendation(SetNice(job_id=3, before=0, after=-2))
 
     assert [job.job_id for job in case.queue_after(()).jobs] == [1, 2, 3]
-    assert [job.job_id for job in case.queue_after((back,)).jobs] == [2, 1, 3]
+    assert [job.job_id for job in case.queue_after((lifted,)).jobs] == [1, 3, 2]
 
 
 def test_gang_on_more_nodes_of_its_closest_tier_is_judged_by_rule() -> None:
@@ -213,17 +169,6 @@ def test_job_that_is_eligible_now_is_not_deferred() -> None:
     jobs = [make_job(1, eligible_time=TAKEN_AT), make_job(2, eligible_time=TAKEN_AT + 1)]
 
     assert overview(make_snapshot(jobs)).jobs.deferred == 1
-
-
-def test_job_of_one_type_steps_back_behind_jobs_of_the_same_type() -> None:
-    typed = [replace(job, gang=make_gang(2, gpu_type="a100")) for job in shorts(6)]
-    long = make_job(1, gang=make_gang(8, gpu_type="a100"), priority=1000, time_limit_s=40 * HOUR_S)
-    nodes = [make_node("n01", used=8, gpu_type="a100"), make_node("n02", used=8, gpu_type="h100")]
-    running = make_job(90, gang=make_gang(8, gpu_type="a100"), running_on=["n01"], time_limit_s=40 * HOUR_S)
-
-    record = Cycle().judge(make_snapshot([long, running, *typed], nodes))
-
-    assert [change.job_id for change in record.recommendations] == [1]
 
 
 def test_just_as_many_idle_gpus_as_asked_are_not_too_few() -> None:

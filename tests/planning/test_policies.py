@@ -18,16 +18,16 @@ from advisor.journal import SqliteJournal
 from advisor.journal.cycle_record import outcome_of
 from advisor.journal.deviations import replayed
 from advisor.planning import case
-from advisor.planning.ordering import OPTION_COLUMNS
-from advisor.planning.sizing import OPTION_COLUMNS as SIZE_COLUMNS
+from advisor.planning.sizing import OPTION_COLUMNS
 from tests.builders import DAY_S, make_hints, make_job, make_node, make_snapshot
-from tests.planning.test_ordering import busy, moved, shorts
 from tests.planning.test_sizing import new_sizes
 
 
 def queue() -> Snapshot:
-    """One long job before six short ones."""
-    return busy(make_job(1, gpus=32, priority=1000, time_limit_s=2 * DAY_S), *shorts(6, step=20))
+    """Two jobs that start with 2 GPUs each and could have 4 or 6, where 4 GPUs are left."""
+    hints = make_hints(gpus=(2, 6))
+    jobs = [make_job(number, gpus=2, time_limit_s=DAY_S, hints=hints) for number in (1, 2)]
+    return make_snapshot(jobs, [make_node("n01")])
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Scripted:
     answer: float | str | ModelError
     name: str = "scripted"
     digest: str = ""
-    levers: frozenset[Lever] = frozenset({Lever.NICE})
+    levers: frozenset[Lever] = frozenset({Lever.GPU_COUNT})
     boards: list[Board] = field(default_factory=list)
     asked: list[Options] = field(default_factory=list)
     states: list[bytes] = field(default_factory=list)
@@ -54,10 +54,10 @@ class Scripted:
         return np.full(len(options), float(self.answer)), state + b"."
 
 
-def test_policy_that_scores_nothing_above_0_moves_no_job() -> None:
+def test_policy_that_scores_nothing_above_0_grows_no_job() -> None:
     record = Cycle(policy=Scripted(0.0)).judge(queue())
 
-    assert moved(record) == {} and record.policy_fault == ""
+    assert new_sizes(record) == {} and record.policy_fault == ""
     assert len(record.decisions) == 1
 
 
@@ -66,9 +66,11 @@ def test_policy_chooses_among_the_same_options_as_the_rules() -> None:
 
     record = Cycle(policy=policy).judge(queue())
 
-    # All score the same, so that the first is taken: right behind the first short job.
-    assert moved(record).keys() == moved(Cycle().judge(queue())).keys() == {1}
-    assert tuple(policy.asked[0].columns) == OPTION_COLUMNS
+    # All steps score the same: the first job takes both of its own before the second gets any.
+    assert new_sizes(Cycle().judge(queue())) == {1: 4, 2: 4}
+    assert new_sizes(record) == {1: 6}
+    assert tuple(policy.asked[0].columns) == OPTION_COLUMNS and policy.asked[0].lever is Lever.GPU_COUNT
+    assert [decision.lever for decision in record.decisions] == [Lever.GPU_COUNT]
     assert policy.states == [b"." * number for number in range(len(record.decisions))]
 
 
@@ -80,7 +82,7 @@ def test_rules_decide_where_a_policy_fails(answer: float | str | ModelError, sai
 
     record = Cycle(policy=policy).judge(queue())
 
-    assert moved(record) == moved(Cycle().judge(queue()))
+    assert new_sizes(record) == new_sizes(Cycle().judge(queue()))
     assert said in record.policy_fault
     assert record.decisions == () and len(policy.asked) == 1
     assert record.policy_state == NO_STATE
@@ -89,7 +91,7 @@ def test_rules_decide_where_a_policy_fails(answer: float | str | ModelError, sai
 def test_rules_need_no_board(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(case, "board_of", None)
 
-    assert moved(Cycle().judge(queue())).keys() == {1}
+    assert new_sizes(Cycle().judge(queue())) == {1: 4, 2: 4}
 
 
 def test_policy_goes_on_from_what_it_remembered() -> None:
@@ -137,7 +139,7 @@ def test_state_survives_a_restart_also_of_a_cycle_that_proposed_nothing(tmp_path
     record = cycle.judge(queue())
     with SqliteJournal(tmp_path / "journal.sqlite") as journal:
         journal.record(record, cycle)
-        journal.record(Cycle().judge(busy()), cycle)
+        journal.record(Cycle().judge(make_snapshot()), cycle)
 
     with SqliteJournal(tmp_path / "journal.sqlite") as journal:
         state = cycle.memory(journal, queue()).policy_state
@@ -147,35 +149,10 @@ def test_state_survives_a_restart_also_of_a_cycle_that_proposed_nothing(tmp_path
     assert state == record.policy_state == PolicyState(policy="scripted", digest="one", content=b".")
 
 
-def two_elastic() -> Snapshot:
-    """Two jobs that start with 2 GPUs each and could have 4 or 6, where 4 GPUs are left."""
-    hints = make_hints(gpus=(2, 6))
-    jobs = [make_job(number, gpus=2, time_limit_s=DAY_S, hints=hints) for number in (1, 2)]
-    return make_snapshot(jobs, [make_node("n01")])
-
-
-def test_policy_that_scores_sizes_decides_which_job_grows() -> None:
-    policy = Scripted(1.0, levers=frozenset({Lever.GPU_COUNT}))
-
-    record = Cycle(policy=policy).judge(two_elastic())
-
-    # All steps score the same: the first job takes both of its own before the second gets any.
-    assert new_sizes(Cycle().judge(two_elastic())) == {1: 4, 2: 4}
-    assert new_sizes(record) == {1: 6}
-    assert tuple(policy.asked[0].columns) == SIZE_COLUMNS and policy.asked[0].lever is Lever.GPU_COUNT
-    assert [decision.lever for decision in record.decisions] == [Lever.GPU_COUNT]
-
-
-def test_policy_that_scores_no_size_above_0_grows_no_job() -> None:
-    policy = Scripted(0.0, levers=frozenset({Lever.GPU_COUNT}))
-
-    assert new_sizes(Cycle(policy=policy).judge(two_elastic())) == {}
-
-
 def test_policy_is_not_asked_about_levers_that_it_does_not_score() -> None:
-    policy = Scripted(ModelError("asked"))
+    policy = Scripted(ModelError("asked"), levers=frozenset({Lever.SWITCHES}))
 
-    record = Cycle(policy=policy).judge(two_elastic())
+    record = Cycle(policy=policy).judge(queue())
 
     assert new_sizes(record) == {1: 4, 2: 4} and record.policy_fault == "" and policy.asked == []
 
@@ -186,9 +163,9 @@ def test_board_shows_the_pending_jobs_and_every_node() -> None:
     Cycle(policy=policy).judge(queue())
 
     board = policy.boards[0]
-    assert board.job_id.tolist() == [1, 10, 11, 12, 13, 14, 15]
-    assert board.jobs[:, JOB_COLUMNS.index("gpus")].tolist() == [32, 2, 2, 2, 2, 2, 2]
-    assert board.nodes[:, NODE_COLUMNS.index("gpus_idle")].tolist() == [0, 0, 0, 0]
+    assert board.job_id.tolist() == [1, 2]
+    assert board.jobs[:, JOB_COLUMNS.index("gpus")].tolist() == [2, 2]
+    assert board.nodes[:, NODE_COLUMNS.index("gpus_idle")].tolist() == [8]
     assert board.jobs.dtype == board.nodes.dtype == np.float32
     assert len(FINGERPRINT) == 64
 

@@ -2,9 +2,15 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
-from onnx import TensorProto, ValueInfoProto, helper
+import numpy as np
+from onnx import TensorProto, ValueInfoProto, helper, load_model_from_string, numpy_helper
+
+from advisor.fit.publish import Exported, publish_graph
+from advisor.planning.sizing import OPTION_COLUMNS
+from advisor.predict.manifest import POLICY, Parity
 
 ROWS: Sequence[int | None] = (None, 2)
 
@@ -84,3 +90,37 @@ def in_another_file() -> bytes:
     passwords.external_data.add(key="location", value="/etc/passwd")
     passwords.external_data.add(key="length", value="8")
     return content_of(helper.make_node("Add", ["rows", "passwords"], ["outputs"]), initializers=[passwords])
+
+
+def scoring(weights: Sequence[float], **metadata: str) -> bytes:
+    """A policy that weighs the logarithms of one more than its columns, and adds the last weight."""
+    constants = {"one": 1.0, "weights": weights[:-1], "constant": weights[-1]}
+    model = content_of(
+        helper.make_node("Add", ["options", "one"], ["more"]),
+        helper.make_node("Log", ["more"], ["logarithms"]),
+        helper.make_node("MatMul", ["logarithms", "weights"], ["weighted"]),
+        helper.make_node("Add", ["weighted", "constant"], ["scores"]),
+        inputs=[value("options", [None, len(weights) - 1])],
+        outputs=[value("scores", [None])],
+        initializers=[
+            numpy_helper.from_array(np.asarray(given, dtype=np.float32), name) for name, given in constants.items()
+        ],
+    )
+    graph = load_model_from_string(model)
+    helper.set_model_props(graph, metadata)
+    content: bytes = graph.SerializeToString()
+    return content
+
+
+def publish_sizes(folder: Path, name: str = "own") -> None:
+    """Publish a policy that scores larger sizes by the speed of each GPU added."""
+    exported = Exported(
+        graph=scoring([0.0, 0.0, 1.0, 0.0, 0.0]),
+        kind=f"{POLICY}{name}",
+        columns=OPTION_COLUMNS,
+        outputs=("scores",),
+        parameters="{}",
+        parity=Parity(rows=1, max_error=0.0, tolerance=1.0),
+        seed=0,
+    )
+    publish_graph(exported, folder, "1", today="2026-11-22", card=lambda _: "")

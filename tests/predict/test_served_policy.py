@@ -10,16 +10,15 @@ from advisor.errors import ModelError
 from advisor.features.board import JOB_COLUMNS, NODE_COLUMNS, Board
 from advisor.features.policy import Options
 from advisor.fit.publish import Exported, publish_graph
-from advisor.planning.ordering import OPTION_COLUMNS
+from advisor.planning.sizing import OPTION_COLUMNS
 from advisor.predict.library import Library
 from advisor.predict.manifest import GRAPH, POLICY, Parity
 from advisor.predict.onnx_model import TensorGraph
 from advisor.predict.served_policy import LEVER, ServedPolicy, open_policy, policies
-from tests.predict.graphs import doubling, endless, unary
+from tests.predict.graphs import doubling, endless, publish_sizes, scoring, unary
 from tests.predict.shelf import TODAY
 from tests.predict.test_library import pin
 from tests.predict.test_onnx_model import line
-from tools.train.linear import to_onnx
 
 EMPTY = Board(
     job_id=np.zeros(0, dtype=np.int64),
@@ -31,7 +30,7 @@ EMPTY = Board(
 def options(*names: str, rows: int = 3) -> Options:
     """Options with the numbers 0 to `rows` in each column."""
     return Options(
-        lever=Lever.NICE,
+        lever=Lever.GPU_COUNT,
         job=np.zeros(rows, dtype=np.intp),
         columns={name: np.arange(rows, dtype=np.float64) for name in names},
     )
@@ -39,7 +38,7 @@ def options(*names: str, rows: int = 3) -> Options:
 
 def two_columns(weights: list[float]) -> ServedPolicy:
     """A policy that weighs the logarithms of two columns, and adds the last weight."""
-    graph = TensorGraph(to_onnx(np.array(weights)), name="test")
+    graph = TensorGraph(scoring(weights), name="test")
     return ServedPolicy(graph, name="test", columns=("first", "second"))
 
 
@@ -51,21 +50,19 @@ def test_scores_are_those_of_the_graph() -> None:
 
 
 def test_options_of_other_columns_are_refused() -> None:
-    with pytest.raises(ModelError, match="does not score options of nice"):
+    with pytest.raises(ModelError, match="does not score options of gpu_count"):
         two_columns([1.0, 1.0, 0.0]).act(EMPTY, options("second", "first"), b"")
 
 
 def of_lever(lever: str) -> ServedPolicy:
     """A policy whose graph says which lever's options it scores."""
-    onnx = pytest.importorskip("onnx")
-    model = onnx.load_model_from_string(to_onnx(np.array([1.0, 1.0, 0.0])))
-    onnx.helper.set_model_props(model, {LEVER: lever})
-    return ServedPolicy(TensorGraph(model.SerializeToString(), name="test"), name="test", columns=("first", "second"))
+    graph = TensorGraph(scoring([1.0, 1.0, 0.0], **{LEVER: lever}), name="test")
+    return ServedPolicy(graph, name="test", columns=("first", "second"))
 
 
 def test_graph_says_which_levers_options_it_scores() -> None:
-    assert of_lever("gpu_count").levers == {Lever.GPU_COUNT}
-    assert two_columns([1.0, 1.0, 0.0]).levers == {Lever.NICE}
+    assert of_lever("switches").levers == {Lever.SWITCHES}
+    assert two_columns([1.0, 1.0, 0.0]).levers == {Lever.GPU_COUNT}
 
 
 def test_graph_for_an_unknown_lever_is_refused() -> None:
@@ -85,12 +82,13 @@ def test_policy_that_takes_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) 
         two_columns([1.0, 1.0, 0.0]).act(EMPTY, options("first", "second"), b"")
 
 
-def test_policy_that_ships_scores_what_the_planner_offers(tmp_path: Path) -> None:
-    shipped = Library(tmp_path)
+def test_policy_of_a_site_scores_what_the_planner_offers(tmp_path: Path) -> None:
+    publish_sizes(tmp_path)
+    site = Library(tmp_path)
 
-    scores, _ = open_policy(shipped, "linear").act(EMPTY, options(*OPTION_COLUMNS), b"")
+    scores, _ = open_policy(site, "own").act(EMPTY, options(*OPTION_COLUMNS), b"")
 
-    assert policies(shipped) == ("linear",) and scores.shape == (3,)
+    assert policies(site) == ("own",) and scores == pytest.approx(np.log([1.0, 2.0, 3.0]))
 
 
 def exported(graph: bytes) -> Exported:
@@ -118,7 +116,7 @@ def test_hostile_policy_is_not_published(tmp_path: Path, graph: bytes, fault: st
 
 @pytest.mark.parametrize(("graph", "fault"), HOSTILE)
 def test_hostile_policy_is_not_opened(tmp_path: Path, graph: bytes, fault: str) -> None:
-    publish_graph(exported(to_onnx(np.array([1.0, 1.0, 0.0]))), tmp_path, "1", today=TODAY, card=lambda _: "")
+    publish_graph(exported(scoring([1.0, 1.0, 0.0])), tmp_path, "1", today=TODAY, card=lambda _: "")
     (tmp_path / f"{POLICY}own" / "1" / GRAPH).write_bytes(graph)
     pin(tmp_path, graph)
     site = Library(tmp_path, tmp_path / "none")
@@ -128,5 +126,8 @@ def test_hostile_policy_is_not_opened(tmp_path: Path, graph: bytes, fault: str) 
 
 
 def test_unknown_policy_is_an_error_that_names_those_there_are(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="no policy 'lineal': there are linear"):
-        open_policy(Library(tmp_path), "lineal")
+    with pytest.raises(ModelError, match="no policy 'won': there are none"):
+        open_policy(Library(tmp_path), "won")
+    publish_sizes(tmp_path)
+    with pytest.raises(ModelError, match="no policy 'won': there are own"):
+        open_policy(Library(tmp_path), "won")

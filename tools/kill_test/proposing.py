@@ -20,21 +20,24 @@ from advisor.domain.job import Job
 from advisor.domain.memory import NOTHING_KNOWN, Memory
 from advisor.domain.plan import Expected, Kind, Recommendation
 from advisor.domain.snapshot import Snapshot
-from advisor.planning.ordering import LongWorkAhead
+from advisor.planning.beliefs import Basis
+from advisor.planning.lift import StartsNext
 
 HELD_S = 600.0
 MINUTE_S = 60.0
-_MADE_UP = LongWorkAhead(
-    gpu_hours_low=0.0,
+_MADE_UP = StartsNext(
     gpu_hours=0.0,
-    gpu_hours_high=0.0,
-    gpu_hours_passing=0.0,
-    jobs_passing=0,
+    jobs_passed=0,
+    gpu_hours_ahead=0.0,
+    gpu_hours_ahead_after=0.0,
+    others_delayed_s_max=0.0,
     priority=0,
     priority_after=0,
     queueing_delay_s=0.0,
-    passing=(),
-    forecast_jobs=0,
+    turnaround_s=0.0,
+    basis=Basis.RULE,
+    sooner_s_low=0.0,
+    sooner_s_high=0.0,
     used_limit_ratio_low=0.0,
 )
 Value = object
@@ -45,7 +48,7 @@ def change_of(job: Job, lever: Lever, chance: random.Random) -> Change | None:
     gang = job.gang
     match lever:
         case Lever.NICE:
-            return SetNice(job_id=job.job_id, before=job.nice, after=job.nice + chance.randint(1, 40))
+            return SetNice(job_id=job.job_id, before=job.nice, after=job.nice - chance.randint(1, 40))
         case Lever.SWITCHES:
             taken = None if gang.switches is None else gang.switches.max_wait_s
             minutes = chance.choice([number for number in range(5, 60, 5) if number * MINUTE_S != taken])

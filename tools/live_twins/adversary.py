@@ -34,7 +34,7 @@ class Place(StrEnum):
     """Where an attack stands in line."""
 
     LAST = "last"  # behind all jobs, as any job that arrives
-    BETWEEN = "between"  # right behind the changed job as submitted, ahead of it as lowered and of those it let ahead
+    BETWEEN = "between"  # right behind the changed job as submitted
 
 
 def options_for(place: Place, lease: Lease) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from advisor.domain.lease import Lease
 from tools.live_twins.adversary import can_delay
 from tools.live_twins.checks import (
-    DELAYING,
+    GROUPS,
     Facts,
     differences,
     due_start,
@@ -109,8 +109,8 @@ def _figures(outcome: Outcome) -> Iterator[tuple[str, object]]:
 
 def _worst(facts: Facts) -> Iterator[tuple[str, object]]:
     """Yield the latest start of each kind of change, against the plain cluster and against when the job was due."""
-    for name, levers in DELAYING.items():
-        leases = [lease for lease in touched(facts.leases) if lease.lever in levers and can_delay(lease)]
+    for name, levers in GROUPS.items():
+        leases = [lease for lease in touched(facts.leases) if lease.lever in levers]
         yield f"latest start after a {name}: later than plain, s", _latest(_against_plain(facts, leases))
         yield f"latest start after a {name}: later than due, s", _latest(_against_due(facts, leases))
 

@@ -46,7 +46,6 @@ class Options:
     attack_gpus: tuple[int, ...]
     interval_s: float
     bound_s: float
-    shortest_lease_s: float
     tolerance_s: float
 
     def settings(self) -> Mapping[str, Table]:
@@ -100,8 +99,7 @@ def _policy(twins: Twins, options: Options, folder: Path) -> Iterator[subprocess
         yield None
         return
     config = write_config(folder, options.interval_s, options.settings())
-    program = ("-m", "tools.live_twins.shortened", f"{options.shortest_lease_s:g}")
-    with daemon(twins.clusters[Twin.ADVISED], config, folder / "log", program=program) as process:
+    with daemon(twins.clusters[Twin.ADVISED], config, folder / "log") as process:
         yield process
 
 

@@ -1,13 +1,11 @@
 """The policies that can be simulated, by name: a row each, or a file where a policy has code of its own."""
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Final
 
 import numpy as np
 
 from advisor.domain.actions import Lever
-from advisor.sim.learning import shipped_policy
 from advisor.sim.policies import dally, dally_preempt, drf, gandiva, las, lifted, optimus, order, slurm, tetris, themis
 from advisor.sim.policies.advised import (
     AdvisedSlurm,
@@ -107,13 +105,6 @@ _TABLE: tuple[SimulatedPolicy, ...] = (
         name="rules",
         summary="Slurm with this advisor's rule-based planner, its advice applied",
         forecaster=no_forecasts,
-    ),
-    # The smallest learned policy: it shows that a trained one can be plugged in.
-    AdvisedSlurm(
-        name="linear",
-        summary="rules, with the order of jobs scored by a linear model that imitates them",
-        forecaster=no_forecasts,
-        policy=partial(shipped_policy, "linear"),
     ),
     AdvisedSlurm(
         name="forecast",

@@ -1,0 +1,180 @@
+"""Proposes to lift the jobs that should start next above the jobs that stand before them.
+
+The jobs of a pool are one line for all its GPUs. `objective` gives each job its key, and `lifts` chooses the jobs and
+their new priorities; the simulated policy `lift` calls the same two on the arrays of the simulation. What a lift saves
+is counted over all jobs whose order it changes, those that it delays included.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.domain.actions import Reason, SetNice
+from advisor.domain.facts import UNPUBLISHED, Facts
+from advisor.domain.mark import marked_below
+from advisor.domain.plan import Expected, Kind, Recommendation
+from advisor.features.queue import ANY_TYPE, QueueTable, by_place
+from advisor.planning.beliefs import Basis
+from advisor.planning.case import Case
+from advisor.planning.lifts import lifts
+from advisor.planning.objective import Waiting, objective_of
+
+Rows = NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartsNext(Facts):
+    """The expected GPU-time of a job and of the jobs that it passes, and what the lift costs each of those at most.
+
+    `turnaround_s` is that from submission to end in the site's own order; `gpu_hours_ahead` and `gpu_hours_ahead_after`
+    are those of the jobs before it that want its GPUs. `basis` is what its run time rests on.
+    """
+
+    reason = Reason.SHORT_WORK_FIRST
+
+    gpu_hours: float
+    jobs_passed: int
+    gpu_hours_ahead: float
+    gpu_hours_ahead_after: float
+    others_delayed_s_max: float
+    priority: int
+    priority_after: int
+    queueing_delay_s: float
+    turnaround_s: float
+    basis: Basis
+    sooner_s_low: float = field(metadata=UNPUBLISHED)
+    sooner_s_high: float = field(metadata=UNPUBLISHED)
+    used_limit_ratio_low: float = field(metadata=UNPUBLISHED)
+
+
+def recommendations(case: Case, so_far: Sequence[Recommendation] = ()) -> Iterator[Recommendation]:
+    """Propose lifts, pool by pool, in the order in which Slurm considers the jobs now."""
+    if not case.limits.lifts_pass_others:
+        return
+    queue = case.whole_queue
+    done = (case.untouchable - case.permits.nice_only) | {change.job_id for change in so_far}
+    for pool, rows in enumerate(map(queue.rows_of, range(len(queue.pool_gpus)))):
+        known = rows[np.isfinite(queue.run.expected_s[rows])]
+        capacity = float(queue.pool_gpus[pool].sum())
+        if len(known) > 1 and capacity > 0.0:
+            yield from _Line.of(case, queue, known, capacity).lifts(case, done)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Line:
+    """The jobs of one pool whose run times are known, in their present order; all arrays `(n_jobs,)`."""
+
+    queue: QueueTable
+    rows: Rows
+    waiting: Waiting
+    turnaround_s: NDArray[np.float64]  # as submitted
+    ours: NDArray[np.int64]  # the part of the nice that we added
+
+    @classmethod
+    def of(cls, case: Case, queue: QueueTable, rows: Rows, capacity: float) -> "_Line":
+        ours = np.array([case.nice_of_ours.get(queue.jobs[row].job_id, 0) for row in rows.tolist()], dtype=np.int64)
+        waiting = Waiting(
+            priority=(queue.priority[rows] + ours).astype(np.float64),
+            gpu_s=queue.width[rows] * queue.run.expected_s[rows],
+            run_s=queue.run.expected_s[rows],
+            waited_s=queue.wait_s[rows],
+            owed=np.zeros(len(rows)),
+            is_overdue=np.zeros(len(rows), dtype=np.bool_),
+            capacity=capacity,
+        )
+        return cls(queue=queue, rows=rows, waiting=waiting, turnaround_s=waiting.turnaround_s(), ours=ours)
+
+    def lifts(self, case: Case, done: frozenset[int]) -> Iterator[Recommendation]:
+        """Propose the lifts of this line."""
+        objective = objective_of(case.snapshot.config, case.settings, case.limits)
+        jobs = [self.queue.jobs[row] for row in self.rows.tolist()]
+        chosen = lifts(
+            objective.keys(self.waiting),
+            self.queue.priority[self.rows].astype(np.float64),
+            self.ours < 0,
+            np.array([job.job_id not in done for job in jobs], dtype=np.bool_),
+            places=case.settings.lift_places,
+            scale=objective.scale,
+        )
+        before, nice_after = self.queue.priority[self.rows], np.array([job.nice for job in jobs], dtype=np.int64)
+        priority_after = before.copy()
+        for place, priority in zip(chosen.row.tolist(), chosen.priority.astype(np.int64).tolist(), strict=True):
+            nice = marked_below(jobs[place].nice - (priority - int(before[place])))
+            if nice >= case.limits.nice_min:
+                priority_after[place] += jobs[place].nice - nice
+                nice_after[place] = nice
+        ranks = _ranks(self.queue, self.rows, before), _ranks(self.queue, self.rows, priority_after)
+        for place in np.flatnonzero(priority_after > before).tolist():
+            ahead, ahead_after = (self._ahead(place, rank) for rank in ranks)
+            if (ahead & ~ahead_after).any():
+                yield self._lift(case, place, int(nice_after[place]), ahead, ahead_after)
+
+    def _ahead(self, place: int, rank: Rows) -> NDArray[np.bool_]:
+        """Return the jobs before a job that want GPUs of its type."""
+        gpu_type = self.queue.gpu_type[self.rows]
+        meets = (gpu_type == gpu_type[place]) | (gpu_type == ANY_TYPE) | (gpu_type[place] == ANY_TYPE)
+        return np.asarray(meets & (rank < rank[place]))
+
+    def _lift(
+        self, case: Case, place: int, nice: int, ahead: NDArray[np.bool_], ahead_after: NDArray[np.bool_]
+    ) -> Recommendation:
+        queue, row = self.queue, int(self.rows[place])
+        job, passed = queue.jobs[row], self.rows[ahead & ~ahead_after]
+        capacity = self._capacity(row)
+        sooner_s_low, sooner_s_high = (
+            float((queue.width[passed] * run_s[passed]).sum()) / capacity
+            for run_s in (queue.run.low_s, queue.run.high_s)
+        )
+        # Each job that is passed waits for the GPU-time of this one.
+        later_s_low, later_s_high = (
+            float(queue.width[row] * run_s[row]) / capacity for run_s in (queue.run.low_s, queue.run.high_s)
+        )
+        gpu_hours_ahead, gpu_hours_ahead_after = (
+            float(self.waiting.gpu_s[places].sum()) / 3600 for places in (ahead, ahead & ahead_after)
+        )
+        return Recommendation(
+            kind=Kind.REORDER,
+            action=SetNice(job_id=job.job_id, before=job.nice, after=nice),
+            facts=StartsNext(
+                gpu_hours=float(self.waiting.gpu_s[place]) / 3600,
+                jobs_passed=len(passed),
+                gpu_hours_ahead=gpu_hours_ahead,
+                gpu_hours_ahead_after=gpu_hours_ahead_after,
+                others_delayed_s_max=later_s_high,
+                priority=int(queue.priority[row]),
+                priority_after=int(queue.priority[row]) + job.nice - nice,
+                queueing_delay_s=float(queue.wait_s[row]),
+                turnaround_s=float(self.turnaround_s[place]),
+                basis=Basis.FORECAST if queue.run.by_model[row] else Basis.RULE,
+                sooner_s_low=sooner_s_low,
+                sooner_s_high=sooner_s_high,
+                used_limit_ratio_low=case.settings.used_limit_ratio_low,
+            ),
+            expected=Expected(
+                saved_s_low=sooner_s_low - len(passed) * later_s_high,
+                saved_s_high=sooner_s_high - len(passed) * later_s_low,
+                jobs_helped=1,
+                added_delay_max_s=0.0,
+            ),
+            revert_after_s=case.settings.lift_lease_s,
+        )
+
+    def _capacity(self, row: int) -> float:
+        """Return the number of GPUs that the job of a row can run on."""
+        totals, gpu_type = self.queue.pool_gpus[self.queue.pool[row]], int(self.queue.gpu_type[row])
+        return float(totals.sum() if gpu_type == ANY_TYPE else totals[gpu_type])
+
+
+def _ranks(queue: QueueTable, rows: Rows, priority: NDArray[np.int64]) -> Rows:
+    """Return the place of each row in the order in which Slurm considers them with some priorities."""
+    jobs = [queue.jobs[row] for row in rows.tolist()]
+    order = by_place(
+        priority,
+        np.array([job.submit_time for job in jobs], dtype=np.float64),
+        np.array([job.job_id for job in jobs], dtype=np.int64),
+    )
+    ranks = np.empty(len(order), dtype=np.intp)
+    ranks[order] = np.arange(len(order))
+    return ranks

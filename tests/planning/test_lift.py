@@ -1,0 +1,278 @@
+"""Which jobs are lifted, how far, and what that saves and costs."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from advisor.cycle import Cycle
+from advisor.domain.actions import SetNice
+from advisor.domain.forecast import Forecasts
+from advisor.domain.job import ArrayRecord, Job
+from advisor.domain.lease import Ending, Lease, LeaseState, intended
+from advisor.domain.mark import is_marked, marked_below
+from advisor.domain.memory import Memory
+from advisor.domain.permits import Permits
+from advisor.features.queue import slurms_place
+from advisor.planning.beliefs import Basis
+from advisor.planning.case import Case
+from advisor.planning.lift import StartsNext, recommendations
+from advisor.settings import Fairness, Limits, PlanningSettings
+from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
+from advisor.sim.policies.lifted import Lifter, by_limits
+from advisor.sim.simulated_policy import Problem, SimulationOptions, Stopwatch
+from advisor.sim.slurm_cluster import SimulatedSlurm
+from advisor.sim.slurm_state import build_slurm
+from advisor.sim.slurmctld import run_slurm
+from advisor.sim.trace import Trace
+from tests.builders import HOUR_S, TAKEN_AT, make_gang, make_hints, make_job, make_node, make_snapshot
+from tests.planning.queues import busy, lifts_of, shorts
+from tests.planning.test_soft_limit import run_time
+from tests.sim.building import make_state, make_trace
+
+LONG = make_job(1, gpus=16, priority=1000, time_limit_s=40 * HOUR_S)
+BY_SIZE = Limits(fairness="site")
+
+
+def lifted(job: Job, nice: int = -5007) -> tuple[Job, Lease]:
+    """A job that was lifted an hour ago, and its lease."""
+    action = SetNice(job_id=job.job_id, before=job.nice, after=nice)
+    lease = intended(action, TAKEN_AT - HOUR_S, after_s=6 * HOUR_S, job=job)
+    return action.applied_to(job), replace(lease, state=LeaseState.OUT)
+
+
+def test_short_jobs_are_lifted_above_the_long_one_before_them() -> None:
+    snapshot = busy(LONG, *shorts(2))
+
+    lifts = lifts_of(Cycle().judge(snapshot))
+
+    assert lifts.keys() == {10, 11}
+    after = {job_id: change.action.applied_to(snapshot.jobs_by_id[job_id]) for job_id, change in lifts.items()}
+    assert all(job.priority is not None and job.priority > 1000 and is_marked(job.nice) for job in after.values())
+    assert {change.revert_after_s for change in lifts.values()} == {6 * HOUR_S}
+
+
+def test_facts_and_net_saving_of_a_lift() -> None:
+    (change,) = Cycle(limits=BY_SIZE).judge(busy(LONG, *shorts(1))).recommendations
+
+    facts = change.facts
+    assert isinstance(facts, StartsNext)
+    # A fifth of the limit is the run time that is expected by rule: 2 x 0.2 h, and 16 x 8 h ahead.
+    assert (facts.gpu_hours, facts.gpu_hours_ahead, facts.gpu_hours_ahead_after) == pytest.approx((0.4, 128.0, 0.0))
+    assert (facts.jobs_passed, facts.basis, facts.queueing_delay_s) == (1, Basis.RULE, HOUR_S)
+    assert facts.turnaround_s == pytest.approx(HOUR_S + 4 * HOUR_S + 0.2 * HOUR_S)
+    assert facts.others_delayed_s_max == pytest.approx(2 * HOUR_S / 32)
+    assert facts.priority_after == 900 - change.action.after
+    # 16 GPUs x 8 to 40 h over 32 GPUs are gained, and up to a sixteenth of an hour is lost.
+    assert change.expected.saved_s_low == pytest.approx((4.0 - 2 / 32) * HOUR_S)
+    assert change.expected.saved_s_high == pytest.approx((20.0 - 0.2 * 2 / 32) * HOUR_S)
+    assert (change.expected.jobs_helped, change.expected.added_delay_max_s) == (1, 0.0)
+
+
+def test_time_that_a_lift_takes_from_another_lifted_job_is_counted_once() -> None:
+    smaller = replace(shorts(2)[1], gang=make_gang(1))
+    changes = Cycle(limits=BY_SIZE).judge(busy(LONG, shorts(1)[0], smaller)).recommendations
+
+    first, second = changes
+    assert [change.job_id for change in changes] == [10, 11]
+    assert isinstance(first.facts, StartsNext) and isinstance(second.facts, StartsNext)
+    # The smaller one passes both, the other the long one alone: three pairs change places.
+    assert (first.facts.jobs_passed, second.facts.jobs_passed) == (1, 2)
+
+
+def test_low_end_of_the_saving_of_a_job_that_passes_a_smaller_one_is_negative() -> None:
+    young = make_job(1, gpus=8, priority=1000, time_limit_s=9 * HOUR_S, submitted_ago_s=120.0)
+    old = make_job(2, gpus=8, priority=900, time_limit_s=10 * HOUR_S, submitted_ago_s=48 * HOUR_S)
+
+    (change,) = lifts_of(Cycle().judge(busy(young, old))).values()
+
+    # It has waited for most of its turnaround, so that it goes ahead of a job that is smaller by a tenth.
+    assert change.job_id == 2
+    assert change.expected.saved_s_low == pytest.approx(8 * (0.2 * 9 - 10) * HOUR_S / 32)
+    assert change.expected.saved_s_high == pytest.approx(8 * (9 - 0.2 * 10) * HOUR_S / 32)
+
+
+def test_job_is_not_lifted_twice() -> None:
+    short, lease = lifted(shorts(1)[0])
+    behind = replace(short, priority=950)
+
+    assert lifts_of(Cycle().judge(busy(LONG, short), Memory(leases=(lease,)))) == {}
+    assert lifts_of(Cycle().judge(busy(LONG, behind), Memory(leases=(lease,)))) == {}
+
+
+def test_job_put_back_when_its_lift_was_due_is_lifted_again_after_the_cooldown() -> None:
+    job, lease = lifted(shorts(1)[0])
+    assert job.nice == lease.action.after
+
+    def lifts_after(ended_ago_s: float) -> set[int]:
+        ended = replace(lease, applied_time=TAKEN_AT - 7 * HOUR_S).ended(Ending.TAKEN_BACK, TAKEN_AT - ended_ago_s)
+        return set(lifts_of(Cycle().judge(busy(LONG, shorts(1)[0]), Memory(leases=(ended,)))))
+
+    assert (lifts_after(599.0), lifts_after(600.0)) == (set(), {10})
+
+
+@pytest.mark.parametrize(("fairness", "count"), [("user", 0), ("account", 0), ("trade", 2), ("site", 2)])
+def test_no_job_is_lifted_where_jobs_of_others_are_not_to_be_passed(fairness: Fairness, count: int) -> None:
+    record = Cycle(limits=Limits(fairness=fairness)).judge(busy(LONG, *shorts(2)))
+
+    assert len(record.judged) == count
+
+
+def test_job_that_must_not_be_changed_is_not_lifted() -> None:
+    out = replace(shorts(1)[0], hints=make_hints(opted_out=True))
+
+    assert lifts_of(Cycle().judge(busy(LONG, out, shorts(2)[1]))).keys() == {11}
+
+
+def test_only_the_first_places_are_lifted() -> None:
+    record = Cycle(planning=PlanningSettings(lift_places=3)).judge(busy(LONG, *shorts(8)))
+
+    assert len(lifts_of(record)) == 3
+
+
+def test_jobs_beyond_the_depth_are_lifted_as_well() -> None:
+    record = Cycle(planning=PlanningSettings(depth=1)).judge(busy(LONG, *shorts(2)))
+
+    assert lifts_of(record).keys() == {10, 11}
+
+
+def test_job_without_known_run_time_neither_moves_nor_counts() -> None:
+    endless = make_job(2, gpus=32, priority=2000, time_limit_s=None)
+
+    assert lifts_of(Cycle().judge(busy(endless, *shorts(1)))) == {}
+
+
+def test_forecasts_count_in_place_of_limits() -> None:
+    snapshot = busy(LONG, *shorts(1))
+    forecasts = {1: run_time(30.0, 60.0, 90.0), 10: run_time(1800.0, 3600.0, 3600.0)}
+    case = Case(snapshot=snapshot, forecasts=Forecasts(by_job=forecasts))
+
+    # The long job is forecast to run a minute.
+    assert list(recommendations(case)) == []
+
+
+def test_array_counts_with_all_of_its_waiting_tasks() -> None:
+    array = replace(shorts(1)[0], array=ArrayRecord(array_job_id=10, waiting="1-1000"))
+
+    assert lifts_of(Cycle(limits=BY_SIZE).judge(busy(LONG, array))) == {}
+
+
+def test_jobs_that_want_gpus_of_another_type_are_not_passed() -> None:
+    nodes = [make_node("n01", used=8, gpu_type="a100"), make_node("n02", used=8, gpu_type="h100")]
+    long = replace(LONG, gang=make_gang(4, gpu_type="a100"))
+    short = replace(shorts(1)[0], gang=make_gang(4, gpu_type="h100"))
+
+    assert lifts_of(Cycle().judge(make_snapshot([long, short], nodes))) == {}
+
+
+def test_own_nice_is_where_a_lift_begins_and_what_it_restores() -> None:
+    own = replace(shorts(1)[0], nice=100_000)
+
+    (change,) = lifts_of(Cycle().judge(busy(LONG, own))).values()
+
+    assert change.action.before == 100_000 and 0 < change.action.after < 100_000
+    assert change.action.applied_to(own).priority > 1000
+
+
+def test_lift_below_the_lowest_nice_is_left_out() -> None:
+    assert lifts_of(Cycle(limits=Limits(nice_min=-1000)).judge(busy(LONG, *shorts(1)))) == {}
+
+
+@pytest.mark.parametrize(
+    ("nice", "marked"), [(20, 17), (17, 17), (16, 7), (7, 7), (6, -7), (0, -7), (-7, -7), (-8, -17), (-17, -17)]
+)
+def test_mark_moves_a_lifted_job_up_alone(nice: int, marked: int) -> None:
+    assert marked_below(nice) == marked
+
+
+SLURM = SlurmParameters(
+    tick_s=0.0, batch_sched_delay_s=0.0, priority_weight_age=1000.0, priority_weight_fairshare=5000.0
+)
+TWO = Cluster(nodes=(NodeGroup(count=2, gpus=4, leaf=2),), slurm=SLURM)
+
+
+@st.composite
+def queues(draw: st.DrawFn) -> Trace:
+    """Draw two jobs that fill the cluster, and jobs that wait behind them."""
+    full = {"gpus": 4, "run_time_s": 90_000, "time_limit_s": 100_000}
+    waiting = [
+        {
+            "submit_time": float(draw(st.sampled_from([1, 7, 60, 600, 3000]))),
+            "gpus": draw(st.sampled_from([1, 2, 4])),
+            "run_time_s": 500,
+            "time_limit_s": draw(st.sampled_from([600.0, 3600.0, 7200.0, 90_000.0, np.inf])),
+            "nice": draw(st.sampled_from([0, 0, 0, 50, -7])),
+            "user": draw(st.sampled_from(["ann", "bob", "cy"])),
+        }
+        for _ in range(draw(st.integers(2, 14)))
+    ]
+    return make_trace([full, full, *sorted(waiting, key=lambda job: job["submit_time"])])
+
+
+@settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    trace=queues(),
+    fairness=st.sampled_from(["trade", "site"]),
+    lift_places=st.sampled_from([1, 3, 20]),
+    cycles=st.lists(st.sampled_from([300.0, 3300.0, 3900.0, 9000.0]), min_size=1, max_size=3, unique=True).map(sorted),
+)
+def test_lifts_are_those_of_the_simulated_policy(
+    trace: Trace, fairness: Fairness, lift_places: int, cycles: list[float]
+) -> None:
+    limits, planning = Limits(fairness=fairness), PlanningSettings(lift_places=lift_places)
+    state = make_state(trace, TWO)
+    slurm = build_slurm(state, trace, TWO)
+    simulated = SimulatedSlurm(trace, TWO, state, slurm)
+    problem = Problem(
+        trace=trace,
+        cluster=TWO,
+        state=state,
+        options=SimulationOptions(limits=limits, planning=planning),
+        rng=np.random.default_rng(0),
+        tell=lambda _: None,
+        watch=Stopwatch(),
+    )
+    lifter = Lifter.of(problem, slurm, by_limits(problem))
+    leases: list[Lease] = []
+    for now in cycles:
+        run_slurm(state, slurm, now)
+        snapshot = simulated.snapshot()
+        young = {job.job_id: "old_enough" for job in snapshot.jobs if now - job.submit_time < limits.min_job_age_s}
+        case = Case(
+            snapshot=snapshot,
+            settings=planning,
+            limits=limits,
+            memory=Memory(leases=tuple(leases)),
+            permits=Permits(left_alone=young),
+        )
+        changes = {change.job_id: change.action.after for change in recommendations(case)}
+
+        lifter.cycle(state, now)
+
+        after = {job.job_id: job for job in simulated.snapshot().jobs}
+        simulated_lifts = [
+            SetNice(job_id=job.job_id, before=job.nice, after=after[job.job_id].nice)
+            for job in snapshot.pending
+            if after[job.job_id].nice != job.nice
+        ]
+        known = [job for job in snapshot.pending if job.time_limit_s is not None]
+        places = [
+            {job.job_id: place for place, job in enumerate(sorted(jobs, key=lambda job: slurms_place(job, 1)))}
+            for jobs in (known, [after[job.job_id] for job in known])
+        ]
+        # A lift that changes no order is not proposed.
+        assert changes == {
+            lift.job_id: marked_below(lift.after) for lift in simulated_lifts if _passes(lift.job_id, *places)
+        }
+        leases += [
+            replace(intended(lift, now, after_s=planning.lift_lease_s), state=LeaseState.OUT)
+            for lift in simulated_lifts
+        ]
+
+
+def _passes(job_id: int, before: Mapping[int, int], after: Mapping[int, int]) -> bool:
+    """Return whether a job goes ahead of another that was before it."""
+    return any(before[other] < before[job_id] and after[other] > after[job_id] for other in before)

@@ -1,1 +1,0 @@
-"""Programs that train policies and export them."""

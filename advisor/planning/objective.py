@@ -106,7 +106,7 @@ def owed(given_s: Floats, plain_s: Floats, jobs: Floats) -> Floats:
     """Return by how much users have waited longer than without advice, over what is agreed, `(n_users,)`.
 
     `given_s` is the sum over a user's jobs of how much longer they waited, below 0 where they waited less; `plain_s` is
-    the sum of their turnarounds without advice so far, `jobs` their number. Agreed is a twentieth of these, or half an
-    hour for each job if that is more.
+    the sum of their waits without advice so far, `jobs` their number. Agreed is a twentieth of these, or half an hour
+    for each job if that is more.
     """
     return np.asarray(given_s / np.maximum(np.maximum(AGREED_RATIO * plain_s, AGREED_S * jobs), 1.0))

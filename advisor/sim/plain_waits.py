@@ -23,21 +23,20 @@ class PlainWaits:
     Only what plain Slurm has done up to the present instant counts.
     """
 
-    def __init__(self, submit_time: Floats, user: NDArray[np.integer], start_time: Floats, end_time: Floats) -> None:
-        """Take the jobs, `(n_jobs,)` by submission, and their starts and ends under plain Slurm, NaN for none."""
+    def __init__(self, submit_time: Floats, user: NDArray[np.integer], start_time: Floats) -> None:
+        """Take the jobs, `(n_jobs,)` by submission, and their starts under plain Slurm, NaN for none."""
         self._submit_time = submit_time
         self._user = user
         self._users = int(user.max(initial=0)) + 1
         self._start_time = np.where(np.isfinite(start_time), start_time, np.inf)
-        self._end_time = np.where(np.isfinite(end_time), end_time, np.inf)
         self._counted_time = -np.inf
         self._owed = np.zeros(self._users)
 
     @classmethod
     def of(cls, problem: Problem) -> "PlainWaits":
         """Run plain Slurm on a problem."""
-        outcomes, asked = problem.plain_outcomes(), problem.trace.jobs
-        return cls(asked["submit_time"], asked["user"], outcomes["start_time"], outcomes["end_time"])
+        asked = problem.trace.jobs
+        return cls(asked["submit_time"], asked["user"], problem.plain_outcomes()["start_time"])
 
     def owed(self, state: State, rows: NDArray[np.intp], now: float) -> Floats:
         """Return what the users of some rows are owed, as the objective takes it."""
@@ -56,13 +55,13 @@ class PlainWaits:
         seen = slice(int(first), int(last))
         started = state.jobs["start_time"][seen]
         waited_until = np.where(np.isfinite(started), np.minimum(started, now), now)
-        start_time, end_time = self._start_time[seen], self._end_time[seen]
+        start_time = self._start_time[seen]
         user = self._user[seen]
         given_s, plain_s, jobs = (
             np.bincount(user, weights, minlength=self._users).astype(np.float64)
             for weights in (
                 waited_until - np.minimum(start_time, now),
-                np.minimum(end_time, now) - self._submit_time[seen],
+                np.minimum(start_time, now) - self._submit_time[seen],
                 np.ones(len(user)),
             )
         )

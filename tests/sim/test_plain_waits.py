@@ -13,7 +13,7 @@ HOUR_S = 3600.0
 def waits(start_time: list[float]) -> PlainWaits:
     """Return two jobs of one user and one of another, submitted at 0 and an hour long, by their plain starts."""
     starts = np.array(start_time)
-    return PlainWaits(np.zeros(3), np.array([0, 0, 1]), starts, starts + HOUR_S)
+    return PlainWaits(np.zeros(3), np.array([0, 0, 1]), starts)
 
 
 def test_only_what_plain_slurm_has_done_by_now_counts() -> None:

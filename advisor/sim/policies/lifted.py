@@ -1,7 +1,7 @@
 """Slurm with this advisor's lifts alone, on the arrays of a simulation: the same choices as on snapshots, and fast."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from advisor.planning.lifts import lifts
 from advisor.planning.objective import Floats, Objective, Waiting, fair_range
-from advisor.settings import Limits
+from advisor.settings import Fairness, Limits
 from advisor.sim.learned_run_times import LearnedRunTimes
 from advisor.sim.plain_waits import PlainWaits
 from advisor.sim.priority import prioritise, sort_line
@@ -43,15 +43,22 @@ class KnownRunTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiftedSlurm:
-    """The model of slurmctld whose pending jobs are lifted every `advise_every_s`."""
+    """The model of slurmctld whose pending jobs are lifted every `advise_every_s`.
+
+    `fairness` is used in place of that of the options.
+    """
 
     name: str
     summary: str
     run_times: Callable[[Problem, Slurm], RunTimes]
+    fairness: Fairness | None = None
     requeue_loses_work: bool = True
 
     def run(self, problem: Problem) -> State:
         """Run the compiled loop from cycle to cycle."""
+        if self.fairness is not None:
+            limits = replace(problem.options.limits, fairness=self.fairness)
+            problem = replace(problem, options=replace(problem.options, limits=limits))
         slurm = build_slurm(problem.state, problem.trace, problem.cluster)
         leave_out(problem.state, lambda row: pick_now(problem.state, slurm, row, np.inf))
         lifter = Lifter.of(problem, slurm, self.run_times(problem, slurm))
@@ -220,4 +227,16 @@ BY_RUN_TIMES = LiftedSlurm(
     name="lift-oracle",
     summary="lift, run times the truth",
     run_times=by_run_times,
+)
+BY_SIZE = LiftedSlurm(
+    name="lift-site",
+    summary="lift at fairness site: by size alone",
+    run_times=by_limits,
+    fairness="site",
+)
+BY_TRUE_SIZE = LiftedSlurm(
+    name="lift-site-oracle",
+    summary="lift at fairness site, run times the truth",
+    run_times=by_run_times,
+    fairness="site",
 )

@@ -138,6 +138,7 @@ def test_variables_of_the_command_line_are_left_to_it(tmp_path: Path) -> None:
         "strange key",
         "key of another table",
         "key of an earlier version",
+        "key of an older version",
         "key of two lines",
         "misspelt table",
         "key without table",

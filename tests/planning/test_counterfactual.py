@@ -158,6 +158,5 @@ def test_delayed_job_gets_one_lift_beside_those_of_others() -> None:
 
     assert {change.job_id: change.reason for change in changes} == {
         1: Reason.DELAYED_BY_ADVICE,
-        9: Reason.SHORT_WORK_FIRST,
         30: Reason.SHORT_WORK_FIRST,
     }

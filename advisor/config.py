@@ -45,10 +45,14 @@ _VARIABLE = re.compile(r"SADVISE_([A-Z0-9_]+?)__(.+)")
 
 Value = str | int | float | bool
 # Keys of earlier versions, each with what replaced it.
-_REPLACED: Mapping[str, str] = dict.fromkeys(
-    ("budget.rpcs_per_minute", "budget.burst", "budget.writes_per_minute", "budget.kept_for_reads"),
-    "budget.time_ratio, a share of slurmctld's time,",
-)
+_REPLACED: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("budget.rpcs_per_minute", "budget.burst", "budget.writes_per_minute", "budget.kept_for_reads"),
+        "budget.time_ratio, a share of slurmctld's time,",
+    ),
+    "planning.ageing_s": "planning.priority_decades",
+    "guard.nice_max": "guard.nice_min, as jobs are only lifted,",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,8 +46,8 @@ def test_later_layers_win_key_by_key_and_every_value_knows_its_origin(tmp_path: 
     folder = written(
         tmp_path,
         {
-            "sadvise.toml": "[planning]\ndepth = 1\nageing_s = 1\nnode_timer_s = 1\nleaf_timer_s = 1\n",
-            "conf.d/10-site.toml": "[planning]\nageing_s = 2\nnode_timer_s = 2\nleaf_timer_s = 2\n",
+            "sadvise.toml": "[planning]\ndepth = 1\nrestart_s = 1\nnode_timer_s = 1\nleaf_timer_s = 1\n",
+            "conf.d/10-site.toml": "[planning]\nrestart_s = 2\nnode_timer_s = 2\nleaf_timer_s = 2\n",
             "conf.d/20-site.toml": "[planning]\nnode_timer_s = 3\nleaf_timer_s = 3\n[source]\nreader = 'text'\n",
             "conf.d/.20-site.toml": "an editor's copy",
             "conf.d/README": "not TOML",
@@ -59,7 +59,7 @@ def test_later_layers_win_key_by_key_and_every_value_knows_its_origin(tmp_path: 
     changed = {key: (value, origin) for key, value, origin in effective_values(config) if origin != DEFAULT}
     assert changed == {
         "planning.depth": (1, f"{folder}/sadvise.toml"),
-        "planning.ageing_s": (2.0, f"{folder}/conf.d/10-site.toml"),
+        "planning.restart_s": (2.0, f"{folder}/conf.d/10-site.toml"),
         "planning.node_timer_s": (3.0, f"{folder}/conf.d/20-site.toml"),
         "planning.leaf_timer_s": (4.0, "SADVISE_PLANNING__LEAF_TIMER_S"),
         "source.reader": ("text", f"{folder}/conf.d/20-site.toml"),
@@ -68,21 +68,21 @@ def test_later_layers_win_key_by_key_and_every_value_knows_its_origin(tmp_path: 
 
 @pytest.mark.parametrize("by_option", [True, False], ids=["option", "variable"])
 def test_a_named_file_is_read_in_place_of_the_folder(by_option: bool, tmp_path: Path) -> None:
-    folder = written(tmp_path, {"sadvise.toml": "[guard]\nmax_changes = 1", "other.toml": "[guard]\nnice_max = 2"})
+    folder = written(tmp_path, {"sadvise.toml": "[guard]\nmax_changes = 1", "other.toml": "[guard]\nnice_min = -2"})
     named = folder / "other.toml"
     environ = {"SADVISE_CONFIG": "/nowhere" if by_option else str(named)}
 
     config = load_config(named if by_option else None, environ, folder=folder)
 
-    assert config.guard.nice_max == 2
-    assert config.origins == {"guard.nice_max": str(named)}
+    assert config.guard.nice_min == -2
+    assert config.origins == {"guard.nice_min": str(named)}
 
 
 @pytest.mark.parametrize(
     ("key", "text", "value"),
     [
         ("planning.depth", "300", 300),
-        ("planning.ageing_s", "3600", 3600.0),
+        ("planning.restart_s", "3600", 3600.0),
         ("planning.scaling_exponent", "0.5", 0.5),
         ("guard.nice_min", "-5", -5),
         ("source.reader", "json", "json"),
@@ -107,12 +107,13 @@ def test_variables_of_the_command_line_are_left_to_it(tmp_path: Path) -> None:
     ("text", "complaint"),
     [
         ("[planning]\ndepht = 1", "planning.depht is not known: did you mean depth?"),
-        ("[planning]\nzzz = 1", "planning.zzz is not known: known are depth, ageing_s, "),
-        ("[planning]\nnice_max = 1", "planning.nice_max is not known: it belongs in [guard]"),
+        ("[planning]\nzzz = 1", "planning.zzz is not known: known are depth, priority_decades, "),
+        ("[planning]\nnice_min = 1", "planning.nice_min is not known: it belongs in [guard]"),
         (
             "[budget]\nburst = 30",
             "budget.burst is gone: budget.time_ratio, a share of slurmctld's time, takes its place",
         ),
+        ("[planning]\nageing_s = 1", "planning.ageing_s is gone: planning.priority_decades takes its place"),
         ('[planning]\n"a\\nb" = 1', r"planning.'a\nb' is not known: known are depth, "),
         ("[planing]\ndepth = 1", "[planing] is not known: did you mean planning?"),
         ("depth = 1", "[depth] is not known: known are planning, guard, source"),
@@ -123,9 +124,9 @@ def test_variables_of_the_command_line_are_left_to_it(tmp_path: Path) -> None:
         ("[planning]\ndepth = true", "planning.depth: Input should be a valid integer, not True"),
         ("[planning]\ndepth = 5.0", "planning.depth: Input should be a valid integer, not 5.0"),
         ("[planning]\ndepth = 2026-01-01", "planning.depth: Input should be a valid integer, not '2026-01-01'"),
-        ("[planning]\nageing_s = inf", "planning.ageing_s: Input should be a finite number, not inf"),
-        ("[planning]\nageing_s = nan", "planning.ageing_s: Input should be a finite number, not nan"),
-        ("[planning]\ndepth = 0", "planning: depth must be above 0"),
+        ("[planning]\nrestart_s = inf", "planning.restart_s: Input should be a finite number, not inf"),
+        ("[planning]\nrestart_s = nan", "planning.restart_s: Input should be a finite number, not nan"),
+        ("[planning]\ndepth = 0", "planning: depth must be at least 1 and at most 1000000000"),
         ("[source]\ntimeout_s = 0", "source: timeout_s must be above 0"),
         ("[source]\nreader = 'rest'", "source.reader: Input should be 'auto', 'text', 'json' or 'pyslurm', not 'rest'"),
         ("[planning\ndepth = 1", "not valid TOML: Expected ']' at the end of a table declaration (at line 1, column 1"),
@@ -137,6 +138,7 @@ def test_variables_of_the_command_line_are_left_to_it(tmp_path: Path) -> None:
         "strange key",
         "key of another table",
         "key of an earlier version",
+        "key of an older version",
         "key of two lines",
         "misspelt table",
         "key without table",
@@ -173,7 +175,7 @@ def test_a_wrong_file_is_an_error_of_one_line(text: str, complaint: str, tmp_pat
         ("SADVISE_PLANNING__DEPHT", "1", "planning.depht is not known: did you mean depth?"),
         ("SADVISE_PLANING__DEPTH", "1", "table planing is not known: did you mean planning?"),
         ("SADVISE_PLANNING__DEPTH", "many", "planning.depth: Input should be a valid integer, not 'many'"),
-        ("SADVISE_PLANNING__DEPTH", "0", "planning: depth must be above 0"),
+        ("SADVISE_PLANNING__DEPTH", "0", "planning: depth must be at least 1 and at most 1000000000"),
         ("SADVISE_SOURCE__READER", "\udcff", r"holds a character that cannot be printed: '\udcff'"),
     ],
     ids=["misspelt key", "misspelt table", "wrong type", "out of bounds", "not utf-8"],

@@ -88,11 +88,9 @@ def test_kept_promises_are_no_fault() -> None:
     assert list(faults(facts())) == []
 
 
-LATE, LATE_ON_BOTH, KILLED = (
-    pair(2, ran(9.0), ran(149.0)),
-    pair(1, ran(280.0), ran(291.0)),
-    pair(4, ran(0.0), ran(0.0, "TIMEOUT")),
-)
+LATE, LATE_ON_BOTH = pair(2, ran(9.0), ran(149.0)), pair(1, ran(280.0), ran(291.0))
+STILL_HELD = timer(ending=None, ended_time=None, due_time=None)
+KILLED = pair(4, ran(0.0), ran(0.0, "TIMEOUT"))
 BROKEN = {
     "no job was changed by a lift": facts(leases=(leaf(),)),
     "no job was changed by a lift, ": facts(leases=(lift(ending=Ending.NOT_APPLIED), leaf())),
@@ -101,9 +99,9 @@ BROKEN = {
     "job-1 started 181 s later than due": facts(pairs=(LATE_ON_BOTH, *PAIRS[1:])),
     "job-3 started >=840 s later than due": facts(
         pairs=(*PAIRS[:2], pair(3, WAITS, WAITS)),
-        leases=(leaf(), lift(), timer(ending=None, ended_time=None, due_time=None)),
+        leases=(leaf(), lift(), STILL_HELD),
     ),
-    "the change of switches of job-1 was out for 12 s and 3": facts(leases=(leaf(ended_time=172.0), lift())),
+    "the change of switches of job-1 was out for 12 s and 4": facts(leases=(leaf(ended_time=172.0), lift())),
     "the change of switches of job-1 was out": facts(leases=(leaf(ending=None, ended_time=None), lift())),
     "job-4 ended as TIMEOUT on the advised": facts(pairs=(*PAIRS, KILLED)),
 }

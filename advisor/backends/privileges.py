@@ -33,9 +33,15 @@ class Level(StrEnum):
 _LEVERS: Final = ", ".join(Lever)
 # What each level lets a user change, and how to give it.
 GIVES: Final[Mapping[Level, str]] = {
-    Level.NONE: f"the own jobs: {_LEVERS}; nice from 0 up",
+    Level.NONE: f"the own jobs: {_LEVERS}; nice from 0 up, which lifts no job",
     Level.COORDINATOR: "the same for every job of the coordinator's accounts and of those below them",
-    Level.OPERATOR: "the same for every job; nice below 0 as well",
+    Level.OPERATOR: "the same for every job; nice below 0 as well, which lifts jobs",
+}
+# What a user of each level lacks.
+LACKS: Final[Mapping[Level, str]] = {
+    Level.NONE: "only the user's own jobs can be changed, and none is lifted: no reordering",
+    Level.COORDINATOR: "no job is lifted, which takes an Operator: no reordering",
+    Level.OPERATOR: "",
 }
 TAKES: Final[Mapping[Level, str]] = {
     Level.NONE: "",

@@ -9,7 +9,7 @@ from advisor.backends.auto_source import AutoSource
 from advisor.backends.controllers import read_controllers
 from advisor.backends.diagnostics import read_load
 from advisor.backends.pacing import strained
-from advisor.backends.privileges import GIVES, TAKES, Level, read_privilege
+from advisor.backends.privileges import GIVES, LACKS, TAKES, Level, read_privilege
 from advisor.backends.process import Commands
 from advisor.backends.site_reader import Identity, own_identity, running_config
 from advisor.cycle import ClusterSource
@@ -90,8 +90,8 @@ def _privileges(commands: Commands, user: Identity) -> Iterator[Check]:
     """Report what each level of privilege allows, and which of them the user has."""
     held = read_privilege(commands, user)
     if held.known:
-        status = Status.LACKS if held.level is Level.NONE else Status.OK
-        cost = "only the user's own jobs can be changed" if held.level is Level.NONE else ""
+        cost = LACKS[held.level]
+        status = Status.LACKS if cost else Status.OK
     else:
         status = Status.UNKNOWN
         cost = "an unknown privilege counts as not given: changes that could be denied are not sent"

@@ -44,7 +44,7 @@ class Shadow:
 
 
 def _named(change: Recommendation) -> str:
-    return f"job {change.job_id} {change.action.lever} {change.action.after}"
+    return f"job {change.job_id} {change.action.in_words(change.action.published()[1])}"
 
 
 def _listed(names: list[str]) -> str:

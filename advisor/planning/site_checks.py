@@ -47,6 +47,8 @@ def site_checks(snapshot: Snapshot, limits: Limits) -> Iterator[Check]:
         )
     for lever in Lever:
         text = missing_for(lever, snapshot)
+        if lever is Lever.NICE and text is None and not limits.lifts_pass_others:
+            text = f"guard.fairness is {limits.fairness}, and a lift passes jobs of others"
         yield Check(
             name=f"lever {lever}",
             status=Status.OK if text is None else Status.LACKS,

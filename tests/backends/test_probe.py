@@ -58,7 +58,7 @@ def probed(
     ("answer", "status", "words", "levels"),
     [
         ("Operator|\n", Status.OK, "Operator and can change every job", ["ok", "ok", "ok"]),
-        ("None|physics,biology\n", Status.OK, "coordinator of biology, physics", ["ok", "ok", "lacks"]),
+        ("None|physics,biology\n", Status.LACKS, "coordinator of biology, physics", ["ok", "ok", "lacks"]),
         ("None|\n", Status.LACKS, "no privilege", ["ok", "lacks", "lacks"]),
         (SlurmUnavailableError("slurmdbd is down"), Status.UNKNOWN, "slurmdbd is down", ["ok", "unknown", "unknown"]),
     ],
@@ -74,6 +74,7 @@ def test_privileges_tell_what_each_level_gives_and_which_this_user_has(
     rows = [checks[f"privilege {level}"] for level in ("none", "coordinator", "operator")]
     assert checks["privileges"].status is status
     assert words in checks["privileges"].text
+    assert ("no reordering" in checks["privileges"].cost) is (status is Status.LACKS)
     assert [row.status for row in rows] == levels
     assert [bool(row.cost) for row in rows] == [row.status is not Status.OK for row in rows]
     assert "gpu_count" in rows[0].text

@@ -98,8 +98,8 @@ def test_user_sees_why_a_job_has_a_nice_and_when_it_is_reverted(sadvise: Sadvise
 
     (change,) = document["changes"]
     assert change["before"] == {"nice": 0}
-    assert change["after"]["nice"] > 0
-    assert change["reason"] == "long_work_ahead"
+    assert change["after"]["nice"] < 0
+    assert change["reason"] == "short_work_first"
     assert change["due_time"] > change["applied_time"]
     assert "changed since " in text.replace("   ", " ").replace("  ", " ")
     assert f"nice 0 -> nice {change['after']['nice']}: {change['text']}; " in text
@@ -123,7 +123,7 @@ def test_where_slurm_hides_jobs_a_user_sees_the_own_ones_without_those_of_others
     with another_user():
         text = sadvise(*on_queue(folder, "explain", str(job))).out
 
-    assert ": long_work_ahead; it delays the job by at most " in text
+    assert ": short_work_first; reverted " in text
 
 
 def test_without_a_daemon_one_line_says_what_is_missing(sadvise: Sadvise, folder: Path) -> None:

@@ -75,7 +75,7 @@ def test_a_change_tells_who_what_and_why(events: Events) -> None:
         "after": 100,
         "user": "eve\n",
         "kind": "reorder",
-        "reason": "long_work_ahead",
+        "reason": "short_work_first",
         "saved_s": "60..600",
         "added_delay_max_s": 30,
         "text": sentence(change(1)),

@@ -25,7 +25,7 @@ from tests.predict.graphs import publish_sizes
 
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
-    """A cluster of which the rules say: let the long job step back."""
+    """A cluster with two jobs that grow by the rules."""
     jobs = {job.job_id: job for job in queue().jobs}
     return Site(folder=tmp_path, cluster=FakeCluster(jobs=jobs), mode=Mode.RECOMMEND)
 
@@ -55,12 +55,17 @@ def test_difference_is_kept_once_and_nothing_of_it_is_sent(site: Site) -> None:
 
     done = [service.round(), service.round()]
 
-    assert all(each.step is not None and len(each.step.record.recommendations) == 1 for each in done)
+    assert all(each.step is not None and len(each.step.record.recommendations) == 2 for each in done)
     assert site.cluster.sent == []
     with opened(site.folder / "journal.sqlite") as journal:
         rows = [row for row in journal.audit() if row.event == EVENT]
     assert [row.detail for row in rows] == [
-        {"policy": "scripted", "same": 0, "only_shadow": "", "only_in_force": "job 1 nice 257"}
+        {
+            "policy": "scripted",
+            "same": 0,
+            "only_shadow": "",
+            "only_in_force": "job 1 per job 6 GPUs; job 2 per job 6 GPUs",
+        }
     ]
 
 
@@ -69,7 +74,7 @@ def test_policy_that_fails_is_told(site: Site) -> None:
 
     with opened(site.folder / "journal.sqlite") as journal:
         row = journal.last(EVENT)
-    assert row is not None and row.detail["same"] == 1
+    assert row is not None and row.detail["same"] == 2
     assert "finite" in str(row.detail["fault"])
 
 

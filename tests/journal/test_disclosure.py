@@ -39,8 +39,8 @@ ALL = Disclosure(
     waits=(Wait(gpus=8, tier=LocalityTier.LEAF, waited_s=60.0, got=True, ended_time=TAKEN_AT),),
     observed_until=TAKEN_AT,
     purposes={
-        (1, Lever.NICE): Purpose(reason="long_work_ahead", text="stands before 1 job (2)"),
-        (2, Lever.NICE): Purpose(reason="long_work_ahead", text="stands before 1 job (1)"),
+        (1, Lever.NICE): Purpose(reason="short_work_first", text="stands before 1 job (2)"),
+        (2, Lever.NICE): Purpose(reason="short_work_first", text="stands before 1 job (1)"),
     },
 )
 
@@ -54,7 +54,7 @@ def test_part_of_a_user_names_no_job_of_others() -> None:
     part = ALL.of("alice")
 
     assert part.leases == (lease(1, "alice"),)
-    assert part.purposes == {(1, Lever.NICE): Purpose(reason="long_work_ahead")}
+    assert part.purposes == {(1, Lever.NICE): Purpose(reason="short_work_first")}
     assert part.waits == ()
     assert ALL.of("").leases == ()
 
@@ -97,7 +97,7 @@ def test_journal_knows_what_a_change_in_effect_is_for(tmp_path: Path) -> None:
 
     Applier(source=cluster, actuator=cluster, cycle=Cycle(), journal=journal).step()
 
-    purpose = journal.purposes(journal.leases())[1, Lever.NICE]
-    assert purpose.reason == "long_work_ahead"
-    assert purpose.text.startswith("can use up to ") and "(10, 11, 12 and 3 more)" in purpose.text
+    purpose = journal.purposes(journal.leases())[10, Lever.NICE]
+    assert purpose.reason == "short_work_first"
+    assert purpose.text.startswith("is expected to use 0.4 GPU-hours and is behind 1 job that should start later")
     journal.close_file()

@@ -136,12 +136,27 @@ def test_delayed_job_is_lifted_above_all_others_once() -> None:
     ended, jobs = delayed()
     rival = jobs[-1]
 
-    (lift,) = Cycle().judge(make_snapshot(jobs), Memory(leases=(ended,))).recommendations
-    first = Cycle().judge(make_snapshot([*jobs[:-1], replace(rival, priority=900)]), Memory(leases=(ended,)))
+    # No other job is lifted at this fairness.
+    alone = Cycle(limits=Limits(fairness="user"))
+
+    (lift,) = alone.judge(make_snapshot(jobs), Memory(leases=(ended,))).recommendations
+    first = alone.judge(make_snapshot([*jobs[:-1], replace(rival, priority=900)]), Memory(leases=(ended,)))
     lifted = replace(intended(lift.action, TAKEN_AT - 60.0), state=LeaseState.OUT)
-    again = Cycle().judge(make_snapshot([*jobs[:-2], moved(nice=-407), rival]), Memory(leases=(ended, lifted)))
+    again = alone.judge(make_snapshot([*jobs[:-2], moved(nice=-407), rival]), Memory(leases=(ended, lifted)))
 
     assert lift.reason is Reason.DELAYED_BY_ADVICE
     assert lift.action == SetNice(job_id=1, before=0, after=-407)
     assert first.recommendations == again.recommendations == ()
     assert Cycle(limits=Limits(nice_min=0)).judge(make_snapshot(jobs), Memory(leases=(ended,))).recommendations == ()
+
+
+def test_delayed_job_gets_one_lift_beside_those_of_others() -> None:
+    ended, jobs = delayed()
+    short_one = make_job(30, gpus=1, priority=700, time_limit_s=HOUR_S / 4)
+
+    changes = Cycle().judge(make_snapshot([*jobs, short_one]), Memory(leases=(ended,))).recommendations
+
+    assert {change.job_id: change.reason for change in changes} == {
+        1: Reason.DELAYED_BY_ADVICE,
+        30: Reason.SHORT_WORK_FIRST,
+    }

@@ -65,7 +65,7 @@ def test_counts_agree_with_their_noun() -> None:
     "values",
     [
         {"depth": 0},
-        {"ageing_s": 0.0},
+        {"lift_lease_s": 0.0},
         {"used_limit_ratio_low": 0.0},
         {"soft_limit_ratio_high": 1.1},
         {"scaling_exponent": 1.1},
@@ -73,7 +73,7 @@ def test_counts_agree_with_their_noun() -> None:
         {"leaf_inflation": 1.4},
         {"min_saving_s": -1.0},
         {"spine_inflation": 1e308},
-        {"ageing_s": 1e-300},
+        {"lift_lease_s": 1e-300},
     ],
 )
 def test_senseless_planner_settings_are_refused(values: dict[str, float]) -> None:

@@ -76,3 +76,10 @@ def test_where_gangs_cannot_wait_for_switches_nobody_is_told_to_let_them() -> No
     assert "max_switch_wait" not in flat and "max_switch_wait" not in block
     assert "few nodes only" in flat["topology"].cost
     assert "--segment" in block["topology"].cost and "reservation" in block["topology"].cost
+
+
+def test_no_job_is_lifted_where_fairness_keeps_jobs_of_others_from_being_passed() -> None:
+    (nice,) = (check for check in site_checks(FULL, Limits(fairness="account")) if check.name == "lever nice")
+
+    assert (nice.status, nice.cost) == (Status.LACKS, "no reordering")
+    assert nice.text == "guard.fairness is account, and a lift passes jobs of others"

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from advisor.cycle import Cycle
+from advisor.domain.actions import Lever
 from advisor.domain.forecast import JobForecast, Placement
 from advisor.domain.gang import SwitchRequest
 from advisor.domain.job import Job
@@ -32,7 +33,8 @@ def two_types(*, a100: int = 8, h100: int = 8) -> list[Node]:
 
 
 def sizes(jobs: Sequence[Job], nodes: Sequence[Node], **settings: float) -> dict[int, int]:
-    return new_sizes(Cycle(planning=PlanningSettings(**settings)).judge(make_snapshot(jobs, nodes)))  # type: ignore[arg-type]
+    cycle = Cycle(planning=PlanningSettings(**settings), levers=frozenset({Lever.GPU_COUNT}))  # type: ignore[arg-type]
+    return new_sizes(cycle.judge(make_snapshot(jobs, nodes)))
 
 
 def test_idle_gpus_that_one_job_shrinks_onto_are_not_there_for_the_next() -> None:

@@ -10,6 +10,7 @@ from onnx import TensorProto, ValueInfoProto, helper, load_model_from_string, nu
 
 from advisor.fit.publish import Exported, publish_graph
 from advisor.planning.sizing import OPTION_COLUMNS
+from advisor.predict.library import Library
 from advisor.predict.manifest import POLICY, Parity
 
 ROWS: Sequence[int | None] = (None, 2)
@@ -113,7 +114,7 @@ def scoring(weights: Sequence[float], **metadata: str) -> bytes:
 
 
 def publish_sizes(folder: Path, name: str = "own") -> None:
-    """Publish a policy that scores larger sizes by the speed of each GPU added."""
+    """Publish a policy, and put it in use, that scores larger sizes by the speed of each GPU added."""
     exported = Exported(
         graph=scoring([0.0, 0.0, 1.0, 0.0, 0.0]),
         kind=f"{POLICY}{name}",
@@ -124,3 +125,4 @@ def publish_sizes(folder: Path, name: str = "own") -> None:
         seed=0,
     )
     publish_graph(exported, folder, "1", today="2026-11-22", card=lambda _: "")
+    Library(folder).use(exported.kind, "1")

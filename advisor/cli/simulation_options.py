@@ -137,7 +137,7 @@ VariesSlurm = Annotated[
 ]
 ShowsAll = Annotated[
     bool,
-    typer.Option("--all", help="Also show settings that another one beats in every column.", rich_help_panel=OUTPUT),
+    typer.Option("--all", help="Also show what another setting beats in every column.", rich_help_panel=OUTPUT),
 ]
 Workers = Annotated[
     int | None,

@@ -166,7 +166,7 @@ def _print(study: "Study", exploration: "Exploration", points: "Sequence[Point]"
         print_labelled(point.setting.name, lines_of(point), width=width)
     out.print()
     chosen = chosen_lift(points)
-    print_labelled("lift", f"{chosen.setting.name}: fewest users worse beyond chance, then the lowest mean JCT")
+    print_labelled("chosen", f"{chosen.setting.name}: fewest users worse beyond chance, then the lowest mean JCT")
 
 
 def _document(study: "Study", exploration: "Exploration", points: "Sequence[Point]") -> dict[str, Any]:
@@ -197,13 +197,15 @@ def _document(study: "Study", exploration: "Exploration", points: "Sequence[Poin
 
 def _point_values(point: "Point", trace: "Trace") -> dict[str, Any]:
     """Return a point as published; null for undefined figures."""
+    from dataclasses import asdict
+
     from advisor.cli.simulation import known_or_null
 
     change = point.change
     return {
         "setting": point.setting.name,
         "family": str(point.setting.family),
-        "lines": list(point.setting.lines),
+        "lines": [asdict(line) for line in point.setting.lines],
         "mean_jct_s": known_or_null(point.mean_jct_s),
         "change": {name: known_or_null(getattr(change, name)) for name in ("percent", "low", "high", "pairs")},
         "p99_jct_s": known_or_null(point.p99_jct_s),

@@ -38,15 +38,23 @@ class Family(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SettingLine:
+    """A line of sadvise.toml or slurm.conf."""
+
+    file: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TriedSetting:
-    """A setting to try; `lines` are those to put into sadvise.toml or slurm.conf, each with the file's name."""
+    """A setting to try, and the lines that put it into effect."""
 
     name: str
     family: Family
     policy: str
     cluster: Cluster
     options: SimulationOptions
-    lines: tuple[str, ...] = ()
+    lines: tuple[SettingLine, ...] = ()
 
     @property
     def can_be_set(self) -> bool:
@@ -61,7 +69,7 @@ class SlurmChange:
     name: str
     field: str
     value: Any
-    line: str
+    line: SettingLine
 
 
 def plain_setting(cluster: Cluster, options: SimulationOptions) -> TriedSetting:
@@ -110,16 +118,16 @@ def _lift(
     """Return the lifts of one fairness; without `decades` they do not count."""
     planning = options.planning if decades is None else replace(options.planning, priority_decades=decades)
     knows = family is Family.CEILING
-    lines = [f'sadvise.toml: [guard] fairness = "{fairness}"']
+    texts = [f'[guard] fairness = "{fairness}"']
     if decades is not None:
-        lines.append(f"sadvise.toml: [planning] priority_decades = {decades:.1f}")
+        texts.append(f"[planning] priority_decades = {decades:.1f}")
     return TriedSetting(
         name=" ".join(["lift-oracle" if knows else "lift", fairness, *([] if decades is None else [f"{decades:g}"])]),
         family=family,
         policy="lift-oracle" if knows else "lift",
         cluster=cluster,
         options=replace(options, planning=planning, limits=replace(options.limits, fairness=fairness)),
-        lines=() if knows else tuple(lines),
+        lines=() if knows else tuple(SettingLine(file="sadvise.toml", text=text) for text in texts),
     )
 
 
@@ -132,7 +140,7 @@ def _weights(cluster: Cluster) -> Iterator[SlurmChange]:
         weight = getattr(cluster.slurm, field)
         for scale in _SCALES if weight > 0.0 else ():
             value = float(round(weight * scale))
-            line = f"slurm.conf: {name}={value:.0f}"
+            line = SettingLine(file="slurm.conf", text=f"{name}={value:.0f}")
             yield SlurmChange(name=f"{name} x{scale:g}", field=field, value=value, line=line)
 
 
@@ -171,11 +179,18 @@ def _soft_limits(trace: Trace, cluster: Cluster) -> tuple[list[SlurmChange], str
     is_on = cluster.slurm.time_min_as_soft_limit
     word = "time_min_as_soft_limit"
     name = f"without {word}" if is_on else word
-    line = f"slurm.conf: SchedulerParameters {name}"
+    line = SettingLine(file="slurm.conf", text=f"SchedulerParameters {name}" if is_on else _added(word))
     return [SlurmChange(name=name, field=word, value=not is_on, line=line)], ""
 
 
 def _word(field: str, word: str, value: float, *, spelled: str = "") -> SlurmChange:
     """Return the change of one word of SchedulerParameters."""
     setting = f"{word}={spelled or f'{value:g}'}"
-    return SlurmChange(name=setting, field=field, value=value, line=f"slurm.conf: SchedulerParameters {setting}")
+    return SlurmChange(
+        name=setting, field=field, value=value, line=SettingLine(file="slurm.conf", text=_added(setting))
+    )
+
+
+def _added(word: str) -> str:
+    """Return the line of slurm.conf with one more word."""
+    return f"SchedulerParameters=...,{word}"

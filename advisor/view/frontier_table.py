@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from advisor.domain.units import duration
-from advisor.sim.frontier import Point
+from advisor.sim.frontier import Point, chosen_lift
 from advisor.sim.trace import Trace
 from advisor.sim.tried_settings import Family
 from advisor.view.wording import change_in_words, shown, signed
@@ -25,8 +25,9 @@ HEADER: Final = (
 
 
 def shown_points(points: Sequence[Point], *, with_dominated: bool) -> list[Point]:
-    """Return the points to show: without those that another one beats, unless they are wanted."""
-    return [point for point in points if with_dominated or not point.is_dominated]
+    """Return the points to show: the chosen lift and those that no other one beats, or all."""
+    chosen = chosen_lift(points)
+    return [point for point in points if with_dominated or point is chosen or not point.is_dominated]
 
 
 def row_of(point: Point, trace: Trace) -> list[str]:
@@ -59,7 +60,10 @@ def lines_of(point: Point) -> str:
     """Return what to put into which file for a point."""
     if point.setting.family is Family.CEILING:
         return "cannot be set: knows the true run times, and shows what better forecasts could gain at most"
-    return "; ".join(point.setting.lines) or "as it is"
+    texts: dict[str, list[str]] = {}
+    for line in point.setting.lines:
+        texts.setdefault(line.file, []).append(line.text)
+    return "; ".join(f"{file}: {', '.join(lines)}" for file, lines in texts.items()) or "as it is"
 
 
 def drawn_notes(sampled: Sequence[str]) -> list[str]:

@@ -28,10 +28,13 @@ def command(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def trace(tmp_path: Path) -> str:
-    """A full node, for which long jobs of one user wait before short jobs of another."""
-    long = {"user": "ann", "gpus": 8, "run_time_s": 20_000, "time_limit_s": 90_000, "switches": 1}
-    short = {"user": "bob", "gpus": 8, "run_time_s": 400, "time_limit_s": 600}
-    jobs = [{**(long if at % 2 else short), "submit_time": 30.0 * at} for at in range(60)]
+    """A full node, for which long and short jobs of two users wait in turn."""
+    long = {"gpus": 8, "run_time_s": 2_000, "time_limit_s": 90_000, "switches": 1}
+    short = {"gpus": 8, "run_time_s": 100, "time_limit_s": 600}
+    jobs = [
+        {**(long if at % 2 else short), "user": ("ann", "bob")[at // 2 % 2], "submit_time": 10.0 * at}
+        for at in range(50)
+    ]
     path = tmp_path / "queue.csv"
     write_trace(make_trace(jobs), path)
     return str(path)
@@ -99,7 +102,7 @@ def test_parameters_of_slurm_are_varied_alone_and_under_the_chosen_lift(sadvise:
 def test_people_see_the_table_and_the_lines_to_set(sadvise: Sadvise, trace: str) -> None:
     out = sadvise("tune", trace, *CLUSTER, *SMALL, "--all").out
 
-    assert out.startswith("made, 60 jobs on nodes=1,gpus=8, 8 GPUs\n")
+    assert out.startswith("made, 50 jobs on nodes=1,gpus=8, 8 GPUs\n")
     assert "runs    16 in all: 8 settings on 2 copies of the trace" in out
     rows = [line for line in out.splitlines() if line.startswith(("slurm ", "lift "))]
     assert rows[0].split()[:1] == ["slurm"] and rows[1].startswith("lift site ")

@@ -150,6 +150,17 @@ Workers = Annotated[
         rich_help_panel=SWEEP,
     ),
 ]
+CoreWorkers = Annotated[
+    int | None,
+    typer.Option(
+        "--workers",
+        metavar="N",
+        min=1,
+        envvar="SADVISE_SIM_WORKERS",
+        help="Number of concurrent runs. Default: one per core.",
+        rich_help_panel=SWEEP,
+    ),
+]
 SpreadOver = Annotated[
     Spread,
     typer.Option(

@@ -6,6 +6,7 @@ from advisor.cli.options import ConfigFile, Json
 from advisor.cli.simulate import DEMO_CLUSTER
 from advisor.cli.simulation_options import (
     ClusterText,
+    CoreWorkers,
     DemoTrace,
     Execution,
     ExecutionOf,
@@ -18,7 +19,6 @@ from advisor.cli.simulation_options import (
     StoreFolder,
     TraceFile,
     VariesSlurm,
-    Workers,
 )
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def tune(
     jobs: FirstJobs = None,
     execution: ExecutionOf = Execution.MEASURED,
     skip_bad: SkipBad = False,
-    workers: Workers = None,
+    workers: CoreWorkers = None,
     store: StoreFolder = None,
     config: ConfigFile = None,
     report: Report = None,

@@ -126,8 +126,8 @@ def change_axis(label: str, low: float, high: float) -> Axis:
     steps = round_steps(max(-low, high))
     step = steps[1]
     first, last = int(np.floor(min(low, 0.0) / step)), int(np.ceil(max(high, 0.0) / step))
-    ticks = (Tick(index * step, f"{index * step:+.10g} %") for index in range(first, max(last, first + 1) + 1))
-    return Axis(label=label, ticks=tuple(ticks))
+    values = [index * step for index in range(first, max(last, first + 1) + 1)]
+    return Axis(label=label, ticks=tuple(Tick(value, f"{value:+.10g} %" if value else "0 %") for value in values))
 
 
 def percent_axis(label: str) -> Axis:

@@ -73,7 +73,9 @@ def _charts(exploration: Exploration, points: Sequence[Point], numbers: dict[str
         return _chart(ident, title, description, (x_axis, y_axis), points, numbers, value)
 
     return [
-        chart("users", "Gain and users worse", "users worse", lambda point: float(point.users_worse)),
+        chart(
+            "users", "Gain and users worse", "users worse beyond chance", lambda point: float(point.users_beyond_chance)
+        ),
         chart("late", "Gain and late jobs", "late jobs in percent", lambda point: 100.0 * point.late_jobs / jobs),
     ]
 

@@ -70,9 +70,9 @@ def drawn_notes(sampled: Sequence[str]) -> list[str]:
     """Return what columns drawn at random mean for the frontier."""
     notes = []
     if "user" in sampled:
-        notes.append("the trace names no users: they are drawn, and so is all that is shown of users")
+        notes.append("users are drawn at random, not recorded, and so is all that is shown of them")
     if "time_limit_s" in sampled:
-        notes.append("the trace has no time limits: they are drawn, and lifts go by them")
+        notes.append("time limits are drawn at random, not recorded, and lifts go by them")
     return notes
 
 

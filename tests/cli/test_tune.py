@@ -159,8 +159,8 @@ def test_a_trace_without_users_and_limits_says_that_they_are_drawn(sadvise: Sadv
 
     out = sadvise("tune", str(path), *CLUSTER, *SMALL).out
 
-    assert "\nmind    the trace names no users: they are drawn" in out
-    assert "\nmind    the trace has no time limits: they are drawn" in out
+    assert "\nmind    users are drawn at random, not recorded" in out
+    assert "\nmind    time limits are drawn at random, not recorded" in out
 
 
 WRONG = {
@@ -187,3 +187,12 @@ def test_wrong_input_is_named_on_one_line(
     assert outcome.out == ""
     if code == 1:
         assert outcome.err.count("\n") == 1
+
+
+def test_the_example_of_the_manual_is_what_the_command_prints(sadvise: Sadvise) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "tune.md").read_text(encoding="utf-8")
+    _, _, example = page.partition("    $ sadvise tune --demo --no-slurm --all\n")
+
+    out = sadvise("tune", "--demo", "--no-slurm", "--all", "--workers", "1").out
+
+    assert example.startswith("".join(f"    {line}".rstrip() + "\n" for line in out.splitlines()))

@@ -66,7 +66,7 @@ class PlanningSettings:
     ] = 2.0
     lift_places: Annotated[int, "number of jobs of a pool that are kept at the head of the line by lifts"] = 20
     lift_lease_s: Annotated[float, "time after which a job that was lifted and has not started is put back"] = (
-        6 * HOUR_S
+        DAY_S
     )
     min_saving_s: Annotated[float, "least job completion time that a new size or a soft limit must save"] = 600.0
     used_limit_ratio_low: Annotated[float, "least share of their time limit that jobs are assumed to use"] = 0.2

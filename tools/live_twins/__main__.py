@@ -6,13 +6,14 @@ Both clusters get the same jobs of several users in the same second; a job's run
 serve` runs in mode apply on one of them, with a bound on added delay of minutes. With `--adversary` a job that
 outlasts the run, of a quarter of all GPUs or of one, is submitted to both right after each change that can delay a job.
 
-At the end: no lifted job started later than on the plain cluster by more than the tolerance; no job that can be delayed
-started later than its bound after the start that was planned for it as submitted; no change was still out two rounds
-after its job had started or its time was over; lifts and delay timers occurred; every job ended well. A job that still
-waits counts with the time so far. Prints tables, and exits with 1 if a check fails. `--policy none` runs no daemon: the
-differences are then the noise of the method, which `--tolerance` allows for. `--policy lift` runs, in place of the
-daemon, a script that lifts short work by its time limits; the checks are the daemon's, and left out. With `--keep` the
-folder gets pair.jsonl.xz: what the advised cluster showed every few seconds, and the jobs of both.
+At the end: no job that a change of its own can delay started later than its bound after the start that was planned
+for it as submitted; no change was still out two rounds after its job had started or its time was over; lifts and
+delay timers occurred; every job ended well. A job that still waits counts with the time so far. Prints tables, and
+exits with 1 if a check fails. A lifted job can start later than on the plain cluster, behind jobs that were lifted
+after it; the tables say how much. `--policy none` runs no daemon: the differences are then the noise of the method,
+for which `--tolerance` stands in the tables. `--policy lift` runs, in place of the daemon, a script that lifts short
+work by its time limits; the checks are the daemon's, and left out. With `--keep` the folder gets pair.jsonl.xz: what
+the advised cluster showed every few seconds, and the jobs of both.
 """
 
 import argparse

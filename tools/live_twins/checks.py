@@ -112,7 +112,6 @@ def faults(facts: Facts) -> Iterator[str]:
     """Yield what does not hold, one line each."""
     leases = touched(facts.leases)
     yield from _nothing_shown(leases)
-    yield from _later_than_plain(facts, leases)
     yield from _later_than_due(facts, leases)
     yield from _still_out(facts, leases)
     yield from _ended_badly(facts.pairs)
@@ -122,16 +121,6 @@ def _nothing_shown(leases: Sequence[Lease]) -> Iterator[str]:
     for name, levers in GROUPS.items():
         if not any(lease.lever in levers for lease in leases):
             yield f"no job was changed by a {name}, so that the run shows nothing about it"
-
-
-def _later_than_plain(facts: Facts, leases: Sequence[Lease]) -> Iterator[str]:
-    # A job that waits for a place can be passed by lifted ones, within no bound of its own.
-    held = {lease.job_id for lease in leases if can_delay(lease)}
-    for lease in leases:
-        pair = facts.pair_of(lease)
-        delay = None if lease.job_id in held else paired_delay(pair, facts.until)
-        if delay is not None and delay.side is not Side.MOST and delay.seconds > facts.tolerance_s:
-            yield f"{pair.name} was changed by a {lease.lever} and started {delay} s later than without sadvise"
 
 
 def _later_than_due(facts: Facts, leases: Sequence[Lease]) -> Iterator[str]:

@@ -194,22 +194,13 @@ def elastic_jobs() -> Trace:
 
 
 def test_policy_of_the_cycle_decides_the_sizes_in_the_simulator() -> None:
-    alone, never, always = (
-        bytes_of(simulate(elastic_jobs(), SLOW, policy, options=EAGER))
-        for policy in (
-            "slurm",
-            *(
-                AdvisedSlurm(
-                    name=f"scripted {score}",
-                    summary="",
-                    forecaster=no_forecasts,
-                    levers=frozenset({Lever.GPU_COUNT}),
-                    policy=lambda score=score: Scripted(score),  # type: ignore[misc]
-                )
-                for score in (0.0, 1.0)
-            ),
-        )
-    )
+    def sized_by(score: float) -> AdvisedSlurm:
+        sizes = frozenset({Lever.GPU_COUNT})
+        scripted = Scripted(score)
+        return AdvisedSlurm(name="scripted", summary="", forecaster=no_forecasts, levers=sizes, policy=lambda: scripted)
+
+    alone = bytes_of(simulate(elastic_jobs(), SLOW, "slurm", options=EAGER))
+    never, always = (bytes_of(simulate(elastic_jobs(), SLOW, sized_by(score), options=EAGER)) for score in (0.0, 1.0))
 
     assert never == alone
     assert always != alone

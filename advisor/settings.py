@@ -30,7 +30,16 @@ _LARGEST_INFLATION: Final = 100.0
 _MOST_DECADES: Final = 20.0
 # Slurm keeps the three lowest values for itself.
 _LOWEST_NICE: Final = -(2**31 - 3)
+_PLANNING_BOUNDS: Final = {
+    **dict.fromkeys(("depth", "lift_places", "lift_lease_s"), (1.0, _LARGEST)),
+    **dict.fromkeys(("node_timer_s", "leaf_timer_s", "timer_memory_s", "timer_imagined"), (1.0, _LARGEST)),
+    **dict.fromkeys(("min_saving_s", "restart_s"), (0.0, _LARGEST)),
+    **dict.fromkeys(("leaf_inflation", "spine_inflation", "insensitive_inflation"), (1.0, _LARGEST_INFLATION)),
+    "priority_decades": (0.0, _MOST_DECADES),
+}
 _NOT_NEGATIVE: Final = (
+    "max_lateness_s",
+    "max_lateness_ratio",
     "min_job_age_s",
     "max_job_wait_s",
     "max_added_delay_s",
@@ -54,7 +63,7 @@ class PlanningSettings:
     ] = 200
     priority_decades: Annotated[
         float, "the weight of a job grows by this many powers of ten over the full range of fair share and age"
-    ] = 4.0
+    ] = 2.0
     lift_places: Annotated[int, "number of jobs of a pool that are kept at the head of the line by lifts"] = 20
     lift_lease_s: Annotated[float, "time after which a job that was lifted and has not started is put back"] = (
         6 * HOUR_S
@@ -77,29 +86,14 @@ class PlanningSettings:
     min_marginal_ratio: Annotated[float, "least speed that an added GPU must contribute, as a share of one GPU's"] = 0.5
 
     def __post_init__(self) -> None:
-        for name in (
-            "depth",
-            "lift_places",
-            "lift_lease_s",
-            "node_timer_s",
-            "leaf_timer_s",
-            "timer_memory_s",
-            "timer_imagined",
-        ):
-            if not 1 <= getattr(self, name) <= _LARGEST:
-                raise ValueError(f"{name} must be at least 1 and at most {_LARGEST:.0f}")
+        for name, (least, most) in _PLANNING_BOUNDS.items():
+            if not least <= getattr(self, name) <= most:
+                raise ValueError(f"{name} must be at least {least:g} and at most {most:.0f}")
         for name in ("used_limit_ratio_low", "soft_limit_ratio_high", "scaling_exponent", "min_marginal_ratio"):
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be above 0 and at most 1")
-        if not 0 <= self.priority_decades <= _MOST_DECADES:
-            raise ValueError(f"priority_decades must not be negative, and at most {_MOST_DECADES:.0f}")
-        if not 1 <= self.leaf_inflation <= self.spine_inflation:
+        if self.leaf_inflation > self.spine_inflation:
             raise ValueError("leaf_inflation must be at least 1 and at most spine_inflation")
-        for name in ("spine_inflation", "insensitive_inflation"):
-            if not 1 <= getattr(self, name) <= _LARGEST_INFLATION:
-                raise ValueError(f"{name} must be at least 1 and at most {_LARGEST_INFLATION:.0f}")
-        if min(self.min_saving_s, self.restart_s) < 0 or max(self.min_saving_s, self.restart_s) > _LARGEST:
-            raise ValueError(f"min_saving_s and restart_s must not be negative, and at most {_LARGEST:.0f}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +106,12 @@ class Limits:
         "(trade), or of all users by size alone (site); a lift passes jobs of others, so that with user and account "
         "no job is lifted",
     ] = "trade"
+    max_lateness_s: Annotated[float, "a job that starts this much later than without advice goes before all others"] = (
+        48 * HOUR_S
+    )
+    max_lateness_ratio: Annotated[
+        float, "the same bound as a share of the job's wait without advice; the larger of the two counts"
+    ] = 1.0
     min_job_age_s: Annotated[float, "jobs submitted less than this ago are left alone"] = 60.0
     max_job_wait_s: Annotated[float, "no change is made that delays a job eligible for longer than this"] = 48 * HOUR_S
     max_added_delay_s: Annotated[

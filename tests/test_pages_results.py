@@ -29,7 +29,8 @@ def make_result(policy: str, mean_jct_s: float, *, finished: int = JOBS) -> RunR
         policy=policy, trace="made", seed=0, jobs=JOBS, finished=finished, mean_jct_s=mean_jct_s, p50_jct_s=1.0,
         p95_jct_s=1.0, p99_jct_s=1.0, makespan_s=1.0, mean_queueing_delay_s=1.0, p99_queueing_delay_s=1.0,
         max_queueing_delay_s=1.0, mean_bounded_slowdown=1.0, gpu_allocated_ratio=1.0,
-        communication_overhead_ratio=0.0, preemptions=0, resizes=0, wall_s=1.0, jobs_per_s=1.0, peak_rss_mib=1.0,
+        communication_overhead_ratio=0.0, preemptions=0, resizes=0, changes=0, wall_s=1.0,
+        jobs_per_s=1.0, peak_rss_mib=1.0,
     )  # fmt: skip
     return RunResult(
         summary=summary,

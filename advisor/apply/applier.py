@@ -351,6 +351,22 @@ class Applier:
                 again = leases.requeued(lease, snapshot.jobs_by_id[lease.job_id], snapshot)
                 if again is not None:
                     self.journal.keep(again)
+        self._inherit(snapshot)
+
+    def _inherit(self, snapshot: Snapshot) -> None:
+        """Open leases for requeued tasks of arrays that had started with a nice of ours."""
+        owned = {lease.job_id for lease in self.journal.leases() if lease.lever is Lever.NICE}
+        # The open lease of an array reverts the nice of all its waiting tasks.
+        tasks = [
+            (job.array.array_job_id, job)
+            for job in snapshot.pending
+            if job.array is not None and job.is_split_off and owned.isdisjoint((job.job_id, job.array.array_job_id))
+        ]
+        closed = self.journal.closed({array_job_id for array_job_id, _ in tasks}) if tasks else ()
+        for array_job_id, task in tasks:
+            lease = leases.inherited((lease for lease in closed if lease.job_id == array_job_id), task, snapshot)
+            if lease is not None:
+                self.journal.keep(lease)
 
 
 def _held_back(action: Action, objection: str) -> Receipt:

@@ -4,12 +4,12 @@ A lease is a change that was recorded before it was sent. This module is pure; t
 the commands.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from advisor.domain.actions import Requeue
+from advisor.domain.actions import Lever, Requeue, SetNice
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState
 from advisor.domain.snapshot import Snapshot
@@ -166,4 +166,27 @@ def requeued(lease: Lease, job: Job, snapshot: Snapshot) -> Lease | None:
     for own in (lease, lease.earlier):
         if own is not None and own.action.can_hold(job, own.action.after):
             return None if own.action.held_by(job) == own.undo.after else own.reopened()
+    return None
+
+
+def inherited(closed: Iterable[Lease], task: Job, snapshot: Snapshot) -> Lease | None:
+    """Return the lease of a requeued task of an array that had started with the array's nice, None if it did not.
+
+    `closed` are the leases of the array, in the order in which they ended. The task has a record and an id of its own
+    since it started, and no lease.
+    """
+    if not snapshot.shows(task, Lever.NICE):
+        return None
+    for lease in reversed(list(closed)):
+        if (
+            lease.ending is not Ending.NOT_APPLIED
+            and isinstance(lease.undo, SetNice)
+            and isinstance(lease.action, SetNice)
+        ):
+            action = replace(lease.action, job_id=task.job_id)
+            again = requeued(
+                replace(lease, action=action, undo=replace(lease.undo, job_id=task.job_id)), task, snapshot
+            )
+            if again is not None:
+                return again
     return None

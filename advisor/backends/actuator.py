@@ -4,11 +4,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from advisor.backends.array_tasks import LONGEST_ADDRESS, address, waiting_tasks
 from advisor.backends.commands import apply_argv, update_line
 from advisor.backends.named_jobs import UNREADABLE, hidden_ends, read_jobs
 from advisor.backends.process import FedCommands, printable, text_of
 from advisor.backends.text_source import new_delimiter
-from advisor.domain.actions import Action, Change, Requeue, SetNodeRange
+from advisor.domain.actions import Action, Change, Requeue, SetNice, SetNodeRange
 from advisor.domain.job import Job
 from advisor.domain.plan import Outcome, Receipt
 from advisor.errors import SlurmRefusedError
@@ -20,18 +21,25 @@ CHANGED_MEANWHILE: Final = "somebody else has changed the field meanwhile"
 ANOTHER_VALUE: Final = "read back another value than the one written"
 NOT_A_WORD: Final = "its value is more than a word, which is not written to scontrol"
 END_NOT_SHOWN: Final = "squeue shows one end of the node range, and its JSON does not tell the other: nothing was sent"
+TOO_MANY_TASKS: Final = "the list of its waiting tasks is too long for scontrol: nothing was sent"
 
 # A batch takes slurmctld less than a second, and scontrol less than its deadline where slurmctld is slow.
 LINES_PER_COMMAND: Final = 500
 
 # scontrol ends its message about a line with the job, and begins the one about the tasks of an array with them.
-_OF_JOB: Final = re.compile(r"(?P<text>.*) for job (?P<job>\d{1,10})|(?P<array>\d{1,10})(?:_\S*)?: (?P<reason>.*)")
+_OF_JOB: Final = re.compile(
+    r"(?P<text>.*) for job (?P<job>\d{1,10})(?:_\S*)?|(?P<array>\d{1,10})(?:_\S*)?: (?P<reason>.*)"
+)
+# What 22.05 says of the tasks of an array that it did write to, where it objects to others.
+_NO_ERROR: Final = ": No error"
 _DENIED: Final = re.compile(r"permission denied|user not permitted|invalid user id", re.IGNORECASE)
 _MAY_CHANGE: Final = "Slurm denies it: it takes the owner of the job, a coordinator of its account or an Operator"
 
 
 class ScontrolActuator:
-    """An `Actuator` over `scontrol`; a batch of changes takes three processes.
+    """An `Actuator` over `scontrol`; a batch of changes takes three processes, and one more if it has arrays.
+
+    A nice is written to the waiting tasks of an array, not to those that run: they would keep it when requeued.
 
     Raises `SlurmUnavailableError` where slurmctld gives no answer: whether the changes took effect is unknown then.
     """
@@ -57,11 +65,17 @@ class ScontrolActuator:
 
     def _apply_batch(self, changes: Mapping[int, Change]) -> dict[int, Receipt]:
         """Apply changes of different jobs, each by its number in the order asked for."""
-        receipts = self._not_to_be_sent(changes)
+        found = self._read(changes.values())
+        receipts = self._not_to_be_sent(changes, found)
+        addresses = self._addresses([change for number, change in changes.items() if number not in receipts], found)
+        for number, change in changes.items():
+            objection = _against_address(change, addresses)
+            if number not in receipts and objection is not None:
+                receipts[number] = Receipt(action=change, outcome=Outcome.FAILED, text=objection)
         sent = {number: change for number, change in changes.items() if number not in receipts}
         if not sent:
             return receipts
-        objections = self._send(list(sent.values()))
+        objections = self._send(list(sent.values()), addresses)
         jobs = self._read(sent.values())
         unclear = [change for change in sent.values() if _end_could_be_hidden(jobs.get(change.job_id), change)]
         hidden = hidden_ends(self._commands, [change.job_id for change in unclear])
@@ -72,9 +86,8 @@ class ScontrolActuator:
             for number, change in sent.items()
         }
 
-    def _not_to_be_sent(self, changes: Mapping[int, Change]) -> dict[int, Receipt]:
+    def _not_to_be_sent(self, changes: Mapping[int, Change], jobs: Mapping[int, Job]) -> dict[int, Receipt]:
         """Return the receipts of the changes that are not sent, by their number."""
-        jobs = self._read(changes.values())
         unclear = [
             change.job_id
             for change in changes.values()
@@ -85,6 +98,14 @@ class ScontrolActuator:
         hidden = hidden_ends(self._commands, unclear)
         refused = ((number, _refusal(change, jobs.get(change.job_id), hidden)) for number, change in changes.items())
         return {number: receipt for number, receipt in refused if receipt is not None}
+
+    def _addresses(self, changes: Sequence[Change], jobs: Mapping[int, Job]) -> dict[int, str | None]:
+        """Map the arrays whose nice changes to what scontrol calls their waiting tasks; None where none is left."""
+        nices = [change for change in changes if isinstance(change, SetNice) and _is_array(jobs.get(change.job_id))]
+        if not nices:
+            return {}
+        tasks = waiting_tasks(self._commands, [change.job_id for change in nices])
+        return {change.job_id: address(tasks, change.job_id, change.before) for change in nices}
 
     def _requeue(self, action: Requeue) -> Receipt:
         """Stop a job that is still in the run which the action found, and see that this run is over."""
@@ -108,10 +129,11 @@ class ScontrolActuator:
         except SlurmRefusedError as err:
             return _in_words(str(err))
 
-    def _send(self, changes: Sequence[Change]) -> dict[int, str]:
+    def _send(self, changes: Sequence[Change], addresses: Mapping[int, str | None]) -> dict[int, str]:
         """Send changes of different jobs, and map the jobs that Slurm objected to to its words."""
-        complaints = self._commands.feed("scontrol", list(filter(None, map(update_line, changes))))
-        lines = [line for line in complaints.split("\n") if line.strip()]
+        updates = (update_line(change, addresses.get(change.job_id)) for change in changes)
+        complaints = self._commands.feed("scontrol", list(filter(None, updates)))
+        lines = [line for line in complaints.split("\n") if line.strip() and not line.endswith(_NO_ERROR)]
         if len(changes) == 1:
             return {changes[0].job_id: _in_words("; ".join(lines))} if lines else {}
         return dict(_objections(lines))
@@ -148,6 +170,19 @@ def _refusal(change: Change, job: Job | None, hidden: Mapping[int, bool]) -> Rec
     if change.can_hold(job, change.before) and job.job_id not in hidden:
         return Receipt(action=change, outcome=Outcome.FAILED, text=END_NOT_SHOWN)
     return Receipt(action=change, outcome=Outcome.FAILED, text=CHANGED_MEANWHILE, is_overruled=True)
+
+
+def _is_array(job: Job | None) -> bool:
+    """Return whether a job is the record of an array, of which its id stands for all tasks."""
+    return job is not None and job.array is not None and not job.is_split_off
+
+
+def _against_address(change: Change, addresses: Mapping[int, str | None]) -> str | None:
+    """Return why a change of an array cannot be sent; None if it can, and for other jobs."""
+    if change.job_id not in addresses:
+        return None
+    tasks = addresses[change.job_id]
+    return NOT_PENDING if tasks is None else TOO_MANY_TASKS if len(tasks) > LONGEST_ADDRESS else None
 
 
 def _receipt(change: Change, job: Job | None, objection: str, end_is_hidden: bool) -> Receipt:

@@ -10,7 +10,7 @@ from typing import Final
 from advisor.domain.actions import Action, Change
 
 # scontrol splits a line at blanks, and its readline takes some characters for commands: none of them is let through.
-_LINE: Final = re.compile(r"update JobId=[0-9]{1,10} [A-Za-z]+=[A-Za-z0-9_.:,@/-]+", re.ASCII)
+_LINE: Final = re.compile(r"update JobId=[0-9]{1,10}(?:_\[[0-9,-]+\])? [A-Za-z]+=[A-Za-z0-9_.:,@/-]+", re.ASCII)
 
 
 def apply_argv(action: Action, cluster: str | None = None) -> list[str]:
@@ -24,7 +24,10 @@ def revert_argv(action: Action, cluster: str | None = None) -> list[str] | None:
     return None if inverse is None else apply_argv(inverse, cluster)
 
 
-def update_line(change: Change) -> str | None:
-    """Return the line for scontrol that makes a change; None if a value in it is more than a word."""
-    line = " ".join(change.command())
+def update_line(change: Change, address: str | None = None) -> str | None:
+    """Return the line for scontrol that makes a change; None if a value in it is more than a word.
+
+    `address` names tasks of an array in place of the job.
+    """
+    line = f"update JobId={address or change.job_id} {change.argument()}"
     return line if _LINE.fullmatch(line) else None

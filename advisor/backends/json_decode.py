@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from advisor.backends.records import JobRecord, NodeRecord, UnreadJob, record_or_unread
-from advisor.backends.spelling import names, node_names, unreadable
+from advisor.backends.spelling import names, node_names, signed, unreadable
 from advisor.backends.tres import gres_list, tres
 from advisor.domain.gang import GpuScope
 from advisor.domain.job import ArrayRecord, HetRecord
@@ -93,8 +93,7 @@ def job_record(raw: Mapping[str, Any]) -> JobRecord:
         limit_s=_minutes(raw, "time_limit"),
         limit_min_s=_minutes(raw, "time_minimum"),
         priority=_optional(raw, "priority"),
-        # The oldest format writes null for a nice of 0.
-        nice=_optional(raw, "nice") or 0,
+        nice=_nice(raw),
         dependency=_text(raw, "dependency"),
         reservation=_text(raw, "resv_name"),
         requeueable=raw.get("requeue") is True,
@@ -230,6 +229,14 @@ def _optional(raw: Mapping[str, Any], key: str) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= _TOO_LARGE:
         raise unreadable(key, str(value)[:80], "a whole number")
     return None if value in _NO_VALUES else value
+
+
+def _nice(raw: Mapping[str, Any]) -> int:
+    """Return a nice; the oldest format writes null for 0, and -1 and -2 as the numbers that mean none elsewhere."""
+    value = raw.get("nice")
+    if isinstance(value, int) and 2**31 <= value < 2**32:
+        return signed(value)
+    return _optional(raw, "nice") or 0
 
 
 def _minutes(raw: Mapping[str, Any], key: str) -> float | None:

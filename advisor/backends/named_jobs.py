@@ -23,14 +23,16 @@ _NO_SUCH_JOB: Final = "invalid job id"
 def read_jobs(commands: Commands, job_ids: Collection[int], delimiter: Callable[[], str] = new_delimiter) -> list[Job]:
     """Return the jobs of some ids that Slurm knows, by id; raises `SlurmError`, or `DecodeError` for a cut answer.
 
-    A job of which a field cannot be read lists that in `unseen`; the others are read all the same.
+    With an array come those of its tasks that squeue shows with an id of their own. A job of which a field cannot be
+    read lists that in `unseen`; the others are read all the same.
     """
     wanted = sorted(set(job_ids))
     jobs: dict[int, Job] = {}
     for start in range(0, len(wanted), IDS_PER_COMMAND):
         for record in _records(commands, wanted[start : start + IDS_PER_COMMAND], delimiter()):
             jobs |= {job.job_id: job for job in _job(record)}
-    return [jobs[job_id] for job_id in wanted if job_id in jobs]
+    tasks = [job for job in jobs.values() if job.array is not None and job.array.array_job_id in job_ids]
+    return [jobs[job_id] for job_id in sorted({*wanted, *(task.job_id for task in tasks)}) if job_id in jobs]
 
 
 def hidden_ends(commands: Commands, job_ids: Collection[int]) -> dict[int, bool]:
@@ -49,6 +51,11 @@ def hidden_ends(commands: Commands, job_ids: Collection[int]) -> dict[int, bool]
     except (SlurmRefusedError, DecodeError):
         # A Slurm without JSON, or a release that dumps the whole queue and a queue that is too long.
         return {}
+
+
+def names_no_job(err: SlurmRefusedError) -> bool:
+    """Return whether squeue refused a single id that Slurm does not know; of a list it leaves such ids out."""
+    return _NO_SUCH_JOB in str(err).lower()
 
 
 class NamedJobs:
@@ -80,8 +87,7 @@ def _records(commands: Commands, job_ids: Iterable[int], delimiter: str) -> Iter
     try:
         records = list(job_records(commands, delimiter, "-j", ids))
     except SlurmRefusedError as err:
-        # Only of a single id: squeue leaves out the ids of a list that Slurm does not know.
-        if _NO_SUCH_JOB in str(err).lower():
+        if names_no_job(err):
             return
         raise
     for record in records:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from advisor.backends.records import JobRecord, NodeRecord
-from advisor.backends.spelling import NO_LIMIT, names, node_names, optional_text, unreadable
+from advisor.backends.spelling import NO_LIMIT, names, node_names, optional_text, signed, unreadable
 from advisor.backends.tres import GPU, SHARES, Gres, Tres, counts_of
 from advisor.domain.gang import GpuScope
 from advisor.domain.job import ArrayRecord, HetRecord
@@ -163,7 +163,7 @@ def job_record(raw: Raw, *, tres_counted: Counted, sharing_tells_exclusive: bool
         limit_s=_minutes(values, "time_limit"),
         limit_min_s=_minutes(values, "time_limit_min"),
         priority=_number(values, "priority"),
-        nice=_number(values, "nice") or 0,
+        nice=signed(_number(values, "nice") or 0),
         dependency=_dependency(values),
         reservation=optional_text(_text(values, "reservation")),
         requeueable=values.get("is_requeueable") is True,

@@ -39,6 +39,11 @@ _LONGEST_RANGE = 40
 
 
 @lru_cache(CACHED_TEXTS)
+def signed(number: int) -> int:
+    """Return a number of 32 bits with its sign, which the JSON of 22.05 leaves out: 4294966296 is -1000."""
+    return number - 2**32 if 2**31 <= number < 2**32 else number
+
+
 def is_unset(text: str) -> bool:
     """Return whether a field is marked as empty."""
     return text.strip().lower() in UNSET

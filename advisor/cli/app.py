@@ -20,6 +20,7 @@ from advisor.cli.revert import revert
 from advisor.cli.serve import serve
 from advisor.cli.simulate import simulate
 from advisor.cli.snapshot import snapshot
+from advisor.cli.tune import tune
 
 app = typer.Typer(
     name="sadvise",
@@ -45,6 +46,7 @@ app.command(short_help="Save the state of the cluster to a file.")(snapshot)
 app.command(short_help="Check what this site supports, and what each lack costs.")(check)
 app.command(short_help="Simulate a trace under policies.")(simulate)
 app.command(short_help="Compare policies over traces and seeds.")(compare)
+app.command(short_help="Replay a trace under other settings, and weigh gains against losses.")(tune)
 app.command("import", short_help="Convert accounting or a public trace into a trace file.")(import_)
 app.add_typer(fit, name="fit")
 app.add_typer(models, name="models")

@@ -3,7 +3,8 @@
 import math
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from importlib.resources import files
 from pathlib import Path
@@ -149,13 +150,24 @@ def run_study(
 
     `noun` is what the progress bar counts; `advice` follows the message that an interruption keeps nothing.
     """
-    from advisor.cli.progress import progress_bar, terminated_as_interrupted
-    from advisor.sim.sweep import SweepInterrupted, run_sweep
+    from advisor.sim.sweep import run_sweep
 
     cells = study.cells
+    with shown_progress(len(cells), noun, advice=advice, store=store) as progress:
+        return run_sweep(cells, store=store, engine=engine, workers=workers, progress=progress)
+
+
+@contextmanager
+def shown_progress(
+    total: int, noun: str, *, advice: str = "", store: Path | None = None
+) -> Iterator[Callable[[float], None] | None]:
+    """Show how many of `total` runs are done; an interruption exits with what is kept in `store`."""
+    from advisor.cli.progress import progress_bar, terminated_as_interrupted
+    from advisor.sim.sweep import SweepInterrupted
+
     try:
-        with terminated_as_interrupted(), progress_bar(len(cells), noun) as progress:
-            return run_sweep(cells, store=store, engine=engine, workers=workers, progress=progress)
+        with terminated_as_interrupted(), progress_bar(total, noun) as progress:
+            yield progress
     except SweepInterrupted as err:
         kept = f"{err.kept} of {err.cells} runs are kept in {store}: run the same command again to continue"
         sys.stderr.write(f"sadvise: interrupted: {kept if store else f'nothing is kept{advice}'}\n")
@@ -189,7 +201,7 @@ def publish(
     if json:
         print_json(
             {
-                "meta": {**_meta(schema, study), **subject},
+                "meta": {**meta_of(schema, study), **subject},
                 "runs": [_run_values(result.summary) for result in results],
                 "ends": [_end_values(result) for result in results],
                 "changes": [_change_values(difference) for difference in differences],
@@ -206,12 +218,13 @@ def demo_trace_path() -> Path:
 
 def command_line(command: str, words: Sequence[str], setting: Setting, more: Sequence[tuple[str, object]]) -> str:
     """Return a command with every option in force, also from variables and defaults, without None and False."""
-    options = [
-        *(("--policy", policy) for policy in setting.policies),
-        ("--execution", setting.execution.value),
-        ("--speeds", setting.speeds),
-        *more,
-    ]
+    policies = [("--policy", policy) for policy in setting.policies]
+    chosen = [("--execution", setting.execution.value), ("--speeds", setting.speeds)]
+    return spelled_command(command, words, [*policies, *chosen, *more])
+
+
+def spelled_command(command: str, words: Sequence[str], options: Sequence[tuple[str, object]]) -> str:
+    """Return a command as a shell runs it, without the options that are None or False."""
     spelled = ["sadvise", command, *words]
     for name, value in options:
         if value is True:
@@ -246,7 +259,7 @@ def _load(paths: Sequence[Path], first: int | None, skip_bad: bool) -> tuple["Tr
     )
 
 
-def _meta(schema: str, study: Study) -> dict[str, Any]:
+def meta_of(schema: str, study: Study) -> dict[str, Any]:
     """Return the metadata of a published document."""
     from advisor import __version__
 
@@ -263,7 +276,7 @@ def _meta(schema: str, study: Study) -> dict[str, Any]:
 
 def _run_values(summary: "RunSummary") -> dict[str, Any]:
     """Return the metrics of a run as published; null for undefined ones."""
-    return {name: _known(value) for name, value in asdict(summary).items()}
+    return {name: known_or_null(value) for name, value in asdict(summary).items()}
 
 
 def _end_values(result: "RunResult") -> dict[str, Any]:
@@ -274,7 +287,7 @@ def _end_values(result: "RunResult") -> dict[str, Any]:
 
 def _change_values(difference: "PairedDifference") -> dict[str, Any]:
     """Return a change against the first policy as published; null if there is none."""
-    change = {name: _known(value) for name, value in asdict(difference.change).items()}
+    change = {name: known_or_null(value) for name, value in asdict(difference.change).items()}
     return {
         "trace": difference.trace,
         "policy": difference.policy,
@@ -285,5 +298,6 @@ def _change_values(difference: "PairedDifference") -> dict[str, Any]:
     }
 
 
-def _known(value: Any) -> Any:
+def known_or_null(value: Any) -> Any:
+    """Return a value as published: null for NaN."""
     return None if isinstance(value, float) and math.isnan(value) else value

@@ -1,10 +1,12 @@
-"""Defines the options of `simulate` and `compare`."""
+"""Defines the options of `simulate`, `compare` and `tune`."""
 
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from advisor.cli.options import OUTPUT
 
 RUNS = "What is simulated"
 SWEEP = "Parallel runs"
@@ -113,6 +115,30 @@ SpeedSource = Annotated[
 SkipBad = Annotated[
     bool, typer.Option("--skip-bad", help="Skip bad rows of a trace, with a warning.", rich_help_panel=RUNS)
 ]
+Repeats = Annotated[
+    int,
+    typer.Option(
+        "--repeats",
+        metavar="N",
+        min=2,
+        max=100,
+        envvar="SADVISE_SIM_REPEATS",
+        help="Number of copies of the trace, each with jobs submitted up to 5 minutes later, that show what is chance.",
+        rich_help_panel=RUNS,
+    ),
+]
+VariesSlurm = Annotated[
+    bool,
+    typer.Option(
+        "--slurm/--no-slurm",
+        help="Also vary the parameters of slurm.conf, one at a time, without lifts and under the chosen lift.",
+        rich_help_panel=RUNS,
+    ),
+]
+ShowsAll = Annotated[
+    bool,
+    typer.Option("--all", help="Also show what another setting beats in every column.", rich_help_panel=OUTPUT),
+]
 Workers = Annotated[
     int | None,
     typer.Option(
@@ -121,6 +147,17 @@ Workers = Annotated[
         min=1,
         envvar="SADVISE_SIM_WORKERS",
         help="Number of concurrent runs. Default: one per core; with --engine slurm 64.",
+        rich_help_panel=SWEEP,
+    ),
+]
+CoreWorkers = Annotated[
+    int | None,
+    typer.Option(
+        "--workers",
+        metavar="N",
+        min=1,
+        envvar="SADVISE_SIM_WORKERS",
+        help="Number of concurrent runs. Default: one per core.",
         rich_help_panel=SWEEP,
     ),
 ]

@@ -140,6 +140,11 @@ class Job:
         """Whether the job has not started."""
         return self.state is JobState.PENDING
 
+    @property
+    def is_split_off(self) -> bool:
+        """Whether the job is a task of an array with a record of its own: it has started once, or was changed alone."""
+        return self.array is not None and self.array.array_job_id != self.job_id
+
     def queueing_delay_s(self, now: float) -> float:
         """Return how long the job has been eligible without starting; 0 before it is."""
         since = self.submit_time if self.eligible_time is None else self.eligible_time

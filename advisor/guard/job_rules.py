@@ -33,8 +33,13 @@ def not_deferred(job: Job, circumstances: Circumstances) -> bool:
 
 
 def array_not_split(job: Job, circumstances: Circumstances) -> bool:
-    """An array is changed as a whole or not at all: an update of one task would split the record."""
+    """An array is changed as a whole or not at all, but for its nice: its id also stands for the tasks that run."""
     return job.array is None or (job.array.task_id is None and job.array.array_job_id not in circumstances.split_arrays)
+
+
+def not_split_off(job: Job, _circumstances: Circumstances) -> bool:
+    """A nice is written to all waiting tasks of an array; a task with a record of its own gets no other one."""
+    return not job.is_split_off
 
 
 def not_heterogeneous(job: Job, _circumstances: Circumstances) -> bool:
@@ -131,8 +136,14 @@ JOB_RULES: Mapping[str, JobRule] = {
     "cooldown_over": cooldown_over,
 }
 
+# The rules for a change of the nice, which reaches the waiting tasks of an array also once others have started.
+NICE_RULES: Mapping[str, JobRule] = {
+    ("not_split_off" if name == "array_not_split" else name): (not_split_off if name == "array_not_split" else rule)
+    for name, rule in JOB_RULES.items()
+}
+
 # The rules for a job that is lifted because our changes have delayed it; what it is owed does not wait.
-OWED_RULES: Mapping[str, JobRule] = {name: rule for name, rule in JOB_RULES.items() if name != "cooldown_over"}
+OWED_RULES: Mapping[str, JobRule] = {name: rule for name, rule in NICE_RULES.items() if name != "cooldown_over"}
 
 
 def preemption_on(_job: Job, circumstances: Circumstances) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from advisor.domain.actions import Requeue
+from advisor.domain.actions import Requeue, SetNice
 from advisor.domain.job import Job
 from advisor.domain.permits import Permits
 from advisor.domain.plan import Plan, Recommendation
@@ -11,13 +11,13 @@ from advisor.domain.snapshot import Snapshot
 from advisor.guard.caps import CAPS, Accepted
 from advisor.guard.change_rules import CHANGE_RULES, lifts
 from advisor.guard.circumstances import Circumstances, delays_left_s
-from advisor.guard.job_rules import JOB_RULES, OWED_RULES, VICTIM_RULES, JobRule
+from advisor.guard.job_rules import JOB_RULES, NICE_RULES, OWED_RULES, VICTIM_RULES, JobRule
 
 ALL_OR_NONE = "all_victims_or_none"
 
 
 def refusals(snapshot: Snapshot, circumstances: Circumstances) -> Mapping[int, str]:
-    """Map each pending GPU job that must not be changed to the first rule that forbids it."""
+    """Map each pending GPU job that must not be changed to the first rule that forbids it; see also `nice_only`."""
     refused = {}
     for job in snapshot.pending:
         if job.gang.wants_gpus or not job.gang.gpus_known:
@@ -25,6 +25,13 @@ def refusals(snapshot: Snapshot, circumstances: Circumstances) -> Mapping[int, s
             if rule is not None:
                 refused[job.job_id] = rule
     return refused
+
+
+def nice_only(snapshot: Snapshot, circumstances: Circumstances, refused: Mapping[int, str]) -> frozenset[int]:
+    """Return the ids of those refused jobs whose nice can still be changed: arrays of which tasks have started."""
+    return frozenset(
+        job_id for job_id in refused if _broken_by(snapshot.jobs_by_id[job_id], circumstances, NICE_RULES) is None
+    )
 
 
 def stoppable(snapshot: Snapshot, circumstances: Circumstances) -> frozenset[int]:
@@ -46,8 +53,10 @@ def late_s(snapshot: Snapshot, circumstances: Circumstances) -> Mapping[int, flo
 
 def permitted(snapshot: Snapshot, circumstances: Circumstances) -> Permits:
     """Return what a plan for a snapshot can touch."""
+    refused = refusals(snapshot, circumstances)
     return Permits(
-        left_alone=refusals(snapshot, circumstances),
+        left_alone=refused,
+        nice_only=nice_only(snapshot, circumstances, refused),
         stoppable=stoppable(snapshot, circumstances),
         delay_left_s=delays_left_s(snapshot, circumstances),
         late_s=late_s(snapshot, circumstances),
@@ -104,9 +113,21 @@ def _refusal(change: Recommendation, job: Job | None, circumstances: Circumstanc
     stops = isinstance(change.action, Requeue)
     if job is None:
         return "job_still_running" if stops else "job_still_pending"
-    is_owed = lifts(change) and circumstances.late_s(job) > 0.0
-    broken = _broken_by(job, circumstances, VICTIM_RULES if stops else OWED_RULES if is_owed else JOB_RULES)
+    broken = _broken_by(job, circumstances, _rules_for(change, job, circumstances))
     return broken or next((name for name, holds in CHANGE_RULES.items() if not holds(change, job, circumstances)), None)
+
+
+def _rules_for(change: Recommendation, job: Job, circumstances: Circumstances) -> Mapping[str, JobRule]:
+    """Return the rules that the job of a change has to meet."""
+    if lifts(change) and circumstances.late_s(job) > 0.0:
+        return OWED_RULES
+    match change.action:
+        case Requeue():
+            return VICTIM_RULES
+        case SetNice():
+            return NICE_RULES
+        case _:
+            return JOB_RULES
 
 
 def _broken_by(job: Job, circumstances: Circumstances, rules: Mapping[str, JobRule] = JOB_RULES) -> str | None:

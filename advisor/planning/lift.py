@@ -53,7 +53,8 @@ def recommendations(case: Case, so_far: Sequence[Recommendation] = ()) -> Iterat
     """Propose lifts, pool by pool, in the order in which Slurm considers the jobs now."""
     if not case.limits.lifts_pass_others:
         return
-    queue, done = case.whole_queue, case.done(so_far)
+    queue = case.whole_queue
+    done = (case.untouchable - case.permits.nice_only) | {change.job_id for change in so_far}
     for pool, rows in enumerate(map(queue.rows_of, range(len(queue.pool_gpus)))):
         known = rows[np.isfinite(queue.run.expected_s[rows])]
         capacity = float(queue.pool_gpus[pool].sum())
@@ -79,6 +80,8 @@ class _Line:
             gpu_s=queue.width[rows] * queue.run.expected_s[rows],
             run_s=queue.run.expected_s[rows],
             waited_s=queue.wait_s[rows],
+            owed=np.zeros(len(rows)),
+            is_overdue=np.zeros(len(rows), dtype=np.bool_),
             capacity=capacity,
         )
         return cls(queue=queue, rows=rows, waiting=waiting, turnaround_s=waiting.turnaround_s(), ours=ours)

@@ -4,12 +4,13 @@ The key of a job is its size, the GPU-time that it is expected to take, over its
 machine this order is optimal for known sizes (W. E. Smith, Naval Research Logistics Quarterly 3, 1956), and for unknown
 ones with their means, since a job that has started is not interrupted (M. H. Rothkopf, Management Science 12, 1966).
 
-The weight has two parts, and both are ours. The priority that the site gives a job, by fair share, age and QOS,
-counts as a power of ten: over the full range of fair share and age it is `decades` of them. And a job counts for the
-more, the larger the part of its turnaround in the site's own order that it has waited already, so that a job that was
-about to start is hardly passed.
+The weight is ours, and has three parts. The priority that the site gives a job, by fair share, age and QOS, counts as a
+power of ten: over the full range of fair share and age it is `decades` of them. A job counts for the more, the larger
+the part of its turnaround in the site's own order that it has waited already, so that a job that was about to start is
+hardly passed. And the jobs of a user who has waited longer than without advice count for more until that is repaid.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +24,13 @@ Floats = NDArray[np.float64]
 
 # A wait below this is no sign of a turn that comes near.
 PATIENCE_S: Final = 1800.0
+# How much longer the jobs of a user can take in the mean: the larger of this share and this time.
+AGREED_RATIO: Final = 0.05
+AGREED_S: Final = 1800.0
+# The weight of jobs grows by half a power of ten for each time that their user has waited longer by what is agreed, and
+# by one at most.
+_REPAID_DECADES: Final = 0.5
+_MOST_OWED: Final = 2.0
 # The weights of PriorityWeight* that tell users apart and order jobs by their age; all others make classes.
 _FAIR_WEIGHTS: Final = ("fair_share", "age")
 # Sizes of jobs differ by fewer powers of ten.
@@ -30,48 +38,22 @@ _MOST_DECADES: Final = 100.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Objective:
-    """How jobs are weighed: `decades` over `scale` points of priority; 0 decades weigh all jobs alike."""
-
-    decades: float
-    scale: float
-    weighs_turn: bool
-
-    def keys(self, line: "Waiting") -> Floats:
-        """Return the key of each job, `(n_jobs,)` in GPU-seconds over weight; the lowest goes first."""
-        if not self.weighs_turn:
-            return line.gpu_s
-        points = (line.priority - line.priority.max(initial=0.0)) * (self.decades / self.scale)
-        # Beyond this many decades no size makes up for the difference.
-        weight = 10.0 ** np.maximum(points, -_MOST_DECADES)
-        turn = (PATIENCE_S + line.waited_s) / (PATIENCE_S + line.turnaround_s())
-        return np.asarray(line.gpu_s / (weight * turn))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
     """The jobs that wait for the same GPUs, in any order; all arrays `(n_jobs,)`.
 
     `priority` is that of the jobs as submitted, without changes of ours; of equal ones the first in the arrays goes
-    first. `gpu_s` is the GPU-time that a job is expected to take, `run_s` its expected run time, in seconds.
-    `capacity` is the number of GPUs that they wait for.
+    first. `gpu_s` is the GPU-time that a job is expected to take, `run_s` its expected run time, in seconds. `owed` is
+    what its user is owed, as `owed` returns it. `is_overdue` is whether a job is later than the bound on lateness
+    allows. `capacity` is the number of GPUs that the jobs wait for.
     """
 
     priority: Floats
     gpu_s: Floats
     run_s: Floats
     waited_s: Floats
+    owed: Floats
+    is_overdue: NDArray[np.bool_]
     capacity: float
-
-    def where(self, chosen: NDArray[np.bool_]) -> "Waiting":
-        """Return the jobs that are chosen `(n_jobs,)`."""
-        return Waiting(
-            priority=self.priority[chosen],
-            gpu_s=self.gpu_s[chosen],
-            run_s=self.run_s[chosen],
-            waited_s=self.waited_s[chosen],
-            capacity=self.capacity,
-        )
 
     def turnaround_s(self) -> Floats:
         """Return how long each job takes from its submission to its end in the site's own order, as expected.
@@ -84,10 +66,47 @@ class Waiting:
         return np.asarray(self.waited_s + ahead / self.capacity + self.run_s)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """How jobs are weighed: by `decades` over `scale` points of priority, by their turn, and by what users are owed.
+
+    Where `is_weighed` is False, all jobs weigh the same.
+    """
+
+    decades: float
+    scale: float
+    is_weighed: bool
+
+    def keys(self, line: Waiting) -> Floats:
+        """Return the key of each job, `(n_jobs,)` in GPU-seconds over weight; the lowest goes first, 0 before all."""
+        if not self.is_weighed:
+            return line.gpu_s
+        decades = (line.priority - line.priority.max(initial=0.0)) * (self.decades / self.scale)
+        # Below the least weight no size makes up for the difference.
+        decades = np.maximum(decades, -_MOST_DECADES) + _REPAID_DECADES * np.clip(line.owed, 0.0, _MOST_OWED)
+        turn = (PATIENCE_S + line.waited_s) / (PATIENCE_S + line.turnaround_s())
+        return np.where(line.is_overdue, 0.0, line.gpu_s / (10.0**decades * turn))
+
+
 def objective_of(config: SiteConfig, planning: PlanningSettings, limits: Limits) -> Objective:
     """Return the objective of a site: at fairness `site` sizes alone decide."""
     return Objective(
         decades=planning.priority_decades,
-        scale=max(1.0, float(sum(config.priority_weights.get(name, 0) for name in _FAIR_WEIGHTS))),
-        weighs_turn=limits.fairness != "site",
+        scale=fair_range(config.priority_weights.get(name, 0) for name in _FAIR_WEIGHTS),
+        is_weighed=limits.fairness != "site",
     )
+
+
+def fair_range(weights: Iterable[float]) -> float:
+    """Return the points of priority between the least and the most fair share and age, from their weights."""
+    return max(1.0, float(sum(weights)))
+
+
+def owed(given_s: Floats, plain_s: Floats, jobs: Floats) -> Floats:
+    """Return by how much users have waited longer than without advice, over what is agreed, `(n_users,)`.
+
+    `given_s` is the sum over a user's jobs of how much longer they waited, below 0 where they waited less; `plain_s` is
+    the sum of their waits without advice so far, `jobs` their number. Agreed is a twentieth of these, or half an hour
+    for each job if that is more.
+    """
+    return np.asarray(given_s / np.maximum(np.maximum(AGREED_RATIO * plain_s, AGREED_S * jobs), 1.0))

@@ -17,6 +17,7 @@ Modelled = SetNice | SetSwitches | SetNodeRange | SetGpus | SetTimeMin
 def update_job(state: State, slurm: Slurm, row: int, action: Modelled) -> None:
     """Change a pending job now; the caller sorts the line and asks for a pass once all changes are made."""
     job, now = state.jobs[row], float(state.tally["now"][0])
+    state.tally["changes"] += 1
     match action:
         case SetNice(after=after):
             job["nice"] = after

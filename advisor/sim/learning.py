@@ -21,7 +21,7 @@ _STATES = {int(End.FINISHED): "COMPLETED", int(End.TIME_LIMIT): "TIMEOUT"}
 
 
 @cache
-def _opened(kind: str) -> Bundle:
+def opened(kind: str) -> Bundle:
     """Open a shipped model once per process: a sweep runs many simulations."""
     return Library(_NOWHERE).load(kind)
 
@@ -34,24 +34,18 @@ class _Shipped(Library):
 
     def load(self, kind: str) -> Bundle:
         """Return the checked model."""
-        return _opened(kind)
+        return opened(kind)
 
 
-class LearningForecaster:
-    """A `ModelForecaster` that learns from every job that ended since its last forecast."""
+class EndedInOrder:
+    """The jobs of a simulation that ended, as accounting would hold them."""
 
     def __init__(self, cluster: SimulatedSlurm) -> None:
         """Follow a cluster from its start."""
         self._cluster = cluster
-        self._models = ModelForecaster(_Shipped())
         self._seen = 0
 
-    def forecasts(self, snapshot: Snapshot) -> Forecasts:
-        """Learn from the jobs that ended, then forecast."""
-        self._models.add_ended(self._ended())
-        return self._models.forecasts(snapshot)
-
-    def _ended(self) -> EndedJobs:
+    def since_last(self) -> EndedJobs:
         """Return the jobs whose last stretch on GPUs ended since the last call, in the order of their ends."""
         state = self._cluster.state
         count = int(state.tally["segments"][0])
@@ -66,3 +60,17 @@ class LearningForecaster:
             end_time=fresh["end_time"].astype(np.float64),
             state=tuple(_STATES.get(end, "") for end in state.jobs["end"][rows].tolist()),
         )
+
+
+class LearningForecaster:
+    """A `ModelForecaster` that learns from every job that ended since its last forecast."""
+
+    def __init__(self, cluster: SimulatedSlurm) -> None:
+        """Follow a cluster from its start."""
+        self._ended = EndedInOrder(cluster)
+        self._models = ModelForecaster(_Shipped())
+
+    def forecasts(self, snapshot: Snapshot) -> Forecasts:
+        """Learn from the jobs that ended, then forecast."""
+        self._models.add_ended(self._ended.since_last())
+        return self._models.forecasts(snapshot)

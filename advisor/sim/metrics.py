@@ -44,6 +44,7 @@ class RunSummary:
     communication_overhead_ratio: float
     preemptions: int
     resizes: int
+    changes: int
     wall_s: float
     jobs_per_s: float
     peak_rss_mib: float
@@ -115,6 +116,7 @@ def summarise(run: Run) -> RunSummary:
         communication_overhead_ratio=_ratio(float(run.outcomes["exposed_gpu_s"].sum()), held_gpu_s),
         preemptions=int(run.outcomes["preemptions"].sum()),
         resizes=int(run.outcomes["resizes"].sum()),
+        changes=run.changes,
         wall_s=run.wall_s,
         jobs_per_s=_ratio(float(_has_ended(run).sum()), run.wall_s),
         peak_rss_mib=run.peak_rss_mib,

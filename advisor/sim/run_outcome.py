@@ -52,7 +52,8 @@ SEGMENT_DTYPE = np.dtype(
 class Run:
     """One simulated run: `outcomes` `(n_jobs,)` of `OUTCOME_DTYPE`, `segments` `(n_segments,)` of `SEGMENT_DTYPE`.
 
-    `wall_s` is the time of the loop, without reading files and compiling.
+    `wall_s` is the time of the loop, without reading files and compiling. `changes` counts the changes that the policy
+    made to pending jobs, those that it took back included.
     """
 
     trace: Trace
@@ -63,3 +64,4 @@ class Run:
     segments: NDArray[np.void]
     wall_s: float
     peak_rss_mib: float
+    changes: int = 0

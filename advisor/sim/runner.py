@@ -11,6 +11,7 @@ from advisor.sim.cluster import Cluster
 from advisor.sim.node_events import draw_faults
 from advisor.sim.policies import POLICIES
 from advisor.sim.policies.advised import AdvisedSlurm
+from advisor.sim.policies.lifted import LiftedSlurm
 from advisor.sim.policies.slurm import PlainSlurm
 from advisor.sim.profiles import load_profiles
 from advisor.sim.run_outcome import Run
@@ -47,7 +48,14 @@ def simulate(
     state = state._replace(faults=draw_faults(state, cluster, rng))
     watch = Stopwatch()
     problem = Problem(
-        trace=trace, cluster=cluster, state=state, options=options, rng=rng, tell=progress or _say_nothing, watch=watch
+        trace=trace,
+        cluster=cluster,
+        state=state,
+        options=options,
+        rng=rng,
+        tell=progress or _say_nothing,
+        watch=watch,
+        plain_outcomes=lambda: simulate(trace, cluster, "slurm", seed=seed, options=options).outcomes,
     )
     state = chosen.run(problem)
     wall_s = watch.elapsed_s
@@ -60,6 +68,7 @@ def simulate(
         segments=state.segments[: int(state.tally["segments"][0])],
         wall_s=wall_s,
         peak_rss_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0,
+        changes=int(state.tally["changes"][0]),
     )
 
 
@@ -75,7 +84,7 @@ def known_policy(name: str) -> SimulatedPolicy:
 def _check_gpus(trace: Trace, policy: SimulatedPolicy) -> None:
     """Raise `SimulationError` for jobs without GPUs under a policy that is not on the model of slurmctld."""
     count = int(np.count_nonzero(trace.jobs["gpus"] == 0))
-    if count and not isinstance(policy, PlainSlurm | AdvisedSlurm):
+    if count and not isinstance(policy, PlainSlurm | AdvisedSlurm | LiftedSlurm):
         raise SimulationError(
             f"{trace.name}: {count} of {len(trace)} jobs ask for no GPU, and {policy.name} places GPU jobs alone: "
             "take a policy on the model of slurmctld, such as slurm, or leave these jobs out of the trace"

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from advisor.errors import SimulationError
 from advisor.settings import Limits, PlanningSettings
@@ -78,7 +79,11 @@ class Stopwatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """A trace on a cluster, ready to run; `tell` receives the share of jobs that ended."""
+    """A trace on a cluster, ready to run; `tell` receives the share of jobs that ended.
+
+    `plain_outcomes` runs plain Slurm on the same problem, and returns how each job ended, `(n_jobs,)` of
+    `OUTCOME_DTYPE`.
+    """
 
     trace: Trace
     cluster: Cluster
@@ -87,6 +92,7 @@ class Problem:
     rng: np.random.Generator
     tell: Callable[[float], None]
     watch: Stopwatch
+    plain_outcomes: Callable[[], NDArray[np.void]]
 
 
 class SimulatedPolicy(Protocol):

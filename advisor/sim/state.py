@@ -148,6 +148,7 @@ TALLY_DTYPE = np.dtype(
         ("gpus_free", np.int64),  # on nodes that are down, too
         ("loaded", np.int64),  # nodes under the leaves that jobs cross
         ("spine_ratio", np.float64),  # of what the loaded uplinks carry, what the spine does
+        ("changes", np.int64),  # changes of pending jobs that a policy has made, those taken back included
     ],
     align=True,
 )

@@ -1,4 +1,4 @@
-"""Line charts as SVG: distributions over a logarithmic axis of time, and steps over time."""
+"""Charts as SVG: distributions over a logarithmic axis of time, steps over time, and points with intervals."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -70,6 +70,27 @@ class Line:
     is_step: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A point with a short label and a full name; `low` and `high` bound its interval along the x axis, if any."""
+
+    label: str
+    name: str
+    x: float
+    y: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """Named points; with `is_joined`, a line leads from each to the next."""
+
+    name: str
+    marks: tuple[Mark, ...]
+    is_joined: bool = False
+
+
 def distribution(name: str, values: Floats) -> Line:
     """Return the share of values at or below each duration, in percent; what is below 1 s is drawn at 1 s."""
     shares = np.linspace(0.0, 1.0, min(_CDF_POINTS, max(2, len(values))))
@@ -100,6 +121,15 @@ def count_axis(label: str, high: float) -> Axis:
     return Axis(label=label, ticks=tuple(Tick(value, f"{value:,.10g}") for value in round_steps(high)))
 
 
+def change_axis(label: str, low: float, high: float) -> Axis:
+    """Return an axis of changes in percent that holds 0, `low` and `high`."""
+    steps = round_steps(max(-low, high))
+    step = steps[1]
+    first, last = int(np.floor(min(low, 0.0) / step)), int(np.ceil(max(high, 0.0) / step))
+    values = [index * step for index in range(first, max(last, first + 1) + 1)]
+    return Axis(label=label, ticks=tuple(Tick(value, f"{value:+.10g} %" if value else "0 %") for value in values))
+
+
 def percent_axis(label: str) -> Axis:
     """Return an axis from 0 to 100 percent."""
     return Axis(label=label, ticks=tuple(Tick(value, f"{value} %") for value in (0, 25, 50, 75, 100)))
@@ -124,18 +154,48 @@ def line_chart(
     limit: float | None = None,
 ) -> Element:
     """Draw lines as a figure with a legend; `ident` is unique on the page, `limit` a value of the y axis to mark."""
-    parts = [
-        element("title", title, id=f"{ident}-title"),
-        element("desc", description, id=f"{ident}-desc"),
-        *_grid(x_axis, y_axis),
-    ]
+    parts = []
     if limit is not None:
         y = _number(_y(y_axis, np.array([limit]))[0])
         parts.append(element("path", d=f"M{LEFT} {y}H{WIDTH - RIGHT}", class_="limit"))
     for index, line in enumerate(lines):
         parts.append(element("path", d=_path(line, x_axis, y_axis), class_=_classes(index)))
+    parts = [*_grid(x_axis, y_axis), *parts]
+    return _figure(ident, title, description, parts, [line.name for line in lines])
+
+
+def point_chart(
+    *, ident: str, title: str, description: str, x_axis: Axis, y_axis: Axis, series: Sequence[Series]
+) -> Element:
+    """Draw points with their intervals as a figure with a legend; `ident` is unique on the page."""
+    parts = _grid(x_axis, y_axis)
+    for index, one in enumerate(series):
+        xs = _x(x_axis, np.array([mark.x for mark in one.marks]))
+        ys = _y(y_axis, np.array([mark.y for mark in one.marks]))
+        if one.is_joined and len(one.marks) > 1:
+            corners = "L".join(f"{_number(x)} {_number(y)}" for x, y in zip(xs, ys, strict=True))
+            parts.append(element("path", d=f"M{corners}", class_=_classes(index)))
+        for mark, x, y in zip(one.marks, xs, ys, strict=True):
+            parts += _drawn(mark, float(x), float(y), x_axis, f"line c{index % COLOURS}")
+    return _figure(ident, title, description, parts, [one.name for one in series])
+
+
+def _drawn(mark: Mark, x: float, y: float, x_axis: Axis, classes: str) -> list[Element]:
+    """Draw a point, its interval and its label."""
+    parts = []
+    if np.isfinite(mark.low + mark.high):
+        low, high = _x(x_axis, np.array([mark.low, mark.high]))
+        parts.append(element("path", d=f"M{_number(low)} {_number(y)}H{_number(high)}", class_=classes))
+    circle = element("circle", element("title", mark.name), cx=_number(x), cy=_number(y), r="4", class_=classes)
+    return [*parts, circle, element("text", mark.label, x=_number(x + 5), y=_number(y - 6))]
+
+
+def _figure(ident: str, title: str, description: str, parts: Sequence[Element], names: Sequence[str]) -> Element:
+    """Return a drawing with its title, its description and a legend of the names of its lines."""
     drawing = element(
         "svg",
+        element("title", title, id=f"{ident}-title"),
+        element("desc", description, id=f"{ident}-desc"),
         *parts,
         viewBox=f"0 0 {WIDTH} {HEIGHT}",
         width=str(WIDTH),
@@ -143,7 +203,7 @@ def line_chart(
         role="img",
         aria_labelledby=f"{ident}-title {ident}-desc",
     )
-    return element("figure", element("figcaption", title), drawing, _legend(lines))
+    return element("figure", element("figcaption", title), drawing, _legend(names))
 
 
 def _grid(x_axis: Axis, y_axis: Axis) -> list[Element]:
@@ -169,7 +229,7 @@ def _grid(x_axis: Axis, y_axis: Axis) -> list[Element]:
     ]
 
 
-def _legend(lines: Sequence[Line]) -> Element:
+def _legend(names: Sequence[str]) -> Element:
     return element(
         "ul",
         *(
@@ -182,9 +242,9 @@ def _legend(lines: Sequence[Line]) -> Element:
                     height="12",
                     aria_hidden="true",
                 ),
-                line.name,
+                name,
             )
-            for index, line in enumerate(lines)
+            for index, name in enumerate(names)
         ),
         class_="legend",
     )

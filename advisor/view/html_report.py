@@ -35,7 +35,7 @@ from advisor.view.markup import Child, element, page, table
 from advisor.view.wording import LABELS, basis, change_in_words, ends_in_words, shown, verdict
 
 USERS_SHOWN = 20
-_METRICS = (*COMPARED, "finished", "preemptions", "resizes")
+_METRICS = (*COMPARED, "finished", "preemptions", "resizes", "changes")
 _NOTES = (
     "JCT is end minus submit, over the jobs that finished; jobs killed by their time limit are counted apart.",
     "Queueing delay is first start minus submit, over the jobs that ended.",
@@ -75,7 +75,11 @@ def check_writable(path: Path) -> None:
 
 def write_report(results: Sequence[RunResult], path: Path, *, origin: Origin, seed: int) -> None:
     """Write the report; `seed` is that of the bootstrap. Equal results give equal bytes: no clock, no wall time."""
-    text = report_page(results, origin=origin, seed=seed)
+    write_page(report_page(results, origin=origin, seed=seed), path)
+
+
+def write_page(text: str, path: Path) -> None:
+    """Write a page; raises `SimulationError` if it cannot be written."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as err:

@@ -21,6 +21,7 @@ LABELS: Mapping[str, str] = {
     "communication_overhead_ratio": "communication overhead",
     "preemptions": "preemptions",
     "resizes": "resizes",
+    "changes": "changes of pending jobs",
     "finished": "jobs finished",
     "wall_s": "wall time",
     "jobs_per_s": "jobs per second of it",

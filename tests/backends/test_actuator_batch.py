@@ -6,7 +6,14 @@ from dataclasses import dataclass, field
 import pytest
 
 from advisor.backends import actuator as at_work
-from advisor.backends.actuator import ANOTHER_VALUE, CHANGED_MEANWHILE, NOT_A_WORD, NOT_PENDING, ScontrolActuator
+from advisor.backends.actuator import (
+    ANOTHER_VALUE,
+    CHANGED_MEANWHILE,
+    NOT_A_WORD,
+    NOT_PENDING,
+    TOO_MANY_TASKS,
+    ScontrolActuator,
+)
 from advisor.backends.named_jobs import UNREADABLE
 from advisor.backends.process import Answer
 from advisor.domain.actions import Change, SetGpus, SetNice, SetTimeMin
@@ -18,7 +25,10 @@ from tests.backends.fake_slurm import FakeSlurm, Streaming, job_row
 
 @dataclass
 class Slurm(Streaming):
-    """A queue of waiting jobs with a nice value each; `against` maps jobs to what scontrol says of their line."""
+    """A queue of waiting jobs with a nice value each; `against` maps jobs to what scontrol says of their line.
+
+    `tasks` are the waiting tasks of its arrays as `squeue -r` prints them.
+    """
 
     nices: dict[int, int]
     against: dict[int, str] = field(default_factory=dict)
@@ -26,12 +36,15 @@ class Slurm(Streaming):
     ignored: frozenset[int] = frozenset()
     complaints: str = ""
     lost: bool = False
+    tasks: str = ""
     cluster: str | None = None
     processes: list[tuple[str, ...]] = field(default_factory=list)
 
     def ask(self, program: str, *arguments: str) -> Answer:
         """Show the jobs asked for."""
         self.processes.append((program, *arguments))
+        if "-r" in arguments:
+            return Answer(output=self.tasks.encode())
         asked = arguments[arguments.index("-j") + 1].split(",")
         rows = [
             job_row(JobID=str(job_id), JobArrayID=str(job_id), Nice=str(nice)) | self.fields.get(job_id, {})
@@ -47,7 +60,7 @@ class Slurm(Streaming):
             raise SlurmUnavailableError("no answer")
         messages = [self.complaints] if self.complaints else []
         for line in lines:
-            job_id = int(line.partition("JobId=")[2].partition(" ")[0])
+            job_id = int(line.partition("JobId=")[2].partition(" ")[0].partition("_")[0])
             if job_id in self.against:
                 messages.append(self.against[job_id])
             elif job_id not in self.ignored and "Nice=" in line:
@@ -168,3 +181,61 @@ def test_a_job_whose_fields_cannot_be_read_holds_up_no_other() -> None:
     assert [receipt.text for receipt in receipts] == ["", UNREADABLE, UNREADABLE, ""]
     assert not any(receipt.is_overruled for receipt in receipts)
     assert slurm.nices == {1: 101, 2: 0, 3: 103}
+
+
+def test_a_nice_is_written_to_the_waiting_tasks_of_an_array_alone() -> None:
+    slurm = Slurm(
+        nices={7: 0, 8: 0}, fields={7: {"JobArrayID": "7_[0,4-6%2]"}}, tasks="7 7_4 0\n7 7_5 0\n7 7_6 0\n9 7_0 3\n"
+    )
+
+    receipts = ScontrolActuator(slurm).apply_all(nices(8, 7))
+
+    assert [receipt.outcome for receipt in receipts] == [Outcome.APPLIED] * 2
+    assert slurm.processes[2] == ("scontrol", "update JobId=8 Nice=108", "update JobId=7_[4-6] Nice=107")
+    assert [command[0] for command in slurm.processes] == ["squeue", "squeue", "scontrol", "squeue"]
+
+
+def test_a_requeued_task_is_named_by_its_own_id() -> None:
+    slurm = Slurm(nices={9: 0}, fields={9: {"JobArrayID": "7_0"}})
+
+    ScontrolActuator(slurm).apply_all(nices(9))
+
+    assert slurm.processes[1] == ("scontrol", "update JobId=9 Nice=109")
+
+
+def test_other_fields_of_an_array_are_written_by_its_id() -> None:
+    slurm = Slurm(nices={7: 0}, fields={7: {"JobArrayID": "7_[4-6]"}})
+
+    ScontrolActuator(slurm).apply_all([SetTimeMin(job_id=7, before=None, after=600.0)])
+
+    assert slurm.processes[1] == ("scontrol", "update JobId=7 TimeMin=10")
+
+
+@pytest.mark.parametrize(
+    ("tasks", "text"),
+    [
+        pytest.param("9 7_0 0\n", NOT_PENDING, id="the last task has just started"),
+        pytest.param("".join(f"7 7_{task} 0\n" for task in range(0, 4000, 2)), TOO_MANY_TASKS, id="too long a list"),
+    ],
+)
+def test_an_array_that_cannot_be_addressed_is_not_sent(tasks: str, text: str) -> None:
+    slurm = Slurm(nices={7: 0}, fields={7: {"JobArrayID": "7_[4-6]"}}, tasks=tasks)
+
+    (receipt,) = ScontrolActuator(slurm).apply_all(nices(7))
+
+    assert (receipt.outcome, receipt.text, receipt.is_settled) == (Outcome.FAILED, text, True)
+    assert all(command[0] == "squeue" for command in slurm.processes)
+
+
+def test_what_slurm_says_of_tasks_it_did_write_to_is_no_objection() -> None:
+    slurm = Slurm(
+        nices={7: 0, 8: 0},
+        fields={7: {"JobArrayID": "7_[4-6]"}},
+        tasks="7 7_4 0\n",
+        against={7: "7_4: Access/permission denied\n7_5-6: No error"},
+    )
+
+    receipts = ScontrolActuator(slurm).apply_all(nices(7, 8))
+
+    assert receipts[0].text.startswith("Slurm denies it")
+    assert [receipt.outcome for receipt in receipts] == [Outcome.FAILED, Outcome.APPLIED]

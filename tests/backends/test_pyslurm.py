@@ -62,6 +62,11 @@ def job(changes: Mapping[str, object], *, counted: Counted = UNCOUNTED, unseen: 
     return pyslurm_decode.job_record(Raw(values={**JOB, **changes}, unseen=unseen), tres_counted=counted)
 
 
+@pytest.mark.parametrize(("shown", "nice"), [(-1000, -1000), (4294966296, -1000), (7, 7), (None, 0)])
+def test_nice_has_its_sign(shown: int | None, nice: int) -> None:
+    assert job({"nice": shown}).nice == nice
+
+
 NO_FORM: Mapping[str, object] = {"gres_per_node": {}, "num_nodes": 1}
 ON_TWO: Mapping[str, object] = {"num_nodes": 2, "ntasks": 6}
 

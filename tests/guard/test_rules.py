@@ -14,8 +14,8 @@ from advisor.domain.plan import Kind, Plan, Recommendation
 from advisor.domain.site import SiteConfig
 from advisor.guard.change_rules import CHANGE_RULES
 from advisor.guard.circumstances import circumstances
-from advisor.guard.job_rules import JOB_RULES, LARGEST_LOCAL_ID
-from advisor.guard.rules import judge, refusals
+from advisor.guard.job_rules import LARGEST_LOCAL_ID, NICE_RULES
+from advisor.guard.rules import judge, permitted, refusals
 from advisor.settings import Fairness, Limits
 from tests.builders import HOUR_S, TAKEN_AT, make_config, make_gang, make_hints, make_job, make_snapshot
 from tests.guard.proposals import PLAIN, SOFT, gpus, lent, nice, refused_by, soft_limit, timer
@@ -35,7 +35,7 @@ def test_plain_change_passes() -> None:
         ("not_dependent", replace(PLAIN, dependency="afterok:7")),
         ("not_deferred", replace(PLAIN, eligible_time=TAKEN_AT + 60)),
         ("not_deferred", replace(PLAIN, reason="BeginTime")),
-        ("array_not_split", replace(PLAIN, array=ArrayRecord(array_job_id=1, task_id=3))),
+        ("not_split_off", replace(PLAIN, array=ArrayRecord(array_job_id=7, task_id=3))),
         ("not_heterogeneous", replace(PLAIN, het=HetRecord(het_job_id=1, offset=0))),
         ("not_federated", replace(PLAIN, job_id=LARGEST_LOCAL_ID + 1)),
         ("not_cron", replace(PLAIN, cron=True)),
@@ -52,7 +52,7 @@ def test_every_job_rule_has_a_case() -> None:
     marks = test_job_that_must_not_be_touched_is_refused_by_name.pytestmark  # type: ignore[attr-defined]
     cases = {case[0] for mark in marks for case in mark.args[1]}
 
-    assert set(JOB_RULES) == cases | {
+    assert set(NICE_RULES) == cases | {
         "no_change_outstanding",
         "update_has_no_side_effect",
         "mode_allows_advice",
@@ -87,12 +87,35 @@ def test_field_that_the_reader_does_not_show_is_not_changed() -> None:
     assert [verdict.refused_by for verdict in verdicts] == ["field_shown"]
 
 
-def test_whole_array_may_be_changed_but_not_once_a_task_has_split_off() -> None:
+def test_whole_array_may_be_changed_but_once_a_task_has_split_off_only_its_nice() -> None:
     whole = replace(PLAIN, array=ArrayRecord(array_job_id=1, waiting="3-6"))
     task = make_job(7, gpus=4, array=ArrayRecord(array_job_id=1, task_id=2), running_on=["n01"])
 
+    assert refused_by(soft_limit(600.0), whole, config=SOFT) is None
+    assert refused_by(soft_limit(600.0), whole, task, config=SOFT) == "array_not_split"
     assert refused_by(timer(), whole) is None
     assert refused_by(timer(), whole, task) == "array_not_split"
+    assert refused_by(nice(), whole, task) is None
+
+
+def test_last_waiting_task_of_an_array_has_the_record_of_the_array() -> None:
+    last = replace(PLAIN, array=ArrayRecord(array_job_id=1, task_id=6))
+    task = make_job(7, gpus=4, array=ArrayRecord(array_job_id=1, task_id=2), running_on=["n01"])
+
+    assert refused_by(nice(), last, task) is None
+
+
+def test_permits_name_the_arrays_whose_nice_alone_can_be_changed() -> None:
+    started = replace(PLAIN, array=ArrayRecord(array_job_id=1, waiting="3-6"))
+    running = make_job(7, gpus=4, array=ArrayRecord(array_job_id=1, task_id=2), running_on=["n01"])
+    requeued = make_job(8, gpus=4, array=ArrayRecord(array_job_id=1, task_id=1))
+    held = make_job(9, gpus=4, held=True, array=ArrayRecord(array_job_id=9, waiting="0-3"))
+    snapshot = replace(make_snapshot([started, running, requeued, held]), splits_told=False)
+
+    permits = permitted(snapshot, circumstances(snapshot, Limits()))
+
+    assert permits.left_alone == {1: "array_not_split", 8: "array_not_split", 9: "not_held"}
+    assert permits.nice_only == {1}
 
 
 def test_node_range_with_gpus_per_node_is_left_alone() -> None:
@@ -101,11 +124,12 @@ def test_node_range_with_gpus_per_node_is_left_alone() -> None:
     assert refused_by(timer(), job) == "update_has_no_side_effect"
 
 
-def test_no_array_is_changed_where_splits_do_not_show() -> None:
+def test_no_array_is_changed_but_by_its_nice_where_splits_do_not_show() -> None:
     whole = replace(PLAIN, array=ArrayRecord(array_job_id=1, waiting="3-6"))
     snapshot = replace(make_snapshot([whole]), splits_told=False)
 
     assert refusals(snapshot, circumstances(snapshot, Limits())) == {1: "array_not_split"}
+    assert judge(Plan(recommendations=(nice(),)), snapshot, circumstances(snapshot, Limits()))[0].refused_by is None
 
 
 def test_job_with_cpus_per_gpu_is_left_alone_on_the_release_that_weighs_it_anew() -> None:

@@ -28,6 +28,7 @@ from advisor.sim.simulated_policy import Problem, SimulationOptions, Stopwatch
 from advisor.sim.slurm_cluster import SimulatedSlurm
 from advisor.sim.slurm_state import build_slurm
 from advisor.sim.slurmctld import run_slurm
+from advisor.sim.state import outcomes
 from advisor.sim.trace import Trace
 from tests.builders import HOUR_S, TAKEN_AT, make_gang, make_hints, make_job, make_node, make_snapshot
 from tests.planning.queues import busy, lifts_of, shorts
@@ -229,6 +230,8 @@ def test_lifts_are_those_of_the_simulated_policy(
     state = make_state(trace, TWO)
     slurm = build_slurm(state, trace, TWO)
     simulated = SimulatedSlurm(trace, TWO, state, slurm)
+    # No plan of this test knows of a start without advice.
+    nothing = outcomes(state)
     problem = Problem(
         trace=trace,
         cluster=TWO,
@@ -237,8 +240,9 @@ def test_lifts_are_those_of_the_simulated_policy(
         rng=np.random.default_rng(0),
         tell=lambda _: None,
         watch=Stopwatch(),
+        plain_outcomes=lambda: nothing,
     )
-    lifter = Lifter.of(problem, slurm, by_limits(problem))
+    lifter = Lifter.of(problem, slurm, by_limits(problem, slurm))
     leases: list[Lease] = []
     for now in cycles:
         run_slurm(state, slurm, now)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
-from advisor.sim.learning import LearningForecaster
+from advisor.sim.learning import EndedInOrder, LearningForecaster
 from advisor.sim.slurm_cluster import SimulatedSlurm
 from advisor.sim.slurm_state import build_slurm
 from advisor.sim.slurmctld import run_slurm
@@ -49,15 +49,15 @@ def test_jobs_that_end_teach_what_the_user_runs() -> None:
     assert np.isclose(after, 0.5, atol=0.25)
 
 
-def test_each_ended_job_is_told_once_with_its_run_time() -> None:
+def test_each_ended_job_is_returned_once_with_its_run_time() -> None:
     trace = make_trace([{"gpus": 4, "run_time_s": 600.0, "time_limit_s": HOUR_S} for _ in range(3)])
     state = make_state(trace, CLUSTER)
     slurm = build_slurm(state, trace, CLUSTER)
-    learning = LearningForecaster(SimulatedSlurm(trace, CLUSTER, state, slurm))
+    ended = EndedInOrder(SimulatedSlurm(trace, CLUSTER, state, slurm))
     run_slurm(state, slurm, -1.0)
     run_slurm(state, slurm, 1300.0)
 
-    first, second = learning._ended(), learning._ended()
+    first, second = ended.since_last(), ended.since_last()
 
     assert first.run_s.tolist() == [600.0, 600.0]
     assert first.state == ("COMPLETED", "COMPLETED")

@@ -62,6 +62,7 @@ EXPECTED = {
     "communication_overhead_ratio": 0.1,
     "preemptions": 0,
     "resizes": 0,
+    "changes": 0,
     "wall_s": 2.0,
     "jobs_per_s": 2.0,
     "peak_rss_mib": 50.0,

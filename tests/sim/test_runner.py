@@ -27,7 +27,14 @@ def problem_of(trace: Trace, cluster: str | Cluster, state: State) -> Problem:
     where = parse_cluster(cluster) if isinstance(cluster, str) else cluster
     rng = np.random.default_rng(0)
     return Problem(
-        trace=trace, cluster=where, state=state, options=IDEAL, rng=rng, tell=lambda _: None, watch=Stopwatch()
+        trace=trace,
+        cluster=where,
+        state=state,
+        options=IDEAL,
+        rng=rng,
+        tell=lambda _: None,
+        watch=Stopwatch(),
+        plain_outcomes=lambda: simulate(trace, where, "slurm", options=IDEAL).outcomes,
     )
 
 

@@ -20,7 +20,7 @@ from advisor.sim.node_events import draw_faults
 from advisor.sim.policies import POLICIES
 from advisor.sim.policies.advised import AdvisedSlurm, follow
 from advisor.sim.simulated_policy import Problem, SimulationOptions, Stopwatch, drive
-from advisor.sim.state import State
+from advisor.sim.state import State, outcomes
 from advisor.sim.trace import Trace
 from tests.sim.building import bytes_of, make_state, make_trace, run_of, starts_and_ends
 from tests.sim.test_advised import EAGER, one_node, queue_of_one_long_and_four_short
@@ -56,6 +56,7 @@ def advised(trace: Trace, cluster: Cluster, options: SimulationOptions) -> tuple
         rng=rng,
         tell=lambda _share: None,
         watch=Stopwatch(),
+        plain_outcomes=lambda: outcomes(state),
     )
     applier, simulated = delay_timers().advisor(problem)
     every_s = options.advise_every_s

@@ -21,11 +21,15 @@ from advisor.text import escaped
 from advisor.view.charts import (
     LEFT,
     Line,
+    Mark,
+    Series,
+    change_axis,
     count_axis,
     distribution,
     duration_axis,
     line_chart,
     percent_axis,
+    point_chart,
     round_steps,
     time_axis,
 )
@@ -318,6 +322,39 @@ def test_a_step_holds_until_the_next_one() -> None:
     # The axis ends at its last tick, 21 seconds: 20 of them are 624.8 pixels, 10 are 312.4.
     assert path.get("d") == f"M{LEFT} 274H{LEFT + 312.4}V14H{LEFT + 624.8}"
     assert percent_axis("share").ticks[-1].label == "100 %"
+
+
+def test_points_stand_where_their_values_are_with_their_intervals() -> None:
+    joined = Series(
+        name="a",
+        marks=(
+            Mark(label="1", name="first", x=-10.0, y=0.0, low=-20.0, high=0.0),
+            Mark(label="2", name="second", x=0.0, y=4.0, low=NAN, high=NAN),
+        ),
+        is_joined=True,
+    )
+    x_axis, y_axis = change_axis("change", -20.0, 0.0), count_axis("users", 4)
+
+    chart = point_chart(ident="c", title="t", description="d", x_axis=x_axis, y_axis=y_axis, series=[joined])
+
+    assert [tick.label for tick in x_axis.ticks] == ["-20 %", "-15 %", "-10 %", "-5 %", "0 %"]
+    low, high = LEFT, LEFT + 656
+    assert [(dot.get("cx"), dot.get("cy"), dot.findtext("title")) for dot in chart.iter("circle")] == [
+        (f"{(low + high) / 2:g}", "274", "first"),
+        (f"{high:g}", "14", "second"),
+    ]
+    lines = [path.get("d") for path in chart.iter("path") if (path.get("class") or "").startswith("line c0")]
+    assert lines[:2] == [f"M{(low + high) / 2:g} 274L{high:g} 14", f"M{low} 274H{high:g}"]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ends"),
+    [(-77.4, 19.0, ("-80 %", "+20 %")), (0.0, 0.0, ("0 %", "+0.2 %")), (2.0, 7.0, ("0 %", "+7 %"))],
+)
+def test_an_axis_of_changes_holds_0_and_both_ends(low: float, high: float, ends: tuple[str, str]) -> None:
+    axis = change_axis("change", low, high)
+
+    assert (axis.ticks[0].label, axis.ticks[-1].label) == ends
 
 
 def test_who_gains_and_who_loses_is_told_apart() -> None:

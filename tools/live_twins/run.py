@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 from advisor.journal import SqliteJournal
 from advisor.journal.views import RowQuery
+from advisor.settings import Fairness
 from tools.live_slurm.daemon import Table, daemon, write_config
 from tools.live_twins.adversary import Adversary, Place, leases_of
 from tools.live_twins.checks import Facts
@@ -47,10 +48,11 @@ class Options:
     interval_s: float
     bound_s: float
     tolerance_s: float
+    fairness: Fairness = "trade"
 
     def settings(self) -> Mapping[str, Table]:
         """Return the tables of the daemon's configuration."""
-        return {"guard": {"max_added_delay_s": self.bound_s}, "planning": PLANNING}
+        return {"guard": {"fairness": self.fairness, "max_added_delay_s": self.bound_s}, "planning": PLANNING}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

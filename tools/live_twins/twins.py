@@ -15,7 +15,11 @@ from tools.live_twins.workload import GPUS_PER_NODE, NODES, Request
 SCHEDULER_PARAMETERS: Final = "sched_interval=1,bf_interval=1"
 # In the partition `rush` a job stands ahead of all others, or with a nice value of its own wherever its user likes.
 RUSH_PRIORITY: Final = 100_000
+# The jobs of a run stand by their submission, at POINTS_PER_S each, and a range of age of this many points is what the
+# advisor weighs them by.
+AGE_POINTS: Final = 10_000
 PRIORITY_LINES: Final = (
+    f"PriorityWeightAge={AGE_POINTS}",
     "PriorityWeightJobSize=0",
     f"PriorityWeightPartition={RUSH_PRIORITY}",
     "PartitionName=rush Nodes=ALL MaxTime=UNLIMITED PriorityJobFactor=10 State=UP",

@@ -217,6 +217,7 @@ typedef struct {
     int64_t gpus_free;
     int64_t loaded;
     double spine_ratio;
+    int64_t changes;
 } Tally;
 _Static_assert(offsetof(Tally, now) == 0, "now");
 _Static_assert(offsetof(Tally, arrived) == 8, "arrived");
@@ -231,7 +232,8 @@ _Static_assert(offsetof(Tally, picked) == 72, "picked");
 _Static_assert(offsetof(Tally, gpus_free) == 80, "gpus_free");
 _Static_assert(offsetof(Tally, loaded) == 88, "loaded");
 _Static_assert(offsetof(Tally, spine_ratio) == 96, "spine_ratio");
-_Static_assert(sizeof(Tally) == 104, "Tally");
+_Static_assert(offsetof(Tally, changes) == 104, "changes");
+_Static_assert(sizeof(Tally) == 112, "Tally");
 
 typedef struct {
     double restart_s;

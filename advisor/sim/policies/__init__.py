@@ -91,7 +91,10 @@ _TABLE: tuple[SimulatedPolicy, ...] = (
     order.BY_RUN_TIMES,
     order.FAIR,
     lifted.BY_LIMITS,
+    lifted.BY_FORECASTS,
     lifted.BY_RUN_TIMES,
+    lifted.BY_SIZE,
+    lifted.BY_TRUE_SIZE,
     # What Dally's waiting gains within Slurm.
     AdvisedSlurm(
         name="slurm+dally",

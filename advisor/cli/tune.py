@@ -1,0 +1,233 @@
+"""`sadvise tune`: what other settings of the advisor and of slurm.conf would have cost and gained."""
+
+from typing import TYPE_CHECKING, Any
+
+from advisor.cli.options import ConfigFile, Json
+from advisor.cli.simulate import DEMO_CLUSTER
+from advisor.cli.simulation_options import (
+    ClusterText,
+    CoreWorkers,
+    DemoTrace,
+    Execution,
+    ExecutionOf,
+    FirstJobs,
+    Repeats,
+    Report,
+    ShowsAll,
+    SimulationSeed,
+    SkipBad,
+    StoreFolder,
+    TraceFile,
+    VariesSlurm,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from advisor.cli.simulation import Study
+    from advisor.sim.cell import Cell
+    from advisor.sim.exploration import Exploration
+    from advisor.sim.frontier import Point
+    from advisor.sim.result import RunResult
+    from advisor.sim.trace import Trace
+    from advisor.sim.user_losses import UserLoss
+
+SCHEMA = "sadvise.tune/1"
+
+
+def tune(
+    trace: TraceFile = None,
+    demo: DemoTrace = False,
+    cluster: ClusterText = None,
+    repeats: Repeats = 4,
+    slurm: VariesSlurm = True,
+    seed: SimulationSeed = 0,
+    jobs: FirstJobs = None,
+    execution: ExecutionOf = Execution.MEASURED,
+    skip_bad: SkipBad = False,
+    workers: CoreWorkers = None,
+    store: StoreFolder = None,
+    config: ConfigFile = None,
+    report: Report = None,
+    shows_all: ShowsAll = False,
+    json: Json = False,
+) -> None:
+    """Replay a trace under other settings of the advisor and of slurm.conf, and compare each with plain Slurm.
+
+    Prints what each setting gains, what it costs single users and jobs, and the lines to put into sadvise.toml or
+    slurm.conf. Touches no cluster, except that --cluster live reads it.
+    """
+    import os
+    from dataclasses import replace
+
+    from advisor.cli.simulation import demo_trace_path, setting_of, shown_progress, spelled_command, study_of
+    from advisor.config import load_config
+    from advisor.errors import ConfigError
+    from advisor.sim.exploration import Exploration
+    from advisor.sim.sweep import run_sweep
+    from advisor.view.frontier_report import frontier_page
+    from advisor.view.html_report import Origin, write_page
+    from advisor.view.terminal import print_json
+
+    if demo == (trace is not None):
+        raise ConfigError("give either a TRACE or --demo")
+    if cluster is None and not demo:
+        raise ConfigError("--cluster is missing: give live, a file, or a short form such as nodes=64,gpus=8,leaf=8")
+    settings = load_config(config, os.environ)
+    setting = setting_of(["slurm", "lift"], execution, "oracle", settings)
+    options = replace(setting.options, advise_every_s=settings.daemon.interval_s)
+    command = spelled_command(
+        "tune",
+        ["--demo"] if trace is None else [str(trace)],
+        [
+            ("--cluster", cluster or DEMO_CLUSTER),
+            ("--repeats", repeats),
+            ("--no-slurm", not slurm),
+            ("--seed", seed),
+            ("--jobs", jobs),
+            ("--execution", execution.value),
+            ("--skip-bad", skip_bad),
+            ("--config", config),
+        ],
+    )
+    study = study_of(
+        [demo_trace_path() if trace is None else trace],
+        [cluster or DEMO_CLUSTER],
+        [seed],
+        replace(setting, options=options),
+        settings,
+        first=jobs,
+        skip_bad=skip_bad,
+        report=report,
+        command=command,
+    )
+    (read,) = study.traces
+    exploration = Exploration.of(
+        read, study.clusters[read.name], options, repeats=repeats, seed=seed, varies_slurm=slurm
+    )
+    advice = ": with --store FOLDER it would be"
+    with shown_progress(exploration.runs, "runs", advice=advice, store=store) as progress:
+
+        def run_cells(cells: "Sequence[Cell]", done: int) -> "list[RunResult]":
+            more = None if progress is None else lambda share: progress(done + share)
+            return run_sweep(cells, store=store, workers=workers or len(os.sched_getaffinity(0)), progress=more)
+
+        points = exploration.frontier(run_cells)
+    if report is not None:
+        origin = Origin(
+            command=command,
+            traces={read.name: exploration.trace},
+            clusters=study.cluster_texts,
+            settings=study.setting.changed,
+        )
+        write_page(frontier_page(exploration, points, origin, with_dominated=shows_all), report)
+    if json:
+        print_json(_document(study, exploration, points))
+    else:
+        _print(study, exploration, points, with_dominated=shows_all)
+
+
+def _print(study: "Study", exploration: "Exploration", points: "Sequence[Point]", *, with_dominated: bool) -> None:
+    """Print for people: the frontier, what to set for each point, and what to mind."""
+    from rich.text import Text
+
+    from advisor.cli.simulation import drawn_in_words
+    from advisor.domain.units import duration, plural
+    from advisor.sim.frontier import chosen_lift
+    from advisor.text import escaped
+    from advisor.view.frontier_table import HEADER, drawn_notes, lines_of, row_of, shown_points
+    from advisor.view.terminal import console, print_labelled, print_table
+
+    out, trace = console(), exploration.trace
+    (read,) = study.traces
+    cluster = escaped(study.cluster_texts[read.name])
+    title = f"{escaped(trace.name)}, {plural(len(trace), 'job')} on {cluster}, {exploration.plain.cluster.gpus} GPUs"
+    out.print(Text(title, style="bold"), soft_wrap=True)
+    copies = f"{len(exploration.copies)} copies of the trace, jobs up to 5 min later in each"
+    print_labelled("runs", f"{exploration.runs} in all: {len(points)} settings on {copies}; seed {exploration.seed}")
+    for text in drawn_in_words(read, trace.sampled):
+        print_labelled("drawn", text)
+    for note in drawn_notes(trace.sampled):
+        print_labelled("mind", note)
+    out.print()
+    visible = shown_points(points, with_dominated=with_dominated)
+    print_table(HEADER, [row_of(point, trace) for point in visible], right=range(1, len(HEADER)))
+    out.print()
+    late = duration(exploration.plain.options.limits.max_added_delay_s)
+    print_labelled("late", f"jobs that start more than {late} later; in the row of slurm by chance alone")
+    hidden = len(points) - len(visible)
+    if hidden:
+        print_labelled("hidden", f"{plural(hidden, 'setting')} that another one beats in every column: see --all")
+    for reason in exploration.left_out:
+        print_labelled("fixed", reason)
+    out.print()
+    width = max(len(point.setting.name) for point in visible) + 2
+    for point in visible[1:]:
+        print_labelled(point.setting.name, lines_of(point), width=width)
+    out.print()
+    chosen = chosen_lift(points)
+    print_labelled("chosen", f"{chosen.setting.name}: fewest users worse beyond chance, then the lowest mean JCT")
+
+
+def _document(study: "Study", exploration: "Exploration", points: "Sequence[Point]") -> dict[str, Any]:
+    """Return the frontier as published."""
+    from advisor.cli.simulation import meta_of
+    from advisor.sim.frontier import chosen_lift
+    from advisor.sim.user_losses import LEAST_JOBS
+
+    (read,) = study.traces
+    options = exploration.plain.options
+    subject = {
+        "trace": read.name,
+        "cluster": study.cluster_texts[read.name],
+        "seed": exploration.seed,
+        "repeats": len(exploration.copies),
+        "sampled": list(exploration.trace.sampled),
+        "advise_every_s": options.advise_every_s,
+        "late_after_s": options.limits.max_added_delay_s,
+        "least_jobs_of_user": LEAST_JOBS,
+    }
+    return {
+        "meta": {**meta_of(SCHEMA, study), **subject},
+        "points": [_point_values(point, exploration.trace) for point in points],
+        "chosen_lift": chosen_lift(points).setting.name,
+        "not_varied": list(exploration.left_out),
+    }
+
+
+def _point_values(point: "Point", trace: "Trace") -> dict[str, Any]:
+    """Return a point as published; null for undefined figures."""
+    from dataclasses import asdict
+
+    from advisor.cli.simulation import known_or_null
+
+    change = point.change
+    return {
+        "setting": point.setting.name,
+        "family": str(point.setting.family),
+        "lines": [asdict(line) for line in point.setting.lines],
+        "mean_jct_s": known_or_null(point.mean_jct_s),
+        "change": {name: known_or_null(getattr(change, name)) for name in ("percent", "low", "high", "pairs")},
+        "p99_jct_s": known_or_null(point.p99_jct_s),
+        "longest_wait_s": known_or_null(point.longest_wait_s),
+        "late_jobs": point.late_jobs,
+        "users": len(point.losses),
+        "users_worse": point.users_worse,
+        "users_worse_beyond_chance": point.users_beyond_chance,
+        "worst_users": [_loss_values(loss, trace) for loss in point.losses if loss.is_worse],
+        "changes_per_job": point.changes_per_job,
+        "dominated": point.is_dominated,
+    }
+
+
+def _loss_values(loss: "UserLoss", trace: "Trace") -> dict[str, Any]:
+    """Return the loss of a user as published."""
+    return {
+        "user": trace.users[loss.user],
+        "jobs": loss.jobs,
+        "mean_jct_before_s": loss.before_s,
+        "mean_jct_after_s": loss.after_s,
+        "percent": loss.percent,
+        "error_s": loss.error_s,
+        "beyond_chance": loss.is_beyond_chance,
+    }

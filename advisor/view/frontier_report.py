@@ -1,0 +1,127 @@
+"""The frontier of `sadvise tune` as one HTML page that needs nothing but itself."""
+
+from collections.abc import Callable, Sequence
+from xml.etree.ElementTree import Element
+
+from advisor import __version__
+from advisor.domain.units import duration, plural
+from advisor.sim.exploration import Exploration
+from advisor.sim.frontier import Point
+from advisor.sim.tried_settings import Family
+from advisor.sim.user_losses import ALLOWED_RATIO, ALLOWED_S, LEAST_JOBS
+from advisor.view.charts import Axis, Mark, Series, change_axis, count_axis, point_chart
+from advisor.view.frontier_table import HEADER, drawn_notes, lines_of, percent_or_zero, row_of, shown_points
+from advisor.view.html_report import Origin
+from advisor.view.markup import Child, element, page, table
+
+_SERIES: dict[Family, str] = {
+    Family.PLAIN: "Slurm as it is",
+    Family.LIFT: "lifts",
+    Family.CEILING: "lifts with true run times",
+    Family.SLURM: "slurm.conf alone",
+    Family.BOTH: "slurm.conf under the chosen lift",
+}
+
+
+def frontier_page(exploration: Exploration, points: Sequence[Point], origin: Origin, *, with_dominated: bool) -> str:
+    """Return the frontier as HTML; equal points give equal bytes."""
+    title = f"Settings tried on {exploration.trace.name}"
+    visible = shown_points(points, with_dominated=with_dominated)
+    numbers = {point.setting.name: str(number) for number, point in enumerate(visible)}
+    rows: list[list[Child]] = [
+        [f"{numbers[point.setting.name]}. {name}", *fields]
+        for point in visible
+        for name, *fields in [row_of(point, exploration.trace)]
+    ]
+    lines: list[list[Child]] = [
+        [f"{numbers[point.setting.name]}. {point.setting.name}", lines_of(point)] for point in visible
+    ]
+    return page(
+        f"sadvise: {title}",
+        element("h1", title),
+        _facts(exploration, origin),
+        *_charts(exploration, visible, numbers),
+        table("The frontier", list(HEADER), rows),
+        table("What to set", ["setting", "lines"], lines),
+        *_notes(exploration, points),
+    )
+
+
+def _facts(exploration: Exploration, origin: Origin) -> Element:
+    trace = exploration.trace
+    facts = {
+        "Command": origin.command,
+        "sadvise": __version__,
+        "Trace": f"{plural(len(trace), 'job')}. {trace.note}".rstrip(),
+        "Cluster": origin.clusters[trace.name],
+        "Copies": f"{len(exploration.copies)}, drawn with seed {exploration.seed}",
+        "Drawn at random, not recorded": ", ".join(trace.sampled) or "nothing",
+        "Settings that differ from the defaults": ", ".join(origin.settings) or "none",
+    }
+    return element("dl", *(part for name, text in facts.items() for part in (element("dt", name), element("dd", text))))
+
+
+def _charts(exploration: Exploration, points: Sequence[Point], numbers: dict[str, str]) -> list[Element]:
+    """Draw the change of the mean JCT against what it costs users and single jobs."""
+    jobs = max(1, len(exploration.trace))
+    ends = [percent_or_zero(end) for point in points for end in (point.change.low, point.change.high)]
+    x_axis = change_axis("change of the mean JCT against Slurm as it is", min(ends), max(ends))
+
+    def chart(ident: str, title: str, label: str, value: Callable[[Point], float]) -> Element:
+        y_axis = count_axis(label, max(1.0, *map(value, points)))
+        description = "Points further left gain more, points further down cost less; numbers are those of the table."
+        return _chart(ident, title, description, (x_axis, y_axis), points, numbers, value)
+
+    return [
+        chart(
+            "users", "Gain and users worse", "users worse beyond chance", lambda point: float(point.users_beyond_chance)
+        ),
+        chart("late", "Gain and late jobs", "late jobs in percent", lambda point: 100.0 * point.late_jobs / jobs),
+    ]
+
+
+def _chart(
+    ident: str,
+    title: str,
+    description: str,
+    axes: tuple[Axis, Axis],
+    points: Sequence[Point],
+    numbers: dict[str, str],
+    value: Callable[[Point], float],
+) -> Element:
+    """Draw the points family by family, with the intervals of their changes."""
+    series = []
+    for family, name in _SERIES.items():
+        marks = tuple(
+            Mark(
+                label=numbers[point.setting.name],
+                name=point.setting.name,
+                x=percent_or_zero(point.change.percent),
+                y=value(point),
+                low=point.change.low,
+                high=point.change.high,
+            )
+            for point in points
+            if point.setting.family is family
+        )
+        series.append(Series(name=name, marks=marks, is_joined=family is Family.LIFT))
+    return point_chart(ident=ident, title=title, description=description, x_axis=axes[0], y_axis=axes[1], series=series)
+
+
+def _notes(exploration: Exploration, points: Sequence[Point]) -> list[Element]:
+    late = duration(exploration.plain.options.limits.max_added_delay_s)
+    allowed = f"{100 * ALLOWED_RATIO:.0f} % and {duration(ALLOWED_S)}"
+    beaten = sum(point.is_dominated for point in points)
+    notes = [
+        "Every setting ran the same copies of the trace, in which each job is submitted up to five minutes later.",
+        "Intervals are 95 % intervals of a paired bootstrap over blocks of jobs.",
+        f"A late job starts more than {late} later than under plain Slurm.",
+        "Late jobs of plain Slurm itself are counted between one copy and the next, and are late by chance alone.",
+        f"Users with {LEAST_JOBS} jobs or more are compared.",
+        f"Worse off are those whose mean JCT is longer by more than {allowed}.",
+        "Beyond chance are those of them whose loss the differences between the copies do not explain.",
+        f"{plural(beaten, 'setting')} of {len(points)} are beaten by another one in every column.",
+        *(f"Not varied: {reason}." for reason in exploration.left_out),
+        *(f"Mind that {note}." for note in drawn_notes(exploration.trace.sampled)),
+    ]
+    return [element("h2", "Notes"), element("ul", *(element("li", note) for note in notes))]

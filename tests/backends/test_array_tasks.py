@@ -1,0 +1,77 @@
+"""Addresses of the waiting tasks of arrays: all of them, none that runs, and none with a nice of its own."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from advisor.backends.array_tasks import WaitingTask, address, waiting_tasks
+from advisor.backends.process import Answer
+from advisor.errors import SlurmError, SlurmRefusedError, SlurmUnavailableError
+from tests.backends.fake_slurm import Streaming
+
+
+@dataclass
+class Queue(Streaming):
+    """A squeue that prints one text, or refuses."""
+
+    text: str = ""
+    against: SlurmError | None = None
+    cluster: str | None = None
+    asked: list[tuple[str, ...]] = field(default_factory=list)
+
+    def ask(self, program: str, *arguments: str) -> Answer:
+        """Answer every command alike."""
+        self.asked.append((program, *arguments))
+        if self.against is not None:
+            raise self.against
+        return Answer(output=self.text.encode())
+
+
+def task(task_id: int, *, job_id: int = 7, array_job_id: int = 7, nice: int = 0) -> WaitingTask:
+    return WaitingTask(job_id=job_id, array_job_id=array_job_id, task_id=task_id, nice=nice)
+
+
+def test_tasks_are_read_as_every_release_prints_them() -> None:
+    slurm = Queue(text="CLUSTER: here\n7 7_5 -1000\n7 7_6 -1000\n9 7_0 0\n20 20_[4%2] 3\n11 11 0\n")
+
+    tasks = waiting_tasks(slurm, [20, 7, 11, 7])
+
+    assert tasks == [
+        task(5, nice=-1000),
+        task(6, nice=-1000),
+        task(0, job_id=9),
+        task(4, job_id=20, array_job_id=20, nice=3),
+    ]
+    assert [command[command.index("-j") + 1] for command in slurm.asked] == ["7,11,20"]
+
+
+def test_an_array_that_slurm_no_longer_knows_has_no_tasks() -> None:
+    assert waiting_tasks(Queue(against=SlurmRefusedError("slurm_load_jobs error: Invalid job id specified")), [7]) == []
+
+
+@pytest.mark.parametrize("fault", [SlurmRefusedError("denied"), SlurmUnavailableError("no answer")])
+def test_other_faults_are_errors(fault: SlurmError) -> None:
+    with pytest.raises(type(fault)):
+        waiting_tasks(Queue(against=fault), [7])
+
+
+@pytest.mark.parametrize(
+    ("tasks", "named"),
+    [
+        pytest.param([task(4), task(6), task(5)], "7_[4-6]", id="run"),
+        pytest.param([task(0), task(2), task(4), task(5)], "7_[0,2,4-5]", id="no steps"),
+        pytest.param([task(9)], "7_[9]", id="last task"),
+        pytest.param([task(5), task(0, job_id=9)], "7_[0,5]", id="requeued task with the nice of the array"),
+        pytest.param([task(5), task(0, job_id=9, nice=30)], "7_[5]", id="requeued task with a nice of its own"),
+        pytest.param([task(5), task(6, job_id=8, array_job_id=8)], "7_[5]", id="another array"),
+        pytest.param([task(0, job_id=9)], None, id="only a requeued task"),
+        pytest.param([], None, id="none waits"),
+    ],
+)
+def test_address_names_the_waiting_tasks_that_hold_the_nice(tasks: list[WaitingTask], named: str | None) -> None:
+    assert address(tasks, 7, 0) == named
+
+
+def test_record_of_the_array_is_named_whatever_it_holds() -> None:
+    # Its value was compared before; a part of its tasks would be split off.
+    assert address([task(5, nice=3), task(6, nice=3)], 7, 0) == "7_[5-6]"

@@ -1,0 +1,198 @@
+"""What `sadvise tune` prints, draws and publishes on a small trace, and what wrong input gets."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+import advisor.cli.app
+from advisor.cli.tune import tune
+from advisor.sim.trace_file import write_trace
+from tests.cli.conftest import Sadvise
+from tests.sim.building import make_trace
+
+CLUSTER = ("--cluster", "nodes=1,gpus=8")
+SMALL = ("--repeats", "2", "--workers", "1", "--no-slurm")
+
+
+@pytest.fixture(autouse=True)
+def command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Offer this command alone, so that a test needs none of the others."""
+    app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
+    app.command()(tune)
+    app.command("other")(lambda: None)
+    monkeypatch.setattr(advisor.cli.app, "app", app)
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> str:
+    """A full node, for which long and short jobs of two users wait in turn."""
+    long = {"gpus": 8, "run_time_s": 2_000, "time_limit_s": 90_000, "switches": 1}
+    short = {"gpus": 8, "run_time_s": 100, "time_limit_s": 600}
+    jobs = [
+        {**(long if at % 2 else short), "user": ("ann", "bob")[at // 2 % 2], "submit_time": 10.0 * at}
+        for at in range(50)
+    ]
+    path = tmp_path / "queue.csv"
+    write_trace(make_trace(jobs), path)
+    return str(path)
+
+
+def document_of(sadvise: Sadvise, *words: str) -> dict[str, Any]:
+    outcome = sadvise("tune", *words, *SMALL, "--json")
+    assert outcome.exit_code == 0, outcome.err
+    document: dict[str, Any] = json.loads(outcome.out)
+    return document
+
+
+def test_short_jobs_first_gain_and_what_that_costs_is_published(sadvise: Sadvise, trace: str) -> None:
+    document = document_of(sadvise, trace, *CLUSTER)
+
+    points = {point["setting"]: point for point in document["points"]}
+    plain, site = points["slurm"], points["lift site"]
+    assert (plain["family"], plain["change"]["percent"], plain["changes_per_job"], plain["lines"]) == (
+        "plain", 0.0, 0.0, [],
+    )  # fmt: skip
+    assert site["change"]["percent"] == pytest.approx(100 * (site["mean_jct_s"] / plain["mean_jct_s"] - 1))
+    assert site["change"]["low"] <= site["change"]["percent"] < -5.0
+    assert site["changes_per_job"] > 0.0
+    assert site["users"] == 2
+    assert site["lines"] == [{"file": "sadvise.toml", "text": '[guard] fairness = "site"'}]
+    assert document["chosen_lift"] in points
+    meta = document["meta"]
+    assert (meta["schema"], meta["trace"], meta["repeats"], meta["late_after_s"]) == (
+        "sadvise.tune/1", "made", 2, 21_600.0,
+    )  # fmt: skip
+    assert "user" not in meta["sampled"]
+
+
+def test_the_command_in_json_gives_the_same_points_again(sadvise: Sadvise, trace: str) -> None:
+    first = document_of(sadvise, trace, *CLUSTER, "--jobs", "30", "--seed", "3")
+
+    again = json.loads(sadvise(*first["meta"]["command"].split()[1:], "--json").out)
+
+    assert again == first
+
+
+def test_workers_give_the_same_points_as_one_process(sadvise: Sadvise, trace: str, tmp_path: Path) -> None:
+    alone = document_of(sadvise, trace, *CLUSTER, "--jobs", "20")
+
+    store = ["--store", str(tmp_path / "kept")]
+    words = ["tune", trace, *CLUSTER, "--jobs", "20", "--repeats", "2", "--no-slurm", "--json", *store]
+    together = json.loads(sadvise(*words, "--workers", "2").out)
+
+    assert together == alone
+    # What is kept is not run again, so that nothing is left to go wrong.
+    assert json.loads(sadvise(*words, "--workers", "1").out) == alone
+
+
+def test_parameters_of_slurm_are_varied_alone_and_under_the_chosen_lift(sadvise: Sadvise, trace: str) -> None:
+    outcome = sadvise("tune", trace, *CLUSTER, "--jobs", "12", "--repeats", "2", "--workers", "1", "--json")
+
+    document = json.loads(outcome.out)
+    names = [point["setting"] for point in document["points"]]
+    chosen = document["chosen_lift"]
+    words = ["bf_interval=120", "bf_window=1500", "PriorityWeightAge x3", "max_switch_wait=3600"]
+    assert {word for word in words if word in names and f"{chosen}, {word}" in names} == set(words)
+    assert document["not_varied"] == ["time_min_as_soft_limit: no job of the trace has a --time-min"]
+
+
+def test_people_see_the_table_and_the_lines_to_set(sadvise: Sadvise, trace: str) -> None:
+    out = sadvise("tune", trace, *CLUSTER, *SMALL, "--all").out
+
+    assert out.startswith("made, 50 jobs on nodes=1,gpus=8, 8 GPUs\n")
+    assert "runs    16 in all: 8 settings on 2 copies of the trace" in out
+    rows = [line for line in out.splitlines() if line.startswith(("slurm ", "lift "))]
+    assert rows[0].split()[:1] == ["slurm"] and rows[1].startswith("lift site ")
+    assert '\nlift trade 2         sadvise.toml: [guard] fairness = "trade", [planning] priority_decades = 2.0\n' in out
+    assert "\nlift-oracle site     cannot be set" in out
+    assert "\nchosen  lift " in out
+    assert "mind" not in out and "hidden" not in out
+
+
+def test_settings_that_others_beat_are_hidden_and_counted(sadvise: Sadvise, trace: str) -> None:
+    document = document_of(sadvise, trace, *CLUSTER)
+    shown = {
+        point["setting"]
+        for point in document["points"]
+        if not point["dominated"] or point["setting"] == document["chosen_lift"]
+    }
+    hidden = len(document["points"]) - len(shown)
+
+    out = sadvise("tune", trace, *CLUSTER, *SMALL).out
+
+    table = out.split("\n\n")[1].splitlines()[1:]
+    assert {line.split("  ")[0] for line in table} == shown
+    assert hidden > 0
+    assert f"hidden  {hidden} setting" in out
+
+
+def test_the_report_draws_the_points_and_is_the_same_again(sadvise: Sadvise, trace: str, tmp_path: Path) -> None:
+    pages = [tmp_path / name for name in ("a.html", "b.html")]
+
+    for page in pages:
+        assert sadvise("tune", trace, *CLUSTER, *SMALL, "--all", "--report", str(page)).exit_code == 0
+
+    text = pages[0].read_text()
+    assert pages[1].read_text() == text
+    assert text.count("<svg") >= 2 and text.count("<circle") == 2 * 8
+    assert "[guard] fairness = &quot;site&quot;" in text or '[guard] fairness = "site"' in text
+    assert "http" not in text.replace("http://www.w3.org", "")
+
+
+def test_settings_of_the_site_are_tried_too(sadvise: Sadvise, trace: str, tmp_path: Path) -> None:
+    config = tmp_path / "sadvise.toml"
+    config.write_text("[planning]\npriority_decades = 1.5\n[guard]\nmax_added_delay_s = 60\n")
+
+    document = document_of(sadvise, trace, *CLUSTER, "--config", str(config))
+
+    assert "lift trade 1.5" in [point["setting"] for point in document["points"]]
+    assert document["meta"]["late_after_s"] == 60.0
+    assert any(setting.startswith("planning.priority_decades = 1.5") for setting in document["meta"]["settings"])
+
+
+def test_a_trace_without_users_and_limits_says_that_they_are_drawn(sadvise: Sadvise, tmp_path: Path) -> None:
+    path = tmp_path / "bare.csv"
+    path.write_text("job_id,submit_time,run_time_s,gpus\n" + "".join(f"{at},{at},600,8\n" for at in range(1, 9)))
+
+    out = sadvise("tune", str(path), *CLUSTER, *SMALL).out
+
+    assert "\nmind    users are drawn at random, not recorded" in out
+    assert "\nmind    time limits are drawn at random, not recorded" in out
+
+
+WRONG = {
+    "no cluster": (["TRACE"], 1, "--cluster is missing: give live"),
+    "neither trace nor demo": ([*CLUSTER], 1, "give either a TRACE or --demo"),
+    "trace and demo": (["TRACE", "--demo", *CLUSTER], 1, "give either a TRACE or --demo"),
+    "no such trace": (["/nonexistent/t.csv", *CLUSTER], 1, "/nonexistent/t.csv"),
+    "one copy": (["TRACE", *CLUSTER, "--repeats", "1"], 2, "--repeats"),
+    "no workers": (["TRACE", *CLUSTER, "--workers", "0"], 2, "--workers"),
+    "no folder for the report": (["TRACE", *CLUSTER, "--report", "/nonexistent/r.html"], 1, "choose another --report"),
+    "no such config": (["TRACE", *CLUSTER, "--config", "/nonexistent/c.toml"], 1, "/nonexistent/c.toml"),
+    "wrong cluster": (["TRACE", "--cluster", "nodes=x"], 1, "nodes=x is no number"),
+}
+
+
+@pytest.mark.parametrize(("words", "code", "message"), WRONG.values(), ids=list(WRONG))
+def test_wrong_input_is_named_on_one_line(
+    sadvise: Sadvise, trace: str, words: list[str], code: int, message: str
+) -> None:
+    outcome = sadvise("tune", *(trace if word == "TRACE" else word for word in words))
+
+    assert outcome.exit_code == code
+    assert message in outcome.err
+    assert outcome.out == ""
+    if code == 1:
+        assert outcome.err.count("\n") == 1
+
+
+def test_the_example_of_the_manual_is_what_the_command_prints(sadvise: Sadvise) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "tune.md").read_text(encoding="utf-8")
+    _, _, example = page.partition("    $ sadvise tune --demo --no-slurm --all\n")
+
+    out = sadvise("tune", "--demo", "--no-slurm", "--all", "--workers", "1").out
+
+    assert example.startswith("".join(f"    {line}".rstrip() + "\n" for line in out.splitlines()))

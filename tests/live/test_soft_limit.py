@@ -30,7 +30,7 @@ pytestmark = pytest.mark.live
 SOFT = "time_min_as_soft_limit"
 MINUTE_S, HOUR_S = 60.0, 3600.0
 # Nothing here has waited a minute yet, and everything is to keep its place.
-LIMITS = Limits(min_job_age_s=0.0, nice_max=0)
+LIMITS = Limits(min_job_age_s=0.0, nice_min=0)
 # What a job asks for decides nothing here but what fits.
 PRIORITY_LINES = ("PriorityWeightJobSize=0", "PriorityWeightPartition=1000")
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,14 +60,14 @@ def test_short_jobs_are_lifted_above_the_long_one_before_them() -> None:
 def test_facts_and_net_saving_of_a_lift() -> None:
     (change,) = Cycle(limits=BY_SIZE).judge(busy(LONG, *shorts(1))).recommendations
 
-    facts = change.facts
-    assert isinstance(facts, StartsNext)
+    facts, action = change.facts, change.action
+    assert isinstance(facts, StartsNext) and isinstance(action, SetNice)
     # A fifth of the limit is the run time that is expected by rule: 2 x 0.2 h, and 16 x 8 h ahead.
     assert (facts.gpu_hours, facts.gpu_hours_ahead, facts.gpu_hours_ahead_after) == pytest.approx((0.4, 128.0, 0.0))
     assert (facts.jobs_passed, facts.basis, facts.queueing_delay_s) == (1, Basis.RULE, HOUR_S)
     assert facts.turnaround_s == pytest.approx(HOUR_S + 4 * HOUR_S + 0.2 * HOUR_S)
     assert facts.others_delayed_s_max == pytest.approx(2 * HOUR_S / 32)
-    assert facts.priority_after == 900 - change.action.after
+    assert facts.priority_after == 900 - action.after
     # 16 GPUs x 8 to 40 h over 32 GPUs are gained, and up to a sixteenth of an hour is lost.
     assert change.expected.saved_s_low == pytest.approx((4.0 - 2 / 32) * HOUR_S)
     assert change.expected.saved_s_high == pytest.approx((20.0 - 0.2 * 2 / 32) * HOUR_S)
@@ -174,8 +175,10 @@ def test_own_nice_is_where_a_lift_begins_and_what_it_restores() -> None:
 
     (change,) = lifts_of(Cycle().judge(busy(LONG, own))).values()
 
-    assert change.action.before == 100_000 and 0 < change.action.after < 100_000
-    assert change.action.applied_to(own).priority > 1000
+    action = change.action
+    assert isinstance(action, SetNice)
+    assert action.before == 100_000 and 0 < action.after < 100_000
+    assert own.priority is not None and own.priority + action.before - action.after > 1000
 
 
 def test_lift_below_the_lowest_nice_is_left_out() -> None:
@@ -199,7 +202,7 @@ TWO = Cluster(nodes=(NodeGroup(count=2, gpus=4, leaf=2),), slurm=SLURM)
 def queues(draw: st.DrawFn) -> Trace:
     """Draw two jobs that fill the cluster, and jobs that wait behind them."""
     full = {"gpus": 4, "run_time_s": 90_000, "time_limit_s": 100_000}
-    waiting = [
+    waiting: list[dict[str, Any]] = [
         {
             "submit_time": float(draw(st.sampled_from([1, 7, 60, 600, 3000]))),
             "gpus": draw(st.sampled_from([1, 2, 4])),

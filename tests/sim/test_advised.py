@@ -10,8 +10,7 @@ from advisor.domain.gang import SwitchRequest
 from advisor.domain.lease import Lease, LeaseState
 from advisor.domain.plan import Outcome
 from advisor.settings import Limits, PlanningSettings
-from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters, parse_cluster
-from advisor.sim.learning import shipped_policy
+from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
 from advisor.sim.policies.advised import AdvisedSlurm, advise, no_forecasts
 from advisor.sim.run_outcome import End
 from advisor.sim.runner import simulate
@@ -19,10 +18,10 @@ from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.slurm_cluster import SimulatedSlurm
 from advisor.sim.slurm_state import build_slurm
 from advisor.sim.slurmctld import run_slurm
+from advisor.sim.trace import Trace
 from tests.backends.actuator_contract import check
 from tests.planning.test_policies import Scripted
 from tests.sim.building import bytes_of, make_state, make_trace, run_of, starts_and_ends
-from tools.demo_trace import demo_trace
 
 SLURM = SlurmParameters(tick_s=0.0, batch_sched_delay_s=0.0, limit_check_s=0.0, max_switch_wait_s=3600.0)
 EAGER = SimulationOptions(
@@ -32,8 +31,6 @@ EAGER = SimulationOptions(
     advise_every_s=100.0,
 )
 HOUR_S = 3600.0
-# Of the demo trace: enough of them wait for a policy to change their order.
-FEW_JOBS = 80
 
 
 def one_node() -> Cluster:
@@ -59,9 +56,9 @@ def test_short_jobs_go_before_a_long_one() -> None:
     assert (advised.outcomes["end"] == End.FINISHED).all()
 
 
-def test_without_anything_worth_saving_advice_changes_nothing() -> None:
+def test_without_lifts_advice_changes_nothing_where_all_jobs_are_rigid() -> None:
     trace = make_trace(queue_of_one_long_and_four_short())
-    idle = replace(EAGER, planning=PlanningSettings(min_saving_s=1e9))
+    idle = replace(EAGER, limits=Limits(fairness="user"))
 
     plain, advised = run_of(trace, one_node(), "slurm", idle), run_of(trace, one_node(), "rules", idle)
 
@@ -185,26 +182,35 @@ def test_simulated_slurm_keeps_to_the_contract_of_actuators() -> None:
     check(simulated, simulated, actions, running=1)
 
 
-def test_policy_of_the_cycle_decides_the_order_in_the_simulator() -> None:
-    whole, cluster = demo_trace(), parse_cluster("nodes=4,gpus=8,leaf=4")
-    trace = replace(whole, jobs=whole.jobs[:FEW_JOBS])
-    orders = frozenset({Lever.NICE})
-    unmoved, linear = (
-        AdvisedSlurm(name=name, summary="", forecaster=no_forecasts, levers=orders, policy=policy)
-        for name, policy in (("unmoved", lambda: Scripted(0.0)), ("linear", lambda: shipped_policy("linear")))
-    )
+# Slurm looks for jobs that it can start once a minute, so that a cycle in between sees idle GPUs beside a pending job.
+SLOW = Cluster(nodes=(NodeGroup(count=1, gpus=8),), slurm=SlurmParameters(tick_s=60.0, batch_sched_delay_s=30.0))
 
-    alone, never, learned = (bytes_of(simulate(trace, cluster, each)) for each in ("slurm", unmoved, linear))
+
+def elastic_jobs() -> Trace:
+    """Three jobs of 2 GPUs that could have 4, each submitted right before a cycle."""
+    wide = {"gpus": 2, "gpus_min": 2, "gpus_max": 4, "nodes_max": 0, "run_time_s": HOUR_S, "time_limit_s": 5 * HOUR_S}
+    first = {"gpus": 1, "run_time_s": 500.0, "time_limit_s": 600.0}
+    return make_trace([first, *({**wide, "submit_time": at - 0.5} for at in (100.0, 400.0, 700.0))])
+
+
+def test_policy_of_the_cycle_decides_the_sizes_in_the_simulator() -> None:
+    def sized_by(score: float) -> AdvisedSlurm:
+        sizes = frozenset({Lever.GPU_COUNT})
+        scripted = Scripted(score)
+        return AdvisedSlurm(name="scripted", summary="", forecaster=no_forecasts, levers=sizes, policy=lambda: scripted)
+
+    alone = bytes_of(simulate(elastic_jobs(), SLOW, "slurm", options=EAGER))
+    never, always = (bytes_of(simulate(elastic_jobs(), SLOW, sized_by(score), options=EAGER)) for score in (0.0, 1.0))
 
     assert never == alone
-    assert learned != alone
+    assert always != alone
 
 
 def test_policy_remembers_from_cycle_to_cycle_in_the_simulator() -> None:
     policy = Scripted(0.0)
     advised = AdvisedSlurm(name="unmoved", summary="", forecaster=no_forecasts, policy=lambda: policy)
 
-    simulate(make_trace(queue_of_one_long_and_four_short()), one_node(), advised, options=EAGER)
+    simulate(elastic_jobs(), SLOW, advised, options=EAGER)
 
     assert len(policy.states) > 1
     assert policy.states == [b"." * number for number in range(len(policy.states))]

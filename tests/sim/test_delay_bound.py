@@ -33,8 +33,12 @@ CLUSTER = Cluster(
 )
 OPTIONS = SimulationOptions(
     execution="ideal",
-    planning=PlanningSettings(min_saving_s=1.0),
-    limits=Limits(min_job_age_s=0.0, cooldown_s=60.0, max_added_delay_s=BOUND_S),
+    # Gangs are so sensitive to their place that they wait for it.
+    planning=PlanningSettings(
+        min_saving_s=1.0, leaf_inflation=4.0, spine_inflation=8.0, node_timer_s=60.0, leaf_timer_s=60.0
+    ),
+    # No job is lifted but one that is late: the bound is on what its own changes cost a job.
+    limits=Limits(min_job_age_s=0.0, cooldown_s=60.0, max_added_delay_s=BOUND_S, fairness="user"),
     advise_every_s=EVERY_S,
 )
 
@@ -74,7 +78,7 @@ def queue(seed: int) -> list[dict[str, Any]]:
                 "gpus": int(rng.choice([1, 2, 4, 8])),
                 "run_time_s": limit_s * float(rng.uniform(0.1, 1.0)),
                 "time_limit_s": limit_s,
-                "nodes_max": 0,
+                "nodes_max": 4,
                 "user": str(rng.choice(["ann", "bob"])),
             }
         )

@@ -1,4 +1,4 @@
-"""The users whose jobs take longer under another policy, and those for whom chance does not explain it.
+"""The users whose jobs take longer under another policy, and those whose loss chance does not explain.
 
 Both policies run the same perturbed copies of a trace (`perturbation`). A user loses if the mean JCT of the user's jobs
 is higher by more than an allowance, and loses beyond chance if the part above the allowance exceeds its standard error

@@ -1,6 +1,7 @@
 """Which settings `sadvise tune` tries, and the lines that put them into effect."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ HOUR_S = 3600.0
 OPTIONS = SimulationOptions(limits=Limits(fairness="user"), planning=PlanningSettings(priority_decades=3.0))
 
 
-def cluster_with(**slurm: object) -> Cluster:
+def cluster_with(**slurm: Any) -> Cluster:
     cluster = parse_cluster("nodes=2,gpus=8")
     return replace(cluster, slurm=replace(cluster.slurm, **slurm))
 

@@ -4,7 +4,7 @@
 -- A job is left alone where anything about it or the table is out of the ordinary: a nice, a priority, a dependency, a
 -- begin time, a reservation, an array, no time limit, a table that is stale, damaged or larger than MOST_BYTES.
 
-local MOST_BYTES = 262144
+local MOST_BYTES = 131072
 local MOST_LIFTS = 100
 -- Slurm keeps the lowest values for itself; sadvise undoes what is above this.
 local LOWEST_NICE = -2000000000

@@ -27,8 +27,8 @@ from advisor.planning.newcomers import Bound, Ladder, Newcomers, newcomers
 # For how long the script follows a table after it was written.
 VALID_S: Final = 300
 # The most bytes that the script reads, users whose bounds fit in, and lifts by one table.
-MOST_BYTES: Final = 262_144
-_MOST_BOUNDS: Final = 4000
+MOST_BYTES: Final = 131_072
+_MOST_BOUNDS: Final = 1000
 _MOST_LIFTS: Final = 100
 # The clocks of the machines can differ by this.
 _CLOCK_S: Final = 5.0
@@ -77,7 +77,7 @@ class SubmitTables:
                 for lease in leases:
                     journal.keep(lease)
                     journal.keep(replace(lease, state=LeaseState.OUT))
-                journal.found(snapshot.taken_at, (lease.action for lease in leases), _PURPOSE)
+                journal.adopted(snapshot.taken_at, (lease.action for lease in leases), _PURPOSE)
         self._given = [given for given in self._given if given.valid_until + _CLOCK_S >= snapshot.taken_at]
 
     def publish(self, config: Config, journal: SqliteJournal, record: CycleRecord, *, applies: bool) -> None:

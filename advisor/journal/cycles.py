@@ -111,8 +111,8 @@ class CycleTables(JournalBase):
         with self._writing():
             self._add_changes(None, time, (*_returned(reconciled), *_in_order(_not_returned(reconciled))))
 
-    def found(self, time: float, actions: Iterable[Action], purpose: str) -> None:
-        """Store changes that were found in effect, made by a program of ours outside of any cycle, and their purpose.
+    def adopted(self, time: float, actions: Iterable[Action], purpose: str) -> None:
+        """Store changes that a program of ours made outside of any cycle, and their purpose.
 
         `purpose` is a sentence and, in brackets, the code of the reason.
         """

@@ -147,9 +147,7 @@ class _Line:
         keys = objective.keys(self._with_arrivals(lowest))
         waiting_keys, keys_per_gpu_s = keys[: len(self.user)], keys[len(self.user) :] / _ARRIVAL_GPU_S
         place = min(places, len(waiting_keys)) - 1
-        last = float(np.partition(waiting_keys, place)[place])
-        if not last > 0.0:
-            return None
+        last = max(float(np.partition(waiting_keys, place)[place]), _ARRIVAL_GPU_S)
         levels = _levels(last, self.priority[~self.lifted].max(initial=0.0), objective.scale)
         step = math.ceil((levels[1] - levels[0]) / MARK_SPAN) * MARK_SPAN
         # In steps, so that the values hardly ever change.

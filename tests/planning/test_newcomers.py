@@ -12,7 +12,7 @@ from advisor.domain.memory import Memory
 from advisor.domain.snapshot import Snapshot
 from advisor.planning.newcomers import MOST_CLASSES, Ladder, Newcomers, newcomers
 from advisor.settings import Limits, PlanningSettings
-from tests.builders import HOUR_S, TAKEN_AT, make_config, make_job, make_snapshot
+from tests.builders import HOUR_S, TAKEN_AT, make_config, make_job, make_partition, make_snapshot
 
 BY_SIZE = Limits(fairness="site")
 PLANNING = PlanningSettings(used_limit_ratio_low=0.5, lift_places=2)
@@ -80,6 +80,19 @@ def test_nothing_is_lifted_where_jobs_pass_no_others(fairness: str) -> None:
     limits = Limits(fairness=fairness)  # type: ignore[arg-type]  # of the parameters
 
     assert list(newcomers(make_snapshot(waiting(8.0, 1.0)), PLANNING, limits)) == []
+
+
+def test_partitions_without_a_line_of_their_own_are_left_out() -> None:
+    partitions = [make_partition("cpu", nodes=["n04"]), make_partition("gpu", nodes=["n01", "n02", "n03"])]
+    jobs = [
+        *waiting(8.0, 1.0),
+        make_job(40, gpus=1, partitions=("gpu", "cpu"), reason="Priority"),
+        make_job(41, gpus=1, partitions=("cpu",), reason="Dependency"),
+    ]
+
+    arriving = list(newcomers(make_snapshot(jobs, partitions=partitions), PLANNING, BY_SIZE))
+
+    assert [each.partition for each in arriving] == ["gpu"]
 
 
 def test_nothing_is_lifted_without_a_line_without_factors_or_above_the_lowest_nice() -> None:

@@ -221,6 +221,11 @@ class DaemonSettings:
     shadow: Annotated[
         str, "learned policy whose plans are recorded in the journal beside the rules' and never sent; empty for none"
     ] = ""
+    submit_table: Annotated[
+        str,
+        "absolute path of the table by which slurm/sadvise_lift.lua lifts jobs at submission, written in each round; "
+        "empty for none",
+    ] = ""
     night_hour: Annotated[int, "hour of the day, UTC, of that fit and of pruning the journal"] = 3
     strain_threads: Annotated[int, "number of slurmctld threads from which on it counts as strained"] = 64
     strain_queue: Annotated[int, "length of slurmctld's agent queue from which on it counts as strained"] = 200
@@ -243,6 +248,8 @@ class DaemonSettings:
             raise ValueError("strain_threads, strain_queue and strain_cycle_s must be above 0")
         if not self.runtime_folder.startswith("/"):
             raise ValueError("runtime_folder must be an absolute path")
+        if self.submit_table and not self.submit_table.startswith("/"):
+            raise ValueError("submit_table must be an absolute path, or empty")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

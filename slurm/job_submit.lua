@@ -1,8 +1,9 @@
 -- Turns the habits of a site into hints for sadvise, which reads them in the comment of a job:
 -- "sadvise: model=bert gpus=2-8 ckpt=600". What the habits are stands in sadvise_site.lua.
 --
--- slurmctld runs this for every submission, under its locks. So it opens no file and starts no program, looks at a
--- bounded piece of whatever a user wrote, and no error leaves it: Slurm 26.05 refuses a job whose script fails.
+-- slurmctld runs this for every submission, under its locks. So it starts no program, opens no file but the submit table
+-- where the site names one, looks at a bounded piece of whatever a user wrote, and no error leaves it: Slurm 26.05
+-- refuses a job whose script fails.
 
 local MOST_RULES = 64
 local MOST_WORDS = 8
@@ -19,20 +20,24 @@ local function log(text)
   pcall(slurm.log_info, "%s", "sadvise: " .. text)
 end
 
+-- Load a file from beside this one, or from /etc/slurm.
+local function load_beside(name)
+  local folder = string.match(debug.getinfo(1, "S").source, "^@(.*/)") or "/etc/slurm/"
+  local reader = loadfile(folder .. name)
+  if reader then
+    return reader
+  end
+  return loadfile("/etc/slurm/" .. name)
+end
+
 -- Read the site's table; what is wrong with it is said once, here.
 local function site_table()
-  local folder = string.match(debug.getinfo(1, "S").source, "^@(.*/)") or "/etc/slurm/"
-  local reader, found = loadfile(folder .. "sadvise_site.lua"), nil
+  local reader, fault = load_beside("sadvise_site.lua")
   if not reader then
-    local fault
-    reader, fault = loadfile("/etc/slurm/sadvise_site.lua")
-    if not reader then
-      log("no site table is in use: " .. tostring(fault))
-      return {}
-    end
+    log("no site table is in use: " .. tostring(fault))
+    return {}
   end
-  local ran
-  ran, found = pcall(reader)
+  local ran, found = pcall(reader)
   if not ran or type(found) ~= "table" then
     log("no site table is in use: sadvise_site.lua does not return one: " .. tostring(found))
     return {}
@@ -93,6 +98,7 @@ local function read_site()
     end
   end
   site.rules = read_rules(written.rules)
+  site.submit_table = text_or_nil(written.submit_table)
   site.asks_environment = site.variable ~= nil or #site.variables > 0
   return site
 end
@@ -167,10 +173,32 @@ local function hint(job)
   end
 end
 
+-- Return the function that gives jobs their first nice; one that does nothing where the site names no submit table.
+local function lifter()
+  if not SITE.submit_table then
+    return function() end
+  end
+  local reader, fault = load_beside("sadvise_lift.lua")
+  if not reader then
+    error(fault, 0)
+  end
+  return reader()(SITE.submit_table, log)
+end
+
+local lifts, lift = pcall(lifter)
+if not lifts then
+  log("no job gets a nice: " .. tostring(lift))
+  lift = function() end
+end
+
 function slurm_job_submit(job_desc, _partitions, _uid)
   local went_well, fault = pcall(hint, job_desc)
   if not went_well then
     log("a job goes without hints: " .. tostring(fault))
+  end
+  went_well, fault = pcall(lift, job_desc)
+  if not went_well then
+    log("a job goes without a nice: " .. tostring(fault))
   end
   return slurm.SUCCESS
 end

@@ -24,6 +24,10 @@ return {
   -- A job with a comment of its own is left alone; true adds "; sadvise: ..." behind what the user wrote.
   extend_comments = false,
 
+  -- The file that sadvised writes with daemon.submit_table: jobs that should start next get their nice at submission.
+  -- "" gives none. sadvise_lift.lua has to stand beside job_submit.lua.
+  submit_table = "",
+
   -- GPUs in a node, by partition; for what cli_filter.lua says of jobs spread over more nodes than they need.
   gpus_per_node = {
     -- default = 8,

@@ -20,6 +20,7 @@ from advisor.daemon.round_state import RoundState
 from advisor.daemon.shadow import EVENT as SHADOW
 from advisor.daemon.shadow import Shadow
 from advisor.daemon.site_gate import RoundDeadline, SiteGate
+from advisor.daemon.submit_table import SubmitTables
 from advisor.domain.lease import LeaseState
 from advisor.domain.load import ControllerLoad
 from advisor.domain.memory import Memory
@@ -86,6 +87,7 @@ class Service:
         self._outfit = build(config)
         self._keeper = Keeper(config.journal, clock)
         self._standing = RoundState()
+        self._submit_tables = SubmitTables()
         self._standing.note("started", version=__version__, mode=str(config.mode.farthest))
         self._reads_failed = 0
         self._is_settled = False
@@ -255,7 +257,9 @@ class Service:
         standby = outfit.against_applying() if applies else None
         outfit.gate.held_to = {**({_STANDBY: standby} if standby else {}), **breakers}
         self._loads.clear()
+        self._submit_tables.adopt(outfit.config, journal, snapshot)
         step = replace(outfit.applier, journal=journal).step(snapshot)
+        self._submit_tables.publish(outfit.config, journal, step.record, applies=self._mode() is Mode.APPLY)
         standing.follow(journal, step, outfit.forecaster, probation_jobs=outfit.config.guard.probation_jobs)
         if outfit.shadow is not None:
             different = outfit.shadow.difference(outfit.applier.cycle, step.record)

@@ -59,6 +59,15 @@ class Modes:
             modes.append(accounts[job.account])
         return min(modes, key=_CAREFUL_FIRST.index, default=self.default)
 
+    def of_partition(self, partition: str) -> Mode:
+        """Return the mode of the jobs of one partition whose account has no mode."""
+        return _modes("partitions", self.partitions).get(partition, self.default)
+
+    def accounts_below(self, mode: Mode) -> frozenset[str]:
+        """Return the accounts with a more careful mode than another."""
+        modes = _modes("accounts", self.accounts)
+        return frozenset(name for name in modes if _CAREFUL_FIRST.index(modes[name]) < _CAREFUL_FIRST.index(mode))
+
     @property
     def farthest(self) -> Mode:
         """The farthest of all configured modes, including the default."""

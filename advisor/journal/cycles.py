@@ -111,6 +111,15 @@ class CycleTables(JournalBase):
         with self._writing():
             self._add_changes(None, time, (*_returned(reconciled), *_in_order(_not_returned(reconciled))))
 
+    def adopted(self, time: float, actions: Iterable[Action], purpose: str) -> None:
+        """Store changes that a program of ours made outside of any cycle, and their purpose.
+
+        `purpose` is a sentence and, in brackets, the code of the reason.
+        """
+        with self._writing():
+            entries = [(action, done, purpose) for action in actions for done in (Done.RECOMMENDED, Done.APPLIED)]
+            self._add_changes(None, time, entries)
+
     def cycles(self, query: RowQuery) -> tuple[PastCycle, ...]:
         """Return past cycles, newest first; with job ids only those that proposed or did something about the jobs."""
         which, values = "", []

@@ -83,3 +83,11 @@ def test_no_job_goes_farther_than_the_farthest(
     mode = modes.of(make_job(partitions=tuple(of), account=account))
 
     assert CAREFUL_FIRST.index(mode) <= CAREFUL_FIRST.index(modes.farthest)
+
+
+def test_mode_of_a_partition_and_the_accounts_with_a_more_careful_one() -> None:
+    modes = Modes(default=Mode.APPLY, partitions="debug=observe", accounts="a=observe, b=recommend, c=apply")
+
+    assert (modes.of_partition("debug"), modes.of_partition("gpu")) == (Mode.OBSERVE, Mode.APPLY)
+    assert modes.accounts_below(Mode.APPLY) == {"a", "b"}
+    assert modes.accounts_below(Mode.OBSERVE) == frozenset()

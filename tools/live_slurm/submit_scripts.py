@@ -13,7 +13,7 @@ PLUGINS = "JobSubmitPlugins=lua\nCliFilterPlugins=lua\n"
 def install_scripts(cluster: LiveCluster, site: str) -> None:
     """Install both scripts with a site table, and restart slurmctld unless it runs them already."""
     (cluster.folder / "sadvise_site.lua").write_text(site)
-    for name in ("job_submit.lua", "cli_filter.lua"):
+    for name in ("sadvise_lift.lua", "job_submit.lua", "cli_filter.lua"):
         replace_script(cluster.folder / name, (SCRIPTS / name).read_text())
     conf = cluster.folder / "slurm.conf"
     if PLUGINS not in conf.read_text():

@@ -1,0 +1,222 @@
+"""Writes the table by which `slurm/sadvise_lift.lua` gives jobs a nice at submission, and adopts the jobs that got one.
+
+A job that holds a value of the table becomes an open lease at first sight, as if a round had lifted it.
+"""
+
+import math
+import pwd
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from advisor.config import Config
+from advisor.cycle import CycleRecord
+from advisor.domain.actions import Lever, SetNice
+from advisor.domain.job import Job
+from advisor.domain.lease import Lease, LeaseState, intended
+from advisor.domain.mark import is_marked
+from advisor.domain.mode import Mode
+from advisor.domain.snapshot import Snapshot
+from advisor.files import EVERYONE, read_bounded, replace_file
+from advisor.guard.job_rules import LARGEST_LOCAL_ID
+from advisor.journal import SqliteJournal
+from advisor.planning.newcomers import Bound, Ladder, Newcomers, newcomers
+
+# For how long the script follows a table after it was written.
+VALID_S: Final = 300
+# The most bytes that the script reads, users whose bounds fit in, and lifts by one table.
+MOST_BYTES: Final = 131_072
+_MOST_BOUNDS: Final = 1000
+_MOST_LIFTS: Final = 100
+# The clocks of the machines can differ by this.
+_CLOCK_S: Final = 5.0
+_FORMAT: Final = "sadvise submit table 1"
+_NAME: Final = re.compile(r"[\w.+-]{1,60}", re.ASCII)
+_LARGEST: Final = 1e15
+_PARTITION: Final = re.compile(
+    r"partition (?P<name>[\w.+-]{1,60}) (?P<nice>-\d{1,10}) (?P<step>[1-9]\d{0,9}) (?P<classes>\d{1,2})",
+    re.ASCII,
+)
+_WHEN: Final = re.compile(r"(?P<key>written|valid) (?P<time>\d{1,11})", re.ASCII)
+_EVENT: Final = "submit_table"
+_PURPOSE: Final = "lifted at submission, by the submit table: it should start next (short_work_first)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """The nice values that jobs submitted within some time can have got, by partition."""
+
+    written_time: float
+    valid_until: float
+    ladders: Mapping[str, Ladder]
+
+    def explains(self, job: Job) -> bool:
+        """Return whether the nice of a job can come from this table."""
+        in_time = self.written_time - _CLOCK_S <= job.submit_time <= self.valid_until + _CLOCK_S
+        return in_time and any(name in self.ladders and self.ladders[name].holds(job.nice) for name in job.partitions)
+
+
+class SubmitTables:
+    """The tables that a daemon has written lately, also the last one of the daemon before it."""
+
+    def __init__(self, uid_of: Callable[[str], int | None] | None = None) -> None:
+        """Take the function that returns the number of a user; None for one that is not known."""
+        self._uid_of = uid_of or _Users().uid_of
+        self._given: list[Given] = []
+        self._path: Path | None = None
+        self._fault = ""
+
+    def adopt(self, config: Config, journal: SqliteJournal, snapshot: Snapshot) -> None:
+        """Open the leases of the pending jobs that got their nice at submission; raises `JournalError`."""
+        self._follow(config.daemon.submit_table)
+        leases = tuple(self._adopted(journal, snapshot, config.planning.lift_lease_s)) if self._given else ()
+        if leases:
+            with journal.together():
+                for lease in leases:
+                    journal.keep(lease)
+                    journal.keep(replace(lease, state=LeaseState.OUT))
+                journal.adopted(snapshot.taken_at, (lease.action for lease in leases), _PURPOSE)
+        self._given = [given for given in self._given if given.valid_until + _CLOCK_S >= snapshot.taken_at]
+
+    def publish(self, config: Config, journal: SqliteJournal, record: CycleRecord, *, applies: bool) -> None:
+        """Write the table after a round, or remove it while no change can be made; a failure is in the audit."""
+        if self._path is None:
+            return
+        fault = ""
+        try:
+            table = table_of(config, record) if applies else ()
+            if table:
+                self._write(self._path, table, config, record.snapshot)
+            else:
+                self._path.unlink(missing_ok=True)
+        except OSError as err:
+            fault = f"{self._path}: {err.strerror}"
+        if fault and fault != self._fault:
+            journal.note(record.snapshot.taken_at, _EVENT, {"said": fault})
+        self._fault = fault
+
+    def _follow(self, path: str) -> None:
+        """Use the table at another path, or none; what stands there is from the daemon before."""
+        now = Path(path) if path else None
+        if now == self._path:
+            return
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+        self._path = now
+        earlier = None if now is None else _read(now)
+        if earlier is not None:
+            self._given.append(earlier)
+
+    def _adopted(self, journal: SqliteJournal, snapshot: Snapshot, lease_s: float) -> Iterator[Lease]:
+        jobs = [
+            job
+            for job in snapshot.pending
+            if job.nice < 0
+            and is_marked(job.nice)
+            and not job.cron
+            and snapshot.shows(job, Lever.NICE)
+            and any(given.explains(job) for given in self._given)
+        ]
+        if not jobs:
+            return
+        known = (*journal.leases(), *journal.closed({job.job_id for job in jobs}))
+        changed = {lease.job_id for lease in known if lease.lever is Lever.NICE}
+        for job in sorted(jobs, key=lambda job: job.job_id):
+            if job.job_id not in changed:
+                action = SetNice(job_id=job.job_id, before=0, after=job.nice)
+                yield intended(action, snapshot.taken_at, after_s=lease_s, job=action.swapped().applied_to(job))
+
+    def _write(self, path: Path, table: tuple[Newcomers, ...], config: Config, snapshot: Snapshot) -> None:
+        written_time = math.floor(snapshot.taken_at)
+        given = Given(
+            written_time=written_time,
+            valid_until=written_time + VALID_S,
+            ladders={arriving.partition: arriving.ladder for arriving in table},
+        )
+        content = "".join(f"{line}\n" for line in self._lines(given, table, config, snapshot))
+        # Before the table is there: a job can get a value of it at once.
+        self._given.append(given)
+        replace_file(path, content.encode("ascii"), mode=EVERYONE)
+
+    def _lines(self, given: Given, table: tuple[Newcomers, ...], config: Config, snapshot: Snapshot) -> list[str]:
+        lines = [
+            _FORMAT,
+            f"written {given.written_time:.0f}",
+            f"valid {given.valid_until:.0f}",
+            f"lifts {min(config.planning.lift_places, _MOST_LIFTS)}",
+            *(f"default {part.name}" for part in snapshot.partitions if part.is_default and _NAME.fullmatch(part.name)),
+            *(f"exclude {account}" for account in sorted(config.mode.accounts_below(Mode.APPLY))),
+        ]
+        for arriving in table:
+            name, ladder = arriving.partition, arriving.ladder
+            lines.append(f"partition {name} {ladder.nice} {ladder.step} {ladder.classes}")
+            lines.append(f"bound {name} * {_decimals(arriving.others)}")
+            lines += [f"bound {name} {uid} {_decimals(bound)}" for uid, bound in self._bounds(arriving, len(table))]
+        return [*lines, f"end {len(lines)}"]
+
+    def _bounds(self, arriving: Newcomers, tables: int) -> Iterator[tuple[int, Bound]]:
+        """Yield the bounds of users whose numbers are known, once each; users beyond the most have that of others."""
+        by_uid = {self._uid_of(user): bound for user, bound in sorted(arriving.bounds.items(), reverse=True)}
+        known = ((uid, bound) for uid, bound in by_uid.items() if uid is not None)
+        yield from sorted(known, key=lambda entry: entry[0])[: _MOST_BOUNDS // tables]
+
+
+class _Users:
+    """The numbers of users, each looked up once."""
+
+    def __init__(self) -> None:
+        self._uid_by_user: dict[str, int | None] = {}
+
+    def uid_of(self, user: str) -> int | None:
+        """Return the number of a user; None where this machine does not know the name."""
+        if user not in self._uid_by_user:
+            try:
+                self._uid_by_user[user] = pwd.getpwnam(user).pw_uid
+            except (KeyError, ValueError):
+                self._uid_by_user[user] = None
+        return self._uid_by_user[user]
+
+
+def table_of(config: Config, record: CycleRecord) -> tuple[Newcomers, ...]:
+    """Return the nice values of the partitions whose jobs a round can lift."""
+    snapshot = record.snapshot
+    # In a federation a job can start on another cluster, which a revert does not reach.
+    federated = any(job.job_id > LARGEST_LOCAL_ID for job in snapshot.jobs)
+    if federated or not all(_NAME.fullmatch(account) for account in config.mode.accounts_below(Mode.APPLY)):
+        return ()
+    arriving = newcomers(snapshot, config.planning, config.guard, record.forecasts, record.memory)
+    return tuple(
+        each
+        for each in arriving
+        if _NAME.fullmatch(each.partition)
+        and config.mode.of_partition(each.partition) is Mode.APPLY
+        and config.experiment.against_change(snapshot.taken_at, (each.partition,)) is None
+    )
+
+
+def _decimals(bound: Bound) -> str:
+    return f"{min(bound.gpu_s, _LARGEST):.3f} {bound.used_limit_ratio:.6f}"
+
+
+def _read(path: Path) -> Given | None:
+    """Return the nice values of the table in a file; None where there is none, or it is damaged."""
+    try:
+        lines = read_bounded(path, MOST_BYTES).decode("ascii").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return _given(lines) if lines[:1] == [_FORMAT] else None
+
+
+def _given(lines: Iterable[str]) -> Given | None:
+    times: dict[str, float] = {}
+    ladders: dict[str, Ladder] = {}
+    for line in lines:
+        if when := _WHEN.fullmatch(line):
+            times[when["key"]] = float(when["time"])
+        elif match := _PARTITION.fullmatch(line):
+            ladders[match["name"]] = Ladder(**{key: int(match[key]) for key in ("nice", "step", "classes")})
+    if not times.keys() >= {"written", "valid"}:
+        return None
+    return Given(written_time=times["written"], valid_until=times["valid"], ladders=ladders)

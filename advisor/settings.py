@@ -65,9 +65,7 @@ class PlanningSettings:
         float, "the weight of a job grows by this many powers of ten over the full range of fair share and age"
     ] = 2.0
     lift_places: Annotated[int, "number of jobs of a pool that are kept at the head of the line by lifts"] = 20
-    lift_lease_s: Annotated[float, "time after which a job that was lifted and has not started is put back"] = (
-        DAY_S
-    )
+    lift_lease_s: Annotated[float, "time after which a job that was lifted and has not started is put back"] = DAY_S
     min_saving_s: Annotated[float, "least job completion time that a new size or a soft limit must save"] = 600.0
     used_limit_ratio_low: Annotated[float, "least share of their time limit that jobs are assumed to use"] = 0.2
     soft_limit_ratio_high: Annotated[float, "soft limits above this share of the time limit are not proposed"] = 0.75

@@ -131,6 +131,9 @@ class _Line:
                 gpu_s=queue.width[rows] * run_s,
                 run_s=run_s,
                 waited_s=queue.wait_s[rows],
+                # What is owed to users and to late jobs is left to the rounds.
+                owed=np.zeros(len(rows)),
+                is_overdue=np.zeros(len(rows), dtype=np.bool_),
                 capacity=capacity,
             ),
             priority=priority,
@@ -177,6 +180,8 @@ class _Line:
             gpu_s=np.r_[line.gpu_s, nothing + _ARRIVAL_GPU_S],
             run_s=np.r_[line.run_s, nothing],
             waited_s=np.r_[line.waited_s, nothing],
+            owed=np.r_[line.owed, nothing],
+            is_overdue=np.r_[line.is_overdue, nothing > 0.0],
             capacity=line.capacity,
         )
 

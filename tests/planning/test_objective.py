@@ -22,7 +22,7 @@ def waiting(**columns: list[float]) -> Waiting:
         "owed": np.zeros(count),
         "is_overdue": np.zeros(count, np.bool_),
     }
-    return Waiting(**alike | {name: np.array(values) for name, values in columns.items()}, capacity=8.0)  # type: ignore[arg-type]
+    return Waiting(**alike | {name: np.array(values) for name, values in columns.items()}, capacity=8.0)
 
 
 def order(objective: Objective, line: Waiting) -> list[int]:

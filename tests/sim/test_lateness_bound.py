@@ -1,6 +1,7 @@
 """Jobs that are later than the bound allows go before all others, whatever arrives."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from hypothesis import HealthCheck, given, settings
@@ -29,8 +30,8 @@ OPTIONS = SimulationOptions(
 @st.composite
 def attacks(draw: st.DrawFn) -> Trace:
     """Draw long jobs of one user, and short ones of others that keep coming for hours."""
-    full = [{"user": "full", "run_time_s": 1000.0, "time_limit_s": 1200.0} for _ in range(2)]
-    long = [
+    full: list[dict[str, Any]] = [{"user": "full", "run_time_s": 1000.0, "time_limit_s": 1200.0} for _ in range(2)]
+    long: list[dict[str, Any]] = [
         {"user": "long", "submit_time": 10.0 + number, "run_time_s": 5000.0, "time_limit_s": 6000.0}
         for number in range(draw(st.integers(1, 3)))
     ]
@@ -43,7 +44,7 @@ def attacks(draw: st.DrawFn) -> Trace:
         }
         for number in range(draw(st.integers(10, 60)))
     ]
-    rows = sorted([*full, *long, *short], key=lambda job: job.get("submit_time", 0.0))
+    rows = sorted([*full, *long, *short], key=lambda job: float(job.get("submit_time", 0.0)))
     return make_trace([{"gpus": 1, **row} for row in rows], users=USERS)
 
 

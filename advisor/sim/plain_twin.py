@@ -83,6 +83,11 @@ class PlainTwin:
         self._changed_nodes: set[str] = set()
         self._usable = {node.name: node.is_usable for node in snapshot.nodes}
 
+    @property
+    def job_count(self) -> int:
+        """The number of jobs seen since the anchor."""
+        return len(self._jobs.by_id)
+
     def observe(self, snapshot: Snapshot) -> None:
         """Note the submissions, starts and ends since the last snapshot."""
         self._jobs.observe(snapshot)
@@ -288,6 +293,7 @@ class PlainTwin:
             until=self._last.taken_at,
             job_ids=np.array([row.job.job_id for row in compared], dtype=np.int64),
             users=tuple(row.job.user for row in compared),
+            accounts=tuple(row.job.account for row in compared),
             was_submitted_later=np.array([row.record.after_anchor for row in compared], dtype=np.bool_),
             wait_begin_time=np.array([eligible_time(row.job) for row in compared]),
             plain_start_time=starts[:, [row.compared for row in rows]],

@@ -26,6 +26,7 @@ class PlainStarts(NamedTuple):
     until: float
     job_ids: NDArray[np.int64]  # (n_jobs,)
     users: tuple[str, ...]  # (n_jobs,)
+    accounts: tuple[str, ...]  # (n_jobs,)
     was_submitted_later: NDArray[np.bool_]  # (n_jobs,)
     wait_begin_time: NDArray[np.float64]  # (n_jobs,): the submission, or later if the job was not eligible then
     plain_start_time: NDArray[np.float64]  # (n_draws, n_jobs)
@@ -77,8 +78,8 @@ def _difference(starts: PlainStarts, chosen: NDArray[np.bool_]) -> WaitDifferenc
         return None
     begin = starts.wait_begin_time[chosen]
     open_s = np.maximum(0.0, starts.until - begin)
-    plain_s = _waits(starts.plain_start_time[:, chosen], begin, open_s).mean(axis=1)
-    advised_s = float(_waits(starts.real_start_time[chosen], begin, open_s).mean())
+    plain_s = waits_s(starts.plain_start_time[:, chosen], begin, open_s).mean(axis=1)
+    advised_s = float(waits_s(starts.real_start_time[chosen], begin, open_s).mean())
     differences_s = advised_s - plain_s
     low_s, high_s = np.percentile(differences_s, _PERCENT)
     error_s = model_error_s(float(plain_s.mean()), count)
@@ -105,8 +106,9 @@ def model_error_s(mean_wait_s: float, jobs: int) -> float:
     return mean_error_s * (1.0 + (_NORMAL_95 - 1.0) / float(np.sqrt(jobs)))
 
 
-def _waits(
+def waits_s(
     start_time: NDArray[np.float64], begin: NDArray[np.float64], most_s: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    waits_s = np.where(np.isnan(start_time), most_s, start_time - begin)
-    return np.asarray(np.clip(waits_s, 0.0, most_s))
+    """Return how long jobs waited from `begin` on, no longer than `most_s`, which a start that is NaN stands for."""
+    waited_s = np.where(np.isnan(start_time), most_s, start_time - begin)
+    return np.asarray(np.clip(waited_s, 0.0, most_s))

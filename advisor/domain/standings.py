@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import median, quantiles
 from typing import Final
 
 from advisor.domain.forecast import Interval
@@ -10,8 +10,6 @@ from advisor.domain.units import DAY_S
 
 # Stretches that ended within this time count.
 WINDOW_S: Final = 7 * DAY_S
-# What lies below the low and above the high end of an 80 % interval.
-_TAIL_RATIO: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,9 +130,9 @@ def _by_name(tables: Iterable[Mapping[str, WaitSum]]) -> dict[str, Standing]:
 def _standing(sums: Sequence[WaitSum]) -> Standing:
     """Return the standing over the sums of stretches, in their order; a job that waited on counts once."""
     draws = sorted(map(sum, zip(*(of_stretch.plain_s for of_stretch in sums), strict=False)))
-    tail = int(_TAIL_RATIO * (len(draws) - 1))
-    low_s = draws[tail] - sum(of_stretch.less_s for of_stretch in sums)
-    high_s = draws[-1 - tail] + sum(of_stretch.more_s for of_stretch in sums)
+    tenths = quantiles(draws, n=10, method="inclusive") if len(draws) > 1 else draws
+    low_s = tenths[0] - sum(of_stretch.less_s for of_stretch in sums)
+    high_s = tenths[-1] + sum(of_stretch.more_s for of_stretch in sums)
     return Standing(
         jobs=sums[0].carried + sum(of_stretch.jobs - of_stretch.carried for of_stretch in sums),
         waited_s=sum(of_stretch.waited_s for of_stretch in sums),

@@ -7,6 +7,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.sim.carried_jobs import PlainStay
+
 # By how much a start in the model differs from the live one in the mean: the bound of docs/fidelity.md.
 MODEL_ERROR_S: Final = 3.0
 MODEL_ERROR_RATIO: Final = 0.03
@@ -19,7 +21,8 @@ class PlainStarts(NamedTuple):
     """When jobs would have started without advice, and when they did; the jobs waited at the anchor or came later.
 
     Starts after `until` are NaN in what was seen; in the model they can reach a horizon beyond it. `unknown_ratio` is
-    the share of the jobs or the GPUs that the model does not know, `left_out` says in plain sentences why.
+    the share of the jobs or the GPUs that the model does not know, `left_out` says in plain sentences why. `carried`
+    are the jobs that stand elsewhere at `until` without advice, in the draw with the median of the waits.
     """
 
     anchor_time: float
@@ -33,6 +36,7 @@ class PlainStarts(NamedTuple):
     real_start_time: NDArray[np.float64]  # (n_jobs,)
     unknown_ratio: float
     left_out: tuple[str, ...]
+    carried: tuple[PlainStay, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,25 +8,24 @@ from collections.abc import Callable, Iterable, Iterator
 from queue import Empty, SimpleQueue
 from typing import Final
 
+from pydantic import TypeAdapter
+
 from advisor.backends.process import Deadline, run
 from advisor.domain.forecast import Forecasts
 from advisor.domain.lease import Lease
 from advisor.domain.snapshot import Snapshot
-from advisor.domain.standings import WINDOW_S, Stretch
+from advisor.domain.standings import Stretch
 from advisor.domain.units import DAY_S
 from advisor.errors import AdvisorError, SlurmError
-from advisor.journal.rows import stretch_of
 from advisor.sim.plain_twin import PlainTwin
-from advisor.sim.submitted_jobs import LeasesUndone
-from advisor.sim.twin_child import TwinTask
+from advisor.sim.submitted_jobs import LeasesUndone, SubmittedJobs
+from advisor.sim.twin_child import TwinAnswer, TwinTask
 
-# Longer runs are ended, and the anchor moves.
+# Longer runs are ended.
 DEADLINE_S: Final = 300.0
 DRAWS: Final = 32
-# From this age on the anchor moves as soon as few jobs have started with advice or without it alone.
-_SETTLED_AFTER_S: Final = DAY_S
-_UNSETTLED_RATIO: Final = 0.01
-# With more jobs than this, or once a run takes this share of its deadline, the anchor moves all the same.
+# From this age on, with more jobs than this, or once a run takes this share of its deadline, the anchor moves.
+_LONGEST_S: Final = DAY_S
 _MOST_JOBS: Final = 20_000
 _LONG_RUN_RATIO: Final = 0.5
 # The share of one core that the runs take.
@@ -34,7 +33,9 @@ _CORE_RATIO: Final = 0.1
 _PROGRAM: Final = "import sys; sys.path[:] = sys.argv[1:]; from advisor.sim.twin_child import main; main()"
 _ONE_THREAD: Final = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
-# Runs a packed task and returns the stretch as JSON; raises `AdvisorError`.
+_ANSWER: Final = TypeAdapter(TwinAnswer)
+
+# Runs a packed task and returns its answer as JSON; raises `AdvisorError`.
 RunTask = Callable[[bytes], bytes]
 
 
@@ -59,15 +60,16 @@ class TwinKeeper:
         self._undo = LeasesUndone()
         self._twin: PlainTwin | None = None
         self._worker: threading.Thread | None = None
-        self._results: SimpleQueue[Stretch | str] = SimpleQueue()
+        self._results: SimpleQueue[TwinAnswer | str] = SimpleQueue()
         self._due_at = 0.0
         self._run_s = 0.0
-        self._last: Stretch | None = None
+        # The jobs of the anchor that the last run began at, until its queues are carried over to the present one.
+        self._before: SubmittedJobs | None = None
         self.fault = ""
 
     def forget(self) -> None:
         """Forget the anchor; the next snapshot is another one."""
-        self._twin, self._last = None, None
+        self._twin = self._before = None
 
     def finished(self) -> Iterator[Stretch]:
         """Yield the stretches of the runs that have ended since."""
@@ -81,8 +83,11 @@ class TwinKeeper:
                 # A shorter run can succeed where a longer one did not.
                 self.forget()
             else:
-                self.fault, self._last = "", result
-                yield result
+                self.fault = ""
+                if self._twin is not None and self._before is not None:
+                    self._twin.carry_over(result.queues, self._before)
+                    self._before = None
+                yield result.stretch
 
     def observe(self, snapshot: Snapshot, leases: Iterable[Lease], forecasts: Forecasts, *, interval_s: float) -> None:
         """Note a snapshot and the leases of its round, and start a run if one is due."""
@@ -100,6 +105,7 @@ class TwinKeeper:
         task = TwinTask(twin=twin, forecasts=forecasts, draws=DRAWS).packed()
         if self._moves(twin, snapshot):
             # The stretch of the old anchor ends where that of the next one begins.
+            self._before = twin.submitted
             twin.move_anchor(snapshot)
         self._due_at = self._monotonic() + max(interval_s, self._run_s / _CORE_RATIO)
         self._worker = threading.Thread(target=self._work, args=(task,), daemon=True)
@@ -107,17 +113,13 @@ class TwinKeeper:
 
     def _moves(self, twin: PlainTwin, snapshot: Snapshot) -> bool:
         """Return whether the anchor moves after a run up to a snapshot."""
-        age_s, last = snapshot.taken_at - twin.anchor.taken_at, self._last
-        if age_s >= WINDOW_S or twin.job_count > _MOST_JOBS or self._run_s > _LONG_RUN_RATIO * DEADLINE_S:
-            return True
-        if age_s < _SETTLED_AFTER_S or last is None or last.anchor_time != twin.anchor.taken_at:
-            return False
-        return last.unsettled <= _UNSETTLED_RATIO * last.total.jobs
+        age_s = snapshot.taken_at - twin.anchor.taken_at
+        return age_s >= _LONGEST_S or twin.job_count > _MOST_JOBS or self._run_s > _LONG_RUN_RATIO * DEADLINE_S
 
     def _work(self, task: bytes) -> None:
         begun = self._monotonic()
         try:
-            self._results.put(stretch_of(self._run_task(task)))
+            self._results.put(_ANSWER.validate_json(self._run_task(task), strict=True))
         except SlurmError as err:
             late = "" if self._monotonic() - begun < DEADLINE_S else f" within {DEADLINE_S:.0f} s"
             self._results.put(f"plain Slurm was not run to its end{late}: {err}")

@@ -38,8 +38,7 @@ class WaitSum:
 class Stretch:
     """What one run of plain Slurm beside the cluster gave, from its anchor up to a snapshot.
 
-    `unsettled` counts the jobs that had started by `until` either with advice or without it alone. `notes` are
-    sentences about what the run does not know.
+    `notes` are sentences about what the run does not know.
     """
 
     anchor_time: float
@@ -47,7 +46,6 @@ class Stretch:
     total: WaitSum
     by_user: Mapping[str, WaitSum]
     by_account: Mapping[str, WaitSum]
-    unsettled: int = 0
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -1,7 +1,7 @@
 """Carries the queue of plain Slurm over to another anchor: the jobs that it has elsewhere than the advised cluster.
 
-A job that waits on plain Slurm alone waits in the model from the anchor on, and what it runs on in reality becomes free.
-A job that runs on plain Slurm alone starts in the model at the anchor, before all others, for the rest of its run time.
+A job that waits on plain Slurm alone waits in the model from the anchor on, and its GPUs become free. A job that runs
+on plain Slurm alone starts in the model at the anchor, before all others, for the rest of its run time.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -148,3 +148,21 @@ def carried_stays(
             is_same = stay is not None and not stay.has_ended and abs(stay.start_time - begun) < _SAME_S
         if not is_same:
             yield PlainStay(job_id=row.record.job.job_id, start_time=begun, end_time=ended)
+
+
+def settled_rows(
+    anchor: Snapshot, plain: Mapping[int, PlainStay], records: Mapping[int, Submission]
+) -> Iterator[TwinRow]:
+    """Yield rows beside the model: jobs that waited at the anchor and had ended on plain Slurm."""
+    for job in anchor.pending:
+        stay, record = plain.get(job.job_id), records[job.job_id]
+        if stay is not None and stay.end_time is not None and record.left_time is None:
+            real = next(iter(record.starts()), None)
+            yield TwinRow(job=record.job, record=record, stay=real, compared=True, plain=stay)
+
+
+def still_settled(plain: Mapping[int, PlainStay], records: Mapping[int, Submission]) -> Iterator[PlainStay]:
+    """Yield the jobs that had ended on plain Slurm by the anchor and have not in reality."""
+    for stay in plain.values():
+        if stay.end_time is not None and not records[stay.job_id].is_over:
+            yield stay

@@ -18,7 +18,15 @@ from advisor.domain.forecast import NO_FORECASTS, Forecasts
 from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot
 from advisor.planning.rollout import TimedAction
-from advisor.sim.carried_jobs import PlainStay, TwinRow, as_pending, carried_snapshot, carried_stays
+from advisor.sim.carried_jobs import (
+    PlainStay,
+    TwinRow,
+    as_pending,
+    carried_snapshot,
+    carried_stays,
+    settled_rows,
+    still_settled,
+)
 from advisor.sim.cluster import SlurmParameters
 from advisor.sim.continuation import Arrivals, Continuation
 from advisor.sim.resumed_arrays import Periods, Sightings
@@ -27,8 +35,9 @@ from advisor.sim.site_cluster import parameters_of
 from advisor.sim.snapshot_jobs import jobs_with_rows, trace_of
 from advisor.sim.snapshot_model import SnapshotModel, model_of
 from advisor.sim.split_allocations import Omissions
-from advisor.sim.submitted_jobs import Submission, SubmittedJobs, Undo, eligible_time
+from advisor.sim.submitted_jobs import SubmittedJobs, Undo, eligible_time
 from advisor.sim.trace import Trace
+from advisor.sim.twin_draws import drawn_periods, spread_draws, with_fractions
 from advisor.sim.wait_difference import PlainStarts
 
 Floats = NDArray[np.float64]
@@ -69,7 +78,10 @@ class PlainTwin:
     def move_anchor(self, snapshot: Snapshot) -> None:
         """Begin at another snapshot and forget what was before it; do so while no advice is out."""
         self.anchor = self._last = snapshot
-        self._plain: dict[int, PlainStay] = {}
+        # How jobs stand on plain Slurm at the anchor, in one queue or in several that are as likely.
+        self._queues: list[dict[int, PlainStay]] = [{}]
+        self._plain = self._queues[0]
+        self._carried_ids: set[int] = set()
         self._jobs = SubmittedJobs(snapshot, self._undo)
         self._unread_jobs: set[int] = set(snapshot.unread_jobs)
         self._unread = dict.fromkeys(snapshot.unread)
@@ -81,14 +93,20 @@ class PlainTwin:
         """The jobs seen since the anchor."""
         return self._jobs
 
-    def carry_over(self, stays: Sequence[PlainStay], submitted: SubmittedJobs) -> None:
-        """Begin with the queue of plain Slurm, by a run from an earlier anchor up to this one, and its jobs."""
-        for stay in stays:
-            earlier = submitted.by_id[stay.job_id]
-            record = self._jobs.by_id.setdefault(stay.job_id, earlier)
+    @property
+    def queues(self) -> int:
+        """The number of queues of plain Slurm at the anchor, one of which each call of `starts` begins with."""
+        return len(self._queues)
+
+    def carry_over(self, queues: Sequence[Sequence[PlainStay]], submitted: SubmittedJobs) -> None:
+        """Begin with queues of plain Slurm, by a run from an earlier anchor up to this one, and with its jobs."""
+        self._queues = [{stay.job_id: stay for stay in queue} for queue in queues]
+        self._carried_ids = set().union(*self._queues)
+        for job_id in self._carried_ids:
+            earlier = submitted.by_id[job_id]
+            record = self._jobs.by_id.setdefault(job_id, earlier)
             record.job, record.seen_time, record.seen_pending = earlier.job, earlier.seen_time, True
             record.after_anchor = False
-            self._plain[stay.job_id] = stay
 
     @property
     def job_count(self) -> int:
@@ -115,15 +133,17 @@ class PlainTwin:
         horizon_s: float = 0.0,
         periods: Periods | None = None,
         run_s_by_job: Mapping[int, float] | None = None,
+        queue: int = 0,
     ) -> PlainStarts:
         """Return when each job would have started without advice, up to `horizon_s` after the last snapshot.
 
         `run_s_by_job` are run times known otherwise, as from accounting. With `periods` the instants of slurmctld's
-        passes are known, and with them the submissions to the fraction of a second.
+        passes are known, and with them the submissions to the fraction of a second. `queue` selects one of `queues`.
 
         Raises `SimulationError` for an anchor without GPUs.
         """
         notes = Omissions()
+        self._plain = self._queues[queue]
         model = self._model(notes)
         later = self._later(model, notes)
         rows = [*self._anchor_rows(model), *later.rows]
@@ -141,12 +161,12 @@ class PlainTwin:
         for draw, rng in enumerate(rng_by_draw if rows else ()):
             continuation = Continuation(
                 model,
-                periods=periods or _drawn_periods(model, rng),
+                periods=periods or drawn_periods(model, rng),
                 templates=later.trace,
                 sightings=later.sightings,
                 most_arrivals=len(later.rows),
             )
-            submit_time = _with_fractions(later.submit_time, rng) if in_whole_seconds else later.submit_time
+            submit_time = with_fractions(later.submit_time, rng) if in_whole_seconds else later.submit_time
             own, arriving = run_time_s[draw, : continuation.n_jobs], run_time_s[draw, continuation.n_jobs :]
             arrivals = Arrivals(template=later.template, submit_time=submit_time, run_time_s=arriving)
             course = continuation.run(
@@ -160,31 +180,18 @@ class PlainTwin:
         # Slurm shows the second in which a job started.
         starts = np.floor(starts) if in_whole_seconds else starts
         starts[:, [row.is_carried_running for row in rows]] = model.taken_at
-        settled = list(self._settled())
-        middle = _middle(starts, until)
-        carried = (*carried_stays(rows, starts[middle], ends[middle]), *self._still_settled())
+        settled = list(settled_rows(self.anchor, self._plain, self._jobs.by_id))
+        over = tuple(still_settled(self._plain, self._jobs.by_id))
+        carried = tuple((*carried_stays(rows, starts[draw], ends[draw]), *over) for draw in spread_draws(starts, until))
         starts = np.hstack([starts, np.full((draws, len(settled)), model.taken_at)])
         return self._result(model, [*rows, *settled], starts, forecasts, notes)._replace(carried=carried)
 
     def _shifted(self, run_time_s: Floats, rows: Sequence[TwinRow]) -> Floats:
         """Return run times with those of the jobs that run on plain Slurm from another instant on."""
         changes_s = np.array([row.change_s(self.anchor.taken_at) for row in rows])
-        return np.where(changes_s == 0.0, run_time_s, np.maximum(_CANCELLED_RUN_S, run_time_s + changes_s))
-
-    def _settled(self) -> Iterator[TwinRow]:
-        """Yield rows beside the model: jobs that waited at the anchor and had ended on plain Slurm."""
-        for job, record in self._jobs.pending_at_anchor(self.anchor):
-            plain = self._plain.get(job.job_id)
-            if plain is not None and plain.end_time is not None and record.left_time is None:
-                stay = next(iter(record.starts()), None)
-                yield TwinRow(job=record.job, record=record, stay=stay, compared=True, plain=plain)
-
-    def _still_settled(self) -> Iterator[PlainStay]:
-        """Yield the jobs that had ended on plain Slurm by the anchor and have not in reality."""
-        for stay in self._plain.values():
-            record = self._jobs.by_id[stay.job_id]
-            if stay.end_time is not None and not record.is_over:
-                yield stay
+        shifted_s = np.where(changes_s == 0.0, run_time_s, np.maximum(_CANCELLED_RUN_S, run_time_s + changes_s))
+        # What gives way has run long enough at the anchor.
+        return np.where([row.gives_way for row in rows], 0.0, shifted_s)
 
     def _model(self, notes: Omissions) -> SnapshotModel:
         """Return the model of the anchor with the jobs as submitted."""
@@ -351,7 +358,12 @@ class PlainTwin:
     ) -> float:
         """Return the share of the jobs or of the GPUs, the larger, that the model does not know, and note why."""
         modelled = {row.job.job_id for row in rows}
-        waiting = [record for record in self._jobs.by_id.values() if record.seen_pending or record.after_anchor]
+        elsewhere = self._carried_ids - self._plain.keys() - modelled
+        waiting = [
+            record
+            for job_id, record in self._jobs.by_id.items()
+            if (record.seen_pending or record.after_anchor) and job_id not in elsewhere
+        ]
         missing = sum(record.job.job_id not in modelled for record in waiting)
         cancelled = sum(record.left_time is not None for record in waiting)
         held_back = sum(record.was_held_back and bool(record.stays) for record in waiting)
@@ -388,23 +400,3 @@ class _Later:
     def submit_time(self) -> Floats:
         """When each row arrives, `(n_rows,)`."""
         return np.array([eligible_time(row.job) for row in self.rows], dtype=np.float64)
-
-
-def _drawn_periods(model: SnapshotModel, rng: np.random.Generator) -> Periods:
-    """Return periods of slurmctld that began within one period before the snapshot."""
-    parameters, shares = model.cluster.slurm, rng.random(3)
-    return Periods(
-        main_time=model.taken_at - shares[0] * parameters.tick_s,
-        backfill_time=model.taken_at - shares[1] * parameters.bf_interval_s,
-        priority_time=model.taken_at - shares[2] * parameters.priority_calc_period_s,
-    )
-
-
-def _middle(starts: Floats, until: float) -> int:
-    """Return the draw with the median of the waits."""
-    return int(np.argsort(np.nan_to_num(starts, nan=until).sum(axis=1), kind="stable")[len(starts) // 2])
-
-
-def _with_fractions(submit_time: Floats, rng: np.random.Generator) -> Floats:
-    """Return instants within the whole seconds that Slurm shows; those of one second keep their order."""
-    return np.sort(submit_time + rng.random(len(submit_time)))

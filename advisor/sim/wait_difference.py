@@ -22,7 +22,7 @@ class PlainStarts(NamedTuple):
 
     Starts after `until` are NaN in what was seen; in the model they can reach a horizon beyond it. `unknown_ratio` is
     the share of the jobs or the GPUs that the model does not know, `left_out` says in plain sentences why. `carried`
-    are the jobs that stand elsewhere at `until` without advice, in the draw with the median of the waits.
+    are the jobs that stand elsewhere at `until` without advice, in a number of draws.
     """
 
     anchor_time: float
@@ -36,7 +36,7 @@ class PlainStarts(NamedTuple):
     real_start_time: NDArray[np.float64]  # (n_jobs,)
     unknown_ratio: float
     left_out: tuple[str, ...]
-    carried: tuple[PlainStay, ...] = ()
+    carried: tuple[tuple[PlainStay, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
 """Sums up by user and account how long jobs waited, and how long plain Slurm would have made them wait."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -24,8 +25,42 @@ def stretch_of(starts: PlainStarts) -> Stretch:
         total=sums.over(np.ones(len(starts.job_ids), dtype=np.bool_)),
         by_user=dict(sums.by_name(starts.users)),
         by_account=dict(sums.by_name(starts.accounts)),
-        unsettled=_unsettled(starts),
         notes=starts.left_out,
+    )
+
+
+def stretch_over(stretches: Sequence[Stretch]) -> Stretch:
+    """Return the stretch of several runs over the same time whose draws are as likely."""
+    first = stretches[0]
+    if len(stretches) == 1:
+        return first
+    return Stretch(
+        anchor_time=first.anchor_time,
+        until=first.until,
+        total=_pooled([stretch.total for stretch in stretches]),
+        by_user=_pooled_by_name([stretch.by_user for stretch in stretches]),
+        by_account=_pooled_by_name([stretch.by_account for stretch in stretches]),
+        notes=tuple(dict.fromkeys(note for stretch in stretches for note in stretch.notes)),
+    )
+
+
+def _pooled_by_name(tables: Sequence[Mapping[str, WaitSum]]) -> dict[str, WaitSum]:
+    names = sorted(set().union(*tables))
+    draws = max(len(table[name].plain_s) for table in tables for name in table) if names else 0
+    none = WaitSum(jobs=0, carried=0, waited_s=0.0, plain_s=(0.0,) * draws, less_s=0.0, more_s=0.0)
+    return {name: _pooled([table.get(name, none) for table in tables]) for name in names}
+
+
+def _pooled(sums: Sequence[WaitSum]) -> WaitSum:
+    """Return the draws of all runs as those of one; a job that waits in one run alone did not wait in reality."""
+    most = max(sums, key=lambda of_run: of_run.jobs)
+    return WaitSum(
+        jobs=most.jobs,
+        carried=most.carried,
+        waited_s=max(of_run.waited_s for of_run in sums),
+        plain_s=tuple(chain.from_iterable(of_run.plain_s for of_run in sums)),
+        less_s=max(of_run.less_s for of_run in sums),
+        more_s=max(of_run.more_s for of_run in sums),
     )
 
 
@@ -67,10 +102,3 @@ class _Sums:
             less_s=max(0.0, float(low_s) - least_s),
             more_s=max(0.0, most_s - float(high_s)),
         )
-
-
-def _unsettled(starts: PlainStarts) -> int:
-    """Return how many jobs have started either with advice or, in most draws, without it alone."""
-    has_started = ~np.isnan(starts.real_start_time)
-    would_have = (~np.isnan(starts.plain_start_time)).mean(axis=0) > 0.5
-    return int((has_started != would_have).sum())

@@ -1,9 +1,10 @@
 """Plain Slurm beside the cluster: the process that runs it, when it runs, when the anchor moves, and what fails."""
 
+import json
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -12,13 +13,15 @@ from advisor.daemon.service import Service
 from advisor.daemon.site_gate import RoundDeadline
 from advisor.daemon.twin_keeper import DEADLINE_S, TwinKeeper, run_in_child
 from advisor.domain.forecast import NO_FORECASTS
+from advisor.domain.gang import GpuCount
+from advisor.domain.job import Allocation, JobState
 from advisor.domain.snapshot import Snapshot
-from advisor.domain.standings import WINDOW_S, Stretch
+from advisor.domain.standings import Stretch
 from advisor.domain.units import DAY_S
 from advisor.errors import SlurmError
 from advisor.journal import SqliteJournal, opened
-from advisor.journal.rows import stretch_row
-from tests.builders import TAKEN_AT, make_job, make_snapshot, make_stretch, make_wait_sum
+from advisor.sim.twin_child import TwinAnswer
+from tests.builders import TAKEN_AT, make_job, make_snapshot, make_stretch
 from tests.daemon.rounds import Site
 from tests.fake_cluster import fragmented
 
@@ -56,7 +59,7 @@ class Clocked:
 
 
 def as_json(stretch: Stretch) -> bytes:
-    return stretch_row(stretch)[2].encode()
+    return json.dumps(asdict(TwinAnswer(stretch=stretch, queues=((),)))).encode()
 
 
 def in_time(task: bytes) -> bytes:
@@ -141,7 +144,7 @@ def test_next_run_waits_for_its_interval_and_for_the_one_before() -> None:
     observe = twin.keeper.observe
     observe(seen(0.0), (), NO_FORECASTS, interval_s=INTERVAL_S)
     observe(seen(60.0), (), NO_FORECASTS, interval_s=INTERVAL_S)
-    assert twin.keeper._worker is None
+    assert twin.tasks == 0
     for step in (1.0, 2.0):
         twin.now = step * INTERVAL_S
         observe(seen(step * INTERVAL_S), (), NO_FORECASTS, interval_s=INTERVAL_S)
@@ -168,14 +171,9 @@ def test_runs_take_a_tenth_of_a_core() -> None:
     assert twin.see(seen(1300.0)) == [] and twin.tasks == 2
 
 
-@pytest.mark.parametrize(
-    ("age_s", "unsettled", "moves"),
-    [(0.5 * DAY_S, 0, False), (1.5 * DAY_S, 0, True), (1.5 * DAY_S, 30, False), (WINDOW_S + 600.0, 30, True)],
-    ids=["young", "settled", "unsettled", "old"],
-)
-def test_anchor_moves_where_the_queues_agree_or_the_stretch_is_long(age_s: float, unsettled: int, moves: bool) -> None:
-    stretch = replace(make_stretch(), total=make_wait_sum(jobs=100), unsettled=unsettled)
-    twin = Clocked(lambda _: as_json(stretch))
+@pytest.mark.parametrize(("age_s", "moves"), [(0.5 * DAY_S, False), (1.5 * DAY_S, True)], ids=["young", "old"])
+def test_anchor_moves_after_a_day(age_s: float, moves: bool) -> None:
+    twin = Clocked(lambda _: as_json(make_stretch()))
     twin.see(seen(0.0))
     twin.see(seen(600.0))
 
@@ -183,6 +181,27 @@ def test_anchor_moves_where_the_queues_agree_or_the_stretch_is_long(age_s: float
 
     assert twin.keeper._twin is not None
     assert twin.keeper._twin.anchor.taken_at == TAKEN_AT + (age_s if moves else 0.0)
+
+
+def test_queue_of_plain_slurm_is_carried_over_to_the_next_anchor() -> None:
+    twin = Clocked(in_time)
+    # Bob came second and was started first.
+    twin.see(seen(0.0, "ann", "bob"))
+    held, ann, bob = seen(0.0, "ann", "bob").jobs
+    started = replace(
+        bob,
+        state=JobState.RUNNING,
+        allocation=Allocation(nodes=("n02",), gpus=(GpuCount(count=8),)),
+        start_time=TAKEN_AT + 600.0,
+    )
+    moved = replace(seen(1.5 * DAY_S, "ann"), jobs=(held, ann, started))
+
+    (first,) = twin.see(moved)
+    (second,) = twin.see(replace(moved, taken_at=moved.taken_at + 3600.0))
+
+    assert twin.keeper._twin is not None and twin.keeper._twin.queues > 1
+    assert (second.anchor_time, second.total.jobs) == (first.until, second.total.carried)
+    assert twin.keeper.fault == ""
 
 
 def test_run_that_takes_too_long_moves_the_anchor() -> None:

@@ -81,7 +81,6 @@ def test_job_that_was_lifted_waits_on_plain_slurm_and_the_other_runs() -> None:
         assert set(plain[2]) == {400.0}
         # The first began between the snapshots of 0 and 300 s, and ran for 600 s.
         assert all(600.0 <= instant <= 940.0 for instant in plain[3])
-        assert begun.unknown_ratio == 0.0
 
 
 def test_job_that_ended_on_plain_slurm_alone_waits_no_longer_there() -> None:

@@ -31,22 +31,21 @@ def stretch_of(starts: PlainStarts) -> Stretch:
 
 def stretch_over(stretches: Sequence[Stretch]) -> Stretch:
     """Return the stretch of several runs over the same time whose draws are as likely."""
-    first = stretches[0]
+    first, draws = stretches[0], len(stretches[0].total.plain_s)
     if len(stretches) == 1:
         return first
     return Stretch(
         anchor_time=first.anchor_time,
         until=first.until,
         total=_pooled([stretch.total for stretch in stretches]),
-        by_user=_pooled_by_name([stretch.by_user for stretch in stretches]),
-        by_account=_pooled_by_name([stretch.by_account for stretch in stretches]),
+        by_user=_pooled_by_name([stretch.by_user for stretch in stretches], draws),
+        by_account=_pooled_by_name([stretch.by_account for stretch in stretches], draws),
         notes=tuple(dict.fromkeys(note for stretch in stretches for note in stretch.notes)),
     )
 
 
-def _pooled_by_name(tables: Sequence[Mapping[str, WaitSum]]) -> dict[str, WaitSum]:
+def _pooled_by_name(tables: Sequence[Mapping[str, WaitSum]], draws: int) -> dict[str, WaitSum]:
     names = sorted(set().union(*tables))
-    draws = max(len(table[name].plain_s) for table in tables for name in table) if names else 0
     none = WaitSum(jobs=0, carried=0, waited_s=0.0, plain_s=(0.0,) * draws, less_s=0.0, more_s=0.0)
     return {name: _pooled([table.get(name, none) for table in tables]) for name in names}
 

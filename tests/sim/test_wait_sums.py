@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from advisor.domain.standings import standings_of
-from advisor.sim.wait_sums import stretch_of
+from advisor.sim.wait_sums import stretch_of, stretch_over
 from tests.sim.test_plain_twin import lift_small, made_starts, observed, play, queue
 
 
@@ -59,3 +59,17 @@ def test_true_differences_lie_in_the_intervals(seed: int) -> None:
         for user, standing in standings.by_user.items()
     ]
     assert len(inside) > 1 and np.mean(inside) >= 0.8
+
+
+def test_runs_from_several_queues_are_draws_of_one() -> None:
+    both = stretch_of(made_starts([[300.0, 500.0]], [100.0, 300.0]))
+    alone = stretch_of(made_starts([[200.0]], [100.0]))
+    empty = stretch_of(made_starts(np.empty((1, 0)).tolist(), []))
+
+    pooled = stretch_over([both, alone])
+
+    assert stretch_over([both]) is both
+    assert (pooled.total.plain_s, pooled.total.jobs, pooled.total.waited_s) == ((800.0, 200.0), 2, 400.0)
+    assert (pooled.by_user["ann"].plain_s, pooled.by_user["bob"].plain_s) == ((300.0, 200.0), (500.0, 0.0))
+    assert stretch_over([empty, empty]).by_user == {}
+    assert stretch_over([empty, empty]).total.plain_s == (0.0, 0.0)

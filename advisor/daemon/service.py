@@ -278,12 +278,12 @@ class Service:
         fault = twin.fault
         for stretch in twin.finished():
             journal.keep_stretch(stretch)
-        if twin.fault and twin.fault != fault:
-            journal.note(record.snapshot.taken_at, _TWIN, {"fault": twin.fault})
         if interval_s:
             twin.observe(record.snapshot, record.memory.leases, record.forecasts, interval_s=interval_s)
         else:
             twin.forget()
+        if twin.fault and twin.fault != fault:
+            journal.note(record.snapshot.taken_at, _TWIN, {"fault": twin.fault})
 
     def _paused(self) -> str:
         pause = paused(self._outfit.gate.runtime_folder)

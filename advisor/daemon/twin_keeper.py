@@ -4,7 +4,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from queue import Empty, SimpleQueue
 from typing import Final
 
@@ -17,6 +17,7 @@ from advisor.domain.snapshot import Snapshot
 from advisor.domain.standings import Stretch
 from advisor.domain.units import DAY_S
 from advisor.errors import AdvisorError, SlurmError
+from advisor.sim.carried_jobs import PlainStay
 from advisor.sim.plain_twin import PlainTwin
 from advisor.sim.submitted_jobs import LeasesUndone, SubmittedJobs
 from advisor.sim.twin_child import TwinAnswer, TwinTask
@@ -65,11 +66,12 @@ class TwinKeeper:
         self._run_s = 0.0
         # The jobs of the anchor that the last run began at, until its queues are carried over to the present one.
         self._before: SubmittedJobs | None = None
+        self._queues: Sequence[Sequence[PlainStay]] = ()
         self.fault = ""
 
     def forget(self) -> None:
         """Forget the anchor; the next snapshot is another one."""
-        self._twin = self._before = None
+        self._twin, self._before, self._queues = None, None, ()
 
     def finished(self) -> Iterator[Stretch]:
         """Yield the stretches of the runs that have ended since."""
@@ -84,13 +86,24 @@ class TwinKeeper:
                 self.forget()
             else:
                 self.fault = ""
-                if self._twin is not None and self._before is not None:
-                    self._twin.carry_over(result.queues, self._before)
-                    self._before = None
+                # The queues at the present anchor, and not those of an earlier run.
+                if self._twin is not None and result.stretch.until == self._twin.anchor.taken_at:
+                    self._queues = result.queues
                 yield result.stretch
 
     def observe(self, snapshot: Snapshot, leases: Iterable[Lease], forecasts: Forecasts, *, interval_s: float) -> None:
         """Note a snapshot and the leases of its round, and start a run if one is due."""
+        try:
+            self._observe(snapshot, leases, forecasts, interval_s)
+        except Exception as err:
+            # A comparison must not stop the rounds, which revert leases.
+            self.fault = f"plain Slurm is not run: a fault of sadvise itself: {type(err).__name__}: {err}"
+            self.forget()
+
+    def _observe(self, snapshot: Snapshot, leases: Iterable[Lease], forecasts: Forecasts, interval_s: float) -> None:
+        if self._queues and self._twin is not None and self._before is not None:
+            self._twin.carry_over(self._queues, self._before)
+            self._queues, self._before = (), None
         self._undo.learn(leases)
         if self._twin is None:
             self._twin = PlainTwin(snapshot, self._undo)

@@ -20,6 +20,7 @@ from advisor.domain.standings import Stretch
 from advisor.domain.units import DAY_S
 from advisor.errors import SlurmError
 from advisor.journal import SqliteJournal, opened
+from advisor.sim.carried_jobs import PlainStay
 from advisor.sim.twin_child import TwinAnswer
 from tests.builders import TAKEN_AT, make_job, make_snapshot, make_stretch
 from tests.daemon.rounds import Site
@@ -230,6 +231,19 @@ def test_nonsense_is_a_fault_and_begins_another_stretch(answer: bytes) -> None:
     twin.see(seen(1200.0))
     assert twin.keeper._twin is not None
     assert twin.keeper._twin.anchor.taken_at == TAKEN_AT + 1200.0
+
+
+def test_queue_of_unknown_jobs_is_a_fault_and_no_error() -> None:
+    until = TAKEN_AT + 1.5 * DAY_S
+    answer = TwinAnswer(stretch=make_stretch(until=until), queues=((PlainStay(job_id=99),),))
+    twin = Clocked(lambda _: json.dumps(asdict(answer)).encode())
+    twin.see(seen(0.0))
+
+    twin.see(seen(1.5 * DAY_S))
+    twin.see(seen(1.5 * DAY_S + 600.0))
+
+    assert "KeyError" in twin.keeper.fault
+    assert twin.keeper._twin is None
 
 
 @pytest.fixture

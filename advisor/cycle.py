@@ -10,6 +10,7 @@ from advisor.domain.memory import NO_STATE, NOTHING_KNOWN, Journal, Memory, Poli
 from advisor.domain.mode import EVERYTHING, Modes
 from advisor.domain.plan import Recommendation
 from advisor.domain.snapshot import Snapshot
+from advisor.domain.standings import WINDOW_S
 from advisor.features.policy import Decider, Policy, ScoredDecision
 from advisor.guard.circumstances import circumstances
 from advisor.guard.rules import judge, permitted
@@ -117,6 +118,7 @@ class Cycle:
             waits=journal.waits(snapshot.taken_at - MEMORIES * self.planning.timer_memory_s),
             policy_state=self.policy_state(journal),
             proven=journal.proven(),
+            standings=journal.standings(snapshot.taken_at - WINDOW_S),
         )
 
     def policy_state(self, journal: Journal) -> PolicyState:

@@ -224,6 +224,11 @@ class DaemonSettings:
         "absolute path of the table by which slurm/sadvise_lift.lua lifts jobs at submission, written in each round; "
         "empty for none",
     ] = ""
+    twin_interval_s: Annotated[
+        float,
+        "time from one run of plain Slurm beside the cluster to the next, which say what users gained and gave by the "
+        "advice; 0 for none",
+    ] = 600.0
     night_hour: Annotated[int, "hour of the day, UTC, of that fit and of pruning the journal"] = 3
     strain_threads: Annotated[int, "number of slurmctld threads from which on it counts as strained"] = 64
     strain_queue: Annotated[int, "length of slurmctld's agent queue from which on it counts as strained"] = 200
@@ -240,6 +245,8 @@ class DaemonSettings:
             raise ValueError("jitter_s must not be negative, nor above interval_s")
         if not 0.0 < self.deadline_s <= LONGEST_DEADLINE_S:
             raise ValueError(f"deadline_s must be above 0 and at most {LONGEST_DEADLINE_S:g}")
+        if not (self.twin_interval_s == 0.0 or 60.0 <= self.twin_interval_s <= DAY_S):
+            raise ValueError("twin_interval_s must be 0, or at least 60 and at most 86400")
         if not 0 <= self.night_hour <= 23:
             raise ValueError("night_hour must be an hour from 0 to 23")
         if min(self.strain_threads, self.strain_queue, self.strain_cycle_s) <= 0:

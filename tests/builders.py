@@ -19,6 +19,7 @@ from advisor.domain.node import GpuPool, Node
 from advisor.domain.plan import Expected, Kind, Recommendation
 from advisor.domain.site import Partition, SiteConfig
 from advisor.domain.snapshot import Snapshot
+from advisor.domain.standings import Stretch, WaitSum
 from advisor.domain.topology import Switch, Topology, TopologyKind
 from advisor.planning.beliefs import Basis
 from advisor.planning.lift import StartsNext
@@ -380,6 +381,41 @@ def make_recommendation(
         facts=facts,
         expected=Expected(saved_s_low=low_s, saved_s_high=high_s, jobs_helped=1, added_delay_max_s=delay_s),
         revert_after_s=revert_after_s,
+    )
+
+
+def make_wait_sum(
+    waited_s: float = 60.0,
+    plain_s: tuple[float, ...] = (60.0,),
+    *,
+    jobs: int = 1,
+    carried: int = 0,
+    less_s: float = 0.0,
+    more_s: float = 0.0,
+) -> WaitSum:
+    """Build the waits of some jobs, of one that waited as long as without advice by default."""
+    return WaitSum(jobs=jobs, carried=carried, waited_s=waited_s, plain_s=plain_s, less_s=less_s, more_s=more_s)
+
+
+def make_stretch(
+    *,
+    anchor_time: float = TAKEN_AT,
+    until: float | None = None,
+    waited_s: float = 60.0,
+    plain_s: tuple[float, ...] = (60.0,),
+    user: str = "ann",
+    account: str = "lab",
+    notes: tuple[str, ...] = (),
+) -> Stretch:
+    """Build a stretch of an hour with one job."""
+    of_job = make_wait_sum(waited_s, plain_s)
+    return Stretch(
+        anchor_time=anchor_time,
+        until=anchor_time + HOUR_S if until is None else until,
+        total=of_job,
+        by_user={user: of_job},
+        by_account={account: of_job},
+        notes=notes,
     )
 
 

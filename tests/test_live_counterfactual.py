@@ -4,7 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from tools.live_twins.counterfactual import first_part, hold, main, plain_starts, read_recording, users_inside
+from tools.live_twins.counterfactual import (
+    first_part,
+    hold,
+    live_total_s,
+    main,
+    over_anchors,
+    plain_starts,
+    read_recording,
+    users_inside,
+)
 
 RECORDED = Path(__file__).parent / "recorded" / "twins"
 PAIRS = sorted(RECORDED.glob("*.xz"))
@@ -31,10 +40,21 @@ def test_live_difference_lies_in_the_predicted_interval(path: Path, share: float
     assert list(users_inside(shown, starts).values()) == [True] * 4
 
 
+@pytest.mark.parametrize("path", PAIRS, ids=lambda path: path.name)
+def test_live_sum_lies_in_the_interval_over_several_anchors(path: Path) -> None:
+    recording = read_recording(path)
+
+    total = over_anchors(recording, 4, draws=32).total
+
+    assert total is not None
+    assert total.difference_s.low < live_total_s(recording) < total.difference_s.high < 0.0
+
+
 def test_table_has_a_line_for_each_recording(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sys.argv", ["counterfactual", str(PAIRS[0]), "--draws", "4"])
+    monkeypatch.setattr("sys.argv", ["counterfactual", str(PAIRS[0]), "--draws", "4", "--anchors", "2"])
 
     assert main() == 0
-    assert PAIRS[0].name in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert f"{PAIRS[0].name} 100 %" in printed and f"{PAIRS[0].name} over 2 anchors: live -" in printed

@@ -12,6 +12,7 @@ from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.actions import Lever
 from advisor.domain.lease import Ending, Lease
 from advisor.domain.memory import KEPT_S, NO_STATE, PolicyState, check_owner
+from advisor.domain.standings import Standings, Stretch, standings_of
 from advisor.domain.waits import Wait
 
 
@@ -36,6 +37,7 @@ class MemoryJournal:
         self._observed_until = observed_until
         self._policy_state = policy_state
         self._proven = proven
+        self._stretches: dict[float, Stretch] = {}
 
     def claim(self, cluster: str) -> None:
         """Bind the journal to a cluster at the first call; raises `ConfigError` for any other cluster."""
@@ -122,6 +124,14 @@ class MemoryJournal:
     def proven(self) -> frozenset[str] | None:
         """Return the models that were proven beforehand; None where none has to be."""
         return self._proven
+
+    def keep_stretch(self, stretch: Stretch) -> None:
+        """Store a stretch in place of the one of the same anchor."""
+        self._stretches[stretch.anchor_time] = stretch
+
+    def standings(self, since: float) -> Standings:
+        """Return the standings over the stretches that ended after an instant."""
+        return standings_of(stretch for stretch in self._stretches.values() if stretch.until > since)
 
     def _ended_by(self, instant: float) -> int:
         return bisect_right(self._waits, instant, key=attrgetter("ended_time"))

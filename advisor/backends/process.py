@@ -155,20 +155,22 @@ def run(
     variables: Mapping[str, str] | None = None,
     patience: Deadline | None = None,
     lines: Sequence[str] = (),
+    content: bytes = b"",
 ) -> Answer:
     """Run a program to its end and return its output.
 
-    `variables` stands for the process's own environment, `lines` for what the program reads; then a refusal is part of
-    the answer. Raises `SlurmError`, or `DecodeError` for an answer above `limit_bytes`; whatever the program started
-    is killed with it.
+    `variables` stands for the process's own environment, `content` for what the program reads, or `lines`; with lines a
+    refusal is part of the answer. Raises `SlurmError`, or `DecodeError` for an answer above `limit_bytes`; whatever the
+    program started is killed with it.
     """
     program = argv[0]
     _check_patience(program, patience, "was not started")
     environment = slurm_environment(os.environ if variables is None else variables)
     if lines:
         environment |= _READERS_VARIABLES
-    with _input_of(lines) as given:
-        process = _started([*_bound(timeout_s, lines), *argv], environment, given=given)
+        content = "".join(f"{line}\n" for line in lines).encode()
+    with _input_of(content) as given:
+        process = _started([*_bound(timeout_s, content), *argv], environment, given=given)
     output = _Reader(process, process.stdout, limit_bytes, must_fit=True)
     complaints = _Reader(process, process.stderr, COMPLAINT_LIMIT_BYTES, must_fit=False)
     in_time = _wait(process, timeout_s, (output, complaints), patience)
@@ -209,20 +211,20 @@ def _started(
 
 
 @contextlib.contextmanager
-def _input_of(lines: Sequence[str]) -> Iterator[int]:
-    """Open what a program reads: nothing, or lines in a file in memory, which never blocks and needs no disk."""
-    if not lines:
+def _input_of(content: bytes) -> Iterator[int]:
+    """Open what a program reads: nothing, or a file in memory, which never blocks and needs no disk."""
+    if not content:
         yield subprocess.DEVNULL
         return
-    with os.fdopen(os.memfd_create("lines"), "w+b") as file:
-        file.write("".join(f"{line}\n" for line in lines).encode())
+    with os.fdopen(os.memfd_create("input"), "w+b") as file:
+        file.write(content)
         file.seek(0)
         yield file.fileno()
 
 
-def _bound(timeout_s: float, lines: Sequence[str]) -> tuple[str, ...]:
-    """Return the command that ends a program which reads lines, should this process be killed before it."""
-    return ("timeout", "--signal=KILL", f"{timeout_s + 1.0:.3f}") if lines else ()
+def _bound(timeout_s: float, content: bytes) -> tuple[str, ...]:
+    """Return the command that ends a program which reads something, should this process be killed before it."""
+    return ("timeout", "--signal=KILL", f"{timeout_s + 1.0:.3f}") if content else ()
 
 
 def slurm_environment(variables: Mapping[str, str]) -> dict[str, str]:

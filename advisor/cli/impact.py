@@ -21,7 +21,11 @@ def report(
     ] = "30d",
     accounts: Annotated[
         bool,
-        typer.Option("--accounts/--no-accounts", help="List the accounts that lost most.", rich_help_panel=OUTPUT),
+        typer.Option(
+            "--accounts/--no-accounts",
+            help="List the users and accounts that gained and lost most.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = True,
     config: ConfigFile = None,
     journal: JournalFile = None,
@@ -33,15 +37,13 @@ def report(
 
     Reads only the journal, not Slurm.
     """
-    from dataclasses import replace
-
     from advisor import __version__
     from advisor.cli.instants import instant_of
     from advisor.cli.reading import Reading, journal_file
     from advisor.clock import SystemClock
     from advisor.errors import ConfigError
     from advisor.journal import SqliteJournal
-    from advisor.view.impact_report import COLUMNS, document, impact_of, print_report, rows
+    from advisor.view.impact_report import COLUMNS, document, impact_of, print_report, rows, without_names
     from advisor.view.terminal import print_json, print_rows
 
     if json and parsable:
@@ -53,8 +55,8 @@ def report(
         impact = impact_of(past, settings.experiment, since=instant_of(since, now), now=now)
     finally:
         past.close_file()
-    if not accounts and impact.comparison is not None:
-        impact = replace(impact, comparison=replace(impact.comparison, worst=()))
+    if not accounts:
+        impact = without_names(impact)
     if json:
         meta = {"tool": "sadvise", "version": __version__, "schema": SCHEMA, "since": impact.since, "until": now}
         print_json({"meta": meta, **document(impact)})

@@ -17,6 +17,7 @@ from advisor.daemon.round_log import RoundLog
 from advisor.daemon.run import Daemon
 from advisor.daemon.service import Service
 from advisor.daemon.site_gate import RoundDeadline
+from advisor.daemon.twin_keeper import TwinKeeper, run_in_child
 from advisor.guard.breakers import BREAKERS
 from advisor.metrics.observer import Metrics
 from advisor.metrics.round import Round
@@ -43,6 +44,7 @@ def run(load: Callable[[], Config]) -> bool:
         version=__version__, interval_s=config.daemon.interval_s, journal=journal, breakers=tuple(BREAKERS)
     )
     round_log = RoundLog(log)
+    twin = TwinKeeper(lambda task: run_in_child(task, RoundDeadline(patience.stopping)))
 
     def reload() -> Config:
         config = load()
@@ -62,7 +64,7 @@ def run(load: Callable[[], Config]) -> bool:
             log.warning("users cannot ask for the leases of their jobs", fault=hidden_by)
         log.info("serving", version=__version__, metrics=where or "nowhere", journal=str(journal))
         daemon = Daemon(
-            Service(LiveParts(clock, patience).build, config, clock, tell, window.show),
+            Service(LiveParts(clock, patience).build, config, clock, tell, window.show, twin),
             reload=reload,
             refit=lambda now: refit(now, RoundDeadline(patience.stopping)),
             notifier=Notifier(),

@@ -21,6 +21,7 @@ from advisor.daemon.shadow import EVENT as SHADOW
 from advisor.daemon.shadow import Shadow
 from advisor.daemon.site_gate import RoundDeadline, SiteGate
 from advisor.daemon.submit_table import SubmitTables
+from advisor.daemon.twin_keeper import TwinKeeper
 from advisor.domain.lease import LeaseState
 from advisor.domain.load import ControllerLoad
 from advisor.domain.memory import Memory
@@ -37,6 +38,8 @@ from advisor.planning.strays import strays
 from advisor.trial.follower import NO_FORECASTER
 
 _STANDBY: Final = "standby"
+# The event by which the audit records that plain Slurm could not be run beside the cluster.
+_TWIN: Final = "plain twin"
 # The settings that take a restart to change.
 _LASTING: Final = (("journal", "file"), ("daemon", "runtime_folder"), ("metrics", "listen"))
 
@@ -75,15 +78,17 @@ class Service:
         clock: Clock,
         observer: Callable[[Round], None],
         show: Callable[[Disclosure], None] = lambda _: None,
+        twin: TwinKeeper | None = None,
     ) -> None:
         """Take the builder of the parts, the configuration, the clock, and callbacks for every round.
 
-        `show` gets what users see of the journal.
+        `show` gets what users see of the journal; `twin` runs plain Slurm beside the cluster.
         """
         self._build = build
         self._clock = clock
         self._observer = observer
         self._show = show
+        self._twin = twin
         self._outfit = build(config)
         self._keeper = Keeper(config.journal, clock)
         self._standing = RoundState()
@@ -265,8 +270,24 @@ class Service:
             different = outfit.shadow.difference(outfit.applier.cycle, step.record)
             if different is not None:
                 journal.note(snapshot.taken_at, SHADOW, different)
+        self._keep_twin(outfit.config.daemon.twin_interval_s, journal, step)
         self._show(disclosure_after(journal, outfit.applier.cycle, snapshot))
         return step
+
+    def _keep_twin(self, interval_s: float, journal: SqliteJournal, step: Step) -> None:
+        """Store what plain Slurm gave beside the cluster, and note the snapshot of a round; a new fault is recorded."""
+        twin, record = self._twin, step.record
+        if twin is None:
+            return
+        fault = twin.fault
+        for stretch in twin.finished():
+            journal.keep_stretch(stretch)
+        if interval_s:
+            twin.observe(record.snapshot, record.memory.leases, record.forecasts, interval_s=interval_s)
+        else:
+            twin.forget()
+        if twin.fault and twin.fault != fault:
+            journal.note(record.snapshot.taken_at, _TWIN, {"fault": twin.fault})
 
     def _paused(self) -> str:
         pause = paused(self._outfit.gate.runtime_folder)

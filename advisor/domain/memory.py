@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from advisor.domain.lease import Ending, Lease
+from advisor.domain.standings import NO_STANDINGS, Standings, Stretch
 from advisor.domain.units import DAY_S
 from advisor.domain.waits import Wait
 from advisor.errors import ConfigError
@@ -32,7 +33,8 @@ class Memory:
 
     `leases` holds all open ones, and of the ended ones those of the jobs in the snapshot and those of any job within
     the window of the limits on users and accounts. `busy` names further jobs that get no other change. `proven` names
-    the models that the jobs of this site have proven; None where none has to, as in a simulation.
+    the models that the jobs of this site have proven; None where none has to, as in a simulation. `standings` say what
+    users gained and gave.
     """
 
     leases: tuple[Lease, ...] = ()
@@ -40,6 +42,7 @@ class Memory:
     busy: frozenset[int] = frozenset()
     policy_state: PolicyState = NO_STATE
     proven: frozenset[str] | None = None
+    standings: Standings = NO_STANDINGS
 
     @property
     def outstanding(self) -> frozenset[int]:
@@ -51,7 +54,7 @@ NOTHING_KNOWN: Final = Memory()
 
 
 class Journal(Protocol):
-    """What outlives the advisor: the changes that are out, how long gangs waited, and the state of a learned policy.
+    """What outlives the advisor: the changes that are out, how long gangs and users waited, the state of a policy.
 
     One open lease for each job and field. Every method is atomic and durable, or raises an `AdvisorError`.
     """
@@ -98,6 +101,12 @@ class Journal(Protocol):
 
     def proven(self) -> frozenset[str] | None:
         """Return the models that the jobs of this site have proven; None where none has to."""
+
+    def keep_stretch(self, stretch: Stretch) -> None:
+        """Store a stretch of waits with and without advice, in place of the one of the same anchor."""
+
+    def standings(self, since: float) -> Standings:
+        """Return the standings over the stretches that ended after an instant."""
 
 
 def check_owner(owner: str | None, cluster: str, journal: str) -> None:

@@ -26,6 +26,7 @@ from advisor.domain.mode import Modes
 from advisor.domain.node import Node
 from advisor.domain.plan import Recommendation
 from advisor.domain.snapshot import Snapshot
+from advisor.domain.standings import NO_STANDINGS, Standings
 from advisor.domain.waits import Wait
 from advisor.features.policy import ScoredDecision
 from advisor.journal.differences import Difference, difference, mapped, restored
@@ -51,7 +52,10 @@ ForecastRow = tuple[
 
 
 class _Content(BaseModel):
-    """A record as stored in the file; `site` is a snapshot without jobs and nodes, None if it is unchanged."""
+    """A record as stored in the file; `site` is a snapshot without jobs and nodes.
+
+    `site` and `standings` are None if they are unchanged.
+    """
 
     model_config = ConfigDict(
         ser_json_inf_nan="constants", ser_json_bytes="base64", val_json_bytes="base64", defer_build=True
@@ -77,6 +81,7 @@ class _Content(BaseModel):
     decisions: tuple[ScoredDecision, ...] = ()
     policy_state: PolicyState = NO_STATE
     on_probation: tuple[str, ...] = ()
+    standings: Standings | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +118,7 @@ class _Lists:
     waits: tuple[Wait, ...] = ()
     leases: tuple[Lease, ...] = ()
     left_alone: tuple[tuple[int, str], ...] = ()
+    standings: Standings = NO_STANDINGS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +174,7 @@ def recorded(cycle_id: int, contents: Iterable[bytes]) -> Recorded:
             waits=restored(lists.waits, content.waits),
             leases=restored(lists.leases, mapped(content.leases, lease_of)),
             left_alone=restored(lists.left_alone, content.left_alone),
+            standings=lists.standings if content.standings is None else content.standings,
         )
     if content is None or lists.site is None:
         raise ValueError("a record lacks its frame")
@@ -175,7 +182,13 @@ def recorded(cycle_id: int, contents: Iterable[bytes]) -> Recorded:
         cycle_id=cycle_id,
         version=content.version,
         snapshot=replace(lists.site, taken_at=content.taken_at, jobs=lists.jobs, nodes=lists.nodes),
-        memory=Memory(leases=lists.leases, waits=lists.waits, busy=frozenset(content.outstanding), proven=frozenset()),
+        memory=Memory(
+            leases=lists.leases,
+            waits=lists.waits,
+            busy=frozenset(content.outstanding),
+            proven=frozenset(),
+            standings=lists.standings,
+        ),
         forecasts=Forecasts(
             by_job=dict(lists.forecasts),
             models=content.models,
@@ -243,6 +256,7 @@ def _lists(record: CycleRecord) -> _Lists:
         waits=record.memory.waits,
         leases=record.memory.leases,
         left_alone=_left_alone(record),
+        standings=record.memory.standings,
     )
 
 
@@ -269,6 +283,7 @@ def _content(record: CycleRecord, cycle: Cycle, last: _Lists, lists: _Lists) -> 
         decisions=record.decisions,
         policy_state=record.policy_state,
         on_probation=record.forecasts.on_probation,
+        standings=None if lists.standings == last.standings else lists.standings,
     )
 
 

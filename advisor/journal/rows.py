@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 from advisor.domain.actions import ACTIONS, Action, Lever
 from advisor.domain.lease import Ending, Lease, LeaseState
 from advisor.domain.outcome import JobOutcome
+from advisor.domain.standings import Stretch
 from advisor.journal.audit import Detail
 
 LeaseRow = tuple[
@@ -162,3 +163,22 @@ def outcome_row(outcome: JobOutcome) -> tuple[int, float, float | None, str]:
 def outcome_of(text: str) -> JobOutcome:
     """Return the outcome of a JSON text; raises `ValueError` if it is invalid."""
     return _outcomes().validate_json(text, strict=True)
+
+
+@cache
+def _stretches() -> TypeAdapter[Stretch]:
+    return TypeAdapter(Stretch)
+
+
+def stretch_row(stretch: Stretch) -> tuple[float, float, str]:
+    """Return a stretch as anchor, end and JSON."""
+    return stretch.anchor_time, stretch.until, _stretches().dump_json(stretch).decode()
+
+
+@lru_cache(maxsize=64)
+def stretch_of(text: str | bytes) -> Stretch:
+    """Return the stretch of a JSON text; raises `ValueError` if it is invalid.
+
+    Cached, since every cycle reads the stretches of a week.
+    """
+    return _stretches().validate_json(text, strict=True)

@@ -6,7 +6,7 @@ from typing import Final
 
 from advisor.journal.seals import seal
 
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 5
 
 # STRICT enforces the type of every column; SQLite supports it from 3.37 on.
 _STRICT: Final = " STRICT" if sqlite3.sqlite_version_info >= (3, 37) else ""
@@ -100,8 +100,14 @@ _FOURTH: Final = (
     "UPDATE leases SET would_start_time = applied_time, start_time = ended_time",
 )
 
+_FIFTH: Final = (
+    f"""CREATE TABLE standings (
+      anchor_time REAL PRIMARY KEY, until REAL NOT NULL, stretch TEXT NOT NULL
+    ){_STRICT}""",
+)
+
 # The statements that migrate a file to a version from the one before.
-_MIGRATIONS: Mapping[int, Sequence[str]] = {1: _FIRST, 2: _SECOND, 3: _THIRD, 4: _FOURTH}
+_MIGRATIONS: Mapping[int, Sequence[str]] = {1: _FIRST, 2: _SECOND, 3: _THIRD, 4: _FOURTH, 5: _FIFTH}
 
 
 def version_of(database: sqlite3.Connection) -> int:

@@ -9,9 +9,9 @@ import json
 import sqlite3
 from typing import Final
 
-# The leases with their objections and booked delay, what the delay timers learn from, what the breakers judge by, and
-# to which cluster the file belongs.
-SEALED: Final = ("leases", "waits", "outcomes", "site")
+# The leases with their objections and booked delay, what the delay timers learn from, what the breakers judge by, what
+# users gained and gave, and to which cluster the file belongs.
+SEALED: Final = ("leases", "waits", "outcomes", "standings", "site")
 EMPTY: Final = "0" * 64
 _MODULUS: Final = 1 << 256
 

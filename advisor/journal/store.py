@@ -20,6 +20,7 @@ from advisor.journal.lease_tables import LeaseTables
 from advisor.journal.lock import locked
 from advisor.journal.outcome_tables import OutcomeTables
 from advisor.journal.reserve import Reserve
+from advisor.journal.standing_tables import StandingTables
 from advisor.settings import JournalSettings
 
 # The newest rows are kept at any age, so that a clock that jumps ahead does not empty the journal.
@@ -29,7 +30,7 @@ _LASTING: Final = (BREAKERS, PROVEN)
 _REVERTED: Final = (Ending.TAKEN_BACK, Ending.REVERTED)
 
 
-class SqliteJournal(LeaseTables, CycleTables, OutcomeTables):
+class SqliteJournal(LeaseTables, CycleTables, OutcomeTables, StandingTables):
     """A journal in a file; open it with `opened`, so that only one program at a time changes jobs with it."""
 
     def __init__(
@@ -95,6 +96,7 @@ class SqliteJournal(LeaseTables, CycleTables, OutcomeTables):
                 "DELETE FROM changes WHERE time < ? AND id <= (SELECT max(id) FROM changes) - ?", (before, LEAST_KEPT)
             )
             self._database.execute("DELETE FROM outcomes WHERE end_time < ?", (before,))
+            self._database.execute("DELETE FROM standings WHERE until < ?", (before,))
             lasting = [row for event in _LASTING if (row := audit.last(self._database, event)) is not None]
             rows = audit.prune(self._database, before, LEAST_KEPT)
             if rows:

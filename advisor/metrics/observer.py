@@ -18,6 +18,7 @@ from advisor.domain.lease import Ending, Lease, LeaseState
 from advisor.domain.load import ControllerLoad
 from advisor.domain.mode import Mode
 from advisor.domain.plan import Kind, Outcome, Receipt
+from advisor.domain.standings import NO_STANDINGS, Standings
 from advisor.domain.topology import LocalityTier
 from advisor.guard.breakers import BREAKERS
 from advisor.metrics.catalogue import METRICS, PAUSED, BoundedValues, Metric, MetricKind, class_of
@@ -133,6 +134,7 @@ class Metrics:
         self.observe_accuracy("start", NOT_KNOWN)
         self.observe_accuracy("run_time", NOT_KNOWN)
         self._observe_load(ControllerLoad())
+        self._observe_standings(NO_STANDINGS)
 
     @contextmanager
     def _collected(self, collector: str, faults: list[str]) -> Iterator[None]:
@@ -193,10 +195,18 @@ class Metrics:
             self._gauges["sadvise_jobs"].labels(state).set(states[state])
         self._show("sadvise_jobs_left_alone", Tally(map(self._rules.of, record.left_alone.values())))
         self._gauges["sadvise_forecast_models_refused"].set(len(record.forecasts.notes))
+        self._observe_standings(record.memory.standings)
         waits = Tally((wait.tier, "got" if wait.got else "gave_up") for wait in record.memory.waits)
         for tier in _TIMER_TIERS.values():
             for outcome in ("got", "gave_up"):
                 self._gauges["sadvise_timer_waits"].labels(tier.name.lower(), outcome).set(waits[tier, outcome])
+
+    def _observe_standings(self, standings: Standings) -> None:
+        self._gauges["sadvise_wait_difference_timestamp_seconds"].set(standings.until or 0.0)
+        total = standings.total
+        for end in ("low", "median", "high"):
+            value = _UNKNOWN if total is None else getattr(total.difference_s, end) / max(1, total.jobs)
+            self._gauges["sadvise_wait_difference_seconds"].labels(end).set(value)
 
     def _observe_sent(self, step: Step) -> None:
         _count_receipts(self._counters["sadvise_changes_total"], step.applied)

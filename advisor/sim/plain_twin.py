@@ -15,18 +15,29 @@ from numpy.typing import NDArray
 
 from advisor.domain.actions import SetNice
 from advisor.domain.forecast import NO_FORECASTS, Forecasts
-from advisor.domain.job import Job, JobState
+from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot
 from advisor.planning.rollout import TimedAction
+from advisor.sim.carried_jobs import (
+    PlainStay,
+    TwinRow,
+    as_pending,
+    carried_snapshot,
+    carried_stays,
+    settled_rows,
+    still_settled,
+)
 from advisor.sim.cluster import SlurmParameters
 from advisor.sim.continuation import Arrivals, Continuation
 from advisor.sim.resumed_arrays import Periods, Sightings
 from advisor.sim.run_time_draws import draw_run_times
+from advisor.sim.site_cluster import parameters_of
 from advisor.sim.snapshot_jobs import jobs_with_rows, trace_of
 from advisor.sim.snapshot_model import SnapshotModel, model_of
 from advisor.sim.split_allocations import Omissions
-from advisor.sim.submitted_jobs import Stay, Submission, SubmittedJobs, Undo, eligible_time
+from advisor.sim.submitted_jobs import SubmittedJobs, Undo, eligible_time
 from advisor.sim.trace import Trace
+from advisor.sim.twin_draws import drawn_periods, spread_draws, with_fractions
 from advisor.sim.wait_difference import PlainStarts
 
 Floats = NDArray[np.float64]
@@ -43,16 +54,6 @@ _LAST_NICE: Final = 2**31 - 1
 def as_seen(job: Job) -> Job:
     """Return a job unchanged: for clusters without advice."""
     return job
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Row:
-    """A row of the model: a job of the anchor or an arrival, with its stay if it has started."""
-
-    job: Job
-    record: Submission
-    stay: Stay | None
-    compared: bool
 
 
 class PlainTwin:
@@ -77,11 +78,40 @@ class PlainTwin:
     def move_anchor(self, snapshot: Snapshot) -> None:
         """Begin at another snapshot and forget what was before it; do so while no advice is out."""
         self.anchor = self._last = snapshot
+        # How jobs stand on plain Slurm at the anchor, in one queue or in several that are as likely.
+        self._queues: list[dict[int, PlainStay]] = [{}]
+        self._plain = self._queues[0]
+        self._carried_ids: set[int] = set()
         self._jobs = SubmittedJobs(snapshot, self._undo)
         self._unread_jobs: set[int] = set(snapshot.unread_jobs)
         self._unread = dict.fromkeys(snapshot.unread)
         self._changed_nodes: set[str] = set()
         self._usable = {node.name: node.is_usable for node in snapshot.nodes}
+
+    @property
+    def submitted(self) -> SubmittedJobs:
+        """The jobs seen since the anchor."""
+        return self._jobs
+
+    @property
+    def queues(self) -> int:
+        """The number of queues of plain Slurm at the anchor, one of which each call of `starts` begins with."""
+        return len(self._queues)
+
+    def carry_over(self, queues: Sequence[Sequence[PlainStay]], submitted: SubmittedJobs) -> None:
+        """Begin with queues of plain Slurm, by a run from an earlier anchor up to this one, and with its jobs."""
+        self._queues = [{stay.job_id: stay for stay in queue} for queue in queues]
+        self._carried_ids = set().union(*self._queues)
+        for job_id in self._carried_ids:
+            earlier = submitted.by_id[job_id]
+            record = self._jobs.by_id.setdefault(job_id, earlier)
+            record.job, record.seen_time, record.seen_pending = earlier.job, earlier.seen_time, True
+            record.after_anchor = False
+
+    @property
+    def job_count(self) -> int:
+        """The number of jobs seen since the anchor."""
+        return len(self._jobs.by_id)
 
     def observe(self, snapshot: Snapshot) -> None:
         """Note the submissions, starts and ends since the last snapshot."""
@@ -103,15 +133,17 @@ class PlainTwin:
         horizon_s: float = 0.0,
         periods: Periods | None = None,
         run_s_by_job: Mapping[int, float] | None = None,
+        queue: int = 0,
     ) -> PlainStarts:
         """Return when each job would have started without advice, up to `horizon_s` after the last snapshot.
 
         `run_s_by_job` are run times known otherwise, as from accounting. With `periods` the instants of slurmctld's
-        passes are known, and with them the submissions to the fraction of a second.
+        passes are known, and with them the submissions to the fraction of a second. `queue` selects one of `queues`.
 
         Raises `SimulationError` for an anchor without GPUs.
         """
         notes = Omissions()
+        self._plain = self._queues[queue]
         model = self._model(notes)
         later = self._later(model, notes)
         rows = [*self._anchor_rows(model), *later.rows]
@@ -123,28 +155,43 @@ class PlainTwin:
             if run_s is not None:
                 run_time_s[:, place] = run_s
         in_whole_seconds = periods is None and self._jobs.in_whole_seconds
+        run_time_s = self._shifted(run_time_s, rows)
         scenario = tuple(self._withdrawals())
-        starts = np.empty((draws, len(rows)))
+        starts, ends = np.empty((2, draws, len(rows)))
         for draw, rng in enumerate(rng_by_draw if rows else ()):
             continuation = Continuation(
                 model,
-                periods=periods or _drawn_periods(model, rng),
+                periods=periods or drawn_periods(model, rng),
                 templates=later.trace,
                 sightings=later.sightings,
                 most_arrivals=len(later.rows),
             )
-            submit_time = _with_fractions(later.submit_time, rng) if in_whole_seconds else later.submit_time
+            submit_time = with_fractions(later.submit_time, rng) if in_whole_seconds else later.submit_time
             own, arriving = run_time_s[draw, : continuation.n_jobs], run_time_s[draw, continuation.n_jobs :]
             arrivals = Arrivals(template=later.template, submit_time=submit_time, run_time_s=arriving)
-            starts[draw] = continuation.run(
+            course = continuation.run(
                 continuation.workspace(),
                 own,
                 scenario,
                 horizon_s=until + horizon_s - model.taken_at,
                 arrivals=arrivals if len(later.rows) else None,
-            ).start_time
+            )
+            starts[draw], ends[draw] = course.start_time, course.end_time
         # Slurm shows the second in which a job started.
-        return self._result(model, rows, np.floor(starts) if in_whole_seconds else starts, forecasts, notes)
+        starts = np.floor(starts) if in_whole_seconds else starts
+        starts[:, [row.is_carried_running for row in rows]] = model.taken_at
+        settled = list(settled_rows(self.anchor, self._plain, self._jobs.by_id))
+        over = tuple(still_settled(self._plain, self._jobs.by_id))
+        carried = tuple((*carried_stays(rows, starts[draw], ends[draw]), *over) for draw in spread_draws(starts, until))
+        starts = np.hstack([starts, np.full((draws, len(settled)), model.taken_at)])
+        return self._result(model, [*rows, *settled], starts, forecasts, notes)._replace(carried=carried)
+
+    def _shifted(self, run_time_s: Floats, rows: Sequence[TwinRow]) -> Floats:
+        """Return run times with those of the jobs that run on plain Slurm from another instant on."""
+        changes_s = np.array([row.change_s(self.anchor.taken_at) for row in rows])
+        shifted_s = np.where(changes_s == 0.0, run_time_s, np.maximum(_CANCELLED_RUN_S, run_time_s + changes_s))
+        # What gives way has run long enough at the anchor.
+        return np.where([row.gives_way for row in rows], 0.0, shifted_s)
 
     def _model(self, notes: Omissions) -> SnapshotModel:
         """Return the model of the anchor with the jobs as submitted."""
@@ -164,29 +211,38 @@ class PlainTwin:
                 priority=job.priority if known.nice == job.nice else known.priority,
             )
 
-        model = model_of(
-            replace(self.anchor, jobs=tuple(map(at_anchor, self.anchor.jobs))), self._parameters, with_jobs=False
-        )
+        anchor = replace(self.anchor, jobs=tuple(map(at_anchor, self.anchor.jobs)))
+        if self._plain:
+            parameters = self._parameters or parameters_of(anchor.config)
+            anchor = carried_snapshot(anchor, self._plain, self._jobs.by_id, parameters)
+        model = model_of(anchor, self._parameters, with_jobs=False)
         for sentence in model.left_out:
             notes.add(sentence)
         return model
 
-    def _anchor_rows(self, model: SnapshotModel) -> Iterator[_Row]:
+    def _anchor_rows(self, model: SnapshotModel) -> Iterator[TwinRow]:
         """Yield the rows of the jobs of the anchor, in the order of the model."""
         places: dict[int, int] = {}
         for job_id, was_running in zip(model.trace.jobs["job_id"].tolist(), np.isfinite(model.start_time), strict=True):
-            record = self._jobs.by_id[job_id]
+            record, plain = self._jobs.by_id[job_id], self._plain.get(job_id)
+            if was_running and plain is not None and not plain.is_running:
+                yield TwinRow(job=record.job, record=record, stay=None, compared=False, plain=plain, gives_way=True)
+                continue
             stays, place = record.starts(), places.get(job_id, 0)
             places[job_id] = place + 1
-            compared = not was_running and record.left_time is None
-            yield _Row(
-                job=record.job, record=record, stay=stays[place] if place < len(stays) else None, compared=compared
+            yield TwinRow(
+                job=record.job,
+                record=record,
+                stay=stays[place] if place < len(stays) else None,
+                compared=not was_running and record.left_time is None,
+                plain=plain,
+                runs_at_anchor=was_running,
             )
 
     def _later(self, model: SnapshotModel, notes: Omissions) -> "_Later":
         """Return the jobs that were submitted after the anchor, those that the model knows."""
         records = self._jobs.after_anchor()
-        pending = [_as_pending(record) for record in records]
+        pending = [as_pending(record) for record in records]
         row_by_node = {name: row for row, name in enumerate(model.node_names)}
         seen = replace(self.anchor, taken_at=self._last.taken_at, jobs=tuple(job for job in pending if job is not None))
         omitted = Omissions()
@@ -205,7 +261,7 @@ class PlainTwin:
             stays = record.starts()
             for task in range(record.tasks):
                 stay = stays[task] if task < len(stays) else None
-                rows.append(_Row(job=job, record=record, stay=stay, compared=record.left_time is None))
+                rows.append(TwinRow(job=job, record=record, stay=stay, compared=record.left_time is None))
                 template.append(place)
         return _Later(
             rows=rows,
@@ -217,7 +273,7 @@ class PlainTwin:
             ),
         )
 
-    def _run_times(self, rows: Sequence[_Row], forecasts: Forecasts, rngs: Sequence[np.random.Generator]) -> Floats:
+    def _run_times(self, rows: Sequence[TwinRow], forecasts: Forecasts, rngs: Sequence[np.random.Generator]) -> Floats:
         """Return the run times of all rows, `(draws, n_rows)`."""
         now = self._last.taken_at
         elapsed_s = np.array([now - row.stay.start_time if row.stay else 0.0 for row in rows])
@@ -262,7 +318,7 @@ class PlainTwin:
                 action = SetNice(job_id=job.job_id, before=job.nice, after=_LAST_NICE)
                 yield TimedAction(action=action, after_s=record.left_time - self.anchor.taken_at)
 
-    def _guessed(self, rows: Sequence[_Row], starts: Floats, forecasts: Forecasts) -> int:
+    def _guessed(self, rows: Sequence[TwinRow], starts: Floats, forecasts: Forecasts) -> int:
         """Return how many jobs without a forecast have run for longer in the model, in most draws, than in reality."""
         now = self._last.taken_at
         earlier = (starts < [row.stay.start_time if row.stay else now for row in rows]).mean(axis=0) > 0.5
@@ -275,7 +331,7 @@ class PlainTwin:
         )
 
     def _result(
-        self, model: SnapshotModel, rows: Sequence[_Row], starts: Floats, forecasts: Forecasts, notes: Omissions
+        self, model: SnapshotModel, rows: Sequence[TwinRow], starts: Floats, forecasts: Forecasts, notes: Omissions
     ) -> PlainStarts:
         """Return the starts of the jobs that are compared, with what is not known of them."""
         unknown_ratio = self._unknown_ratio(model, rows, starts, forecasts, notes)
@@ -288,6 +344,7 @@ class PlainTwin:
             until=self._last.taken_at,
             job_ids=np.array([row.job.job_id for row in compared], dtype=np.int64),
             users=tuple(row.job.user for row in compared),
+            accounts=tuple(row.job.account for row in compared),
             was_submitted_later=np.array([row.record.after_anchor for row in compared], dtype=np.bool_),
             wait_begin_time=np.array([eligible_time(row.job) for row in compared]),
             plain_start_time=starts[:, [row.compared for row in rows]],
@@ -297,11 +354,16 @@ class PlainTwin:
         )
 
     def _unknown_ratio(
-        self, model: SnapshotModel, rows: Sequence[_Row], starts: Floats, forecasts: Forecasts, notes: Omissions
+        self, model: SnapshotModel, rows: Sequence[TwinRow], starts: Floats, forecasts: Forecasts, notes: Omissions
     ) -> float:
         """Return the share of the jobs or of the GPUs, the larger, that the model does not know, and note why."""
         modelled = {row.job.job_id for row in rows}
-        waiting = [record for record in self._jobs.by_id.values() if record.seen_pending or record.after_anchor]
+        elsewhere = self._carried_ids - self._plain.keys() - modelled
+        waiting = [
+            record
+            for job_id, record in self._jobs.by_id.items()
+            if (record.seen_pending or record.after_anchor) and job_id not in elsewhere
+        ]
         missing = sum(record.job.job_id not in modelled for record in waiting)
         cancelled = sum(record.left_time is not None for record in waiting)
         held_back = sum(record.was_held_back and bool(record.stays) for record in waiting)
@@ -329,7 +391,7 @@ class PlainTwin:
 class _Later:
     """The jobs that were submitted after the anchor: one row for each task, one template for each record."""
 
-    rows: list[_Row]
+    rows: list[TwinRow]
     trace: Trace | None
     template: NDArray[np.intp]
     sightings: Sightings
@@ -338,41 +400,3 @@ class _Later:
     def submit_time(self) -> Floats:
         """When each row arrives, `(n_rows,)`."""
         return np.array([eligible_time(row.job) for row in self.rows], dtype=np.float64)
-
-
-def _as_pending(record: Submission) -> Job | None:
-    """Return a job as it was submitted; None if it has not become eligible yet."""
-    job = record.job
-    if record.stays or record.left_time is not None:
-        reason, held = "Priority", False
-    else:
-        reason, held = job.reason, job.held
-        if job.dependency or reason in ("Dependency", "BeginTime"):
-            return None
-    return replace(
-        job,
-        state=JobState.PENDING,
-        reason=reason,
-        held=held,
-        dependency="",
-        eligible_time=eligible_time(job),
-        start_time=None,
-        end_time=None,
-        allocation=None,
-        array=None,
-    )
-
-
-def _drawn_periods(model: SnapshotModel, rng: np.random.Generator) -> Periods:
-    """Return periods of slurmctld that began within one period before the snapshot."""
-    parameters, shares = model.cluster.slurm, rng.random(3)
-    return Periods(
-        main_time=model.taken_at - shares[0] * parameters.tick_s,
-        backfill_time=model.taken_at - shares[1] * parameters.bf_interval_s,
-        priority_time=model.taken_at - shares[2] * parameters.priority_calc_period_s,
-    )
-
-
-def _with_fractions(submit_time: Floats, rng: np.random.Generator) -> Floats:
-    """Return instants within the whole seconds that Slurm shows; those of one second keep their order."""
-    return np.sort(submit_time + rng.random(len(submit_time)))

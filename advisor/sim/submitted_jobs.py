@@ -3,7 +3,8 @@
 The unsplit record of a job array stands for all its tasks, and the tasks that were split off it are noted there.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final
@@ -29,6 +30,25 @@ def without_leases(job: Job, leases: Iterable[Lease]) -> Job:
         if change.job_id == job.job_id and change.can_be_undone and undo.held_by(job) == undo.before == change.after:
             job = undo.applied_to(job)
     return job
+
+
+class LeasesUndone:
+    """Returns jobs as they were submitted, by the leases of the round."""
+
+    def __init__(self) -> None:
+        """Begin without leases."""
+        self._by_job: Mapping[int, list[Lease]] = {}
+
+    def learn(self, leases: Iterable[Lease]) -> None:
+        """Use the leases of another round."""
+        by_job = defaultdict[int, list[Lease]](list)
+        for lease in leases:
+            by_job[lease.job_id].append(lease)
+        self._by_job = dict(by_job)
+
+    def __call__(self, job: Job) -> Job:
+        """Return a job without the changes of its leases."""
+        return without_leases(job, self._by_job.get(job.job_id, ()))
 
 
 @dataclass(slots=True, kw_only=True)

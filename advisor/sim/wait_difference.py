@@ -7,6 +7,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.sim.carried_jobs import PlainStay
+
 # By how much a start in the model differs from the live one in the mean: the bound of docs/fidelity.md.
 MODEL_ERROR_S: Final = 3.0
 MODEL_ERROR_RATIO: Final = 0.03
@@ -19,19 +21,22 @@ class PlainStarts(NamedTuple):
     """When jobs would have started without advice, and when they did; the jobs waited at the anchor or came later.
 
     Starts after `until` are NaN in what was seen; in the model they can reach a horizon beyond it. `unknown_ratio` is
-    the share of the jobs or the GPUs that the model does not know, `left_out` says in plain sentences why.
+    the share of the jobs or the GPUs that the model does not know, `left_out` says in plain sentences why. `carried`
+    are the jobs that stand elsewhere at `until` without advice, in a number of draws.
     """
 
     anchor_time: float
     until: float
     job_ids: NDArray[np.int64]  # (n_jobs,)
     users: tuple[str, ...]  # (n_jobs,)
+    accounts: tuple[str, ...]  # (n_jobs,)
     was_submitted_later: NDArray[np.bool_]  # (n_jobs,)
     wait_begin_time: NDArray[np.float64]  # (n_jobs,): the submission, or later if the job was not eligible then
     plain_start_time: NDArray[np.float64]  # (n_draws, n_jobs)
     real_start_time: NDArray[np.float64]  # (n_jobs,)
     unknown_ratio: float
     left_out: tuple[str, ...]
+    carried: tuple[tuple[PlainStay, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +82,8 @@ def _difference(starts: PlainStarts, chosen: NDArray[np.bool_]) -> WaitDifferenc
         return None
     begin = starts.wait_begin_time[chosen]
     open_s = np.maximum(0.0, starts.until - begin)
-    plain_s = _waits(starts.plain_start_time[:, chosen], begin, open_s).mean(axis=1)
-    advised_s = float(_waits(starts.real_start_time[chosen], begin, open_s).mean())
+    plain_s = waits_s(starts.plain_start_time[:, chosen], begin, open_s).mean(axis=1)
+    advised_s = float(waits_s(starts.real_start_time[chosen], begin, open_s).mean())
     differences_s = advised_s - plain_s
     low_s, high_s = np.percentile(differences_s, _PERCENT)
     error_s = model_error_s(float(plain_s.mean()), count)
@@ -105,8 +110,9 @@ def model_error_s(mean_wait_s: float, jobs: int) -> float:
     return mean_error_s * (1.0 + (_NORMAL_95 - 1.0) / float(np.sqrt(jobs)))
 
 
-def _waits(
+def waits_s(
     start_time: NDArray[np.float64], begin: NDArray[np.float64], most_s: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    waits_s = np.where(np.isnan(start_time), most_s, start_time - begin)
-    return np.asarray(np.clip(waits_s, 0.0, most_s))
+    """Return how long jobs waited from `begin` on, no longer than `most_s`, which a start that is NaN stands for."""
+    waited_s = np.where(np.isnan(start_time), most_s, start_time - begin)
+    return np.asarray(np.clip(waited_s, 0.0, most_s))

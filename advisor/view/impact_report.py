@@ -2,17 +2,19 @@
 
 import math
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 from advisor.domain.experiment import ExperimentSettings
 from advisor.domain.lease import Lease
 from advisor.domain.outcome import SLOWDOWN_BOUND_S, Arm, JobOutcome
+from advisor.domain.standings import WINDOW_S, Standings
 from advisor.domain.units import duration, plural
 from advisor.domain.waits import Wait
 from advisor.trial.accuracy import Accuracy, run_time_accuracy, start_accuracy
 from advisor.trial.effect import Comparison, Conclusion, Effect, compared
 from advisor.trial.tallies import LeverTally, PlacesGot, Share, lever_tallies, places_got
+from advisor.view.standing_report import Counterfactual, standing_rows, standing_sentences, standings_document
 from advisor.view.terminal import console, instant, print_labelled, print_table
 
 COLUMNS = ("section", "name", "figure", "value", "low", "high", "n")
@@ -47,6 +49,9 @@ class OutcomeJournal(Protocol):
     def waits(self, since: float) -> tuple[Wait, ...]:
         """Return the waits that ended after an instant."""
 
+    def standings(self, since: float) -> Standings:
+        """Return the waits with and without advice over the stretches that ended after an instant."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Impact:
@@ -61,6 +66,7 @@ class Impact:
     starts: Accuracy
     run_times: Accuracy
     comparison: Comparison | None
+    counterfactual: Counterfactual
     limits: tuple[str, ...]
 
 
@@ -83,8 +89,17 @@ def impact_of(journal: OutcomeJournal, experiment: ExperimentSettings, *, since:
         starts=start_accuracy(lately),
         run_times=run_time_accuracy(lately),
         comparison=comparison,
+        counterfactual=Counterfactual(whole=journal.standings(since), week=journal.standings(now - WINDOW_S), now=now),
         limits=tuple(_limits(comparison)),
     )
+
+
+def without_names(impact: Impact) -> Impact:
+    """Return a report that names no account and no user."""
+    shown = impact.counterfactual
+    comparison = None if impact.comparison is None else replace(impact.comparison, worst=())
+    week = replace(shown.week, by_user={}, by_account={})
+    return replace(impact, comparison=comparison, counterfactual=replace(shown, week=week))
 
 
 def document(impact: Impact) -> dict[str, Any]:
@@ -95,6 +110,7 @@ def document(impact: Impact) -> dict[str, Any]:
         "levers": [_lever(tally) for tally in impact.levers],
         "places": [{"tier": place.tier.name.lower(), **_plain(place.got)} for place in impact.places],
         "forecasts": {"start": _accuracy(impact.starts), "run_time": _accuracy(impact.run_times)},
+        "counterfactual": standings_document(impact.counterfactual),
         "experiment": None
         if comparison is None
         else {
@@ -128,6 +144,8 @@ def rows(impact: Impact) -> Iterator[list[str]]:
     for name, accuracy in (("start", impact.starts), ("run_time", impact.run_times)):
         yield _share_row("forecast", name, "held", _held(accuracy))
         yield _row("forecast", name, "error_factor", accuracy.error_factor, None, None, accuracy.jobs)
+    for section, name, figure, *numbers in standing_rows(impact.counterfactual):
+        yield _row(section, name, figure, *numbers)
     if impact.comparison is not None:
         for effect in impact.comparison.effects:
             yield _row(
@@ -157,6 +175,9 @@ def print_report(impact: Impact) -> None:
         print_table(_LEVER_HEADER, [_lever_fields(tally) for tally in impact.levers], right=range(1, 11))
         out.print()
     for label, text in _sentences(impact):
+        print_labelled(label, text, width=12)
+    out.print()
+    for label, text in standing_sentences(impact.counterfactual):
         print_labelled(label, text, width=12)
     if impact.comparison is not None:
         out.print()
@@ -239,11 +260,11 @@ def _higher(effect: Effect) -> str:
 
 def _limits(comparison: Comparison | None) -> Iterator[str]:
     """Say what the figures cannot tell."""
-    yield "what one change saved: nobody saw the queue without it; promised savings are what planning expected"
+    yield "what one change saved: the queue without it alone was not seen; promised savings are what planning expected"
     yield "jobs that started and ended between two looks at the queue, and ends while the daemon was down"
     yield "forecasts of jobs that have not come that far: those that did are the shorter ones"
     if comparison is None:
-        yield "whether it helped at all: that takes an experiment, see [experiment] in the configuration"
+        yield "whether it helped, measured and not estimated: that takes an experiment, see [experiment]"
         return
     yield "more than the days that were compared: other seasons and other users may differ"
     if comparison.settings.by == "day":

@@ -24,6 +24,7 @@ from advisor.domain.lease import Ending, Lease, LeaseState
 from advisor.domain.memory import NOTHING_KNOWN, Memory, PolicyState
 from advisor.domain.plan import Receipt, Recommendation
 from advisor.domain.snapshot import Snapshot
+from advisor.domain.standings import Standings, Stretch
 from advisor.domain.waits import Wait
 from advisor.errors import SlurmUnavailableError
 from advisor.journal import SqliteJournal
@@ -117,6 +118,12 @@ class Mortal:
 
     def waits(self, since: float) -> tuple[Wait, ...]:
         return self.journal.waits(since)
+
+    def keep_stretch(self, stretch: Stretch) -> None:
+        self._around(lambda: self.journal.keep_stretch(stretch))
+
+    def standings(self, since: float) -> Standings:
+        return self.journal.standings(since)
 
     def observed_until(self) -> float | None:
         return self.journal.observed_until()

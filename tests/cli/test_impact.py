@@ -17,6 +17,7 @@ from advisor.domain.topology import LocalityTier
 from advisor.domain.units import DAY_S
 from advisor.domain.waits import Wait
 from advisor.journal import SqliteJournal
+from tests.builders import make_stretch, make_wait_sum
 from tests.cli.conftest import Sadvise
 
 HOSTILE = "lab\x1b[2J|\nx"
@@ -259,3 +260,60 @@ def test_a_journal_that_is_not_there_is_one_line(sadvise: Sadvise, tmp_path: Pat
     said = sadvise("report", "--journal", str(tmp_path / "none.sqlite"))
 
     assert said.exit_code == 1 and said.err.count("\n") == 1 and not (tmp_path / "none.sqlite").exists()
+
+
+@pytest.fixture
+def compared_journal(tmp_path: Path) -> Path:
+    """The file of a journal by which one user gained, one gave, and one is unsure."""
+    path = tmp_path / "journal.sqlite"
+    now = time.time()
+    by_user = {
+        HOSTILE: make_wait_sum(3600.0, (7200.0, 7300.0), jobs=2),
+        "bob": make_wait_sum(7200.0, (3600.0, 3700.0), jobs=3),
+        "carol": make_wait_sum(100.0, (90.0, 130.0)),
+    }
+    stretch = replace(
+        make_stretch(anchor_time=now - 7200.0, until=now - 3600.0, notes=(f"unknown {HOSTILE}",)),
+        total=make_wait_sum(10900.0, (14000.0, 14200.0), jobs=6),
+        by_user=by_user,
+        by_account={HOSTILE: by_user[HOSTILE]},
+    )
+    with SqliteJournal(path) as store:
+        store.keep_stretch(stretch)
+    return path
+
+
+def test_waits_without_advice_stand_in_words_with_who_gained_and_gave(sadvise: Sadvise, compared_journal: Path) -> None:
+    said = sadvise("report", "--journal", str(compared_journal)).out
+
+    assert "6 jobs compared with plain Slurm: mean wait 30 min with advice, 39 min without" in said
+    assert "difference per job -9 min (-9 min to -9 min)" in said
+    gained, gave, unsure = (
+        next(line for line in said.splitlines() if text in line) for text in ("lab\\x1b", "bob", "carol")
+    )
+    assert gained.startswith("gained") and "-1.0 h (-1.0 h to -1.0 h) in all, 2 jobs" in gained
+    assert gave.startswith("gave") and "3 jobs" in gave and "chance" not in gave
+    assert unsure.endswith("can be chance")
+    assert "not known" in said and "\x1b" not in said
+
+
+def test_waits_without_advice_stand_in_json_and_fields(sadvise: Sadvise, compared_journal: Path) -> None:
+    options = ("report", "--journal", str(compared_journal))
+    document = json.loads(sadvise(*options, "--json").out)["counterfactual"]
+    lines = sadvise(*options, "-P").out.splitlines()
+    nameless = json.loads(sadvise(*options, "--json", "--no-accounts").out)["counterfactual"]
+
+    assert (document["total"]["jobs"], document["total"]["waited_s"], document["total"]["is_known"]) == (6, 10900, True)
+    assert [user["user"] for user in document["week"]["users"]] == [HOSTILE, "carol", "bob"]
+    assert 3600.0 <= document["age_s"] < 4200.0
+    assert document["not_known"] == [f"unknown {HOSTILE}"]
+    assert "counterfactual_user|bob|difference_s|3550|3510|3590|3" in lines
+    assert all(line.count("|") == 6 for line in lines)
+    assert nameless["week"]["users"] == nameless["week"]["accounts"] == []
+
+
+def test_report_without_a_run_of_plain_slurm_says_so(sadvise: Sadvise, journal: Path) -> None:
+    said = sadvise("report", "--journal", str(journal))
+
+    assert "plain Slurm was not run beside the cluster" in said.out
+    assert json.loads(sadvise("report", "--journal", str(journal), "--json").out)["counterfactual"] is None

@@ -8,9 +8,11 @@ from advisor.domain.actions import NodeRange, Requeue, SetGpus, SetNice, SetNode
 from advisor.domain.gang import GpuCount, GpuScope, SwitchRequest
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
 from advisor.domain.memory import KEPT_S, NO_STATE, Journal
+from advisor.domain.standings import NO_STANDINGS, standings_of
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
 from advisor.errors import ConfigError
+from tests.builders import make_stretch
 
 NOW = 1_800_000_000.0
 SWITCHES = SetSwitches(job_id=7, before=None, after=SwitchRequest(count=1, max_wait_s=600.0))
@@ -42,10 +44,12 @@ def check(journal: Journal) -> None:
     assert journal.waits(0.0) == ()
     assert journal.observed_until() is None
     assert journal.policy_state() == NO_STATE
+    assert journal.standings(0.0) == NO_STANDINGS
     _check_owner(journal)
     _check_leases(journal)
     _check_waits(journal)
     _check_starts(journal)
+    _check_standings(journal)
 
 
 def _check_owner(journal: Journal) -> None:
@@ -151,3 +155,19 @@ def _instants(journal: Journal, job_id: int) -> list[tuple[float | None, float |
 
 def _key(lease: Lease) -> tuple[int, str]:
     return lease.job_id, lease.lever
+
+
+def _check_standings(journal: Journal) -> None:
+    hostile = "al\nice\x1b[2J' OR 1=1"
+    first = make_stretch(anchor_time=NOW, waited_s=60.0, plain_s=(90.0, 100.0), user=hostile)
+    longer = make_stretch(anchor_time=NOW, until=NOW + 900.0, waited_s=90.0, plain_s=(120.0, 130.0), user=hostile)
+    second = make_stretch(anchor_time=NOW + 900.0, waited_s=10.0, plain_s=(5.0, 6.0), notes=("ünknown",))
+
+    journal.keep_stretch(first)
+    journal.keep_stretch(longer)
+    assert journal.standings(0.0) == standings_of([longer])
+    assert set(journal.standings(0.0).by_user) == {hostile}
+
+    journal.keep_stretch(second)
+    assert journal.standings(0.0) == standings_of([longer, second])
+    assert journal.standings(longer.until) == standings_of([second])

@@ -15,13 +15,14 @@ from advisor.domain.lease import LeaseState, intended
 from advisor.domain.memory import Memory
 from advisor.domain.mode import Mode, Modes
 from advisor.domain.snapshot import Snapshot
+from advisor.domain.standings import standings_of
 from advisor.domain.topology import LocalityTier
 from advisor.errors import JournalError
 from advisor.journal import SqliteJournal
 from advisor.journal.cycle_record import RECORDS_IN_FRAME, outcome_of
 from advisor.journal.deviations import cycle_of, deviations, replayed
 from advisor.settings import Limits, PlanningSettings
-from tests.builders import HOUR_S, TAKEN_AT, make_job, make_snapshot
+from tests.builders import HOUR_S, TAKEN_AT, make_job, make_snapshot, make_stretch
 from tests.fake_cluster import HOLD, fragmented
 from tests.journal.contract import ACTIONS, wait
 from tests.planning.test_policies import Scripted, queue
@@ -71,6 +72,7 @@ def test_record_and_replay_give_the_same_bytes(
                 leases=leases[number:],
                 waits=tuple(wait(TAKEN_AT - 60.0 - each) for each in range(number)),
                 busy=frozenset({3, number}),
+                standings=standings_of([make_stretch(user="al\nice", waited_s=float(number // 2))]),
             ),
         )
         for number, snapshot in enumerate(seen)
@@ -82,6 +84,7 @@ def test_record_and_replay_give_the_same_bytes(
         found = journal.recorded(number)
         assert replayed(found) == found.outcome == outcome_of(record)
         assert (found.snapshot, found.forecasts) == (record.snapshot, record.forecasts)
+        assert found.memory.standings == record.memory.standings
         assert (found.memory.waits, found.memory.leases, found.memory.outstanding) == (
             record.memory.waits,
             record.memory.leases,

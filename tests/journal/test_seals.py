@@ -21,7 +21,7 @@ from advisor.domain.units import DAY_S
 from advisor.journal import SqliteJournal
 from advisor.journal.rows import LEASE_COLUMNS
 from advisor.journal.seals import SEALED, add_functions
-from tests.builders import make_job
+from tests.builders import make_job, make_stretch
 from tests.fake_cluster import fragmented
 from tests.journal.contract import NICE, NOW, RANGE, SWITCHES, wait
 
@@ -40,6 +40,7 @@ MEDDLING = {
     "a wait is longer": ("waits", "UPDATE waits SET waited_s = waited_s + 1.0"),
     "the waits are removed": ("waits", "DELETE FROM waits"),
     "an outcome is another": ("outcomes", "UPDATE outcomes SET outcome = replace(outcome, '7', '8')"),
+    "what users gained is another": ("standings", "UPDATE standings SET stretch = replace(stretch, '60', '10')"),
     "the file is another cluster's": ("site", "UPDATE site SET cluster = 'there'"),
     "the starts are observed again": ("site", "UPDATE site SET observed_until = 0.0"),
     "a seal is removed": ("waits", "DELETE FROM seals WHERE name = 'waits'"),
@@ -65,6 +66,7 @@ def journal(path: Path) -> Iterator[SqliteJournal]:
         outcome = JobOutcome(job_id=7, submit_time=NOW)
         journal.keep_outcomes([outcome])
         journal.keep_outcomes([replace(outcome, end_time=NOW + 9.0)])
+        journal.keep_stretch(make_stretch(anchor_time=NOW))
         yield journal
 
 
@@ -99,7 +101,9 @@ def test_change_by_another_program_names_the_table(journal: SqliteJournal, table
 
 @pytest.mark.parametrize("table", SEALED)
 def test_file_itself_takes_no_change_of_another_program(journal: SqliteJournal, path: Path, table: str) -> None:
-    column = {"leases": "user", "waits": "gpus", "outcomes": "outcome", "site": "cluster"}[table]
+    column = {"leases": "user", "waits": "gpus", "outcomes": "outcome", "standings": "stretch", "site": "cluster"}[
+        table
+    ]
     with (
         closing(sqlite3.connect(path, isolation_level=None)) as other,
         pytest.raises(sqlite3.OperationalError, match="no such function: sealed_with"),

@@ -19,6 +19,7 @@ from advisor.domain.load import ControllerLoad
 from advisor.domain.mode import Mode
 from advisor.domain.plan import Outcome
 from advisor.domain.snapshot import Snapshot
+from advisor.domain.standings import standings_of
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
 from advisor.guard.breakers import BREAKERS
@@ -27,7 +28,7 @@ from advisor.metrics.health import Health
 from advisor.metrics.observer import Metrics
 from advisor.settings import EndpointSettings, LoopbackAddress, SocketFile, address_of
 from advisor.trial.accuracy import Accuracy
-from tests.builders import TAKEN_AT, make_job, make_node, make_snapshot
+from tests.builders import TAKEN_AT, make_job, make_node, make_snapshot, make_stretch, make_wait_sum
 from tests.made_rounds import ROUND_S, change, lease, make_round, put_off, receipt, step
 
 Labels = Mapping[str, str]
@@ -257,6 +258,21 @@ def test_how_good_forecasts_are_is_unknown_until_it_is_told() -> None:
     assert all(math.isnan(value(filled, name, of="run_time") or 0.0) for name in names)
     assert value(filled, "sadvise_forecast_coverage_jobs", of="start") == 120
     assert value(filled, "sadvise_forecast_coverage_jobs", of="run_time") == 0
+
+
+def test_waits_without_advice_are_unknown_until_plain_slurm_was_run() -> None:
+    filled = metrics()
+    name, since = "sadvise_wait_difference_seconds", "sadvise_wait_difference_timestamp_seconds"
+    before = value(filled, name, of="median"), value(filled, since)
+    stretch = replace(make_stretch(), total=make_wait_sum(100.0, (300.0, 500.0), jobs=2, more_s=10.0))
+    done = step()
+    memory = replace(done.record.memory, standings=standings_of([stretch]))
+
+    filled.observe(make_round(replace(done, record=replace(done.record, memory=memory))))
+
+    assert before[0] is not None and math.isnan(before[0]) and before[1] == 0.0
+    assert [value(filled, name, of=end) for end in ("low", "median", "high")] == [-195.0, -150.0, -110.0]
+    assert value(filled, since) == stretch.until
 
 
 def test_the_journal_is_measured_with_its_log(tmp_path: Path) -> None:

@@ -301,6 +301,7 @@ def made_starts(plain: Sequence[Sequence[float]], real: Sequence[float], *, unkn
         until=1000.0,
         job_ids=np.arange(count, dtype=np.int64),
         users=("ann", "bob")[:count],
+        accounts=("lab", "lab")[:count],
         was_submitted_later=np.zeros(count, dtype=np.bool_),
         wait_begin_time=np.zeros(count),
         plain_start_time=np.array(plain),

@@ -14,6 +14,7 @@ import lzma
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,9 +23,12 @@ from numpy.typing import NDArray
 
 from advisor.backends.snapshot_file import SnapshotFile
 from advisor.domain.actions import SetNice
+from advisor.domain.forecast import NO_FORECASTS
 from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot
+from advisor.domain.standings import Standings, standings_of
 from advisor.sim.plain_twin import PlainTwin
+from advisor.sim.twin_child import TwinTask, answered
 from advisor.sim.wait_difference import PlainStarts, WaitDifference, differences_by_user, wait_difference
 from tools.fidelity.compare import spearman
 from tools.live_twins.workload import POINTS_PER_S
@@ -114,6 +118,27 @@ def plain_starts(recording: Recording, *, draws: int = DRAWS, seed: int = 0) -> 
     return twin.starts(draws=draws, seed=seed)
 
 
+def over_anchors(recording: Recording, anchors: int, *, draws: int = DRAWS) -> Standings:
+    """Return the standings over a recording in which the anchor moves after equal parts."""
+    snapshots, undo = recording.snapshots, SubmittedNice()
+    twin, stretches = PlainTwin(snapshots[0], undo), []
+    ends = np.linspace(0, len(snapshots) - 1, anchors + 1).round().astype(int).tolist()
+    for first, last in pairwise(ends):
+        for snapshot in snapshots[first + 1 : last + 1]:
+            twin.observe(snapshot)
+        answer = answered(TwinTask(twin=twin, forecasts=NO_FORECASTS, draws=draws))
+        stretches.append(answer.stretch)
+        before = twin.submitted
+        twin.move_anchor(snapshots[last])
+        twin.carry_over(answer.queues, before)
+    return standings_of(stretches)
+
+
+def live_total_s(recording: Recording) -> float:
+    """Return by how much all jobs of a recording waited longer on the advised cluster."""
+    return float(_live_differences_s(recording, plain_starts(recording, draws=1)).sum())
+
+
 def hold(recording: Recording, starts: PlainStarts) -> Held:
     """Hold a prediction against the live plain cluster."""
     predicted = wait_difference(starts)
@@ -162,6 +187,7 @@ def main() -> int:
     parser.add_argument("recordings", nargs="+", type=Path)
     parser.add_argument("--draws", type=int, default=DRAWS)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--anchors", type=int, nargs="+", default=[], help="also: the sum over so many anchors")
     parser.add_argument("--share", type=float, nargs="+", default=[1.0], help="share of the run, default: all")
     args = parser.parse_args()
     print("mean waits and differences (advised - plain) in seconds; |error|: of a start, mean over jobs and draws")
@@ -176,8 +202,22 @@ def main() -> int:
             inside &= held.is_inside
             sentences.update(dict.fromkeys(starts.left_out))
             print(_ROW.format(f"{path.name} {100 * share:.0f} %", *_cells(held, users_inside(part, starts))))
+        for anchors in args.anchors:
+            inside &= _print_anchors(path.name, recording, anchors)
     print("\n".join(sentences))
     return 0 if inside else 1
+
+
+def _print_anchors(name: str, recording: Recording, anchors: int) -> bool:
+    """Print the sum of the differences over several anchors; return whether the live one lies in its interval."""
+    total = over_anchors(recording, anchors).total
+    if total is None:
+        raise ValueError("the recording has no jobs that waited")
+    difference, live_s = total.difference_s, live_total_s(recording)
+    is_inside = difference.low <= live_s <= difference.high
+    sums = f"live {live_s:+.0f} s, predicted {difference.low:+.0f} to {difference.high:+.0f} s in all"
+    print(f"{name} over {anchors} anchors: {sums}, inside: {'yes' if is_inside else 'NO'}")
+    return is_inside
 
 
 def _cells(held: Held, by_user: Mapping[str, bool]) -> Iterator[str]:

@@ -1,0 +1,130 @@
+"""Words the waits with and without advice: in all, and of the users and accounts that gained and gave most."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from advisor.domain.forecast import Interval
+from advisor.domain.standings import Standing, Standings
+from advisor.domain.units import duration, plural
+from advisor.view.terminal import instant
+
+# As many of each side are named in words.
+_MOST_NAMED: Final = 5
+_NO_RUN: Final = "plain Slurm was not run beside the cluster in this time (daemon.twin_interval_s)"
+_LIMIT: Final = "an estimate by the model of slurmctld, and no measurement: see docs/whatif.md"
+
+Row = tuple[str, str, str, float | None, float | None, float | None, int | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counterfactual:
+    """The standings since the begin of a report, those of the last week, and the instant of the report."""
+
+    whole: Standings
+    week: Standings
+    now: float
+
+
+def standings_document(report: Counterfactual) -> dict[str, Any] | None:
+    """Return the standings as plain values; None where nothing was compared."""
+    whole, week = report.whole, report.week
+    if whole.total is None:
+        return None
+    return {
+        "since": whole.since,
+        "until": whole.until,
+        "age_s": whole.age_s(report.now),
+        "total": _plain(whole.total),
+        "week": {
+            "since": week.since,
+            "users": [{"user": name, **_plain(standing)} for name, standing in _in_order(week.by_user)],
+            "accounts": [{"account": name, **_plain(standing)} for name, standing in _in_order(week.by_account)],
+        },
+        "not_known": list(whole.notes),
+    }
+
+
+def standing_rows(report: Counterfactual) -> Iterator[Row]:
+    """Yield the figures as section, name, figure, value, low, high and number of jobs."""
+    whole, week = report.whole, report.week
+    if whole.total is None:
+        return
+    yield from _figures("counterfactual", "all", whole.total)
+    yield "counterfactual", "all", "age_s", whole.age_s(report.now), None, None, None
+    for section, table in (("user", week.by_user), ("account", week.by_account)):
+        for name, standing in _in_order(table):
+            yield from _figures(f"counterfactual_{section}", name, standing)
+
+
+def standing_sentences(report: Counterfactual) -> Iterator[tuple[str, str]]:
+    """Yield labels and sentences for people."""
+    whole, week = report.whole, report.week
+    total = whole.total
+    if total is None or whole.since is None or whole.until is None:
+        yield "no advice", _NO_RUN
+        return
+    mean = _per_job(total)
+    waits = (
+        f"{duration(total.waited_s / total.jobs)} with advice, {duration(total.plain_s.median / total.jobs)} without"
+    )
+    yield "no advice", f"{plural(total.jobs, 'job')} compared with plain Slurm: mean wait {waits}"
+    sure = "" if total.is_known else "; the sign is not certain"
+    yield "no advice", f"difference per job {_worded(mean)}{sure}"
+    age_s = whole.age_s(report.now) or 0.0
+    yield "no advice", f"from {instant(whole.since)} to {instant(whole.until)}, {duration(age_s)} ago"
+    for kind, table in (("user", week.by_user), ("account", week.by_account)):
+        gained, gave = _extremes(table)
+        for label, side in (("gained", gained), ("gave", gave)):
+            for name, standing in side:
+                known = "" if standing.is_known else "; can be chance"
+                waits = f"{_worded(standing.difference_s)} in all, {plural(standing.jobs, 'job')}{known}"
+                yield label, f"{kind} {name}: {waits}"
+    yield "not known", _LIMIT
+    for note in whole.notes:
+        yield "not known", note
+
+
+def _in_order(table: Mapping[str, Standing]) -> list[tuple[str, Standing]]:
+    """Return standings from the one that gained most to the one that gave most."""
+    return sorted(table.items(), key=lambda item: (item[1].difference_s.median, item[0]))
+
+
+def _extremes(table: Mapping[str, Standing]) -> tuple[list[tuple[str, Standing]], list[tuple[str, Standing]]]:
+    """Return those that gained most and those that gave most, the most first."""
+    ordered = _in_order(table)
+    gained = [item for item in ordered if item[1].difference_s.median < 0.0]
+    gave = [item for item in reversed(ordered) if item[1].difference_s.median > 0.0]
+    return gained[:_MOST_NAMED], gave[:_MOST_NAMED]
+
+
+def _per_job(standing: Standing) -> Interval:
+    difference, jobs = standing.difference_s, max(1, standing.jobs)
+    return Interval(low=difference.low / jobs, median=difference.median / jobs, high=difference.high / jobs)
+
+
+def _worded(difference: Interval) -> str:
+    low, median, high = (_signed(value) for value in (difference.low, difference.median, difference.high))
+    return f"{median} ({low} to {high})"
+
+
+def _signed(seconds: float) -> str:
+    return f"{'-' if seconds < 0 else '+'}{duration(abs(seconds))}"
+
+
+def _plain(standing: Standing) -> dict[str, Any]:
+    difference, plain = standing.difference_s, standing.plain_s
+    return {
+        "jobs": standing.jobs,
+        "waited_s": standing.waited_s,
+        "plain_s": {"low": plain.low, "median": plain.median, "high": plain.high},
+        "difference_s": {"low": difference.low, "median": difference.median, "high": difference.high},
+        "is_known": standing.is_known,
+    }
+
+
+def _figures(section: str, name: str, standing: Standing) -> Iterator[Row]:
+    difference, plain = standing.difference_s, standing.plain_s
+    yield section, name, "waited_s", standing.waited_s, None, None, standing.jobs
+    yield section, name, "plain_s", plain.median, plain.low, plain.high, standing.jobs
+    yield section, name, "difference_s", difference.median, difference.low, difference.high, standing.jobs

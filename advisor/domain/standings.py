@@ -39,6 +39,8 @@ class Stretch:
     """What one run of plain Slurm beside the cluster gave, from its anchor up to a snapshot.
 
     `notes` are sentences about what the run does not know.
+
+    `late` pairs the jobs that still wait, though plain Slurm would most likely have started them, with that start.
     """
 
     anchor_time: float
@@ -46,6 +48,7 @@ class Stretch:
     total: WaitSum
     by_user: Mapping[str, WaitSum]
     by_account: Mapping[str, WaitSum]
+    late: tuple[tuple[int, float], ...] = ()
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -80,7 +83,8 @@ class Standing:
 class Standings:
     """The standings of users and accounts by name, and of all jobs, between two instants.
 
-    `total` is None where nothing was compared. `notes` say what is not known.
+    `total` is None where nothing was compared. `notes` say what is not known. `plain_start_by_job` holds when plain
+    Slurm would have started the jobs that still waited.
     """
 
     total: Standing | None = None
@@ -89,6 +93,7 @@ class Standings:
     since: float | None = None
     until: float | None = None
     notes: tuple[str, ...] = ()
+    plain_start_by_job: Mapping[int, float] = field(default_factory=dict)
 
     def age_s(self, now: float) -> float | None:
         """Return for how long nothing was compared; None if nothing ever was."""
@@ -114,6 +119,8 @@ def standings_of(stretches: Iterable[Stretch]) -> Standings:
         since=ordered[0].anchor_time,
         until=max(stretch.until for stretch in ordered),
         notes=tuple(dict.fromkeys(note for stretch in reversed(ordered) for note in stretch.notes)),
+        # A later stretch counts from its own anchor, so that the first start stands.
+        plain_start_by_job=dict(pair for stretch in reversed(ordered) for pair in stretch.late),
     )
 
 

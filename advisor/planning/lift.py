@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 
 from advisor.domain.actions import Reason, SetNice
 from advisor.domain.facts import UNPUBLISHED, Facts
+from advisor.domain.job import Job
 from advisor.domain.mark import marked_below
 from advisor.domain.plan import Expected, Kind, Recommendation
 from advisor.features.queue import ANY_TYPE, QueueTable, by_place
 from advisor.planning.beliefs import Basis
 from advisor.planning.case import Case
 from advisor.planning.lifts import lifts
-from advisor.planning.objective import Waiting, objective_of
+from advisor.planning.objective import Floats, Waiting, objective_of, owed
 
 Rows = NDArray[np.intp]
 
@@ -74,14 +75,15 @@ class _Line:
 
     @classmethod
     def of(cls, case: Case, queue: QueueTable, rows: Rows, capacity: float) -> "_Line":
-        ours = np.array([case.nice_of_ours.get(queue.jobs[row].job_id, 0) for row in rows.tolist()], dtype=np.int64)
+        jobs = [queue.jobs[row] for row in rows.tolist()]
+        ours = np.array([case.nice_of_ours.get(job.job_id, 0) for job in jobs], dtype=np.int64)
         waiting = Waiting(
             priority=(queue.priority[rows] + ours).astype(np.float64),
             gpu_s=queue.width[rows] * queue.run.expected_s[rows],
             run_s=queue.run.expected_s[rows],
             waited_s=queue.wait_s[rows],
-            owed=np.zeros(len(rows)),
-            is_overdue=np.zeros(len(rows), dtype=np.bool_),
+            owed=_owed(case, jobs),
+            is_overdue=_is_overdue(case, jobs),
             capacity=capacity,
         )
         return cls(queue=queue, rows=rows, waiting=waiting, turnaround_s=waiting.turnaround_s(), ours=ours)
@@ -165,6 +167,23 @@ class _Line:
         """Return the number of GPUs that the job of a row can run on."""
         totals, gpu_type = self.queue.pool_gpus[self.queue.pool[row]], int(self.queue.gpu_type[row])
         return float(totals.sum() if gpu_type == ANY_TYPE else totals[gpu_type])
+
+
+def _owed(case: Case, jobs: Sequence[Job]) -> Floats:
+    """Return what the users of jobs are owed, by the waits with and without advice, `(n_jobs,)`."""
+    standings = case.memory.standings.by_user
+    rows = [(standing.difference_s.median, standing.plain_s.median, standing.jobs) for standing in standings.values()]
+    given_s, plain_s, count = np.array(rows, dtype=np.float64).reshape(-1, 3).T
+    owed_by_user = dict(zip(standings, owed(given_s, plain_s, count).tolist(), strict=True))
+    return np.array([owed_by_user.get(job.user, 0.0) for job in jobs], dtype=np.float64)
+
+
+def _is_overdue(case: Case, jobs: Sequence[Job]) -> NDArray[np.bool_]:
+    """Return which jobs are later than the bound on lateness allows, `(n_jobs,)`."""
+    now, starts, limits = case.snapshot.taken_at, case.memory.standings.plain_start_by_job, case.limits
+    start_time = np.array([starts.get(job.job_id, np.inf) for job in jobs], dtype=np.float64)
+    waited_s = start_time - [now - job.queueing_delay_s(now) for job in jobs]
+    return np.asarray(now > start_time + np.maximum(limits.max_lateness_s, limits.max_lateness_ratio * waited_s))
 
 
 def _ranks(queue: QueueTable, rows: Rows, priority: NDArray[np.int64]) -> Rows:

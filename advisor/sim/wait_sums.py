@@ -25,8 +25,20 @@ def stretch_of(starts: PlainStarts) -> Stretch:
         total=sums.over(np.ones(len(starts.job_ids), dtype=np.bool_)),
         by_user=dict(sums.by_name(starts.users)),
         by_account=dict(sums.by_name(starts.accounts)),
+        late=tuple(_late(starts)),
         notes=starts.left_out,
     )
+
+
+def _late(starts: PlainStarts) -> Iterator[tuple[int, float]]:
+    """Yield the jobs that still wait and would have started in most draws, with the median start."""
+    # A start after the last snapshot is none yet.
+    plain = np.where(starts.plain_start_time <= starts.until, starts.plain_start_time, np.inf)
+    if not plain.size:
+        return
+    median = np.median(plain, axis=0)
+    for row in np.flatnonzero(np.isnan(starts.real_start_time) & np.isfinite(median)).tolist():
+        yield int(starts.job_ids[row]), float(median[row])
 
 
 def stretch_over(stretches: Sequence[Stretch]) -> Stretch:
@@ -40,8 +52,17 @@ def stretch_over(stretches: Sequence[Stretch]) -> Stretch:
         total=_pooled([stretch.total for stretch in stretches]),
         by_user=_pooled_by_name([stretch.by_user for stretch in stretches], draws),
         by_account=_pooled_by_name([stretch.by_account for stretch in stretches], draws),
+        late=tuple(_late_in_most([dict(stretch.late) for stretch in stretches])),
         notes=tuple(dict.fromkeys(note for stretch in stretches for note in stretch.notes)),
     )
+
+
+def _late_in_most(runs: Sequence[Mapping[int, float]]) -> Iterator[tuple[int, float]]:
+    """Yield the jobs that are late in most runs, with the median of their starts."""
+    for job_id in sorted(set().union(*runs)):
+        start_times = [run[job_id] for run in runs if job_id in run]
+        if 2 * len(start_times) > len(runs):
+            yield job_id, float(np.median(start_times))
 
 
 def _pooled_by_name(tables: Sequence[Mapping[str, WaitSum]], draws: int) -> dict[str, WaitSum]:

@@ -30,7 +30,16 @@ from advisor.sim.slurm_state import build_slurm
 from advisor.sim.slurmctld import run_slurm
 from advisor.sim.state import outcomes
 from advisor.sim.trace import Trace
-from tests.builders import HOUR_S, TAKEN_AT, make_gang, make_hints, make_job, make_node, make_snapshot
+from tests.builders import (
+    HOUR_S,
+    TAKEN_AT,
+    make_gang,
+    make_hints,
+    make_job,
+    make_node,
+    make_snapshot,
+    make_stretch,
+)
 from tests.planning.queues import busy, lifts_of, shorts
 from tests.planning.test_soft_limit import run_time
 from tests.sim.building import make_state, make_trace
@@ -54,7 +63,7 @@ def test_short_jobs_are_lifted_above_the_long_one_before_them() -> None:
     assert lifts.keys() == {10, 11}
     after = {job_id: change.action.applied_to(snapshot.jobs_by_id[job_id]) for job_id, change in lifts.items()}
     assert all(job.priority is not None and job.priority > 1000 and is_marked(job.nice) for job in after.values())
-    assert {change.revert_after_s for change in lifts.values()} == {6 * HOUR_S}
+    assert {change.revert_after_s for change in lifts.values()} == {24 * HOUR_S}
 
 
 def test_facts_and_net_saving_of_a_lift() -> None:
@@ -179,6 +188,37 @@ def test_own_nice_is_where_a_lift_begins_and_what_it_restores() -> None:
     assert isinstance(action, SetNice)
     assert action.before == 100_000 and 0 < action.after < 100_000
     assert own.priority is not None and own.priority + action.before - action.after > 1000
+
+
+def test_user_who_waited_longer_than_without_advice_goes_first() -> None:
+    mine, other = (
+        replace(job, user=user, priority=900) for job, user in zip(shorts(2), ("mine", "other"), strict=True)
+    )
+    gave = standings_of([make_stretch(waited_s=20 * HOUR_S, plain_s=(HOUR_S,), user="other")])
+    cycle = Cycle(planning=PlanningSettings(lift_places=1))
+
+    without = lifts_of(cycle.judge(busy(LONG, mine, other)))
+    repaid = lifts_of(cycle.judge(busy(LONG, mine, other), Memory(standings=gave)))
+
+    assert without.keys() == {mine.job_id}
+    assert repaid.keys() == {other.job_id}
+
+
+def test_job_that_is_too_late_goes_first() -> None:
+    first, late = shorts(2)
+    large = replace(late, gang=make_gang(16), time_limit_s=40 * HOUR_S)
+    limits = Limits(max_lateness_s=HOUR_S, max_lateness_ratio=0.0)
+    started = replace(make_stretch(), late=((large.job_id, TAKEN_AT - 2 * HOUR_S),))
+    in_time = replace(started, late=((large.job_id, TAKEN_AT - 0.5 * HOUR_S),))
+    cycle = Cycle(limits=limits, planning=PlanningSettings(lift_places=1))
+
+    too_late, not_yet = (
+        lifts_of(cycle.judge(busy(LONG, first, large), Memory(standings=standings_of([stretch]))))
+        for stretch in (started, in_time)
+    )
+
+    assert too_late.keys() == {large.job_id}
+    assert not_yet.keys() == {first.job_id}
 
 
 def test_lift_below_the_lowest_nice_is_left_out() -> None:

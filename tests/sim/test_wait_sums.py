@@ -73,3 +73,14 @@ def test_runs_from_several_queues_are_draws_of_one() -> None:
     assert (pooled.by_user["ann"].plain_s, pooled.by_user["bob"].plain_s) == ((300.0, 200.0), (500.0, 0.0))
     assert stretch_over([empty, empty]).by_user == {}
     assert stretch_over([empty, empty]).total.plain_s == (0.0, 0.0)
+
+
+def test_jobs_that_plain_slurm_would_have_started_are_late() -> None:
+    draws = [[150.0, 400.0, np.nan], [250.0, 500.0, 700.0], [np.nan, 600.0, np.nan]]
+    starts = made_starts(draws, [np.nan, 450.0, np.nan])
+
+    stretch = stretch_of(starts)
+
+    assert stretch.late == ((int(starts.job_ids[0]), 250.0),)
+    assert standings_of([stretch]).plain_start_by_job == {int(starts.job_ids[0]): 250.0}
+    assert stretch_over([stretch, stretch_of(made_starts(draws, [100.0, 450.0, 800.0]))]).late == ()

@@ -20,7 +20,7 @@ from advisor.features.queue import ANY_TYPE, QueueTable, by_place
 from advisor.planning.beliefs import Basis
 from advisor.planning.case import Case
 from advisor.planning.lifts import lifts
-from advisor.planning.objective import Floats, Waiting, objective_of, owed
+from advisor.planning.objective import Floats, Waiting, is_overdue, objective_of, owed
 
 Rows = NDArray[np.intp]
 
@@ -180,10 +180,10 @@ def _owed(case: Case, jobs: Sequence[Job]) -> Floats:
 
 def _is_overdue(case: Case, jobs: Sequence[Job]) -> NDArray[np.bool_]:
     """Return which jobs are later than the bound on lateness allows, `(n_jobs,)`."""
-    now, starts, limits = case.snapshot.taken_at, case.memory.standings.plain_start_by_job, case.limits
-    start_time = np.array([starts.get(job.job_id, np.inf) for job in jobs], dtype=np.float64)
-    waited_s = start_time - [now - job.queueing_delay_s(now) for job in jobs]
-    return np.asarray(now > start_time + np.maximum(limits.max_lateness_s, limits.max_lateness_ratio * waited_s))
+    now, starts = case.snapshot.taken_at, case.memory.standings.plain_start_by_job
+    plain_start_time = np.array([starts.get(job.job_id, np.inf) for job in jobs], dtype=np.float64)
+    wait_begin_time = np.array([now - job.queueing_delay_s(now) for job in jobs], dtype=np.float64)
+    return is_overdue(now, plain_start_time, wait_begin_time, case.limits)
 
 
 def _ranks(queue: QueueTable, rows: Rows, priority: NDArray[np.int64]) -> Rows:

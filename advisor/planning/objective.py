@@ -110,3 +110,14 @@ def owed(given_s: Floats, plain_s: Floats, jobs: Floats) -> Floats:
     for each job if that is more.
     """
     return np.asarray(given_s / np.maximum(np.maximum(AGREED_RATIO * plain_s, AGREED_S * jobs), 1.0))
+
+
+def is_overdue(now: float, plain_start_time: Floats, wait_begin_time: Floats, limits: Limits) -> NDArray[np.bool_]:
+    """Return which waiting jobs are later than the bound on lateness allows, `(n_jobs,)`.
+
+    `plain_start_time` is when each would have started without advice, infinity where it has not yet or is not known.
+    """
+    known = np.isfinite(plain_start_time)
+    late_s = now - np.where(known, plain_start_time, now)
+    plain_wait_s = np.where(known, plain_start_time, wait_begin_time) - wait_begin_time
+    return np.asarray(late_s > np.maximum(limits.max_lateness_s, limits.max_lateness_ratio * plain_wait_s))

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.domain.units import DAY_S
-from advisor.planning.objective import Floats, owed
+from advisor.planning.objective import Floats, is_overdue, owed
 from advisor.settings import Limits
 from advisor.sim.simulated_policy import Problem
 from advisor.sim.state import State
@@ -46,9 +46,7 @@ class PlainWaits:
 
     def is_overdue(self, rows: NDArray[np.intp], now: float, limits: Limits) -> NDArray[np.bool_]:
         """Return which rows have not started by their start under plain Slurm and the bound on lateness after it."""
-        start_time = self._start_time[rows]
-        bound_s = np.maximum(limits.max_lateness_s, limits.max_lateness_ratio * (start_time - self._submit_time[rows]))
-        return np.asarray(now > start_time + bound_s)
+        return is_overdue(now, self._start_time[rows], self._submit_time[rows], limits)
 
     def _count(self, state: State, now: float) -> Floats:
         first, last = np.searchsorted(self._submit_time, (now - WINDOW_S, now), side="right")

@@ -17,6 +17,7 @@ from advisor.domain.lease import Ending, Lease, LeaseState, intended
 from advisor.domain.mark import is_marked, marked_below
 from advisor.domain.memory import Memory
 from advisor.domain.permits import Permits
+from advisor.domain.standings import standings_of
 from advisor.features.queue import slurms_place
 from advisor.planning.beliefs import Basis
 from advisor.planning.case import Case

@@ -3,13 +3,13 @@
     python -m tools.bench gaming [--trace FILE --cluster TEXT | --published 'graham 0.9' --data DIR] [--users N]
 
 Several users in turn, from the one with the most GPU-time to the one with the least, submit the same work by each
-strategy of the table against honest others. A piece of work is a job as it was submitted; it is done when its last part
-has ended. Work is divided without any loss, which a real program does not reach. "gain" is by how much less time the
-pieces of the user take from submission to end, in percent of the honest submission under the same policy; "beyond" is
-that gain less the gain under plain Slurm, in percentage points, its mean over the users and that of the user who gains
-most by it. Standard errors are those between copies perturbed in time; one of a single user is marked likewise.
-"others" is the change of the mean JCT of all other jobs, on average over the users. Without a trace, the demo trace is
-run on a cluster on which it queues. Accounts are made up where a trace has fewer than four: users are dealt to ten.
+strategy against honest others. A piece of work is a job as it was submitted; it is done when its last part has ended.
+Work is divided without any loss, which a real program does not reach. "gain" is by how much less time the pieces of the
+user take from submission to end, in percent of the honest submission under the same policy. "beyond" is that gain less
+the gain under plain Slurm, if there is one, in percentage points: its mean over the users, and the "worst", that of the
+user who gains most, with standard errors from copies perturbed in time. "others" is the change of the mean JCT of all
+other jobs, on average over the users. Without a trace, the demo trace is run on a cluster on which it queues. Where a
+trace has fewer than four accounts, its users are dealt to ten.
 """
 
 import argparse
@@ -87,8 +87,12 @@ class Effect:
     others: Floats
 
     def beyond(self, plain: "Effect") -> Floats:
-        """Return the part of the gain that plain Slurm does not give, in percentage points."""
-        return self.gain - plain.gain
+        """Return the part of the gain that plain Slurm does not give, in percentage points.
+
+        Users to whom a strategy does not pay under plain Slurm submit honestly there, and gain nothing.
+        """
+        pays = plain.gain.mean(axis=0) > 0.0
+        return self.gain - np.where(pays, plain.gain, 0.0)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -129,7 +133,8 @@ def run(options: argparse.Namespace) -> int:
     )
     for name in strategies:
         for setup in (PLAIN, *setups):
-            print(f"{name:<10} {setup:<14} {_figures(effects[name, setup], effects[name, PLAIN])}", flush=True)
+            figures = _figures(effects[name, setup], effects[name, PLAIN], is_plain=setup == PLAIN)
+            print(f"{name:<10} {setup:<14} {figures}")
     return 0
 
 
@@ -221,7 +226,9 @@ def _named(trace: Trace, users: Sequence[int]) -> str:
     return ", ".join(f"{trace.users[user]} ({count[user]} jobs, {work[user] / work.sum():.1%})" for user in users)
 
 
-def _figures(effect: Effect, plain: Effect) -> str:
+def _figures(effect: Effect, plain: Effect, *, is_plain: bool) -> str:
+    if is_plain:
+        return f"{effect.gain.mean():>8.1f} {'':>28}{effect.others.mean():>9.2f}"
     beyond = effect.beyond(plain)
     worst = int(beyond.mean(axis=0).argmax())
     mean, one = beyond.mean(axis=1), beyond[:, worst]

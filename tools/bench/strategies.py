@@ -158,7 +158,7 @@ def _nice(own: NDArray[np.void]) -> Parts:
 
 
 def _hints(own: NDArray[np.void]) -> Parts:
-    """Declare a range of GPUs, frequent checkpoints and another model."""
+    """Declare a range of GPUs and frequent checkpoints."""
     parts = _as_they_are(own)
     parts.jobs["gpus_min"], parts.jobs["gpus_max"] = np.minimum(1, own["gpus"]), 8 * own["gpus"]
     parts.jobs["checkpoint_interval_s"] = MINUTE_S

@@ -79,7 +79,8 @@ class _Line:
         ours = np.array([case.nice_of_ours.get(job.job_id, 0) for job in jobs], dtype=np.int64)
         waiting = Waiting(
             priority=(queue.priority[rows] + ours).astype(np.float64),
-            gpu_s=queue.width[rows] * queue.run.expected_s[rows],
+            gpu_s=queue.smallest[rows] * queue.run.expected_s[rows],
+            tasks=queue.tasks[rows].astype(np.float64),
             run_s=queue.run.expected_s[rows],
             waited_s=queue.wait_s[rows],
             owed=_owed(case, jobs),
@@ -134,13 +135,13 @@ class _Line:
             float(queue.width[row] * run_s[row]) / capacity for run_s in (queue.run.low_s, queue.run.high_s)
         )
         gpu_hours_ahead, gpu_hours_ahead_after = (
-            float(self.waiting.gpu_s[places].sum()) / 3600 for places in (ahead, ahead & ahead_after)
+            float(self.waiting.work_gpu_s[places].sum()) / 3600 for places in (ahead, ahead & ahead_after)
         )
         return Recommendation(
             kind=Kind.REORDER,
             action=SetNice(job_id=job.job_id, before=job.nice, after=nice),
             facts=StartsNext(
-                gpu_hours=float(self.waiting.gpu_s[place]) / 3600,
+                gpu_hours=float(self.waiting.work_gpu_s[place]) / 3600,
                 jobs_passed=len(passed),
                 gpu_hours_ahead=gpu_hours_ahead,
                 gpu_hours_ahead_after=gpu_hours_ahead_after,

@@ -128,7 +128,8 @@ class _Line:
         return cls(
             waiting=Waiting(
                 priority=priority + ours,
-                gpu_s=queue.width[rows] * run_s,
+                gpu_s=queue.smallest[rows] * run_s,
+                tasks=queue.tasks[rows].astype(np.float64),
                 run_s=run_s,
                 waited_s=queue.wait_s[rows],
                 # What is owed to users and to late jobs is left to the rounds.
@@ -178,6 +179,7 @@ class _Line:
         return Waiting(
             priority=np.r_[line.priority, priority],
             gpu_s=np.r_[line.gpu_s, nothing + _ARRIVAL_GPU_S],
+            tasks=np.r_[line.tasks, nothing + 1.0],
             run_s=np.r_[line.run_s, nothing],
             waited_s=np.r_[line.waited_s, nothing],
             owed=np.r_[line.owed, nothing],

@@ -1,6 +1,7 @@
 """Orders waiting jobs by the objective: the least weighted sum of completion times, as far as their sizes are known.
 
-The key of a job is its size, the GPU-time that it is expected to take, over its weight; the lowest goes first. On one
+The key of a job is its size, the GPU-time that it is expected to take, over its weight; the lowest goes first. The tasks
+of an array count as the jobs that they are. On one
 machine this order is optimal for known sizes (W. E. Smith, Naval Research Logistics Quarterly 3, 1956), and for unknown
 ones with their means, since a job that has started is not interrupted (M. H. Rothkopf, Management Science 12, 1966).
 
@@ -42,18 +43,25 @@ class Waiting:
     """The jobs that wait for the same GPUs, in any order; all arrays `(n_jobs,)`.
 
     `priority` is that of the jobs as submitted, without changes of ours; of equal ones the first in the arrays goes
-    first. `gpu_s` is the GPU-time that a job is expected to take, `run_s` its expected run time, in seconds. `owed` is
+    first. `gpu_s` is the GPU-time that a job is expected to take, or each task of an array, of which `tasks` wait; `run_s`
+    is its expected run time, in seconds. `owed` is
     what its user is owed, as `owed` returns it. `is_overdue` is whether a job is later than the bound on lateness
     allows. `capacity` is the number of GPUs that the jobs wait for.
     """
 
     priority: Floats
     gpu_s: Floats
+    tasks: Floats
     run_s: Floats
     waited_s: Floats
     owed: Floats
     is_overdue: NDArray[np.bool_]
     capacity: float
+
+    @property
+    def work_gpu_s(self) -> Floats:
+        """The GPU-time that each job takes with all its waiting tasks, `(n_jobs,)`."""
+        return self.gpu_s * self.tasks
 
     def turnaround_s(self) -> Floats:
         """Return how long each job takes from its submission to its end in the site's own order, as expected.
@@ -61,8 +69,9 @@ class Waiting:
         The GPU-time ahead of a job is worked off by all GPUs at once.
         """
         order = np.argsort(-self.priority, kind="stable")
+        work_gpu_s = self.work_gpu_s[order]
         ahead = np.empty(len(order))
-        ahead[order] = np.cumsum(self.gpu_s[order]) - self.gpu_s[order]
+        ahead[order] = np.cumsum(work_gpu_s) - work_gpu_s
         return np.asarray(self.waited_s + ahead / self.capacity + self.run_s)
 
 

@@ -17,6 +17,7 @@ def waiting(**columns: list[float]) -> Waiting:
     alike = {
         "priority": np.full(count, 5000.0),
         "gpu_s": np.full(count, 3600.0),
+        "tasks": np.ones(count),
         "run_s": np.full(count, 3600.0),
         "waited_s": np.zeros(count),
         "owed": np.zeros(count),
@@ -55,6 +56,13 @@ def test_turnaround_counts_the_work_ahead_in_the_order_of_the_site() -> None:
     line = waiting(priority=[1.0, 3.0, 2.0], gpu_s=[800.0, 1600.0, 8000.0], run_s=[100.0, 200.0, 1000.0])
 
     assert line.turnaround_s().tolist() == [1300.0, 200.0, 1200.0]
+
+
+def test_tasks_of_an_array_go_by_the_size_of_one_and_hold_up_others_by_all() -> None:
+    line = waiting(priority=[2.0, 1.0], gpu_s=[800.0, 900.0], tasks=[10.0, 1.0])
+
+    assert order(BY_SIZE, line) == [0, 1]
+    assert line.turnaround_s().tolist() == [3600.0, 4600.0]
 
 
 def test_jobs_of_equal_priority_stand_in_the_order_of_the_rows() -> None:

@@ -22,6 +22,7 @@ BENCHES: Final[Mapping[str, str]] = {
     "simulate": "speed and memory of the simulator on published traces",
     "rollout": "time of plans rolled out from a snapshot",
     "crosscheck": "simulated means beside those of a second program; exit 1 where they differ",
+    "gaming": "what one user gains by gaming the lifts, beyond plain Slurm",
     "experiment": "how often the intervals of `sadvise report` hold the truth",
 }
 

@@ -149,14 +149,15 @@ class Lifter:
             self._write(state, due, self.nice[due], now)
             self.until[due] = 0.0
         priority, nice = jobs["priority"][rows], jobs["nice"][rows]
-        waited_s = now - jobs["submit_time"][rows]
+        age_s = now - jobs["submit_time"][rows]
         plain = self.plain_waits
         is_overdue = np.zeros(len(rows), np.bool_) if plain is None else plain.is_overdue(rows, now, self.limits)
         line = Waiting(
             priority=priority + (nice - self.nice[rows]),
             gpu_s=run_s * jobs["gpus"][rows],
+            tasks=np.ones(len(rows)),
             run_s=run_s,
-            waited_s=waited_s,
+            waited_s=now - self.slurm.eligible_time[rows],
             owed=np.zeros(len(rows)) if plain is None else plain.owed(state, rows, now),
             is_overdue=is_overdue,
             capacity=capacity,
@@ -165,7 +166,7 @@ class Lifter:
             self.objective.keys(line),
             priority,
             (self.until[rows] > 0.0) & ~(is_overdue & ~self.overdue[rows]),
-            waited_s >= self.limits.min_job_age_s,
+            age_s >= self.limits.min_job_age_s,
             places=self.places,
             scale=self.objective.scale,
         )

@@ -40,6 +40,19 @@ def test_a_lift_that_is_taken_back_counts_as_another_change() -> None:
     assert starts_and_ends(lifted)[2][0] < starts_and_ends(lifted)[1][0]
 
 
+def test_time_before_a_job_is_eligible_is_no_part_of_its_wait() -> None:
+    first = {"gpus": 4, "run_time_s": 2 * HOUR_S, "time_limit_s": 3 * HOUR_S}
+    awaited = {"gpus": 0, "cpus": 1, "nodes_min": 1, "run_time_s": 1.9 * HOUR_S, "time_limit_s": 2 * HOUR_S}
+    dependent = {"gpus": 4, "run_time_s": 4 * HOUR_S, "time_limit_s": 4 * HOUR_S, "dependency": 1, "user": "bob"}
+    shorter = {"submit_time": 1.85 * HOUR_S, "gpus": 4, "run_time_s": 2 * HOUR_S, "time_limit_s": 2.5 * HOUR_S}
+    trace = replace(make_trace([first, awaited, dependent, shorter | {"user": "cy"}]), dependencies=("", "afterany:2"))
+    trade = replace(EAGER, limits=replace(EAGER.limits, fairness="trade"))
+
+    lifted = run_of(trace, ONE_NODE, "lift", trade)
+
+    assert starts_and_ends(lifted)[3][0] < starts_and_ends(lifted)[2][0]
+
+
 def test_jobs_without_gpus_run_and_are_not_lifted() -> None:
     cores = {"gpus": 0, "cpus": 128, "nodes_min": 1}
     trace = make_trace(

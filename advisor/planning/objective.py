@@ -1,9 +1,9 @@
 """Orders waiting jobs by the objective: the least weighted sum of completion times, as far as their sizes are known.
 
-The key of a job is its size, the GPU-time that it is expected to take, over its weight; the lowest goes first. The tasks
-of an array count as the jobs that they are. On one
-machine this order is optimal for known sizes (W. E. Smith, Naval Research Logistics Quarterly 3, 1956), and for unknown
-ones with their means, since a job that has started is not interrupted (M. H. Rothkopf, Management Science 12, 1966).
+The key of a job is its size, the GPU-time that it is expected to take, over its weight; the lowest goes first. Each task
+of an array counts as a job. On one machine this order is optimal for known sizes (W. E. Smith, Naval Research Logistics
+Quarterly 3, 1956), and for unknown ones with their means, since a job that has started is not interrupted (M. H.
+Rothkopf, Management Science 12, 1966).
 
 The weight is ours, and has three parts. The priority that the site gives a job, by fair share, age and QOS, counts as a
 power of ten: over the full range of fair share and age it is `decades` of them. A job counts for the more, the larger
@@ -43,10 +43,9 @@ class Waiting:
     """The jobs that wait for the same GPUs, in any order; all arrays `(n_jobs,)`.
 
     `priority` is that of the jobs as submitted, without changes of ours; of equal ones the first in the arrays goes
-    first. `gpu_s` is the GPU-time that a job is expected to take, or each task of an array, of which `tasks` wait; `run_s`
-    is its expected run time, in seconds. `owed` is
-    what its user is owed, as `owed` returns it. `is_overdue` is whether a job is later than the bound on lateness
-    allows. `capacity` is the number of GPUs that the jobs wait for.
+    first. `gpu_s` is the GPU-time that a job is expected to take, or each task of an array, of which `tasks` wait, and
+    `run_s` its expected run time, in seconds. `owed` is what its user is owed, as `owed` returns it. `is_overdue` is
+    whether a job is later than the bound on lateness allows. `capacity` is the number of GPUs that the jobs wait for.
     """
 
     priority: Floats

@@ -166,10 +166,16 @@ def test_forecasts_count_in_place_of_limits() -> None:
     assert list(recommendations(case)) == []
 
 
-def test_array_counts_with_all_of_its_waiting_tasks() -> None:
+def test_array_is_lifted_by_the_size_of_a_task_and_its_cost_counts_all() -> None:
     array = replace(shorts(1)[0], array=ArrayRecord(array_job_id=10, waiting="1-1000"))
 
-    assert lifts_of(Cycle(limits=BY_SIZE).judge(busy(LONG, array))) == {}
+    (change,) = lifts_of(Cycle(limits=BY_SIZE).judge(busy(LONG, array))).values()
+
+    assert isinstance(change.facts, StartsNext)
+    assert change.facts.gpu_hours == pytest.approx(1000 * 2 * 0.2)
+    assert change.facts.others_delayed_s_max == pytest.approx(1000 * 2 * HOUR_S / 32)
+    # Together its tasks delay the long job by more than each of them gains.
+    assert change.expected.saved_s_low < 0.0
 
 
 def test_jobs_that_want_gpus_of_another_type_are_not_passed() -> None:

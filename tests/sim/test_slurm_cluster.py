@@ -353,7 +353,7 @@ def test_the_live_cycle_plans_for_the_simulated_cluster() -> None:
     record = cycle.judge(now.cluster.snapshot())
     receipts = [now.cluster.apply(change.action) for change in record.recommendations]
 
-    # The long job at the head of the line steps back behind the short ones.
-    assert [receipt.action.job_id for receipt in receipts] == [7]
-    assert [receipt.outcome for receipt in receipts] == [Outcome.APPLIED]
-    assert int(now.slurm.line[0]) == 7
+    # The short jobs pass the long one at the head of the line.
+    assert [receipt.action.job_id for receipt in receipts] == [8, 9, 10, 11]
+    assert {receipt.outcome for receipt in receipts} == {Outcome.APPLIED}
+    assert now.slurm.line[:5].tolist() == [7, 8, 9, 10, 6]

@@ -108,11 +108,20 @@ class _Line:
             if nice >= case.limits.nice_min:
                 priority_after[place] += jobs[place].nice - nice
                 nice_after[place] = nice
-        ranks = _ranks(self.queue, self.rows, before), _ranks(self.queue, self.rows, priority_after)
+        rank = _ranks(self.queue, self.rows, before)
+        # A job that passes no other, as one of the same priority, stays where it is.
+        for place in self._passing_none(before, priority_after, rank):
+            priority_after[place] = before[place]
+        rank_after = _ranks(self.queue, self.rows, priority_after)
         for place in np.flatnonzero(priority_after > before).tolist():
-            ahead, ahead_after = (self._ahead(place, rank) for rank in ranks)
-            if (ahead & ~ahead_after).any():
-                yield self._lift(case, place, int(nice_after[place]), ahead, ahead_after)
+            ahead, ahead_after = self._ahead(place, rank), self._ahead(place, rank_after)
+            yield self._lift(case, place, int(nice_after[place]), ahead, ahead_after)
+
+    def _passing_none(self, before: NDArray[np.int64], after: NDArray[np.int64], rank: Rows) -> list[int]:
+        """Return the places of the jobs whose priority rises and that pass no job by that."""
+        rank_after = _ranks(self.queue, self.rows, after)
+        rising = np.flatnonzero(after > before).tolist()
+        return [place for place in rising if not (self._ahead(place, rank) & ~self._ahead(place, rank_after)).any()]
 
     def _ahead(self, place: int, rank: Rows) -> NDArray[np.bool_]:
         """Return the jobs before a job that want GPUs of its type."""

@@ -33,7 +33,7 @@ class Lifts:
 
 
 def lifts(key: Floats, priority: Floats, lifted: Flags, movable: Flags, *, places: int, scale: float) -> Lifts:
-    """Return the jobs among the first `places` by their keys that a job with a higher key precedes, now or once lifted.
+    """Return the jobs among the first `places` by their keys that a job with a higher key precedes.
 
     All arrays are `(n_jobs,)` and hold the jobs of one line: `priority` as it is now, `lifted` whether it comes from a
     lift, `movable` whether a job can be lifted. `scale` are the points by which fair share and age can move a job.
@@ -41,11 +41,10 @@ def lifts(key: Floats, priority: Floats, lifted: Flags, movable: Flags, *, place
     # Jobs that go before all others are kept there, however many they are.
     first = _first(key, max(places, int(np.count_nonzero(key <= 0.0))))
     candidates = first[movable[first] & ~lifted[first]]
-    preceded = _preceded(key, priority, candidates) if len(candidates) else np.zeros(0, np.bool_)
-    if not preceded.any():
-        return Lifts(row=candidates[:0], priority=np.empty(0))
-    # Those with lower keys than one that is lifted would stand behind it.
-    row = candidates[preceded | (key[candidates] < key[candidates[preceded]].max())]
+    if not len(candidates):
+        return Lifts(row=candidates, priority=np.empty(0))
+    # Those that go before all others are lifted before another job can pass them.
+    row = candidates[_preceded(key, priority, candidates) | (key[candidates] <= 0.0)]
     return Lifts(row=row, priority=lifted_priority(key[row], priority[~lifted].max(), scale))
 
 

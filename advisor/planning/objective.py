@@ -1,7 +1,7 @@
 """Orders waiting jobs by the objective: the least weighted sum of completion times, as far as their sizes are known.
 
-The key of a job is its size, the GPU-time that it is expected to take, over its weight; the lowest goes first. Each task
-of an array counts as a job. On one machine this order is optimal for known sizes (W. E. Smith, Naval Research Logistics
+The key of a job is its size, the GPU-time that it is expected to take, over its weight; the lowest goes first. Tasks of
+an array count one by one. On one machine this order is optimal for known sizes (W. E. Smith, Naval Research Logistics
 Quarterly 3, 1956), and for unknown ones with their means, since a job that has started is not interrupted (M. H.
 Rothkopf, Management Science 12, 1966).
 

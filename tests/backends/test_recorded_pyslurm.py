@@ -101,14 +101,12 @@ def test_advice_is_that_of_text_or_says_why_not() -> None:
     read = recorded_pyslurm.counted_snapshot()
     ours, text = advice(read), advice(at_one_moment(recorded_pyslurm.text_snapshot(), read))
 
-    by_text = {change.job_id: change for change in text.recommendations}
-    by_pyslurm = {change.job_id: change for change in ours.recommendations}
+    by_text = {change.job_id: change.action for change in text.recommendations}
+    by_pyslurm = {change.job_id: change.action for change in ours.recommendations}
 
-    assert by_text
-    for job_id in by_text.keys() | by_pyslurm.keys():
-        if by_text.get(job_id) != by_pyslurm.get(job_id):
-            assert job_id in ours.left_alone, job_id
-    assert [change.job_id for change in ours.recommendations] == [17]
+    # The jobs that pyslurm cannot read are not changed, and count in the facts of the others.
+    assert len(by_pyslurm) > 10
+    assert by_pyslurm == {job_id: action for job_id, action in by_text.items() if job_id not in ours.left_alone}
 
 
 def test_resizing_is_said_to_be_impossible() -> None:

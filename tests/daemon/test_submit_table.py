@@ -127,11 +127,11 @@ def test_job_that_got_its_nice_at_submission_is_adopted_and_reverted_when_due(si
 
     done = service.round()
     lease = the_lease(site)
-    site.cluster.now += 7 * HOUR_S
+    site.cluster.now += 25 * HOUR_S
     service.round()
 
     assert lease.action == SetNice(job_id=30, before=0, after=nice) and lease.undo.after == 0
-    assert lease.state is LeaseState.OUT and lease.due_time == TAKEN_AT + 6 * HOUR_S
+    assert lease.state is LeaseState.OUT and lease.due_time == TAKEN_AT + 24 * HOUR_S
     assert lease.priority == 99_000 + nice
     assert done.strays == ()
     assert site.shown[1].purposes[30, Lever.NICE].reason == "short_work_first"

@@ -92,7 +92,7 @@ def outcome(record: CycleRecord) -> Any:
     }
 
 
-def random_record(seed: int) -> CycleRecord:
+def random_record(seed: int, limits: Limits | None = None) -> CycleRecord:
     """Plan for a queue drawn by a seed: by rules, with forecasts, with preemption, by turns."""
     rng = np.random.default_rng(seed)
     seen = random_queues.snapshot(rng)
@@ -101,7 +101,7 @@ def random_record(seed: int) -> CycleRecord:
     preempts = seed % 5 == 0
     cycle = Cycle(
         planning=replace(PlanningSettings(), preempt=preempts),
-        limits=replace(Limits(), preempt_partitions="gpu,short" if preempts else ""),
+        limits=replace(limits or Limits(), preempt_partitions="gpu,short" if preempts else ""),
         forecaster=GivenForecaster(given=believed),
     )
     return cycle.judge(seen, Memory(waits=waits, leases=leases))

@@ -12,6 +12,7 @@ from advisor.domain.job import Job
 from advisor.domain.memory import Memory
 from advisor.domain.snapshot import Snapshot
 from advisor.planning.causes import diagnose
+from advisor.settings import Limits
 from advisor.view.explanations import explanation
 from advisor.view.sentences import assumption, sentence
 from tests.builders import make_cluster, make_job, make_snapshot
@@ -76,6 +77,8 @@ def _sentences() -> Iterator[tuple[str, str]]:
 
 def _records() -> Iterator[CycleRecord]:
     yield from map(digests.random_record, range(SEEDS))
+    # A job that is lifted gets no other change, so that some reasons show without lifts alone.
+    yield from (digests.random_record(seed, Limits(fairness="user")) for seed in range(SEEDS))
     yield from (Cycle().judge(later) for _, later in digests.later_snapshots())
     yield judged(make_cluster([*FULL, GANG]))
     lease, jobs = delayed()

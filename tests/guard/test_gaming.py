@@ -152,7 +152,9 @@ def test_false_sensitivity_delays_the_job_that_claims_it_and_within_the_bound(se
     other = make_job(2, gpus=4, user="bob", time_limit_s=HOUR_S, priority=10)
     first = make_job(3, gang=make_gang(9, nodes_max=1), user="bob", time_limit_s=None, priority=9000)
 
-    record = Cycle().judge(make_snapshot([gang, other, first, *make_holders(nodes, left_s=5 * HOUR_S)], nodes))
+    # Without lifts, which would put the other one first.
+    cycle = Cycle(limits=Limits(fairness="user"))
+    record = cycle.judge(make_snapshot([gang, other, first, *make_holders(nodes, left_s=5 * HOUR_S)], nodes))
 
     assert {change.job_id for change in record.recommendations} == {1}
     assert all(0.0 < change.expected.added_delay_max_s <= LIMITS.max_added_delay_s for change in record.recommendations)

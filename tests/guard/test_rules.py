@@ -45,7 +45,9 @@ def test_plain_change_passes() -> None:
     ],
 )
 def test_job_that_must_not_be_touched_is_refused_by_name(rule: str, job: Job) -> None:
-    assert refused_by(timer(job.job_id), job) == rule
+    change = nice(job.job_id) if rule == "not_split_off" else timer(job.job_id)
+
+    assert refused_by(change, job) == rule
 
 
 def test_every_job_rule_has_a_case() -> None:

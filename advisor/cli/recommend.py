@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from advisor.cli.reading import Planned
     from advisor.cycle import CycleRecord
+    from advisor.planning.plan_effect import PlanEffect
 
 NO_REVERT = "none: Slurm restarts the job from its last checkpoint when resources are free"
 
@@ -48,6 +49,10 @@ def recommend(
             help="Choose with this learned policy, of the site or the package; default: the rules.",
         ),
     ] = None,
+    rollout: Annotated[
+        bool,
+        typer.Option("--rollout", help="Simulate the next 24 h with and without the plan, and print what it changes."),
+    ] = False,
     partitions: Partitions = None,
     users: Users = None,
     accounts: Accounts = None,
@@ -65,7 +70,10 @@ def recommend(
 
     Starts with the state of the cluster. Read-only: nothing is changed.
     """
+    from dataclasses import asdict
+
     from advisor.cli.filters import job_filter
+    from advisor.cli.plan_simulation import simulated_effect
     from advisor.cli.reading import Reading
     from advisor.errors import ConfigError
     from advisor.planning.survey import overview
@@ -79,7 +87,7 @@ def recommend(
         recommendation,
         skipped,
     )
-    from advisor.view.terminal import chosen_fields, print_json, print_labelled, print_rows
+    from advisor.view.terminal import chosen_fields, print_json, print_rows
 
     if json and (parsable or format_ is not None):
         raise ConfigError("--json excludes -P and -o: give one")
@@ -94,6 +102,7 @@ def recommend(
     planned = reading.plan(settings, journal, seen)
     record = planned.record
     wanted.check(seen)
+    effect = simulated_effect(record) if rollout and record.recommendations else None
     named = cluster if snapshot is None and not demo else None
     shown = [
         recommendation(change, named)
@@ -118,6 +127,7 @@ def recommend(
                 },
                 "stops": [stop_values(breaker) for breaker in planned.stops],
                 **({} if policy is None else {"policy": {"name": policy, "fault": record.policy_fault or None}}),
+                **({} if effect is None else {"rollout": asdict(effect)}),
                 "recommendations": shown,
                 "advised_on_probation": advised,
                 "skipped": left_alone,
@@ -129,12 +139,7 @@ def recommend(
     else:
         _print(record, shown, left_alone, source=None if noheader else opened.name, advised=advised)
         _print_trust(planned, settings.guard.probation_jobs)
-        if policy is not None:
-            print_labelled("policy", policy)
-        if record.policy_fault:
-            print_labelled("refused", f"{record.policy_fault}; rules serve instead", width=11)
-        if planned.is_broken:
-            print_labelled("journal", planned.note)
+        _print_rest(planned, policy, effect)
     if exit_code and shown:
         raise typer.Exit(3)
 
@@ -190,6 +195,21 @@ def _print_trust(planned: "Planned", least_jobs: int) -> None:
     for model in planned.record.forecasts.on_probation:
         line = probation_line(model, planned.coverage.get(model, NOTHING_ENDED), least_jobs)
         print_labelled("probation", line, width=11)
+
+
+def _print_rest(planned: "Planned", policy: str | None, effect: "PlanEffect | None") -> None:
+    """Print what a simulation of the plan, a learned policy and the journal add."""
+    from advisor.cli.plan_simulation import print_effect
+    from advisor.view.terminal import print_labelled
+
+    if effect is not None:
+        print_effect(effect)
+    if policy is not None:
+        print_labelled("policy", policy)
+    if planned.record.policy_fault:
+        print_labelled("refused", f"{planned.record.policy_fault}; rules serve instead", width=11)
+    if planned.is_broken:
+        print_labelled("journal", planned.note)
 
 
 def _print_one(number: int, row: "Mapping[str, Any]", record: "CycleRecord") -> None:

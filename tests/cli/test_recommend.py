@@ -122,6 +122,28 @@ def test_quiet_cluster_gets_nothing_and_says_so(sadvise: Sadvise, tmp_path: Path
     assert "Nothing to recommend." in outcome.out
 
 
+def test_rollout_states_what_the_plan_changes_as_a_whole(sadvise: Sadvise, tmp_path: Path) -> None:
+    document = json.loads(sadvise("recommend", "--demo", "--rollout", "--json").out)
+    text = sadvise("recommend", "--demo", "--rollout").out
+
+    effect = document["rollout"]
+    assert effect["completion_s"]["low"] <= effect["completion_s"]["median"] <= effect["completion_s"]["high"]
+    assert (effect["draws"], effect["horizon_s"]) == (32, 86_400.0)
+    # The demo has long work in front of short work.
+    assert effect["completion_s"]["median"] < 0.0 < effect["sooner"]
+    assert "rollout  all changes together, simulated for 24.0 h" in text
+    assert [line for line in text.splitlines() if line.startswith("not in it")]
+
+
+def test_without_changes_nothing_is_rolled_out(sadvise: Sadvise, tmp_path: Path) -> None:
+    write_snapshot(make_snapshot([]), tmp_path / "quiet.json")
+
+    outcome = sadvise("recommend", "--snapshot", str(tmp_path / "quiet.json"), "--rollout")
+
+    assert outcome.exit_code == 0
+    assert "rollout" not in outcome.out
+
+
 def test_lever_that_the_site_lacks_is_named_with_what_is_missing(sadvise: Sadvise, tmp_path: Path) -> None:
     write_snapshot(make_snapshot([], config=make_config(priority_type="priority/basic")), tmp_path / "basic.json")
 

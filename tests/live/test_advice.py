@@ -107,6 +107,10 @@ def test_models_forecast_a_live_queue(advised: tuple[LiveCluster, dict[str, int]
     assert 0.0 < run_time["low"] <= run_time["median"] <= run_time["high"]
 
 
+# PriorityWeightJobSize of the live clusters.
+SIZE_POINTS = 1000
+
+
 def try_out(live: LiveCluster, change: dict[str, Any], folder: Path) -> None:
     """Run a change's command as printed and read it back, then its revert, and compare with the state before."""
     job_id = change["job_id"]
@@ -123,10 +127,13 @@ def try_out(live: LiveCluster, change: dict[str, Any], folder: Path) -> None:
     assert state_of(live, job_id) == before, change
 
     def priority_is_back() -> bool:
-        """Whether the job has its priority again, but for the point it may have aged."""
-        return abs(priority_of(live, job_id) - priority) <= 1
+        """Whether the job has its priority again, but for a point of age and the points of a larger size.
 
-    live.wait_for(priority_is_back, 15.0)
+        Slurm counts the CPUs that an exclusive job will hold once it has tested it for a start.
+        """
+        return -1 <= priority_of(live, job_id) - priority <= SIZE_POINTS
+
+    live.wait_for(priority_is_back, 15.0, what=f"priority {priority} of job {job_id} is back after {change}")
 
 
 def priority_of(live: LiveCluster, job_id: int) -> int:
@@ -236,7 +243,9 @@ def test_snapshot_file_gives_the_advice_of_the_live_queue(
 
     from_file = advice(live, "--snapshot", str(tmp_path / "now.json"))
 
-    assert [change["command"] for change in from_file] == [change["command"] for change in advice(live)]
+    # The nice of a lift follows the priority, which ages from one reading to the next.
+    fields = [[*change["command"][:3], change["lever"]] for change in from_file]
+    assert fields == [[*change["command"][:3], change["lever"]] for change in advice(live)]
 
 
 def test_check_finds_every_lever_usable(advised: tuple[LiveCluster, dict[str, int]]) -> None:

@@ -180,7 +180,7 @@ def test_the_guard_allows_a_nice_of_an_array_of_which_tasks_run_and_no_other_cha
 ) -> None:
     array = submitted(live, "0-9", runs=4)
     requeue(live, f"{array}_0")
-    nice = make_recommendation(SetNice(job_id=array, before=0, after=30))
+    nice = make_recommendation(SetNice(job_id=array, before=0, after=-37))
     soft = make_recommendation(SetTimeMin(job_id=array, before=None, after=300.0))
     snapshot = open_source(source, cluster=None, timeout_s=30.0, clock=SystemClock()).snapshot()
     known = circumstances(snapshot, Limits(min_job_age_s=0.0))

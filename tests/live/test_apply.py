@@ -30,13 +30,15 @@ from advisor.settings import Limits
 from tests.backends.actuator_contract import check
 from tests.backends.fake_slurm import Streaming
 from tests.live.conftest import started
-from tests.live.test_advice import sadvise, state_of
+from tests.live.test_advice import EAGER, sadvise, state_of
 from tools.advice_queue import PENDING, PRIORITY_LINES
 from tools.live_slurm import LiveCluster
 
 pytestmark = pytest.mark.live
 
 ROOT = Path(__file__).parent.parent.parent
+# A gang that is lifted gets no delay timer.
+HOLDING = {**EAGER, "SADVISE_GUARD__FAIRNESS": "user"}
 # Runs one step with an actuator that kills the process before or after it has sent the first change.
 KILLED = """
 import os, signal, sys
@@ -62,7 +64,8 @@ class Deadly:
 source = open_source("text", cluster=None, timeout_s=30.0, clock=SystemClock())
 with opened(Path(sys.argv[1])) as journal:
     Applier(
-        source=source, actuator=Deadly(sys.argv[2] == "before"), cycle=Cycle(limits=Limits(min_job_age_s=0.0)),
+        source=source, actuator=Deadly(sys.argv[2] == "before"),
+        cycle=Cycle(limits=Limits(fairness="user", min_job_age_s=0.0)),
         journal=journal, wanted=lambda job, snapshot: job.job_id == int(sys.argv[3]),
     ).step()
 """
@@ -79,8 +82,9 @@ class Queue:
     spread: int
 
     def sadvise(self, *arguments: str) -> dict[str, Any]:
-        """Run `apply` or `revert` and return what it published."""
-        document: dict[str, Any] = json.loads(sadvise(self.live, *arguments, "--json", "--journal", str(self.journal)))
+        """Run `apply` or `revert` without lifts, and return what it published."""
+        arguments = (*arguments, "--json", "--journal", str(self.journal))
+        document: dict[str, Any] = json.loads(sadvise(self.live, *arguments, settings=HOLDING))
         return document
 
     def apply(self, *job_ids: int) -> list[dict[str, Any]]:
@@ -332,7 +336,7 @@ def test_slurmctld_that_cannot_be_reached_leaves_an_intent(queue: Queue, monkeyp
         applier = Applier(
             source=source,
             actuator=ScontrolActuator(SlurmCommands(timeout_s=1.0)),
-            cycle=Cycle(limits=Limits(min_job_age_s=0.0)),
+            cycle=Cycle(limits=Limits(fairness="user", min_job_age_s=0.0)),
             journal=journal,
             wanted=lambda job, _: job.job_id == queue.ranged,
         )

@@ -16,7 +16,7 @@ from tools.bench.strategies import STRATEGIES, honest, submitted, with_accounts
 ONE_NODE: Final = parse_cluster("nodes=1,gpus=4")
 USERS: Final = ("ann", "bob", "cy", "dan", "eve")
 # Percentage points of the time until the work of a user is done.
-MOST_BEYOND_PLAIN: Final = 15.0
+MOST_BEYOND_PLAIN: Final = 25.0
 
 
 @cache

@@ -8,7 +8,7 @@ local MOST_BYTES = 131072
 local MOST_LIFTS = 100
 -- Slurm keeps the lowest values for itself; sadvise undoes what is above this.
 local LOWEST_NICE = -2000000000
--- For so many seconds the table is not read again, and a table is valid for no longer than this.
+-- For this many seconds the table is not read again, and a table is valid for no longer than this.
 local READ_EVERY_S = 5
 local LONGEST_VALID_S = 900
 -- The clocks of the machines can differ by this.

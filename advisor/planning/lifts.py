@@ -15,7 +15,7 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Rows = NDArray[np.intp]
 
-# Keys between these powers of two are told apart; beyond them jobs get the same priority.
+# Keys between these powers of two differ in priority; beyond them jobs get the same one.
 _LOWEST_POWER: Final = -20.0
 _HIGHEST_POWER: Final = 44.0
 # The points of priority for a factor of two between keys: as many as fair share and age can move a job after its lift,

@@ -10,7 +10,7 @@ from advisor.sim.snapshot_model import SnapshotModel
 
 Floats = NDArray[np.float64]
 
-# So many queues of plain Slurm are carried over to another anchor.
+# The number of queues of plain Slurm that are carried over to another anchor.
 _QUEUES: Final = 8
 
 

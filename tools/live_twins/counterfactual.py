@@ -187,7 +187,7 @@ def main() -> int:
     parser.add_argument("recordings", nargs="+", type=Path)
     parser.add_argument("--draws", type=int, default=DRAWS)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--anchors", type=int, nargs="+", default=[], help="also: the sum over so many anchors")
+    parser.add_argument("--anchors", type=int, nargs="+", default=[], help="also: the sum over this number of anchors")
     parser.add_argument("--share", type=float, nargs="+", default=[1.0], help="share of the run, default: all")
     args = parser.parse_args()
     print("mean waits and differences (advised - plain) in seconds; |error|: of a start, mean over jobs and draws")

@@ -13,7 +13,7 @@ from typing import Final
 
 from advisor.config import Config
 from advisor.cycle import CycleRecord
-from advisor.domain.actions import Lever, SetNice
+from advisor.domain.actions import Lever, Reason, SetNice
 from advisor.domain.job import Job
 from advisor.domain.lease import Lease, LeaseState, intended
 from advisor.domain.mark import is_marked
@@ -41,7 +41,7 @@ _PARTITION: Final = re.compile(
 )
 _WHEN: Final = re.compile(r"(?P<key>written|valid) (?P<time>\d{1,11})", re.ASCII)
 _EVENT: Final = "submit_table"
-_PURPOSE: Final = "lifted at submission, by the submit table: it should start next (short_work_first)"
+_PURPOSE: Final = f"lifted at submission, by the submit table: it should start next ({Reason.SHORT_WORK_FIRST})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

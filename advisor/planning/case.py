@@ -68,17 +68,8 @@ class Case:
 
     @cached_property
     def nice_of_ours(self) -> Mapping[int, int]:
-        """Map jobs to the part of their nice that an open change added; it is below 0 for a lift."""
-        jobs = self.snapshot.jobs_by_id
-        return {
-            lease.job_id: lease.action.after - lease.undo.after
-            for lease in self.memory.leases
-            if isinstance(lease.action, SetNice)
-            and isinstance(lease.undo, SetNice)
-            and lease.ending is None
-            and lease.job_id in jobs
-            and jobs[lease.job_id].nice == lease.action.after
-        }
+        """Map jobs to the part of their nice that an open change added."""
+        return nice_of_ours(self.snapshot, self.memory)
 
     @cached_property
     def table(self) -> NodeTable:
@@ -221,3 +212,17 @@ class Case:
         wanted = [row for row, job in enumerate(queue.jobs) if job.job_id in timed]
         near = {queue.jobs[turn.row].job_id for turn in turns(self.timetable(), queue, self.freed, wanted)}
         return [lease for lease in self._open_timers if lease.job_id in near]
+
+
+def nice_of_ours(snapshot: Snapshot, memory: Memory) -> Mapping[int, int]:
+    """Map jobs to the part of their nice that an open change added; it is below 0 for a lift."""
+    jobs = snapshot.jobs_by_id
+    return {
+        lease.job_id: lease.action.after - lease.undo.after
+        for lease in memory.leases
+        if isinstance(lease.action, SetNice)
+        and isinstance(lease.undo, SetNice)
+        and lease.ending is None
+        and lease.job_id in jobs
+        and jobs[lease.job_id].nice == lease.action.after
+    }

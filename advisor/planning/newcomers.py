@@ -13,13 +13,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.domain.actions import SetNice
 from advisor.domain.forecast import NO_FORECASTS, Forecasts
 from advisor.domain.mark import MARK_SPAN, marked
 from advisor.domain.memory import NOTHING_KNOWN, Memory
 from advisor.domain.snapshot import Snapshot
 from advisor.features.capacity import node_table
 from advisor.features.queue import QueueTable, queue_table
+from advisor.planning.case import nice_of_ours
 from advisor.planning.levers import missing_for_nice
 from advisor.planning.lifts import lifted_priority
 from advisor.planning.objective import Objective, Waiting, objective_of
@@ -74,12 +74,12 @@ def newcomers(
     memory: Memory = NOTHING_KNOWN,
 ) -> Iterator[Newcomers]:
     """Yield the nice values of the partitions in which jobs of known run times wait, by name."""
-    if limits.fairness not in ("trade", "site") or missing_for_nice(snapshot) is not None:
+    if not limits.lifts_pass_others or missing_for_nice(snapshot) is not None:
         return
     ratio = planning.used_limit_ratio_low
     queue = queue_table(snapshot, node_table(snapshot), max(1, len(snapshot.jobs)), forecasts, rule_ratio=ratio)
     objective = objective_of(snapshot.config, planning, limits)
-    ours = _nice_of_ours(snapshot, memory)
+    ours = nice_of_ours(snapshot, memory)
     for partitions, pool in sorted(queue.pool_by_partitions.items()):
         rows = queue.rows_of(pool)
         rows = rows[np.isfinite(queue.run.expected_s[rows])]
@@ -90,20 +90,6 @@ def newcomers(
         arriving = line.newcomers(partitions[0], objective, planning.lift_places, limits.nice_min)
         if arriving is not None:
             yield arriving
-
-
-def _nice_of_ours(snapshot: Snapshot, memory: Memory) -> Mapping[int, int]:
-    """Map pending jobs to the part of their nice that an open change added."""
-    jobs = snapshot.jobs_by_id
-    return {
-        lease.job_id: lease.action.after - lease.undo.after
-        for lease in memory.leases
-        if isinstance(lease.action, SetNice)
-        and isinstance(lease.undo, SetNice)
-        and lease.ending is None
-        and lease.job_id in jobs
-        and jobs[lease.job_id].nice == lease.action.after
-    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -184,9 +184,9 @@ class Slurm(NamedTuple):
     open_until: NDArray[np.float64]  # (n_nodes,): the start of the next reservation after that
     freed_by: NDArray[
         np.int32
-    ]  # (most_gpus + 1, n_nodes): the departure that frees so many GPUs; row 0: see free_shape
+    ]  # (most_gpus + 1, n_nodes): the departure that frees a number of GPUs; row 0: see free_shape
     free_time: NDArray[np.float64]  # (most_gpus + 1, n_nodes): when it ends
-    free_order: NDArray[np.int32]  # (most_gpus + 1, n_nodes): the nodes that ever have so many, by that departure
+    free_order: NDArray[np.int32]  # (most_gpus + 1, n_nodes): the nodes that ever have that number, by that departure
     free_nodes: NDArray[np.int64]  # (most_gpus + 1,): how many these are
     free_plan: NDArray[np.int64]  # (most_gpus + 1,): the plan for which the rows above were worked out
     begins: NDArray[np.int32]  # (most_running + 2,): space for sorting nodes

@@ -23,10 +23,10 @@ _LOG_ODDS: Final = 2.1972245773362196
 _LEAST_TAIL: Final = 1e-9
 
 
-def uniforms(model: SnapshotModel, draws: int, seed: int) -> Floats:
-    """Return the uniform numbers of each draw, `(n_draws, n_jobs)`; a draw does not depend on the number of draws."""
-    rows = [np.random.default_rng([seed, draw]).random(len(model.trace)) for draw in range(draws)]
-    return np.array(rows).reshape(draws, len(model.trace))
+def uniforms(model: SnapshotModel, draws: Sequence[int], seed: int) -> Floats:
+    """Return the uniform numbers of the draws with some numbers, `(n_draws, n_jobs)`."""
+    rows = [np.random.default_rng([seed, draw]).random(len(model.trace)) for draw in draws]
+    return np.array(rows).reshape(len(draws), len(model.trace))
 
 
 def by_limits(model: SnapshotModel, draws: int) -> Floats:

@@ -38,15 +38,18 @@ class SlurmRollout:
     usage: Usage | None = None
     parameters: SlurmParameters | None = None
 
-    def values(self, case: Case, plans: Sequence[Scenario], *, horizon_s: float, draws: int) -> RolloutValues:
-        """Simulate every plan under the same draws of run times and arrivals.
+    def values(
+        self, case: Case, plans: Sequence[Scenario], *, horizon_s: float, draws: int, first_draw: int = 0
+    ) -> RolloutValues:
+        """Simulate every plan under the same draws of run times and arrivals, from the number `first_draw` on.
 
         Raises `SimulationError` for a snapshot without anything to simulate.
         """
         model = model_of(case.snapshot, self.parameters)
-        run_time_s = by_forecasts(model, case.forecasts, uniforms(model, draws, self.seed))
+        numbers = range(first_draw, first_draw + draws)
+        run_time_s = by_forecasts(model, case.forecasts, uniforms(model, numbers, self.seed))
         recent, now = self.recent, model.taken_at
-        arrivals = [draw_arrivals(recent, now, horizon_s, self.seed, draw) for draw in range(draws)] if recent else []
+        arrivals = [draw_arrivals(recent, now, horizon_s, self.seed, draw) for draw in numbers] if recent else []
         continuation = Continuation(
             model,
             periods=self.periods,

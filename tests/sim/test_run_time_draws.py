@@ -80,8 +80,8 @@ def test_forecast_goes_to_its_job() -> None:
 
 
 def test_a_draw_does_not_depend_on_how_many_there_are() -> None:
-    few, many = uniforms(one_job(), 2, seed=5), uniforms(one_job(), 8, seed=5)
+    few, many = uniforms(one_job(), range(2), seed=5), uniforms(one_job(), range(8), seed=5)
 
     assert few.tolist() == many[:2].tolist()
     assert len(set(many[:, 0].tolist())) == 8
-    assert uniforms(one_job(), 2, seed=6).tolist() != few.tolist()
+    assert uniforms(one_job(), range(2), seed=6).tolist() != few.tolist()

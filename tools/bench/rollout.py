@@ -90,7 +90,7 @@ def measure(n_pending: int, n_nodes: int, options: argparse.Namespace) -> Figure
     model_s, model = _fastest(lambda: model_of(snapshot), options.repeat)
     arrays_s, like_slurm = _fastest(lambda: Continuation(model), options.repeat)
     default = Continuation(model, places=SlurmRollout().places)
-    run_time_s = by_forecasts(model, _forecasts(snapshot), uniforms(model, options.draws, options.seed))
+    run_time_s = by_forecasts(model, _forecasts(snapshot), uniforms(model, range(options.draws), options.seed))
     run_all_s, exact = _fastest(lambda: _run(like_slurm, run_time_s[0]), options.repeat)
     run_s, quick = _fastest(lambda: _run(default, run_time_s[0]), options.repeat)
     pending = [job.job_id for job in snapshot.pending]

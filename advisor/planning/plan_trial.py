@@ -14,9 +14,9 @@ jobs, so that a change that helps one job and delays those behind it pays for bo
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import Final, Protocol
 
-from advisor.domain.actions import Action, Reason, Requeue, SetNice
+from advisor.domain.actions import Lever, Reason, Requeue, SetNice
 from advisor.domain.forecast import Interval
 from advisor.domain.plan import Kind, Recommendation
 from advisor.domain.units import DAY_S
@@ -38,7 +38,7 @@ class TrialSize:
     """
 
     plans: int = 8
-    draws: int = 8
+    draws: int = 16
     horizon_s: float = DAY_S
 
     def __post_init__(self) -> None:
@@ -77,10 +77,16 @@ class TriedChange:
     below 0 for a gain; `together_s` the same with all changes of its kind. None where that was not rolled out.
     """
 
-    action: Action
+    job_id: int
+    lever: Lever
     finding: TrialFinding
     alone_s: Interval | None = None
     together_s: Interval | None = None
+
+    @property
+    def key(self) -> tuple[int, Lever]:
+        """The job and the lever: a plan holds one such change at most."""
+        return self.job_id, self.lever
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +117,13 @@ def is_tried(change: Recommendation) -> bool:
     return change.refused_by is None and not isinstance(change.action, SetNice | Requeue)
 
 
+class Trial(Protocol):
+    """A way to try plans."""
+
+    def tried(self, case: Case, changes: Sequence[Recommendation]) -> PlanTrial:
+        """Return the trial of judged changes; a fault is part of it."""
+
+
 def try_plan(case: Case, changes: Sequence[Recommendation], rollout: Rollout, size: TrialSize) -> PlanTrial:
     """Roll candidate plans out and decide which of the judged changes go out; equal inputs give equal trials.
 
@@ -129,45 +142,45 @@ def try_plan(case: Case, changes: Sequence[Recommendation], rollout: Rollout, si
         if lifts_s.low > 0.0:
             lifts, base = TrialFinding.CLEAR_LOSS, [change for change in base if not is_lift(change)]
             stage = _Stage.of(case, base, others, rollout, size)
-    tried = {found.action: found for found in stage.findings()}
-    chosen = [change for change in others if tried[change.action].finding.refused_by is None]
+    tried = {found.key: found for found in stage.findings()}
+    chosen = [change for change in others if tried[_key(change)].finding.refused_by is None]
     effect = effect_of(stage.values, stage.base, 0)
     if chosen:
         check = _Stage.of(case, base, chosen, rollout, size, is_check=True)
         is_confirmed = completion_change_s(check.values, check.base + 1, check.base).high < 0.0
         effect = effect_of(check.values, check.base + 1 if is_confirmed else check.base, 0)
         if not is_confirmed:
-            tried |= {one.action: replace(tried[one.action], finding=TrialFinding.NOT_CONFIRMED) for one in chosen}
+            tried |= {_key(one): replace(tried[_key(one)], finding=TrialFinding.NOT_CONFIRMED) for one in chosen}
     return PlanTrial(
         effect=effect,
         lifts=lifts,
         lifts_s=lifts_s,
-        changes=tuple(tried[change.action] for change in sorted(others, key=lambda change: change.job_id)),
+        changes=tuple(tried[key] for key in sorted(tried)),
     )
 
 
 def untried(changes: Sequence[Recommendation], fault: str) -> PlanTrial:
     """Return the trial of a plan for which nothing could be rolled out: the lifts go out, the other changes do not."""
+    has_lifts = any(change.refused_by is None and is_lift(change) for change in changes)
+    keys = sorted(_key(change) for change in changes if is_tried(change))
     return PlanTrial(
-        lifts=TrialFinding.NO_CLEAR_LOSS
-        if any(change.refused_by is None and is_lift(change) for change in changes)
-        else None,
+        lifts=TrialFinding.NO_CLEAR_LOSS if has_lifts else None,
         changes=tuple(
-            TriedChange(action=change.action, finding=TrialFinding.NOT_TRIED) for change in changes if is_tried(change)
+            TriedChange(job_id=job_id, lever=lever, finding=TrialFinding.NOT_TRIED) for job_id, lever in keys
         ),
         fault=fault,
     )
 
 
-def with_trial(changes: Sequence[Recommendation], trial: PlanTrial) -> tuple[Recommendation, ...]:
+def refused_by_trial(changes: Sequence[Recommendation], trial: PlanTrial) -> tuple[Recommendation, ...]:
     """Return judged changes with the refusals of a trial."""
-    refused: dict[Action, str | None] = {tried.action: tried.finding.refused_by for tried in trial.changes}
-    if trial.lifts is not None:
-        refused |= {change.action: trial.lifts.refused_by for change in changes if is_lift(change)}
-    return tuple(
-        replace(change, refused_by=refused.get(change.action)) if change.refused_by is None else change
-        for change in changes
-    )
+    refused = {tried.key: tried.finding.refused_by for tried in trial.changes}
+    of_lifts = None if trial.lifts is None else trial.lifts.refused_by
+
+    def refusal(change: Recommendation) -> str | None:
+        return change.refused_by or (of_lifts if is_lift(change) else refused.get(_key(change)))
+
+    return tuple(replace(change, refused_by=refusal(change)) for change in changes)
 
 
 def scenario(changes: Sequence[Recommendation]) -> Scenario:
@@ -181,8 +194,8 @@ def scenario(changes: Sequence[Recommendation]) -> Scenario:
     return timed
 
 
-# A candidate: all changes of a kind, or one change alone.
-_Name = Kind | Action
+# A candidate: all changes of a kind, or one change alone, by its key.
+_Name = Kind | tuple[int, Lever]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,7 +229,7 @@ class _Stage:
         candidates: dict[_Name, Sequence[Recommendation]] = {
             kind: members for kind, members in by_kind.items() if len(members) > 1
         }
-        candidates |= {change.action: [change] for change in others}
+        candidates |= {_key(change): [change] for change in others}
         names = list(candidates)[: size.plans - 2]
         tops = [others] if is_check else [candidates[name] for name in names]
         plans = [(), *([scenario(base)] if base else []), *(scenario([*base, *top]) for top in tops)]
@@ -234,9 +247,14 @@ class _Stage:
         for kind, members in self.by_kind.items():
             together_s = change_s.get(kind)
             for change in members:
-                alone_s = change_s.get(change.action)
-                finding = _finding(alone_s, together_s)
-                yield TriedChange(action=change.action, finding=finding, alone_s=alone_s, together_s=together_s)
+                alone_s = change_s.get(_key(change))
+                yield TriedChange(
+                    job_id=change.job_id,
+                    lever=change.action.lever,
+                    finding=_finding(alone_s, together_s),
+                    alone_s=alone_s,
+                    together_s=together_s,
+                )
 
 
 def _finding(alone_s: Interval | None, together_s: Interval | None) -> TrialFinding:
@@ -246,6 +264,10 @@ def _finding(alone_s: Interval | None, together_s: Interval | None) -> TrialFind
     if together_s is not None and together_s.high < 0.0 and (alone_s is None or alone_s.median <= 0.0):
         return TrialFinding.GAINS_TOGETHER
     return TrialFinding.NOT_TRIED if alone_s is None and together_s is None else TrialFinding.NO_CLEAR_GAIN
+
+
+def _key(change: Recommendation) -> tuple[int, Lever]:
+    return change.job_id, change.action.lever
 
 
 def _most_saved_first(change: Recommendation) -> tuple[float, int]:

@@ -17,10 +17,10 @@ from advisor.planning.plan_trial import (
     PlanTrial,
     TrialFinding,
     TrialSize,
+    refused_by_trial,
     scenario,
     try_plan,
     untried,
-    with_trial,
 )
 from advisor.planning.rollout import TimedAction
 from tests.builders import make_cluster, make_gang, make_job, make_recommendation
@@ -67,7 +67,7 @@ def tried(
 ) -> tuple[PlanTrial, tuple[str | None, ...], FakeRollout]:
     rollout = FakeRollout(shift_s=shift_s)
     trial = try_plan(CASE, changes, rollout, size)
-    return trial, tuple(change.refused_by for change in with_trial(changes, trial)), rollout
+    return trial, tuple(change.refused_by for change in refused_by_trial(changes, trial)), rollout
 
 
 def test_change_that_gains_goes_out_and_one_that_loses_does_not() -> None:
@@ -208,7 +208,7 @@ def test_without_rollouts_lifts_go_out_and_nothing_else() -> None:
     trial = untried(changes, "late")
 
     assert trial.fault == "late"
-    rules = tuple(change.refused_by for change in with_trial(changes, trial))
+    rules = tuple(change.refused_by for change in refused_by_trial(changes, trial))
     assert rules == (None, TRIED, TRIED, None, TRIED, TRIED)
 
 

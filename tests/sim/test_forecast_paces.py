@@ -13,7 +13,7 @@ from advisor.domain.plan import Kind, Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.planning.case import Case
-from advisor.planning.plan_trial import GAINS, TrialSize, try_plan, with_trial
+from advisor.planning.plan_trial import GAINS, TrialSize, refused_by_trial, try_plan
 from advisor.planning.rollout import Scenario, TimedAction
 from advisor.settings import PlanningSettings
 from advisor.sim.slurm_rollout import SlurmRollout
@@ -55,7 +55,7 @@ def run_s_of(case: Case, job_id: int, plan: Scenario = ()) -> float:
 
 def refused(case: Case, changes: Sequence[Recommendation]) -> tuple[str | None, ...]:
     trial = try_plan(case, changes, SlurmRollout(), SIZE)
-    return tuple(change.refused_by for change in with_trial(changes, trial))
+    return tuple(change.refused_by for change in refused_by_trial(changes, trial))
 
 
 # 4 of 8 GPUs are in use on each node: a gang of 16 starts on both leaves, one of 8 on two nodes of one leaf.

@@ -53,7 +53,7 @@ def recommend(
         bool,
         typer.Option(
             "--rollout",
-            help="Simulate the next 24 h with and without the plan, and print what it and each change gain.",
+            help="Simulate the next 12 h with and without the plan, and print what it and each change gain.",
         ),
     ] = False,
     partitions: Partitions = None,

@@ -19,7 +19,7 @@ from typing import Final, Protocol
 from advisor.domain.actions import Lever, Reason, Requeue, SetNice
 from advisor.domain.forecast import Interval
 from advisor.domain.plan import Kind, Recommendation
-from advisor.domain.units import DAY_S
+from advisor.domain.units import HOUR_S
 from advisor.planning.case import Case
 from advisor.planning.plan_effect import PlanEffect, completion_change_s, effect_of
 from advisor.planning.rollout import Rollout, RolloutValues, Scenario, TimedAction
@@ -35,11 +35,13 @@ class TrialSize:
     """How much is rolled out: plans at once, draws of each, and the time that each covers.
 
     Of the plans two are without changes and with the lifts alone. The check of the choice takes up to three more.
+    Over a longer horizon chance moves the mean more than a change does: a start that is a second later changes all
+    that follow.
     """
 
     plans: int = 8
-    draws: int = 16
-    horizon_s: float = DAY_S
+    draws: int = 12
+    horizon_s: float = 12 * HOUR_S
 
     def __post_init__(self) -> None:
         if self.plans < 3 or self.draws < 2 or not self.horizon_s > 0.0:

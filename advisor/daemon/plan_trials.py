@@ -35,7 +35,7 @@ def run_trial(patience: Deadline | None = None) -> RunTrial:
 
     def run(task: bytes, limit_s: float) -> bytes:
         left_s = limit_s if patience is None else _ROUND_RATIO * (patience.until - time.monotonic())
-        return run_module(_MODULE, task, patience, limit_s=max(1.0, min(limit_s, left_s)))
+        return run_module(_MODULE, task, patience, limit_s=max(0.1, min(limit_s, left_s)))
 
     return run
 

@@ -1,22 +1,44 @@
 """Trials of plans in a process of its own: verdicts are kept, and without one only the lifts go out."""
 
 import json
+import pickle
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from advisor.apply.memory_journal import MemoryJournal
+from advisor.config import Config
 from advisor.cycle import Cycle
 from advisor.daemon.plan_trials import ChildTrial, RunTrial, run_trial, trials_by
+from advisor.daemon.service import Outfit, Service
+from advisor.daemon.shadow import Shadow
 from advisor.domain.actions import Lever, NodeRange, SetNice, SetNodeRange
 from advisor.domain.plan import Kind, Recommendation
 from advisor.errors import SlurmError
+from advisor.journal import opened
+from advisor.journal.views import Done, RowQuery
+from advisor.metrics.observer import Metrics
 from advisor.planning.case import Case
 from advisor.planning.kept_trials import KEPT_S, KeptTrials
-from advisor.planning.plan_trial import GAINS, TRIED, PlanTrial, TrialFinding, TriedChange, refused_by_trial
+from advisor.planning.plan_trial import (
+    GAINS,
+    TRIED,
+    PlanTrial,
+    Trial,
+    TrialFinding,
+    TriedChange,
+    is_tried,
+    refused_by_trial,
+)
 from advisor.settings import PlanningSettings
 from advisor.sim.trial_child import ANSWER, TrialTask
 from tests.builders import TAKEN_AT, make_cluster, make_gang, make_job, make_recommendation, make_snapshot
+from tests.daemon.rounds import Site
+from tests.daemon.test_round_log import Events
+from tests.fake_cluster import HOLD, fragmented
+from tests.planning.test_policies import Scripted
 
 JOBS = [make_job(number, gang=make_gang(2), time_limit_s=3600.0) for number in range(1, 5)]
 
@@ -45,8 +67,6 @@ class Runs:
         self._finding, self._lifts, self._fault = finding, lifts, fault
 
     def __call__(self, task: bytes, limit_s: float) -> bytes:
-        import pickle
-
         assert limit_s == 15.0
         changes = [one for one in pickle.loads(task).changes if one.refused_by is None]  # noqa: S301  (made here)
         others = [one for one in changes if not isinstance(one.action, SetNice)]
@@ -176,3 +196,72 @@ def test_cycle_without_changes_to_try_starts_no_process() -> None:
     record = cycle.judge(snapshot, cycle.memory(MemoryJournal(), snapshot))
 
     assert [change.action.lever for change in record.recommendations] == [Lever.NICE]
+
+
+class Decided:
+    """A trial whose finding about every change but lifts is given; `count` are its calls."""
+
+    def __init__(self, finding: TrialFinding, fault: str = "") -> None:
+        self.count = 0
+        self._finding, self._fault = finding, fault
+
+    def tried(self, case: Case, changes: Sequence[Recommendation]) -> PlanTrial:  # noqa: ARG002  (the protocol's)
+        self.count += 1
+        keys = sorted((one.job_id, one.action.lever) for one in changes if is_tried(one))
+        found = tuple(TriedChange(job_id=job_id, lever=lever, finding=self._finding) for job_id, lever in keys)
+        return PlanTrial(changes=found, fault=self._fault)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(folder=tmp_path, cluster=fragmented())
+
+
+def serving(site: Site, trial: Trial, shadow: Shadow | None = None) -> Service:
+    """Start a service that tries its plans."""
+    config = site.service().config
+
+    def build(config: Config) -> Outfit:
+        outfit = site.outfit(config)
+        cycle = replace(outfit.applier.cycle, trial=trial)
+        return replace(outfit, applier=replace(outfit.applier, cycle=cycle), shadow=shadow)
+
+    return Service(build, config, site.clock, site.told.append)
+
+
+def test_daemon_sends_what_gains_and_not_what_does_not(site: Site) -> None:
+    serving(site, Decided(TrialFinding.NO_CLEAR_GAIN)).round()
+    kept_back = list(site.cluster.sent)
+    site.clock.advance(3600.0)
+    serving(site, Decided(TrialFinding.GAINS)).round()
+
+    assert kept_back == []
+    assert site.cluster.sent == [HOLD]
+
+
+def test_fault_of_a_trial_is_in_the_audit_the_log_and_the_metrics(site: Site) -> None:
+    serving(site, Decided(TrialFinding.NOT_TRIED, fault="late")).round()
+
+    metrics = Metrics(version="1", interval_s=60.0, journal=site.folder / "journal.sqlite")
+    metrics.observe(site.told[0])
+    events = Events()
+    events.tell(site.told[0])
+    with opened(site.folder / "journal.sqlite") as journal:
+        row = journal.last("plan trial")
+        (refused,) = [change for change in journal.changes(RowQuery()) if change.done is Done.REFUSED]
+    assert row is not None
+    assert row.detail == {"tried": 0, "refused": 1, "fault": "late"}
+    assert (refused.action.job_id, refused.said) == (9, TRIED)
+    assert b'sadvise_plan_trials_total{outcome="failed"} 1.0' in metrics.exposition()
+    assert "changes other than lifts are not sent" in [event["event"] for event in events.taken()]
+
+
+def test_shadow_takes_the_trial_of_the_plan_in_force(site: Site) -> None:
+    trial = Decided(TrialFinding.NO_CLEAR_GAIN)
+    serving(site, trial, Shadow(Scripted(1.0))).round()
+
+    with opened(site.folder / "journal.sqlite") as journal:
+        row = journal.last("shadow")
+    assert trial.count == 1
+    assert row is not None
+    assert (row.detail["only_shadow"], row.detail["only_in_force"]) == ("", "")

@@ -25,6 +25,7 @@ from advisor.planning.plan_trial import (
 from advisor.planning.rollout import TimedAction
 from tests.builders import make_cluster, make_gang, make_job, make_recommendation
 from tests.planning.rollouts import FakeRollout
+from tests.sim.rollout_contract import RAISED, check
 
 CASE = Case(snapshot=make_cluster([make_job(number, gang=make_gang(1)) for number in range(1, 9)]))
 SIZE = TrialSize(plans=8, draws=4)
@@ -242,3 +243,7 @@ def test_sizes_that_can_decide_nothing_are_refused(size: dict[str, float]) -> No
 def _with_ends(plans: list[list[Action]]) -> list[frozenset[Action]]:
     """Return plans as rolled out: with the ends of changes that are reverted."""
     return [frozenset(action for one in plan for action in (one, one.inverse()) if action) for plan in plans]
+
+
+def test_fake_keeps_to_the_contract_of_rollouts() -> None:
+    check(FakeRollout(shift_s={RAISED[0].action: always(-5.0)}))

@@ -14,7 +14,6 @@ from advisor.planning.case import Case
 from advisor.planning.kept_trials import KeptTrials
 from advisor.planning.plan_trial import PlanTrial, Trial, untried
 from advisor.settings import PlanningSettings
-from advisor.sim.trial_child import ANSWER, TrialTask
 
 _MODULE: Final = "advisor.sim.trial_child"
 # The share of what is left of a round that a trial can take.
@@ -49,6 +48,9 @@ class ChildTrial:
 
     def tried(self, case: Case, changes: Sequence[Recommendation]) -> PlanTrial:
         """Return the trial of judged changes; a fault is part of it."""
+        # Commands whose plan holds lifts alone do without the simulator.
+        from advisor.sim.trial_child import ANSWER, TrialTask
+
         task = TrialTask(
             snapshot=case.snapshot, forecasts=case.forecasts, settings=case.settings, changes=tuple(changes)
         )

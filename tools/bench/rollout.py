@@ -7,11 +7,12 @@ switches of 8 nodes. A run covers 24 h; run times are drawn from forecasts. One 
 as many jobs as slurmctld tests (`run_all_s`) and for those that a rollout takes by default (`run_s`); `wait_ratio` is
 the mean wait of the second over that of the first. `pairs_s` is the time of all plans under all draws. `trial_s` is the
 time of planning with rollouts: a trial of 20 lifts and 8 other changes, as the daemon makes it, in a process of its own
-on two threads and without a deadline.
+on two threads and without a deadline; `trial_cpu_s` is the CPU time of that process.
 """
 
 import argparse
 import json
+import resource
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -67,6 +68,7 @@ class Figures:
     pairs: int
     pairs_s: float
     trial_s: float
+    trial_cpu_s: float
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -110,6 +112,7 @@ def measure(n_pending: int, n_nodes: int, options: argparse.Namespace) -> Figure
     pairs_s, _ = _fastest(
         lambda: roll_out(default, plans, run_time_s, horizon_s=HORIZON_S, threads=options.threads), repeat=1
     )
+    cpu_s = _children_cpu_s()
     trial_s, trial = _fastest(lambda: _trial(snapshot), repeat=1)
     if trial.fault:
         raise SystemExit(trial.fault)
@@ -125,7 +128,14 @@ def measure(n_pending: int, n_nodes: int, options: argparse.Namespace) -> Figure
         pairs=options.plans * options.draws,
         pairs_s=pairs_s,
         trial_s=trial_s,
+        trial_cpu_s=_children_cpu_s() - cpu_s,
     )
+
+
+def _children_cpu_s() -> float:
+    """Return the CPU time of the processes that were started and have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _trial(snapshot: Snapshot) -> PlanTrial:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from advisor.cli.reading import Planned
     from advisor.cycle import CycleRecord
-    from advisor.planning.plan_effect import PlanEffect
+    from advisor.planning.plan_trial import PlanTrial
 
 NO_REVERT = "none: Slurm restarts the job from its last checkpoint when resources are free"
 
@@ -51,7 +51,10 @@ def recommend(
     ] = None,
     rollout: Annotated[
         bool,
-        typer.Option("--rollout", help="Simulate the next 24 h with and without the plan, and print what it changes."),
+        typer.Option(
+            "--rollout",
+            help="Simulate the next 12 h with and without the plan, and print what it and each change gain.",
+        ),
     ] = False,
     partitions: Partitions = None,
     users: Users = None,
@@ -73,7 +76,7 @@ def recommend(
     from dataclasses import asdict
 
     from advisor.cli.filters import job_filter
-    from advisor.cli.plan_simulation import simulated_effect
+    from advisor.cli.plan_simulation import trial_of
     from advisor.cli.reading import Reading
     from advisor.errors import ConfigError
     from advisor.planning.survey import overview
@@ -94,7 +97,14 @@ def recommend(
     wanted = job_filter(partitions, users, accounts, jobs, nodes)
     fields, widths = chosen_fields(format_ or ",".join(FIELDS), list(FIELDS))
     reading = Reading(
-        snapshot=snapshot, demo=demo, source=source, cluster=cluster, timeout_s=timeout, config=config, policy=policy
+        snapshot=snapshot,
+        demo=demo,
+        source=source,
+        cluster=cluster,
+        timeout_s=timeout,
+        config=config,
+        policy=policy,
+        tries_plans=True,
     )
     settings = reading.load_config()
     opened = reading.open(settings)
@@ -102,7 +112,7 @@ def recommend(
     planned = reading.plan(settings, journal, seen)
     record = planned.record
     wanted.check(seen)
-    effect = simulated_effect(record) if rollout and record.recommendations else None
+    trial = trial_of(record, settings) if rollout else None
     named = cluster if snapshot is None and not demo else None
     shown = [
         recommendation(change, named)
@@ -127,7 +137,7 @@ def recommend(
                 },
                 "stops": [stop_values(breaker) for breaker in planned.stops],
                 **({} if policy is None else {"policy": {"name": policy, "fault": record.policy_fault or None}}),
-                **({} if effect is None else {"rollout": asdict(effect)}),
+                **({} if trial is None else {"rollout": asdict(trial)}),
                 "recommendations": shown,
                 "advised_on_probation": advised,
                 "skipped": left_alone,
@@ -139,7 +149,7 @@ def recommend(
     else:
         _print(record, shown, left_alone, source=None if noheader else opened.name, advised=advised)
         _print_trust(planned, settings.guard.probation_jobs)
-        _print_rest(planned, policy, effect)
+        _print_rest(planned, policy, trial)
     if exit_code and shown:
         raise typer.Exit(3)
 
@@ -197,13 +207,13 @@ def _print_trust(planned: "Planned", least_jobs: int) -> None:
         print_labelled("probation", line, width=11)
 
 
-def _print_rest(planned: "Planned", policy: str | None, effect: "PlanEffect | None") -> None:
+def _print_rest(planned: "Planned", policy: str | None, trial: "PlanTrial | None") -> None:
     """Print what a simulation of the plan, a learned policy and the journal add."""
-    from advisor.cli.plan_simulation import print_effect
+    from advisor.cli.plan_simulation import print_trial
     from advisor.view.terminal import print_labelled
 
-    if effect is not None:
-        print_effect(effect)
+    if trial is not None:
+        print_trial(trial)
     if policy is not None:
         print_labelled("policy", policy)
     if planned.record.policy_fault:

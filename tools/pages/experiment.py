@@ -23,7 +23,7 @@ FOLDER: Final = Path(__file__).parent
 PROG: Final = "python -m tools.pages"
 BATCH: Final = "batch"
 # A cycle of the advisor takes milliseconds, and more the more jobs are pending: whole traces would take hours.
-SLOW: Final = ("rules", "forecast", "forecast-noisy", "forecast-oracle")
+SLOW: Final = ("rules", "rules-rollout", "forecast", "forecast-noisy", "forecast-oracle", "oracle-rollout")
 # Keys of a description that are no options.
 FIXED: Final = ("page", "output", "summary")
 

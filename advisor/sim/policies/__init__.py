@@ -10,6 +10,7 @@ from advisor.sim.policies import dally, dally_preempt, drf, gandiva, las, lifted
 from advisor.sim.policies.advised import (
     AdvisedSlurm,
     as_believed,
+    few_rollouts,
     no_forecasts,
     shipped_models,
     truth,
@@ -112,6 +113,18 @@ _TABLE: tuple[SimulatedPolicy, ...] = (
         name="forecast",
         summary="Slurm with this advisor, its advice applied, forecast by the shipped models and the jobs ended so far",
         forecaster=shipped_models,
+    ),
+    AdvisedSlurm(
+        name="rules-rollout",
+        summary="rules, with changes other than lifts sent only if they gain in rollouts",
+        forecaster=no_forecasts,
+        trial=few_rollouts,
+    ),
+    AdvisedSlurm(
+        name="oracle-rollout",
+        summary="forecast-oracle, with changes other than lifts sent only if they gain in rollouts",
+        forecaster=truth,
+        trial=few_rollouts,
     ),
     AdvisedSlurm(
         name="forecast-noisy",

@@ -24,7 +24,8 @@ from advisor.planning.case import Case
 from advisor.planning.lift import StartsNext, recommendations
 from advisor.settings import Fairness, Limits, PlanningSettings
 from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
-from advisor.sim.policies.lifted import Lifter, by_limits
+from advisor.sim.policies.lifted import by_limits
+from advisor.sim.policies.lifter import Lifter
 from advisor.sim.simulated_policy import Problem, SimulationOptions, Stopwatch
 from advisor.sim.slurm_cluster import SimulatedSlurm
 from advisor.sim.slurm_state import build_slurm

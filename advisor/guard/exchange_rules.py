@@ -38,9 +38,8 @@ def exchange_within_group(halves: Sequence[Half], circumstances: Circumstances) 
 def places_exchanged(halves: Sequence[Half], _circumstances: Circumstances) -> bool:
     """Each job gets the priority of the other, as closely as marked nice values allow."""
     (first, second) = ((job.priority, change.action.applied_to(job).priority) for change, job in halves)
-    known = None not in first and None not in second
-    return known and all(
-        abs((before or 0) - (after or 0)) < MARK_SPAN
+    return all(
+        before is not None and after is not None and abs(before - after) < MARK_SPAN
         for before, after in ((first[0], second[1]), (second[0], first[1]))
     )
 

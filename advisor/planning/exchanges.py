@@ -68,14 +68,14 @@ def sorted_places(key: Floats, priority: Floats, group: NDArray[np.integer]) -> 
 
 
 def lowered_places(key: Floats, priority: Floats, group: NDArray[np.integer]) -> Floats:
-    """Return the highest priorities, none above the present one, at which no job stands before one with a lower key.
+    """Return priorities, none above the present one, at which no job stands before one of its group with a lower key.
 
-    The arrays are as `sorted_places` takes them. A job gets the priority of the last one with a lower key that it
-    would precede in its group.
+    The arrays are as `sorted_places` takes them. A job goes to one point below the last one with a lower key that it
+    precedes.
     """
     after = priority.astype(np.float64)
     order = np.lexsort((-priority, key, group))
     firsts = np.flatnonzero(np.diff(group[order])) + 1
     for rows in np.split(order, firsts):
         after[rows] = np.minimum.accumulate(after[rows])
-    return after
+    return np.where(after < priority, after - 1.0, after)

@@ -74,32 +74,35 @@ def recommendations(case: Case, so_far: Sequence[Recommendation] = ()) -> Iterat
             yield from _of_pool(case, queue, rows, done)
 
 
-def _of_pool(case: Case, queue: QueueTable, rows: Rows, done: frozenset[int]) -> Iterator[Recommendation]:
-    """Propose the exchanges of one pool."""
+def _of_pool(case: Case, queue: QueueTable, line: Rows, done: frozenset[int]) -> Iterator[Recommendation]:
+    """Propose the exchanges of one pool, among the jobs of its line whose run times are known."""
+    rows = line[np.isfinite(queue.run.expected_s[line])]
     jobs = [queue.jobs[row] for row in rows.tolist()]
-    owner = [job.user if case.limits.fairness == "user" else job.account for job in jobs]
-    group = np.unique(owner, return_inverse=True)[1]
-    work_gpu_s = queue.smallest[rows] * queue.run.expected_s[rows] * queue.tasks[rows]
+    owners = [_owner(case, job) for job in jobs]
     is_overdue = late_jobs(case, jobs)
     can_move = np.array(
-        [job.job_id not in done and bool(name) for job, name in zip(jobs, owner, strict=True)], dtype=np.bool_
+        [job.job_id not in done and bool(owner) for job, owner in zip(jobs, owners, strict=True)], dtype=np.bool_
     )
-    can_move &= np.isfinite(work_gpu_s)
     gave = gave_place(case.memory.leases)
     chosen = exchanges(
-        scoped_keys(work_gpu_s, is_overdue),
+        scoped_keys(queue.smallest[rows] * queue.run.expected_s[rows] * queue.tasks[rows], is_overdue),
         queue.priority[rows].astype(np.float64),
-        group,
+        np.unique(owners, return_inverse=True)[1],
         can_move,
         can_move & ~is_overdue & np.array([job.job_id not in gave for job in jobs], dtype=np.bool_),
         places=case.settings.lift_places,
     )
-    for up, down in zip(chosen.up.tolist(), chosen.down.tolist(), strict=True):
-        others = [job for job, place in zip(jobs, group.tolist(), strict=True) if place != group[up]]
-        nice_up = _nice_at(jobs[up], jobs[down], others)
-        nice_down = _nice_at(jobs[down], jobs[up], others)
+    for place_up, place_down in zip(chosen.up.tolist(), chosen.down.tolist(), strict=True):
+        up, down = jobs[place_up], jobs[place_down]
+        others = [job for row in line.tolist() if _owner(case, job := queue.jobs[row]) != _owner(case, up)]
+        nice_up, nice_down = _nice_at(up, down, others), _nice_at(down, up, others)
         if nice_up is not None and nice_down is not None and nice_up >= case.limits.nice_min:
-            yield from _pair(case, queue, rows[[up, down]], (nice_up, nice_down), down_before=up - down - 1)
+            yield from _pair(case, queue, rows[[place_up, place_down]], (nice_up, nice_down))
+
+
+def _owner(case: Case, job: Job) -> str:
+    """Return the user or the account of a job, by the fairness; empty where it is not known."""
+    return job.user if case.limits.fairness == "user" else job.account
 
 
 def _nice_at(job: Job, other: Job, others: Sequence[Job]) -> int | None:
@@ -120,9 +123,7 @@ def _ahead(job: Job, others: Sequence[Job]) -> int:
     return sum((-(other.priority or 0), other.submit_time, other.job_id) < place for other in others)
 
 
-def _pair(
-    case: Case, queue: QueueTable, pair: Rows, nices: tuple[int, int], *, down_before: int
-) -> Iterator[Recommendation]:
+def _pair(case: Case, queue: QueueTable, pair: Rows, nices: tuple[int, int]) -> Iterator[Recommendation]:
     """Return both halves of an exchange; `pair` holds the row that goes up and the one that goes down."""
     up, down = pair.tolist()
     # What stands between is passed by the one and let ahead by the other; it is worked off by all GPUs of the pool.
@@ -158,7 +159,7 @@ def _pair(
                 other_job_id=queue.jobs[other].job_id,
                 gpu_hours=_gpu_hours(queue, row),
                 gpu_hours_of_other=_gpu_hours(queue, other),
-                jobs_between=down_before,
+                jobs_between=len(between),
                 priority=int(queue.priority[row]),
                 priority_after=int(queue.priority[row]) + job.nice - nices[half],
                 queueing_delay_s=float(queue.wait_s[row]),

@@ -1,8 +1,10 @@
 """Jobs of one user or account that change places, as proposed and judged."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -10,18 +12,30 @@ from hypothesis import strategies as st
 from advisor.cycle import Cycle
 from advisor.domain.actions import Reason, SetNice, exchanged_with
 from advisor.domain.job import ArrayRecord, Job
-from advisor.domain.lease import Ending, LeaseState, intended
-from advisor.domain.mark import is_marked
+from advisor.domain.lease import Ending, Lease, LeaseState, intended
+from advisor.domain.mark import MARK_SPAN, is_marked
 from advisor.domain.memory import Memory
+from advisor.domain.permits import Permits
 from advisor.domain.plan import Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.standings import standings_of
 from advisor.features.queue import slurms_place
-from advisor.planning.exchange import Exchanged
-from advisor.settings import Limits, PlanningSettings
+from advisor.planning.case import Case
+from advisor.planning.exchange import Exchanged, recommendations
+from advisor.settings import Fairness, Limits, PlanningSettings
+from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
+from advisor.sim.policies.exchanger import Exchanger
+from advisor.sim.policies.lifted import by_limits
+from advisor.sim.simulated_policy import Problem, SimulationOptions, Stopwatch
+from advisor.sim.slurm_cluster import SimulatedSlurm
+from advisor.sim.slurm_state import build_slurm
+from advisor.sim.slurmctld import run_slurm
+from advisor.sim.state import outcomes
+from advisor.sim.trace import Trace
 from advisor.view.sentences import assumption, sentence
 from tests.builders import HOUR_S, TAKEN_AT, make_job, make_stretch
 from tests.planning.queues import busy, lifts_of
+from tests.sim.building import make_state, make_trace
 
 USER = Limits(fairness="user")
 LONG = make_job(1, gpus=16, priority=5000, time_limit_s=40 * HOUR_S)
@@ -184,3 +198,81 @@ def test_as_many_jobs_as_before_stand_ahead_of_every_job_of_others(jobs: list[Jo
     owners = [[snapshot.jobs_by_id[job_id].user for job_id in order] for order in (before, after)]
     assert owners[0] == owners[1]
     assert len(changes) % 2 == 0 and bool(changes) == bool(moved_users)
+
+
+# Twenty points for each second, so that marked nice values fit between jobs.
+SLURM = SlurmParameters(
+    tick_s=0.0, batch_sched_delay_s=0.0, priority_weight_age=20.0 * 604_800.0, priority_weight_fairshare=0.0
+)
+TWO = Cluster(nodes=(NodeGroup(count=2, gpus=4, leaf=2),), slurm=SLURM)
+
+
+@st.composite
+def traces(draw: st.DrawFn) -> Trace:
+    """Draw two jobs that fill the cluster, and jobs that wait behind them."""
+    full = {"gpus": 4, "run_time_s": 90_000, "time_limit_s": 100_000}
+    seconds = draw(st.lists(st.integers(1, 3000), min_size=2, max_size=14, unique=True).map(sorted))
+    waiting: list[dict[str, Any]] = [
+        {
+            "submit_time": float(second),
+            "gpus": draw(st.sampled_from([1, 2, 4])),
+            "run_time_s": 500,
+            "time_limit_s": draw(st.sampled_from([600.0, 3600.0, 7200.0, 90_000.0, math.inf])),
+            "user": draw(st.sampled_from(["ann", "bob", "cy"])),
+        }
+        for second in seconds
+    ]
+    return replace(make_trace([full, full, *waiting]), accounts=(draw(st.sampled_from(["", "lab"])),))
+
+
+@settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    trace=traces(),
+    fairness=st.sampled_from(["user", "account"]),
+    lift_places=st.sampled_from([1, 3, 20]),
+    cycles=st.lists(st.sampled_from([300.0, 3300.0, 3900.0, 9000.0]), min_size=1, max_size=3, unique=True).map(sorted),
+)
+def test_exchanges_are_those_of_the_simulated_policy(
+    trace: Trace, fairness: Fairness, lift_places: int, cycles: list[float]
+) -> None:
+    limits, planning = Limits(fairness=fairness), PlanningSettings(lift_places=lift_places)
+    state = make_state(trace, TWO)
+    slurm = build_slurm(state, trace, TWO)
+    simulated = SimulatedSlurm(trace, TWO, state, slurm)
+    nothing = outcomes(state)
+    problem = Problem(
+        trace=trace,
+        cluster=TWO,
+        state=state,
+        options=SimulationOptions(limits=limits, planning=planning),
+        rng=np.random.default_rng(0),
+        tell=lambda _: None,
+        watch=Stopwatch(),
+        plain_outcomes=lambda: nothing,
+    )
+    exchanger = Exchanger.of(problem, slurm, by_limits(problem, slurm))
+    leases: list[Lease] = []
+    for now in cycles:
+        run_slurm(state, slurm, now)
+        snapshot = simulated.snapshot()
+        young = {job.job_id: "old_enough" for job in snapshot.jobs if now - job.submit_time < limits.min_job_age_s}
+        case = Case(
+            snapshot=snapshot,
+            settings=planning,
+            limits=limits,
+            memory=Memory(leases=tuple(leases)),
+            permits=Permits(left_alone=young),
+        )
+        proposed = {change.job_id: change for change in recommendations(case)}
+
+        exchanger.cycle(state, now)
+
+        nice_after = {job.job_id: job.nice for job in simulated.snapshot().jobs}
+        moved = [job for job in snapshot.pending if nice_after[job.job_id] != job.nice]
+        assert proposed.keys() == {job.job_id for job in moved}
+        for job in moved:
+            action = proposed[job.job_id].action
+            assert isinstance(action, SetNice) and abs(action.after - nice_after[job.job_id]) < MARK_SPAN
+            done = replace(action, after=nice_after[job.job_id])
+            lease = intended(done, now, after_s=proposed[job.job_id].revert_after_s)
+            leases.append(replace(lease, state=LeaseState.OUT))

@@ -55,7 +55,7 @@ class Exchanger(Mover):
         returned = self._put_back(state, rows, is_overdue, now)
         priority, is_moved = jobs["priority"][rows], self.until[rows] > 0.0
         is_old_enough = now - jobs["submit_time"][rows] >= limits.min_job_age_s
-        can_rise = is_old_enough & ~is_moved
+        can_rise = is_old_enough & ~is_moved & (self.group[rows] != NONE)
         chosen = exchanges(
             scoped_keys(run_s * jobs["gpus"][rows], is_overdue),
             priority,
@@ -114,7 +114,10 @@ class Sorter(Mover):
 
     def _cycle_of(self, state: State, rows: Rows, run_s: Floats, now: float, capacity: float) -> bool:  # noqa: ARG002  (the protocol's)
         """Arrange the jobs of one pool; return whether any was changed."""
-        jobs = state.jobs
+        jobs, is_known = state.jobs, self.group[rows] != NONE
+        rows, run_s = rows[is_known], run_s[is_known]
+        if not len(rows):
+            return False
         points = jobs["priority"][rows] - self._places(state, rows, run_s * jobs["gpus"][rows])
         changed = points != 0.0
         if changed.any():
@@ -137,6 +140,9 @@ class Lowerer(Sorter):
 
 
 def group_of(problem: Problem) -> NDArray[np.int32]:
-    """Return the user of each job, or its account, as the fairness names it, `(n_jobs,)`."""
-    name = "user" if problem.options.limits.fairness == "user" else "account"
-    return np.asarray(problem.state.jobs[name])
+    """Return the user of each job, or its account, as the fairness names it, `(n_jobs,)`; NONE if it has no name."""
+    jobs, trace = problem.state.jobs, problem.trace
+    within_users = problem.options.limits.fairness == "user"
+    group, names = (jobs["user"], trace.users) if within_users else (jobs["account"], trace.accounts)
+    has_name = np.array([bool(name) for name in names], dtype=np.bool_)
+    return np.where(has_name[group], group, NONE).astype(np.int32)

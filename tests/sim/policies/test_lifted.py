@@ -84,7 +84,7 @@ AGED = replace(AGED, slurm=replace(AGED.slurm, priority_weight_age=604_800.0, pr
 
 def order_of(policy: str, *jobs: Mapping[str, Any], limits: Limits = SCOPED) -> tuple[list[int], int]:
     """The order in which jobs start, and the number of changes."""
-    run = run_of(make_trace(list(jobs)), AGED, policy, replace(EAGER, limits=limits))
+    run = run_of(replace(make_trace(list(jobs)), accounts=("lab",)), AGED, policy, replace(EAGER, limits=limits))
     starts = [start for start, _ in starts_and_ends(run)]
     return sorted(range(len(jobs)), key=lambda row: starts[row]), run.changes
 

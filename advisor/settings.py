@@ -108,8 +108,8 @@ class Limits:
     fairness: Annotated[
         Fairness,
         "whose jobs change places: those of one user, of one account, of all users weighed by the site's own order "
-        "(trade), or of all users by size alone (site); a lift passes jobs of others, so that with user and account "
-        "no job is lifted",
+        "(trade), or of all users by size alone (site); with user and account two jobs exchange their places, so that "
+        "no job of another user or account is passed",
     ] = "trade"
     max_lateness_s: Annotated[float, "a job that starts this much later than without advice goes before all others"] = (
         14 * DAY_S
@@ -127,8 +127,8 @@ class Limits:
         600.0
     )
     max_changes: Annotated[int, "most changes in one cycle"] = 300
-    max_changes_per_user: Annotated[int, "most changes in one cycle to jobs of one user, lifts apart"] = 5
-    max_changes_per_account: Annotated[int, "most changes in one cycle to jobs of one account, lifts apart"] = 10
+    max_changes_per_user: Annotated[int, "most changes in one cycle to jobs of one user, but for reordering"] = 5
+    max_changes_per_account: Annotated[int, "most changes in one cycle to jobs of one account, but for reordering"] = 10
     max_user_delay_s: Annotated[
         float,
         "bound for new changes on the delay of all jobs of a user in the window, realised and expected",

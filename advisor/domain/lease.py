@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from advisor.domain.actions import Action, Lever, Requeue
+from advisor.domain.actions import Action, Lever, Requeue, exchanged_with, gives_place
 from advisor.domain.job import Job
 
 
@@ -75,6 +75,16 @@ class Lease:
     def lever(self) -> Lever:
         """The field that was changed; a job has one lease per field."""
         return self.action.lever
+
+    @property
+    def exchanged_with(self) -> int | None:
+        """The job with which this one changed places; None if it did not."""
+        return exchanged_with(self.action)
+
+    @property
+    def gives_place(self) -> bool:
+        """Whether the job went to the place of a smaller one."""
+        return gives_place(self.action)
 
     @property
     def is_in_effect(self) -> bool:
@@ -174,6 +184,11 @@ def _priority(job: Job | None, previous: Lease | None) -> int | None:
 def earlier_of(*instants: float | None) -> float | None:
     """Return the earliest of the instants that are known; None if none is."""
     return min((instant for instant in instants if instant is not None), default=None)
+
+
+def gave_place(leases: Iterable[Lease]) -> frozenset[int]:
+    """Return the jobs that went to the place of a smaller one."""
+    return frozenset(lease.job_id for lease in leases if lease.gives_place and lease.ending is not Ending.NOT_APPLIED)
 
 
 def stopped_since(leases: Iterable[Lease], instant: float) -> tuple[Requeue, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from advisor.domain.actions import Requeue, SetNodeRange
-from advisor.domain.lease import Ending, Lease, LeaseState
+from advisor.domain.lease import Ending, Lease, LeaseState, gave_place
 from advisor.settings import Limits
 
 _OBJECTIONS = frozenset({Ending.REVERTED, Ending.OVERRULED})
@@ -19,7 +19,8 @@ class Ledger:
     """The seconds of delay booked by job, and by user and account within the window, and the jobs to leave alone.
 
     `realised_s_by_job` is the part that has been waited already, of the jobs that still wait.
-    `resting` names jobs that were changed lately, `objected` those whose change a person reverted or overruled.
+    `resting` names jobs that were changed lately, `objected` those whose change a person reverted or overruled,
+    `gave_place` those that went to the place of a smaller job.
     """
 
     delay_s_by_job: Mapping[int, float] = field(default_factory=dict)
@@ -28,6 +29,7 @@ class Ledger:
     realised_s_by_job: Mapping[int, float] = field(default_factory=dict)
     resting: frozenset[int] = frozenset()
     objected: frozenset[int] = frozenset()
+    gave_place: frozenset[int] = frozenset()
 
 
 NOTHING_BOOKED = Ledger()
@@ -63,6 +65,7 @@ def ledger_of(leases: Iterable[Lease], now: float, limits: Limits) -> Ledger:
         realised_s_by_job=realised,
         resting=frozenset(lease.job_id for lease in known if now - _stirred_time(lease) < limits.cooldown_s),
         objected=frozenset(lease.job_id for lease in known if person_objected(lease)),
+        gave_place=gave_place(known),
     )
 
 

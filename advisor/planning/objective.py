@@ -96,6 +96,14 @@ class Objective:
         return np.where(line.is_overdue, 0.0, line.gpu_s / (10.0**decades * turn))
 
 
+def scoped_keys(gpu_s: Floats, is_overdue: NDArray[np.bool_]) -> Floats:
+    """Return the keys of jobs within one user or account, `(n_jobs,)`: their sizes alone, 0 for late jobs.
+
+    What the site's order says of users stays as it is there, since no job takes the place of another group.
+    """
+    return np.where(is_overdue, 0.0, gpu_s)
+
+
 def objective_of(config: SiteConfig, planning: PlanningSettings, limits: Limits) -> Objective:
     """Return the objective of a site: at fairness `site` sizes alone decide."""
     return Objective(

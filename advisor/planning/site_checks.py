@@ -47,13 +47,17 @@ def site_checks(snapshot: Snapshot, limits: Limits) -> Iterator[Check]:
         )
     for lever in Lever:
         text = missing_for(lever, snapshot)
+        cost = "" if text is None else need_of(lever).cost
         if lever is Lever.NICE and text is None and not limits.lifts_pass_others:
-            text = f"guard.fairness is {limits.fairness}, and a lift passes jobs of others"
+            cost = (
+                f"guard.fairness is {limits.fairness}: jobs change places within each {limits.fairness} alone; "
+                "`sadvise tune` prints what each fairness gains"
+            )
         yield Check(
             name=f"lever {lever}",
             status=Status.OK if text is None else Status.LACKS,
             text=text or "usable",
-            cost="" if text is None else need_of(lever).cost,
+            cost=cost,
         )
     yield _topology(snapshot)
     if snapshot.topology.kind is TopologyKind.TREE:

@@ -65,6 +65,7 @@ def test_every_job_rule_has_a_case() -> None:
         "field_shown",
         "before_still_true",
         "lifts_only",
+        "place_given_once",
         "nice_within_limits",
         "delay_within_limits",
         "total_delay_within_limit",

@@ -96,6 +96,7 @@ _TABLE: tuple[SimulatedPolicy, ...] = (
     lifted.BY_RUN_TIMES,
     lifted.BY_SIZE,
     lifted.BY_TRUE_SIZE,
+    *lifted.SCOPED,
     # What Dally's waiting gains within Slurm.
     AdvisedSlurm(
         name="slurm+dally",

@@ -83,8 +83,11 @@ class Lease:
 
     @property
     def keeps_others_off(self) -> bool:
-        """Whether the job gets no other change: this one is unsettled, has to be reverted, or was overruled."""
-        return self.state is not LeaseState.OUT or self.due_time is not None
+        """Whether the job gets no other change: this one is unsettled, has to be reverted, or was overruled.
+
+        A lift that is out leaves the request of the job as it is, so that a delay timer or a size can follow it.
+        """
+        return self.state is not LeaseState.OUT or (self.due_time is not None and self.lever is not Lever.NICE)
 
     def is_due(self, now: float) -> bool:
         """Return whether the change has to be reverted now; True also if the clock was set back to before it."""

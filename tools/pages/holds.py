@@ -30,7 +30,6 @@ ADDED_TO: Final = {
     "slurm+sizes": "slurm",
     "lift+dally": "lift-oracle",
     "lift+sizes": "lift-oracle",
-    "forecast-oracle": "lift-oracle",
     "rules": "lift",
 }
 

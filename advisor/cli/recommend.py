@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from advisor.cli.reading import Planned
+    from advisor.config import Config
     from advisor.cycle import CycleRecord
+    from advisor.domain.plan import Kind
     from advisor.planning.plan_trial import PlanTrial
 
 NO_REVERT = "none: Slurm restarts the job from its last checkpoint when resources are free"
@@ -125,6 +127,7 @@ def recommend(
         if wanted.keeps(seen.jobs_by_id[change.job_id], seen)
     ]
     left_alone = [job for job in skipped(record) if wanted.keeps(seen.jobs_by_id[job["job_id"]], seen)]
+    unused = _unused(record, settings)
     if json:
         print_json(
             {
@@ -141,6 +144,7 @@ def recommend(
                 "recommendations": shown,
                 "advised_on_probation": advised,
                 "skipped": left_alone,
+                "unused": {str(kind): text for kind, text in unused.items()},
             }
         )
     elif parsable or format_ is not None:
@@ -148,10 +152,28 @@ def recommend(
         print_rows(fields, rows, as_parsable=parsable, noheader=noheader, widths=widths)
     else:
         _print(record, shown, left_alone, source=None if noheader else opened.name, advised=advised)
+        _print_unused(unused)
         _print_trust(planned, settings.guard.probation_jobs)
         _print_rest(planned, policy, trial)
     if exit_code and shown:
         raise typer.Exit(3)
+
+
+def _unused(record: "CycleRecord", settings: "Config") -> "Mapping[Kind, str]":
+    """Return why the plan holds no delay timer, or no new size."""
+    from advisor.domain.permits import Permits
+    from advisor.planning.case import Case
+    from advisor.planning.unused import why_unused
+
+    case = Case(
+        snapshot=record.snapshot,
+        settings=settings.planning,
+        limits=settings.guard,
+        forecasts=record.forecasts,
+        memory=record.memory,
+        permits=Permits(left_alone=record.left_alone),
+    )
+    return why_unused(case, record.judged)
 
 
 def _print(
@@ -192,6 +214,14 @@ def _print(
     if left_alone:
         counts = ", ".join(f"{count} {rule}" for rule, count in skipped_by_rule(left_alone).items())
         print_labelled("left alone", counts, width=12)
+
+
+def _print_unused(unused: "Mapping[Kind, str]") -> None:
+    """Print why the plan holds no delay timer, or no new size."""
+    from advisor.view.terminal import print_labelled
+
+    for kind, text in unused.items():
+        print_labelled("unused", f"{kind}: {text}", width=10)
 
 
 def _print_trust(planned: "Planned", least_jobs: int) -> None:

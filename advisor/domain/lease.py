@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from advisor.domain.actions import Action, Lever, Requeue, exchanged_with, gives_place
+from advisor.domain.actions import Action, Lever, Requeue, SetNice, exchanged_with, gives_place
 from advisor.domain.job import Job
 
 
@@ -87,14 +87,22 @@ class Lease:
         return gives_place(self.action)
 
     @property
+    def is_lift(self) -> bool:
+        """Whether the job goes ahead of others, without changing places with one of them."""
+        return isinstance(self.action, SetNice) and self.action.lifts and self.exchanged_with is None
+
+    @property
     def is_in_effect(self) -> bool:
         """Whether the job is known to hold the value of the change, which is ours to revert."""
         return self.ending is None and self.state in (LeaseState.OUT, LeaseState.RETURNING)
 
     @property
     def keeps_others_off(self) -> bool:
-        """Whether the job gets no other change: this one is unsettled, has to be reverted, or was overruled."""
-        return self.state is not LeaseState.OUT or self.due_time is not None
+        """Whether the job gets no other change: this one is unsettled, has to be reverted, or was overruled.
+
+        A lift that is out leaves the request of the job as it is, so that a delay timer or a size can follow it.
+        """
+        return self.state is not LeaseState.OUT or (self.due_time is not None and not self.is_lift)
 
     def is_due(self, now: float) -> bool:
         """Return whether the change has to be reverted now; True also if the clock was set back to before it."""

@@ -7,7 +7,7 @@ is also booked with what it is expected to add to that.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from advisor.domain.actions import Requeue, SetNodeRange
+from advisor.domain.actions import Requeue, SetNice, SetNodeRange
 from advisor.domain.lease import Ending, Lease, LeaseState, gave_place
 from advisor.settings import Limits
 
@@ -113,12 +113,15 @@ def person_objected(lease: Lease) -> bool:
 
 
 def _stirred_time(lease: Lease) -> float:
-    """Return the time of the last update sent for a lease; minus infinity for a delay timer that has expired.
+    """Return the time of the last update sent for a lease; minus infinity for an expired delay timer and an open lift.
 
     The timer of the next tier starts when that of the node tier ends; otherwise the job would start spread in between.
-    Together they are one change, and the cooldown starts with the last of them. A job has each timer once.
+    Together they are one change, and the cooldown starts with the last of them. A job has each timer once. A lifted
+    gang can start at once, so that a timer which had to wait for the cooldown would come too late.
     """
     ended_time = lease.ended_time
+    if isinstance(lease.action, SetNice) and ended_time is None and lease.state is LeaseState.OUT:
+        return float("-inf")
     if ended_time is None or lease.ending is Ending.NO_LONGER_PENDING:
         return lease.applied_time
     due = lease.due_time is not None and ended_time >= lease.due_time

@@ -49,7 +49,7 @@ def test_json_has_the_published_shape(sadvise: Sadvise) -> None:
     document = json.loads(sadvise("recommend", "--demo", "--json").out)
 
     assert set(document) == {
-        "meta", "cluster", "forecasts", "stops", "recommendations", "advised_on_probation", "skipped",
+        "meta", "cluster", "forecasts", "stops", "recommendations", "advised_on_probation", "skipped", "unused",
     }  # fmt: skip
     assert document["forecasts"]["on_probation"] == document["stops"] == document["advised_on_probation"] == []
     assert {"tool", "version", "schema", "slurm", "source", "taken_at"} <= set(document["meta"])

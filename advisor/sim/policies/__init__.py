@@ -23,6 +23,7 @@ from advisor.sim.simulated_policy import SimulatedPolicy
 
 # The timers for nodes and for a leaf that the auto-tuner assumes before it has seen a gang wait.
 _ASSUMED_TIMERS_S: Final = (600.0, 1800.0)
+_TIMERS: Final = frozenset({Lever.SWITCHES, Lever.NODE_RANGE})
 
 _TABLE: tuple[SimulatedPolicy, ...] = (
     slurm.POLICY,
@@ -102,7 +103,26 @@ _TABLE: tuple[SimulatedPolicy, ...] = (
         name="slurm+dally",
         summary="Slurm with this advisor's self-tuning delay timers alone, applied",
         forecaster=as_believed,
-        levers=frozenset({Lever.SWITCHES, Lever.NODE_RANGE}),
+        levers=_TIMERS,
+    ),
+    AdvisedSlurm(
+        name="slurm+sizes",
+        summary="Slurm with this advisor's sizes for jobs that declare a range alone, applied",
+        forecaster=as_believed,
+        levers=frozenset({Lever.GPU_COUNT}),
+    ),
+    # What each lever adds to lifts.
+    AdvisedSlurm(
+        name="lift+dally",
+        summary="Slurm with this advisor's lifts and delay timers alone, applied",
+        forecaster=as_believed,
+        levers=_TIMERS | {Lever.NICE},
+    ),
+    AdvisedSlurm(
+        name="lift+sizes",
+        summary="Slurm with this advisor's lifts and sizes alone, applied",
+        forecaster=as_believed,
+        levers=frozenset({Lever.NICE, Lever.GPU_COUNT}),
     ),
     # Time limits and assumed curves only.
     AdvisedSlurm(

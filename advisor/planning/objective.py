@@ -128,4 +128,9 @@ def is_overdue(now: float, plain_start_time: Floats, wait_begin_time: Floats, li
     known = np.isfinite(plain_start_time)
     late_s = now - np.where(known, plain_start_time, now)
     plain_wait_s = np.where(known, plain_start_time, wait_begin_time) - wait_begin_time
-    return np.asarray(late_s > np.maximum(limits.max_lateness_s, limits.max_lateness_ratio * plain_wait_s))
+    return np.asarray(late_s > bound_s(plain_wait_s, limits))
+
+
+def bound_s(plain_wait_s: Floats, limits: Limits) -> Floats:
+    """Return how much later than without advice jobs can start before they go first, from their waits without it."""
+    return np.maximum(limits.max_lateness_s, limits.max_lateness_ratio * plain_wait_s)

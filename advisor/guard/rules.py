@@ -11,7 +11,7 @@ from advisor.domain.snapshot import Snapshot
 from advisor.guard.caps import CAPS, Accepted
 from advisor.guard.change_rules import CHANGE_RULES, lifts
 from advisor.guard.circumstances import Circumstances, delays_left_s
-from advisor.guard.job_rules import JOB_RULES, NICE_RULES, OWED_RULES, VICTIM_RULES, JobRule
+from advisor.guard.job_rules import AGAIN_RULES, JOB_RULES, NICE_RULES, OWED_RULES, VICTIM_RULES, JobRule
 
 ALL_OR_NONE = "all_victims_or_none"
 
@@ -28,9 +28,16 @@ def refusals(snapshot: Snapshot, circumstances: Circumstances) -> Mapping[int, s
 
 
 def nice_only(snapshot: Snapshot, circumstances: Circumstances, refused: Mapping[int, str]) -> frozenset[int]:
-    """Return the ids of those refused jobs whose nice can still be changed: arrays of which tasks have started."""
+    """Return the ids of those refused jobs whose nice can still be changed.
+
+    These are arrays of which tasks have started, and lifted jobs that have become too late.
+    """
+    again = circumstances.lifted_again
     return frozenset(
-        job_id for job_id in refused if _broken_by(snapshot.jobs_by_id[job_id], circumstances, NICE_RULES) is None
+        job_id
+        for job_id in refused
+        if _broken_by(snapshot.jobs_by_id[job_id], circumstances, AGAIN_RULES if job_id in again else NICE_RULES)
+        is None
     )
 
 
@@ -119,6 +126,8 @@ def _refusal(change: Recommendation, job: Job | None, circumstances: Circumstanc
 
 def _rules_for(change: Recommendation, job: Job, circumstances: Circumstances) -> Mapping[str, JobRule]:
     """Return the rules that the job of a change has to meet."""
+    if lifts(change) and job.job_id in circumstances.lifted_again:
+        return AGAIN_RULES
     if lifts(change) and circumstances.late_s(job) > 0.0:
         return OWED_RULES
     match change.action:

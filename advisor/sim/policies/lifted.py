@@ -92,7 +92,6 @@ class Lifter:
     plain_waits: PlainWaits | None
     nice: NDArray[np.int32]  # of the users
     until: Floats  # when the lift of a job ends; 0: not lifted
-    overdue: NDArray[np.bool_]  # whether it was lifted because it was overdue
 
     @classmethod
     def of(cls, problem: Problem, slurm: Slurm, run_times: RunTimes) -> "Lifter":
@@ -116,7 +115,6 @@ class Lifter:
             plain_waits=PlainWaits.of(problem) if is_weighed else None,
             nice=jobs["nice"].copy(),
             until=np.zeros(len(jobs)),
-            overdue=np.zeros(len(jobs), np.bool_),
         )
 
     def cycle(self, state: State, now: float) -> None:
@@ -165,7 +163,7 @@ class Lifter:
         chosen = lifts(
             self.objective.keys(line),
             priority,
-            (self.until[rows] > 0.0) & ~(is_overdue & ~self.overdue[rows]),
+            self.until[rows] > 0.0,
             age_s >= self.limits.min_job_age_s,
             places=self.places,
             scale=self.objective.scale,
@@ -174,7 +172,6 @@ class Lifter:
         if len(lifted):
             self._write(state, lifted, nice[chosen.row] + priority[chosen.row] - chosen.priority, now)
             self.until[lifted] = now + self.lease_s
-            self.overdue[lifted] = is_overdue[chosen.row]
         return bool(len(due) + len(lifted))
 
     def _write(self, state: State, rows: Rows, nice: Floats | NDArray[np.int32], now: float) -> None:

@@ -70,13 +70,13 @@ def _size(place: Place) -> str:
 def _without_advice(without: WithoutAdvice) -> str:
     if without.start_time is None:
         return f"without advice it would most likely wait too, as of {instant(without.until)}"
-    late = f"without advice it would most likely have started at {instant(without.start_time)}, "
-    late += f"{duration(without.late_s)} ago"
+    start = instant(without.start_time)
+    late = f"without advice it would most likely have started at {start}, {duration(without.late_s)} ago"
     if without.bound_s is None:
         return late
     if without.is_late:
         return f"{late}; that is beyond the bound of {duration(without.bound_s)}, so that it goes before all others"
-    return f"{late}; from {duration(without.bound_s)} on it goes before all others"
+    return f"{late}; once it is {duration(without.bound_s)} late, it goes before all others"
 
 
 def _gpu_time(gpu_s: float) -> str:

@@ -146,7 +146,8 @@ def _still_out(facts: Facts, leases: Sequence[Lease]) -> Iterator[str]:
     pairs = {pair.job_id[Twin.ADVISED]: pair for pair in facts.pairs}
     for lease in leases:
         gone = purpose_gone(lease, pairs)
-        if gone is None or lease.state is LeaseState.HANDS_OFF:
+        # An intent is a change that Slurm did not confirm, as of a job that started meanwhile: nothing is in effect.
+        if gone is None or lease.state in (LeaseState.HANDS_OFF, LeaseState.INTENDED):
             continue
         out_until = facts.until if lease.ended_time is None else lease.ended_time
         rounds = sum(gone < instant < out_until for instant in facts.rounds)

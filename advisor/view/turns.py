@@ -28,7 +28,7 @@ def turn_sentences(turn: Turn, user: str) -> Iterator[tuple[str, str]]:
     if turn.place is not None:
         yield from _of_place(turn.place)
     if turn.without_advice is not None:
-        yield "plain", _without_advice(turn.without_advice)
+        yield "without", _without_advice(turn.without_advice)
     if turn.standing is not None:
         chance = "" if turn.standing.is_known else "; can be chance"
         jobs = plural(turn.standing.jobs, "job")

@@ -13,7 +13,7 @@ from advisor.planning.objective import Floats, bound_s, objective_of, owed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class PlaceInLine:
     """The place of a job among the `jobs` that wait for the same GPUs, from 1, and what its size rests on.
 
     `place_as_submitted` is that in the site's own order, without the nice of lifts. `gpu_s` is the GPU-time that it
@@ -57,23 +57,23 @@ class WithoutAdvice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class JobTurn:
     """The turn of a pending job; each part is None where it is not known.
 
     `standing` is how long the jobs of its user waited in the last week, with and without advice, and `owed` by how
     much longer than agreed, as the objective counts it.
     """
 
-    place: Place | None
+    place: PlaceInLine | None
     without_advice: WithoutAdvice | None
     standing: Standing | None
     owed: float
 
 
-def turn_of(case: Case, job: Job) -> Turn:
+def turn_of(case: Case, job: Job) -> JobTurn:
     """Return the turn of a pending job."""
     standing = case.memory.standings.by_user.get(job.user)
-    return Turn(
+    return JobTurn(
         place=_place(case, job),
         without_advice=_without_advice(case, job),
         standing=standing,
@@ -81,7 +81,7 @@ def turn_of(case: Case, job: Job) -> Turn:
     )
 
 
-def _place(case: Case, job: Job) -> Place | None:
+def _place(case: Case, job: Job) -> PlaceInLine | None:
     """Return the place of a job; None if it does not compete for GPUs now, or its place is not known."""
     queue = case.whole_queue
     row = next((row for row, other in enumerate(queue.jobs) if other.job_id == job.job_id), None)
@@ -101,7 +101,7 @@ def _place(case: Case, job: Job) -> Place | None:
     ahead = (ours < 0) & (np.arange(len(rows)) < here)
     gpu_s = queue.width[rows] * queue.run.expected_s[rows]
     run_s = float(queue.run.expected_s[row])
-    return Place(
+    return PlaceInLine(
         jobs=len(rows),
         place=here + 1,
         place_as_submitted=int(rank[here]) + 1,

@@ -6,12 +6,12 @@ from typing import Any
 
 from advisor.domain.units import HOUR_S, duration, plural
 from advisor.planning.beliefs import Basis
-from advisor.planning.turn import Place, Turn, WithoutAdvice
+from advisor.planning.turn import JobTurn, PlaceInLine, WithoutAdvice
 from advisor.view.standing_report import difference_words, standing_document
 from advisor.view.terminal import instant
 
 
-def turn_document(turn: Turn, user: str) -> dict[str, Any]:
+def turn_document(turn: JobTurn, user: str) -> dict[str, Any]:
     """Return the turn of a job as plain values; parts that are not known are None."""
     without = turn.without_advice
     return {
@@ -23,7 +23,7 @@ def turn_document(turn: Turn, user: str) -> dict[str, Any]:
     }
 
 
-def turn_sentences(turn: Turn, user: str) -> Iterator[tuple[str, str]]:
+def turn_sentences(turn: JobTurn, user: str) -> Iterator[tuple[str, str]]:
     """Yield labels and sentences for people."""
     if turn.place is not None:
         yield from _of_place(turn.place)
@@ -37,7 +37,7 @@ def turn_sentences(turn: Turn, user: str) -> Iterator[tuple[str, str]]:
         yield "user", f"{user} {verb} in the last week: wait {waits} in all by the advice, {jobs}{chance}"
 
 
-def _of_place(place: Place) -> Iterator[tuple[str, str]]:
+def _of_place(place: PlaceInLine) -> Iterator[tuple[str, str]]:
     ours = f"{place.place} of {plural(place.jobs, 'job')} that wait for these GPUs"
     if place.place == place.place_as_submitted:
         yield "place", f"{ours}, as in the site's own order"
@@ -54,7 +54,7 @@ def _of_place(place: Place) -> Iterator[tuple[str, str]]:
         yield "lifts", "; ".join(lifted)
 
 
-def _size(place: Place) -> str:
+def _size(place: PlaceInLine) -> str:
     asked = plural(place.gpus, "GPU")
     tasks = f" for each of {place.tasks} tasks" if place.tasks > 1 else ""
     if place.run_s is None or place.gpu_s is None:

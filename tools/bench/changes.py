@@ -158,12 +158,16 @@ def _measure(queues: Sequence[Queue], options: argparse.Namespace, folder: Path)
 
 
 def _costs(queue: Queue, before_s: float, started: int) -> Costs:
-    found = _REQUEST.findall(queue.live.run("sdiag"))
-    return Costs(
-        cpu_s=_cpu_s(queue.live) - before_s,
-        count={name: int(count) for name, count, _ in found},
-        time_s={name: int(total_us) / 1e6 for name, _, total_us in found},
-        started=queue.started - started,
+    count, time_s = requests_of(queue.live.run("sdiag"))
+    return Costs(cpu_s=_cpu_s(queue.live) - before_s, count=count, time_s=time_s, started=queue.started - started)
+
+
+def requests_of(sdiag: str) -> tuple[dict[str, int], dict[str, float]]:
+    """Return how many requests of each kind slurmctld has served, and for how many seconds in all."""
+    found = _REQUEST.findall(sdiag)
+    return (
+        {name: int(count) for name, count, _ in found},
+        {name: int(total_us) / 1e6 for name, _, total_us in found},
     )
 
 

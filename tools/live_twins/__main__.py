@@ -13,6 +13,10 @@ waits counts with the time so far. Prints tables, and exits with 1 if a check fa
 differences are then the noise of the method, which `--tolerance` allows for. `--policy lift` runs, in place of the
 daemon, a script that lifts short work by its time limits; the checks are the daemon's, and left out. With `--keep` the
 folder gets pair.jsonl.xz: what the advised cluster showed every few seconds, and the jobs of both.
+
+With `--jobs` so many jobs arrive, and the run ends once all have ended. With `--lateness` the daemon's bound on lateness
+is one of minutes, and plain Slurm is run beside the cluster every minute: from its bound on, no job that is not late
+starts before a job that the daemon holds to be late, but by backfill. `python -m tools.live_twins.pairs` sums up pairs.
 """
 
 import argparse

@@ -63,7 +63,7 @@ def _size(place: PlaceInLine) -> str:
         basis = "by the mean of its forecast"
     else:
         limit_s = place.limit_s or place.run_s
-        basis = f"by {place.run_s / limit_s:.0%} of its time limit of {duration(limit_s)}, without a forecast"
+        basis = f"by {100 * place.run_s / limit_s:.0f} % of its time limit of {duration(limit_s)}, without a forecast"
     return f"{_gpu_time(place.gpu_s)} expected: {asked} for {duration(place.run_s)}{tasks}, {basis}"
 
 

@@ -14,9 +14,9 @@ differences are then the noise of the method, which `--tolerance` allows for. `-
 daemon, a script that lifts short work by its time limits; the checks are the daemon's, and left out. With `--keep` the
 folder gets pair.jsonl.xz: what the advised cluster showed every few seconds, and the jobs of both.
 
-With `--jobs` so many jobs arrive, and the run ends once all have ended. With `--lateness` the daemon's bound on lateness
-is one of minutes, and plain Slurm is run beside the cluster every minute: from its bound on, no job that is not late
-starts before a job that the daemon holds to be late, but by backfill. `python -m tools.live_twins.pairs` sums up pairs.
+With `--jobs` a number of jobs arrives, and the run ends once all have ended. With `--lateness` the daemon's bound on
+lateness is one of minutes, and plain Slurm is run beside the cluster every minute: no job that is not late starts
+before one that the daemon holds to be late, except by backfill. `python -m tools.live_twins.pairs` sums up pairs.
 """
 
 import argparse

@@ -42,8 +42,9 @@ def told(**parts: object) -> dict[str, str]:
 def test_place_size_and_lifts_of_a_job() -> None:
     assert told(place=PLACE) == {
         "place": "12 of 40 jobs that wait for these GPUs; 3 in the site's own order",
-        "size": "0.4 GPU-hours expected: 2 GPUs for 12 min, by 20% of its time limit of 1.0 h, without a forecast",
-        "lifts": "9 lifted jobs stand before it, with 3.1 GPU-hours expected, 8 of them behind it in the site's own order",
+        "size": "0.4 GPU-hours expected: 2 GPUs for 12 min, by 20 % of its time limit of 1.0 h, without a forecast",
+        "lifts": "9 lifted jobs stand before it, with 3.1 GPU-hours expected, "
+        "8 of them behind it in the site's own order",
     }
 
 
@@ -80,17 +81,17 @@ def test_nothing_is_said_of_lifts_where_there_are_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "end"),
+    ("bound_s", "end"),
     [
-        ({}, "2.0 h ago; once it is 3.0 h late, it goes before all others"),
-        ({"bound_s": HOUR_S}, "2.0 h ago; that is beyond the bound of 1.0 h, so that it goes before all others"),
-        ({"bound_s": None}, "2.0 h ago"),
+        (3 * HOUR_S, "2.0 h ago; once it is 3.0 h late, it goes before all others"),
+        (HOUR_S, "2.0 h ago; that is beyond the bound of 1.0 h, so that it goes before all others"),
+        (None, "2.0 h ago"),
     ],
 )
-def test_late_job_and_its_bound(changed: dict[str, float | None], end: str) -> None:
+def test_late_job_and_its_bound(bound_s: float | None, end: str) -> None:
     start = f"without advice it would most likely have started at {instant(TAKEN_AT - 2 * HOUR_S)}, "
 
-    assert told(without_advice=replace(LATE, **changed))["without"] == start + end
+    assert told(without_advice=replace(LATE, bound_s=bound_s))["without"] == start + end
 
 
 def test_job_that_would_wait_too() -> None:

@@ -125,12 +125,13 @@ def _without_advice(case: Case, job: Job) -> WithoutAdvice | None:
         return None
     start_time = standings.plain_start_by_job.get(job.job_id)
     is_weighed = objective_of(case.snapshot.config, case.settings, case.limits).is_weighed
+    goes_first = is_weighed and case.limits.lifts_pass_others
     wait_s = 0.0 if start_time is None else start_time - (now - job.queueing_delay_s(now))
     return WithoutAdvice(
         until=standings.until,
         start_time=start_time,
         late_s=0.0 if start_time is None else now - start_time,
-        bound_s=float(bound_s(np.array([wait_s]), case.limits)[0]) if is_weighed else None,
+        bound_s=float(bound_s(np.array([wait_s]), case.limits)[0]) if goes_first else None,
     )
 
 

@@ -78,6 +78,7 @@ LATE = standings_of(
         # It would have waited for an hour.
         (Limits(max_lateness_s=0.0, max_lateness_ratio=4.0), 4 * HOUR_S, False),
         (Limits(max_lateness_s=HOUR_S, fairness="site"), None, False),
+        (Limits(max_lateness_s=HOUR_S, fairness="user"), None, False),
     ],
 )
 def test_job_later_than_without_advice_by_more_than_the_bound_is_late(

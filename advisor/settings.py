@@ -105,7 +105,7 @@ class Limits:
         "no job is lifted",
     ] = "trade"
     max_lateness_s: Annotated[float, "a job that starts this much later than without advice goes before all others"] = (
-        48 * HOUR_S
+        14 * DAY_S
     )
     max_lateness_ratio: Annotated[
         float, "the same bound as a share of the job's wait without advice; the larger of the two counts"

@@ -13,7 +13,7 @@ from advisor.sim.slurm_state import Slurm
 from advisor.sim.state import State
 
 # How often the forecast of a pending job is made again.
-EVERY_S: Final = 12 * 3600.0
+EVERY_S: Final = 3 * 3600.0
 
 
 class LearnedRunTimes:

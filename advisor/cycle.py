@@ -17,6 +17,7 @@ from advisor.guard.rules import judge, permitted
 from advisor.planning.case import EVERY_LEVER, Case
 from advisor.planning.counterfactual import Watched, watched, with_planned_starts
 from advisor.planning.line import LINE, Proposer, plan
+from advisor.planning.objective import overdue_jobs
 from advisor.planning.plan_trial import NO_TRIAL, PlanTrial, Trial, is_tried, refused_by_trial
 from advisor.planning.scorers import by_rule
 from advisor.planning.tuning import MEMORIES
@@ -140,6 +141,7 @@ class Cycle:
             leases=memory.leases,
             modes=self.modes,
             forecasts=forecasts,
+            lifted=memory.lifted - overdue_jobs(snapshot, memory.standings, self.limits),
         )
         permits = permitted(snapshot, context)
         decider = Decider(rule=by_rule, policy=self.policy, state=memory.policy_state)

@@ -113,6 +113,12 @@ def test_each_broken_promise_is_a_fault(fault: str, run: Facts) -> None:
     assert only.startswith(fault)
 
 
+def test_intent_without_effect_is_not_out() -> None:
+    intent = lift(job_id=1, state=LeaseState.INTENDED, ended_time=700.0)
+
+    assert list(faults(facts(leases=(leaf(), lift(), intent)))) == []
+
+
 def test_lifted_job_that_waits_on_the_plain_cluster_alone_is_no_fault_and_neither_is_a_cancelled_attack() -> None:
     pairs = (PAIRS[0], pair(2, WAITS, ran(149.0)), PAIRS[2], pair(4, GONE, GONE, user=ATTACKER))
 

@@ -12,7 +12,7 @@ from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.actions import Lever
 from advisor.domain.lease import Ending, Lease
 from advisor.domain.memory import KEPT_S, NO_STATE, PolicyState, check_owner
-from advisor.domain.standings import Standings, Stretch, standings_of
+from advisor.domain.standings import NO_STANDINGS, Standings, Stretch, standings_of
 from advisor.domain.waits import Wait
 
 
@@ -28,8 +28,12 @@ class MemoryJournal:
         observed_until: float | None = None,
         policy_state: PolicyState = NO_STATE,
         proven: frozenset[str] | None = None,
+        standings: Standings = NO_STANDINGS,
     ) -> None:
-        """Start with the contents of another journal: leases that are open and that have ended, waits, and a state."""
+        """Start with the contents of another journal: leases that are open and that have ended, waits, and a state.
+
+        `standings` are returned until there is a stretch.
+        """
         self._cluster: str | None = None
         self._open: dict[tuple[int, Lever], Lease] = {(lease.job_id, lease.lever): lease for lease in leases}
         self._closed: deque[Lease] = deque(closed)
@@ -38,6 +42,7 @@ class MemoryJournal:
         self._policy_state = policy_state
         self._proven = proven
         self._stretches: dict[float, Stretch] = {}
+        self._known_standings = standings
 
     def claim(self, cluster: str) -> None:
         """Bind the journal to a cluster at the first call; raises `ConfigError` for any other cluster."""
@@ -131,6 +136,8 @@ class MemoryJournal:
 
     def standings(self, since: float) -> Standings:
         """Return the standings over the stretches that ended after an instant."""
+        if not self._stretches:
+            return self._known_standings
         return standings_of(stretch for stretch in self._stretches.values() if stretch.until > since)
 
     def _ended_by(self, instant: float) -> int:

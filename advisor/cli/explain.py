@@ -33,16 +33,23 @@ def explain(
 
     Names the fields that could not be read. Also shows the user's hints, the recommendations for the job, and the
     changes of sadvise that it holds: what for, and when they are reverted.
+
+    For a job that waits for GPUs: its place in line now and in the site's own order, its size and what that rests on,
+    the lifted jobs before it, when it would have started without advice, and what its user gained or gave in the last
+    week.
     """
     from advisor.cli.filters import job_name
     from advisor.cli.reading import Reading
     from advisor.errors import ConfigError
+    from advisor.planning.case import Case
     from advisor.planning.causes import diagnose
     from advisor.planning.timer_out import timers_out
+    from advisor.planning.turn import turn_of
     from advisor.view.documents import meta, timer
     from advisor.view.explanations import explanation
     from advisor.view.lease_report import change_sentence, changes_of
     from advisor.view.terminal import instant, print_json, print_labelled
+    from advisor.view.turns import turn_document, turn_sentences
 
     name = job_name(job)
     reading = Reading(snapshot=snapshot, demo=demo, source=source, cluster=cluster, timeout_s=timeout, config=config)
@@ -61,18 +68,28 @@ def explain(
     diagnosis = diagnose(seen, target.job_id, factors=factors)
     explained = explanation(replace(diagnosis, job=_with_own_nice(target, planned.memory.leases)))
     changes = changes_of(target.job_id, planned.memory.leases, planned.purposes)
+    case = Case(
+        snapshot=seen,
+        settings=settings.planning,
+        limits=settings.guard,
+        forecasts=record.forecasts,
+        memory=planned.memory,
+    )
+    turn = turn_of(case, target) if target.is_pending else None
     out = timers_out(seen, target.job_id, settings.planning, settings.guard, record.forecasts, planned.memory)
     notes = [planned.note] if planned.note else []
     if json:
         document = {
             **_document(explained, record, target),
             "changes": changes,
+            "turn": None if turn is None else turn_document(turn, target.user),
             "timers": [timer(timer_out) for timer_out in out],
             "notes": notes,
         }
         print_json({"meta": meta(seen, "sadvise.explain/1", opened.name), "diagnosis": document})
     else:
-        _print(explained, record, target, cluster, opened.name)
+        turn_lines = () if turn is None else tuple(turn_sentences(turn, target.user))
+        _print(explained, record, target, turn_lines, cluster, opened.name)
         for change in changes:
             print_labelled("changed", f"since {instant(change['applied_time'])}: {change_sentence(change)}")
         _print_timers(out, notes)
@@ -111,7 +128,14 @@ def _document(explained: "Explanation", record: "CycleRecord", job: "Job") -> di
     }
 
 
-def _print(explained: "Explanation", record: "CycleRecord", job: "Job", cluster: str | None, source: str) -> None:
+def _print(
+    explained: "Explanation",
+    record: "CycleRecord",
+    job: "Job",
+    turn_lines: "Iterable[tuple[str, str]]",
+    cluster: str | None,
+    source: str,
+) -> None:
     from rich.text import Text
 
     from advisor.text import escaped
@@ -132,7 +156,7 @@ def _print(explained: "Explanation", record: "CycleRecord", job: "Job", cluster:
         print_labelled("unread", text)
     if job.hints.unknown:
         print_labelled("hints", f"not understood in --comment: {' '.join(job.hints.unknown)}")
-    for label, text in forecast_lines(record, job):
+    for label, text in (*turn_lines, *forecast_lines(record, job)):
         print_labelled(label, text)
     _print_advice(record, job, cluster)
 

@@ -331,6 +331,7 @@ def disclosure_after(journal: SqliteJournal, cycle: Cycle, snapshot: Snapshot) -
         waits=memory.waits,
         observed_until=journal.observed_until(),
         proven=journal.proven(),
+        standings=memory.standings,
         purposes=journal.purposes(lease for lease in memory.leases if lease.ending is None),
     )
 

@@ -49,6 +49,11 @@ class Memory:
         """The jobs that get no other change for now."""
         return self.busy | {lease.job_id for lease in self.leases if lease.ending is None and lease.keeps_others_off}
 
+    @property
+    def lifted(self) -> frozenset[int]:
+        """The jobs whose lift is in effect."""
+        return frozenset(lease.job_id for lease in self.leases if lease.is_lift and lease.is_in_effect)
+
 
 NOTHING_KNOWN: Final = Memory()
 

@@ -21,6 +21,12 @@ def lifts_only(change: Recommendation, _job: Job, _circumstances: Circumstances)
     return not isinstance(change.action, SetNice) or lifts(change) or exchanged_with(change.action) is not None
 
 
+def lifted_once(change: Recommendation, job: Job, circumstances: Circumstances) -> bool:
+    """The nice of a lifted job is changed again only once the job is later than the bounds allow."""
+    is_lifted = isinstance(change.action, SetNice) and job.job_id in circumstances.lifted
+    return not is_lifted or circumstances.late_s(job) > 0.0
+
+
 def place_given_once(change: Recommendation, job: Job, circumstances: Circumstances) -> bool:
     """A job gives its place to a smaller one once."""
     return not gives_place(change.action) or job.job_id not in circumstances.ledger.gave_place
@@ -131,6 +137,7 @@ CHANGE_RULES: Mapping[str, ChangeRule] = {
     "field_shown": field_shown,
     "before_still_true": before_still_true,
     "lifts_only": lifts_only,
+    "lifted_once": lifted_once,
     "place_given_once": place_given_once,
     "nice_within_limits": nice_within_limits,
     "delay_within_limits": delay_within_limits,

@@ -4,9 +4,12 @@ import json
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
+from pydantic import TypeAdapter
+
 from advisor.apply.memory_journal import MemoryJournal
 from advisor.domain.actions import Lever
 from advisor.domain.lease import Lease, Purpose, Purposes
+from advisor.domain.standings import NO_STANDINGS, Standings
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
 from advisor.errors import JournalError
@@ -14,14 +17,15 @@ from advisor.journal.rows import LEASE_COLUMNS, lease_of, lease_row
 
 SCHEMA: Final = "sadvise.leases/1"
 _COLUMNS: Final = tuple(LEASE_COLUMNS.split(", "))
+_STANDINGS: Final = TypeAdapter(Standings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disclosure:
-    """The leases, open and ended, and the waits that a plan after a round depends on, with the purposes of open leases.
+    """The leases, open and ended, the waits and the standings that a plan after a round depends on.
 
-    `hides_jobs` is whether users do not see each other's jobs. `proven` names the models that the site's jobs have
-    proven.
+    With them go the purposes of open leases. `hides_jobs` is whether users do not see each other's jobs. `proven` names
+    the models that the site's jobs have proven.
     """
 
     cluster: str
@@ -31,14 +35,25 @@ class Disclosure:
     waits: tuple[Wait, ...] = ()
     observed_until: float | None = None
     proven: frozenset[str] = frozenset()
+    standings: Standings = NO_STANDINGS
     purposes: Purposes
 
     def of(self, user: str) -> "Disclosure":
-        """Return the part about the jobs of one user, without the sentences and the waits."""
+        """Return the part about the jobs of one user, without the sentences and the waits.
+
+        Of the standings it holds the user's own.
+        """
         leases = tuple(lease for lease in self.leases if lease.user == user and user)
         own = {(lease.job_id, lease.lever) for lease in leases}
         purposes = {key: Purpose(reason=purpose.reason) for key, purpose in self.purposes.items() if key in own}
-        return replace(self, leases=leases, waits=(), purposes=purposes)
+        standings = replace(
+            self.standings,
+            total=None,
+            by_user={name: standing for name, standing in self.standings.by_user.items() if name == user},
+            by_account={},
+            plain_start_by_job={},
+        )
+        return replace(self, leases=leases, waits=(), standings=standings, purposes=purposes)
 
     def journal(self) -> MemoryJournal:
         """Return a journal with the same contents."""
@@ -48,6 +63,7 @@ class Disclosure:
             waits=self.waits,
             observed_until=self.observed_until,
             proven=self.proven,
+            standings=self.standings,
         )
 
     def to_json(self) -> bytes:
@@ -61,6 +77,7 @@ class Disclosure:
             "waits": [{**asdict(wait), "tier": wait.tier.name} for wait in self.waits],
             "observed_until": self.observed_until,
             "proven": sorted(self.proven),
+            "standings": asdict(self.standings),
             "purposes": [
                 {"job_id": job_id, "lever": lever, **asdict(purpose)}
                 for (job_id, lever), purpose in self.purposes.items()
@@ -83,6 +100,7 @@ def disclosure_of(content: bytes) -> Disclosure:
             waits=tuple(Wait(**{**wait, "tier": LocalityTier[wait["tier"]]}) for wait in document["waits"]),
             observed_until=document["observed_until"],
             proven=frozenset(map(str, document["proven"])),
+            standings=_STANDINGS.validate_python(document["standings"]),
             purposes={
                 (int(row["job_id"]), Lever(row["lever"])): Purpose(reason=str(row["reason"]), text=str(row["text"]))
                 for row in document["purposes"]

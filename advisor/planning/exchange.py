@@ -67,7 +67,9 @@ def recommendations(case: Case, so_far: Sequence[Recommendation] = ()) -> Iterat
     if case.limits.lifts_pass_others:
         return
     queue = case.whole_queue
-    done = (case.untouchable - case.permits.nice_only) | {change.job_id for change in so_far} | case.memory.outstanding
+    memory = case.memory
+    done = (case.untouchable - case.permits.nice_only) | memory.outstanding | memory.lifted
+    done |= {change.job_id for change in so_far}
     for pool in range(len(queue.pool_gpus)):
         rows = queue.rows_of(pool)
         if len(rows) > 1 and queue.pool_gpus[pool].sum() > 0:

@@ -37,15 +37,20 @@ def lifts(key: Floats, priority: Floats, lifted: Flags, movable: Flags, *, place
 
     All arrays are `(n_jobs,)` and hold the jobs of one line: `priority` as it is now, `lifted` whether it comes from a
     lift, `movable` whether a job can be lifted. `scale` are the points by which fair share and age can move a job.
+
+    A job is lifted once, and again if it has to go before all others, its key 0, and another one precedes it.
     """
     # Jobs that go before all others are kept there, however many they are.
     first = _first(key, max(places, int(np.count_nonzero(key <= 0.0))))
-    candidates = first[movable[first] & ~lifted[first]]
+    candidates = first[movable[first] & (~lifted[first] | (key[first] <= 0.0))]
     if not len(candidates):
         return Lifts(row=candidates, priority=np.empty(0))
     # Those that go before all others are lifted before another job can pass them.
-    row = candidates[_preceded(key, priority, candidates) | (key[candidates] <= 0.0)]
-    return Lifts(row=row, priority=lifted_priority(key[row], priority[~lifted].max(), scale))
+    goes_first = (key[candidates] <= 0.0) & ~lifted[candidates]
+    row = candidates[_preceded(key, priority, candidates) | goes_first]
+    after = lifted_priority(key[row], (priority if lifted.all() else priority[~lifted]).max(), scale)
+    rises = after > priority[row]
+    return Lifts(row=row[rises], priority=after[rises])
 
 
 def lifted_priority(key: Floats, highest: float, scale: float) -> Floats:

@@ -19,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.domain.site import SiteConfig
+from advisor.domain.snapshot import Snapshot
+from advisor.domain.standings import Standings
 from advisor.settings import Limits, PlanningSettings
 
 Floats = NDArray[np.float64]
@@ -136,4 +138,22 @@ def is_overdue(now: float, plain_start_time: Floats, wait_begin_time: Floats, li
     known = np.isfinite(plain_start_time)
     late_s = now - np.where(known, plain_start_time, now)
     plain_wait_s = np.where(known, plain_start_time, wait_begin_time) - wait_begin_time
-    return np.asarray(late_s > np.maximum(limits.max_lateness_s, limits.max_lateness_ratio * plain_wait_s))
+    return np.asarray(late_s > bound_s(plain_wait_s, limits))
+
+
+def overdue_jobs(snapshot: Snapshot, standings: Standings, limits: Limits) -> frozenset[int]:
+    """Return the pending jobs that are later than the bound on lateness allows."""
+    jobs = [job for job_id in standings.plain_start_by_job if (job := snapshot.jobs_by_id.get(job_id)) is not None]
+    pending, now = [job for job in jobs if job.is_pending], snapshot.taken_at
+    late = is_overdue(
+        now,
+        np.array([standings.plain_start_by_job[job.job_id] for job in pending], dtype=np.float64),
+        np.array([now - job.queueing_delay_s(now) for job in pending], dtype=np.float64),
+        limits,
+    )
+    return frozenset(job.job_id for job, is_late in zip(pending, late.tolist(), strict=True) if is_late)
+
+
+def bound_s(plain_wait_s: Floats, limits: Limits) -> Floats:
+    """Return how much later than without advice jobs can start before they go first, from their waits without it."""
+    return np.maximum(limits.max_lateness_s, limits.max_lateness_ratio * plain_wait_s)

@@ -35,11 +35,13 @@ def standings_document(report: Counterfactual) -> dict[str, Any] | None:
         "since": whole.since,
         "until": whole.until,
         "age_s": whole.age_s(report.now),
-        "total": _plain(whole.total),
+        "total": standing_document(whole.total),
         "week": {
             "since": week.since,
-            "users": [{"user": name, **_plain(standing)} for name, standing in _in_order(week.by_user)],
-            "accounts": [{"account": name, **_plain(standing)} for name, standing in _in_order(week.by_account)],
+            "users": [{"user": name, **standing_document(standing)} for name, standing in _in_order(week.by_user)],
+            "accounts": [
+                {"account": name, **standing_document(standing)} for name, standing in _in_order(week.by_account)
+            ],
         },
         "not_known": list(whole.notes),
     }
@@ -70,7 +72,7 @@ def standing_sentences(report: Counterfactual) -> Iterator[tuple[str, str]]:
     )
     yield "no advice", f"{plural(total.jobs, 'job')} compared with plain Slurm: mean wait {waits}"
     sure = "" if total.is_known else "; the sign is not certain"
-    yield "no advice", f"difference per job {_worded(mean)}{sure}"
+    yield "no advice", f"difference per job {difference_words(mean)}{sure}"
     age_s = whole.age_s(report.now) or 0.0
     yield "no advice", f"from {instant(whole.since)} to {instant(whole.until)}, {duration(age_s)} ago"
     for kind, table in (("user", week.by_user), ("account", week.by_account)):
@@ -78,7 +80,7 @@ def standing_sentences(report: Counterfactual) -> Iterator[tuple[str, str]]:
         for label, side in (("gained", gained), ("gave", gave)):
             for name, standing in side:
                 known = "" if standing.is_known else "; can be chance"
-                waits = f"{_worded(standing.difference_s)} in all, {plural(standing.jobs, 'job')}{known}"
+                waits = f"{difference_words(standing.difference_s)} in all, {plural(standing.jobs, 'job')}{known}"
                 yield label, f"{kind} {name}: {waits}"
     yield "not known", _LIMIT
     for note in whole.notes:
@@ -103,7 +105,8 @@ def _per_job(standing: Standing) -> Interval:
     return Interval(low=difference.low / jobs, median=difference.median / jobs, high=difference.high / jobs)
 
 
-def _worded(difference: Interval) -> str:
+def difference_words(difference: Interval) -> str:
+    """Return a difference of waits with its sign and interval."""
     low, median, high = (_signed(value) for value in (difference.low, difference.median, difference.high))
     return f"{median} ({low} to {high})"
 
@@ -112,7 +115,8 @@ def _signed(seconds: float) -> str:
     return f"{'-' if seconds < 0 else '+'}{duration(abs(seconds))}"
 
 
-def _plain(standing: Standing) -> dict[str, Any]:
+def standing_document(standing: Standing) -> dict[str, Any]:
+    """Return the standing of a user or an account as plain values."""
     difference, plain = standing.difference_s, standing.plain_s
     return {
         "jobs": standing.jobs,

@@ -20,6 +20,7 @@ from advisor.daemon.lease_socket import LeaseWindow, shown
 from advisor.daemon.service import disclosure_after
 from advisor.domain.actions import SetNice
 from advisor.journal import SqliteJournal
+from tests.builders import make_stretch
 from tests.cli.conftest import Sadvise
 
 NOBODY = 65_534
@@ -47,6 +48,10 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     cluster = RehearsedCluster(read_snapshot(demo_path()))
     with SqliteJournal(path / "journal.sqlite") as journal:
         Applier(source=cluster, actuator=cluster, cycle=Cycle(), journal=journal).step()
+        now = cluster.snapshot().taken_at
+        pending = [job for job in cluster.snapshot().jobs if job.is_pending]
+        stretch = make_stretch(anchor_time=now - 3600.0, until=now, user=pending[0].user)
+        journal.keep_stretch(replace(stretch, late=tuple((job.job_id, now - 60.0) for job in pending)))
     write_snapshot(cluster.snapshot(), path / "queue.json")
     (path / "queue.json").chmod(0o644)
     path.chmod(0o711)
@@ -83,6 +88,8 @@ def test_advice_is_that_of_root(sadvise: Sadvise, folder: Path) -> None:
         of_user = [sadvise(*command) for command in commands]
 
     assert of_user == of_root
+    assert "without advice it would most likely have started at " in of_user[2].out
+    assert " in the last week: wait " in of_user[2].out
     assert all(outcome.exit_code == 0 for outcome in of_user)
 
 

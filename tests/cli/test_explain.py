@@ -1,11 +1,12 @@
 """`sadvise explain`: the timers that the journal knows of."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from advisor.backends.snapshot_file import read_snapshot
+from advisor.backends.snapshot_file import read_snapshot, write_snapshot
 from advisor.cli.reading import demo_path
 from advisor.domain.actions import SetSwitches
 from advisor.domain.gang import SwitchRequest
@@ -13,6 +14,7 @@ from advisor.domain.lease import Lease, LeaseState
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
 from advisor.journal import opened
+from tests.builders import make_stretch
 from tests.cli.conftest import Sadvise
 
 NOW = read_snapshot(demo_path()).taken_at
@@ -43,6 +45,56 @@ def test_timer_that_is_out_explains_itself(sadvise: Sadvise, journal: Path) -> N
     assert "waits up to 14 min for one leaf switch: 2 of the last 3 gangs of 9 to 16 GPUs got there" in timer["text"]
     assert (timer["began_time"], timer["ends_time"]) == (NOW - 300.0, NOW + 540.0)
     assert document["notes"] == []
+
+
+@pytest.fixture
+def compared(journal: Path) -> Path:
+    """The journal after a run of plain Slurm beside the cluster, which started job 10 ten minutes ago."""
+    with opened(journal) as held:
+        stretch = make_stretch(
+            anchor_time=NOW - 7200.0, until=NOW - 60.0, waited_s=7200.0, plain_s=(3600.0,), user="root"
+        )
+        held.keep_stretch(replace(stretch, late=((10, NOW - 600.0),)))
+    return journal
+
+
+def test_job_stands_in_line_against_no_advice_and_with_what_its_user_gave(sadvise: Sadvise, compared: Path) -> None:
+    told = sadvise("explain", "--demo", "10", "--journal", str(compared)).out
+    document = json.loads(sadvise("explain", "--demo", "10", "--journal", str(compared), "--json").out)["diagnosis"]
+
+    turn = document["turn"]
+    assert (turn["place"]["place"], turn["place"]["place_as_submitted"]) == (2, 2)
+    assert (turn["place"]["gpus"], turn["place"]["is_lifted"], turn["place"]["passed_by"]) == (16, False, 0)
+    assert "place   2 of 11 jobs that wait for these GPUs, as in the site's own order" in told
+    assert f"size    {turn['place']['gpu_s'] / 3600:.1f} GPU-hours expected: 16 GPUs for " in told
+    without = turn["without_advice"]
+    assert (without["start_time"], without["late_s"], without["is_late"]) == (NOW - 600.0, 600.0, False)
+    assert "10 min ago; once it is 2.0 d late, it goes before all others" in told
+    week = turn["user_week"]
+    assert (week["user"], week["jobs"], week["difference_s"]["median"], week["owed"]) == ("root", 1, 3600.0, 2.0)
+    assert "user    root gave in the last week: wait +1.0 h (+1.0 h to +1.0 h) in all by the advice, 1 job" in told
+
+
+def test_without_a_comparison_and_for_a_started_job_nothing_is_said_of_it(sadvise: Sadvise, journal: Path) -> None:
+    turn = json.loads(sadvise("explain", "--demo", "10", "--journal", str(journal), "--json").out)["diagnosis"]["turn"]
+    running = next(job.job_id for job in read_snapshot(demo_path()).jobs if not job.is_pending)
+    started = json.loads(sadvise("explain", "--demo", str(running), "--json").out)["diagnosis"]["turn"]
+
+    assert (turn["without_advice"], turn["user_week"], started) == (None, None, None)
+
+
+def test_hostile_user_name_is_escaped(sadvise: Sadvise, compared: Path, tmp_path: Path) -> None:
+    hostile = "a\x1b[2J\nplace   1 of 1"
+    snapshot = read_snapshot(demo_path())
+    jobs = tuple(replace(job, user=hostile) if job.job_id == 10 else job for job in snapshot.jobs)
+    write_snapshot(replace(snapshot, jobs=jobs), tmp_path / "queue.json")
+    with opened(compared) as held:
+        held.keep_stretch(make_stretch(anchor_time=NOW - 3600.0, until=NOW - 50.0, user=hostile))
+
+    told = sadvise("explain", "--snapshot", str(tmp_path / "queue.json"), "10", "--journal", str(compared)).out
+
+    (line,) = (line for line in told.splitlines() if line.startswith("user    "))
+    assert "\x1b" not in told and "place   1 of 1 gained in the last week" in line
 
 
 def test_change_of_which_nobody_knows_whether_it_took_effect_is_not_told(sadvise: Sadvise, journal: Path) -> None:

@@ -65,6 +65,7 @@ def test_every_job_rule_has_a_case() -> None:
         "field_shown",
         "before_still_true",
         "lifts_only",
+        "lifted_once",
         "place_given_once",
         "nice_within_limits",
         "delay_within_limits",
@@ -80,6 +81,17 @@ def test_every_job_rule_has_a_case() -> None:
         "users_time_min_kept",
         "forecast_proven",
     }
+
+
+def test_lifted_job_is_lifted_again_only_once_it_is_too_late() -> None:
+    snapshot = make_snapshot([PLAIN])
+    lifted = circumstances(snapshot, Limits(), lifted=frozenset({1}))
+
+    (again,) = judge(Plan(recommendations=(nice(1),)), snapshot, lifted)
+    (timed,) = judge(Plan(recommendations=(timer(1),)), snapshot, lifted)
+    (late,) = judge(Plan(recommendations=(nice(1),)), snapshot, replace(lifted, lifted=frozenset()))
+
+    assert (again.refused_by, timed.refused_by, late.refused_by) == ("lifted_once", None, None)
 
 
 def test_field_that_the_reader_does_not_show_is_not_changed() -> None:

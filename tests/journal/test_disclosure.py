@@ -9,12 +9,13 @@ from advisor.apply.applier import Applier
 from advisor.cycle import Cycle
 from advisor.domain.actions import Lever, SetNice
 from advisor.domain.lease import Ending, Lease, LeaseState, Purpose
+from advisor.domain.standings import standings_of
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
 from advisor.errors import JournalError
 from advisor.journal import SqliteJournal
 from advisor.journal.disclosure import Disclosure, disclosure_of
-from tests.builders import DAY_S, HOUR_S, TAKEN_AT, make_job
+from tests.builders import DAY_S, HOUR_S, TAKEN_AT, make_job, make_stretch
 from tests.fake_cluster import FakeCluster
 
 
@@ -38,6 +39,12 @@ ALL = Disclosure(
     leases=(lease(1, "alice"), lease(2, "bob"), lease(3, "")),
     waits=(Wait(gpus=8, tier=LocalityTier.LEAF, waited_s=60.0, got=True, ended_time=TAKEN_AT),),
     observed_until=TAKEN_AT,
+    standings=standings_of(
+        [
+            replace(make_stretch(user="alice", waited_s=90.0), late=((1, TAKEN_AT - 60.0),)),
+            make_stretch(anchor_time=TAKEN_AT + HOUR_S, user="bob"),
+        ]
+    ),
     purposes={
         (1, Lever.NICE): Purpose(reason="short_work_first", text="stands before 1 job (2)"),
         (2, Lever.NICE): Purpose(reason="short_work_first", text="stands before 1 job (1)"),
@@ -56,6 +63,8 @@ def test_part_of_a_user_names_no_job_of_others() -> None:
     assert part.leases == (lease(1, "alice"),)
     assert part.purposes == {(1, Lever.NICE): Purpose(reason="short_work_first")}
     assert part.waits == ()
+    assert part.standings.by_user.keys() == {"alice"}
+    assert (part.standings.total, part.standings.by_account, part.standings.plain_start_by_job) == (None, {}, {})
     assert ALL.of("").leases == ()
 
 
@@ -68,6 +77,7 @@ def test_journal_of_a_disclosure_holds_what_the_journal_holds() -> None:
     assert journal.leases() == ALL.leases
     assert [past.job_id for past in journal.closed((), since=0.0)] == [4]
     assert journal.waits(0.0) == ALL.waits
+    assert journal.standings(0.0) == ALL.standings
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from advisor.sim.slurmctld import run_slurm
 from advisor.sim.state import outcomes
 from advisor.sim.trace import Trace
 from advisor.view.sentences import assumption, sentence
-from tests.builders import HOUR_S, TAKEN_AT, make_job, make_stretch
+from tests.builders import DAY_S, HOUR_S, TAKEN_AT, make_job, make_stretch
 from tests.planning.queues import busy, lifts_of
 from tests.sim.building import make_state, make_trace
 
@@ -68,7 +68,10 @@ def test_short_job_and_long_one_of_its_user_change_places_and_no_other_job_moves
         1: Reason.GIVES_PLACE_TO_SMALLER,
         3: Reason.TAKES_PLACE_OF_LARGER,
     }
-    assert {job_id: change.revert_after_s for job_id, change in changes.items()} == {3: 24 * HOUR_S, 1: 48 * HOUR_S}
+    assert {job_id: change.revert_after_s for job_id, change in changes.items()} == {
+        3: PlanningSettings().lift_lease_s,
+        1: Limits().max_lateness_s,
+    }
     for change in changes.values():
         assert isinstance(change.action, SetNice) and is_marked(change.action.after)
 
@@ -144,8 +147,8 @@ def test_only_the_first_places_are_filled() -> None:
 
 
 def test_late_job_keeps_its_place_and_goes_first_in_its_group() -> None:
-    late = make_job(4, gpus=16, priority=2000, time_limit_s=40 * HOUR_S, submitted_ago_s=200 * HOUR_S)
-    standings = standings_of([replace(make_stretch(), late=((4, TAKEN_AT - 150 * HOUR_S),))])
+    late = make_job(4, gpus=16, priority=2000, time_limit_s=40 * HOUR_S, submitted_ago_s=40 * DAY_S)
+    standings = standings_of([replace(make_stretch(), late=((4, TAKEN_AT - 30 * DAY_S),))])
 
     pairs = exchanged(busy(LONG, SHORT, late), memory=Memory(standings=standings))
 

@@ -9,6 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from advisor.apply.applier import Applier
+from advisor.apply.memory_journal import MemoryJournal
+from advisor.apply.rehearsal import RehearsedCluster
 from advisor.cycle import Cycle
 from advisor.domain.actions import SetNice
 from advisor.domain.forecast import Forecasts
@@ -17,6 +20,8 @@ from advisor.domain.lease import Ending, Lease, LeaseState, intended
 from advisor.domain.mark import is_marked, marked_below
 from advisor.domain.memory import Memory
 from advisor.domain.permits import Permits
+from advisor.domain.plan import Outcome
+from advisor.domain.snapshot import Snapshot
 from advisor.domain.standings import standings_of
 from advisor.features.queue import slurms_place
 from advisor.planning.beliefs import Basis
@@ -229,6 +234,47 @@ def test_job_that_is_too_late_goes_first() -> None:
     assert not_yet.keys() == {first.job_id}
 
 
+def late_and_lifted() -> tuple[Snapshot, Memory, Job, Job]:
+    """A queue in which a small job and a large one are lifted, the large one behind the small one and too late."""
+    small, large = shorts(2)
+    large = replace(large, gang=make_gang(16), time_limit_s=40 * HOUR_S)
+    (small, of_small), (large, of_large) = lifted(small, -9007), lifted(large, -5007)
+    late = replace(make_stretch(), late=((large.job_id, TAKEN_AT - 2 * HOUR_S),))
+    memory = Memory(leases=(of_small, of_large), standings=standings_of([late]))
+    return busy(LONG, small, large), memory, small, large
+
+
+def test_lifted_job_that_becomes_too_late_is_lifted_above_all_others_once() -> None:
+    snapshot, memory, small, large = late_and_lifted()
+    cycle = Cycle(limits=Limits(max_lateness_s=HOUR_S, max_lateness_ratio=0.0))
+
+    (change,) = cycle.judge(snapshot, memory).recommendations
+    after = change.action.applied_to(large)
+
+    assert change.job_id == large.job_id
+    assert slurms_place(after, 0) < slurms_place(small, 0)
+    action, (of_small, lease) = change.action, memory.leases
+    assert isinstance(action, SetNice) and action.before == large.nice
+    then = replace(memory, leases=(of_small, replace(lease, action=action, applied_time=TAKEN_AT)))
+    moved = replace(snapshot, jobs=tuple(after if job is large else job for job in snapshot.jobs))
+    assert cycle.judge(moved, then).recommendations == ()
+
+
+def test_lifted_job_is_lifted_again_only_if_it_is_too_late_and_its_lift_took_effect() -> None:
+    snapshot, memory, _, large = late_and_lifted()
+    of_small, lease = memory.leases
+    late = Cycle(limits=Limits(max_lateness_s=HOUR_S, max_lateness_ratio=0.0))
+
+    def is_changed(cycle: Cycle, lease: Lease) -> bool:
+        changes = cycle.judge(snapshot, replace(memory, leases=(of_small, lease))).recommendations
+        return large.job_id in {change.job_id for change in changes}
+
+    assert is_changed(late, lease)
+    assert not is_changed(Cycle(limits=Limits(max_lateness_s=3 * HOUR_S)), lease)
+    assert not is_changed(late, replace(lease, state=LeaseState.INTENDED))
+    assert not is_changed(late, replace(lease, state=LeaseState.RETURNING))
+
+
 def test_lift_below_the_lowest_nice_is_left_out() -> None:
     assert lifts_of(Cycle(limits=Limits(nice_min=-1000)).judge(busy(LONG, *shorts(1)))) == {}
 
@@ -331,3 +377,20 @@ def test_lifts_are_those_of_the_simulated_policy(
 def _passes(job_id: int, before: Mapping[int, int], after: Mapping[int, int]) -> bool:
     """Return whether a job goes ahead of another that was before it."""
     return any(before[other] < before[job_id] and after[other] > after[job_id] for other in before)
+
+
+def test_second_lift_takes_the_place_of_the_first_and_restores_what_the_user_set() -> None:
+    snapshot, memory, _, large = late_and_lifted()
+    cluster = RehearsedCluster(snapshot)
+    journal = MemoryJournal(leases=memory.leases, standings=memory.standings)
+    cycle = Cycle(limits=Limits(max_lateness_s=HOUR_S, max_lateness_ratio=0.0))
+    applier = Applier(source=cluster, actuator=cluster, cycle=cycle, journal=journal)
+
+    (receipt,) = applier.step().applied
+    lifted_nice = cluster.snapshot().jobs_by_id[large.job_id].nice
+    applier.revert(applier.leased())
+
+    assert receipt.outcome is Outcome.APPLIED
+    assert lifted_nice < large.nice < 0
+    assert cluster.snapshot().jobs_by_id[large.job_id].nice == 0
+    assert journal.leases() == ()

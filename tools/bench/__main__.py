@@ -18,6 +18,7 @@ BENCHES: Final[Mapping[str, str]] = {
     "journal": "CPU and size of whole cycles in the journal",
     "read": "CPU and requests of a snapshot, by reader; starts its own Slurm",
     "apply": "a batch of changes, applied and reverted; starts its own Slurm",
+    "changes": "what changes cost slurmctld at a long queue; starts its own Slurm",
     "submit": "what the Lua script adds to a submission; starts its own Slurm",
     "simulate": "speed and memory of the simulator on published traces",
     "rollout": "time of plans rolled out from a snapshot",

@@ -13,6 +13,10 @@ waits counts with the time so far. Prints tables, and exits with 1 if a check fa
 differences are then the noise of the method, which `--tolerance` allows for. `--policy lift` runs, in place of the
 daemon, a script that lifts short work by its time limits; the checks are the daemon's, and left out. With `--keep` the
 folder gets pair.jsonl.xz: what the advised cluster showed every few seconds, and the jobs of both.
+
+With `--jobs` a number of jobs arrives, and the run ends once all have ended. With `--lateness` the daemon's bound on
+lateness is one of minutes, and plain Slurm is run beside the cluster every minute: no job that is not late starts
+before one that the daemon holds to be late, except by backfill. `python -m tools.live_twins.pairs` sums up pairs.
 """
 
 import argparse
@@ -27,7 +31,7 @@ from tools.live_slurm.roots import RELEASES
 from tools.live_twins.adversary import Place
 from tools.live_twins.checks import faults
 from tools.live_twins.past import Past
-from tools.live_twins.report import keep_jobs, report
+from tools.live_twins.report import keep_jobs, keep_run, report
 from tools.live_twins.run import Options, play
 from tools.live_twins.twins import Twin, Twins
 from tools.live_twins.workload import GPUS
@@ -46,14 +50,18 @@ def main() -> int:
         bound_s=args.bound,
         tolerance_s=args.tolerance,
         fairness=args.fairness,
+        jobs=args.jobs,
+        run_scale=args.run_scale,
+        lateness_s=args.lateness,
     )
     print(options)
     with _folder(args.keep) as folder, Twins(args.release) as twins:
-        past = None if args.keep is None else Past(twins, args.keep)
+        past = None if args.keep is None or args.without_snapshots else Past(twins, args.keep)
         outcome = play(twins, options, Path(folder), past)
         version = twins.clusters[Twin.ADVISED].version
         if args.keep is not None:
-            keep_jobs(twins.pairs, args.keep / "jobs.jsonl")
+            keep_jobs(twins.pairs, outcome.known, args.keep / "jobs.jsonl")
+            keep_run(options, outcome, version, args.keep / "run.json")
         if past is not None:
             past.pack(args.keep / "jobs.jsonl", args.keep / "pair.jsonl.xz")
         log = Path(folder) / "log"
@@ -112,7 +120,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--tolerance", type=float, default=30.0, help="seconds of noise against plain, default: %(default)s"
     )
-    parser.add_argument("--keep", type=Path, help="new folder for journal, log, jobs and pair.jsonl.xz")
+    parser.add_argument("--jobs", type=int, help="number of jobs; the run ends once all of them have ended")
+    parser.add_argument(
+        "--run-scale", type=float, default=1.0, help="with --jobs: run times by this factor, default: %(default)s"
+    )
+    parser.add_argument(
+        "--lateness",
+        type=float,
+        help="guard.max_lateness_s, with plain Slurm run beside the cluster every minute; default: that of the daemon",
+    )
+    parser.add_argument("--keep", type=Path, help="new folder for run.json, journal, log, jobs and pair.jsonl.xz")
+    parser.add_argument("--without-snapshots", action="store_true", help="keep no pair.jsonl.xz")
     return parser
 
 

@@ -13,6 +13,7 @@ from advisor.domain.actions import Lever
 from advisor.domain.lease import Ending, Lease, LeaseState
 from advisor.trial.quantiles import t_quantile
 from tools.live_twins.adversary import can_delay
+from tools.live_twins.late import NO_LATE, LateRun
 from tools.live_twins.twins import Pair, Twin
 from tools.live_twins.workload import ATTACKER
 
@@ -57,6 +58,7 @@ class Facts:
     until: float
     bound_s: float
     tolerance_s: float
+    late_run: LateRun = NO_LATE
 
     def pair_of(self, lease: Lease) -> Pair:
         """Return the job that was changed."""
@@ -115,6 +117,7 @@ def faults(facts: Facts) -> Iterator[str]:
     yield from _later_on_average(facts)
     yield from _later_than_due(facts, leases)
     yield from _still_out(facts, leases)
+    yield from _late_passed(facts.late_run)
     yield from _ended_badly(facts.pairs)
 
 
@@ -143,7 +146,8 @@ def _still_out(facts: Facts, leases: Sequence[Lease]) -> Iterator[str]:
     pairs = {pair.job_id[Twin.ADVISED]: pair for pair in facts.pairs}
     for lease in leases:
         gone = purpose_gone(lease, pairs)
-        if gone is None or lease.state is LeaseState.HANDS_OFF:
+        # An intent is a change that Slurm did not confirm, as of a job that started meanwhile: nothing is in effect.
+        if gone is None or lease.state in (LeaseState.HANDS_OFF, LeaseState.INTENDED):
             continue
         out_until = facts.until if lease.ended_time is None else lease.ended_time
         rounds = sum(gone < instant < out_until for instant in facts.rounds)
@@ -152,6 +156,11 @@ def _still_out(facts: Facts, leases: Sequence[Lease]) -> Iterator[str]:
                 f"the change of {lease.lever} of {pairs[lease.job_id].name} was out for {out_until - gone:.0f} s and "
                 f"{rounds} rounds after its purpose was gone"
             )
+
+
+def _late_passed(late_run: LateRun) -> Iterator[str]:
+    for late, other in late_run.passed:
+        yield f"{other} stood above {late}, which was late, and started before it"
 
 
 def _ended_badly(pairs: Iterable[Pair]) -> Iterator[str]:

@@ -1,9 +1,12 @@
 """Prints what a run showed, as tables."""
 
 import json
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from advisor.domain.lease import Lease
 from tools.live_twins.adversary import can_delay
@@ -18,9 +21,10 @@ from tools.live_twins.checks import (
     touched,
     touched_by_lever,
 )
-from tools.live_twins.run import Outcome
-from tools.live_twins.twins import Pair, Twin
-from tools.live_twins.workload import ATTACKER
+from tools.live_twins.late import Known
+from tools.live_twins.run import Options, Outcome
+from tools.live_twins.twins import Pair, Stay, Twin
+from tools.live_twins.workload import ATTACKER, Request
 
 _ROW = "{:<14}{:>9}{:>7}{:>7}{:>9}{:>10}{:>9}{:>8}{:>10}  {}"
 _COLUMNS = ("job", "changed", "due", "plain", "advised", "vs plain", "vs due", "out, s", "gone, s", "changes by lever")
@@ -94,6 +98,9 @@ def _figures(outcome: Outcome) -> Iterator[tuple[str, object]]:
             yield f"  started on the {twin} cluster", sum(start_time is not None for start_time in attacks)
         yield "  left out, since half of the GPUs were theirs", outcome.attacks_left_out
         yield from _worst(facts)
+        yield "jobs that the daemon held to be late", len(facts.late_run.late)
+        yield "  jobs not late that stood above one and started first", len(facts.late_run.passed)
+        yield "  jobs not late that stood behind one and started first", len(facts.late_run.backfilled)
     found = differences(facts.pairs, facts.until, facts.tolerance_s)
     yield "paired difference of starts (advised - plain), jobs", found.jobs
     yield "  of them started on one cluster alone, time so far", found.censored
@@ -134,8 +141,11 @@ def _latest(seconds: Iterable[float]) -> str:
     return "-" if latest_s is None else f"{latest_s:+.0f}"
 
 
-def keep_jobs(pairs: Iterable[Pair], path: Path) -> None:
-    """Write what is known of each job, one JSON object a line, so that a fault can be followed to its cause."""
+def keep_jobs(pairs: Iterable[Pair], known: Mapping[int, Sequence[Known]], path: Path) -> None:
+    """Write what is known of each job, one JSON object a line, so that a fault can be followed to its cause.
+
+    `known` are the starts without advice that the daemon held for jobs of the advised cluster.
+    """
     with path.open("w") as lines:
         for pair in pairs:
             row = {
@@ -144,7 +154,9 @@ def keep_jobs(pairs: Iterable[Pair], path: Path) -> None:
                 "gpus": pair.request.gpus,
                 "limit_s": pair.request.limit_s,
                 "run_s": pair.request.run_s,
+                "submit_s": pair.request.submit_s,
                 "submit_time": pair.submit_time,
+                "known_plain_starts": known.get(pair.job_id[Twin.ADVISED], ()),
                 **{
                     f"{twin}_{field}": value
                     for twin in Twin
@@ -158,3 +170,37 @@ def keep_jobs(pairs: Iterable[Pair], path: Path) -> None:
                 },
             }
             lines.write(json.dumps(row) + "\n")
+
+
+def pair_of_row(row: Mapping[str, Any]) -> Pair:
+    """Return a job on both clusters from a line of `keep_jobs`, without its options."""
+    return Pair(
+        request=Request(
+            name=row["name"],
+            submit_s=row["submit_s"],
+            user=row["user"],
+            options=(),
+            gpus=row["gpus"],
+            limit_s=row["limit_s"],
+            run_s=row["run_s"],
+        ),
+        submit_time=row["submit_time"],
+        job_id={twin: row[f"{twin}_job_id"] for twin in Twin},
+        stay={
+            twin: Stay(**{field: row[f"{twin}_{field}"] for field in ("start_time", "end_time", "state", "nodes")})
+            for twin in Twin
+        },
+    )
+
+
+def keep_run(options: Options, outcome: Outcome, version: str, path: Path) -> None:
+    """Write the options of a run and the facts that are not in its journal and jobs."""
+    facts = outcome.facts
+    row = {
+        "version": version,
+        "options": asdict(options),
+        "until": facts.until,
+        "rounds": list(facts.rounds),
+        "load_average": os.getloadavg(),
+    }
+    path.write_text(json.dumps(row) + "\n")

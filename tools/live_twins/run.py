@@ -15,10 +15,11 @@ from advisor.settings import Fairness
 from tools.live_slurm.daemon import Table, daemon, write_config
 from tools.live_twins.adversary import Adversary, Place, leases_of
 from tools.live_twins.checks import Facts
+from tools.live_twins.late import Bound, Known, LateWatch, Line
 from tools.live_twins.lift import Lifter
 from tools.live_twins.past import Past
 from tools.live_twins.twins import Twin, Twins
-from tools.live_twins.workload import MINUTE_S, draw_requests
+from tools.live_twins.workload import MINUTE_S, Request, draw_jobs, draw_requests
 
 Policy = Literal["default", "lift", "none"]
 # Jobs arrive in this share of the run, and have the rest to start.
@@ -26,6 +27,8 @@ ARRIVALS_RATIO: Final = 0.5
 POLL_S: Final = 0.25
 LOOK_S: Final = 2.0
 END_S: Final = 20.0
+# The shortest that the daemon takes.
+TWIN_INTERVAL_S: Final = 60.0
 # Jobs are so short that little can be saved; and gangs so sensitive, places so frequent, that waiting for one pays.
 PLANNING: Final[Table] = {
     "min_saving_s": 20.0,
@@ -38,7 +41,10 @@ PLANNING: Final[Table] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The options of a run."""
+    """The options of a run: until its time is over, or where `jobs` is given until all of those have ended.
+
+    `lateness_s` is the daemon's bound on lateness, None for its default.
+    """
 
     policy: Policy
     minutes: float
@@ -49,10 +55,26 @@ class Options:
     bound_s: float
     tolerance_s: float
     fairness: Fairness = "trade"
+    jobs: int | None = None
+    run_scale: float = 1.0
+    lateness_s: float | None = None
 
     def settings(self) -> Mapping[str, Table]:
         """Return the tables of the daemon's configuration."""
-        return {"guard": {"fairness": self.fairness, "max_added_delay_s": self.bound_s}, "planning": PLANNING}
+        guard: Table = {"fairness": self.fairness, "max_added_delay_s": self.bound_s}
+        if self.lateness_s is None:
+            return {"guard": guard, "planning": PLANNING}
+        return {
+            "guard": {**guard, "max_lateness_s": self.lateness_s},
+            "daemon": {"twin_interval_s": TWIN_INTERVAL_S},
+            "planning": PLANNING,
+        }
+
+    def requests(self) -> list[Request]:
+        """Return the jobs to submit, in the order of their submission."""
+        if self.jobs is None:
+            return draw_requests(self.seed, ARRIVALS_RATIO * self.minutes * MINUTE_S)
+        return draw_jobs(self.seed, self.jobs, self.run_scale)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +86,7 @@ class Outcome:
     attacks_left_out: int
     lifts: int
     faults: tuple[str, ...]
+    known: Mapping[int, Sequence[Known]]
 
 
 def play(twins: Twins, options: Options, folder: Path, past: Past | None = None) -> Outcome:
@@ -73,17 +96,27 @@ def play(twins: Twins, options: Options, folder: Path, past: Past | None = None)
     adversary = None if place is None else Adversary(twins, journal, place, sizes)
     lifter = Lifter(twins) if options.policy == "lift" else None
     actors = [actor for actor in (lifter, past) if actor is not None]
+    watch = LateWatch(journal)
     with _policy(twins, options, folder) as process:
-        _watch(twins, options, adversary, actors, process)
+        _watch(twins, options, adversary, actors, watch, process)
         twins.look()
         until = time.time()
         problems = () if process is None else tuple(_end(process))
+    leases, rounds = leases_of(journal), _rounds(journal)
+    line = Line(
+        pairs=twins.pairs,
+        leases=leases,
+        rounds=rounds,
+        known=watch.known,
+        bound=Bound.of(options.lateness_s),
+    )
     return Outcome(
         facts=Facts(
             pairs=twins.pairs,
-            leases=leases_of(journal),
-            rounds=_rounds(journal),
+            leases=leases,
+            rounds=rounds,
             until=until,
+            late_run=line.late_run(until),
             bound_s=options.bound_s,
             tolerance_s=options.tolerance_s,
         ),
@@ -91,6 +124,7 @@ def play(twins: Twins, options: Options, folder: Path, past: Past | None = None)
         attacks_left_out=0 if adversary is None else adversary.left_out,
         lifts=0 if lifter is None else lifter.changes,
         faults=problems,
+        known=watch.known,
     )
 
 
@@ -110,10 +144,11 @@ def _watch(
     options: Options,
     adversary: Adversary | None,
     actors: Sequence[Lifter | Past],
+    watch: LateWatch,
     process: subprocess.Popen[bytes] | None,
 ) -> None:
-    """Submit jobs as they are due, attack, and follow what starts, until the time is over or the daemon has ended."""
-    due = draw_requests(options.seed, ARRIVALS_RATIO * options.minutes * MINUTE_S)[::-1]
+    """Submit jobs as they are due, attack, and follow what starts, until the run or the daemon has ended."""
+    due = options.requests()[::-1]
     began, looked = time.monotonic(), float("-inf")
     while (passed_s := time.monotonic() - began) < options.minutes * MINUTE_S:
         if process is not None and process.poll() is not None:
@@ -122,7 +157,10 @@ def _watch(
             twins.submit(due.pop(), time.time())
         if passed_s - looked >= LOOK_S:
             twins.look()
+            watch.look(time.time())
             looked = passed_s
+            if options.jobs is not None and not due and twins.all_ended:
+                return
         if adversary is not None:
             adversary.act(passed_s, time.time())
         for actor in actors:

@@ -112,6 +112,11 @@ class Twins:
         """Cancel a job on both clusters at once."""
         list(self._pool.map(lambda twin: self.clusters[twin].ask("scancel", str(pair.job_id[twin])), Twin))
 
+    @property
+    def all_ended(self) -> bool:
+        """Whether every job so far was seen to have left both clusters."""
+        return all(stay.end_time is not None for pair in self.pairs for stay in pair.stay.values())
+
     def look(self) -> None:
         """Read from both clusters when jobs started and ended; Slurm forgets a job minutes after its end."""
         seen_on = dict(zip(Twin, self._pool.map(lambda twin: dict(_stays(self.clusters[twin])), Twin), strict=True))

@@ -1,8 +1,8 @@
 """Draws the jobs that both clusters get, from a seed."""
 
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 MINUTE_S: Final = 60.0
@@ -18,6 +18,8 @@ POINTS_PER_S: Final = 10
 # Work that arrives, as a multiple of what the GPUs can do meanwhile: first a queue is made, then it is kept.
 FIRST_LOAD: Final = 3.5
 FIRST_RATIO: Final = 0.25
+# Of a given number of jobs, this share makes the queue.
+FIRST_JOBS_RATIO: Final = 0.5
 LOAD: Final = 1.0
 
 
@@ -113,15 +115,25 @@ SORTS: Final = (
 
 def draw_requests(seed: int, arrivals_s: float) -> list[Request]:
     """Draw the jobs that arrive within a time, in the order of their submission; a queue comes first."""
-    chance, requests, instant_s = random.Random(seed), list[Request](), 0.0
-    while instant_s < arrivals_s:
-        sort = chance.choices(SORTS, [sort.weight for sort in SORTS])[0]
-        user = chance.choice(USERS)
-        burst = [_draw(sort, user, len(requests) + number, instant_s, chance) for number in range(sort.at_once)]
-        requests += burst
-        load = FIRST_LOAD if instant_s < FIRST_RATIO * arrivals_s else LOAD
-        instant_s += chance.expovariate(1.0) * work_s(burst) / GPUS / load
-    return requests
+    return _drawn(
+        seed,
+        goes_on=lambda instant_s, _: instant_s < arrivals_s,
+        makes_queue=lambda instant_s, _: instant_s < FIRST_RATIO * arrivals_s,
+    )
+
+
+def draw_jobs(seed: int, count: int, run_scale: float) -> list[Request]:
+    """Draw a number of jobs, in the order of their submission; a queue comes first.
+
+    Run times are those of the sorts times `run_scale`; the limits stay.
+    """
+    drawn = _drawn(
+        seed,
+        goes_on=lambda _, jobs: jobs < count,
+        makes_queue=lambda _, jobs: jobs < FIRST_JOBS_RATIO * count,
+        run_scale=run_scale,
+    )
+    return drawn[:count]
 
 
 def attack(number: int, gpus: int, submit_s: float, options: tuple[str, ...]) -> Request:
@@ -141,6 +153,26 @@ def attack(number: int, gpus: int, submit_s: float, options: tuple[str, ...]) ->
 def work_s(requests: Sequence[Request]) -> float:
     """Return the GPU seconds that jobs really use."""
     return sum(request.gpus * request.run_s for request in requests)
+
+
+def _drawn(
+    seed: int,
+    *,
+    goes_on: Callable[[float, int], bool],
+    makes_queue: Callable[[float, int], bool],
+    run_scale: float = 1.0,
+) -> list[Request]:
+    """Draw jobs while `goes_on`; both functions take the seconds and the number of jobs so far."""
+    chance, requests, instant_s = random.Random(seed), list[Request](), 0.0
+    while goes_on(instant_s, len(requests)):
+        sort = chance.choices(SORTS, [sort.weight for sort in SORTS])[0]
+        user = chance.choice(USERS)
+        burst = [_draw(sort, user, len(requests) + number, instant_s, chance) for number in range(sort.at_once)]
+        burst = [replace(request, run_s=round(request.run_s * run_scale, 1)) for request in burst]
+        requests += burst
+        load = FIRST_LOAD if makes_queue(instant_s, len(requests)) else LOAD
+        instant_s += chance.expovariate(1.0) * work_s(burst) / GPUS / load
+    return requests
 
 
 def _draw(sort: Sort, user: str, number: int, instant_s: float, chance: random.Random) -> Request:

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.planning.lifts import lifts
 from advisor.planning.objective import Floats, Objective, Waiting, fair_range
@@ -23,7 +22,6 @@ class Lifter(Mover):
     lease_s: float
     plain_waits: PlainWaits | None
     until: Floats  # when the lift of a job ends; 0: not lifted
-    overdue: NDArray[np.bool_]  # whether it was lifted because it was overdue
 
     @classmethod
     def of(cls, problem: Problem, slurm: Slurm, run_times: RunTimes) -> "Lifter":
@@ -47,7 +45,6 @@ class Lifter(Mover):
             plain_waits=PlainWaits.of(problem) if is_weighed else None,
             nice=jobs["nice"].copy(),
             until=np.zeros(len(jobs)),
-            overdue=np.zeros(len(jobs), np.bool_),
         )
 
     def _cycle_of(self, state: State, rows: Rows, run_s: Floats, now: float, capacity: float) -> bool:
@@ -74,7 +71,7 @@ class Lifter(Mover):
         chosen = lifts(
             self.objective.keys(line),
             priority,
-            (self.until[rows] > 0.0) & ~(is_overdue & ~self.overdue[rows]),
+            self.until[rows] > 0.0,
             age_s >= self.limits.min_job_age_s,
             places=self.places,
             scale=self.objective.scale,
@@ -83,5 +80,4 @@ class Lifter(Mover):
         if len(lifted):
             self._write(state, lifted, nice[chosen.row] + priority[chosen.row] - chosen.priority, now)
             self.until[lifted] = now + self.lease_s
-            self.overdue[lifted] = is_overdue[chosen.row]
         return bool(len(due) + len(lifted))

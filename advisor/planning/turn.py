@@ -1,0 +1,142 @@
+"""Says where a pending job stands: in line now and as submitted, behind which lifted jobs, and against no advice."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.domain.job import Job
+from advisor.domain.standings import Standing
+from advisor.features.queue import by_place
+from advisor.planning.beliefs import Basis
+from advisor.planning.case import Case
+from advisor.planning.objective import Floats, bound_s, objective_of, owed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceInLine:
+    """The place of a job among the `jobs` that wait for the same GPUs, from 1, and what its size rests on.
+
+    `place_as_submitted` is that in the site's own order, without the nice of lifts. `gpu_s` is the GPU-time that it
+    is expected to take, `gpus` times `run_s` of each of `tasks`; None, as `run_s`, where it has neither limit nor
+    forecast. `lifted_ahead` lifted jobs stand before it, of which `passed_by` stood behind it as submitted;
+    `lifted_ahead_gpu_s` is their expected GPU-time, of those whose size is known.
+    """
+
+    jobs: int
+    place: int
+    place_as_submitted: int
+    gpus: int
+    tasks: int
+    run_s: float | None
+    gpu_s: float | None
+    limit_s: float | None
+    basis: Basis
+    is_lifted: bool
+    lifted_ahead: int
+    lifted_ahead_gpu_s: float
+    passed_by: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WithoutAdvice:
+    """What plain Slurm beside the cluster says of a job that waits, up to its last run at `until`.
+
+    `start_time` is when the job would most likely have started, None if it would still wait. `bound_s` is how much
+    later than that it can get before it goes before all others, None where it does not.
+    """
+
+    until: float
+    start_time: float | None
+    late_s: float
+    bound_s: float | None
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the job goes before all others."""
+        return self.bound_s is not None and self.late_s > self.bound_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobTurn:
+    """The turn of a pending job; each part is None where it is not known.
+
+    `standing` is how long the jobs of its user waited in the last week, with and without advice, and `owed` by how
+    much longer than agreed, as the objective counts it.
+    """
+
+    place: PlaceInLine | None
+    without_advice: WithoutAdvice | None
+    standing: Standing | None
+    owed: float
+
+
+def turn_of(case: Case, job: Job) -> JobTurn:
+    """Return the turn of a pending job."""
+    standing = case.memory.standings.by_user.get(job.user)
+    return JobTurn(
+        place=_place(case, job),
+        without_advice=_without_advice(case, job),
+        standing=standing,
+        owed=0.0 if standing is None else _owed(standing),
+    )
+
+
+def _place(case: Case, job: Job) -> PlaceInLine | None:
+    """Return the place of a job; None if it does not compete for GPUs now, or its place is not known."""
+    queue = case.whole_queue
+    row = next((row for row, other in enumerate(queue.jobs) if other.job_id == job.job_id), None)
+    if row is None:
+        return None
+    rows = queue.rows_of(int(queue.pool[row]))
+    here, jobs = int(np.flatnonzero(rows == row)[0]), [queue.jobs[row] for row in rows.tolist()]
+    ours = np.array([case.nice_of_ours.get(other.job_id, 0) for other in jobs], dtype=np.int64)
+    order = by_place(
+        queue.priority[rows] + ours,
+        np.array([other.submit_time for other in jobs], dtype=np.float64),
+        np.array([other.job_id for other in jobs], dtype=np.int64),
+    )
+    rank = np.empty(len(order), dtype=np.intp)
+    rank[order] = np.arange(len(order))
+    # Rows stand in the present order.
+    ahead = (ours < 0) & (np.arange(len(rows)) < here)
+    gpu_s = queue.width[rows] * queue.run.expected_s[rows]
+    run_s = float(queue.run.expected_s[row])
+    return PlaceInLine(
+        jobs=len(rows),
+        place=here + 1,
+        place_as_submitted=int(rank[here]) + 1,
+        gpus=int(queue.smallest[row]),
+        tasks=int(queue.tasks[row]),
+        run_s=run_s if np.isfinite(run_s) else None,
+        gpu_s=float(gpu_s[here]) if np.isfinite(run_s) else None,
+        limit_s=limit_s if np.isfinite(limit_s := float(queue.limit_s[row])) else None,
+        basis=Basis.FORECAST if queue.run.by_model[row] else Basis.RULE,
+        is_lifted=bool(ours[here] < 0),
+        lifted_ahead=int(ahead.sum()),
+        lifted_ahead_gpu_s=float(np.nansum(gpu_s[ahead])),
+        passed_by=int((ahead & (rank > rank[here])).sum()),
+    )
+
+
+def _without_advice(case: Case, job: Job) -> WithoutAdvice | None:
+    """Return what is known of a job without advice; None before the first run that it was part of."""
+    standings, now = case.memory.standings, case.snapshot.taken_at
+    if standings.until is None or job.submit_time > standings.until:
+        return None
+    start_time = standings.plain_start_by_job.get(job.job_id)
+    is_weighed = objective_of(case.snapshot.config, case.settings, case.limits).is_weighed
+    goes_first = is_weighed and case.limits.lifts_pass_others
+    wait_s = 0.0 if start_time is None else start_time - (now - job.queueing_delay_s(now))
+    return WithoutAdvice(
+        until=standings.until,
+        start_time=start_time,
+        late_s=0.0 if start_time is None else now - start_time,
+        bound_s=float(bound_s(np.array([wait_s]), case.limits)[0]) if goes_first else None,
+    )
+
+
+def _owed(standing: Standing) -> float:
+    sums: list[Floats] = [
+        np.array([value]) for value in (standing.difference_s.median, standing.plain_s.median, float(standing.jobs))
+    ]
+    return float(owed(*sums)[0])

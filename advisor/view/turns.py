@@ -1,0 +1,84 @@
+"""Words the turn of a pending job: its place in line, its size, lifts before it, and what advice does to its user."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from advisor.domain.units import HOUR_S, duration, plural
+from advisor.planning.beliefs import Basis
+from advisor.planning.turn import JobTurn, PlaceInLine, WithoutAdvice
+from advisor.view.standing_report import difference_words, standing_document
+from advisor.view.terminal import instant
+
+
+def turn_document(turn: JobTurn, user: str) -> dict[str, Any]:
+    """Return the turn of a job as plain values; parts that are not known are None."""
+    without = turn.without_advice
+    return {
+        "place": None if turn.place is None else asdict(turn.place),
+        "without_advice": None if without is None else {**asdict(without), "is_late": without.is_late},
+        "user_week": None
+        if turn.standing is None
+        else {"user": user, **standing_document(turn.standing), "owed": turn.owed},
+    }
+
+
+def turn_sentences(turn: JobTurn, user: str) -> Iterator[tuple[str, str]]:
+    """Yield labels and sentences for people."""
+    if turn.place is not None:
+        yield from _of_place(turn.place)
+    if turn.without_advice is not None:
+        yield "without", _without_advice(turn.without_advice)
+    if turn.standing is not None:
+        chance = "" if turn.standing.is_known else "; can be chance"
+        jobs = plural(turn.standing.jobs, "job")
+        waits = difference_words(turn.standing.difference_s)
+        verb = "gave" if turn.standing.difference_s.median > 0.0 else "gained"
+        yield "user", f"{user} {verb} in the last week: wait {waits} in all by the advice, {jobs}{chance}"
+
+
+def _of_place(place: PlaceInLine) -> Iterator[tuple[str, str]]:
+    ours = f"{place.place} of {plural(place.jobs, 'job')} that wait for these GPUs"
+    if place.place == place.place_as_submitted:
+        yield "place", f"{ours}, as in the site's own order"
+    else:
+        yield "place", f"{ours}; {place.place_as_submitted} in the site's own order"
+    yield "size", _size(place)
+    lifted = ["it was lifted"] if place.is_lifted else []
+    if place.lifted_ahead:
+        jobs = plural(place.lifted_ahead, "lifted job")
+        verb = "stands" if place.lifted_ahead == 1 else "stand"
+        passed = f", {place.passed_by} of them behind it in the site's own order" if place.passed_by else ""
+        lifted.append(f"{jobs} {verb} before it, with {_gpu_time(place.lifted_ahead_gpu_s)} expected{passed}")
+    if lifted:
+        yield "lifts", "; ".join(lifted)
+
+
+def _size(place: PlaceInLine) -> str:
+    asked = plural(place.gpus, "GPU")
+    tasks = f" for each of {place.tasks} tasks" if place.tasks > 1 else ""
+    if place.run_s is None or place.gpu_s is None:
+        return f"{asked}{tasks} for a time that is not known: it has neither a time limit nor a forecast"
+    if place.basis is Basis.FORECAST:
+        basis = "by the mean of its forecast"
+    else:
+        limit_s = place.limit_s or place.run_s
+        basis = f"by {100 * place.run_s / limit_s:.0f} % of its time limit of {duration(limit_s)}, without a forecast"
+    return f"{_gpu_time(place.gpu_s)} expected: {asked} for {duration(place.run_s)}{tasks}, {basis}"
+
+
+def _without_advice(without: WithoutAdvice) -> str:
+    if without.start_time is None:
+        return f"without advice it would most likely wait too, as of {instant(without.until)}"
+    start = instant(without.start_time)
+    late = f"without advice it would most likely have started at {start}, {duration(without.late_s)} ago"
+    if without.bound_s is None:
+        return late
+    if without.is_late:
+        return f"{late}; that is beyond the bound of {duration(without.bound_s)}, so that it goes before all others"
+    return f"{late}; once it is {duration(without.bound_s)} late, it goes before all others"
+
+
+def _gpu_time(gpu_s: float) -> str:
+    hours = gpu_s / HOUR_S
+    return f"{hours:.1f} GPU-hours" if hours >= 1.0 else f"{hours:.2g} GPU-hours"

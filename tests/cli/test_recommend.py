@@ -29,6 +29,13 @@ def untried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SADVISE_PLANNING__ROLLOUT_DEADLINE_S", "0")
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for rollouts on a busy machine too."""
+    monkeypatch.setenv("SADVISE_PLANNING__ROLLOUT_DEADLINE_S", "80")
+
+
+@pytest.mark.usefixtures("patient")
 def test_demo_tries_what_could_delay_others(sadvise: Sadvise) -> None:
     document = json.loads(sadvise("recommend", "--demo", "--json").out)
 
@@ -137,6 +144,7 @@ def test_quiet_cluster_gets_nothing_and_says_so(sadvise: Sadvise, tmp_path: Path
     assert "Nothing to recommend." in outcome.out
 
 
+@pytest.mark.usefixtures("patient")
 def test_rollout_states_what_the_plan_and_each_change_gain(sadvise: Sadvise) -> None:
     document = json.loads(sadvise("recommend", "--demo", "--rollout", "--json").out)
     text = sadvise("recommend", "--demo", "--rollout").out

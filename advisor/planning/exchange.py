@@ -112,7 +112,10 @@ def _nice_at(job: Job, other: Job, others: Sequence[Job]) -> int | None:
     if job.priority is None or other.priority is None:
         return None
     ahead = _ahead(other, others)
+    rises = other.priority > job.priority
     for nice in marked_beside(job.nice + job.priority - other.priority):
+        if nice == job.nice or (nice < job.nice) is not rises:
+            continue
         moved = SetNice(job_id=job.job_id, before=job.nice, after=nice).applied_to(job)
         if _ahead(moved, others) == ahead:
             return nice
@@ -130,7 +133,7 @@ def _pair(case: Case, queue: QueueTable, pair: Rows, nices: tuple[int, int]) -> 
     up, down = pair.tolist()
     # What stands between is passed by the one and let ahead by the other; it is worked off by all GPUs of the pool.
     rows = queue.rows_of(int(queue.pool[up]))
-    between = rows[(rows > down) & (rows < up)]
+    between = rows[(rows > down) & (rows < up) & np.isfinite(queue.run.expected_s[rows])]
     capacity = float(queue.pool_gpus[queue.pool[up]].sum())
     moved_s = [
         float((queue.width[passed] * run_s[passed]).sum()) / capacity

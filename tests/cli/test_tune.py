@@ -103,7 +103,7 @@ def test_people_see_the_table_and_the_lines_to_set(sadvise: Sadvise, trace: str)
     out = sadvise("tune", trace, *CLUSTER, *SMALL, "--all").out
 
     assert out.startswith("made, 50 jobs on nodes=1,gpus=8, 8 GPUs\n")
-    assert "runs    16 in all: 8 settings on 2 copies of the trace" in out
+    assert "runs    26 in all: 13 settings on 2 copies of the trace" in out
     rows = [line for line in out.splitlines() if line.startswith(("slurm ", "lift "))]
     assert rows[0].split()[:1] == ["slurm"] and rows[1].startswith("lift site ")
     assert '\nlift trade 2         sadvise.toml: [guard] fairness = "trade", [planning] priority_decades = 2.0\n' in out
@@ -137,7 +137,7 @@ def test_the_report_draws_the_points_and_is_the_same_again(sadvise: Sadvise, tra
 
     text = pages[0].read_text()
     assert pages[1].read_text() == text
-    assert text.count("<svg") >= 2 and text.count("<circle") == 2 * 8
+    assert text.count("<svg") >= 2 and text.count("<circle") == 2 * 13
     assert "[guard] fairness = &quot;site&quot;" in text or '[guard] fairness = "site"' in text
     assert "http" not in text.replace("http://www.w3.org", "")
 

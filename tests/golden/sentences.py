@@ -12,7 +12,7 @@ from advisor.domain.job import Job
 from advisor.domain.memory import Memory
 from advisor.domain.snapshot import Snapshot
 from advisor.planning.causes import diagnose
-from advisor.settings import Limits
+from advisor.settings import Fairness, Limits
 from advisor.view.explanations import explanation
 from advisor.view.sentences import assumption, sentence
 from tests.builders import make_cluster, make_job, make_snapshot
@@ -22,6 +22,8 @@ from tests.planning.test_checkpoint_requeue import FULL, GANG, judged
 from tests.planning.test_counterfactual import delayed
 
 SEEDS = 300
+SCOPES: tuple[Fairness, ...] = ("user", "account")
+SCOPED_SEEDS = 60
 EXPLAINED_SEEDS = 20
 # What differs between sentences of one form: numbers, ids, requests, names of causes.
 _NUMBER = re.compile(r"-?[a-z]?\d[\d.]*( (s|min|h|d)\b)?")
@@ -78,7 +80,9 @@ def _sentences() -> Iterator[tuple[str, str]]:
 def _records() -> Iterator[CycleRecord]:
     yield from map(digests.random_record, range(SEEDS))
     # A job that is lifted gets no other change, so that some reasons show without lifts alone.
-    yield from (digests.random_record(seed, Limits(fairness="user")) for seed in range(SEEDS))
+    yield from (digests.random_record(seed, Limits(nice_min=0)) for seed in range(SEEDS))
+    for scope in SCOPES:
+        yield from (digests.random_record(seed, Limits(fairness=scope)) for seed in range(SCOPED_SEEDS))
     yield from (Cycle().judge(later) for _, later in digests.later_snapshots())
     yield judged(make_cluster([*FULL, GANG]))
     lease, jobs = delayed()

@@ -153,7 +153,7 @@ def test_false_sensitivity_delays_the_job_that_claims_it_and_within_the_bound(se
     first = make_job(3, gang=make_gang(9, nodes_max=1), user="bob", time_limit_s=None, priority=9000)
 
     # Without lifts, which would put the other one first.
-    cycle = Cycle(limits=Limits(fairness="user"))
+    cycle = Cycle(limits=Limits(nice_min=0))
     record = cycle.judge(make_snapshot([gang, other, first, *make_holders(nodes, left_s=5 * HOUR_S)], nodes))
 
     assert {change.job_id for change in record.recommendations} == {1}

@@ -37,8 +37,8 @@ from tools.live_slurm import LiveCluster
 pytestmark = pytest.mark.live
 
 ROOT = Path(__file__).parent.parent.parent
-# No gang is lifted, so that timers are all that changes.
-HOLDING = {**EAGER, "SADVISE_GUARD__FAIRNESS": "user"}
+# No job is lifted or changes places, so that timers are all that changes.
+HOLDING = {**EAGER, "SADVISE_GUARD__NICE_MIN": "0"}
 # Runs one step with an actuator that kills the process before or after it has sent the first change.
 KILLED = """
 import os, signal, sys
@@ -65,7 +65,7 @@ source = open_source("text", cluster=None, timeout_s=30.0, clock=SystemClock())
 with opened(Path(sys.argv[1])) as journal:
     Applier(
         source=source, actuator=Deadly(sys.argv[2] == "before"),
-        cycle=Cycle(limits=Limits(fairness="user", min_job_age_s=0.0)),
+        cycle=Cycle(limits=Limits(nice_min=0, min_job_age_s=0.0)),
         journal=journal, wanted=lambda job, snapshot: job.job_id == int(sys.argv[3]),
     ).step()
 """
@@ -336,7 +336,7 @@ def test_slurmctld_that_cannot_be_reached_leaves_an_intent(queue: Queue, monkeyp
         applier = Applier(
             source=source,
             actuator=ScontrolActuator(SlurmCommands(timeout_s=1.0)),
-            cycle=Cycle(limits=Limits(fairness="user", min_job_age_s=0.0)),
+            cycle=Cycle(limits=Limits(nice_min=0, min_job_age_s=0.0)),
             journal=journal,
             wanted=lambda job, _: job.job_id == queue.ranged,
         )

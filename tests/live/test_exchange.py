@@ -63,9 +63,9 @@ def line(live: LiveCluster, tmp_path: Path) -> Line:
         return len(live.run("squeue", "-h", "-t", "RUNNING", "-o", "%A").split()) == len(running)
 
     live.wait_for(all_run, 60.0, what="the first jobs run")
-    long = live.submit("--time=2-00:00:00", "--gres=gpu:8", "-n8")
-    other = live.submit("--time=10:00:00", "--gres=gpu:4", "-n4", "--nice=1000", user=OTHER_USER)
-    short = live.submit("--time=00:10:00", "--gres=gpu:1", "-n1", "--nice=2000")
+    long = live.submit("--time=2-00:00:00", "--gres=gpu:8", "-N1", "-n8")
+    other = live.submit("--time=10:00:00", "--gres=gpu:4", "-N1", "-n4", "--nice=1000", user=OTHER_USER)
+    short = live.submit("--time=00:10:00", "--gres=gpu:1", "-N1", "-n1", "--nice=2000")
 
     def all_considered() -> bool:
         reasons = live.run("squeue", "-h", "-t", "PENDING", "-o", "%r").split("\n")

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from advisor.settings import Fairness
 from tests.live.test_advice import state_of
 from tools.advice_queue import PENDING, PRIORITY_LINES
 from tools.live_slurm import LiveCluster, LiveSlurmError
@@ -34,7 +33,7 @@ jitter_s = 0.0
 deadline_s = 20.0
 log_level = "debug"
 [guard]
-fairness = "{fairness}"
+nice_min = 0
 min_job_age_s = 0.0
 probation_jobs = 0
 [metrics]
@@ -155,16 +154,13 @@ def watched(
     budget: str = ROOMY,
     timeout_s: float = 2.0,
     slowest_s: float = 2.0,
-    fairness: Fairness = "user",
 ) -> Iterator[Watched]:
-    """Run a daemon with its files in a folder, as some user or on a host of some name; by default it lifts no job.
+    """Run a daemon with its files in a folder, as some user or on a host of some name; it lifts no job.
 
     Programs in the folder `path` come before Slurm's.
     """
     config, log = folder / "sadvise.toml", folder / "log"
-    config.write_text(
-        CONFIG.format(folder=folder, timeout_s=timeout_s, slowest_s=slowest_s, fairness=fairness) + budget
-    )
+    config.write_text(CONFIG.format(folder=folder, timeout_s=timeout_s, slowest_s=slowest_s) + budget)
     if user is not None:
         for each in (folder, config):
             shutil.chown(each, user)

@@ -156,6 +156,17 @@ def test_late_job_keeps_its_place_and_goes_first_in_its_group() -> None:
     assert pairs == {(1, 4)}
 
 
+def test_job_of_unknown_run_time_keeps_its_place_and_is_not_counted() -> None:
+    endless = make_job(7, gpus=8, priority=4500, time_limit_s=None)
+    snapshot = busy(LONG, endless, OTHER, SHORT)
+
+    changes = lifts_of(Cycle(limits=USER).judge(snapshot))
+
+    assert places(snapshot, changes) == [3, 7, 2, 1]
+    assert isinstance(changes[3].facts, Exchanged) and changes[3].facts.jobs_between == 1
+    assert changes[3].facts.moved_s_high == pytest.approx(22.5 * HOUR_S)
+
+
 def test_lowest_nice_of_the_site_is_kept() -> None:
     assert exchanged(busy(LONG, SHORT), replace(USER, nice_min=-1000)) == set()
 

@@ -58,7 +58,7 @@ def test_short_jobs_go_before_a_long_one() -> None:
 
 def test_without_lifts_advice_changes_nothing_where_all_jobs_are_rigid() -> None:
     trace = make_trace(queue_of_one_long_and_four_short())
-    idle = replace(EAGER, limits=Limits(fairness="user"))
+    idle = replace(EAGER, limits=Limits(nice_min=0))
 
     plain, advised = run_of(trace, one_node(), "slurm", idle), run_of(trace, one_node(), "rules", idle)
 

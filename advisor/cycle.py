@@ -17,7 +17,7 @@ from advisor.guard.rules import judge, permitted
 from advisor.planning.case import EVERY_LEVER, Case
 from advisor.planning.counterfactual import Watched, watched, with_planned_starts
 from advisor.planning.line import LINE, Proposer, plan
-from advisor.planning.objective import overdue_jobs
+from advisor.planning.plan_trial import NO_TRIAL, PlanTrial, Trial, is_tried, refused_by_trial
 from advisor.planning.scorers import by_rule
 from advisor.planning.tuning import MEMORIES
 from advisor.settings import Limits, PlanningSettings
@@ -75,7 +75,7 @@ class CycleRecord:
     `memory` is what earlier ones left. `left_alone` maps pending GPU jobs that must not be changed to the rule that
     says so. `watched` are the changed jobs that still wait. `decisions` is what a learned policy scored, and
     `policy_state` what it remembers afterwards. `policy_fault` is why the rules decided in its place from some point
-    on, "" where they did not.
+    on, "" where they did not. `trial` is what rollouts found about the changes that no rule of the guard refused.
     """
 
     snapshot: Snapshot
@@ -87,6 +87,7 @@ class CycleRecord:
     decisions: tuple[ScoredDecision, ...] = ()
     policy_state: PolicyState = NO_STATE
     policy_fault: str = ""
+    trial: PlanTrial = NO_TRIAL
 
     @property
     def recommendations(self) -> tuple[Recommendation, ...]:
@@ -98,7 +99,7 @@ class CycleRecord:
 class Cycle:
     """The pipeline and its settings; it plans with the levers in `levers` alone, and not for jobs only observed.
 
-    Without a `policy` the rules decide.
+    Without a `policy` the rules decide. Without a `trial` all changes go out that the guard accepts.
     """
 
     planning: PlanningSettings = field(default_factory=PlanningSettings)
@@ -108,6 +109,7 @@ class Cycle:
     modes: Modes = EVERYTHING
     line: tuple[Proposer, ...] = LINE
     policy: Policy | None = None
+    trial: Trial | None = None
 
     def memory(self, journal: Journal, snapshot: Snapshot) -> Memory:
         """Return what a journal holds that a plan for a snapshot depends on; raises what the journal raises."""
@@ -138,7 +140,6 @@ class Cycle:
             leases=memory.leases,
             modes=self.modes,
             forecasts=forecasts,
-            lifted_again=memory.lifted & overdue_jobs(snapshot, memory.standings, self.limits),
         )
         permits = permitted(snapshot, context)
         decider = Decider(rule=by_rule, policy=self.policy, state=memory.policy_state)
@@ -153,17 +154,19 @@ class Cycle:
             decider=decider,
         )
         seen = watched(case)
-        planned = with_planned_starts(plan(case, self.line), case)
+        judged = judge(with_planned_starts(plan(case, self.line), case), snapshot, context)
+        trial = NO_TRIAL if self.trial is None or not any(map(is_tried, judged)) else self.trial.tried(case, judged)
         return CycleRecord(
             snapshot=snapshot,
             memory=memory,
             forecasts=case.forecasts,
-            judged=judge(planned, snapshot, context),
+            judged=judged if trial is NO_TRIAL else refused_by_trial(judged, trial),
             left_alone=permits.left_alone,
             watched=seen,
             decisions=tuple(decider.decisions),
             policy_state=decider.state,
             policy_fault=decider.fault,
+            trial=trial,
         )
 
     def _marked(self, forecasts: Forecasts, proven: frozenset[str] | None) -> Forecasts:

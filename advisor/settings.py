@@ -76,6 +76,11 @@ class PlanningSettings:
     insensitive_inflation: Annotated[
         float, "a gang whose inflation in a worse place is below this does not wait for a better one"
     ] = 1.05
+    rollout_deadline_s: Annotated[
+        float,
+        "time limit of the rollouts that try delay timers, sizes and soft limits before they are sent; what was not "
+        "tried in time is not sent; 0 sends them untried",
+    ] = 15.0
     preempt: Annotated[bool, "whether jobs that declare a checkpoint can be stopped for gangs"] = False
     restart_s: Annotated[float, "assumed time from the restart of a stopped job until it computes again"] = 60.0
     leaf_inflation: Annotated[float, "assumed inflation of a gang spread over nodes of one leaf"] = 1.1
@@ -90,6 +95,8 @@ class PlanningSettings:
         for name in ("used_limit_ratio_low", "soft_limit_ratio_high", "scaling_exponent", "min_marginal_ratio"):
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be above 0 and at most 1")
+        if not 0 <= self.rollout_deadline_s <= LONGEST_DEADLINE_S:
+            raise ValueError(f"rollout_deadline_s must be at least 0 and at most {LONGEST_DEADLINE_S:g}")
         if self.leaf_inflation > self.spine_inflation:
             raise ValueError("leaf_inflation must be at least 1 and at most spine_inflation")
 
@@ -101,8 +108,8 @@ class Limits:
     fairness: Annotated[
         Fairness,
         "whose jobs change places: those of one user, of one account, of all users weighed by the site's own order "
-        "(trade), or of all users by size alone (site); a lift passes jobs of others, so that with user and account "
-        "no job is lifted",
+        "(trade), or of all users by size alone (site); with user and account two jobs exchange their places, so that "
+        "no job of another user or account is passed",
     ] = "trade"
     max_lateness_s: Annotated[float, "a job that starts this much later than without advice goes before all others"] = (
         14 * DAY_S
@@ -120,8 +127,8 @@ class Limits:
         600.0
     )
     max_changes: Annotated[int, "most changes in one cycle"] = 300
-    max_changes_per_user: Annotated[int, "most changes in one cycle to jobs of one user, lifts apart"] = 5
-    max_changes_per_account: Annotated[int, "most changes in one cycle to jobs of one account, lifts apart"] = 10
+    max_changes_per_user: Annotated[int, "most changes in one cycle to jobs of one user, but for reordering"] = 5
+    max_changes_per_account: Annotated[int, "most changes in one cycle to jobs of one account, but for reordering"] = 10
     max_user_delay_s: Annotated[
         float,
         "bound for new changes on the delay of all jobs of a user in the window, realised and expected",

@@ -11,7 +11,9 @@ from advisor.domain.actions import Reason
 from advisor.guard.breakers import BREAKERS
 from advisor.guard.caps import CAPS
 from advisor.guard.change_rules import CHANGE_RULES
+from advisor.guard.exchange_rules import EXCHANGE_RULES
 from advisor.guard.job_rules import JOB_RULES, VICTIM_RULES
+from advisor.guard.rules import ALL_OR_NONE
 from tests.cli.conftest import Sadvise, sadvise
 
 __all__ = ["sadvise"]
@@ -30,7 +32,7 @@ def test_wheel_holds_exactly_one_import_package(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "code", [*Reason, *JOB_RULES, *CHANGE_RULES, *CAPS, *VICTIM_RULES, *BREAKERS, "all_victims_or_none"]
+    "code", [*Reason, *JOB_RULES, *CHANGE_RULES, *CAPS, *VICTIM_RULES, *EXCHANGE_RULES, *BREAKERS, ALL_OR_NONE]
 )
 def test_reason_codes_and_rules_are_documented(code: str) -> None:
     assert f"| `{code}` |" in (ROOT / "docs" / "reasons.md").read_text()

@@ -1,7 +1,8 @@
 """Applies the recommendations of a cycle in batches, and reverts changes that are due; live and simulated alike.
 
 Every change is written to the journal before it is sent, so that after a kill the next advisor knows of all of them.
-A field that holds a value other than ours was changed by a person, and is left as it is.
+A field that holds a value other than ours was changed by a person, and is left as it is. Of two jobs that change
+places, the one that is lifted is changed first; if the other cannot be changed then, the lift is reverted.
 """
 
 import math
@@ -14,7 +15,7 @@ from advisor.apply.gate import Gate, OpenGate
 from advisor.apply.memory_journal import MemoryJournal
 from advisor.apply.step import Reconciled, Step, StepJournal
 from advisor.cycle import ClusterSource, Cycle, CycleRecord
-from advisor.domain.actions import Action, Change, Lever, Requeue
+from advisor.domain.actions import Action, Change, Lever, Requeue, exchanged_with
 from advisor.domain.job import Job, JobState
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
 from advisor.domain.memory import Memory
@@ -30,6 +31,7 @@ Wanted = Callable[[Job, Snapshot], bool]
 
 # For this long a command that outlived the advisor, or a request in Slurm's backlog, can still take effect.
 INTENT_GRACE_S: Final = 120.0
+OTHER_HALF: Final = "the job with which it changes places is not changed"
 
 
 class Actuator(Protocol):
@@ -91,18 +93,22 @@ class Applier:
         stopped, not_stopped = self._stop(record.recommendations, seen, previous)
         sendable, held_back = self._sendable(record.recommendations, seen)
         intents = [self._intent(change, seen, previous) for change in sendable]
-        receipts = self._send(intents)
+        first = [lease for lease in intents if not lease.gives_place]
+        receipts = self._send(first)
+        second, not_begun = _begun([lease for lease in intents if lease.gives_place], receipts)
+        given = self._send(second)
         with self.journal.together():
-            for lease, receipt in zip(intents, receipts, strict=True):
+            for lease, receipt in zip((*first, *second), (*receipts, *given), strict=True):
                 self._settle(lease, receipt, seen.taken_at)
             step = Step(
                 record=record,
                 reconciled=reconciled + over,
-                applied=(*stopped, *receipts),
-                held_back=(*not_stopped, *held_back),
+                applied=(*stopped, *receipts, *given),
+                held_back=(*not_stopped, *held_back, *not_begun),
             )
             self.journal.receipts(cycle_id, step)
-        return step
+        undone = self._undo_halves(given, seen.taken_at)
+        return replace(step, reconciled=step.reconciled + undone)
 
     def leased(self) -> Snapshot:
         """Read the jobs that have a lease, and those that had one as they started: if requeued, they keep its value."""
@@ -229,9 +235,13 @@ class Applier:
                 sendable.append(change)
             else:
                 held_back.append(_held_back(change.action, objection))
+        sendable, alone = _whole(sendable)
         room = self.gate.room(len(sendable))
+        # Both halves of an exchange are within the room, or neither.
+        sendable = _adjacent(sendable)
         held_back += [_held_back(change.action, room.text or "") for change in sendable[room.changes :]]
-        return sendable[: room.changes], held_back
+        sendable, cut = _whole(sendable[: room.changes])
+        return sendable, held_back + [_held_back(change.action, OTHER_HALF) for change in (*alone, *cut)]
 
     def _intent(self, change: Recommendation, snapshot: Snapshot, previous: Mapping[tuple[int, Lever], Lease]) -> Lease:
         """Return the lease of a change that is about to be sent."""
@@ -253,6 +263,20 @@ class Applier:
             for lease in intents:
                 self.journal.keep(lease)
         return self.actuator.apply_all([lease.action for lease in intents if not isinstance(lease.action, Requeue)])
+
+    def _undo_halves(self, given: Sequence[Receipt], now: float) -> Reconciled:
+        """Revert the lifts of the jobs whose partners did not give them their places."""
+        without = {exchanged_with(receipt.action) for receipt in given if receipt.outcome is not Outcome.APPLIED}
+        if not without:
+            return Reconciled()
+        lifted = [
+            lease
+            for lease in self.journal.leases()
+            if lease.job_id in without and lease.exchanged_with is not None and lease.state is LeaseState.OUT
+        ]
+        undone = Reconciled(taken_back=self._take_back(lifted, now))
+        self.journal.returns(now, undone)
+        return undone
 
     def _settle(self, lease: Lease, receipt: Receipt, now: float) -> None:
         """Record what became of an intent; one of unknown outcome stays an intent."""
@@ -295,6 +319,7 @@ class Applier:
         sights = [(lease, self._sight(lease, snapshot)) for lease in self.journal.leases()]
         with self.journal.together():
             due, overruled = self._followed(sights, snapshot.taken_at, taken_back, by_person=by_person)
+        due += leases.unpaired(self.journal.leases(), due, snapshot)
         returnable, put_off = self._returnable(due)
         return Reconciled(
             taken_back=self._take_back(returnable, snapshot.taken_at),
@@ -371,6 +396,28 @@ class Applier:
 
 def _held_back(action: Action, objection: str) -> Receipt:
     return Receipt(action=action, outcome=Outcome.HELD_BACK, text=objection)
+
+
+def _whole(changes: Sequence[Recommendation]) -> tuple[list[Recommendation], list[Recommendation]]:
+    """Return the changes without the single halves of exchanges, and these halves."""
+    jobs = {change.job_id for change in changes if exchanged_with(change.action) is not None}
+    whole = [change for change in changes if exchanged_with(change.action) in (None, *jobs)]
+    return whole, [change for change in changes if exchanged_with(change.action) not in (None, *jobs)]
+
+
+def _adjacent(changes: Sequence[Recommendation]) -> list[Recommendation]:
+    """Return the changes in their order, the second half of each exchange right after the first."""
+    sets: dict[tuple[Lever, int] | int, list[Recommendation]] = {}
+    for place, change in enumerate(changes):
+        sets.setdefault(change.action.all_or_none or place, []).append(change)
+    return [change for together in sets.values() for change in together]
+
+
+def _begun(given: Sequence[Lease], receipts: Sequence[Receipt]) -> tuple[list[Lease], list[Receipt]]:
+    """Return the second halves of the exchanges whose lift took effect, and the receipts of the others."""
+    lifted = {receipt.action.job_id for receipt in receipts if receipt.outcome is Outcome.APPLIED}
+    begun = [lease for lease in given if lease.exchanged_with in lifted]
+    return begun, [_held_back(lease.action, OTHER_HALF) for lease in given if lease.exchanged_with not in lifted]
 
 
 def _stops_for(change: Recommendation) -> int | None:

@@ -4,7 +4,7 @@ A lease is a change that was recorded before it was sent. This module is pure; t
 the commands.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -154,6 +154,29 @@ TRANSITIONS: Final[Mapping[tuple[LeaseState, Sight], Transition]] = {
     (LeaseState.HANDS_OFF, Sight.ONE_END): _stays,
     (LeaseState.HANDS_OFF, Sight.OTHERS): _stays,
 }
+
+
+def unpaired(leases: Sequence[Lease], due: Collection[Lease], snapshot: Snapshot) -> list[Lease]:
+    """Return the halves of exchanges that end since the other half does, or never began, beside those that are due.
+
+    A job whose partner has started, or left the queue, stays in its place until it is due itself.
+    """
+    ending = {(lease.job_id, lease.lever) for lease in due}
+    holding = {
+        lease.job_id: lease.exchanged_with
+        for lease in leases
+        if lease.state in (LeaseState.INTENDED, LeaseState.OUT) and (lease.job_id, lease.lever) not in ending
+    }
+    return [
+        lease
+        for lease in leases
+        if lease.exchanged_with is not None
+        and lease.state is LeaseState.OUT
+        and (lease.job_id, lease.lever) not in ending
+        and holding.get(lease.exchanged_with) != lease.job_id
+        and (partner := snapshot.jobs_by_id.get(lease.exchanged_with)) is not None
+        and partner.is_pending
+    ]
 
 
 def requeued(lease: Lease, job: Job, snapshot: Snapshot) -> Lease | None:

@@ -40,7 +40,8 @@ GIVES: Final[Mapping[Level, str]] = {
 # What a user of each level lacks.
 LACKS: Final[Mapping[Level, str]] = {
     Level.NONE: "only the user's own jobs can be changed, and none is lifted: no reordering",
-    Level.COORDINATOR: "no job is lifted, which takes an Operator: no reordering",
+    Level.COORDINATOR: "no job is lifted, which takes an Operator: no reordering; `sadvise tune` prints in hours what "
+    "that loses on this site's own jobs, and what putting jobs back alone would gain",
     Level.OPERATOR: "",
 }
 TAKES: Final[Mapping[Level, str]] = {

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from advisor.backends.site_reader import SiteReader
 from advisor.backends.sources import chosen_cluster
 from advisor.cli.reading import Reading, journal_file
 from advisor.clock import SystemClock
+from advisor.daemon.plan_trials import trials_by
 from advisor.daemon.rights import rights
 from advisor.daemon.site_gate import RoundDeadline, SiteGate
 from advisor.domain.actions import Action
@@ -57,7 +58,7 @@ def live_applier(
         yield Applier(
             source=reading.open(settings),
             actuator=ScontrolActuator(commands),
-            cycle=reading.cycle(settings),
+            cycle=replace(reading.cycle(settings), trial=trials_by(settings.planning)),
             named=NamedJobs(commands, SystemClock(), SiteReader(commands, SystemClock())),
             journal=held,
             observe=observed,

@@ -1,53 +1,50 @@
-"""Simulates a plan as a whole, and prints what it changes."""
+"""Prints what rollouts found about a plan."""
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from advisor.config import Config
     from advisor.cycle import CycleRecord
-    from advisor.domain.forecast import Interval
     from advisor.planning.plan_effect import PlanEffect
-
-HORIZON_S = 86400.0
-DRAWS = 32
+    from advisor.planning.plan_trial import PlanTrial
 
 
-def simulated_effect(record: "CycleRecord") -> "PlanEffect":
-    """Roll a plan out; raises `SimulationError` for a snapshot without anything to simulate."""
-    from typing import get_args
-
+def trial_of(record: "CycleRecord", config: "Config") -> "PlanTrial":
+    """Return the trial of a plan; one that was not tried, as lifts alone are not, is tried now, without a deadline."""
     from advisor.planning.case import Case
-    from advisor.planning.plan_effect import effect_of
-    from advisor.planning.rollout import TimedAction
-    from advisor.sim.job_update import Modelled
-    from advisor.sim.slurm_rollout import SlurmRollout
+    from advisor.sim.rollout_trial import RolloutTrial
 
-    case = Case(snapshot=record.snapshot, forecasts=record.forecasts)
-    actions = [change.action for change in record.recommendations if isinstance(change.action, get_args(Modelled))]
-    plans = [[], [TimedAction(action=action) for action in actions]]
-    return effect_of(SlurmRollout().values(case, plans, horizon_s=HORIZON_S, draws=DRAWS))
+    if record.trial.effect is not None:
+        return record.trial
+    case = Case(snapshot=record.snapshot, forecasts=record.forecasts, settings=config.planning)
+    return RolloutTrial().tried(case, record.judged)
 
 
-def print_effect(effect: "PlanEffect") -> None:
-    """Print what a plan changes for all jobs together, and what the simulation leaves out."""
+def print_trial(trial: "PlanTrial") -> None:
+    """Print what a plan changes for all jobs together, each change alone, and what the simulation leaves out."""
+    from advisor.view.terminal import print_labelled
+    from advisor.view.trial_words import trial_lines
+
+    if trial.effect is not None:
+        _print_effect(trial.effect)
+    if trial.fault:
+        print_labelled("rollout", trial.fault, width=9)
+    for line in trial_lines(trial):
+        print_labelled("tried", line, width=9)
+    for sentence in trial.effect.left_out if trial.effect is not None else ():
+        print_labelled("not in it", sentence, width=11)
+
+
+def _print_effect(effect: "PlanEffect") -> None:
     from advisor.domain.units import duration
     from advisor.view.terminal import print_labelled
+    from advisor.view.trial_words import change_in_words
 
     verdict = "" if effect.gains else "; not a clear gain"
     print_labelled(
         "rollout",
-        f"all changes together, simulated for {duration(effect.horizon_s)}: mean completion of {effect.jobs} jobs "
-        f"{_change(effect.completion_s, effect.draws)}, mean wait of {effect.waiting} waiting ones "
-        f"{_change(effect.wait_s, effect.draws)}; {effect.sooner} start sooner, {effect.later} later{verdict}",
+        f"all that goes out together, simulated for {duration(effect.horizon_s)} under {effect.draws} draws: mean "
+        f"completion of {effect.jobs} jobs {change_in_words(effect.completion_s)}, mean wait of {effect.waiting} "
+        f"waiting ones {change_in_words(effect.wait_s)}; {effect.sooner} start sooner, {effect.later} later{verdict}",
         width=9,
     )
-    for sentence in effect.left_out:
-        print_labelled("not in it", sentence, width=11)
-
-
-def _change(interval: "Interval", draws: int) -> str:
-    from advisor.domain.units import duration
-
-    low, median, high = (
-        f"{'-' if end < 0 else '+'}{duration(abs(end))}" for end in (interval.low, interval.median, interval.high)
-    )
-    return f"{median} (80 % of {draws} draws: {low} to {high})"

@@ -46,7 +46,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """The options that select the source."""
+    """The options that select the source; `tries_plans` is whether plans are rolled out before they are shown."""
 
     snapshot: Path | None = None
     demo: bool = False
@@ -55,6 +55,7 @@ class Reading:
     timeout_s: float | None = None
     config: Path | None = None
     policy: str | None = None
+    tries_plans: bool = False
 
     def load_config(self) -> "Config":
         """Load the configuration in force."""
@@ -107,6 +108,10 @@ class Reading:
 
             forecaster = ModelForecaster(Library(Path(config.forecasts.models)))
         cycle = Cycle(planning=config.planning, limits=config.guard, forecaster=forecaster)
+        if self.tries_plans:
+            from advisor.daemon.plan_trials import trials_by
+
+            cycle = replace(cycle, trial=trials_by(config.planning))
         if self.policy is None:
             return cycle
         from advisor.predict.library import Library

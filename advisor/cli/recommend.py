@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from advisor.cli.reading import Planned
+    from advisor.config import Config
     from advisor.cycle import CycleRecord
-    from advisor.planning.plan_effect import PlanEffect
+    from advisor.domain.plan import Kind
+    from advisor.planning.plan_trial import PlanTrial
 
 NO_REVERT = "none: Slurm restarts the job from its last checkpoint when resources are free"
 
@@ -51,7 +53,10 @@ def recommend(
     ] = None,
     rollout: Annotated[
         bool,
-        typer.Option("--rollout", help="Simulate the next 24 h with and without the plan, and print what it changes."),
+        typer.Option(
+            "--rollout",
+            help="Simulate the next 12 h with and without the plan, and print what it and each change gain.",
+        ),
     ] = False,
     partitions: Partitions = None,
     users: Users = None,
@@ -73,7 +78,7 @@ def recommend(
     from dataclasses import asdict
 
     from advisor.cli.filters import job_filter
-    from advisor.cli.plan_simulation import simulated_effect
+    from advisor.cli.plan_simulation import trial_of
     from advisor.cli.reading import Reading
     from advisor.errors import ConfigError
     from advisor.planning.survey import overview
@@ -94,7 +99,14 @@ def recommend(
     wanted = job_filter(partitions, users, accounts, jobs, nodes)
     fields, widths = chosen_fields(format_ or ",".join(FIELDS), list(FIELDS))
     reading = Reading(
-        snapshot=snapshot, demo=demo, source=source, cluster=cluster, timeout_s=timeout, config=config, policy=policy
+        snapshot=snapshot,
+        demo=demo,
+        source=source,
+        cluster=cluster,
+        timeout_s=timeout,
+        config=config,
+        policy=policy,
+        tries_plans=True,
     )
     settings = reading.load_config()
     opened = reading.open(settings)
@@ -102,7 +114,7 @@ def recommend(
     planned = reading.plan(settings, journal, seen)
     record = planned.record
     wanted.check(seen)
-    effect = simulated_effect(record) if rollout and record.recommendations else None
+    trial = trial_of(record, settings) if rollout else None
     named = cluster if snapshot is None and not demo else None
     shown = [
         recommendation(change, named)
@@ -115,6 +127,7 @@ def recommend(
         if wanted.keeps(seen.jobs_by_id[change.job_id], seen)
     ]
     left_alone = [job for job in skipped(record) if wanted.keeps(seen.jobs_by_id[job["job_id"]], seen)]
+    unused = _unused(record, settings)
     if json:
         print_json(
             {
@@ -127,10 +140,11 @@ def recommend(
                 },
                 "stops": [stop_values(breaker) for breaker in planned.stops],
                 **({} if policy is None else {"policy": {"name": policy, "fault": record.policy_fault or None}}),
-                **({} if effect is None else {"rollout": asdict(effect)}),
+                **({} if trial is None else {"rollout": asdict(trial)}),
                 "recommendations": shown,
                 "advised_on_probation": advised,
                 "skipped": left_alone,
+                "unused": {str(kind): text for kind, text in unused.items()},
             }
         )
     elif parsable or format_ is not None:
@@ -138,10 +152,28 @@ def recommend(
         print_rows(fields, rows, as_parsable=parsable, noheader=noheader, widths=widths)
     else:
         _print(record, shown, left_alone, source=None if noheader else opened.name, advised=advised)
+        _print_unused(unused)
         _print_trust(planned, settings.guard.probation_jobs)
-        _print_rest(planned, policy, effect)
+        _print_rest(planned, policy, trial)
     if exit_code and shown:
         raise typer.Exit(3)
+
+
+def _unused(record: "CycleRecord", settings: "Config") -> "Mapping[Kind, str]":
+    """Return why the plan holds no delay timer, or no new size."""
+    from advisor.domain.permits import Permits
+    from advisor.planning.case import Case
+    from advisor.planning.unused import why_unused
+
+    case = Case(
+        snapshot=record.snapshot,
+        settings=settings.planning,
+        limits=settings.guard,
+        forecasts=record.forecasts,
+        memory=record.memory,
+        permits=Permits(left_alone=record.left_alone),
+    )
+    return why_unused(case, record.judged)
 
 
 def _print(
@@ -184,6 +216,14 @@ def _print(
         print_labelled("left alone", counts, width=12)
 
 
+def _print_unused(unused: "Mapping[Kind, str]") -> None:
+    """Print why the plan holds no delay timer, or no new size."""
+    from advisor.view.terminal import print_labelled
+
+    for kind, text in unused.items():
+        print_labelled("unused", f"{kind}: {text}", width=10)
+
+
 def _print_trust(planned: "Planned", least_jobs: int) -> None:
     """Print what keeps the daemon from applying, and which models are on probation."""
     from advisor.domain.probation import NOTHING_ENDED
@@ -197,13 +237,13 @@ def _print_trust(planned: "Planned", least_jobs: int) -> None:
         print_labelled("probation", line, width=11)
 
 
-def _print_rest(planned: "Planned", policy: str | None, effect: "PlanEffect | None") -> None:
+def _print_rest(planned: "Planned", policy: str | None, trial: "PlanTrial | None") -> None:
     """Print what a simulation of the plan, a learned policy and the journal add."""
-    from advisor.cli.plan_simulation import print_effect
+    from advisor.cli.plan_simulation import print_trial
     from advisor.view.terminal import print_labelled
 
-    if effect is not None:
-        print_effect(effect)
+    if trial is not None:
+        print_trial(trial)
     if policy is not None:
         print_labelled("policy", policy)
     if planned.record.policy_fault:

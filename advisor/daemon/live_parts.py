@@ -18,6 +18,7 @@ from advisor.backends.sources import MOST_REQUESTS, chosen_cluster, open_source
 from advisor.clock import Clock
 from advisor.config import DEFAULT, Config
 from advisor.cycle import ClusterSource, Cycle, NoForecaster, StartForecaster
+from advisor.daemon.plan_trials import trials_by
 from advisor.daemon.rights import rights
 from advisor.daemon.service import Outfit
 from advisor.daemon.shadow import Shadow
@@ -58,7 +59,13 @@ class LiveParts:
         )
         site = SiteReader(commands, self._clock)
         models = forecaster(config)
-        cycle = Cycle(planning=config.planning, limits=config.guard, forecaster=models, modes=config.mode)
+        cycle = Cycle(
+            planning=config.planning,
+            limits=config.guard,
+            forecaster=models,
+            modes=config.mode,
+            trial=trials_by(config.planning, self._patience),
+        )
         return Outfit(
             config=config,
             applier=Applier(

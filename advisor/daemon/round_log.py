@@ -9,6 +9,7 @@ from advisor.domain.mode import Mode
 from advisor.domain.plan import Outcome, Receipt, Recommendation
 from advisor.metrics.round import Round
 from advisor.view.sentences import sentence
+from advisor.view.trial_words import trial_fields
 
 # The number of rounds after which a persistent fault is logged again.
 REMINDED_AFTER: Final = 60
@@ -30,6 +31,7 @@ class RoundLog:
         self._fault = ""
         self._reader_fault = ""
         self._strays: frozenset[int] = frozenset()
+        self._trial_fault = ""
 
     def tell(self, done: Round, unfilled: Collection[str] = ()) -> None:
         """Log a round: one line for the round, and one for each action and each difference from the last round.
@@ -49,6 +51,7 @@ class RoundLog:
             self._failed_rounds, self._fault = 0, ""
         self._tell_reader(done.step)
         self._tell_strays(done.strays)
+        self._tell_trial(done.step)
         self._tell_sent(done.step)
         self._tell_put_off(done.step)
         self._tell_counts(done, done.step)
@@ -78,6 +81,16 @@ class RoundLog:
                 job_ids=",".join(map(str, strays[:_STRAYS_NAMED])),
             )
         self._strays = frozenset(strays)
+
+    def _tell_trial(self, step: Step) -> None:
+        """Log what rollouts found about a plan; a fault again only if another one came between."""
+        trial = step.record.trial
+        if trial.fault and trial.fault != self._trial_fault:
+            self._log.warning("changes other than lifts are not sent", **trial_fields(trial))
+        elif trial.effect is not None:
+            self._log.info("plan tried", **trial_fields(trial))
+        if trial.fault or trial.effect is not None:
+            self._trial_fault = trial.fault
 
     def _tell_reader(self, step: Step) -> None:
         """Log once that the preferred reader failed, and once that it reads again."""

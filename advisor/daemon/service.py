@@ -36,10 +36,13 @@ from advisor.metrics.catalogue import JOURNAL
 from advisor.metrics.round import Round
 from advisor.planning.strays import strays
 from advisor.trial.follower import NO_FORECASTER
+from advisor.view.trial_words import trial_fields
 
 _STANDBY: Final = "standby"
 # The event by which the audit records that plain Slurm could not be run beside the cluster.
 _TWIN: Final = "plain twin"
+# The event by which the audit records what rollouts found about a plan.
+_TRIAL: Final = "plan trial"
 # The settings that take a restart to change.
 _LASTING: Final = (("journal", "file"), ("daemon", "runtime_folder"), ("metrics", "listen"))
 
@@ -270,6 +273,9 @@ class Service:
             different = outfit.shadow.difference(outfit.applier.cycle, step.record)
             if different is not None:
                 journal.note(snapshot.taken_at, SHADOW, different)
+        trial = step.record.trial
+        if trial.fault or trial.effect is not None:
+            journal.note(snapshot.taken_at, _TRIAL, trial_fields(trial))
         self._keep_twin(outfit.config.daemon.twin_interval_s, journal, step)
         self._show(disclosure_after(journal, outfit.applier.cycle, snapshot))
         return step

@@ -8,7 +8,7 @@ from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.memory import NO_STATE
 from advisor.domain.plan import Recommendation
 from advisor.features.policy import Policy
-from advisor.journal.deviations import AsRecorded
+from advisor.journal.deviations import AsRecorded, AsTried
 
 EVENT: Final = "shadow"
 # The most changes that one row of the audit names on each side.
@@ -26,7 +26,9 @@ class Shadow:
 
     def difference(self, cycle: Cycle, record: CycleRecord) -> Mapping[str, str | int] | None:
         """Return how the policy's plan differs in a round; None if it equals the last result."""
-        other = replace(cycle, policy=self._policy, forecaster=AsRecorded(record.forecasts))
+        other = replace(
+            cycle, policy=self._policy, forecaster=AsRecorded(record.forecasts), trial=AsTried(record.trial)
+        )
         would = other.judge(record.snapshot, replace(record.memory, policy_state=self._state))
         self._state = would.policy_state
         ours, theirs = ({_named(change): None for change in planned.recommendations} for planned in (record, would))

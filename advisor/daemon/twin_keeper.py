@@ -1,7 +1,5 @@
 """Keeps plain Slurm running beside the cluster: notes every snapshot, and has a process of its own run the model."""
 
-import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,7 +8,8 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from advisor.backends.process import Deadline, run
+from advisor.backends.child import run_module
+from advisor.backends.process import Deadline
 from advisor.domain.forecast import Forecasts
 from advisor.domain.lease import Lease
 from advisor.domain.snapshot import Snapshot
@@ -31,8 +30,7 @@ _MOST_JOBS: Final = 20_000
 _LONG_RUN_RATIO: Final = 0.5
 # The share of one core that the runs take.
 _CORE_RATIO: Final = 0.1
-_PROGRAM: Final = "import sys; sys.path[:] = sys.argv[1:]; from advisor.sim.twin_child import main; main()"
-_ONE_THREAD: Final = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+_MODULE: Final = "advisor.sim.twin_child"
 
 _ANSWER: Final = TypeAdapter(TwinAnswer)
 
@@ -45,8 +43,7 @@ def run_in_child(task: bytes, patience: Deadline, *, limit_s: float = DEADLINE_S
 
     The process and all that it started are killed then.
     """
-    argv = ("nice", "-n", "19", sys.executable, "-I", "-c", _PROGRAM, *sys.path)
-    return run(argv, timeout_s=limit_s, variables=os.environ | _ONE_THREAD, patience=patience, content=task).output
+    return run_module(_MODULE, task, patience, limit_s=limit_s)
 
 
 class TwinKeeper:

@@ -40,6 +40,8 @@ class Reason(StrEnum):
     RUNS_SHORTER_THAN_LIMIT = "runs_shorter_than_limit"
     GANG_NEEDS_THE_PLACE = "gang_needs_the_place"
     DELAYED_BY_ADVICE = "delayed_by_advice"
+    TAKES_PLACE_OF_LARGER = "takes_place_of_larger"
+    GIVES_PLACE_TO_SMALLER = "gives_place_to_smaller"
 
 
 class _Action:
@@ -56,6 +58,11 @@ class _Action:
     def swapped(self) -> Self:
         """Return the action with `before` and `after` exchanged, which reverts it if that is possible."""
         return replace(self, before=self.after, after=self.before)  # type: ignore[type-var]  # every kind is a dataclass
+
+    @property
+    def all_or_none(self) -> tuple[Lever, int] | None:
+        """The name of the set of actions of which all are made or none; None for an action on its own."""
+        return None
 
     def inverse(self) -> Self | None:
         """Return the action that reverts this one; None if it cannot be reverted."""
@@ -103,13 +110,27 @@ class _Update(_Action):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetNice(_Update):
-    """Raise (or restore) the priority of a job by its nice value, which counts as in Slurm: lower is sooner."""
+    """Change the priority of a job by its nice value, which counts as in Slurm: lower is sooner.
+
+    `exchanged_with` is the job with which it changes places; None if it does not.
+    """
 
     lever = Lever.NICE
 
     job_id: int
     before: int
     after: int
+    exchanged_with: int | None = None
+
+    @property
+    def all_or_none(self) -> tuple[Lever, int] | None:
+        """The name of an exchange: the lower of its job ids."""
+        return None if self.exchanged_with is None else (self.lever, min(self.job_id, self.exchanged_with))
+
+    @property
+    def lifts(self) -> bool:
+        """Whether it puts its job ahead of others."""
+        return self.after < self.before
 
     def held_by(self, job: Job) -> int:
         """Return the nice value of a job."""
@@ -337,6 +358,11 @@ class Requeue(_Action):
     before: float | None
     after: float | None = None
 
+    @property
+    def all_or_none(self) -> tuple[Lever, int] | None:
+        """The name of the stops for one gang."""
+        return self.lever, self.for_job_id
+
     def held_by(self, job: Job) -> float | None:
         """Return the start of a job's run; None while it waits."""
         return job.start_time if job.state is JobState.RUNNING else None
@@ -365,3 +391,13 @@ Change = SetNice | SetSwitches | SetNodeRange | SetGpus | SetTimeMin
 Action = Change | Requeue
 
 ACTIONS: Final[Mapping[Lever, type[Action]]] = {action.lever: action for action in get_args(Action)}
+
+
+def exchanged_with(action: Action) -> int | None:
+    """Return the job with which the job of an action changes places; None if it does not."""
+    return action.exchanged_with if isinstance(action, SetNice) else None
+
+
+def gives_place(action: Action) -> bool:
+    """Return whether an action puts its job in the place of a smaller one."""
+    return isinstance(action, SetNice) and action.exchanged_with is not None and not action.lifts

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from advisor.domain.actions import Action, Lever, Requeue
+from advisor.domain.actions import Action, Lever, Requeue, SetNice, exchanged_with, gives_place
 from advisor.domain.job import Job
 
 
@@ -77,14 +77,32 @@ class Lease:
         return self.action.lever
 
     @property
+    def exchanged_with(self) -> int | None:
+        """The job with which this one changed places; None if it did not."""
+        return exchanged_with(self.action)
+
+    @property
+    def gives_place(self) -> bool:
+        """Whether the job went to the place of a smaller one."""
+        return gives_place(self.action)
+
+    @property
+    def is_lift(self) -> bool:
+        """Whether the job goes ahead of others, without changing places with one of them."""
+        return isinstance(self.action, SetNice) and self.action.lifts and self.exchanged_with is None
+
+    @property
     def is_in_effect(self) -> bool:
         """Whether the job is known to hold the value of the change, which is ours to revert."""
         return self.ending is None and self.state in (LeaseState.OUT, LeaseState.RETURNING)
 
     @property
     def keeps_others_off(self) -> bool:
-        """Whether the job gets no other change: this one is unsettled, has to be reverted, or was overruled."""
-        return self.state is not LeaseState.OUT or self.due_time is not None
+        """Whether the job gets no other change: this one is unsettled, has to be reverted, or was overruled.
+
+        A lift that is out leaves the request of the job as it is, so that a delay timer or a size can follow it.
+        """
+        return self.state is not LeaseState.OUT or (self.due_time is not None and not self.is_lift)
 
     def is_due(self, now: float) -> bool:
         """Return whether the change has to be reverted now; True also if the clock was set back to before it."""
@@ -174,6 +192,11 @@ def _priority(job: Job | None, previous: Lease | None) -> int | None:
 def earlier_of(*instants: float | None) -> float | None:
     """Return the earliest of the instants that are known; None if none is."""
     return min((instant for instant in instants if instant is not None), default=None)
+
+
+def gave_place(leases: Iterable[Lease]) -> frozenset[int]:
+    """Return the jobs that went to the place of a smaller one."""
+    return frozenset(lease.job_id for lease in leases if lease.gives_place and lease.ending is not Ending.NOT_APPLIED)
 
 
 def stopped_since(leases: Iterable[Lease], instant: float) -> tuple[Requeue, ...]:

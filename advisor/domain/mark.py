@@ -21,6 +21,11 @@ def marked_below(nice: int) -> int:
     return nice - (nice - MARK) % MARK_SPAN if nice >= MARK else marked(min(nice, -1))
 
 
+def marked_beside(nice: int) -> tuple[int, int]:
+    """Return the nice values that carry the mark next to `nice`: at or below it, and at or above it."""
+    return marked_below(nice), -marked_below(-nice)
+
+
 def is_marked(nice: int) -> bool:
     """Return whether a nice value carries the mark."""
     return abs(nice) % MARK_SPAN == MARK

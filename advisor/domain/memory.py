@@ -5,8 +5,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from advisor.domain.actions import Lever
-from advisor.domain.lease import Ending, Lease, LeaseState
+from advisor.domain.lease import Ending, Lease
 from advisor.domain.standings import NO_STANDINGS, Standings, Stretch
 from advisor.domain.units import DAY_S
 from advisor.domain.waits import Wait
@@ -49,14 +48,6 @@ class Memory:
     def outstanding(self) -> frozenset[int]:
         """The jobs that get no other change for now."""
         return self.busy | {lease.job_id for lease in self.leases if lease.ending is None and lease.keeps_others_off}
-
-    @property
-    def lifted(self) -> frozenset[int]:
-        """The jobs whose nice one of our changes holds, and that no other change keeps others off."""
-        open_leases = [lease for lease in self.leases if lease.ending is None and lease.keeps_others_off]
-        holds = {lease.job_id for lease in open_leases if lease.lever is Lever.NICE and lease.state is LeaseState.OUT}
-        others = {lease.job_id for lease in open_leases if lease.lever is not Lever.NICE}
-        return frozenset(holds - others - self.busy)
 
 
 NOTHING_KNOWN: Final = Memory()

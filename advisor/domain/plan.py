@@ -21,7 +21,8 @@ class Expected:
     """The expected effect of a change: a range of the JCT saved over all jobs it helps, and its cost.
 
     Where a lift delays the jobs that it passes, their time is subtracted, so that the range can begin below 0.
-    `added_delay_max_s` is the delay of the changed job itself that is expected at most.
+    `added_delay_max_s` is the delay of the changed job itself that counts against `guard.max_added_delay_s`. That of a
+    job that gives its place does not count, nor that of one that a lift passes: both have the bound on lateness.
     """
 
     saved_s_low: float

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from advisor.domain.actions import SetNice
 from advisor.domain.job import Job
 from advisor.domain.plan import Recommendation
-from advisor.guard.change_rules import lifts
 from advisor.guard.circumstances import Circumstances
 
 
@@ -14,7 +14,7 @@ from advisor.guard.circumstances import Circumstances
 class Accepted:
     """The changes accepted so far in a cycle: their jobs, those of each user and account, and the delay booked.
 
-    Lifts are not counted by user and account, as they delay no job of theirs.
+    Lifts are not counted by user and account, as they delay no job of theirs, nor are jobs that change places.
     """
 
     jobs: set[int] = field(default_factory=set)
@@ -27,7 +27,7 @@ class Accepted:
         """Count one more change."""
         delay_s = max(0.0, change.expected.added_delay_max_s)
         self.jobs.add(job.job_id)
-        if not lifts(change):
+        if not _reorders(change):
             self.changes_by_user[job.user] += 1
             self.changes_by_account[job.account] += 1
         self.delay_s_by_user[job.user] = self.delay_s_by_user.get(job.user, 0.0) + delay_s
@@ -58,15 +58,15 @@ def changes_within_cap(_change: Recommendation, _job: Job, accepted: Accepted, c
 
 
 def user_within_cap(change: Recommendation, job: Job, accepted: Accepted, circumstances: Circumstances) -> bool:
-    """No more changes to the jobs of one user in one cycle, lifts apart."""
-    if lifts(change) or not job.user:
+    """No more changes to the jobs of one user in one cycle, lifts and exchanges apart."""
+    if _reorders(change) or not job.user:
         return True
     return accepted.changes_by_user[job.user] < circumstances.limits.max_changes_per_user
 
 
 def account_within_cap(change: Recommendation, job: Job, accepted: Accepted, circumstances: Circumstances) -> bool:
-    """No more changes to the jobs of one account in one cycle, lifts apart."""
-    if lifts(change) or not job.account:
+    """No more changes to the jobs of one account in one cycle, lifts and exchanges apart."""
+    if _reorders(change) or not job.account:
         return True
     return accepted.changes_by_account[job.account] < circumstances.limits.max_changes_per_account
 
@@ -82,6 +82,11 @@ def fair_to_account(change: Recommendation, job: Job, accepted: Accepted, circum
     added_s = change.expected.added_delay_max_s
     booked_s = accepted.delay_s_by_account.get(job.account, 0.0)
     return added_s <= 0 or booked_s + added_s <= circumstances.account_delay_left_s(job)
+
+
+def _reorders(change: Recommendation) -> bool:
+    """Return whether a change lifts its job, or is part of an exchange: other rules refuse any other nice."""
+    return isinstance(change.action, SetNice)
 
 
 CAPS: Mapping[str, Cap] = {

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from advisor.domain.actions import SetGpus, SetNice, SetNodeRange, SetTimeMin
+from advisor.domain.actions import SetGpus, SetNice, SetNodeRange, SetTimeMin, exchanged_with, gives_place
 from advisor.domain.job import Job
 from advisor.domain.plan import Recommendation
 from advisor.guard.circumstances import Circumstances
@@ -17,8 +17,13 @@ ChangeRule = Callable[[Recommendation, Job, Circumstances], bool]
 
 
 def lifts_only(change: Recommendation, _job: Job, _circumstances: Circumstances) -> bool:
-    """No job is put back: its nice is only lowered, and restored."""
-    return not isinstance(change.action, SetNice) or lifts(change)
+    """No job is put back but in exchange for a lift: else its nice is only lowered, and restored."""
+    return not isinstance(change.action, SetNice) or lifts(change) or exchanged_with(change.action) is not None
+
+
+def place_given_once(change: Recommendation, job: Job, circumstances: Circumstances) -> bool:
+    """A job gives its place to a smaller one once."""
+    return not gives_place(change.action) or job.job_id not in circumstances.ledger.gave_place
 
 
 def nice_within_limits(change: Recommendation, _job: Job, circumstances: Circumstances) -> bool:
@@ -28,12 +33,16 @@ def nice_within_limits(change: Recommendation, _job: Job, circumstances: Circums
 
 def lifts(change: Recommendation) -> bool:
     """Return whether a change puts its job ahead of others."""
-    return isinstance(change.action, SetNice) and change.action.after < change.action.before
+    return isinstance(change.action, SetNice) and change.action.lifts
 
 
 def lift_within_fairness(change: Recommendation, job: Job, circumstances: Circumstances) -> bool:
-    """Jobs of other users and accounts are passed where the site allows it, or by a job that our changes delayed."""
-    return not lifts(change) or circumstances.limits.lifts_pass_others or circumstances.late_s(job) > 0.0
+    """Jobs of other users and accounts are passed where the site allows it, or by a job that our changes delayed.
+
+    An exchange passes none; the rules about both of its halves see to that.
+    """
+    is_free = circumstances.limits.lifts_pass_others or circumstances.late_s(job) > 0.0
+    return not lifts(change) or is_free or exchanged_with(change.action) is not None
 
 
 def starts_within_bound(change: Recommendation, _job: Job, circumstances: Circumstances) -> bool:
@@ -122,6 +131,7 @@ CHANGE_RULES: Mapping[str, ChangeRule] = {
     "field_shown": field_shown,
     "before_still_true": before_still_true,
     "lifts_only": lifts_only,
+    "place_given_once": place_given_once,
     "nice_within_limits": nice_within_limits,
     "delay_within_limits": delay_within_limits,
     "total_delay_within_limit": total_delay_within_limit,

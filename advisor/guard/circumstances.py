@@ -20,9 +20,7 @@ class Circumstances:
 
     `preempts` is whether running jobs can be stopped at all; `stopped` names the jobs stopped within the last hour.
     `observed` holds the pairs of partitions and account whose jobs are in mode observe. `hidden_levers` are the levers
-    whose field the reader does not show. `lifted_again` names the jobs whose lift is in effect and that can be lifted
-    once more, because they have become too late. `on_probation` names the unproven models whose run times the plan
-    counts with.
+    whose field the reader does not show. `on_probation` names the unproven models whose run times the plan counts with.
     """
 
     now: float
@@ -37,7 +35,6 @@ class Circumstances:
     ledger: Ledger = NOTHING_BOOKED
     hidden_levers: tuple[Lever, ...] = ()
     on_probation: tuple[str, ...] = ()
-    lifted_again: frozenset[int] = frozenset()
 
     def user_delay_left_s(self, job: Job) -> float:
         """Return the delay left for the jobs of a job's user within the window; infinity if the user is unknown."""
@@ -69,7 +66,6 @@ def circumstances(
     leases: Iterable[Lease] = (),
     modes: Modes = EVERYTHING,
     forecasts: Forecasts = NO_FORECASTS,
-    lifted_again: frozenset[int] = frozenset(),
 ) -> Circumstances:
     """Collect the circumstances of a snapshot; `outstanding` names the jobs that get no further change.
 
@@ -90,7 +86,6 @@ def circumstances(
         ledger=ledger_of(known, snapshot.taken_at, limits),
         hidden_levers=snapshot.hidden_levers,
         on_probation=_counted_with(forecasts),
-        lifted_again=lifted_again,
     )
 
 

@@ -145,11 +145,6 @@ NICE_RULES: Mapping[str, JobRule] = {
 # The rules for a job that is lifted because our changes have delayed it; what it is owed does not wait.
 OWED_RULES: Mapping[str, JobRule] = {name: rule for name, rule in NICE_RULES.items() if name != "cooldown_over"}
 
-# The rules for a lifted job that has become too late, and is lifted above the others: its lift is outstanding.
-AGAIN_RULES: Mapping[str, JobRule] = {
-    name: rule for name, rule in OWED_RULES.items() if name != "no_change_outstanding"
-}
-
 
 def preemption_on(_job: Job, circumstances: Circumstances) -> bool:
     """No job is stopped unless the site has enabled it."""

@@ -7,8 +7,8 @@ is also booked with what it is expected to add to that.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from advisor.domain.actions import Requeue, SetNodeRange
-from advisor.domain.lease import Ending, Lease, LeaseState
+from advisor.domain.actions import Requeue, SetNice, SetNodeRange
+from advisor.domain.lease import Ending, Lease, LeaseState, gave_place
 from advisor.settings import Limits
 
 _OBJECTIONS = frozenset({Ending.REVERTED, Ending.OVERRULED})
@@ -19,7 +19,8 @@ class Ledger:
     """The seconds of delay booked by job, and by user and account within the window, and the jobs to leave alone.
 
     `realised_s_by_job` is the part that has been waited already, of the jobs that still wait.
-    `resting` names jobs that were changed lately, `objected` those whose change a person reverted or overruled.
+    `resting` names jobs that were changed lately, `objected` those whose change a person reverted or overruled,
+    `gave_place` those that went to the place of a smaller job.
     """
 
     delay_s_by_job: Mapping[int, float] = field(default_factory=dict)
@@ -28,6 +29,7 @@ class Ledger:
     realised_s_by_job: Mapping[int, float] = field(default_factory=dict)
     resting: frozenset[int] = frozenset()
     objected: frozenset[int] = frozenset()
+    gave_place: frozenset[int] = frozenset()
 
 
 NOTHING_BOOKED = Ledger()
@@ -63,6 +65,7 @@ def ledger_of(leases: Iterable[Lease], now: float, limits: Limits) -> Ledger:
         realised_s_by_job=realised,
         resting=frozenset(lease.job_id for lease in known if now - _stirred_time(lease) < limits.cooldown_s),
         objected=frozenset(lease.job_id for lease in known if person_objected(lease)),
+        gave_place=gave_place(known),
     )
 
 
@@ -110,12 +113,15 @@ def person_objected(lease: Lease) -> bool:
 
 
 def _stirred_time(lease: Lease) -> float:
-    """Return the time of the last update sent for a lease; minus infinity for a delay timer that has expired.
+    """Return the time of the last update sent for a lease; minus infinity for an expired delay timer and an open lift.
 
     The timer of the next tier starts when that of the node tier ends; otherwise the job would start spread in between.
-    Together they are one change, and the cooldown starts with the last of them. A job has each timer once.
+    Together they are one change, and the cooldown starts with the last of them. A job has each timer once. A lifted
+    gang can start at once, so that a timer which had to wait for the cooldown would come too late.
     """
     ended_time = lease.ended_time
+    if isinstance(lease.action, SetNice) and ended_time is None and lease.state is LeaseState.OUT:
+        return float("-inf")
     if ended_time is None or lease.ending is Ending.NO_LONGER_PENDING:
         return lease.applied_time
     due = lease.due_time is not None and ended_time >= lease.due_time

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from advisor.domain.actions import Requeue, SetNice
+from advisor.domain.actions import Lever, Requeue, SetNice, exchanged_with
 from advisor.domain.job import Job
 from advisor.domain.permits import Permits
 from advisor.domain.plan import Plan, Recommendation
@@ -11,9 +11,10 @@ from advisor.domain.snapshot import Snapshot
 from advisor.guard.caps import CAPS, Accepted
 from advisor.guard.change_rules import CHANGE_RULES, lifts
 from advisor.guard.circumstances import Circumstances, delays_left_s
-from advisor.guard.job_rules import AGAIN_RULES, JOB_RULES, NICE_RULES, OWED_RULES, VICTIM_RULES, JobRule
+from advisor.guard.exchange_rules import EXCHANGE_RULES
+from advisor.guard.job_rules import JOB_RULES, NICE_RULES, OWED_RULES, VICTIM_RULES, JobRule
 
-ALL_OR_NONE = "all_victims_or_none"
+ALL_OR_NONE = "all_or_none"
 
 
 def refusals(snapshot: Snapshot, circumstances: Circumstances) -> Mapping[int, str]:
@@ -28,16 +29,9 @@ def refusals(snapshot: Snapshot, circumstances: Circumstances) -> Mapping[int, s
 
 
 def nice_only(snapshot: Snapshot, circumstances: Circumstances, refused: Mapping[int, str]) -> frozenset[int]:
-    """Return the ids of those refused jobs whose nice can still be changed.
-
-    These are arrays of which tasks have started, and lifted jobs that have become too late.
-    """
-    again = circumstances.lifted_again
+    """Return the ids of those refused jobs whose nice can still be changed: arrays of which tasks have started."""
     return frozenset(
-        job_id
-        for job_id in refused
-        if _broken_by(snapshot.jobs_by_id[job_id], circumstances, AGAIN_RULES if job_id in again else NICE_RULES)
-        is None
+        job_id for job_id in refused if _broken_by(snapshot.jobs_by_id[job_id], circumstances, NICE_RULES) is None
     )
 
 
@@ -74,7 +68,8 @@ def judge(plan: Plan, snapshot: Snapshot, circumstances: Circumstances) -> tuple
     """Return the recommendations of a plan, each judged by every rule.
 
     If a cap binds, those with the largest expected saving are accepted; ties are broken by job id. The jobs to be
-    stopped for one gang are accepted or refused together. The order is that of the plan.
+    stopped for one gang are accepted or refused together, and so are two jobs that change places. The order is that of
+    the plan.
     """
     changes = plan.recommendations
     refused = {
@@ -84,6 +79,8 @@ def judge(plan: Plan, snapshot: Snapshot, circumstances: Circumstances) -> tuple
     }
     accepted = Accepted()
     for places in _best_first(changes):
+        if not refused.keys() & set(places) and (rule := _exchange_refusal(changes, places, snapshot, circumstances)):
+            refused |= dict.fromkeys(places, rule)
         if refused.keys() & set(places):
             refused |= {place: ALL_OR_NONE for place in places if place not in refused}
             continue
@@ -102,17 +99,25 @@ def judge(plan: Plan, snapshot: Snapshot, circumstances: Circumstances) -> tuple
 
 def _best_first(changes: Sequence[Recommendation]) -> Iterator[Sequence[int]]:
     """Yield the positions of recommendations that are accepted together, largest expected saving first."""
-    together: dict[tuple[bool, int], list[int]] = {}
+    together: dict[tuple[Lever, int] | int, list[int]] = {}
     for place, change in enumerate(changes):
-        # The victims of one gang are judged together; every other recommendation is judged alone.
-        key = (True, change.action.for_job_id) if isinstance(change.action, Requeue) else (False, place)
-        together.setdefault(key, []).append(place)
+        together.setdefault(change.action.all_or_none or place, []).append(place)
 
     def worth(places: Sequence[int]) -> tuple[float, int, int]:
         saved_s = sum(changes[place].expected.saved_s_low + changes[place].expected.saved_s_high for place in places)
         return -saved_s / 2, min(changes[place].job_id for place in places), places[0]
 
     yield from sorted(together.values(), key=worth)
+
+
+def _exchange_refusal(
+    changes: Sequence[Recommendation], places: Sequence[int], snapshot: Snapshot, circumstances: Circumstances
+) -> str | None:
+    """Return the first rule about both halves of an exchange that does not hold; None for other changes."""
+    if all(exchanged_with(changes[place].action) is None for place in places):
+        return None
+    halves = [(changes[place], snapshot.jobs_by_id[changes[place].job_id]) for place in places]
+    return next((name for name, holds in EXCHANGE_RULES.items() if not holds(halves, circumstances)), None)
 
 
 def _refusal(change: Recommendation, job: Job | None, circumstances: Circumstances) -> str | None:
@@ -126,8 +131,6 @@ def _refusal(change: Recommendation, job: Job | None, circumstances: Circumstanc
 
 def _rules_for(change: Recommendation, job: Job, circumstances: Circumstances) -> Mapping[str, JobRule]:
     """Return the rules that the job of a change has to meet."""
-    if lifts(change) and job.job_id in circumstances.lifted_again:
-        return AGAIN_RULES
     if lifts(change) and circumstances.late_s(job) > 0.0:
         return OWED_RULES
     match change.action:

@@ -31,6 +31,7 @@ from advisor.domain.waits import Wait
 from advisor.features.policy import ScoredDecision
 from advisor.journal.differences import Difference, difference, mapped, restored
 from advisor.journal.rows import LeaseRow, lease_of, lease_row, whole_row
+from advisor.planning.plan_trial import NO_TRIAL, PlanTrial
 from advisor.settings import Limits, PlanningSettings
 from advisor.view.sentences import assumption, sentence
 
@@ -82,6 +83,7 @@ class _Content(BaseModel):
     policy_state: PolicyState = NO_STATE
     on_probation: tuple[str, ...] = ()
     standings: Standings | None = None
+    trial: PlanTrial = NO_TRIAL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +101,7 @@ class Recorded:
     modes: Modes
     decisions: tuple[ScoredDecision, ...]
     policy_state: PolicyState
+    trial: PlanTrial
     outcome: bytes
 
     @property
@@ -201,6 +204,7 @@ def recorded(cycle_id: int, contents: Iterable[bytes]) -> Recorded:
         modes=content.modes,
         decisions=content.decisions,
         policy_state=content.policy_state,
+        trial=content.trial,
         outcome=_outcome(content.verdicts, lists.left_alone),
     )
 
@@ -284,6 +288,7 @@ def _content(record: CycleRecord, cycle: Cycle, last: _Lists, lists: _Lists) -> 
         policy_state=record.policy_state,
         on_probation=record.forecasts.on_probation,
         standings=None if lists.standings == last.standings else lists.standings,
+        trial=record.trial,
     )
 
 

@@ -1,15 +1,18 @@
 """Plans recorded cycles again, and compares the outcomes."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from advisor.cycle import Cycle
 from advisor.domain.forecast import Forecasts
+from advisor.domain.plan import Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.features.policy import RecordedPolicy
 from advisor.journal.cycle_record import Recorded, outcome_of
+from advisor.planning.case import Case
+from advisor.planning.plan_trial import PlanTrial
 
 _ABSENT = "-"
 
@@ -35,6 +38,17 @@ class AsRecorded:
         return self._forecasts
 
 
+class AsTried:
+    """A trial of plans that returns a recorded one."""
+
+    def __init__(self, trial: PlanTrial) -> None:
+        self._trial = trial
+
+    def tried(self, case: Case, changes: Sequence[Recommendation]) -> PlanTrial:  # noqa: ARG002  (the protocol's)
+        """Return the recorded trial; changes that it does not hold are not refused."""
+        return self._trial
+
+
 def cycle_of(recorded: Recorded) -> Cycle:
     """Return the pipeline with the settings in force when the cycle was recorded."""
     return Cycle(planning=recorded.planning, limits=recorded.limits, levers=recorded.levers, modes=recorded.modes)
@@ -43,9 +57,11 @@ def cycle_of(recorded: Recorded) -> Cycle:
 def replayed(recorded: Recorded, cycle: Cycle | None = None) -> bytes:
     """Plan a recorded cycle again, with other settings if a cycle is given, and return its outcome.
 
-    The forecasts and the scores of a policy are the recorded ones: models change, and a replay is about planning.
+    The forecasts, the scores of a policy and the trials of changes are the recorded ones: models change, trials have a
+    deadline, and a replay is about planning.
     """
     planning = replace(cycle or cycle_of(recorded), forecaster=AsRecorded(recorded.forecasts))
+    planning = replace(planning, trial=AsTried(recorded.trial))
     if recorded.decisions:
         planning = replace(planning, policy=RecordedPolicy(recorded.decisions))
     return outcome_of(planning.judge(recorded.snapshot, recorded.memory))

@@ -54,6 +54,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     _counter(
         "recommendations", "Recommendations of all rounds: accepted, or the rule that refused.", "kind", "verdict"
     ),
+    _counter("plan_trials", "Rollouts of plans in a process of its own: tried, or failed or too late.", "outcome"),
     _gauge("recommended", "Recommendations of the last round that no rule refused.", "kind"),
     _gauge("jobs", "Records of the queue in the last snapshot; an array that waits is one.", "state"),
     _gauge("jobs_left_alone", "Pending GPU jobs that must not be changed, by the first rule that says so.", "rule"),

@@ -29,6 +29,8 @@ from advisor.trial.accuracy import NOT_KNOWN, Accuracy
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 ACCEPTED: Final = "accepted"
+_TRIED: Final = "tried"
+_FAILED: Final = "failed"
 REVERTED: Final = "reverted"
 OVERRULED: Final = "overruled"
 _BUCKETS_S: Final = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 45.0, 60.0, 90.0)
@@ -117,6 +119,8 @@ class Metrics:
         self._gauges["sadvise_interval_seconds"].set(interval_s)
         for outcome in ("planned", "no_plan"):
             self._counters["sadvise_cycles_total"].labels(outcome)
+        for outcome in (_TRIED, _FAILED):
+            self._counters["sadvise_plan_trials_total"].labels(outcome)
         for kind in Kind:
             self._counters["sadvise_recommendations_total"].labels(kind, ACCEPTED)
         for lever in Lever:
@@ -187,6 +191,9 @@ class Metrics:
         for change in record.judged:
             rule = ACCEPTED if change.refused_by is None else self._rules.of(change.refused_by)
             self._counters["sadvise_recommendations_total"].labels(change.kind, rule).inc()
+        if record.trial.fault or record.trial.effect is not None:
+            outcome = _FAILED if record.trial.fault else _TRIED
+            self._counters["sadvise_plan_trials_total"].labels(outcome).inc()
         kinds = Tally(change.kind for change in record.recommendations)
         for kind in Kind:
             self._gauges["sadvise_recommended"].labels(kind).set(kinds[kind])

@@ -29,13 +29,14 @@ class DelayedByAdvice(Facts):
 
 def recommendations(case: Case, _so_far: Sequence[Recommendation] = ()) -> Iterator[Recommendation]:
     """Propose one lift for each delayed job that could pass half of its bound and does not stand first already."""
-    lifted = _lifted(case)
+    lifted = _lifted_when_late(case)
     for job_id in sorted(case.permits.late_s.keys() - lifted):
         yield from _lift(case, job_id)
 
 
-def _lifted(case: Case) -> frozenset[int]:
-    """Return the jobs whose nice is below that of their users by an open change."""
+def _lifted_when_late(case: Case) -> frozenset[int]:
+    """Return the late jobs whose nice is below that of their users by an open change, made since they are late."""
+    now, late_s = case.snapshot.taken_at, case.permits.late_s
     return frozenset(
         lease.job_id
         for lease in case.memory.leases
@@ -43,6 +44,7 @@ def _lifted(case: Case) -> frozenset[int]:
         and isinstance(lease.undo, SetNice)
         and lease.ending is None
         and lease.action.after < lease.undo.after
+        and lease.applied_time >= now - late_s.get(lease.job_id, 0.0)
     )
 
 

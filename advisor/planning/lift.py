@@ -84,7 +84,7 @@ class _Line:
             run_s=queue.run.expected_s[rows],
             waited_s=queue.wait_s[rows],
             owed=_owed(case, jobs),
-            is_overdue=_is_overdue(case, jobs),
+            is_overdue=late_jobs(case, jobs),
             capacity=capacity,
         )
         return cls(queue=queue, rows=rows, waiting=waiting, turnaround_s=waiting.turnaround_s(), ours=ours)
@@ -188,7 +188,7 @@ def _owed(case: Case, jobs: Sequence[Job]) -> Floats:
     return np.array([owed_by_user.get(job.user, 0.0) for job in jobs], dtype=np.float64)
 
 
-def _is_overdue(case: Case, jobs: Sequence[Job]) -> NDArray[np.bool_]:
+def late_jobs(case: Case, jobs: Sequence[Job]) -> NDArray[np.bool_]:
     """Return which jobs are later than the bound on lateness allows, `(n_jobs,)`."""
     now, starts = case.snapshot.taken_at, case.memory.standings.plain_start_by_job
     plain_start_time = np.array([starts.get(job.job_id, np.inf) for job in jobs], dtype=np.float64)

@@ -7,7 +7,7 @@ from typing import Final
 
 from advisor.domain.actions import Lever
 from advisor.domain.plan import Kind, Plan, Recommendation
-from advisor.planning import checkpoint_requeue, compensation, lift, placement, sizing, soft_limit
+from advisor.planning import checkpoint_requeue, compensation, exchange, lift, placement, sizing, soft_limit
 from advisor.planning.case import Case
 
 Propose = Callable[[Case, Sequence[Recommendation]], Iterable[Recommendation]]
@@ -37,6 +37,7 @@ LINE: Final[tuple[Proposer, ...]] = (
     ),
     Proposer(kind=Kind.REORDER, levers=frozenset({Lever.NICE}), propose=compensation.recommendations),
     Proposer(kind=Kind.REORDER, levers=frozenset({Lever.NICE}), propose=lift.recommendations),
+    Proposer(kind=Kind.REORDER, levers=frozenset({Lever.NICE}), propose=exchange.recommendations),
     Proposer(kind=Kind.REORDER, levers=frozenset({Lever.TIME_MIN}), propose=soft_limit.recommendations),
     Proposer(
         kind=Kind.CONSOLIDATE,

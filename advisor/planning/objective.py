@@ -19,8 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.domain.site import SiteConfig
-from advisor.domain.snapshot import Snapshot
-from advisor.domain.standings import Standings
 from advisor.settings import Limits, PlanningSettings
 
 Floats = NDArray[np.float64]
@@ -98,6 +96,14 @@ class Objective:
         return np.where(line.is_overdue, 0.0, line.gpu_s / (10.0**decades * turn))
 
 
+def scoped_keys(gpu_s: Floats, is_overdue: NDArray[np.bool_]) -> Floats:
+    """Return the keys of jobs within one user or account, `(n_jobs,)`: their sizes alone, 0 for late jobs.
+
+    What the site's order says of users stays as it is there, since no job takes the place of another group.
+    """
+    return np.where(is_overdue, 0.0, gpu_s)
+
+
 def objective_of(config: SiteConfig, planning: PlanningSettings, limits: Limits) -> Objective:
     """Return the objective of a site: at fairness `site` sizes alone decide."""
     return Objective(
@@ -131,19 +137,6 @@ def is_overdue(now: float, plain_start_time: Floats, wait_begin_time: Floats, li
     late_s = now - np.where(known, plain_start_time, now)
     plain_wait_s = np.where(known, plain_start_time, wait_begin_time) - wait_begin_time
     return np.asarray(late_s > bound_s(plain_wait_s, limits))
-
-
-def overdue_jobs(snapshot: Snapshot, standings: Standings, limits: Limits) -> frozenset[int]:
-    """Return the pending jobs that are later than the bound on lateness allows."""
-    jobs = [job for job_id in standings.plain_start_by_job if (job := snapshot.jobs_by_id.get(job_id)) is not None]
-    pending, now = [job for job in jobs if job.is_pending], snapshot.taken_at
-    late = is_overdue(
-        now,
-        np.array([standings.plain_start_by_job[job.job_id] for job in pending], dtype=np.float64),
-        np.array([now - job.queueing_delay_s(now) for job in pending], dtype=np.float64),
-        limits,
-    )
-    return frozenset(job.job_id for job, is_late in zip(pending, late.tolist(), strict=True) if is_late)
 
 
 def bound_s(plain_wait_s: Floats, limits: Limits) -> Floats:

@@ -7,7 +7,7 @@ import numpy as np
 
 from advisor.domain.actions import Action, NodeRange, Reason, SetNodeRange, SetSwitches
 from advisor.domain.facts import UNPUBLISHED, Evidence, Facts, published
-from advisor.domain.gang import GpuScope, SwitchRequest
+from advisor.domain.gang import GangRequest, GpuScope, SwitchRequest
 from advisor.domain.job import Job
 from advisor.domain.plan import Expected, Kind, Recommendation
 from advisor.domain.topology import LocalityTier
@@ -59,16 +59,8 @@ def action_for(job: Job, place: Place, wait_s: float) -> Action:
 def recommendations(case: Case, so_far: Sequence[Recommendation] = ()) -> Iterator[Recommendation]:
     """Propose timers for gangs near the head of the line that could sit closer."""
     queue, done = case.queue_after(so_far), case.done(so_far)
-    wanted = [
-        row
-        for row, job in enumerate(queue.jobs)
-        if job.job_id in case.tested and job.job_id not in done and _can_wait(queue, row)
-    ]
-    for turn in turns(case.timetable(), case.as_asked(queue), case.freed, wanted):
-        job = queue.jobs[turn.row]
-        fit = turn.fitter.fit_in_service(job.gang, job.partitions)
-        if turn.claim is None:
-            fit = replace(fit, tier_now=None)
+    wanted = [row for row, job in enumerate(queue.jobs) if job.job_id not in done and can_wait(queue, row)]
+    for turn, fit in turns_near_head(case, queue, wanted):
         if fit.restricted or fit.tier_now is LocalityTier.NODE:
             continue
         closest = next(_timers(case, queue, turn, fit), None)
@@ -76,14 +68,26 @@ def recommendations(case: Case, so_far: Sequence[Recommendation] = ()) -> Iterat
             yield _recommendation(case, queue, turn, *closest, fit)
 
 
-def _can_wait(queue: QueueTable, row: int) -> bool:
+def turns_near_head(case: Case, queue: QueueTable, wanted: Sequence[int]) -> Iterator[tuple[TurnInLine, Fit]]:
+    """Yield the turns of the gangs in some rows of the queue that stand near the head, and where each fits then."""
+    tested = [row for row in wanted if queue.jobs[row].job_id in case.tested]
+    for turn in turns(case.timetable(), case.as_asked(queue), case.freed, tested):
+        job = queue.jobs[turn.row]
+        fit = turn.fitter.fit_in_service(job.gang, job.partitions)
+        yield turn, fit if turn.claim is not None else replace(fit, tier_now=None)
+
+
+def can_wait(queue: QueueTable, row: int) -> bool:
     """Return whether a job is a gang that can sit closer or further apart, with a run time to count with.
 
     The saving of a job without a limit and a forecast is unknown.
     """
-    gang = queue.jobs[row].gang
-    is_gang = queue.gpus[row] >= 2 and gang.nodes_max != 1 and gang.scope is not GpuScope.SOCKET
-    return bool(is_gang and np.isfinite(queue.run.expected_s[row]))
+    return bool(can_be_spread(queue.jobs[row].gang, int(queue.gpus[row])) and np.isfinite(queue.run.expected_s[row]))
+
+
+def can_be_spread(gang: GangRequest, gpus: int) -> bool:
+    """Return whether a gang of some GPUs can sit on several nodes."""
+    return gpus >= 2 and gang.nodes_max != 1 and gang.scope is not GpuScope.SOCKET
 
 
 def _timers(case: Case, queue: QueueTable, turn: TurnInLine, fit: Fit) -> Iterator[tuple[Place, Timer]]:

@@ -1,4 +1,4 @@
-"""Sums up what a rollout says about a plan as a whole: what its changes bring together, to all jobs."""
+"""Sums up what a rollout says about a plan: how much sooner or later all jobs complete, together, with its changes."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -9,14 +9,16 @@ from numpy.typing import NDArray
 from advisor.domain.forecast import Interval
 from advisor.planning.rollout import RolloutValues, mean_completion_s, mean_wait_s
 
-_PERCENT: Final = (10.0, 50.0, 90.0)
 # Starts that differ by less count as the same.
 _NOTICED_S: Final = 60.0
+# The 90 % quantiles of Student's t for 1 to 4 degrees of freedom; beyond them, Abramowitz and Stegun 26.7.5.
+_T: Final = (3.078, 1.886, 1.638, 1.533)
+_NORMAL: Final = 1.281552
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanEffect:
-    """How a plan changes the mean over all jobs of a snapshot, in seconds, as 80 % intervals over the draws.
+    """How a plan changes the mean over all jobs of a snapshot, in seconds, with 80 % intervals of the expected change.
 
     Above 0 jobs end or wait longer. `jobs` were modelled, and `waiting` of them pend. `sooner` and `later` are
     how many of these start at least a minute sooner or later in most draws. `left_out` says what is not modelled.
@@ -38,27 +40,42 @@ class PlanEffect:
         return self.completion_s.high < 0.0
 
 
-def effect_of(values: RolloutValues) -> PlanEffect:
-    """Compare the second plan of a rollout with the first."""
-    completion_s, wait_s = mean_completion_s(values), mean_wait_s(values)
+def effect_of(values: RolloutValues, plan: int = 1, without: int = 0) -> PlanEffect:
+    """Compare one plan of a rollout with another."""
+    wait_s = mean_wait_s(values)
     start_s = np.where(np.isnan(values.start_s), values.horizon_s, values.start_s)[:, :, values.was_pending]
-    difference_s = start_s[1] - start_s[0]  # (n_draws, n_waiting)
+    difference_s = start_s[plan] - start_s[without]  # (n_draws, n_waiting)
     return PlanEffect(
         jobs=len(values.job_ids),
         waiting=int(values.was_pending.sum()),
-        draws=completion_s.shape[1],
+        draws=wait_s.shape[1],
         horizon_s=values.horizon_s,
-        completion_s=_interval(completion_s[1] - completion_s[0]),
-        wait_s=_interval(wait_s[1] - wait_s[0]),
+        completion_s=completion_change_s(values, plan, without),
+        wait_s=interval_of_mean(wait_s[plan] - wait_s[without]),
         sooner=_in_most(difference_s <= -_NOTICED_S),
         later=_in_most(difference_s >= _NOTICED_S),
         left_out=values.left_out,
     )
 
 
-def _interval(draws: NDArray[np.float64]) -> Interval:
-    low, median, high = np.percentile(draws, _PERCENT)
-    return Interval(low=float(low), median=float(median), high=float(high))
+def completion_change_s(values: RolloutValues, plan: int, without: int = 0) -> Interval:
+    """Return how one plan changes the mean completion of all jobs against another; below 0 they complete sooner."""
+    completion_s = mean_completion_s(values)
+    return interval_of_mean(completion_s[plan] - completion_s[without])
+
+
+def interval_of_mean(draws: NDArray[np.float64]) -> Interval:
+    """Return the 80 % interval of the expectation of draws `(n_draws,)`, Student's; of one draw that draw."""
+    mean, count = float(draws.mean()), len(draws)
+    reach = _quantile(count - 1) * float(draws.std(ddof=1)) / count**0.5 if count > 1 else 0.0
+    return Interval(low=mean - reach, median=mean, high=mean + reach)
+
+
+def _quantile(freedom: int) -> float:
+    if freedom <= len(_T):
+        return _T[freedom - 1]
+    z = _NORMAL
+    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
 
 
 def _in_most(flags: NDArray[np.bool_]) -> int:

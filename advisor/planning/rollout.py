@@ -47,8 +47,13 @@ class RolloutValues(NamedTuple):
 class Rollout(Protocol):
     """A way to compute what would come of plans."""
 
-    def values(self, case: Case, plans: Sequence[Scenario], *, horizon_s: float, draws: int) -> RolloutValues:
-        """Simulate every plan under the same draws of run times and arrivals."""
+    def values(
+        self, case: Case, plans: Sequence[Scenario], *, horizon_s: float, draws: int, first_draw: int = 0
+    ) -> RolloutValues:
+        """Simulate every plan under the same draws of run times and arrivals, from the number `first_draw` on.
+
+        A draw depends on its number alone, not on the plans or on how many draws there are.
+        """
 
 
 def mean_wait_s(values: RolloutValues) -> NDArray[np.float64]:

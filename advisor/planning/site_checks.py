@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from advisor.domain.actions import Lever
+from advisor.domain.job import Sensitivity
 from advisor.domain.releases import first_with
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import TopologyKind
 from advisor.domain.units import MINUTE_S, duration, plural
 from advisor.planning.levers import missing_for, need_of
+from advisor.planning.placement import can_be_spread
 from advisor.settings import Limits
 
 
@@ -47,19 +49,25 @@ def site_checks(snapshot: Snapshot, limits: Limits) -> Iterator[Check]:
         )
     for lever in Lever:
         text = missing_for(lever, snapshot)
+        cost = "" if text is None else need_of(lever).cost
         if lever is Lever.NICE and text is None and not limits.lifts_pass_others:
-            text = f"guard.fairness is {limits.fairness}, and a lift passes jobs of others"
+            cost = (
+                f"guard.fairness is {limits.fairness}: jobs change places within each {limits.fairness} alone; "
+                "`sadvise tune` prints what each fairness gains"
+            )
         yield Check(
             name=f"lever {lever}",
             status=Status.OK if text is None else Status.LACKS,
             text=text or "usable",
-            cost="" if text is None else need_of(lever).cost,
+            cost=cost,
         )
     yield _topology(snapshot)
     if snapshot.topology.kind is TopologyKind.TREE:
         yield _switch_wait(snapshot, limits)
     yield _soft_limit(snapshot)
     yield _priorities(snapshot)
+    yield _gangs(snapshot)
+    yield _elastic(snapshot)
     yield _gpu_tres(snapshot)
     yield _gpu_use(snapshot)
     yield _visibility(snapshot)
@@ -124,6 +132,26 @@ def _priorities(snapshot: Snapshot) -> Check:
             cost="nice has no room to move a job; set PriorityWeightAge and others",
         )
     return Check(name=name, status=Status.OK, text=f"pending jobs have priorities from {min(known)} to {max(known)}")
+
+
+def _gangs(snapshot: Snapshot) -> Check:
+    """Count the pending gangs for which a delay timer can be of use."""
+    gangs = [job for job in snapshot.pending if can_be_spread(job.gang, job.gang.gpu_count or 0)]
+    sensitive = sum(job.hints.sensitivity is Sensitivity.HIGH for job in gangs)
+    text = f"{plural(len(gangs), 'pending gang')} can be spread over nodes; {sensitive} declare sensitivity=high"
+    return Check(
+        name="gangs",
+        status=Status.OK,
+        text=text if gangs else "no pending job can be spread over nodes, so that there is nothing to hold together",
+    )
+
+
+def _elastic(snapshot: Snapshot) -> Check:
+    """Count the pending jobs that can be resized."""
+    elastic = sum(job.hints.gpus is not None for job in snapshot.pending)
+    text = f"{plural(elastic, 'pending job')} with a declared range"
+    none = "no pending job declares a range (--comment='sadvise: gpus=2-8'), so that none is resized"
+    return Check(name="sizes", status=Status.OK, text=text if elastic else none)
 
 
 def _gpu_tres(snapshot: Snapshot) -> Check:

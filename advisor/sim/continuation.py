@@ -10,7 +10,9 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.domain.actions import SetGpus
 from advisor.planning.rollout import Scenario
+from advisor.sim.forecast_paces import Paces, Resized
 from advisor.sim.job_update import Modelled, update_job
 from advisor.sim.priority import sort_line
 from advisor.sim.resumed_arrays import (
@@ -25,10 +27,11 @@ from advisor.sim.resumed_arrays import (
     with_templates,
     with_users,
 )
+from advisor.sim.run_outcome import End
 from advisor.sim.slurm_state import Slurm
 from advisor.sim.slurmctld import ask_for_pass, resume, run_slurm, take_up
 from advisor.sim.snapshot_model import SnapshotModel
-from advisor.sim.state import ENDED, PENDING, RUNNING, State
+from advisor.sim.state import ENDED, PACES, PENDING, RUNNING, State
 from advisor.sim.trace import Trace
 
 Table = TypeVar("Table", State, Slurm)
@@ -37,7 +40,7 @@ Table = TypeVar("Table", State, Slurm)
 _SPACE: Final = frozenset(
     {"segments", "pick_nodes", "pick_gpus", "freeing", "freed", "freed_cpus", "freed_mib", "reservations", "slots"}
     | {"ready", "open_time", "open_until", "freed_by", "free_time", "free_order", "free_nodes", "begins", "share"}
-    | {"chosen", "room", "spare", "scratch"}
+    | {"chosen", "room", "spare", "scratch", "pace"}
 )
 # What no run writes.
 _FIXED: Final = frozenset(
@@ -63,7 +66,8 @@ class Course:
     """How one run went: starts and ends of its rows, `(n_rows,)` each, the jobs of the snapshot before the arrivals.
 
     `start_time` and `end_time` are NaN where they lie beyond the horizon. `completion_time` is then the end that the
-    model already knows of a running job, and for a pending job the horizon plus its run time.
+    model already knows of a running job, and for a pending job the horizon plus its run time. A job that is stopped at
+    its time limit completes when it would have done its work: to stop it is no gain.
     """
 
     start_time: NDArray[np.float64]
@@ -84,10 +88,12 @@ class Continuation:
         sightings: Sightings | None = None,
         most_arrivals: int = 0,
         places: int = 0,
+        paces: Paces | None = None,
     ) -> None:
         """Build the arrays; `templates` are the jobs that arrivals are drawn from, at most `most_arrivals` per run.
 
-        `sightings` are the priorities of the templates, if Slurm calculated any.
+        `sightings` are the priorities of the templates, if Slurm calculated any. Without `paces` a job is as fast on
+        every place, and half as fast on half of its GPUs.
 
         In a pass of backfill the first `places` jobs that wait get a reservation; 0: as many as slurmctld tests.
         """
@@ -105,6 +111,11 @@ class Continuation:
         set_waiting_points(self._state, self._slurm)
         self._templates = Templates.of(self._state, self._slurm, self.n_jobs, sightings)
         self._state, self._slurm = with_slots(self._state, self._slurm, self.n_jobs, most_arrivals, self._templates)
+        self._paces = paces
+        if paces is not None:
+            self._state = self._state._replace(pace=np.ones((self.n_jobs, PACES)))
+            known = paces.best_nodes > 0
+            self._state.jobs["best_nodes"][: self.n_jobs][known] = paces.best_nodes[known]
         self._ask(self._slurm)
 
     def workspace(self) -> "Workspace":
@@ -119,24 +130,30 @@ class Continuation:
         *,
         horizon_s: float,
         arrivals: Arrivals | None = None,
+        draw: int = 0,
     ) -> Course:
-        """Run on from the snapshot for `horizon_s`; `run_time_s`, `(n_jobs,)`, are the run times from start to end."""
+        """Run on from the snapshot for `horizon_s`; `run_time_s`, `(n_jobs,)`, are the run times from start to end.
+
+        `draw` is the place of the draw among those of the paces.
+        """
         state, slurm = workspace.state, workspace.slurm
         workspace.reset()
         now = self.model.taken_at
         for name in ("work_s", "left_s"):
             state.jobs[name][: self.n_jobs] = run_time_s
+        if self._paces is not None:
+            state.pace[:] = self._paces.pace[draw]
         if arrivals is not None:
             self._lay_arrivals(state, slurm, arrivals)
         resume(state, slurm, now)
         for change in sorted(scenario, key=lambda change: change.after_s):
             if change.after_s > 0.0:
                 run_slurm(state, slurm, now + min(change.after_s, horizon_s))
-            self._apply(state, slurm, change.action)
+            self._apply(state, slurm, change.action, run_time_s, draw)
         run_slurm(state, slurm, now + horizon_s)
         return _course(state, self.n_jobs + (0 if arrivals is None else len(arrivals.template)), now + horizon_s)
 
-    def _apply(self, state: State, slurm: Slurm, action: object) -> None:
+    def _apply(self, state: State, slurm: Slurm, action: object, run_time_s: NDArray[np.float64], draw: int) -> None:
         """Change a job; a change of a job that does not pend, or that the model does not know, has no effect.
 
         Nor has a size above the range that the job declares: its allocation has no room for more.
@@ -152,8 +169,19 @@ class Continuation:
             update_job(state, slurm, row, action)
             if state.jobs["gpus"][row] > state.jobs["gpus_max"][row]:
                 state.jobs["gpus"][row] = gpus
+            elif isinstance(action, SetGpus) and self._paces is not None:
+                self._repace(state, row, self._paces.resized(action, draw, row), float(run_time_s[row]))
         sort_line(state, slurm)
         ask_for_pass(slurm, float(state.tally["now"][0]))
+
+    def _repace(self, state: State, row: int, resized: Resized, run_time_s: float) -> None:
+        """Give a job the run time and the paces of its new size."""
+        job = state.jobs[row]
+        job["work_s"] = job["left_s"] = run_time_s * resized.stretch
+        job["work_gpus"] = job["gpus"]
+        if resized.best_nodes:
+            job["best_nodes"] = resized.best_nodes
+        state.pace[row] = resized.pace
 
     def _ask(self, slurm: Slurm) -> None:
         """Ask for the passes that are due, both if that is unknown."""
@@ -216,14 +244,15 @@ def _bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
 def _course(state: State, count: int, horizon_time: float) -> Course:
     jobs = state.jobs[:count]
     # A job without GPUs keeps its size.
-    run_s = np.minimum(jobs["work_s"] * jobs["work_gpus"] / np.maximum(1, jobs["gpus"]), jobs["limit_s"])
-    run_s = np.where(jobs["gpus"] == 0, np.minimum(jobs["work_s"], jobs["limit_s"]), run_s)
-    running_until = np.minimum(jobs["finish_time"], jobs["since_time"] + jobs["limit_s"])
-    unfinished = np.where(jobs["phase"] == RUNNING, running_until, horizon_time + run_s)
+    run_s = jobs["work_s"] * jobs["work_gpus"] / np.maximum(1, jobs["gpus"])
+    run_s = np.where(jobs["gpus"] == 0, jobs["work_s"], run_s)
+    unfinished = np.where(jobs["phase"] == RUNNING, jobs["finish_time"], horizon_time + run_s)
     # Jobs that can never start have no end.
     has_ended = (jobs["phase"] == ENDED) & np.isfinite(jobs["end_time"])
+    is_stopped = has_ended & (jobs["end"] == End.TIME_LIMIT)
+    missing_s = np.where(is_stopped, jobs["left_s"] / np.where(is_stopped, jobs["rate"], 1.0), 0.0)
     return Course(
         start_time=np.where((jobs["phase"] == RUNNING) | has_ended, jobs["start_time"], np.nan),
         end_time=np.where(has_ended, jobs["end_time"], np.nan),
-        completion_time=np.where(has_ended, jobs["end_time"], unfinished),
+        completion_time=np.where(has_ended, jobs["end_time"] + missing_s, unfinished),
     )

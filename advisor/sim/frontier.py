@@ -124,7 +124,7 @@ def chosen_lift(points: Sequence[Point]) -> Point:
 def _is_beaten(place: int, points: Sequence[Point]) -> bool:
     """Return whether another point beats the one at a place."""
     point = points[place]
-    if point.setting.family in (Family.PLAIN, Family.CEILING):
+    if point.setting.family is Family.PLAIN or not point.setting.can_be_set:
         return False
     return any(
         other is not point

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import product
 from queue import SimpleQueue
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +16,13 @@ from advisor.planning.rollout import RolloutValues, Scenario
 from advisor.sim.arrival_draws import RecentJobs, draw_arrivals
 from advisor.sim.cluster import SlurmParameters
 from advisor.sim.continuation import Arrivals, Continuation, Workspace
+from advisor.sim.forecast_paces import Paces
 from advisor.sim.resumed_arrays import Periods, Usage
-from advisor.sim.run_time_draws import by_forecasts, uniforms
+from advisor.sim.run_time_draws import by_forecasts, uniforms, within_limits
 from advisor.sim.snapshot_model import model_of
+
+# What numbers are drawn for, beside run times.
+_PLACES: Final = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,21 +43,31 @@ class SlurmRollout:
     usage: Usage | None = None
     parameters: SlurmParameters | None = None
 
-    def values(self, case: Case, plans: Sequence[Scenario], *, horizon_s: float, draws: int) -> RolloutValues:
-        """Simulate every plan under the same draws of run times and arrivals.
+    def values(
+        self, case: Case, plans: Sequence[Scenario], *, horizon_s: float, draws: int, first_draw: int = 0
+    ) -> RolloutValues:
+        """Simulate every plan under the same draws of run times and arrivals, from the number `first_draw` on.
 
         Raises `SimulationError` for a snapshot without anything to simulate.
         """
         model = model_of(case.snapshot, self.parameters)
-        run_time_s = by_forecasts(model, case.forecasts, uniforms(model, draws, self.seed))
+        numbers = range(first_draw, first_draw + draws)
+        run_time_s = by_forecasts(
+            model,
+            case.forecasts,
+            uniforms(model, numbers, self.seed),
+            used_limit_ratio_low=case.settings.used_limit_ratio_low,
+        )
+        run_time_s = within_limits(model, run_time_s, horizon_s)
         recent, now = self.recent, model.taken_at
-        arrivals = [draw_arrivals(recent, now, horizon_s, self.seed, draw) for draw in range(draws)] if recent else []
+        arrivals = [draw_arrivals(recent, now, horizon_s, self.seed, draw) for draw in numbers] if recent else []
         continuation = Continuation(
             model,
             periods=self.periods,
             usage=self.usage,
             templates=recent.trace if recent else None,
             places=self.places,
+            paces=Paces.of(case, model, uniforms(model, numbers, self.seed, of=_PLACES)),
             most_arrivals=max((len(drawn.template) for drawn in arrivals), default=0),
         )
         return roll_out(continuation, plans, run_time_s, horizon_s=horizon_s, arrivals=arrivals, threads=self.threads)
@@ -81,7 +96,9 @@ def roll_out(
         plan, draw = place
         space = spaces.get()
         arriving = arrivals[draw] if arrivals else None
-        course = continuation.run(space, run_time_s[draw], plans[plan], horizon_s=horizon_s, arrivals=arriving)
+        course = continuation.run(
+            space, run_time_s[draw], plans[plan], horizon_s=horizon_s, arrivals=arriving, draw=draw
+        )
         spaces.put(space)
         start_s[place] = course.start_time[:count] - model.taken_at
         end_s[place] = course.end_time[:count] - model.taken_at

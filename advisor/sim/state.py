@@ -5,7 +5,7 @@ its offset `pool` on.
 """
 
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -183,6 +183,10 @@ RULES_DTYPE = np.dtype(
 )
 
 
+# The columns of `State.pace`: two for each tier of the engine.
+PACES: Final = 6
+
+
 class State(NamedTuple):
     """All arrays of one run; shapes in brackets."""
 
@@ -205,6 +209,7 @@ class State(NamedTuple):
     usable: NDArray[np.int8]  # (n_classes, n_nodes): 0: a class of jobs cannot use a node, 2: it requires it
     bookings: NDArray[np.void]  # (n_bookings,): reservations of administrators
     booked: NDArray[np.int8]  # (n_bookings, n_nodes): their nodes
+    pace: NDArray[np.float64]  # (n_paced, 6): under ideal execution, rates by tier, on the fewest nodes and on more
 
 
 def build_state(trace: Trace, cluster: Cluster, profiles: Profiles, *, ideal: bool, loses_work: bool) -> State:
@@ -244,6 +249,7 @@ def build_state(trace: Trace, cluster: Cluster, profiles: Profiles, *, ideal: bo
         usable=classes.usable,
         bookings=np.array([(each.start_s, each.end_s) for each in cluster.reservations], BOOKING_DTYPE),
         booked=classes.booked,
+        pace=np.ones((0, PACES)),
     )
     state.tally["gpus_free"] = nodes["gpus"].sum()
     state.tally["spine_ratio"] = 1.0

@@ -17,6 +17,7 @@ from advisor.sim.cluster import Cluster
 from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.trace import Trace
 
+_SCOPES: Final[tuple[Fairness, ...]] = ("account", "user")
 DECADES: Final = (0.0, 2.0, 4.0, 6.0)
 _SCALES: Final = (0.3, 3.0)
 # Slurm accepts no longer window.
@@ -33,6 +34,7 @@ class Family(StrEnum):
     PLAIN = "plain"
     LIFT = "lift"
     CEILING = "ceiling"  # lifts that know the true run times, which no site has
+    LOWER = "lower"  # jobs are only put back, which sadvise does not do
     SLURM = "slurm"
     BOTH = "both"
 
@@ -59,7 +61,7 @@ class TriedSetting:
     @property
     def can_be_set(self) -> bool:
         """Whether a site can put it into effect."""
-        return self.family is not Family.CEILING
+        return self.family not in (Family.CEILING, Family.LOWER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,13 +80,18 @@ def plain_setting(cluster: Cluster, options: SimulationOptions) -> TriedSetting:
 
 
 def lift_settings(cluster: Cluster, options: SimulationOptions) -> list[TriedSetting]:
-    """Return the lifts over fairness and decades, the decades in force among them, and their ceilings."""
+    """Return the lifts over fairness and decades, their ceilings, and the order that putting jobs back alone allows."""
     decades = sorted({*DECADES, options.planning.priority_decades})
     settings = [_lift(cluster, options, "site", None, Family.LIFT)]
     settings += [_lift(cluster, options, "trade", count, Family.LIFT) for count in decades]
+    settings += [_lift(cluster, options, scope, None, Family.LIFT) for scope in _SCOPES]
     settings.append(_lift(cluster, options, "site", None, Family.CEILING))
     settings.append(_lift(cluster, options, "trade", options.planning.priority_decades, Family.CEILING))
-    return settings
+    settings += [_lift(cluster, options, scope, None, Family.CEILING) for scope in _SCOPES]
+    lower = TriedSetting(
+        name="lower account", family=Family.LOWER, policy="lower-account", cluster=cluster, options=options
+    )
+    return [*settings, lower]
 
 
 def slurm_settings(base: TriedSetting, changes: Sequence[SlurmChange]) -> list[TriedSetting]:

@@ -18,6 +18,7 @@ _SERIES: dict[Family, str] = {
     Family.PLAIN: "Slurm as it is",
     Family.LIFT: "lifts",
     Family.CEILING: "lifts with true run times",
+    Family.LOWER: "jobs only put back",
     Family.SLURM: "slurm.conf alone",
     Family.BOTH: "slurm.conf under the chosen lift",
 }

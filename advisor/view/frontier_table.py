@@ -60,6 +60,8 @@ def lines_of(point: Point) -> str:
     """Return what to put into which file for a point."""
     if point.setting.family is Family.CEILING:
         return "cannot be set: knows the true run times, and shows what better forecasts could gain at most"
+    if point.setting.family is Family.LOWER:
+        return "cannot be set: jobs only put back in every round, the most that coordinators of accounts could do"
     texts: dict[str, list[str]] = {}
     for line in point.setting.lines:
         texts.setdefault(line.file, []).append(line.text)

@@ -12,6 +12,7 @@ from advisor.domain.waits import LARGEST_CLASS, gang_class
 from advisor.planning.beliefs import Basis
 from advisor.planning.checkpoint_requeue import GangNeedsThePlace
 from advisor.planning.compensation import DelayedByAdvice
+from advisor.planning.exchange import Exchanged, TakesPlace
 from advisor.planning.lift import StartsNext
 from advisor.planning.placement import PlaceWorthWaiting
 from advisor.planning.sizing import Resizing
@@ -32,6 +33,8 @@ def sentence(change: Recommendation) -> str:
     match change.facts:
         case StartsNext() as facts:
             return _starts_next(facts, change.revert_after_s or 0.0)
+        case Exchanged() as facts:
+            return _exchanged(facts, change.revert_after_s or 0.0)
         case Resizing() as facts if facts.reason is Reason.SMALLER_STARTS_SOONER:
             return _smaller_starts_sooner(facts, change.expected)
         case Resizing() as facts:
@@ -57,6 +60,12 @@ def assumption(change: Recommendation) -> str:
                 f"{'run times as forecast' if facts.basis is Basis.FORECAST else by_rule}; GPUs of one type are "
                 "interchangeable; the delays of the jobs passed are subtracted; not counted: jobs that backfill "
                 "starts anyway, jobs without GPUs, later submissions"
+            )
+        case Exchanged() as facts:
+            by_rule = _run_time(facts.used_limit_ratio_low)
+            return (
+                f"{'run times as forecast' if facts.basis is Basis.FORECAST else by_rule}; GPUs are interchangeable; "
+                "counted once for both jobs; not counted: jobs that backfill starts anyway, later submissions"
             )
         case Resizing() as facts:
             return f"{_scaling(facts.scaling_exponent)}; {_run_time(facts.used_limit_ratio_low)}"
@@ -114,6 +123,19 @@ def _starts_next(facts: StartsNext, lease_s: float) -> str:
         f"should start later, with {facts.gpu_hours_ahead - facts.gpu_hours_ahead_after:.1f} GPU-hours; lifted, it "
         f"starts {duration(facts.sooner_s_low)} to {duration(facts.sooner_s_high)} sooner, and {passed} waits up to "
         f"{duration(facts.others_delayed_s_max)} longer; it is put back after {duration(lease_s)} if it still waits"
+    )
+
+
+def _exchanged(facts: Exchanged, lease_s: float) -> str:
+    rises = isinstance(facts, TakesPlace)
+    does = "takes the place of" if rises else "gives its place to"
+    end = f"is put back after {duration(lease_s)} if it still waits" if rises else "gives its place once"
+    return (
+        f"is expected to use {facts.gpu_hours:.1f} GPU-hours and {does} job {facts.other_job_id} of the same "
+        f"{facts.scope}, with {facts.gpu_hours_of_other:.1f} GPU-hours and {plural(facts.jobs_between, 'job')} between "
+        f"them; it starts {duration(facts.moved_s_low)} to {duration(facts.moved_s_high)} "
+        f"{'sooner' if rises else 'later'}, {'' if rises else f'gets its own place back in {duration(lease_s)}, '}"
+        f"{end}; no job of another {facts.scope} is passed"
     )
 
 

@@ -11,12 +11,13 @@ from advisor.cycle import Cycle
 from advisor.domain.actions import Action, SetNice, SetNodeRange, SetTimeMin
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
+from advisor.domain.memory import Memory
 from advisor.domain.plan import Outcome
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
 from advisor.errors import ConfigError, SlurmUnavailableError
-from tests.builders import TAKEN_AT, make_config, make_job
+from tests.builders import HOUR_S, TAKEN_AT, make_config, make_job
 from tests.fake_cluster import HOLD, FakeCluster, fragmented, gang, held
 
 
@@ -126,6 +127,44 @@ def test_a_change_that_may_stay_does_not_keep_others_off() -> None:
     assert in_cooldown.applied == () and in_cooldown.record.left_alone[9] == "cooldown_over"
     assert [receipt.action for receipt in step.applied] == [HOLD]
     assert [lease.lever for lease in at_work.journal.leases()] == ["node_range", "time_min"]
+
+
+LIFT = SetNice(job_id=9, before=0, after=-500)
+
+
+def test_lifted_gang_gets_a_timer_and_each_goes_back_on_its_own() -> None:
+    lift = replace(lent(LIFT, due_in_s=24 * HOUR_S), applied_time=TAKEN_AT - 1.0)
+    cluster = held(fragmented(), LIFT)
+    at_work = applier_on(cluster, lift)
+
+    step = at_work.step()
+    cluster.now += (
+        next(lease.due_time or 0.0 for lease in at_work.journal.leases() if lease.lever == "node_range") - TAKEN_AT
+    )
+    later = at_work.reconcile(cluster.snapshot())
+
+    assert [receipt.action for receipt in step.applied] == [HOLD]
+    assert [receipt.action for receipt in later.taken_back] == [HOLD.swapped()]
+    assert at_work.journal.leases() == (lift,)
+    assert (cluster.jobs[9].nice, cluster.jobs[9].gang.nodes_max) == (-500, 4)
+
+
+def test_revert_takes_back_lift_and_timer() -> None:
+    cluster = held(held(fragmented(), LIFT))
+    at_work = applier_on(cluster, lent(LIFT), lent())
+
+    done = at_work.revert(cluster.snapshot(), {9})
+
+    assert {receipt.action for receipt in done.taken_back} == {LIFT.swapped(), HOLD.swapped()}
+    assert (cluster.jobs[9].nice, cluster.jobs[9].gang.nodes_max) == (0, 4)
+
+
+@pytest.mark.parametrize("state", [LeaseState.INTENDED, LeaseState.RETURNING, LeaseState.HANDS_OFF])
+def test_lift_of_which_the_effect_is_unsure_keeps_a_timer_off(state: LeaseState) -> None:
+    lift = replace(lent(LIFT, state=state), by_person=False)
+
+    assert Memory(leases=(lift,)).outstanding == {9}
+    assert Memory(leases=(replace(lift, state=LeaseState.OUT),)).outstanding == frozenset()
 
 
 def running(job_id: int = 9) -> Job:

@@ -52,7 +52,11 @@ def test_recommend_says_what_a_breaker_stopped_and_what_to_do(sadvise: Sadvise, 
     assert (stop["breaker"], stop["cause"], stop["opened_time"]) == ("forecast_drift", DRIFT.cause, NOW)
 
 
-def test_models_on_probation_advise_and_are_marked(sadvise: Sadvise, journal: Path) -> None:
+def test_models_on_probation_advise_and_are_marked(
+    sadvise: Sadvise, journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What nothing would send anyway is not rolled out.
+    monkeypatch.setenv("SADVISE_PLANNING__ROLLOUT_DEADLINE_S", "0")
     text = sadvise("recommend", "--demo", "--journal", str(journal)).out
     document = json.loads(sadvise("recommend", "--demo", "--journal", str(journal), "--json").out)
     file = json.loads(sadvise("recommend", "--demo", "--json").out)

@@ -23,6 +23,20 @@ from tests.planning.test_checkpoint_requeue import FULL, GANG, judged
 from tests.predict.graphs import publish_sizes
 
 
+@pytest.fixture
+def untried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recommend without rollouts, which refuse the delay timer of the demo."""
+    monkeypatch.setenv("SADVISE_PLANNING__ROLLOUT_DEADLINE_S", "0")
+
+
+def test_demo_tries_what_could_delay_others(sadvise: Sadvise) -> None:
+    document = json.loads(sadvise("recommend", "--demo", "--json").out)
+
+    assert {change["kind"] for change in document["recommendations"]} == {"reorder", "resize"}
+    assert {row["job_id"] for row in document["skipped"] if row["rule"] == "gains_in_rollout"} == {10}
+
+
+@pytest.mark.usefixtures("untried")
 def test_demo_holds_every_kind_of_advice(sadvise: Sadvise) -> None:
     document = json.loads(sadvise("recommend", "--demo", "--json").out)
 
@@ -35,7 +49,7 @@ def test_json_has_the_published_shape(sadvise: Sadvise) -> None:
     document = json.loads(sadvise("recommend", "--demo", "--json").out)
 
     assert set(document) == {
-        "meta", "cluster", "forecasts", "stops", "recommendations", "advised_on_probation", "skipped",
+        "meta", "cluster", "forecasts", "stops", "recommendations", "advised_on_probation", "skipped", "unused",
     }  # fmt: skip
     assert document["forecasts"]["on_probation"] == document["stops"] == document["advised_on_probation"] == []
     assert {"tool", "version", "schema", "slurm", "source", "taken_at"} <= set(document["meta"])
@@ -84,6 +98,7 @@ def test_parsable_output_has_one_line_per_recommendation_and_no_stray_bar(sadvis
     assert sadvise("recommend", "--demo", "-P", "-h").out.splitlines() == lines[1:]
 
 
+@pytest.mark.usefixtures("untried")
 def test_chosen_fields_come_in_the_order_and_width_asked_for(sadvise: Sadvise) -> None:
     out = sadvise("recommend", "--demo", "-o", "kind:5,job_id").out.splitlines()
 
@@ -122,17 +137,38 @@ def test_quiet_cluster_gets_nothing_and_says_so(sadvise: Sadvise, tmp_path: Path
     assert "Nothing to recommend." in outcome.out
 
 
-def test_rollout_states_what_the_plan_changes_as_a_whole(sadvise: Sadvise, tmp_path: Path) -> None:
+def test_rollout_states_what_the_plan_and_each_change_gain(sadvise: Sadvise) -> None:
     document = json.loads(sadvise("recommend", "--demo", "--rollout", "--json").out)
     text = sadvise("recommend", "--demo", "--rollout").out
 
-    effect = document["rollout"]
+    effect, changes = document["rollout"]["effect"], document["rollout"]["changes"]
     assert effect["completion_s"]["low"] <= effect["completion_s"]["median"] <= effect["completion_s"]["high"]
-    assert (effect["draws"], effect["horizon_s"]) == (32, 86_400.0)
+    assert (effect["draws"], effect["horizon_s"]) == (12, 43_200.0)
     # The demo has long work in front of short work.
     assert effect["completion_s"]["median"] < 0.0 < effect["sooner"]
-    assert "rollout  all changes together, simulated for 24.0 h" in text
-    assert [line for line in text.splitlines() if line.startswith("not in it")]
+    assert [(change["job_id"], change["finding"]) for change in changes] == [(10, "no_clear_gain"), (11, "gains")]
+    assert document["rollout"]["lifts"] == "no_clear_loss"
+    assert "rollout  all that goes out together, simulated for 12.0 h under 12 draws" in text
+    lines = text.splitlines()
+    assert [line.split(":")[0] for line in lines if line.startswith("tried")] == [
+        "tried    lifts",
+        "tried    job 10, switches",
+        "tried    job 11, gpu_count",
+    ]
+    assert [line for line in lines if line.startswith("not in it")]
+
+
+def test_lifts_alone_are_rolled_out_where_it_is_asked_for(sadvise: Sadvise, tmp_path: Path) -> None:
+    full = [make_job(10 + n, gpus=8, running_on=[f"n0{n}"], time_limit_s=7200.0) for n in range(1, 5)]
+    long, short = make_job(1, gpus=4, priority=2000, user="bob"), make_job(2, time_limit_s=600.0)
+    write_snapshot(make_cluster([*full, long, short]), tmp_path / "lift.json")
+    given = ("recommend", "--snapshot", str(tmp_path / "lift.json"), "--json")
+
+    plain, rolled_out = (json.loads(sadvise(*given, *more).out) for more in ((), ("--rollout",)))
+
+    assert "rollout" not in plain
+    assert rolled_out["rollout"]["effect"]["jobs"] == 6
+    assert rolled_out["recommendations"] == plain["recommendations"] != []
 
 
 def test_without_changes_nothing_is_rolled_out(sadvise: Sadvise, tmp_path: Path) -> None:
@@ -222,6 +258,7 @@ def test_cpu_only_cluster_says_that_no_node_has_gpus(sadvise: Sadvise, tmp_path:
     assert "no node has GPUs" in sadvise("recommend", "--snapshot", str(tmp_path / "cpu.json")).out
 
 
+@pytest.mark.usefixtures("untried")
 def test_advice_counts_with_what_the_journal_says_is_out(sadvise: Sadvise, tmp_path: Path) -> None:
     journal = tmp_path / "journal.sqlite"
     before = json.loads(sadvise("recommend", "--demo", "--json").out)
@@ -238,6 +275,7 @@ def test_advice_counts_with_what_the_journal_says_is_out(sadvise: Sadvise, tmp_p
     assert {row["rule"] for row in after["skipped"] if row["job_id"] == 10} == {"no_person_objected"}
 
 
+@pytest.mark.usefixtures("untried")
 def test_commands_plan_what_apply_would(sadvise: Sadvise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SADVISE_FORECASTS__ENABLED", "false")
     path, file = tmp_path / "journal.sqlite", tmp_path / "seen.json"
@@ -257,6 +295,7 @@ def test_commands_plan_what_apply_would(sadvise: Sadvise, tmp_path: Path, monkey
     assert explained["diagnosis"]["advice"] == []
 
 
+@pytest.mark.usefixtures("untried")
 def test_journal_that_cannot_be_read_is_a_line_beside_the_advice(sadvise: Sadvise, tmp_path: Path) -> None:
     broken, missing = tmp_path / "broken.sqlite", tmp_path / "missing.sqlite"
     broken.write_text("no journal at all, but long enough to be looked at " * 40)

@@ -61,7 +61,7 @@ EXAMPLES = (
         undo="update JobId=7 Nice=0",
         published=({"nice": 0}, {"nice": 50}),
         words=("nice 0", "nice 50"),
-        stored='{"job_id":7,"before":0,"after":50}',
+        stored='{"job_id":7,"before":0,"after":50,"exchanged_with":null}',
     ),
     Example(
         name="switches asked for",
@@ -192,6 +192,12 @@ def test_action_comes_back_from_the_journal_as_it_was_stored(example: Example) -
     assert action_text(example.action) == example.stored
     assert action_of(example.action.lever, example.stored) == example.action
     assert lease_of(lease_row(lease)) == lease
+
+
+def test_nice_stored_before_there_were_exchanges_is_read() -> None:
+    action = action_of(Lever.NICE, '{"job_id":7,"before":0,"after":50}')
+
+    assert action == SetNice(job_id=7, before=0, after=50)
 
 
 @of_every_example

@@ -136,7 +136,7 @@ def test_where_a_cap_keeps_one_victim_running_the_others_run_on_too_and_leave_ro
     limits = Limits(preempt_partitions="gpu", max_changes=1, max_changes_per_user=1)
     changes = [stop(jobs[0], 80), stop(jobs[1], 80), stop(jobs[2], 81)]
 
-    assert judged(*changes, jobs=jobs, limits=limits) == ["all_victims_or_none", "user_within_cap", None]
+    assert judged(*changes, jobs=jobs, limits=limits) == ["all_or_none", "user_within_cap", None]
 
 
 def test_gang_is_weighed_by_what_all_its_victims_bring() -> None:

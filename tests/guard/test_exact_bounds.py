@@ -186,7 +186,7 @@ def test_of_gangs_that_gain_the_same_the_one_with_the_lowest_victim_goes_first()
     limits = replace(ALLOWED, max_changes=2)
     verdicts = judge(plan, snapshot, circumstances(snapshot, limits, preempts=True))
 
-    assert [change.refused_by for change in verdicts] == [None, "changes_within_cap", "all_victims_or_none", None]
+    assert [change.refused_by for change in verdicts] == [None, "changes_within_cap", "all_or_none", None]
 
 
 def test_delay_left_is_the_least_of_job_user_and_account() -> None:

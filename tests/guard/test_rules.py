@@ -17,7 +17,7 @@ from advisor.guard.circumstances import circumstances
 from advisor.guard.job_rules import LARGEST_LOCAL_ID, NICE_RULES
 from advisor.guard.rules import judge, permitted, refusals
 from advisor.settings import Fairness, Limits
-from tests.builders import HOUR_S, TAKEN_AT, make_config, make_gang, make_hints, make_job, make_snapshot
+from tests.builders import DAY_S, HOUR_S, TAKEN_AT, make_config, make_gang, make_hints, make_job, make_snapshot
 from tests.guard.proposals import PLAIN, SOFT, gpus, lent, nice, refused_by, soft_limit, timer
 
 
@@ -65,6 +65,7 @@ def test_every_job_rule_has_a_case() -> None:
         "field_shown",
         "before_still_true",
         "lifts_only",
+        "place_given_once",
         "nice_within_limits",
         "delay_within_limits",
         "total_delay_within_limit",
@@ -232,6 +233,15 @@ def test_timer_that_ran_its_course_leaves_the_job_to_the_timer_of_the_next_tier(
     assert refused_by(timer(), PLAIN, leases=[over]) is None
     assert refused_by(timer(), PLAIN, leases=[cut_short]) == "cooldown_over"
     assert refused_by(timer(), PLAIN, leases=[over, lent(ago_s=599.0)]) == "cooldown_over"
+
+
+def test_lift_that_is_out_leaves_the_job_to_a_timer_and_one_put_back_does_not() -> None:
+    out = lent(action=nice().action, ago_s=1.0, delay_s=0.0, due_after_s=DAY_S)
+    put_back = replace(out, ending=Ending.TAKEN_BACK, ended_time=TAKEN_AT - 1.0, due_time=TAKEN_AT - 1.0)
+
+    assert refused_by(timer(), PLAIN, leases=[out]) is None
+    assert refused_by(timer(), PLAIN, leases=[put_back]) == "cooldown_over"
+    assert refused_by(timer(), PLAIN, leases=[out, lent(ago_s=599.0)]) == "cooldown_over"
 
 
 @pytest.mark.parametrize(

@@ -158,7 +158,7 @@ def test_of_the_jobs_in_the_way_of_one_gang_all_are_stopped_or_none() -> None:
 
     verdicts = judge(plan, snapshot, preempting(VICTIM, second, other))
 
-    assert [verdict.refused_by for verdict in verdicts] == ["all_victims_or_none", "requeueable", None]
+    assert [verdict.refused_by for verdict in verdicts] == ["all_or_none", "requeueable", None]
 
 
 def test_running_jobs_are_changed_in_no_other_way() -> None:

@@ -1,6 +1,7 @@
 """A recorded cycle, planned again, gives the same bytes."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from advisor.domain.forecast import Forecasts, Interval, JobForecast, Placement,
 from advisor.domain.lease import LeaseState, intended
 from advisor.domain.memory import Memory
 from advisor.domain.mode import Mode, Modes
+from advisor.domain.plan import Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.standings import standings_of
 from advisor.domain.topology import LocalityTier
@@ -21,6 +23,8 @@ from advisor.errors import JournalError
 from advisor.journal import SqliteJournal
 from advisor.journal.cycle_record import RECORDS_IN_FRAME, outcome_of
 from advisor.journal.deviations import cycle_of, deviations, replayed
+from advisor.planning.case import Case
+from advisor.planning.plan_trial import NO_TRIAL, PlanTrial, untried
 from advisor.settings import Limits, PlanningSettings
 from tests.builders import HOUR_S, TAKEN_AT, make_job, make_snapshot, make_stretch
 from tests.fake_cluster import HOLD, fragmented
@@ -115,6 +119,20 @@ def test_replay_repeats_what_a_policy_scored(journal: SqliteJournal) -> None:
     journal.record(record, shy, whole=True)
 
     assert replayed(journal.recorded()) == outcome_of(record) != outcome_of(Cycle().judge(queue()))
+
+
+def test_replay_repeats_what_a_trial_refused(journal: SqliteJournal) -> None:
+    class Refuses:
+        def tried(self, case: Case, changes: Sequence[Recommendation]) -> PlanTrial:  # noqa: ARG002  (the protocol's)
+            return untried(changes, "late")
+
+    cycle = Cycle(trial=Refuses())
+    record = cycle.judge(fragmented().snapshot())
+
+    journal.record(record, cycle)
+
+    assert journal.recorded().trial == record.trial != NO_TRIAL
+    assert replayed(journal.recorded()) == outcome_of(record) != outcome_of(Cycle().judge(fragmented().snapshot()))
 
 
 def test_other_settings_show_what_would_differ(journal: SqliteJournal) -> None:

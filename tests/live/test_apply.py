@@ -37,7 +37,7 @@ from tools.live_slurm import LiveCluster
 pytestmark = pytest.mark.live
 
 ROOT = Path(__file__).parent.parent.parent
-# A gang that is lifted gets no delay timer.
+# No gang is lifted, so that timers are all that changes.
 HOLDING = {**EAGER, "SADVISE_GUARD__FAIRNESS": "user"}
 # Runs one step with an actuator that kills the process before or after it has sent the first change.
 KILLED = """

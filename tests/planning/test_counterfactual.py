@@ -150,6 +150,20 @@ def test_delayed_job_is_lifted_above_all_others_once() -> None:
     assert Cycle(limits=Limits(nice_min=0)).judge(make_snapshot(jobs), Memory(leases=(ended,))).recommendations == ()
 
 
+def test_gang_lifted_before_it_was_late_is_lifted_once_more() -> None:
+    ended, jobs = delayed()
+    alone = Cycle(limits=Limits(fairness="user"))
+    before = replace(intended(SetNice(job_id=1, before=0, after=-300), TAKEN_AT - 4.5 * HOUR_S), state=LeaseState.OUT)
+    queue = [*jobs[:-2], replace(jobs[-2], nice=-300), jobs[-1]]
+
+    (lift,) = alone.judge(make_snapshot(queue), Memory(leases=(ended, before))).recommendations
+    since = replace(before, applied_time=TAKEN_AT - 3.5 * HOUR_S)
+
+    assert lift.reason is Reason.DELAYED_BY_ADVICE
+    assert lift.action.before == -300 and lift.action.after < -300
+    assert alone.judge(make_snapshot(queue), Memory(leases=(ended, since))).recommendations == ()
+
+
 def test_delayed_job_gets_one_lift_beside_those_of_others() -> None:
     ended, jobs = delayed()
     short_one = make_job(30, gpus=1, priority=700, time_limit_s=HOUR_S / 4)

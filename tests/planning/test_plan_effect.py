@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from advisor.planning.plan_effect import effect_of
+from advisor.planning.plan_effect import PlanEffect, effect_of
 from advisor.planning.rollout import RolloutValues
 
 HORIZON_S = 1000.0
@@ -45,11 +45,23 @@ def test_jobs_beyond_the_horizon_wait_until_it() -> None:
     assert (effect.sooner, effect.later) == (1, 0)
 
 
-def test_plan_that_gains_in_most_draws_alone_is_no_clear_gain() -> None:
-    draws = [[float(number), 0.0, 0.0] for number in range(10)]
-    shifted = [[start - 1.0 if number < 8 else start + 30.0, 0.0, 0.0] for number, (start, *_) in enumerate(draws)]
+def test_gain_is_judged_by_the_interval_of_its_expectation() -> None:
+    draws = [[0.0, 0.0, 0.0]] * 10
 
-    effect = effect_of(values([draws, draws], [draws, shifted]))
+    def shifted(*per_draw: float) -> PlanEffect:
+        return effect_of(values([draws, draws], [draws, [[shift, 0.0, 0.0] for shift in per_draw]]))
 
-    assert effect.completion_s.median < 0.0 < effect.completion_s.high
-    assert not effect.gains
+    # A mean of -4 s over three jobs is -12 s for one; the 90 % quantile of Student's t is 1.383 with 9 degrees.
+    wide, narrow = (shifted(*[-12.0 + reach, -12.0 - reach] * 5) for reach in (60.0, 6.0))
+
+    assert (wide.completion_s.low, wide.completion_s.median, wide.completion_s.high) == pytest.approx(
+        (-4.0 - 1.383 * 20.0 / 3.0, -4.0, -4.0 + 1.383 * 20.0 / 3.0), rel=1e-3
+    )
+    assert not wide.gains
+    assert narrow.gains
+
+
+def test_one_plan_of_several_is_compared_with_another() -> None:
+    plans = [[[100.0, 0.0, 0.0]] * 2, [[70.0, 0.0, 0.0]] * 2, [[130.0, 0.0, 0.0]] * 2]
+
+    assert effect_of(values(plans, plans), 2, 1).completion_s.median == pytest.approx(20.0)

@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from advisor.domain.job import Sensitivity
 from advisor.domain.site import SiteConfig
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import TopologyKind
 from advisor.planning.site_checks import Check, Status, site_checks
 from advisor.settings import Limits
-from tests.builders import HOUR_S, make_config, make_job, make_node, make_snapshot, make_topology
+from tests.builders import HOUR_S, make_config, make_hints, make_job, make_node, make_snapshot, make_topology
 
 LIMITS = Limits()
 
@@ -78,8 +79,19 @@ def test_where_gangs_cannot_wait_for_switches_nobody_is_told_to_let_them() -> No
     assert "--segment" in block["topology"].cost and "reservation" in block["topology"].cost
 
 
-def test_no_job_is_lifted_where_fairness_keeps_jobs_of_others_from_being_passed() -> None:
+def test_where_fairness_keeps_jobs_of_others_from_being_passed_that_has_a_cost() -> None:
     (nice,) = (check for check in site_checks(FULL, Limits(fairness="account")) if check.name == "lever nice")
 
-    assert (nice.status, nice.cost) == (Status.LACKS, "no reordering")
-    assert nice.text == "guard.fairness is account, and a lift passes jobs of others"
+    assert (nice.status, nice.text) == (Status.OK, "usable")
+    assert "within each account alone" in nice.cost and "sadvise tune" in nice.cost
+
+
+def test_queue_without_gangs_and_ranges_is_named_as_no_lack() -> None:
+    empty = checked(replace(FULL, jobs=(make_job(1, gpus=1),)))
+    gang = make_job(1, gpus=8, hints=make_hints(gpus=(2, 8), sensitivity=Sensitivity.HIGH))
+    full = checked(replace(FULL, jobs=(gang,)))
+
+    assert empty["gangs"].text.startswith("no pending job can be spread over nodes")
+    assert empty["sizes"].text.startswith("no pending job declares a range")
+    assert full["gangs"].text == "1 pending gang can be spread over nodes; 1 declare sensitivity=high"
+    assert full["sizes"].text == "1 pending job with a declared range"

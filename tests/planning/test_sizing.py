@@ -5,15 +5,18 @@ from dataclasses import replace
 import pytest
 
 from advisor.cycle import Cycle, CycleRecord
-from advisor.domain.actions import Reason, SetGpus
+from advisor.domain.actions import Reason, SetGpus, SetNice
 from advisor.domain.gang import GangRequest, GpuCount, GpuScope
 from advisor.domain.job import ArrayRecord, Job
+from advisor.domain.lease import LeaseState, intended
+from advisor.domain.memory import Memory
 from advisor.planning.sizing import options, resized
 from advisor.settings import PlanningSettings
 from advisor.view.sentences import sentence
 from tests.builders import (
     DAY_S,
     HOUR_S,
+    TAKEN_AT,
     gpu_counts,
     make_config,
     make_gang,
@@ -100,6 +103,17 @@ def test_blocked_job_shrinks_to_the_largest_size_that_starts_now() -> None:
     assert record.recommendations[0].expected.saved_s_high == pytest.approx(saved_s / 2**0.9)
     assert record.recommendations[0].expected.saved_s_low == pytest.approx(saved_s * 0.2)
     assert "up to 54 % of it at 4 GPUs, else it has to go on from its checkpoint" in sentence(record.recommendations[0])
+
+
+def test_lifted_job_shrinks_and_grows_as_any_other() -> None:
+    lift = intended(SetNice(job_id=1, before=0, after=-500), TAKEN_AT - 1.0, after_s=DAY_S)
+    memory = Memory(leases=(replace(lift, state=LeaseState.OUT),))
+    job = replace(elastic(1, 8), nice=-500)
+    blocked = make_snapshot(blocked_cluster(job), [make_node("n01", used=6)])
+    alone = make_snapshot([job], [make_node("n01")])
+
+    assert new_sizes(Cycle().judge(blocked, memory)) == {1: 2}
+    assert new_sizes(Cycle().judge(alone, memory)) == {1: 8}
 
 
 def test_job_without_a_limit_of_its_own_shrinks_as_far_as_it_pays() -> None:

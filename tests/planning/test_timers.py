@@ -294,6 +294,16 @@ def test_change_that_was_never_applied_counts_for_nothing() -> None:
     assert timers(AT_ONCE.judge(across_leaves(), Memory(leases=(lease,)))) == {1: NodeRange(low=1, high=1)}
 
 
+def test_lifted_gang_gets_a_timer_in_the_next_round() -> None:
+    lift = intended(SetNice(job_id=1, before=0, after=-500), TAKEN_AT - 1.0, after_s=86_400.0)
+    snapshot = across_leaves()
+    jobs = tuple(replace(job, nice=-500) if job.job_id == 1 else job for job in snapshot.jobs)
+
+    record = Cycle().judge(replace(snapshot, jobs=jobs), Memory(leases=(replace(lift, state=LeaseState.OUT),)))
+
+    assert timers(record) == timers(Cycle().judge(snapshot)) != {}
+
+
 STEPPED = ended(SetNice(job_id=1, before=0, after=100), after_s=1200.0)
 
 

@@ -169,6 +169,37 @@ def test_an_elastic_gang_starts_smaller_rather_than_late() -> None:
     assert advised.outcomes["resizes"].tolist() == [0, 0, 0, 0, 1]
 
 
+BY_RULE = replace(EAGER, speeds="estimated")
+
+
+def test_an_elastic_gang_behind_a_wider_one_is_lifted_and_then_starts_smaller() -> None:
+    full = {"gpus": 4, "run_time_s": 15 * HOUR_S, "time_limit_s": 20 * HOUR_S}
+    ahead = {"submit_time": 5, "gpus": 24, "nodes_max": 6, "run_time_s": 9 * HOUR_S, "time_limit_s": 10 * HOUR_S}
+    wide = {"submit_time": 10, "gpus": 16, "gpus_min": 8, "gpus_max": 16, "nodes_max": 0, "run_time_s": HOUR_S}
+    trace = make_trace([*[full] * 4, ahead, {**wide, "time_limit_s": 4 * HOUR_S, "checkpoint_interval_s": 600}])
+    cluster = Cluster(nodes=(NodeGroup(count=6, gpus=4, leaf=2),), slurm=SLURM)
+
+    lifted, sized, both = (run_of(trace, cluster, policy, BY_RULE) for policy in ("lift", "slurm+sizes", "lift+sizes"))
+
+    assert lifted.outcomes["resizes"].sum() == sized.outcomes["resizes"].sum() == 0
+    assert starts_and_ends(lifted)[5] == (15 * HOUR_S, 16 * HOUR_S)
+    # Lifted in the first cycle, smaller in the second.
+    assert starts_and_ends(both)[5] == (200.0, 200.0 + 2 * HOUR_S)
+    assert both.outcomes["resizes"].tolist() == [0, 0, 0, 0, 0, 1]
+    # Those behind pay nothing: the gang ahead starts as before.
+    assert starts_and_ends(both)[4][0] <= starts_and_ends(lifted)[4][0]
+
+
+def test_an_elastic_job_grows_as_it_starts_where_lifts_are_on() -> None:
+    plain, grown = (run_of(elastic_jobs(), SLOW, policy, BY_RULE) for policy in ("slurm", "lift+sizes"))
+
+    assert plain.outcomes["resizes"].sum() == 0
+    assert grown.outcomes["resizes"].tolist() == [0, 1, 0, 0]
+    # Twice the GPUs, half the run time, and no job ends later for it.
+    assert starts_and_ends(grown)[1] == (120.0, 120.0 + HOUR_S / 2)
+    assert (grown.outcomes["end_time"] <= plain.outcomes["end_time"]).all()
+
+
 def test_simulated_slurm_keeps_to_the_contract_of_actuators() -> None:
     _, simulated = advisor_at_work()
     two, four = NodeRange(low=2, high=2), NodeRange(low=2, high=4)

@@ -5,7 +5,7 @@ import pytest
 
 from advisor.domain.forecast import NO_FORECASTS, Forecasts, Interval, JobForecast, RunTime
 from advisor.domain.job import JobState
-from advisor.sim.run_time_draws import by_forecasts, by_limits, uniforms
+from advisor.sim.run_time_draws import by_forecasts, by_limits, uniforms, within_limits
 from advisor.sim.snapshot_model import SnapshotModel, model_of
 from tests.builders import make_cluster, make_job
 
@@ -68,6 +68,23 @@ def test_job_without_a_forecast_takes_its_limit_and_a_completing_one_ends() -> N
     assert ending.tolist() == [[500.0]]
 
 
+def test_job_without_a_forecast_uses_its_limit_in_equal_shares_and_at_least_what_it_has_used() -> None:
+    uniform = np.array([[0.0], [0.5], [1.0]])
+
+    waiting = by_forecasts(one_job(), NO_FORECASTS, uniform, used_limit_ratio_low=0.2)
+    running = by_forecasts(one_job(ran_s=6000.0), NO_FORECASTS, uniform, used_limit_ratio_low=0.2)
+
+    assert waiting[:, 0] == pytest.approx([2000.0, 6000.0, 10_000.0])
+    assert running[:, 0] == pytest.approx([6000.0, 8000.0, 10_000.0])
+
+
+def test_run_times_end_at_the_limits_and_after_the_horizon_without_one() -> None:
+    endless = model_of(make_cluster([make_job(1, running_on=["n01"], started_ago_s=500.0, time_limit_s=None)]))
+
+    assert within_limits(one_job(), np.array([[LIMIT_S + 1.0]]), 60.0).tolist() == [[LIMIT_S]]
+    assert within_limits(endless, np.array([[np.inf]]), 60.0).tolist() == [[560.0]]
+
+
 def test_forecast_goes_to_its_job() -> None:
     jobs = [make_job(job_id, submitted_ago_s=100.0 * job_id, time_limit_s=LIMIT_S) for job_id in (1, 2, 3)]
     model = model_of(make_cluster(jobs))
@@ -80,8 +97,8 @@ def test_forecast_goes_to_its_job() -> None:
 
 
 def test_a_draw_does_not_depend_on_how_many_there_are() -> None:
-    few, many = uniforms(one_job(), 2, seed=5), uniforms(one_job(), 8, seed=5)
+    few, many = uniforms(one_job(), range(2), seed=5), uniforms(one_job(), range(8), seed=5)
 
     assert few.tolist() == many[:2].tolist()
     assert len(set(many[:, 0].tolist())) == 8
-    assert uniforms(one_job(), 2, seed=6).tolist() != few.tolist()
+    assert uniforms(one_job(), range(2), seed=6).tolist() != few.tolist()

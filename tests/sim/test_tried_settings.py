@@ -38,20 +38,40 @@ def test_lifts_are_tried_over_fairness_and_decades_with_those_in_force() -> None
     settings = lift_settings(cluster_with(), OPTIONS)
 
     lifts = {setting.name: setting for setting in settings if setting.family is Family.LIFT}
-    assert list(lifts) == ["lift site", "lift trade 0", "lift trade 2", "lift trade 3", "lift trade 4", "lift trade 6"]
+    assert list(lifts) == [
+        "lift site",
+        "lift trade 0",
+        "lift trade 2",
+        "lift trade 3",
+        "lift trade 4",
+        "lift trade 6",
+        "lift account",
+        "lift user",
+    ]
     trade = lifts["lift trade 2"]
     assert (trade.options.limits.fairness, trade.options.planning.priority_decades) == ("trade", 2.0)
     assert [line.text for line in trade.lines] == ['[guard] fairness = "trade"', "[planning] priority_decades = 2.0"]
     assert [line.text for line in lifts["lift site"].lines] == ['[guard] fairness = "site"']
     assert {line.file for line in trade.lines} == {"sadvise.toml"}
-    assert {setting.policy for setting in settings} == {"lift", "lift-oracle"} <= set(POLICIES)
+    assert {setting.policy for setting in settings} == {"lift", "lift-oracle", "lower-account"} <= set(POLICIES)
 
 
 def test_a_ceiling_cannot_be_set() -> None:
     ceilings = [setting for setting in lift_settings(cluster_with(), OPTIONS) if setting.family is Family.CEILING]
 
-    assert [setting.name for setting in ceilings] == ["lift-oracle site", "lift-oracle trade 3"]
+    assert [setting.name for setting in ceilings] == [
+        "lift-oracle site",
+        "lift-oracle trade 3",
+        "lift-oracle account",
+        "lift-oracle user",
+    ]
     assert not any(setting.can_be_set or setting.lines for setting in ceilings)
+
+
+def test_putting_jobs_back_alone_is_tried_and_cannot_be_set() -> None:
+    (lower,) = (setting for setting in lift_settings(cluster_with(), OPTIONS) if setting.family is Family.LOWER)
+
+    assert (lower.name, lower.policy, lower.can_be_set, lower.lines) == ("lower account", "lower-account", False, ())
 
 
 def test_every_change_of_slurm_is_one_parameter_with_its_line() -> None:

@@ -5,11 +5,14 @@
 A snapshot has JOBS pending jobs of 1 to 32 GPUs, and NODES nodes of 8 GPUs, full with jobs of 1 to 4 GPUs, under leaf
 switches of 8 nodes. A run covers 24 h; run times are drawn from forecasts. One run is measured with a reservation for
 as many jobs as slurmctld tests (`run_all_s`) and for those that a rollout takes by default (`run_s`); `wait_ratio` is
-the mean wait of the second over that of the first. `pairs_s` is the time of all plans under all draws.
+the mean wait of the second over that of the first. `pairs_s` is the time of all plans under all draws. `trial_s` is the
+time of planning with rollouts: a trial of 20 lifts and 8 other changes, as the daemon makes it, in a process of its own
+on two threads and without a deadline; `trial_cpu_s` is the CPU time of that process.
 """
 
 import argparse
 import json
+import resource
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -17,14 +20,19 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from advisor.domain.actions import SetNice
+from advisor.daemon.plan_trials import ChildTrial, run_trial
+from advisor.domain.actions import Action, Reason, SetNice, SetSwitches
+from advisor.domain.facts import Facts
 from advisor.domain.forecast import Forecasts, Interval, JobForecast, RunTime
-from advisor.domain.gang import GangRequest, GpuCount
+from advisor.domain.gang import GangRequest, GpuCount, SwitchRequest
 from advisor.domain.job import Allocation, Job, JobState
 from advisor.domain.node import GpuPool, Node
+from advisor.domain.plan import Expected, Kind, Recommendation
 from advisor.domain.site import Partition, SiteConfig
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import Switch, Topology, TopologyKind
+from advisor.planning.case import Case
+from advisor.planning.plan_trial import PlanTrial
 from advisor.planning.rollout import TimedAction
 from advisor.sim.continuation import Continuation
 from advisor.sim.run_time_draws import by_forecasts, uniforms
@@ -37,6 +45,10 @@ GPUS_PER_NODE = 8
 NODES_PER_LEAF = 8
 LIMITS_S = (1800.0, 3600.0, 14_400.0, 28_800.0, 86_400.0)
 HORIZON_S = 86_400.0
+# The plan of a trial; beyond its number of plans changes are tried together alone.
+LIFTS = 20
+TIMERS = 8
+NO_DEADLINE_S = 3600.0
 Result = TypeVar("Result")
 DEFAULT_SIZES = "1000:125,10000:125"
 
@@ -55,6 +67,8 @@ class Figures:
     wait_ratio: float
     pairs: int
     pairs_s: float
+    trial_s: float
+    trial_cpu_s: float
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -90,7 +104,7 @@ def measure(n_pending: int, n_nodes: int, options: argparse.Namespace) -> Figure
     model_s, model = _fastest(lambda: model_of(snapshot), options.repeat)
     arrays_s, like_slurm = _fastest(lambda: Continuation(model), options.repeat)
     default = Continuation(model, places=SlurmRollout().places)
-    run_time_s = by_forecasts(model, _forecasts(snapshot), uniforms(model, options.draws, options.seed))
+    run_time_s = by_forecasts(model, _forecasts(snapshot), uniforms(model, range(options.draws), options.seed))
     run_all_s, exact = _fastest(lambda: _run(like_slurm, run_time_s[0]), options.repeat)
     run_s, quick = _fastest(lambda: _run(default, run_time_s[0]), options.repeat)
     pending = [job.job_id for job in snapshot.pending]
@@ -98,6 +112,10 @@ def measure(n_pending: int, n_nodes: int, options: argparse.Namespace) -> Figure
     pairs_s, _ = _fastest(
         lambda: roll_out(default, plans, run_time_s, horizon_s=HORIZON_S, threads=options.threads), repeat=1
     )
+    cpu_s = _children_cpu_s()
+    trial_s, trial = _fastest(lambda: _trial(snapshot), repeat=1)
+    if trial.fault:
+        raise SystemExit(trial.fault)
     return Figures(
         pending=n_pending,
         running=len(model.trace) - n_pending,
@@ -109,7 +127,46 @@ def measure(n_pending: int, n_nodes: int, options: argparse.Namespace) -> Figure
         wait_ratio=quick / exact,
         pairs=options.plans * options.draws,
         pairs_s=pairs_s,
+        trial_s=trial_s,
+        trial_cpu_s=_children_cpu_s() - cpu_s,
     )
+
+
+def _children_cpu_s() -> float:
+    """Return the CPU time of the processes that were started and have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _trial(snapshot: Snapshot) -> PlanTrial:
+    """Try a plan: the lifts of the jobs with the lowest priorities, and gangs that wait for one leaf switch."""
+    pending = sorted(snapshot.pending, key=lambda job: (job.priority or 0, job.job_id))
+    gangs = [job for job in pending[LIFTS:] if (job.gang.gpu_count or 0) > GPUS_PER_NODE]
+    one_leaf = SwitchRequest(count=1, max_wait_s=3600.0)
+    changes = [
+        *(_change(Kind.REORDER, SetNice(job_id=job.job_id, before=0, after=-100_000)) for job in pending[:LIFTS]),
+        *(
+            _change(Kind.CONSOLIDATE, SetSwitches(job_id=job.job_id, before=None, after=one_leaf))
+            for job in gangs[-TIMERS:]
+        ),
+    ]
+    case = Case(snapshot=snapshot, forecasts=_forecasts(snapshot))
+    return ChildTrial(run=run_trial(), deadline_s=NO_DEADLINE_S).tried(case, changes)
+
+
+def _change(kind: Kind, action: Action) -> Recommendation:
+    expected = Expected(saved_s_low=0.0, saved_s_high=600.0, jobs_helped=1, added_delay_max_s=0.0)
+    return Recommendation(kind=kind, action=action, facts=MadeUp(), expected=expected)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadeUp(Facts):
+    """No facts: the changes of the benchmark are made up."""
+
+    @property
+    def reason(self) -> Reason:
+        """Return a reason that no rule treats as special."""
+        return Reason.SHORT_WORK_FIRST
 
 
 def _fastest(work: Callable[[], Result], repeat: int) -> tuple[float, Result]:

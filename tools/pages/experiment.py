@@ -23,7 +23,10 @@ FOLDER: Final = Path(__file__).parent
 PROG: Final = "python -m tools.pages"
 BATCH: Final = "batch"
 # A cycle of the advisor takes milliseconds, and more the more jobs are pending: whole traces would take hours.
-SLOW: Final = ("rules", "forecast", "forecast-noisy", "forecast-oracle")
+SLOW: Final = (
+    *("rules", "rules-rollout", "forecast", "forecast-noisy", "forecast-oracle", "oracle-rollout"),
+    *("lift+dally", "lift+sizes"),
+)
 # Keys of a description that are no options.
 FIXED: Final = ("page", "output", "summary")
 
@@ -42,7 +45,7 @@ class Experiment(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    page: Literal["results", "forecasts", "dally", "dally_slurm", "tuner"]
+    page: Literal["results", "forecasts", "dally", "dally_slurm", "holds", "tuner"]
     summary: str
     # Where the page is kept, from the root of the checkout; empty: it is printed.
     output: str = ""

@@ -57,11 +57,19 @@ EXPORT void book(State *s, int64_t row, double now) {
     job->booked_time = now;
 }
 
+/* Return the work per second of a running job under ideal execution, on its place if a pace is given for it. */
+static double ideal_rate(State *s, int64_t row) {
+    const Job *job = &s->jobs[row];
+    double rate = job->held == job->work_gpus ? 1.0 : (double)job->held / job->work_gpus;
+    if (row >= s->n_pace || job->held <= 1) return rate;
+    return rate * s->pace[row * s->pace_columns + 2 * job->tier + (job->span > job->best_nodes)];
+}
+
 /* Return the work per second of a running job on its nodes, beside the jobs that run there. */
 static double rate_of(State *s, int64_t row) {
     Job *job = &s->jobs[row];
     job->exposed_ratio = 0.0;
-    if (s->rules->is_ideal || job->held == 0) return job->held == job->work_gpus ? 1.0 : (double)job->held / job->work_gpus;
+    if (s->rules->is_ideal || job->held == 0) return ideal_rate(s, row);
     const Profile *profile = &s->profiles[job->profile];
     double rate = 1.0, speed = INFINITY;
     if (job->held != job->work_gpus) rate = step_s(profile, job->work_gpus) / step_s(profile, job->held);

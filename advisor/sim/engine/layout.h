@@ -652,6 +652,9 @@ typedef struct {
     int8_t *booked;
     int64_t n_booked;
     int64_t booked_columns;
+    double *pace;
+    int64_t n_pace;
+    int64_t pace_columns;
 } State;
 
 typedef struct {

@@ -66,6 +66,7 @@ TABLES: Final[Mapping[type, Mapping[str, ArrayType]]] = {
         "usable": numbers(np.int8, 2),
         "bookings": records("Booking", BOOKING_DTYPE),
         "booked": numbers(np.int8, 2),
+        "pace": numbers(np.float64, 2),
     },
     Slurm: {
         "control": records("Control", CONTROL_DTYPE),

@@ -10,6 +10,7 @@ from advisor.sim.policies import dally, dally_preempt, drf, gandiva, las, lifted
 from advisor.sim.policies.advised import (
     AdvisedSlurm,
     as_believed,
+    few_rollouts,
     no_forecasts,
     shipped_models,
     truth,
@@ -22,6 +23,7 @@ from advisor.sim.simulated_policy import SimulatedPolicy
 
 # The timers for nodes and for a leaf that the auto-tuner assumes before it has seen a gang wait.
 _ASSUMED_TIMERS_S: Final = (600.0, 1800.0)
+_TIMERS: Final = frozenset({Lever.SWITCHES, Lever.NODE_RANGE})
 
 _TABLE: tuple[SimulatedPolicy, ...] = (
     slurm.POLICY,
@@ -95,12 +97,32 @@ _TABLE: tuple[SimulatedPolicy, ...] = (
     lifted.BY_RUN_TIMES,
     lifted.BY_SIZE,
     lifted.BY_TRUE_SIZE,
+    *lifted.SCOPED,
     # What Dally's waiting gains within Slurm.
     AdvisedSlurm(
         name="slurm+dally",
         summary="Slurm with this advisor's self-tuning delay timers alone, applied",
         forecaster=as_believed,
-        levers=frozenset({Lever.SWITCHES, Lever.NODE_RANGE}),
+        levers=_TIMERS,
+    ),
+    AdvisedSlurm(
+        name="slurm+sizes",
+        summary="Slurm with this advisor's sizes for jobs that declare a range alone, applied",
+        forecaster=as_believed,
+        levers=frozenset({Lever.GPU_COUNT}),
+    ),
+    # What each lever adds to lifts.
+    AdvisedSlurm(
+        name="lift+dally",
+        summary="Slurm with this advisor's lifts and delay timers alone, applied",
+        forecaster=as_believed,
+        levers=_TIMERS | {Lever.NICE},
+    ),
+    AdvisedSlurm(
+        name="lift+sizes",
+        summary="Slurm with this advisor's lifts and sizes alone, applied",
+        forecaster=as_believed,
+        levers=frozenset({Lever.NICE, Lever.GPU_COUNT}),
     ),
     # Time limits and assumed curves only.
     AdvisedSlurm(
@@ -112,6 +134,18 @@ _TABLE: tuple[SimulatedPolicy, ...] = (
         name="forecast",
         summary="Slurm with this advisor, its advice applied, forecast by the shipped models and the jobs ended so far",
         forecaster=shipped_models,
+    ),
+    AdvisedSlurm(
+        name="rules-rollout",
+        summary="rules, with changes other than lifts sent only if they gain in rollouts",
+        forecaster=no_forecasts,
+        trial=few_rollouts,
+    ),
+    AdvisedSlurm(
+        name="oracle-rollout",
+        summary="forecast-oracle, with changes other than lifts sent only if they gain in rollouts",
+        forecaster=truth,
+        trial=few_rollouts,
     ),
     AdvisedSlurm(
         name="forecast-noisy",

@@ -11,10 +11,13 @@ from advisor.cycle import Cycle, Forecaster, NoForecaster
 from advisor.domain.actions import Lever
 from advisor.features.policy import Policy
 from advisor.planning.case import EVERY_LEVER
+from advisor.planning.kept_trials import KeptTrials
 from advisor.planning.observing import observed
+from advisor.planning.plan_trial import Trial, TrialSize
 from advisor.sim.known_forecaster import KnownForecaster
 from advisor.sim.learning import LearningForecaster
 from advisor.sim.queueing import PAUSED
+from advisor.sim.rollout_trial import RolloutTrial
 from advisor.sim.simulated_policy import Problem, drive, leave_out
 from advisor.sim.slurm_cluster import SimulatedSlurm
 from advisor.sim.slurm_placement import pick_now
@@ -26,6 +29,11 @@ MakeForecaster = Callable[[Problem, SimulatedSlurm], Forecaster]
 
 # How far the forecasts of `forecast-noisy` are off, unless `--speeds noisy=X` gives another share.
 NOISE_RATIO: Final = 0.3
+
+
+def few_rollouts() -> Trial:
+    """Return what tries plans as the daemon does, with fewer plans and draws."""
+    return KeptTrials(trial=RolloutTrial(size=TrialSize(plans=5, draws=6), places=20, threads=1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +48,7 @@ class AdvisedSlurm:
     forecaster: MakeForecaster
     levers: frozenset[Lever] = EVERY_LEVER
     policy: Callable[[], Policy | None] = lambda: None
+    trial: Callable[[], Trial | None] = lambda: None
     requeue_loses_work: bool = True
 
     def run(self, problem: Problem) -> State:
@@ -59,6 +68,7 @@ class AdvisedSlurm:
             forecaster=self.forecaster(problem, cluster),
             levers=self.levers,
             policy=self.policy(),
+            trial=self.trial(),
         )
         return Applier(source=cluster, actuator=cluster, cycle=cycle, observe=observed), cluster
 

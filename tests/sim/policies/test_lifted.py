@@ -1,8 +1,11 @@
 """Lifts on the model of slurmctld: which jobs they move, and how many changes that takes."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from advisor.settings import Limits
+from advisor.sim.cluster import parse_cluster
 from advisor.sim.metrics import summarise
 from advisor.sim.simulated_policy import SimulationOptions
 from tests.sim.building import make_trace, run_of, starts_and_ends
@@ -67,3 +70,54 @@ def test_jobs_without_gpus_run_and_are_not_lifted() -> None:
 
     assert lifted.changes == 0
     assert starts_and_ends(lifted) == starts_and_ends(run_of(trace, ONE_NODE, "slurm", EAGER))
+
+
+FULL = {"gpus": 4, "run_time_s": 2 * HOUR_S, "time_limit_s": 3 * HOUR_S, "user": "cy"}
+LONG = {"submit_time": 10, "gpus": 4, "run_time_s": 20 * HOUR_S, "time_limit_s": 24 * HOUR_S}
+OTHER = {"submit_time": 20, "gpus": 4, "run_time_s": 5 * HOUR_S, "time_limit_s": 6 * HOUR_S, "user": "bob"}
+SHORT = {"submit_time": 30, "gpus": 4, "run_time_s": 500, "time_limit_s": 600}
+SCOPED = Limits(fairness="user", min_job_age_s=0.0, max_lateness_s=48 * HOUR_S)
+# One point of priority for each second, so that no two jobs have the same.
+AGED = parse_cluster(ONE_NODE)
+AGED = replace(AGED, slurm=replace(AGED.slurm, priority_weight_age=604_800.0, priority_weight_fairshare=0.0))
+
+
+def order_of(policy: str, *jobs: Mapping[str, Any], limits: Limits = SCOPED) -> tuple[list[int], int]:
+    """The order in which jobs start, and the number of changes."""
+    run = run_of(replace(make_trace(list(jobs)), accounts=("lab",)), AGED, policy, replace(EAGER, limits=limits))
+    starts = [start for start, _ in starts_and_ends(run)]
+    return sorted(range(len(jobs)), key=lambda row: starts[row]), run.changes
+
+
+def test_jobs_of_a_user_change_places_and_others_keep_theirs() -> None:
+    assert order_of("slurm", FULL, LONG, OTHER, SHORT) == ([0, 1, 2, 3], 0)
+    assert order_of("lift-user", FULL, LONG, OTHER, SHORT) == ([0, 3, 2, 1], 2)
+    assert order_of("lift", FULL, LONG, OTHER, SHORT) == ([0, 3, 2, 1], 2)
+
+
+def test_jobs_of_other_users_change_places_within_an_account_alone() -> None:
+    theirs = {**SHORT, "user": "cy"}
+
+    assert order_of("lift-user", FULL, LONG, OTHER, theirs) == ([0, 1, 2, 3], 0)
+    assert order_of("lift-account", FULL, LONG, OTHER, theirs)[0][1] == 3
+
+
+def test_job_gives_its_place_once_and_gets_it_back_when_it_is_due() -> None:
+    second = {**SHORT, "submit_time": 40}
+    brief = replace(SCOPED, max_lateness_s=0.5 * HOUR_S, max_lateness_ratio=0.0)
+
+    order, changes = order_of("lift-user", FULL, LONG, OTHER, SHORT, second, limits=brief)
+
+    # Put back after half an hour, with its partner, it gives its place to no other.
+    assert (order[1], changes) == (1, 4)
+
+
+def test_within_users_the_ceilings_sort_the_whole_line() -> None:
+    middle = {**SHORT, "submit_time": 15, "time_limit_s": 2 * HOUR_S, "run_time_s": 100}
+
+    assert order_of("order-user", FULL, LONG, middle, OTHER, SHORT)[0] == [0, 4, 2, 3, 1]
+    assert order_of("order-user-oracle", FULL, LONG, middle, OTHER, SHORT)[0] == [0, 2, 4, 3, 1]
+
+
+def test_where_jobs_are_only_put_back_those_of_others_pass() -> None:
+    assert order_of("lower-user", FULL, LONG, OTHER, SHORT)[0] == [0, 2, 3, 1]

@@ -1,0 +1,62 @@
+"""Tries plans before they are sent, in a process of its own and within a deadline."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from advisor.backends.child import run_module
+from advisor.backends.process import Deadline
+from advisor.domain.plan import Recommendation
+from advisor.domain.units import duration
+from advisor.errors import AdvisorError
+from advisor.planning.case import Case
+from advisor.planning.kept_trials import KeptTrials
+from advisor.planning.plan_trial import PlanTrial, Trial, untried
+from advisor.settings import PlanningSettings
+
+_MODULE: Final = "advisor.sim.trial_child"
+# The share of what is left of a round that a trial can take.
+_ROUND_RATIO: Final = 0.5
+
+# Runs a packed task within a time limit and returns its answer as JSON; raises `AdvisorError`.
+RunTrial = Callable[[bytes, float], bytes]
+
+
+def trials_by(settings: PlanningSettings, patience: Deadline | None = None) -> Trial | None:
+    """Return what tries plans by the settings; None if they plan by the formulas alone."""
+    deadline_s = settings.rollout_deadline_s
+    return KeptTrials(trial=ChildTrial(run=run_trial(patience), deadline_s=deadline_s)) if deadline_s > 0.0 else None
+
+
+def run_trial(patience: Deadline | None = None) -> RunTrial:
+    """Return a function that runs tasks in a process of the lowest priority, within the patience of a round."""
+
+    def run(task: bytes, limit_s: float) -> bytes:
+        left_s = limit_s if patience is None else _ROUND_RATIO * (patience.until - time.monotonic())
+        return run_module(_MODULE, task, patience, limit_s=max(0.1, min(limit_s, left_s)))
+
+    return run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildTrial:
+    """Tries plans within `deadline_s`; after that, and after a fault, the formulas decide about the lifts alone."""
+
+    run: RunTrial
+    deadline_s: float
+
+    def tried(self, case: Case, changes: Sequence[Recommendation]) -> PlanTrial:
+        """Return the trial of judged changes; a fault is part of it."""
+        # Commands whose plan holds lifts alone do without the simulator.
+        from advisor.sim.trial_child import ANSWER, TrialTask
+
+        task = TrialTask(
+            snapshot=case.snapshot, forecasts=case.forecasts, settings=case.settings, changes=tuple(changes)
+        )
+        begun = time.monotonic()
+        try:
+            return ANSWER.validate_json(self.run(task.packed(), self.deadline_s), strict=True)
+        except (AdvisorError, ValueError) as err:
+            late = "" if time.monotonic() - begun < self.deadline_s else f" within {duration(self.deadline_s)}"
+            return untried(changes, f"the plan was not rolled out{late}: {err}")

@@ -1,0 +1,184 @@
+"""Proposes that jobs of one user or one account change places, the smaller one with the larger one before it.
+
+`exchanges` chooses the pairs; the simulated policies `lift-user` and `lift-account` call it on the arrays of the
+simulation. An exchange is proposed only if as many jobs as before stand ahead of every job of another group.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.domain.actions import Reason, SetNice
+from advisor.domain.facts import UNPUBLISHED, Facts
+from advisor.domain.job import Job
+from advisor.domain.lease import gave_place
+from advisor.domain.mark import marked_beside
+from advisor.domain.plan import Expected, Kind, Recommendation
+from advisor.features.queue import QueueTable
+from advisor.planning.beliefs import Basis
+from advisor.planning.case import Case
+from advisor.planning.exchanges import exchanges, place_lease_s
+from advisor.planning.lift import late_jobs
+from advisor.planning.objective import scoped_keys
+
+Rows = NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchanged(Facts):
+    """What is expected of the two jobs of an exchange, and how many jobs stand between them.
+
+    GPU-hours are those of all waiting tasks of an array. `scope` is what the jobs share: a user or an account. `basis`
+    is what the run time of the job rests on.
+    """
+
+    scope: str
+    other_job_id: int
+    gpu_hours: float
+    gpu_hours_of_other: float
+    jobs_between: int
+    priority: int
+    priority_after: int
+    queueing_delay_s: float
+    basis: Basis
+    moved_s_low: float = field(metadata=UNPUBLISHED)
+    moved_s_high: float = field(metadata=UNPUBLISHED)
+    used_limit_ratio_low: float = field(metadata=UNPUBLISHED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakesPlace(Exchanged):
+    """The facts of the job that goes up; it starts `moved_s_low` to `moved_s_high` sooner."""
+
+    reason = Reason.TAKES_PLACE_OF_LARGER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivesPlace(Exchanged):
+    """The facts of the job that gives its place; it starts `moved_s_low` to `moved_s_high` later."""
+
+    reason = Reason.GIVES_PLACE_TO_SMALLER
+
+
+def recommendations(case: Case, so_far: Sequence[Recommendation] = ()) -> Iterator[Recommendation]:
+    """Propose exchanges, pool by pool; both halves of each."""
+    if case.limits.lifts_pass_others:
+        return
+    queue = case.whole_queue
+    done = (case.untouchable - case.permits.nice_only) | {change.job_id for change in so_far} | case.memory.outstanding
+    for pool in range(len(queue.pool_gpus)):
+        rows = queue.rows_of(pool)
+        if len(rows) > 1 and queue.pool_gpus[pool].sum() > 0:
+            yield from _of_pool(case, queue, rows, done)
+
+
+def _of_pool(case: Case, queue: QueueTable, line: Rows, done: frozenset[int]) -> Iterator[Recommendation]:
+    """Propose the exchanges of one pool, among the jobs of its line whose run times are known."""
+    rows = line[np.isfinite(queue.run.expected_s[line])]
+    jobs = [queue.jobs[row] for row in rows.tolist()]
+    owners = [_owner(case, job) for job in jobs]
+    is_overdue = late_jobs(case, jobs)
+    can_move = np.array(
+        [job.job_id not in done and bool(owner) for job, owner in zip(jobs, owners, strict=True)], dtype=np.bool_
+    )
+    gave = gave_place(case.memory.leases)
+    chosen = exchanges(
+        scoped_keys(queue.smallest[rows] * queue.run.expected_s[rows] * queue.tasks[rows], is_overdue),
+        queue.priority[rows].astype(np.float64),
+        np.unique(owners, return_inverse=True)[1],
+        can_move,
+        can_move & ~is_overdue & np.array([job.job_id not in gave for job in jobs], dtype=np.bool_),
+        places=case.settings.lift_places,
+    )
+    for place_up, place_down in zip(chosen.up.tolist(), chosen.down.tolist(), strict=True):
+        up, down = jobs[place_up], jobs[place_down]
+        others = [job for row in line.tolist() if _owner(case, job := queue.jobs[row]) != _owner(case, up)]
+        nice_up, nice_down = _nice_at(up, down, others), _nice_at(down, up, others)
+        if nice_up is not None and nice_down is not None and nice_up >= case.limits.nice_min:
+            yield from _pair(case, queue, rows[[place_up, place_down]], (nice_up, nice_down))
+
+
+def _owner(case: Case, job: Job) -> str:
+    """Return the user or the account of a job, by the fairness; empty where it is not known."""
+    return job.user if case.limits.fairness == "user" else job.account
+
+
+def _nice_at(job: Job, other: Job, others: Sequence[Job]) -> int | None:
+    """Return a nice that puts a job in the place of another one, None if no marked one passes no job of others."""
+    if job.priority is None or other.priority is None:
+        return None
+    ahead = _ahead(other, others)
+    for nice in marked_beside(job.nice + job.priority - other.priority):
+        moved = SetNice(job_id=job.job_id, before=job.nice, after=nice).applied_to(job)
+        if _ahead(moved, others) == ahead:
+            return nice
+    return None
+
+
+def _ahead(job: Job, others: Sequence[Job]) -> int:
+    """Return how many other jobs Slurm considers before a job."""
+    place = (-(job.priority or 0), job.submit_time, job.job_id)
+    return sum((-(other.priority or 0), other.submit_time, other.job_id) < place for other in others)
+
+
+def _pair(case: Case, queue: QueueTable, pair: Rows, nices: tuple[int, int]) -> Iterator[Recommendation]:
+    """Return both halves of an exchange; `pair` holds the row that goes up and the one that goes down."""
+    up, down = pair.tolist()
+    # What stands between is passed by the one and let ahead by the other; it is worked off by all GPUs of the pool.
+    rows = queue.rows_of(int(queue.pool[up]))
+    between = rows[(rows > down) & (rows < up)]
+    capacity = float(queue.pool_gpus[queue.pool[up]].sum())
+    moved_s = [
+        float((queue.width[passed] * run_s[passed]).sum()) / capacity
+        for passed, run_s in (
+            (np.r_[between, down], queue.run.low_s),
+            (np.r_[between, down], queue.run.high_s),
+            (np.r_[between, up], queue.run.low_s),
+            (np.r_[between, up], queue.run.high_s),
+        )
+    ]
+    # Everybody between waits for the smaller job in place of the larger one.
+    gain_s = [
+        (len(between) + 1) * float(queue.width[down] * run_s[down] - queue.width[up] * other_s[up]) / capacity
+        for run_s, other_s in ((queue.run.low_s, queue.run.high_s), (queue.run.high_s, queue.run.low_s))
+    ]
+    waited_s = np.array([queue.wait_s[down]])
+    leases_s = (case.settings.lift_lease_s, float(place_lease_s(waited_s, case.limits)[0]))
+    for half, (row, other) in enumerate(((up, down), (down, up))):
+        job, moved = queue.jobs[row], moved_s[2 * half : 2 * half + 2]
+        make = GivesPlace if half else TakesPlace
+        yield Recommendation(
+            kind=Kind.REORDER,
+            action=SetNice(
+                job_id=job.job_id, before=job.nice, after=nices[half], exchanged_with=queue.jobs[other].job_id
+            ),
+            facts=make(
+                scope=case.limits.fairness,
+                other_job_id=queue.jobs[other].job_id,
+                gpu_hours=_gpu_hours(queue, row),
+                gpu_hours_of_other=_gpu_hours(queue, other),
+                jobs_between=len(between),
+                priority=int(queue.priority[row]),
+                priority_after=int(queue.priority[row]) + job.nice - nices[half],
+                queueing_delay_s=float(queue.wait_s[row]),
+                basis=Basis.FORECAST if queue.run.by_model[row] else Basis.RULE,
+                moved_s_low=moved[0],
+                moved_s_high=moved[1],
+                used_limit_ratio_low=case.settings.used_limit_ratio_low,
+            ),
+            # The gain of the exchange as a whole stands with the job that goes up.
+            expected=Expected(
+                saved_s_low=0.0 if half else gain_s[0],
+                saved_s_high=0.0 if half else gain_s[1],
+                jobs_helped=0 if half else 1,
+                added_delay_max_s=0.0,
+            ),
+            revert_after_s=leases_s[half],
+        )
+
+
+def _gpu_hours(queue: QueueTable, row: int) -> float:
+    """Return the GPU-hours that a row is expected to take with all its waiting tasks."""
+    return float(queue.smallest[row] * queue.run.expected_s[row] * queue.tasks[row]) / 3600

@@ -1,0 +1,148 @@
+"""Changes of places within users or accounts on the arrays of a simulation: exchanges as on snapshots, and ceilings."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.planning.exchanges import exchanges, lowered_places, place_lease_s, sorted_places
+from advisor.planning.objective import Floats, scoped_keys
+from advisor.sim.plain_waits import PlainWaits
+from advisor.sim.policies.mover import Mover, Rows, RunTimes, pools_of
+from advisor.sim.simulated_policy import Problem
+from advisor.sim.slurm_state import Slurm
+from advisor.sim.state import NONE, PENDING, State
+
+
+@dataclass(slots=True, kw_only=True)
+class Exchanger(Mover):
+    """Lets pairs of jobs of one user or account change places; arrays are `(n_jobs,)`."""
+
+    group: NDArray[np.int32]  # the user or the account
+    places: int
+    lease_s: float
+    plain_waits: PlainWaits
+    until: Floats  # when the change of a job ends; 0: it stands in its own place
+    partner: NDArray[np.intp]  # the job with which it changed places last; NONE: it did not
+    has_given: NDArray[np.bool_]  # whether it has given its place
+
+    @classmethod
+    def of(cls, problem: Problem, slurm: Slurm, run_times: RunTimes) -> "Exchanger":
+        """Set up the tables of a run."""
+        jobs, planning = problem.state.jobs, problem.options.planning
+        pool, capacity = pools_of(problem, slurm)
+        return cls(
+            slurm=slurm,
+            limits=problem.options.limits,
+            pool=pool,
+            capacity=capacity,
+            run_times=run_times,
+            nice=jobs["nice"].copy(),
+            group=group_of(problem),
+            places=planning.lift_places,
+            lease_s=planning.lift_lease_s,
+            plain_waits=PlainWaits.of(problem),
+            until=np.zeros(len(jobs)),
+            partner=np.full(len(jobs), NONE, np.intp),
+            has_given=np.zeros(len(jobs), np.bool_),
+        )
+
+    def _cycle_of(self, state: State, rows: Rows, run_s: Floats, now: float, capacity: float) -> bool:  # noqa: ARG002  (the protocol's)
+        """Put back the pairs that are due, and let others change places; return whether any job was changed."""
+        jobs, limits = state.jobs, self.limits
+        is_overdue = self.plain_waits.is_overdue(rows, now, limits)
+        returned = self._put_back(state, rows, is_overdue, now)
+        priority, is_moved = jobs["priority"][rows], self.until[rows] > 0.0
+        is_old_enough = now - jobs["submit_time"][rows] >= limits.min_job_age_s
+        can_rise = is_old_enough & ~is_moved & (self.group[rows] != NONE)
+        chosen = exchanges(
+            scoped_keys(run_s * jobs["gpus"][rows], is_overdue),
+            priority,
+            self.group[rows],
+            can_rise,
+            can_rise & ~self.has_given[rows] & ~is_overdue,
+            places=self.places,
+        )
+        up, down = rows[chosen.up], rows[chosen.down]
+        if len(up):
+            points = priority[chosen.down] - priority[chosen.up]
+            self.partner[up], self.partner[down] = down, up
+            self.until[up] = now + self.lease_s
+            self.until[down] = now + place_lease_s(now - self.slurm.eligible_time[down], limits)
+            self.has_given[down] = True
+            self._write(state, np.r_[up, down], np.r_[jobs["nice"][up] - points, jobs["nice"][down] + points], now)
+        return bool(returned or len(up))
+
+    def _put_back(self, state: State, rows: Rows, is_overdue: NDArray[np.bool_], now: float) -> bool:
+        """Put back the jobs that are due or have given their place and are overdue, with those of their pairs."""
+        until = self.until[rows]
+        is_lifted = (until > 0.0) & (state.jobs["nice"][rows] < self.nice[rows])
+        due = rows[(until > 0.0) & ((until <= now) | (is_overdue & ~is_lifted))]
+        if not len(due):
+            return False
+        partners = self.partner[due]
+        is_out = (state.jobs["phase"][partners] == PENDING) & (self.until[partners] > 0.0)
+        back = np.union1d(due, partners[is_out])
+        self._write(state, back, self.nice[back], now)
+        self.until[back] = 0.0
+        return True
+
+
+@dataclass(slots=True, kw_only=True)
+class Sorter(Mover):
+    """Sorts all pending jobs of each user or account in every cycle, whatever that takes in changes.
+
+    A group keeps the places that its jobs hold; the place of a job that starts is used up.
+    """
+
+    group: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, problem: Problem, slurm: Slurm, run_times: RunTimes) -> Self:
+        """Set up the tables of a run."""
+        pool, capacity = pools_of(problem, slurm)
+        return cls(
+            slurm=slurm,
+            limits=problem.options.limits,
+            pool=pool,
+            capacity=capacity,
+            run_times=run_times,
+            nice=problem.state.jobs["nice"].copy(),
+            group=group_of(problem),
+        )
+
+    def _cycle_of(self, state: State, rows: Rows, run_s: Floats, now: float, capacity: float) -> bool:  # noqa: ARG002  (the protocol's)
+        """Arrange the jobs of one pool; return whether any was changed."""
+        jobs, is_known = state.jobs, self.group[rows] != NONE
+        rows, run_s = rows[is_known], run_s[is_known]
+        if not len(rows):
+            return False
+        points = jobs["priority"][rows] - self._places(state, rows, run_s * jobs["gpus"][rows])
+        changed = points != 0.0
+        if changed.any():
+            self._write(state, rows[changed], jobs["nice"][rows[changed]] + points[changed], now)
+        return bool(changed.any())
+
+    def _places(self, state: State, rows: Rows, key: Floats) -> Floats:
+        """Return the priorities that jobs of one pool get."""
+        return sorted_places(key, state.jobs["priority"][rows], self.group[rows])
+
+
+@dataclass(slots=True, kw_only=True)
+class Lowerer(Sorter):
+    """Puts pending jobs back behind the smaller ones of their user or account, until those have started."""
+
+    def _places(self, state: State, rows: Rows, key: Floats) -> Floats:
+        """Return the priorities that jobs of one pool get, none above that as submitted."""
+        submitted = state.jobs["priority"][rows] + state.jobs["nice"][rows] - self.nice[rows]
+        return lowered_places(key, submitted, self.group[rows])
+
+
+def group_of(problem: Problem) -> NDArray[np.int32]:
+    """Return the user of each job, or its account, as the fairness names it, `(n_jobs,)`; NONE if it has no name."""
+    jobs, trace = problem.state.jobs, problem.trace
+    within_users = problem.options.limits.fairness == "user"
+    group, names = (jobs["user"], trace.users) if within_users else (jobs["account"], trace.accounts)
+    has_name = np.array([bool(name) for name in names], dtype=np.bool_)
+    return np.where(has_name[group], group, NONE).astype(np.int32)

@@ -1,0 +1,83 @@
+"""Lifts on the arrays of a simulation, chosen as on snapshots."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.planning.lifts import lifts
+from advisor.planning.objective import Floats, Objective, Waiting, fair_range
+from advisor.sim.plain_waits import PlainWaits
+from advisor.sim.policies.mover import Mover, Rows, RunTimes, pools_of
+from advisor.sim.simulated_policy import Problem
+from advisor.sim.slurm_state import Slurm
+from advisor.sim.state import State
+
+
+@dataclass(slots=True, kw_only=True)
+class Lifter(Mover):
+    """Lifts pending jobs; arrays are `(n_jobs,)`."""
+
+    objective: Objective
+    places: int
+    lease_s: float
+    plain_waits: PlainWaits | None
+    until: Floats  # when the lift of a job ends; 0: not lifted
+
+    @classmethod
+    def of(cls, problem: Problem, slurm: Slurm, run_times: RunTimes) -> "Lifter":
+        """Set up the tables of a run."""
+        jobs, planning, limits = problem.state.jobs, problem.options.planning, problem.options.limits
+        control, is_weighed = slurm.control[0], limits.fairness != "site"
+        pool, capacity = pools_of(problem, slurm)
+        return cls(
+            slurm=slurm,
+            objective=Objective(
+                decades=planning.priority_decades,
+                scale=fair_range((control["weight_fairshare"], control["weight_age"])),
+                is_weighed=is_weighed,
+            ),
+            places=planning.lift_places,
+            lease_s=planning.lift_lease_s,
+            limits=limits,
+            pool=pool,
+            capacity=capacity,
+            run_times=run_times,
+            plain_waits=PlainWaits.of(problem) if is_weighed else None,
+            nice=jobs["nice"].copy(),
+            until=np.zeros(len(jobs)),
+        )
+
+    def _cycle_of(self, state: State, rows: Rows, run_s: Floats, now: float, capacity: float) -> bool:
+        """Put back and lift jobs of one pool; return whether any was changed."""
+        jobs, until = state.jobs, self.until[rows]
+        due = rows[(until > 0.0) & (until <= now)]
+        if len(due):
+            self._write(state, due, self.nice[due], now)
+            self.until[due] = 0.0
+        priority, nice = jobs["priority"][rows], jobs["nice"][rows]
+        age_s = now - jobs["submit_time"][rows]
+        plain = self.plain_waits
+        is_overdue = np.zeros(len(rows), np.bool_) if plain is None else plain.is_overdue(rows, now, self.limits)
+        line = Waiting(
+            priority=priority + (nice - self.nice[rows]),
+            gpu_s=run_s * jobs["gpus"][rows],
+            tasks=np.ones(len(rows)),
+            run_s=run_s,
+            waited_s=now - self.slurm.eligible_time[rows],
+            owed=np.zeros(len(rows)) if plain is None else plain.owed(state, rows, now),
+            is_overdue=is_overdue,
+            capacity=capacity,
+        )
+        chosen = lifts(
+            self.objective.keys(line),
+            priority,
+            self.until[rows] > 0.0,
+            age_s >= self.limits.min_job_age_s,
+            places=self.places,
+            scale=self.objective.scale,
+        )
+        lifted = rows[chosen.row]
+        if len(lifted):
+            self._write(state, lifted, nice[chosen.row] + priority[chosen.row] - chosen.priority, now)
+            self.until[lifted] = now + self.lease_s
+        return bool(len(due) + len(lifted))

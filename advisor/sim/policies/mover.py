@@ -1,0 +1,100 @@
+"""The frame of policies that change the nice of pending jobs of the model of slurmctld between its passes."""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.planning.objective import Floats
+from advisor.settings import Limits
+from advisor.sim.priority import prioritise, sort_line
+from advisor.sim.simulated_policy import Problem
+from advisor.sim.slurm_state import Slurm
+from advisor.sim.slurmctld import ask_for_pass
+from advisor.sim.state import State
+
+Rows = NDArray[np.intp]
+
+
+class RunTimes(Protocol):
+    """The run times that jobs are expected to have."""
+
+    def expected_s(self, state: State, rows: Rows, now: float) -> Floats:
+        """Return the expected run times of pending jobs, in seconds; infinity where none is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRunTimes:
+    """Run times that do not change, `(n_jobs,)` in seconds."""
+
+    run_s: Floats
+
+    def expected_s(self, _state: State, rows: Rows, _now: float) -> Floats:
+        """Return the run times of some rows."""
+        return np.asarray(self.run_s[rows])
+
+
+@dataclass(slots=True, kw_only=True)
+class Mover:
+    """Changes the nice of pending jobs, pool by pool; arrays are `(n_jobs,)`, and jobs without GPUs are left alone."""
+
+    slurm: Slurm
+    limits: Limits
+    pool: NDArray[np.int32]
+    capacity: Floats  # (n_pools,)
+    run_times: RunTimes
+    nice: NDArray[np.int32]  # of the users
+
+    def cycle(self, state: State, now: float) -> None:
+        """Change the jobs of each pool, and let slurmctld sort its line."""
+        rows = self._rows(state)
+        if len(rows) < 2:
+            return
+        run_s = self.run_times.expected_s(state, rows, now)
+        pools = self.pool[rows]
+        written = False
+        for pool in range(len(self.capacity)):
+            mine = np.flatnonzero((pools == pool) & np.isfinite(run_s))
+            if len(mine) > 1:
+                written |= self._cycle_of(state, rows[mine], run_s[mine], now, self.capacity[pool])
+        if written:
+            sort_line(state, self.slurm)
+            ask_for_pass(self.slurm, now)
+
+    @abstractmethod
+    def _cycle_of(self, state: State, rows: Rows, run_s: Floats, now: float, capacity: float) -> bool:
+        """Change jobs of one pool, given as rows in their present order; return whether any was changed."""
+
+    def _rows(self, state: State) -> Rows:
+        """Return the rows of the pending GPU jobs in the line, once each."""
+        entries = self.slurm.line[: int(self.slurm.control["lined"][0])]
+        rows = entries[entries < len(state.jobs)].astype(np.intp)
+        return rows[state.jobs["gpus"][rows] > 0]
+
+    def _write(self, state: State, rows: Rows, nice: Floats | NDArray[np.int32], now: float) -> None:
+        """Set the nice values of jobs."""
+        state.jobs["nice"][rows] = nice
+        for row in rows.tolist():
+            prioritise(state, self.slurm, row, now)
+        state.tally["changes"] += len(rows)
+
+
+def pools_of(problem: Problem, slurm: Slurm) -> tuple[NDArray[np.int32], Floats]:
+    """Return the pool of each job, by the tier and the nodes of its first partition, and the GPUs of each pool."""
+    groups: list[tuple[int, NDArray[np.int8]]] = []
+    pool_of_partition = np.empty(len(slurm.partitions), np.int32)
+    for place, (partition, members) in enumerate(zip(slurm.partitions, slurm.members, strict=True)):
+        same = [
+            number
+            for number, (tier, nodes) in enumerate(groups)
+            if tier == partition["tier"] and (nodes & members).any()
+        ]
+        if not same:
+            groups.append((int(partition["tier"]), members.copy()))
+        pool_of_partition[place] = same[0] if same else len(groups) - 1
+        if same:
+            groups[same[0]] = (groups[same[0]][0], groups[same[0]][1] | members)
+    capacity = np.array([float((nodes * problem.state.nodes["gpus"]).sum()) for _, nodes in groups])
+    return pool_of_partition[slurm.partition], np.maximum(1.0, capacity)

@@ -1,0 +1,110 @@
+"""Jobs of one user change places on a live queue, and go back; the job of another user keeps its rank."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.live.conftest import started
+from tests.live.test_advice import EAGER, sadvise
+from tools.live_slurm import LiveCluster
+
+pytestmark = pytest.mark.live
+
+WITHIN_USERS = {**EAGER, "SADVISE_GUARD__FAIRNESS": "user"}
+# Pending jobs are a thousand points apart by the nice of their users, far from the least priority.
+PRIORITIES = ("PriorityWeightJobSize=0", "PriorityWeightPartition=1000000")
+OTHER_USER = "games"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A full cluster with a long job, one of another user, and a short one, in this order."""
+
+    live: LiveCluster
+    journal: Path
+    long: int
+    other: int
+    short: int
+
+    def sadvise(self, *arguments: str) -> list[dict[str, Any]]:
+        """Run `apply` or `revert`, and return the changes made."""
+        text = sadvise(self.live, *arguments, "--json", "--journal", str(self.journal), settings=WITHIN_USERS)
+        changes: list[dict[str, Any]] = json.loads(text)["changes"]
+        return [change for change in changes if change["done"] != "refused"]
+
+    def order(self) -> list[int]:
+        """Return the pending jobs in the order of their priorities."""
+        rows = self.live.run("squeue", "-h", "-t", "PENDING", "-S", "-p", "-o", "%A %Q").splitlines()
+        priority_by_job = {int(job_id): int(priority) for job_id, priority in map(str.split, rows)}
+        return sorted(priority_by_job, key=lambda job_id: -priority_by_job[job_id])
+
+    def nices(self) -> list[str]:
+        """Return the nice values of the three jobs."""
+        shown = (self.live.run("scontrol", "show", "job", str(job)) for job in (self.long, self.other, self.short))
+        return [next(word for word in text.split() if word.startswith("Nice=")) for text in shown]
+
+
+@pytest.fixture(scope="module")
+def live(release: str) -> Iterator[LiveCluster]:
+    with started(LiveCluster(release, node_count=2, shards={}, extra_lines=PRIORITIES)) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def line(live: LiveCluster, tmp_path: Path) -> Line:
+    live.reset()
+    running = [live.submit("--time=01:00:00", "--gres=gpu:8", "-n8", f"--nodelist=n0{node}") for node in (1, 2)]
+
+    def all_run() -> bool:
+        return len(live.run("squeue", "-h", "-t", "RUNNING", "-o", "%A").split()) == len(running)
+
+    live.wait_for(all_run, 60.0, what="the first jobs run")
+    long = live.submit("--time=2-00:00:00", "--gres=gpu:8", "-n8")
+    other = live.submit("--time=10:00:00", "--gres=gpu:4", "-n4", "--nice=1000", user=OTHER_USER)
+    short = live.submit("--time=00:10:00", "--gres=gpu:1", "-n1", "--nice=2000")
+
+    def all_considered() -> bool:
+        reasons = live.run("squeue", "-h", "-t", "PENDING", "-o", "%r").split("\n")
+        return not {"None", "(null)"} & set(reasons)
+
+    live.wait_for(all_considered, 90.0, what="Slurm has looked at every job")
+    return Line(live=live, journal=tmp_path / "journal.sqlite", long=long, other=other, short=short)
+
+
+def test_two_jobs_of_a_user_change_places_and_revert_restores_both(line: Line) -> None:
+    before = line.order()
+
+    applied = line.sadvise("apply")
+    exchanged, nices = line.order(), line.nices()
+    again = line.sadvise("apply")
+    reverted = line.sadvise("revert", "--all")
+
+    assert before == [line.long, line.other, line.short]
+    assert [(change["job_id"], change["outcome"]) for change in applied] == [
+        (line.short, "applied"),
+        (line.long, "applied"),
+    ]
+    assert exchanged == [line.short, line.other, line.long]
+    # By the 2,000 points between their places and the mark of nice values; priorities age at one pace.
+    long, other, short = (int(nice.removeprefix("Nice=")) for nice in nices)
+    assert (abs(long - 2000) < 20, other, abs(short) < 20) == (True, 1000, True)
+    assert again == []
+    assert {(change["job_id"], change["done"]) for change in reverted} == {
+        (line.short, "taken_back"),
+        (line.long, "taken_back"),
+    }
+    assert line.order() == before
+    assert line.nices() == ["Nice=0", "Nice=1000", "Nice=2000"]
+
+
+def test_held_job_gives_no_place(line: Line) -> None:
+    before = line.order()
+    line.live.run("scontrol", "hold", str(line.long))
+
+    assert line.sadvise("apply") == []
+    line.live.run("scontrol", "release", str(line.long))
+    assert line.order() == before

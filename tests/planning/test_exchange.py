@@ -1,0 +1,278 @@
+"""Jobs of one user or account that change places, as proposed and judged."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from advisor.cycle import Cycle
+from advisor.domain.actions import Reason, SetNice, exchanged_with
+from advisor.domain.job import ArrayRecord, Job
+from advisor.domain.lease import Ending, Lease, LeaseState, intended
+from advisor.domain.mark import MARK_SPAN, is_marked
+from advisor.domain.memory import Memory
+from advisor.domain.permits import Permits
+from advisor.domain.plan import Recommendation
+from advisor.domain.snapshot import Snapshot
+from advisor.domain.standings import standings_of
+from advisor.features.queue import slurms_place
+from advisor.planning.case import Case
+from advisor.planning.exchange import Exchanged, recommendations
+from advisor.settings import Fairness, Limits, PlanningSettings
+from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
+from advisor.sim.policies.exchanger import Exchanger
+from advisor.sim.policies.lifted import by_limits
+from advisor.sim.simulated_policy import Problem, SimulationOptions, Stopwatch
+from advisor.sim.slurm_cluster import SimulatedSlurm
+from advisor.sim.slurm_state import build_slurm
+from advisor.sim.slurmctld import run_slurm
+from advisor.sim.state import outcomes
+from advisor.sim.trace import Trace
+from advisor.view.sentences import assumption, sentence
+from tests.builders import HOUR_S, TAKEN_AT, make_job, make_stretch
+from tests.planning.queues import busy, lifts_of
+from tests.sim.building import make_state, make_trace
+
+USER = Limits(fairness="user")
+LONG = make_job(1, gpus=16, priority=5000, time_limit_s=40 * HOUR_S)
+OTHER = make_job(2, gpus=4, priority=4000, time_limit_s=20 * HOUR_S, user="bob")
+SHORT = make_job(3, gpus=2, priority=3000, time_limit_s=HOUR_S)
+
+
+def exchanged(snapshot: Snapshot, limits: Limits = USER, memory: Memory | None = None, **planning: Any) -> set[Any]:
+    """The pairs that change places, as accepted."""
+    cycle = Cycle(limits=limits, planning=PlanningSettings(**planning))
+    record = cycle.judge(snapshot, memory or Memory())
+    assert all(change.refused_by is None for change in record.judged)
+    return {tuple(sorted((change.job_id, exchanged_with(change.action) or 0))) for change in record.recommendations}
+
+
+def places(snapshot: Snapshot, changes: dict[int, Recommendation]) -> list[int]:
+    """The pending jobs in the order of Slurm, once changes have taken effect."""
+    after = [changes[job.job_id].action.applied_to(job) if job.job_id in changes else job for job in snapshot.pending]
+    return [job.job_id for job in sorted(after, key=lambda job: slurms_place(job, 1))]
+
+
+def test_short_job_and_long_one_of_its_user_change_places_and_no_other_job_moves() -> None:
+    snapshot = busy(LONG, OTHER, SHORT)
+
+    changes = lifts_of(Cycle(limits=USER).judge(snapshot))
+
+    assert places(snapshot, {}) == [1, 2, 3]
+    assert places(snapshot, changes) == [3, 2, 1]
+    assert {job_id: change.reason for job_id, change in changes.items()} == {
+        1: Reason.GIVES_PLACE_TO_SMALLER,
+        3: Reason.TAKES_PLACE_OF_LARGER,
+    }
+    assert {job_id: change.revert_after_s for job_id, change in changes.items()} == {3: 24 * HOUR_S, 1: 48 * HOUR_S}
+    for change in changes.values():
+        assert isinstance(change.action, SetNice) and is_marked(change.action.after)
+
+
+def test_facts_and_gain_of_an_exchange() -> None:
+    changes = lifts_of(Cycle(limits=USER).judge(busy(LONG, OTHER, SHORT)))
+
+    up, down = changes[3], changes[1]
+    assert isinstance(up.facts, Exchanged) and isinstance(down.facts, Exchanged)
+    assert (up.facts.gpu_hours, up.facts.gpu_hours_of_other, up.facts.jobs_between) == pytest.approx((0.4, 128.0, 1))
+    # By rule 20 to 100 % of the limits, on 32 GPUs: 16 x 40 h and 4 x 20 h are passed, 2 x 1 h and 4 x 20 h let ahead.
+    assert (up.facts.moved_s_low, up.facts.moved_s_high) == pytest.approx((4.5 * HOUR_S, 22.5 * HOUR_S))
+    assert down.facts.moved_s_high == pytest.approx((2 + 80) / 32 * HOUR_S)
+    assert up.expected.saved_s_low == pytest.approx(2 * (0.2 * 640 - 2) / 32 * HOUR_S)
+    assert up.expected.saved_s_high == pytest.approx(2 * (640 - 0.2 * 2) / 32 * HOUR_S)
+    assert (down.expected.saved_s_low, down.expected.saved_s_high, down.expected.jobs_helped) == (0.0, 0.0, 0)
+    assert "takes the place of job 1 of the same user" in sentence(up)
+    assert "gives its place to job 3 of the same user" in sentence(down)
+    assert "counted once for both jobs" in assumption(up)
+
+
+@pytest.mark.parametrize(
+    ("fairness", "pairs"), [("user", {(1, 3)}), ("account", {(1, 4)}), ("trade", None), ("site", None)]
+)
+def test_fairness_names_the_group(fairness: Any, pairs: set[Any] | None) -> None:
+    smaller = make_job(4, gpus=1, priority=2000, time_limit_s=HOUR_S, user="cy")
+    far = replace(OTHER, account="other")
+
+    changes = Cycle(limits=Limits(fairness=fairness)).judge(busy(LONG, far, SHORT, smaller)).recommendations
+
+    got = {
+        tuple(sorted((change.job_id, other)))
+        for change in changes
+        if (other := exchanged_with(change.action)) is not None
+    }
+    assert got == (pairs or set())
+    assert pairs is not None or changes
+
+
+def test_nobody_without_an_owner_changes_places() -> None:
+    nameless = [replace(job, account="") for job in (LONG, SHORT)]
+
+    assert exchanged(busy(*nameless), Limits(fairness="account")) == set()
+
+
+def test_array_takes_a_place_only_if_all_its_tasks_are_smaller_together() -> None:
+    few, many = (replace(SHORT, array=ArrayRecord(array_job_id=3, waiting=waiting)) for waiting in ("0-9", "0-999"))
+
+    assert exchanged(busy(LONG, few)) == {(1, 3)}
+    assert exchanged(busy(LONG, many)) == set()
+
+
+def test_pair_that_no_marked_nice_keeps_between_others_stays() -> None:
+    near = [replace(OTHER, job_id=20 + offset, priority=5000 + offset) for offset in (-1, 1)]
+
+    assert exchanged(busy(LONG, *near, SHORT)) == set()
+
+
+def test_job_gives_its_place_once() -> None:
+    snapshot = busy(LONG, SHORT)
+    gave = SetNice(job_id=1, before=0, after=2007, exchanged_with=77)
+    lease = replace(intended(gave, TAKEN_AT - 9 * HOUR_S), state=LeaseState.OUT)
+
+    def pairs(ending: Ending) -> set[Any]:
+        return exchanged(snapshot, memory=Memory(leases=(lease.ended(ending, TAKEN_AT - 2 * HOUR_S),)))
+
+    assert (pairs(Ending.TAKEN_BACK), pairs(Ending.NOT_APPLIED)) == (set(), {(1, 3)})
+
+
+def test_only_the_first_places_are_filled() -> None:
+    assert exchanged(busy(OTHER, replace(LONG, priority=3500), SHORT), lift_places=1) == set()
+    assert exchanged(busy(OTHER, replace(LONG, priority=3500), SHORT), lift_places=2) == {(1, 3)}
+
+
+def test_late_job_keeps_its_place_and_goes_first_in_its_group() -> None:
+    late = make_job(4, gpus=16, priority=2000, time_limit_s=40 * HOUR_S, submitted_ago_s=200 * HOUR_S)
+    standings = standings_of([replace(make_stretch(), late=((4, TAKEN_AT - 150 * HOUR_S),))])
+
+    pairs = exchanged(busy(LONG, SHORT, late), memory=Memory(standings=standings))
+
+    # The late one takes the place of the long one, though the short one is smaller.
+    assert pairs == {(1, 4)}
+
+
+def test_lowest_nice_of_the_site_is_kept() -> None:
+    assert exchanged(busy(LONG, SHORT), replace(USER, nice_min=-1000)) == set()
+
+
+@st.composite
+def lines(draw: st.DrawFn) -> list[Job]:
+    """Draw the pending jobs of three users."""
+    count = draw(st.integers(2, 12))
+    priorities = draw(st.lists(st.integers(1, 400), min_size=count, max_size=count))
+    return [
+        make_job(
+            number + 1,
+            gpus=draw(st.sampled_from([1, 2, 8])),
+            priority=priority * draw(st.sampled_from([1, 10])),
+            time_limit_s=draw(st.sampled_from([HOUR_S, 10 * HOUR_S, 50 * HOUR_S, None])),
+            user=draw(st.sampled_from(["ann", "bob", "cy"])),
+            nice=draw(st.sampled_from([0, 0, 30, -7])),
+            submitted_ago_s=draw(st.sampled_from([HOUR_S, 2 * HOUR_S])),
+        )
+        for number, priority in enumerate(priorities)
+    ]
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(jobs=lines(), count=st.sampled_from([1, 3, 20]))
+def test_as_many_jobs_as_before_stand_ahead_of_every_job_of_others(jobs: list[Job], count: int) -> None:
+    snapshot = busy(*jobs)
+    record = Cycle(limits=USER, planning=PlanningSettings(lift_places=count)).judge(snapshot)
+
+    changes = lifts_of(record)
+
+    assert all(change.refused_by is None for change in record.judged)
+    before, after = places(snapshot, {}), places(snapshot, changes)
+    moved_users = {snapshot.jobs_by_id[job_id].user for job_id in changes}
+    for job in snapshot.pending:
+        if job.job_id not in changes:
+            ahead = [
+                {other for other in order[: order.index(job.job_id)] if snapshot.jobs_by_id[other].user != job.user}
+                for order in (before, after)
+            ]
+            assert len(ahead[0]) == len(ahead[1])
+    # Seen by the owners alone, the order is the same.
+    owners = [[snapshot.jobs_by_id[job_id].user for job_id in order] for order in (before, after)]
+    assert owners[0] == owners[1]
+    assert len(changes) % 2 == 0 and bool(changes) == bool(moved_users)
+
+
+# Twenty points for each second, so that marked nice values fit between jobs.
+SLURM = SlurmParameters(
+    tick_s=0.0, batch_sched_delay_s=0.0, priority_weight_age=20.0 * 604_800.0, priority_weight_fairshare=0.0
+)
+TWO = Cluster(nodes=(NodeGroup(count=2, gpus=4, leaf=2),), slurm=SLURM)
+
+
+@st.composite
+def traces(draw: st.DrawFn) -> Trace:
+    """Draw two jobs that fill the cluster, and jobs that wait behind them."""
+    full = {"gpus": 4, "run_time_s": 90_000, "time_limit_s": 100_000}
+    seconds = draw(st.lists(st.integers(1, 3000), min_size=2, max_size=14, unique=True).map(sorted))
+    waiting: list[dict[str, Any]] = [
+        {
+            "submit_time": float(second),
+            "gpus": draw(st.sampled_from([1, 2, 4])),
+            "run_time_s": 500,
+            "time_limit_s": draw(st.sampled_from([600.0, 3600.0, 7200.0, 90_000.0, math.inf])),
+            "user": draw(st.sampled_from(["ann", "bob", "cy"])),
+        }
+        for second in seconds
+    ]
+    return replace(make_trace([full, full, *waiting]), accounts=(draw(st.sampled_from(["", "lab"])),))
+
+
+@settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    trace=traces(),
+    fairness=st.sampled_from(["user", "account"]),
+    lift_places=st.sampled_from([1, 3, 20]),
+    cycles=st.lists(st.sampled_from([300.0, 3300.0, 3900.0, 9000.0]), min_size=1, max_size=3, unique=True).map(sorted),
+)
+def test_exchanges_are_those_of_the_simulated_policy(
+    trace: Trace, fairness: Fairness, lift_places: int, cycles: list[float]
+) -> None:
+    limits, planning = Limits(fairness=fairness), PlanningSettings(lift_places=lift_places)
+    state = make_state(trace, TWO)
+    slurm = build_slurm(state, trace, TWO)
+    simulated = SimulatedSlurm(trace, TWO, state, slurm)
+    nothing = outcomes(state)
+    problem = Problem(
+        trace=trace,
+        cluster=TWO,
+        state=state,
+        options=SimulationOptions(limits=limits, planning=planning),
+        rng=np.random.default_rng(0),
+        tell=lambda _: None,
+        watch=Stopwatch(),
+        plain_outcomes=lambda: nothing,
+    )
+    exchanger = Exchanger.of(problem, slurm, by_limits(problem, slurm))
+    leases: list[Lease] = []
+    for now in cycles:
+        run_slurm(state, slurm, now)
+        snapshot = simulated.snapshot()
+        young = {job.job_id: "old_enough" for job in snapshot.jobs if now - job.submit_time < limits.min_job_age_s}
+        case = Case(
+            snapshot=snapshot,
+            settings=planning,
+            limits=limits,
+            memory=Memory(leases=tuple(leases)),
+            permits=Permits(left_alone=young),
+        )
+        proposed = {change.job_id: change for change in recommendations(case)}
+
+        exchanger.cycle(state, now)
+
+        nice_after = {job.job_id: job.nice for job in simulated.snapshot().jobs}
+        moved = [job for job in snapshot.pending if nice_after[job.job_id] != job.nice]
+        assert proposed.keys() == {job.job_id for job in moved}
+        for job in moved:
+            action = proposed[job.job_id].action
+            assert isinstance(action, SetNice) and abs(action.after - nice_after[job.job_id]) < MARK_SPAN
+            done = replace(action, after=nice_after[job.job_id])
+            lease = intended(done, now, after_s=proposed[job.job_id].revert_after_s)
+            leases.append(replace(lease, state=LeaseState.OUT))

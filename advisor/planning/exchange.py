@@ -19,9 +19,9 @@ from advisor.domain.plan import Expected, Kind, Recommendation
 from advisor.features.queue import QueueTable
 from advisor.planning.beliefs import Basis
 from advisor.planning.case import Case
-from advisor.planning.exchanges import exchanges, place_lease_s
+from advisor.planning.exchanges import exchanges
 from advisor.planning.lift import late_jobs
-from advisor.planning.objective import scoped_keys
+from advisor.planning.objective import bound_s, scoped_keys
 
 Rows = NDArray[np.intp]
 
@@ -149,8 +149,9 @@ def _pair(case: Case, queue: QueueTable, pair: Rows, nices: tuple[int, int]) -> 
         (len(between) + 1) * float(queue.width[down] * run_s[down] - queue.width[up] * other_s[up]) / capacity
         for run_s, other_s in ((queue.run.low_s, queue.run.high_s), (queue.run.high_s, queue.run.low_s))
     ]
+    # Put back then, a job is not later than its bound: without advice it waits as long at least as it has.
     waited_s = np.array([queue.wait_s[down]])
-    leases_s = (case.settings.lift_lease_s, float(place_lease_s(waited_s, case.limits)[0]))
+    leases_s = (case.settings.lift_lease_s, float(bound_s(waited_s, case.limits)[0]))
     for half, (row, other) in enumerate(((up, down), (down, up))):
         job, moved = queue.jobs[row], moved_s[2 * half : 2 * half + 2]
         make = GivesPlace if half else TakesPlace

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.settings import Limits
-
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Rows = NDArray[np.intp]
@@ -46,15 +44,6 @@ def exchanges(
             up.append(chosen)
             down.append(place)
     return Exchanges(up=np.array(up, dtype=np.intp), down=np.array(down, dtype=np.intp))
-
-
-def place_lease_s(waited_s: Floats, limits: Limits) -> Floats:
-    """Return for how long jobs that have waited `waited_s` give their place, `(n_jobs,)` in seconds.
-
-    A job that is put back then is not later than the bound on lateness allows: without advice it waits as long at least
-    as it has.
-    """
-    return np.asarray(np.maximum(limits.max_lateness_s, limits.max_lateness_ratio * waited_s))
 
 
 def sorted_places(key: Floats, priority: Floats, group: NDArray[np.integer]) -> Floats:

@@ -69,7 +69,7 @@ def test_job_stands_in_line_against_no_advice_and_with_what_its_user_gave(sadvis
     assert f"size    {turn['place']['gpu_s'] / 3600:.1f} GPU-hours expected: 16 GPUs for " in told
     without = turn["without_advice"]
     assert (without["start_time"], without["late_s"], without["is_late"]) == (NOW - 600.0, 600.0, False)
-    assert "10 min ago; once it is 2.0 d late, it goes before all others" in told
+    assert "10 min ago; once it is 14.0 d late, it goes before all others" in told
     week = turn["user_week"]
     assert (week["user"], week["jobs"], week["difference_s"]["median"], week["owed"]) == ("root", 1, 3600.0, 2.0)
     assert "user    root gave in the last week: wait +1.0 h (+1.0 h to +1.0 h) in all by the advice, 1 job" in told

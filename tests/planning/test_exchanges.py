@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from advisor.planning.exchanges import exchanges, lowered_places, place_lease_s, sorted_places
+from advisor.planning.exchanges import exchanges, lowered_places, sorted_places
+from advisor.planning.objective import bound_s
 from advisor.settings import Limits
 
 Line = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_], int]
@@ -98,4 +99,4 @@ def test_lowered_groups_stand_by_key_and_no_job_rises(line: Line) -> None:
 def test_a_place_is_given_for_no_longer_than_the_bound_on_lateness() -> None:
     limits = Limits(max_lateness_s=100.0, max_lateness_ratio=0.5)
 
-    assert place_lease_s(np.array([10.0, 400.0]), limits).tolist() == [100.0, 200.0]
+    assert bound_s(np.array([10.0, 400.0]), limits).tolist() == [100.0, 200.0]

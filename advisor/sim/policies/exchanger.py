@@ -6,8 +6,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.planning.exchanges import exchanges, lowered_places, place_lease_s, sorted_places
-from advisor.planning.objective import Floats, scoped_keys
+from advisor.planning.exchanges import exchanges, lowered_places, sorted_places
+from advisor.planning.objective import Floats, bound_s, scoped_keys
 from advisor.sim.plain_waits import PlainWaits
 from advisor.sim.policies.mover import Mover, Rows, RunTimes, pools_of
 from advisor.sim.simulated_policy import Problem
@@ -69,7 +69,7 @@ class Exchanger(Mover):
             points = priority[chosen.down] - priority[chosen.up]
             self.partner[up], self.partner[down] = down, up
             self.until[up] = now + self.lease_s
-            self.until[down] = now + place_lease_s(now - self.slurm.eligible_time[down], limits)
+            self.until[down] = now + bound_s(now - self.slurm.eligible_time[down], limits)
             self.has_given[down] = True
             self._write(state, np.r_[up, down], np.r_[jobs["nice"][up] - points, jobs["nice"][down] + points], now)
         return bool(returned or len(up))

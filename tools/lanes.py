@@ -141,6 +141,7 @@ class RunningLane:
 
 def run_all(lanes: Sequence[Lane], logs: Path) -> bool:
     """Run lanes at once, then those that run alone; report the results and return whether all passed."""
+    logs.mkdir(parents=True, exist_ok=True)
     results = dict(run([lane for lane in lanes if not lane.alone], logs))
     for lane in lanes:
         if lane.alone and set(results.values()) <= {PASSED}:

@@ -164,19 +164,21 @@ def _print(
 def _print_advice(record: "CycleRecord", job: "Job", cluster: str | None) -> None:
     from rich.text import Text
 
+    from advisor.planning.plan_trial import is_tried
     from advisor.view.documents import advised_on_probation, recommendation, shell
     from advisor.view.sentences import sentence
     from advisor.view.terminal import console, print_labelled
 
-    for change in record.recommendations:
-        if change.job_id == job.job_id:
-            print_labelled("advice", f"{change.kind}: {sentence(change)}")
-            console().print(Text(f"        {shell(recommendation(change, cluster)['command'])}"), soft_wrap=True)
+    advice = [change for change in record.recommendations if change.job_id == job.job_id]
+    for change in advice:
+        if_it_gains = "; sent only if all jobs gain in simulations, as `sadvise recommend` says"
+        print_labelled("advice", f"{change.kind}: {sentence(change)}{if_it_gains if is_tried(change) else ''}")
+        console().print(Text(f"        {shell(recommendation(change, cluster)['command'])}"), soft_wrap=True)
     for change in advised_on_probation(record):
         if change.job_id == job.job_id:
             print_labelled("advice", f"{change.kind}: {sentence(change)}; on probation, not applied by sadvise")
     if (rule := record.left_alone.get(job.job_id)) is not None:
-        print_labelled("advice", f"none: left alone by rule {rule}")
+        print_labelled("advice", f"{'no other' if advice else 'none'}: left alone by rule {rule}")
 
 
 def _print_timers(timers: "Iterable[TimerOut]", notes: "Iterable[str]") -> None:

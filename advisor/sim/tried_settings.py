@@ -81,13 +81,15 @@ def plain_setting(cluster: Cluster, options: SimulationOptions) -> TriedSetting:
 
 def lift_settings(cluster: Cluster, options: SimulationOptions) -> list[TriedSetting]:
     """Return the lifts over fairness and decades, their ceilings, and the order that putting jobs back alone allows."""
-    decades = sorted({*DECADES, options.planning.priority_decades})
-    settings = [_lift(cluster, options, "site", None, Family.LIFT)]
-    settings += [_lift(cluster, options, "trade", count, Family.LIFT) for count in decades]
-    settings += [_lift(cluster, options, scope, None, Family.LIFT) for scope in _SCOPES]
-    settings.append(_lift(cluster, options, "site", None, Family.CEILING))
-    settings.append(_lift(cluster, options, "trade", options.planning.priority_decades, Family.CEILING))
-    settings += [_lift(cluster, options, scope, None, Family.CEILING) for scope in _SCOPES]
+    in_force = options.planning.priority_decades
+    decades = sorted({*DECADES, in_force})
+    settings = [_lift(cluster, options, "site", None)]
+    settings += [_lift(cluster, options, "trade", count) for count in decades]
+    settings += [_lift(cluster, options, scope, None) for scope in _SCOPES]
+    for policy in ("lift-forecast", "lift-oracle"):
+        settings.append(_lift(cluster, options, "site", None, policy))
+        settings.append(_lift(cluster, options, "trade", in_force, policy))
+    settings += [_lift(cluster, options, scope, None, "lift-oracle") for scope in _SCOPES]
     lower = TriedSetting(
         name="lower account", family=Family.LOWER, policy="lower-account", cluster=cluster, options=options
     )
@@ -120,18 +122,19 @@ def slurm_changes(trace: Trace, cluster: Cluster) -> tuple[list[SlurmChange], li
 
 
 def _lift(
-    cluster: Cluster, options: SimulationOptions, fairness: Fairness, decades: float | None, family: Family
+    cluster: Cluster, options: SimulationOptions, fairness: Fairness, decades: float | None, policy: str = "lift"
 ) -> TriedSetting:
-    """Return the lifts of one fairness; without `decades` they do not count."""
+    """Return the lifts of one fairness under a policy; without `decades` they do not count."""
     planning = options.planning if decades is None else replace(options.planning, priority_decades=decades)
-    knows = family is Family.CEILING
+    knows = policy == "lift-oracle"
     texts = [f'[guard] fairness = "{fairness}"']
     if decades is not None:
         texts.append(f"[planning] priority_decades = {decades:.1f}")
+    texts.append(f"[forecasts] enabled = {'false' if policy == 'lift' else 'true'}")
     return TriedSetting(
-        name=" ".join(["lift-oracle" if knows else "lift", fairness, *([] if decades is None else [f"{decades:g}"])]),
-        family=family,
-        policy="lift-oracle" if knows else "lift",
+        name=" ".join([policy, fairness, *([] if decades is None else [f"{decades:g}"])]),
+        family=Family.CEILING if knows else Family.LIFT,
+        policy=policy,
         cluster=cluster,
         options=replace(options, planning=planning, limits=replace(options.limits, fairness=fairness)),
         lines=() if knows else tuple(SettingLine(file="sadvise.toml", text=text) for text in texts),

@@ -47,13 +47,26 @@ def test_lifts_are_tried_over_fairness_and_decades_with_those_in_force() -> None
         "lift trade 6",
         "lift account",
         "lift user",
+        "lift-forecast site",
+        "lift-forecast trade 3",
     ]
     trade = lifts["lift trade 2"]
     assert (trade.options.limits.fairness, trade.options.planning.priority_decades) == ("trade", 2.0)
-    assert [line.text for line in trade.lines] == ['[guard] fairness = "trade"', "[planning] priority_decades = 2.0"]
-    assert [line.text for line in lifts["lift site"].lines] == ['[guard] fairness = "site"']
+    assert [line.text for line in trade.lines] == [
+        '[guard] fairness = "trade"',
+        "[planning] priority_decades = 2.0",
+        "[forecasts] enabled = false",
+    ]
+    assert [line.text for line in lifts["lift-forecast site"].lines] == [
+        '[guard] fairness = "site"',
+        "[forecasts] enabled = true",
+    ]
     assert {line.file for line in trade.lines} == {"sadvise.toml"}
-    assert {setting.policy for setting in settings} == {"lift", "lift-oracle", "lower-account"} <= set(POLICIES)
+    assert (
+        {setting.policy for setting in settings}
+        == {"lift", "lift-forecast", "lift-oracle", "lower-account"}
+        <= set(POLICIES)
+    )
 
 
 def test_a_ceiling_cannot_be_set() -> None:

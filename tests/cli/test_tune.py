@@ -59,7 +59,10 @@ def test_short_jobs_first_gain_and_what_that_costs_is_published(sadvise: Sadvise
     assert site["change"]["low"] <= site["change"]["percent"] < -5.0
     assert site["changes_per_job"] > 0.0
     assert site["users"] == 2
-    assert site["lines"] == [{"file": "sadvise.toml", "text": '[guard] fairness = "site"'}]
+    assert site["lines"] == [
+        {"file": "sadvise.toml", "text": '[guard] fairness = "site"'},
+        {"file": "sadvise.toml", "text": "[forecasts] enabled = false"},
+    ]
     assert document["chosen_lift"] in points
     meta = document["meta"]
     assert (meta["schema"], meta["trace"], meta["repeats"], meta["late_after_s"]) == (
@@ -103,7 +106,7 @@ def test_people_see_the_table_and_the_lines_to_set(sadvise: Sadvise, trace: str)
     out = sadvise("tune", trace, *CLUSTER, *SMALL, "--all").out
 
     assert out.startswith("made, 50 jobs on nodes=1,gpus=8, 8 GPUs\n")
-    assert "runs    26 in all: 13 settings on 2 copies of the trace" in out
+    assert "runs    30 in all: 15 settings on 2 copies of the trace" in out
     rows = [line for line in out.splitlines() if line.startswith(("slurm ", "lift "))]
     assert rows[0].split()[:1] == ["slurm"] and rows[1].startswith("lift site ")
     assert '\nlift trade 2         sadvise.toml: [guard] fairness = "trade", [planning] priority_decades = 2.0\n' in out
@@ -137,7 +140,7 @@ def test_the_report_draws_the_points_and_is_the_same_again(sadvise: Sadvise, tra
 
     text = pages[0].read_text()
     assert pages[1].read_text() == text
-    assert text.count("<svg") >= 2 and text.count("<circle") == 2 * 13
+    assert text.count("<svg") >= 2 and text.count("<circle") == 2 * 15
     assert "[guard] fairness = &quot;site&quot;" in text or '[guard] fairness = "site"' in text
     assert "http" not in text.replace("http://www.w3.org", "")
 

@@ -126,7 +126,7 @@ def test_under_a_lift_the_lines_of_both_files_are_given() -> None:
     first = slurm_settings(lift, changes)[0]
 
     assert (first.name, first.family, first.policy) == ("lift site, PriorityWeightFairshare x0.3", Family.BOTH, "lift")
-    assert [line.file for line in first.lines] == ["sadvise.toml", "slurm.conf"]
+    assert [line.file for line in first.lines] == ["sadvise.toml", "sadvise.toml", "slurm.conf"]
     assert first.options == lift.options
 
 

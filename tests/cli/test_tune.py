@@ -109,7 +109,9 @@ def test_people_see_the_table_and_the_lines_to_set(sadvise: Sadvise, trace: str)
     assert "runs    30 in all: 15 settings on 2 copies of the trace" in out
     rows = [line for line in out.splitlines() if line.startswith(("slurm ", "lift "))]
     assert rows[0].split()[:1] == ["slurm"] and rows[1].startswith("lift site ")
-    assert '\nlift trade 2           sadvise.toml: [guard] fairness = "trade", [planning] priority_decades = 2.0, ' in out
+    assert (
+        '\nlift trade 2           sadvise.toml: [guard] fairness = "trade", [planning] priority_decades = 2.0, ' in out
+    )
     assert "\nlift-oracle site       cannot be set" in out
     assert "\nchosen  lift " in out
     assert "mind" not in out and "hidden" not in out

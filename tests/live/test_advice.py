@@ -21,8 +21,12 @@ pytestmark = pytest.mark.live
 
 # Nothing here has waited a minute yet.
 FORECASTING = {"SADVISE_GUARD__PROBATION_JOBS": "0", "SADVISE_GUARD__MIN_JOB_AGE_S": "0"}
-# The queue is made so that rules find a use for every lever.
-EAGER = {**FORECASTING, "SADVISE_FORECASTS__ENABLED": "false"}
+# The queue is made so that rules find a use for every lever; not every change gains for all jobs, so that none is tried.
+EAGER = {
+    **FORECASTING,
+    "SADVISE_FORECASTS__ENABLED": "false",
+    "SADVISE_PLANNING__ROLLOUT_DEADLINE_S": "0",
+}
 # Long jobs stand everywhere in the mixed queue; by default nobody is put behind them.
 PATIENT = {
     **{f"SADVISE_GUARD__MAX_{whose}_DELAY_S": "2592000" for whose in ("ADDED", "USER", "ACCOUNT")},
@@ -92,6 +96,22 @@ def test_queue_gets_advice_of_every_kind(advised: tuple[LiveCluster, dict[str, i
     # By rule the first in line, which could be held to one node, does not wait.
     assert {change["lever"] for change in changes} == {"nice", "gpu_count", "switches"}
     assert {change["job_id"] for change in changes} <= {ids[name] for name in PENDING}
+
+
+def test_changes_that_rollouts_refuse_are_no_advice(advised: tuple[LiveCluster, dict[str, int]]) -> None:
+    live, _ = advised
+
+    document = json.loads(
+        sadvise(
+            live, "recommend", "--json", "--rollout", settings={**EAGER, "SADVISE_PLANNING__ROLLOUT_DEADLINE_S": "60"}
+        )
+    )
+
+    tried = {(one["job_id"], one["lever"]): one["finding"] for one in document["rollout"]["changes"]}
+    untried = {(one["job_id"], one["lever"]) for one in advice(live) if one["lever"] != "nice"}
+    sent = {(one["job_id"], one["lever"]) for one in document["recommendations"] if one["lever"] != "nice"}
+    assert document["rollout"]["fault"] == "" and untried <= set(tried)
+    assert sent == {key for key, finding in tried.items() if finding.startswith("gains")}
 
 
 def test_models_forecast_a_live_queue(advised: tuple[LiveCluster, dict[str, int]]) -> None:

@@ -25,9 +25,10 @@ ROOT = Path(__file__).parent.parent.parent
 # Each gang has a partition of its own on leaves n01 to n04 and n05 to n08.
 PARTITIONS = ("in-time Nodes=n01,n02,n05", "in-vain Nodes=n03,n04,n06", "ranged Nodes=n07,n08")
 # Short timers, half of the bound, by rule, and nothing waits until a job is a minute old.
-# No gang is lifted, so that timers are all that changes.
+# No gang is lifted, and timers are not tried first, so that they are all that changes.
 SETTINGS = {
-    "SADVISE_GUARD__FAIRNESS": "user",
+    "SADVISE_GUARD__NICE_MIN": "0",
+    "SADVISE_PLANNING__ROLLOUT_DEADLINE_S": "0",
     "SADVISE_GUARD__MAX_ADDED_DELAY_S": "120",
     "SADVISE_GUARD__MIN_JOB_AGE_S": "0",
     "SADVISE_FORECASTS__ENABLED": "false",

@@ -32,6 +32,8 @@ interval_max_s = {slowest_s}
 jitter_s = 0.0
 deadline_s = 20.0
 log_level = "debug"
+[planning]
+rollout_deadline_s = 0.0
 [guard]
 nice_min = 0
 min_job_age_s = 0.0

@@ -30,7 +30,9 @@ END_S: Final = 20.0
 # The shortest that the daemon takes.
 TWIN_INTERVAL_S: Final = 60.0
 # Jobs are so short that little can be saved; and gangs so sensitive, places so frequent, that waiting for one pays.
+# Timers are not tried first, so that their promises are put to the test too.
 PLANNING: Final[Table] = {
+    "rollout_deadline_s": 0.0,
     "min_saving_s": 20.0,
     "leaf_inflation": 4.0,
     "spine_inflation": 8.0,

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.live
 
 # Nothing here has waited a minute yet.
 FORECASTING = {"SADVISE_GUARD__PROBATION_JOBS": "0", "SADVISE_GUARD__MIN_JOB_AGE_S": "0"}
-# The queue is made so that rules find a use for every lever; not every change gains for all jobs, so that none is tried.
+# The queue is made so that rules find a use for every lever; changes that would not gain for all jobs go untried.
 EAGER = {
     **FORECASTING,
     "SADVISE_FORECASTS__ENABLED": "false",

@@ -4,7 +4,6 @@ import math
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -15,27 +14,20 @@ from advisor.domain.job import ArrayRecord, Job
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
 from advisor.domain.mark import MARK_SPAN, is_marked
 from advisor.domain.memory import Memory
-from advisor.domain.permits import Permits
 from advisor.domain.plan import Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.standings import standings_of
 from advisor.features.queue import slurms_place
-from advisor.planning.case import Case
 from advisor.planning.exchange import Exchanged, recommendations
 from advisor.settings import Fairness, Limits, PlanningSettings
 from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
 from advisor.sim.policies.exchanger import Exchanger
-from advisor.sim.policies.lifted import by_limits
-from advisor.sim.simulated_policy import Problem, SimulationOptions, Stopwatch
-from advisor.sim.slurm_cluster import SimulatedSlurm
-from advisor.sim.slurm_state import build_slurm
-from advisor.sim.slurmctld import run_slurm
-from advisor.sim.state import outcomes
 from advisor.sim.trace import Trace
 from advisor.view.sentences import assumption, sentence
 from tests.builders import DAY_S, HOUR_S, TAKEN_AT, make_job, make_stretch
 from tests.planning.queues import busy, lifts_of
-from tests.sim.building import make_state, make_trace
+from tests.planning.simulated_rounds import simulated_rounds
+from tests.sim.building import make_trace
 
 USER = Limits(fairness="user")
 LONG = make_job(1, gpus=16, priority=5000, time_limit_s=40 * HOUR_S)
@@ -250,39 +242,14 @@ def test_exchanges_are_those_of_the_simulated_policy(
     trace: Trace, fairness: Fairness, lift_places: int, cycles: list[float]
 ) -> None:
     limits, planning = Limits(fairness=fairness), PlanningSettings(lift_places=lift_places)
-    state = make_state(trace, TWO)
-    slurm = build_slurm(state, trace, TWO)
-    simulated = SimulatedSlurm(trace, TWO, state, slurm)
-    nothing = outcomes(state)
-    problem = Problem(
-        trace=trace,
-        cluster=TWO,
-        state=state,
-        options=SimulationOptions(limits=limits, planning=planning),
-        rng=np.random.default_rng(0),
-        tell=lambda _: None,
-        watch=Stopwatch(),
-        plain_outcomes=lambda: nothing,
-    )
-    exchanger = Exchanger.of(problem, slurm, by_limits(problem, slurm))
     leases: list[Lease] = []
-    for now in cycles:
-        run_slurm(state, slurm, now)
-        snapshot = simulated.snapshot()
-        young = {job.job_id: "old_enough" for job in snapshot.jobs if now - job.submit_time < limits.min_job_age_s}
-        case = Case(
-            snapshot=snapshot,
-            settings=planning,
-            limits=limits,
-            memory=Memory(leases=tuple(leases)),
-            permits=Permits(left_alone=young),
-        )
+    rounds = simulated_rounds(trace, TWO, Exchanger.of, cycles, leases, limits=limits, planning=planning)
+    for now, case, run_policy in rounds:
         proposed = {change.job_id: change for change in recommendations(case)}
 
-        exchanger.cycle(state, now)
+        nice_after = run_policy()
 
-        nice_after = {job.job_id: job.nice for job in simulated.snapshot().jobs}
-        moved = [job for job in snapshot.pending if nice_after[job.job_id] != job.nice]
+        moved = [job for job in case.snapshot.pending if nice_after[job.job_id] != job.nice]
         assert proposed.keys() == {job.job_id for job in moved}
         for job in moved:
             action = proposed[job.job_id].action

@@ -19,7 +19,6 @@ from advisor.domain.job import ArrayRecord, Job
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
 from advisor.domain.mark import is_marked, marked_below
 from advisor.domain.memory import Memory
-from advisor.domain.permits import Permits
 from advisor.domain.plan import Outcome
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.standings import standings_of
@@ -29,13 +28,7 @@ from advisor.planning.case import Case
 from advisor.planning.lift import StartsNext, recommendations
 from advisor.settings import Fairness, Limits, PlanningSettings
 from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
-from advisor.sim.policies.lifted import by_limits
 from advisor.sim.policies.lifter import Lifter
-from advisor.sim.simulated_policy import Problem, SimulationOptions, Stopwatch
-from advisor.sim.slurm_cluster import SimulatedSlurm
-from advisor.sim.slurm_state import build_slurm
-from advisor.sim.slurmctld import run_slurm
-from advisor.sim.state import outcomes
 from advisor.sim.trace import Trace
 from tests.builders import (
     HOUR_S,
@@ -48,8 +41,9 @@ from tests.builders import (
     make_stretch,
 )
 from tests.planning.queues import busy, lifts_of, shorts
+from tests.planning.simulated_rounds import simulated_rounds
 from tests.planning.test_soft_limit import run_time
-from tests.sim.building import make_state, make_trace
+from tests.sim.building import make_trace
 
 LONG = make_job(1, gpus=16, priority=1000, time_limit_s=40 * HOUR_S)
 BY_SIZE = Limits(fairness="site")
@@ -321,48 +315,26 @@ def test_lifts_are_those_of_the_simulated_policy(
     trace: Trace, fairness: Fairness, lift_places: int, cycles: list[float]
 ) -> None:
     limits, planning = Limits(fairness=fairness), PlanningSettings(lift_places=lift_places)
-    state = make_state(trace, TWO)
-    slurm = build_slurm(state, trace, TWO)
-    simulated = SimulatedSlurm(trace, TWO, state, slurm)
-    # No plan of this test knows of a start without advice.
-    nothing = outcomes(state)
-    problem = Problem(
-        trace=trace,
-        cluster=TWO,
-        state=state,
-        options=SimulationOptions(limits=limits, planning=planning),
-        rng=np.random.default_rng(0),
-        tell=lambda _: None,
-        watch=Stopwatch(),
-        plain_outcomes=lambda: nothing,
-    )
-    lifter = Lifter.of(problem, slurm, by_limits(problem, slurm))
     leases: list[Lease] = []
-    for now in cycles:
-        run_slurm(state, slurm, now)
-        snapshot = simulated.snapshot()
-        young = {job.job_id: "old_enough" for job in snapshot.jobs if now - job.submit_time < limits.min_job_age_s}
-        case = Case(
-            snapshot=snapshot,
-            settings=planning,
-            limits=limits,
-            memory=Memory(leases=tuple(leases)),
-            permits=Permits(left_alone=young),
-        )
+    rounds = simulated_rounds(trace, TWO, Lifter.of, cycles, leases, limits=limits, planning=planning)
+    for now, case, run_policy in rounds:
         changes = {change.job_id: change.action.after for change in recommendations(case)}
 
-        lifter.cycle(state, now)
+        nice_after = run_policy()
 
-        after = {job.job_id: job for job in simulated.snapshot().jobs}
+        pending = case.snapshot.pending
         simulated_lifts = [
-            SetNice(job_id=job.job_id, before=job.nice, after=after[job.job_id].nice)
-            for job in snapshot.pending
-            if after[job.job_id].nice != job.nice
+            SetNice(job_id=job.job_id, before=job.nice, after=nice_after[job.job_id])
+            for job in pending
+            if nice_after[job.job_id] != job.nice
         ]
-        known = [job for job in snapshot.pending if job.time_limit_s is not None]
+        known = [job for job in pending if job.time_limit_s is not None]
+        lifted_jobs = [
+            SetNice(job_id=job.job_id, before=job.nice, after=nice_after[job.job_id]).applied_to(job) for job in known
+        ]
         places = [
             {job.job_id: place for place, job in enumerate(sorted(jobs, key=lambda job: slurms_place(job, 1)))}
-            for jobs in (known, [after[job.job_id] for job in known])
+            for jobs in (known, lifted_jobs)
         ]
         # A lift that changes no order is not proposed.
         assert changes == {

@@ -1,0 +1,71 @@
+"""Rounds of a simulated policy that changes nice values, beside what a plan for the same snapshots sees."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from advisor.domain.lease import Lease
+from advisor.domain.memory import Memory
+from advisor.domain.permits import Permits
+from advisor.planning.case import Case
+from advisor.settings import Limits, PlanningSettings
+from advisor.sim.cluster import Cluster
+from advisor.sim.policies.lifted import MakeMover, by_limits
+from advisor.sim.simulated_policy import Problem, SimulationOptions, Stopwatch
+from advisor.sim.slurm_cluster import SimulatedSlurm
+from advisor.sim.slurm_state import build_slurm
+from advisor.sim.slurmctld import run_slurm
+from advisor.sim.state import outcomes
+from advisor.sim.trace import Trace
+from tests.sim.building import make_state
+
+# Runs the policy, and returns the nice of each job after it.
+RunPolicy = Callable[[], Mapping[int, int]]
+
+
+def simulated_rounds(
+    trace: Trace,
+    cluster: Cluster,
+    make: MakeMover,
+    times: Sequence[float],
+    leases: Sequence[Lease],
+    *,
+    limits: Limits,
+    planning: PlanningSettings,
+) -> Iterator[tuple[float, Case, RunPolicy]]:
+    """Yield the instant, the case and the policy of each round; `leases` are read in every round.
+
+    No plan knows of a start without advice.
+    """
+    state = make_state(trace, cluster)
+    slurm = build_slurm(state, trace, cluster)
+    simulated = SimulatedSlurm(trace, cluster, state, slurm)
+    nothing = outcomes(state)
+    problem = Problem(
+        trace=trace,
+        cluster=cluster,
+        state=state,
+        options=SimulationOptions(limits=limits, planning=planning),
+        rng=np.random.default_rng(0),
+        tell=lambda _: None,
+        watch=Stopwatch(),
+        plain_outcomes=lambda: nothing,
+    )
+    mover = make(problem, slurm, by_limits(problem, slurm))
+
+    def run_policy(now: float) -> Mapping[int, int]:
+        mover.cycle(state, now)
+        return {job.job_id: job.nice for job in simulated.snapshot().jobs}
+
+    case = Case(snapshot=simulated.snapshot(), settings=planning, limits=limits)
+    for now in times:
+        run_slurm(state, slurm, now)
+        snapshot = simulated.snapshot()
+        young = {job.job_id: "old_enough" for job in snapshot.jobs if now - job.submit_time < limits.min_job_age_s}
+        permits, memory = Permits(left_alone=young), Memory(leases=tuple(leases))
+        yield (
+            now,
+            replace(case, snapshot=snapshot, permits=permits, memory=memory),
+            lambda now=now: run_policy(now),  # type: ignore[misc]  # mypy takes the default for an argument
+        )

@@ -6,7 +6,7 @@ is counted over all jobs whose order it changes, those that it delays included.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from advisor.features.queue import ANY_TYPE, QueueTable, by_place
 from advisor.planning.beliefs import Basis
 from advisor.planning.case import Case
 from advisor.planning.lifts import lifts
-from advisor.planning.objective import Floats, Waiting, is_overdue, objective_of, owed
+from advisor.planning.objective import Floats, Waiting, is_overdue, objective_of, owed, waiting_of
 
 Rows = NDArray[np.intp]
 
@@ -77,15 +77,8 @@ class _Line:
     def of(cls, case: Case, queue: QueueTable, rows: Rows, capacity: float) -> "_Line":
         jobs = [queue.jobs[row] for row in rows.tolist()]
         ours = np.array([case.nice_of_ours.get(job.job_id, 0) for job in jobs], dtype=np.int64)
-        waiting = Waiting(
-            priority=(queue.priority[rows] + ours).astype(np.float64),
-            gpu_s=queue.smallest[rows] * queue.run.expected_s[rows],
-            tasks=queue.tasks[rows].astype(np.float64),
-            run_s=queue.run.expected_s[rows],
-            waited_s=queue.wait_s[rows],
-            owed=_owed(case, jobs),
-            is_overdue=late_jobs(case, jobs),
-            capacity=capacity,
+        waiting = replace(
+            waiting_of(queue, rows, ours, capacity), owed=_owed(case, jobs), is_overdue=late_jobs(case, jobs)
         )
         return cls(queue=queue, rows=rows, waiting=waiting, turnaround_s=waiting.turnaround_s(), ours=ours)
 

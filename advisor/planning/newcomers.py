@@ -22,7 +22,7 @@ from advisor.features.queue import QueueTable, queue_table
 from advisor.planning.case import nice_of_ours
 from advisor.planning.levers import missing_for_nice
 from advisor.planning.lifts import lifted_priority
-from advisor.planning.objective import Objective, Waiting, objective_of
+from advisor.planning.objective import Objective, Waiting, objective_of, waiting_of
 from advisor.settings import Limits, PlanningSettings
 
 # Each class holds jobs of half the size of the class before; smaller jobs than those of the last class count as these.
@@ -105,25 +105,12 @@ class _Line:
     @classmethod
     def of(cls, queue: QueueTable, rows: NDArray[np.intp], nice_of_ours: Mapping[int, int], capacity: float) -> "_Line":
         jobs = [queue.jobs[row] for row in rows.tolist()]
-        ours = np.array([nice_of_ours.get(job.job_id, 0) for job in jobs], dtype=np.float64)
-        priority, run_s, limit_s = (
-            queue.priority[rows].astype(np.float64),
-            queue.run.expected_s[rows],
-            queue.limit_s[rows],
-        )
+        ours = np.array([nice_of_ours.get(job.job_id, 0) for job in jobs], dtype=np.int64)
+        run_s, limit_s = queue.run.expected_s[rows], queue.limit_s[rows]
         return cls(
-            waiting=Waiting(
-                priority=priority + ours,
-                gpu_s=queue.smallest[rows] * run_s,
-                tasks=queue.tasks[rows].astype(np.float64),
-                run_s=run_s,
-                waited_s=queue.wait_s[rows],
-                # What is owed to users and to late jobs is left to the rounds.
-                owed=np.zeros(len(rows)),
-                is_overdue=np.zeros(len(rows), dtype=np.bool_),
-                capacity=capacity,
-            ),
-            priority=priority,
+            # What is owed to users and to late jobs is left to the rounds.
+            waiting=waiting_of(queue, rows, ours, capacity),
+            priority=queue.priority[rows].astype(np.float64),
             lifted=ours < 0,
             user=np.array([job.user for job in jobs], dtype=np.str_),
             used_limit_ratio=np.where(limit_s > 0.0, np.minimum(run_s / np.maximum(limit_s, 1.0), 1.0), 1.0),

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from advisor.domain.site import SiteConfig
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.standings import Standings
+from advisor.features.queue import QueueTable
 from advisor.settings import Limits, PlanningSettings
 
 Floats = NDArray[np.float64]
@@ -104,6 +105,20 @@ def scoped_keys(gpu_s: Floats, is_overdue: NDArray[np.bool_]) -> Floats:
     What the site's order says of users stays as it is there, since no job takes the place of another group.
     """
     return np.where(is_overdue, 0.0, gpu_s)
+
+
+def waiting_of(queue: QueueTable, rows: NDArray[np.intp], ours: NDArray[np.int64], capacity: float) -> Waiting:
+    """Return the jobs in some rows of a queue, none of them owed or overdue; `ours` is what we added to their nice."""
+    return Waiting(
+        priority=(queue.priority[rows] + ours).astype(np.float64),
+        gpu_s=queue.smallest[rows] * queue.run.expected_s[rows],
+        tasks=queue.tasks[rows].astype(np.float64),
+        run_s=queue.run.expected_s[rows],
+        waited_s=queue.wait_s[rows],
+        owed=np.zeros(len(rows)),
+        is_overdue=np.zeros(len(rows), dtype=np.bool_),
+        capacity=capacity,
+    )
 
 
 def objective_of(config: SiteConfig, planning: PlanningSettings, limits: Limits) -> Objective:

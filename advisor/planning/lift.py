@@ -101,18 +101,18 @@ class _Line:
             if nice >= case.limits.nice_min:
                 priority_after[place] += jobs[place].nice - nice
                 nice_after[place] = nice
-        rank = _ranks(self.queue, self.rows, before)
+        rank = ranks(self.queue, self.rows, before)
         # A job that passes no other, as one of the same priority, stays where it is.
         for place in self._passing_none(before, priority_after, rank):
             priority_after[place] = before[place]
-        rank_after = _ranks(self.queue, self.rows, priority_after)
+        rank_after = ranks(self.queue, self.rows, priority_after)
         for place in np.flatnonzero(priority_after > before).tolist():
             ahead, ahead_after = self._ahead(place, rank), self._ahead(place, rank_after)
             yield self._lift(case, place, int(nice_after[place]), ahead, ahead_after)
 
     def _passing_none(self, before: NDArray[np.int64], after: NDArray[np.int64], rank: Rows) -> list[int]:
         """Return the places of the jobs whose priority rises and that pass no job by that."""
-        rank_after = _ranks(self.queue, self.rows, after)
+        rank_after = ranks(self.queue, self.rows, after)
         rising = np.flatnonzero(after > before).tolist()
         return [place for place in rising if not (self._ahead(place, rank) & ~self._ahead(place, rank_after)).any()]
 
@@ -189,7 +189,7 @@ def late_jobs(case: Case, jobs: Sequence[Job]) -> NDArray[np.bool_]:
     return is_overdue(now, plain_start_time, wait_begin_time, case.limits)
 
 
-def _ranks(queue: QueueTable, rows: Rows, priority: NDArray[np.int64]) -> Rows:
+def ranks(queue: QueueTable, rows: Rows, priority: NDArray[np.int64]) -> Rows:
     """Return the place of each row in the order in which Slurm considers them with some priorities."""
     jobs = [queue.jobs[row] for row in rows.tolist()]
     order = by_place(

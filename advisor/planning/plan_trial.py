@@ -1,7 +1,7 @@
 """Tries the changes of a cycle in rollouts before they are sent, and refuses those that do not gain.
 
 All plans run from the same snapshot under the same draws of run times, and what counts is the mean completion of all
-jobs, so that a change that helps one job and delays those behind it pays for both, and nobody is counted twice.
+jobs, so that a change that helps one job and delays those behind it pays for both, and no job is counted twice.
 
 - The lifts are one block. Whole traces show that they pay (docs/advice.md), which a rollout of a day sees in part only:
   the block is refused only if it clearly loses.

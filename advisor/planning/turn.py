@@ -6,9 +6,9 @@ import numpy as np
 
 from advisor.domain.job import Job
 from advisor.domain.standings import Standing
-from advisor.features.queue import by_place
 from advisor.planning.beliefs import Basis
 from advisor.planning.case import Case
+from advisor.planning.lift import ranks
 from advisor.planning.objective import Floats, bound_s, objective_of, owed
 
 
@@ -90,13 +90,7 @@ def _place(case: Case, job: Job) -> PlaceInLine | None:
     rows = queue.rows_of(int(queue.pool[row]))
     here, jobs = int(np.flatnonzero(rows == row)[0]), [queue.jobs[row] for row in rows.tolist()]
     ours = np.array([case.nice_of_ours.get(other.job_id, 0) for other in jobs], dtype=np.int64)
-    order = by_place(
-        queue.priority[rows] + ours,
-        np.array([other.submit_time for other in jobs], dtype=np.float64),
-        np.array([other.job_id for other in jobs], dtype=np.int64),
-    )
-    rank = np.empty(len(order), dtype=np.intp)
-    rank[order] = np.arange(len(order))
+    rank = ranks(queue, rows, queue.priority[rows] + ours)
     # Rows stand in the present order.
     ahead = (ours < 0) & (np.arange(len(rows)) < here)
     gpu_s = queue.width[rows] * queue.run.expected_s[rows]

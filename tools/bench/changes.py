@@ -2,7 +2,7 @@
 
 python -m tools.bench changes [--release 22.05] [--jobs 1000] [--minutes 8] [--interval 60] [--run-s 120]
 
-Both clusters are kept at so many pending jobs: for each job that starts another one of the same sequence is submitted.
+Both clusters are kept at this number of pending jobs: for each job that starts another one is submitted.
 Slurm's own defaults decide how often it looks for jobs to start. Prints the CPU time of both slurmctld, the requests
 that the daemon added with their time by sdiag, and the changes per started job.
 """
@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 class Queue:
-    """Keeps a cluster at a number of pending jobs; a job leaves a file when it starts, so that nobody has to ask."""
+    """Keeps a cluster at a number of pending jobs; a job leaves a file when it starts, which is seen without a request."""
 
     def __init__(self, live: LiveCluster, marks: Path, seed: int, run_s: float) -> None:
         """Take the folder for the files of started jobs, and the mean run time."""

@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 class Queue:
-    """Keeps a cluster at a number of pending jobs; a job leaves a file as it starts, so that none has to be asked for."""
+    """Keeps a cluster at a number of pending jobs; a job leaves a file as it starts, so that none is asked for."""
 
     def __init__(self, live: LiveCluster, marks: Path, seed: int, run_s: float) -> None:
         """Take the folder for the files of started jobs, and the mean run time."""

@@ -2,15 +2,17 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Final, Protocol
 
 from advisor.domain.actions import Lever
 from advisor.domain.forecast import NO_FORECASTS, Forecasts
 from advisor.domain.memory import NO_STATE, NOTHING_KNOWN, Journal, Memory, PolicyState
 from advisor.domain.mode import EVERYTHING, Modes
 from advisor.domain.plan import Recommendation
+from advisor.domain.probation import Trust
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.standings import WINDOW_S
+from advisor.features.observe.known_models import NO_MODELS, KnownModels
 from advisor.features.policy import Decider, Policy, ScoredDecision
 from advisor.guard.circumstances import circumstances
 from advisor.guard.rules import judge, permitted
@@ -19,9 +21,10 @@ from advisor.planning.counterfactual import Watched, watched, with_planned_start
 from advisor.planning.line import LINE, Proposer, plan
 from advisor.planning.objective import overdue_jobs
 from advisor.planning.plan_trial import NO_TRIAL, PlanTrial, Trial, is_tried, refused_by_trial
-from advisor.planning.scorers import by_rule
 from advisor.planning.tuning import MEMORIES
 from advisor.settings import Limits, PlanningSettings
+
+_RESTART: Final = frozenset({Lever.CHECKPOINT_REQUEUE, Lever.GPU_COUNT})
 
 
 class ClusterSource(Protocol):
@@ -71,7 +74,7 @@ class NoForecaster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleRecord:
-    """All that one cycle saw, proposed and judged.
+    """All that one cycle saw, proposed and judged; the plan rests on `forecasts.counted`.
 
     `memory` is what earlier ones left. `left_alone` maps pending GPU jobs that must not be changed to the rule that
     says so. `watched` are the changed jobs that still wait. `decisions` is what a learned policy scored, and
@@ -100,7 +103,8 @@ class CycleRecord:
 class Cycle:
     """The pipeline and its settings; it plans with the levers in `levers` alone, and not for jobs only observed.
 
-    Without a `policy` the rules decide. Without a `trial` all changes go out that the guard accepts.
+    Without a `policy` the rules decide; `models` are those whose interference it is shown. Without a `trial` all
+    changes go out that the guard accepts.
     """
 
     planning: PlanningSettings = field(default_factory=PlanningSettings)
@@ -111,19 +115,27 @@ class Cycle:
     line: tuple[Proposer, ...] = LINE
     policy: Policy | None = None
     trial: Trial | None = None
+    models: KnownModels = NO_MODELS
 
     def memory(self, journal: Journal, snapshot: Snapshot) -> Memory:
         """Return what a journal holds that a plan for a snapshot depends on; raises what the journal raises."""
         # Running jobs are looked at where they can be stopped.
-        jobs = frozenset(job.job_id for job in snapshot.jobs if self.planning.preempt or job.is_pending)
+        stops = self.planning.preempt or self.planning.resize_running
+        jobs = frozenset(job.job_id for job in snapshot.jobs if stops or job.is_pending)
         ended = journal.closed(jobs, since=snapshot.taken_at - self.limits.fairness_window_s)
         return Memory(
             leases=(*ended, *journal.leases()),
             waits=journal.waits(snapshot.taken_at - MEMORIES * self.planning.timer_memory_s),
             policy_state=self.policy_state(journal),
-            proven=journal.proven(),
+            trust=journal.trust(),
             standings=journal.standings(snapshot.taken_at - WINDOW_S),
         )
+
+    def _fault_of_settings(self) -> str:
+        """Return why the policy can choose nothing under the settings; "" where it can."""
+        if self.policy is None or self.planning.name_nodes or self.policy.levers != {Lever.NODE_LIST}:
+            return ""
+        return f"policy {self.policy.name} chooses nodes for gangs alone, and planning.name_nodes is off"
 
     def policy_state(self, journal: Journal) -> PolicyState:
         """Return what the policy remembers by a journal, which is not read for the rules."""
@@ -132,28 +144,31 @@ class Cycle:
     def judge(self, snapshot: Snapshot, memory: Memory = NOTHING_KNOWN) -> CycleRecord:
         """Plan for a snapshot with what earlier cycles left, and judge the plan."""
         preempts = self.planning.preempt and Lever.CHECKPOINT_REQUEUE in self.levers
-        forecasts = self._marked(self.forecaster.forecasts(snapshot), memory.proven)
+        restarts = self.planning.resize_running and self.levers >= _RESTART
+        forecasts = self._marked(self.forecaster.forecasts(snapshot), memory.trust)
         context = circumstances(
             snapshot,
             self.limits,
             memory.outstanding,
             preempts=preempts,
+            restarts=restarts,
+            names_nodes=self.planning.name_nodes and Lever.NODE_LIST in self.levers,
             leases=memory.leases,
             modes=self.modes,
-            forecasts=forecasts,
             lifted=memory.lifted - overdue_jobs(snapshot, memory.standings, self.limits),
         )
         permits = permitted(snapshot, context)
-        decider = Decider(rule=by_rule, policy=self.policy, state=memory.policy_state)
+        decider = Decider(policy=self.policy, state=memory.policy_state)
         case = Case(
             snapshot=snapshot,
             settings=self.planning,
             limits=self.limits,
-            forecasts=forecasts,
+            forecasts=forecasts.counted,
             memory=memory,
             permits=permits,
             levers=self.levers,
             decider=decider,
+            models=self.models,
         )
         seen = watched(case)
         judged = judge(with_planned_starts(plan(case, self.line), case), snapshot, context)
@@ -161,18 +176,25 @@ class Cycle:
         return CycleRecord(
             snapshot=snapshot,
             memory=memory,
-            forecasts=case.forecasts,
+            forecasts=forecasts,
             judged=judged if trial is NO_TRIAL else refused_by_trial(judged, trial),
             left_alone=permits.left_alone,
             watched=seen,
             decisions=tuple(decider.decisions),
             policy_state=decider.state,
-            policy_fault=decider.fault,
+            policy_fault=decider.fault or self._fault_of_settings(),
             trial=trial,
         )
 
-    def _marked(self, forecasts: Forecasts, proven: frozenset[str] | None) -> Forecasts:
-        """Return forecasts of which only the models that have to prove themselves still are on probation."""
-        asked = proven is not None and self.limits.probation_jobs > 0
-        left = tuple(model for model in forecasts.on_probation if asked and model not in (proven or ()))
+    def _marked(self, forecasts: Forecasts, trust: Trust | None) -> Forecasts:
+        """Return forecasts of which those models are on probation that drifted, or that still have to prove themselves.
+
+        A model that drifted is on probation also where it did not have to prove itself before.
+        """
+        unproven = forecasts.on_probation if self.limits.probation_jobs > 0 else ()
+        left = tuple(
+            model
+            for model in forecasts.models
+            if trust is not None and (model in trust.drifted or (model in unproven and model not in trust.proven))
+        )
         return forecasts if left == forecasts.on_probation else replace(forecasts, on_probation=left)

@@ -21,17 +21,20 @@ _UNIX: Final = "unix:"
 # The kernel accepts no longer path for a socket.
 _LONGEST_PATH: Final = 107
 _PORT: Final = re.compile(r"(?P<host>[^:]+|\[[^\]]+\]):(?P<port>[0-9]{1,5})")
-# A job is stopped for a gang only after it has run for QUANTUM_S, and not again within APART_S.
+# A job is stopped only after it has run for QUANTUM_S, and not again within APART_S.
 QUANTUM_S: Final = 1200.0
 APART_S: Final = HOUR_S
 # Bounds that catch typing errors; they are far above what any site needs.
 _LARGEST: Final = 1e9
 _LARGEST_INFLATION: Final = 100.0
 _MOST_DECADES: Final = 20.0
+_SHORTEST_TWIN_S: Final = 5.0
 # Slurm keeps the three lowest values for itself.
 _LOWEST_NICE: Final = -(2**31 - 3)
-_PLANNING_BOUNDS: Final = {
+PLANNING_BOUNDS: Final = {
     **dict.fromkeys(("depth", "lift_places", "lift_lease_s"), (1.0, _LARGEST)),
+    "node_list_lease_s": (1.0, HOUR_S),
+    "patience_s": (1.0, _LARGEST),
     **dict.fromkeys(("node_timer_s", "leaf_timer_s", "timer_memory_s", "timer_imagined"), (1.0, _LARGEST)),
     **dict.fromkeys(("min_saving_s", "restart_s"), (0.0, _LARGEST)),
     **dict.fromkeys(("leaf_inflation", "spine_inflation", "insensitive_inflation"), (1.0, _LARGEST_INFLATION)),
@@ -40,6 +43,8 @@ _PLANNING_BOUNDS: Final = {
 _NOT_NEGATIVE: Final = (
     "max_lateness_s",
     "max_lateness_ratio",
+    "agreed_delay_s",
+    "agreed_delay_ratio",
     "min_job_age_s",
     "max_job_wait_s",
     "max_added_delay_s",
@@ -64,6 +69,7 @@ class PlanningSettings:
     priority_decades: Annotated[
         float, "the weight of a job grows by this many powers of ten over the full range of fair share and age"
     ] = 2.0
+    patience_s: Annotated[float, "a wait below this is no sign that the turn of a job comes near"] = 1800.0
     lift_places: Annotated[int, "number of jobs of a pool that are kept at the head of the line by lifts"] = 20
     lift_lease_s: Annotated[float, "time after which a job that was lifted and has not started is put back"] = DAY_S
     min_saving_s: Annotated[float, "least job completion time that a new size or a soft limit must save"] = 600.0
@@ -82,6 +88,15 @@ class PlanningSettings:
         "tried in time is not sent; 0 sends them untried",
     ] = 15.0
     preempt: Annotated[bool, "whether jobs that declare a checkpoint can be stopped for gangs"] = False
+    resize_running: Annotated[
+        bool, "whether jobs that declare a checkpoint and a range of sizes can be stopped to restart with more GPUs"
+    ] = False
+    name_nodes: Annotated[
+        bool, "whether the nodes on which a pending gang starts can be named (ReqNodeList), where a policy chooses them"
+    ] = False
+    node_list_lease_s: Annotated[
+        float, "time after which named nodes are taken back from a gang that has not started"
+    ] = 120.0
     restart_s: Annotated[float, "assumed time from the restart of a stopped job until it computes again"] = 60.0
     leaf_inflation: Annotated[float, "assumed inflation of a gang spread over nodes of one leaf"] = 1.1
     spine_inflation: Annotated[float, "assumed inflation of a gang spread over leaves"] = 1.3
@@ -89,7 +104,7 @@ class PlanningSettings:
     min_marginal_ratio: Annotated[float, "least speed that an added GPU must contribute, as a share of one GPU's"] = 0.5
 
     def __post_init__(self) -> None:
-        for name, (least, most) in _PLANNING_BOUNDS.items():
+        for name, (least, most) in PLANNING_BOUNDS.items():
             if not least <= getattr(self, name) <= most:
                 raise ValueError(f"{name} must be at least {least:g} and at most {most:.0f}")
         for name in ("used_limit_ratio_low", "soft_limit_ratio_high", "scaling_exponent", "min_marginal_ratio"):
@@ -117,11 +132,20 @@ class Limits:
     max_lateness_ratio: Annotated[
         float, "the same bound as a share of the job's wait without advice; the larger of the two counts"
     ] = 1.0
+    agreed_delay_s: Annotated[
+        float, "by how much longer than without advice the jobs of a user can wait in the mean before they weigh more"
+    ] = 1800.0
+    agreed_delay_ratio: Annotated[
+        float, "the same as a share of the user's wait without advice; the larger of the two counts"
+    ] = 0.05
     min_job_age_s: Annotated[float, "jobs submitted less than this ago are left alone"] = 60.0
     max_job_wait_s: Annotated[float, "no change is made that delays a job eligible for longer than this"] = 48 * HOUR_S
     max_added_delay_s: Annotated[
         float, "bound on the delay of one job by changes: no change without room for it, a lift after half of it"
     ] = 6 * HOUR_S
+    max_limit_ratio: Annotated[
+        float, "most by which the time limit of a job is raised that is made smaller and so runs longer; 1 raises none"
+    ] = 4.0
     nice_min: Annotated[int, "lowest nice value that is set, 0 or below; below 0 it takes an Operator"] = -2_000_000_000
     cooldown_s: Annotated[float, "time for which a job is left alone after it was changed, or its change refused"] = (
         600.0
@@ -142,17 +166,19 @@ class Limits:
     )
     probation_jobs: Annotated[
         int,
-        "least number of ended jobs of this site that must confirm a run-time model before changes rest on its "
-        "forecasts; 0 trusts every model at once",
+        "least number of ended jobs of this site that must confirm a run-time model before plans count with its run "
+        "times, and again after it drifted; 0 trusts every model at once",
     ] = 100
     preempt_partitions: Annotated[
-        str, "partitions, separated by commas, in which jobs that declare a checkpoint can be stopped for a gang"
+        str, "partitions, separated by commas, in which jobs that declare a checkpoint can be stopped"
     ] = ""
 
     def __post_init__(self) -> None:
         for name in _NOT_NEGATIVE:
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative")
+        if not self.max_limit_ratio >= 1:
+            raise ValueError("max_limit_ratio must be at least 1")
         if not _LOWEST_NICE <= self.nice_min <= 0:
             raise ValueError(f"nice_min must not be above 0, nor below {_LOWEST_NICE}")
 
@@ -223,8 +249,15 @@ class DaemonSettings:
         str, "folder of the pause file, the socket of the leases and the lock that excludes a second daemon"
     ] = "/run/sadvise"
     refit: Annotated[bool, "whether run times are fitted again every night; needs the package sadvise-fit"] = False
+    policy: Annotated[
+        str,
+        "learned policy, NAME or NAME@VERSION, that decides in place of the rules; without a version the one in use in "
+        "each round; empty for the rules",
+    ] = ""
     shadow: Annotated[
-        str, "learned policy whose plans are recorded in the journal beside the rules' and never sent; empty for none"
+        str,
+        "learned policy, NAME or NAME@VERSION, whose plans are recorded in the journal beside those in force and never "
+        "sent; empty for none",
     ] = ""
     submit_table: Annotated[
         str,
@@ -252,8 +285,8 @@ class DaemonSettings:
             raise ValueError("jitter_s must not be negative, nor above interval_s")
         if not 0.0 < self.deadline_s <= LONGEST_DEADLINE_S:
             raise ValueError(f"deadline_s must be above 0 and at most {LONGEST_DEADLINE_S:g}")
-        if not (self.twin_interval_s == 0.0 or 60.0 <= self.twin_interval_s <= DAY_S):
-            raise ValueError("twin_interval_s must be 0, or at least 60 and at most 86400")
+        if not (self.twin_interval_s == 0.0 or _SHORTEST_TWIN_S <= self.twin_interval_s <= DAY_S):
+            raise ValueError("twin_interval_s must be 0, or at least 5 and at most 86400")
         if not 0 <= self.night_hour <= 23:
             raise ValueError("night_hour must be an hour from 0 to 23")
         if min(self.strain_threads, self.strain_queue, self.strain_cycle_s) <= 0:
@@ -320,7 +353,9 @@ class BreakerSettings:
     max_reads_failed: Annotated[int, "most reads of the cluster that can fail in a row"] = 2
     max_error_ratio: Annotated[float, "largest share of failed requests to slurmctld"] = 0.2
     min_requests: Annotated[int, "least number of requests for the share of failures to count"] = 20
-    min_coverage_ratio: Annotated[float, "least share of run times that lie within their 80 % intervals"] = 0.6
+    min_coverage_ratio: Annotated[
+        float, "least share of run times within their 80 % intervals; below it they are set aside"
+    ] = 0.6
     min_ended_jobs: Annotated[int, "least number of ended jobs for that share to count"] = 50
     max_objections: Annotated[int, "most jobs whose changes people revert or overrule within the window"] = 3
     max_objections_of_user: Annotated[int, "most overruled jobs of one user that are counted within the window"] = 2

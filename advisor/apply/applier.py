@@ -118,8 +118,12 @@ class Applier:
         return self.named.snapshot_of({lease.job_id for lease in (*self.journal.leases(), *started)})
 
     def reconcile(self, snapshot: Snapshot) -> Reconciled:
-        """Update the journal from the cluster, and revert changes that are due."""
-        return self._reconcile(snapshot, lambda lease: lease.is_due(snapshot.taken_at))
+        """Update the journal from the cluster; revert changes that are due, and named nodes that are no longer free."""
+        lost = leases.without_place(self.journal.leases(), snapshot)
+        return self._reconcile(
+            snapshot,
+            lambda lease: lease.is_due(snapshot.taken_at) or (lease.lever is Lever.NODE_LIST and lease.job_id in lost),
+        )
 
     def return_due(self, now: float) -> Reconciled:
         """Revert changes that are due in a round that could not read the queue; without any, nothing is asked."""

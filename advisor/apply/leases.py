@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from advisor.domain.actions import Lever, Requeue, SetNice
+from advisor.domain.actions import Lever, Requeue, SetNice, SetNodeList
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState
 from advisor.domain.snapshot import Snapshot
+from advisor.features.named_nodes import NamedNodes
 
 
 class Sight(StrEnum):
@@ -154,6 +155,23 @@ TRANSITIONS: Final[Mapping[tuple[LeaseState, Sight], Transition]] = {
     (LeaseState.HANDS_OFF, Sight.ONE_END): _stays,
     (LeaseState.HANDS_OFF, Sight.OTHERS): _stays,
 }
+
+
+def without_place(leases: Iterable[Lease], snapshot: Snapshot) -> frozenset[int]:
+    """Return the pending jobs that hold a list of nodes of ours on which they could not start now.
+
+    Others have taken these nodes, or they are drained, down or reserved; the job would wait for them.
+    """
+    nodes = NamedNodes(snapshot=snapshot)
+    return frozenset(
+        lease.job_id
+        for lease in leases
+        if isinstance(lease.action, SetNodeList)
+        and lease.action.after
+        and (job := snapshot.jobs_by_id.get(lease.job_id)) is not None
+        and job.is_pending
+        and not nodes.hold(job, lease.action.after)
+    )
 
 
 def unpaired(leases: Sequence[Lease], due: Collection[Lease], snapshot: Snapshot) -> list[Lease]:

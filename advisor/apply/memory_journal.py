@@ -12,6 +12,7 @@ from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.actions import Lever
 from advisor.domain.lease import Ending, Lease
 from advisor.domain.memory import KEPT_S, NO_STATE, PolicyState, check_owner
+from advisor.domain.probation import Trust
 from advisor.domain.standings import NO_STANDINGS, Standings, Stretch, standings_of
 from advisor.domain.waits import Wait
 
@@ -27,7 +28,7 @@ class MemoryJournal:
         waits: Iterable[Wait] = (),
         observed_until: float | None = None,
         policy_state: PolicyState = NO_STATE,
-        proven: frozenset[str] | None = None,
+        trust: Trust | None = None,
         standings: Standings = NO_STANDINGS,
     ) -> None:
         """Start with the contents of another journal: leases that are open and that have ended, waits, and a state.
@@ -40,7 +41,7 @@ class MemoryJournal:
         self._waits: list[Wait] = list(waits)
         self._observed_until = observed_until
         self._policy_state = policy_state
-        self._proven = proven
+        self._trust = trust
         self._stretches: dict[float, Stretch] = {}
         self._known_standings = standings
 
@@ -126,9 +127,9 @@ class MemoryJournal:
         """Return what the policy of the last cycle remembers."""
         return self._policy_state
 
-    def proven(self) -> frozenset[str] | None:
-        """Return the models that were proven beforehand; None where none has to be."""
-        return self._proven
+    def trust(self) -> Trust | None:
+        """Return which models were proven beforehand; None where none has to be."""
+        return self._trust
 
     def keep_stretch(self, stretch: Stretch) -> None:
         """Store a stretch in place of the one of the same anchor."""

@@ -80,7 +80,7 @@ def rehearse(cycle: Cycle, journal: Journal, snapshot: Snapshot) -> Step:
         waits=journal.waits(snapshot.taken_at - KEPT_S),
         observed_until=journal.observed_until(),
         policy_state=cycle.policy_state(journal),
-        proven=journal.proven(),
+        trust=journal.trust(),
     )
     cluster = RehearsedCluster(snapshot)
     applier = Applier(source=cluster, actuator=cluster, cycle=cycle, journal=copy, observe=observed, gate=NothingNew())

@@ -7,8 +7,8 @@ or, if an Operator's change lifts the limit for the job, takes resources meant f
 import math
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from advisor.backends.assoc_text import (
@@ -22,7 +22,7 @@ from advisor.backends.assoc_text import (
 )
 from advisor.backends.process import Commands, text_of
 from advisor.backends.site_reader import running_config
-from advisor.domain.actions import SetGpus
+from advisor.domain.actions import Action, Requeue, SetGpus
 from advisor.domain.gang import GangRequest
 from advisor.domain.job import Job
 from advisor.domain.plan import Recommendation
@@ -41,6 +41,8 @@ _GROUP: Final = {"GrpTRES": False, "GrpTRESMins": True, "GrpTRESRunMins": True}
 _HOLDER: Final = ("MaxTRESPU", "MaxTRESPA")
 _EACH_JOB: Final = {"MaxTRESPJ": False, "MaxTRESMinsPJ": True}
 _EACH_NODE: Final = "MaxTRESPN"
+# In minutes.
+_WALL: Final = "MaxWallPJ"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +102,16 @@ def _beyond_associations(chain: Sequence[Association], demand: Demand) -> str | 
         for limit in _GROUP:
             if (reason := _beyond(limit, association.amounts.get(limit, {}), demand)) is not None:
                 return f"{reason} of {_name(association)}"
-    return None
+    reason = _beyond_wall((association.counts for association in chain), demand)
+    return None if reason is None else f"{reason} of {_name(chain[0])}"
+
+
+def _beyond_wall(counts: Iterable[Mapping[str, int]], demand: Demand) -> str | None:
+    """Return that the time limit would be beyond that of the first of some associations, or a QOS, which has one."""
+    most = next((of_one[_WALL] for of_one in counts if _WALL in of_one), None)
+    if most is None or demand.minutes is None or demand.minutes <= most:
+        return None
+    return f"{demand.minutes:g} would be beyond {_WALL}={most},"
 
 
 def _chain(job: Job, state: AssociationState) -> list[Association]:
@@ -134,6 +145,8 @@ def _beyond_qos(name: str, qos: QosLimits | None, job: Job, uid: str, demand: De
     for limit in (*_GROUP, *_EACH_JOB, _EACH_NODE):
         if (reason := _beyond(limit, qos.amounts.get(limit, {}), demand)) is not None:
             return f"{reason} of QOS {name}"
+    if (reason := _beyond_wall((qos.counts,), demand)) is not None:
+        return f"{reason} of QOS {name}"
     # What binds each user or account is shown with its use, and a job that waits has given its user a place there.
     for holder, limits in ((job.account, qos.by_account.get(job.account)), (job.user, qos.by_uid.get(uid))):
         if limits is None:
@@ -187,10 +200,10 @@ def _name(association: Association) -> str:
 
 
 class AssociationLimits:
-    """Asks slurmctld for the limits of a job's user before the job is given another size; for one thread.
+    """Asks slurmctld for the limits of a job's user before the job gets another size, or stops for one; one thread.
 
-    One reading costs slurmctld two requests, and two more every ten minutes. Where `privileged` says so, for an
-    Operator or root, a smaller size is checked as well.
+    One reading costs slurmctld two requests, and two more every ten minutes. A smaller size is checked where
+    the time limit rises with it, and always where `privileged` says so, for an Operator or root.
     """
 
     def __init__(
@@ -207,15 +220,14 @@ class AssociationLimits:
 
     def against(self, change: Recommendation, job: Job) -> str | None:
         """Return the limit that forbids a change; None if it can be sent."""
-        action = change.action
-        if not isinstance(action, SetGpus) or not (_grows(action) or self._privileged()):
+        resized = self._resized(change.action, job)
+        if resized is None:
             return None
-        gang = job.gang.with_counts(action.scope, action.after)
         try:
             if not self._limits_are_enforced():
                 return None
             self._forget_what_is_old()
-            demand = demand_of(gang, job.time_limit_s, self._granted)
+            demand = demand_of(resized.gang, resized.time_limit_s, self._granted)
             if demand is None:
                 return "limits: the number of GPUs that the job would use is unknown"
             reason = exceeded(job, demand, self._state(job.user), self._qos_of(job))
@@ -225,6 +237,19 @@ class AssociationLimits:
             return f"limits: {reason}"
         self._granted += demand.gpus
         return None
+
+    def _resized(self, action: Action, job: Job) -> Job | None:
+        """Return a job with the size that is checked before a change; None if none is.
+
+        A running job counts with what it holds and what it is stopped for, which is more than it will have.
+        """
+        match action:
+            case Requeue(gpus_after=int(gpus)):
+                return replace(job, gang=_scaled(job.gang, gpus))
+            case SetGpus() if _grows(action) or action.changes_limit or self._privileged():
+                return action.applied_to(job)
+            case _:
+                return None
 
     def _limits_are_enforced(self) -> bool:
         now = self._monotonic()
@@ -257,6 +282,15 @@ class AssociationLimits:
                 yield name
 
 
+def _scaled(gang: GangRequest, gpus: int) -> GangRequest:
+    """Return a request with another total of GPUs."""
+    now = gang.gpu_count or gpus
+    if gang.scope is None:
+        return gang
+    counts = tuple(replace(held, count=held.count * gpus // now) for held in gang.counts(gang.scope))
+    return gang.with_counts(gang.scope, counts)
+
+
 def _grows(action: SetGpus) -> bool:
-    before = {gpus.gpu_type: gpus.count for gpus in action.before}
-    return any(gpus.count > before.get(gpus.gpu_type, 0) for gpus in action.after)
+    before = {gpus.gpu_type: gpus.count for gpus in action.before.gpus}
+    return any(gpus.count > before.get(gpus.gpu_type, 0) for gpus in action.after.gpus)

@@ -1,4 +1,4 @@
-"""The scontrol commands that apply a change and take it back; one field each, as argv or as a line, never a shell.
+"""The scontrol commands that apply a change and take it back, as argv or as a line, never a shell.
 
 Each pair was run on the live releases and read back: what a revert leaves behind is what stood before. A requeue has
 nothing that takes it back.
@@ -10,7 +10,9 @@ from typing import Final
 from advisor.domain.actions import Action, Change
 
 # scontrol splits a line at blanks, and its readline takes some characters for commands: none of them is let through.
-_LINE: Final = re.compile(r"update JobId=[0-9]{1,10}(?:_\[[0-9,-]+\])? [A-Za-z]+=[A-Za-z0-9_.:,@/-]+", re.ASCII)
+_JOB: Final = re.compile(r"[0-9]{1,10}(?:_\[[0-9,-]+\])?", re.ASCII)
+# Only a list of nodes is cleared by an empty value.
+_WORD: Final = re.compile(r"[A-Za-z]+=[A-Za-z0-9_.:,@/-]+|ReqNodeList=", re.ASCII)
 
 
 def apply_argv(action: Action, cluster: str | None = None) -> list[str]:
@@ -29,5 +31,6 @@ def update_line(change: Change, address: str | None = None) -> str | None:
 
     `address` names tasks of an array in place of the job.
     """
-    line = f"update JobId={address or change.job_id} {change.argument()}"
-    return line if _LINE.fullmatch(line) else None
+    job, words = address or str(change.job_id), change.arguments()
+    are_words = _JOB.fullmatch(job) and all(map(_WORD.fullmatch, words))
+    return f"update JobId={job} {' '.join(words)}" if are_words else None

@@ -14,6 +14,8 @@ _PACKAGE: Final = "sadvise-fit"
 def how_to_install(extra: Literal["fit", "slurm"]) -> str:
     """Return the command that installs the libraries of an extra: that of the system's package manager, or of pip."""
     if (distribution("sadvise").read_text("INSTALLER") or "").strip() == PACKAGED:
-        manager = "apt-get" if shutil.which("apt-get") else "dnf"
-        return f"{manager} install {_PACKAGE}"
+        # It was built with the program, and no repository has it.
+        return (
+            f"apt-get install ./{_PACKAGE}_*.deb" if shutil.which("apt-get") else f"dnf install ./{_PACKAGE}-[0-9]*.rpm"
+        )
     return f"{sys.executable} -m pip install 'sadvise[{extra}]'"

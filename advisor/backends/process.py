@@ -12,6 +12,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Final, NoReturn, Protocol
 
+from advisor.backends.command_errors import late, refusal
 from advisor.errors import SlurmError, SlurmMissingError, SlurmRefusedError, SlurmUnavailableError, TooLargeError
 from advisor.text import escaped
 
@@ -41,19 +42,6 @@ _OWN_VARIABLES = {
 }
 # scontrol reads lines with readline, which a user's key bindings could change.
 _READERS_VARIABLES = {"INPUTRC": os.devnull}
-
-_UNREACHABLE = re.compile(
-    r"unable to contact slurm controller|connection refused|connection timed out|socket timed out"
-    r"|zero bytes were transmitted|communication connection failure|backup controller|standby"
-    r"|transport endpoint is not connected|connection reset|unexpected message received",
-    re.IGNORECASE,
-)
-_NO_CONFIGURATION = re.compile(
-    r"could not establish a configuration source|unable to (process configuration|status) file|s_p_parse_file",
-    re.IGNORECASE,
-)
-_NO_MUNGE = re.compile(r"munge", re.IGNORECASE)
-_NO_ACCESS = re.compile(r"access/permission denied|user not permitted", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +165,7 @@ def run(
     message = bytes(complaints.content)
     if not in_time:
         _check_patience(program, patience, "was ended before it answered")
-        raise _late(program, timeout_s, message, environment)
+        raise late(program, timeout_s, printable(text_of(message)), environment)
     if output.overflowed:
         raise TooLargeError(
             f"{program} answered with more than {limit_bytes} bytes, which sadvise does not read: try another --source"
@@ -250,39 +238,7 @@ def failure(program: str, status: int, complaints: bytes, environment: Mapping[s
     message = printable(text_of(complaints))
     if status < 0:
         return SlurmUnavailableError(f"{program} was ended by signal {-status}: {message or 'it gave no reason'}")
-    if _NO_CONFIGURATION.search(message):
-        return SlurmRefusedError(
-            f"{program} finds no Slurm configuration: {_configuration_hint(environment)} ({message})"
-        )
-    if _UNREACHABLE.search(message):
-        return SlurmUnavailableError(
-            f"{program} cannot reach slurmctld: check that it runs (`scontrol ping`) and try again ({message})"
-        )
-    if _NO_MUNGE.search(message):
-        return SlurmUnavailableError(f"{program} cannot authenticate: check that munged runs on this host ({message})")
-    if _NO_ACCESS.search(message):
-        return SlurmRefusedError(f"{program} was denied access: run as a user who can see the whole queue ({message})")
-    return SlurmRefusedError(f"{program} failed with exit status {status}: {message or 'it gave no reason'}")
-
-
-def _configuration_hint(environment: Mapping[str, str]) -> str:
-    named = environment.get("SLURM_CONF")
-    if named is None:
-        return "set SLURM_CONF to the cluster's slurm.conf"
-    return f"SLURM_CONF names {printable(named)}: check that this file exists and can be read"
-
-
-def _late(program: str, timeout_s: float, complaints: bytes, environment: Mapping[str, str]) -> SlurmError:
-    message = printable(text_of(complaints))
-    # Slurm's commands look for a missing file for a minute before they give up.
-    if _NO_CONFIGURATION.search(message):
-        return SlurmRefusedError(
-            f"{program} finds no Slurm configuration: {_configuration_hint(environment)} ({message})"
-        )
-    return SlurmUnavailableError(
-        f"{program} gave no answer within {timeout_s:g} s: slurmctld is possibly overloaded or rate limiting; "
-        f"try again later or raise --timeout{f' ({message})' if message else ''}"
-    )
+    return refusal(program, status, message, environment)
 
 
 def _check_patience(program: str, patience: Deadline | None, what: str) -> None:
@@ -443,7 +399,7 @@ class _Running:
     def _stop(self) -> NoReturn:
         """Raise why the program was not waited for any longer."""
         _check_patience(self._argv[0], self._patience, "was ended before it answered")
-        raise _late(self._argv[0], self._timeout_s, self.complaints, self._environment)
+        raise late(self._argv[0], self._timeout_s, printable(text_of(self.complaints)), self._environment)
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:

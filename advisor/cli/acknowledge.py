@@ -1,4 +1,4 @@
-"""`sadvise acknowledge`: let the daemon go on after a circuit breaker stopped it."""
+"""`sadvise acknowledge`: let the daemon go on after a circuit breaker, or trust a run-time model that drifted."""
 
 from typing import Annotated
 
@@ -9,7 +9,10 @@ from advisor.cli.options import ConfigFile, JournalFile
 
 def acknowledge(
     breaker: Annotated[
-        str, typer.Argument(metavar="BREAKER", help="The open breaker, as `sadvise recommend` and `check` show it.")
+        str,
+        typer.Argument(
+            metavar="BREAKER", help="The open breaker, or forecast_drift, as `sadvise recommend` and `check` show it."
+        ),
     ],
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="What was found, for the journal.")] = "",
     journal: JournalFile = None,
@@ -17,7 +20,8 @@ def acknowledge(
 ) -> None:
     """Close a circuit breaker of the daemon, which counts again from now on; the journal keeps who did it and when.
 
-    The daemon takes note in its next round. A breaker whose cause lasts opens again.
+    The daemon takes note in its next round. A breaker whose cause lasts opens again. With forecast_drift plans count
+    with the run-time model again whose intervals no longer held, until jobs that end from now on show the same.
     """
     import getpass
 
@@ -25,7 +29,8 @@ def acknowledge(
     from advisor.cli.reading import Reading, journal_file
     from advisor.clock import SystemClock
     from advisor.daemon.breaker_events import acknowledge as write
-    from advisor.daemon.breaker_events import read_breakers
+    from advisor.daemon.breaker_events import read_breakers, trust_again
+    from advisor.domain.probation import DRIFT
     from advisor.errors import ConfigError
     from advisor.journal import SqliteJournal, opened
     from advisor.text import named
@@ -35,8 +40,11 @@ def acknowledge(
     # Nothing is made where there is no journal.
     SqliteJournal.read_only(path).close_file()
     with opened(path, wait_s=LOCK_WAIT_S) as held:
-        names = [entry.name for entry in read_breakers(held)[0].open]
+        names = [*(entry.name for entry in read_breakers(held)[0].open), *([DRIFT] if held.trust().drifted else [])]
         if breaker not in names:
             raise ConfigError(f"{named(breaker, longest=40)} is not open: open are {', '.join(names) or 'none'}")
-        write(held, breaker, SystemClock().now(), by=getpass.getuser(), reason=reason)
+        if breaker == DRIFT:
+            trust_again(held, SystemClock().now(), by=getpass.getuser(), reason=reason)
+        else:
+            write(held, breaker, SystemClock().now(), by=getpass.getuser(), reason=reason)
     print_labelled("acknowledged", f"{breaker}; the daemon counts again from its next round on", width=14)

@@ -131,7 +131,7 @@ def _in_words(reconciled: "Reconciled") -> str:
 def _print(changes: list[dict[str, Any]], left_alone: list[dict[str, Any]], *, parsable: bool, noheader: bool) -> None:
     """Print the changes for people or as lines, and for people the rules that left jobs alone."""
     from advisor.cli.changes import COLUMNS, fields_of
-    from advisor.view.documents import skipped_by_rule
+    from advisor.view.documents import rules_in_words
     from advisor.view.terminal import print_labelled, print_rows, print_table
 
     if parsable:
@@ -142,5 +142,4 @@ def _print(changes: list[dict[str, Any]], left_alone: list[dict[str, Any]], *, p
     else:
         print_labelled("nothing", "to apply and nothing to take back")
     if left_alone:
-        counts = ", ".join(f"{count} {rule}" for rule, count in skipped_by_rule(left_alone).items())
-        print_labelled("left alone", counts, width=12)
+        print_labelled("left alone", rules_in_words(left_alone), width=12)

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from advisor.backends.process import Commands
     from advisor.config import Config
     from advisor.domain.lease import Lease
+    from advisor.domain.probation import Trust
     from advisor.domain.snapshot import Snapshot
     from advisor.planning.site_checks import Check
 
@@ -87,11 +88,11 @@ def _what_if(seen: "Snapshot") -> "Iterator[Check]":
 
 
 def _trust(settings: "Config", now: float) -> "Iterator[Check]":
-    """Check what keeps the daemon from applying, by its journal: open circuit breakers and unproven models."""
+    """Check by the journal what the daemon does not do: open circuit breakers, and run times that are set aside."""
     from pathlib import Path
 
     from advisor.daemon.breaker_events import read_breakers
-    from advisor.daemon.round_state import coverage_so_far
+    from advisor.daemon.round_state import coverage_so_far, least_jobs
     from advisor.domain.probation import NOTHING_ENDED
     from advisor.errors import AdvisorError
     from advisor.journal import SqliteJournal
@@ -103,7 +104,7 @@ def _trust(settings: "Config", now: float) -> "Iterator[Check]":
         if not path.exists():
             return
         with SqliteJournal.read_only(path) as kept:
-            breakers, proven = read_breakers(kept)[0], kept.proven()
+            breakers, trust = read_breakers(kept)[0], kept.trust()
             coverage_by_model = coverage_so_far(kept, now)
     except (AdvisorError, OSError) as err:
         cost = "open breakers and unproven models are not known"
@@ -114,14 +115,14 @@ def _trust(settings: "Config", now: float) -> "Iterator[Check]":
         yield Check(name=f"breaker {breaker.name}", status=Status.LACKS, text=text, cost=cost)
     if not breakers.open:
         yield Check(name="breakers", status=Status.OK, text="none is open")
-    least_jobs = settings.guard.probation_jobs
-    model = _on_probation(settings, proven) if least_jobs else None
+    model = _on_probation(settings, trust)
     if model is not None:
-        text = probation_line(model, coverage_by_model.get(model, NOTHING_ENDED), least_jobs)
-        yield Check(name="probation", status=Status.LACKS, text=text, cost="advice rests on it, changes do not")
+        coverage, drifted = coverage_by_model.get(model, NOTHING_ENDED), model in trust.drifted
+        text = probation_line(model, coverage, least_jobs(settings), drifted=drifted)
+        yield Check(name="probation", status=Status.LACKS, text=text, cost="run times are shares of the time limits")
 
 
-def _on_probation(settings: "Config", proven: frozenset[str]) -> str | None:
+def _on_probation(settings: "Config", trust: "Trust") -> str | None:
     """Return the run-time model in use if it is on probation."""
     from pathlib import Path
 
@@ -136,7 +137,9 @@ def _on_probation(settings: "Config", proven: frozenset[str]) -> str | None:
     except ModelError:
         return None  # the check of the models says why
     tested = held.entry.tested
-    return None if held.name in proven or (tested is not None and is_tested(tested.coverage)) else held.name
+    is_exempt = not settings.guard.probation_jobs or (tested is not None and is_tested(tested.coverage))
+    is_trusted = held.name not in trust.drifted and (is_exempt or held.name in trust.proven)
+    return None if is_trusted else held.name
 
 
 def _strays(settings: "Config", seen: "Snapshot", commands: "Commands") -> "Iterator[Check]":

@@ -15,12 +15,13 @@ def check(config: ConfigFile = None) -> None:
     from advisor.config import load_config
 
     loaded = load_config(config, os.environ)
-    if loaded.daemon.shadow:
-        from advisor.daemon.live_parts import shadow_of
+    for key in ("policy", "shadow"):
+        if getattr(loaded.daemon, key):
+            from advisor.daemon.live_parts import opened_policy
 
-        shadow_of(loaded)
+            opened_policy(loaded, key)
     where = sorted(set(loaded.origins.values()))
-    typer.echo(f"valid: {', '.join(where) if where else 'no file and no variable, all defaults'}")
+    typer.echo(f"valid: {', '.join(where) if where else 'no file and no variable sets a value, all defaults'}")
 
 
 @app.command()

@@ -72,11 +72,11 @@ def explain(
         snapshot=seen,
         settings=settings.planning,
         limits=settings.guard,
-        forecasts=record.forecasts,
+        forecasts=record.forecasts.counted,
         memory=planned.memory,
     )
     turn = turn_of(case, target) if target.is_pending else None
-    out = timers_out(seen, target.job_id, settings.planning, settings.guard, record.forecasts, planned.memory)
+    out = timers_out(seen, target.job_id, settings.planning, settings.guard, record.forecasts.counted, planned.memory)
     notes = [planned.note] if planned.note else []
     if json:
         document = {
@@ -113,7 +113,6 @@ def _factors(job: "Job", cluster: str | None, timeout_s: float) -> "PriorityFact
 
 
 def _document(explained: "Explanation", record: "CycleRecord", job: "Job") -> dict[str, object]:
-    from advisor.view.documents import advised_on_probation
     from advisor.view.forecast_report import document
 
     return {
@@ -122,9 +121,6 @@ def _document(explained: "Explanation", record: "CycleRecord", job: "Job") -> di
         "hints": asdict(job.hints),
         "left_alone_by": record.left_alone.get(job.job_id),
         "advice": [str(change.kind) for change in record.recommendations if change.job_id == job.job_id],
-        "advised_on_probation": [
-            str(change.kind) for change in advised_on_probation(record) if change.job_id == job.job_id
-        ],
     }
 
 
@@ -165,7 +161,7 @@ def _print_advice(record: "CycleRecord", job: "Job", cluster: str | None) -> Non
     from rich.text import Text
 
     from advisor.planning.plan_trial import is_tried
-    from advisor.view.documents import advised_on_probation, recommendation, shell
+    from advisor.view.documents import recommendation, shell
     from advisor.view.sentences import sentence
     from advisor.view.terminal import console, print_labelled
 
@@ -174,11 +170,8 @@ def _print_advice(record: "CycleRecord", job: "Job", cluster: str | None) -> Non
         if_it_gains = "; sent only if all jobs gain in simulations, as `sadvise recommend` says"
         print_labelled("advice", f"{change.kind}: {sentence(change)}{if_it_gains if is_tried(change) else ''}")
         console().print(Text(f"        {shell(recommendation(change, cluster)['command'])}"), soft_wrap=True)
-    for change in advised_on_probation(record):
-        if change.job_id == job.job_id:
-            print_labelled("advice", f"{change.kind}: {sentence(change)}; on probation, not applied by sadvise")
     if (rule := record.left_alone.get(job.job_id)) is not None:
-        print_labelled("advice", f"{'no other' if advice else 'none'}: left alone by rule {rule}")
+        print_labelled("advice", f"{'no other' if advice else 'none'}: left alone by rule {rule} (docs/reasons.md)")
 
 
 def _print_timers(timers: "Iterable[TimerOut]", notes: "Iterable[str]") -> None:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from advisor.cli.models import Folder
-from advisor.cli.options import Cluster, Timeout
+from advisor.cli.options import LIVE, RECENT, Cluster, Since, Timeout
 
 if TYPE_CHECKING:
+    from advisor.domain.probation import Coverage
     from advisor.fit.accounting import Accounting
     from advisor.fit.fitted import Fitted
 
@@ -19,7 +20,8 @@ app = typer.Typer(
     help="Fit a model on this site's own data and put it in use; needs the package sadvise-fit.",
 )
 
-LIVE = "live"
+# The part of a card from which on it is for those who make models.
+_SETTINGS = "## Settings"
 Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the random draws of the fit.")]
 Files = Annotated[
     list[Path], typer.Option("--from", metavar="FILE", help="A file of measurements; repeat for several.")
@@ -32,9 +34,7 @@ def runtime(
     source: Annotated[
         str, typer.Option("--from", metavar="FILE|live", help="Output of sacct, plain or gzip, or live to run it.")
     ],
-    since: Annotated[
-        str, typer.Option("--since", metavar="TIME", help="With --from live: start time, as for sacct -S.")
-    ] = "now-90days",
+    since: Since = RECENT,
     cluster: Cluster = None,
     timeout: Timeout = None,
     models: Folder = None,
@@ -46,15 +46,14 @@ def runtime(
     A file is written with: SLURM_TIME_FORMAT=%s sacct -a -X -P -S START -o
     User,Account,Partition,QOS,Submit,Start,End,ElapsedRaw,TimelimitRaw,State,ReqTRES,AllocTRES,JobName
     """
-    _needs_extra()
+    _check(models, dry_run=dry_run)
     from advisor.fit.accounting import ask_accounting, read_accounting
     from advisor.fit.run_time_fit import fit_run_time, held_out_coverage
 
     if source == LIVE:
-        from advisor.backends.process import SlurmCommands
+        from advisor.cli.site_history import accounting_commands
 
-        commands = SlurmCommands(timeout_s=600.0 if timeout is None else timeout, cluster=cluster, limit_bytes=1 << 30)
-        accounting = ask_accounting(commands, since=since)
+        accounting = ask_accounting(accounting_commands(cluster, timeout), since=since)
     else:
         accounting = read_accounting(Path(source))
     _tell(accounting)
@@ -63,6 +62,8 @@ def runtime(
     if source == LIVE:
         fitted = replace(fitted, tested=held_out_coverage(fitted.metrics))
     _publish(fitted, models, dry_run=dry_run, private=private)
+    if source == LIVE and not dry_run:
+        typer.echo(f"run_time: {_proof(fitted.tested)}", err=True)
     if private:
         typer.echo("run_time: closed to other users, as PrivateData hides their jobs or is not known", err=True)
 
@@ -70,7 +71,7 @@ def runtime(
 @app.command()
 def throughput(source: Files, models: Folder = None, seed: Seed = 0, dry_run: DryRun = False) -> None:
     """Fit the throughput model on measured step times; docs/forecasts/throughput.md has the formats."""
-    _needs_extra()
+    _check(models, dry_run=dry_run)
     from advisor.fit.throughput_fit import fit_throughput
 
     _publish(fit_throughput(source, form="auto", seed=seed), models, dry_run=dry_run)
@@ -79,22 +80,28 @@ def throughput(source: Files, models: Folder = None, seed: Seed = 0, dry_run: Dr
 @app.command()
 def interference(source: Files, models: Folder = None, seed: Seed = 0, dry_run: DryRun = False) -> None:
     """Fit the interference model on measured pairs of jobs; docs/forecasts/interference.md has the formats."""
-    _needs_extra()
+    _check(models, dry_run=dry_run)
     from advisor.fit.interference_fit import fit_interference
 
     _publish(fit_interference(source, seed=seed), models, dry_run=dry_run)
 
 
-def _needs_extra() -> None:
-    """Raise `ConfigError` with the command that installs the fitting libraries if they are missing."""
+def _check(folder: Path | None, *, dry_run: bool) -> None:
+    """Raise `ConfigError` before the work if the fitting libraries are missing, or the model could not be written."""
+    import os
     from importlib.util import find_spec
 
     from advisor.backends.installation import how_to_install
+    from advisor.cli.models import library
     from advisor.errors import ConfigError
 
     for module in ("sklearn", "skl2onnx"):
         if find_spec(module) is None:
             raise ConfigError(f"{module} is not installed, and fitting needs it: {how_to_install('fit')}")
+    site = library(folder).site
+    nearest = next(path for path in (site, *site.absolute().parents) if os.access(path, os.F_OK))
+    if not dry_run and not (nearest.is_dir() and os.access(nearest, os.W_OK)):
+        raise ConfigError(f"{nearest}: cannot be written: run this as root, or give --models DIR or --dry-run")
 
 
 def _hides_jobs(cluster: str | None, timeout_s: float) -> bool:
@@ -113,6 +120,21 @@ def _tell(accounting: "Accounting") -> None:
     left_out = ", ".join(f"{count:,} {why}" for why, count in sorted(accounting.left_out.items()))
     rest = f"; left out: {left_out}" if left_out else ""
     typer.echo(f"{accounting.rows:,} rows, {len(accounting.ended):,} ended GPU jobs{rest}", err=True)
+
+
+def _proof(tested: "Coverage | None") -> str:
+    """Say whether the jobs kept aside from a fit prove its model, and what else will."""
+    from advisor.predict.forecaster import LEAST_TESTED, is_tested
+
+    jobs = 0 if tested is None else tested.jobs
+    inside = 0 if tested is None else tested.inside
+    aside = f"{inside} of {jobs} jobs kept aside from the fit ran within their intervals"
+    if is_tested(tested):
+        return f"not on probation: {aside}"
+    return (
+        f"on probation, so plans rest on time limits: {aside}, and {LEAST_TESTED} with about 80 % inside prove it; "
+        "the daemon counts those that end from now on (guard.probation_jobs)"
+    )
 
 
 def _publish(fitted: "Fitted", folder: Path | None, *, dry_run: bool, private: bool = False) -> None:
@@ -141,6 +163,11 @@ def _publish(fitted: "Fitted", folder: Path | None, *, dry_run: bool, private: b
         held.use(fitted.kind, version)
         card = read_card(held.find(fitted.kind, version))
     for line in card.splitlines():
+        if version is not None and line == _SETTINGS:
+            break
         typer.echo(escaped(line))
     text = "nothing was written" if version is None else f"version {version} is in use; {held.site} holds it"
     typer.echo(f"{fitted.kind}: {text}", err=True)
+    if version is not None:
+        show, undo = (f"sadvise models {command} {fitted.kind}" for command in ("show", "rollback"))
+        typer.echo(f"{fitted.kind}: `{show}` prints the rest of the card, `{undo}` undoes this", err=True)

@@ -1,12 +1,17 @@
 """`sadvise import`: convert the workloads of other programs and data sets into traces."""
 
+import shlex
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from advisor.cli.options import LIVE, RECENT, Cluster, Since, Timeout
+
 if TYPE_CHECKING:
+    from typing import TextIO
+
     from advisor.sim.importing.collect import Imported
     from advisor.sim.trace import Trace
 
@@ -25,7 +30,10 @@ class TraceFormat(StrEnum):
 
 def import_(
     format_: Annotated[TraceFormat, typer.Argument(metavar="FORMAT", help="What wrote IN.")],
-    source: Annotated[Path, typer.Argument(metavar="IN", help="Input file, plain or gzip; - is standard input.")],
+    source: Annotated[
+        Path,
+        typer.Argument(metavar="IN", help="Input file, plain or gzip; - is standard input; sacct: live runs it."),
+    ],
     output: Annotated[
         Path,
         typer.Option("-o", "--output", metavar="OUT", help="Output file; - is standard output, .gz compresses."),
@@ -50,19 +58,28 @@ def import_(
     virtual_cluster: Annotated[
         str | None, typer.Option("--vc", metavar="NAME", help="philly: only this virtual cluster.")
     ] = None,
+    since: Since = RECENT,
+    cluster: Cluster = None,
+    timeout: Timeout = None,
 ) -> None:
     """Convert accounting or a published workload into a trace that sadvise can replay, starting at 0.
 
-    Bad rows are named by their lines. docs/traces.md has the command that writes each format.
+    sadvise import sacct live -o history.csv asks this site's own accounting. Bad rows are named by their lines.
+    docs/traces.md has the command that writes a file of each format.
     """
+    from advisor.errors import ConfigError
     from advisor.files import STANDARD_STREAM
     from advisor.sim.importing.formats import import_trace
     from advisor.sim.importing.workload_rows import ImportOptions
     from advisor.sim.trace_file import write_trace
     from advisor.view.lines import one_line
 
+    is_live = str(source) == LIVE and format_ is TraceFormat.SACCT
+    if since != RECENT and not is_live:
+        raise ConfigError("--since is for `sadvise import sacct live`: leave it out")
+    stream = _asked(since, cluster, timeout) if is_live else None
     options = ImportOptions(virtual_cluster=virtual_cluster, cpu_jobs=cpu_jobs)
-    imported = import_trace(format_.value, source, options=options, name=name, skip_bad=skip_bad)
+    imported = import_trace(format_.value, source, options=options, name=name, skip_bad=skip_bad, stream=stream)
     trace = imported.trace
     if seed is not None:
         from advisor.sim.profiles import NEUTRAL, load_profiles
@@ -73,6 +90,17 @@ def import_(
     write_trace(trace, output)
     if output != STANDARD_STREAM:
         typer.echo(one_line(f"{output}: {_summary(imported, trace)}"), err=True)
+        if is_live:
+            ready = f"{shlex.quote(str(output))} --cluster live"
+            typer.echo(f"next: sadvise simulate {ready}; sadvise tune {ready}", err=True)
+
+
+def _asked(since: str, cluster: str | None, timeout_s: float | None) -> "TextIO":
+    """Ask the accounting of this site, or of another cluster, for all jobs since a time."""
+    from advisor.cli.site_history import accounting_commands
+    from advisor.sim.importing.sacct import asked
+
+    return asked(accounting_commands(cluster, timeout_s), since=since)
 
 
 def _summary(imported: "Imported", trace: "Trace") -> str:

@@ -6,12 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from advisor.cli.model_comparison import compare
 from advisor.cli.options import Json, NoHeader, Parsable
 
 if TYPE_CHECKING:
     from advisor.predict.library import Held, Library
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List, check and choose the models of forecasts.")
+app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="List, check, compare and choose models and learned policies."
+)
+
+app.command()(compare)
 
 SCHEMA = "sadvise.models/1"
 _HEADER = ("kind", "version", "in use", "from", "fitted", "parity", "sound")
@@ -25,7 +30,9 @@ Folder = Annotated[
         help="The site's models, instead of /var/lib/sadvise/models.",
     ),
 ]
-Kind = Annotated[str, typer.Argument(metavar="KIND", help="run_time, start_time, throughput or interference.")]
+Kind = Annotated[
+    str, typer.Argument(metavar="KIND", help="run_time, start_time, throughput, interference or policy-NAME.")
+]
 
 
 def library(folder: Path | None) -> "Library":

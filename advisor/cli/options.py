@@ -17,6 +17,9 @@ class Reader(StrEnum):
 
 
 READING = "Source"
+# In place of a file of sacct: run it, by default for the jobs of three months.
+LIVE = "live"
+RECENT = "now-90days"
 FILTERS = "Filters"
 OUTPUT = "Output"
 
@@ -70,6 +73,12 @@ Timeout = Annotated[
         envvar="SADVISE_TIMEOUT",
         help="Time limit of a Slurm command.",
         rich_help_panel=READING,
+    ),
+]
+Since = Annotated[
+    str,
+    typer.Option(
+        "--since", metavar="TIME", help="With live: start time, as for sacct -S: 2026-01-31, now-90days or now-12hours."
     ),
 ]
 ConfigFile = Annotated[

@@ -16,7 +16,7 @@ def trial_of(record: "CycleRecord", config: "Config") -> "PlanTrial":
 
     if record.trial.effect is not None:
         return record.trial
-    case = Case(snapshot=record.snapshot, forecasts=record.forecasts, settings=config.planning)
+    case = Case(snapshot=record.snapshot, forecasts=record.forecasts.counted, settings=config.planning)
     return RolloutTrial().tried(case, record.judged)
 
 

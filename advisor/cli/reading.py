@@ -76,6 +76,7 @@ class Reading:
         from advisor.apply.memory_journal import MemoryJournal
         from advisor.apply.rehearsal import rehearse
         from advisor.domain.memory import check_owner
+        from advisor.domain.probation import NOTHING_PROVEN
         from advisor.journal import SqliteJournal
 
         cycle, note, is_broken = self.cycle(config), "", False
@@ -93,8 +94,8 @@ class Reading:
                 note = f"{path}: no such journal, {_COST}"
             except (AdvisorError, OSError) as err:
                 note, is_broken = f"{err}; {_COST}", True
-        # A file is no site: nothing is applied from it, and no jobs of it can prove a model.
-        record = rehearse(cycle, MemoryJournal(proven=None if is_file else frozenset()), seen).record
+        # A file is no site: no jobs of it can prove a model.
+        record = rehearse(cycle, MemoryJournal(trust=None if is_file else NOTHING_PROVEN), seen).record
         return Planned(record=record, memory=record.memory, note=note, is_broken=is_broken)
 
     def cycle(self, config: "Config") -> "Cycle":
@@ -115,9 +116,14 @@ class Reading:
         if self.policy is None:
             return cycle
         from advisor.predict.library import Library
+        from advisor.predict.neighbours import known_models
         from advisor.predict.served_policy import open_policy
 
-        return replace(cycle, policy=open_policy(Library(Path(config.forecasts.models)), self.policy))
+        library = Library(Path(config.forecasts.models))
+        policy = open_policy(library, self.policy)
+        return replace(
+            cycle, policy=policy, models=known_models(library) if config.planning.name_nodes else cycle.models
+        )
 
     def open(self, config: "Config") -> "ClusterSource":
         """Open the source that the options select, or else the configuration."""
@@ -145,6 +151,7 @@ def _plan_by_daemon(config: "Config", path: Path, seen: "Snapshot", cycle: "Cycl
     from advisor.apply.rehearsal import rehearse
     from advisor.daemon.lease_socket import asked
     from advisor.domain.memory import check_owner
+    from advisor.domain.probation import NOTHING_PROVEN
 
     purposes: Purposes = {}
     try:
@@ -152,7 +159,7 @@ def _plan_by_daemon(config: "Config", path: Path, seen: "Snapshot", cycle: "Cycl
         check_owner(disclosure.cluster, seen.config.cluster, str(path))
         kept, note, purposes = disclosure.journal(), "", disclosure.purposes
     except AdvisorError as err:
-        kept, note = MemoryJournal(proven=frozenset()), f"{path} is closed to this user, and {err}; {_MISSING}"
+        kept, note = MemoryJournal(trust=NOTHING_PROVEN), f"{path} is closed to this user, and {err}; {_MISSING}"
     record = rehearse(cycle, kept, seen).record
     return Planned(record=record, memory=cycle.memory(kept, seen), purposes=purposes, note=note, is_broken=bool(note))
 

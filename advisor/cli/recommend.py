@@ -47,7 +47,7 @@ def recommend(
         str | None,
         typer.Option(
             "--policy",
-            metavar="NAME",
+            metavar="NAME[@VERSION]",
             help="Choose with this learned policy, of the site or the package; default: the rules.",
         ),
     ] = None,
@@ -80,13 +80,13 @@ def recommend(
     from advisor.cli.filters import job_filter
     from advisor.cli.plan_simulation import trial_of
     from advisor.cli.reading import Reading
+    from advisor.domain.probation import NOTHING_PROVEN
     from advisor.errors import ConfigError
     from advisor.planning.survey import overview
     from advisor.view.breaker_words import probation_values, stop_values
     from advisor.view.documents import (
         FIELDS,
         SCHEMA,
-        advised_on_probation,
         cluster_values,
         meta,
         recommendation,
@@ -121,11 +121,6 @@ def recommend(
         for change in record.recommendations
         if wanted.keeps(seen.jobs_by_id[change.job_id], seen)
     ]
-    advised = [
-        recommendation(change, named)
-        for change in advised_on_probation(record)
-        if wanted.keeps(seen.jobs_by_id[change.job_id], seen)
-    ]
     left_alone = [job for job in skipped(record) if wanted.keeps(seen.jobs_by_id[job["job_id"]], seen)]
     unused = _unused(record, settings)
     if json:
@@ -136,13 +131,14 @@ def recommend(
                 "forecasts": {
                     "models": list(record.forecasts.models),
                     "notes": list(record.forecasts.notes),
-                    "on_probation": probation_values(record.forecasts.on_probation, planned.coverage),
+                    "on_probation": probation_values(
+                        record.forecasts.on_probation, planned.coverage, record.memory.trust or NOTHING_PROVEN
+                    ),
                 },
                 "stops": [stop_values(breaker) for breaker in planned.stops],
                 **({} if policy is None else {"policy": {"name": policy, "fault": record.policy_fault or None}}),
                 **({} if trial is None else {"rollout": asdict(trial)}),
                 "recommendations": shown,
-                "advised_on_probation": advised,
                 "skipped": left_alone,
                 "unused": {str(kind): text for kind, text in unused.items()},
             }
@@ -151,9 +147,9 @@ def recommend(
         rows = [[FIELDS[field](row) for field in fields] for row in shown]
         print_rows(fields, rows, as_parsable=parsable, noheader=noheader, widths=widths)
     else:
-        _print(record, shown, left_alone, source=None if noheader else opened.name, advised=advised)
+        _print(record, shown, left_alone, source=None if noheader else opened.name)
         _print_unused(unused)
-        _print_trust(planned, settings.guard.probation_jobs)
+        _print_trust(planned, settings)
         _print_rest(planned, policy, trial)
     if exit_code and shown:
         raise typer.Exit(3)
@@ -169,7 +165,7 @@ def _unused(record: "CycleRecord", settings: "Config") -> "Mapping[Kind, str]":
         snapshot=record.snapshot,
         settings=settings.planning,
         limits=settings.guard,
-        forecasts=record.forecasts,
+        forecasts=record.forecasts.counted,
         memory=record.memory,
         permits=Permits(left_alone=record.left_alone),
     )
@@ -182,12 +178,11 @@ def _print(
     left_alone: "list[dict[str, Any]]",
     *,
     source: str | None,
-    advised: "Sequence[Mapping[str, Any]]" = (),
 ) -> None:
     """Print for people; without `source`, leave out the state of the cluster."""
     from advisor.planning.levers import missing_by_lever
     from advisor.planning.survey import overview
-    from advisor.view.documents import skipped_by_rule
+    from advisor.view.documents import rules_in_words
     from advisor.view.terminal import console, print_labelled, print_overview
 
     out = console()
@@ -201,19 +196,14 @@ def _print(
         if shown
         else "Nothing to recommend."
     )
-    if advised:
-        out.print("On probation, not applied by sadvise:")
-    for number, row in enumerate(advised, start=len(shown) + 1):
-        _print_one(number, row, record)
     for lever, missing in sorted(missing_by_lever(record.snapshot).items()):
         print_labelled("no lever", f"{lever}: {missing}", width=10)
-    if record.forecasts.models:
-        print_labelled("forecasts", f"by {', '.join(record.forecasts.models)}", width=11)
+    if record.forecasts.counted.models:
+        print_labelled("forecasts", f"by {', '.join(record.forecasts.counted.models)}", width=11)
     for note in record.forecasts.notes:
         print_labelled("refused", f"{note}; rules serve instead", width=11)
     if left_alone:
-        counts = ", ".join(f"{count} {rule}" for rule, count in skipped_by_rule(left_alone).items())
-        print_labelled("left alone", counts, width=12)
+        print_labelled("left alone", rules_in_words(left_alone), width=12)
 
 
 def _print_unused(unused: "Mapping[Kind, str]") -> None:
@@ -224,16 +214,19 @@ def _print_unused(unused: "Mapping[Kind, str]") -> None:
         print_labelled("unused", f"{kind}: {text}", width=10)
 
 
-def _print_trust(planned: "Planned", least_jobs: int) -> None:
+def _print_trust(planned: "Planned", settings: "Config") -> None:
     """Print what keeps the daemon from applying, and which models are on probation."""
-    from advisor.domain.probation import NOTHING_ENDED
+    from advisor.daemon.round_state import least_jobs
+    from advisor.domain.probation import NOTHING_ENDED, NOTHING_PROVEN
     from advisor.view.breaker_words import probation_line, stop_line
     from advisor.view.terminal import print_labelled
 
     for breaker in planned.stops:
         print_labelled("stopped", f"{breaker.name}: {stop_line(breaker)}", width=11)
     for model in planned.record.forecasts.on_probation:
-        line = probation_line(model, planned.coverage.get(model, NOTHING_ENDED), least_jobs)
+        coverage = planned.coverage.get(model, NOTHING_ENDED)
+        drifted = model in (planned.record.memory.trust or NOTHING_PROVEN).drifted
+        line = probation_line(model, coverage, least_jobs(settings), drifted=drifted)
         print_labelled("probation", line, width=11)
 
 

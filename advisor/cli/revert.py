@@ -76,6 +76,15 @@ def revert(
         print_rows(COLUMNS, [fields_of(row) for row in done], as_parsable=True, noheader=noheader)
     elif done:
         print_table(COLUMNS, [fields_of(row) for row in done], noheader=noheader)
+        print_labelled("next", _next(reading.load_config().breakers.max_objections))
     else:
         print_labelled("nothing", "of ours is out on these jobs" if named else "of ours is out")
     raise_if_refused(reconciled.taken_back)
+
+
+def _next(most: int) -> str:
+    """Say what a daemon does after its changes were reverted by hand."""
+    return (
+        f"a daemon in mode apply leaves these jobs alone, and applies nothing once changes to more than {most} jobs "
+        "were reverted (breakers.max_objections), until `sadvise acknowledge people_object`"
+    )

@@ -135,7 +135,7 @@ def _print(study: "Study", exploration: "Exploration", points: "Sequence[Point]"
     from advisor.domain.units import duration, plural
     from advisor.sim.frontier import chosen_lift
     from advisor.text import escaped
-    from advisor.view.frontier_table import HEADER, drawn_notes, lines_of, row_of, shown_points
+    from advisor.view.frontier_table import HEADER, drawn_notes, lines_of, next_steps, row_of, shown_points
     from advisor.view.terminal import console, print_labelled, print_table
 
     out, trace = console(), exploration.trace
@@ -165,8 +165,8 @@ def _print(study: "Study", exploration: "Exploration", points: "Sequence[Point]"
     for point in visible[1:]:
         print_labelled(point.setting.name, lines_of(point), width=width)
     out.print()
-    chosen = chosen_lift(points)
-    print_labelled("chosen", f"{chosen.setting.name}: fewest users worse beyond chance, then the lowest mean JCT")
+    for label, text in next_steps(chosen_lift(points)):
+        print_labelled(label, text)
 
 
 def _document(study: "Study", exploration: "Exploration", points: "Sequence[Point]") -> dict[str, Any]:

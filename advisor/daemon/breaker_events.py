@@ -7,7 +7,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from advisor.guard.breakers import ALL_CLOSED, BreakerState, acknowledged
 from advisor.journal import SqliteJournal
-from advisor.journal.base import BREAKERS
+from advisor.journal.base import BREAKERS, PROVEN
 from advisor.settings import BreakerSettings
 from advisor.view.breaker_words import breaker_lines
 
@@ -47,6 +47,15 @@ def acknowledged_since(journal: SqliteJournal, state: BreakerState, number: int)
 def acknowledge(journal: SqliteJournal, name: str, now: float, *, by: str, reason: str) -> None:
     """Write into the audit that a person acknowledged a breaker; raises `JournalError`."""
     journal.note(now, ACKNOWLEDGED, {"breaker": name, "by": by, **({"reason": reason} if reason else {})})
+
+
+def trust_again(journal: SqliteJournal, now: float, *, by: str, reason: str) -> None:
+    """Write into the audit that a person trusts a run-time model again that drifted; raises `JournalError`."""
+    trust = journal.trust()
+    for model in trust.drifted:
+        since = max(now, trust.since(model))
+        said = {"by": by, **({"reason": reason} if reason else {})}
+        journal.note(now, PROVEN, {"model": model, "since": since, **said})
 
 
 @cache

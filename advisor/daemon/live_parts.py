@@ -28,6 +28,8 @@ from advisor.domain.job import Job
 from advisor.domain.load import ControllerLoad
 from advisor.domain.plan import Recommendation
 from advisor.errors import BudgetSpentError, ConfigError, ModelError
+from advisor.features.observe.known_models import NO_MODELS, KnownModels
+from advisor.features.policy import Policy
 from advisor.planning.observing import observed
 
 
@@ -63,6 +65,7 @@ class LiveParts:
             planning=config.planning,
             limits=config.guard,
             forecaster=models,
+            models=neighbours_known(config),
             modes=config.mode,
             trial=trials_by(config.planning, self._patience),
         )
@@ -91,6 +94,7 @@ class LiveParts:
             forget_asked=self._tally.forget,
             against_applying=Standby(commands, self._host()).against_applying,
             forecaster=models,
+            policy=opened_policy(config, "policy") if config.daemon.policy else None,
             shadow=shadow_of(config) if config.daemon.shadow else None,
         )
 
@@ -139,13 +143,18 @@ def _load_within(budget: RpcBudget, commands: Commands, site: SiteReader, readin
 
 def shadow_of(config: Config) -> Shadow:
     """Return the policy that plans beside the rules; raises `ConfigError` where there is none of that name."""
+    return Shadow(opened_policy(config, "shadow"), config.daemon.shadow)
+
+
+def opened_policy(config: Config, key: str) -> Callable[[], Policy]:
+    """Return what opens the policy that a key of `[daemon]` names; raises `ConfigError` where there is none of it."""
     from advisor.predict.library import Library
-    from advisor.predict.served_policy import open_policy
+    from advisor.predict.served_policy import OpenedPolicy
 
     try:
-        return Shadow(open_policy(Library(Path(config.forecasts.models)), config.daemon.shadow))
+        return OpenedPolicy(Library(Path(config.forecasts.models)), getattr(config.daemon, key))
     except ModelError as err:
-        raise ConfigError(f"{config.origins.get('daemon.shadow', DEFAULT)}: daemon.shadow: {err}") from err
+        raise ConfigError(f"{config.origins.get(f'daemon.{key}', DEFAULT)}: daemon.{key}: {err}") from err
 
 
 def forecaster(config: Config) -> StartForecaster:
@@ -156,3 +165,13 @@ def forecaster(config: Config) -> StartForecaster:
     from advisor.predict.library import Library
 
     return ModelForecaster(Library(Path(config.forecasts.models)), start_times=False)
+
+
+def neighbours_known(config: Config) -> KnownModels:
+    """Return the models whose interference a policy for places is shown; none where no nodes are named."""
+    if not config.planning.name_nodes:
+        return NO_MODELS
+    from advisor.predict.library import Library
+    from advisor.predict.neighbours import known_models
+
+    return known_models(Library(Path(config.forecasts.models)))

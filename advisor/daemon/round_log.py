@@ -32,6 +32,7 @@ class RoundLog:
         self._reader_fault = ""
         self._strays: frozenset[int] = frozenset()
         self._trial_fault = ""
+        self._on_probation: frozenset[str] = frozenset()
 
     def tell(self, done: Round, unfilled: Collection[str] = ()) -> None:
         """Log a round: one line for the round, and one for each action and each difference from the last round.
@@ -52,6 +53,7 @@ class RoundLog:
         self._tell_reader(done.step)
         self._tell_strays(done.strays)
         self._tell_trial(done.step)
+        self._tell_probation(done.on_probation)
         self._tell_sent(done.step)
         self._tell_put_off(done.step)
         self._tell_counts(done, done.step)
@@ -91,6 +93,14 @@ class RoundLog:
             self._log.info("plan tried", **trial_fields(trial))
         if trial.fault or trial.effect is not None:
             self._trial_fault = trial.fault
+
+    def _tell_probation(self, on_probation: Mapping[str, str]) -> None:
+        """Log once that the run times of a model are set aside, and once that plans count with others again."""
+        for model in sorted(on_probation.keys() - self._on_probation):
+            self._log.info("run times are set aside", model=model, why=on_probation[model])
+        for model in sorted(self._on_probation - on_probation.keys()):
+            self._log.info("run times are no longer set aside", model=model)
+        self._on_probation = frozenset(on_probation)
 
     def _tell_reader(self, step: Step) -> None:
         """Log once that the preferred reader failed, and once that it reads again."""

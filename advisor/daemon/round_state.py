@@ -7,21 +7,31 @@ from typing import Final
 
 from advisor.apply.step import Step
 from advisor.config import Config
-from advisor.cycle import StartForecaster
+from advisor.cycle import CycleRecord, StartForecaster
 from advisor.daemon.breaker_events import acknowledged_since, read_breakers, write_breakers
+from advisor.domain.forecast import Forecasts
 from advisor.domain.load import ControllerLoad
 from advisor.domain.outcome import JobOutcome
-from advisor.domain.probation import NOTHING_ENDED, Coverage
+from advisor.domain.probation import NOTHING_ENDED, NOTHING_PROVEN, Coverage, Trust
 from advisor.domain.units import DAY_S
 from advisor.errors import JournalError
 from advisor.guard.breakers import ALL_CLOSED, BreakerState, Vitals, judged
 from advisor.journal import SqliteJournal
-from advisor.journal.base import PROVEN
+from advisor.journal.base import DRIFTED, PROVEN
 from advisor.metrics.round import Forecasted
 from advisor.settings import BreakerSettings
-from advisor.trial.accuracy import Accuracy, Judge, RecentAccuracy, coverage_by_model, judged_run_time, judged_start
+from advisor.trial.accuracy import (
+    Accuracy,
+    Judge,
+    RecentAccuracy,
+    by_run_time_model,
+    coverage_of,
+    judged_run_time,
+    judged_start,
+    run_time_model,
+)
 from advisor.trial.follower import Follower
-from advisor.view.breaker_words import breaker_lines
+from advisor.view.breaker_words import breaker_lines, probation_line
 
 # The window of the measurement of forecast accuracy.
 _JUDGED_OVER_S: Final = 3 * DAY_S
@@ -30,7 +40,6 @@ _PROBATION_OVER_S: Final = 30 * DAY_S
 # On a large cluster more jobs end in a day than are needed in memory at once.
 _MOST_JUDGED: Final = 2000
 # A breaker that is closed by a person counts again from then.
-_DRIFT: Final = "forecast_drift"
 _OBJECT: Final = "people_object"
 _EXPERIMENT: Final = "experiment"
 
@@ -48,7 +57,10 @@ class RoundState:
         self._paused = False
         self._notes: list[tuple[str, Mapping[str, str | int | float]]] = []
         self._recent: Mapping[Forecasted, RecentAccuracy] | None = None
+        # What jobs that ended show of run-time models: all of them for the proof, the last ones for the drift.
+        self._trust = NOTHING_PROVEN
         self._coverage: dict[str, Coverage] = {}
+        self._recent_by_model: dict[str, RecentAccuracy] = {}
         self._audited = 0
 
     def note(self, event: str, **detail: str | float) -> None:
@@ -62,6 +74,7 @@ class RoundState:
             self._written = _noted(self._breakers)
         if self._follower is None:
             self._follower = Follower(journal.open_outcomes(), seen_at=journal.observed_until())
+        self._heed_trust(journal.trust())
         if self._recent is None:
             self._recent = _nothing_judged()
             self._judge(journal.outcomes(now - _PROBATION_OVER_S, most=_MOST_JUDGED), now)
@@ -96,12 +109,8 @@ class RoundState:
     ) -> Mapping[str, str]:
         """Judge the breakers by every load since the last look; map the open ones to their lines."""
         since = self._breakers.counted_since
-        self._forget(health.now)
-        run_times = self.accuracy.get("run_time")
         known = replace(
             health,
-            coverage_ratio=None if run_times is None or not run_times.jobs else run_times.coverage_ratio,
-            ended_jobs=0 if run_times is None else run_times.jobs,
             leases=(*journal.closed((), since=health.now - settings.objections_window_s), *journal.leases()),
             objected_since=since.get(_OBJECT, -math.inf),
         )
@@ -113,10 +122,11 @@ class RoundState:
             self._written = _noted(self._breakers)
         return breaker_lines(self._breakers, settings)
 
-    def follow(self, journal: SqliteJournal, step: Step, forecaster: StartForecaster, *, probation_jobs: int) -> None:
+    def follow(self, journal: SqliteJournal, step: Step, forecaster: StartForecaster, config: Config) -> None:
         """Follow the jobs through a step, and judge the forecasts by the jobs that ended in it.
 
-        A model on probation that covers what it claims of at least `probation_jobs` jobs is proven from then on.
+        A run-time model on probation that covers what it claims of enough jobs is proven from then on; another one
+        that covers too little of the last jobs drifts, and is on probation from then on.
         """
         now = step.record.snapshot.taken_at
         if self._follower is None:
@@ -130,28 +140,70 @@ class RoundState:
                 self._follower = None
                 raise
         self._judge([outcome for outcome in changed if outcome.end_time is not None], now)
-        for model in step.record.forecasts.on_probation:
+        self._judge_model(journal, step.record.forecasts, config, now)
+
+    def on_probation(self, record: CycleRecord, config: Config) -> Mapping[str, str]:
+        """Map the run-time models that a plan set aside to one line about each."""
+        return {
+            model: probation_line(
+                model,
+                self._coverage.get(model, NOTHING_ENDED),
+                least_jobs(config),
+                drifted=model in (record.memory.trust or NOTHING_PROVEN).drifted,
+            )
+            for model in record.forecasts.on_probation
+        }
+
+    def _judge_model(self, journal: SqliteJournal, forecasts: Forecasts, config: Config, now: float) -> None:
+        """Write into the audit that the run-time model in use is proven, or has drifted."""
+        model = run_time_model(forecasts.models)
+        if model in forecasts.on_probation:
             coverage = self._coverage.get(model, NOTHING_ENDED)
-            if coverage.proves(probation_jobs):
-                journal.note(now, PROVEN, {"model": model, "jobs": coverage.jobs, "inside": coverage.inside})
+            event = PROVEN if coverage.proves(least_jobs(config)) else ""
+        else:
+            recent = self._recent_by_model.get(model)
+            coverage = NOTHING_ENDED if recent is None else recent.coverage
+            event = DRIFTED if drifts(coverage, config.breakers) else ""
+        if event:
+            # Not earlier than what was written last, also if the clock was set back.
+            since = max(now, self._trust.since(model))
+            figures = {"jobs": coverage.jobs, "inside": coverage.inside}
+            journal.note(now, event, {"model": model, **figures, "since": since})
+
+    def _heed_trust(self, trust: Trust) -> None:
+        """Begin to count the jobs of those models again that were proven, drifted or are trusted again since."""
+        for model, since in trust.since_by_model.items():
+            if since != self._trust.since(model):
+                self._coverage.pop(model, None)
+                self._recent_by_model.pop(model, None)
+        self._trust = trust
 
     def _judge(self, ended: Sequence[JobOutcome], now: float) -> None:
         """Count jobs that ended; those of long ago prove a model, and say nothing of its accuracy now."""
         for recent in (self._recent or {}).values():
             recent.add(ended)
-        for model, coverage in coverage_by_model(ended).items():
-            self._coverage[model] = self._coverage.get(model, NOTHING_ENDED) + coverage
-        self._forget(now)
-
-    def _forget(self, now: float) -> None:
-        """Leave the jobs out that ended before the window, or before a person acknowledged the drift of forecasts."""
-        for recent in (self._recent or {}).values():
-            recent.forget(max(now - _JUDGED_OVER_S, self._breakers.counted_since.get(_DRIFT, -math.inf)))
+        for model, outcomes in by_run_time_model(ended, self._trust).items():
+            self._coverage[model] = self._coverage.get(model, NOTHING_ENDED) + coverage_of(outcomes)
+            self._recent_by_model.setdefault(model, RecentAccuracy(judged_run_time, _MOST_JUDGED)).add(outcomes)
+        for recent in (*(self._recent or {}).values(), *self._recent_by_model.values()):
+            recent.forget(now - _JUDGED_OVER_S)
 
 
 def coverage_so_far(journal: SqliteJournal, now: float) -> Mapping[str, Coverage]:
     """Map run-time models to how their forecasts held on the jobs that ended lately, by a journal."""
-    return coverage_by_model(journal.outcomes(now - _PROBATION_OVER_S, most=_MOST_JUDGED))
+    outcomes = journal.outcomes(now - _PROBATION_OVER_S, most=_MOST_JUDGED)
+    return {model: coverage_of(ended) for model, ended in by_run_time_model(outcomes, journal.trust()).items()}
+
+
+def least_jobs(config: Config) -> int:
+    """Return how many jobs prove a model on probation; where no model has to prove itself first, one that drifted."""
+    return config.guard.probation_jobs or max(1, config.breakers.min_ended_jobs)
+
+
+def drifts(coverage: Coverage, settings: BreakerSettings) -> bool:
+    """Return whether the intervals of a model no longer hold."""
+    is_known = coverage.jobs >= max(1, settings.min_ended_jobs)
+    return is_known and coverage.inside < settings.min_coverage_ratio * coverage.jobs
 
 
 def _nothing_judged() -> Mapping[Forecasted, RecentAccuracy]:

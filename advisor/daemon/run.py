@@ -95,7 +95,7 @@ class Daemon:
                 self._log.info("told to end", signal=signal.Signals(heard).name)
                 return
             if heard == _RELOAD:
-                self._read_anew_soon()
+                self._read_again_soon()
             if heard == _PLAN:
                 self._plan_rounds()
             self._check_notifier()
@@ -134,11 +134,11 @@ class Daemon:
         jitter_s = self._service.config.daemon.jitter_s
         return IntervalTrigger(seconds=self._planned_s, jitter=jitter_s or None, timezone=UTC)
 
-    def _read_anew_soon(self) -> None:
+    def _read_again_soon(self) -> None:
         """Have the worker reload the configuration between two rounds; a second request waits for the first."""
-        self._scheduler.add_job(self._read_anew, "date", run_date=self._now(), max_instances=8)
+        self._scheduler.add_job(self._read_again, "date", run_date=self._now(), max_instances=8)
 
-    def _read_anew(self) -> None:
+    def _read_again(self) -> None:
         """Read, check and swap the configuration; an invalid one changes nothing."""
         self._notifier.reloading()
         try:
@@ -147,7 +147,7 @@ class Daemon:
             self._log.warning("configuration not taken, the old one stays in force", fault=str(err))
             self._notifier.status(f"configuration not taken: {err}")
         else:
-            self._log.info("configuration read anew", mode=str(self._service.config.mode.farthest))
+            self._log.info("configuration read again", mode=str(self._service.config.mode.farthest))
             self._signals.put(_PLAN)
         self._notifier.ready()
         self._notifier.alive()
@@ -163,10 +163,10 @@ class Daemon:
         if not self._service.config.daemon.refit:
             return
         try:
-            self._log.info("models fitted anew", said=self._refit(self._service.config))
+            self._log.info("models fitted again", said=self._refit(self._service.config))
             self._signals.put(_RELOAD)
         except AdvisorError as err:
-            self._log.warning("models were not fitted anew, the old ones stay in use", fault=str(err))
+            self._log.warning("models were not fitted again, the old ones stay in use", fault=str(err))
 
     def _end(self) -> bool:
         """Cancel running commands, revert changes that do not expire, and log the changes that stay in effect."""

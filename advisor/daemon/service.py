@@ -13,7 +13,7 @@ from advisor.apply.step import Reconciled, Step, StepJournal
 from advisor.backends.pacing import next_interval_s, strained
 from advisor.clock import Clock
 from advisor.config import Config
-from advisor.cycle import Cycle, StartForecaster
+from advisor.cycle import Cycle, CycleRecord, StartForecaster
 from advisor.daemon.journal_keeper import Keeper
 from advisor.daemon.pause_file import paused
 from advisor.daemon.round_state import RoundState
@@ -28,7 +28,8 @@ from advisor.domain.memory import Memory
 from advisor.domain.mode import Mode
 from advisor.domain.plan import Outcome
 from advisor.domain.snapshot import Snapshot
-from advisor.errors import AdvisorError, BudgetSpentError, ConfigError, JournalError, JournalFullError
+from advisor.errors import AdvisorError, BudgetSpentError, ConfigError, JournalError, JournalFullError, ModelError
+from advisor.features.policy import Policy, RefusedPolicy
 from advisor.guard.breakers import Vitals
 from advisor.journal import SqliteJournal
 from advisor.journal.disclosure import Disclosure
@@ -43,6 +44,8 @@ _STANDBY: Final = "standby"
 _TWIN: Final = "plain twin"
 # The event by which the audit records what rollouts found about a plan.
 _TRIAL: Final = "plan trial"
+# The event by which the audit records why the rules decide in place of a policy.
+_POLICY: Final = "policy fault"
 # The settings that take a restart to change.
 _LASTING: Final = (("journal", "file"), ("daemon", "runtime_folder"), ("metrics", "listen"))
 
@@ -54,7 +57,8 @@ class Outfit:
     `applier` is limited by the budget of requests; `leaver` is not, for the shutdown, and runs within the patience
     `last`. `asked` returns how many of the last commands there were, and how many of them failed, and `forget_asked`
     begins to count them again. `forecaster` forecasts starts for the outcomes. `against_applying` returns why this
-    daemon must not apply, or None. `shadow` plans with another policy, for comparison.
+    daemon must not apply, or None. `policy` opens the policy that decides in place of the rules, in every round; None
+    for the rules. `shadow` plans with another policy, for comparison.
     """
 
     config: Config
@@ -68,6 +72,7 @@ class Outfit:
     forget_asked: Callable[[], None] = lambda: None
     forecaster: StartForecaster = NO_FORECASTER
     against_applying: Callable[[], str | None] = lambda: None
+    policy: Callable[[], Policy] | None = None
     shadow: Shadow | None = None
 
 
@@ -99,6 +104,7 @@ class Service:
         self._standing.note("started", version=__version__, mode=str(config.mode.farthest))
         self._reads_failed = 0
         self._is_settled = False
+        self._policy_fault = ""
         # The loads since the breakers were last judged.
         self._loads: deque[ControllerLoad] = deque(maxlen=16)
         self.interval_s = config.daemon.interval_s
@@ -150,6 +156,7 @@ class Service:
             overdue=self._overdue(step),
             strays=() if step is None else self._strays(step),
             accuracy=self._standing.accuracy,
+            on_probation={} if step is None else self._standing.on_probation(step.record, outfit.config),
         )
         self._observer(done)
         if not self._is_settled and step is not None:
@@ -165,7 +172,7 @@ class Service:
                 raise ConfigError(f"{table}.{key} takes a restart to change: it stays {before!a}")
         self._outfit = self._build(config)
         self.interval_s = config.daemon.interval_s
-        self._standing.note("configuration read anew", mode=str(config.mode.farthest))
+        self._standing.note("configuration read again", mode=str(config.mode.farthest))
 
     def prune(self) -> None:
         """Delete expired rows of the journal; raises `JournalError`."""
@@ -266,9 +273,10 @@ class Service:
         outfit.gate.held_to = {**({_STANDBY: standby} if standby else {}), **breakers}
         self._loads.clear()
         self._submit_tables.adopt(outfit.config, journal, snapshot)
-        step = replace(outfit.applier, journal=journal).step(snapshot)
+        step = replace(outfit.applier, journal=journal, cycle=_decided_by_policy(outfit)).step(snapshot)
+        self._note_fault(journal, step.record)
         self._submit_tables.publish(outfit.config, journal, step.record, applies=self._mode() is Mode.APPLY)
-        standing.follow(journal, step, outfit.forecaster, probation_jobs=outfit.config.guard.probation_jobs)
+        standing.follow(journal, step, outfit.forecaster, outfit.config)
         if outfit.shadow is not None:
             different = outfit.shadow.difference(outfit.applier.cycle, step.record)
             if different is not None:
@@ -280,6 +288,12 @@ class Service:
         self._show(disclosure_after(journal, outfit.applier.cycle, snapshot))
         return step
 
+    def _note_fault(self, journal: SqliteJournal, record: CycleRecord) -> None:
+        """Write into the audit why the rules decide in place of a policy, if that changed."""
+        if record.policy_fault and record.policy_fault != self._policy_fault:
+            journal.note(record.snapshot.taken_at, _POLICY, {"fault": record.policy_fault})
+        self._policy_fault = record.policy_fault
+
     def _keep_twin(self, interval_s: float, journal: SqliteJournal, step: Step) -> None:
         """Store what plain Slurm gave beside the cluster, and note the snapshot of a round; a new fault is recorded."""
         twin, record = self._twin, step.record
@@ -289,7 +303,7 @@ class Service:
         for stretch in twin.finished():
             journal.keep_stretch(stretch)
         if interval_s:
-            twin.observe(record.snapshot, record.memory.leases, record.forecasts, interval_s=interval_s)
+            twin.observe(record.snapshot, record.memory.leases, record.forecasts.counted, interval_s=interval_s)
         else:
             twin.forget()
         if twin.fault and twin.fault != fault:
@@ -330,7 +344,7 @@ def disclosure_after(journal: SqliteJournal, cycle: Cycle, snapshot: Snapshot) -
         leases=memory.leases,
         waits=memory.waits,
         observed_until=journal.observed_until(),
-        proven=journal.proven(),
+        trust=journal.trust(),
         standings=memory.standings,
         purposes=journal.purposes(lease for lease in memory.leases if lease.ending is None),
     )
@@ -344,3 +358,14 @@ def _settle_memory() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 20, 50)
+
+
+def _decided_by_policy(outfit: Outfit) -> Cycle:
+    """Return the pipeline of a round; a policy that cannot be opened leaves it to the rules."""
+    cycle = outfit.applier.cycle
+    if outfit.policy is None:
+        return cycle
+    try:
+        return replace(cycle, policy=outfit.policy())
+    except ModelError as err:
+        return replace(cycle, policy=RefusedPolicy(outfit.config.daemon.policy, str(err)))

@@ -186,7 +186,7 @@ def table_of(config: Config, record: CycleRecord) -> tuple[Newcomers, ...]:
     federated = any(job.job_id > LARGEST_LOCAL_ID for job in snapshot.jobs)
     if federated or not all(_NAME.fullmatch(account) for account in config.mode.accounts_below(Mode.APPLY)):
         return ()
-    arriving = newcomers(snapshot, config.planning, config.guard, record.forecasts, record.memory)
+    arriving = newcomers(snapshot, config.planning, config.guard, record.forecasts.counted, record.memory)
     return tuple(
         each
         for each in arriving

@@ -26,6 +26,7 @@ class Lever(StrEnum):
     NICE = "nice"
     GPU_COUNT = "gpu_count"
     TIME_MIN = "time_min"
+    NODE_LIST = "node_list"
     CHECKPOINT_REQUEUE = "checkpoint_requeue"
 
 
@@ -42,6 +43,9 @@ class Reason(StrEnum):
     DELAYED_BY_ADVICE = "delayed_by_advice"
     TAKES_PLACE_OF_LARGER = "takes_place_of_larger"
     GIVES_PLACE_TO_SMALLER = "gives_place_to_smaller"
+    RESTART_WITH_MORE_GPUS = "restart_with_more_gpus"
+    SIZE_OF_RESTART = "size_of_restart"
+    PLACE_FOR_GANG = "place_for_gang"
 
 
 class _Action:
@@ -95,17 +99,17 @@ class _Action:
 
 
 class _Update(_Action):
-    """Change one field of a pending job with `scontrol update`."""
+    """Change a pending job with one `scontrol update`."""
 
     __slots__ = ()
 
     @abstractmethod
-    def argument(self) -> str:
-        """Return the field and its new value in Slurm's spelling."""
+    def arguments(self) -> tuple[str, ...]:
+        """Return the field, and what changes with it, each with its new value in Slurm's spelling."""
 
     def command(self) -> tuple[str, ...]:
         """Return the arguments of scontrol that write the field."""
-        return "update", f"JobId={self.job_id}", self.argument()
+        return "update", f"JobId={self.job_id}", *self.arguments()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,9 +145,9 @@ class SetNice(_Update):
         priority = None if job.priority is None else max(1, job.priority - (self.after - self.before))
         return replace(job, nice=self.after, priority=priority)
 
-    def argument(self) -> str:
+    def arguments(self) -> tuple[str, ...]:
         """Return the nice value as Slurm takes it: `Nice=10`."""
-        return f"Nice={self.after}"
+        return (f"Nice={self.after}",)
 
     def published(self) -> tuple[Published, Published]:
         """Return the nice values."""
@@ -173,11 +177,13 @@ class SetSwitches(_Update):
         """Return the job with the switch request."""
         return replace(job, gang=replace(job.gang, switches=self.after))
 
-    def argument(self) -> str:
+    def arguments(self) -> tuple[str, ...]:
         """Return the switch request as Slurm takes it: `Switches=1@30`."""
         # A plain 0 would leave the waiting time behind; the time counts in minutes.
         wanted = self.after
-        return "Switches=0@0" if wanted is None else f"Switches={wanted.count}@{wanted.max_wait_s / MINUTE_S:.0f}"
+        if wanted is None:
+            return ("Switches=0@0",)
+        return (f"Switches={wanted.count}@{wanted.max_wait_s / MINUTE_S:.0f}",)
 
     def published(self) -> tuple[Published, Published]:
         """Return the switch requests; None stays None."""
@@ -235,10 +241,10 @@ class SetNodeRange(_Update):
         """Return the job with the node range."""
         return replace(job, gang=replace(job.gang, nodes_min=self.after.low, nodes_max=self.after.high))
 
-    def argument(self) -> str:
+    def arguments(self) -> tuple[str, ...]:
         """Return the node range as Slurm takes it: `NumNodes=1-4`."""
         # Both ends: a single number is refused for some jobs, and doubles their CPU count.
-        return f"NumNodes={self.after.low}-{self.after.high}"
+        return (f"NumNodes={self.after.low}-{self.after.high}",)
 
     def published(self) -> tuple[Published, Published]:
         """Return the node ranges."""
@@ -263,28 +269,83 @@ _GPU_FIELD: Final[Mapping[GpuScope, str]] = {
 }
 
 
+def limit_factor(gpus: float, smaller: float, stretch: float) -> float:
+    """Return by how much the time limit of a job is raised that gets `smaller` GPUs in place of `gpus`.
+
+    The limit in GPU-time stays: no forecast of speeds, that can be wrong, lets a job be killed, as jobs on half of the
+    GPUs take twice as long at most. Where the job is forecast to take longer still, its limit follows that.
+    """
+    return max(gpus / smaller, stretch)
+
+
+def raised_limit_s(limit_s: float, stretch: float) -> float:
+    """Return the time limit, in whole minutes, of a job that runs `stretch` times as long; never below `limit_s`."""
+    if math.isinf(limit_s):
+        return limit_s
+    return max(limit_s, math.ceil(limit_s * stretch / MINUTE_S) * MINUTE_S)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeRequest:
+    """The GPU counts of a job with the time limit that belongs to them.
+
+    `time_limit_s` None means that the job has none, or that an earlier version recorded the GPUs alone.
+    """
+
+    gpus: tuple[GpuCount, ...]
+    time_limit_s: float | None = None
+
+    @property
+    def count(self) -> int:
+        """The GPUs of all types."""
+        return sum(gpus.count for gpus in self.gpus)
+
+    def __str__(self) -> str:
+        gpus = ",".join(map(str, self.gpus))
+        return gpus if self.time_limit_s is None else f"{gpus}@{self.time_limit_s:.0f}s"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetGpus(_Update):
-    """Change the GPU count in the form of the user's request."""
+    """Change the GPU count in the form of the user's request, and the time limit of a job that is made smaller.
+
+    Both ends hold the job's time limit also where it stays, so that a person's change of it is noticed.
+    """
 
     lever = Lever.GPU_COUNT
 
     job_id: int
     scope: GpuScope
-    before: tuple[GpuCount, ...]
-    after: tuple[GpuCount, ...]
+    before: SizeRequest
+    after: SizeRequest
 
-    def held_by(self, job: Job) -> tuple[GpuCount, ...]:
-        """Return the GPU counts of a job in the form that is changed."""
-        return job.gang.counts(self.scope)
+    @property
+    def shrinks(self) -> bool:
+        """Whether it takes GPUs from the job."""
+        return self.after.count < self.before.count
+
+    @property
+    def changes_limit(self) -> bool:
+        """Whether it writes the time limit."""
+        return self.after.time_limit_s not in (None, self.before.time_limit_s)
+
+    def held_by(self, job: Job) -> SizeRequest:
+        """Return the GPU counts of a job in the form that is changed, and its time limit where that was recorded."""
+        is_recorded = self.before.time_limit_s is not None or self.after.time_limit_s is not None
+        return SizeRequest(gpus=job.gang.counts(self.scope), time_limit_s=job.time_limit_s if is_recorded else None)
 
     def applied_to(self, job: Job) -> Job:
-        """Return the job with the GPU counts."""
-        return replace(job, gang=job.gang.with_counts(self.scope, self.after))
+        """Return the job with the GPU counts and the time limit."""
+        limit_s = self.after.time_limit_s if self.changes_limit else job.time_limit_s
+        return replace(job, gang=job.gang.with_counts(self.scope, self.after.gpus), time_limit_s=limit_s)
 
-    def argument(self) -> str:
-        """Return the GPU counts as Slurm takes them: `TresPerJob=gres:gpu:2`."""
-        return f"{_GPU_FIELD[self.scope]}={','.join(map(self._gres, self.after))}"
+    def arguments(self) -> tuple[str, ...]:
+        """Return the GPU counts, and the time limit in minutes, as Slurm takes them: `TresPerJob=gres:gpu:2`."""
+        gpus = f"{_GPU_FIELD[self.scope]}={','.join(map(self._gres, self.after.gpus))}"
+        limit_s = self.after.time_limit_s
+        if limit_s is None or not self.changes_limit:
+            return (gpus,)
+        return gpus, f"TimeLimit={math.ceil(limit_s / MINUTE_S)}"
 
     @staticmethod
     def _gres(gpus: GpuCount) -> str:
@@ -293,17 +354,22 @@ class SetGpus(_Update):
         return ":".join(["gres", "gpu", *([gpus.gpu_type] if gpus.gpu_type else []), str(gpus.count)])
 
     def published(self) -> tuple[Published, Published]:
-        """Return the GPU counts under the form they are asked in."""
+        """Return the GPU counts under the form they are asked in, with the time limit if that changes."""
         return self._published(self.before), self._published(self.after)
 
-    def _published(self, counts: tuple[GpuCount, ...]) -> Published:
-        return {str(self.scope): [{"gpu_type": gpus.gpu_type, "count": gpus.count} for gpus in counts]}
+    def _published(self, size: SizeRequest) -> Published:
+        counts = [{"gpu_type": gpus.gpu_type, "count": gpus.count} for gpus in size.gpus]
+        limit = {"time_limit_s": size.time_limit_s} if self.changes_limit else {}
+        return {str(self.scope): counts, **limit}
 
     @staticmethod
     def in_words(value: Published) -> str:
-        """Return GPU counts as `per job 8 GPUs`, or `per node 4 a100+2 h100`."""
+        """Return GPU counts as `per job 8 GPUs`, or `per node 4 a100+2 h100, limit 60 min`."""
         return ", ".join(
-            f"{scope.replace('_', ' ')} " + "+".join(f"{gpus['count']} {gpus['gpu_type'] or 'GPUs'}" for gpus in counts)
+            f"limit {counts / MINUTE_S:.0f} min"
+            if scope == "time_limit_s"
+            else f"{scope.replace('_', ' ')} "
+            + "+".join(f"{gpus['count']} {gpus['gpu_type'] or 'GPUs'}" for gpus in counts)
             for scope, counts in value.items()
         )
 
@@ -326,10 +392,10 @@ class SetTimeMin(_Update):
         """Return the job with the soft limit."""
         return replace(job, time_min_s=self.after)
 
-    def argument(self) -> str:
+    def arguments(self) -> tuple[str, ...]:
         """Return the soft limit as Slurm takes it: `TimeMin=60`."""
         # In minutes; 0 means none. Rounded up, since a job planned too short delays others.
-        return f"TimeMin={0 if self.after is None else math.ceil(self.after / MINUTE_S)}"
+        return (f"TimeMin={0 if self.after is None else math.ceil(self.after / MINUTE_S)}",)
 
     def published(self) -> tuple[Published, Published]:
         """Return the soft limits in seconds; None stays None."""
@@ -343,11 +409,44 @@ class SetTimeMin(_Update):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Requeue(_Action):
-    """Requeue a running job, which restarts from its last checkpoint, so that a gang gets its place.
+class SetNodeList(_Update):
+    """Name the nodes on which a gang is to start; both lists are sorted, and an empty one names none."""
 
-    `before` is the start of the run that is stopped; `after` None means that the job waits. It cannot be reverted: the
-    job has lost its place and some work.
+    lever = Lever.NODE_LIST
+
+    job_id: int
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+    def held_by(self, job: Job) -> tuple[str, ...]:
+        """Return the nodes that a job names, sorted."""
+        return tuple(sorted(set(job.gang.required_nodes)))
+
+    def applied_to(self, job: Job) -> Job:
+        """Return the job with the named nodes."""
+        return replace(job, gang=replace(job.gang, required_nodes=self.after))
+
+    def arguments(self) -> tuple[str, ...]:
+        """Return the nodes as Slurm takes them: `ReqNodeList=n01,n02`, or `ReqNodeList=` for none."""
+        return (f"ReqNodeList={','.join(self.after)}",)
+
+    def published(self) -> tuple[Published, Published]:
+        """Return the names of nodes."""
+        return {"nodes": list(self.before)}, {"nodes": list(self.after)}
+
+    @staticmethod
+    def in_words(value: Published) -> str:
+        """Return names of nodes as `on n01, n02`."""
+        return f"on {', '.join(value['nodes'])}" if value["nodes"] else "on any nodes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requeue(_Action):
+    """Requeue a running job, which restarts from its last checkpoint, so that a gang gets its place, or to grow.
+
+    A job that is to grow is stopped for itself, and `gpus_after` is what it is to ask for while it waits. `before` is
+    the start of the run that is stopped; `after` None means that the job waits. It cannot be reverted: the job has lost
+    its place and some work.
     """
 
     lever = Lever.CHECKPOINT_REQUEUE
@@ -357,6 +456,7 @@ class Requeue(_Action):
     for_job_id: int
     before: float | None
     after: float | None = None
+    gpus_after: int | None = None
 
     @property
     def all_or_none(self) -> tuple[Lever, int] | None:
@@ -387,7 +487,7 @@ class Requeue(_Action):
 
 
 # What changes a field of a pending job.
-Change = SetNice | SetSwitches | SetNodeRange | SetGpus | SetTimeMin
+Change = SetNice | SetSwitches | SetNodeRange | SetGpus | SetTimeMin | SetNodeList
 Action = Change | Requeue
 
 ACTIONS: Final[Mapping[Lever, type[Action]]] = {action.lever: action for action in get_args(Action)}

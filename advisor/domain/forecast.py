@@ -1,7 +1,7 @@
 """Defines the forecasts of models for the jobs of one snapshot."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from advisor.domain.job import LATEST_TIME
 from advisor.domain.topology import LocalityTier
@@ -73,7 +73,7 @@ class Forecasts:
     """The forecasts of one cycle by job id; start times count in seconds from the snapshot.
 
     `models` names the models used, `notes` states in plain words which model was refused and why. `on_probation` names
-    those of the models that the jobs of this site have not proven yet.
+    the run-time models among them that jobs of this site have not proven: plans set their run times aside.
     """
 
     by_job: Mapping[int, JobForecast] = field(default_factory=dict)
@@ -85,6 +85,22 @@ class Forecasts:
         """Return the forecast of a job, or an empty one."""
         return self.by_job.get(job_id, NOTHING_KNOWN)
 
+    @property
+    def counted(self) -> "Forecasts":
+        """The forecasts that plans count with: without the run times of models on probation."""
+        if not self.on_probation:
+            return self
+        return replace(
+            self,
+            by_job={
+                job_id: forecast if forecast.run_time is None else replace(forecast, run_time=None)
+                for job_id, forecast in self.by_job.items()
+            },
+            models=tuple(model for model in self.models if model not in self.on_probation),
+            on_probation=(),
+        )
+
 
 NOTHING_KNOWN = JobForecast()
+NO_FORECAST = JobForecast()
 NO_FORECASTS = Forecasts()

@@ -1,10 +1,11 @@
 """Defines leases: changes to jobs, until they are reverted or no longer matter."""
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from advisor.domain.actions import Action, Lever, Requeue, SetNice, exchanged_with, gives_place
+from advisor.domain.actions import Action, Lever, Requeue, SetGpus, SetNice, exchanged_with, gives_place
 from advisor.domain.job import Job
 
 
@@ -208,3 +209,35 @@ def stopped_since(leases: Iterable[Lease], instant: float) -> tuple[Requeue, ...
         and lease.ending in (None, Ending.DONE_FOR_GOOD)
         and lease.applied_time > instant
     )
+
+
+def restarted(leases: Iterable[Lease]) -> frozenset[int]:
+    """Return the jobs that were, or could have been, stopped to restart with more GPUs."""
+    return frozenset(
+        lease.job_id for lease in leases if _to_grow(lease) is not None and lease.ending in (None, Ending.DONE_FOR_GOOD)
+    )
+
+
+def restarting(leases: Iterable[Lease]) -> Mapping[int, int]:
+    """Map the jobs that were stopped to restart with more GPUs, and have not started since, to these GPUs."""
+    return {
+        lease.job_id: gpus
+        for lease in leases
+        if (gpus := _to_grow(lease)) is not None and lease.ending is Ending.DONE_FOR_GOOD and lease.start_time is None
+    }
+
+
+def sized_since_stop(leases: Collection[Lease]) -> frozenset[int]:
+    """Return the jobs whose size we have set since we stopped them to restart with more GPUs."""
+    stopped_time = {lease.job_id: lease.applied_time for lease in leases if _to_grow(lease) is not None}
+    return frozenset(
+        lease.job_id
+        for lease in leases
+        if isinstance(lease.action, SetGpus)
+        and lease.ending is not Ending.NOT_APPLIED
+        and lease.applied_time > stopped_time.get(lease.job_id, math.inf)
+    )
+
+
+def _to_grow(lease: Lease) -> int | None:
+    return lease.action.gpus_after if isinstance(lease.action, Requeue) else None

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from advisor.domain.lease import Ending, Lease
+from advisor.domain.probation import Trust
 from advisor.domain.standings import NO_STANDINGS, Standings, Stretch
 from advisor.domain.units import DAY_S
 from advisor.domain.waits import Wait
@@ -32,16 +33,16 @@ class Memory:
     """The changes that are or were out, how long gangs waited for closer places, and the state of a learned policy.
 
     `leases` holds all open ones, and of the ended ones those of the jobs in the snapshot and those of any job within
-    the window of the limits on users and accounts. `busy` names further jobs that get no other change. `proven` names
-    the models that the jobs of this site have proven; None where none has to, as in a simulation. `standings` say what
-    users gained and gave.
+    the window of the limits on users and accounts. `busy` names further jobs that get no other change. `trust` says
+    which models jobs of this site have proven; None where none has to, as in a simulation. `standings` say what users
+    gained and gave.
     """
 
     leases: tuple[Lease, ...] = ()
     waits: tuple[Wait, ...] = ()
     busy: frozenset[int] = frozenset()
     policy_state: PolicyState = NO_STATE
-    proven: frozenset[str] | None = None
+    trust: Trust | None = None
     standings: Standings = NO_STANDINGS
 
     @property
@@ -104,8 +105,8 @@ class Journal(Protocol):
     def policy_state(self) -> PolicyState:
         """Return what the policy of the last cycle remembers."""
 
-    def proven(self) -> frozenset[str] | None:
-        """Return the models that the jobs of this site have proven; None where none has to."""
+    def trust(self) -> Trust | None:
+        """Return which models jobs of this site have proven; None where none has to."""
 
     def keep_stretch(self, stretch: Stretch) -> None:
         """Store a stretch of waits with and without advice, in place of the one of the same anchor."""

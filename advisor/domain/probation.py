@@ -1,13 +1,18 @@
-"""Defines the test by which a model proves itself on jobs of this site: its intervals cover what they claim."""
+"""Defines how a run-time model proves itself on jobs of this site: its intervals cover what they claim."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 # The share of outcomes that an interval claims to contain.
 CLAIMED_RATIO: Final = 0.8
 # The chance that a model which covers exactly what it claims is refused at one look.
 CHANCE_REFUSED: Final = 0.05
+# The name under which a person acknowledges that a model drifted, after which it is trusted again.
+DRIFT: Final = "forecast_drift"
+# What the versions of models begin with that were fitted on this site.
+FITTED_HERE: Final = "site-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +38,25 @@ class Coverage:
 
 
 NOTHING_ENDED: Final = Coverage()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trust:
+    """The run-time models that jobs of this site have proven, and those that were proven and then drifted.
+
+    `since_by_model` maps them to when; jobs that ended up to then say nothing of what the models are now.
+    """
+
+    proven: frozenset[str] = frozenset()
+    drifted: frozenset[str] = frozenset()
+    since_by_model: Mapping[str, float] = field(default_factory=dict)
+
+    def since(self, model: str) -> float:
+        """Return the instant from which ended jobs count for a model."""
+        return self.since_by_model.get(model, -math.inf)
+
+
+NOTHING_PROVEN: Final = Trust()
 
 
 def _at_most(inside: int, jobs: int) -> float:

@@ -1,6 +1,7 @@
 """Defines the part of a site's Slurm configuration that determines which changes are possible."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from advisor.domain.releases import Traits, traits_of
@@ -25,6 +26,15 @@ class Partition:
     is_default: bool = False
     qos: str = ""
     over_subscribe: str = "NO"
+
+
+def longest_limit_s(names: Iterable[str], partitions: Mapping[str, Partition]) -> float:
+    """Return the longest time limit that all partitions of a job admit; 0 if one is not known, or none is named."""
+    known = [partitions.get(name) for name in names]
+    return min(
+        (0.0 if each is None else math.inf if each.max_time_s is None else each.max_time_s for each in known),
+        default=0.0,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

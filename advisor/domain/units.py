@@ -24,3 +24,8 @@ def duration(seconds: float) -> str:
 def plural(count: int, noun: str) -> str:
     """Return a count with its noun: `1 job`, `2 jobs`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def gpu_time(hours: float) -> str:
+    """Return a number of GPU-hours, with two digits below one."""
+    return f"{hours:.1f} GPU-hours" if hours >= 1.0 else f"{hours:.2g} GPU-hours"

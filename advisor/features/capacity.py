@@ -133,6 +133,19 @@ class Fitter:
                 return self._picked(offer, tier, gang.nodes_min, self._most_nodes(gang, name))
         return np.zeros(0, dtype=np.intp)
 
+    def shares_now(self, gang: GangRequest, partitions: tuple[str, ...]) -> NDArray[np.float64]:
+        """Return the share of a gang that each node could hold now, `(n_nodes,)`, in the partition where it fits best.
+
+        The share is that of what is scarcest on the node: GPUs, CPUs, or tasks.
+        """
+        shares, tier = np.zeros(len(self.table.names)), self.tier_now(gang, partitions)
+        for name in self._asked(_When.NOW, gang, partitions):
+            offer = self._offer(_When.NOW, gang, name)
+            if offer is not None and tier is not None and self._tier_in(_When.NOW, gang, name) is tier:
+                shares[offer.rows] = offer.shares.min(axis=1)
+                return shares
+        return shares
+
     def restricts(self, gang: GangRequest, partitions: tuple[str, ...]) -> bool:
         """Return the restrictions of a gang, as `fit` does."""
         return _restrict(self._doubts(gang, partitions))

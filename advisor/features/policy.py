@@ -19,12 +19,17 @@ Scores = NDArray[np.float64]
 class Options:
     """The legal choices of one decision, one row each; forbidden ones are not included.
 
-    `columns` are the numbers behind the choices, `(n_options,)` each. `job` indexes the rows of the board.
+    `columns` are the numbers behind the choices, `(n_options,)` each. `job` indexes the rows of the board. Where a
+    policy looks at more than its options, `tensors` holds that by name, and `place` says where it scores each option.
+    With `must_choose` one of the options is taken.
     """
 
     lever: Lever
     job: NDArray[np.intp]  # (n_options,)
     columns: Mapping[str, NDArray[np.float64]]
+    tensors: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
+    place: NDArray[np.intp] | None = None  # (n_options,)
+    must_choose: bool = False
 
     def __len__(self) -> int:
         return len(self.job)
@@ -53,22 +58,62 @@ class Policy(Protocol):
         """Return a score for each option, and the new state; raises `ModelError` on failure."""
 
 
+def best_of(scores: Scores) -> int | None:
+    """Return the option with the highest score, the first among equals; None if it is 0 or below."""
+    best = int(scores.argmax())
+    return best if scores[best] > 0.0 else None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredDecision:
-    """One decision that a policy scored, as needed to repeat it without the policy."""
+    """One decision that a policy scored, as needed to repeat it without the policy.
+
+    Where one option was to be chosen of `options`, `scores` is the score of the `best` alone: a cycle can hold hundreds
+    of decisions. Else `best` and `options` are None, and `scores` is that of each option.
+    """
 
     lever: Lever
     scores: tuple[float, ...]
+    best: int | None = None
+    options: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.best is not None and (len(self.scores) != 1 or not 0 <= self.best < (self.options or 0)):
+            raise ValueError("the best option of a decision is none of its options")
+
+    def __len__(self) -> int:
+        return len(self.scores) if self.options is None else self.options
+
+    @classmethod
+    def of_best(cls, options: Options, scores: Scores) -> "ScoredDecision":
+        """Return a decision for the option with the highest score, or for none of them."""
+        best = int(scores.argmax())
+        return cls(lever=options.lever, scores=(float(scores[best]),), best=best, options=len(options))
+
+    @property
+    def chosen(self) -> int | None:
+        """The option with the highest score; None if that is 0 or below, as no option was chosen."""
+        if max(self.scores, default=0.0) <= 0.0:
+            return None
+        return int(np.argmax(self.scores)) if self.best is None else self.best
+
+    def repeated(self) -> Scores:
+        """Return scores that lead to the same choice, `(n_options,)`."""
+        if self.best is None:
+            return np.array(self.scores)
+        (highest,) = self.scores
+        scores = np.full(len(self), min(highest, 0.0) - 1.0)
+        scores[self.best] = highest
+        return scores
 
 
 @dataclass(slots=True)
 class Decider:
-    """Asks a policy for as long as it answers as it should, and the rule from then on; keeps what was scored.
+    """Asks a policy for as long as it answers as it should; keeps what was scored. Without one the rules decide.
 
     `state` is what the policy remembers; that of another policy, or of one that failed, is dropped.
     """
 
-    rule: Callable[[Options], Scores]
     policy: Policy | None = None
     state: PolicyState = NO_STATE
     decisions: list[ScoredDecision] = field(default_factory=list)
@@ -78,25 +123,21 @@ class Decider:
         if self.policy is None or (self.state.policy, self.state.digest) != (self.policy.name, self.policy.digest):
             self.state = NO_STATE
 
-    def best(self, board: Callable[[], Board], options: Options) -> int | None:
-        """Return the option to choose, None for none of them; the rule needs no board."""
-        if not len(options):
-            return None
-        scores = self.scores(board, options)
-        best = int(scores.argmax())
-        return best if scores[best] > 0.0 else None
+    def decides(self, lever: Lever) -> bool:
+        """Return whether there is a policy that scores the options of a lever, and has not failed."""
+        return self.policy is not None and lever in self.policy.levers and not self.fault
 
-    def scores(self, board: Callable[[], Board], options: Options) -> Scores:
-        """Return a score for each option, `(n_options,)`; one of 0 or below is not to be chosen."""
-        if self.policy is not None and options.lever in self.policy.levers and not self.fault:
-            try:
-                scores = self._checked(self.policy, board(), options)
-            except ModelError as err:
-                self.fault, self.state = str(err), NO_STATE
-            else:
-                self.decisions.append(ScoredDecision(lever=options.lever, scores=tuple(map(float, scores))))
-                return scores
-        return self.rule(options)
+    def best(self, board: Callable[[], Board], options: Options) -> int | None:
+        """Return the option to choose; None for none of them, and where the policy fails, which sets `fault`."""
+        if self.policy is None or not len(options):
+            return None
+        try:
+            scores = self._checked(self.policy, board(), options)
+        except ModelError as err:
+            self.fault, self.state = str(err), NO_STATE
+            return None
+        self.decisions.append(ScoredDecision.of_best(options, scores))
+        return best_of(scores)
 
     def _checked(self, policy: Policy, board: Board, options: Options) -> Scores:
         scores, content = policy.act(board, options, self.state.content)
@@ -104,6 +145,22 @@ class Decider:
             raise ModelError(f"policy {policy.name}: it does not score each option by a finite number")
         self.state = PolicyState(policy=policy.name, digest=policy.digest, content=content) if content else NO_STATE
         return scores
+
+
+class RefusedPolicy:
+    """A policy that could not be opened: the rules decide, and the record says why."""
+
+    digest = ""
+    levers = frozenset(Lever)
+
+    def __init__(self, name: str, fault: str) -> None:
+        """Take its name and what is wrong with it."""
+        self.name = name
+        self._fault = fault
+
+    def act(self, _board: Board, _options: Options, _state: bytes) -> tuple[Scores, bytes]:
+        """Raise `ModelError` with the fault."""
+        raise ModelError(self._fault)
 
 
 class RecordedPolicy:
@@ -121,6 +178,6 @@ class RecordedPolicy:
         if not self._left:
             raise ModelError("policy recorded: nothing more was scored")
         decision = self._left.pop(0)
-        if decision.lever is not options.lever or len(decision.scores) != len(options):
+        if decision.lever is not options.lever or len(decision) != len(options):
             raise ModelError("policy recorded: another decision was scored")
-        return np.array(decision.scores), state
+        return decision.repeated(), state

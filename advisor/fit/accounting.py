@@ -1,7 +1,6 @@
 """Reads ended jobs from Slurm's accounting, as `sacct -P` prints them; unusable rows are counted, never guessed."""
 
 import hashlib
-import io
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from advisor.backends.tres import NO_TRES, Tres, tres
 from advisor.errors import DecodeError
 from advisor.fit.fitted import Source
 from advisor.predict.run_time_table import EndedJobs, RunTimeTable
-from advisor.sim.importing.sacct import ELAPSED, LIMITS, SEPARATOR, elapsed_s, header_of, limit_s
+from advisor.sim.importing.sacct import ELAPSED, LIMITS, SEPARATOR, asked_for, elapsed_s, header_of, limit_s
 from advisor.sim.text_file import opened_text
 
 if TYPE_CHECKING:
@@ -68,8 +67,7 @@ def read_accounting(path: Path, *, rows_kept: int = ROWS_KEPT) -> Accounting:
 
 def ask_accounting(commands: "Commands", *, since: str, rows_kept: int = ROWS_KEPT) -> Accounting:
     """Run sacct for the jobs of all users since `since`, a time in its spelling; raises `SlurmError`."""
-    answer = commands.ask("sacct", "-a", "-X", "-P", "-S", since, "-o", FIELDS)
-    return _read(io.StringIO(answer.output.decode(errors="surrogateescape")), "sacct", rows_kept)
+    return _read(asked_for(FIELDS, commands, since=since), "sacct", rows_kept)
 
 
 def _read(stream: TextIO, origin: str, rows_kept: int) -> Accounting:

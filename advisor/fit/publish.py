@@ -134,7 +134,8 @@ def _marked(graph: bytes, print_of: str) -> bytes:
     import onnx
 
     model = onnx.load_model_from_string(graph)
-    onnx.helper.set_model_props(model, {FINGERPRINT: print_of})
+    kept = {entry.key: entry.value for entry in model.metadata_props}
+    onnx.helper.set_model_props(model, {**kept, FINGERPRINT: print_of})
     content: bytes = model.SerializeToString()
     return content
 

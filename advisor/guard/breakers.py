@@ -21,11 +21,10 @@ _NO_LOAD: Final = ControllerLoad()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vitals:
-    """The health of the controller, the requests to it and the forecasts, and people's objections; None is unknown.
+    """The health of the controller and of the requests to it, and people's objections; None is unknown.
 
-    `reads_failed` counts the reads that failed in a row, `error_ratio` is the share of `requests` that failed,
-    `coverage_ratio` the share of `ended_jobs` whose run time lay within its 80 % interval. `leases` are the open ones
-    and those that ended within the window of the objections, which count from `objected_since` on.
+    `reads_failed` counts the reads that failed in a row, `error_ratio` is the share of `requests` that failed. `leases`
+    are the open ones and those that ended within the window of the objections, which count from `objected_since` on.
     """
 
     now: float
@@ -33,8 +32,6 @@ class Vitals:
     reads_failed: int | None = None
     error_ratio: float | None = None
     requests: int = 0
-    coverage_ratio: float | None = None
-    ended_jobs: int = 0
     leases: tuple[Lease, ...] | None = None
     objected_since: float = -math.inf
 
@@ -115,18 +112,6 @@ def slurm_errors(health: Vitals, settings: BreakerSettings) -> Findings:
     }
 
 
-def forecast_drift(health: Vitals, settings: BreakerSettings) -> Findings:
-    """Check how many run times lie within their forecast intervals."""
-    ratio = health.coverage_ratio
-    if ratio is None or health.ended_jobs < max(1, settings.min_ended_jobs):
-        return {}
-    fault = (
-        f"a share of {ratio:.3g} of the run times of {health.ended_jobs} jobs lay within their intervals, at least "
-        f"{settings.min_coverage_ratio:g} must (breakers.min_coverage_ratio)"
-    )
-    return {"min_coverage_ratio": "" if ratio >= settings.min_coverage_ratio else fault}
-
-
 def people_object(health: Vitals, settings: BreakerSettings) -> Findings:
     """Check how many changes people revert or overrule."""
     if health.leases is None:
@@ -165,7 +150,6 @@ BREAKERS: Mapping[str, Look] = {
     "controller_cycle": controller_cycle,
     "controller_queue": controller_queue,
     "slurm_errors": slurm_errors,
-    "forecast_drift": forecast_drift,
     "people_object": people_object,
 }
 

@@ -2,16 +2,27 @@
 
 from collections.abc import Callable, Mapping
 
-from advisor.domain.actions import SetGpus, SetNice, SetNodeRange, SetTimeMin, exchanged_with, gives_place
+from advisor.domain.actions import (
+    Requeue,
+    SetGpus,
+    SetNice,
+    SetNodeList,
+    SetNodeRange,
+    SetTimeMin,
+    exchanged_with,
+    gives_place,
+    limit_factor,
+    raised_limit_s,
+)
 from advisor.domain.job import Job
 from advisor.domain.plan import Recommendation
+from advisor.domain.site import longest_limit_s
 from advisor.guard.circumstances import Circumstances
 
 # Slurm counts TimeMin in minutes, and 0 means none.
 SHORTEST_SOFT_LIMIT_S = 60.0
-
-# The last rule about a change: what it refuses, nothing else refuses.
-PROBATION_RULE = "forecast_proven"
+# A gang whose named nodes were taken that often gets them from Slurm.
+MOST_NAMED = 3
 
 ChangeRule = Callable[[Recommendation, Job, Circumstances], bool]
 
@@ -52,9 +63,12 @@ def lift_within_fairness(change: Recommendation, job: Job, circumstances: Circum
 
 
 def starts_within_bound(change: Recommendation, _job: Job, circumstances: Circumstances) -> bool:
-    """A job is delayed only if by time limits it then still starts within the bound."""
+    """A job is delayed only if by time limits it then still starts within the bound.
+
+    Free nodes that are named for a job go to it before the jobs behind it, so that it keeps its place.
+    """
     planned, latest, bound_s = change.planned_start, change.latest_start, circumstances.limits.max_added_delay_s
-    if latest is None or bound_s == float("inf"):
+    if latest is None or bound_s == float("inf") or isinstance(change.action, SetNodeList):
         return True
     return planned is not None and latest - planned <= bound_s
 
@@ -83,16 +97,55 @@ def size_within_range(change: Recommendation, job: Job, _circumstances: Circumst
     """A job is only resized within the range it declares."""
     if not isinstance(change.action, SetGpus):
         return True
-    size = job.gang.with_counts(change.action.scope, change.action.after).gpu_count
+    size = job.gang.with_counts(change.action.scope, change.action.after.gpus).gpu_count
     return job.hints.gpus is not None and size is not None and job.hints.gpus.low <= size <= job.hints.gpus.high
 
 
+def restart_grows(change: Recommendation, job: Job, circumstances: Circumstances) -> bool:
+    """A job is stopped for a larger size within its range, and then gets no other size, and that for a while only."""
+    gpus = job.gang.gpu_count
+    match change.action:
+        case Requeue(gpus_after=int(after)):
+            declared = job.hints.gpus
+            is_own = change.action.for_job_id == job.job_id
+            return is_own and gpus is not None and declared is not None and gpus < after <= declared.high
+        case SetGpus(after=size) if job.job_id in circumstances.restarting:
+            total = job.gang.with_counts(change.action.scope, size.gpus).gpu_count
+            meant = circumstances.restarting[job.job_id]
+            return None not in (gpus, total, change.revert_after_s) and (gpus or 0) < (total or 0) <= meant
+        case _:
+            return True
+
+
 def shrinking_survives_limit(change: Recommendation, job: Job, _circumstances: Circumstances) -> bool:
-    """A smaller job runs longer under the same time limit, so it must have no limit or write checkpoints."""
-    if not isinstance(change.action, SetGpus):
+    """A smaller job runs longer, so that its time limit, if it has one, rises as its GPUs fall, or more."""
+    action = change.action
+    if not isinstance(action, SetGpus) or not action.shrinks or job.time_limit_s is None:
         return True
-    before, after = (sum(gpu.count for gpu in counts) for counts in (change.action.before, change.action.after))
-    return after >= before or job.time_limit_s is None or job.hints.checkpoint_s is not None
+    after_s = action.after.time_limit_s
+    before, after = (sum(gpu.count for gpu in size.gpus) for size in (action.before, action.after))
+    factor = limit_factor(before, after, change.stretch)
+    return after_s is not None and after_s >= raised_limit_s(job.time_limit_s, factor)
+
+
+def limit_raised_within_ratio(change: Recommendation, job: Job, circumstances: Circumstances) -> bool:
+    """A time limit is never lowered, and raised up to the site's ratio to the user's own limit, by a smaller size."""
+    action = change.action
+    if not isinstance(action, SetGpus) or not action.changes_limit:
+        return True
+    before_s, after_s = action.before.time_limit_s, action.after.time_limit_s
+    if before_s is None or after_s is None or after_s < before_s or not action.shrinks:
+        return False
+    users_s = circumstances.users_limit_s.get(job.job_id, before_s)
+    return after_s <= users_s * circumstances.limits.max_limit_ratio
+
+
+def limit_within_partitions(change: Recommendation, job: Job, circumstances: Circumstances) -> bool:
+    """A time limit is raised up to what every partition of the job admits: an Operator's change could go beyond."""
+    action = change.action
+    if not isinstance(action, SetGpus) or not action.changes_limit or action.after.time_limit_s is None:
+        return True
+    return action.after.time_limit_s <= longest_limit_s(job.partitions, circumstances.partitions)
 
 
 def gpus_unchanged_by_nodes(change: Recommendation, job: Job, _circumstances: Circumstances) -> bool:
@@ -118,6 +171,38 @@ def users_time_min_kept(change: Recommendation, job: Job, _circumstances: Circum
     return not isinstance(change.action, SetTimeMin) or (change.action.before is None and job.time_min_s is None)
 
 
+def nodes_can_be_named(change: Recommendation, _job: Job, circumstances: Circumstances) -> bool:
+    """Nodes are named only where the site allows it, and for some minutes."""
+    return not isinstance(change.action, SetNodeList) or (
+        circumstances.names_nodes and change.revert_after_s is not None
+    )
+
+
+def users_nodes_kept(change: Recommendation, job: Job, _circumstances: Circumstances) -> bool:
+    """Nodes are named only for a job whose user names none and excludes none; an array names them for all tasks."""
+    names_none = not (job.gang.required_nodes or job.gang.excluded_nodes) and job.array is None
+    return not isinstance(change.action, SetNodeList) or (names_none and not change.action.before)
+
+
+def node_count_fixed(change: Recommendation, job: Job, _circumstances: Circumstances) -> bool:
+    """As many nodes are named as the job has in any case: to a job that has just started a shorter list takes nodes."""
+    if not isinstance(change.action, SetNodeList):
+        return True
+    return job.gang.nodes_min == job.gang.nodes_max == len(set(change.action.after)) == len(change.action.after)
+
+
+def named_nodes_free(change: Recommendation, job: Job, circumstances: Circumstances) -> bool:
+    """The job could start on the named nodes now: else it would wait for them."""
+    nodes = circumstances.nodes
+    return not isinstance(change.action, SetNodeList) or (nodes is not None and nodes.hold(job, change.action.after))
+
+
+def nodes_named_rarely(change: Recommendation, job: Job, circumstances: Circumstances) -> bool:
+    """Nodes are named for a job a few times at most."""
+    is_named = isinstance(change.action, SetNodeList)
+    return not is_named or circumstances.ledger.named_by_job.get(job.job_id, 0) < MOST_NAMED
+
+
 def field_shown(change: Recommendation, _job: Job, circumstances: Circumstances) -> bool:
     """A field is changed only if the reader shows its value."""
     return change.action.lever not in circumstances.hidden_levers
@@ -126,11 +211,6 @@ def field_shown(change: Recommendation, _job: Job, circumstances: Circumstances)
 def before_still_true(change: Recommendation, job: Job, _circumstances: Circumstances) -> bool:
     """The job still has the value from which the recommendation starts."""
     return change.action.before == change.action.held_by(job)
-
-
-def forecast_proven(_change: Recommendation, _job: Job, circumstances: Circumstances) -> bool:
-    """No change rests on the forecasts of a model that the jobs of this site have not proven."""
-    return not circumstances.on_probation
 
 
 CHANGE_RULES: Mapping[str, ChangeRule] = {
@@ -147,9 +227,16 @@ CHANGE_RULES: Mapping[str, ChangeRule] = {
     "long_waiter_not_delayed": long_waiter_not_delayed,
     "gpus_unchanged_by_nodes": gpus_unchanged_by_nodes,
     "size_within_range": size_within_range,
+    "restart_grows": restart_grows,
     "shrinking_survives_limit": shrinking_survives_limit,
+    "limit_raised_within_ratio": limit_raised_within_ratio,
+    "limit_within_partitions": limit_within_partitions,
     "soft_limit_is_soft": soft_limit_is_soft,
     "soft_limit_within_limit": soft_limit_within_limit,
     "users_time_min_kept": users_time_min_kept,
-    PROBATION_RULE: forecast_proven,
+    "nodes_can_be_named": nodes_can_be_named,
+    "users_nodes_kept": users_nodes_kept,
+    "node_count_fixed": node_count_fixed,
+    "named_nodes_free": named_nodes_free,
+    "nodes_named_rarely": nodes_named_rarely,
 }

@@ -1,15 +1,16 @@
 """Collects, once per cycle, what the rules need to know beside the job."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from advisor.domain.actions import Lever
-from advisor.domain.forecast import NO_FORECASTS, Forecasts
+from advisor.domain.actions import Lever, SetGpus
 from advisor.domain.job import Job
-from advisor.domain.lease import Lease, stopped_since
+from advisor.domain.lease import Lease, restarted, restarting, sized_since_stop, stopped_since
 from advisor.domain.mode import EVERYTHING, Mode, Modes
 from advisor.domain.releases import Traits
+from advisor.domain.site import Partition
 from advisor.domain.snapshot import Snapshot
+from advisor.features.named_nodes import NamedNodes
 from advisor.guard.ledger import NOTHING_BOOKED, Ledger, ledger_of
 from advisor.settings import APART_S, Limits
 
@@ -18,10 +19,14 @@ from advisor.settings import APART_S, Limits
 class Circumstances:
     """The instant, the limits, the outstanding changes, and the delay that changes have added so far.
 
-    `preempts` is whether running jobs can be stopped at all; `stopped` names the jobs stopped within the last hour.
+    `names_nodes` is whether nodes can be named for gangs, and `nodes` are the nodes of the snapshot.
+    `preempts` is whether running jobs can be stopped for gangs, `restarts` whether to restart with more GPUs; `stopped`
+    names the jobs stopped within the last hour, `restarted` those ever stopped to grow. `restarting` maps those of them
+    that have neither started nor got a size since to the GPUs they were stopped for.
     `observed` holds the pairs of partitions and account whose jobs are in mode observe. `hidden_levers` are the levers
     whose field the reader does not show. `lifted` names the jobs whose lift is in effect, but for those that have since
-    become too late. `on_probation` names the unproven models whose run times the plan counts with.
+    become too late. `partitions` go by name. `users_limit_s` are the own time limits of jobs whose size, and possibly
+    time limit, we have changed.
     """
 
     now: float
@@ -30,13 +35,19 @@ class Circumstances:
     takes_soft_limits: bool
     split_arrays: frozenset[int]
     outstanding: frozenset[int]
+    nodes: NamedNodes | None = None
+    names_nodes: bool = False
     preempts: bool = False
+    restarts: bool = False
     stopped: frozenset[int] = frozenset()
+    restarted: frozenset[int] = frozenset()
+    restarting: Mapping[int, int] = field(default_factory=dict)
     observed: frozenset[tuple[tuple[str, ...], str]] = frozenset()
     ledger: Ledger = NOTHING_BOOKED
     hidden_levers: tuple[Lever, ...] = ()
-    on_probation: tuple[str, ...] = ()
     lifted: frozenset[int] = frozenset()
+    partitions: Mapping[str, Partition] = field(default_factory=dict)
+    users_limit_s: Mapping[int, float] = field(default_factory=dict)
 
     def user_delay_left_s(self, job: Job) -> float:
         """Return the delay left for the jobs of a job's user within the window; infinity if the user is unknown."""
@@ -59,23 +70,25 @@ class Circumstances:
         return self.limits.max_added_delay_s - self.ledger.delay_s_by_job.get(job.job_id, 0.0)
 
 
-def circumstances(
+def circumstances(  # noqa: PLR0913  (each is read from another place)
     snapshot: Snapshot,
     limits: Limits,
     outstanding: frozenset[int] = frozenset(),
     *,
     preempts: bool = False,
+    restarts: bool = False,
+    names_nodes: bool = False,
     leases: Iterable[Lease] = (),
     modes: Modes = EVERYTHING,
-    forecasts: Forecasts = NO_FORECASTS,
     lifted: frozenset[int] = frozenset(),
 ) -> Circumstances:
     """Collect the circumstances of a snapshot; `outstanding` names the jobs that get no further change.
 
-    `preempts` is whether running jobs can be stopped; `leases` are those of the jobs in the snapshot, and of any job
-    within the fairness window.
+    `preempts` is whether running jobs can be stopped, `names_nodes` whether nodes can be named for gangs; `leases` are
+    those of the jobs in the snapshot, and of any job within the fairness window.
     """
     known = tuple(leases)  # read more than once
+    sized = sized_since_stop(known)
     return Circumstances(
         now=snapshot.taken_at,
         limits=limits,
@@ -83,13 +96,19 @@ def circumstances(
         takes_soft_limits=snapshot.config.takes_soft_limits,
         split_arrays=_split_arrays(snapshot),
         outstanding=outstanding,
+        nodes=NamedNodes(snapshot=snapshot),
+        names_nodes=names_nodes,
         preempts=preempts,
+        restarts=restarts,
+        restarted=restarted(known),
+        restarting={job_id: gpus for job_id, gpus in restarting(known).items() if job_id not in sized},
         stopped=frozenset(stop.job_id for stop in stopped_since(known, snapshot.taken_at - APART_S)),
         observed=_observed(snapshot, modes),
         ledger=ledger_of(known, snapshot.taken_at, limits),
         hidden_levers=snapshot.hidden_levers,
-        on_probation=_counted_with(forecasts),
         lifted=lifted,
+        partitions=snapshot.partitions_by_name,
+        users_limit_s=_users_limit_s(known),
     )
 
 
@@ -114,15 +133,13 @@ def delays_left_s(snapshot: Snapshot, circumstances: Circumstances) -> Mapping[i
     return left
 
 
-def _counted_with(forecasts: Forecasts) -> tuple[str, ...]:
-    """Return the models on probation, if the run time of any job is forecast.
-
-    One is enough: jobs without a forecast are taken to use the share of their limits that the others use.
-    """
-    counts = bool(forecasts.on_probation) and any(
-        forecast.run_time is not None for forecast in forecasts.by_job.values()
-    )
-    return forecasts.on_probation if counts else ()
+def _users_limit_s(leases: Iterable[Lease]) -> dict[int, float]:
+    """Map the jobs whose size we have changed to the time limits that their users gave them."""
+    return {
+        lease.job_id: lease.undo.after.time_limit_s
+        for lease in leases
+        if lease.ending is None and isinstance(lease.undo, SetGpus) and lease.undo.after.time_limit_s is not None
+    }
 
 
 def _split_arrays(snapshot: Snapshot) -> frozenset[int]:

@@ -4,10 +4,11 @@ What a job has waited since it would have started as submitted is booked as real
 is also booked with what it is expected to add to that.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from advisor.domain.actions import Requeue, SetNice, SetNodeRange
+from advisor.domain.actions import Requeue, SetNice, SetNodeList, SetNodeRange
 from advisor.domain.lease import Ending, Lease, LeaseState, gave_place
 from advisor.settings import Limits
 
@@ -20,7 +21,8 @@ class Ledger:
 
     `realised_s_by_job` is the part that has been waited already, of the jobs that still wait.
     `resting` names jobs that were changed lately, `objected` those whose change a person reverted or overruled,
-    `gave_place` those that went to the place of a smaller job.
+    `gave_place` those that went to the place of a smaller job. `named_by_job` counts how often nodes were named for a
+    job.
     """
 
     delay_s_by_job: Mapping[int, float] = field(default_factory=dict)
@@ -30,6 +32,7 @@ class Ledger:
     resting: frozenset[int] = frozenset()
     objected: frozenset[int] = frozenset()
     gave_place: frozenset[int] = frozenset()
+    named_by_job: Mapping[int, int] = field(default_factory=dict)
 
 
 NOTHING_BOOKED = Ledger()
@@ -66,6 +69,11 @@ def ledger_of(leases: Iterable[Lease], now: float, limits: Limits) -> Ledger:
         resting=frozenset(lease.job_id for lease in known if now - _stirred_time(lease) < limits.cooldown_s),
         objected=frozenset(lease.job_id for lease in known if person_objected(lease)),
         gave_place=gave_place(known),
+        named_by_job=Counter(
+            lease.job_id
+            for lease in known
+            if isinstance(lease.action, SetNodeList) and lease.ending is not Ending.NOT_APPLIED
+        ),
     )
 
 

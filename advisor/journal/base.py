@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from advisor.clock import Clock
+from advisor.domain.probation import Trust
 from advisor.journal import audit
 from advisor.journal.audit import AuditRow, Detail, Verified
 from advisor.journal.file import faults_translated, transaction
@@ -14,8 +15,10 @@ from advisor.settings import JournalSettings
 
 # The event of a change of the circuit breakers; the newest one says which are open.
 BREAKERS: Final = "breakers"
-# The event by which a model has proven itself on jobs of this site.
+# The event by which a model has proven itself on jobs of this site, or a person trusts it again.
 PROVEN: Final = "forecast proven"
+# The event by which the intervals of a model no longer hold.
+DRIFTED: Final = "forecast drifted"
 
 
 class JournalBase:
@@ -27,7 +30,8 @@ class JournalBase:
         self._retention = retention
         self._clock = clock
         # None where the audit was not asked yet.
-        self._proven: frozenset[str] | None = None
+        # The models that were proven or drifted, as of a row of the audit.
+        self._trust: tuple[Trust, int] | None = None
 
     @property
     def path(self) -> Path:
@@ -56,8 +60,6 @@ class JournalBase:
         """Write an event of the daemon into the audit, such as its start, a pause or a breaker."""
         with self._writing():
             audit.append(self._database, time, event, detail)
-        if event == PROVEN:
-            self._proven = None
 
     def audit(self, since: float = 0.0, most: int = 50) -> tuple[AuditRow, ...]:
         """Return the rows of the audit written after an instant, newest first."""
@@ -79,12 +81,22 @@ class JournalBase:
         with self._reading():
             return audit.newest(self._database)
 
-    def proven(self) -> frozenset[str]:
-        """Return the models that the jobs of this site have proven, by the newest row about one."""
-        if self._proven is None:
-            row = self.last(PROVEN)
-            self._proven = frozenset() if row is None else frozenset((str(row.detail.get("model", "")),))
-        return self._proven
+    def trust(self) -> Trust:
+        """Return the model that jobs of this site have proven, and that which drifted, by the newest rows about them.
+
+        Other programs add rows too, so that those since the last call are looked through.
+        """
+        if self._trust is None:
+            number = self.newest_row()
+            trust = _trust_by(self.last(PROVEN), self.last(DRIFTED))
+        else:
+            trust, number = self._trust
+            newer = self.audit_after(number)
+            number = newer[-1].number if newer else number
+            if any(row.event in (PROVEN, DRIFTED) for row in newer):
+                trust = _trust_by(self.last(PROVEN), self.last(DRIFTED))
+        self._trust = trust, number
+        return trust
 
     def verify(self) -> Verified:
         """Check the chain of the audit."""
@@ -108,3 +120,24 @@ class JournalBase:
     def _reading(self) -> Iterator[None]:
         with faults_translated(self._path):
             yield
+
+
+def _trust_by(proven: AuditRow | None, drifted: AuditRow | None) -> Trust:
+    """Return what two rows say; of two about one model the later one counts."""
+    proven_model, proven_since = _model_since(proven)
+    drifted_model, drifted_since = _model_since(drifted)
+    if proven_model == drifted_model:
+        drifted_is_later = drifted_since > proven_since
+        proven_model, drifted_model = ("", drifted_model) if drifted_is_later else (proven_model, "")
+    return Trust(
+        proven=frozenset((proven_model,)) - {""},
+        drifted=frozenset((drifted_model,)) - {""},
+        since_by_model={
+            model: since for model, since in ((proven_model, proven_since), (drifted_model, drifted_since)) if model
+        },
+    )
+
+
+def _model_since(row: AuditRow | None) -> tuple[str, float]:
+    """Return the model of a row and since when it holds; a row that outlived the retention is newer than that."""
+    return ("", 0.0) if row is None else (str(row.detail.get("model", "")), float(row.detail.get("since", row.time)))

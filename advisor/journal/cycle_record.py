@@ -7,7 +7,8 @@ thousand jobs a frame has a few hundred kilobytes, and each record after it a fe
 import hashlib
 import json
 import zlib
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from operator import attrgetter, itemgetter
 from typing import Annotated, Final
@@ -25,6 +26,7 @@ from advisor.domain.memory import NO_STATE, Memory, PolicyState
 from advisor.domain.mode import Modes
 from advisor.domain.node import Node
 from advisor.domain.plan import Recommendation
+from advisor.domain.probation import Trust
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.standings import NO_STANDINGS, Standings
 from advisor.domain.waits import Wait
@@ -80,6 +82,8 @@ class _Content(BaseModel):
     verdicts: str
     left_alone: Difference[tuple[int, str]]
     decisions: tuple[ScoredDecision, ...] = ()
+    policy: str = ""
+    policy_digest: str = ""
     policy_state: PolicyState = NO_STATE
     on_probation: tuple[str, ...] = ()
     standings: Standings | None = None
@@ -88,7 +92,11 @@ class _Content(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """A recorded cycle: its input, its settings, and its outcome as canonical JSON."""
+    """A recorded cycle: its input, its settings, and its outcome as canonical JSON.
+
+    `policy` names the learned policy that decided, and `policy_digest` is that of its model; "" for the rules, and in
+    records of earlier versions.
+    """
 
     cycle_id: int
     version: str
@@ -100,6 +108,8 @@ class Recorded:
     levers: frozenset[Lever]
     modes: Modes
     decisions: tuple[ScoredDecision, ...]
+    policy: str
+    policy_digest: str
     policy_state: PolicyState
     trial: PlanTrial
     outcome: bytes
@@ -166,7 +176,22 @@ class Recorder:
 
 def recorded(cycle_id: int, contents: Iterable[bytes]) -> Recorded:
     """Unpack the last record of `contents`, which starts with its frame; raises `ValueError` if they are damaged."""
-    lists, content = _Lists(), None
+    unrolled = deque(_unrolled(contents), maxlen=1)
+    if not unrolled:
+        raise ValueError("a record lacks its frame")
+    return _recorded(cycle_id, *unrolled.pop())
+
+
+def recorded_cycles(rows: Sequence[tuple[int, bytes]], wanted: Container[int]) -> Iterator[Recorded]:
+    """Unpack the records of one frame, from it on, and yield those wanted; raises `ValueError` if one is damaged."""
+    for (cycle_id, _), unrolled in zip(rows, _unrolled(content for _, content in rows), strict=True):
+        if cycle_id in wanted:
+            yield _recorded(cycle_id, *unrolled)
+
+
+def _unrolled(contents: Iterable[bytes]) -> Iterator[tuple[_Content, _Lists]]:
+    """Yield each record with the lists that follow from it and those before it."""
+    lists = _Lists()
     for packed in contents:
         content = _Content.model_validate_json(_unpacked(packed), strict=True)
         lists = _Lists(
@@ -179,7 +204,11 @@ def recorded(cycle_id: int, contents: Iterable[bytes]) -> Recorded:
             left_alone=restored(lists.left_alone, content.left_alone),
             standings=lists.standings if content.standings is None else content.standings,
         )
-    if content is None or lists.site is None:
+        yield content, lists
+
+
+def _recorded(cycle_id: int, content: _Content, lists: _Lists) -> Recorded:
+    if lists.site is None:
         raise ValueError("a record lacks its frame")
     return Recorded(
         cycle_id=cycle_id,
@@ -189,7 +218,8 @@ def recorded(cycle_id: int, contents: Iterable[bytes]) -> Recorded:
             leases=lists.leases,
             waits=lists.waits,
             busy=frozenset(content.outstanding),
-            proven=frozenset(),
+            # Whatever put a model on probation, its run times stay aside.
+            trust=Trust(drifted=frozenset(content.on_probation)),
             standings=lists.standings,
         ),
         forecasts=Forecasts(
@@ -203,6 +233,8 @@ def recorded(cycle_id: int, contents: Iterable[bytes]) -> Recorded:
         levers=frozenset(content.levers),
         modes=content.modes,
         decisions=content.decisions,
+        policy=content.policy,
+        policy_digest=content.policy_digest,
         policy_state=content.policy_state,
         trial=content.trial,
         outcome=_outcome(content.verdicts, lists.left_alone),
@@ -285,6 +317,8 @@ def _content(record: CycleRecord, cycle: Cycle, last: _Lists, lists: _Lists) -> 
         verdicts=_verdicts(record),
         left_alone=difference(last.left_alone, lists.left_alone, itemgetter(0)),
         decisions=record.decisions,
+        policy="" if cycle.policy is None else cycle.policy.name,
+        policy_digest="" if cycle.policy is None else cycle.policy.digest,
         policy_state=record.policy_state,
         on_probation=record.forecasts.on_probation,
         standings=None if lists.standings == last.standings else lists.standings,

@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from advisor import __version__
@@ -16,7 +16,14 @@ from advisor.domain.memory import NO_STATE, PolicyState
 from advisor.domain.plan import Outcome, Receipt, Recommendation
 from advisor.errors import JournalError
 from advisor.journal.base import JournalBase
-from advisor.journal.cycle_record import Recorded, Recorder, digest_of, outcome_of, recorded
+from advisor.journal.cycle_record import (
+    Recorded,
+    Recorder,
+    digest_of,
+    outcome_of,
+    recorded,
+    recorded_cycles,
+)
 from advisor.journal.file import DAMAGED
 from advisor.journal.rows import action_of, action_text
 from advisor.journal.views import Done, PastChange, PastCycle, RowQuery
@@ -197,6 +204,31 @@ class CycleTables(JournalBase):
             if whole.digest != digest:
                 raise JournalError(f"{self._path}: the record of cycle {number} {DAMAGED}")
             return whole
+
+    def recorded_ids(self, most: int) -> tuple[int, ...]:
+        """Return the ids of the last `most` cycles that are recorded in full, oldest first."""
+        with self._reading():
+            rows = self._database.execute("SELECT cycle_id FROM records ORDER BY cycle_id DESC LIMIT ?", (most,))
+            return tuple(cycle_id for (cycle_id,) in rows.fetchall())[::-1]
+
+    def recorded_cycles(self, cycle_ids: Iterable[int]) -> Iterator[Recorded]:
+        """Yield cycles recorded in full, oldest first; raises `JournalError` for one that is damaged.
+
+        Each frame is read once, so that reading all cycles takes no longer than reading them one by one from a frame.
+        """
+        wanted = frozenset(cycle_ids)
+        with self._reading():
+            digests = dict(self._database.execute("SELECT id, digest FROM cycles").fetchall())
+            frames = dict(self._database.execute("SELECT cycle_id, frame FROM records").fetchall())
+        for frame in sorted({frames[cycle_id] for cycle_id in wanted & frames.keys()}):
+            with self._reading():
+                rows = self._database.execute(
+                    "SELECT cycle_id, content FROM records WHERE frame = ? ORDER BY cycle_id", (frame,)
+                ).fetchall()
+                for whole in recorded_cycles(rows, wanted):
+                    if whole.digest != digests.get(whole.cycle_id):
+                        raise JournalError(f"{self._path}: the record of cycle {whole.cycle_id} {DAMAGED}")
+                    yield whole
 
     def _add_cycle(self, record: CycleRecord) -> int:
         written = self._database.execute(

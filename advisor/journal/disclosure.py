@@ -9,6 +9,7 @@ from pydantic import TypeAdapter
 from advisor.apply.memory_journal import MemoryJournal
 from advisor.domain.actions import Lever
 from advisor.domain.lease import Lease, Purpose, Purposes
+from advisor.domain.probation import NOTHING_PROVEN, Trust
 from advisor.domain.standings import NO_STANDINGS, Standings
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
@@ -24,8 +25,8 @@ _STANDINGS: Final = TypeAdapter(Standings)
 class Disclosure:
     """The leases, open and ended, the waits and the standings that a plan after a round depends on.
 
-    With them go the purposes of open leases. `hides_jobs` is whether users do not see each other's jobs. `proven` names
-    the models that the site's jobs have proven.
+    With them go the purposes of open leases. `hides_jobs` is whether users do not see each other's jobs. `trust`
+    says which models jobs of the site have proven.
     """
 
     cluster: str
@@ -34,7 +35,7 @@ class Disclosure:
     leases: tuple[Lease, ...] = ()
     waits: tuple[Wait, ...] = ()
     observed_until: float | None = None
-    proven: frozenset[str] = frozenset()
+    trust: Trust = NOTHING_PROVEN
     standings: Standings = NO_STANDINGS
     purposes: Purposes
 
@@ -62,7 +63,7 @@ class Disclosure:
             closed=(lease for lease in self.leases if lease.ending is not None),
             waits=self.waits,
             observed_until=self.observed_until,
-            proven=self.proven,
+            trust=self.trust,
             standings=self.standings,
         )
 
@@ -76,7 +77,8 @@ class Disclosure:
             "leases": [dict(zip(_COLUMNS, lease_row(lease), strict=True)) for lease in self.leases],
             "waits": [{**asdict(wait), "tier": wait.tier.name} for wait in self.waits],
             "observed_until": self.observed_until,
-            "proven": sorted(self.proven),
+            "proven": sorted(self.trust.proven),
+            "drifted": sorted(self.trust.drifted),
             "standings": asdict(self.standings),
             "purposes": [
                 {"job_id": job_id, "lever": lever, **asdict(purpose)}
@@ -99,7 +101,10 @@ def disclosure_of(content: bytes) -> Disclosure:
             leases=tuple(lease_of(tuple(row[name] for name in _COLUMNS)) for row in document["leases"]),
             waits=tuple(Wait(**{**wait, "tier": LocalityTier[wait["tier"]]}) for wait in document["waits"]),
             observed_until=document["observed_until"],
-            proven=frozenset(map(str, document["proven"])),
+            trust=Trust(
+                proven=frozenset(map(str, document["proven"])),
+                drifted=frozenset(map(str, document.get("drifted", ()))),
+            ),
             standings=_STANDINGS.validate_python(document["standings"]),
             purposes={
                 (int(row["job_id"]), Lever(row["lever"])): Purpose(reason=str(row["reason"]), text=str(row["text"]))

@@ -54,8 +54,17 @@ def action_text(action: Action) -> str:
 
 def action_of(lever: str, text: str) -> Action:
     """Return the action of a lever and its JSON; raises `ValueError` if they are invalid."""
-    action: Action = _CODECS[Lever(lever)].validate_json(text, strict=True)
+    present = _with_sizes(text) if lever == Lever.GPU_COUNT else text
+    action: Action = _CODECS[Lever(lever)].validate_json(present, strict=True)
     return action
+
+
+def _with_sizes(text: str) -> str:
+    """Return the JSON of a change of a size as this version writes it; earlier ones stored the GPUs alone."""
+    values = json.loads(text)
+    if isinstance(values, dict):
+        values = {name: {"gpus": value} if isinstance(value, list) else value for name, value in values.items()}
+    return json.dumps(values)
 
 
 def lease_row(lease: Lease) -> LeaseRow:

@@ -80,6 +80,7 @@ METRICS: Final[tuple[Metric, ...]] = (
         "of",
     ),
     _gauge("forecast_coverage_jobs", "Jobs that this share and this factor rest on.", "of"),
+    _gauge("forecast_models_on_probation", "Run-time models that are not proven here, so that plans set them aside."),
     _gauge("forecast_models_refused", "Models that were refused or answered nonsense in the last round."),
     _gauge(
         "wait_difference_seconds",

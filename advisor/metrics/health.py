@@ -23,8 +23,8 @@ class HealthReport:
 
     `status` is degraded where the last round made no plan, the journal failed, a change is overdue, or the preferred
     reader failed; `fault` says why. `reader` is the one of the last good cycle. `held_to` maps each cause that keeps
-    the daemon from applying to its reason, `on_probation` names the models whose forecasts nothing is applied on yet.
-    `overdue` counts the changes that should have been reverted.
+    the daemon from applying to its reason, `on_probation` maps run-time models that plans set aside to why and what to
+    do. `overdue` counts the changes that should have been reverted.
     """
 
     status: str
@@ -35,7 +35,7 @@ class HealthReport:
     reader: str = ""
     fault: str = ""
     held_to: Mapping[str, str] = field(default_factory=dict)
-    on_probation: tuple[str, ...] = ()
+    on_probation: Mapping[str, str] = field(default_factory=dict)
     overdue: int = 0
 
     @property
@@ -56,7 +56,7 @@ class _Seen:
     reader: str = ""
     fault: str = ""
     held_to: Mapping[str, str] = field(default_factory=dict)
-    on_probation: tuple[str, ...] = ()
+    on_probation: Mapping[str, str] = field(default_factory=dict)
     overdue: int = 0
 
 
@@ -84,7 +84,7 @@ class Health:
             reader=self._seen.reader if done.step is None else done.step.record.snapshot.source,
             fault=_fault(done),
             held_to=dict(done.held_to),
-            on_probation=self._seen.on_probation if done.step is None else done.step.record.forecasts.on_probation,
+            on_probation=self._seen.on_probation if done.step is None else dict(done.on_probation),
             overdue=done.overdue,
         )
 

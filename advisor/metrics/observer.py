@@ -202,6 +202,7 @@ class Metrics:
             self._gauges["sadvise_jobs"].labels(state).set(states[state])
         self._show("sadvise_jobs_left_alone", Tally(map(self._rules.of, record.left_alone.values())))
         self._gauges["sadvise_forecast_models_refused"].set(len(record.forecasts.notes))
+        self._gauges["sadvise_forecast_models_on_probation"].set(len(record.forecasts.on_probation))
         self._observe_standings(record.memory.standings)
         waits = Tally((wait.tier, "got" if wait.got else "gave_up") for wait in record.memory.waits)
         for tier in _TIMER_TIERS.values():

@@ -24,7 +24,7 @@ class Round:
     breaker, a journal that failed) to its reason in plain words. `rpcs` counts the requests of this process to
     slurmctld by kind since it started. `overdue` counts the changes that were due before the end of the round and are
     still in effect. `strays` are pending jobs whose nice carries our mark without a lease. `accuracy` is that of the
-    forecasts of "start" and "run_time".
+    forecasts of "start" and "run_time"; `on_probation` maps the run-time models that the plan set aside to why.
     `interval_s` is how long after the start of this round the next one starts.
     """
 
@@ -43,6 +43,7 @@ class Round:
     overdue: int = 0
     strays: tuple[int, ...] = ()
     accuracy: Mapping[Forecasted, Accuracy] = field(default_factory=dict)
+    on_probation: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def reconciled(self) -> Reconciled:

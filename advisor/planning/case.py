@@ -19,6 +19,7 @@ from advisor.domain.topology import LocalityTier
 from advisor.features.board import Board, board_of
 from advisor.features.capacity import Fitter, node_table
 from advisor.features.nodes import NodeTable
+from advisor.features.observe.known_models import NO_MODELS, KnownModels
 from advisor.features.policy import Decider
 from advisor.features.queue import QueueTable, jobs_within_depth, queue_table
 from advisor.features.supply import Releases, releases, remaining_s
@@ -27,7 +28,6 @@ from advisor.planning.earliest import Holdings, earliest, holdings_of
 from advisor.planning.head import turns
 from advisor.planning.levers import missing_by_lever
 from advisor.planning.observing import NO_PAST, Past, past_by_job, still_waiting, timer_tier
-from advisor.planning.scorers import by_rule
 from advisor.planning.timetable import Timetable
 from advisor.planning.tuning import Tuner, tuning_of
 from advisor.settings import Limits, PlanningSettings
@@ -49,7 +49,8 @@ class Case:
     memory: Memory = NOTHING_KNOWN
     permits: Permits = field(default_factory=Permits)
     levers: frozenset[Lever] = EVERY_LEVER
-    decider: Decider = field(default_factory=lambda: Decider(rule=by_rule))
+    decider: Decider = field(default_factory=Decider)
+    models: KnownModels = NO_MODELS
 
     @cached_property
     def board(self) -> Board:

@@ -24,11 +24,17 @@ from advisor.features.capacity import Fitter
 from advisor.features.queue import QueueTable, SlurmsPlace, competes_now, slurms_place
 from advisor.planning.case import Case
 from advisor.planning.earliest import without
-from advisor.planning.preemption import KEY_MARGIN, give_way, keys, pays, stopping_cost_s
+from advisor.planning.preemption import (
+    KEY_MARGIN,
+    REQUEUE_HOLD_S,
+    give_way,
+    keys,
+    lost_work_s,
+    pays,
+    stopping_cost_s,
+)
 from advisor.settings import APART_S
 
-# Slurm holds a requeued job for two minutes; this is a second longer.
-REQUEUE_HOLD_S: Final = 121.0
 # The number of nodes or leaves that are searched: those where the fewest jobs would have to stop.
 TRIES: Final = 32
 
@@ -334,10 +340,8 @@ def _cost_s(case: Case, room: Room, run_s: float) -> float:
 
 
 def _lost_s(case: Case, job: Job) -> float:
-    """Return the expected lost work of a job: half a checkpoint interval, or all of it before the first checkpoint."""
-    interval_s = job.hints.checkpoint_s or float("inf")
-    elapsed_s = case.snapshot.taken_at - (job.start_time or 0.0)
-    return elapsed_s if elapsed_s < interval_s else interval_s / 2
+    """Return the expected lost work of a job."""
+    return lost_work_s(case.snapshot.taken_at - (job.start_time or 0.0), job.hints.checkpoint_s or float("inf"))
 
 
 def _recommendation(

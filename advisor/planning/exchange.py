@@ -14,7 +14,7 @@ from advisor.domain.actions import Reason, SetNice
 from advisor.domain.facts import UNPUBLISHED, Facts
 from advisor.domain.job import Job
 from advisor.domain.lease import gave_place
-from advisor.domain.mark import marked_beside
+from advisor.domain.mark import MARK_SPAN, marked_beside
 from advisor.domain.plan import Expected, Kind, Recommendation
 from advisor.features.queue import QueueTable
 from advisor.planning.beliefs import Basis
@@ -108,7 +108,10 @@ def _owner(case: Case, job: Job) -> str:
 
 
 def _nice_at(job: Job, other: Job, others: Sequence[Job]) -> int | None:
-    """Return a nice that puts a job in the place of another one, None if no marked one passes no job of others."""
+    """Return a marked nice that puts a job near the other's priority past no more jobs of others; None for none.
+
+    On either side of 0 marked values are further apart than elsewhere.
+    """
     if job.priority is None or other.priority is None:
         return None
     ahead = _ahead(other, others)
@@ -117,7 +120,8 @@ def _nice_at(job: Job, other: Job, others: Sequence[Job]) -> int | None:
         if nice == job.nice or (nice < job.nice) is not rises:
             continue
         moved = SetNice(job_id=job.job_id, before=job.nice, after=nice).applied_to(job)
-        if _ahead(moved, others) == ahead:
+        is_near = abs((moved.priority or 0) - other.priority) < MARK_SPAN
+        if is_near and _ahead(moved, others) == ahead:
             return nice
     return None
 

@@ -76,6 +76,12 @@ NEEDS: Final[Mapping[Lever, Need]] = {
         missing=missing_for_time_min,
         cost="jobs forecast to end long before their limits wait for holes that fit their limits",
     ),
+    # Where Slurm delays placements itself, no nodes are named either.
+    Lever.NODE_LIST: Need(
+        missing=missing_for_node_range,
+        cost="a policy chooses no nodes for gangs: they are held for few nodes or one leaf switch alone, and Slurm "
+        "chooses among these",
+    ),
     Lever.CHECKPOINT_REQUEUE: Need(cost="no running job is stopped for a gang"),
 }
 

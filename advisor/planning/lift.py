@@ -1,11 +1,11 @@
 """Proposes to lift the jobs that should start next above the jobs that stand before them.
 
 The jobs of a pool are one line for all its GPUs. `objective` gives each job its key, and `lifts` chooses the jobs and
-their new priorities; the simulated policy `lift` calls the same two on the arrays of the simulation. What a lift saves
-is counted over all jobs whose order it changes, those that it delays included.
+their new priorities; the simulated policy `lift` calls the same two on the arrays of the simulation. What a lift saves,
+as `lift_gain` estimates it, is counted over all jobs whose order it changes, those that it delays included.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -19,10 +19,12 @@ from advisor.domain.plan import Expected, Kind, Recommendation
 from advisor.features.queue import ANY_TYPE, QueueTable, by_place
 from advisor.planning.beliefs import Basis
 from advisor.planning.case import Case
+from advisor.planning.lift_gain import Outlook
 from advisor.planning.lifts import lifts
 from advisor.planning.objective import Floats, Waiting, is_overdue, objective_of, owed, waiting_of
 
 Rows = NDArray[np.intp]
+Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +32,8 @@ class StartsNext(Facts):
     """The expected GPU-time of a job and of the jobs that it passes, and what the lift costs each of those at most.
 
     `turnaround_s` is that from submission to end in the site's own order; `gpu_hours_ahead` and `gpu_hours_ahead_after`
-    are those of the jobs before it that want its GPUs. `basis` is what its run time rests on.
+    are those of the jobs before it that want its GPUs. `sooner_s_low` and `sooner_s_high` are by how much it starts
+    sooner than on a cluster without advice, in four of five cases. `basis` is what its run time rests on.
     """
 
     reason = Reason.SHORT_WORK_FIRST
@@ -45,8 +48,9 @@ class StartsNext(Facts):
     queueing_delay_s: float
     turnaround_s: float
     basis: Basis
-    sooner_s_low: float = field(metadata=UNPUBLISHED)
-    sooner_s_high: float = field(metadata=UNPUBLISHED)
+    sooner_s_low: float
+    sooner_s_high: float
+    outlook: Outlook = field(metadata=UNPUBLISHED)
     used_limit_ratio_low: float = field(metadata=UNPUBLISHED)
 
 
@@ -56,11 +60,12 @@ def recommendations(case: Case, so_far: Sequence[Recommendation] = ()) -> Iterat
         return
     queue = case.whole_queue
     done = (case.untouchable - case.permits.nice_only) | {change.job_id for change in so_far}
+    advised_s = max((case.snapshot.taken_at - lease.applied_time for lease in case.memory.leases), default=0.0)
     for pool, rows in enumerate(map(queue.rows_of, range(len(queue.pool_gpus)))):
         known = rows[np.isfinite(queue.run.expected_s[rows])]
         capacity = float(queue.pool_gpus[pool].sum())
         if len(known) > 1 and capacity > 0.0:
-            yield from _Line.of(case, queue, known, capacity).lifts(case, done)
+            yield from _Line.of(case, queue, known, capacity, advised_s).lifts(case, done)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,15 +77,25 @@ class _Line:
     waiting: Waiting
     turnaround_s: NDArray[np.float64]  # as submitted
     ours: NDArray[np.int64]  # the part of the nice that we added
+    run_s: float  # the mean expected run time, each GPU counted once
+    advised_s: float  # since the first change that is known
 
     @classmethod
-    def of(cls, case: Case, queue: QueueTable, rows: Rows, capacity: float) -> "_Line":
+    def of(cls, case: Case, queue: QueueTable, rows: Rows, capacity: float, advised_s: float) -> "_Line":
         jobs = [queue.jobs[row] for row in rows.tolist()]
         ours = np.array([case.nice_of_ours.get(job.job_id, 0) for job in jobs], dtype=np.int64)
         waiting = replace(
             waiting_of(queue, rows, ours, capacity), owed=_owed(case, jobs), is_overdue=late_jobs(case, jobs)
         )
-        return cls(queue=queue, rows=rows, waiting=waiting, turnaround_s=waiting.turnaround_s(), ours=ours)
+        return cls(
+            queue=queue,
+            rows=rows,
+            waiting=waiting,
+            turnaround_s=waiting.turnaround_s(),
+            ours=ours,
+            run_s=float(waiting.work_gpu_s.sum() / queue.width[rows].sum()),
+            advised_s=advised_s,
+        )
 
     def lifts(self, case: Case, done: frozenset[int]) -> Iterator[Recommendation]:
         """Propose the lifts of this line."""
@@ -101,53 +116,62 @@ class _Line:
             if nice >= case.limits.nice_min:
                 priority_after[place] += jobs[place].nice - nice
                 nice_after[place] = nice
-        rank = ranks(self.queue, self.rows, before)
+        ranked = _ranker(self.queue, self.rows)
+        rank = ranked(before)
         # A job that passes no other, as one of the same priority, stays where it is.
-        for place in self._passing_none(before, priority_after, rank):
+        for place in self._passing_none(np.flatnonzero(priority_after > before), rank, ranked(priority_after)):
             priority_after[place] = before[place]
-        rank_after = ranks(self.queue, self.rows, priority_after)
+        rank_after, rank_as_submitted = ranked(priority_after), ranked(before + self.ours)
         for place in np.flatnonzero(priority_after > before).tolist():
-            ahead, ahead_after = self._ahead(place, rank), self._ahead(place, rank_after)
-            yield self._lift(case, place, int(nice_after[place]), ahead, ahead_after)
+            ahead, ahead_after, ahead_as_submitted = (
+                self._ahead(place, order) for order in (rank, rank_after, rank_as_submitted)
+            )
+            outlook = self._outlook(place, ahead, ahead_after, ahead_as_submitted)
+            yield self._lift(case, place, int(nice_after[place]), ahead, ahead_after, outlook)
 
-    def _passing_none(self, before: NDArray[np.int64], after: NDArray[np.int64], rank: Rows) -> list[int]:
+    def _passing_none(self, rising: Rows, rank: Rows, rank_after: Rows) -> list[int]:
         """Return the places of the jobs whose priority rises and that pass no job by that."""
-        rank_after = ranks(self.queue, self.rows, after)
-        rising = np.flatnonzero(after > before).tolist()
-        return [place for place in rising if not (self._ahead(place, rank) & ~self._ahead(place, rank_after)).any()]
+        return [
+            place for place in rising.tolist() if not (self._ahead(place, rank) & ~self._ahead(place, rank_after)).any()
+        ]
 
-    def _ahead(self, place: int, rank: Rows) -> NDArray[np.bool_]:
+    def _ahead(self, place: int, rank: Rows) -> Flags:
         """Return the jobs before a job that want GPUs of its type."""
         gpu_type = self.queue.gpu_type[self.rows]
         meets = (gpu_type == gpu_type[place]) | (gpu_type == ANY_TYPE) | (gpu_type[place] == ANY_TYPE)
         return np.asarray(meets & (rank < rank[place]))
 
+    def _outlook(self, place: int, ahead: Flags, ahead_after: Flags, ahead_as_submitted: Flags) -> Outlook:
+        row, work_gpu_s = int(self.rows[place]), self.waiting.work_gpu_s
+        capacity = self._capacity(row)
+        return Outlook(
+            site_ahead_s=float(work_gpu_s[ahead_as_submitted].sum()) / capacity,
+            ahead_s=float(work_gpu_s[ahead_after].sum()) / capacity,
+            own_s=float(work_gpu_s[place]) / capacity,
+            advised_s=min(float(self.queue.wait_s[row]), self.advised_s),
+            run_s=self.run_s,
+            jobs_passed=int(np.count_nonzero(ahead & ~ahead_after)),
+        )
+
     def _lift(
-        self, case: Case, place: int, nice: int, ahead: NDArray[np.bool_], ahead_after: NDArray[np.bool_]
+        self, case: Case, place: int, nice: int, ahead: Flags, ahead_after: Flags, outlook: Outlook
     ) -> Recommendation:
         queue, row = self.queue, int(self.rows[place])
-        job, passed = queue.jobs[row], self.rows[ahead & ~ahead_after]
-        capacity = self._capacity(row)
-        sooner_s_low, sooner_s_high = (
-            float((queue.width[passed] * run_s[passed]).sum()) / capacity
-            for run_s in (queue.run.low_s, queue.run.high_s)
-        )
-        # Each job that is passed waits for the GPU-time of this one.
-        later_s_low, later_s_high = (
-            float(queue.width[row] * run_s[row]) / capacity for run_s in (queue.run.low_s, queue.run.high_s)
-        )
+        job = queue.jobs[row]
         gpu_hours_ahead, gpu_hours_ahead_after = (
             float(self.waiting.work_gpu_s[places].sum()) / 3600 for places in (ahead, ahead & ahead_after)
         )
+        sooner_s_low, sooner_s_high = outlook.sooner_s
+        saved_s_low, saved_s_high = outlook.saved_s
         return Recommendation(
             kind=Kind.REORDER,
             action=SetNice(job_id=job.job_id, before=job.nice, after=nice),
             facts=StartsNext(
                 gpu_hours=float(self.waiting.work_gpu_s[place]) / 3600,
-                jobs_passed=len(passed),
+                jobs_passed=outlook.jobs_passed,
                 gpu_hours_ahead=gpu_hours_ahead,
                 gpu_hours_ahead_after=gpu_hours_ahead_after,
-                others_delayed_s_max=later_s_high,
+                others_delayed_s_max=float(queue.width[row] * queue.run.high_s[row]) / self._capacity(row),
                 priority=int(queue.priority[row]),
                 priority_after=int(queue.priority[row]) + job.nice - nice,
                 queueing_delay_s=float(queue.wait_s[row]),
@@ -155,11 +179,12 @@ class _Line:
                 basis=Basis.FORECAST if queue.run.by_model[row] else Basis.RULE,
                 sooner_s_low=sooner_s_low,
                 sooner_s_high=sooner_s_high,
+                outlook=outlook,
                 used_limit_ratio_low=case.settings.used_limit_ratio_low,
             ),
             expected=Expected(
-                saved_s_low=sooner_s_low - len(passed) * later_s_high,
-                saved_s_high=sooner_s_high - len(passed) * later_s_low,
+                saved_s_low=saved_s_low,
+                saved_s_high=saved_s_high,
                 jobs_helped=1,
                 added_delay_max_s=0.0,
             ),
@@ -177,7 +202,7 @@ def _owed(case: Case, jobs: Sequence[Job]) -> Floats:
     standings = case.memory.standings.by_user
     rows = [(standing.difference_s.median, standing.plain_s.median, standing.jobs) for standing in standings.values()]
     given_s, plain_s, count = np.array(rows, dtype=np.float64).reshape(-1, 3).T
-    owed_by_user = dict(zip(standings, owed(given_s, plain_s, count).tolist(), strict=True))
+    owed_by_user = dict(zip(standings, owed(given_s, plain_s, count, case.limits).tolist(), strict=True))
     return np.array([owed_by_user.get(job.user, 0.0) for job in jobs], dtype=np.float64)
 
 
@@ -191,12 +216,18 @@ def late_jobs(case: Case, jobs: Sequence[Job]) -> NDArray[np.bool_]:
 
 def ranks(queue: QueueTable, rows: Rows, priority: NDArray[np.int64]) -> Rows:
     """Return the place of each row in the order in which Slurm considers them with some priorities."""
+    return _ranker(queue, rows)(priority)
+
+
+def _ranker(queue: QueueTable, rows: Rows) -> Callable[[NDArray[np.int64]], Rows]:
+    """Return what ranks the same rows by any priorities."""
     jobs = [queue.jobs[row] for row in rows.tolist()]
-    order = by_place(
-        priority,
-        np.array([job.submit_time for job in jobs], dtype=np.float64),
-        np.array([job.job_id for job in jobs], dtype=np.int64),
-    )
-    ranks = np.empty(len(order), dtype=np.intp)
-    ranks[order] = np.arange(len(order))
-    return ranks
+    submit_time = np.array([job.submit_time for job in jobs], dtype=np.float64)
+    job_id = np.array([job.job_id for job in jobs], dtype=np.int64)
+
+    def ranked(priority: NDArray[np.int64]) -> Rows:
+        places = np.empty(len(rows), dtype=np.intp)
+        places[by_place(priority, submit_time, job_id)] = np.arange(len(rows))
+        return places
+
+    return ranked

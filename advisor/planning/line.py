@@ -7,7 +7,17 @@ from typing import Final
 
 from advisor.domain.actions import Lever
 from advisor.domain.plan import Kind, Plan, Recommendation
-from advisor.planning import checkpoint_requeue, compensation, exchange, lift, placement, sizing, soft_limit
+from advisor.planning import (
+    checkpoint_requeue,
+    compensation,
+    elastic,
+    exchange,
+    gang_nodes,
+    lift,
+    placement,
+    running_sizes,
+    soft_limit,
+)
 from advisor.planning.case import Case
 
 Propose = Callable[[Case, Sequence[Recommendation]], Iterable[Recommendation]]
@@ -39,13 +49,17 @@ LINE: Final[tuple[Proposer, ...]] = (
     Proposer(kind=Kind.REORDER, levers=frozenset({Lever.NICE}), propose=lift.recommendations),
     Proposer(kind=Kind.REORDER, levers=frozenset({Lever.NICE}), propose=exchange.recommendations),
     Proposer(kind=Kind.REORDER, levers=frozenset({Lever.TIME_MIN}), propose=soft_limit.recommendations),
+    # A gang that starts now where a policy wants it needs no timer.
+    Proposer(kind=Kind.CONSOLIDATE, levers=frozenset({Lever.NODE_LIST}), propose=gang_nodes.recommendations),
     Proposer(
         kind=Kind.CONSOLIDATE,
         levers=frozenset({Lever.NODE_RANGE, Lever.SWITCHES}),
         propose=placement.recommendations,
     ),
     # A gang that waits for a better place leaves its GPUs to others for now.
-    Proposer(kind=Kind.RESIZE, levers=frozenset({Lever.GPU_COUNT}), propose=sizing.recommendations),
+    Proposer(kind=Kind.RESIZE, levers=frozenset({Lever.GPU_COUNT}), propose=elastic.recommendations),
+    # What pending jobs leave idle.
+    Proposer(kind=Kind.RESIZE, levers=frozenset({Lever.GPU_COUNT}), propose=running_sizes.recommendations),
 )
 _RANKS: Final = {kind: rank for rank, kind in enumerate(Kind)}
 

@@ -26,11 +26,6 @@ from advisor.settings import Limits, PlanningSettings
 
 Floats = NDArray[np.float64]
 
-# A wait below this is no sign of a turn that comes near.
-PATIENCE_S: Final = 1800.0
-# How much longer the jobs of a user can take in the mean: the larger of this share and this time.
-AGREED_RATIO: Final = 0.05
-AGREED_S: Final = 1800.0
 # The weight of jobs grows by half a power of ten for each time that their user has waited longer by what is agreed, and
 # by one at most.
 _REPAID_DECADES: Final = 0.5
@@ -81,11 +76,13 @@ class Waiting:
 class Objective:
     """How jobs are weighed: by `decades` over `scale` points of priority, by their turn, and by what users are owed.
 
-    Where `is_weighed` is False, all jobs weigh the same.
+    A wait below `patience_s` is no sign of a turn that comes near. Where `is_weighed` is False, all jobs weigh the
+    same.
     """
 
     decades: float
     scale: float
+    patience_s: float
     is_weighed: bool
 
     def keys(self, line: Waiting) -> Floats:
@@ -95,7 +92,7 @@ class Objective:
         decades = (line.priority - line.priority.max(initial=0.0)) * (self.decades / self.scale)
         # Below the least weight no size makes up for the difference.
         decades = np.maximum(decades, -_MOST_DECADES) + _REPAID_DECADES * np.clip(line.owed, 0.0, _MOST_OWED)
-        turn = (PATIENCE_S + line.waited_s) / (PATIENCE_S + line.turnaround_s())
+        turn = (self.patience_s + line.waited_s) / (self.patience_s + line.turnaround_s())
         return np.where(line.is_overdue, 0.0, line.gpu_s / (10.0**decades * turn))
 
 
@@ -126,6 +123,7 @@ def objective_of(config: SiteConfig, planning: PlanningSettings, limits: Limits)
     return Objective(
         decades=planning.priority_decades,
         scale=fair_range(config.priority_weights.get(name, 0) for name in _FAIR_WEIGHTS),
+        patience_s=planning.patience_s,
         is_weighed=limits.fairness != "site",
     )
 
@@ -135,14 +133,15 @@ def fair_range(weights: Iterable[float]) -> float:
     return max(1.0, float(sum(weights)))
 
 
-def owed(given_s: Floats, plain_s: Floats, jobs: Floats) -> Floats:
+def owed(given_s: Floats, plain_s: Floats, jobs: Floats, limits: Limits) -> Floats:
     """Return by how much users have waited longer than without advice, over what is agreed, `(n_users,)`.
 
     `given_s` is the sum over a user's jobs of how much longer they waited, below 0 where they waited less; `plain_s` is
-    the sum of their waits without advice so far, `jobs` their number. Agreed is a twentieth of these, or half an hour
-    for each job if that is more.
+    the sum of their waits without advice so far, `jobs` their number. `limits` say what is agreed: a share of these
+    waits, or a time for each job if that is more.
     """
-    return np.asarray(given_s / np.maximum(np.maximum(AGREED_RATIO * plain_s, AGREED_S * jobs), 1.0))
+    agreed_s = np.maximum(limits.agreed_delay_ratio * plain_s, limits.agreed_delay_s * jobs)
+    return np.asarray(given_s / np.maximum(agreed_s, 1.0))
 
 
 def is_overdue(now: float, plain_start_time: Floats, wait_begin_time: Floats, limits: Limits) -> NDArray[np.bool_]:

@@ -7,8 +7,8 @@ jobs, so that a change that helps one job and delays those behind it pays for bo
   the block is refused only if it clearly loses.
 - Every other change has to gain on top of the lifts, also at the unfavourable end of the 80 % interval: the changes of
   a kind together, or else alone. What is chosen then has to gain once more under other draws, which did not choose it.
-- A change without a rollout does not go out. Requeues, which the model of slurmctld does not know, and lifts that make
-  up for a delay of ours are not tried.
+- A change without a rollout does not go out. Requeues and names of nodes, which the model of slurmctld does not know,
+  and lifts that make up for a delay of ours are not tried.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, Protocol
 
-from advisor.domain.actions import Lever, Reason, Requeue, SetNice
+from advisor.domain.actions import Lever, Reason, Requeue, SetNice, SetNodeList
 from advisor.domain.forecast import Interval
 from advisor.domain.plan import Kind, Recommendation
 from advisor.domain.units import HOUR_S
@@ -116,7 +116,11 @@ def is_lift(change: Recommendation) -> bool:
 
 def is_tried(change: Recommendation) -> bool:
     """Return whether a change goes out only after a trial of its own or of its kind."""
-    return change.refused_by is None and not isinstance(change.action, SetNice | Requeue)
+    # The size of a restart was decided as its job was stopped, and without it that was for nothing.
+    is_decided = change.reason is Reason.SIZE_OF_RESTART
+    return (
+        change.refused_by is None and not is_decided and not isinstance(change.action, SetNice | Requeue | SetNodeList)
+    )
 
 
 class Trial(Protocol):

@@ -16,6 +16,8 @@ Floats = NDArray[np.float64]
 NETWORK_SHARE: Final = 0.5
 # A victim's key is higher by this much at least.
 KEY_MARGIN: Final = 0.1
+# Slurm holds a requeued job for two minutes; this is a second longer.
+REQUEUE_HOLD_S: Final = 121.0
 # What is gained is more than this many times what it costs.
 GAIN_OVER_COST: Final = 2.0
 
@@ -45,6 +47,11 @@ def stopping_cost_s(lost_s: Sequence[float], run_s: float, restart_s: float) -> 
     Each victim loses work, `lost_s`, waits for as long as the gang runs, and starts again.
     """
     return sum(lost_s) + len(lost_s) * (run_s + restart_s)
+
+
+def lost_work_s(elapsed_s: float, checkpoint_s: float) -> float:
+    """Return the expected lost work of a job: half a checkpoint interval, or all of it before the first checkpoint."""
+    return elapsed_s if elapsed_s < checkpoint_s else checkpoint_s / 2
 
 
 def pays(gain_s: float, cost_s: float) -> bool:

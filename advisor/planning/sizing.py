@@ -1,4 +1,4 @@
-"""Proposes to resize: picks sizes within the range a job declares, by marginal gain on its scaling curve.
+"""Picks sizes of elastic jobs by rule, within the range a job declares, by marginal gain on its scaling curve.
 
 Speed at n GPUs is as forecast, else taken as n**scaling_exponent. A job that cannot start yet shrinks to the largest
 declared size that can start now, if running slower costs less than waiting; a job about to start grows onto GPUs
@@ -6,21 +6,20 @@ that no waiting job can use, step by step to the job that gains most per GPU (th
 DL2's baselines; the assumed curve and the thresholds are ours).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.domain.actions import Lever, Reason, SetGpus
+from advisor.domain.actions import Reason, SetGpus, SizeRequest, limit_factor, raised_limit_s
 from advisor.domain.facts import UNPUBLISHED, Facts
 from advisor.domain.gang import GpuCount, GpuScope
 from advisor.domain.job import GpuRange, Job
 from advisor.domain.plan import Expected, Kind, Recommendation
+from advisor.domain.site import longest_limit_s
 from advisor.domain.topology import LocalityTier
 from advisor.features.capacity import Fitter
-from advisor.features.policy import Options
 from advisor.features.queue import ANY_TYPE, QueueTable
 from advisor.features.supply import Releases, wait_for_s
 from advisor.planning.beliefs import Beliefs
@@ -32,8 +31,7 @@ from advisor.planning.growth import GrowthStep, grown
 class Resizing(Facts):
     """The sizes of a job that grows or shrinks within the range that it declares; a rule is None where it is forecast.
 
-    It runs `stretch` times as long, and ends within its own limit, None for no limit, if it would have used up to
-    `limit_share` of it.
+    It runs `stretch` times as long. `time_limit_after_s` is its own time limit with the new size, None for none.
     """
 
     gpus: int
@@ -41,11 +39,9 @@ class Resizing(Facts):
     expected_wait_s: float
     expected_run_time_change_s: float
     time_limit_s: float
+    time_limit_after_s: float | None
     declared: GpuRange | None = field(metadata=UNPUBLISHED)
     stretch: float = field(metadata=UNPUBLISHED)
-    own_limit_s: float | None = field(metadata=UNPUBLISHED)
-    limit_share: float = field(metadata=UNPUBLISHED)
-    checkpoint_s: float | None = field(metadata=UNPUBLISHED)
     scaling_exponent: float | None = field(metadata=UNPUBLISHED)
     used_limit_ratio_low: float | None = field(metadata=UNPUBLISHED)
 
@@ -66,7 +62,10 @@ class Sizing:
 
 
 def resized(job: Job, gpus: int) -> SetGpus | None:
-    """Return the action that asks for another total in the user's own form; None where that form cannot say it."""
+    """Return the action that asks for another total in the user's own form; None where that form cannot say it.
+
+    The time limit stays; see `limited`.
+    """
     gang, scope = job.gang, job.gang.scope
     if gang.cpus_per_gpu is not None:
         # Slurm derives CPUs and node count from the GPUs then, and does not take the node count back.
@@ -74,17 +73,28 @@ def resized(job: Job, gpus: int) -> SetGpus | None:
     if scope is GpuScope.JOB and len(gang.per_job) == 1 and not (gang.per_node or gang.per_socket or gang.per_task):
         # Slurm 26.05 lowers a node count above the GPU count, and does not raise it again.
         too_many_nodes = gang.nodes_max is not None and gang.nodes_max > gpus
-        return None if too_many_nodes else _set_gpus(job.job_id, scope, gang.per_job, gpus)
+        return None if too_many_nodes else _set_gpus(job, scope, gang.per_job, gpus)
     fixed_nodes = gang.nodes_min == gang.nodes_max
     if scope is GpuScope.NODE and fixed_nodes and len(gang.per_node) == 1 and not (gang.per_socket or gang.per_task):
         per_node, rest = divmod(gpus, gang.nodes_min)
         if rest == 0 and per_node > 0:
-            return _set_gpus(job.job_id, scope, gang.per_node, per_node)
+            return _set_gpus(job, scope, gang.per_node, per_node)
     return None
 
 
-def _set_gpus(job_id: int, scope: GpuScope, before: tuple[GpuCount, ...], count: int) -> SetGpus:
-    return SetGpus(job_id=job_id, scope=scope, before=before, after=(replace(before[0], count=count),))
+def _set_gpus(job: Job, scope: GpuScope, held: tuple[GpuCount, ...], count: int) -> SetGpus:
+    before = SizeRequest(gpus=held, time_limit_s=job.time_limit_s)
+    after = replace(before, gpus=(replace(held[0], count=count),))
+    return SetGpus(job_id=job.job_id, scope=scope, before=before, after=after)
+
+
+def needed_limit_s(limit_s: float, stretch: float, *, ratio: float, longest_s: float) -> float | None:
+    """Return the time limit that a smaller job needs, as it runs `stretch` times as long; infinity for none.
+
+    None if that is more than `ratio` times its limit, or longer than `longest_s`, which its partitions admit.
+    """
+    needed_s = raised_limit_s(limit_s, stretch)
+    return needed_s if needed_s <= max(limit_s, min(limit_s * ratio, longest_s)) else None
 
 
 def options(job: Job) -> dict[int, SetGpus]:
@@ -121,7 +131,6 @@ def sizings(queue: QueueTable, rows: NDArray[np.intp], case: Case, untouchable: 
 
     Jobs in `untouchable` take their GPUs as they ask for them.
     """
-    fitter, beliefs = case.fitter, case.beliefs
     number = int(queue.pool[rows[0]])
     pool = _Pool(queue.pool_idle[number])
     shrunk: list[Sizing] = []
@@ -131,7 +140,7 @@ def sizings(queue: QueueTable, rows: NDArray[np.intp], case: Case, untouchable: 
     releases = [case.freed]
     for row in rows.tolist():
         job, gpu_type, gpus = queue.jobs[row], int(queue.gpu_type[row]), int(queue.gpus[row])
-        if gpus <= pool.left(gpu_type) and _starts_now(fitter, job):
+        if gpus <= pool.left(gpu_type) and _starts_now(case.fitter, job):
             pool.take(gpu_type, gpus)
             releases.append(_release(queue, row))
             starting.append(row)
@@ -141,7 +150,7 @@ def sizings(queue: QueueTable, rows: NDArray[np.intp], case: Case, untouchable: 
         smaller = None
         if job.job_id not in untouchable and job.hints.gpus is not None and not _meets_any(gpu_type, waiting_types):
             wait_s = wait_for_s(_merged(releases), number, gpu_type, gpus, pool.idle)
-            smaller = _shrunk(queue, row, wait_s, pool, fitter, beliefs)
+            smaller = _shrunk(queue, row, wait_s, pool, case)
         if smaller is None:
             waiting_types.add(gpu_type)
         else:
@@ -193,38 +202,30 @@ def _starts_now(fitter: Fitter, job: Job) -> bool:
     return not fitter.restricts(job.gang, job.partitions)
 
 
-def _shrunk(queue: QueueTable, row: int, wait_s: float, pool: _Pool, fitter: Fitter, beliefs: Beliefs) -> Sizing | None:
-    """Return the largest smaller size that can start now and is expected to end sooner than waiting does."""
+def _shrunk(queue: QueueTable, row: int, wait_s: float, pool: _Pool, case: Case) -> Sizing | None:
+    """Return the largest smaller size that can start now, if it is expected to end sooner than waiting does."""
     job, now = queue.jobs[row], int(queue.gpus[row])
-    for size, action in reversed(options(job).items()):
-        if size >= now or size > pool.left(int(queue.gpu_type[row])) or not _fits_best(fitter, job, action):
+    for size, plain in reversed(options(job).items()):
+        if size >= now or size > pool.left(int(queue.gpu_type[row])) or not fits_best(case.fitter, job, plain):
             continue
-        saved_s = wait_s - _run_time_change_s(queue, row, size, beliefs)
-        enough = np.isfinite(saved_s) and saved_s >= beliefs.settings.min_saving_s
-        ends = _ends_in_time(queue, row, size, beliefs)
-        return Sizing(row=row, gpus=size, action=action, wait_saved_s=wait_s) if enough and ends else None
+        saved_s = wait_s - _run_time_change_s(queue, row, size, case.beliefs)
+        enough = np.isfinite(saved_s) and saved_s >= case.settings.min_saving_s
+        action = limited(plain, job, size, case)
+        return Sizing(row=row, gpus=size, action=action, wait_saved_s=wait_s) if enough and action is not None else None
     return None
 
 
-def _ends_in_time(queue: QueueTable, row: int, size: int, beliefs: Beliefs) -> bool:
-    """Return whether a job most likely ends within its limit, which stays, at `size`.
-
-    By rule, at least those that use up to twice the least share of it must; by forecast, those that run as long as is
-    expected. The guard lets a job shrink only if it declares a checkpoint to go on from.
-    """
-    share = _share_that_ends(queue.jobs[row], size, beliefs)
-    if queue.run.by_model[row]:
-        return bool(share >= 1.0 or queue.run.expected_s[row] <= queue.limit_s[row] * share)
-    return share >= min(1.0, 2 * beliefs.settings.used_limit_ratio_low)
-
-
-def _share_that_ends(job: Job, size: int, beliefs: Beliefs) -> float:
-    """Return the largest share of its limit that a job may use as it asks and still end within it at `size`."""
-    return 1.0 if job.time_limit_s is None else min(1.0, 1.0 / beliefs.stretch(job, size).median)
-
-
-# What the options of a larger size are scored by, in this order.
-OPTION_COLUMNS: Final = ("gpus", "gpus_after", "gain_per_gpu", "run_time_saved_s")
+def limited(action: SetGpus, job: Job, size: int, case: Case) -> SetGpus | None:
+    """Return a change of a size with the time limit that it needs; None if the limit cannot be raised so far."""
+    if not action.shrinks or job.time_limit_s is None:
+        return action
+    limit_s = needed_limit_s(
+        job.time_limit_s,
+        limit_factor(job.gang.gpu_count or size, size, case.beliefs.stretch(job, size).median),
+        ratio=case.limits.max_limit_ratio,
+        longest_s=longest_limit_s(job.partitions, case.snapshot.partitions_by_name),
+    )
+    return None if limit_s is None else replace(action, after=replace(action.after, time_limit_s=limit_s))
 
 
 def _grown(queue: QueueTable, starting: Sequence[int], pool: _Pool, case: Case) -> list[Sizing]:
@@ -234,7 +235,9 @@ def _grown(queue: QueueTable, starting: Sequence[int], pool: _Pool, case: Case) 
         (row for row in starting if _growth_pays(queue, row, case.beliefs)), key=lambda row: queue.jobs[row].job_id
     )
     before = [int(queue.gpus[row]) for row in elastic]
-    step_by_size = _steps(queue, elastic, pool, case)
+    step_by_size = {
+        (place, now): step for place, row in enumerate(elastic) for now, step in _steps(queue, row, pool, case)
+    }
 
     def take(place: int, gpus: int) -> bool:
         return pool.take(int(queue.gpu_type[elastic[place]]), gpus)
@@ -248,41 +251,18 @@ def _grown(queue: QueueTable, starting: Sequence[int], pool: _Pool, case: Case) 
     ]
 
 
-def _steps(queue: QueueTable, rows: Sequence[int], pool: _Pool, case: Case) -> Mapping[tuple[int, int], GrowthStep]:
-    """Map places in `rows` and sizes to the next step, for those that score above 0."""
-    legal = [(place, *step) for place, row in enumerate(rows) for step in _legal_steps(queue, row, pool, case)]
-    if not legal:
-        return {}
-    places, *numbers = zip(*legal, strict=True)
-    board_row_by_job = {job.job_id: row for row, job in enumerate(case.queue.jobs)}
-    scores = case.decider.scores(
-        lambda: case.board,
-        Options(
-            lever=Lever.GPU_COUNT,
-            job=np.array([board_row_by_job[queue.jobs[rows[place]].job_id] for place in places], np.intp),
-            columns={name: np.array(column, np.float64) for name, column in zip(OPTION_COLUMNS, numbers, strict=True)},
-        ),
-    )
-    return {
-        (place, now): GrowthStep(size, score)
-        for (place, now, size, *_), score in zip(legal, scores.tolist(), strict=True)
-        if score > 0.0
-    }
-
-
-def _legal_steps(queue: QueueTable, row: int, pool: _Pool, case: Case) -> Iterator[tuple[int, int, float, float]]:
-    """Yield the steps of a job from size to size, as `OPTION_COLUMNS`, up to the first that adds too little."""
+def _steps(queue: QueueTable, row: int, pool: _Pool, case: Case) -> Iterator[tuple[int, GrowthStep]]:
+    """Yield sizes of a job, each with the next step, up to the first that adds too little."""
     job, beliefs = queue.jobs[row], case.beliefs
     asked = now = int(queue.gpus[row])
     for size, action in options(job).items():
         if size <= now:
             continue
         gain = (beliefs.speed(job, size).median - beliefs.speed(job, now).median) / (size - now)
-        is_free = size - asked <= pool.left(int(queue.gpu_type[row])) and _fits_best(case.fitter, job, action)
+        is_free = size - asked <= pool.left(int(queue.gpu_type[row])) and fits_best(case.fitter, job, action)
         if gain < beliefs.settings.min_marginal_ratio or not is_free:
             return
-        saved_s = _run_time_change_s(queue, row, now, beliefs) - _run_time_change_s(queue, row, size, beliefs)
-        yield now, size, gain, saved_s
+        yield now, GrowthStep(size, gain)
         now = size
 
 
@@ -294,7 +274,7 @@ def _growth_pays(queue: QueueTable, row: int, beliefs: Beliefs) -> bool:
     return -_run_time_change_s(queue, row, bigger, beliefs) >= beliefs.settings.min_saving_s
 
 
-def _fits_best(fitter: Fitter, job: Job, action: SetGpus) -> bool:
+def fits_best(fitter: Fitter, job: Job, action: SetGpus) -> bool:
     """Return whether a job could start now at its new size, at the closest tier that size allows."""
     gang = action.applied_to(job).gang
     tier_now = fitter.tier_now(gang, job.partitions)
@@ -323,25 +303,19 @@ def _saved_s(queue: QueueTable, sizing: Sizing, beliefs: Beliefs) -> tuple[float
         ]
         return min(ends), max(ends)
     low_s = sizing.wait_saved_s - _run_time_change_s(queue, row, sizing.gpus, beliefs)
-    share = _share_that_ends(queue.jobs[row], sizing.gpus, beliefs)
-    return low_s, low_s * share * float(queue.run.high_s[row] / queue.run.expected_s[row])
+    return low_s, low_s * float(queue.run.high_s[row] / queue.run.expected_s[row])
 
 
-def recommendations(case: Case, so_far: Sequence[Recommendation] = ()) -> Iterator[Recommendation]:
-    """Propose sizes for elastic jobs."""
-    queue, done = case.queue_after(so_far), case.done(so_far)
-    for rows in queue.rows_by_pool():
-        yield from _recommendations(queue, sizings(queue, rows, case, done), case.beliefs)
-
-
-def _recommendations(queue: QueueTable, chosen: Sequence[Sizing], beliefs: Beliefs) -> Iterator[Recommendation]:
+def recommended(queue: QueueTable, chosen: Sequence[Sizing], beliefs: Beliefs) -> Iterator[Recommendation]:
     """Turn sizes into recommendations, with the numbers behind each."""
     for sizing in chosen:
         low_s, high_s = _saved_s(queue, sizing, beliefs)
+        facts = _facts(queue, sizing, beliefs)
         yield Recommendation(
             kind=Kind.RESIZE,
             action=sizing.action,
-            facts=_facts(queue, sizing, beliefs),
+            facts=facts,
+            stretch=facts.stretch,
             expected=Expected(saved_s_low=low_s, saved_s_high=high_s, jobs_helped=1, added_delay_max_s=0.0),
         )
 
@@ -354,11 +328,9 @@ def _facts(queue: QueueTable, sizing: Sizing, beliefs: Beliefs) -> Resizing:
         expected_wait_s=sizing.wait_saved_s,
         expected_run_time_change_s=_run_time_change_s(queue, row, size, beliefs),
         time_limit_s=float(queue.limit_s[row]),
+        time_limit_after_s=sizing.action.after.time_limit_s,
         declared=job.hints.gpus,
         stretch=beliefs.stretch(job, size).median,
-        own_limit_s=job.time_limit_s,
-        limit_share=_share_that_ends(job, size, beliefs),
-        checkpoint_s=job.hints.checkpoint_s,
         scaling_exponent=None if beliefs.speed_is_forecast(job, size) else beliefs.settings.scaling_exponent,
         used_limit_ratio_low=None if queue.run.by_model[row] else beliefs.settings.used_limit_ratio_low,
     )

@@ -9,7 +9,8 @@ from advisor.domain.standings import Standing
 from advisor.planning.beliefs import Basis
 from advisor.planning.case import Case
 from advisor.planning.lift import ranks
-from advisor.planning.objective import Floats, bound_s, objective_of, owed
+from advisor.planning.objective import bound_s, objective_of, owed
+from advisor.settings import Limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +78,7 @@ def turn_of(case: Case, job: Job) -> JobTurn:
         place=_place(case, job),
         without_advice=_without_advice(case, job),
         standing=standing,
-        owed=0.0 if standing is None else _owed(standing),
+        owed=0.0 if standing is None else _owed(standing, case.limits),
     )
 
 
@@ -129,8 +130,8 @@ def _without_advice(case: Case, job: Job) -> WithoutAdvice | None:
     )
 
 
-def _owed(standing: Standing) -> float:
-    sums: list[Floats] = [
+def _owed(standing: Standing, limits: Limits) -> float:
+    given_s, plain_s, jobs = (
         np.array([value]) for value in (standing.difference_s.median, standing.plain_s.median, float(standing.jobs))
-    ]
-    return float(owed(*sums)[0])
+    )
+    return float(owed(given_s, plain_s, jobs, limits)[0])

@@ -28,6 +28,8 @@ OPERATORS: Final[Mapping[str, frozenset[str]]] = {
 }
 _ALIASES: Final = {"ai.onnx": ""}
 _NONE: Final[frozenset[str]] = frozenset()
+# The tensors of the cluster graph that are open beyond their rows: GPUs of servers, and servers of leaves.
+OPEN_AXES: Final[Mapping[str, int]] = {"slots": 2, "member": 2}
 CONTROL_FLOW: Final = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 
 # The fields of onnx.proto that the rules read, by message: the number, and the message inside if the rules look there.
@@ -107,7 +109,8 @@ def _shapes(model: Any) -> Iterator[str]:
     for graph in model.graph:
         for value in chain(graph.input, graph.output):
             shapes = [shape for kind in value.type for tensor in kind.tensor_type for shape in tensor.shape]
-            if len(shapes) != 1 or not all(_fixed(dimension) for dimension in shapes[0].dim[1:]):
+            open_axes = OPEN_AXES.get(" ".join(_texts(value.name)), 1)
+            if len(shapes) != 1 or not all(_fixed(dimension) for dimension in shapes[0].dim[open_axes:]):
                 yield f"the shape of {_spelled(value.name)} is open beyond its rows"
 
 

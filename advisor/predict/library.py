@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import advisor
+from advisor.domain.probation import FITTED_HERE
 from advisor.errors import ModelError
 from advisor.predict.bundle import Bundle
 from advisor.predict.manifest import (
@@ -91,6 +92,8 @@ class Library:
             there = ", ".join(sorted({model.entry.kind for model in self.held()})) or "none"
             raise ModelError(f"there is no model of kind {kind!r}: there are {there}")
         versions = ", ".join(model.entry.version for model in of_kind)
+        if version is None:
+            raise ModelError(f"no version of {kind} is in use: there are {versions}; sadvise models use {kind} VERSION")
         raise ModelError(f"there is no version {version!r} of {kind}: there are {versions}")
 
     def use(self, kind: str, version: str) -> None:
@@ -115,7 +118,7 @@ class Library:
     def next_version(self, kind: str) -> str:
         """Return the name for the next version that the site fits."""
         taken = {entry.version for entry in read_manifest(self.site).model if entry.kind == kind}
-        return next(name for number in range(1, len(taken) + 2) if (name := f"site-{number}") not in taken)
+        return next(name for number in range(1, len(taken) + 2) if (name := f"{FITTED_HERE}{number}") not in taken)
 
     def _version_in_use(self, kind: str) -> str | None:
         return read_manifest(self.site).in_use.get(kind) or read_manifest(self.shipped).in_use.get(kind)

@@ -17,6 +17,9 @@ CORES = 1
 FINGERPRINT = "sadvise_fingerprint"
 # More rows are run in several parts. A model is tried with as many before it is opened (`tryout`).
 MOST_ROWS: Final = 4096
+WIDE_ROWS: Final = 512
+# A run of up to this number of rows is not stopped, only refused if it was late.
+FEW_ROWS: Final = 256
 # What all graphs of this process can hold beside their inputs while they run, and how long one run can take.
 MEMORY_LIMIT_BYTES: Final = 256 * 2**20
 RUN_LIMIT_S: Final = 10.0
@@ -49,6 +52,8 @@ class TensorGraph:
             self._session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         except Exception as err:  # onnxruntime raises a dozen kinds without a common base but this
             raise ModelError(f"model {name}: ONNX Runtime cannot open it: {_reason(err)}") from err
+        self._run_options = _run_options()
+        self._has_ended = False
         self.inputs = {tensor.name: tuple(tensor.shape) for tensor in self._session.get_inputs()}
         self.outputs = {tensor.name: tuple(tensor.shape) for tensor in self._session.get_outputs()}
         self._types = {tensor.name: tensor.type for tensor in self._session.get_inputs()}
@@ -64,32 +69,42 @@ class TensorGraph:
         return outputs
 
     def run_on_zeros(self) -> None:
-        """Run the graph on `MOST_ROWS` rows of zeros, whatever it returns; raises `ModelError` where it fails."""
+        """Run the graph on many rows of zeros, whatever it returns; raises `ModelError` where it fails."""
         if unknown := set(self._types.values()) - _DTYPES.keys():
             raise ModelError(f"model {self.name}: it takes a {min(unknown)}, which nothing of sadvise gives it")
+        # Where several axes of a tensor are open, as in the cluster graph, each has as many rows as a large cluster.
+        is_wide = any(not isinstance(size, int) for shape in self.inputs.values() for size in shape[1:])
+        rows = WIDE_ROWS if is_wide else MOST_ROWS
         tensors = {
-            name: np.zeros([size if isinstance(size, int) else MOST_ROWS for size in shape], _DTYPES[self._types[name]])
+            name: np.zeros([size if isinstance(size, int) else rows for size in shape], _DTYPES[self._types[name]])
             for name, shape in self.inputs.items()
         }
         self._outputs_of(tensors, RUN_LIMIT_S)
 
     def _outputs_of(self, tensors: Mapping[str, NDArray[Any]], limit_s: float) -> Mapping[str, NDArray[Any]]:
-        names = list(self.outputs)
-        options = runtime().RunOptions()
-        options.log_severity_level = 4
-        # Or what one run took would be kept, and be missing in the next.
-        options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+        # A thread that stops a run costs more than the run of a few rows, which cannot take long once the graph has run
+        # to its end: its cost follows from its shapes.
+        if self._has_ended and all(len(tensor) <= FEW_ROWS for tensor in tensors.values() if tensor.ndim):
+            return self._timed(tensors, self._run_options, limit_s)
+        options = _run_options()
         deadline = threading.Timer(limit_s, setattr, (options, "terminate", True))
         deadline.daemon = True
-        began = time.monotonic()
         deadline.start()
+        try:
+            outputs = self._timed(tensors, options, limit_s)
+        finally:
+            deadline.cancel()
+        self._has_ended = True
+        return outputs
+
+    def _timed(self, tensors: Mapping[str, NDArray[Any]], options: Any, limit_s: float) -> Mapping[str, NDArray[Any]]:
+        names = list(self.outputs)
+        began = time.monotonic()
         try:
             outputs = dict(zip(names, self._session.run(names, dict(tensors), options), strict=True))
         except Exception as err:  # as above
             self._check_time(began, limit_s)
             raise ModelError(f"model {self.name}: ONNX Runtime cannot run it: {_reason(err)}") from err
-        finally:
-            deadline.cancel()
         self._check_time(began, limit_s)
         return outputs
 
@@ -119,6 +134,14 @@ class OnnxModel:
             return np.empty((0, self._outputs), dtype=np.float32)
         parts = [rows[first : first + MOST_ROWS] for first in range(0, len(rows), MOST_ROWS)]
         return np.concatenate([self._graph.run({self._input: part})[self._result] for part in parts])
+
+
+def _run_options() -> Any:
+    options = runtime().RunOptions()
+    options.log_severity_level = 4
+    # Or what one run took would be kept, and be missing in the next.
+    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+    return options
 
 
 @cache

@@ -8,10 +8,11 @@ from numpy.typing import NDArray
 from advisor.domain.actions import Lever
 from advisor.errors import ModelError
 from advisor.features.board import FINGERPRINT, Board
-from advisor.features.policy import Options, Scores
-from advisor.predict.library import Library, check_fingerprint, checked_content
+from advisor.features.policy import Options, Policy, Scores
+from advisor.predict.library import Held, Library, check_fingerprint, checked_content
 from advisor.predict.manifest import GRAPH, POLICY
 from advisor.predict.onnx_model import TensorGraph
+from advisor.predict.served_places import INPUTS, ServedPlaces
 
 # A policy that takes longer for one decision is late, and the rules decide.
 DEADLINE_S: Final = 1.0
@@ -19,6 +20,8 @@ BOARD: Final = "sadvise_board"
 SCORES, STATE = "scores", "state"
 # Which lever's options a graph scores; that of a graph that does not say is GPU_COUNT.
 LEVER: Final = "sadvise_lever"
+# Between the name and the version of a policy.
+VERSION_SIGN: Final = "@"
 
 
 class ServedPolicy:
@@ -57,15 +60,58 @@ class ServedPolicy:
         return given[SCORES].astype(np.float64), given[STATE].tobytes() if STATE in given else state
 
 
-def open_policy(library: Library, name: str) -> ServedPolicy:
-    """Check and open a policy by its name; raises `ModelError` if there is none or it is invalid."""
+class OpenedPolicy:
+    """A policy by its name, or `NAME@VERSION` for a version that need not be in use.
+
+    Without a version it is the one in use at each call, so that `sadvise models use` counts from the next cycle on.
+    """
+
+    def __init__(self, library: Library, name: str) -> None:
+        """Check and open it; raises `ModelError` if there is none or it is invalid."""
+        self._library = library
+        self._name = name
+        self._digest = ""
+        self._policy: Policy | None = None
+        self._fault = ""
+        self()
+
+    def __call__(self) -> Policy:
+        """Return the policy, opened again if another version is in use since; raises `ModelError`."""
+        held = held_policy(self._library, self._name)
+        digest = held.entry.digests[GRAPH]
+        if digest != self._digest:
+            # What is refused is not tried in every cycle.
+            self._digest, self._policy, self._fault = digest, None, ""
+            try:
+                self._policy = served(held)
+            except ModelError as err:
+                self._fault = str(err)
+        if self._policy is None:
+            raise ModelError(self._fault)
+        return self._policy
+
+
+def open_policy(library: Library, name: str) -> Policy:
+    """Check and open a policy by `NAME` or `NAME@VERSION`; raises `ModelError` if there is none or it is invalid."""
+    return served(held_policy(library, name))
+
+
+def held_policy(library: Library, name: str) -> Held:
+    """Return the version of a policy that a library holds, by `NAME`, that in use, or `NAME@VERSION`."""
+    kind, has_version, version = name.partition(VERSION_SIGN)
     there = policies(library)
-    if name not in there:
-        raise ModelError(f"there is no policy {name!a}: there are {', '.join(there) or 'none'}")
-    held = library.find(f"{POLICY}{name}", None)
+    if kind not in there:
+        raise ModelError(f"there is no policy {kind!a}: there are {', '.join(there) or 'none'}")
+    return library.find(f"{POLICY}{kind}", version if has_version else None)
+
+
+def served(held: Held) -> Policy:
+    """Check and open a version of a policy, of options or of places; raises `ModelError`."""
     graph = TensorGraph(checked_content(held)[GRAPH], name=held.name)
     check_fingerprint(graph.fingerprint, held)
-    return ServedPolicy(graph, name=name, columns=held.entry.columns, digest=held.entry.digests[GRAPH])
+    name = held.entry.kind.removeprefix(POLICY)
+    kind = ServedPlaces if graph.inputs.keys() == INPUTS else ServedPolicy
+    return kind(graph, name=name, columns=held.entry.columns, digest=held.entry.digests[GRAPH])
 
 
 def policies(library: Library) -> tuple[str, ...]:

@@ -37,13 +37,22 @@ class Cell:
     options: "SimulationOptions"
 
 
-def drawn(trace: Trace, cluster: "Cluster", seed: int) -> Trace:
-    """Return the trace with its missing facts drawn at random."""
+def drawn(
+    trace: Trace,
+    cluster: "Cluster",
+    seed: int,
+    *,
+    elastic_share: float | None = None,
+    models: tuple[str, ...] | None = None,
+) -> Trace:
+    """Return the trace with its missing facts drawn at random; `elastic_share` as in `fill`, `models` those drawn."""
     from advisor.sim.profiles import NEUTRAL, load_profiles
-    from advisor.sim.sampling import fill
+    from advisor.sim.sampling import ELASTIC_SHARE, fill
 
-    profiles = [name for name in load_profiles().names if name != NEUTRAL]
-    return fill(trace, profiles, seed, gpus_per_node=max(group.gpus for group in cluster.nodes))
+    profiles = models or tuple(name for name in load_profiles().names if name != NEUTRAL)
+    share = ELASTIC_SHARE if elastic_share is None else elastic_share
+    most = max(group.gpus for group in cluster.nodes)
+    return fill(trace, profiles, seed, gpus_per_node=most, elastic_share=share)
 
 
 def simulate_drawn(cell: Cell, progress: Progress | None) -> "Run":

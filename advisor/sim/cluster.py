@@ -360,9 +360,12 @@ def _validated(tables: dict[str, Any], origin: str) -> Cluster:
 def names_in(node_list: str) -> tuple[str, ...]:
     """Unfold a node list such as `n[01-08]`, sorted by name; raise `SimulationError` if it is none."""
     try:
-        return node_names(node_list, field="nodes")
+        names = node_names(node_list, field="nodes")
     except DecodeError as err:
         raise SimulationError(f"{node_list[:40]!a} is not a node list such as n[01-08]") from err
+    if node_list and not names:
+        raise SimulationError(f"{node_list[:40]!a} names no node")
+    return names
 
 
 def _check_nodes(cluster: Cluster) -> None:

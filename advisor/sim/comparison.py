@@ -1,7 +1,7 @@
 """Compare policies on the same cells with the first policy: overall, by job size and by user."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,8 @@ from advisor.sim.result import RunResult
 from advisor.sim.statistics import CellName, RelativeChange, difference_of_figures, paired_difference
 
 Results = Mapping[CellName, RunResult]
+# By cell, all with the same names.
+Groupings = Mapping[CellName, Grouping]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +118,7 @@ def compare(results: Sequence[RunResult], *, seed: int, metrics: Sequence[str] =
             policy=other,
             against=first,
             metric=metric,
-            change=_change(_on(policies[first], trace), _on(policies[other], trace), metric, seed),
+            change=change_of(_on(policies[first], trace), _on(policies[other], trace), metric, seed),
         )
         for trace in scopes
         for other in others
@@ -124,22 +126,22 @@ def compare(results: Sequence[RunResult], *, seed: int, metrics: Sequence[str] =
     ]
 
 
-def compare_groups(before: Results, after: Results, grouping: Grouping, *, seed: int) -> list[GroupDifference]:
-    """Compare the mean JCT of each group that holds jobs, over cells of one trace."""
-    # Sorted within a group by row, which is the order of submission.
-    order = np.argsort(grouping.group_of_job, kind="stable")
-    ends = np.cumsum(np.bincount(grouping.group_of_job, minlength=len(grouping.names)))
+def compare_groups(before: Results, after: Results, groupings: Groupings, *, seed: int) -> list[GroupDifference]:
+    """Compare the mean JCT of each group that holds jobs, over cells; jobs that several cells share count once."""
+    rows = {id(grouping): _rows_of(grouping) for grouping in groupings.values()}
     groups = []
-    for name, end, start in zip(grouping.names, ends, [0, *ends[:-1]], strict=True):
-        if start == end:
+    for number, name in enumerate(_names_of(groupings)):
+        jobs = sum(len(rows_of_group[number]) for rows_of_group in rows.values())
+        if not jobs:
             continue
-        rows = order[start:end]
-        a = {cell: result.jct_s[rows] for cell, result in before.items()}
-        b = {cell: result.jct_s[rows] for cell, result in after.items()}
+        a, b = (
+            {cell: result.jct_s[rows[id(groupings[cell])][number]] for cell, result in results.items()}
+            for results in (before, after)
+        )
         groups.append(
             GroupDifference(
                 group=name,
-                jobs=len(rows),
+                jobs=jobs,
                 before_s=_mean_of_both(a, b),
                 after_s=_mean_of_both(b, a),
                 change=paired_difference(a, b, seed=seed),
@@ -153,16 +155,24 @@ def tally_jobs(before: Results, after: Results) -> PairedTally:
     return _tally([after[cell].jct_s - before[cell].jct_s for cell in sorted(before.keys() & after.keys())])
 
 
-def tally_groups(before: Results, after: Results, grouping: Grouping) -> PairedTally:
+def tally_groups(before: Results, after: Results, groupings: Groupings) -> PairedTally:
     """Count the groups by whether the mean JCT of their jobs is lower or higher, over all seeds."""
-    size = len(grouping.names)
+    size = len(_names_of(groupings))
     total, count = np.zeros(size), np.zeros(size)
     for cell in sorted(before.keys() & after.keys()):
         difference = after[cell].jct_s - before[cell].jct_s
         both = ~np.isnan(difference)
-        total += np.bincount(grouping.group_of_job[both], weights=difference[both], minlength=size)
-        count += np.bincount(grouping.group_of_job[both], minlength=size)
+        group_of_job = groupings[cell].group_of_job[both]
+        total += np.bincount(group_of_job, weights=difference[both], minlength=size)
+        count += np.bincount(group_of_job, minlength=size)
     return _tally([total[count > 0] / count[count > 0]])
+
+
+def parted(grouping: Grouping, results: Results) -> Groupings:
+    """Divide a grouping of the jobs of all cells, which follow each other in the order of `results`."""
+    ends = np.cumsum([len(result.jct_s) for result in results.values()])
+    parts = np.split(grouping.group_of_job, ends[:-1])
+    return {cell: replace(grouping, group_of_job=part) for cell, part in zip(results, parts, strict=True)}
 
 
 def heaviest(grouping: Grouping, weights: NDArray[np.float64], most: int, others: str) -> Grouping:
@@ -180,7 +190,8 @@ def _on(results: Results, trace: str | None) -> Results:
     return {cell: result for cell, result in results.items() if trace is None or cell.trace == trace}
 
 
-def _change(before: Results, after: Results, metric: str, seed: int) -> RelativeChange:
+def change_of(before: Results, after: Results, metric: str, seed: int) -> RelativeChange:
+    """Return the change of one metric over the cells that both have."""
     of_jobs = OF_JOBS.get(metric)
     if of_jobs is not None:
         return paired_difference(
@@ -194,6 +205,17 @@ def _change(before: Results, after: Results, metric: str, seed: int) -> Relative
         {cell: getattr(result.summary, metric) for cell, result in after.items()},
         seed=seed,
     )
+
+
+def _names_of(groupings: Groupings) -> tuple[str, ...]:
+    return next(iter(groupings.values())).names
+
+
+def _rows_of(grouping: Grouping) -> list[NDArray[np.intp]]:
+    """Return the rows of each group, in order of submission."""
+    order = np.argsort(grouping.group_of_job, kind="stable")
+    sizes = np.bincount(grouping.group_of_job, minlength=len(grouping.names))
+    return np.split(order, np.cumsum(sizes)[:-1])
 
 
 def _mean_of_both(a: Mapping[CellName, NDArray[np.float64]], b: Mapping[CellName, NDArray[np.float64]]) -> float:

@@ -33,8 +33,10 @@ def update_job(state: State, slurm: Slurm, row: int, action: Modelled) -> None:
         case SetNodeRange(after=nodes):
             job["nodes_min"], job["nodes_max"] = nodes.low, nodes.high
             job["shape"] = NONE
-        case SetGpus(after=counts):
-            gpus = sum(count.count for count in counts)
+        case SetGpus(after=size):
+            gpus = size.count
+            if action.changes_limit:
+                job["limit_s"] = size.time_limit_s
             job["gpus"] = gpus * job["nodes_min"] if per_node(state, row) else gpus
             job["resizes"] += 1
             job["shape"] = NONE

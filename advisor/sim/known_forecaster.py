@@ -38,11 +38,12 @@ class KnownForecaster:
         for job in snapshot.jobs:
             kept = before.get(job.job_id)
             same = kept is not None and kept[0] is job
-            self._known[job.job_id] = kept if same and kept is not None else (job, self._forecast(job))
+            self._known[job.job_id] = kept if same and kept is not None else (job, self.forecast(job))
         name = "truth" if self._noise == 0.0 else f"truth within {self._noise * 100:g} %"
         return Forecasts(by_job={job_id: kept for job_id, (_, kept) in self._known.items()}, models=(name,))
 
-    def _forecast(self, job: Job) -> JobForecast:
+    def forecast(self, job: Job) -> JobForecast:
+        """Forecast one pending job."""
         row = self._cluster.row_of(job.job_id)
         job_row = self._cluster.state.jobs[row]
         profile = self._cluster.state.profiles[job_row["profile"]]

@@ -1,11 +1,13 @@
-"""Run times forecast by the shipped model on the arrays of a simulation, learning from the jobs that ended."""
+"""Run times forecast by the model in use on the arrays of a simulation, learning from the jobs that ended."""
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from advisor.predict.run_time import RunTimeForecaster
+from advisor.predict.run_time_table import RunTimeTable
 from advisor.sim.learning import EndedInOrder, opened
 from advisor.sim.simulated_policy import Problem
 from advisor.sim.slurm_cluster import SimulatedSlurm
@@ -17,15 +19,17 @@ EVERY_S: Final = 3 * 3600.0
 
 
 class LearnedRunTimes:
-    """The mean run times of pending jobs; a share of the limit where the model does not know."""
+    """The mean run times of jobs; a share of the limit where the model does not know, which `is_known` marks."""
 
     def __init__(self, problem: Problem, slurm: Slurm) -> None:
         """Follow a simulation from its start."""
         self._cluster = SimulatedSlurm(problem.trace, problem.cluster, problem.state, slurm)
         self._ended = EndedInOrder(self._cluster)
-        self._model = RunTimeForecaster.from_bundle(opened("run_time"))
+        self._model = RunTimeForecaster.from_bundle(opened("run_time", problem.options.models))
+        self._begins_at = problem.options.begins_at
         self._ratio = problem.options.planning.used_limit_ratio_low
         self._run_s = np.full(len(problem.state.jobs), np.inf)
+        self.is_known = np.zeros(len(problem.state.jobs), np.bool_)
         self._forecast_time = np.full(len(problem.state.jobs), -np.inf)
 
     def expected_s(self, state: State, rows: NDArray[np.intp], now: float) -> NDArray[np.float64]:
@@ -33,10 +37,16 @@ class LearnedRunTimes:
         self._cluster.state = state
         ended = self._ended.since_last()
         if len(ended.run_s):
-            self._model.add_ended(ended)
+            jobs, end_time = self._at_the_site(ended.jobs), ended.end_time + self._begins_at
+            self._model.add_ended(replace(ended, jobs=jobs, end_time=end_time))
         due = rows[now - self._forecast_time[rows] >= EVERY_S]
         if len(due):
-            forecast, limit_s = self._model.forecast(self._cluster.run_time_table(due)), state.jobs["limit_s"][due]
+            asked = self._at_the_site(self._cluster.run_time_table(due))
+            forecast, limit_s = self._model.forecast(asked), state.jobs["limit_s"][due]
             self._run_s[due] = np.where(forecast.known, np.minimum(forecast.mean_s, limit_s), self._ratio * limit_s)
+            self.is_known[due] = forecast.known
             self._forecast_time[due] = now
         return np.asarray(self._run_s[rows])
+
+    def _at_the_site(self, jobs: RunTimeTable) -> RunTimeTable:
+        return replace(jobs, submit_time=jobs.submit_time + self._begins_at)

@@ -15,22 +15,27 @@ from advisor.sim.run_outcome import End
 from advisor.sim.slurm_cluster import SimulatedSlurm
 from advisor.sim.state import ENDED
 
-_NOWHERE = Path("/nonexistent")
+# A folder of models that no site has, so that the shipped ones are used.
+NOWHERE = Path("/nonexistent")
 # As accounting words the ends.
 _STATES = {int(End.FINISHED): "COMPLETED", int(End.TIME_LIMIT): "TIMEOUT"}
 
 
 @cache
-def opened(kind: str) -> Bundle:
-    """Open a shipped model once per process: a sweep runs many simulations."""
-    return Library(_NOWHERE).load(kind)
+def opened(kind: str, models: str = "") -> Bundle:
+    """Open a model once per process: a sweep runs many simulations.
+
+    `models` is the folder of a site's models; without it the shipped ones alone are used, so that a run is the same at
+    every site.
+    """
+    return Library(Path(models) if models else NOWHERE).load(kind)
 
 
 class _Shipped(Library):
     """The shipped models only, so that a run is the same at every site."""
 
     def __init__(self) -> None:
-        super().__init__(_NOWHERE)
+        super().__init__(NOWHERE)
 
     def load(self, kind: str) -> Bundle:
         """Return the checked model."""

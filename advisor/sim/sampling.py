@@ -88,11 +88,18 @@ USER_EXPONENT: Final = 1.45
 ACCOUNT_COUNT: Final = 4
 
 
-def fill(trace: Trace, profiles: Sequence[str], seed: int, *, gpus_per_node: int = 8) -> Trace:
+def fill(
+    trace: Trace,
+    profiles: Sequence[str],
+    seed: int,
+    *,
+    gpus_per_node: int = 8,
+    elastic_share: float = ELASTIC_SHARE,
+) -> Trace:
     """Sample the missing columns of a trace and list them in `sampled`; equal arguments give equal traces.
 
     `profiles` are the models to choose from; without any, models stay unknown. `gpus_per_node` determines the fewest
-    nodes that a job can request.
+    nodes that a job can request, and `elastic_share` how many jobs of several GPUs declare a range of sizes.
     """
     jobs = trace.jobs.copy()
     filled = replace(trace, jobs=jobs)
@@ -104,7 +111,7 @@ def fill(trace: Trace, profiles: Sequence[str], seed: int, *, gpus_per_node: int
         jobs["time_limit_s"] = _time_limits_s(jobs["run_time_s"], _stream(seed, "time_limit_s"))
         sampled.append("time_limit_s")
     if np.all((jobs["gpus_min"] == jobs["gpus"]) & (jobs["gpus_max"] == jobs["gpus"])):
-        _sample_sizes(jobs, seed)
+        _sample_sizes(jobs, seed, elastic_share)
         sampled += ["gpus_min", "gpus_max"]
     if not np.any(jobs["nodes_min"]) and not np.any(jobs["nodes_max"]):
         _sample_nodes(jobs, gpus_per_node, _stream(seed, "nodes_max"))
@@ -176,9 +183,9 @@ def _time_limits_s(run_time_s: NDArray[np.float64], stream: np.random.Generator)
     return limits_s
 
 
-def _sample_sizes(jobs: NDArray[np.void], seed: int) -> None:
+def _sample_sizes(jobs: NDArray[np.void], seed: int, share: float) -> None:
     """Let some jobs of several GPUs declare the sizes that they can run at."""
-    elastic = (jobs["gpus"] >= 2) & (_stream(seed, "elastic").random(len(jobs)) < ELASTIC_SHARE)
+    elastic = (jobs["gpus"] >= 2) & (_stream(seed, "elastic").random(len(jobs)) < share)
     smallest = _stream(seed, "gpus_min").choice(SMALLEST_RATIOS, len(jobs))
     largest = _stream(seed, "gpus_max").choice(LARGEST_RATIOS, len(jobs))
     gpus = jobs["gpus"]

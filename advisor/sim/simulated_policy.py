@@ -27,6 +27,10 @@ SPEEDS = "oracle, estimated, noisy=PERCENT"
 class SimulationOptions:
     """Options of a run; `speeds` selects the run times and speeds that policies believe.
 
+    Plain Slurm is run beside it every `twin_every_s`. `models` is the folder of the run-time model that the site
+    fitted; without it the shipped one is used. `begins_at` is when the simulation begins by the clock of the site, in
+    POSIX seconds, from which the ages of its history count.
+
     oracle: the truth. estimated: run times are the time limits that users asked, speeds grow with the GPUs.
     noisy=X: the truth made X percent longer or shorter, by a fair coin per job.
     """
@@ -36,6 +40,9 @@ class SimulationOptions:
     planning: PlanningSettings = field(default_factory=PlanningSettings)
     limits: Limits = field(default_factory=Limits)
     advise_every_s: float = 300.0
+    twin_every_s: float = 600.0
+    models: str = ""
+    begins_at: float = 0.0
 
     def __post_init__(self) -> None:
         if self.execution not in EXECUTIONS:

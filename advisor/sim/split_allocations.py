@@ -13,6 +13,7 @@ from advisor.domain.job import Job
 from advisor.domain.node import Node
 from advisor.domain.snapshot import Snapshot
 from advisor.features.nodes import memory_is_shared_out
+from advisor.features.observe.holdings import shared_out
 from advisor.sim.trace import Trace
 
 _MOST_GPUS: Final = 64
@@ -82,7 +83,7 @@ class SplitAllocations:
                 uncertain.append(row)
         for row in uncertain:
             places, count = places_of(jobs[row], row_by_node)
-            split[row] = _within(_shared_out(places, count, free), nodes)
+            split[row] = _within(dict(zip(places, shared_out(places, count, free), strict=True)), nodes)
             for node, gpus in split[row].items():
                 free[node] -= gpus
         notes.add(
@@ -117,22 +118,6 @@ def places_of(job: Job, row_by_node: Mapping[str, int]) -> tuple[list[int], int]
 def _within(gpus_by_node: dict[int, int], nodes: Sequence[Node]) -> dict[int, int]:
     """Return the GPUs by node, on each no more than it has."""
     return {node: min(gpus, gpus_of_node(nodes[node])) for node, gpus in gpus_by_node.items()}
-
-
-def _shared_out(places: Sequence[int], count: int, free: Sequence[int]) -> dict[int, int]:
-    """Return the GPUs of a job by node: what is in use there, one at least, and the rest wherever it falls."""
-    left = count
-    gpus_by_node = {}
-    for rank, node in enumerate(places):
-        owed = len(places) - rank - 1
-        gpus_by_node[node] = max(min(1, left), min(free[node], left - owed))
-        left -= gpus_by_node[node]
-    for node in places:
-        if left <= 0:
-            break
-        gpus_by_node[node] += left
-        left = 0
-    return gpus_by_node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ def state_board(cluster: SimulatedSlurm, depth: int) -> Board:
     Every job with GPUs in the line competes there: none is held, deferred or dependent.
     """
     jobs, nodes, tally = cluster.state.jobs, cluster.state.nodes, cluster.state.tally[0]
-    of_nodes, of_jobs = _columns_by_code(cluster.gpu_types)
+    of_nodes, of_jobs = columns_by_code(cluster.gpu_types)
     is_up = nodes["is_up"] == 1
     in_service = np.bincount(of_nodes[nodes["gpu_type"]], weights=nodes["gpus"] * is_up, minlength=len(of_nodes))
     largest = np.append(in_service, in_service.sum())  # by type, the last for any
@@ -46,7 +46,7 @@ def state_board(cluster: SimulatedSlurm, depth: int) -> Board:
     )
 
 
-def _columns_by_code(gpu_types: tuple[str, ...]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def columns_by_code(gpu_types: tuple[str, ...]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the columns of a node table that the codes of GPU types stand for: of nodes `(n_codes,)`, and of jobs.
 
     The latter is `(n_codes + 1,)`: the code of a job that takes any type is -1.

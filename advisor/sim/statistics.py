@@ -76,6 +76,16 @@ class RelativeChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CellMean:
+    """The mean of a figure over seeds, then over traces, with its 95 % interval, NaN if there is none."""
+
+    mean: float
+    low: float
+    high: float
+    units: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Pair:
     """The values that both policies have in one cell, job by job."""
 
@@ -117,6 +127,20 @@ def difference_of_figures(
     names = [name for name in sorted(a.keys() & b.keys()) if not math.isnan(a[name] + b[name])]
     by_trace = _distinct({name: (_log_ratio(a[name], b[name]), a[name]) for name in names})
     return _over_cells(by_trace, len(names), 0, np.random.default_rng(seed), resamples)
+
+
+def mean_over_cells(values: Mapping[CellName, float], *, seed: int, resamples: int = RESAMPLES) -> CellMean:
+    """Return the mean of a figure, such as a difference in points, drawn as the changes are; NaN counts nowhere."""
+    by_trace: dict[str, list[float]] = {}
+    for name in sorted(values):
+        if not math.isnan(values[name]):
+            by_trace.setdefault(name.trace, []).append(values[name])
+    if not by_trace:
+        return CellMean(mean=_NAN, low=_NAN, high=_NAN, units=0)
+    drawn, units, _ = _draws(list(by_trace.values()), np.random.default_rng(seed), resamples)
+    mean = float(np.mean([np.mean(seeds) for seeds in by_trace.values()]))
+    low, high = _interval(mean, drawn, units) if units >= LEAST_UNITS else (_NAN, _NAN)
+    return CellMean(mean=mean, low=low, high=high, units=units)
 
 
 def _paired(a: NDArray[np.float64], b: NDArray[np.float64]) -> _Pair:
@@ -183,18 +207,23 @@ def _over_cells(
         return RelativeChange(
             percent=_NAN, low=_NAN, high=_NAN, pairing=Pairing.NONE, pairs=count, left_out=left_out, units=0
         )
-    # The means of seeds drawn within each trace `(n_traces, resamples)`.
-    means = np.stack([_means_of_draws(np.array(seeds), rng, resamples) for seeds in by_trace])
-    if len(by_trace) == 1:
-        drawn, units, pairing = means[0], len(by_trace[0]), Pairing.SEEDS
-    else:
-        chosen = rng.integers(len(by_trace), size=means.shape)
-        drawn = np.take_along_axis(means, chosen, axis=0).mean(axis=0)
-        units, pairing = len(by_trace), Pairing.TRACES
+    drawn, units, pairing = _draws(by_trace, rng, resamples)
     estimate = float(np.mean([np.mean(seeds) for seeds in by_trace]))
     return _change(
         estimate, drawn, units=units, pairing=pairing if units > 1 else Pairing.NONE, pairs=count, left_out=left_out
     )
+
+
+def _draws(
+    by_trace: Sequence[Sequence[float]], rng: np.random.Generator, resamples: int
+) -> tuple[NDArray[np.float64], int, Pairing]:
+    """Return the mean of every draw `(resamples,)`, and how many of what were drawn."""
+    # The means of seeds drawn within each trace `(n_traces, resamples)`.
+    means = np.stack([_means_of_draws(np.array(seeds), rng, resamples) for seeds in by_trace])
+    if len(by_trace) == 1:
+        return means[0], len(by_trace[0]), Pairing.SEEDS
+    chosen = rng.integers(len(by_trace), size=means.shape)
+    return np.take_along_axis(means, chosen, axis=0).mean(axis=0), len(by_trace), Pairing.TRACES
 
 
 def _means_of_draws(values: NDArray[np.float64], rng: np.random.Generator, resamples: int) -> NDArray[np.float64]:

@@ -1,13 +1,19 @@
 """Run the cells of a sweep, traces times policies times seeds: each once, with its result stored at once."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import closing
-from dataclasses import replace
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from advisor.sim.cell import Cell, Progress, Simulate, keys_of, simulate_cell
-from advisor.sim.engines import KeyedResults, run_here, run_on_cores, run_on_slurm
+import numpy as np
+
+from advisor.errors import SimulationError
+from advisor.sim.cell import Cell, Progress, Simulate, digest_of, keys_of, run_cell, simulate_cell
+from advisor.sim.engines import Finished, require_slurm, run_on_cores, run_on_slurm
 from advisor.sim.result import RunResult
 from advisor.sim.result_store import Store
 
@@ -55,7 +61,9 @@ def run_sweep(
                 results[key] = result if keeper is None else keeper.keep(key, result)
                 report()
     except KeyboardInterrupt as err:
-        raise SweepInterrupted(kept=0 if keeper is None else len(results), cells=len(set(keys))) from err
+        # A cell can be in the store before it is among the results.
+        stored = 0 if keeper is None else len(keeper.load().keys() & set(keys))
+        raise SweepInterrupted(kept=stored, cells=len(set(keys))) from err
     return [_renamed(results[key], cell) for key, cell in zip(keys, cells, strict=True)]
 
 
@@ -66,13 +74,56 @@ def _finished(
     store: Path | None,
     simulate: Simulate,
     progress: Progress,
-) -> KeyedResults:
-    """Yield cells as they finish."""
+) -> Finished[RunResult]:
+    """Yield the keys and results of cells as they finish; alone in this process, `progress` follows each cell."""
     if not todo or (engine == "local" and min(workers, len(todo)) == 1):
-        return run_here(todo, simulate, progress)
+        for key, cell in todo.items():
+            yield key, run_cell(cell, simulate, progress)
+        return
+    run = partial(_run_task, simulate=simulate)
     if engine == "slurm":
-        return run_on_slurm(todo, simulate, workers, store)
-    return run_on_cores(todo, simulate, min(workers, len(todo)))
+        require_slurm()
+        if store is None:
+            raise SimulationError("--engine slurm needs --store FOLDER, one that every node sees under the same path")
+        with _tasks(todo, store.resolve() / "traces") as tasks:
+            yield from run_on_slurm(tasks, run, workers, store)
+        return
+    with tempfile.TemporaryDirectory(prefix="sadvise-") as folder, _tasks(todo, Path(folder)) as tasks:
+        yield from run_on_cores(tasks, run, min(workers, len(todo)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Task:
+    """A cell for another process; the rows of its trace are in `jobs_file`."""
+
+    cell: Cell
+    jobs_file: Path
+
+
+def _run_task(task: _Task, simulate: Simulate) -> RunResult:
+    """Run a cell in another process."""
+    trace = replace(task.cell.trace, jobs=np.load(task.jobs_file))
+    return run_cell(replace(task.cell, trace=trace), simulate)
+
+
+@contextmanager
+def _tasks(cells: Mapping[str, Cell], folder: Path) -> Iterator[dict[str, _Task]]:
+    """Write each trace into `folder` once for the other processes; remove the files when the block ends."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files: dict[int, Path] = {}
+    tasks = {}
+    try:
+        for key, cell in cells.items():
+            trace = cell.trace
+            if id(trace) not in files:
+                files[id(trace)] = folder / f"{digest_of(trace.jobs)}-{os.getpid()}.npy"
+                np.save(files[id(trace)], trace.jobs)
+            rowless = replace(cell, trace=replace(trace, jobs=trace.jobs[:0]))
+            tasks[key] = _Task(cell=rowless, jobs_file=files[id(trace)])
+        yield tasks
+    finally:
+        for file in files.values():
+            file.unlink(missing_ok=True)
 
 
 def _renamed(result: RunResult, cell: Cell) -> RunResult:

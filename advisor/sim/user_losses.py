@@ -10,7 +10,7 @@ error counts at least as much as that of the median user.
 
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,6 +60,26 @@ class UserLoss:
         return self.loss_s > self.allowed_s
 
 
+class UserTally(NamedTuple):
+    """The users with enough jobs, and how many of them gain or lose more than the allowance."""
+
+    worse: int
+    better: int
+    users: int
+
+
+def tally_users(before_s: Floats, after_s: Floats, user: NDArray[Any], *, least_jobs: int = LEAST_JOBS) -> UserTally:
+    """Count the users by whether the mean JCT of their jobs changes in one run; all arrays `(n_jobs,)`.
+
+    Only jobs with a JCT under both count. One run does not tell what chance does.
+    """
+    _, _, before, after = _by_user(before_s[None], after_s[None], user, least_jobs)
+    loss_s, allowed_s = after - before, np.maximum(ALLOWED_RATIO * before, ALLOWED_S)
+    return UserTally(
+        worse=int((loss_s > allowed_s).sum()), better=int((-loss_s > allowed_s).sum()), users=before.shape[1]
+    )
+
+
 def user_losses(
     before_s: Floats, after_s: Floats, user: NDArray[Any], *, least_jobs: int = LEAST_JOBS
 ) -> list[UserLoss]:
@@ -68,13 +88,9 @@ def user_losses(
     `before_s` and `after_s` are `(n_copies, n_jobs)` with two copies or more, NaN where a job has no JCT; `user` is
     `(n_jobs,)`. Only jobs with a JCT in all copies under both count.
     """
-    known = np.isfinite(before_s).all(axis=0) & np.isfinite(after_s).all(axis=0)
-    codes, place = np.unique(user[known], return_inverse=True)
-    jobs = np.bincount(place, minlength=len(codes))
-    compared = jobs >= least_jobs
-    if not compared.any():
+    codes, jobs, before, after = _by_user(before_s, after_s, user, least_jobs)
+    if not len(codes):
         return []
-    before, after = (_means(values[:, known], place, jobs)[:, compared] for values in (before_s, after_s))
     mean_before_s, mean_after_s = before.mean(axis=0), after.mean(axis=0)
     error_s = _errors_s(before, after)
     allowed_s = np.maximum(ALLOWED_RATIO * mean_before_s, ALLOWED_S)
@@ -89,10 +105,22 @@ def user_losses(
             error_s=float(error_s[row]),
             is_beyond_chance=bool(beyond[row]),
         )
-        for row, (code, count) in enumerate(zip(codes[compared], jobs[compared], strict=True))
+        for row, (code, count) in enumerate(zip(codes, jobs, strict=True))
     ]
     # By the loss in allowances: percent for long jobs, and half hours for short ones.
     return sorted(losses, key=lambda loss: (-loss.loss_s / loss.allowed_s, loss.user))
+
+
+def _by_user(
+    before_s: Floats, after_s: Floats, user: NDArray[Any], least_jobs: int
+) -> tuple[NDArray[Any], NDArray[np.intp], Floats, Floats]:
+    """Return the users with enough jobs, how many they have, and their means before and after `(n_copies, n_users)`."""
+    known = np.isfinite(before_s).all(axis=0) & np.isfinite(after_s).all(axis=0)
+    codes, place = np.unique(user[known], return_inverse=True)
+    jobs = np.bincount(place, minlength=len(codes))
+    compared = jobs >= least_jobs
+    before, after = (_means(values[:, known], place, jobs)[:, compared] for values in (before_s, after_s))
+    return codes[compared], jobs[compared], before, after
 
 
 def _means(values: Floats, place: NDArray[np.intp], jobs: NDArray[np.intp]) -> Floats:

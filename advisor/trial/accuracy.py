@@ -3,14 +3,14 @@
 import math
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Final, NamedTuple
 
 from advisor.domain.forecast import Interval
 from advisor.domain.outcome import JobOutcome
-from advisor.domain.probation import NOTHING_ENDED, Coverage
+from advisor.domain.probation import Coverage, Trust
 
 # Plans do not depend on less than a minute, and starts and ends are known only to a round. Without a floor, a start
 # after 40 s where 5 s were forecast would be off by a factor of eight, and a few short waits would decide the figure.
@@ -74,6 +74,11 @@ class RecentAccuracy:
             self._forget_first()
 
     @property
+    def coverage(self) -> Coverage:
+        """How many of the jobs that count lay within their intervals."""
+        return Coverage(jobs=len(self._last), inside=self._held)
+
+    @property
     def accuracy(self) -> Accuracy:
         """The accuracy over the jobs that count."""
         if not self._last:
@@ -100,16 +105,26 @@ def run_time_accuracy(outcomes: Iterable[JobOutcome]) -> Accuracy:
     return _accuracy(judged_run_time, outcomes)
 
 
-def coverage_by_model(outcomes: Iterable[JobOutcome]) -> Mapping[str, Coverage]:
-    """Map run-time models to how their first forecasts of jobs held."""
-    by_model: dict[str, Coverage] = {}
+def run_time_model(models: Iterable[str]) -> str:
+    """Return the run-time model among the models of a forecast, "" if there is none."""
+    return next((name for name in models if name.startswith(_RUN_TIME)), "")
+
+
+def by_run_time_model(outcomes: Iterable[JobOutcome], trust: Trust) -> Mapping[str, Sequence[JobOutcome]]:
+    """Map run-time models to the jobs that count for them: those that ended since it was last judged."""
+    by_model: dict[str, list[JobOutcome]] = {}
     for outcome in outcomes:
-        judged, forecast = judged_run_time(outcome), outcome.first_forecast
-        model = next((name for name in forecast.models if name.startswith(_RUN_TIME)), "") if forecast else ""
-        if judged is not None and model:
-            one = Coverage(jobs=1, inside=int(judged.held))
-            by_model[model] = by_model.get(model, NOTHING_ENDED) + one
+        model = run_time_model(outcome.first_forecast.models) if outcome.first_forecast else ""
+        if model and (outcome.end_time or 0.0) > trust.since(model):
+            by_model.setdefault(model, []).append(outcome)
     return by_model
+
+
+def coverage_of(outcomes: Iterable[JobOutcome]) -> Coverage:
+    """Return how the first forecasts of run times held."""
+    recent = RecentAccuracy(judged_run_time)
+    recent.add(outcomes)
+    return recent.coverage
 
 
 def judged_start(outcome: JobOutcome) -> _Judged | None:

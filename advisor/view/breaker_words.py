@@ -1,9 +1,9 @@
-"""Words what a circuit breaker stopped: its cause, when it closes, and what to do."""
+"""Words what a circuit breaker stopped, and which run times are set aside: why, until when, and what to do."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from advisor.domain.probation import CLAIMED_RATIO, NOTHING_ENDED, Coverage
+from advisor.domain.probation import CLAIMED_RATIO, DRIFT, FITTED_HERE, NOTHING_ENDED, Coverage, Trust
 from advisor.guard.breakers import BREAKERS, BreakerState, OpenBreaker
 from advisor.settings import BreakerSettings
 from advisor.view.terminal import instant
@@ -11,9 +11,8 @@ from advisor.view.terminal import instant
 REMEDIES: Final[Mapping[str, str]] = {
     "controller_threads": "find what loads slurmctld (sdiag)",
     "controller_cycle": "shorten the passes of Slurm's schedulers (SchedulerParameters), or raise the bound",
-    "controller_queue": "see that nodes and slurmdbd answer (sinfo -R, sacctmgr ping)",
+    "controller_queue": "see that nodes and slurmdbd answer (sinfo -R, sacctmgr show cluster)",
     "slurm_errors": "see why slurmctld does not answer (scontrol ping)",
-    "forecast_drift": "fit the run times here (sadvise fit runtime --from live), or set forecasts.enabled to false",
     "people_object": "ask those who took changes back, and restrict [mode] or [guard] where they are right",
 }
 
@@ -38,19 +37,32 @@ def stop_values(breaker: OpenBreaker) -> dict[str, Any]:
     }
 
 
-def probation_line(model: str, coverage: Coverage, least_jobs: int) -> str:
-    """Return one line about a model on probation: how far it is, and what holds until then."""
+def probation_line(model: str, coverage: Coverage, least_jobs: int, *, drifted: bool = False) -> str:
+    """Return one line about a model on probation: what plans rest on, how far its proof is, and what to do."""
+    again = f"; `sadvise acknowledge {DRIFT}` trusts it again at once" if drifted else ""
+    since = " since" if drifted else ""
+    nothing = f"no job that it forecast has ended{since or ' yet'}"
+    ended = f"{coverage.inside} of the {coverage.jobs} jobs that ended{since} ran within its intervals"
+    fit = "again with more jobs" if FITTED_HERE in model else "the run times here"
     return (
-        f"{model}: {coverage.inside} of {coverage.jobs} ended jobs of this site ran within its intervals; nothing is "
-        f"applied on its forecasts until at least {least_jobs} did and {100 * CLAIMED_RATIO:.0f} % are plausible "
-        "(guard.probation_jobs)"
+        f"{model} {'no longer holds' if drifted else 'is not proven'} on this site, so plans rest on time limits: "
+        f"{ended if coverage.jobs else nothing}, and {least_jobs} jobs with about "
+        f"{100 * CLAIMED_RATIO:.0f} % inside prove it (guard.probation_jobs); to do: wait, or fit {fit} "
+        f"(sadvise fit runtime --from live){again}"
     )
 
 
-def probation_values(models: Iterable[str], coverage_by_model: Mapping[str, Coverage]) -> list[dict[str, Any]]:
+def probation_values(
+    models: Iterable[str], coverage_by_model: Mapping[str, Coverage], trust: Trust
+) -> list[dict[str, Any]]:
     """Return the models on probation as published."""
     return [
-        {"model": model, "jobs": coverage.jobs, "inside": coverage.inside}
+        {
+            "model": model,
+            "jobs": coverage.jobs,
+            "inside": coverage.inside,
+            "drifted": model in trust.drifted,
+        }
         for model in models
         for coverage in [coverage_by_model.get(model, NOTHING_ENDED)]
     ]

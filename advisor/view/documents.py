@@ -14,7 +14,6 @@ from advisor.domain.overview import Overview
 from advisor.domain.plan import Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.units import duration, plural
-from advisor.guard.change_rules import PROBATION_RULE
 from advisor.planning.timer_out import TimerOut
 from advisor.view.sentences import assumption, sentence, timer_out_sentence
 
@@ -93,11 +92,6 @@ def cluster_values(overview: Overview) -> dict[str, Any]:
     return document
 
 
-def advised_on_probation(record: CycleRecord) -> list[Recommendation]:
-    """Return the changes that only the probation of a model keeps from being applied."""
-    return [change for change in record.judged if change.refused_by == PROBATION_RULE]
-
-
 def skipped(record: CycleRecord) -> list[dict[str, Any]]:
     """Return the jobs left alone with the rule that decides it, by job id."""
     rules = dict(record.left_alone)
@@ -110,6 +104,12 @@ def skipped(record: CycleRecord) -> list[dict[str, Any]]:
 def skipped_by_rule(jobs: list[dict[str, Any]]) -> Mapping[str, int]:
     """Count the jobs left alone by rule, most first."""
     return dict(sorted(Counter(str(job["rule"]) for job in jobs).items(), key=lambda item: (-item[1], item[0])))
+
+
+def rules_in_words(jobs: list[dict[str, Any]]) -> str:
+    """Return how many jobs each rule leaves alone, and where the rules are explained."""
+    counts = ", ".join(f"{count} {rule}" for rule, count in skipped_by_rule(jobs).items())
+    return f"{counts} (rules: docs/reasons.md)"
 
 
 def shell(argv: list[str]) -> str:

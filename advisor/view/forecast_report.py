@@ -60,7 +60,7 @@ def lines(record: CycleRecord, job: Job) -> Iterator[tuple[str, str]]:
         yield "beside", f"spread out beside the gangs that run now, it runs {times}"
     if forecast.run_time is not None:
         for model in record.forecasts.on_probation:
-            yield "probation", f"{model} is not proven on jobs of this site, so nothing is applied on it"
+            yield "probation", f"{model} is not proven on jobs of this site, so plans count with time limits instead"
     for text in forecast.unknown:
         yield "unknown", text
     for note in record.forecasts.notes:

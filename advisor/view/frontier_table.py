@@ -1,14 +1,14 @@
 """The frontier of `sadvise tune` as people read it, on a terminal and in a report."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from advisor.domain.units import duration
 from advisor.sim.frontier import Point, chosen_lift
 from advisor.sim.trace import Trace
 from advisor.sim.tried_settings import Family
-from advisor.view.wording import change_in_words, shown, signed
+from advisor.view.wording import change_in_words, shown, signed, verdict
 
 HEADER: Final = (
     "setting",
@@ -66,6 +66,20 @@ def lines_of(point: Point) -> str:
     for line in point.setting.lines:
         texts.setdefault(line.file, []).append(line.text)
     return "; ".join(f"{file}: {', '.join(lines)}" for file, lines in texts.items()) or "as it is"
+
+
+def next_steps(chosen: Point) -> Iterator[tuple[str, str]]:
+    """Yield labelled lines on the chosen lift: why this one, whether its gain is clear, and how to set it."""
+    yield "chosen", f"{chosen.setting.name}: fewest users worse beyond chance, then the lowest mean JCT"
+    if not chosen.change.is_clear:
+        yield "chance", f"its mean JCT shows {verdict(chosen.change)} to plain Slurm on this trace"
+    yield (
+        "next",
+        "write these lines to /etc/sadvise/conf.d/tune.toml, then: sadvise config check && systemctl reload sadvised",
+    )
+    for line in chosen.setting.lines:
+        table, _, value = line.text.partition(" ")
+        yield from (("", table), ("", value))
 
 
 def drawn_notes(sampled: Sequence[str]) -> list[str]:

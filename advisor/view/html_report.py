@@ -14,6 +14,7 @@ from advisor.errors import SimulationError
 from advisor.sim.comparison import (
     COMPARED,
     GroupDifference,
+    Groupings,
     PairedDifference,
     PairedTally,
     Results,
@@ -23,11 +24,12 @@ from advisor.sim.comparison import (
     ends_of,
     heaviest,
     mean_of,
+    parted,
     tally_groups,
     tally_jobs,
     traces_of,
 )
-from advisor.sim.metrics import SLOWDOWN_BOUND_S, by_gpus, by_user
+from advisor.sim.metrics import SLOWDOWN_BOUND_S, Grouping, by_gpus, by_user
 from advisor.sim.result import RunResult
 from advisor.sim.trace import Trace
 from advisor.view.charts import Line, count_axis, distribution, duration_axis, line_chart, percent_axis, time_axis
@@ -53,13 +55,19 @@ _NOTES = (
 class Origin:
     """Where the runs of a report come from.
 
-    `traces` and `clusters` are by the name of the trace; `settings` says what differs from the defaults.
+    `traces` and `clusters` are by the name of the trace; `settings` says what differs from the defaults. With
+    `jobs_by_seed`, every seed has jobs of its own, which follow each other in the trace in the order of the results.
     """
 
     command: str
     traces: Mapping[str, Trace]
     clusters: Mapping[str, str]
     settings: tuple[str, ...] = ()
+    jobs_by_seed: bool = False
+
+    def groupings(self, grouping: Grouping, results: Results) -> Groupings:
+        """Return a grouping of the jobs of a trace by cell."""
+        return parted(grouping, results) if self.jobs_by_seed else dict.fromkeys(results, grouping)
 
 
 def check_writable(path: Path) -> None:
@@ -98,7 +106,7 @@ def report_page(results: Sequence[RunResult], *, origin: Origin, seed: int) -> s
     for index, trace in enumerate(traces):
         of_trace = [result for result in results if result.summary.trace == trace]
         of_differences = [difference for difference in differences if difference.trace == trace]
-        body += _trace_section(f"t{index}", of_trace, of_differences, origin.traces[trace], seed)
+        body += _trace_section(f"t{index}", of_trace, of_differences, origin, seed)
     return page(f"sadvise: {title}", *body, *_notes())
 
 
@@ -124,16 +132,16 @@ def _facts(results: Sequence[RunResult], origin: Origin, seed: int) -> Element:
 
 
 def _trace_section(
-    ident: str, results: Sequence[RunResult], differences: Sequence[PairedDifference], trace: Trace, seed: int
+    ident: str, results: Sequence[RunResult], differences: Sequence[PairedDifference], origin: Origin, seed: int
 ) -> list[Child]:
-    policies = by_policy(results)
+    policies, name = by_policy(results), results[0].summary.trace
     return [
-        element("h2", results[0].summary.trace),
+        element("h2", name),
         _metrics(policies),
         *_ends(policies),
         *_changes(differences),
         *_charts(ident, policies),
-        *_gains(policies, trace, seed),
+        *_gains(policies, origin, origin.traces[name], seed),
     ]
 
 
@@ -224,14 +232,16 @@ def _gpus_chart(ident: str, policies: Mapping[str, Results]) -> Element:
     )
 
 
-def _gains(policies: Mapping[str, Results], trace: Trace, seed: int) -> list[Child]:
+def _gains(policies: Mapping[str, Results], origin: Origin, trace: Trace, seed: int) -> list[Child]:
     """Say who gains and who loses against the first policy."""
     if len(policies) == 1:
         return []
     first, *others = policies
-    sizes, users = by_gpus(trace), by_user(trace)
-    gpu_s = trace.jobs["gpus"] * trace.jobs["run_time_s"]
-    shown_users = heaviest(users, gpu_s, USERS_SHOWN, "all others")
+    users, gpu_s = by_user(trace), trace.jobs["gpus"] * trace.jobs["run_time_s"]
+    sizes, all_users, shown_users = (
+        origin.groupings(grouping, policies[first])
+        for grouping in (by_gpus(trace), users, heaviest(users, gpu_s, USERS_SHOWN, "all others"))
+    )
     is_drawn = any("user" in result.sampled for result in policies[first].values()) and "user" not in trace.sampled
     parts: list[Child] = [element("h3", "Who gains, who loses")]
     for other in others:
@@ -250,7 +260,7 @@ def _gains(policies: Mapping[str, Results], trace: Trace, seed: int) -> list[Chi
             parts.append(element("p", "The trace does not tell its users apart, so that there is no table of them."))
             continue
         parts += [
-            element("p", f"By the mean JCT of their jobs: {_tally('user', tally_groups(before, after, users))}."),
+            element("p", f"By the mean JCT of their jobs: {_tally('user', tally_groups(before, after, all_users))}."),
             _groups(
                 f"{other} against {first} by user, the {USERS_SHOWN} with the most GPU time first",
                 "user",

@@ -187,7 +187,7 @@ def print_report(impact: Impact) -> None:
         print_table(_EFFECT_HEADER, list(_effect_fields(impact.comparison)), right=(2, 3))
     out.print()
     for text in impact.limits:
-        print_labelled("not told", text, width=12)
+        print_labelled("not known", text, width=12)
 
 
 def _sentences(impact: Impact) -> Iterator[tuple[str, str]]:

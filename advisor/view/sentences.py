@@ -4,17 +4,20 @@ import math
 
 from advisor.domain.actions import Reason
 from advisor.domain.facts import Facts
+from advisor.domain.job import GpuRange
 from advisor.domain.plan import Expected, Recommendation
 from advisor.domain.releases import first_with
 from advisor.domain.topology import LocalityTier
-from advisor.domain.units import duration, plural
+from advisor.domain.units import duration, gpu_time, plural
 from advisor.domain.waits import LARGEST_CLASS, gang_class
 from advisor.planning.beliefs import Basis
 from advisor.planning.checkpoint_requeue import GangNeedsThePlace
 from advisor.planning.compensation import DelayedByAdvice
 from advisor.planning.exchange import Exchanged, TakesPlace
+from advisor.planning.gang_nodes import PlaceForGang
 from advisor.planning.lift import StartsNext
 from advisor.planning.placement import PlaceWorthWaiting
+from advisor.planning.running_sizes import GrowsForRestart, RestartsLarger
 from advisor.planning.sizing import Resizing
 from advisor.planning.soft_limit import RunsShorterThanLimit
 from advisor.planning.timer_out import TimerOut
@@ -39,12 +42,12 @@ def sentence(change: Recommendation) -> str:
             return _smaller_starts_sooner(facts, change.expected)
         case Resizing() as facts:
             return _idle_gpus_to_grow(facts, change.expected)
-        case PlaceWorthWaiting() as facts:
-            return _place_worth_waiting(facts)
+        case PlaceWorthWaiting() | PlaceForGang() as facts:
+            return _place(facts)
         case RunsShorterThanLimit() as facts:
             return _runs_shorter_than_limit(facts)
-        case GangNeedsThePlace() as facts:
-            return _gang_needs_the_place(facts)
+        case GangNeedsThePlace() | RestartsLarger() | GrowsForRestart() as facts:
+            return _stopped(facts)
         case DelayedByAdvice() as facts:
             return _delayed_by_advice(facts)
         case facts:
@@ -58,8 +61,8 @@ def assumption(change: Recommendation) -> str:
             by_rule = _run_time(facts.used_limit_ratio_low)
             return (
                 f"{'run times as forecast' if facts.basis is Basis.FORECAST else by_rule}; GPUs of one type are "
-                "interchangeable; the delays of the jobs passed are subtracted; not counted: jobs that backfill "
-                "starts anyway, jobs without GPUs, later submissions"
+                "interchangeable; a range that held what came of four of five lifts in simulations with backfill and "
+                "later submissions; the delays of the jobs passed are subtracted; not counted: jobs without GPUs"
             )
         case Exchanged() as facts:
             by_rule = _run_time(facts.used_limit_ratio_low)
@@ -79,8 +82,10 @@ def assumption(change: Recommendation) -> str:
                 "run times as forecast; the low end is that no such gap opens, the high end that there is one now; "
                 f"{_slip(facts)}"
             )
-        case GangNeedsThePlace():
-            return "run times as forecast, half a checkpoint interval is lost, and a place for it comes free then"
+        case PlaceForGang():
+            return "what the place saves is not forecast; the delay is that others take the nodes before it starts"
+        case GangNeedsThePlace() | RestartsLarger() | GrowsForRestart() as facts:
+            return _stop_rests_on(facts)
         case DelayedByAdvice():
             return "the low end is that its GPUs are not released sooner, the high end that it makes up for the delay"
         case facts:
@@ -119,11 +124,16 @@ def place(nodes: int | None) -> str:
 def _starts_next(facts: StartsNext, lease_s: float) -> str:
     passed = "the job passed" if facts.jobs_passed == 1 else "each job passed"
     return (
-        f"is expected to use {facts.gpu_hours:.1f} GPU-hours and is behind {plural(facts.jobs_passed, 'job')} that "
-        f"should start later, with {facts.gpu_hours_ahead - facts.gpu_hours_ahead_after:.1f} GPU-hours; lifted, it "
-        f"starts {duration(facts.sooner_s_low)} to {duration(facts.sooner_s_high)} sooner, and {passed} waits up to "
+        f"is expected to use {gpu_time(facts.gpu_hours)} and is behind {plural(facts.jobs_passed, 'job')} that "
+        f"should start later, with {gpu_time(facts.gpu_hours_ahead - facts.gpu_hours_ahead_after)}; lifted, it "
+        f"most likely starts {_sooner(facts)} than without advice, and {passed} waits up to "
         f"{duration(facts.others_delayed_s_max)} longer; it is put back after {duration(lease_s)} if it still waits"
     )
+
+
+def _sooner(facts: StartsNext) -> str:
+    later = f"between {duration(-facts.sooner_s_low)} later and" if facts.sooner_s_low < 0.0 else "up to"
+    return f"{later} {duration(facts.sooner_s_high)} sooner"
 
 
 def _exchanged(facts: Exchanged, lease_s: float) -> str:
@@ -131,8 +141,8 @@ def _exchanged(facts: Exchanged, lease_s: float) -> str:
     does = "takes the place of" if rises else "gives its place to"
     end = f"is put back after {duration(lease_s)} if it still waits" if rises else "gives its place once"
     return (
-        f"is expected to use {facts.gpu_hours:.1f} GPU-hours and {does} job {facts.other_job_id} of the same "
-        f"{facts.scope}, with {facts.gpu_hours_of_other:.1f} GPU-hours and {plural(facts.jobs_between, 'job')} between "
+        f"is expected to use {gpu_time(facts.gpu_hours)} and {does} job {facts.other_job_id} of the same "
+        f"{facts.scope}, with {gpu_time(facts.gpu_hours_of_other)} and {plural(facts.jobs_between, 'job')} between "
         f"them; it starts {duration(facts.moved_s_low)} to {duration(facts.moved_s_high)} "
         f"{'sooner' if rises else 'later'}, {'' if rises else f'gets its own place back in {duration(lease_s)}, '}"
         f"{end}; no job of another {facts.scope} is passed"
@@ -154,6 +164,10 @@ def _idle_gpus_to_grow(facts: Resizing, expected: Expected) -> str:
     )
 
 
+def _place(facts: PlaceWorthWaiting | PlaceForGang) -> str:
+    return _place_worth_waiting(facts) if isinstance(facts, PlaceWorthWaiting) else _place_for_gang(facts)
+
+
 def _place_worth_waiting(facts: PlaceWorthWaiting) -> str:
     otherwise = "it could start now only" if facts.tier_now is not None else "the next idle GPUs can be"
     timer = facts.timer
@@ -168,6 +182,41 @@ def _runs_shorter_than_limit(facts: RunsShorterThanLimit) -> str:
     )
 
 
+def _place_for_gang(facts: PlaceForGang) -> str:
+    leaves = "under one leaf switch" if facts.leaves == 1 else f"under {facts.leaves} leaf switches"
+    beside = (
+        "with no other gang on them" if not facts.neighbours else f"beside {plural(facts.neighbours, 'other gang')}"
+    )
+    by = f"chosen by the policy {facts.by_policy}" if facts.by_policy else "chosen by best fit with least interference"
+    return (
+        f"{facts.gpus} GPUs are idle on {facts.nodes} nodes {leaves}, {beside}, {by}; if it has not started on them "
+        f"within {duration(facts.lease_s)}, or they are taken, Slurm chooses again"
+    )
+
+
+def _stopped(facts: GangNeedsThePlace | RestartsLarger | GrowsForRestart) -> str:
+    match facts:
+        case GangNeedsThePlace():
+            return _gang_needs_the_place(facts)
+        case RestartsLarger():
+            return _restarts_larger(facts)
+        case GrowsForRestart():
+            return _grows_for_restart(facts)
+
+
+def _stop_rests_on(facts: GangNeedsThePlace | RestartsLarger | GrowsForRestart) -> str:
+    match facts:
+        case GangNeedsThePlace():
+            return "run times as forecast, half a checkpoint interval is lost, and a place for it comes free then"
+        case RestartsLarger():
+            return (
+                f"run times as forecast, {_scaling(facts.scaling_exponent)}, and half a checkpoint interval is lost; "
+                "the low end is that others take the idle GPUs while Slurm holds it, and it restarts at its own size"
+            )
+        case GrowsForRestart():
+            return "counted with the stop of the job"
+
+
 def _gang_needs_the_place(facts: GangNeedsThePlace) -> str:
     place = f"node {facts.place}" if facts.tier is LocalityTier.NODE else f"leaf switch {facts.place}"
     return (
@@ -175,6 +224,23 @@ def _gang_needs_the_place(facts: GangNeedsThePlace) -> str:
         f"sooner on {place}, for which {plural(facts.victims, 'job')} would be stopped; that costs them "
         f"{duration(facts.cost_s)}: work since a checkpoint, the restart, and the wait of {duration(facts.run_s)} "
         "while it runs"
+    )
+
+
+def _restarts_larger(facts: RestartsLarger) -> str:
+    return (
+        f"no pending job can use {plural(facts.gpus_after - facts.gpus, 'idle GPU')}; restarted from a checkpoint with "
+        f"{facts.gpus_after} GPUs instead of {facts.gpus} ({_range(facts.declared)}) it runs {duration(facts.saved_s)} "
+        f"less of the {duration(facts.remaining_s)} that are left, which costs {duration(facts.cost_s)}: work since a "
+        "checkpoint, the restart, and the time for which Slurm holds a requeued job"
+    )
+
+
+def _grows_for_restart(facts: GrowsForRestart) -> str:
+    fewer = "" if facts.gpus_after == facts.gpus_meant else f", as the {facts.gpus_meant} meant for it are not idle now"
+    return (
+        f"it was stopped to restart with more GPUs: {facts.gpus_after} instead of {facts.gpus}{fewer}; if it has not "
+        f"started {duration(facts.lease_s)} from now, it gets its own size back"
     )
 
 
@@ -195,18 +261,18 @@ def _saving(expected: Expected) -> str:
 
 
 def _declared(facts: Resizing) -> str:
-    return "" if facts.declared is None else f"{facts.declared.low}-{facts.declared.high} GPUs declared"
+    return _range(facts.declared)
+
+
+def _range(declared: GpuRange | None) -> str:
+    return "" if declared is None else f"{declared.low}-{declared.high} GPUs declared"
 
 
 def _limit(facts: Resizing) -> str:
-    """Return what the time limit means for a job that runs longer."""
-    if facts.own_limit_s is None:
+    """Return what becomes of the time limit of a job that runs longer."""
+    if facts.time_limit_after_s is None:
         return "it has no time limit"
-    limit = f"its limit stays {duration(facts.own_limit_s)}, enough if it uses up to {facts.limit_share * 100:.0f} % "
-    words = f"{limit}of it at {facts.gpus} GPUs"
-    if facts.checkpoint_s is None:
-        return words
-    return f"{words}, else it has to go on from its checkpoint, written every {duration(facts.checkpoint_s)}"
+    return f"its time limit rises from {duration(facts.time_limit_s)} to {duration(facts.time_limit_after_s)}"
 
 
 def _scaling(exponent: float | None) -> str:

@@ -60,7 +60,7 @@ def print_table(
 def print_labelled(label: str, text: str, *, indent: int = 0, width: int = 8) -> None:
     """Print a paragraph beside its label, folded to the terminal and whole in a pipe."""
     out = console()
-    lead = " " * indent + label.ljust(width)
+    lead = " " * indent + (label.ljust(width) if len(label) < width else f"{label}  ")
     line = lead + escaped(text)
     if out.is_terminal:
         line = textwrap.fill(

@@ -46,11 +46,12 @@ def _found(change: TriedChange) -> str:
 
 def change_in_words(change_s: Interval) -> str:
     """Return a change of a mean time with its interval."""
-    low, mean, high = map(_signed, (change_s.low, change_s.median, change_s.high))
+    low, mean, high = map(signed, (change_s.low, change_s.median, change_s.high))
     return f"{mean} (80 %: {low} to {high})"
 
 
-def _signed(time_s: float) -> str:
+def signed(time_s: float) -> str:
+    """Return a difference of times with its sign."""
     sign = "-" if time_s < 0.0 else "+"
     # A change of one job among many moves the mean by less than a second.
     return f"{sign}{abs(time_s):.1f} s" if abs(time_s) < 60.0 else f"{sign}{duration(abs(time_s))}"

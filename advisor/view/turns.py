@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from advisor.domain.units import HOUR_S, duration, plural
+from advisor.domain.units import HOUR_S, duration, gpu_time, plural
 from advisor.planning.beliefs import Basis
 from advisor.planning.turn import JobTurn, PlaceInLine, WithoutAdvice
 from advisor.view.standing_report import difference_words, standing_document
@@ -49,7 +49,7 @@ def _of_place(place: PlaceInLine) -> Iterator[tuple[str, str]]:
         jobs = plural(place.lifted_ahead, "lifted job")
         verb = "stands" if place.lifted_ahead == 1 else "stand"
         passed = f", {place.passed_by} of them behind it in the site's own order" if place.passed_by else ""
-        lifted.append(f"{jobs} {verb} before it, with {_gpu_time(place.lifted_ahead_gpu_s)} expected{passed}")
+        lifted.append(f"{jobs} {verb} before it, with {gpu_time(place.lifted_ahead_gpu_s / HOUR_S)} expected{passed}")
     if lifted:
         yield "lifts", "; ".join(lifted)
 
@@ -64,7 +64,7 @@ def _size(place: PlaceInLine) -> str:
     else:
         limit_s = place.limit_s or place.run_s
         basis = f"by {100 * place.run_s / limit_s:.0f} % of its time limit of {duration(limit_s)}, without a forecast"
-    return f"{_gpu_time(place.gpu_s)} expected: {asked} for {duration(place.run_s)}{tasks}, {basis}"
+    return f"{gpu_time(place.gpu_s / HOUR_S)} expected: {asked} for {duration(place.run_s)}{tasks}, {basis}"
 
 
 def _without_advice(without: WithoutAdvice) -> str:
@@ -77,8 +77,3 @@ def _without_advice(without: WithoutAdvice) -> str:
     if without.is_late:
         return f"{late}; that is beyond the bound of {duration(without.bound_s)}, so that it goes before all others"
     return f"{late}; once it is {duration(without.bound_s)} late, it goes before all others"
-
-
-def _gpu_time(gpu_s: float) -> str:
-    hours = gpu_s / HOUR_S
-    return f"{hours:.1f} GPU-hours" if hours >= 1.0 else f"{hours:.2g} GPU-hours"

@@ -110,7 +110,7 @@ static void start_line(State *s, Slurm *m, double now) {
         tested++;
         int64_t found = try_now(s, m, entry, now);
         if (found == HAS_NODES) {
-            launch(s, m, place, now);
+            launch(s, m, place, now, now + least(s->jobs[row].limit_s, YEAR_S));
             continue;
         }
         if (found == NO_NODES && !holds_nothing(s, m, entry, now)) block(s, m, partition);
@@ -224,17 +224,20 @@ static void handle_due(State *s, Slurm *m, int64_t row, double now) {
     ask_for_backfill(m, now);
 }
 
-/* Apply failures and repairs of nodes; the jobs of a failed node are requeued, and held back for a while. */
+/* Stop a running job, which goes back to its last checkpoint and is held back for a while. */
+EXPORT void requeue(State *s, Slurm *m, int64_t row, double now) {
+    charge_stopped(s, m, row, now);
+    forget_plan(m, row);
+    count_run(s, m, row, m->began[row], -1.0);
+    preempt(s, row, now);
+    m->release_time[row] = s->jobs[row].watch_time = now + m->control->requeue_delay_s;
+    set_timer(s, row);
+}
+
+/* Apply failures and repairs of nodes; the jobs of a failed node are requeued. */
 static void apply_faults(State *s, Slurm *m, double now) {
     int64_t before = s->tally->faults;
-    for (int64_t victim; (victim = next_victim(s, now)) != NONE;) {
-        charge_stopped(s, m, victim, now);
-        forget_plan(m, victim);
-        count_run(s, m, victim, m->began[victim], -1.0);
-        preempt(s, victim, now);
-        m->release_time[victim] = s->jobs[victim].watch_time = now + m->control->requeue_delay_s;
-        set_timer(s, victim);
-    }
+    for (int64_t victim; (victim = next_victim(s, now)) != NONE;) requeue(s, m, victim, now);
     if (s->tally->faults > before) ask_for_pass(m, now);
 }
 

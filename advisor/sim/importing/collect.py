@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,13 +39,18 @@ class Imported:
     zero_time: float
 
 
-def collect(path: Path, read: Reader, options: ImportOptions, *, name: str, skip_bad: bool) -> Imported:
-    """Read a file in one format; raises `TraceError` if it is unreadable, holds bad rows or holds no job."""
+def collect(
+    path: Path, read: Reader, options: ImportOptions, *, name: str, skip_bad: bool, stream: TextIO | None = None
+) -> Imported:
+    """Read a file, or an open stream that `path` names, in one format.
+
+    Raises `TraceError` if it is unreadable, holds bad rows or holds no job.
+    """
     table = TraceTable()
     left_out: Counter[str] = Counter()
     ids: list[str] = []
-    with opened_text(path) as stream:
-        rows = read(WorkloadFile(path=path, stream=stream, options=options))
+    with opened_text(path) if stream is None else nullcontext(stream) as text:
+        rows = read(WorkloadFile(path=path, stream=text, options=options))
         jobs = _jobs(rows, table.bad, left_out, least_gpus=0 if options.cpu_jobs else 1)
         while chunk := list(islice(jobs, _CHUNK_JOBS)):
             columns = _columns(table, chunk)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 from advisor.errors import TraceError
 from advisor.files import STANDARD_STREAM
@@ -35,9 +35,17 @@ FORMATS: Final[Mapping[str, Format]] = {
 
 
 def import_trace(
-    format_name: str, path: Path, *, options: ImportOptions | None = None, name: str = "", skip_bad: bool = False
+    format_name: str,
+    path: Path,
+    *,
+    options: ImportOptions | None = None,
+    name: str = "",
+    skip_bad: bool = False,
+    stream: TextIO | None = None,
 ) -> Imported:
     """Read a workload in a format of `FORMATS`; `name` names the trace, else the file does.
+
+    With a `stream`, read that in place of the file; `path` then only names it.
 
     Raises `TraceError` where the file cannot be read in this format, or holds bad rows and `skip_bad` is not set.
     """
@@ -51,7 +59,7 @@ def import_trace(
         raise TraceError(f"{path}: {format_name} has no jobs without GPUs: leave --cpu-jobs out")
     file_name = "standard input" if path == STANDARD_STREAM else path.name
     own_name = file_name.removesuffix(".gz").rpartition(".")[0] or file_name
-    imported = collect(path, wanted.read, options, name=name or own_name, skip_bad=skip_bad)
+    imported = collect(path, wanted.read, options, name=name or own_name, skip_bad=skip_bad, stream=stream)
     parts = [
         f"{format_name} {file_name}",
         f"zero is {imported.zero_time:.0f}",

@@ -3,8 +3,9 @@
 An answer of `sacct --json` is recognised by its first character and read by `sacct_json`.
 """
 
+import io
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final, TextIO
 
 from advisor.backends.spelling import count, duration_s, instant, is_unset, optional_text
 from advisor.backends.tres import tres
@@ -13,6 +14,9 @@ from advisor.sim.bad_rows import BadRow
 from advisor.sim.importing.accounted import Accounted, jobs_of, needed
 from advisor.sim.importing.sacct_json import accounted_jobs
 from advisor.sim.importing.workload_rows import Cells, RowWithoutJob, WorkloadFile, WorkloadRow, check_text, reason
+
+if TYPE_CHECKING:
+    from advisor.backends.process import Commands
 
 # The comment comes last because it can hold the separator. So can constraints where the separator is not a tab.
 FIELDS: Final = (
@@ -35,6 +39,17 @@ _IDS: Final = ("JobIDRaw", "JobID")
 ELAPSED: Final = ("ElapsedRaw", "Elapsed")
 LIMITS: Final = ("TimelimitRaw", "Timelimit")
 _NEEDED: Final = (_IDS, ("Submit",), ("Start",), ELAPSED, ("State",), ("ReqTRES", "AllocTRES"))
+
+
+def asked(commands: "Commands", *, since: str) -> TextIO:
+    """Run sacct for the jobs of all users since a time in its spelling; raises `SlurmError`."""
+    return asked_for(FIELDS, commands, f"--delimiter={_TAB}", since=since)
+
+
+def asked_for(fields: str, commands: "Commands", *options: str, since: str) -> TextIO:
+    """Run sacct for some fields of the jobs of all users since a time in its spelling; raises `SlurmError`."""
+    answer = commands.ask("sacct", "-a", "-X", "-P", *options, "-S", since, "-o", fields)
+    return io.StringIO(answer.output.decode(errors="surrogateescape"))
 
 
 def rows(source: WorkloadFile) -> Iterator[WorkloadRow]:

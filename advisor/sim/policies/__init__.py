@@ -98,6 +98,9 @@ _TABLE: tuple[SimulatedPolicy, ...] = (
     lifted.BY_SIZE,
     lifted.BY_TRUE_SIZE,
     *lifted.SCOPED,
+    *lifted.SIZED,
+    *lifted.RESTARTED,
+    *lifted.PLACED,
     # What Dally's waiting gains within Slurm.
     AdvisedSlurm(
         name="slurm+dally",

@@ -31,7 +31,7 @@ class Exchanger(Mover):
     def of(cls, problem: Problem, slurm: Slurm, run_times: RunTimes) -> "Exchanger":
         """Set up the tables of a run."""
         jobs, planning = problem.state.jobs, problem.options.planning
-        pool, capacity = pools_of(problem, slurm)
+        pool, capacity, _ = pools_of(problem, slurm)
         return cls(
             slurm=slurm,
             limits=problem.options.limits,
@@ -51,7 +51,7 @@ class Exchanger(Mover):
     def _cycle_of(self, state: State, rows: Rows, run_s: Floats, now: float, capacity: float) -> bool:  # noqa: ARG002  (the protocol's)
         """Put back the pairs that are due, and let others change places; return whether any job was changed."""
         jobs, limits = state.jobs, self.limits
-        is_overdue = self.plain_waits.is_overdue(rows, now, limits)
+        is_overdue = self.plain_waits.is_overdue(rows, now)
         returned = self._put_back(state, rows, is_overdue, now)
         priority, is_moved = jobs["priority"][rows], self.until[rows] > 0.0
         is_old_enough = now - jobs["submit_time"][rows] >= limits.min_job_age_s
@@ -101,7 +101,7 @@ class Sorter(Mover):
     @classmethod
     def of(cls, problem: Problem, slurm: Slurm, run_times: RunTimes) -> Self:
         """Set up the tables of a run."""
-        pool, capacity = pools_of(problem, slurm)
+        pool, capacity, _ = pools_of(problem, slurm)
         return cls(
             slurm=slurm,
             limits=problem.options.limits,

@@ -28,12 +28,13 @@ class Lifter(Mover):
         """Set up the tables of a run."""
         jobs, planning, limits = problem.state.jobs, problem.options.planning, problem.options.limits
         control, is_weighed = slurm.control[0], limits.fairness != "site"
-        pool, capacity = pools_of(problem, slurm)
+        pool, capacity, _ = pools_of(problem, slurm)
         return cls(
             slurm=slurm,
             objective=Objective(
                 decades=planning.priority_decades,
                 scale=fair_range((control["weight_fairshare"], control["weight_age"])),
+                patience_s=planning.patience_s,
                 is_weighed=is_weighed,
             ),
             places=planning.lift_places,
@@ -57,7 +58,7 @@ class Lifter(Mover):
         priority, nice = jobs["priority"][rows], jobs["nice"][rows]
         age_s = now - jobs["submit_time"][rows]
         plain = self.plain_waits
-        is_overdue = np.zeros(len(rows), np.bool_) if plain is None else plain.is_overdue(rows, now, self.limits)
+        is_overdue = np.zeros(len(rows), np.bool_) if plain is None else plain.is_overdue(rows, now)
         line = Waiting(
             priority=priority + (nice - self.nice[rows]),
             gpu_s=run_s * jobs["gpus"][rows],

@@ -49,7 +49,7 @@ class Mover:
 
     def cycle(self, state: State, now: float) -> None:
         """Change the jobs of each pool, and let slurmctld sort its line."""
-        rows = self._rows(state)
+        rows = self.rows(state)
         if len(rows) < 2:
             return
         run_s = self.run_times.expected_s(state, rows, now)
@@ -67,7 +67,7 @@ class Mover:
     def _cycle_of(self, state: State, rows: Rows, run_s: Floats, now: float, capacity: float) -> bool:
         """Change jobs of one pool, given as rows in their present order; return whether any was changed."""
 
-    def _rows(self, state: State) -> Rows:
+    def rows(self, state: State) -> Rows:
         """Return the rows of the pending GPU jobs in the line, once each."""
         entries = self.slurm.line[: int(self.slurm.control["lined"][0])]
         rows = entries[entries < len(state.jobs)].astype(np.intp)
@@ -81,8 +81,11 @@ class Mover:
         state.tally["changes"] += len(rows)
 
 
-def pools_of(problem: Problem, slurm: Slurm) -> tuple[NDArray[np.int32], Floats]:
-    """Return the pool of each job, by the tier and the nodes of its first partition, and the GPUs of each pool."""
+def pools_of(problem: Problem, slurm: Slurm) -> tuple[NDArray[np.int32], Floats, NDArray[np.int8]]:
+    """Return the pool of each job, by the tier and the nodes of its first partition, and what pools have.
+
+    These are the GPUs of each pool, `(n_pools,)`, and its nodes, `(n_pools, n_nodes)`.
+    """
     groups: list[tuple[int, NDArray[np.int8]]] = []
     pool_of_partition = np.empty(len(slurm.partitions), np.int32)
     for place, (partition, members) in enumerate(zip(slurm.partitions, slurm.members, strict=True)):
@@ -97,4 +100,5 @@ def pools_of(problem: Problem, slurm: Slurm) -> tuple[NDArray[np.int32], Floats]
         if same:
             groups[same[0]] = (groups[same[0]][0], groups[same[0]][1] | members)
     capacity = np.array([float((nodes * problem.state.nodes["gpus"]).sum()) for _, nodes in groups])
-    return pool_of_partition[slurm.partition], np.maximum(1.0, capacity)
+    nodes = np.array([of_group for _, of_group in groups])
+    return pool_of_partition[slurm.partition], np.maximum(1.0, capacity), nodes

@@ -1,0 +1,305 @@
+"""`sadvise models compare`: judge two versions of a learned policy on the recorded cycles of the journal."""
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from advisor.cli.options import ConfigFile, JournalFile, Json, NoHeader
+
+if TYPE_CHECKING:
+    from advisor.features.policy import Policy
+    from advisor.journal import SqliteJournal
+    from advisor.journal.policy_comparison import PlanComparison, PlannedBy, PlanPair, RolledOut
+    from advisor.predict.library import Library
+
+SCHEMA = "sadvise.models.compare/1"
+RULES = "rules"
+# The most recorded snapshots that are rolled out: a rollout at 1,000 jobs takes seconds, one at 10,000 a minute.
+SNAPSHOTS = 10
+DRAWS = 12
+HORIZON_S = 12 * 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InShadow:
+    """What the journal keeps of a version in shadow: results that differ from the one before, and their changes."""
+
+    results: int
+    since: float
+    same: int
+    only_shadow: int
+    only_in_force: int
+    faults: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Side:
+    name: str
+    policy: "Policy | None"
+
+    @property
+    def digest(self) -> str:
+        """The digest of its model, "" for the rules."""
+        return "" if self.policy is None else self.policy.digest
+
+
+def compare(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="policy-NAME.")],
+    a: Annotated[str, typer.Argument(metavar="A", help="A version, as `sadvise models list` shows it, or rules.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another version, or rules.")],
+    cycles: Annotated[
+        int, typer.Option("--cycles", metavar="N", min=1, help="Compare the last N recorded cycles.")
+    ] = 20,
+    rollout: Annotated[
+        bool,
+        typer.Option(
+            "--rollout", help=f"Simulate 12 h after up to {SNAPSHOTS} of their snapshots under the plan of each."
+        ),
+    ] = False,
+    journal: JournalFile = None,
+    config: ConfigFile = None,
+    models: Annotated[
+        Path | None,
+        typer.Option(
+            "--models", metavar="DIR", envvar="SADVISE_MODELS", help="The site's models, instead of forecasts.models."
+        ),
+    ] = None,
+    json: Json = False,
+    noheader: NoHeader = False,
+) -> None:
+    """Compare two versions of a policy, or one and the rules.
+
+    Plans recorded cycles of the journal again with both. Changes nothing, and puts neither version in use.
+    """
+    from advisor.cli.progress import progress_bar, terminated_as_interrupted
+    from advisor.cli.reading import Reading, journal_file
+    from advisor.journal import SqliteJournal
+    from advisor.predict.library import Library
+
+    settings = Reading(config=config).load_config()
+    library = Library(Path(settings.forecasts.models) if models is None else models)
+    sides = _sides(library, kind, a, b)
+    with terminated_as_interrupted(), SqliteJournal.read_only(journal_file(settings, journal)) as past:
+        cycle_ids = _recorded_ids(past, cycles)
+        tried = _spread(cycle_ids, SNAPSHOTS) if rollout else ()
+        with progress_bar(len(cycle_ids) + len(tried), "cycles") as show:
+            found, pairs = _compared(past, cycle_ids, frozenset(tried), sides, show)
+            values = _rolled_out(pairs, len(cycle_ids), show) if rollout else None
+        in_shadow = {side.name: _in_shadow(past, side.digest) for side in sides if side.digest}
+    if json:
+        _print_json(kind, sides, found, values, in_shadow)
+    else:
+        _print(sides, found, values, in_shadow, noheader=noheader)
+
+
+def _sides(library: "Library", kind: str, a: str, b: str) -> tuple[_Side, _Side]:
+    """Open both versions; raises `ConfigError` or `ModelError`."""
+    from advisor.errors import ConfigError
+    from advisor.predict.manifest import POLICY
+    from advisor.predict.served_policy import open_policy
+
+    if not kind.startswith(POLICY):
+        raise ConfigError(f"{kind!a} forecasts, and what is compared are policies: give {POLICY}NAME")
+    if a == b:
+        raise ConfigError(f"{a!a} is compared with itself: give two versions, or one and {RULES}")
+    name = kind.removeprefix(POLICY)
+    opened = (None if given == RULES else open_policy(library, f"{name}@{given}") for given in (a, b))
+    first, second = (_Side(name=given, policy=policy) for given, policy in zip((a, b), opened, strict=True))
+    return first, second
+
+
+def _recorded_ids(past: "SqliteJournal", most: int) -> tuple[int, ...]:
+    from advisor.errors import JournalError
+
+    ids = past.recorded_ids(most)
+    if not ids:
+        raise JournalError(f"{past.path}: no cycle is recorded in full: nothing to compare")
+    return ids
+
+
+def _spread(cycle_ids: Sequence[int], most: int) -> tuple[int, ...]:
+    """Return up to `most` cycles at even distances, the last one included."""
+    count = min(most, len(cycle_ids))
+    return tuple(cycle_ids[len(cycle_ids) * (place + 1) // count - 1] for place in range(count))
+
+
+def _compared(
+    past: "SqliteJournal",
+    cycle_ids: Sequence[int],
+    tried: frozenset[int],
+    sides: tuple[_Side, _Side],
+    show: "Callable[[float], None] | None",
+) -> "tuple[PlanComparison, list[PlanPair]]":
+    """Plan the cycles with both sides; return the plans of those that are to be rolled out."""
+    import time
+
+    from advisor.journal.policy_comparison import PolicyComparison
+
+    comparison = PolicyComparison((sides[0].policy, sides[1].policy), time.perf_counter)
+    pairs = []
+    for recorded in past.recorded_cycles(cycle_ids):
+        pair = comparison.plan(recorded)
+        if recorded.cycle_id in tried:
+            pairs.append(pair)
+        if show is not None:
+            show(comparison.found.cycles)
+    return comparison.found, pairs
+
+
+def _rolled_out(pairs: "Iterable[PlanPair]", before: int, show: "Callable[[float], None] | None") -> "RolledOut":
+    from itertools import count
+
+    from advisor.journal.policy_comparison import rolled_out
+    from advisor.sim.slurm_rollout import SlurmRollout
+
+    done = count(before + 1)
+    return rolled_out(
+        pairs,
+        SlurmRollout(places=50),
+        horizon_s=HORIZON_S,
+        draws=DRAWS,
+        done=lambda: None if show is None else show(next(done)),
+    )
+
+
+def _in_shadow(past: "SqliteJournal", digest: str) -> InShadow | None:
+    """Return what the journal keeps of a model in shadow; None if it holds nothing of it."""
+    from advisor.daemon.shadow import EVENT
+
+    rows = [row for row in past.audit_after(0) if row.event == EVENT and row.detail.get("digest") == digest]
+    if not rows:
+        return None
+
+    def total(name: str) -> int:
+        return sum(int(row.detail.get(name, 0)) for row in rows)
+
+    return InShadow(
+        results=len(rows),
+        since=rows[0].time,
+        same=total("same"),
+        only_shadow=total("shadow"),
+        only_in_force=total("in_force"),
+        faults=sum("fault" in row.detail for row in rows),
+    )
+
+
+def _print(
+    sides: tuple[_Side, _Side],
+    found: "PlanComparison",
+    values: "RolledOut | None",
+    in_shadow: Mapping[str, InShadow | None],
+    *,
+    noheader: bool,
+) -> None:
+    """Print a table with a column for each side, and what holds for both as sentences."""
+    from advisor.domain.units import duration, plural
+    from advisor.view.terminal import instant, print_labelled, print_table
+
+    names = [side.name for side in sides]
+    rows = [[label, *(text(side) for side in found.sides)] for label, text in _ROWS.items()]
+    print_table(("", *names), rows, right=(1, 2), noheader=noheader)
+    sys.stdout.write("\n")
+    print_labelled(
+        "cycles",
+        f"{plural(found.cycles, 'recorded cycle')}, in {found.equal} of them the same plan; "
+        f"{plural(found.both, 'change')} by both",
+        width=9,
+    )
+    for name, side in zip(names, found.sides, strict=True):
+        if side.first_fault:
+            print_labelled("fault", f"{name}: {side.first_fault}", width=9)
+    for name, seen in in_shadow.items():
+        if seen is not None:
+            print_labelled(
+                "shadow",
+                f"{name}: {plural(seen.results, 'result')} since {instant(seen.since)}: "
+                f"{plural(seen.same, 'change')} as in force, {seen.only_shadow} only in shadow, "
+                f"{seen.only_in_force} only in force, {plural(seen.faults, 'fault')}",
+                width=9,
+            )
+    if values is not None:
+        print_labelled(
+            "rollout",
+            f"{plural(values.snapshots, 'snapshot')}, {values.differing} with different plans, {values.draws} draws, "
+            f"{duration(values.horizon_s)} each: {_verdict(names, values)}",
+            width=9,
+        )
+        if values.skipped:
+            print_labelled("skipped", f"{plural(values.skipped, 'snapshot')} that cannot be simulated", width=9)
+        for sentence in values.left_out:
+            print_labelled("not in it", sentence, width=11)
+
+
+def _verdict(names: Sequence[str], values: "RolledOut") -> str:
+    """Return which side is better in one sentence, or that there is no clear difference."""
+    from advisor.view.trial_words import signed
+
+    if not values.differing:
+        return "no clear difference: both plan the same"
+    interval = f"95 % interval {signed(values.low)} to {signed(values.high)}"
+    if not values.is_clear:
+        return (
+            f"no clear difference; mean completion of all jobs {signed(values.change_s)} under {names[1]}, {interval}"
+        )
+    better, worse = names if values.change_s > 0.0 else names[::-1]
+    return (
+        f"{better} is better than {worse}; mean completion of all jobs {signed(values.change_s)} under {names[1]}, "
+        f"{interval}"
+    )
+
+
+def _saving(side: "PlannedBy") -> str:
+    from advisor.domain.units import duration
+
+    return f"{duration(side.saved_s_low)} to {duration(side.saved_s_high)}" if side.changes else "none"
+
+
+def _time_per_decision(side: "PlannedBy") -> str:
+    return "-" if side.s_per_decision is None else f"{side.s_per_decision * 1e6:.0f} us"
+
+
+_ROWS: "Mapping[str, Callable[[PlannedBy], str]]" = {
+    "decisions": lambda side: str(side.decisions),
+    "time per decision": _time_per_decision,
+    "changes": lambda side: str(side.changes),
+    "only by this one": lambda side: str(side.only_here),
+    "expected saving": _saving,
+    "cycles with a fault": lambda side: str(side.faults),
+}
+
+
+def _print_json(
+    kind: str,
+    sides: tuple[_Side, _Side],
+    found: "PlanComparison",
+    values: "RolledOut | None",
+    in_shadow: Mapping[str, InShadow | None],
+) -> None:
+    from advisor import __version__
+    from advisor.view.terminal import print_json
+
+    documents = [
+        {
+            "version": side.name,
+            "digest": side.digest or None,
+            **asdict(sums),
+            "s_per_decision": sums.s_per_decision,
+            "in_shadow": None if (seen := in_shadow.get(side.name)) is None else asdict(seen),
+        }
+        for side, sums in zip(sides, found.sides, strict=True)
+    ]
+    print_json(
+        {
+            "meta": {"tool": "sadvise", "version": __version__, "schema": SCHEMA},
+            "kind": kind,
+            "cycles": found.cycles,
+            "equal": found.equal,
+            "both": found.both,
+            "sides": documents,
+            "rollout": None if values is None else {**asdict(values), "is_clear": values.is_clear},
+        }
+    )

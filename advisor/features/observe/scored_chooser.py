@@ -1,0 +1,59 @@
+"""Chooses the servers of gangs by the scores of a policy; where the policy fails, by the rule."""
+
+from collections.abc import Callable
+from functools import cached_property
+
+import numpy as np
+
+from advisor.domain.actions import Lever
+from advisor.features.board import Board
+from advisor.features.observe.pointer import CHOICE_COLUMNS, AgentView, Choice, best_fit
+from advisor.features.policy import Decider, Options
+
+
+class ScoredChooser:
+    """One agent, which owns all servers that it is shown; `view_now` is called once, and only if it chooses."""
+
+    def __init__(
+        self, decider: Decider, board: Callable[[], Board], view_now: Callable[[], AgentView], row: int = 0
+    ) -> None:
+        """Take what scores, and the row of the job on the board."""
+        self._decider, self._board, self._view_now, self._row = decider, board, view_now, row
+
+    def next_server(self, choice: Choice) -> int | None:
+        """Return the next server; None to leave the gang to Slurm, where it would rather wait."""
+        legal = np.flatnonzero(choice.legal)
+        if not len(legal):
+            return None
+        best = None if self._has_failed() else self._decider.best(self._board, self._options(choice, legal))
+        if self._has_failed():
+            return best_fit(choice)
+        return None if best is None else int(legal[best])
+
+    def _has_failed(self) -> bool:
+        return bool(self._decider.fault)
+
+    @cached_property
+    def _view(self) -> AgentView:
+        return self._view_now()
+
+    def _options(self, choice: Choice, legal: np.ndarray) -> Options:
+        view, columns = self._view, choice.columns()
+        graph = view.graph
+        return Options(
+            lever=Lever.NODE_LIST,
+            job=np.full(len(legal), self._row),
+            columns={name: columns[legal, place].astype(np.float64) for place, name in enumerate(CHOICE_COLUMNS)},
+            tensors={
+                "slots": graph.slots,
+                "servers": graph.servers,
+                "member": graph.member,
+                "leaves": graph.leaves,
+                "choice": columns,
+                "gang": choice.gang_columns(view.neighbours),
+                "own": view.report,
+                "others": view.report[None],
+            },
+            place=legal,
+            must_choose=bool(choice.chosen),
+        )

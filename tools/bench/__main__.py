@@ -23,6 +23,9 @@ BENCHES: Final[Mapping[str, str]] = {
     "simulate": "speed and memory of the simulator on published traces",
     "rollout": "time of plans rolled out from a snapshot",
     "crosscheck": "simulated means beside those of a second program; exit 1 where they differ",
+    "train": "small steps per second of the training environments",
+    "places": "time and memory of a policy that places gangs, on a large cluster",
+    "sizes": "time of a learned policy for sizes: one decision, and a plan",
     "gaming": "what one user gains by gaming the lifts, beyond plain Slurm",
     "experiment": "how often the intervals of `sadvise report` hold the truth",
 }

@@ -1,6 +1,6 @@
 """CPU and bytes of recording whole cycles, at a queue of which a part changes in each cycle.
 
-    python -m tools.bench journal [--size 10000:1000] [--cycles 61] [--changed 0.01] [--models]
+    python -m tools.bench journal [--size 10000:1000] [--cycles 61] [--changed 0.01] [--models] [--decisions 300:80]
 
 The jobs of each cycle are new objects, as those of a reader are, so that equality is not known without a comparison.
 """
@@ -14,7 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from advisor.cycle import Cycle
+from advisor.domain.actions import Lever
 from advisor.domain.snapshot import Snapshot
+from advisor.features.policy import Options, ScoredDecision
 from advisor.journal import SqliteJournal
 from advisor.journal.deviations import replayed
 from advisor.journal.views import RowQuery
@@ -34,7 +36,15 @@ def later(seen: Snapshot, fresh: Snapshot, changed: float, chance: np.random.Gen
     return replace(fresh, taken_at=seen.taken_at + 60.0, jobs=jobs)
 
 
-def measure(jobs: int, nodes: int, cycles: int, changed: float, *, models: bool = False) -> str:
+def choices(decisions: int, options: int, chance: np.random.Generator) -> tuple[ScoredDecision, ...]:
+    """Return as many decisions of a learned policy as a cycle can hold, each between a number of options."""
+    rows = Options(lever=Lever.GPU_COUNT, job=np.zeros(options, dtype=np.intp), columns={})
+    return tuple(ScoredDecision.of_best(rows, chance.normal(size=options)) for _ in range(decisions))
+
+
+def measure(
+    jobs: int, nodes: int, cycles: int, changed: float, *, models: bool = False, decisions: tuple[int, int] = (0, 0)
+) -> str:
     """Record a number of cycles, plan the last one again, and say what it cost; the first record stands by itself."""
     chance = np.random.default_rng(1)
     # A folder without models: those that ship serve.
@@ -45,7 +55,7 @@ def measure(jobs: int, nodes: int, cycles: int, changed: float, *, models: bool 
         journal = SqliteJournal(Path(folder) / "journal.sqlite")
         for _ in range(cycles):
             seen = later(seen, synthetic(jobs, nodes, 1), changed, chance)
-            record = cycle.judge(seen)
+            record = replace(cycle.judge(seen), decisions=choices(*decisions, chance))
             started = time.process_time()
             journal.record(record, cycle, whole=True)
             times.append(time.process_time() - started)
@@ -69,12 +79,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cycles", type=int, default=61, help="default 61: the second stretch begins with the last")
     parser.add_argument("--changed", type=float, default=0.01, help="share of jobs that change in each cycle")
     parser.add_argument("--models", action="store_true", help="forecast with the models that ship")
+    parser.add_argument("--decisions", default="0:0", metavar="N:OPTIONS", help="choices of a learned policy per cycle")
 
 
 def run(options: argparse.Namespace) -> int:
     """Measure and print the figures."""
     jobs, nodes = size_of(options.size)
     cycles = max(2, options.cycles)
-    figures = measure(jobs, nodes, cycles, options.changed, models=options.models)
+    decisions, of_each = (int(number) for number in options.decisions.split(":"))
+    figures = measure(jobs, nodes, cycles, options.changed, models=options.models, decisions=(decisions, of_each))
     print(f"{jobs} pending jobs, {options.changed:.0%} changed per cycle, {cycles} cycles: {figures}")
     return 0

@@ -1,0 +1,1 @@
+"""Programs that train and judge learned policies; never installed."""

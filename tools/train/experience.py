@@ -1,0 +1,293 @@
+"""Reads from a journal what a learned policy can learn from: its choices in recorded cycles, and what came of them.
+
+The options of a decision are made again by planning the recorded cycle again with the recorded choices. A cycle whose
+plan comes out otherwise, as under another release, is left out.
+
+The journal identifies one thing of a choice: how much sooner or later its job ended than was forecast, right before the
+change, for the job as submitted. It does not hold what the job would have done without the change, what the change cost
+or gained other jobs, or what would have come of the options that were not chosen, or of stopping. So only the choices
+for a job that was changed in that cycle, ran once as changed and ended have a return:
+
+    return = (forecast end as submitted - end) / saving that the plan promised, between -1 and 1
+
+What was forecast comes from the models of the site, not from its users; when a job ended, and how many jobs there are,
+users can influence. Therefore no user has more than a share of the samples, and outcomes that contradict themselves do
+not count.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.domain.actions import Lever
+from advisor.domain.lease import Ending
+from advisor.domain.outcome import JobOutcome, SeenChange
+from advisor.errors import ModelError
+from advisor.features.board import Board
+from advisor.features.policy import Options, RecordedPolicy, ScoredDecision, Scores
+from advisor.journal import SqliteJournal
+from advisor.journal.cycle_record import Recorded, outcome_of
+from advisor.journal.deviations import AsRecorded, AsTried, cycle_of
+
+# Returns beyond are clipped: a job that ends days early teaches no more than one whose promise was kept.
+MOST_RETURN: Final = 1.0
+# A plan that promises less is taken to promise this much, in seconds.
+LEAST_PROMISE_S: Final = 60.0
+# The largest share of the samples that one user, and one account, can have.
+USER_SHARE: Final = 0.1
+ACCOUNT_SHARE: Final = 0.3
+# Slurm ends a job some time after its limit.
+_LIMIT_GRACE_S: Final = 3600.0
+# The change took effect on the job that ran.
+_TOOK_EFFECT: Final = frozenset({None, Ending.NO_LONGER_PENDING, Ending.DONE_FOR_GOOD})
+
+Rows = NDArray[np.float32]  # (n_options, n_columns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """One decision of a recorded cycle; `chosen` is None where the policy stopped, `job_id` that of the option chosen.
+
+    `value` is the return, None where the journal does not identify one; `user` and `account` are those of the job.
+    """
+
+    options: Rows
+    chosen: int | None
+    best_score: float
+    digest: str
+    job_id: int | None = None
+    user: str = ""
+    account: str = ""
+    value: float | None = None
+
+
+@dataclass(slots=True)
+class Experience:
+    """The decisions of a journal, and by reason how many cycles or outcomes were left out."""
+
+    observations: list[Observation] = field(default_factory=list)
+    cycles: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def samples(self) -> list[Observation]:
+        """The choices that have a return."""
+        return [one for one in self.observations if one.value is not None and one.chosen is not None]
+
+
+def read_experience(
+    journal: SqliteJournal,
+    policy: str,
+    columns: tuple[str, ...],
+    *,
+    lever: Lever = Lever.GPU_COUNT,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Experience:
+    """Return the decisions of a policy in the recorded cycles of a journal; raises `JournalError`.
+
+    Cycles in which the rules decided, or the policy scored other columns, are left out. `progress` is called with the
+    number of cycles read.
+    """
+    ends = _by_job(journal.outcomes(0.0))
+    found = Experience()
+    for number, recorded in enumerate(journal.recorded_cycles(journal.recorded_ids(-1)), start=1):
+        progress(number)
+        if recorded.policy != policy or not recorded.decisions:
+            found.left_out["cycles of the rules or another policy"] += 1
+            continue
+        decided = _decided_again(recorded)
+        if decided is None:
+            found.left_out["cycles that are planned otherwise now"] += 1
+        elif any(tuple(options.columns) != columns for _, options in decided.asked):
+            found.left_out["cycles with options of other columns"] += 1
+        else:
+            found.cycles += 1
+            found.observations += _observations(recorded, decided, lever, ends, found.left_out)
+    return found
+
+
+class _Asked(RecordedPolicy):
+    """A recorded policy that keeps the options it is asked about, and the jobs of the board they belong to."""
+
+    def __init__(self, decisions: Sequence[ScoredDecision]) -> None:
+        super().__init__(decisions)
+        self.asked: list[tuple[NDArray[np.int64], Options]] = []
+
+    def act(self, board: Board, options: Options, state: bytes) -> tuple[Scores, bytes]:
+        """Return the next scores; raises `ModelError` where the recorded policy failed."""
+        answer = super().act(board, options, state)
+        self.asked.append((board.job_id[options.job], options))
+        return answer
+
+
+def _decided_again(recorded: Recorded) -> _Asked | None:
+    """Plan a cycle again with its recorded choices; None if another plan comes of it."""
+    asked = _Asked(recorded.decisions)
+    cycle = replace(
+        cycle_of(recorded), forecaster=AsRecorded(recorded.forecasts), trial=AsTried(recorded.trial), policy=asked
+    )
+    again = cycle.judge(recorded.snapshot, recorded.memory)
+    is_same = outcome_of(again) == recorded.outcome and len(asked.asked) == len(recorded.decisions)
+    return asked if is_same else None
+
+
+def _observations(
+    recorded: Recorded,
+    decided: _Asked,
+    lever: Lever,
+    ends: Mapping[tuple[int, float], JobOutcome],
+    left_out: Counter[str],
+) -> Iterator[Observation]:
+    jobs = recorded.snapshot.jobs_by_id
+    for decision, (job_ids, options) in zip(recorded.decisions, decided.asked, strict=True):
+        seen = Observation(
+            options=options.features(),
+            chosen=decision.chosen,
+            best_score=max(decision.scores),
+            digest=recorded.policy_digest,
+        )
+        if decision.chosen is None:
+            yield seen
+            continue
+        job = jobs[int(job_ids[decision.chosen])]
+        outcome = ends.get((job.job_id, job.submit_time))
+        value = None
+        if outcome is not None:
+            change = _change_in(outcome, lever, recorded.snapshot.taken_at)
+            fault = contradiction(outcome)
+            if change is not None and fault is None:
+                value = return_of(outcome, change)
+            elif change is not None:
+                left_out[f"choices whose outcome {fault}"] += 1
+        yield replace(seen, job_id=job.job_id, user=job.user, account=job.account, value=value)
+
+
+def _by_job(outcomes: Sequence[JobOutcome]) -> dict[tuple[int, float], JobOutcome]:
+    return {(outcome.job_id, outcome.submit_time): outcome for outcome in outcomes}
+
+
+def _change_in(outcome: JobOutcome, lever: Lever, taken_at: float) -> SeenChange | None:
+    """Return the change of a job that a cycle made and that was in effect when it ran."""
+    return next(
+        (
+            change
+            for change in outcome.changes
+            if change.lever is lever
+            and change.applied_time == taken_at
+            and change.ending in _TOOK_EFFECT
+            and change.overruled_time is None
+        ),
+        None,
+    )
+
+
+def contradiction(outcome: JobOutcome) -> str | None:
+    """Return how an outcome contradicts what a job can do; None if it does not."""
+    times = {
+        "was submitted": outcome.submit_time,
+        "started": outcome.start_time,
+        "started last": outcome.last_start_time,
+        "was seen": outcome.last_seen_time,
+        "ended": outcome.end_time,
+    }
+    known = {name: time for name, time in times.items() if time is not None}
+    if not all(math.isfinite(time) and time >= 0.0 for time in known.values()):
+        return "has a time that is none"
+    if outcome.requeues < 0 or outcome.gpus < 0:
+        return "has a negative count"
+    # In the order of a job's life; it was seen between its last start and its end.
+    for earlier, later in pairwise(known):
+        if known[earlier] > known[later]:
+            return f"{later} before it {earlier}"
+    limit_s, run_time_s = outcome.time_limit_s, outcome.run_time_s
+    if limit_s is not None and run_time_s is not None and not run_time_s <= limit_s + _LIMIT_GRACE_S:
+        return "ran longer than its limit"
+    return None
+
+
+def return_of(outcome: JobOutcome, change: SeenChange) -> float | None:
+    """Return what came of a change over what was promised, between -1 and 1; None where the journal does not say."""
+    forecast = outcome.changed_forecast
+    if (
+        forecast is None
+        or forecast.made_time != change.applied_time
+        or forecast.start_time is None
+        or forecast.run_time_s is None
+        or change.saved_s_low is None
+        or change.saved_s_high is None
+        or outcome.start_time is None
+        or outcome.end_time is None
+        or not outcome.end_is_known
+        or outcome.requeues
+        or outcome.start_time < change.applied_time
+    ):
+        return None
+    saved_s = forecast.start_time.median + forecast.run_time_s.median - outcome.end_time
+    promised_s = max((change.saved_s_low + change.saved_s_high) / 2.0, LEAST_PROMISE_S)
+    value = saved_s / promised_s
+    return max(-MOST_RETURN, min(MOST_RETURN, value)) if math.isfinite(value) else None
+
+
+def capped(
+    samples: Sequence[Observation],
+    *,
+    seed: int,
+    user_share: float = USER_SHARE,
+    account_share: float = ACCOUNT_SHARE,
+) -> list[Observation]:
+    """Return samples of which no user and no account has more than its share; drops by chance, keeps the order.
+
+    Raises `ModelError` if there are too few users or accounts for that.
+    """
+    kept = list(samples)
+    rng = np.random.default_rng(seed)
+    parts: tuple[tuple[str, Callable[[Observation], str], float], ...] = (
+        ("users", lambda sample: sample.user, user_share),
+        ("accounts", lambda sample: sample.account, account_share),
+    )
+    # What a cap drops lowers the total, so that another holder can be above the share again.
+    while True:
+        before = len(kept)
+        for holders, holder_of, share in parts:
+            most = _most_of_each(Counter(map(holder_of, kept)), share)
+            if not most:
+                there = len(set(map(holder_of, samples)))
+                raise ModelError(
+                    f"{len(samples)} samples of {there} {holders} are too few to learn from: no more than {share:.0%} "
+                    f"may be of one of the {holders}"
+                )
+            kept = _thinned(kept, holder_of, most, rng)
+        if len(kept) == before:
+            return kept
+
+
+def _most_of_each(counts: Counter[str], share: float) -> int:
+    """Return the largest cap with which each holder has at most a share of what is left; 0 if there is none."""
+    # What a holder has of all grows with the cap.
+    low, high = 0, max(counts.values(), default=0)
+    while low < high:
+        cap = (low + high + 1) // 2
+        if cap <= share * sum(min(count, cap) for count in counts.values()):
+            low = cap
+        else:
+            high = cap - 1
+    return low
+
+
+def _thinned(
+    samples: Sequence[Observation], holder_of: Callable[[Observation], str], most: int, rng: np.random.Generator
+) -> list[Observation]:
+    places: dict[str, list[int]] = {}
+    for place, sample in enumerate(samples):
+        places.setdefault(holder_of(sample), []).append(place)
+    kept: set[int] = set()
+    for name in sorted(places):
+        held = places[name]
+        kept.update(held if len(held) <= most else rng.choice(held, size=most, replace=False).tolist())
+    return [sample for place, sample in enumerate(samples) if place in kept]

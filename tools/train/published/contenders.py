@@ -1,0 +1,138 @@
+"""Judges policies of the published setting: with its rules, on traces that no training or choice of a policy saw."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.sim.statistics import CellName, RelativeChange, difference_of_figures
+from tools.pages.text import table as markdown
+from tools.train.curves import draw_curves, read_curve
+from tools.train.published.runs import job_times
+from tools.train.published.setting import Published
+from tools.train.published.teachers import TEACHERS
+from tools.train.published.training import ABLATIONS, RECIPES, VALIDATION_SEEDS, jct, read_policy
+from tools.train.verdicts import WARM, RecipeBook, base_of, beside, in_percent, numbers
+
+BOOK: Final = RecipeBook(recipes=RECIPES, ablations=ABLATIONS, teacher="drf")
+RULES: Final = ("drf", "fifo", "srtf", "tetris", "optimus", "optimus-fitted", "optimus-5", "optimus-10")
+# The published margins, in percent.
+TARGETS: Final = {"drf": -44.1, "optimus-5": -17.5}
+
+Figures = Mapping[CellName, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One policy or rule; `figures` holds the mean JCT of each trace, by seed of the training."""
+
+    name: str
+    figures: Figures
+    seeds: int
+
+    @property
+    def mean(self) -> float:
+        """The mean over all traces and seeds, in slots."""
+        return float(np.mean(list(self.figures.values())))
+
+
+def draw(setting: Published, runs: Sequence[Path], picture: Path) -> None:
+    """Draw the validations of some runs beside DRF and Optimus on the traces of validation."""
+    everyone = replace(setting, window=setting.jobs)
+    lines = [
+        (name, float(job_times(everyone, TEACHERS[name](everyone, 0).act, VALIDATION_SEEDS).mean()))
+        for name in ("drf", "optimus-5", "optimus")
+    ]
+    curves = [read_curve(run / "curve.csv") for run in runs]
+    draw_curves(picture, curves, label="mean JCT in slots, validation", lines=lines)
+
+
+def judged(setting: Published, runs: Sequence[Path], seeds: Sequence[int], *, greedy: bool = False) -> dict[str, Any]:
+    """Return the rows with what they are compared with, ready for JSON."""
+    everyone = replace(setting, window=setting.jobs)
+    rules = {name: job_times(everyone, TEACHERS[name](everyone, 0).act, seeds).mean(axis=1) for name in RULES}
+    rows = [Row(name=name, figures=_figures({0: means}, seeds), seeds=0) for name, means in rules.items()]
+    played: dict[str, dict[int, NDArray[np.float64]]] = {}
+    teacher_of: dict[str, str] = {}
+    for run in runs:
+        for name, file in BOOK.policies(run):
+            agent, described = read_policy(run, file, setting=setting)
+            seed = int(described["seed"])
+            teacher_of[name] = described["teacher"]
+            if seed not in played.setdefault(name, {}):
+                played[name][seed] = jct(setting, agent, seeds, seed, greedy=greedy).mean(axis=1)
+    rows += [Row(name=name, figures=_figures(by, seeds), seeds=len(by)) for name, by in played.items()]
+    compared = [_compared(row, rules, seeds, rows, teacher_of.get(row.name)) for row in rows]
+    return {"traces": len(seeds), "jobs": setting.jobs, "rows": compared}
+
+
+def table(results: Mapping[str, Any]) -> str:
+    """Return the results as a table in Markdown."""
+    heads = (f"{results['traces']} traces", "seeds", "mean JCT, slots", "against DRF", "against Optimus, 5 % error")
+    rows = []
+    for row in results["rows"]:
+        against = ("" if row["name"] == rule else in_percent(row[rule]) for rule in TARGETS)
+        rows.append(
+            [
+                row["name"],
+                str(row["seeds"] or ""),
+                f"{row['mean_jct']:.2f}",
+                *against,
+                beside(row["beside"], row["change"]),
+            ]
+        )
+    return markdown((*heads, "beside"), rows)
+
+
+def _compared(
+    row: Row,
+    rules: Mapping[str, NDArray[np.float64]],
+    seeds: Sequence[int],
+    rows: Iterable[Row],
+    teacher: str | None,
+) -> dict[str, Any]:
+    """Compare a row with DRF, with Optimus, and with what it departs from: its teacher or the whole recipe."""
+    against = {name: _paired(_alike(rules[name], row.figures, seeds), row.figures) for name in TARGETS}
+    rows_by_name = {one.name: one for one in rows}
+    other = teacher if row.name.startswith(WARM) else base_of(row.name, rows_by_name)
+    change = None
+    if other is not None and other in rules:
+        change = _paired(_alike(rules[other], row.figures, seeds), row.figures)
+    elif other is not None:
+        base = rows_by_name[other]
+        change = _paired(base.figures, {cell: row.figures[cell] for cell in row.figures if cell in base.figures})
+    return {
+        "name": row.name,
+        "seeds": row.seeds,
+        "mean_jct": row.mean,
+        "by_seed": _by_seed(row),
+        **{name: numbers(value) for name, value in against.items()},
+        "beside": other,
+        "change": numbers(change),
+    }
+
+
+def _figures(by_seed: Mapping[int, NDArray[np.float64]], seeds: Sequence[int]) -> Figures:
+    return {
+        CellName(trace=str(trace), seed=seed): float(value)
+        for seed, means in by_seed.items()
+        for trace, value in zip(seeds, means, strict=True)
+    }
+
+
+def _alike(means: NDArray[np.float64], figures: Figures, seeds: Sequence[int]) -> Figures:
+    """Return the figures of a rule under the seeds of a policy."""
+    of_trace = {str(trace): float(value) for trace, value in zip(seeds, means, strict=True)}
+    return {cell: of_trace[cell.trace] for cell in figures}
+
+
+def _paired(a: Figures, b: Figures) -> RelativeChange:
+    return difference_of_figures(a, b, seed=0)
+
+
+def _by_seed(row: Row) -> dict[str, float]:
+    seeds = sorted({cell.seed for cell in row.figures})
+    return {str(seed): float(np.mean([v for cell, v in row.figures.items() if cell.seed == seed])) for seed in seeds}

@@ -16,6 +16,7 @@ PROGRAMS = ("usr/sbin/slurmdbd", "usr/sbin/mariadbd", "usr/bin/mariadb-install-d
 # Where slurmdbd finds a client library of MariaDB in place of that of the root file system.
 CLIENT_FOLDER = "opt/mariadb-client"
 START_DEADLINE_S = 60.0
+DATABASE = "slurm_acct_db"
 
 # The database dies with the cluster, so nothing in it need survive a power cut; 64 MiB hold every test's jobs.
 DATABASE_OPTIONS = (
@@ -98,6 +99,13 @@ class Accounting:
         )
         self._wait(self._inner / "slurmdbd.pid", self._inner / "slurmdbd.log", "slurmdbd")
 
+    def change(self, sandbox: Sandbox, statements: str) -> None:
+        """Run SQL statements on slurmdbd's database behind its back."""
+        file = self._inner / "database/statements.sql"
+        file.write_text(statements)
+        client = f"exec mariadb --no-defaults --socket={self._folder}/database/socket {DATABASE}"
+        sandbox.run(["sh", "-c", f"{client} <{self._folder}/database/statements.sql"], deadline_s=START_DEADLINE_S)
+
     def _write_slurmdbd_conf(self, host: str) -> None:
         lines = [
             f"DbdHost={host}",
@@ -109,7 +117,7 @@ class Accounting:
             "StorageType=accounting_storage/mysql",
             "StorageHost=localhost",
             "StorageUser=root",
-            "StorageLoc=slurm_acct_db",
+            f"StorageLoc={DATABASE}",
             f"PidFile={self._folder}/slurmdbd.pid",
             f"LogFile={self._folder}/slurmdbd.log",
             # Jobs reach the database at once, not when enough of them have gathered.

@@ -28,6 +28,9 @@ COMMANDS = (
 COMMAND_DEADLINE_S = 60.0
 START_DEADLINE_S = 60.0
 STOP_DEADLINE_S = 90.0
+# A daemon that still runs this long after SIGTERM is killed, as systemd does: slurmctld 24.11 can hang for ever where
+# the signal comes right after its start.
+KILL_AFTER_S = 30.0
 # More at once make slurmctld slower, not faster.
 SUBMITTERS = 4
 RPC_LINE = re.compile(r"^\s+([A-Z][A-Z0-9_]+)\s*\(\s*\d+\) count:(\d+)", re.MULTILINE)
@@ -57,9 +60,11 @@ class LiveCluster:
         extra_lines: Sequence[str] = (),
         node_count: int = 8,
         gpus_per_node: int = 8,
+        leaf_nodes: int = 4,
         gpu_types: Sequence[str] | None = None,
         shards: Mapping[str, int] | None = None,
         start_slurmd: bool = True,
+        cred_expire_s: int = 0,
         accounting: bool = False,
     ) -> None:
         """Take a release such as `24.11`; `gpu_types` and `shards` tell nodes apart, see `Shape`.
@@ -73,8 +78,10 @@ class LiveCluster:
             extra_lines=tuple(extra_lines),
             node_count=node_count,
             gpus_per_node=gpus_per_node,
+            leaf_nodes=leaf_nodes,
             gpu_types=gpu_types,
             start_slurmd=start_slurmd,
+            cred_expire_s=cred_expire_s,
             **({} if shards is None else {"shards": shards}),
         )
         self.version = ""
@@ -244,6 +251,21 @@ class LiveCluster:
         self._accounting.start_slurmdbd(self._inside)
         self.wait_for(lambda: self.ask("sacctmgr", "-n", "show", "cluster").returncode == 0, what="slurmdbd answers")
 
+    def change_database(self, statements: str) -> None:
+        """Run SQL statements on slurmdbd's database behind its back."""
+        if self._accounting is None:
+            raise LiveSlurmError("the cluster has no accounting")
+        self._accounting.change(self._inside, statements)
+
+    def add_system_user(self, name: str, number: int) -> None:
+        """Let the daemons of the cluster know a user, and a group, that the machine does not have."""
+        for file, entry in (
+            ("passwd", f"{name}:x:{number}:{number}::/:/usr/sbin/nologin"),
+            ("group", f"{name}:x:{number}:"),
+        ):
+            (self._inner_folder / file).write_text(f"{(self._root / 'etc' / file).read_text()}{entry}\n")
+            self._inside.run(["mount", "--bind", str(self.folder / file), f"/etc/{file}"])
+
     def drain(self, node: str, reason: str) -> None:
         """Take a node out of service for new jobs."""
         self.run("scontrol", "update", f"NodeName={node}", "State=DRAIN", f"Reason={reason}")
@@ -282,12 +304,14 @@ class LiveCluster:
         return self._shared.inner
 
     def _end(self, pid: int, daemon: str) -> None:
-        self._inside.signal(pid, "TERM")
-        deadline = time.monotonic() + STOP_DEADLINE_S
-        while self._inside.signal(pid, "0"):
-            if time.monotonic() > deadline:
-                raise LiveSlurmError(f"{daemon} did not stop within {STOP_DEADLINE_S:g} s{self._log_end()}")
-            time.sleep(0.05)
+        for signal, limit_s in (("TERM", KILL_AFTER_S), ("KILL", STOP_DEADLINE_S - KILL_AFTER_S)):
+            self._inside.signal(pid, signal)
+            deadline = time.monotonic() + limit_s
+            while time.monotonic() < deadline:
+                if not self._inside.signal(pid, "0"):
+                    return
+                time.sleep(0.05)
+        raise LiveSlurmError(f"{daemon} did not stop within {STOP_DEADLINE_S:g} s{self._log_end()}")
 
     def _pid(self, daemon: str) -> int:
         """Read a daemon's process id, which counts inside the sandbox only."""

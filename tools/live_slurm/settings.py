@@ -44,11 +44,14 @@ class Shape:
     topology: Topology = "tree"
     node_count: int = 8
     gpus_per_node: int = 8
+    leaf_nodes: int = 4
     gpu_types: Sequence[str] | None = None
     shards: Mapping[str, int] = field(default_factory=lambda: {"n06": 32})
     scheduler_parameters: str = ""
     extra_lines: Sequence[str] = ()
     start_slurmd: bool = True
+    # What a requeued job is held back for follows from the life of credentials; 0 leaves Slurm's default.
+    cred_expire_s: int = 0
 
     def nodes(self) -> list[Node]:
         """List the nodes; by default the last quarter of them has v100 GPUs, the others a100."""
@@ -84,7 +87,7 @@ def slurm_conf(shape: Shape, *, release: str, folder: Path, host: str, ports: ra
         "SlurmUser=root",
         "SlurmdUser=root",
         "AuthType=auth/munge",
-        f"AuthInfo=socket={folder}/munge/socket",
+        f"AuthInfo=socket={folder}/munge/socket{f',cred_expire={shape.cred_expire_s}' if shape.cred_expire_s else ''}",
         f"StateSaveLocation={folder}/state",
         f"SlurmctldPidFile={folder}/slurmctld.pid",
         f"SlurmctldLogFile={folder}/slurmctld.log",
@@ -152,16 +155,16 @@ def gres_conf(shape: Shape, *, folder: Path) -> str:
 
 
 def topology_conf(shape: Shape) -> str:
-    """Write topology.conf: leaf switches of four nodes below one spine, or blocks of four nodes."""
-    nodes = shape.nodes()
-    leaves = [nodes[start : start + 4] for start in range(0, len(nodes), 4)]
+    """Write topology.conf: leaf switches below one spine, or blocks, of `leaf_nodes` nodes each."""
+    nodes, each = shape.nodes(), shape.leaf_nodes
+    leaves = [nodes[start : start + each] for start in range(0, len(nodes), each)]
     match shape.topology:
         case "tree":
             lines = [f"SwitchName=leaf{rank} Nodes={range_of(leaf)}" for rank, leaf in enumerate(leaves, 1)]
             lines.append(f"SwitchName=spine Switches=leaf[1-{len(leaves)}]" if len(leaves) > 1 else "")
         case "block":
             lines = [f"BlockName=block{rank} Nodes={range_of(leaf)}" for rank, leaf in enumerate(leaves, 1)]
-            lines.append("BlockSizes=4")
+            lines.append(f"BlockSizes={each}")
         case "flat":
             lines = []
     return "\n".join(lines) + "\n"

@@ -1,0 +1,191 @@
+"""Keeps what came of a run, and reads it again: per cluster a file of arrays and one of facts."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import TypeAdapter
+
+from advisor.config import load_config
+from advisor.errors import SimulationError
+from advisor.settings import Fairness, Limits
+from advisor.sim.cluster import Cluster
+from advisor.sim.run_outcome import OUTCOME_DTYPE, Run
+from advisor.sim.statistics import CellName
+from advisor.sim.trace import Trace
+from tools.live.arm import Arm
+from tools.live.site import Site
+from tools.live.statistics import Cycles
+from tools.live.window import Cut
+from tools.live_twins.adversary import leases_of
+from tools.live_twins.checks import touched
+
+_NAMES: Final = (
+    "users", "accounts", "qos", "gpu_types", "models", "partitions", "dependencies", "job_names", "features",
+    "required_nodes", "excluded_nodes", "reservations", "sampled",
+)  # fmt: skip
+# What a cluster without a daemon is called.
+PLAIN: Final = "plain"
+JOURNAL: Final = "journal.sqlite"
+_CLUSTER: Final = TypeAdapter(Cluster)
+_STOP: Final = re.compile(r'event="nothing is applied" by=(\S+)')
+_TIMES: Final = ("start_time", "end_time", "held_gpu_s", "exposed_gpu_s", "lost_gpu_s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """One cluster of a run: `run` in compressed time, and `job_ids` `(n_jobs,)` in Slurm.
+
+    `name` says what ran on it, `stem` is that of its files. `cluster` is its model, in compressed time as well.
+    """
+
+    name: str
+    policy: str
+    folder: Path
+    stem: str
+    site: Site
+    cut: Cut
+    version: str
+    cluster: Cluster
+    run: Run
+    job_ids: NDArray[np.int64]
+    zero_time: float
+    priorities_time: float
+    cycles: Cycles | None
+    faults: tuple[str, ...]
+
+    @property
+    def journal(self) -> Path | None:
+        """The journal of the daemon, None where there was none."""
+        return self._file(JOURNAL)
+
+    @property
+    def config(self) -> Path | None:
+        """The configuration of the daemon, None where there was none."""
+        return self._file("sadvise.toml")
+
+    @property
+    def fairness(self) -> Fairness | None:
+        """The fairness that the daemon kept to, None where there was none."""
+        return None if self.config is None else load_config(self.config, {}).guard.fairness
+
+    @property
+    def cell(self) -> CellName:
+        """The trace and the seed."""
+        return CellName(self.run.trace.name, self.run.seed)
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """The breakers that kept the daemon from making changes, in the order of its log."""
+        log = self._file("log")
+        return () if log is None else tuple(_STOP.findall(log.read_text(encoding="utf-8", errors="replace")))
+
+    def _file(self, name: str) -> Path | None:
+        path = self.folder / self.stem / name
+        return path if path.exists() else None
+
+
+def keep(
+    folder: Path, arm: Arm, policy: str, *, site: Site, cut: Cut, seed: int, wall_s: float, priorities_time: float
+) -> None:
+    """Write what came of the jobs of a cluster."""
+    run = arm.execution.run(policy, seed, wall_s=wall_s, changes=0)
+    job_ids = [arm.seen[row].job_id if row in arm.seen else 0 for row in range(len(run.trace))]
+    np.savez_compressed(
+        folder / f"{arm.name}.npz",
+        jobs=run.trace.jobs,
+        outcomes=run.outcomes,
+        segments=run.segments,
+        job_ids=np.array(job_ids, np.int64),
+    )
+    facts = {
+        "policy": policy,
+        "seed": seed,
+        "trace": run.trace.name,
+        "names": {name: getattr(run.trace, name) for name in _NAMES},
+        "site": asdict(site),
+        "cut": asdict(cut),
+        "version": arm.live.version,
+        "cluster": _CLUSTER.dump_python(arm.execution.cluster, mode="json"),
+        "cluster_gpus": run.cluster_gpus,
+        "wall_s": wall_s,
+        "zero_time": arm.zero_time,
+        "priorities_time": priorities_time,
+        "cycles": None if arm.cycles is None else asdict(arm.cycles),
+        "faults": arm.faults,
+    }
+    (folder / f"{arm.name}.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+
+
+def read_kept(folder: Path) -> list[Kept]:
+    """Read the clusters of a run, those without a daemon first; raises `SimulationError` if there are none."""
+    kept = sorted(map(_read, folder.glob("*.json")), key=lambda arm: (arm.policy != "none", arm.stem))
+    if not kept:
+        raise SimulationError(f"{folder}: holds no kept run: give a folder that tools.live.twins has written")
+    return list(_named(kept))
+
+
+def _named(arms: Iterable[Kept]) -> Iterator[Kept]:
+    """Name clusters by their policy, and by fairness if it is not the default; what is there twice is numbered."""
+    times = Counter[str]()
+    for arm in arms:
+        name = PLAIN if arm.policy == "none" else arm.policy
+        if arm.fairness not in (None, Limits().fairness):
+            name += f" at {arm.fairness}"
+        times[name] += 1
+        yield replace(arm, name=name if times[name] == 1 else f"{name} {times[name]}")
+
+
+def _read(path: Path) -> Kept:
+    facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    names: dict[str, Any] = {name: tuple(values) for name, values in facts["names"].items()}
+    with np.load(path.with_suffix(".npz")) as arrays:
+        job_ids = arrays["job_ids"]
+        trace = Trace(name=facts["trace"], jobs=arrays["jobs"], seed=facts["seed"], **names)
+        run = Run(
+            trace=trace,
+            policy=facts["policy"],
+            seed=facts["seed"],
+            cluster_gpus=facts["cluster_gpus"],
+            outcomes=arrays["outcomes"].astype(OUTCOME_DTYPE),
+            segments=arrays["segments"],
+            wall_s=facts["wall_s"],
+            peak_rss_mib=0.0,
+            changes=sum(lease.job_id in job_ids for lease in touched(leases_of(path.with_suffix("") / JOURNAL))),
+        )
+    return Kept(
+        name=path.stem,
+        # What follows the policy is the fairness, which the configuration holds.
+        policy=facts["policy"].partition(":")[0],
+        folder=path.parent,
+        stem=path.stem,
+        site=Site(**facts["site"]),
+        cut=Cut(**facts["cut"]),
+        version=facts["version"],
+        cluster=_CLUSTER.validate_json(json.dumps(facts["cluster"])),
+        run=run,
+        job_ids=job_ids,
+        zero_time=facts["zero_time"],
+        priorities_time=facts.get("priorities_time", facts["zero_time"]),
+        cycles=None if facts["cycles"] is None else Cycles(**facts["cycles"]),
+        faults=tuple(facts["faults"]),
+    )
+
+
+def stretched(run: Run, speedup: float) -> Run:
+    """Return a run in the time of its trace."""
+    trace = replace(run.trace, jobs=run.trace.jobs.copy())
+    for name in ("submit_time", "run_time_s", "time_limit_s", "checkpoint_interval_s"):
+        trace.jobs[name] *= speedup
+    outcomes, segments = run.outcomes.copy(), run.segments.copy()
+    for name in _TIMES:
+        outcomes[name] *= speedup
+    for name in ("start_time", "end_time"):
+        segments[name] *= speedup
+    return replace(run, trace=trace, outcomes=outcomes, segments=segments)

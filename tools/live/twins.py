@@ -1,0 +1,257 @@
+"""Runs live clusters on the same part of a real trace, one of them plain, the others with sadvise in mode apply.
+
+    python -m tools.live.twins --trace "itp 02" --seed 1 --policy none --policy default:site --out runs/itp02-1
+
+Every cluster is a real slurmctld with fake nodes. All get the same jobs of several users in the same second, in
+compressed time; a job ends when its work is done, at the rate that the model of execution gives for the nodes that
+slurmctld chose and for its neighbours there. The first policy is what the others are compared with; `none` beside
+`none` measures the noise of the method. `default:site` is `default` at the fairness `site`. With `--past` a run-time
+model is fitted to jobs of the trace that ended before this part, for the policies that use forecasts. `python -m
+tools.live.report` reads the folders of any number of runs.
+"""
+
+import argparse
+import re
+import statistics
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final, get_args
+
+from advisor.cli.progress import progress_bar
+from advisor.clock import SystemClock
+from advisor.domain.units import HOUR_S, MINUTE_S
+from advisor.errors import AdvisorError, SimulationError
+from advisor.settings import Fairness
+from advisor.sim.cluster import parse_cluster
+from advisor.sim.trace import Trace
+from advisor.sim.trace_file import read_trace
+from tools.live.accounting_file import fit_past
+from tools.live.arm import Arm
+from tools.live.backlog import Backlog
+from tools.live.kept import keep
+from tools.live.model import model_of
+from tools.live.play import play
+from tools.live.site import GPUS_PER_NODE, POLICIES, Policy, Site
+from tools.live.statistics import read_cycles
+from tools.live.window import Cut, Window, accounts_by_user, window_and_past
+from tools.live_slurm import LiveCluster, LiveSlurmError
+from tools.live_slurm.daemon import PROGRAM, Table, daemon, write_config
+from tools.live_slurm.roots import RELEASES
+from tools.simulated_traces import add_data_option, data_folder, read_workload
+
+_END_S: Final = 60.0
+_CHANGE_S: Final = 20.0
+_BOOTED: Final = re.compile(r"^BOOT_TIME\s*=\s*(\d+)$", re.MULTILINE)
+# The time from the start of slurmctld until it first works out priorities, and half a second for the cut of the former.
+_PRIORITIES_AFTER_S: Final = 1.3
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the clusters and keep what came of it; return the exit code."""
+    args = _parser().parse_args(arguments)
+    args.policy = args.policy or [("none", "trade"), ("default", "trade")]
+    try:
+        _check(args)
+        site, cut = _site(args), _cut(args)
+        window = _window(args, site, cut)
+        _print_settings(args, site, window.trace)
+        return _run(args, site, cut, window)
+    except (AdvisorError, LiveSlurmError) as err:
+        print(f"live twins: {err}", file=sys.stderr)
+        return 1
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Raise `SimulationError` for a number that makes no sense."""
+    for name in ("load", "span", "longest", "speedup", "nodes", "leaves", "nic", "within"):
+        if not getattr(args, name) > 0:
+            raise SimulationError(f"--{name} {getattr(args, name)}: give more than 0")
+    if min(args.jobs, args.past) < 0 or not args.oversubscription >= 1:
+        raise SimulationError("--jobs and --past must be 0 or more, --oversubscription 1 or more")
+
+
+def _run(args: argparse.Namespace, site: Site, cut: Cut, window: Window) -> int:
+    trace = window.trace
+    try:
+        args.out.mkdir(parents=True)
+    except OSError as err:
+        raise SimulationError(f"--out {args.out}: cannot be made: {err.strerror}: choose a new folder") from err
+    names = _names([policy for policy, _ in args.policy])
+    models = fit_past(window.past, args.out, zero_time=SystemClock().now()) if cut.past_jobs else None
+    with ExitStack() as stack:
+        clusters = {name: site.cluster() for name in names}
+        with ThreadPoolExecutor(len(names)) as pool:
+            list(pool.map(stack.enter_context, clusters.values()))
+            list(pool.map(lambda live: _add_accounts(live, trace), clusters.values()))
+            # All at once, for each works priorities out on a grid that begins with it.
+            list(pool.map(LiveCluster.reset, clusters.values()))
+        priorities_time = _priorities_time(clusters.values())
+        shown = model_of(next(iter(clusters.values())))
+        for note in shown.notes:
+            print(f"not modelled: {note}")
+        model = site.as_model(shown.cluster)
+        arms = [Arm(name, live, model, trace) for name, live in clusters.items()]
+        with ExitStack() as daemons:
+            for arm, (policy, fairness) in zip(arms, args.policy, strict=True):
+                tables = site.daemon_tables(policy, fairness, models)
+                daemons.enter_context(_advised(arm, policy, tables, args.out))
+            with progress_bar(len(arms) * len(trace), "jobs have ended") as tell:
+                wall_s = play(arms, trace, within_s=args.within * MINUTE_S, tell=tell)
+            for arm in arms:
+                arm.cycles = read_cycles(arm.live)
+        for arm, (policy, _) in zip(arms, args.policy, strict=True):
+            keep(
+                args.out,
+                arm,
+                policy,
+                site=site,
+                cut=cut,
+                seed=args.seed,
+                wall_s=wall_s,
+                priorities_time=priorities_time,
+            )
+    faults = [fault for arm in arms for fault in arm.faults]
+    for fault in faults:
+        print(f"FAULT: {fault}")
+    return 1 if faults else 0
+
+
+@contextmanager
+def _advised(arm: Arm, policy: Policy, tables: Mapping[str, Table], out: Path) -> Iterator[None]:
+    """Run the daemon on a cluster for a block, then revert what it has left."""
+    if policy == "none":
+        yield
+        return
+    folder = (out / arm.name).absolute()
+    folder.mkdir()
+    config = write_config(folder, 1.0, tables)
+    with daemon(arm.live, config, folder / "log") as process:
+        yield
+        backlog = Backlog(arm.live)
+        if not backlog.wait_until_changed(_CHANGE_S):
+            arm.faults.append(f"{arm.name}: no waiting job was changed, so that revert --all shows nothing")
+        if process.poll() is not None:
+            arm.faults.append(f"{arm.name}: the daemon ended by itself with {process.returncode}")
+        process.terminate()
+        process.wait(_END_S)
+    reverted = arm.live.ask(sys.executable, *PROGRAM, "revert", "--all", "--config", str(config))
+    if reverted.returncode:
+        arm.faults.append(f"{arm.name}: revert --all: {reverted.stderr.strip()}")
+    arm.faults += [f"{arm.name}: after revert --all, {difference}" for difference in backlog.changed()]
+
+
+def _names(policies: Sequence[str]) -> list[str]:
+    """Return a name for each policy; one that is there twice is numbered."""
+    return [f"{policy}-{policies[:place].count(policy) + 1}" for place, policy in enumerate(policies)]
+
+
+def _add_accounts(live: LiveCluster, trace: Trace) -> None:
+    """Add the users to slurmdbd; slurmctld knows them from its next start on."""
+    pairs = accounts_by_user(trace)
+    for account in dict.fromkeys(account for account, _ in pairs):
+        live.add_account(account, *(user for of, user in pairs if of == account))
+
+
+def _priorities_time(clusters: Iterable[LiveCluster]) -> float:
+    """Return when the clusters first worked out priorities, in POSIX seconds."""
+    booted = [
+        float(_BOOTED.findall(live.run("env", "SLURM_TIME_FORMAT=%s", "scontrol", "show", "config"))[0])
+        for live in clusters
+    ]
+    return statistics.median(booted) + _PRIORITIES_AFTER_S
+
+
+def _policy(text: str) -> tuple[Policy, Fairness]:
+    """Read a policy and its fairness."""
+    name, _, fairness = text.partition(":")
+    for policy in POLICIES:
+        for value in get_args(Fairness):
+            if (policy, value) == (name, fairness or "trade"):
+                return policy, value
+    raise argparse.ArgumentTypeError(
+        f"{text!r} is not known: give one of {', '.join(POLICIES)}, alone or as in default:site with one of "
+        + ", ".join(get_args(Fairness))
+    )
+
+
+def _site(args: argparse.Namespace) -> Site:
+    return Site(
+        release=args.release,
+        nodes=args.nodes,
+        leaf_nodes=max(1, args.nodes // args.leaves),
+        speedup=args.speedup,
+        nic_gbps=args.nic,
+        oversubscription=args.oversubscription,
+    )
+
+
+def _cut(args: argparse.Namespace) -> Cut:
+    return Cut(
+        seed=args.seed,
+        load=args.load,
+        span_s=args.span * HOUR_S,
+        longest_s=args.longest * HOUR_S,
+        speedup=args.speedup,
+        jobs=args.jobs,
+        elastic_share=args.elastic,
+        past_jobs=args.past,
+    )
+
+
+def _window(args: argparse.Namespace, site: Site, cut: Cut) -> Window:
+    file = Path(args.trace)
+    trace = read_trace(file) if file.is_file() else read_workload(data_folder(args.data), args.trace).trace
+    return window_and_past(trace, parse_cluster(f"nodes={site.nodes},gpus={GPUS_PER_NODE}"), cut)
+
+
+def _print_settings(args: argparse.Namespace, site: Site, trace: Trace) -> None:
+    """Print what the clusters are and how far their times are compressed."""
+    jobs, gpus = trace.jobs, site.nodes * GPUS_PER_NODE
+    work_s = float((jobs["run_time_s"] * jobs["gpus"]).sum())
+    span_s = float(jobs["submit_time"][-1])
+    print(
+        f"{args.trace}, seed {args.seed}: {len(trace)} jobs in {span_s:.0f} s"
+        f" ({span_s * site.speedup / HOUR_S:.1f} h of the trace), {gpus} GPUs,"
+        f" {work_s / gpus:.0f} s of work for all of them"
+    )
+    print(f"Slurm {site.release}, SchedulerParameters={site.scheduler_parameters()}")
+    print("\n".join(site.lines()))
+    print("\n".join(site.exceptions()))
+
+
+def _parser() -> argparse.ArgumentParser:
+    description = (__doc__ or "").partition("\n")[0]
+    parser = argparse.ArgumentParser(prog="python -m tools.live.twins", description=description)
+    add = parser.add_argument
+    add("--trace", default="itp 02", help="name of a published trace, or a trace file, default: %(default)s")
+    add("--seed", type=int, default=1, help="of the part of the trace and of what it lacks, default: %(default)s")
+    add(
+        "--policy",
+        action="append",
+        type=_policy,
+        metavar="NAME[:FAIRNESS]",
+        help=f"once for each cluster, the first is compared with; one of {', '.join(POLICIES)}",
+    )
+    add("--load", type=float, default=1.2, help="GPU-time submitted over what there is, default: %(default)s")
+    add("--span", type=float, default=8.0, help="hours in which jobs are submitted, default: %(default)s")
+    add("--jobs", type=int, default=0, help="number of jobs, in place of as many as --span and --load call for")
+    add("--longest", type=float, default=12.0, help="hours that time limits are at most, default: %(default)s")
+    add("--past", type=int, default=0, help="most jobs to fit a run-time model to, default: none is fitted")
+    add("--elastic", type=float, help="share of the jobs of several GPUs that declare a range of sizes")
+    add("--speedup", type=float, default=60.0, help="seconds of the trace in one second, default: %(default)s")
+    add("--release", choices=list(RELEASES), default="22.05", help="default: %(default)s")
+    add("--nodes", type=int, default=32, help="nodes of 8 GPUs, default: %(default)s")
+    add("--leaves", type=int, default=4, help="leaf switches, default: %(default)s")
+    add("--nic", type=float, default=100.0, help="Gb/s that a node can send, default: %(default)s")
+    add("--oversubscription", type=float, default=1.0, help="of the uplinks of a leaf, default: %(default)s")
+    add("--within", type=float, default=40.0, help="minutes after which a run is given up, default: %(default)s")
+    add("--out", type=Path, required=True, help="new folder for what came of the run")
+    add_data_option(parser)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,205 @@
+"""The first evening of a site: the commands that its administrator types, and what each has to print."""
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tools.live.controller import Prompt, Typed
+
+_WAIT_S: Final = 240.0
+_POLL_S: Final = 2.0
+_CHANGED: Final = "sadvise journal -P -h | grep -m1 '|nice|out|' | cut -d'|' -f1"
+_MODE: Final = "printf '[mode]\\ndefault = \"{}\"\\n' >/etc/sadvise/conf.d/mode.toml"
+_RELOAD: Final = "sadvise config check && systemctl reload sadvised"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A command, and regular expressions of what it has to print and of the lines of it that a page shows.
+
+    `short` is what a test types in its place; "" leaves the step out there. `awaits` is a line that has to succeed
+    before; what it prints replaces `JOBID` in the command. A command that `is_repeated` is typed until it prints that.
+    """
+
+    line: str
+    holds: tuple[str, ...]
+    short: str | None = None
+    exit_status: int = 0
+    is_repeated: bool = False
+    awaits: str = ""
+    shown: str = "."
+    most: int = 9
+    says: str = ""
+
+
+LOOK: Final = (
+    Step(
+        line="apt-get install -qq ./packages/sadvise_*.deb ./packages/sadvise-fit_*.deb",
+        short="",
+        holds=(r"Setting up sadvise \(", r"Setting up sadvise-fit \("),
+        shown="Setting up sadvise",
+        says="The packages, for the program and for fitting models, and what the site supports:",
+    ),
+    Step(
+        line="sadvise check",
+        holds=(r"Slurm release +ok", r"lever nice +ok", r"topology +ok"),
+        shown="^check|^Slurm release|privilege operator|lever (nice|time_min)|^max_switch|model run_time",
+    ),
+)
+HISTORY: Final = (
+    Step(
+        line="sadvise import sacct live -o history.csv",
+        holds=(r"history\.csv: \d+ jobs", "next: sadvise simulate history.csv --cluster live"),
+        says="The past of the site, a model of its run times, and which settings would have suited it:",
+    ),
+    Step(
+        line="sadvise fit runtime --from live",
+        holds=(r"\d+ ended GPU jobs", "version site-1 is in use", "run_time: (not )?on probation"),
+        shown="rows, |^run_time:",
+    ),
+    Step(
+        line="sadvise tune history.csv --cluster live --report frontier.html",
+        short="sadvise tune history.csv --cluster live --no-slurm --repeats 2 --jobs 20",
+        holds=(r"\nchosen +lift", r"\[guard\]"),
+        shown=r"^(slurm|lift(-oracle)? \w+( \d)?) {2,}\d|^(setting|chosen|chance|next) |^ +(\[|\w+ =)",
+        most=16,
+    ),
+    Step(
+        line="sadvise simulate history.csv --cluster live --report what-if.html",
+        short="sadvise simulate history.csv --cluster live --jobs 40",
+        holds=("mean JCT", "rules against slurm"),
+        shown="^ +slurm|^mean JCT|^longest",
+    ),
+)
+QUEUE: Final = (
+    Step(
+        line="sadvise recommend",
+        holds=(r"reorder job \d+", r"scontrol update JobId=\d+ Nice=-?\d+"),
+        is_repeated=True,
+        shown=r"^jobs|^1\. |^   (why|gain|apply|revert)",
+        most=6,
+        says="With jobs in the queue, advice; it prints commands and changes nothing. Then the daemon, dry:",
+    ),
+)
+SERVICE: Final = (
+    Step(
+        line="systemctl enable --now sadvised",
+        short="",
+        holds=(),
+    ),
+    Step(line=f"{_MODE.format('recommend')}; {_RELOAD}", short="", holds=("valid: ",)),
+    Step(
+        line="systemctl status sadvised | grep Status:",
+        short="",
+        awaits="systemctl status sadvised | grep 'recommend: [1-9]'",
+        holds=("recommend: [1-9]",),
+    ),
+    Step(
+        line="sacctmgr -i add user sadvise account=root; sacctmgr -i modify user sadvise set adminlevel=Operator",
+        short="",
+        holds=("Modified users",),
+        shown="^$",
+        says="The least privilege with which it can lift jobs of all accounts, mode `apply`, and what it does:",
+    ),
+    Step(line=f"{_MODE.format('apply')}; {_RELOAD}", short="", holds=("valid: ",)),
+)
+DAEMON: Final = (
+    Step(
+        line="sadvise journal",
+        awaits=f'test -n "$({_CHANGED})"',
+        holds=(r"\d+ +nice +out",),
+        shown="^job_id|^\\d+ ",
+        most=3,
+    ),
+    Step(
+        line="sadvise explain JOBID",
+        awaits=f"set -o pipefail; {_CHANGED} | grep .",
+        holds=(r"job \d+ .*, user \w+", r"changed +since "),
+        shown="^(job|because|place|changed|advice)",
+    ),
+    Step(
+        line="sadvise report",
+        awaits="sadvise report | grep '[1-9][0-9]* GPU jobs ended, [1-9]'",
+        holds=(r"\d+ GPU jobs ended, [1-9]\d* were changed", r"nice +\d+"),
+        shown="^(from|lever|nice|forecasts|no advice)",
+    ),
+    Step(
+        line='sadvise pause --reason "end of the evening"; sudo -u sadvise sadvise revert --all',
+        holds=("paused", "(Nice=0|nothing of ours is out)"),
+        shown="^(paused|next)",
+        says="The way back. The daemon is paused first, or its next round changes other jobs:",
+    ),
+    Step(
+        line="sadvise journal",
+        # A change that was being sent when the pause began goes back with the next revert.
+        awaits="sudo -u sadvise sadvise revert --all; sadvise journal | grep 'nothing of ours is out'",
+        holds=("nothing of ours is out",),
+    ),
+)
+WRONG: Final = (
+    Step(
+        line="sadvise import sacct live --since yesterdy -o history.csv",
+        exit_status=1,
+        holds=("sacct does not take this time: .*now-90days",),
+        says="What goes wrong gets one line and exit status 1; before the last three slurmdbd was stopped:",
+    ),
+    Step(
+        line="sadvise import sacct live -o /proc/history.csv",
+        exit_status=1,
+        holds=("/proc/history.csv: cannot be written",),
+    ),
+    Step(
+        line="sadvise simulate history.csv --cluster lvie",
+        exit_status=1,
+        holds=("lvie: no such cluster file",),
+    ),
+    Step(
+        line="sadvise report --since yesterdy",
+        exit_status=1,
+        holds=("give a time ago such as 2h",),
+    ),
+)
+WITHOUT_SLURMDBD: Final = (
+    Step(
+        line="sadvise fit runtime --from live",
+        exit_status=1,
+        holds=("sacct cannot reach slurmdbd: check that it runs",),
+    ),
+    Step(line="sadvise import sacct live -o none.csv", exit_status=1, holds=("sacct cannot reach slurmdbd",)),
+    Step(line="sadvise check", holds=(r"Slurm release +ok",), shown="^Slurm release"),
+)
+
+
+def walk(prompt: Prompt, steps: Sequence[Step], *, short: bool = False) -> Iterator[tuple[Step, Typed]]:
+    """Type the commands one after the other, and yield what each printed."""
+    for step in steps:
+        line = step.line if step.short is None or not short else step.short
+        if not line:
+            continue
+        job = _repeated(prompt, step.awaits).printed.strip() if step.awaits else ""
+        own = line.replace("JOBID", job)
+        yield step, _repeated(prompt, own, step.holds) if step.is_repeated else prompt.type(own)
+
+
+def faults(step: Step, typed: Typed) -> Iterator[str]:
+    """Yield what is wrong with the answer to a command."""
+    if typed.exit_status != step.exit_status:
+        yield f"{typed.line}: exit status {typed.exit_status}, not {step.exit_status}: {typed.printed[-400:]}"
+    if "Traceback" in typed.printed:
+        yield f"{typed.line}: a traceback"
+    for pattern in step.holds:
+        if not re.search(pattern, typed.printed):
+            yield f"{typed.line}: does not print {pattern}: {typed.printed[-400:]}"
+
+
+def _repeated(prompt: Prompt, line: str, holds: Sequence[str] = ()) -> Typed:
+    """Type a line until it succeeds and prints what it should, or the time is over; return the last answer."""
+    until = time.monotonic() + _WAIT_S
+    while True:
+        typed = prompt.type(line)
+        is_right = typed.exit_status == 0 and all(re.search(pattern, typed.printed) for pattern in holds)
+        if is_right or time.monotonic() > until:
+            return typed
+        time.sleep(_POLL_S)

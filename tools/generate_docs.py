@@ -1,7 +1,11 @@
-"""Writes the pages of docs/ that are made from code; `--check` names those that are stale and writes nothing."""
+"""Writes the pages of docs/ that are made from code or from results; `--check` only names those that are stale.
+
+Of some documents, only the part between two comments is made, `<!-- made: NAME -->` and `<!-- end: NAME -->`.
+"""
 
 import argparse
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -11,6 +15,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from advisor.backends.snapshot_file import SnapshotFile
 from advisor.config import describe, example_toml, variable_of
 from advisor.metrics.catalogue import METRICS
+from tools.live import documents
 from tools.pages.text import table
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -55,23 +60,41 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "metrics.md": metrics_page,
     "sadvise.example.toml": example_toml,
     "snapshot.schema.json": snapshot_schema,
+    documents.PICTURE: documents.live_picture,
 }
+# The parts of other documents by their paths from the folder of pages.
+PARTS: Mapping[str, Callable[[], str]] = {"../README.md": documents.front_part, "live.md": documents.results_part}
+_PART = re.compile(r"(?P<head><!-- made: live -->\n).*(?P<foot><!-- end: live -->\n)", re.DOTALL)
 
 
 def stale_pages(folder: Path) -> list[str]:
-    """Name the pages of a folder that are missing or not what the code makes now."""
-    return [
-        name
-        for name, make in PAGES.items()
-        if not (folder / name).exists() or (folder / name).read_text(encoding="utf-8") != make()
-    ]
+    """Name the pages of a folder that are missing or not what the code makes now, and documents with such a part."""
+    texts = {**{name: make() for name, make in PAGES.items()}, **_with_parts(folder)}
+    return [name for name, text in texts.items() if not (folder / name).exists() or _read(folder / name) != text]
 
 
 def write_pages(folder: Path) -> None:
-    """Write every page."""
+    """Write every page, and the parts of documents that are there."""
     folder.mkdir(exist_ok=True)
-    for name, make in PAGES.items():
-        (folder / name).write_text(make(), encoding="utf-8")
+    for name, text in {**{name: make() for name, make in PAGES.items()}, **_with_parts(folder)}.items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def _with_parts(folder: Path) -> Mapping[str, str]:
+    """Map the documents that are there to their texts with the parts that are made."""
+    return {name: with_part(_read(folder / name), make()) for name, make in PARTS.items() if (folder / name).exists()}
+
+
+def with_part(text: str, part: str) -> str:
+    """Put a part between its two comments; raises `ValueError` where they are not."""
+    made, count = _PART.subn(lambda found: f"{found['head']}\n{part}\n\n{found['foot']}", text)
+    if count != 1:
+        raise ValueError("the comments around the part that is made are missing, or there twice")
+    return made
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
 
 
 def main(arguments: Sequence[str] | None = None, *, folder: Path = DOCS) -> int:
@@ -83,7 +106,7 @@ def main(arguments: Sequence[str] | None = None, *, folder: Path = DOCS) -> int:
         return 0
     stale = stale_pages(folder)
     for name in stale:
-        print(f"docs/{name} is stale: run `make docs`")
+        print(f"{Path('docs', name).as_posix()} is stale: run `make docs`")
     return 1 if stale else 0
 
 

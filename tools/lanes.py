@@ -27,6 +27,8 @@ REPORT_S = 60.0
 # The time for a lane to end after each signal.
 GRACE_S = 60.0
 LOOK_S: Final = 0.1
+# How many of the slowest tests the log of a lane names.
+SLOWEST: Final = 12
 PASSED: Final = "passed"
 # Lanes share the cores: with one thread per core and lane, the threads would wait for each other.
 ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -35,10 +37,10 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGABRT, signal.SIGKILL)
 
 PACKAGES: Final = "tests/test_packages.py"
 FIDELITY: Final = "tests/live/test_fidelity.py"
-CHANGING: Final = tuple(
-    f"tests/live/test_{name}.py"
-    for name in ("apply", "daemon_faults", "daemon_site", "delay", "hour", "kills", "preempt", "soft_limit")
+_CHANGING_NAMES: Final = (
+    "apply daemon_faults daemon_site delay hour kills live_arms lost_journal preempt restarts soft_limit"
 )
+CHANGING: Final = tuple(f"tests/live/test_{name}.py" for name in _CHANGING_NAMES.split())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +85,7 @@ def pytest_argv(*paths: str, ignored: Sequence[str] = ()) -> tuple[str, ...]:
     """Return the command that runs the tests of some paths with coverage."""
     # With faulthandler, SIGABRT prints the stacks also before and after pytest's own session.
     command = (sys.executable, "-X", "faulthandler", "-m", "pytest", "--cov", "--cov-report=", "--cov-fail-under=0")
-    return (*command, *paths, *(f"--ignore={path}" for path in ignored))
+    return (*command, f"--durations={SLOWEST}", *paths, *(f"--ignore={path}" for path in ignored))
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from advisor.backends.process import SlurmCommands
 from advisor.backends.site_reader import SiteReader
 from advisor.backends.sources import open_source
 from advisor.clock import SystemClock
-from advisor.domain.actions import Change, Lever, NodeRange
+from advisor.domain.actions import Change, Lever, NodeRange, SizeRequest
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState
 from advisor.domain.snapshot import Snapshot
@@ -267,11 +267,18 @@ class Play:
             elif self._did(job.job_id, "scontrol", "requeue", str(job.job_id), event="requeue"):
                 self.back.add(job.job_id)
                 self.ends_hidden.add(job.job_id)
+                self._keeps_lowered_limit(job)
         after = self.source.snapshot()
         for job in after.jobs:
             if job.job_id in arrived:
                 self.truth |= {(job.job_id, lever): field_of(job, lever) for lever in FIELDS}
         return after
+
+    def _keeps_lowered_limit(self, job: Job) -> None:
+        """Take note of the limit to which Slurm lowered that of a job with TimeMin at its start: a requeue keeps it."""
+        theirs = self.truth.get((job.job_id, Lever.GPU_COUNT))
+        if isinstance(theirs, SizeRequest) and theirs.gpus == job.gang.per_job and job.time_min_s is not None:
+            self.truth[job.job_id, Lever.GPU_COUNT] = replace(theirs, time_limit_s=job.time_limit_s)
 
     def _submit(self) -> int:
         user = self.chance.choice(("root", ORDINARY))

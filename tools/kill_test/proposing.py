@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 
 from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.actions import (
@@ -11,9 +12,12 @@ from advisor.domain.actions import (
     NodeRange,
     SetGpus,
     SetNice,
+    SetNodeList,
     SetNodeRange,
     SetSwitches,
     SetTimeMin,
+    SizeRequest,
+    raised_limit_s,
 )
 from advisor.domain.gang import GpuScope, SwitchRequest
 from advisor.domain.job import Job
@@ -22,8 +26,10 @@ from advisor.domain.plan import Expected, Kind, Recommendation
 from advisor.domain.snapshot import Snapshot
 from advisor.planning.beliefs import Basis
 from advisor.planning.lift import StartsNext
+from advisor.planning.lift_gain import Outlook
 
 HELD_S = 600.0
+NODE_NAMES = ("n01", "n02", "n03", "n04")
 MINUTE_S = 60.0
 _MADE_UP = StartsNext(
     gpu_hours=0.0,
@@ -38,6 +44,7 @@ _MADE_UP = StartsNext(
     basis=Basis.RULE,
     sooner_s_low=0.0,
     sooner_s_high=0.0,
+    outlook=Outlook(site_ahead_s=0.0, ahead_s=0.0, own_s=0.0, advised_s=0.0, run_s=0.0, jobs_passed=0),
     used_limit_ratio_low=0.0,
 )
 Value = object
@@ -52,26 +59,34 @@ def change_of(job: Job, lever: Lever, chance: random.Random) -> Change | None:
         case Lever.SWITCHES:
             taken = None if gang.switches is None else gang.switches.max_wait_s
             minutes = chance.choice([number for number in range(5, 60, 5) if number * MINUTE_S != taken])
-            wanted = SwitchRequest(count=1, max_wait_s=minutes * MINUTE_S)
-            return SetSwitches(job_id=job.job_id, before=gang.switches, after=wanted)
+            switches = SwitchRequest(count=1, max_wait_s=minutes * MINUTE_S)
+            return SetSwitches(job_id=job.job_id, before=gang.switches, after=switches)
         case Lever.NODE_RANGE if gang.nodes_max is not None and gang.per_job and gang.nodes_max > gang.nodes_min:
-            held = NodeRange(low=gang.nodes_min, high=gang.nodes_max)
-            wanted_high = chance.randrange(held.low, held.high)
-            return SetNodeRange(job_id=job.job_id, before=held, after=NodeRange(low=held.low, high=wanted_high))
+            nodes = NodeRange(low=gang.nodes_min, high=gang.nodes_max)
+            wanted_high = chance.randrange(nodes.low, nodes.high)
+            return SetNodeRange(job_id=job.job_id, before=nodes, after=NodeRange(low=nodes.low, high=wanted_high))
         case Lever.GPU_COUNT if job.hints.gpus is not None and len(gang.per_job) == 1:
             (held_gpus,) = gang.per_job
             counts = [count for count in (1, 2, 4, 8) if count != held_gpus.count]
-            wanted_gpus = (replace(held_gpus, count=chance.choice(counts)),)
-            return SetGpus(job_id=job.job_id, scope=GpuScope.JOB, before=gang.per_job, after=wanted_gpus)
+            held = SizeRequest(gpus=gang.per_job, time_limit_s=job.time_limit_s)
+            wanted = replace(held, gpus=(replace(held_gpus, count=chance.choice(counts)),))
+            if job.time_limit_s is not None and wanted.count < held.count:
+                wanted = replace(wanted, time_limit_s=raised_limit_s(job.time_limit_s, held.count / wanted.count))
+            return SetGpus(job_id=job.job_id, scope=GpuScope.JOB, before=held, after=wanted)
         case Lever.TIME_MIN:
             minutes = chance.choice([number for number in range(10, 100, 10) if number * MINUTE_S != job.time_min_s])
             return SetTimeMin(job_id=job.job_id, before=job.time_min_s, after=minutes * MINUTE_S)
+        case Lever.NODE_LIST if gang.nodes_max is not None and gang.nodes_min == gang.nodes_max:
+            # As many as it needs: 22.05 holds a job for good that names more.
+            held_names = tuple(sorted(gang.required_nodes))
+            lists = [names for names in combinations(NODE_NAMES, gang.nodes_min) if names != held_names]
+            return SetNodeList(job_id=job.job_id, before=held_names, after=chance.choice(lists))
         case _:
             return None
 
 
 # Requeue is no field of a pending job.
-FIELDS = (Lever.NICE, Lever.SWITCHES, Lever.NODE_RANGE, Lever.GPU_COUNT, Lever.TIME_MIN)
+FIELDS = (Lever.NICE, Lever.SWITCHES, Lever.NODE_RANGE, Lever.GPU_COUNT, Lever.TIME_MIN, Lever.NODE_LIST)
 
 
 def field_of(job: Job, lever: Lever) -> Value:
@@ -84,9 +99,11 @@ def field_of(job: Job, lever: Lever) -> Value:
         case Lever.NODE_RANGE:
             return NodeRange(low=job.gang.nodes_min, high=job.gang.nodes_max or 0)
         case Lever.GPU_COUNT:
-            return job.gang.per_job
+            return SizeRequest(gpus=job.gang.per_job, time_limit_s=job.time_limit_s)
         case Lever.TIME_MIN:
             return job.time_min_s
+        case Lever.NODE_LIST:
+            return tuple(sorted(job.gang.required_nodes))
         case _:
             return None
 

@@ -108,17 +108,16 @@ def _jcts_of(
 
 def of_users(corner: Corner) -> list[OfTrace]:
     """Compare the users of each trace."""
-    before, after = by_policy(corner.results).values()
     return [
         OfTrace(trace=name, difference=difference)
         for name, trace in corner.traces.items()
-        for difference in compare_groups(
-            {cell: result for cell, result in before.items() if cell.trace == name},
-            {cell: result for cell, result in after.items() if cell.trace == name},
-            by_user(trace),
-            seed=SEED,
-        )
+        for difference in _of_trace(trace, [result for result in corner.results if result.summary.trace == name])
     ]
+
+
+def _of_trace(trace: Trace, results: Sequence[RunResult]) -> list[GroupDifference]:
+    before, after = by_policy(results).values()
+    return compare_groups(before, after, dict.fromkeys(before, by_user(trace)), seed=SEED)
 
 
 def page(corners: Sequence[Corner], experiment: Experiment, command: str) -> str:

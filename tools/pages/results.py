@@ -3,15 +3,20 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 import advisor
 from advisor.domain.units import plural
 from advisor.sim.comparison import PairedDifference, by_policy, compare, ends_of, mean_of
 from advisor.sim.result import RunResult
 from advisor.sim.runner import SimulationOptions
-from advisor.sim.statistics import RelativeChange
-from advisor.view.wording import change_in_words, shown, verdict
+from advisor.sim.statistics import LEAST_UNITS, CellName, RelativeChange
+from advisor.sim.user_losses import ALLOWED_RATIO, ALLOWED_S, LEAST_JOBS, tally_users
+from advisor.trial.quantiles import t_quantile
+from advisor.view.wording import LABELS, change_in_words, shown, verdict
 from tools.pages.experiment import SLOW, Experiment, Runner, Task, cells_of, published
 from tools.pages.text import render, table
 from tools.simulated_traces import LOAD_RATIO, Workload
@@ -41,9 +46,12 @@ def make(experiment: Experiment, runner: Runner, command: str, data: Path | None
     tasks = [
         Task(group=part.name, cell=cell)
         for part in parts
-        for cell in cells_of(part.workload, part.policies, experiment.seeds)
+        for cell in cells_of(part.workload, part.policies, experiment.seeds, experiment.elastic_share)
     ]
-    return page(parts, runner.results(tasks), experiment.seeds, command)
+    users = {CellName(task.cell.trace.name, task.cell.seed): task.cell.trace.jobs["user"] for task in tasks}
+    return page(
+        parts, runner.results(tasks), experiment.seeds, command, metrics=experiment.over_all, user_by_cell=users
+    )
 
 
 def parts_of(workloads: Sequence[Workload], policies: Sequence[str], first_jobs: int) -> list[Part]:
@@ -63,8 +71,16 @@ def parts_of(workloads: Sequence[Workload], policies: Sequence[str], first_jobs:
     return parts
 
 
-def page(parts: Sequence[Part], results: Mapping[str, Sequence[RunResult]], seeds: int, command: str) -> str:
-    """Return the page of results."""
+def page(
+    parts: Sequence[Part],
+    results: Mapping[str, Sequence[RunResult]],
+    seeds: int,
+    command: str,
+    *,
+    metrics: Sequence[str] = (),
+    user_by_cell: Mapping[CellName, NDArray[Any]] | None = None,
+) -> str:
+    """Return the page of results; `metrics` are compared over all traces, as are the users of `user_by_cell`."""
     differences = {
         name: {difference.policy: difference for difference in compare(own, seed=0, metrics=(METRIC,))}
         for name, own in results.items()
@@ -82,6 +98,7 @@ def page(parts: Sequence[Part], results: Mapping[str, Sequence[RunResult]], seed
         load_ratio=LOAD_RATIO,
         cut=render("results", "cut", policies="`, `".join(cut), first=first) if cut else "",
         record=table(("policy", "traces:", "change of mean JCT:", *VERDICTS), _record(parts, results, differences)),
+        beyond=_beyond(parts, results, metrics, user_by_cell or {}) if metrics else "",
     )
     sections = [_section(part, results[part.name], differences[part.name]) for part in parts]
     return "\n\n".join([head, *sections]) + "\n"
@@ -103,12 +120,85 @@ def _record(
         yield policy, str(len(own)), change_in_words(overall), *names
 
 
-def over_all(results: Sequence[RunResult], first: str, policy: str) -> RelativeChange:
-    """Return the change of the mean JCT over all traces from the first policy to another one."""
+def _beyond(
+    parts: Sequence[Part],
+    results: Mapping[str, Sequence[RunResult]],
+    metrics: Sequence[str],
+    user_by_cell: Mapping[CellName, NDArray[Any]],
+) -> str:
+    """Return the part on what changes beside the mean JCT, over all traces."""
+    return render(
+        "results",
+        "beyond",
+        least=LEAST_JOBS,
+        percent=100.0 * ALLOWED_RATIO,
+        allowed=ALLOWED_S,
+        table=over_all_rows(parts, results, metrics, user_by_cell),
+    )
+
+
+def over_all_rows(
+    parts: Sequence[Part],
+    results: Mapping[str, Sequence[RunResult]],
+    metrics: Sequence[str],
+    user_by_cell: Mapping[CellName, NDArray[Any]],
+) -> str:
+    """Return the table of what changes over all traces: metrics, jobs that finish, and users."""
+    first = parts[0].policies[0]
+    rows = []
+    for policy in dict.fromkeys(policy for part in parts for policy in part.policies if policy != first):
+        own = [result for part in parts if policy in part.policies for result in results[part.name]]
+        before, after = (by_policy(own)[name] for name in (first, policy))
+        finished = {cell: _finished(after[cell]) - _finished(before[cell]) for cell in after}
+        tallies = {
+            cell: tally_users(before[cell].jct_s, after[cell].jct_s, user_by_cell[cell])
+            for cell in after
+            if cell in user_by_cell
+        }
+        worse, better = (
+            {cell: getattr(tally, way) / tally.users for cell, tally in tallies.items() if tally.users}
+            for way in ("worse", "better")
+        )
+        changes = (change_in_words(over_all(own, first, policy, metric)) for metric in metrics)
+        rows.append([policy, *changes, _points(finished), _share(worse), _share(better)])
+    heads = [f"{LABELS[metric]}:" for metric in metrics]
+    return table(("policy", *heads, "finished, points:", "users worse:", "users better:"), rows)
+
+
+def _finished(result: RunResult) -> float:
+    return result.ends.finished / result.summary.jobs
+
+
+def _points(values: Mapping[CellName, float]) -> str:
+    return _with_interval(values, "{:+.2f}")
+
+
+def _share(values: Mapping[CellName, float]) -> str:
+    return _with_interval(values, "{:.1f} %")
+
+
+def _with_interval(values: Mapping[CellName, float], shape: str) -> str:
+    """Return the mean in percent over the means of traces, with Student's 95 % interval over traces."""
+    by_trace: dict[str, list[float]] = {}
+    for cell, value in values.items():
+        by_trace.setdefault(cell.trace, []).append(100.0 * value)
+    means = np.array([np.mean(seeds) for seeds in by_trace.values()])
+    if not len(means):
+        return "none"
+    middle = shape.format(means.mean())
+    if len(means) < LEAST_UNITS:
+        return middle
+    half = t_quantile(len(means) - 1) * means.std(ddof=1) / np.sqrt(len(means))
+    low, high = (shape.removesuffix(" %").format(means.mean() + way * half) for way in (-1.0, 1.0))
+    return f"{middle} ({low} to {high})"
+
+
+def over_all(results: Sequence[RunResult], first: str, policy: str, metric: str = METRIC) -> RelativeChange:
+    """Return the change of a metric over all traces from the first policy to another one."""
     both = [result for result in results if result.summary.policy in {first, policy}]
     both.sort(key=lambda result: result.summary.policy != first)
     # Over one trace there is nothing beside it.
-    return compare(both, seed=0, metrics=(METRIC,))[-1].change
+    return compare(both, seed=0, metrics=(metric,))[-1].change
 
 
 def _read(difference: PairedDifference) -> str:

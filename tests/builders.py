@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypedDict, Unpack
 
-from advisor.domain.actions import Action
+from advisor.domain.actions import Action, SizeRequest
 from advisor.domain.facts import Facts
 from advisor.domain.gang import GangRequest, GpuCount, GpuScope, ShareCount, SwitchRequest
 from advisor.domain.job import Allocation, ArrayRecord, GpuRange, HetRecord, Job, JobHints, JobState, Sensitivity
@@ -23,6 +23,7 @@ from advisor.domain.standings import Stretch, WaitSum
 from advisor.domain.topology import Switch, Topology, TopologyKind
 from advisor.planning.beliefs import Basis
 from advisor.planning.lift import StartsNext
+from advisor.planning.lift_gain import Outlook
 
 TAKEN_AT = 1_800_000_000.0
 MINUTE_S = 60.0
@@ -115,6 +116,11 @@ class ConfigFields(TypedDict, total=False):
     accounting_enforce: tuple[str, ...]
     accounting_tres: tuple[str, ...]
     preempt_type: str
+
+
+def size_of(*gpus: GpuCount, limit_s: float | None = None) -> SizeRequest:
+    """Build what a change of a size writes: GPU counts, and the time limit where that is recorded."""
+    return SizeRequest(gpus=gpus, time_limit_s=limit_s)
 
 
 def gpu_counts(count: int, gpu_type: str | None = None) -> tuple[GpuCount, ...]:
@@ -358,8 +364,9 @@ LIFTED = StartsNext(
     queueing_delay_s=600.0,
     turnaround_s=3600.0,
     basis=Basis.RULE,
-    sooner_s_low=1800.0,
+    sooner_s_low=-1800.0,
     sooner_s_high=9000.0,
+    outlook=Outlook(site_ahead_s=4800.0, ahead_s=0.0, own_s=150.0, advised_s=600.0, run_s=3600.0, jobs_passed=2),
     used_limit_ratio_low=0.25,
 )
 

@@ -85,6 +85,7 @@ def make_round(
     load: ControllerLoad | None = None,
     rpcs: Mapping[str, int] | None = None,
     open_leases: Mapping[LeaseState, int] | None = None,
+    on_probation: Mapping[str, str] | None = None,
 ) -> Round:
     """Return the round of a step, `number` rounds after the first; without one, a round that failed."""
     return Round(
@@ -99,4 +100,5 @@ def make_round(
         load=load,
         rpcs=rpcs or {},
         open_leases=open_leases or {},
+        on_probation=on_probation or {},
     )

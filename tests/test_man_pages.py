@@ -132,7 +132,7 @@ def test_pages_print_without_a_warning_and_with_hyphens_that_can_be_copied(groff
     assert all(f"\n{name.upper().replace('.1', '(1)')} " in f"\n{text}" for name in pages if name.endswith(".1"))
     assert re.search(r"^ +-M, --clusters NAME$", text, re.MULTILINE)
     assert "scontrol(1), sinfo(1), squeue(1)" in text
-    assert "sadvise import sacct history.txt -o history.csv\n" in text
+    assert "sadvise import sacct live -o history.csv" in text
     assert "\u2010" not in text
     # mandoc's only complaint would be this.
     assert not re.search(r"^\.S[HS] .*\n\.PP$", "".join(pages.values()), re.MULTILINE)

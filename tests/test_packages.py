@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.throwaway_machine import MachineError, ThrowawayMachine
 from tools.advice_queue import PRIORITY_LINES
 from tools.live_slurm import LiveCluster, LiveSlurmError
+from tools.throwaway_machine import MachineError, ThrowawayMachine
 
 ROOT = Path(__file__).parent.parent
 BUILT_TIME = 1_700_000_000
@@ -289,7 +289,7 @@ def test_ordinary_user_sees_leases_and_not_the_journal(machine: ThrowawayMachine
 def test_what_is_missing_is_named_as_the_package_that_holds_it(machine: ThrowawayMachine) -> None:
     fitted = machine.ask("sadvise", "fit", "runtime", "--from", "/dev/null")
 
-    assert "fitting needs it: apt-get install sadvise-fit" in fitted.stderr
+    assert "fitting needs it: apt-get install ./sadvise-fit_*.deb" in fitted.stderr
     sources = "/opt/sadvise/lib/python3.11/site-packages/advisor"
     naming_pip = machine.run("grep", "-rlE", "--include=*.py", "pip (install|3)", sources)
     assert naming_pip.split() == [f"{sources}/backends/installation.py"]

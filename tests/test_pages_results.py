@@ -7,6 +7,7 @@ import pytest
 
 from advisor.sim.metrics import Ends, RunSummary
 from advisor.sim.result import GpuCurve, RunResult
+from advisor.sim.statistics import CellName
 from tests.published_traces import write_traces
 from tests.test_simulated_traces import make_trace
 from tools.pages.__main__ import main
@@ -82,6 +83,18 @@ def test_jobs_that_did_not_finish_show() -> None:
     )
 
     assert "| 75.0 % |" in text
+
+
+def test_other_figures_and_users_stand_beside_the_mean() -> None:
+    user_by_cell = {CellName("made", 0): np.repeat([1, 2, 3, 4], JOBS // 4)}
+    parts = parts_of([make_workload(JOBS)], ["slurm", "fifo"], 0)
+    results = [make_result("slurm", 80_000.0), make_result("fifo", 96_000.0, finished=300)]
+
+    text = page(parts, {"made": results}, 1, "the command", metrics=("p99_jct_s",), user_by_cell=user_by_cell)
+
+    assert "| policy | 99th percentile of JCT | finished, points | users worse | users better |" in text
+    # The fourth user has no job that finished under both.
+    assert "| fifo | +20.0 % (+20.0 to +20.0) | -25.00 | 100.0 % | 0.0 % |" in text
 
 
 def test_the_page_is_written_and_finished_runs_are_kept(tmp_path: Path) -> None:

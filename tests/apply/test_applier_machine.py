@@ -17,12 +17,13 @@ from advisor.apply.applier import INTENT_GRACE_S, Applier
 from advisor.apply.memory_journal import MemoryJournal
 from advisor.apply.step import Reconciled, Step, StepJournal
 from advisor.cycle import Cycle, CycleRecord
-from advisor.domain.actions import Action, Change, Lever, NodeRange, SetNice, SetNodeRange, SetTimeMin
+from advisor.domain.actions import Action, Change, Lever, NodeRange, SetNice, SetNodeList, SetNodeRange, SetTimeMin
 from advisor.domain.forecast import NO_FORECASTS
 from advisor.domain.job import Job
 from advisor.domain.lease import Ending, Lease, LeaseState
 from advisor.domain.memory import NOTHING_KNOWN, Memory, PolicyState
 from advisor.domain.plan import Receipt, Recommendation
+from advisor.domain.probation import Trust
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.standings import Standings, Stretch
 from advisor.domain.waits import Wait
@@ -32,7 +33,7 @@ from tests.builders import make_gang, make_job, make_recommendation
 from tests.fake_cluster import FakeCluster
 
 JOBS = (1, 2)
-LEVERS = (Lever.NICE, Lever.NODE_RANGE, Lever.TIME_MIN)
+LEVERS = (Lever.NICE, Lever.NODE_RANGE, Lever.TIME_MIN, Lever.NODE_LIST)
 HALF_DAY_S = 43_200.0
 Key = tuple[int, Lever]
 
@@ -143,8 +144,8 @@ class Mortal:
     def policy_state(self) -> PolicyState:
         return self.journal.policy_state()
 
-    def proven(self) -> frozenset[str] | None:
-        return self.journal.proven()
+    def trust(self) -> Trust | None:
+        return self.journal.trust()
 
     def apply(self, action: Action) -> Receipt:
         self.life.pass_by()
@@ -184,7 +185,7 @@ class Scripted(Cycle):
 def failing(cluster: FakeCluster, mishap: Mishap) -> Iterator[None]:
     """Have Slurm stop answering, lose answers, take its time, do nothing, or refuse, for as long as the block lasts."""
     if mishap == "failing":
-        cluster.failing = dict.fromkeys((SetNice, SetNodeRange), "no")
+        cluster.failing = dict.fromkeys((SetNice, SetNodeRange, SetNodeList), "no")
     elif isinstance(mishap, str):
         setattr(cluster, mishap, True)
     yield
@@ -203,6 +204,8 @@ def setting(job: Job, lever: Lever, number: int) -> Change:
             return SetNice(job_id=job.job_id, before=job.nice, after=number)
         case Lever.TIME_MIN:
             return SetTimeMin(job_id=job.job_id, before=job.time_min_s, after=60.0 * number)
+        case Lever.NODE_LIST:
+            return SetNodeList(job_id=job.job_id, before=job.gang.required_nodes, after=(f"n{number:02}",))
         case _:
             held = NodeRange(low=job.gang.nodes_min, high=job.gang.nodes_max or 0)
             return SetNodeRange(job_id=job.job_id, before=held, after=NodeRange(low=1, high=number))

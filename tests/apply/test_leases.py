@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.apply.leases import TRANSITIONS, Ended, Sight, next_lease, sight_of
-from advisor.domain.actions import NodeRange, Requeue, SetNice, SetNodeRange
+from advisor.apply.leases import TRANSITIONS, Ended, Sight, next_lease, sight_of, without_place
+from advisor.domain.actions import NodeRange, Requeue, SetNice, SetNodeList, SetNodeRange
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
-from tests.builders import TAKEN_AT, make_gang, make_job, make_snapshot
+from advisor.domain.node import Node
+from tests.builders import TAKEN_AT, make_gang, make_job, make_node, make_snapshot
 
 GRACE_S = 120.0
 NICE = SetNice(job_id=1, before=0, after=20)
@@ -112,3 +113,22 @@ def test_intent_of_a_clock_that_was_set_back_waits_from_now_on() -> None:
     ahead = lease(LeaseState.INTENDED, ago_s=-3600.0)
 
     assert next_lease(ahead, Sight.BEFORE, TAKEN_AT, GRACE_S) == ahead.restarted(TAKEN_AT)
+
+
+@pytest.mark.parametrize(
+    ("node", "is_lost"),
+    [
+        pytest.param(make_node("n02"), False, id="free"),
+        pytest.param(make_node("n02", used=8), True, id="taken"),
+        pytest.param(make_node("n02", state="DRAINED"), True, id="drained"),
+        pytest.param(make_node("n02", flags=("RESERVED",)), True, id="reserved"),
+    ],
+)
+def test_pending_gang_has_lost_its_place_once_a_named_node_is_not_free(node: Node, is_lost: bool) -> None:
+    action = SetNodeList(job_id=1, before=(), after=("n01", "n02"))
+    gang = make_job(1, gang=make_gang(16, nodes_min=2, nodes_max=2, required_nodes=action.after))
+    nodes = [make_node("n01"), node, make_node("n03"), make_node("n04")]
+
+    lost = without_place([intended(action, TAKEN_AT - 30.0)], make_snapshot([gang], nodes))
+
+    assert lost == (frozenset({1}) if is_lost else frozenset())

@@ -14,7 +14,7 @@ from tests.backends.fake_slurm import FakeSlurm, Streaming, job_row, node_row
 
 JOB_ID = 7
 NODES = 4
-_UPDATE = re.compile(r"(\w+)=(\S+)")
+_UPDATE = re.compile(r"(\w+)=(\S*)")
 
 
 @dataclass
@@ -30,6 +30,8 @@ class OneQueue(Streaming):
     switches: str = "0@0"
     gpus: str = "gres/gpu:a100:8"
     time_min: int = 0
+    limit: int = 60
+    named: str = ""
     unseen: tuple[str, ...] = ()
     cluster: str | None = None
     sent: list[str] = field(default_factory=list)
@@ -50,14 +52,23 @@ class OneQueue(Streaming):
         """Carry out the lines for scontrol."""
         assert program == "scontrol"
         for line in lines:
-            update, *words = line.split(" ")
+            update, job, *changes = line.split(" ")
             assert update == "update"
-            self._update(*words)
+            for change in changes:
+                self._update(job, change)
         return ""
 
     def held(self) -> tuple[object, ...]:
         """Return the fields that changes touch."""
-        return self.nice, self.nodes, self.switches, self.gpus.replace("gres:", "gres/"), self.time_min
+        return (
+            self.nice,
+            self.nodes,
+            self.switches,
+            self.gpus.replace("gres:", "gres/"),
+            self.limit,
+            self.time_min,
+            self.named,
+        )
 
     def _update(self, job: str, change: str) -> None:
         match = _UPDATE.fullmatch(change)
@@ -75,8 +86,12 @@ class OneQueue(Streaming):
                 self.switches = value
             case "TresPerJob":
                 self.gpus = value.replace("gres:", "gres/")
+            case "TimeLimit":
+                self.limit = int(value)
             case "TimeMin":
                 self.time_min = int(value)
+            case "ReqNodeList":
+                self.named = value
             case _:
                 raise SlurmRefusedError(f"scontrol failed with exit status 1: {change}")
 
@@ -99,8 +114,10 @@ class OneQueue(Streaming):
             tres_per_job=self.gpus,
             ReqSwitch=str(count),
             Wait4Switch=f"{minutes}:00",
+            TimeLimit=f"{self.limit}:00",
             MinTime=f"{self.time_min}:00",
             Nice=str(self.nice),
+            ReqNodes=self.named,
         )
 
     def _by_json(self, program: str, arguments: tuple[str, ...]) -> dict[str, Any]:
@@ -120,8 +137,10 @@ class OneQueue(Streaming):
             "tres_per_job": self.gpus,
             "required_switches": count,
             "maximum_switch_wait_time": minutes * 60,
+            "time_limit": {"set": True, "infinite": False, "number": self.limit},
             "time_minimum": {"set": bool(self.time_min), "infinite": False, "number": self.time_min},
             "nice": self.nice,
+            "required_nodes": self.named,
         }
         if self.release.startswith("22.05"):
             changed.pop("required_switches")
@@ -141,8 +160,10 @@ class OneQueue(Streaming):
             "gres_per_node": {},
             "required_switches": count or None,
             "max_wait_time_switches": minutes * 60 or None,
+            "time_limit": self.limit,
             "time_limit_min": self.time_min or None,
             "nice": self.nice,
+            "required_nodes": self.named.split(",") if self.named else [],
         }
         seen = {key: value for key, value in values.items() if key not in self.unseen}
         lines: list[dict[str, Any]] = [{"version": self.release.rpartition(".")[0] + ".2"}]

@@ -21,6 +21,7 @@ from advisor.domain.gang import GpuCount, GpuScope
 from advisor.domain.plan import Outcome
 from advisor.errors import SlurmUnavailableError
 from tests.backends.fake_slurm import FakeSlurm, Streaming, job_row
+from tests.builders import size_of
 
 
 @dataclass
@@ -158,12 +159,23 @@ def test_a_slurmctld_that_does_not_answer_leaves_all_of_a_batch_unknown() -> Non
 
 
 @pytest.mark.parametrize(
-    "gpu_type", ["a100 Nice=-1000", "a100\nupdate JobId=8 Nice=-1000", "a100;b", "!!", "a\tb", '"a"', "ü", "a\\b"]
+    "gpu_type",
+    [
+        "a100 Nice=-1000",
+        "a100 TimeLimit=1",
+        "a100\nupdate JobId=8 Nice=-1000",
+        "a100;b",
+        "!!",
+        "a\tb",
+        '"a"',
+        "ü",
+        "a\\b",
+    ],
 )
 def test_no_text_of_a_user_reaches_a_line(gpu_type: str) -> None:
     held, wanted = ((GpuCount(gpu_type=gpu_type, count=count),) for count in (1, 2))
     slurm = Slurm(nices={1: 0, 7: 0})
-    hostile = SetGpus(job_id=7, scope=GpuScope.JOB, before=held, after=wanted)
+    hostile = SetGpus(job_id=7, scope=GpuScope.JOB, before=size_of(*held), after=size_of(*wanted))
 
     refused, applied = ScontrolActuator(slurm).apply_all([hostile, *nices(1)])
 

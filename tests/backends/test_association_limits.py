@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from advisor.backends.assoc_text import decode_associations, partition_qos
 from advisor.backends.association_limits import AssociationLimits, demand_of, exceeded
-from advisor.domain.actions import SetGpus, SetNice
+from advisor.domain.actions import Requeue, SetGpus, SetNice
 from advisor.domain.gang import GpuCount, GpuScope
 from advisor.domain.job import Job
 from advisor.domain.plan import Recommendation
 from advisor.errors import AdvisorError, DecodeError, SlurmError, SlurmUnavailableError
 from tests.backends.fake_slurm import FakeSlurm
-from tests.builders import make_gang, make_job, make_recommendation
+from tests.builders import make_gang, make_job, make_recommendation, size_of
 
 # Of 22.05: top (12 GPUs) > vision (8 GPUs, 2 in use) > sub (5 GPUs each job) > mail; QOS normal lets each user have 7
 # GPUs and each account 9, QOS part each job 5 and all 16.
@@ -50,9 +50,12 @@ class Site:
         return self.limits.against(resize(gpus, before=before, job_id=job.job_id), job)
 
 
-def resize(gpus: int, *, before: int = 4, job_id: int = 1) -> Recommendation:
+def resize(gpus: int, *, before: int = 4, job_id: int = 1, limit_s: float = 600.0) -> Recommendation:
     action = SetGpus(
-        job_id=job_id, scope=GpuScope.NODE, before=(GpuCount(count=before),), after=(GpuCount(count=gpus),)
+        job_id=job_id,
+        scope=GpuScope.NODE,
+        before=size_of(GpuCount(count=before), limit_s=600.0),
+        after=size_of(GpuCount(count=gpus), limit_s=limit_s),
     )
     return make_recommendation(action)
 
@@ -112,11 +115,18 @@ def test_limit_that_would_be_exceeded_is_named(text: str, gpus: int, qos: list[s
 
 
 OWN = RECORDED.split("\n")[6]
+QOS_LINE = next(line for line in RECORDED.split("\n") if line.startswith("QOS=normal"))
 
 
 def own_with(limit: str) -> str:
     """Return the recording with other limits of the user."""
     return RECORDED.replace(OWN, OWN.replace("MaxTRESPJ=gres/gpu=5", limit))
+
+
+OWN_WALL = RECORDED.replace(OWN, OWN.replace("MaxWallPJ=", "MaxWallPJ=20"))
+ROOT_WALL = RECORDED.replace("MaxWallPJ=", "MaxWallPJ=15", 1)
+ALL_WALLS = ROOT_WALL.replace(OWN, OWN.replace("MaxWallPJ=", "MaxWallPJ=20"))
+QOS_WALL = RECORDED.replace(QOS_LINE, QOS_LINE.replace("MaxWallPJ=", "MaxWallPJ=20"))
 
 
 @pytest.mark.parametrize(
@@ -213,11 +223,26 @@ def test_user_who_has_no_place_in_a_qos_yet_is_not_told() -> None:
 
 def test_number_of_gpus_that_cannot_be_told_is_not_changed() -> None:
     job = replace(MAIL, gang=make_gang(1, scope=GpuScope.SOCKET))
-    grown = SetGpus(job_id=1, scope=GpuScope.SOCKET, before=(GpuCount(count=1),), after=(GpuCount(count=2),))
+    grown = SetGpus(
+        job_id=1, scope=GpuScope.SOCKET, before=size_of(GpuCount(count=1)), after=size_of(GpuCount(count=2))
+    )
 
     said = Site().limits.against(make_recommendation(grown), job)
 
     assert said == "limits: the number of GPUs that the job would use is unknown"
+
+
+def test_running_job_is_not_stopped_for_a_size_that_its_limits_forbid() -> None:
+    site = Site(shown=own_with("MaxTRESPJ=gres/gpu=5"))
+
+    def stopped_for(gpus: int | None) -> str | None:
+        stop = Requeue(job_id=1, for_job_id=1, before=1.0, gpus_after=gpus)
+        return site.limits.against(make_recommendation(stop), MAIL)
+
+    assert stopped_for(6) == "limits: 6 would be beyond MaxTRESPJ=gres/gpu=5, of user 'mail' in account 'sub'"
+    assert stopped_for(5) is None
+    # For a gang it is stopped without a new size.
+    assert stopped_for(None) is None
 
 
 def test_qos_of_the_partition_binds_as_well() -> None:
@@ -244,19 +269,50 @@ def test_changes_let_pass_on_one_reading_count_as_use_until_the_next() -> None:
 
 
 @pytest.mark.parametrize(
-    ("privileged", "gpus", "asks"),
-    [(False, 5, True), (False, 3, False), (True, 3, True)],
-    ids=["growth", "smaller", "smaller as Operator"],
+    ("privileged", "gpus", "limit_s", "asks"),
+    [(False, 5, 600.0, True), (False, 3, 600.0, False), (False, 3, 780.0, True), (True, 3, 600.0, True)],
+    ids=["growth", "smaller", "smaller with a longer limit", "smaller as Operator"],
 )
-def test_smaller_size_is_checked_only_where_the_change_would_lift_a_limit(
-    privileged: bool, gpus: int, asks: bool
+def test_smaller_size_is_checked_only_where_a_limit_can_be_exceeded_or_lifted(
+    privileged: bool, gpus: int, limit_s: float, asks: bool
 ) -> None:
     site = Site(privileged=privileged)
 
-    said = site.against(gpus)
+    said = site.limits.against(resize(gpus, limit_s=limit_s), MAIL)
 
     assert said is None
     assert bool(site.slurm.asked) is asks
+
+
+def test_minutes_of_a_raised_limit_count() -> None:
+    text = own_with("MaxTRESPJ=gres/gpu=5").replace("MaxTRESMinsPJ=", "MaxTRESMinsPJ=gres/gpu=40")
+
+    within, beyond = (Site(shown=text).limits.against(resize(2, limit_s=minutes * 60.0), MAIL) for minutes in (20, 21))
+
+    assert within is None
+    assert beyond == "limits: 42 would be beyond MaxTRESMinsPJ=gres/gpu=40, of user 'mail' in account 'sub'"
+
+
+@pytest.mark.parametrize(
+    ("text", "minutes", "said"),
+    [
+        (OWN_WALL, 20, None),
+        (OWN_WALL, 21, "limits: 21 would be beyond MaxWallPJ=20, of user 'mail' in account 'sub'"),
+        (ALL_WALLS, 21, "limits: 21 would be beyond MaxWallPJ=20, of user 'mail' in account 'sub'"),
+        (ROOT_WALL, 16, "limits: 16 would be beyond MaxWallPJ=15, of user 'mail' in account 'sub'"),
+        (QOS_WALL, 20, None),
+        (QOS_WALL, 21, "limits: 21 would be beyond MaxWallPJ=20, of QOS normal"),
+    ],
+    ids=["at it", "the user's", "nearest", "root's", "at the QOS's", "the QOS's"],
+)
+def test_limit_is_not_raised_beyond_the_longest_of_an_association_or_a_qos(
+    text: str, minutes: int, said: str | None
+) -> None:
+    assert Site(shown=text).limits.against(resize(2, limit_s=minutes * 60.0), MAIL) == said
+
+
+def test_job_without_a_time_limit_is_held_against_no_longest_one() -> None:
+    assert against(OWN_WALL, 2, replace(MAIL, time_limit_s=None)) == ""
 
 
 def test_other_changes_and_sites_without_limits_are_let_pass() -> None:

@@ -23,13 +23,16 @@ from advisor.domain.actions import (
     NodeRange,
     SetGpus,
     SetNice,
+    SetNodeList,
     SetNodeRange,
     SetSwitches,
     SetTimeMin,
 )
 from advisor.domain.gang import GpuCount, GpuScope, SwitchRequest
 from advisor.domain.lease import Ending, LeaseState, intended
+from advisor.domain.plan import Outcome
 from tests.backends.one_queue import JOB_ID, OneQueue
+from tests.builders import size_of
 
 READERS = ("text", "json", "json of 22.05", "pyslurm")
 NOW = 1_795_353_900.0
@@ -42,10 +45,11 @@ CHANGES: Mapping[Lever, Change] = {
     Lever.GPU_COUNT: SetGpus(
         job_id=JOB_ID,
         scope=GpuScope.JOB,
-        before=(GpuCount(gpu_type="a100", count=8),),
-        after=(GpuCount(gpu_type="a100", count=4),),
+        before=size_of(GpuCount(gpu_type="a100", count=8), limit_s=3600.0),
+        after=size_of(GpuCount(gpu_type="a100", count=4), limit_s=6780.0),
     ),
     Lever.TIME_MIN: SetTimeMin(job_id=JOB_ID, before=None, after=3600.0),
+    Lever.NODE_LIST: SetNodeList(job_id=JOB_ID, before=(), after=("n01", "n02")),
 }
 
 
@@ -118,7 +122,7 @@ def test_change_is_taken_back_under_any_reader(lever: Lever, writer: str, reader
 def test_value_of_somebody_else_stays_under_any_reader(lever: Lever, reader: str) -> None:
     change, queue, journal = (
         CHANGES[lever],
-        OneQueue(nice=3, nodes=(2, 3), switches="2@10", time_min=7),
+        OneQueue(nice=3, nodes=(2, 3), switches="2@10", time_min=7, named="n03"),
         MemoryJournal(),
     )
     queue.gpus = "gres/gpu:a100:2"
@@ -132,6 +136,33 @@ def test_value_of_somebody_else_stays_under_any_reader(lever: Lever, reader: str
 
     assert queue.held() == held
     assert [each.state for each in journal.leases()] == [LeaseState.HANDS_OFF]
+
+
+@pytest.mark.parametrize("reader", ["text", "json"])
+@pytest.mark.parametrize("state", [LeaseState.OUT, LeaseState.RETURNING])
+@pytest.mark.parametrize("limit", [30, 90, 600])
+def test_limit_that_a_person_set_stays_with_the_size(reader: str, state: LeaseState, limit: int) -> None:
+    change, queue, journal = CHANGES[Lever.GPU_COUNT], OneQueue(), MemoryJournal()
+    source = opened(reader, queue)
+    lease = intended(change, NOW - 2 * INTENT_GRACE_S, after_s=60.0)
+    journal.keep(replace(lease, state=state))
+    assert ScontrolActuator(queue).apply(change).text == ""
+    queue.limit = limit
+    held, sent = queue.held(), tuple(queue.sent)
+
+    applier = Applier(source=source, actuator=ScontrolActuator(queue), cycle=Cycle(), journal=journal)
+    applier.reconcile(source.snapshot())
+
+    assert (queue.held(), tuple(queue.sent)) == (held, sent)
+    assert [each.state for each in journal.leases()] == [LeaseState.HANDS_OFF]
+
+
+def test_limit_that_a_person_set_between_reading_and_sending_stays() -> None:
+    queue = OneQueue(limit=90)
+
+    receipt = ScontrolActuator(queue).apply(CHANGES[Lever.GPU_COUNT])
+
+    assert (receipt.outcome, receipt.is_overruled, queue.sent) == (Outcome.FAILED, True, [])
 
 
 @pytest.mark.parametrize("lever", CHANGES)
@@ -161,7 +192,7 @@ def test_change_that_was_not_read_and_is_not_due_stays_out() -> None:
     applier.reconcile(source.snapshot())
 
     assert journal.leases() == (kept,)
-    assert len(queue.sent) == 1
+    assert queue.sent == ["TresPerJob=gres:gpu:a100:4", "TimeLimit=113"]
 
 
 def test_field_that_was_not_read_of_a_requeued_job_is_owned_again_until_it_was() -> None:

@@ -311,8 +311,20 @@ def test_people_get_a_table_and_the_rules(sadvise: Sadvise, cluster: FakeCluster
         "JobId=9",
         "NumNodes=1-1",
     ]
-    assert first[2] == "left alone  1 not_held"
-    assert second == ["nothing to apply and nothing to take back", "left alone  1 no_change_outstanding, 1 not_held"]
+    assert first[2] == "left alone  1 not_held (rules: docs/reasons.md)"
+    assert second == [
+        "nothing to apply and nothing to take back",
+        "left alone  1 no_change_outstanding, 1 not_held (rules: docs/reasons.md)",
+    ]
+
+
+def test_revert_says_what_the_daemon_does_next(sadvise: Sadvise, cluster: FakeCluster) -> None:
+    sadvise("apply")
+
+    last = sadvise("revert", "--all").out.splitlines()[-1]
+
+    assert last.startswith("next    a daemon in mode apply leaves these jobs alone")
+    assert "more than 3 jobs" in last and "`sadvise acknowledge people_object`" in last
 
 
 def test_lines_are_the_changes_alone(sadvise: Sadvise, cluster: FakeCluster) -> None:

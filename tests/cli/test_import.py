@@ -141,3 +141,49 @@ def test_an_output_that_cannot_be_written_gets_one_line(sadvise: Sadvise, worklo
     assert outcome.exit_code == 1
     assert "cannot be written: No such file or directory" in outcome.err
     assert outcome.err.count("\n") == 1
+
+
+@pytest.fixture
+def accounting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A sacct that keeps its arguments in a file and prints two jobs; other programs are not there."""
+    rows = SACCT.replace("|", "\t")
+    (tmp_path / "answer").write_text(rows + rows.splitlines()[1].replace("1\t100\t101", "2\t150\t160", 1) + "\n")
+    program = tmp_path / "programs" / "sacct"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\nprintf '%s\\n' \"$@\" >{tmp_path}/asked\nexec /bin/cat {tmp_path}/answer\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent))
+    return tmp_path / "asked"
+
+
+def test_live_asks_the_accounting_of_the_site(sadvise: Sadvise, accounting: Path, tmp_path: Path) -> None:
+    output = tmp_path / "my history.csv"
+
+    outcome = sadvise("import", "sacct", "live", "--since", "now-7days", "-o", str(output))
+
+    assert (outcome.exit_code, outcome.out) == (0, "")
+    assert outcome.err.splitlines()[-1] == (
+        f"next: sadvise simulate '{output}' --cluster live; sadvise tune '{output}' --cluster live"
+    )
+    asked = accounting.read_text().splitlines()
+    assert "-a" in asked and asked[asked.index("-S") + 1] == "now-7days"
+    assert read_trace(output).jobs["submit_time"].tolist() == [0.0, 50.0]
+
+
+def test_a_file_named_live_is_read_by_its_path(
+    sadvise: Sadvise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("live").write_text(SACCT)
+
+    outcome = sadvise("import", "sacct", f"{tmp_path}/live", "-o", "t.csv")
+
+    assert outcome.exit_code == 0
+    assert len(read_trace(tmp_path / "t.csv")) == 1
+
+
+def test_a_start_time_goes_with_live_only(sadvise: Sadvise, workload: Path, tmp_path: Path) -> None:
+    outcome = sadvise("import", "itp", str(workload), "--since", "now-7days", "-o", str(tmp_path / "t.csv"))
+
+    assert outcome.exit_code == 1
+    assert "--since is for `sadvise import sacct live`" in outcome.err

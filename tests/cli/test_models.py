@@ -82,6 +82,8 @@ def test_fit_on_accounting_is_used_and_rolled_back(sadvise: Sadvise, site: Path,
     assert fitted.exit_code == 0, fitted.err
     assert "600 rows, 600 ended GPU jobs" in fitted.err
     assert fitted.out.startswith("# run_time site-1")
+    assert "## Graph" not in fitted.out and "## Graph" in sadvise("models", "show", "run_time").out
+    assert "`sadvise models rollback run_time` undoes this" in fitted.err
     assert "run_time site-1" in sadvise("recommend", "--demo").out
     assert sadvise("models", "rollback", "run_time").out == "run_time: default-1 is in use\n"
     assert "run_time default-1" in sadvise("recommend", "--demo").out
@@ -157,3 +159,39 @@ def test_explain_shows_the_forecasts_of_a_job(sadvise: Sadvise, site: Path) -> N
 
 def test_models_of_the_site_lie_where_the_state_lies() -> None:
     assert Path("/var/lib/sadvise/models") == SITE_FOLDER
+
+
+@pytest.mark.parametrize(
+    ("jobs", "words"),
+    [(240, "run_time: on probation, so plans rest on time limits"), (600, "run_time: not on probation: ")],
+    ids=["too few kept aside", "enough kept aside"],
+)
+def test_fit_on_live_accounting_says_whether_the_model_is_on_probation(
+    jobs: int, words: str, sadvise: Sadvise, site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "programs" / "sacct"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\nexec /bin/cat {history(tmp_path, jobs)}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent))
+
+    fitted = sadvise("fit", "runtime", "--from", "live")
+
+    assert fitted.exit_code == 0, fitted.err
+    assert words in fitted.err
+    assert "jobs kept aside from the fit ran within their intervals" in fitted.err
+
+
+def test_folder_that_cannot_be_written_is_refused_before_the_accounting_is_read(
+    sadvise: Sadvise, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+
+    answer = sadvise("fit", "runtime", "--from", "no-such-file", "--models", f"{tmp_path}/file/models")
+    dry = sadvise("fit", "runtime", "--from", "no-such-file", "--models", f"{tmp_path}/file/models", "--dry-run")
+
+    assert answer.exit_code == dry.exit_code == 1
+    assert answer.err == (
+        f"sadvise: error: {tmp_path}/file: cannot be written: run this as root, or give --models DIR or --dry-run\n"
+    )
+    assert "no-such-file" in dry.err

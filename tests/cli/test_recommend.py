@@ -56,9 +56,9 @@ def test_json_has_the_published_shape(sadvise: Sadvise) -> None:
     document = json.loads(sadvise("recommend", "--demo", "--json").out)
 
     assert set(document) == {
-        "meta", "cluster", "forecasts", "stops", "recommendations", "advised_on_probation", "skipped", "unused",
+        "meta", "cluster", "forecasts", "stops", "recommendations", "skipped", "unused",
     }  # fmt: skip
-    assert document["forecasts"]["on_probation"] == document["stops"] == document["advised_on_probation"] == []
+    assert document["forecasts"]["on_probation"] == document["stops"] == []
     assert {"tool", "version", "schema", "slurm", "source", "taken_at"} <= set(document["meta"])
     assert document["meta"]["tool"] == "sadvise"
     assert document["meta"]["source"] == "demo"
@@ -68,7 +68,10 @@ def test_json_has_the_published_shape(sadvise: Sadvise) -> None:
         }  # fmt: skip
         assert change["command"][:2] == change["revert"][:2] == ["scontrol", "update"]
         assert change["command"][2] == change["revert"][2] == f"JobId={change['job_id']}"
-        assert len(change["command"]) == len(change["revert"]) == 4
+        fields = [[word.partition("=")[0] for word in change[name][3:]] for name in ("command", "revert")]
+        assert fields[0] == fields[1]
+        # One field, and the time limit with a smaller size.
+        assert len(fields[0]) == 1 or (change["lever"], fields[0][1:]) == ("gpu_count", ["TimeLimit"])
     assert all(set(job) == {"job_id", "rule"} for job in document["skipped"])
 
 
@@ -317,7 +320,7 @@ def test_journal_that_cannot_be_read_is_a_line_beside_the_advice(sadvise: Sadvis
 
 
 def test_policy_is_named_where_it_is_asked_for(sadvise: Sadvise, tmp_path: Path) -> None:
-    publish_sizes(tmp_path / "models")
+    publish_sizes(tmp_path / "models", constant=-100.0)
     config = tmp_path / "sadvise.toml"
     config.write_text(f'[forecasts]\nmodels = "{tmp_path / "models"}"\n')
 
@@ -331,4 +334,4 @@ def test_policy_that_is_not_there_is_an_error(sadvise: Sadvise) -> None:
     done = sadvise("recommend", "--demo", "--policy", "lineal")
 
     assert done.exit_code != 0
-    assert done.err == "sadvise: error: there is no policy 'lineal': there are none\n"
+    assert done.err == "sadvise: error: there is no policy 'lineal': there are dl2, marl, price\n"

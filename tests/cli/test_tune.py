@@ -9,6 +9,7 @@ import typer
 
 import advisor.cli.app
 from advisor.cli.tune import tune
+from advisor.files import parse_toml
 from advisor.sim.trace_file import write_trace
 from tests.cli.conftest import Sadvise
 from tests.sim.building import make_trace
@@ -114,6 +115,11 @@ def test_people_see_the_table_and_the_lines_to_set(sadvise: Sadvise, trace: str)
     )
     assert "\nlift-oracle site       cannot be set" in out
     assert "\nchosen  lift " in out
+    chosen = out[out.index("\nchosen") :]
+    lines = chosen[chosen.index("\nnext") :].splitlines()
+    assert "/etc/sadvise/conf.d/tune.toml" in lines[1]
+    assert set(parse_toml("\n".join(line.strip() for line in lines[2:]))) <= {"guard", "planning", "forecasts"}
+    assert "[guard]" in chosen
     assert "mind" not in out and "hidden" not in out
 
 

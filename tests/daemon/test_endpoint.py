@@ -121,7 +121,7 @@ def test_health_is_told_as_json(place: str, metrics: Metrics, clock: Clock) -> N
         "reader": "text",
         "fault": "",
         "held_to": {"paused": "by root"},
-        "on_probation": [],
+        "on_probation": {},
         "overdue": 0,
     }
 

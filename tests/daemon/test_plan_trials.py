@@ -258,7 +258,7 @@ def test_fault_of_a_trial_is_in_the_audit_the_log_and_the_metrics(site: Site) ->
 
 def test_shadow_takes_the_trial_of_the_plan_in_force(site: Site) -> None:
     trial = Decided(TrialFinding.NO_CLEAR_GAIN)
-    serving(site, trial, Shadow(Scripted(1.0))).round()
+    serving(site, trial, Shadow(lambda: Scripted(1.0), "scripted")).round()
 
     with opened(site.folder / "journal.sqlite") as journal:
         row = journal.last("shadow")

@@ -16,7 +16,7 @@ from advisor.domain.lease import LeaseState
 from advisor.domain.mode import Mode
 from advisor.domain.plan import Outcome, Receipt
 from advisor.view.sentences import sentence
-from tests.builders import make_job
+from tests.builders import make_job, size_of
 from tests.made_rounds import change, lease, make_round, put_off, receipt, step
 
 
@@ -81,6 +81,18 @@ def test_a_change_tells_who_what_and_why(events: Events) -> None:
         "text": sentence(change(1)),
     }
     assert (told[1]["sent"], told[1]["failed"], told[1]["open_leases"]) == (1, 0, 1)
+
+
+def test_run_times_that_are_set_aside_are_told_once_and_so_is_their_return(events: Events) -> None:
+    for number, why in enumerate(("0 of 0", "1 of 2")):
+        events.tell(make_round(step(), number=number, on_probation={"run_time 1": why}))
+    aside = events.taken()
+    events.tell(make_round(step(), number=2))
+    counted = events.taken()
+
+    assert names(aside) == ["run times are set aside", "round"]
+    assert (aside[0]["model"], aside[0]["why"], aside[0]["level"]) == ("run_time 1", "0 of 0", "info")
+    assert names(counted) == ["run times are no longer set aside"] and counted[0]["model"] == "run_time 1"
 
 
 def test_what_failed_is_a_warning_with_its_fault(events: Events) -> None:
@@ -224,8 +236,8 @@ def test_a_fault_that_lasts_is_told_first_then_now_and_then_and_when_it_ends(eve
             SetGpus(
                 job_id=1,
                 scope=GpuScope.JOB,
-                before=(GpuCount(count=4),),
-                after=(GpuCount(gpu_type="a100", count=1), GpuCount(gpu_type="h100", count=1)),
+                before=size_of(GpuCount(count=4)),
+                after=size_of(GpuCount(gpu_type="a100", count=1), GpuCount(gpu_type="h100", count=1)),
             ),
             "gpu:4",
             "a100:1,h100:1",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.daemon.breaker_events import acknowledge, read_breakers
+from advisor.daemon.breaker_events import acknowledge, read_breakers, trust_again
 from advisor.daemon.pause_file import pause, resume
 from advisor.daemon.service import Service
 from advisor.domain.actions import SetNodeRange
@@ -19,7 +19,8 @@ from advisor.domain.outcome import Arm, JobOutcome, SeenForecast
 from advisor.domain.snapshot import Snapshot
 from advisor.errors import JournalError, SlurmUnavailableError
 from advisor.journal import SqliteJournal, opened
-from advisor.settings import Limits
+from advisor.metrics.round import Round
+from advisor.settings import BreakerSettings, Limits
 from advisor.trial.accuracy import NOT_KNOWN
 from tests.builders import DAY_S, TAKEN_AT, make_job
 from tests.daemon.rounds import Site
@@ -165,7 +166,7 @@ def test_audit_tells_start_pause_resume_reload_and_end(site: Site) -> None:
     assert [event for event in events(site) if event != "claimed"] == [
         "started",
         "paused",
-        "configuration read anew",
+        "configuration read again",
         "resumed",
         "ended",
     ]
@@ -270,13 +271,17 @@ def test_forecasts_are_judged_by_the_jobs_that_ended(site: Site) -> None:
 
 MODEL = "run_time default-1"
 NEARLY_A_DAY = RunTime(interval_s=Interval(low=60.0, median=80_000.0, high=DAY_S), mean_s=80_000.0)
+TOO_LONG = RunTime(interval_s=Interval(low=80_000.0, median=81_000.0, high=DAY_S), mean_s=81_000.0)
 
 
 class OnProbation:
-    """A model on probation that forecasts the run times of the jobs that run."""
+    """A model on probation that forecasts one run time for all jobs that run."""
+
+    def __init__(self, run_time: RunTime) -> None:
+        self.run_time = run_time
 
     def forecasts(self, snapshot: Snapshot) -> Forecasts:
-        by_job = {job.job_id: JobForecast(run_time=NEARLY_A_DAY) for job in snapshot.jobs if not job.is_pending}
+        by_job = {job.job_id: JobForecast(run_time=self.run_time) for job in snapshot.jobs if not job.is_pending}
         return Forecasts(by_job=by_job, models=(MODEL,), on_probation=(MODEL,))
 
     def with_starts(self, forecasts: Forecasts, snapshot: Snapshot, job_ids: Collection[int]) -> Forecasts:
@@ -284,9 +289,9 @@ class OnProbation:
         return forecasts
 
 
-def on_probation(site: Site, jobs: int) -> Service:
+def on_probation(site: Site, jobs: int, run_time: RunTime = NEARLY_A_DAY) -> Service:
     """Start a daemon whose model has to prove itself on a number of jobs."""
-    site.forecaster = OnProbation()
+    site.forecaster = OnProbation(run_time)
     service = site.service()
     service.reconfigure(site.config(guard=Limits(probation_jobs=jobs)))
     return service
@@ -314,30 +319,110 @@ def test_rounds_without_ended_jobs_read_no_outcomes(site: Site, monkeypatch: pyt
             assert "journal" not in service.round().held_to
 
 
-def test_nothing_is_applied_on_a_model_before_jobs_of_the_site_prove_it(site: Site) -> None:
-    # They hold no GPUs that the gang waits for.
-    for job_id in (60, 61):
+def add_short_jobs(site: Site, *job_ids: int) -> None:
+    """Run jobs that hold no GPUs that the gang waits for."""
+    for job_id in job_ids:
         site.cluster.jobs[job_id] = make_job(job_id, state=JobState.RUNNING, start_time=TAKEN_AT - 600.0)
-    service = on_probation(site, 2)
-    first = service.round()
-    for job_id in (60, 61):
+
+
+def next_round(site: Site, service: Service, *ended: int) -> Round:
+    """Run a round a minute later, after some jobs have ended."""
+    for job_id in ended:
         del site.cluster.jobs[job_id]
     site.cluster.now += 60.0
-    second = service.round()
-    sent = list(site.cluster.sent)
-    site.cluster.now += 60.0
-    third = service.round()
+    return service.round()
+
+
+def set_aside(done: Round) -> tuple[str, ...]:
+    """Return the models that the plan of a round set aside."""
+    assert done.step is not None
+    assert tuple(done.on_probation) == done.step.record.forecasts.on_probation
+    return done.step.record.forecasts.on_probation
+
+
+def test_changes_go_out_by_time_limits_until_jobs_of_the_site_prove_the_model(site: Site) -> None:
+    add_short_jobs(site, 60, 61)
+    service = on_probation(site, 2)
+    first = service.round()
+    second = next_round(site, service, 60, 61)
+    third = next_round(site, service)
     service.leave(4.0)
     again = on_probation(site, 2).round()
 
-    for done in (first, second):
-        assert done.step is not None and done.step.record.forecasts.on_probation == (MODEL,)
-        assert {change.refused_by for change in done.step.record.judged} == {"forecast_proven"}
-    assert sent == [] and second.mode is Mode.APPLY
-    for done in (third, again):
-        assert done.step is not None and done.step.record.forecasts.on_probation == ()
-    assert third.step is not None and len(third.step.applied) == 1
-    assert events(site).count("forecast proven") == 1
+    assert set_aside(first) == set_aside(second) == (MODEL,) and set_aside(third) == set_aside(again) == ()
+    assert first.step is not None and len(first.step.applied) == 1 and first.mode is Mode.APPLY
+    assert "no job that it forecast has ended yet" in first.on_probation[MODEL]
+    # The record holds the forecasts that the jobs are judged by.
+    assert first.step.record.forecasts.by_job and events(site).count("forecast proven") == 1
+
+
+def test_model_that_does_not_fit_is_set_aside_for_good_and_changes_go_out(site: Site) -> None:
+    add_short_jobs(site, 60, 61, 62)
+    service = on_probation(site, 2, TOO_LONG)
+    service.round()
+    rounds = [next_round(site, service, 60, 61, 62), *(next_round(site, service) for _ in range(3))]
+
+    assert [set_aside(done) for done in rounds] == [(MODEL,)] * 4
+    assert [done.held_to for done in rounds] == [{}] * 4 and site.cluster.sent
+    assert "0 of the 3 jobs that ended ran within" in rounds[0].on_probation[MODEL]
+
+
+def foresee(site: Site, run_time: RunTime) -> None:
+    """Let the model forecast another run time of new jobs."""
+    assert isinstance(site.forecaster, OnProbation)
+    site.forecaster.run_time = run_time
+
+
+def drifting(site: Site) -> Service:
+    """Start a daemon with a model that two jobs have proven, and which drifts by three."""
+    add_short_jobs(site, 60, 61)
+    service = on_probation(site, 2)
+    service.reconfigure(
+        site.config(guard=Limits(probation_jobs=2), breakers=BreakerSettings(min_ended_jobs=3, min_coverage_ratio=0.6))
+    )
+    service.round()
+    next_round(site, service, 60, 61)
+    foresee(site, TOO_LONG)
+    add_short_jobs(site, 70, 71, 72)
+    assert set_aside(next_round(site, service)) == ()
+    assert set_aside(next_round(site, service, 70, 71, 72)) == ()
+    return service
+
+
+def test_proven_model_that_drifts_is_set_aside_until_jobs_that_end_later_prove_it_again(site: Site) -> None:
+    service = drifting(site)
+    drifted = next_round(site, service)
+    foresee(site, NEARLY_A_DAY)
+    add_short_jobs(site, 80, 81)
+    next_round(site, service)
+    service.leave(4.0)
+    service = on_probation(site, 2)
+    restarted = service.round()
+    next_round(site, service, 80, 81)
+    again = next_round(site, service)
+
+    assert set_aside(drifted) == set_aside(restarted) == (MODEL,) and set_aside(again) == ()
+    assert drifted.held_to == {} and drifted.mode is Mode.APPLY
+    assert "no longer holds" in drifted.on_probation[MODEL]
+    assert "no job that it forecast has ended since" in drifted.on_probation[MODEL]
+    assert [event for event in events(site) if event.startswith("forecast")] == [
+        "forecast proven", "forecast drifted", "forecast proven",
+    ]  # fmt: skip
+
+
+def test_model_that_a_person_trusts_again_counts_until_later_jobs_show_the_same(site: Site) -> None:
+    service = drifting(site)
+    next_round(site, service)
+    with opened(site.folder / "journal.sqlite", wait_s=5.0) as journal:
+        trust_again(journal, site.cluster.now, by="ada", reason="a course ended")
+    trusted = [next_round(site, service) for _ in range(3)]
+    add_short_jobs(site, 80, 81, 82)
+    next_round(site, service)
+    next_round(site, service, 80, 81, 82)
+    again = next_round(site, service)
+
+    assert [set_aside(done) for done in trusted] == [()] * 3 and set_aside(again) == (MODEL,)
+    assert events(site).count("forecast drifted") == 2
 
 
 def test_breaker_that_a_person_acknowledges_closes_and_counts_again(site: Site) -> None:
@@ -380,32 +465,6 @@ def test_acknowledged_breaker_whose_cause_lasts_opens_again(site: Site) -> None:
     assert breaker.name == "controller_threads" and "controller_threads" in again.held_to
 
 
-def test_acknowledged_drift_counts_only_jobs_that_end_from_then_on(site: Site) -> None:
-    wrong = Interval(low=60.0, median=61.0, high=62.0)
-    ended = [
-        JobOutcome(
-            job_id=900 + number, submit_time=TAKEN_AT - 8000.0, last_start_time=TAKEN_AT - 7300.0,
-            end_time=TAKEN_AT - 100.0, last_seen_time=TAKEN_AT - 100.0,
-            first_forecast=SeenForecast(made_time=TAKEN_AT - 8000.0, run_time_s=wrong),
-        )
-        for number in range(50)
-    ]  # fmt: skip
-    with opened(site.folder / "journal.sqlite") as journal:
-        journal.keep_outcomes(ended)
-    service = site.service()
-    stopped = service.round()
-    with opened(site.folder / "journal.sqlite", wait_s=5.0) as journal:
-        acknowledge(journal, "forecast_drift", site.cluster.now, by="ada", reason="")
-    site.cluster.now += 60.0
-
-    after = service.round()
-    restarted = site.service().round()
-
-    assert list(stopped.held_to) == ["forecast_drift"]
-    for done in (after, restarted):
-        assert done.held_to == {} and done.accuracy["run_time"] == NOT_KNOWN
-
-
 def test_what_still_holds_outlives_the_retention_of_the_journal(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("advisor.journal.store.LEAST_KEPT", 0)
     with opened(site.folder / "journal.sqlite") as journal:
@@ -415,4 +474,4 @@ def test_what_still_holds_outlives_the_retention_of_the_journal(site: Site, monk
 
     with opened(site.folder / "journal.sqlite") as journal:
         assert [row.event for row in reversed(journal.audit())] == ["pruned", "breakers", "forecast proven"]
-        assert journal.proven() == {MODEL} and journal.verify().broken is None
+        assert journal.trust().proven == {MODEL} and journal.verify().broken is None

@@ -226,7 +226,7 @@ def test_a_reload_counts_from_the_next_round_on(running: Running) -> None:
     running.run(running.rounds(1), hang_up, running.rounds(3))
 
     assert (running.site.told[0].mode, running.site.told[-1].mode) == (Mode.APPLY, Mode.OBSERVE)
-    assert running.log.said("configuration read anew") == [{"mode": "observe"}]
+    assert running.log.said("configuration read again") == [{"mode": "observe"}]
     assert any(state.startswith("RELOADING=1\nMONOTONIC_USEC=") for state in running.manager.heard())
 
 

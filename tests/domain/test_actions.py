@@ -1,6 +1,7 @@
 """What every action must do, from the job that it changes to the journal and the report; one example for each lever."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,9 +17,12 @@ from advisor.domain.actions import (
     Requeue,
     SetGpus,
     SetNice,
+    SetNodeList,
     SetNodeRange,
     SetSwitches,
     SetTimeMin,
+    SizeRequest,
+    raised_limit_s,
 )
 from advisor.domain.gang import GpuCount, GpuScope, SwitchRequest
 from advisor.domain.job import Job, JobState
@@ -26,7 +30,7 @@ from advisor.domain.lease import Lease, LeaseState, intended
 from advisor.domain.plan import Outcome
 from advisor.journal.rows import action_of, action_text, lease_of, lease_row
 from advisor.view.documents import in_words
-from tests.builders import TAKEN_AT, gpu_counts, make_gang, make_job
+from tests.builders import TAKEN_AT, gpu_counts, make_gang, make_job, size_of
 from tests.fake_cluster import FakeCluster
 
 Value = Mapping[str, Any]
@@ -85,18 +89,39 @@ EXAMPLES = (
     ),
     Example(
         name="GPUs of the job",
-        action=SetGpus(job_id=7, scope=GpuScope.JOB, before=gpu_counts(8), after=gpu_counts(4)),
+        action=SetGpus(job_id=7, scope=GpuScope.JOB, before=size_of(*gpu_counts(8)), after=size_of(*gpu_counts(4))),
         job=make_job(7, gpus=8),
         command="update JobId=7 TresPerJob=gres:gpu:4",
         undo="update JobId=7 TresPerJob=gres:gpu:8",
         published=({"per_job": [{"gpu_type": None, "count": 8}]}, {"per_job": [{"gpu_type": None, "count": 4}]}),
         words=("per job 8 GPUs", "per job 4 GPUs"),
-        stored='{"job_id":7,"scope":"per_job","before":[{"gpu_type":null,"count":8}],'
-        '"after":[{"gpu_type":null,"count":4}]}',
+        stored='{"job_id":7,"scope":"per_job","before":{"gpus":[{"gpu_type":null,"count":8}],"time_limit_s":null},'
+        '"after":{"gpus":[{"gpu_type":null,"count":4}],"time_limit_s":null}}',
+    ),
+    Example(
+        name="GPUs with the time limit",
+        action=SetGpus(
+            job_id=7,
+            scope=GpuScope.JOB,
+            before=size_of(*gpu_counts(8), limit_s=3600.0),
+            after=size_of(*gpu_counts(4), limit_s=6780.0),
+        ),
+        job=make_job(7, gpus=8, time_limit_s=3600.0),
+        command="update JobId=7 TresPerJob=gres:gpu:4 TimeLimit=113",
+        undo="update JobId=7 TresPerJob=gres:gpu:8 TimeLimit=60",
+        published=(
+            {"per_job": [{"gpu_type": None, "count": 8}], "time_limit_s": 3600.0},
+            {"per_job": [{"gpu_type": None, "count": 4}], "time_limit_s": 6780.0},
+        ),
+        words=("per job 8 GPUs, limit 60 min", "per job 4 GPUs, limit 113 min"),
+        stored='{"job_id":7,"scope":"per_job","before":{"gpus":[{"gpu_type":null,"count":8}],"time_limit_s":3600.0},'
+        '"after":{"gpus":[{"gpu_type":null,"count":4}],"time_limit_s":6780.0}}',
     ),
     Example(
         name="GPUs of one type per node",
-        action=SetGpus(job_id=7, scope=GpuScope.NODE, before=gpu_counts(8, "a100"), after=gpu_counts(4, "a100")),
+        action=SetGpus(
+            job_id=7, scope=GpuScope.NODE, before=size_of(*gpu_counts(8, "a100")), after=size_of(*gpu_counts(4, "a100"))
+        ),
         job=make_job(7, gang=make_gang(8, scope=GpuScope.NODE, gpu_type="a100")),
         command="update JobId=7 TresPerNode=gres:gpu:a100:4",
         undo="update JobId=7 TresPerNode=gres:gpu:a100:8",
@@ -105,8 +130,8 @@ EXAMPLES = (
             {"per_node": [{"gpu_type": "a100", "count": 4}]},
         ),
         words=("per node 8 a100", "per node 4 a100"),
-        stored='{"job_id":7,"scope":"per_node","before":[{"gpu_type":"a100","count":8}],'
-        '"after":[{"gpu_type":"a100","count":4}]}',
+        stored='{"job_id":7,"scope":"per_node","before":{"gpus":[{"gpu_type":"a100","count":8}],"time_limit_s":null},'
+        '"after":{"gpus":[{"gpu_type":"a100","count":4}],"time_limit_s":null}}',
     ),
     Example(
         name="soft limit",
@@ -119,6 +144,16 @@ EXAMPLES = (
         stored='{"job_id":7,"before":null,"after":1800.0}',
     ),
     Example(
+        name="nodes named",
+        action=SetNodeList(job_id=7, before=(), after=("n01", "n03")),
+        job=make_job(7, gang=make_gang(16, nodes_min=2, nodes_max=2)),
+        command="update JobId=7 ReqNodeList=n01,n03",
+        undo="update JobId=7 ReqNodeList=",
+        published=({"nodes": []}, {"nodes": ["n01", "n03"]}),
+        words=("on any nodes", "on n01, n03"),
+        stored='{"job_id":7,"before":[],"after":["n01","n03"]}',
+    ),
+    Example(
         name="requeue",
         action=Requeue(job_id=7, for_job_id=9, before=TAKEN_AT - 600.0),
         job=make_job(7, running_on=["n01"], started_ago_s=600.0),
@@ -127,7 +162,17 @@ EXAMPLES = (
         undo=None,
         published=({"run_start_time": TAKEN_AT - 600.0}, {"run_start_time": None}),
         words=("running", "pending"),
-        stored=f'{{"job_id":7,"for_job_id":9,"before":{TAKEN_AT - 600.0},"after":null}}',
+        stored=f'{{"job_id":7,"for_job_id":9,"before":{TAKEN_AT - 600.0},"after":null,"gpus_after":null}}',
+    ),
+    Example(
+        name="requeue to grow",
+        action=Requeue(job_id=7, for_job_id=7, before=TAKEN_AT - 600.0, gpus_after=8),
+        job=make_job(7, running_on=["n01"], started_ago_s=600.0),
+        command="requeue incomplete 7",
+        undo=None,
+        published=({"run_start_time": TAKEN_AT - 600.0}, {"run_start_time": None}),
+        words=("running", "pending"),
+        stored=f'{{"job_id":7,"for_job_id":7,"before":{TAKEN_AT - 600.0},"after":null,"gpus_after":8}}',
     ),
 )
 
@@ -200,6 +245,69 @@ def test_nice_stored_before_there_were_exchanges_is_read() -> None:
     assert action == SetNice(job_id=7, before=0, after=50)
 
 
+def test_stop_stored_before_jobs_restarted_to_grow_is_read() -> None:
+    action = action_of(Lever.CHECKPOINT_REQUEUE, '{"job_id":7,"for_job_id":9,"before":1.0,"after":null}')
+
+    assert action == Requeue(job_id=7, for_job_id=9, before=1.0)
+
+
+def test_size_stored_before_limits_changed_with_it_is_read_and_says_nothing_of_the_limit() -> None:
+    action = action_of(
+        Lever.GPU_COUNT,
+        '{"job_id":7,"scope":"per_job","before":[{"gpu_type":null,"count":8}],"after":[{"gpu_type":null,"count":4}]}',
+    )
+
+    assert isinstance(action, SetGpus)
+    assert (action.before, action.after) == (size_of(*gpu_counts(8)), size_of(*gpu_counts(4)))
+    assert action.arguments() == ("TresPerJob=gres:gpu:4",)
+    assert action.held_by(make_job(7, gpus=4, time_limit_s=3600.0)) == action.after
+
+
+@pytest.mark.parametrize("text", ["[]", "7", '{"job_id":7}', "{"])
+def test_size_that_is_no_action_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"validation error|Expecting"):
+        action_of(Lever.GPU_COUNT, text)
+
+
+def test_size_that_leaves_the_limit_alone_does_not_write_it_and_notices_a_change_of_it() -> None:
+    four, eight = (size_of(*gpu_counts(count), limit_s=3600.0) for count in (4, 8))
+    action = SetGpus(job_id=7, scope=GpuScope.JOB, before=four, after=eight)
+
+    job = make_job(7, gpus=4, time_limit_s=3600.0)
+
+    assert action.arguments() == ("TresPerJob=gres:gpu:8",)
+    assert (action.shrinks, action.changes_limit) == (False, False)
+    assert action.published() == (
+        {"per_job": [{"gpu_type": None, "count": 4}]},
+        {"per_job": [{"gpu_type": None, "count": 8}]},
+    )
+    assert action.applied_to(job).time_limit_s == 3600.0
+    assert action.held_by(job) == action.before
+    assert action.held_by(make_job(7, gpus=4, time_limit_s=1800.0)) != action.before
+
+
+@pytest.mark.parametrize(
+    ("limit_s", "stretch", "raised_s"),
+    [
+        (3600.0, 1.866, 6720.0),
+        (3600.0, 2.0, 7200.0),
+        (3600.0, 0.5, 3600.0),
+        (90.0, 0.5, 90.0),
+        (math.inf, 2.0, math.inf),
+    ],
+)
+def test_raised_limit_is_in_whole_minutes_and_never_lower(limit_s: float, stretch: float, raised_s: float) -> None:
+    assert raised_limit_s(limit_s, stretch) == raised_s
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(size_of(*gpu_counts(4)), "gpu:4"), (size_of(*gpu_counts(4, "a100"), limit_s=3600.0), "a100:4@3600s")],
+)
+def test_size_in_short(size: SizeRequest, text: str) -> None:
+    assert str(size) == text
+
+
 @of_every_example
 def test_action_is_carried_out_once_and_can_be_taken_back(example: Example) -> None:
     action, cluster = example.action, FakeCluster(jobs={7: example.job})
@@ -232,16 +340,16 @@ def test_nice_lowers_the_priority_but_never_below_one(priority: int | None, afte
 
 @pytest.mark.parametrize(("soft_s", "argument"), [(60.0, "TimeMin=1"), (1801.0, "TimeMin=31"), (None, "TimeMin=0")])
 def test_soft_limit_is_rounded_up_to_minutes(soft_s: float | None, argument: str) -> None:
-    assert SetTimeMin(job_id=7, before=3600.0, after=soft_s).argument() == argument
+    assert SetTimeMin(job_id=7, before=3600.0, after=soft_s).arguments() == (argument,)
 
 
 def test_several_gpu_types_are_asked_for_in_one_argument() -> None:
     mixed = (GpuCount(gpu_type="a100", count=2), GpuCount(gpu_type="h100", count=1))
-    action = SetGpus(job_id=7, scope=GpuScope.TASK, before=gpu_counts(1), after=mixed)
+    action = SetGpus(job_id=7, scope=GpuScope.TASK, before=size_of(*gpu_counts(1)), after=size_of(*mixed))
 
     _, after = action.published()
 
-    assert action.argument() == "TresPerTask=gres:gpu:a100:2,gres:gpu:h100:1"
+    assert action.arguments() == ("TresPerTask=gres:gpu:a100:2,gres:gpu:h100:1",)
     assert action.in_words(after) == "per task 2 a100+1 h100"
 
 

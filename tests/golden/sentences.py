@@ -17,9 +17,11 @@ from advisor.view.explanations import explanation
 from advisor.view.sentences import assumption, sentence
 from tests.builders import make_cluster, make_job, make_snapshot
 from tests.golden import digests, random_queues
+from tests.planning import test_gang_nodes as gang_nodes
 from tests.planning.test_causes import APART, TWO_NODES
 from tests.planning.test_checkpoint_requeue import FULL, GANG, judged
 from tests.planning.test_counterfactual import delayed
+from tests.planning.test_running_sizes import restarts
 
 SEEDS = 300
 SCOPES: tuple[Fairness, ...] = ("user", "account")
@@ -85,6 +87,8 @@ def _records() -> Iterator[CycleRecord]:
         yield from (digests.random_record(seed, Limits(fairness=scope)) for seed in range(SCOPED_SEEDS))
     yield from (Cycle().judge(later) for _, later in digests.later_snapshots())
     yield judged(make_cluster([*FULL, GANG]))
+    yield from restarts()
+    yield gang_nodes.cycle(policy=gang_nodes.LastFirst()).judge(gang_nodes.site(gang_nodes.waiting()))
     lease, jobs = delayed()
     yield Cycle().judge(make_snapshot(jobs), Memory(leases=(lease,)))
 

@@ -13,7 +13,7 @@ from advisor.domain.site import SiteConfig
 from advisor.guard.circumstances import circumstances
 from advisor.guard.rules import judge
 from advisor.settings import Limits
-from tests.builders import HOUR_S, TAKEN_AT, make_config, make_job, make_recommendation, make_snapshot
+from tests.builders import HOUR_S, TAKEN_AT, make_config, make_job, make_recommendation, make_snapshot, size_of
 
 PLAIN = make_job(1, gpus=4)
 FOR_A_LEAF = SwitchRequest(count=1, max_wait_s=600.0)
@@ -30,9 +30,13 @@ def nice(job_id: int = 1, *, before: int = 0, after: int = -57, saved_s: float =
     return make_recommendation(SetNice(job_id=job_id, before=before, after=after), saved_s=(saved_s, saved_s))
 
 
-def gpus(before: int, after: int) -> Recommendation:
-    """Propose a total GPU count."""
-    action = SetGpus(job_id=1, scope=GpuScope.JOB, before=(GpuCount(count=before),), after=(GpuCount(count=after),))
+def gpus(before: int, after: int, *, limits_s: tuple[float | None, float | None] = (None, None)) -> Recommendation:
+    """Propose a total GPU count, with the time limit before and after."""
+    held, wanted = (
+        size_of(GpuCount(count=count), limit_s=limit_s)
+        for count, limit_s in zip((before, after), limits_s, strict=True)
+    )
+    action = SetGpus(job_id=1, scope=GpuScope.JOB, before=held, after=wanted)
     return replace(timer(delay_s=0.0), kind=Kind.RESIZE, action=action)
 
 

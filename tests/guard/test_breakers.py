@@ -25,8 +25,6 @@ WELL = Vitals(
     reads_failed=0,
     error_ratio=0.0,
     requests=100,
-    coverage_ratio=0.8,
-    ended_jobs=500,
     leases=(),
 )
 
@@ -47,7 +45,6 @@ AILING = {
         replace(WELL, load=replace(CALM, database_queue=10_001)),
     ],
     "slurm_errors": [replace(WELL, reads_failed=3), replace(WELL, error_ratio=0.21)],
-    "forecast_drift": [replace(WELL, coverage_ratio=0.59)],
     "people_object": [replace(WELL, leases=reverted(4))],
 }
 AT_BOUND = replace(
@@ -57,7 +54,6 @@ AT_BOUND = replace(
     ),
     reads_failed=2,
     error_ratio=0.2,
-    coverage_ratio=0.6,
     leases=reverted(3),
 )
 
@@ -100,13 +96,8 @@ def test_what_is_not_known_opens_nothing_and_is_named() -> None:
     assert (no_threads.open, no_threads.unknown) == ((), ("controller_threads",))
 
 
-@pytest.mark.parametrize(
-    "health",
-    [replace(WELL, error_ratio=1.0, requests=19), replace(WELL, coverage_ratio=0.0, ended_jobs=49)],
-    ids=["requests", "jobs"],
-)
-def test_share_of_too_few_opens_nothing(health: Vitals) -> None:
-    assert not judged(ALL_CLOSED, health, SETTINGS).open
+def test_share_of_too_few_opens_nothing() -> None:
+    assert not judged(ALL_CLOSED, replace(WELL, error_ratio=1.0, requests=19), SETTINGS).open
 
 
 def test_sentence_names_figure_bound_key_and_what_it_waits_for() -> None:
@@ -121,14 +112,6 @@ def test_sentence_names_figure_bound_key_and_what_it_waits_for() -> None:
     )
     assert blind.sentences(SETTINGS)["controller_threads"] == (
         f"{cause}; too little is known of it now, so that it stays open"
-    )
-
-
-def test_sentence_on_forecasts_says_how_many_they_rest_on() -> None:
-    (sentence,) = judged(ALL_CLOSED, AILING["forecast_drift"][0], SETTINGS).sentences(SETTINGS).values()
-
-    assert sentence.startswith(
-        "a share of 0.59 of the run times of 500 jobs lay within their intervals, at least 0.6 must"
     )
 
 
@@ -236,12 +219,10 @@ HEALTHS = [
         now=TAKEN_AT,
         load=ControllerLoad(server_threads=threads, cycle_s=cycle_s, backfill_cycle_s=backfill_s),
         reads_failed=reads_failed,
-        coverage_ratio=coverage,
-        ended_jobs=50,
         leases=None if objected is None else reverted(objected),
     )
-    for threads, cycle_s, backfill_s, reads_failed, coverage, objected in product(
-        (None, 3, 65), (None, 0.1, 9.0), (None, 2.0, 900.0), (None, 0, 3), (None, 0.8, 0.1), (None, 0, 4)
+    for threads, cycle_s, backfill_s, reads_failed, objected in product(
+        (None, 3, 65), (None, 0.1, 9.0), (None, 2.0, 900.0), (None, 0, 3), (None, 0, 4)
     )
 ]
 
@@ -262,7 +243,6 @@ def worse(health: Vitals) -> Vitals:
         health,
         load=ControllerLoad(**worse_load),
         reads_failed=None if health.reads_failed is None else health.reads_failed + 1,
-        coverage_ratio=None if health.coverage_ratio is None else health.coverage_ratio / 2,
         leases=None if health.leases is None else reverted(len(health.leases) + 1),
     )
 

@@ -18,7 +18,7 @@ from tests.builders import DAY_S, HOUR_S, TAKEN_AT, make_gang, make_hints, make_
 from tests.guard.proposals import PLAIN, SOFT, gpus, lent, nice, refused_by, soft_limit, timer
 from tests.guard.test_victims import ALLOWED, VICTIM, preempting, stop, stop_refused_by
 
-RANGED = replace(PLAIN, hints=make_hints(gpus=(2, 8), checkpoint_s=60.0))
+RANGED = replace(PLAIN, time_limit_s=None, hints=make_hints(gpus=(2, 8)))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A model proves itself on jobs of this site before changes rest on its forecasts."""
+"""A model proves itself on jobs of this site before plans count with its run times."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -9,17 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.cycle import Cycle
-from advisor.domain.forecast import Forecasts, Interval, JobForecast, RunTime
+from advisor.domain.forecast import Forecasts, Interval, JobForecast, Placement, RunTime
 from advisor.domain.memory import Memory
-from advisor.domain.plan import Plan
-from advisor.domain.probation import Coverage
+from advisor.domain.probation import Coverage, Trust
 from advisor.domain.snapshot import Snapshot
-from advisor.guard.circumstances import circumstances
-from advisor.guard.rules import judge
+from advisor.domain.topology import LocalityTier
 from advisor.settings import Limits
-from tests.builders import make_snapshot
 from tests.fake_cluster import fragmented
-from tests.guard.proposals import PLAIN, timer
 
 MODEL = "run_time default-1"
 HOUR = RunTime(interval_s=Interval(low=1800.0, median=3600.0, high=7200.0), mean_s=3600.0)
@@ -33,47 +29,44 @@ class Foreseeing:
         return FORESEEN
 
 
-@pytest.mark.parametrize(
-    ("forecasts", "rule"),
-    [
-        (FORESEEN, "forecast_proven"),
-        (replace(FORESEEN, on_probation=()), None),
-        # The speeds of a job say nothing that an ended job could prove.
-        (replace(FORESEEN, by_job={1: JobForecast(unknown=("run time",))}), None),
-        (replace(FORESEEN, by_job={}), None),
-    ],
-    ids=["on probation", "proven", "no run time", "time limits only"],
-)
-def test_change_that_rests_on_a_forecast_on_probation_is_refused(forecasts: Forecasts, rule: str | None) -> None:
-    snapshot = make_snapshot([PLAIN])
-
-    (change,) = judge(
-        Plan(recommendations=(timer(),)), snapshot, circumstances(snapshot, Limits(), forecasts=forecasts)
-    )
-
-    assert change.refused_by == rule
+def trust(*proven: str, drifted: bool = False) -> Trust:
+    """Models that were proven, and whether the one in use drifted."""
+    return Trust(proven=frozenset(proven), drifted=frozenset({MODEL} if drifted else ()))
 
 
 @pytest.mark.parametrize(
-    ("proven", "least", "marked"),
+    ("known", "least", "marked"),
     [
-        (frozenset(), 100, (MODEL,)),
-        (frozenset({"run_time site-1"}), 100, (MODEL,)),
-        (frozenset({MODEL}), 100, ()),
-        (frozenset(), 0, ()),
+        (trust(), 100, (MODEL,)),
+        (trust("run_time site-1"), 100, (MODEL,)),
+        (trust(MODEL), 100, ()),
+        (trust(), 0, ()),
+        (trust(drifted=True), 100, (MODEL,)),
+        (trust(drifted=True), 0, (MODEL,)),
         (None, 100, ()),
     ],
-    ids=["new site", "another model", "proven", "turned off", "simulation"],
+    ids=["new site", "another model", "proven", "turned off", "drifted", "drifted, turned off", "simulation"],
 )
 def test_models_are_on_probation_until_the_journal_knows_them_as_proven(
-    proven: frozenset[str] | None, least: int, marked: tuple[str, ...]
+    known: Trust | None, least: int, marked: tuple[str, ...]
 ) -> None:
     cycle = Cycle(limits=Limits(probation_jobs=least), forecaster=Foreseeing())
 
-    record = cycle.judge(fragmented().snapshot(), Memory(proven=proven))
+    record = cycle.judge(fragmented().snapshot(), Memory(trust=known))
 
-    assert record.forecasts.on_probation == marked
-    assert record.judged and bool(record.recommendations) is not bool(marked)
+    assert record.forecasts == replace(FORESEEN, on_probation=marked)
+    assert record.recommendations
+
+
+def test_forecasts_that_plans_count_with_lack_the_run_times_of_models_on_probation_alone() -> None:
+    speed = {Placement(gpus=1, tier=LocalityTier.NODE): Interval(low=0.5, median=1.0, high=1.0)}
+    both = JobForecast(run_time=HOUR, speed_by_placement=speed, unknown=("neighbours",))
+    forecasts = replace(FORESEEN, by_job={1: both}, models=(MODEL, "throughput 1"), notes=("start_time is missing",))
+
+    assert forecasts.counted == Forecasts(
+        by_job={1: replace(both, run_time=None)}, models=("throughput 1",), notes=("start_time is missing",)
+    )
+    assert (proven := replace(forecasts, on_probation=())).counted is proven
 
 
 @pytest.mark.parametrize(

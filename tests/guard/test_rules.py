@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from advisor.domain.actions import Lever, NodeRange, SetNodeRange
+from advisor.domain.actions import Lever, NodeRange, SetNodeList, SetNodeRange
 from advisor.domain.gang import GpuScope
 from advisor.domain.job import ArrayRecord, HetRecord, Job, JobState
 from advisor.domain.lease import Ending, Lease, LeaseState
@@ -17,7 +17,18 @@ from advisor.guard.circumstances import circumstances
 from advisor.guard.job_rules import LARGEST_LOCAL_ID, NICE_RULES
 from advisor.guard.rules import judge, permitted, refusals
 from advisor.settings import Fairness, Limits
-from tests.builders import DAY_S, HOUR_S, TAKEN_AT, make_config, make_gang, make_hints, make_job, make_snapshot
+from tests.builders import (
+    DAY_S,
+    HOUR_S,
+    TAKEN_AT,
+    make_config,
+    make_gang,
+    make_hints,
+    make_job,
+    make_node,
+    make_partition,
+    make_snapshot,
+)
 from tests.guard.proposals import PLAIN, SOFT, gpus, lent, nice, refused_by, soft_limit, timer
 
 
@@ -64,6 +75,11 @@ def test_every_job_rule_has_a_case() -> None:
     assert set(CHANGE_RULES) == {
         "field_shown",
         "before_still_true",
+        "nodes_can_be_named",
+        "users_nodes_kept",
+        "node_count_fixed",
+        "named_nodes_free",
+        "nodes_named_rarely",
         "lifts_only",
         "lifted_once",
         "place_given_once",
@@ -75,11 +91,13 @@ def test_every_job_rule_has_a_case() -> None:
         "long_waiter_not_delayed",
         "gpus_unchanged_by_nodes",
         "size_within_range",
+        "restart_grows",
         "shrinking_survives_limit",
+        "limit_raised_within_ratio",
+        "limit_within_partitions",
         "soft_limit_is_soft",
         "soft_limit_within_limit",
         "users_time_min_kept",
-        "forecast_proven",
     }
 
 
@@ -336,12 +354,93 @@ def test_lift_of_a_delayed_job_does_not_wait_for_its_cooldown() -> None:
     assert refused_by(timer(delay_s=0.0), PLAIN, leases=[late]) == "cooldown_over"
 
 
-def test_growing_within_the_range_passes_and_shrinking_needs_a_checkpoint_or_no_limit() -> None:
-    hinted = replace(PLAIN, hints=make_hints(gpus=(2, 8)))
+LIMITED = replace(PLAIN, time_limit_s=HOUR_S, hints=make_hints(gpus=(2, 8)))
 
-    assert refused_by(gpus(4, 8), hinted) is None
-    assert refused_by(gpus(4, 2), replace(hinted, time_limit_s=None)) is None
-    assert refused_by(gpus(4, 2), replace(hinted, hints=make_hints(gpus=(2, 8), checkpoint_s=60.0))) is None
+
+def sized(
+    before: int, after: int, *, limit_s: float | None, limit_after_s: float | None, stretch: float = 2.0
+) -> Recommendation:
+    """Propose a total GPU count with a time limit; the job runs `stretch` times as long."""
+    change = gpus(before, after, limits_s=(limit_s, limit_after_s))
+    return replace(change, stretch=stretch)
+
+
+def test_growing_within_the_range_passes_and_shrinking_needs_a_longer_limit_or_none() -> None:
+    assert refused_by(sized(4, 8, limit_s=HOUR_S, limit_after_s=HOUR_S, stretch=0.5), LIMITED) is None
+    assert refused_by(sized(4, 2, limit_s=None, limit_after_s=None), replace(LIMITED, time_limit_s=None)) is None
+    assert refused_by(sized(4, 2, limit_s=HOUR_S, limit_after_s=2 * HOUR_S), LIMITED) is None
+    # A forecast that the job loses no speed lowers nothing; one that it loses more raises the limit further.
+    assert refused_by(sized(4, 2, limit_s=HOUR_S, limit_after_s=2 * HOUR_S, stretch=1.0), LIMITED) is None
+    slower = sized(4, 2, limit_s=HOUR_S, limit_after_s=2 * HOUR_S, stretch=2.5)
+    assert refused_by(slower, LIMITED) == "shrinking_survives_limit"
+
+
+@pytest.mark.parametrize(
+    ("rule", "change"),
+    [
+        pytest.param(
+            "shrinking_survives_limit",
+            sized(4, 2, limit_s=HOUR_S, limit_after_s=2 * HOUR_S - 60),
+            id="a minute short",
+        ),
+        pytest.param("shrinking_survives_limit", gpus(4, 2), id="limit not recorded"),
+        pytest.param(
+            "limit_raised_within_ratio",
+            sized(4, 2, limit_s=HOUR_S, limit_after_s=4 * HOUR_S + 60),
+            id="beyond the ratio",
+        ),
+        pytest.param(
+            "limit_raised_within_ratio", sized(4, 8, limit_s=HOUR_S, limit_after_s=HOUR_S + 60), id="of a larger job"
+        ),
+        pytest.param("limit_raised_within_ratio", sized(4, 8, limit_s=HOUR_S, limit_after_s=HOUR_S - 60), id="lowered"),
+    ],
+)
+def test_limit_is_raised_as_far_as_a_smaller_size_needs_and_never_lowered(rule: str, change: Recommendation) -> None:
+    assert refused_by(change, LIMITED) == rule
+
+
+def test_limit_of_a_job_without_one_is_not_set() -> None:
+    change = sized(4, 2, limit_s=None, limit_after_s=HOUR_S)
+
+    assert refused_by(change, replace(LIMITED, time_limit_s=None)) == "limit_raised_within_ratio"
+
+
+def test_limit_is_not_lowered_by_a_smaller_size_either() -> None:
+    lowered = sized(4, 2, limit_s=HOUR_S, limit_after_s=HOUR_S - 60, stretch=0.5)
+    around = circumstances(make_snapshot([LIMITED]), Limits())
+
+    assert not CHANGE_RULES["limit_raised_within_ratio"](lowered, LIMITED, around)
+
+
+def test_limit_raised_twice_is_measured_by_that_of_the_user() -> None:
+    first = sized(8, 4, limit_s=HOUR_S, limit_after_s=2 * HOUR_S).action
+    raised = replace(LIMITED, time_limit_s=2 * HOUR_S)
+    open_lease = lent(raised, action=first, ago_s=DAY_S, delay_s=0.0)
+    over = replace(open_lease, ending=Ending.NO_LONGER_PENDING, ended_time=TAKEN_AT - DAY_S)
+    again = sized(4, 2, limit_s=2 * HOUR_S, limit_after_s=5 * HOUR_S)
+
+    assert refused_by(again, raised, leases=[open_lease]) == "limit_raised_within_ratio"
+    assert refused_by(again, raised, leases=[over]) is None
+
+
+@pytest.mark.parametrize(
+    ("longest_s", "rule"), [(None, None), (2 * HOUR_S, None), (2 * HOUR_S - 60, "limit_within_partitions")]
+)
+def test_limit_is_raised_as_far_as_every_partition_admits(longest_s: float | None, rule: str | None) -> None:
+    change = sized(4, 2, limit_s=HOUR_S, limit_after_s=2 * HOUR_S)
+    partitions = [make_partition("gpu"), make_partition("short", max_time_s=longest_s)]
+    snapshot = make_snapshot([replace(LIMITED, partitions=("gpu", "short"))], partitions=partitions)
+
+    (verdict,) = judge(Plan(recommendations=(change,)), snapshot, circumstances(snapshot, Limits()))
+
+    assert verdict.refused_by == rule
+
+
+@pytest.mark.parametrize("partitions", [("elsewhere",), ()])
+def test_limit_is_not_raised_in_an_unknown_partition(partitions: tuple[str, ...]) -> None:
+    change = sized(4, 2, limit_s=HOUR_S, limit_after_s=2 * HOUR_S)
+
+    assert refused_by(change, replace(LIMITED, partitions=partitions)) == "limit_within_partitions"
 
 
 def test_narrowing_nodes_is_refused_where_gpus_are_counted_per_node() -> None:
@@ -423,14 +522,52 @@ def test_delays_of_one_job_add_up() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [each.name for each in fields(Limits) if each.name[:5] not in ("nice_", "preem", "fairn")]
+    "name",
+    [
+        each.name
+        for each in fields(Limits)
+        if each.name[:5] not in ("nice_", "preem", "fairn") and each.name != "max_limit_ratio"
+    ],
 )
 def test_no_bound_is_negative(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} must not be negative"):
         Limits(**{name: -1})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("ratio", [0.99, math.nan])
+def test_ratio_by_which_limits_are_raised_does_not_lower_them(ratio: float) -> None:
+    with pytest.raises(ValueError, match="max_limit_ratio must be at least 1"):
+        Limits(max_limit_ratio=ratio)
+
+
 @pytest.mark.parametrize("nice", [1, -(2**31)])
 def test_lowest_nice_is_one_that_lifts_and_that_slurm_takes(nice: int) -> None:
     with pytest.raises(ValueError, match="nice_min must not be above 0, nor below -2147483645"):
         Limits(nice_min=nice)
+
+
+GANG_OF_TWO = make_job(1, gang=make_gang(16, nodes_min=2, nodes_max=2))
+
+
+@pytest.mark.parametrize(
+    ("rule", "names", "gang"),
+    [
+        ("users_nodes_kept", ("n01", "n02"), {"excluded_nodes": ("n03",)}),
+        ("node_count_fixed", ("n01",), {}),
+        ("node_count_fixed", ("n01", "n02"), {"nodes_max": 4}),
+        ("named_nodes_free", ("n01", "n09"), {}),
+    ],
+)
+def test_list_of_nodes_is_refused_by_name(rule: str, names: tuple[str, ...], gang: dict[str, object]) -> None:
+    job = replace(GANG_OF_TWO, gang=replace(GANG_OF_TWO.gang, **gang))  # type: ignore[arg-type]
+    change = replace(timer(1, delay_s=0.0), action=SetNodeList(job_id=1, before=(), after=names), revert_after_s=120.0)
+    snapshot = make_snapshot([job], [make_node(f"n0{number}") for number in range(1, 5)])
+
+    allowed, not_allowed = (
+        judge(Plan(recommendations=(change,)), snapshot, circumstances(snapshot, Limits(), names_nodes=on))[
+            0
+        ].refused_by
+        for on in (True, False)
+    )
+
+    assert (allowed, not_allowed) == (rule, "nodes_can_be_named")

@@ -4,7 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.domain.actions import NodeRange, Requeue, SetGpus, SetNice, SetNodeRange, SetSwitches, SetTimeMin
+from advisor.domain.actions import (
+    NodeRange,
+    Requeue,
+    SetGpus,
+    SetNice,
+    SetNodeList,
+    SetNodeRange,
+    SetSwitches,
+    SetTimeMin,
+)
 from advisor.domain.gang import GpuCount, GpuScope, SwitchRequest
 from advisor.domain.lease import Ending, Lease, LeaseState, intended
 from advisor.domain.memory import KEPT_S, NO_STATE, Journal
@@ -12,7 +21,7 @@ from advisor.domain.standings import NO_STANDINGS, standings_of
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
 from advisor.errors import ConfigError
-from tests.builders import make_stretch
+from tests.builders import make_stretch, size_of
 
 NOW = 1_800_000_000.0
 SWITCHES = SetSwitches(job_id=7, before=None, after=SwitchRequest(count=1, max_wait_s=600.0))
@@ -24,12 +33,13 @@ ACTIONS = (
     SetGpus(
         job_id=6,
         scope=GpuScope.JOB,
-        before=(GpuCount(gpu_type="a100", count=8), GpuCount(count=1)),
-        after=(GpuCount(gpu_type="a100", count=4),),
+        before=size_of(GpuCount(gpu_type="a100", count=8), GpuCount(count=1)),
+        after=size_of(GpuCount(gpu_type="a100", count=4)),
     ),
     SWITCHES,
     SetTimeMin(job_id=8, before=None, after=1800.0),
     Requeue(job_id=8, for_job_id=9, before=NOW - 3600.0),
+    SetNodeList(job_id=8, before=(), after=("n01", "n02")),
 )
 
 
@@ -94,7 +104,7 @@ def _check_leases(journal: Journal) -> None:
     journal.close(leases[1], Ending.NO_LONGER_PENDING, NOW + 3.0)
     journal.close(second, Ending.TAKEN_BACK, NOW + 2.0)
     journal.close(leases[3], Ending.NOT_APPLIED, NOW + 4.0)
-    assert [lease.job_id for lease in journal.leases()] == [6, 8, 8]
+    assert [lease.job_id for lease in journal.leases()] == [6, 8, 8, 8]
     assert journal.closed([5]) == (
         leases[1].ended(Ending.NO_LONGER_PENDING, NOW + 3.0),
         second.ended(Ending.TAKEN_BACK, NOW + 2.0),

@@ -8,9 +8,10 @@ import pytest
 
 from advisor.clock import ManualClock
 from advisor.domain.lease import Ending, LeaseState, intended
+from advisor.domain.probation import Trust
 from advisor.errors import JournalError
 from advisor.journal import SqliteJournal, store
-from advisor.journal.base import BREAKERS, PROVEN
+from advisor.journal.base import BREAKERS, DRIFTED, PROVEN
 from advisor.settings import JournalSettings
 from tests.journal.contract import NICE, NOW
 
@@ -86,13 +87,46 @@ def test_newest_row_has_the_highest_number(journal: SqliteJournal) -> None:
 
 
 def test_model_that_has_proven_itself_is_that_of_the_newest_row(journal: SqliteJournal) -> None:
-    none_yet = journal.proven()
+    none_yet = journal.trust()
     journal.note(NOW, PROVEN, {"model": "run_time 1"})
-    first = journal.proven()
+    first = journal.trust()
     journal.note(NOW, PROVEN, {"model": "run_time 2"})
 
-    assert not none_yet and first == {"run_time 1"}
-    assert journal.proven() == journal.proven() == {"run_time 2"}
+    assert none_yet == Trust() and first.proven == {"run_time 1"}
+    assert journal.trust().proven == journal.trust().proven == {"run_time 2"}
+
+
+def test_of_a_proof_and_a_drift_of_one_model_the_later_one_counts(journal: SqliteJournal) -> None:
+    journal.note(NOW, PROVEN, {"model": "run_time 1", "since": NOW})
+    proven = journal.trust()
+    journal.note(NOW + 9.0, DRIFTED, {"model": "run_time 1", "since": NOW + 9.0})
+    drifted = journal.trust()
+    # As a person wrote it while the clock was set back.
+    journal.note(NOW - 9.0, PROVEN, {"model": "run_time 1", "since": NOW + 9.0})
+    again = journal.trust()
+    journal.note(NOW + 20.0, PROVEN, {"model": "run_time 2", "since": NOW + 20.0})
+    journal.note(NOW + 30.0, DRIFTED, {"model": "run_time 3", "since": NOW + 30.0})
+
+    def since(number: int, after_s: float) -> dict[str, float]:
+        return {f"run_time {number}": NOW + after_s}
+
+    assert proven == Trust(proven=frozenset({"run_time 1"}), since_by_model=since(1, 0.0))
+    assert drifted == Trust(drifted=frozenset({"run_time 1"}), since_by_model=since(1, 9.0))
+    assert again == Trust(proven=frozenset({"run_time 1"}), since_by_model=since(1, 9.0))
+    assert journal.trust() == Trust(
+        proven=frozenset({"run_time 2"}),
+        drifted=frozenset({"run_time 3"}),
+        since_by_model={**since(2, 20.0), **since(3, 30.0)},
+    )
+
+
+def test_proof_that_another_program_writes_is_seen(journal: SqliteJournal) -> None:
+    journal.note(NOW, DRIFTED, {"model": "run_time 1", "since": NOW})
+    before = journal.trust()
+    with SqliteJournal(journal.path) as other:
+        other.note(NOW + 1.0, PROVEN, {"model": "run_time 1", "since": NOW + 1.0})
+
+    assert before.drifted == journal.trust().proven == {"run_time 1"}
 
 
 def test_change_that_is_not_written_is_not_in_the_audit(journal: SqliteJournal) -> None:
@@ -185,14 +219,16 @@ def test_what_holds_until_a_newer_event_outlives_the_retention(
     for number in range(2):
         journal.note(NOW, BREAKERS, {"state": f"{number}"})
         journal.note(NOW, PROVEN, {"model": f"run_time {number}"})
+        journal.note(NOW, DRIFTED, {"model": f"run_time {number}", "since": NOW + number})
     filled(journal, 3)
 
     journal.prune(NOW + 9 * DAY_S)
 
     assert [(row.event, dict(row.detail)) for row in journal.audit_after(0)] == [
-        ("pruned", {"rows": 7}),
+        ("pruned", {"rows": 9}),
         (BREAKERS, {"state": "1"}),
         (PROVEN, {"model": "run_time 1"}),
+        (DRIFTED, {"model": "run_time 1", "since": NOW + 1}),
     ]
     assert journal.verify().is_intact
 

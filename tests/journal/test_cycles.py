@@ -286,3 +286,18 @@ def test_outcome_that_makes_no_sense_is_refused(journal: SqliteJournal) -> None:
 
     with pytest.raises(JournalError, match="is damaged"):
         journal.open_outcomes()
+
+
+def test_recorded_cycles_are_those_read_one_by_one_across_frames(
+    journal: SqliteJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("advisor.journal.cycle_record.RECORDS_IN_FRAME", 3)
+    for number in range(8):
+        seen = replace(fragmented().snapshot(), taken_at=TAKEN_AT + number)
+        journal.record(Cycle().judge(seen), Cycle())
+
+    ids = journal.recorded_ids(5)
+
+    assert ids == (4, 5, 6, 7, 8)
+    assert list(journal.recorded_cycles(ids)) == [journal.recorded(number) for number in ids]
+    assert [whole.cycle_id for whole in journal.recorded_cycles([2, 99])] == [2]

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from advisor.cycle import Cycle
+from advisor.cycle import Cycle, NoForecaster
 from advisor.domain.actions import Lever
 from advisor.domain.forecast import Forecasts, Interval, JobForecast, Placement, RunTime
 from advisor.domain.lease import LeaseState, intended
 from advisor.domain.memory import Memory
 from advisor.domain.mode import Mode, Modes
 from advisor.domain.plan import Recommendation
+from advisor.domain.probation import Trust
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.standings import standings_of
 from advisor.domain.topology import LocalityTier
@@ -34,7 +35,10 @@ from tests.strategies import snapshots
 
 
 class KnowsSomething:
-    """Forecasts of every kind for every second job."""
+    """Forecasts of every kind for every second job; the run times can be on probation."""
+
+    def __init__(self, *on_probation: str) -> None:
+        self.on_probation = on_probation
 
     def forecasts(self, snapshot: Snapshot) -> Forecasts:
         known = Interval(low=600.1, median=3000.3, high=9000.7)
@@ -48,7 +52,12 @@ class KnowsSomething:
             inflation_beside=Interval(low=1.0, median=1.1, high=1.2),
             unknown=("nothing\nmore",),
         )
-        return Forecasts(by_job={job.job_id: told for job in snapshot.jobs[::2]}, models=("m 1",), notes=("n",))
+        return Forecasts(
+            by_job={job.job_id: told for job in snapshot.jobs[::2]},
+            models=("run_time 1", "m 1"),
+            notes=("n",),
+            on_probation=self.on_probation,
+        )
 
 
 @pytest.fixture
@@ -60,14 +69,21 @@ def journal(tmp_path: Path) -> SqliteJournal:
 @given(
     seen=st.lists(snapshots(), min_size=1, max_size=3),
     memory_s=st.sampled_from([600.0, 3600]),
-    knows=st.booleans(),
+    knows=st.sampled_from([None, KnowsSomething(), KnowsSomething("run_time 1")]),
+    least=st.sampled_from([0, 100]),
+    trust=st.sampled_from([None, Trust(), Trust(drifted=frozenset({"run_time 1"}))]),
 )
 def test_record_and_replay_give_the_same_bytes(
-    seen: list[Snapshot], memory_s: float, knows: bool, tmp_path_factory: pytest.TempPathFactory
+    seen: list[Snapshot],
+    memory_s: float,
+    knows: KnowsSomething | None,
+    least: int,
+    trust: Trust | None,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     journal = SqliteJournal(tmp_path_factory.mktemp("replay") / "journal.sqlite")
     cycle = Cycle(planning=PlanningSettings(timer_memory_s=memory_s, min_saving_s=0.0))
-    cycle = replace(cycle, forecaster=KnowsSomething()) if knows else cycle
+    cycle = replace(cycle, limits=Limits(probation_jobs=least), forecaster=knows or NoForecaster())
     leases = tuple(intended(action, TAKEN_AT - 30.0) for action in ACTIONS)
     records = [
         cycle.judge(
@@ -76,6 +92,7 @@ def test_record_and_replay_give_the_same_bytes(
                 leases=leases[number:],
                 waits=tuple(wait(TAKEN_AT - 60.0 - each) for each in range(number)),
                 busy=frozenset({3, number}),
+                trust=trust,
                 standings=standings_of([make_stretch(user="al\nice", waited_s=float(number // 2))]),
             ),
         )
@@ -95,6 +112,34 @@ def test_record_and_replay_give_the_same_bytes(
             record.memory.outstanding,
         )
     journal.close_file()
+
+
+@settings(max_examples=100, deadline=None)
+@given(snapshot=snapshots(), memory_s=st.sampled_from([600.0, 3600]), drifted=st.booleans())
+def test_plan_with_a_model_on_probation_is_that_without_its_run_times(
+    snapshot: Snapshot, memory_s: float, drifted: bool
+) -> None:
+    class KnowsSpeeds:
+        """The same forecasts, from a site without a run-time model."""
+
+        def forecasts(self, snapshot: Snapshot) -> Forecasts:
+            full = KnowsSomething().forecasts(snapshot)
+            by_job = {job_id: replace(forecast, run_time=None) for job_id, forecast in full.by_job.items()}
+            return replace(full, by_job=by_job, models=("m 1",))
+
+    model = "run_time 1"
+    memory = Memory(waits=(wait(TAKEN_AT - 60.0),), trust=Trust(drifted=frozenset({model} if drifted else ())))
+    without = Cycle(
+        planning=PlanningSettings(timer_memory_s=memory_s, min_saving_s=0.0), forecaster=KnowsSpeeds()
+    ).judge(snapshot, memory)
+    forecaster = KnowsSomething() if drifted else KnowsSomething(model)
+
+    on_probation = Cycle(
+        planning=PlanningSettings(timer_memory_s=memory_s, min_saving_s=0.0), forecaster=forecaster
+    ).judge(snapshot, memory)
+
+    assert on_probation.forecasts == KnowsSomething(model).forecasts(snapshot)
+    assert replace(on_probation, forecasts=without.forecasts) == without
 
 
 def test_settings_of_then_are_those_of_the_replay(journal: SqliteJournal) -> None:

@@ -9,6 +9,7 @@ from advisor.apply.applier import Applier
 from advisor.cycle import Cycle
 from advisor.domain.actions import Lever, SetNice
 from advisor.domain.lease import Ending, Lease, LeaseState, Purpose
+from advisor.domain.probation import Trust
 from advisor.domain.standings import standings_of
 from advisor.domain.topology import LocalityTier
 from advisor.domain.waits import Wait
@@ -39,6 +40,7 @@ ALL = Disclosure(
     leases=(lease(1, "alice"), lease(2, "bob"), lease(3, "")),
     waits=(Wait(gpus=8, tier=LocalityTier.LEAF, waited_s=60.0, got=True, ended_time=TAKEN_AT),),
     observed_until=TAKEN_AT,
+    trust=Trust(proven=frozenset({"run_time 1"}), drifted=frozenset({"run_time 2"})),
     standings=standings_of(
         [
             replace(make_stretch(user="alice", waited_s=90.0), late=((1, TAKEN_AT - 60.0),)),

@@ -13,6 +13,8 @@ from tests.journal.contract import ACTIONS, NOW, wait
 
 # Written by the code of each schema.
 SCRIPTS = Path(__file__).parents[1] / "recorded" / "journal"
+# Names of nodes came later.
+CLOSED, *OPEN = ACTIONS[:-1]
 
 
 def written(tmp_path: Path, schema: int) -> Path:
@@ -37,9 +39,9 @@ def version(path: Path) -> int:
 def check_content(journal: SqliteJournal) -> None:
     """Check that all that stood in the recorded file is there."""
     assert journal.cluster() == "here"
-    assert sorted(str(lease.action) for lease in journal.leases()) == sorted(str(action) for action in ACTIONS[1:])
+    assert sorted(str(lease.action) for lease in journal.leases()) == sorted(map(str, OPEN))
     assert {(lease.state, lease.user, lease.added_delay_s) for lease in journal.leases()} == {(LeaseState.OUT, "", 0.0)}
-    assert [(lease.action, lease.ending) for lease in journal.closed([5])] == [(ACTIONS[0], Ending.TAKEN_BACK)]
+    assert [(lease.action, lease.ending) for lease in journal.closed([5])] == [(CLOSED, Ending.TAKEN_BACK)]
     assert journal.waits(0.0) == (wait(NOW),)
     assert journal.observed_until() == NOW + 1.0
 

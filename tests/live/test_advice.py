@@ -83,7 +83,7 @@ def taken(live: LiveCluster, folder: Path) -> Snapshot:
 def holds(snapshot: Snapshot, job_id: int, wanted: Mapping[str, Any]) -> bool:
     """Whether the job has the value that a recommendation names."""
     job = snapshot.jobs_by_id[job_id]
-    found = json.loads(json.dumps({"nice": job.nice, **asdict(job.gang)}))
+    found = json.loads(json.dumps({"nice": job.nice, "time_limit_s": job.time_limit_s, **asdict(job.gang)}))
     return all(found[key] == value for key, value in wanted.items())
 
 

@@ -29,6 +29,7 @@ from advisor.journal import opened
 from advisor.settings import Limits
 from tests.backends.actuator_contract import check
 from tests.backends.fake_slurm import Streaming
+from tests.builders import DAY_S, size_of
 from tests.live.conftest import started
 from tests.live.test_advice import EAGER, sadvise, state_of
 from tools.advice_queue import PENDING, PRIORITY_LINES
@@ -267,8 +268,14 @@ def test_actuator_keeps_to_the_contract(queue: Queue) -> None:
         SetGpus(
             job_id=queue.ranged,
             scope=GpuScope.JOB,
-            before=(GpuCount(gpu_type="h100", count=8),),
-            after=(GpuCount(gpu_type="h100", count=4),),
+            before=size_of(GpuCount(gpu_type="h100", count=8)),
+            after=size_of(GpuCount(gpu_type="h100", count=4)),
+        ),
+        SetGpus(
+            job_id=queue.ranged,
+            scope=GpuScope.JOB,
+            before=size_of(GpuCount(gpu_type="h100", count=8), limit_s=DAY_S),
+            after=size_of(GpuCount(gpu_type="h100", count=4), limit_s=2 * DAY_S),
         ),
     ]
     # Or the smaller gang might start.

@@ -18,7 +18,7 @@ from advisor.domain.forecast import JobForecast
 from advisor.domain.job import Job, JobState
 from advisor.domain.plan import Outcome
 from advisor.journal import opened
-from advisor.planning.checkpoint_requeue import REQUEUE_HOLD_S
+from advisor.planning.preemption import REQUEUE_HOLD_S
 from advisor.settings import QUANTUM_S, Limits, PlanningSettings
 from tests.live.conftest import started
 from tests.planning.test_with_forecasts import FixedForecaster, runs

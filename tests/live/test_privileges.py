@@ -14,7 +14,7 @@ from advisor.domain.actions import SetGpus, SetNice
 from advisor.domain.gang import GpuCount, GpuScope
 from advisor.domain.job import Job
 from advisor.domain.plan import Outcome, Recommendation
-from tests.builders import make_recommendation
+from tests.builders import make_recommendation, size_of
 from tests.live.conftest import started
 from tests.live.test_budget import Running
 from tools.live_slurm import LiveCluster
@@ -64,8 +64,8 @@ def privilege_of(site: LiveCluster, user: str) -> Privilege:
 
 
 def resize(job: Job, gpus: int) -> Recommendation:
-    after = (GpuCount(count=gpus),)
-    return make_recommendation(SetGpus(job_id=job.job_id, scope=GpuScope.NODE, before=job.gang.per_node, after=after))
+    before, after = size_of(*job.gang.per_node), size_of(GpuCount(count=gpus))
+    return make_recommendation(SetGpus(job_id=job.job_id, scope=GpuScope.NODE, before=before, after=after))
 
 
 @pytest.mark.parametrize(
@@ -124,3 +124,29 @@ def test_resize_beyond_a_limit_would_be_taken_by_slurm_and_never_start(site: Liv
     assert said is not None
     assert receipt.outcome is Outcome.APPLIED
     site.wait_for(stuck, 30.0)
+
+
+@pytest.mark.parametrize(
+    ("user", "shown"), [(ORDINARY, "AssocMaxWall"), (COORDINATOR, "AssocMaxWall"), (OPERATOR, "RUNNING")]
+)
+def test_limit_beyond_the_longest_of_an_account_is_held_back_which_slurm_would_take(
+    site: LiveCluster, job: Job, user: str, shown: str
+) -> None:
+    site.run("sacctmgr", "-i", "modify", "account", "sub", "set", "MaxWall=15")
+    before, after = size_of(*job.gang.per_node, limit_s=600.0), size_of(GpuCount(count=1), limit_s=960.0)
+    action = SetGpus(job_id=job.job_id, scope=GpuScope.NODE, before=before, after=after)
+    smaller = make_recommendation(action)
+
+    said = AssociationLimits(Running(live=site, user=user), privileged=lambda: user == OPERATOR).against(smaller, job)
+    receipt = ScontrolActuator(Running(live=site, user=user)).apply(action)
+    site.run("scontrol", "release", str(job.job_id))
+
+    def is_judged() -> bool:
+        """The job never starts, or Slurm has lifted the limit for it"""
+        return shown in site.run("squeue", "-h", "-j", str(job.job_id), "-o", "%T %r")
+
+    assert said is not None
+    assert said.startswith("limits: 16 would be beyond MaxWallPJ=15, of user")
+    assert receipt.outcome is Outcome.APPLIED
+    site.wait_for(is_judged, 30.0)
+    site.run("sacctmgr", "-i", "modify", "account", "sub", "set", "MaxWall=-1")

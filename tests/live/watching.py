@@ -37,7 +37,6 @@ rollout_deadline_s = 0.0
 [guard]
 nice_min = 0
 min_job_age_s = 0.0
-probation_jobs = 0
 [metrics]
 listen = "unix:{folder}/metrics"
 """

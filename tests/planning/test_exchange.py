@@ -163,6 +163,14 @@ def test_lowest_nice_of_the_site_is_kept() -> None:
     assert exchanged(busy(LONG, SHORT), replace(USER, nice_min=-1000)) == set()
 
 
+def test_no_exchange_is_proposed_where_marked_values_are_too_far_apart() -> None:
+    larger = make_job(1, priority=16, nice=-7, time_limit_s=10 * HOUR_S)
+    between = [make_job(number, user="cy", priority=1) for number in (2, 3)]
+    snapshot = busy(larger, *between, make_job(4, priority=12, time_limit_s=HOUR_S))
+
+    assert Cycle(limits=USER, planning=PlanningSettings(lift_places=1)).judge(snapshot).judged == ()
+
+
 @st.composite
 def lines(draw: st.DrawFn) -> list[Job]:
     """Draw the pending jobs of three users."""

@@ -26,6 +26,7 @@ from advisor.features.queue import slurms_place
 from advisor.planning.beliefs import Basis
 from advisor.planning.case import Case
 from advisor.planning.lift import StartsNext, recommendations
+from advisor.planning.lift_gain import LATER_SHARE, SHARES
 from advisor.settings import Fairness, Limits, PlanningSettings
 from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
 from advisor.sim.policies.lifter import Lifter
@@ -78,9 +79,12 @@ def test_facts_and_net_saving_of_a_lift() -> None:
     assert facts.turnaround_s == pytest.approx(HOUR_S + 4 * HOUR_S + 0.2 * HOUR_S)
     assert facts.others_delayed_s_max == pytest.approx(2 * HOUR_S / 32)
     assert facts.priority_after == 900 - action.after
-    # 16 GPUs x 8 to 40 h over 32 GPUs are gained, and up to a sixteenth of an hour is lost.
-    assert change.expected.saved_s_low == pytest.approx((4.0 - 2 / 32) * HOUR_S)
-    assert change.expected.saved_s_high == pytest.approx((20.0 - 0.2 * 2 / 32) * HOUR_S)
+    # 16 GPUs x 8 h over 32 GPUs are passed, by 2 GPUs x 0.2 h; nothing is ahead any more.
+    run_s = (16 * 8 + 2 * 0.2) / 18 * HOUR_S
+    assert facts.sooner_s_low == 0.0
+    assert facts.sooner_s_high == pytest.approx(SHARES.passed * 4 * HOUR_S + SHARES.run * run_s)
+    assert change.expected.saved_s_low == pytest.approx(facts.sooner_s_low - LATER_SHARE * 0.4 / 32 * HOUR_S)
+    assert change.expected.saved_s_high == facts.sooner_s_high
     assert (change.expected.jobs_helped, change.expected.added_delay_max_s) == (1, 0.0)
 
 
@@ -95,16 +99,42 @@ def test_time_that_a_lift_takes_from_another_lifted_job_is_counted_once() -> Non
     assert (first.facts.jobs_passed, second.facts.jobs_passed) == (1, 2)
 
 
-def test_low_end_of_the_saving_of_a_job_that_passes_a_smaller_one_is_negative() -> None:
+def test_job_that_has_waited_for_most_of_its_turnaround_goes_ahead_of_a_job_that_is_smaller_by_a_tenth() -> None:
     young = make_job(1, gpus=8, priority=1000, time_limit_s=9 * HOUR_S, submitted_ago_s=120.0)
     old = make_job(2, gpus=8, priority=900, time_limit_s=10 * HOUR_S, submitted_ago_s=48 * HOUR_S)
 
     (change,) = lifts_of(Cycle().judge(busy(young, old))).values()
 
-    # It has waited for most of its turnaround, so that it goes ahead of a job that is smaller by a tenth.
     assert change.job_id == 2
-    assert change.expected.saved_s_low == pytest.approx(8 * (0.2 * 9 - 10) * HOUR_S / 32)
-    assert change.expected.saved_s_high == pytest.approx(8 * (9 - 0.2 * 10) * HOUR_S / 32)
+
+
+def test_gain_is_counted_against_the_order_as_submitted_and_the_loss_behind_jobs_lifted_as_well() -> None:
+    # A lift has put the first one, of 0.4 GPU-hours, ahead of a long job; the second is lifted to below it.
+    first, lease = lifted(shorts(1)[0], -900_007)
+    second = make_job(20, gpus=4, priority=950, time_limit_s=HOUR_S)
+
+    (change,) = lifts_of(Cycle(limits=BY_SIZE).judge(busy(LONG, first, second), Memory(leases=(lease,)))).values()
+
+    assert isinstance(change.facts, StartsNext) and change.job_id == 20
+    outlook = change.facts.outlook
+    assert (outlook.site_ahead_s, outlook.ahead_s) == pytest.approx((128 / 32 * HOUR_S, 0.4 / 32 * HOUR_S))
+    assert (outlook.jobs_passed, outlook.own_s) == pytest.approx((1, 0.8 / 32 * HOUR_S))
+
+
+def test_wait_counts_as_lost_as_far_as_advice_can_have_caused_it() -> None:
+    long_ago, (short,) = replace(LONG, submit_time=TAKEN_AT - 9 * HOUR_S), shorts(1)
+    _, lease = lifted(make_job(30))
+    changed = replace(lease, applied_time=TAKEN_AT - 0.25 * HOUR_S)
+
+    def lost_s(*leases: Lease) -> float:
+        (change,) = lifts_of(Cycle(limits=BY_SIZE).judge(busy(long_ago, short), Memory(leases=leases))).values()
+        assert isinstance(change.facts, StartsNext)
+        return -change.facts.sooner_s_low
+
+    assert short.queueing_delay_s(TAKEN_AT) == HOUR_S
+    assert lost_s() == 0.0
+    assert lost_s(changed) == pytest.approx(SHARES.advised * 0.25 * HOUR_S)
+    assert lost_s(changed, replace(lease, applied_time=TAKEN_AT - 5 * HOUR_S)) == pytest.approx(SHARES.advised * HOUR_S)
 
 
 def test_job_is_not_lifted_twice() -> None:
@@ -174,8 +204,7 @@ def test_array_is_lifted_by_the_size_of_a_task_and_its_cost_counts_all() -> None
     assert isinstance(change.facts, StartsNext)
     assert change.facts.gpu_hours == pytest.approx(1000 * 2 * 0.2)
     assert change.facts.others_delayed_s_max == pytest.approx(1000 * 2 * HOUR_S / 32)
-    # Together its tasks delay the long job by more than each of them gains.
-    assert change.expected.saved_s_low < 0.0
+    assert change.expected.saved_s_low == pytest.approx(-LATER_SHARE * 1000 * 2 * 0.2 / 32 * HOUR_S)
 
 
 def test_jobs_that_want_gpus_of_another_type_are_not_passed() -> None:

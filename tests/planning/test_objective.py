@@ -5,10 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from advisor.planning.objective import AGREED_S, Objective, Waiting, owed
+from advisor.planning.objective import Objective, Waiting, owed
+from advisor.settings import Limits
 
-BY_SIZE = Objective(decades=3.0, scale=10_000.0, is_weighed=False)
-WEIGHED = Objective(decades=3.0, scale=10_000.0, is_weighed=True)
+BY_SIZE = Objective(decades=3.0, scale=10_000.0, patience_s=1800.0, is_weighed=False)
+WEIGHED = Objective(decades=3.0, scale=10_000.0, patience_s=1800.0, is_weighed=True)
 
 
 def waiting(**columns: list[float]) -> Waiting:
@@ -83,16 +84,17 @@ def test_overdue_jobs_go_before_all_others() -> None:
 
 
 def test_users_are_owed_what_they_waited_beyond_the_larger_allowance() -> None:
+    limits = Limits(agreed_delay_s=1800.0, agreed_delay_ratio=0.05)
     given_s, plain_s, jobs = (
-        np.array([AGREED_S, 10_000.0, -500.0, 0.0]),
+        np.array([1800.0, 10_000.0, -500.0, 0.0]),
         np.array([100.0, 1e6, 0.0, 0.0]),
         np.array([2.0, 1.0, 1.0, 0.0]),
     )
 
-    assert owed(given_s, plain_s, jobs) == pytest.approx([0.5, 0.2, -500.0 / AGREED_S, 0.0])
+    assert owed(given_s, plain_s, jobs, limits) == pytest.approx([0.5, 0.2, -500.0 / 1800.0, 0.0])
 
 
 def test_sites_without_weights_of_fair_share_keep_classes_apart() -> None:
-    classes = Objective(decades=3.0, scale=1.0, is_weighed=True)
+    classes = Objective(decades=3.0, scale=1.0, patience_s=1800.0, is_weighed=True)
 
     assert order(classes, waiting(priority=[1000.0, 2000.0], gpu_s=[1.0, 1e8])) == [1, 0]

@@ -23,7 +23,7 @@ from advisor.planning.plan_trial import (
     untried,
 )
 from advisor.planning.rollout import TimedAction
-from tests.builders import make_cluster, make_gang, make_job, make_recommendation
+from tests.builders import make_cluster, make_gang, make_job, make_recommendation, size_of
 from tests.planning.rollouts import FakeRollout
 from tests.sim.rollout_contract import RAISED, check
 
@@ -57,7 +57,7 @@ def hold(job_id: int, *, saved_s: float = 600.0) -> Recommendation:
 
 
 def growth(job_id: int) -> Recommendation:
-    one, two = (GpuCount(count=1),), (GpuCount(count=2),)
+    one, two = size_of(GpuCount(count=1)), size_of(GpuCount(count=2))
     return make_recommendation(
         SetGpus(job_id=job_id, scope=GpuScope.JOB, before=one, after=two), kind=Kind.RESIZE, saved_s=(0.0, 600.0)
     )

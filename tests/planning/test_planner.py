@@ -123,8 +123,8 @@ def test_no_change_breaks_a_published_bound(snapshot: Snapshot) -> None:
             case SetNice(before=before, after=after):
                 assert before == job.nice
                 assert EAGER.limits.nice_min <= after < before
-            case SetGpus(scope=scope, after=counts):
-                size = job.gang.with_counts(scope, counts).gpu_count
+            case SetGpus(scope=scope, after=after_size):
+                size = job.gang.with_counts(scope, after_size.gpus).gpu_count
                 assert size is not None and 1 <= size <= 16
             case SetSwitches(after=switches):
                 assert switches is not None

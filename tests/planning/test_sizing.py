@@ -11,7 +11,7 @@ from advisor.domain.job import ArrayRecord, Job
 from advisor.domain.lease import LeaseState, intended
 from advisor.domain.memory import Memory
 from advisor.planning.sizing import options, resized
-from advisor.settings import PlanningSettings
+from advisor.settings import Limits, PlanningSettings
 from advisor.view.sentences import sentence
 from tests.builders import (
     DAY_S,
@@ -28,17 +28,15 @@ from tests.builders import (
 )
 
 
-def elastic(low: int, high: int, *, gpus: int = 4, job_id: int = 1, checkpoint_s: float | None = 300.0) -> Job:
+def elastic(low: int, high: int, *, gpus: int = 4, job_id: int = 1) -> Job:
     """A job that asks `gpus` and declares a range."""
-    return make_job(
-        job_id, gpus=gpus, time_limit_s=10 * HOUR_S, hints=make_hints(gpus=(low, high), checkpoint_s=checkpoint_s)
-    )
+    return make_job(job_id, gpus=gpus, time_limit_s=10 * HOUR_S, hints=make_hints(gpus=(low, high)))
 
 
 def new_sizes(record: CycleRecord) -> dict[int, int]:
     """Map resized jobs to the GPUs of the form they asked in."""
     return {
-        change.job_id: sum(gpu.count for gpu in change.action.after)
+        change.job_id: change.action.after.count
         for change in record.recommendations
         if isinstance(change.action, SetGpus)
     }
@@ -97,12 +95,15 @@ def test_blocked_job_shrinks_to_the_largest_size_that_starts_now() -> None:
 
     assert new_sizes(record) == {1: 2}
     assert record.recommendations[0].reason is Reason.SMALLER_STARTS_SOONER
-    # At its full limit it starts 20 h sooner and runs 10 h x (2^0.9 - 1) longer; within the limit it ends
-    # only if it uses no more than 1 / 2^0.9 of it.
+    # At its full limit it starts 20 h sooner and runs 10 h x (2^0.9 - 1) longer.
     saved_s = (20 - 10 * (2**0.9 - 1)) * HOUR_S
-    assert record.recommendations[0].expected.saved_s_high == pytest.approx(saved_s / 2**0.9)
+    assert record.recommendations[0].expected.saved_s_high == pytest.approx(saved_s)
     assert record.recommendations[0].expected.saved_s_low == pytest.approx(saved_s * 0.2)
-    assert "up to 54 % of it at 4 GPUs, else it has to go on from its checkpoint" in sentence(record.recommendations[0])
+    # On half of the GPUs it has twice the limit.
+    (action,) = (change.action for change in record.recommendations)
+    assert isinstance(action, SetGpus)
+    assert (action.before.time_limit_s, action.after.time_limit_s) == (10 * HOUR_S, 20 * HOUR_S)
+    assert "its time limit rises from 10.0 h to 20.0 h" in sentence(record.recommendations[0])
 
 
 def test_lifted_job_shrinks_and_grows_as_any_other() -> None:
@@ -130,25 +131,28 @@ def test_job_without_a_limit_of_its_own_shrinks_as_far_as_it_pays() -> None:
     assert "it has no time limit" in sentence(record.recommendations[0])
 
 
-def test_job_does_not_shrink_so_far_that_its_limit_hardly_suffices() -> None:
-    # A quarter of the GPUs takes 3.5 times as long: only runs below 29 % of the limit would end.
+@pytest.mark.parametrize(("ratio", "sizes"), [(4.0, {1: 2}), (3.99, {}), (1.0, {})])
+def test_job_does_not_shrink_so_far_that_its_limit_would_rise_beyond_the_ratio(
+    ratio: float, sizes: dict[int, int]
+) -> None:
+    # A quarter of the GPUs has four times the limit.
     snapshot = make_snapshot(blocked_cluster(elastic(1, 8, gpus=8), hours=200), [make_node("n01", used=6)])
 
-    assert new_sizes(Cycle().judge(snapshot)) == {}
+    assert new_sizes(Cycle(limits=Limits(max_limit_ratio=ratio)).judge(snapshot)) == sizes
+
+
+@pytest.mark.parametrize(("longest_min", "sizes"), [(1200, {1: 2}), (1199, {})])
+def test_job_does_not_shrink_if_its_partition_does_not_admit_the_limit(longest_min: int, sizes: dict[int, int]) -> None:
+    partitions = [make_partition(nodes=["n01"], max_time_s=longest_min * 60.0)]
+    snapshot = make_snapshot(blocked_cluster(elastic(1, 8)), [make_node("n01", used=6)], partitions=partitions)
+
+    assert new_sizes(Cycle().judge(snapshot)) == sizes
 
 
 def test_job_does_not_shrink_when_waiting_costs_less() -> None:
     snapshot = make_snapshot(blocked_cluster(elastic(1, 8), hours=5), [make_node("n01", used=6)])
 
     assert new_sizes(Cycle().judge(snapshot)) == {}
-
-
-def test_shrinking_without_a_checkpoint_is_refused_by_name() -> None:
-    snapshot = make_snapshot(blocked_cluster(elastic(1, 8, checkpoint_s=None)), [make_node("n01", used=6)])
-
-    record = Cycle().judge(snapshot)
-
-    assert [change.refused_by for change in record.judged] == ["shrinking_survives_limit"]
 
 
 def test_wait_without_known_end_is_no_reason_to_shrink() -> None:
@@ -203,7 +207,7 @@ def test_size_changes_in_the_form_the_user_asked(
 ) -> None:
     action = resized(make_job(1, gang=gang), gpus)
 
-    assert (None if action is None else action.after) == after
+    assert (None if action is None else action.after.gpus) == after
 
 
 def test_job_behind_one_that_waits_for_the_same_gpus_does_not_shrink() -> None:

@@ -152,9 +152,8 @@ def test_facts_name_the_rules_that_stand_in_for_forecasts() -> None:
 
     assert (facts.gpus, facts.gpus_after, facts.expected_wait_s) == (4, 8, 0.0)
     assert (facts.scaling_exponent, facts.used_limit_ratio_low) == (0.9, 0.2)
-    assert (facts.time_limit_s, facts.own_limit_s, facts.checkpoint_s) == (10 * HOUR_S, 10 * HOUR_S, 300.0)
+    assert (facts.time_limit_s, facts.time_limit_after_s) == (10 * HOUR_S, 10 * HOUR_S)
     assert facts.stretch == pytest.approx(0.5**0.9)
-    assert facts.limit_share == 1.0
     # A fifth of the limit is the run that is expected by rule.
     assert facts.expected_run_time_change_s == pytest.approx(-2 * HOUR_S * (1 - 0.5**0.9))
 

@@ -12,6 +12,7 @@ from advisor.domain.forecast import Forecasts, Interval, JobForecast, Placement,
 from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.topology import LocalityTier
+from advisor.planning.lift_gain import SHARES
 from advisor.settings import Limits
 from advisor.view.sentences import assumption
 from tests.builders import (
@@ -86,17 +87,10 @@ def test_order_follows_the_forecast_where_limits_are_equal() -> None:
 
     assert actions(by_rule, SetNice) == {}
     assert set(actions(by_model, SetNice)) == {2}
-    # The second starts 4 h sooner, and the first waits half an hour for it.
-    assert by_model.recommendations[0].expected.saved_s_high == pytest.approx(3.5 * HOUR_S)
+    # The second passes 4 h of work; of 4.5 h that both are expected to run, each takes half.
+    saved_s_high = (SHARES.passed * 4 + SHARES.run * 2.25) * HOUR_S
+    assert by_model.recommendations[0].expected.saved_s_high == pytest.approx(saved_s_high)
     assert "run times as forecast" in assumption(by_model.recommendations[0])
-
-
-def test_uncertain_forecast_gives_a_range_of_savings() -> None:
-    by_job = {1: JobForecast(run_time=runs(4, spread=2.0)), 2: JobForecast(run_time=runs(0.5))}
-
-    expected = judged(two_of_one_limit(), by_job).recommendations[0].expected
-
-    assert (expected.saved_s_low, expected.saved_s_high) == pytest.approx((1.5 * HOUR_S, 7.5 * HOUR_S))
 
 
 def test_job_without_a_forecast_is_taken_to_use_the_share_of_its_limit_that_others_use() -> None:
@@ -119,7 +113,7 @@ def test_job_grows_where_its_forecast_curve_rises() -> None:
 
     record = judged(snapshot, by_job)
 
-    assert [change.after[0].count for change in actions(record, SetGpus).values()] == [8]
+    assert [change.after.count for change in actions(record, SetGpus).values()] == [8]
     assert record.recommendations[0].expected.saved_s_high == pytest.approx(4 * HOUR_S)
     assert "speeds as forecast" in assumption(record.recommendations[0])
 
@@ -131,18 +125,18 @@ def test_job_does_not_grow_where_its_forecast_curve_is_flat() -> None:
     assert actions(judged(snapshot, {}), SetGpus) != {}
 
 
-def test_job_that_may_outlive_its_limit_at_a_smaller_size_is_not_shrunk() -> None:
+def test_smaller_job_gets_the_limit_that_its_forecast_speed_calls_for() -> None:
     def two_free(hours: float) -> CycleRecord:
-        hints = make_hints(gpus=(2, 8), checkpoint_s=300.0)
+        hints = make_hints(gpus=(2, 8))
         waiting = make_job(1, gpus=4, time_limit_s=10 * HOUR_S, hints=hints)
         running = make_job(2, gpus=6, running_on=["n01"], time_limit_s=30 * DAY_S, started_ago_s=0.0)
         speeds = {Placement(gpus=2, tier=ONE_NODE): exactly(0.5), Placement(gpus=4, tier=ONE_NODE): exactly(1.0)}
         forecast = JobForecast(run_time=runs(hours), speed_by_placement=speeds)
         return judged(make_snapshot([waiting, running], [make_node("n01", used=6)]), {1: forecast})
 
-    # Twice its run time fits the limit of 10 h, or does not.
-    assert set(actions(two_free(4.0), SetGpus)) == {1}
-    assert actions(two_free(6.0), SetGpus) == {}
+    # At half the speed it needs twice the limit, however much of it the run is expected to use.
+    for hours in (4.0, 9.0):
+        assert actions(two_free(hours), SetGpus)[1].after.time_limit_s == 20 * HOUR_S
 
 
 def spread_gang(*, leaf_free_in_s: float | None) -> Snapshot:

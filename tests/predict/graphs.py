@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, ValueInfoProto, helper, load_model_from_string, numpy_helper
 
+from advisor.features.steps import OPTION_COLUMNS
 from advisor.fit.publish import Exported, publish_graph
-from advisor.planning.sizing import OPTION_COLUMNS
 from advisor.predict.library import Library
 from advisor.predict.manifest import POLICY, Parity
 
@@ -113,10 +113,26 @@ def scoring(weights: Sequence[float], **metadata: str) -> bytes:
     return content
 
 
-def publish_sizes(folder: Path, name: str = "own") -> None:
+def linear(weights: Sequence[float], constant: float = 0.0) -> bytes:
+    """A policy that weighs its columns, and adds a constant."""
+    return content_of(
+        helper.make_node("MatMul", ["options", "weights"], ["weighted"]),
+        helper.make_node("Add", ["weighted", "constant"], ["scores"]),
+        inputs=[value("options", [None, len(weights)])],
+        outputs=[value("scores", [None])],
+        initializers=[
+            numpy_helper.from_array(np.asarray(given, dtype=np.float32), name)
+            for name, given in (("weights", weights), ("constant", constant))
+        ],
+    )
+
+
+def publish_sizes(
+    folder: Path, name: str = "own", version: str = "1", *, constant: float = 0.0, in_use: bool = True
+) -> None:
     """Publish a policy, and put it in use, that scores larger sizes by the speed of each GPU added."""
     exported = Exported(
-        graph=scoring([0.0, 0.0, 1.0, 0.0, 0.0]),
+        graph=linear([float(name == "gain_per_gpu") for name in OPTION_COLUMNS], constant),
         kind=f"{POLICY}{name}",
         columns=OPTION_COLUMNS,
         outputs=("scores",),
@@ -124,5 +140,6 @@ def publish_sizes(folder: Path, name: str = "own") -> None:
         parity=Parity(rows=1, max_error=0.0, tolerance=1.0),
         seed=0,
     )
-    publish_graph(exported, folder, "1", today="2026-11-22", card=lambda _: "")
-    Library(folder).use(exported.kind, "1")
+    publish_graph(exported, folder, version, today="2026-11-22", card=lambda _: "")
+    if in_use:
+        Library(folder).use(exported.kind, version)

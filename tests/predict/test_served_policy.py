@@ -8,13 +8,13 @@ import pytest
 from advisor.domain.actions import Lever
 from advisor.errors import ModelError
 from advisor.features.board import JOB_COLUMNS, NODE_COLUMNS, Board
-from advisor.features.policy import Options
+from advisor.features.policy import Options, Policy
+from advisor.features.steps import OPTION_COLUMNS
 from advisor.fit.publish import Exported, publish_graph
-from advisor.planning.sizing import OPTION_COLUMNS
 from advisor.predict.library import Library
 from advisor.predict.manifest import GRAPH, POLICY, Parity
 from advisor.predict.onnx_model import TensorGraph
-from advisor.predict.served_policy import LEVER, ServedPolicy, open_policy, policies
+from advisor.predict.served_policy import LEVER, OpenedPolicy, ServedPolicy, open_policy, policies
 from tests.predict.graphs import doubling, endless, publish_sizes, scoring, unary
 from tests.predict.shelf import TODAY
 from tests.predict.test_library import pin
@@ -88,7 +88,7 @@ def test_policy_of_a_site_scores_what_the_planner_offers(tmp_path: Path) -> None
 
     scores, _ = open_policy(site, "own").act(EMPTY, options(*OPTION_COLUMNS), b"")
 
-    assert policies(site) == ("own",) and scores == pytest.approx(np.log([1.0, 2.0, 3.0]))
+    assert policies(site) == ("dl2", "marl", "own", "price") and scores == pytest.approx([0.0, 1.0, 2.0])
 
 
 def exported(graph: bytes) -> Exported:
@@ -126,8 +126,82 @@ def test_hostile_policy_is_not_opened(tmp_path: Path, graph: bytes, fault: str) 
 
 
 def test_unknown_policy_is_an_error_that_names_those_there_are(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="no policy 'won': there are none"):
+    with pytest.raises(ModelError, match="no policy 'won': there are dl2, marl, price"):
         open_policy(Library(tmp_path), "won")
     publish_sizes(tmp_path)
-    with pytest.raises(ModelError, match="no policy 'won': there are own"):
+    with pytest.raises(ModelError, match="no policy 'won': there are dl2, marl, own, price"):
         open_policy(Library(tmp_path), "won")
+
+
+def highest(policy: Policy) -> float:
+    """The highest score among three options."""
+    scores, _ = policy.act(EMPTY, options(*OPTION_COLUMNS), b"")
+    return float(scores.max())
+
+
+def test_version_is_opened_beside_the_one_in_use(tmp_path: Path) -> None:
+    publish_sizes(tmp_path)
+    publish_sizes(tmp_path, version="site-2", constant=5.0, in_use=False)
+    site = Library(tmp_path)
+
+    in_use, named, other = (open_policy(site, name) for name in ("own", "own@1", "own@site-2"))
+
+    assert highest(other) == pytest.approx(highest(in_use) + 5.0)
+    assert in_use.digest == named.digest != other.digest
+    assert {policy.name for policy in (in_use, named, other)} == {"own"}
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("own@9", "no version '9' of policy-own: there are 1"),
+        ("own@", "no version '' of policy-own: there are 1"),
+        ("won@1", "no policy 'won': there are dl2, marl, own, price"),
+        ("own", "no version of policy-own is in use: there are 1; sadvise models use policy-own VERSION"),
+    ],
+)
+def test_unknown_version_is_an_error_that_names_those_there_are(tmp_path: Path, name: str, complaint: str) -> None:
+    publish_sizes(tmp_path, in_use=False)
+
+    with pytest.raises(ModelError, match=complaint):
+        open_policy(Library(tmp_path), name)
+
+
+def test_damaged_version_is_not_opened(tmp_path: Path) -> None:
+    publish_sizes(tmp_path)
+    publish_sizes(tmp_path, version="2", constant=5.0, in_use=False)
+    (tmp_path / f"{POLICY}own" / "2" / GRAPH).write_bytes(b"damaged")
+
+    with pytest.raises(ModelError, match="not the file of its digest"):
+        open_policy(Library(tmp_path), "own@2")
+    assert highest(open_policy(Library(tmp_path), "own")) > 0.0
+
+
+def test_promoted_version_is_used_from_the_next_cycle_on_until_it_is_taken_back(tmp_path: Path) -> None:
+    site = Library(tmp_path)
+    publish_sizes(tmp_path)
+    publish_sizes(tmp_path, version="2", constant=5.0, in_use=False)
+    in_use, pinned = OpenedPolicy(site, "own"), OpenedPolicy(site, "own@2")
+
+    before, pinned_before = in_use(), pinned()
+    site.use(f"{POLICY}own", "2")
+    promoted, pinned_after = in_use(), pinned()
+    site.rollback(f"{POLICY}own")
+
+    assert promoted.digest == pinned_before.digest != before.digest
+    assert in_use().digest == before.digest
+    assert pinned_after is pinned_before
+    assert in_use() is in_use()
+
+
+def test_refused_version_is_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish_sizes(tmp_path)
+    publish_sizes(tmp_path, version="2", constant=5.0, in_use=True)
+    policy = OpenedPolicy(Library(tmp_path), "own")
+    Library(tmp_path).use(f"{POLICY}own", "1")
+    (tmp_path / f"{POLICY}own" / "1" / GRAPH).write_bytes(b"damaged")
+
+    for _ in range(2):
+        with pytest.raises(ModelError, match="not the file of its digest"):
+            policy()
+        monkeypatch.setattr("advisor.predict.served_policy.served", None)

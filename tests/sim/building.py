@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 
 from advisor.sim.cluster import Cluster, parse_cluster
+from advisor.sim.placing import start
 from advisor.sim.profiles import load_profiles
 from advisor.sim.run_outcome import Run
 from advisor.sim.runner import simulate
-from advisor.sim.simulated_policy import SimulationOptions
+from advisor.sim.simulated_policy import Problem, SimulationOptions, Stopwatch
 from advisor.sim.state import PENDING, State, build_state
 from advisor.sim.trace import TRACE_DTYPE, Trace
-from tests.sim.internals import end, expired, start
+from tests.sim.internals import end, expired
 
 IDEAL = SimulationOptions(execution="ideal")
 
@@ -114,3 +115,17 @@ def bytes_of(run: Run) -> bytes:
 def contended_gbps(bandwidth_gbps: float, pressure: float) -> float:
     """Return what a link leaves to a gang beside others whose `node_pressure` sums up to `pressure`."""
     return bandwidth_gbps / (1.0 + pressure)
+
+
+def make_problem(trace: Trace, cluster: Cluster, state: State, options: SimulationOptions) -> Problem:
+    """Build a problem that is ready to run from a state, with plain Slurm beside it."""
+    return Problem(
+        trace=trace,
+        cluster=cluster,
+        state=state,
+        options=options,
+        rng=np.random.default_rng(0),
+        tell=lambda _: None,
+        watch=Stopwatch(),
+        plain_outcomes=lambda: simulate(trace, cluster, "slurm", options=options).outcomes,
+    )

@@ -7,11 +7,6 @@ from advisor.sim.victims import Victims
 
 
 @native
-def start(s: State, row: int, now: float) -> None:
-    """Start a pending job on the picked nodes."""
-
-
-@native
 def start_as_guest(s: State, row: int, host: int, now: float) -> None:
     """Start a pending job on the GPUs of a running one."""
 

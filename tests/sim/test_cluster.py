@@ -160,6 +160,7 @@ def test_a_wrong_short_form_is_refused_in_one_line(text: str, message: str) -> N
         ("[[nodes]]\ncount = 1\ngpus = 0", "nodes.gpus: no node has a GPU"),
         ('[[nodes]]\ncount = 1\ngpus = 1\nnames = "n[1-2]"', "nodes.names: n[1-2] are 2 nodes, and count is 1"),
         ('[[nodes]]\ncount = 1\ngpus = 1\nnames = "n[1-"', "'n[1-' is not a node list such as n[01-08]"),
+        ('[[nodes]]\ncount = 1\ngpus = 1\nnames = " "', "' ' names no node"),
         ('[[nodes]]\ncount = 1\ngpus = 1\nleaf = 1\nswitch = "s"', "nodes.switch: s stands beside leaf"),
         (
             '[[nodes]]\ncount = 1\ngpus = 1\n[[events]]\nnodes = "x"\ntime_s = 1\nstate = "resumed"',

@@ -19,6 +19,7 @@ from advisor.sim.slurmctld import run_slurm
 from advisor.sim.snapshot_model import SnapshotModel, model_of
 from advisor.sim.state import FUTURE, State
 from advisor.sim.trace import Trace
+from tests.builders import size_of
 from tests.sim.building import make_state, make_trace
 from tests.sim.runs import random_trace
 
@@ -265,7 +266,9 @@ def test_change_of_a_running_or_unknown_job_has_no_effect(job_id: int) -> None:
 
 def test_size_above_the_declared_range_has_no_effect() -> None:
     run, continuation = queue_of_two()
-    larger = SetGpus(job_id=2, scope=GpuScope.NODE, before=(GpuCount(count=8),), after=(GpuCount(count=64),))
+    larger = SetGpus(
+        job_id=2, scope=GpuScope.NODE, before=size_of(GpuCount(count=8)), after=size_of(GpuCount(count=64))
+    )
 
     assert starts_of(run, continuation, TimedAction(action=larger)) == starts_of(run, continuation)
 

@@ -1,18 +1,15 @@
 """Cells as jobs on Slurm, by a submitit that runs them here."""
 
 import sys
-import types
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from advisor.errors import SimulationError
 from advisor.sim import engines
 from advisor.sim.cell import Cell
-from advisor.sim.result import RunResult
 from advisor.sim.sweep import run_sweep
+from tests.fake_submitit import FakeExecutor, put_in_place
 from tests.sim.runs import eight_cells, expected, failing, same, shifted
 
 
@@ -31,69 +28,10 @@ def test_slurm_without_submitit_gets_one_line(
         run_sweep(cells, store=tmp_path / "store", engine="slurm", simulate=shifted)
 
 
-class FakeExecutor:
-    """Takes job arrays as submitit does, and runs each job when it is asked for."""
-
-    submitted: list[int]
-    cancelled: list[str]
-    folders: list[str]
-    parameters: dict[str, Any]
-
-    def __init__(self, folder: Path, cluster: str) -> None:
-        self.folders.append(f"{cluster} {folder}")
-
-    def update_parameters(self, **parameters: object) -> None:
-        self.parameters.update(parameters)
-
-    def map_array(self, function: Callable[[Any], RunResult], tasks: list[Any]) -> list["FakeJob"]:
-        self.submitted.append(len(tasks))
-        return [FakeJob(f"1_{index}", function, task) for index, task in enumerate(tasks)]
-
-
-class FakeJob:
-    """A job of a `FakeExecutor`."""
-
-    def __init__(self, job_id: str, function: Callable[[Any], RunResult], task: Any) -> None:
-        self.job_id = job_id
-        self.paths = types.SimpleNamespace(result_pickle=Path("/nonexistent/result.pkl"))
-        self._function = function
-        self._task = task
-
-    def result(self) -> RunResult:
-        try:
-            return self._function(self._task)
-        except SimulationError as err:
-            raise FakeUncompletedJobError(
-                f"Job failed during processing with trace:\n  raise\nadvisor.errors.SimulationError: {err}\n\n"
-                "You can check full logs with:\n - job.out\n"
-            ) from err
-
-    def cancel(self, **_: object) -> None:
-        FakeExecutor.cancelled.append(self.job_id)
-
-
-class FakeUncompletedJobError(RuntimeError):
-    """What submitit raises for a job that failed."""
-
-
 @pytest.fixture
 def fake_submitit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type[FakeExecutor]:
-    """Put a submitit that runs jobs here into place, and Slurm's commands on PATH."""
-    FakeExecutor.submitted, FakeExecutor.cancelled, FakeExecutor.folders, FakeExecutor.parameters = [], [], [], {}
-    utils = types.SimpleNamespace(
-        UncompletedJobError=FakeUncompletedJobError, FailedSubmissionError=type("Failed", (RuntimeError,), {})
-    )
-    module, helpers = types.ModuleType("submitit"), types.ModuleType("submitit.helpers")
-    module.__dict__.update(AutoExecutor=FakeExecutor, core=types.SimpleNamespace(utils=utils), helpers=helpers)
-    # Jobs end in another order than they were submitted in.
-    helpers.__dict__.update(as_completed=lambda jobs, **_: iter(reversed(jobs)))
-    monkeypatch.setitem(sys.modules, "submitit", module)
-    monkeypatch.setitem(sys.modules, "submitit.helpers", helpers)
-    for command in ("sbatch", "srun"):
-        (tmp_path / command).write_text("#!/bin/sh\nexit 1\n")
-        (tmp_path / command).chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    return FakeExecutor
+    """Put a submitit that runs jobs here into place."""
+    return put_in_place(tmp_path, monkeypatch)
 
 
 def test_slurm_runs_cells_as_one_array_and_finds_what_one_process_finds(

@@ -17,7 +17,7 @@ from advisor.planning.plan_trial import GAINS, TrialSize, refused_by_trial, try_
 from advisor.planning.rollout import Scenario, TimedAction
 from advisor.settings import PlanningSettings
 from advisor.sim.slurm_rollout import SlurmRollout
-from tests.builders import HOUR_S, make_cluster, make_gang, make_hints, make_job, make_recommendation
+from tests.builders import HOUR_S, make_cluster, make_gang, make_hints, make_job, make_recommendation, size_of
 
 RUN_S = 10_000.0
 SIZE = TrialSize(plans=6, draws=4, horizon_s=24 * HOUR_S)
@@ -102,7 +102,7 @@ def test_gang_that_asks_for_more_nodes_than_it_needs_is_not_slowed_down_by_them(
 def test_new_size_runs_by_the_speed_that_is_forecast_for_it() -> None:
     small = make_job(9, gang=make_gang(4), hints=make_hints(gpus=(4, 8)))
     case = case_of(make_cluster([small]), {9: exactly(RUN_S, node4=1.0, node8=1.25)})
-    grown = SetGpus(job_id=9, scope=GpuScope.JOB, before=(GpuCount(count=4),), after=(GpuCount(count=8),))
+    grown = SetGpus(job_id=9, scope=GpuScope.JOB, before=size_of(GpuCount(count=4)), after=size_of(GpuCount(count=8)))
 
     assert run_s_of(case, 9, [TimedAction(action=grown)]) == pytest.approx(RUN_S / 1.25)
     undone = [TimedAction(action=grown), TimedAction(action=grown.swapped())]
@@ -168,7 +168,7 @@ def test_growth_that_delays_others_more_than_it_gains_does_not_go_out() -> None:
     behind = make_job(10, gang=make_gang(4), priority=100)
     running = [holder(number, f"n0{number}", gpus=8, left_s=20 * HOUR_S) for number in range(2, 5)]
     change = make_recommendation(
-        SetGpus(job_id=9, scope=GpuScope.JOB, before=(GpuCount(count=4),), after=(GpuCount(count=8),)),
+        SetGpus(job_id=9, scope=GpuScope.JOB, before=size_of(GpuCount(count=4)), after=size_of(GpuCount(count=8))),
         kind=Kind.RESIZE,
         saved_s=(0.0, 600.0),
     )

@@ -1,15 +1,27 @@
 """The shipped models on a simulated cluster: they learn from the jobs that end, and from nothing else."""
 
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 
+from advisor.domain.units import DAY_S
+from advisor.errors import ModelError
+from advisor.predict.library import shipped_folder
 from advisor.sim.cluster import Cluster, NodeGroup, SlurmParameters
+from advisor.sim.learned_run_times import LearnedRunTimes
 from advisor.sim.learning import EndedInOrder, LearningForecaster
+from advisor.sim.simulated_policy import SimulationOptions
 from advisor.sim.slurm_cluster import SimulatedSlurm
-from advisor.sim.slurm_state import build_slurm
+from advisor.sim.slurm_state import Slurm, build_slurm
 from advisor.sim.slurmctld import run_slurm
-from tests.sim.building import make_state, make_trace
+from advisor.sim.state import State
+from advisor.sim.trace import Trace
+from tests.sim.building import bytes_of, make_state, make_trace, run_of
+from tests.sim.runs import random_trace
 
 HOUR_S = 3600.0
 CLUSTER = Cluster(
@@ -18,11 +30,8 @@ CLUSTER = Cluster(
 )
 
 
-def medians_after(*instants: float) -> list[float]:
-    """Return the median run time that is forecast at each instant for the last of many jobs alike, in hours.
-
-    Each runs for a twentieth of its limit of ten hours, one after the other.
-    """
+def queue_of_forty() -> tuple[Trace, State, Slurm]:
+    """Return jobs alike, each of which runs for a twentieth of its limit of ten hours, one after the other."""
     rows: list[dict[str, Any]] = [
         {"submit_time": number, "gpus": 4, "run_time_s": HOUR_S / 2, "time_limit_s": 10 * HOUR_S}
         for number in range(40)
@@ -30,9 +39,15 @@ def medians_after(*instants: float) -> list[float]:
     trace = make_trace(rows)
     state = make_state(trace, CLUSTER)
     slurm = build_slurm(state, trace, CLUSTER)
+    run_slurm(state, slurm, -1.0)
+    return trace, state, slurm
+
+
+def medians_after(*instants: float) -> list[float]:
+    """Return the median run time that is forecast at each instant for the last of many jobs alike, in hours."""
+    trace, state, slurm = queue_of_forty()
     simulated = SimulatedSlurm(trace, CLUSTER, state, slurm)
     learning = LearningForecaster(simulated)
-    run_slurm(state, slurm, -1.0)
     found = []
     for instant in instants:
         run_slurm(state, slurm, instant)
@@ -62,3 +77,31 @@ def test_each_ended_job_is_returned_once_with_its_run_time() -> None:
     assert first.run_s.tolist() == [600.0, 600.0]
     assert first.state == ("COMPLETED", "COMPLETED")
     assert len(second) == 0
+
+
+def test_the_clock_of_the_site_moves_the_history_of_the_simulation_along() -> None:
+    trace, state, slurm = queue_of_forty()
+    problems: list[Any] = [
+        SimpleNamespace(trace=trace, cluster=CLUSTER, state=state, options=SimulationOptions(begins_at=days * DAY_S))
+        for days in (0.0, 20_000.0)
+    ]
+    run_times = [LearnedRunTimes(problem, slurm) for problem in problems]
+    run_slurm(state, slurm, 15 * HOUR_S)
+
+    first, later = (known.expected_s(state, np.array([39]), 15 * HOUR_S).tolist() for known in run_times)
+
+    assert first == later
+
+
+def test_models_of_the_site_are_opened_where_there_are_any(tmp_path: Path) -> None:
+    trace = random_trace(60)
+    shipped, same = (
+        run_of(trace, "nodes=2,gpus=4", "lift-forecast", SimulationOptions(models=models))
+        for models in ("", str(tmp_path))
+    )
+    shutil.copytree(shipped_folder(), tmp_path / "broken")
+    (tmp_path / "broken" / "manifest.toml").write_text("[")
+
+    assert bytes_of(shipped) == bytes_of(same)
+    with pytest.raises(ModelError, match="broken"):
+        run_of(trace, "nodes=2,gpus=4", "lift-forecast", SimulationOptions(models=str(tmp_path / "broken")))

@@ -2,18 +2,18 @@
 
 import numpy as np
 
-from advisor.planning.objective import AGREED_S
 from advisor.settings import Limits
-from advisor.sim.plain_waits import EVERY_S, WINDOW_S, PlainWaits
+from advisor.sim.plain_waits import WINDOW_S, PlainWaits
 from tests.sim.building import make_state, make_trace
 
 HOUR_S = 3600.0
+EVERY_S = 600.0
 
 
-def waits(start_time: list[float]) -> PlainWaits:
+def waits(start_time: list[float], limits: Limits | None = None) -> PlainWaits:
     """Return two jobs of one user and one of another, submitted at 0 and an hour long, by their plain starts."""
     starts = np.array(start_time)
-    return PlainWaits(np.zeros(3), np.array([0, 0, 1]), starts)
+    return PlainWaits(np.zeros(3), np.array([0, 0, 1]), starts, limits or Limits(), every_s=EVERY_S)
 
 
 def test_only_what_plain_slurm_has_done_by_now_counts() -> None:
@@ -24,7 +24,7 @@ def test_only_what_plain_slurm_has_done_by_now_counts() -> None:
     early, late = plain.owed(state, rows, HOUR_S), plain.owed(state, rows, 3 * HOUR_S)
 
     # After an hour: the first job waits as under plain Slurm, the second started an hour sooner.
-    assert early.tolist() == [-HOUR_S / (2 * AGREED_S)] * 2 + [0.0]
+    assert early.tolist() == [-HOUR_S / (2 * Limits().agreed_delay_s)] * 2 + [0.0]
     # After three: the first has waited two hours longer, the second two hours less.
     assert late.tolist() == [0.0, 0.0, 0.0]
 
@@ -42,8 +42,8 @@ def test_sums_are_kept_for_a_while_and_old_jobs_drop_out() -> None:
 
 
 def test_jobs_are_overdue_beyond_the_larger_bound() -> None:
-    plain, rows = waits([HOUR_S, 100 * HOUR_S, np.nan]), np.arange(3)
     limits = Limits(max_lateness_s=10 * HOUR_S, max_lateness_ratio=0.5)
+    plain, rows = waits([HOUR_S, 100 * HOUR_S, np.nan], limits), np.arange(3)
 
-    assert plain.is_overdue(rows, 11.5 * HOUR_S, limits).tolist() == [True, False, False]
-    assert plain.is_overdue(rows, 151.0 * HOUR_S, limits).tolist() == [True, True, False]
+    assert plain.is_overdue(rows, 11.5 * HOUR_S).tolist() == [True, False, False]
+    assert plain.is_overdue(rows, 151.0 * HOUR_S).tolist() == [True, True, False]

@@ -13,11 +13,11 @@ from advisor.sim.queueing import DONE, Key, Queue, build_queue
 from advisor.sim.rounds import RoundView, run_rounds
 from advisor.sim.run_outcome import End
 from advisor.sim.runner import known_policy, simulate
-from advisor.sim.simulated_policy import Problem, SimulationOptions, Stopwatch
+from advisor.sim.simulated_policy import Problem, SimulationOptions
 from advisor.sim.state import FAULT_DTYPE, State, with_room
 from advisor.sim.trace import Trace
 from advisor.sim.victims import build_victims
-from tests.sim.building import IDEAL, bytes_of, make_state, make_trace, run_of, starts_and_ends
+from tests.sim.building import IDEAL, bytes_of, make_problem, make_state, make_trace, run_of, starts_and_ends
 from tests.sim.stepping import check_books
 
 ONE_GPU = parse_cluster("nodes=1,gpus=1")
@@ -25,17 +25,7 @@ ONE_GPU = parse_cluster("nodes=1,gpus=1")
 
 def problem_of(trace: Trace, cluster: str | Cluster, state: State) -> Problem:
     where = parse_cluster(cluster) if isinstance(cluster, str) else cluster
-    rng = np.random.default_rng(0)
-    return Problem(
-        trace=trace,
-        cluster=where,
-        state=state,
-        options=IDEAL,
-        rng=rng,
-        tell=lambda _: None,
-        watch=Stopwatch(),
-        plain_outcomes=lambda: simulate(trace, where, "slurm", options=IDEAL).outcomes,
-    )
+    return make_problem(trace, where, state, IDEAL)
 
 
 def faults(*events: tuple[float, int, int]) -> np.ndarray:

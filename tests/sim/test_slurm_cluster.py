@@ -19,6 +19,7 @@ from advisor.sim.slurm_state import Slurm, build_slurm
 from advisor.sim.slurmctld import run_slurm
 from advisor.sim.state import FAULT_DTYPE, State
 from advisor.sim.trace import Trace
+from tests.builders import size_of
 from tests.sim.building import make_state, make_trace
 
 SLURM = SlurmParameters(tick_s=0.0, batch_sched_delay_s=0.0, limit_check_s=0.0, max_switch_wait_s=300.0)
@@ -177,7 +178,17 @@ LEVERS = [
         SetNodeRange(job_id=7, before=NodeRange(low=2, high=2), after=NodeRange(low=2, high=3)), id="node range"
     ),
     pytest.param(
-        SetGpus(job_id=7, scope=GpuScope.NODE, before=(GpuCount(count=4),), after=(GpuCount(count=2),)), id="GPUs"
+        SetGpus(job_id=7, scope=GpuScope.NODE, before=size_of(GpuCount(count=4)), after=size_of(GpuCount(count=2))),
+        id="GPUs",
+    ),
+    pytest.param(
+        SetGpus(
+            job_id=7,
+            scope=GpuScope.NODE,
+            before=size_of(GpuCount(count=4), limit_s=3600.0),
+            after=size_of(GpuCount(count=2), limit_s=6720.0),
+        ),
+        id="GPUs and limit",
     ),
     pytest.param(SetTimeMin(job_id=7, before=None, after=1800.0), id="soft limit"),
 ]
@@ -282,6 +293,27 @@ def test_nice_lowers_the_priority_by_as_much_and_moves_the_job_back() -> None:
     assert now.state.jobs["start_time"].tolist() == [0.0, 910.0, 900.0]
 
 
+@pytest.mark.parametrize(("limit_s", "ends"), [(400.0, 500.0), (800.0, 700.0)], ids=["limit stays", "limit rises"])
+def test_smaller_job_is_stopped_at_its_limit_unless_that_rises(limit_s: float, ends: float) -> None:
+    full = {"gpus": 4, "run_time_s": 1000, "time_limit_s": 1200}
+    wide = {"submit_time": 10, "gpus": 16, "nodes_max": 0, "gpus_min": 8, "gpus_max": 16, "run_time_s": 300}
+    now = running(make_trace([*[full] * 4, {**wide, "time_limit_s": 400}]))
+    now.state.rules["limits_bind"] = 1
+
+    now.cluster.apply(
+        SetGpus(
+            job_id=5,
+            scope=GpuScope.JOB,
+            before=size_of(GpuCount(count=16), limit_s=400.0),
+            after=size_of(GpuCount(count=8), limit_s=limit_s),
+        )
+    )
+    now.go_on()
+
+    # At half its size it has 600 s of work from 100 s on.
+    assert now.state.jobs["end_time"][4] == ends
+
+
 def test_half_the_gpus_start_sooner_and_take_twice_as_long() -> None:
     # 16 of 24 GPUs are taken; eight of twelve wanted are free.
     full = {"gpus": 4, "run_time_s": 1000, "time_limit_s": 1200}
@@ -289,7 +321,7 @@ def test_half_the_gpus_start_sooner_and_take_twice_as_long() -> None:
     now = running(make_trace([*[full] * 4, wide]))
 
     receipt = now.cluster.apply(
-        SetGpus(job_id=5, scope=GpuScope.JOB, before=(GpuCount(count=16),), after=(GpuCount(count=8),))
+        SetGpus(job_id=5, scope=GpuScope.JOB, before=size_of(GpuCount(count=16)), after=size_of(GpuCount(count=8)))
     )
     now.go_on()
 

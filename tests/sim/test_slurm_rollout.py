@@ -18,7 +18,7 @@ from advisor.planning.rollout import (
 )
 from advisor.sim.arrival_draws import RecentJobs, draw_arrivals
 from advisor.sim.slurm_rollout import SlurmRollout
-from tests.builders import HOUR_S, make_cluster, make_gang, make_hints, make_job
+from tests.builders import HOUR_S, make_cluster, make_gang, make_hints, make_job, size_of
 from tests.sim.building import make_trace
 
 HORIZON_S = 24 * HOUR_S
@@ -136,7 +136,9 @@ def test_metrics_count_what_is_open_at_the_horizon() -> None:
 def test_fewer_gpus_start_sooner_and_take_longer_as_the_planner_believes() -> None:
     running = make_job(1, gpus=24, running_on=["n01", "n02", "n03"], time_limit_s=7200.0, started_ago_s=0.0)
     wide = make_job(2, gang=make_gang(16), hints=make_hints(gpus=(4, 16)), time_limit_s=2 * HOUR_S)
-    smaller = SetGpus(job_id=2, scope=GpuScope.JOB, before=(GpuCount(count=16),), after=(GpuCount(count=8),))
+    smaller = SetGpus(
+        job_id=2, scope=GpuScope.JOB, before=size_of(GpuCount(count=16)), after=size_of(GpuCount(count=8))
+    )
     exact = RunTime(interval_s=Interval(low=1800.0, median=1800.0, high=1800.0), mean_s=1800.0)
     forecasts = Forecasts(by_job={1: JobForecast(run_time=exact), 2: JobForecast(run_time=exact)})
 

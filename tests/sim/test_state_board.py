@@ -25,6 +25,7 @@ from advisor.sim.slurmctld import run_slurm
 from advisor.sim.state import with_room
 from advisor.sim.state_board import state_board
 from advisor.sim.trace import Trace
+from tests.builders import size_of
 from tests.sim.building import make_state, make_trace
 from tests.sim.test_engine import mixed_requests
 
@@ -127,8 +128,8 @@ def action(what: str, job: Job, row: np.void, number: int) -> Action:
         case "gpus":
             scope, nodes = (GpuScope.NODE, gang.nodes_min) if gang.per_node else (GpuScope.JOB, 1)
             count = min(max(number, int(row["gpus_min"])), int(row["gpus_max"])) // nodes
-            after = (GpuCount(gpu_type=gang.gpu_type, count=max(1, count)),)
-            return SetGpus(job_id=job.job_id, scope=scope, before=gang.counts(scope), after=after)
+            after = size_of(GpuCount(gpu_type=gang.gpu_type, count=max(1, count)))
+            return SetGpus(job_id=job.job_id, scope=scope, before=size_of(*gang.counts(scope)), after=after)
         case _:
             return SetTimeMin(job_id=job.job_id, before=job.time_min_s, after=60.0 * number or None)
 
@@ -179,7 +180,7 @@ def waiting() -> SimulatedSlurm:
     return simulated
 
 
-EIGHT, FOUR = ((GpuCount(count=count),) for count in (8, 4))
+EIGHT, FOUR = (size_of(GpuCount(count=count)) for count in (8, 4))
 CHANGES: dict[str, tuple[Action, list[float]]] = {
     "nice": (SetNice(job_id=3, before=0, after=50), [0.0, 50.0]),
     "gpus": (SetGpus(job_id=3, scope=GpuScope.JOB, before=EIGHT, after=FOUR), [8.0, 4.0]),

@@ -14,6 +14,7 @@ from advisor.sim.statistics import (
     Pairing,
     RelativeChange,
     difference_of_figures,
+    mean_over_cells,
     paired_difference,
 )
 
@@ -274,3 +275,30 @@ def test_the_interval_narrows_with_more_seeds_as_student_says() -> None:
 
     reach = 2.0227 * logs.std(ddof=1) / math.sqrt(40)
     assert math.log1p(change.high / 100) == pytest.approx(0.2 + reach, abs=0.001)
+
+
+def test_a_mean_over_cells_is_that_of_student_over_seeds_and_leaves_out_what_is_no_number() -> None:
+    values = dict(enumerate(np.random.default_rng(5).normal(3.0, 2.0, 8)))
+    cells = {CellName("one", seed): value for seed, value in values.items()} | {CellName("one", 9): NAN}
+
+    mean = mean_over_cells(cells, seed=0)
+
+    drawn = np.array(list(values.values()))
+    half = 2.365 * drawn.std(ddof=1) / math.sqrt(8)
+    assert mean.mean == pytest.approx(drawn.mean())
+    assert mean.units == 8
+    assert (mean.low, mean.high) == pytest.approx((drawn.mean() - half, drawn.mean() + half), rel=0.05)
+
+
+def test_a_mean_over_cells_weighs_every_trace_the_same_and_needs_three_for_an_interval() -> None:
+    cells = {CellName("a", seed): 1.0 for seed in range(9)} | {CellName("b", 0): 3.0}
+
+    two = mean_over_cells(cells, seed=0)
+    three = mean_over_cells(cells | {CellName("c", 0): 5.0}, seed=0)
+
+    assert (two.mean, two.units) == (2.0, 2)
+    assert math.isnan(two.low)
+    assert (three.mean, three.units) == (3.0, 3)
+    assert three.low < 0.0
+    assert three.high > 6.0
+    assert math.isnan(mean_over_cells({}, seed=0).mean)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from advisor.sim.user_losses import user_losses
+from advisor.sim.user_losses import UserTally, tally_users, user_losses
 
 HOUR_S = 3600.0
 COPIES, USERS, JOBS = 4, 30, 40
@@ -85,3 +85,21 @@ def test_users_with_few_jobs_that_ended_in_all_copies_are_left_out() -> None:
 
     assert [loss.user for loss in user_losses(before_s, after_s, user)] == [1]
     assert [loss.jobs for loss in user_losses(before_s, after_s, user, least_jobs=1)] == [19, 20]
+
+
+def test_users_are_counted_by_the_mean_of_their_jobs_in_one_run() -> None:
+    user = np.repeat([0, 1, 2, 3], [20, 20, 20, 19])
+    before_s = np.full(79, 10 * HOUR_S)
+    after_s = before_s * np.repeat([1.2, 0.5, 1.04, 2.0], [20, 20, 20, 19])
+
+    tally = tally_users(before_s, after_s, user)
+
+    assert tally == UserTally(worse=1, better=1, users=3)
+
+
+def test_jobs_that_one_policy_did_not_finish_do_not_count_for_their_user() -> None:
+    user = np.zeros(21, np.int32)
+    before_s, after_s = np.full((2, 21), HOUR_S)
+    after_s[:2] = np.nan
+
+    assert tally_users(before_s, after_s, user) == UserTally(worse=0, better=0, users=0)

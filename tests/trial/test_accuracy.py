@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from advisor.domain.actions import Lever
 from advisor.domain.forecast import Interval
 from advisor.domain.outcome import JobOutcome, SeenChange, SeenForecast
-from advisor.domain.probation import Coverage
+from advisor.domain.probation import NOTHING_ENDED, Coverage, Trust
 from advisor.trial.accuracy import (
     NOT_KNOWN,
     RecentAccuracy,
-    coverage_by_model,
+    by_run_time_model,
+    coverage_of,
     judged_run_time,
     run_time_accuracy,
     start_accuracy,
@@ -173,19 +174,36 @@ def test_accuracy_kept_job_by_job_is_that_of_the_jobs_that_count(
     assert recent.accuracy == run_time_accuracy(left) if left else recent.accuracy is NOT_KNOWN
 
 
+def by(model: str, outcome: JobOutcome) -> JobOutcome:
+    """Return an outcome whose run time a model forecast."""
+    assert outcome.first_forecast is not None
+    return replace(outcome, first_forecast=replace(outcome.first_forecast, models=("throughput x", model)))
+
+
 def test_coverage_is_counted_for_the_model_that_made_the_forecast() -> None:
-    def by(model: str, outcome: JobOutcome) -> JobOutcome:
-        assert outcome.first_forecast is not None
-        return replace(outcome, first_forecast=replace(outcome.first_forecast, models=("throughput x", model)))
-
     right, wrong = ran(500.0, 500.0), ran(400.0, 500.0)
+    ended = [
+        by("run_time a", right),
+        by("run_time a", wrong),
+        by("run_time b", wrong),
+        by("start_time a", right),
+        outcome(),
+    ]
 
-    assert coverage_by_model(
-        [
-            by("run_time a", right),
-            by("run_time a", wrong),
-            by("run_time b", wrong),
-            by("start_time a", right),
-            outcome(),
-        ]
-    ) == {"run_time a": Coverage(jobs=2, inside=1), "run_time b": Coverage(jobs=1, inside=0)}
+    by_model = by_run_time_model(ended, Trust())
+
+    assert {model: coverage_of(jobs) for model, jobs in by_model.items()} == {
+        "run_time a": Coverage(jobs=2, inside=1),
+        "run_time b": Coverage(jobs=1, inside=0),
+    }
+    assert coverage_of([]) == NOTHING_ENDED
+
+
+def test_jobs_that_ended_before_a_model_was_last_judged_do_not_count() -> None:
+    first = by("run_time a", ran(500.0, 500.0))
+    ended_time = first.end_time or 0.0
+    later = replace(first, job_id=9, end_time=ended_time + 1.0, last_seen_time=ended_time + 1.0)
+
+    by_model = by_run_time_model([first, later], Trust(since_by_model={"run_time a": ended_time}))
+
+    assert by_model == {"run_time a": [later]}

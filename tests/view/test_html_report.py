@@ -367,8 +367,8 @@ def test_who_gains_and_who_loses_is_told_apart() -> None:
         for policy, times in (("slurm", slow), ("rules", fast_for_small))
     )
 
-    sizes = {each.group: each for each in compare_groups(before, after, by_gpus(trace), seed=0)}
-    jobs, users = tally_jobs(before, after), tally_groups(before, after, by_user(trace))
+    sizes = {each.group: each for each in compare_groups(before, after, {cell: by_gpus(trace)}, seed=0)}
+    jobs, users = tally_jobs(before, after), tally_groups(before, after, {cell: by_user(trace)})
 
     assert sizes["1"].change.percent == pytest.approx(-50.0)
     assert sizes["5-8"].change.percent == pytest.approx(50.0)

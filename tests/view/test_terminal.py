@@ -6,6 +6,9 @@ import re
 import subprocess
 import sys
 
+import pytest
+
+from advisor.view.terminal import print_labelled
 from tests.programs import killed_after
 
 
@@ -46,3 +49,14 @@ def test_check_fits_a_terminal() -> None:
 
     assert lines[0].split()[0] == "check"
     assert all(len(line) <= 90 for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("label", "line"), [("unread", "unread  a text\n"), ("probation", "probation  a text\n"), ("", "        a text\n")]
+)
+def test_label_and_text_are_apart_however_long_the_label(
+    label: str, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_labelled(label, "a text")
+
+    assert capsys.readouterr().out == line

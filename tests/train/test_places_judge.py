@@ -1,0 +1,156 @@
+"""The judge of places pairs rows by workload, keeps what it played, and its page shows what it found."""
+
+import json
+from argparse import Namespace
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from advisor.errors import ModelError
+from advisor.features.observe.pointer import CHOICE_COLUMNS
+from advisor.predict.library import Library
+from advisor.predict.served_places import ServedPlaces
+from advisor.predict.served_policy import open_policy
+from tests.train.test_places import SMALL
+from tools.bench import places as bench_places
+from tools.train.judge import app as judge_app
+from tools.train.learning import deterministic
+from tools.train.marl import app as marl_app
+from tools.train.places.judging import (
+    FREE,
+    ONE_AGENT,
+    RIVALS,
+    SETS,
+    TAUGHT_BY,
+    Rows,
+    Set,
+    actor_of,
+    change_of,
+    judged,
+    table,
+    tasks_of,
+)
+from tools.train.places.publication import KIND, checked_parity, publish_policy, to_onnx
+from tools.train.places.training import RECIPE, Training
+from tools.train.places.workload import TRAINING
+from tools.train.training import train
+
+ROOT = Path(__file__).parent.parent.parent
+TINY = Set(gpus=64, agents=1, workloads=3, is_seen=True, rows=Rows.ABLATIONS)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two seeds of a short training, and one of an ablation."""
+    deterministic()
+    folder = tmp_path_factory.mktemp("runs")
+    short = replace(RECIPE, episodes=2, warm_updates=2, updates=1, steps=4, batch=8, replay=32)
+    made = []
+    for name, recipe, seed in (("a", short, 1), ("b", short, 2), ("c", replace(short, left_out=("graph",)), 1)):
+        run = Training(recipe, "best-fit", seed, every=(2, 1), validation=([1], SMALL))
+        train(run, folder / name, lambda *_: None)
+        described = json.loads((folder / name / "run.json").read_text())
+        # It is named by its recipe, and this one is short for the test alone.
+        described["recipe"] |= {field: getattr(RECIPE, field) for field in ("episodes", "warm_updates", "updates")}
+        described["recipe"] |= {field: getattr(RECIPE, field) for field in ("steps", "batch", "replay")}
+        (folder / name / "run.json").write_text(json.dumps(described))
+        made.append(folder / name)
+    return made
+
+
+def test_rows_play_the_same_workloads_and_what_was_played_is_not_played_again(runs: list[Path], tmp_path: Path) -> None:
+    said: list[str] = []
+
+    first = judged([TINY], runs, tmp_path, 1, said.append)
+    played = len(said)
+    second = judged([TINY], runs, tmp_path, 1, said.append)
+
+    rows = {row["name"]: row for row in first[TINY.name]["rows"]}
+    assert first == second
+    assert len(said) == played == len(list(tasks_of(TINY, runs)))
+    assert {*RIVALS, TAUGHT_BY, FREE, "marl", "marl, no graph"} <= rows.keys()
+    assert rows["marl"]["seeds"] == 2
+    assert len(rows["marl"]["by_training_seed"]) == 2
+    rival = first[TINY.name]["rival"]
+    assert rows[rival]["against_rival"]["mean_jct_s"] == {"percent": 0.0, "low": 0.0, "high": 0.0}
+    assert rows[FREE]["hours"] <= min(row["hours"] for row in rows.values()) + 1e-9
+    assert f"Changes are against {rival}" in table(TINY.name, first[TINY.name])
+
+
+def test_one_agent_plays_the_workload_of_several(runs: list[Path], tmp_path: Path) -> None:
+    chosen = replace(TINY, gpus=128, agents=2, workloads=2, rows=Rows.ONE)
+
+    rows = {row["name"]: row for row in judged([chosen], runs, tmp_path, 1, lambda _: None)[chosen.name]["rows"]}
+
+    assert rows[ONE_AGENT]["seeds"] == 1
+    assert rows[ONE_AGENT]["hours"] != rows["marl"]["hours"]
+
+
+def test_change_is_the_mean_of_logarithms_with_students_interval() -> None:
+    before = {"mean_jct_s": np.log([100.0, 200.0, 400.0])}
+    after = {"mean_jct_s": np.log([50.0, 100.0, 200.0])}
+
+    change = change_of(before, after, "mean_jct_s")
+
+    assert change == pytest.approx({"percent": -50.0, "low": -50.0, "high": -50.0})
+
+
+def test_sets_have_seeds_of_their_own() -> None:
+    seeds = [seed for chosen in SETS for seed in chosen.seeds]
+
+    assert len(set(seeds)) == len(seeds)
+    assert min(seeds) >= 6_000_000
+    assert all(chosen.scale.topologies == TRAINING for chosen in SETS if chosen.is_seen)
+
+
+def test_published_policy_is_served_and_agrees_with_its_network(runs: list[Path], tmp_path: Path) -> None:
+    results = judged([replace(TINY, rows=Rows.SEEDS)], runs, tmp_path / "store", 1, lambda _: None)
+
+    entry = publish_policy(runs[0], results, tmp_path / "models", "default-1", today="2026-11-24")
+    policy = open_policy(Library(tmp_path / "models", tmp_path / "none"), f"{KIND.removeprefix('policy-')}@default-1")
+
+    assert isinstance(policy, ServedPlaces)
+    assert entry.parity.max_error <= 1e-4
+    assert entry.columns == CHOICE_COLUMNS
+
+
+def test_graph_of_other_weights_is_not_published(runs: list[Path]) -> None:
+    graph = to_onnx(actor_of(runs[0]))
+
+    with pytest.raises(ModelError, match="off its network"):
+        checked_parity(actor_of(runs[1]), graph)
+
+
+def test_page_shows_what_the_judge_found() -> None:
+    results = json.loads((ROOT / "tools/train/results/places.json").read_text(encoding="utf-8"))
+    page = (ROOT / "docs/marl.md").read_text(encoding="utf-8")
+
+    assert all(table(name, of_set) in page for name, of_set in results.items())
+
+
+def test_folder_that_holds_no_run_and_damaged_results_are_one_line(runs: list[Path], tmp_path: Path) -> None:
+    damaged = tmp_path / "results.json"
+    damaged.write_text("{")
+
+    judge = CliRunner().invoke(judge_app, ["marl", "--runs", str(tmp_path), "--store", str(tmp_path / "store")])
+    publish = CliRunner().invoke(
+        marl_app, ["publish", "--run", str(runs[0]), "--results", str(damaged), "--models", str(tmp_path / "models")]
+    )
+
+    for answer in (judge, publish):
+        assert answer.exit_code == 2
+        assert "cannot be read" in answer.output
+        assert isinstance(answer.exception, SystemExit)
+
+
+def test_policy_of_another_lever_is_not_timed_as_one_that_places_gangs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench_places.run(Namespace(policy="dl2", servers=32)) == 1
+    assert "policy dl2 places no gangs" in capsys.readouterr().err
+
+
+def test_bench_times_gangs_of_every_size(capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench_places.run(Namespace(policy="marl", servers=16)) == 0
+    assert capsys.readouterr().out.count("gang of") == len(bench_places.SIZES)

@@ -56,7 +56,8 @@ class Lane:
 
 def all_lanes() -> tuple[Lane, ...]:
     """Return the lanes of `make test`, from the root of the checkout; every test file belongs to one of them."""
-    large = ("tests/sim", *sorted(str(path) for path in Path("tests").glob("test_*.py") if str(path) != PACKAGES))
+    loose = sorted(str(path) for path in Path("tests").glob("test_*.py") if str(path) != PACKAGES)
+    large = ("tests/sim", "tests/train", *loose)
     return (
         Lane(name="others", argv=pytest_argv("tests", ignored=("tests/live", *large, PACKAGES))),
         Lane(name="large", argv=pytest_argv(*large)),

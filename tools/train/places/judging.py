@@ -44,11 +44,11 @@ MEASURES: Final = ("mean_jct_s", "p99_jct_s", "wait_s", "overhead")
 
 
 class Rows(Enum):
-    """What plays a set beside the rules: one seed of the training, all, ablations as well, or the advisor's default."""
+    """What plays a set beside the rules: one seed of the training, all, the advisor's default or ablations as well."""
 
     ONE = auto()
-    DEFAULT = auto()
     SEEDS = auto()
+    DEFAULT = auto()
     ABLATIONS = auto()
 
 
@@ -87,9 +87,9 @@ class Set:
 
 SETS: Final = (
     Set(gpus=1024, agents=4, workloads=30, is_seen=True, rows=Rows.ABLATIONS),
-    Set(gpus=1024, agents=4, workloads=16, is_seen=False, rows=Rows.SEEDS),
-    Set(gpus=1024, agents=1, workloads=8, is_seen=True, rows=Rows.DEFAULT),
-    Set(gpus=1024, agents=16, workloads=8, is_seen=True),
+    Set(gpus=1024, agents=4, workloads=30, is_seen=False, rows=Rows.SEEDS),
+    Set(gpus=1024, agents=1, workloads=30, is_seen=True, rows=Rows.DEFAULT),
+    Set(gpus=1024, agents=16, workloads=30, is_seen=True, rows=Rows.SEEDS),
     *(Set(gpus=2048, agents=agents, workloads=8, is_seen=True) for agents in (1, 4, 16)),
     *(Set(gpus=4096, agents=agents, workloads=8, is_seen=True) for agents in (1, 4, 16)),
 )
@@ -168,7 +168,7 @@ def tasks_of(chosen: Set, runs: Sequence[Path]) -> Iterator[Task]:
     """Yield what is to be played of a set: the rules, and runs of the whole recipe or of its ablations."""
     names = {run: BOOK.name_of(read_description(run)) for run in runs}
     whole = [run for run in runs if names[run] == "marl"]
-    learned = {Rows.SEEDS: whole, Rows.ABLATIONS: list(runs)}.get(chosen.rows, whole[:1])
+    learned = {Rows.ONE: whole[:1], Rows.ABLATIONS: list(runs)}.get(chosen.rows, whole)
     for seed in chosen.seeds:
         for rule in (*rules.RULES, FREE, *((DEFAULT,) if chosen.rows is Rows.DEFAULT else ())):
             yield Task(scale=chosen.scale, seed=seed, row=rule)

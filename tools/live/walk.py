@@ -20,7 +20,8 @@ class Step:
     """A command, and regular expressions of what it has to print and of the lines of it that a page shows.
 
     `short` is what a test types in its place; "" leaves the step out there. `awaits` is a line that has to succeed
-    before; what it prints replaces `JOBID` in the command. A command that `is_repeated` is typed until it prints that.
+    before; what it prints replaces `JOBID` in the command. A command that `is_repeated` is typed until it prints what
+    it has to, each time for the job that `awaits` prints then.
     """
 
     line: str
@@ -116,6 +117,8 @@ DAEMON: Final = (
     Step(
         line="sadvise explain JOBID",
         awaits=f"set -o pipefail; {_CHANGED} | grep .",
+        # The job can start before it is explained, and then nothing of its change is left to show.
+        is_repeated=True,
         holds=(r"job \d+ .*, user \w+", r"changed +since "),
         shown="^(job|because|place|changed|advice)",
     ),
@@ -178,9 +181,7 @@ def walk(prompt: Prompt, steps: Sequence[Step], *, short: bool = False) -> Itera
         line = step.line if step.short is None or not short else step.short
         if not line:
             continue
-        job = _repeated(prompt, step.awaits).printed.strip() if step.awaits else ""
-        own = line.replace("JOBID", job)
-        yield step, _repeated(prompt, own, step.holds) if step.is_repeated else prompt.type(own)
+        yield step, _answer(prompt, step, line)
 
 
 def faults(step: Step, typed: Typed) -> Iterator[str]:
@@ -194,12 +195,22 @@ def faults(step: Step, typed: Typed) -> Iterator[str]:
             yield f"{typed.line}: does not print {pattern}: {typed.printed[-400:]}"
 
 
-def _repeated(prompt: Prompt, line: str, holds: Sequence[str] = ()) -> Typed:
-    """Type a line until it succeeds and prints what it should, or the time is over; return the last answer."""
+def _answer(prompt: Prompt, step: Step, line: str) -> Typed:
+    """Type the command of a step, one that is repeated until it prints what it has to; return the last answer."""
+    until = time.monotonic() + _WAIT_S
+    while True:
+        job = _succeeded(prompt, step.awaits).printed.strip() if step.awaits else ""
+        typed = prompt.type(line.replace("JOBID", job))
+        if not step.is_repeated or not any(faults(step, typed)) or time.monotonic() > until:
+            return typed
+        time.sleep(_POLL_S)
+
+
+def _succeeded(prompt: Prompt, line: str) -> Typed:
+    """Type a line until it succeeds, or the time is over; return the last answer."""
     until = time.monotonic() + _WAIT_S
     while True:
         typed = prompt.type(line)
-        is_right = typed.exit_status == 0 and all(re.search(pattern, typed.printed) for pattern in holds)
-        if is_right or time.monotonic() > until:
+        if typed.exit_status == 0 or time.monotonic() > until:
             return typed
         time.sleep(_POLL_S)

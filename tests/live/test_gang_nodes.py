@@ -164,8 +164,8 @@ def line(four_nodes: LiveCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     four_nodes.run("scancel", *map(str, line.submitted), check=False)
     four_nodes.wait_for(lambda: not four_nodes.run("squeue", "-h").strip(), 30.0, what="the queue is empty")
     four_nodes.ask("scontrol", "delete", "ReservationName=course")
-    # Only a drained node: 22.05 shows any other as not responding, and does not end the jobs there for minutes. Not
-    # RESUME, after which the node does not respond either until it has answered.
+    # Only a drained node: Slurm takes any other for one that does not respond, and its jobs do not end within the time
+    # of this test. Not RESUME, after which the node does not respond either until it has answered.
     if "DRAIN" in four_nodes.run("scontrol", "-o", "show", "node", "n04").partition(" State=")[2].split()[0]:
         four_nodes.run("scontrol", "update", "NodeName=n04", "State=UNDRAIN")
 

@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -197,20 +197,23 @@ def faults(step: Step, typed: Typed) -> Iterator[str]:
 
 def _answer(prompt: Prompt, step: Step, line: str) -> Typed:
     """Type the command of a step, one that is repeated until it prints what it has to; return the last answer."""
-    until = time.monotonic() + _WAIT_S
-    while True:
-        job = _succeeded(prompt, step.awaits).printed.strip() if step.awaits else ""
-        typed = prompt.type(line.replace("JOBID", job))
-        if not step.is_repeated or not any(faults(step, typed)) or time.monotonic() > until:
-            return typed
-        time.sleep(_POLL_S)
+
+    def type_once() -> Typed:
+        awaited = _repeated(lambda: prompt.type(step.awaits), _has_succeeded).printed if step.awaits else ""
+        return prompt.type(line.replace("JOBID", awaited.strip()))
+
+    return _repeated(type_once, lambda typed: not any(faults(step, typed))) if step.is_repeated else type_once()
 
 
-def _succeeded(prompt: Prompt, line: str) -> Typed:
-    """Type a line until it succeeds, or the time is over; return the last answer."""
+def _has_succeeded(typed: Typed) -> bool:
+    return typed.exit_status == 0
+
+
+def _repeated(type_once: Callable[[], Typed], is_right: Callable[[Typed], bool]) -> Typed:
+    """Type until the answer is right, or the time is over; return the last answer."""
     until = time.monotonic() + _WAIT_S
     while True:
-        typed = prompt.type(line)
-        if typed.exit_status == 0 or time.monotonic() > until:
+        typed = type_once()
+        if is_right(typed) or time.monotonic() > until:
             return typed
         time.sleep(_POLL_S)

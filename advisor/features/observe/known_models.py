@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 
 from advisor.features.observe.graph import Neighbours, Rows
+from advisor.features.observe.site_speeds import SiteSpeeds
 
 
 def _none_known(names: Sequence[str]) -> Rows:
@@ -15,10 +16,14 @@ def _none_known(names: Sequence[str]) -> Rows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownModels:
-    """A table of neighbours, and how names of models give its rows; `codes` gives -1 for a model that is not known."""
+    """A table of neighbours, and how names of models give its rows; `codes` gives -1 for a model that is not known.
+
+    `speeds` is what a performance model says of the site beside that, for policies that look at it.
+    """
 
     codes: Callable[[Sequence[str]], Rows]
     neighbours: Neighbours
+    speeds: SiteSpeeds | None = None
 
     def rows(self, names: Sequence[str]) -> Rows:
         """Return the rows of the table for models, by name; the last is that of all models that are not known."""

@@ -22,6 +22,7 @@ from advisor.features.observe.graph import (
     size_log,
     time_log,
 )
+from advisor.features.observe.site_speeds import Outlook
 
 CHOICE_COLUMNS: Final = (
     "usable", "of_rest", "holds_rest", "is_tight", "slows_me", "slows_others", "leaf_of_rest", "leaf_holds_rest",
@@ -82,6 +83,8 @@ class Choice:
     interference: Interference
     chosen: list[int]
     taken: list[int]
+    # What a performance model says of each server; None without one.
+    outlook: Outlook | None = None
 
     @property
     def rest(self) -> int:

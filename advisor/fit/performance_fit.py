@@ -72,10 +72,10 @@ class Prior:
 class Samples:
     """Ended jobs, `(n,)` each: what they ran on, beside whom, and how fast.
 
-    `place` is the logarithm of the inflation that was forecast for the place alone, `others` `(n, n_models + 1)` how many
-    neighbours of each model it had on average on its slowest server. `log_speed` is the logarithm of the forecast run
-    time on the best place, alone, over that observed, and `noise` its standard deviation. Jobs of one `family`, the same
-    user and model, share an error of the forecast; -1 for none.
+    `place` is the logarithm of the inflation that was forecast for the place alone, `others` `(n, n_models + 1)` how
+    many neighbours of each model it had on average on its slowest server. `log_speed` is the logarithm of the forecast
+    run time on the best place, alone, over that observed, and `noise` its standard deviation. Jobs of one `family`, the
+    same user and model, share an error of the forecast; -1 for none.
     """
 
     model: Rows
@@ -252,12 +252,12 @@ def _described(
 ) -> tuple[Effects, float]:
     """Return the effects of a vector with their variances (Laplace), and the residual."""
     speed, place, added = _tables(prior, layout, vector)
-    covariance, residual = np.diag(1.0 / layout.precision), 0.0
+    covariance, residual = np.asarray(np.diag(1.0 / layout.precision), np.float64), 0.0
     if len(samples):
         error, jacobian, information = _linear(prior, samples, family, layout, weights, vector)
         curvature = (jacobian * information[:, None]).T @ jacobian
         curvature[np.diag_indices(layout.size)] += layout.precision
-        covariance = np.linalg.inv(curvature)
+        covariance = np.asarray(np.linalg.inv(curvature), np.float64)
         residual = float(np.sqrt(np.mean(error**2 / (samples.noise**2 + prior.spreads.misfit**2))))
     at = layout.slices
     types = slice(at["type_effect"].start, at["type_effect"].stop)

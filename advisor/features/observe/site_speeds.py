@@ -1,5 +1,6 @@
 """Defines what a performance model says of a site: speeds of models on GPU types and what models add to each other."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -52,7 +53,7 @@ class SiteSpeeds:
     def _code_of_type(self) -> dict[str, int]:
         return {name: code for code, name in enumerate(self.gpu_types)}
 
-    def type_codes(self, names: "tuple[str, ...] | list[str]") -> Rows:
+    def type_codes(self, names: Sequence[str]) -> Rows:
         """Return the columns of GPU types, by name in any case; the last is that of a type that is not known."""
         unknown = len(self.gpu_types)
         return np.array([self._code_of_type.get(name.lower(), unknown) for name in names], np.intp)
@@ -71,7 +72,7 @@ class SiteSpeeds:
         left_s = np.nan_to_num(residents.left_s[gang], nan=run_s)
         together = np.minimum(left_s, run_s) / max(run_s, 1.0)
         count = len(servers)
-        slows = np.bincount(at, self.neighbours.added[other, model] * together, minlength=count)
+        slows = np.asarray(np.bincount(at, self.neighbours.added[other, model] * together, minlength=count), np.float64)
         unsure = self.speed_variance[model, types] + np.bincount(at, self.added_variance[model, other], minlength=count)
         return Outlook(
             behind_best=np.minimum(speed - present.max(initial=-np.inf), 0.0),

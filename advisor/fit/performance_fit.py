@@ -49,7 +49,7 @@ class Spreads:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prior:
+class SitePrior:
     """What is believed before a site has shown anything; the last row and column stand for what is not known by name.
 
     `log_speed` `(n_models + 1, n_types + 1)`, `added` `(n_models + 1, n_models + 1)` is the inflation that one
@@ -106,7 +106,7 @@ def no_samples(models: int) -> Samples:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effects:
-    """The effects of a site and their variances; shapes as in `Prior`, `(n_models + 1,)` for those of models."""
+    """The effects of a site and their variances; shapes as in `SitePrior`, `(n_models + 1,)` for those of models."""
 
     speed: Floats
     speed_variance: Floats
@@ -120,7 +120,7 @@ class Effects:
 class Adapted:
     """The performance model of a site: the most probable effects, and an ensemble of five on parts of the samples."""
 
-    prior: Prior
+    prior: SitePrior
     middle: Effects
     members: tuple[Effects, ...]
     samples: int
@@ -138,7 +138,7 @@ class Adapted:
 class _Layout:
     """Where each effect stands in the vector of all."""
 
-    def __init__(self, prior: Prior, families: int) -> None:
+    def __init__(self, prior: SitePrior, families: int) -> None:
         rows, types = prior.log_speed.shape
         spreads = prior.spreads
         parts: list[tuple[str, int, float]] = [
@@ -161,7 +161,7 @@ class _Layout:
         self.precision = np.concatenate([np.full(size, sd**-2.0) for _, size, sd in parts])
 
 
-def adapted(prior: Prior, samples: Samples, *, seed: int) -> Adapted:
+def adapted(prior: SitePrior, samples: Samples, *, seed: int) -> Adapted:
     """Return the performance model of a site after some samples; without any it is the prior."""
     family, families = _families(samples)
     layout = _Layout(prior, families)
@@ -186,7 +186,7 @@ def _families(samples: Samples) -> tuple[Rows, int]:
 
 
 def _most_probable(
-    prior: Prior,
+    prior: SitePrior,
     samples: Samples,
     family: Rows,
     layout: _Layout,
@@ -207,7 +207,7 @@ def _most_probable(
     return vector
 
 
-def _tables(prior: Prior, layout: _Layout, vector: Floats) -> tuple[Floats, Floats, Floats]:
+def _tables(prior: SitePrior, layout: _Layout, vector: Floats) -> tuple[Floats, Floats, Floats]:
     """Return speeds, weights of places and what neighbours add, for a vector of effects."""
     at = layout.slices
     speed = prior.log_speed + vector[at["type_effect"]] + vector[at["speed"]].reshape(prior.log_speed.shape)
@@ -217,7 +217,7 @@ def _tables(prior: Prior, layout: _Layout, vector: Floats) -> tuple[Floats, Floa
 
 
 def _linear(
-    prior: Prior, samples: Samples, family: Rows, layout: _Layout, weights: Floats, vector: Floats
+    prior: SitePrior, samples: Samples, family: Rows, layout: _Layout, weights: Floats, vector: Floats
 ) -> tuple[Floats, Floats, Floats]:
     """Return the errors `(n,)`, the derivatives of what is expected `(n, n_effects)`, and the weight of each sample."""
     speed, place, added = _tables(prior, layout, vector)
@@ -248,7 +248,7 @@ def _linear(
 
 
 def _described(
-    prior: Prior, samples: Samples, family: Rows, layout: _Layout, weights: Floats, vector: Floats
+    prior: SitePrior, samples: Samples, family: Rows, layout: _Layout, weights: Floats, vector: Floats
 ) -> tuple[Effects, float]:
     """Return the effects of a vector with their variances (Laplace), and the residual."""
     speed, place, added = _tables(prior, layout, vector)
@@ -288,7 +288,7 @@ def _described(
     return effects, residual
 
 
-def learnt_spreads(prior: Prior, sites: Mapping[str, Samples], *, rounds: int = 8) -> Spreads:
+def learnt_spreads(prior: SitePrior, sites: Mapping[str, Samples], *, rounds: int = 8) -> Spreads:
     """Return the spreads under which the samples of many sites are most probable, by expectation and maximisation.
 
     Each round adapts to every site and sets each spread to the root mean square of its effects, with their variances.

@@ -13,7 +13,7 @@ OUTLOOK_COLUMNS: Final = ("behind_best", "behind_chosen", "slows_by_time", "unsu
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outlook:
+class ServerOutlook:
     """What a gang can expect of each server, `(n_servers,)` each.
 
     `behind_best` is the logarithm of its speed on the server's GPU type over that on the best type of the cluster, at
@@ -58,7 +58,7 @@ class SiteSpeeds:
         unknown = len(self.gpu_types)
         return np.array([self._code_of_type.get(name.lower(), unknown) for name in names], np.intp)
 
-    def outlook(self, model: int, run_s: float, types: Rows, servers: Servers, residents: Residents) -> Outlook:
+    def outlook(self, model: int, run_s: float, types: Rows, servers: Servers, residents: Residents) -> ServerOutlook:
         """Return what a gang of a model can expect of each server; `types` `(n_servers,)` are codes of GPU types.
 
         A gang on several servers is slowed by those that send from the same servers, and slows them, for as long as
@@ -74,7 +74,7 @@ class SiteSpeeds:
         count = len(servers)
         slows = np.asarray(np.bincount(at, self.neighbours.added[other, model] * together, minlength=count), np.float64)
         unsure = self.speed_variance[model, types] + np.bincount(at, self.added_variance[model, other], minlength=count)
-        return Outlook(
+        return ServerOutlook(
             behind_best=np.minimum(speed - present.max(initial=-np.inf), 0.0),
             slows_by_time=slows,
             unsure=np.sqrt(unsure),

@@ -1,4 +1,4 @@
-"""Serves the performance model: how fast a job runs on a GPU type, on a place and beside others, and how unsure that is.
+"""Serves the performance model: how fast a job runs on a GPU type, on a place and beside others, with the variance.
 
 The graph holds an ensemble of five. It is tabulated when it is opened, since a decision needs thousands of answers.
 """

@@ -18,8 +18,10 @@ from tools.evaluation.report import Report, score
 COLUMNS: Final = ("gpu_type", "consolidated", "model", "batch_size", "scale_factor", "steps_per_s_physical_file")
 # Every model with several batch sizes has two others, so that all rows are judged with each number.
 MOST_MEASURED: Final = 2
-# Both speeds of a ratio were measured: there is no error of a forecast that jobs of a family share.
-_SPREADS: Final = replace(Spreads(), family=0.01)
+# Both speeds of a ratio were measured: there is no error of a forecast that jobs of a family share. With the spreads of
+# a site, such an error stands for the batch size, which the model does not know.
+_MEASURED: Final = replace(Spreads(), family=0.01)
+_OF_A_SITE: Final = Spreads()
 MEANS: Final = "mean over models"
 SAME: Final = "mean over models, where others are adapted"
 PROFILES: Final = "shipped profiles, fitted on these rows"
@@ -118,7 +120,11 @@ def _errors(speeds: TypeSpeeds, seed: int) -> Iterator[tuple[str, str, float]]:
                 stated[SAME] = stated[MEANS]
             for count in range(1, min(MOST_MEASURED, len(others)) + 1):
                 chosen = [list(some) for some in combinations(others, count)]
-                stated[_adapted_name(count)] = [_forecast(prior, _samples(prior, some), seed) for some in chosen]
+                for name, spreads in (("", _MEASURED), (", spreads of a site", _OF_A_SITE)):
+                    believed = replace(prior, spreads=spreads)
+                    stated[f"{_adapted_name(count)}{name}"] = [
+                        _forecast(believed, _samples(prior, some), seed) for some in chosen
+                    ]
                 stated[f"mean of {count} other batch size{'s' if count > 1 else ''}"] = [
                     np.mean(some, axis=0) for some in chosen
                 ]
@@ -143,7 +149,7 @@ def _prior_without(speeds: TypeSpeeds, model: str) -> Prior:
         gpu_types=speeds.gpu_types,
         log_speed=table,
         added=np.zeros((len(table), len(table))),
-        spreads=_SPREADS,
+        spreads=_MEASURED,
     )
 
 

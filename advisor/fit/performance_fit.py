@@ -22,8 +22,9 @@ Rows = NDArray[np.intp]
 
 MEMBERS: Final = 5
 STEPS: Final = 5
-# The share of the samples that each member of the ensemble sees.
-SEEN_SHARE: Final = 0.8
+# Each member of the ensemble weighs the samples at random, 1 on average, with a variance of 1 over this. None is left
+# out: of few samples a member could miss all of a model, and would answer with the prior.
+WEIGHT_SHAPE: Final = 4.0
 # Degrees of freedom of the errors: an outlier weighs less the further out it is.
 TAIL: Final = 4.0
 # The farthest that one step moves an effect, and the largest effect; exp of it is a factor of 20.
@@ -118,7 +119,7 @@ class Effects:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adapted:
-    """The performance model of a site: the most probable effects, and an ensemble of five on parts of the samples."""
+    """The performance model of a site: the most probable effects, and five that weigh the samples differently."""
 
     prior: SitePrior
     middle: Effects
@@ -171,9 +172,9 @@ def adapted(prior: SitePrior, samples: Samples, *, seed: int) -> Adapted:
     rng = np.random.default_rng([seed, 5])
     members = []
     for _ in range(MEMBERS):
-        seen = (rng.random(len(samples)) < SEEN_SHARE).astype(np.float64)
-        one = _most_probable(prior, samples, family, layout, seen, vector, 1) if len(samples) else vector
-        members.append(_described(prior, samples, family, layout, seen, one)[0])
+        drawn = rng.gamma(WEIGHT_SHAPE, 1.0 / WEIGHT_SHAPE, len(samples))
+        one = _most_probable(prior, samples, family, layout, drawn, vector, 1) if len(samples) else vector
+        members.append(_described(prior, samples, family, layout, drawn, one)[0])
     return Adapted(prior=prior, middle=middle, members=tuple(members), samples=len(samples), residual=residual)
 
 

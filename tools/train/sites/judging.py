@@ -112,7 +112,11 @@ class SiteTask:
         """What names the result in a store: it differs where the programs or the weights do."""
         weights = b"" if self.run is None else (self.run / "policy.pt").read_bytes()
         here = Path(__file__).parent
-        texts = [path.read_bytes() for path in sorted([*here.glob("*.py"), here / "spreads.json"]) if path.name != "judging.py"]
+        texts = [
+            path.read_bytes()
+            for path in sorted([*here.glob("*.py"), here / "spreads.json"])
+            if path.name != "judging.py"
+        ]
         return digest_of((repr((self.seed, str(self.change), self.row)).encode(), weights, *texts))
 
     def site(self) -> DrawnSite:
@@ -272,7 +276,9 @@ def play_all(
     missing = {key: task for key, task in tasks.items() if not (store / f"{key}.json").exists()}
     for number, (key, figures) in enumerate(run_on_cores(missing, measured, workers), start=1):
         (store / f"{key}.json").write_text(json.dumps(figures), encoding="utf-8")
-        tell(f"{number} of {len(missing)}: {tasks[key].row}, {figures['mean_jct_s'] / 3600:.2f} h, {figures['cpu_s']:.0f} s")
+        tell(
+            f"{number} of {len(missing)}: {tasks[key].row}, {figures['mean_jct_s'] / 3600:.2f} h, {figures['cpu_s']:.0f} s"
+        )
     return {
         chosen.name: [
             {"row": task.row, "seed": task.seed, **json.loads((store / f"{task.key}.json").read_text(encoding="utf-8"))}

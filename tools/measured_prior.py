@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from advisor.fit.performance_fit import Floats, SitePrior, Rows
+from advisor.fit.performance_fit import Floats, Rows, SitePrior
 from advisor.predict.interference import KIND, InterferenceForecaster
 from advisor.predict.library import Library
 from advisor.predict.neighbours import pair_inflations

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from advisor.fit.performance_fit import MEMBERS, SitePrior, Samples, Spreads, adapted
+from advisor.fit.performance_fit import MEMBERS, Samples, SitePrior, Spreads, adapted
 
 
 def samples_of(log_speed: float, count: int) -> Samples:

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from advisor.fit.performance_fit import SitePrior, Samples, adapted
+from advisor.fit.performance_fit import Samples, SitePrior, adapted
 from advisor.fit.performance_graph import performance_exported
 from advisor.predict.onnx_model import TensorGraph
 from advisor.predict.performance import KIND, Parameters, PerformanceModel

@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 
 from advisor.fit.interference_files import RelativeSpeeds
-from advisor.fit.performance_fit import Adapted, SitePrior, Samples, Spreads
+from advisor.fit.performance_fit import Adapted, Samples, SitePrior, Spreads
 from advisor.fit.performance_graph import performance_exported
 from advisor.predict.interference import InterferenceForecaster
 from advisor.predict.interference_items import Floats, Rows

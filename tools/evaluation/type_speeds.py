@@ -10,7 +10,7 @@ import numpy as np
 
 from advisor.errors import ConfigError
 from advisor.fit.interference_files import number, read_table, text
-from advisor.fit.performance_fit import Floats, SitePrior, Samples, Spreads, adapted, no_samples
+from advisor.fit.performance_fit import Floats, Samples, SitePrior, Spreads, adapted, no_samples
 from advisor.sim.profiles import load_profiles, model_key
 from tools.evaluation.performance_rows import NOISE, served
 from tools.evaluation.report import Report, score

@@ -76,6 +76,32 @@ def marl(
         out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
+@app.command()
+def metarl(
+    runs: Annotated[
+        list[Path], typer.Option(help="Folders of finished runs; give it once for each.", exists=True, file_okay=False)
+    ],
+    store: Annotated[Path, typer.Option(help="Keep finished workloads there, and go on from them.")],
+    out: Annotated[Path | None, typer.Option(help="File for the results, as JSON.")] = None,
+    only: Annotated[list[int] | None, typer.Option(help="Sets to judge, counted from 1; all if left out.")] = None,
+    workloads: Annotated[int | None, typer.Option(help="Workloads of a set at most; 30 or more for a verdict.")] = None,
+    workers: Annotated[int, typer.Option(help="Workloads at once.", min=1)] = len(os.sched_getaffinity(0)),
+) -> None:
+    """Judge the placement of gangs on sites that differ, undisturbed and after a change."""
+    from tools.train.sites.judging import SETS, fewer, judged, table
+
+    def tell(text: str) -> None:
+        typer.echo(text, err=True)
+
+    deterministic()
+    chosen = [fewer(one, workloads) for number, one in enumerate(SETS, start=1) if not only or number in only]
+    with one_line():
+        results = judged(chosen, runs, store, workers, tell)
+    typer.echo("\n\n".join(table(name, of_set) for name, of_set in results.items()))
+    if out:
+        out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
 def _published(
     runs: Sequence[Path], traces: int | None, best_action: bool, picture: Path | None, row: str
 ) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor, nn
-from threadpoolctl import threadpool_limits
 from torch.nn.functional import cross_entropy, log_softmax
 
 from tools.train.networks import Choosing, Flat, PerOption, Shared

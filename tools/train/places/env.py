@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -158,7 +158,19 @@ def tensors_of(decision: Decision, neighbours: Neighbours, parts: Parts) -> dict
     }
 
 
-def mask_of(decision: Decision, layout: Layout) -> NDArray[np.bool_]:
+class Actions(Protocol):
+    """How many actions there are, and how many of them are servers."""
+
+    @property
+    def servers(self) -> int:
+        """The servers, which are the first actions."""
+
+    @property
+    def actions(self) -> int:
+        """All actions."""
+
+
+def mask_of(decision: Decision, layout: Actions) -> NDArray[np.bool_]:
     """Return the legal actions of a decision, `(n_actions,)`; a gang that has a server gets all that it needs."""
     mask = np.zeros(layout.actions, np.bool_)
     legal = decision.choice.legal

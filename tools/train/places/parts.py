@@ -26,8 +26,8 @@ from advisor.features.observe.graph import (
     size_log,
 )
 from advisor.features.observe.pointer import Choice, Gang, interference_of
-from advisor.features.observe.site_speeds import ServerOutlook
 from advisor.features.observe.report import MOST_DEMAND, REPORT_COLUMNS
+from advisor.features.observe.site_speeds import ServerOutlook
 from advisor.sim.placing import start, write_pick
 from advisor.sim.profiles import Profiles, inflation, load_profiles
 from advisor.sim.queueing import FULL, ROUND

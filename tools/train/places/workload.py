@@ -114,6 +114,7 @@ def drawn_trace(
     mix: tuple[float, ...],
     load_ratio: float,
 ) -> Trace:
+    """Return a trace of `count` jobs for a cluster of some GPUs, none larger than half of `largest`, at a load."""
     rows = np.zeros(count, TRACE_DTYPE)
     rows["job_id"] = np.arange(1, count + 1)
     # No gang is larger than half of what one agent has.

@@ -1,4 +1,4 @@
-"""Runs a drawn site: jobs behave as the site's models do, and what is believed of them is learnt from those that end."""
+"""Runs a drawn site: jobs behave as its models do, and what is believed of them is learnt from those that end."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -30,8 +30,8 @@ def true_speeds(site: DrawnSite, profiles: Profiles) -> tuple[Floats, Floats]:
 
     The second is `(n_models + 1, n_models + 1)`. The last row and column are means, and 0 for an unknown type.
     """
-    codes = profiles.codes(tuple(site.trace.models))
-    types = [profiles.gpu_types.index(name) for name in site.gpu_types]
+    codes = profiles.codes(tuple(site.trace.models)).astype(np.intp)
+    types = np.array([profiles.gpu_types.index(name) for name in site.gpu_types], np.intp)
     speed = np.log(profiles.type_speed[np.ix_(codes, types)])
     log_speed = np.zeros((len(codes) + 1, len(types) + 1))
     log_speed[:-1, :-1] = speed - speed[:, :1]

@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 
 from advisor.features.observe.graph import Floats, Floats32
-from advisor.features.observe.site_speeds import SiteSpeeds
+from advisor.features.observe.site_speeds import OUTLOOK_COLUMNS, SiteSpeeds
 from advisor.fit.performance_fit import Samples, SitePrior, Spreads
 from tools.train.places.env import JOBS_MOST, PlacesEnv, mask_of
 from tools.train.places.parts import Decision
@@ -95,7 +95,7 @@ class SitesEnv(PlacesEnv):
         """Write the observation and the mask of a row."""
         decision, cluster = self.decisions[row], self.clusters[row]
         self._seen[row], self._mask[row] = 0.0, False
-        if decision is None or cluster is None:
+        if decision is None or not isinstance(cluster, SiteCluster):
             self._mask[row, -1] = True
             return
         self.job[row], self.time[row] = decision.row + self.begun[row] * JOBS_MOST, cluster.now / cluster.unit_s
@@ -103,13 +103,13 @@ class SitesEnv(PlacesEnv):
         self._mask[row] = mask_of(decision, self.layout)
 
 
-def site_tensors(decision: Decision, cluster: "SiteCluster", *, sees_speeds: bool = True) -> dict[str, Floats32]:
+def site_tensors(decision: Decision, cluster: SiteCluster, *, sees_speeds: bool = True) -> dict[str, Floats32]:
     """Return the arrays of one observation by the names of `SiteView`."""
     choice, outlook = decision.choice, decision.choice.outlook
-    assert outlook is not None
-    columns, seen = outlook.columns(choice.chosen), choice.columns()
-    if not sees_speeds:
-        columns = np.zeros_like(columns)
+    seen = choice.columns()
+    columns = np.zeros((len(seen), len(OUTLOOK_COLUMNS)), np.float32)
+    if sees_speeds and outlook is not None:
+        columns = outlook.columns(choice.chosen)
     return {
         "choice": seen,
         "outlook": columns,

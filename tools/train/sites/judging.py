@@ -16,10 +16,11 @@ import numpy as np
 import torch
 
 from advisor.domain.units import HOUR_S
+from advisor.errors import ConfigError
 from advisor.features.observe.graph import Floats
 from advisor.features.observe.known_models import KnownModels
 from advisor.features.observe.pointer import best_fit
-from advisor.fit.performance_fit import Spreads, no_samples
+from advisor.fit.performance_fit import Spreads
 from advisor.predict.library import Library
 from advisor.predict.served_places import SCORES
 from advisor.predict.served_policy import held_policy
@@ -29,14 +30,13 @@ from advisor.sim.runner import simulate
 from advisor.sim.simulated_policy import SimulationOptions
 from tools.pages.text import table as markdown
 from tools.train import checkpoints
-from tools.train.learning import recipe_of
 from tools.train.places import rules
 from tools.train.places.env import interference, tensors_of
 from tools.train.places.judging import change_of
 from tools.train.places.parts import Decision
 from tools.train.places.rules import Decide, action_of
 from tools.train.sites.actor_critic import LearningActor
-from tools.train.sites.cluster import SiteCluster, adapted_to, prior_of, speeds_in_truth
+from tools.train.sites.cluster import SiteCluster, prior_of, speeds_in_truth
 from tools.train.sites.drawn import HELD_OUT, Change, DrawnSite, draw_site
 from tools.train.sites.loop import Nightly, at_random
 from tools.train.sites.network import SiteActor
@@ -195,7 +195,8 @@ def _decide(cluster: SiteCluster, task: SiteTask) -> Decide:
         return lambda decision: action_of(decision, cheapest)
     if row == MARL:
         return _marl(cluster)
-    assert task.run is not None
+    if task.run is None:
+        raise ConfigError(f"no row {row}")
     actor = actor_of(task.run)
     if row == ACTOR_CRITIC:
         return LearningActor(actor, cluster, task.seed).decide()
@@ -276,9 +277,8 @@ def play_all(
     missing = {key: task for key, task in tasks.items() if not (store / f"{key}.json").exists()}
     for number, (key, figures) in enumerate(run_on_cores(missing, measured, workers), start=1):
         (store / f"{key}.json").write_text(json.dumps(figures), encoding="utf-8")
-        tell(
-            f"{number} of {len(missing)}: {tasks[key].row}, {figures['mean_jct_s'] / 3600:.2f} h, {figures['cpu_s']:.0f} s"
-        )
+        hours, cpu_s = figures["mean_jct_s"] / HOUR_S, figures["cpu_s"]
+        tell(f"{number} of {len(missing)}: {tasks[key].row}, {hours:.2f} h, {cpu_s:.0f} s")
     return {
         chosen.name: [
             {"row": task.row, "seed": task.seed, **json.loads((store / f"{task.key}.json").read_text(encoding="utf-8"))}
@@ -380,11 +380,6 @@ def table(name: str, of_set: Mapping[str, Any]) -> str:
         for row in of_set["rows"]
     ]
     return markdown(heads, lines)
-
-
-def recipe_name(run: Path) -> str:
-    """Return how a run learnt over tasks."""
-    return recipe_of(read_description(run)["recipe"]).meta
 
 
 def fewer(chosen: SiteSet, workloads: int | None) -> SiteSet:

@@ -1,6 +1,5 @@
 """Closes the loop at a simulated site: every night the performance model is adapted to the jobs that have ended."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -68,6 +67,3 @@ def at_random(decide: Decide, seed: int, share: float = RANDOM_SHARE) -> Decide:
         return int(rng.choice(legal))
 
     return explored
-
-
-Explorer = Callable[[SiteCluster, Decide], Decide]

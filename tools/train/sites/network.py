@@ -1,7 +1,6 @@
 """The networks of the policy for sites: a pointer to servers that looks at what a performance model says of each.
 
-There is no graph encoder: without it the policy `marl` was as good (docs/marl.md), and this one decides in a tenth of the
-time.
+There is no graph encoder: without it the policy `marl` was as good (docs/marl.md), and this one decides faster.
 """
 
 from collections.abc import Mapping
@@ -9,7 +8,6 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -127,8 +125,3 @@ class SiteCritic(nn.Module):
         pooled = [codes.mean(dim=1), codes.amax(dim=1), seen.gang, seen.own]
         value: Tensor = self.value(torch.cat(pooled, dim=1)).squeeze(1)
         return value
-
-
-def without_outlook(columns: np.ndarray) -> np.ndarray:
-    """Return columns of zeros: what a policy sees that knows no performance model."""
-    return np.zeros_like(columns)

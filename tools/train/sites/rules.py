@@ -18,7 +18,7 @@ PATIENCE: Final = 1.0
 def cheapest(choice: Choice) -> int | None:
     """Return the server at which a gang and those beside it lose least, or wait for at most as long as that saves.
 
-    Per GPU type, or faster ones, the gang would take the servers of best fit; the type is chosen at which the loss is least.
+    Per GPU type, or faster ones, the gang would take the servers of best fit; the type with the least loss is taken.
     """
     outlook = choice.outlook
     if outlook is None or not choice.legal.any():
@@ -40,7 +40,8 @@ def cheapest(choice: Choice) -> int | None:
 def _options(choice: Choice) -> Iterator[tuple[float, int]]:
     """Yield the loss and the first server of each way to place a gang, in its own run times."""
     outlook, gang = choice.outlook, choice.gang
-    assert outlook is not None
+    if outlook is None:
+        return
     behind = outlook.behind_best
     best = 1.0 if gang.fewest_nodes == 1 else gang.leaf_inflation
     for least in np.unique(np.round(behind[choice.usable > 0], 6)):

@@ -1,13 +1,12 @@
 """Runs that learn to place gangs on any site: imitation of a rule, then clipped updates over many sites.
 
-Three ways to learn over tasks, each a site with its own workloads. `context`: one set of weights for all, which sees what
-the performance model has learnt of the site. `reptile`: after some updates on one site, the weights move a part of the way
-there. `fomaml`: the update after an update on one site is applied to the weights before both (first-order MAML).
+Three ways to learn over tasks, each a site with its own workloads. `context`: one set of weights for all, which sees
+what the performance model has learnt of the site. `reptile`: after some updates on one site, the weights move a part of
+the way there. `fomaml`: the update after an update on a site is applied to the weights before both (first-order MAML).
 """
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -200,8 +199,3 @@ def greedy(actor: SiteActor, cluster: SiteCluster, *, sees_speeds: bool = True) 
 def _rule(decision: Decision) -> int | None:
     """Return the action of the teacher."""
     return action_of(decision, cheapest)
-
-
-def changed(recipe: Recipe, **fields: Any) -> Recipe:
-    """Return a recipe with other fields."""
-    return replace(recipe, **fields)

@@ -1,6 +1,7 @@
 """Many sites side by side, as learners see them: one decision of one policy in each."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -22,25 +23,18 @@ ENDED: Final = (0, 100, 300, 1000)
 Shown = Callable[[DrawnSite, int], SiteSpeeds]
 
 
-def shown_after_some(spreads: Spreads) -> Shown:
-    """Return what draws how many jobs have ended at a site, and adapts the performance model to them."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownAfterSome:
+    """Draws how many of `ended` jobs have ended at a site, and adapts the performance model to them."""
 
-    def shown(site: DrawnSite, seed: int) -> SiteSpeeds:
+    spreads: Spreads
+    ended: tuple[int, ...] = ENDED
+
+    def __call__(self, site: DrawnSite, seed: int) -> SiteSpeeds:
+        """Return what the policy is shown of a site."""
         rng = np.random.default_rng([seed, 23])
-        prior = prior_of(site, spreads)
-        return adapted_to(imagined_samples(site, prior, int(rng.choice(ENDED)), rng), prior, seed)
-
-    return shown
-
-
-def shown_prior(spreads: Spreads) -> Shown:
-    """Return what shows the prior at every site: nothing is adapted."""
-
-    def shown(site: DrawnSite, seed: int) -> SiteSpeeds:
-        prior = prior_of(site, spreads)
-        return adapted_to(imagined_samples(site, prior, 0, np.random.default_rng(seed)), prior, seed)
-
-    return shown
+        prior = prior_of(site, self.spreads)
+        return adapted_to(imagined_samples(site, prior, int(rng.choice(self.ended)), rng), prior, seed)
 
 
 def imagined_samples(site: DrawnSite, prior: SitePrior, count: int, rng: np.random.Generator) -> Samples:
@@ -78,8 +72,12 @@ class SitesEnv(PlacesEnv):
         super().__init__(n, None, layout)  # type: ignore[arg-type]
 
     def __getstate__(self) -> dict[str, object]:
-        """Keep nothing: a run makes its environments again."""
-        raise TypeError("the environments of sites are made again, not kept")
+        """Keep what describes the episodes alone: a run begins them again where it goes on."""
+        names = ("n", "family", "layout", "shown", "sees_speeds")
+        return {name: getattr(self, name) for name in names}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
 
     def reset(self, seeds: Sequence[int], rows: Integers | None = None) -> None:
         """Begin the episodes of some seeds, in these rows or in all."""

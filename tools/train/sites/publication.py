@@ -30,7 +30,7 @@ from tools.measured_prior import measured_prior
 from tools.train.export import LEAST_ROWS, TOLERANCE, Training, card_of
 from tools.train.sites.cluster import SiteCluster
 from tools.train.sites.drawn import HELD_OUT, draw_site
-from tools.train.sites.env import shown_after_some, site_tensors
+from tools.train.sites.env import ShownAfterSome, site_tensors
 from tools.train.sites.judging import METARL, actor_of
 from tools.train.sites.network import SiteActor, SiteView
 from tools.train.sites.training import greedy, learnt
@@ -181,7 +181,7 @@ def _observations(actor: SiteActor, servers: int) -> Iterator[dict[str, np.ndarr
     """Yield the observations that a policy meets at a drawn site of some servers, one for each it points to."""
     family = replace(HELD_OUT, servers=servers, jobs_per_gpu=0.5)
     site = draw_site(PARITY_SEED + servers, family)
-    cluster = SiteCluster(site, shown_after_some(learnt())(site, PARITY_SEED))
+    cluster = SiteCluster(site, ShownAfterSome(spreads=learnt())(site, PARITY_SEED))
     decide = greedy(actor, cluster)
     while (decision := cluster.next_decision()) is not None:
         is_over = False

@@ -26,7 +26,7 @@ from tools.train.places.rules import Decide, action_of, play
 from tools.train.places.training import Cooperative
 from tools.train.sites.cluster import SiteCluster
 from tools.train.sites.drawn import TRAINING, Family, draw_site
-from tools.train.sites.env import Shown, SitesEnv, shown_after_some, shown_prior, site_tensors
+from tools.train.sites.env import Shown, ShownAfterSome, SitesEnv, site_tensors
 from tools.train.sites.network import SiteActor, SiteCritic, SiteLayout, SiteView
 from tools.train.sites.rules import cheapest
 from tools.train.training import Run
@@ -155,7 +155,11 @@ class SiteTraining(Run):
         self.family, self.seeds = family, seeds
         self.sees_speeds = "outlook" not in recipe.left_out
         spreads = learnt()
-        self.shown: Shown = shown_prior(spreads) if "adaptation" in recipe.left_out else shown_after_some(spreads)
+        self.shown: Shown = (
+            ShownAfterSome(spreads=spreads, ended=(0,))
+            if "adaptation" in recipe.left_out
+            else ShownAfterSome(spreads=spreads)
+        )
         env = SitesEnv(recipe.episodes, family, layout, self.shown, sees_speeds=self.sees_speeds)
         warm_up = WarmUp(agent, env, Teacher(_rule, WAITS, seed), recipe, seed)  # type: ignore[arg-type]
         online = OverSites(agent, env, recipe, seed)

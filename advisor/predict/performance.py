@@ -1,4 +1,4 @@
-"""Serves the performance model: how fast a job runs on a GPU type, on a place and beside others, and how unsure that is.
+"""Serves the performance model: how fast a job runs on a GPU type, on a place and beside others, and how sure that is.
 
 The graph holds an ensemble of five. It is tabulated when it is opened, since a decision needs thousands of answers.
 """
@@ -28,7 +28,11 @@ MEMBERS: Final = 5
 
 
 class Parameters(BaseModel):
-    """What stands beside the graph: the names of its rows, and where they come from."""
+    """What stands beside the graph: the names of its rows, and where they come from.
+
+    A model that was adapted to a site names the `prior` that it was adapted from and when the last job that it learnt
+    from ended; `gate` has the figures with which it was accepted.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
@@ -37,6 +41,9 @@ class Parameters(BaseModel):
     samples: int = Field(ge=0)
     residual: float = Field(ge=0.0)
     spreads: dict[str, float]
+    prior: str = ""
+    until: float = 0.0
+    gate: dict[str, float] = Field(default_factory=dict)
 
 
 class PerformanceModel:

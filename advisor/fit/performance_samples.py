@@ -76,7 +76,7 @@ class EndedJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndedJobs:
+class JournalJobs:
     """The ended jobs of a journal in order of their ends, and by reason how many outcomes were left out."""
 
     jobs: tuple[EndedJob, ...]
@@ -86,7 +86,7 @@ class EndedJobs:
     left_out: Mapping[str, int]
 
 
-def read_ended_jobs(journal: SqliteJournal, *, progress: Callable[[int, int], None] = lambda *_: None) -> EndedJobs:
+def read_ended_jobs(journal: SqliteJournal, *, progress: Callable[[int, int], None] = lambda *_: None) -> JournalJobs:
     """Return the ended jobs of a journal that run times can be learnt from.
 
     `progress` is called with the number of cycles read, and of all. Raises `JournalError` if another program has
@@ -120,7 +120,7 @@ def read_ended_jobs(journal: SqliteJournal, *, progress: Callable[[int, int], No
         else:
             left_out[job] += 1
     jobs.sort(key=lambda job: job.end_time)
-    return EndedJobs(
+    return JournalJobs(
         jobs=tuple(jobs), outcomes=len(outcomes), cycles=cycles, hides_jobs=hides_jobs, left_out=dict(left_out)
     )
 
@@ -347,6 +347,7 @@ def samples_of(jobs: Sequence[EndedJob], models: Sequence[str], gpu_types: Seque
     )
 
 
-def with_noise(samples: Samples, share: float) -> Samples:
-    """Return samples whose noise is a share of that of their forecasts, not below the least."""
-    return replace(samples, noise=np.maximum(LEAST_NOISE, share * samples.noise))
+def with_noise(samples: Samples, share: float, misfit: float) -> Samples:
+    """Return samples whose noise, with the misfit of the model, is a share of that of their forecasts."""
+    variance = share**2 * (samples.noise**2 + misfit**2) - misfit**2
+    return replace(samples, noise=np.sqrt(np.maximum(LEAST_NOISE**2, variance)))

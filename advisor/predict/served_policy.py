@@ -10,7 +10,7 @@ from advisor.errors import ModelError
 from advisor.features.board import FINGERPRINT, Board
 from advisor.features.policy import Options, Policy, Scores
 from advisor.predict.library import Held, Library, check_fingerprint, checked_content
-from advisor.predict.manifest import GRAPH, POLICY
+from advisor.predict.manifest import GRAPH, PARAMETERS, POLICY
 from advisor.predict.onnx_model import TensorGraph
 from advisor.predict.served_places import INPUTS, ServedPlaces
 
@@ -22,6 +22,8 @@ SCORES, STATE = "scores", "state"
 LEVER: Final = "sadvise_lever"
 # Between the name and the version of a policy.
 VERSION_SIGN: Final = "@"
+# In place of a version: the last one that the site fitted, that in use where it fitted none.
+NEWEST: Final = "newest"
 
 
 class ServedPolicy:
@@ -63,7 +65,8 @@ class ServedPolicy:
 class OpenedPolicy:
     """A policy by its name, or `NAME@VERSION` for a version that need not be in use.
 
-    Without a version it is the one in use at each call, so that `sadvise models use` counts from the next cycle on.
+    Without a version it is the one in use at each call, so that `sadvise models use` counts from the next cycle on, and
+    with `NAME@newest` the last one that the site fitted, so that the version of each night follows that before.
     """
 
     def __init__(self, library: Library, name: str) -> None:
@@ -78,7 +81,7 @@ class OpenedPolicy:
     def __call__(self) -> Policy:
         """Return the policy, opened again if another version is in use since; raises `ModelError`."""
         held = held_policy(self._library, self._name)
-        digest = held.entry.digests[GRAPH]
+        digest = f"{held.entry.digests[GRAPH]} {held.entry.digests[PARAMETERS]}"
         if digest != self._digest:
             # What is refused is not tried in every cycle.
             self._digest, self._policy, self._fault = digest, None, ""
@@ -97,11 +100,13 @@ def open_policy(library: Library, name: str) -> Policy:
 
 
 def held_policy(library: Library, name: str) -> Held:
-    """Return the version of a policy that a library holds, by `NAME`, that in use, or `NAME@VERSION`."""
+    """Return the version of a policy that a library holds: by `NAME` that in use, `NAME@VERSION` or `NAME@newest`."""
     kind, has_version, version = name.partition(VERSION_SIGN)
     there = policies(library)
     if kind not in there:
         raise ModelError(f"there is no policy {kind!a}: there are {', '.join(there) or 'none'}")
+    if version == NEWEST:
+        return library.newest(f"{POLICY}{kind}")
     return library.find(f"{POLICY}{kind}", version if has_version else None)
 
 

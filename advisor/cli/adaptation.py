@@ -86,10 +86,8 @@ def _read(path: Path) -> "JournalJobs":
         )
     left_out = ", ".join(f"{count:,} {why}" for why, count in sorted(read.left_out.items()))
     rest = f"; left out: {left_out}" if left_out else ""
-    typer.echo(
-        f"{read.outcomes:,} ended jobs in {read.cycles:,} recorded cycles, {len(read.jobs):,} to learn from{rest}",
-        err=True,
-    )
+    there = f"{read.outcomes:,} ended jobs in {read.cycles:,} recorded cycles"
+    typer.echo(f"{there}, {len(read.jobs):,} to learn from{rest}")
     return read
 
 
@@ -111,14 +109,10 @@ def _publish(
         release = publish_site(fit, read, sources, folder, version, today=today, seed=seed)
         card = read_card(Library(folder, held.shipped).find(PERFORMANCE, version))
     print_card(card, whole=dry_run)
-    if release.policy is not None and not dry_run:
-        compare = (
-            f"sadvise models compare {POLICY_KIND} {sources.policy.entry.version if sources.policy else ''} {version}"
-        )
-        typer.echo(
-            f"performance: see it in shadow and in `{compare} --rollout`, then `sadvise models use {POLICY_KIND} {version}`",
-            err=True,
-        )
+    if release.policy is not None and sources.policy is not None and not dry_run:
+        compare = f"sadvise models compare {POLICY_KIND} {sources.policy.entry.version} {version} --rollout"
+        use = f"sadvise models use {POLICY_KIND} {version}"
+        typer.echo(f"performance: see it in shadow and in `{compare}`, then `{use}`", err=True)
     what = "nothing was written" if dry_run else f"{version} is published beside the version in use"
     typer.echo(
         f"performance: {what}: {len(fit.jobs):,} jobs of the last {fit.stretch:,}, log likelihood "

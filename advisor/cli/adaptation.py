@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from advisor.cli.fitting import check_fitting, print_card
+from advisor.cli.fitting import check_fitting, print_card, use_one_thread
 from advisor.cli.models import Folder, library
 from advisor.cli.options import ConfigFile
 from advisor.cli.progress import progress_bar
@@ -41,6 +41,7 @@ def performance(
     The result is compared with the version in use on later jobs. If it passes, it is published beside it with a version
     of policy-metarl that looks at it, and put in use by `sadvise models use policy-metarl VERSION` alone.
     """
+    use_one_thread()
     from advisor.errors import ModelError
     from advisor.fit.performance_release import sources_of
     from advisor.fit.performance_site import Shares, fitted_to_site

@@ -8,6 +8,17 @@ import typer
 _SETTINGS = "## Settings"
 
 
+def use_one_thread() -> None:
+    """Keep linear algebra to one thread, if NumPy is not imported yet.
+
+    Beside other work, threads that wait for each other make small systems many times slower.
+    """
+    import os
+
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
+
+
 def print_card(card: str, *, whole: bool) -> None:
     """Print a card; unless `whole`, without what is for those who make models."""
     from advisor.text import escaped

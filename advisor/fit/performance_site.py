@@ -1,13 +1,13 @@
 """Adapts the performance model to a site: chooses how far back to learn from, fits, and has the result judged."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from advisor.errors import ModelError
-from advisor.fit.performance_fit import Adapted, Floats, Prior, Rows, Samples, adapted
+from advisor.fit.performance_fit import Adapted, Floats, Prior, Rows, Samples, adapted, no_samples
 from advisor.fit.performance_gate import (
     ASIDE_SHARE,
     INSIDE,
@@ -15,6 +15,7 @@ from advisor.fit.performance_gate import (
     GateVerdict,
     Side,
     errors_of,
+    family_constants,
     judged,
     log_likelihood,
     mean_by_family,
@@ -113,9 +114,7 @@ def fitted_to_site(
 def _allowed(jobs: Sequence[EndedJob], shares: Shares, seed: int) -> list[EndedJob]:
     """Return the jobs that are learnt from, no user and no account above its share; raises `ModelError` for too few."""
     if len(jobs) < LEAST_SAMPLES:
-        raise ModelError(
-            f"{len(jobs)} ended jobs can be compared with others of their kind, fewer than {LEAST_SAMPLES}"
-        )
+        raise ModelError(f"{len(jobs)} ended jobs can be compared with others like them, fewer than {LEAST_SAMPLES}")
     kept = capped(jobs, seed=seed, user_share=shares.user, account_share=shares.account)
     if len(kept) < LEAST_SAMPLES:
         raise ModelError(
@@ -126,7 +125,14 @@ def _allowed(jobs: Sequence[EndedJob], shares: Shares, seed: int) -> list[EndedJ
 
 
 def _samples(prior: Prior, jobs: Sequence[EndedJob], noise_share: float) -> Samples:
-    return with_noise(samples_of(jobs, prior.models, prior.gpu_types), noise_share, prior.spreads.misfit)
+    """Return jobs as samples, each less the constant that its family has under the prior.
+
+    Else the level of the forecasts of a site would pass for an effect, and GPU types without jobs would fall behind.
+    """
+    samples = with_noise(samples_of(jobs, prior.models, prior.gpu_types), noise_share, prior.spreads.misfit)
+    before = tables_of(adapted(prior, no_samples(len(prior.models)), seed=0, members=0))
+    constant, _ = family_constants(before, samples, 1 + int(samples.family.max(initial=0)))
+    return replace(samples, log_speed=samples.log_speed - constant[samples.family])
 
 
 def _served(model: Adapted, seed: int) -> PerformanceModel:
@@ -165,19 +171,19 @@ def _stretch(
     seed: int,
     progress: Callable[[float], None],
 ) -> tuple[int, list[EndedJob]]:
-    """Choose how many jobs back to learn from: all, half of them, a quarter and so on, at least 400.
+    """Choose how many jobs back to learn from: all, two thirds of them, two thirds of those and so on, at least 400.
 
     A site changes. The newest jobs are forecast from the others of each stretch, three times a third of them; a shorter
     stretch is taken if it forecasts them better by more than the standard error.
     """
     stretches = {len(jobs): learnt}
-    size = len(jobs) // 2
+    size = 2 * len(jobs) // 3
     while size >= LEAST_STRETCH:
         try:
             stretches[size] = _allowed(jobs[-size:], shares, seed)
         except ModelError:  # those of the last days are of few users
             break
-        size //= 2
+        size = 2 * size // 3
     if len(stretches) == 1:
         return len(jobs), learnt
     share = _noise_share(prior, learnt)

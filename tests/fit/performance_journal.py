@@ -15,7 +15,7 @@ from advisor.domain.memory import Memory
 from advisor.domain.outcome import JobOutcome, SeenForecast
 from advisor.domain.snapshot import Snapshot
 from advisor.journal import SqliteJournal
-from tests.builders import HOUR_S, make_gang, make_hints, make_job, make_node, make_snapshot, make_topology
+from tests.builders import HOUR_S, make_config, make_gang, make_hints, make_job, make_node, make_snapshot, make_topology
 from tests.fit.performance_jobs import MODELS, TYPES, Truth
 
 BEGIN = 1_800_000_000.0
@@ -47,6 +47,7 @@ class SimulatedSite:
     truth_at: Callable[[float], Truth]
     users: int = 24
     seed: int = 1
+    private_data: tuple[str, ...] = ()
     running: list[Run] = field(default_factory=list)
     outcomes: list[JobOutcome] = field(default_factory=list)
     started: int = 0
@@ -71,7 +72,13 @@ class SimulatedSite:
             for gpu_type, names in NODES.items()
             for name in names
         ]
-        return make_snapshot([run.job for run in self.running], nodes, topology=make_topology(LEAVES), taken_at=now)
+        return make_snapshot(
+            [run.job for run in self.running],
+            nodes,
+            topology=make_topology(LEAVES),
+            config=make_config(private_data=self.private_data),
+            taken_at=now,
+        )
 
     def _ends(self, run: Run, truth: Truth) -> bool:
         beside = self._beside(run)
@@ -163,11 +170,12 @@ def write_journal(
     truth_at: Callable[[float], Truth] = lambda _: Truth(),
     users: int = 24,
     seed: int = 1,
+    private_data: tuple[str, ...] = (),
     spoil: Spoil = lambda outcome, _: outcome,
 ) -> None:
     """Write a journal in which a number of jobs end, each outcome as `spoil` returns it."""
-    site, rng, now = SimulatedSite(truth_at, users=users, seed=seed), np.random.default_rng(seed), BEGIN
-    cycle = Cycle()
+    site = SimulatedSite(truth_at, users=users, seed=seed, private_data=private_data)
+    rng, now, cycle = np.random.default_rng(seed), BEGIN, Cycle()
     with SqliteJournal(path) as journal, journal.together():
         while len(site.outcomes) < jobs:
             record = CycleRecord(
@@ -175,4 +183,4 @@ def write_journal(
             )
             journal.record(record, cycle, whole=True)
             now += TICK_S
-        journal.keep_outcomes(spoil(outcome, rng) for outcome in site.outcomes)
+        journal.keep_outcomes(spoil(outcome, rng) for outcome in site.outcomes[:jobs])

@@ -98,7 +98,11 @@ class SimulatedSite:
     def _start(self, now: float) -> None:
         gpu_type = TYPES[int(self.rng.integers(len(TYPES)))]
         names, spread = NODES[gpu_type], int(self.rng.integers(3))
-        pairs = {0: [(name,) for name in names], 1: [names[:2], names[2:]], 2: [(names[0], names[2]), names[1::2]]}
+        pairs: dict[int, list[tuple[str, ...]]] = {
+            0: [(name,) for name in names],
+            1: [names[:2], names[2:]],
+            2: [names[0::2], names[1::2]],
+        }
         need = 8 if spread == 0 else 4
         open_places = [place for place in pairs[spread] if all(self.free[name] >= need for name in place)]
         if not open_places:

@@ -13,7 +13,7 @@ from advisor.domain.probation import Trust
 from advisor.domain.snapshot import Snapshot
 from advisor.domain.standings import WINDOW_S
 from advisor.features.observe.known_models import NO_MODELS, KnownModels
-from advisor.features.policy import Decider, Policy, ScoredDecision
+from advisor.features.policy import Decider, Policy, ScoredDecision, models_of
 from advisor.guard.circumstances import circumstances
 from advisor.guard.rules import judge, permitted
 from advisor.planning.case import EVERY_LEVER, Case
@@ -168,7 +168,7 @@ class Cycle:
             permits=permits,
             levers=self.levers,
             decider=decider,
-            models=self.models,
+            models=models_of(self.policy, self.models),
         )
         seen = watched(case)
         judged = judge(with_planned_starts(plan(case, self.line), case), snapshot, context)

@@ -14,7 +14,11 @@ DOCUMENTS = tuple(
     path for pattern in ("*.md", "docs/**/*.md", "models/*.md", "slurm/*.md") for path in sorted(ROOT.glob(pattern))
 )
 # Programs of several parts, and the names of the parts.
-PARTS = {"bench": BENCHES, "pages": summaries(), "evaluate": ("throughput", "interference", "runtime", "start")}
+PARTS = {
+    "bench": BENCHES,
+    "pages": summaries(),
+    "evaluate": ("throughput", "interference", "performance", "runtime", "start"),
+}
 COMMAND = re.compile(r"python -m tools\.(\w+)(?: ([a-z][\w-]*))?")
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from advisor.domain.actions import Lever
 from advisor.domain.memory import NO_STATE, PolicyState
 from advisor.errors import ModelError
 from advisor.features.board import Board
+from advisor.features.observe.known_models import KnownModels
 
 Scores = NDArray[np.float64]
 
@@ -56,6 +57,22 @@ class Policy(Protocol):
 
     def act(self, board: Board, options: Options, state: bytes) -> tuple[Scores, bytes]:
         """Return a score for each option, and the new state; raises `ModelError` on failure."""
+
+
+@runtime_checkable
+class KnowsSite(Protocol):
+    """A policy that was adapted to a site, and brings what it believes of its models."""
+
+    @property
+    def models(self) -> KnownModels | None:
+        """The models that it knows, with what they add to each other; None for those in use at the site."""
+
+
+def models_of(policy: object, in_use: KnownModels) -> KnownModels:
+    """Return the models that a policy is shown: its own where it brings any, else those in use."""
+    if not isinstance(policy, KnowsSite) or policy.models is None:
+        return in_use
+    return policy.models
 
 
 def best_of(scores: Scores) -> int | None:

@@ -22,8 +22,9 @@ Rows = NDArray[np.intp]
 
 MEMBERS: Final = 5
 STEPS: Final = 5
-# The share of the samples that each member of the ensemble sees.
-SEEN_SHARE: Final = 0.8
+# Each member of the ensemble weighs the samples at random, 1 on average, with a variance of 1 over this. None is left
+# out: of few samples a member could miss all of a model, and would answer with the prior.
+WEIGHT_SHAPE: Final = 4.0
 # Degrees of freedom of the errors: an outlier weighs less the further out it is.
 TAIL: Final = 4.0
 # The farthest that one step moves an effect, and the largest effect; exp of it is a factor of 20.
@@ -51,7 +52,7 @@ class Spreads:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prior:
+class SitePrior:
     """What is believed before a site has shown anything; the last row and column stand for what is not known by name.
 
     `log_speed` `(n_models + 1, n_types + 1)`, `added` `(n_models + 1, n_models + 1)` is the inflation that one
@@ -108,7 +109,7 @@ def no_samples(models: int) -> Samples:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effects:
-    """The effects of a site and their variances; shapes as in `Prior`, `(n_models + 1,)` for those of models."""
+    """The effects of a site and their variances; shapes as in `SitePrior`, `(n_models + 1,)` for those of models."""
 
     speed: Floats
     speed_variance: Floats
@@ -120,9 +121,9 @@ class Effects:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adapted:
-    """The performance model of a site: the most probable effects, and an ensemble of five on parts of the samples."""
+    """The performance model of a site: the most probable effects, and five that weigh the samples differently."""
 
-    prior: Prior
+    prior: SitePrior
     middle: Effects
     members: tuple[Effects, ...]
     samples: int
@@ -140,7 +141,7 @@ class Adapted:
 class _Layout:
     """Where each effect stands in the vector of all."""
 
-    def __init__(self, prior: Prior, families: int) -> None:
+    def __init__(self, prior: SitePrior, families: int) -> None:
         rows, types = prior.log_speed.shape
         spreads = prior.spreads
         parts: list[tuple[str, int, float]] = [
@@ -163,7 +164,7 @@ class _Layout:
         self.precision = np.concatenate([np.full(size, sd**-2.0) for _, size, sd in parts])
 
 
-def adapted(prior: Prior, samples: Samples, *, seed: int, members: int = MEMBERS) -> Adapted:
+def adapted(prior: SitePrior, samples: Samples, *, seed: int, members: int = MEMBERS) -> Adapted:
     """Return the performance model of a site after some samples; without any it is the prior."""
     family, families = _families(samples)
     layout = _Layout(prior, families)
@@ -173,9 +174,9 @@ def adapted(prior: Prior, samples: Samples, *, seed: int, members: int = MEMBERS
     rng = np.random.default_rng([seed, 5])
     ensemble = []
     for _ in range(members):
-        seen = (rng.random(len(samples)) < SEEN_SHARE).astype(np.float64)
-        one = _most_probable(prior, samples, family, layout, seen, vector, 1) if len(samples) else vector
-        ensemble.append(_described(prior, samples, family, layout, seen, one)[0])
+        drawn = rng.gamma(WEIGHT_SHAPE, 1.0 / WEIGHT_SHAPE, len(samples))
+        one = _most_probable(prior, samples, family, layout, drawn, vector, 1) if len(samples) else vector
+        ensemble.append(_described(prior, samples, family, layout, drawn, one)[0])
     return Adapted(prior=prior, middle=middle, members=tuple(ensemble), samples=len(samples), residual=residual)
 
 
@@ -188,7 +189,7 @@ def _families(samples: Samples) -> tuple[Rows, int]:
 
 
 def _most_probable(
-    prior: Prior,
+    prior: SitePrior,
     samples: Samples,
     family: Rows,
     layout: _Layout,
@@ -218,12 +219,14 @@ class _Normal:
     squares: float  # the sum of squared errors over their variances
 
 
-def _normal(prior: Prior, samples: Samples, family: Rows, layout: _Layout, weights: Floats, vector: Floats) -> _Normal:
+def _normal(
+    prior: SitePrior, samples: Samples, family: Rows, layout: _Layout, weights: Floats, vector: Floats
+) -> _Normal:
     """Return the normal equations at a vector of effects; the derivatives of a thousand samples are in memory."""
     parts = [np.arange(first, min(first + _CHUNK, len(samples))) for first in range(0, len(samples), _CHUNK)]
     active = np.flatnonzero(_touched(samples, family, layout))
     gradient = -(layout.precision * vector)[active]
-    curvature, squares = np.diag(layout.precision[active]), 0.0
+    curvature, squares = np.asarray(np.diag(layout.precision[active]), np.float64), 0.0
     for part in parts:
         some = samples.take(part)
         error, jacobian, information = _linear(prior, some, family[part], layout, weights[part], vector)
@@ -250,7 +253,7 @@ def _touched(samples: Samples, family: Rows, layout: _Layout) -> NDArray[np.bool
     return touched
 
 
-def _tables(prior: Prior, layout: _Layout, vector: Floats) -> tuple[Floats, Floats, Floats]:
+def _tables(prior: SitePrior, layout: _Layout, vector: Floats) -> tuple[Floats, Floats, Floats]:
     """Return speeds, weights of places and what neighbours add, for a vector of effects."""
     at = layout.slices
     speed = prior.log_speed + vector[at["type_effect"]] + vector[at["speed"]].reshape(prior.log_speed.shape)
@@ -260,7 +263,7 @@ def _tables(prior: Prior, layout: _Layout, vector: Floats) -> tuple[Floats, Floa
 
 
 def _linear(
-    prior: Prior, samples: Samples, family: Rows, layout: _Layout, weights: Floats, vector: Floats
+    prior: SitePrior, samples: Samples, family: Rows, layout: _Layout, weights: Floats, vector: Floats
 ) -> tuple[Floats, Floats, Floats]:
     """Return the errors `(n,)`, the derivatives of what is expected `(n, n_effects)`, and the weight of each sample."""
     speed, place, added = _tables(prior, layout, vector)
@@ -291,11 +294,11 @@ def _linear(
 
 
 def _described(
-    prior: Prior, samples: Samples, family: Rows, layout: _Layout, weights: Floats, vector: Floats
+    prior: SitePrior, samples: Samples, family: Rows, layout: _Layout, weights: Floats, vector: Floats
 ) -> tuple[Effects, float]:
     """Return the effects of a vector with their variances (Laplace), and the residual."""
     speed, place, added = _tables(prior, layout, vector)
-    covariance, residual = np.diag(1.0 / layout.precision), 0.0
+    covariance, residual = np.asarray(np.diag(1.0 / layout.precision), np.float64), 0.0
     if len(samples):
         normal = _normal(prior, samples, family, layout, weights, vector)
         covariance[np.ix_(normal.active, normal.active)] = np.linalg.inv(normal.curvature)
@@ -329,7 +332,7 @@ def _described(
     return effects, residual
 
 
-def learnt_spreads(prior: Prior, sites: Mapping[str, Samples], *, rounds: int = 8) -> Spreads:
+def learnt_spreads(prior: SitePrior, sites: Mapping[str, Samples], *, rounds: int = 8) -> Spreads:
     """Return the spreads under which the samples of many sites are most probable, by expectation and maximisation.
 
     Each round adapts to every site and sets each spread to the root mean square of its effects, with their variances.

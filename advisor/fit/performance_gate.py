@@ -14,7 +14,7 @@ import numpy as np
 
 from advisor.features.observe.graph import Neighbours
 from advisor.features.observe.site_speeds import SiteSpeeds
-from advisor.fit.performance_fit import LARGEST, TAIL, Adapted, Floats, Prior, Rows, Samples
+from advisor.fit.performance_fit import LARGEST, TAIL, Adapted, Floats, Rows, Samples, SitePrior
 from advisor.fit.performance_prior import FAMILY_SPREAD
 
 LEAST_SAMPLES: Final = 100
@@ -106,7 +106,7 @@ def mean_by_family(values: Floats, family: Rows) -> tuple[float, float]:
     return mean, float(np.sqrt((sums**2).sum()) / len(values))
 
 
-def share_at_bound(prior: Prior, model: Adapted) -> float:
+def share_at_bound(prior: SitePrior, model: Adapted) -> float:
     """Return the largest share, over the kinds of effects, of those at their bound; 1 if one is not finite."""
     effects = model.middle
     with np.errstate(divide="ignore", invalid="ignore"):

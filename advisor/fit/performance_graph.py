@@ -121,7 +121,7 @@ def performance_exported(
 def _checked_parity(model: Adapted, graph: bytes, seed: int) -> Parity:
     served, rng = TensorGraph(graph, name=KIND), np.random.default_rng(seed)
     rows, types = model.prior.log_speed.shape
-    asked = {
+    asked: dict[str, NDArray[Any]] = {
         "model": rng.integers(rows, size=PROBES),
         "gpu_type": rng.integers(types, size=PROBES),
         "place": rng.uniform(0.0, 1.5, PROBES).astype(np.float32),

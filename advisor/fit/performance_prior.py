@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from advisor.errors import ModelError
-from advisor.fit.performance_fit import Floats, Prior, Spreads
+from advisor.fit.performance_fit import Floats, SitePrior, Spreads
 from advisor.fit.performance_samples import EndedJob
 from advisor.predict.interference_items import name_key
 from advisor.predict.performance import PerformanceModel
@@ -20,7 +20,7 @@ MOST_TYPES: Final = 16
 FAMILY_SPREAD: Final = 1.0
 
 
-def prior_of(model: PerformanceModel) -> Prior:
+def prior_of(model: PerformanceModel) -> SitePrior:
     """Return the prior of a model that was not adapted, whose members all equal it; raises `ModelError` for others."""
     parameters = model.parameters
     if parameters.samples:
@@ -30,7 +30,7 @@ def prior_of(model: PerformanceModel) -> Prior:
     except TypeError as err:
         raise ModelError("the performance model has other spreads than this release: fit it again") from err
     speeds = model.tabulated()
-    return Prior(
+    return SitePrior(
         models=parameters.models,
         gpu_types=parameters.gpu_types,
         log_speed=speeds.log_speed,
@@ -39,7 +39,7 @@ def prior_of(model: PerformanceModel) -> Prior:
     )
 
 
-def extended(prior: Prior, jobs: Iterable[EndedJob]) -> Prior:
+def extended(prior: SitePrior, jobs: Iterable[EndedJob]) -> SitePrior:
     """Return a prior with rows and columns for the models and GPU types of a site, each that of what is not known.
 
     At most 200 models and 16 GPU types are added, those of most jobs.

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from advisor.errors import ModelError
-from advisor.fit.performance_fit import Adapted, Floats, Prior, Rows, Samples, adapted, no_samples
+from advisor.fit.performance_fit import Adapted, Floats, Rows, Samples, SitePrior, adapted, no_samples
 from advisor.fit.performance_gate import (
     ASIDE_SHARE,
     INSIDE,
@@ -124,7 +124,7 @@ def _allowed(jobs: Sequence[EndedJob], shares: Shares, seed: int) -> list[EndedJ
     return kept[-MOST_SAMPLES:]
 
 
-def _samples(prior: Prior, jobs: Sequence[EndedJob], noise_share: float) -> Samples:
+def _samples(prior: SitePrior, jobs: Sequence[EndedJob], noise_share: float) -> Samples:
     """Return jobs as samples, each less the constant that its family has under the prior.
 
     Else the level of the forecasts of a site would pass for an effect, and GPU types without jobs would fall behind.
@@ -150,7 +150,7 @@ def _side(
     return Side(speeds=model.tabulated(), older=both.take(rows[: len(older)]), aside=both.take(rows[len(older) :]))
 
 
-def _noise_share(prior: Prior, jobs: Sequence[EndedJob]) -> float:
+def _noise_share(prior: SitePrior, jobs: Sequence[EndedJob]) -> float:
     """Return which share of the noise of their forecasts jobs show against others of their family, at most 1.
 
     The interval of a forecast is also as wide as it is because of the error that jobs of a family have in common.
@@ -163,7 +163,7 @@ def _noise_share(prior: Prior, jobs: Sequence[EndedJob]) -> float:
 
 
 def _stretch(
-    prior: Prior,
+    prior: SitePrior,
     jobs: Sequence[EndedJob],
     learnt: list[EndedJob],
     shares: Shares,
@@ -204,7 +204,7 @@ def _stretch(
 
 
 def _likelihood(
-    prior: Prior, there: Sequence[EndedJob], asked: Sequence[EndedJob], fold: Rows, noise_share: float
+    prior: SitePrior, there: Sequence[EndedJob], asked: Sequence[EndedJob], fold: Rows, noise_share: float
 ) -> Floats:
     """Return the log likelihood of jobs, a third at a time, by a model of the others of a stretch, `(n_asked,)`."""
     likelihood = np.zeros(len(asked))

@@ -17,7 +17,7 @@ from advisor.domain.memory import NO_STATE
 from advisor.domain.plan import Recommendation
 from advisor.errors import SimulationError
 from advisor.features.board import Board
-from advisor.features.policy import Options, Policy, Scores
+from advisor.features.policy import KnowsSite, Options, Policy, Scores
 from advisor.journal.cycle_record import Recorded
 from advisor.journal.deviations import AsRecorded, cycle_of
 from advisor.planning.case import Case
@@ -33,6 +33,7 @@ class TimedPolicy:
 
     def __init__(self, policy: Policy, stopwatch: Stopwatch) -> None:
         self.name, self.digest, self.levers = policy.name, policy.digest, policy.levers
+        self.models = policy.models if isinstance(policy, KnowsSite) else None
         self.seconds = 0.0
         self._policy = policy
         self._stopwatch = stopwatch

@@ -16,6 +16,7 @@ from advisor.domain.job import Job
 from advisor.domain.plan import Expected, Kind, Recommendation
 from advisor.domain.topology import LocalityTier
 from advisor.features.named_nodes import hold
+from advisor.features.nodes import NodeTable
 from advisor.features.observe.graph import ClusterGraph, Residents, Rows, Servers, crossing, graph_of
 from advisor.features.observe.known_models import KnownModels
 from advisor.features.observe.pointer import AgentView, Choice, Gang, choose_all, interference_of
@@ -87,6 +88,7 @@ class _Site:
     graph: ClusterGraph
     leaf_crossing: Rows
     models: KnownModels
+    types: Rows  # (n_nodes,): codes of GPU types, as the models know them
 
     @classmethod
     def of(cls, case: Case) -> "_Site":
@@ -101,6 +103,7 @@ class _Site:
             graph=graph_of(servers, residents, models.neighbours),
             leaf_crossing=crossing(servers, residents, residents.crosses(servers.leaf)),
             models=models,
+            types=_type_codes(case.table, models),
         )
 
     def view(self, queue: QueueTable) -> AgentView:
@@ -114,6 +117,10 @@ class _Site:
         usable = usable_gpus(turn, job)
         usable[list(taken)] = 0
         gang = _gang(case, queue, turn.row, int(self.models.rows([job.hints.model or ""])[0]))
+        speeds = self.models.speeds
+        outlook = None
+        if speeds is not None:
+            outlook = speeds.outlook(gang.model, gang.run_s, self.types, self.servers, self.residents)
         return Choice(
             gang=gang,
             usable=usable,
@@ -122,7 +129,16 @@ class _Site:
             interference=interference_of(gang, self.servers, self.residents, self.models.neighbours),
             chosen=[],
             taken=[],
+            outlook=outlook,
         )
+
+
+def _type_codes(table: NodeTable, models: KnownModels) -> Rows:
+    """Return the GPU type of each node by the code that a performance model has for it, that of its most GPUs."""
+    if models.speeds is None or not table.gpu_types:
+        return np.zeros(len(table.names), np.intp)
+    codes = models.speeds.type_codes(table.gpu_types)
+    return np.asarray(codes[table.gpus_total.argmax(axis=1)])
 
 
 def _gang(case: Case, queue: QueueTable, row: int, model: int) -> Gang:
@@ -133,6 +149,9 @@ def _gang(case: Case, queue: QueueTable, row: int, model: int) -> Gang:
     leaf, spine = (
         case.beliefs.inflation(job, tier, fit.best_tier).median for tier in (LocalityTier.LEAF, LocalityTier.SPINE)
     )
+    if case.models.speeds is not None:
+        weight = float(case.models.speeds.place_weight[model])
+        leaf, spine = leaf**weight, spine**weight
     return Gang(
         gpus=gpus,
         fewest_nodes=best,

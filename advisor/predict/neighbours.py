@@ -9,19 +9,29 @@ from advisor.features.observe.graph import Neighbours
 from advisor.features.observe.known_models import NO_MODELS, KnownModels
 from advisor.predict.interference import KIND, InterferenceForecaster, NeighbourTable
 from advisor.predict.interference_items import Shared
+from advisor.predict.intervals import Intervals
 from advisor.predict.library import Library
 
 
 def neighbours_of(forecaster: InterferenceForecaster, names: Sequence[str]) -> Neighbours:
     """Return the table of some models, by name, with a row and a column for a model without a name at its end.
 
-    Only the names are known of a neighbour, as on a live site. Pairs that were never measured count with the
-    pessimistic end of their interval.
+    Pairs that were never measured count with the pessimistic end of their interval.
+    """
+    inflation = pair_inflations(forecaster, names)
+    expected = np.where(inflation.known, inflation.median, inflation.high)
+    return Neighbours.of((expected - 1.0).reshape(len(names) + 1, len(names) + 1))
+
+
+def pair_inflations(forecaster: InterferenceForecaster, names: Sequence[str]) -> Intervals:
+    """Return the inflation of each model beside each one on a shared node, the other one varying first.
+
+    A model without a name follows the last. Only the names are known of a neighbour, as on a live site.
     """
     codes = np.append(forecaster.codes(names), -1)
     mine, other = (axis.ravel() for axis in np.meshgrid(codes, codes, indexing="ij"))
     several = np.full(len(mine), 2.0)
-    inflation = forecaster.inflations(
+    return forecaster.inflations(
         NeighbourTable(
             mine=mine,
             gpus=np.full(len(mine), np.nan),
@@ -33,8 +43,6 @@ def neighbours_of(forecaster: InterferenceForecaster, names: Sequence[str]) -> N
             shared=np.full(len(mine), int(Shared.NODE), np.intp),
         )
     )
-    expected = np.where(inflation.known, inflation.median, inflation.high)
-    return Neighbours.of((expected - 1.0).reshape(len(codes), len(codes)))
 
 
 def models_known_to(forecaster: InterferenceForecaster) -> KnownModels:

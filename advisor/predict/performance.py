@@ -1,9 +1,10 @@
-"""Serves the performance model: how fast a job runs on a GPU type, on a place and beside others, and how sure that is.
+"""Serves the performance model: how fast a job runs on a GPU type, on a place, beside others, and how unsure that is.
 
 The graph holds an ensemble of five. It is tabulated when it is opened, since a decision needs thousands of answers.
 """
 
 import json
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -70,7 +71,7 @@ class PerformanceModel:
         """Open a graph that is not published yet, with its parameters; raises `ModelError`."""
         return cls(TensorGraph(graph, name=KIND), _checked(parameters.encode(), KIND))
 
-    def codes(self, names: "list[str] | tuple[str, ...]") -> Rows:
+    def codes(self, names: Sequence[str]) -> Rows:
         """Return the codes of models by name, -1 where not known; names are compared by letters and digits."""
         return np.array([self._code.get(name_key(name), -1) for name in names], np.intp)
 

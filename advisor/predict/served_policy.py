@@ -9,10 +9,19 @@ from advisor.domain.actions import Lever
 from advisor.errors import ModelError
 from advisor.features.board import FINGERPRINT, Board
 from advisor.features.policy import Options, Policy, Scores
-from advisor.predict.library import Held, Library, check_fingerprint, checked_content
+from advisor.predict.library import (
+    PERFORMANCE,
+    Held,
+    Library,
+    check_fingerprint,
+    checked_content,
+    performance_version,
+)
 from advisor.predict.manifest import GRAPH, PARAMETERS, POLICY
+from advisor.predict.manifest import digest as digest_of
 from advisor.predict.onnx_model import TensorGraph
-from advisor.predict.served_places import INPUTS, ServedPlaces
+from advisor.predict.performance import PerformanceModel
+from advisor.predict.served_places import ServedPlaces, points_to_servers
 
 # A policy that takes longer for one decision is late, and the rules decide.
 DEADLINE_S: Final = 1.0
@@ -86,7 +95,7 @@ class OpenedPolicy:
             # What is refused is not tried in every cycle.
             self._digest, self._policy, self._fault = digest, None, ""
             try:
-                self._policy = served(held)
+                self._policy = served(held, self._library)
             except ModelError as err:
                 self._fault = str(err)
         if self._policy is None:
@@ -96,7 +105,7 @@ class OpenedPolicy:
 
 def open_policy(library: Library, name: str) -> Policy:
     """Check and open a policy by `NAME` or `NAME@VERSION`; raises `ModelError` if there is none or it is invalid."""
-    return served(held_policy(library, name))
+    return served(held_policy(library, name), library)
 
 
 def held_policy(library: Library, name: str) -> Held:
@@ -110,13 +119,24 @@ def held_policy(library: Library, name: str) -> Held:
     return library.find(f"{POLICY}{kind}", version if has_version else None)
 
 
-def served(held: Held) -> Policy:
-    """Check and open a version of a policy, of options or of places; raises `ModelError`."""
-    graph = TensorGraph(checked_content(held)[GRAPH], name=held.name)
+def served(held: Held, library: Library) -> Policy:
+    """Check and open a version of a policy, of options or of places; raises `ModelError`.
+
+    The parameters of a policy can name a version of the performance model, which it then looks at; `library` holds it.
+    """
+    content = checked_content(held)
+    graph = TensorGraph(content[GRAPH], name=held.name)
     check_fingerprint(graph.fingerprint, held)
-    name = held.entry.kind.removeprefix(POLICY)
-    kind = ServedPlaces if graph.inputs.keys() == INPUTS else ServedPolicy
-    return kind(graph, name=name, columns=held.entry.columns, digest=held.entry.digests[GRAPH])
+    name, columns = held.entry.kind.removeprefix(POLICY), held.entry.columns
+    digest = held.entry.digests[GRAPH]
+    if not points_to_servers(graph):
+        return ServedPolicy(graph, name=name, columns=columns, digest=digest)
+    version = performance_version(content[PARAMETERS], held)
+    models = None if version is None else PerformanceModel.opened(library.find(PERFORMANCE, version)).known_models()
+    if version is not None:
+        # Two versions can have the same graph, and differ in what they know of the site.
+        digest = digest_of(content[GRAPH] + content[PARAMETERS])
+    return ServedPlaces(graph, name=name, columns=columns, digest=digest, models=models)
 
 
 def policies(library: Library) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from advisor.sim.policies import POLICIES
 from advisor.sim.policies.advised import AdvisedSlurm
 from advisor.sim.policies.lifted import LiftedSlurm
 from advisor.sim.policies.slurm import PlainSlurm
-from advisor.sim.profiles import load_profiles
+from advisor.sim.profiles import Profiles, load_profiles
 from advisor.sim.run_outcome import Run
 from advisor.sim.simulated_policy import Problem, SimulatedPolicy, SimulationOptions, Stopwatch
 from advisor.sim.state import build_state, outcomes
@@ -30,8 +30,11 @@ def simulate(
     seed: int = 0,
     options: SimulationOptions | None = None,
     progress: Callable[[float], None] | None = None,
+    profiles: Profiles | None = None,
 ) -> Run:
     """Run a trace to its end under a policy or its name; `progress` receives the share of jobs that ended.
+
+    Jobs behave as `profiles` say, by default those that ship.
 
     Raises `SimulationError` for an unknown policy, for a trace without jobs, and for jobs without GPUs under a policy
     that places GPUs alone.
@@ -42,7 +45,8 @@ def simulate(
         raise SimulationError(f"{trace.name}: the trace has no jobs")
     _check_gpus(trace, chosen)
     ideal = options.execution == "ideal"
-    state = build_state(trace, cluster, load_profiles(), ideal=ideal, loses_work=chosen.requeue_loses_work)
+    here = load_profiles() if profiles is None else profiles
+    state = build_state(trace, cluster, here, ideal=ideal, loses_work=chosen.requeue_loses_work)
     rng = np.random.default_rng(seed)
     _believe(state.jobs, options, rng)
     state = state._replace(faults=draw_faults(state, cluster, rng))
@@ -55,7 +59,9 @@ def simulate(
         rng=rng,
         tell=progress or _say_nothing,
         watch=watch,
-        plain_outcomes=lambda: simulate(trace, cluster, "slurm", seed=seed, options=options).outcomes,
+        plain_outcomes=lambda: (
+            simulate(trace, cluster, "slurm", seed=seed, options=options, profiles=profiles).outcomes
+        ),
     )
     state = chosen.run(problem)
     wall_s = watch.elapsed_s

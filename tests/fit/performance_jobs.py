@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from advisor.fit.performance_fit import Prior, Spreads, adapted, no_samples
+from advisor.fit.performance_fit import SitePrior, Spreads, adapted, no_samples
 from advisor.fit.performance_graph import performance_exported
 from advisor.fit.performance_samples import EndedJob
 from advisor.fit.publish import publish_graph
@@ -21,11 +21,11 @@ SPEEDS = {"a100": 0.0, "h100": 0.4, "v100": -0.5}
 DAY_S = 86_400.0
 
 
-def shipped_prior() -> Prior:
+def shipped_prior() -> SitePrior:
     """Return a prior in which types differ as in `SPEEDS`, half as much, and neighbours add little."""
     columns = np.array([*(0.5 * SPEEDS[name] for name in TYPES), 0.0])
     added = np.full((len(MODELS) + 1, len(MODELS) + 1), 0.1)
-    return Prior(
+    return SitePrior(
         models=MODELS,
         gpu_types=TYPES,
         log_speed=np.tile(columns, (len(MODELS) + 1, 1)),
@@ -34,7 +34,7 @@ def shipped_prior() -> Prior:
     )
 
 
-def opened(prior: Prior) -> PerformanceModel:
+def opened(prior: SitePrior) -> PerformanceModel:
     """Return the model of a prior without any samples, as it would be served."""
     exported = performance_exported(adapted(prior, no_samples(len(prior.models)), seed=1), seed=1)
     return PerformanceModel.of(exported.graph, exported.parameters)

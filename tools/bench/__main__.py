@@ -15,6 +15,7 @@ BENCHES: Final[Mapping[str, str]] = {
     "cycle": "time and memory of one cycle at growing queues",
     "soak": "CPU and memory of the daemon's rounds over a large synthetic cluster, for a day",
     "forecast": "CPU of the forecasts of a cycle",
+    "performance": "CPU of adapting the performance model to a site, by samples",
     "journal": "CPU and size of whole cycles in the journal",
     "read": "CPU and requests of a snapshot, by reader; starts its own Slurm",
     "apply": "a batch of changes, applied and reverted; starts its own Slurm",

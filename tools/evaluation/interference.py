@@ -126,7 +126,7 @@ def evaluate(
             notes.append(f"{dropped} rows to judge stand in the files to fit on as well and were left out.")
     splits = [
         (fitted, judged)
-        for fitted, judged in _splits(table, fit_rows, test_rows, folds=folds, unseen_models=unseen_models, seed=seed)
+        for fitted, judged in splits_of(table, fit_rows, test_rows, folds=folds, unseen_models=unseen_models, seed=seed)
         if len(fitted) and len(judged)
     ]
     if not splits:
@@ -173,7 +173,7 @@ def _numbered(keys: Sequence[Hashable]) -> Rows:
     return np.array([number_by_key[key] for key in keys], dtype=np.intp)
 
 
-def _splits(
+def splits_of(
     table: RelativeSpeeds, fit_rows: Rows, test_rows: Rows, *, folds: int | None, unseen_models: bool, seed: int
 ) -> Iterator[tuple[Rows, Rows]]:
     """Yield the rows to fit on and those to judge by them."""

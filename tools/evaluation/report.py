@@ -34,14 +34,14 @@ class Score:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """The scores of a predictor and its baselines on the same rows, the predictor first; times in seconds."""
+    """The scores of a predictor and its baselines on the same rows, the predictor first, and times in seconds."""
 
     what: str
     train_rows: int
     test_rows: int
-    fit_s: float
-    predict_s: float
     scores: tuple[Score, ...]
+    fit_s: float | None = None
+    predict_s: float | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -78,7 +78,12 @@ def print_report(report: Report, *, as_json: bool) -> None:
     further = list(dict.fromkeys(key for each in report.scores for key in each.further))
     header = (*HEADER, *further)
     print_table(header, [_row(each, further) for each in report.scores], right=range(1, len(header)))
-    print(f"fit {report.fit_s:.2f} s, predict {report.predict_s:.3f} s", *report.notes, sep="\n")
+    times = (
+        []
+        if None in {report.fit_s, report.predict_s}
+        else [f"fit {report.fit_s:.2f} s, predict {report.predict_s:.3f} s"]
+    )
+    print(*times, *report.notes, sep="\n")
 
 
 def _row(each: Score, further: Sequence[str]) -> list[str]:

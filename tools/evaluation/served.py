@@ -12,7 +12,7 @@ from advisor.fit.fitted import Fitted
 from advisor.predict.bundle import Bundle
 from advisor.predict.onnx_model import OnnxModel
 
-FILE_OPTIONS = ("--train", "--test", "--estimates")
+FILE_OPTIONS = ("--train", "--test", "--estimates", "--pairs")
 
 
 class Format(StrEnum):

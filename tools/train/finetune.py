@@ -230,7 +230,7 @@ def finetune(given: Finetuning, report: Callable[[str], None] = print) -> Entry 
         raise ModelError(f"{kind!a} is no learned policy: give {POLICY}NAME")
     library = Library(given.models)
     held = library.find(kind, given.version)
-    policy, network = served(held), from_onnx(checked_content(held)[GRAPH], name=held.name)
+    policy, network = served(held, library), from_onnx(checked_content(held)[GRAPH], name=held.name)
     experience = _read(journal, held, policy)
     samples = experience.samples
     wrong = disagreeing(policy, network, experience.observations)

@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 from torch import Tensor, nn
+from threadpoolctl import threadpool_limits
 from torch.nn.functional import cross_entropy, log_softmax
 
 from tools.train.networks import Choosing, Flat, PerOption, Shared
@@ -81,6 +82,11 @@ class Recipe:
     value_first: int = 0
     # Of the networks that place gangs, the parts that are left out.
     left_out: tuple[str, ...] = ()
+    # How a policy for sites learns over tasks: context, reptile or fomaml; updates on one task, and how much of them
+    # reptile keeps.
+    meta: str = "context"
+    inner: int = 2
+    outer: float = 0.5
 
 
 def recipe_of(described: Mapping[str, Any]) -> Recipe:
@@ -93,6 +99,7 @@ def recipe_of(described: Mapping[str, Any]) -> Recipe:
 def deterministic() -> None:
     """Let the same seed give the same weights: one thread, no algorithm that depends on timing."""
     torch.set_num_threads(1)
+    threadpool_limits(limits=1)
     torch.use_deterministic_algorithms(mode=True)
 
 

@@ -19,13 +19,14 @@ from tools.train.published.teachers import TEACHERS
 from tools.train.published.training import ABLATIONS, RECIPES, Training
 from tools.train.training import Report, Run, train
 
-Setting = Literal["published", "slurm", "places"]
+Setting = Literal["published", "slurm", "places", "sites"]
 # Updates between validations, in the warm-up and after it.
 EVERY: Final = {Method.ACTOR_CRITIC: (1000, 1000), Method.CLIPPED: (500, 10)}
 LABELS: Final = {
     "published": "mean JCT in slots, validation",
     "slurm": "mean JCT against sizes as asked, %",
     "places": "mean JCT against best fit, %",
+    "sites": "mean JCT against the rule, %",
 }
 
 
@@ -70,6 +71,10 @@ def _recipes(setting: Setting) -> tuple[Mapping[str, Recipe], Mapping[str, Mappi
         from tools.train.places import training as places
 
         return {"marl": places.RECIPE}, places.ABLATIONS
+    if setting == "sites":
+        from tools.train.sites import training as sites
+
+        return {"metarl": sites.RECIPE}, sites.ABLATIONS
     return RECIPES, ABLATIONS
 
 
@@ -90,6 +95,10 @@ def begun(planned: PlannedRun, folder: Path) -> Run:
         from tools.train.places.training import Training as PlacesTraining
 
         return PlacesTraining(planned.recipe, planned.teacher, planned.seed)
+    if planned.setting == "sites":
+        from tools.train.sites.training import SiteTraining
+
+        return SiteTraining(planned.recipe, planned.teacher, planned.seed)
     every = EVERY[planned.recipe.method]
     return Training(Published(), planned.recipe, planned.teacher, planned.seed, every)
 
@@ -163,13 +172,13 @@ def _planned(row: _Row, seed: int) -> PlannedRun:
 
 def default_teacher(setting: Setting) -> str:
     """Return the teacher of the warm-up unless another is named."""
-    return {"published": "drf", "slurm": "price", "places": "best-fit"}[setting]
+    return {"published": "drf", "slurm": "price", "places": "best-fit", "sites": "cheapest"}[setting]
 
 
 def _teachers(setting: Setting) -> Sequence[str]:
     if setting == "published":
         return tuple(TEACHERS)
-    if setting == "places":
+    if setting in ("places", "sites"):
         return (default_teacher(setting),)
     from tools.train.slurm.training import TEACHERS as SLURM_TEACHERS
 
@@ -184,7 +193,7 @@ def _changed(chosen: Recipe, changes: Iterable[str]) -> Recipe:
         if field not in known:
             raise ConfigError(f"a recipe has no {field}")
         try:
-            values[field] = value if field in {"method", "network"} else json.loads(value)
+            values[field] = value if field in {"method", "network", "meta"} else json.loads(value)
         except ValueError as err:
             raise ConfigError(f"{change}: no JSON after {field}=") from err
     try:

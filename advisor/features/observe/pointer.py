@@ -22,7 +22,7 @@ from advisor.features.observe.graph import (
     size_log,
     time_log,
 )
-from advisor.features.observe.site_speeds import Outlook
+from advisor.features.observe.site_speeds import ServerOutlook
 
 CHOICE_COLUMNS: Final = (
     "usable", "of_rest", "holds_rest", "is_tight", "slows_me", "slows_others", "leaf_of_rest", "leaf_holds_rest",
@@ -84,7 +84,7 @@ class Choice:
     chosen: list[int]
     taken: list[int]
     # What a performance model says of each server; None without one.
-    outlook: Outlook | None = None
+    outlook: ServerOutlook | None = None
 
     @property
     def rest(self) -> int:

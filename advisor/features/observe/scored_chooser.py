@@ -8,6 +8,7 @@ import numpy as np
 from advisor.domain.actions import Lever
 from advisor.features.board import Board
 from advisor.features.observe.pointer import CHOICE_COLUMNS, AgentView, Choice, best_fit
+from advisor.features.observe.site_speeds import OUTLOOK_COLUMNS
 from advisor.features.policy import Decider, Options
 
 
@@ -38,22 +39,27 @@ class ScoredChooser:
         return self._view_now()
 
     def _options(self, choice: Choice, legal: np.ndarray) -> Options:
-        view, columns = self._view, choice.columns()
+        view, seen = self._view, choice.columns()
+        names: tuple[str, ...] = CHOICE_COLUMNS
         graph = view.graph
+        tensors = {
+            "slots": graph.slots,
+            "servers": graph.servers,
+            "member": graph.member,
+            "leaves": graph.leaves,
+            "choice": seen,
+            "gang": choice.gang_columns(view.neighbours),
+            "own": view.report,
+            "others": view.report[None],
+        }
+        if choice.outlook is not None:
+            tensors["outlook"] = choice.outlook.columns(choice.chosen)
+            names, seen = names + OUTLOOK_COLUMNS, np.concatenate([seen, tensors["outlook"]], axis=1)
         return Options(
             lever=Lever.NODE_LIST,
             job=np.full(len(legal), self._row),
-            columns={name: columns[legal, place].astype(np.float64) for place, name in enumerate(CHOICE_COLUMNS)},
-            tensors={
-                "slots": graph.slots,
-                "servers": graph.servers,
-                "member": graph.member,
-                "leaves": graph.leaves,
-                "choice": columns,
-                "gang": choice.gang_columns(view.neighbours),
-                "own": view.report,
-                "others": view.report[None],
-            },
+            columns={name: seen[legal, place].astype(np.float64) for place, name in enumerate(names)},
+            tensors=tensors,
             place=legal,
             must_choose=bool(choice.chosen),
         )

@@ -1,5 +1,6 @@
 """Defines what a performance model says of a site: speeds of models on GPU types and what models add to each other."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -12,7 +13,7 @@ OUTLOOK_COLUMNS: Final = ("behind_best", "behind_chosen", "slows_by_time", "unsu
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outlook:
+class ServerOutlook:
     """What a gang can expect of each server, `(n_servers,)` each.
 
     `behind_best` is the logarithm of its speed on the server's GPU type over that on the best type of the cluster, at
@@ -52,12 +53,12 @@ class SiteSpeeds:
     def _code_of_type(self) -> dict[str, int]:
         return {name: code for code, name in enumerate(self.gpu_types)}
 
-    def type_codes(self, names: "tuple[str, ...] | list[str]") -> Rows:
+    def type_codes(self, names: Sequence[str]) -> Rows:
         """Return the columns of GPU types, by name in any case; the last is that of a type that is not known."""
         unknown = len(self.gpu_types)
         return np.array([self._code_of_type.get(name.lower(), unknown) for name in names], np.intp)
 
-    def outlook(self, model: int, run_s: float, types: Rows, servers: Servers, residents: Residents) -> Outlook:
+    def outlook(self, model: int, run_s: float, types: Rows, servers: Servers, residents: Residents) -> ServerOutlook:
         """Return what a gang of a model can expect of each server; `types` `(n_servers,)` are codes of GPU types.
 
         A gang on several servers is slowed by those that send from the same servers, and slows them, for as long as
@@ -71,9 +72,9 @@ class SiteSpeeds:
         left_s = np.nan_to_num(residents.left_s[gang], nan=run_s)
         together = np.minimum(left_s, run_s) / max(run_s, 1.0)
         count = len(servers)
-        slows = np.bincount(at, self.neighbours.added[other, model] * together, minlength=count)
+        slows = np.asarray(np.bincount(at, self.neighbours.added[other, model] * together, minlength=count), np.float64)
         unsure = self.speed_variance[model, types] + np.bincount(at, self.added_variance[model, other], minlength=count)
-        return Outlook(
+        return ServerOutlook(
             behind_best=np.minimum(speed - present.max(initial=-np.inf), 0.0),
             slows_by_time=slows,
             unsure=np.sqrt(unsure),

@@ -26,9 +26,10 @@ from advisor.features.observe.graph import (
     size_log,
 )
 from advisor.features.observe.pointer import Choice, Gang, interference_of
+from advisor.features.observe.site_speeds import ServerOutlook
 from advisor.features.observe.report import MOST_DEMAND, REPORT_COLUMNS
 from advisor.sim.placing import start, write_pick
-from advisor.sim.profiles import inflation, load_profiles
+from advisor.sim.profiles import Profiles, inflation, load_profiles
 from advisor.sim.queueing import FULL, ROUND
 from advisor.sim.round_actions import run_round
 from advisor.sim.state import ENDED, PENDING, State, build_state, with_room
@@ -69,10 +70,16 @@ class Decision:
 class PartedCluster:
     """One workload on one cluster, divided among agents."""
 
-    def __init__(self, drawn: Drawn, neighbours: Neighbours, model_of: Rows) -> None:
-        """Begin a workload; `model_of` `(n_jobs,)` codes the models of jobs for `neighbours`."""
+    def __init__(self, drawn: Drawn, neighbours: Neighbours, model_of: Rows, profiles: Profiles | None = None) -> None:
+        """Begin a workload; `model_of` `(n_jobs,)` codes the models of jobs for `neighbours`.
+
+        Jobs behave as `profiles` say, by default those that ship.
+        """
         self.drawn, self.neighbours, self.model_of = drawn, neighbours, model_of
-        self.state: State = build_state(drawn.trace, drawn.cluster, load_profiles(), ideal=False, loses_work=True)
+        here = load_profiles() if profiles is None else profiles
+        self.state: State = build_state(drawn.trace, drawn.cluster, here, ideal=False, loses_work=True)
+        # What is believed of the cost of places.
+        self.believed = self.state.profiles
         self.state.jobs["believed_s"] = drawn.believed_s
         self.agents = drawn.agents
         self.size = len(self.state.nodes) // self.agents
@@ -142,7 +149,18 @@ class PartedCluster:
         choice, first = decision.choice, decision.agent * self.size
         write_pick(self.state, [first + server for server in choice.chosen], choice.taken)
         start(self.state, decision.row, self.now)
+        self.has_started(decision.row)
         self._graphs.pop(decision.agent, None)
+
+    def has_started(self, row: int) -> None:
+        """Take note of a job that has just started."""
+
+    def has_advanced(self, since: float) -> None:
+        """Take note of the time that has passed since an instant."""
+
+    def outlook(self, gang: Gang, servers: Servers, residents: Residents) -> ServerOutlook | None:  # noqa: ARG002  (of others)
+        """Return what a performance model says of each server; None without one."""
+        return None
 
     def forward(self, decision: Decision, agent: int) -> None:
         """Give the job of a decision to another agent, which looks at it in the next interval."""
@@ -151,9 +169,13 @@ class PartedCluster:
 
     def losses(self) -> Floats:
         """Return the time that each running job is still to lose at its present speed, in seconds, `(n_running,)`."""
-        rows = self.state.running[: int(self.state.tally["running"][0])]
-        jobs = self.state.jobs[rows]
-        return np.asarray(np.maximum(jobs["finish_time"] - self.now - jobs["left_s"], 0.0))
+        rows = self.state.running[: int(self.state.tally["running"][0])].astype(np.intp)
+        left_s = self.state.jobs["finish_time"][rows] - self.now - self.unhindered_s(rows)
+        return np.asarray(np.maximum(left_s, 0.0))
+
+    def unhindered_s(self, rows: Rows) -> Floats:
+        """Return the time that jobs still take where nothing slows them, `(n_rows,)`."""
+        return np.asarray(self.state.jobs["left_s"][rows])
 
     def cost(self, decision: Decision, before_s: float) -> float:
         """Return what a gang that has just started costs, in mean run times; `before_s` is what all lost before.
@@ -162,7 +184,7 @@ class PartedCluster:
         of them is delayed by its share of the agent's GPUs.
         """
         job = self.state.jobs[decision.row]
-        own_s = float(job["finish_time"] - self.now - job["left_s"])
+        own_s = float(job["finish_time"] - self.now - self.unhindered_s(np.array([decision.row]))[0])
         added_s = max(float(self.losses().sum()) - before_s, own_s)
         waiting = np.count_nonzero(self.agent[self.pending] == decision.agent)
         share = float(job["gpus"]) / (self.size * float(self.state.nodes["gpus"][0]))
@@ -209,7 +231,7 @@ class PartedCluster:
         if gpus < 2:
             return 1.0, 1.0
         if key not in self.gang_of:
-            profile, best = self.state.profiles[job["profile"]], -(-gpus // int(job["node_gpus"]))
+            profile, best = self.believed[job["profile"]], -(-gpus // int(job["node_gpus"]))
             nodes, nic = max(best, 2), float(rules["nic_gbps"])
             best_gbps = np.inf if best == 1 else nic
             up = nic / float(rules["oversubscription"])
@@ -247,6 +269,7 @@ class PartedCluster:
             interference=interference_of(gang, servers, residents, self.neighbours),
             chosen=[],
             taken=[],
+            outlook=self.outlook(gang, servers, residents),
         )
         reports = self.reports.copy()
         reports[agent] = self.reports_now()[agent]
@@ -294,12 +317,14 @@ class PartedCluster:
     def _advance(self) -> bool:
         """Run to the next interval with a job that waits; return False where all jobs have ended."""
         while True:
+            since = self.now
             stopped = run_round(self.state, EVERY_S, np.inf)
             if stopped == FULL:
                 self.state = with_room(self.state)
                 continue
             if stopped != ROUND:
                 return False
+            self.has_advanced(since)
             self._graphs.clear()
             if not len(self.pending):
                 continue

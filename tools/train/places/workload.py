@@ -97,7 +97,7 @@ def draw(seed: int, scale: Scale) -> Drawn:
     )
     gpus = servers * GPUS_PER_NODE
     mix = MIXES[str(rng.choice(list(MIXES)))]
-    trace = _trace(
+    trace = drawn_trace(
         seed, rng, round(scale.jobs_per_gpu * gpus), gpus, gpus // agents, mix, rng.uniform(*scale.load_ratio)
     )
     error = np.exp(BELIEF_SPREAD * rng.standard_normal(len(trace)))
@@ -105,7 +105,7 @@ def draw(seed: int, scale: Scale) -> Drawn:
     return Drawn(trace=trace, cluster=parse_cluster(text), agents=agents, believed_s=believed_s)
 
 
-def _trace(
+def drawn_trace(
     seed: int,
     rng: np.random.Generator,
     count: int,

@@ -1,0 +1,134 @@
+"""The networks of the policy for sites: a pointer to servers that looks at what a performance model says of each.
+
+There is no graph encoder: without it the policy `marl` was as good (docs/marl.md), and this one decides in a tenth of the
+time.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Final, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from advisor.features.observe.graph import Floats32
+from advisor.features.observe.pointer import CHOICE_COLUMNS, GANG_COLUMNS
+from advisor.features.observe.report import REPORT_COLUMNS
+from advisor.features.observe.site_speeds import OUTLOOK_COLUMNS
+
+HIDDEN: Final = 48
+
+
+class SiteView(NamedTuple):
+    """A batch of observations; the first axis of every tensor is the batch."""
+
+    choice: Tensor  # (n, servers, len(CHOICE_COLUMNS))
+    outlook: Tensor  # (n, servers, len(OUTLOOK_COLUMNS))
+    gang: Tensor  # (n, len(GANG_COLUMNS))
+    own: Tensor  # (n, len(REPORT_COLUMNS))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteLayout:
+    """The number of servers that observations are filled up to, and how one is laid out as a row of numbers."""
+
+    servers: int
+    agents: int = 0
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """The shapes of the tensors of one observation, in the order of `SiteView`."""
+        return {
+            "choice": (self.servers, len(CHOICE_COLUMNS)),
+            "outlook": (self.servers, len(OUTLOOK_COLUMNS)),
+            "gang": (len(GANG_COLUMNS),),
+            "own": (len(REPORT_COLUMNS),),
+        }
+
+    @property
+    def numbers(self) -> int:
+        """The length of a row."""
+        return sum(prod(shape) for shape in self.shapes.values())
+
+    @property
+    def actions(self) -> int:
+        """Servers, and wait, which is the last."""
+        return self.servers + 1
+
+    def action(self, index: int, servers: int) -> int | None:  # noqa: ARG002  (as the layout of parts has it)
+        """Return what an index means, as `PartedCluster.take` takes it."""
+        return index if index < self.servers else None
+
+    def index(self, action: int | None, servers: int) -> int:
+        """Return the index of an action on a site of some servers; forwarding is none of them, and waits."""
+        return self.servers if action is None or action >= servers else action
+
+    def unpacked(self, rows: Tensor) -> SiteView:
+        """Return the tensors of rows `(n, numbers)`."""
+        first, tensors = 0, {}
+        for name, shape in self.shapes.items():
+            tensors[name] = rows[:, first : first + prod(shape)].reshape(len(rows), *shape)
+            first += prod(shape)
+        return SiteView(**tensors)
+
+    def packed(self, out: Floats32, **tensors: Floats32) -> None:
+        """Write the arrays of one observation into a row of zeros; arrays may be smaller than the layout."""
+        first = 0
+        for name, shape in self.shapes.items():
+            view = out[first : first + prod(shape)].reshape(shape)
+            view[tuple(slice(0, length) for length in tensors[name].shape)] = tensors[name]
+            first += prod(shape)
+
+
+class SiteActor(nn.Module):
+    """Points to a server, or waits."""
+
+    def __init__(self) -> None:
+        """Make the layers."""
+        super().__init__()
+        beside = len(GANG_COLUMNS) + len(REPORT_COLUMNS)
+        self.of_choice = nn.Linear(len(CHOICE_COLUMNS) + len(OUTLOOK_COLUMNS), HIDDEN)
+        self.of_beside = nn.Linear(beside, HIDDEN, bias=False)
+        self.inside = nn.Linear(HIDDEN, HIDDEN)
+        self.of_best = nn.Linear(HIDDEN, HIDDEN, bias=False)
+        self.score = nn.Linear(HIDDEN, 1)
+        self.wait = nn.Sequential(nn.Linear(HIDDEN + beside, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 1))
+
+    def forward(self, seen: SiteView) -> Tensor:
+        """Return the logits of the actions `(n, servers + 1)`."""
+        usable = (seen.choice[:, :, :1] > 0.0).to(seen.choice.dtype)
+        beside = torch.cat([seen.gang, seen.own], dim=1)
+        own = self.of_choice(torch.cat([seen.choice, seen.outlook], dim=2)) + self.of_beside(beside).unsqueeze(1)
+        codes = torch.relu(own)
+        best = (codes * usable).amax(dim=1)
+        pointed = torch.relu(self.inside(codes) + self.of_best(best).unsqueeze(1))
+        servers = self.score(pointed).squeeze(2)
+        wait = self.wait(torch.cat([(pointed * usable).amax(dim=1), beside], dim=1))
+        return torch.cat([servers, wait], dim=1)
+
+
+class SiteCritic(nn.Module):
+    """The value of a decision."""
+
+    def __init__(self) -> None:
+        """Make the layers."""
+        super().__init__()
+        beside = len(GANG_COLUMNS) + len(REPORT_COLUMNS)
+        self.of_choice = nn.Linear(len(CHOICE_COLUMNS) + len(OUTLOOK_COLUMNS), HIDDEN)
+        self.value = nn.Sequential(
+            nn.Linear(2 * HIDDEN + beside, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1)
+        )
+
+    def forward(self, seen: SiteView) -> Tensor:
+        """Return the values `(n,)`."""
+        codes = torch.relu(self.of_choice(torch.cat([seen.choice, seen.outlook], dim=2)))
+        pooled = [codes.mean(dim=1), codes.amax(dim=1), seen.gang, seen.own]
+        value: Tensor = self.value(torch.cat(pooled, dim=1)).squeeze(1)
+        return value
+
+
+def without_outlook(columns: np.ndarray) -> np.ndarray:
+    """Return columns of zeros: what a policy sees that knows no performance model."""
+    return np.zeros_like(columns)

@@ -181,7 +181,7 @@ class Daemon:
         if config.daemon.adapt:
             try:
                 result = self._fits.adapt(config)
-                self._log.info("performance model adapted", said=result)
+                self._log.info("performance model adapted", result=result)
                 self._service.note(_ADAPTED, result=result)
             except AdvisorError as err:
                 self._log.warning("the performance model was not adapted, nothing is published", fault=str(err))

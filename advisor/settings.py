@@ -249,6 +249,11 @@ class DaemonSettings:
         str, "folder of the pause file, the socket of the leases and the lock that excludes a second daemon"
     ] = "/run/sadvise"
     refit: Annotated[bool, "whether run times are fitted again every night; needs the package sadvise-fit"] = False
+    adapt: Annotated[
+        bool,
+        "whether the performance model is adapted to the ended jobs of the journal every night, after run times, and "
+        "published beside the version in use; needs the package sadvise-fit",
+    ] = False
     policy: Annotated[
         str,
         "learned policy, NAME or NAME@VERSION, that decides in place of the rules; without a version the one in use in "
@@ -256,8 +261,8 @@ class DaemonSettings:
     ] = ""
     shadow: Annotated[
         str,
-        "learned policy, NAME or NAME@VERSION, whose plans are recorded in the journal beside those in force and never "
-        "sent; empty for none",
+        "learned policy, NAME, NAME@VERSION or NAME@newest, whose plans are recorded in the journal beside those in "
+        "force and never sent; newest is the last version that the site fitted; empty for none",
     ] = ""
     submit_table: Annotated[
         str,
@@ -269,7 +274,7 @@ class DaemonSettings:
         "time from one run of plain Slurm beside the cluster to the next, which say what users gained and gave by the "
         "advice; 0 for none",
     ] = 600.0
-    night_hour: Annotated[int, "hour of the day, UTC, of that fit and of pruning the journal"] = 3
+    night_hour: Annotated[int, "hour of the day, UTC, of those fits and of pruning the journal"] = 3
     strain_threads: Annotated[int, "number of slurmctld threads from which on it counts as strained"] = 64
     strain_queue: Annotated[int, "length of slurmctld's agent queue from which on it counts as strained"] = 200
     strain_cycle_s: Annotated[

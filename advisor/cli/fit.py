@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from advisor.cli.adaptation import performance
+from advisor.cli.fitting import check_fitting, print_card
 from advisor.cli.models import Folder
 from advisor.cli.options import LIVE, RECENT, Cluster, Since, Timeout
 
@@ -20,8 +22,8 @@ app = typer.Typer(
     help="Fit a model on this site's own data and put it in use; needs the package sadvise-fit.",
 )
 
-# The part of a card from which on it is for those who make models.
-_SETTINGS = "## Settings"
+app.command()(performance)
+
 Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the random draws of the fit.")]
 Files = Annotated[
     list[Path], typer.Option("--from", metavar="FILE", help="A file of measurements; repeat for several.")
@@ -46,7 +48,7 @@ def runtime(
     A file is written with: SLURM_TIME_FORMAT=%s sacct -a -X -P -S START -o
     User,Account,Partition,QOS,Submit,Start,End,ElapsedRaw,TimelimitRaw,State,ReqTRES,AllocTRES,JobName
     """
-    _check(models, dry_run=dry_run)
+    check_fitting(models, dry_run=dry_run)
     from advisor.fit.accounting import ask_accounting, read_accounting
     from advisor.fit.run_time_fit import fit_run_time, held_out_coverage
 
@@ -71,7 +73,7 @@ def runtime(
 @app.command()
 def throughput(source: Files, models: Folder = None, seed: Seed = 0, dry_run: DryRun = False) -> None:
     """Fit the throughput model on measured step times; docs/forecasts/throughput.md has the formats."""
-    _check(models, dry_run=dry_run)
+    check_fitting(models, dry_run=dry_run)
     from advisor.fit.throughput_fit import fit_throughput
 
     _publish(fit_throughput(source, form="auto", seed=seed), models, dry_run=dry_run)
@@ -80,28 +82,10 @@ def throughput(source: Files, models: Folder = None, seed: Seed = 0, dry_run: Dr
 @app.command()
 def interference(source: Files, models: Folder = None, seed: Seed = 0, dry_run: DryRun = False) -> None:
     """Fit the interference model on measured pairs of jobs; docs/forecasts/interference.md has the formats."""
-    _check(models, dry_run=dry_run)
+    check_fitting(models, dry_run=dry_run)
     from advisor.fit.interference_fit import fit_interference
 
     _publish(fit_interference(source, seed=seed), models, dry_run=dry_run)
-
-
-def _check(folder: Path | None, *, dry_run: bool) -> None:
-    """Raise `ConfigError` before the work if the fitting libraries are missing, or the model could not be written."""
-    import os
-    from importlib.util import find_spec
-
-    from advisor.backends.installation import how_to_install
-    from advisor.cli.models import library
-    from advisor.errors import ConfigError
-
-    for module in ("sklearn", "skl2onnx"):
-        if find_spec(module) is None:
-            raise ConfigError(f"{module} is not installed, and fitting needs it: {how_to_install('fit')}")
-    site = library(folder).site
-    nearest = next(path for path in (site, *site.absolute().parents) if os.access(path, os.F_OK))
-    if not dry_run and not (nearest.is_dir() and os.access(nearest, os.W_OK)):
-        raise ConfigError(f"{nearest}: cannot be written: run this as root, or give --models DIR or --dry-run")
 
 
 def _hides_jobs(cluster: str | None, timeout_s: float) -> bool:
@@ -143,7 +127,6 @@ def _publish(fitted: "Fitted", folder: Path | None, *, dry_run: bool, private: b
     from advisor.clock import SystemClock
     from advisor.fit.publish import publish
     from advisor.predict.library import read_card
-    from advisor.text import escaped
     from advisor.view.terminal import instant
 
     held = library(folder)
@@ -162,10 +145,7 @@ def _publish(fitted: "Fitted", folder: Path | None, *, dry_run: bool, private: b
         publish(fitted, held.site, version, today=today, private=private)
         held.use(fitted.kind, version)
         card = read_card(held.find(fitted.kind, version))
-    for line in card.splitlines():
-        if version is not None and line == _SETTINGS:
-            break
-        typer.echo(escaped(line))
+    print_card(card, whole=version is None)
     text = "nothing was written" if version is None else f"version {version} is in use; {held.site} holds it"
     typer.echo(f"{fitted.kind}: {text}", err=True)
     if version is not None:

@@ -31,7 +31,8 @@ Folder = Annotated[
     ),
 ]
 Kind = Annotated[
-    str, typer.Argument(metavar="KIND", help="run_time, start_time, throughput, interference or policy-NAME.")
+    str,
+    typer.Argument(metavar="KIND", help="run_time, start_time, throughput, interference, performance or policy-NAME."),
 ]
 
 

@@ -12,9 +12,9 @@ from advisor.daemon.lease_socket import LeaseWindow, shown
 from advisor.daemon.live_parts import LiveParts
 from advisor.daemon.logs import configure_logs
 from advisor.daemon.notify import Notifier
-from advisor.daemon.refit import refit
+from advisor.daemon.refit import adapt, refit
 from advisor.daemon.round_log import RoundLog
-from advisor.daemon.run import Daemon
+from advisor.daemon.run import Daemon, NightlyFits
 from advisor.daemon.service import Service
 from advisor.daemon.site_gate import RoundDeadline
 from advisor.daemon.twin_keeper import TwinKeeper, run_in_child
@@ -66,7 +66,10 @@ def run(load: Callable[[], Config]) -> bool:
         daemon = Daemon(
             Service(LiveParts(clock, patience).build, config, clock, tell, window.show, twin),
             reload=reload,
-            refit=lambda now: refit(now, RoundDeadline(patience.stopping)),
+            fits=NightlyFits(
+                refit=lambda now: refit(now, RoundDeadline(patience.stopping)),
+                adapt=lambda now: adapt(now, RoundDeadline(patience.stopping)),
+            ),
             notifier=Notifier(),
             clock=clock,
             log=log,

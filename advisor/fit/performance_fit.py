@@ -29,7 +29,9 @@ WEIGHT_SHAPE: Final = 4.0
 TAIL: Final = 4.0
 # The farthest that one step moves an effect, and the largest effect; exp of it is a factor of 20.
 _LONGEST_STEP: Final = 1.0
-_LARGEST: Final = 3.0
+LARGEST: Final = 3.0
+# Samples of which the derivatives are in memory at a time.
+_CHUNK: Final = 1000
 # No pair adds less than this in the prior, so that an effect which was measured as none can be learnt.
 LEAST_ADDED: Final = 0.02
 
@@ -71,7 +73,7 @@ class SitePrior:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Samples:
-    """Ended jobs, `(n,)` each: what they ran on, beside whom, and how fast.
+    """Ended jobs, `(n,)` each: what they ran on, beside what, and how fast.
 
     `place` is the logarithm of the inflation that was forecast for the place alone, `others` `(n, n_models + 1)` how
     many neighbours of each model it had on average on its slowest server. `log_speed` is the logarithm of the forecast
@@ -162,7 +164,7 @@ class _Layout:
         self.precision = np.concatenate([np.full(size, sd**-2.0) for _, size, sd in parts])
 
 
-def adapted(prior: SitePrior, samples: Samples, *, seed: int) -> Adapted:
+def adapted(prior: SitePrior, samples: Samples, *, seed: int, members: int = MEMBERS) -> Adapted:
     """Return the performance model of a site after some samples; without any it is the prior."""
     family, families = _families(samples)
     layout = _Layout(prior, families)
@@ -170,12 +172,12 @@ def adapted(prior: SitePrior, samples: Samples, *, seed: int) -> Adapted:
     vector = _most_probable(prior, samples, family, layout, weights, np.zeros(layout.size), STEPS)
     middle, residual = _described(prior, samples, family, layout, weights, vector)
     rng = np.random.default_rng([seed, 5])
-    members = []
-    for _ in range(MEMBERS):
+    ensemble = []
+    for _ in range(members):
         drawn = rng.gamma(WEIGHT_SHAPE, 1.0 / WEIGHT_SHAPE, len(samples))
         one = _most_probable(prior, samples, family, layout, drawn, vector, 1) if len(samples) else vector
-        members.append(_described(prior, samples, family, layout, drawn, one)[0])
-    return Adapted(prior=prior, middle=middle, members=tuple(members), samples=len(samples), residual=residual)
+        ensemble.append(_described(prior, samples, family, layout, drawn, one)[0])
+    return Adapted(prior=prior, middle=middle, members=tuple(ensemble), samples=len(samples), residual=residual)
 
 
 def _families(samples: Samples) -> tuple[Rows, int]:
@@ -199,13 +201,56 @@ def _most_probable(
     if not len(samples):
         return vector
     for _ in range(steps):
-        error, jacobian, information = _linear(prior, samples, family, layout, weights, vector)
-        gradient = jacobian.T @ (information * error) - layout.precision * vector
-        curvature = (jacobian * information[:, None]).T @ jacobian
-        curvature[np.diag_indices(layout.size)] += layout.precision
-        step = np.linalg.solve(curvature, gradient)
-        vector = np.clip(vector + np.clip(step, -_LONGEST_STEP, _LONGEST_STEP), -_LARGEST, _LARGEST)
+        normal = _normal(prior, samples, family, layout, weights, vector)
+        # An effect that no sample depends on stays at the prior.
+        step = np.zeros(layout.size)
+        step[normal.active] = np.linalg.solve(normal.curvature, normal.gradient)
+        vector = np.clip(vector + np.clip(step, -_LONGEST_STEP, _LONGEST_STEP), -LARGEST, LARGEST)
     return vector
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Normal:
+    """The normal equations of the effects that the samples depend on, `(n_active,)` of all."""
+
+    active: Rows
+    gradient: Floats  # (n_active,)
+    curvature: Floats  # (n_active, n_active), with the precision of the prior
+    squares: float  # the sum of squared errors over their variances
+
+
+def _normal(
+    prior: SitePrior, samples: Samples, family: Rows, layout: _Layout, weights: Floats, vector: Floats
+) -> _Normal:
+    """Return the normal equations at a vector of effects; the derivatives of a thousand samples are in memory."""
+    parts = [np.arange(first, min(first + _CHUNK, len(samples))) for first in range(0, len(samples), _CHUNK)]
+    active = np.flatnonzero(_touched(samples, family, layout))
+    gradient = -(layout.precision * vector)[active]
+    curvature, squares = np.asarray(np.diag(layout.precision[active]), np.float64), 0.0
+    for part in parts:
+        some = samples.take(part)
+        error, jacobian, information = _linear(prior, some, family[part], layout, weights[part], vector)
+        jacobian = jacobian[:, active]
+        gradient += jacobian.T @ (information * error)
+        curvature += (jacobian * information[:, None]).T @ jacobian
+        squares += float((error**2 / (some.noise**2 + prior.spreads.misfit**2)).sum())
+    return _Normal(active=active, gradient=gradient, curvature=curvature, squares=squares)
+
+
+def _touched(samples: Samples, family: Rows, layout: _Layout) -> NDArray[np.bool_]:
+    """Return which effects the samples depend on, `(n_effects,)`."""
+    at, touched = layout.slices, np.zeros(layout.size, np.bool_)
+    beside = samples.others > 0.0
+    touched[at["type_effect"].start + samples.gpu_type] = True
+    touched[at["speed"].start + samples.model * layout.types + samples.gpu_type] = True
+    is_placed = samples.place > 0.0
+    touched[at["place_scale"]] = is_placed.any()
+    touched[at["place"].start + samples.model[is_placed]] = True
+    touched[at["scale"]] = beside.any()
+    touched[at["own"].start + samples.model[beside.any(axis=1)]] = True
+    touched[at["other"]] = beside.any(axis=0)
+    touched[at["family"].start + family[family >= 0]] = True
+    return touched
 
 
 def _tables(prior: SitePrior, layout: _Layout, vector: Floats) -> tuple[Floats, Floats, Floats]:
@@ -255,11 +300,9 @@ def _described(
     speed, place, added = _tables(prior, layout, vector)
     covariance, residual = np.asarray(np.diag(1.0 / layout.precision), np.float64), 0.0
     if len(samples):
-        error, jacobian, information = _linear(prior, samples, family, layout, weights, vector)
-        curvature = (jacobian * information[:, None]).T @ jacobian
-        curvature[np.diag_indices(layout.size)] += layout.precision
-        covariance = np.asarray(np.linalg.inv(curvature), np.float64)
-        residual = float(np.sqrt(np.mean(error**2 / (samples.noise**2 + prior.spreads.misfit**2))))
+        normal = _normal(prior, samples, family, layout, weights, vector)
+        covariance[np.ix_(normal.active, normal.active)] = np.linalg.inv(normal.curvature)
+        residual = (normal.squares / len(samples)) ** 0.5
     at = layout.slices
     types = slice(at["type_effect"].start, at["type_effect"].stop)
     variances = np.diag(covariance)

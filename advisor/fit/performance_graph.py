@@ -1,7 +1,7 @@
 """Exports a performance model as one ONNX graph of tables."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -89,8 +89,13 @@ def performance_to_onnx(model: Adapted) -> bytes:
     return content
 
 
-def performance_exported(model: Adapted, *, seed: int, private: bool = False) -> Exported:
-    """Export a performance model with its parity; raises `ModelError` if the graph does not agree with it."""
+def performance_exported(
+    model: Adapted, *, seed: int, private: bool = False, origin: Mapping[str, Any] | None = None
+) -> Exported:
+    """Export a performance model with its parity; raises `ModelError` if the graph does not agree with it.
+
+    `origin` holds further parameters, which say where a model of a site comes from.
+    """
     graph = performance_to_onnx(model)
     prior = model.prior
     parameters = {
@@ -99,6 +104,7 @@ def performance_exported(model: Adapted, *, seed: int, private: bool = False) ->
         "samples": model.samples,
         "residual": model.residual,
         "spreads": asdict(prior.spreads),
+        **(origin or {}),
     }
     return Exported(
         graph=graph,

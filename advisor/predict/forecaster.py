@@ -18,7 +18,8 @@ from advisor.predict.interference import InterferenceForecaster, NeighbourTable
 from advisor.predict.interference_items import Shared
 from advisor.predict.kept_run_times import KeptRunTimes, listed
 from advisor.predict.kept_speeds import KeptSpeeds, Speeds
-from advisor.predict.library import Held, Library, opened, verify
+from advisor.predict.library import PERFORMANCE, Held, Library, opened, verify
+from advisor.predict.performance import PerformanceModel
 from advisor.predict.placements import MOST_NEIGHBOURS, PlacementIndex
 from advisor.predict.run_time import EndedJobs, RunTimeForecaster
 from advisor.predict.start_time import StartTimeForecaster
@@ -54,6 +55,8 @@ def checked(held: Held) -> None:
     """Open a model, as the forecaster does, or a policy; raises `ModelError` if it is invalid."""
     if held.entry.is_policy:
         verify(held)
+    elif held.entry.kind == PERFORMANCE:
+        PerformanceModel.opened(held)
     else:
         _predictor(opened(held))
 

@@ -1,8 +1,10 @@
 """The models at hand: the site's own before those that ship with the package, each checked before it is opened."""
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import advisor
 from advisor.domain.probation import FITTED_HERE
@@ -24,6 +26,8 @@ from advisor.predict.tryout import admit
 
 SITE_FOLDER = Path("/var/lib/sadvise/models")
 LARGEST_FILE_BYTES = 64 * 2**20
+# The kind of the performance model, and the key under which the parameters of a policy name its version.
+PERFORMANCE: Final = "performance"
 
 
 def shipped_folder() -> Path:
@@ -98,7 +102,9 @@ class Library:
 
     def use(self, kind: str, version: str) -> None:
         """Put a version in use from the next start on, if it is sound; remembers the one before."""
-        verify(self.find(kind, version))
+        held = self.find(kind, version)
+        verify(held)
+        self._verify_performance(held)
         manifest = read_manifest(self.site)
         before = self._version_in_use(kind)
         if before == version:
@@ -115,13 +121,53 @@ class Library:
         self.use(kind, before)
         return before
 
-    def next_version(self, kind: str) -> str:
-        """Return the name for the next version that the site fits."""
-        taken = {entry.version for entry in read_manifest(self.site).model if entry.kind == kind}
+    def next_version(self, *kinds: str) -> str:
+        """Return the name for the next version that the site fits, which no model of these kinds has yet."""
+        taken = {entry.version for entry in read_manifest(self.site).model if entry.kind in kinds}
         return next(name for number in range(1, len(taken) + 2) if (name := f"{FITTED_HERE}{number}") not in taken)
+
+    def newest(self, kind: str) -> Held:
+        """Return the last version of a kind that the site fitted, that in use where it fitted none."""
+        fitted = [(number, held) for held in self.held() if held.entry.kind == kind and (number := _number(held))]
+        return max(fitted, key=lambda item: item[0])[1] if fitted else self.find(kind, None)
+
+    def performance_of(self, policy: Held) -> Held | None:
+        """Return the version of the performance model that a policy looks at, None without one; raises `ModelError`."""
+        version = performance_version(_checked_parameters(policy), policy)
+        return None if version is None else self.find(PERFORMANCE, version)
+
+    def _verify_performance(self, held: Held) -> None:
+        """Raise `ModelError` unless the performance model that a policy looks at is there and valid."""
+        if not held.entry.is_policy:
+            return
+        try:
+            performance = self.performance_of(held)
+        except ModelError as err:
+            raise ModelError(f"model {held.name}: {err}") from err
+        if performance is not None:
+            verify(performance)
 
     def _version_in_use(self, kind: str) -> str | None:
         return read_manifest(self.site).in_use.get(kind) or read_manifest(self.shipped).in_use.get(kind)
+
+
+def performance_version(parameters: bytes, held: Held) -> str | None:
+    """Return the version of the performance model that a policy looks at, None without one; raises `ModelError`."""
+    try:
+        version = json.loads(parameters).get(PERFORMANCE)
+    except (ValueError, AttributeError) as err:
+        raise ModelError(f"policy {held.name}: its parameters cannot be read: restore it, or roll back") from err
+    return None if version is None else str(version)
+
+
+def _checked_parameters(held: Held) -> bytes:
+    return dict(_checked_files(held, held.name))[PARAMETERS]
+
+
+def _number(held: Held) -> int:
+    """Return the number of a version that the site fitted; 0 for other versions."""
+    number = held.entry.version.removeprefix(FITTED_HERE)
+    return int(number) if held.entry.version.startswith(FITTED_HERE) and number.isdecimal() else 0
 
 
 def opened(held: Held) -> Bundle:
@@ -142,7 +188,7 @@ def opened(held: Held) -> Bundle:
 
 def verify(held: Held) -> None:
     """Check a model or a policy as far as that goes without knowing who asks; raises `ModelError`."""
-    if held.entry.is_policy:
+    if held.entry.is_policy or held.entry.kind == PERFORMANCE:
         check_fingerprint(TensorGraph(checked_content(held)[GRAPH], name=held.name).fingerprint, held)
     else:
         opened(held)

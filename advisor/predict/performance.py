@@ -16,11 +16,11 @@ from advisor.features.observe.graph import Floats, Neighbours, Rows
 from advisor.features.observe.known_models import KnownModels
 from advisor.features.observe.site_speeds import SiteSpeeds
 from advisor.predict.interference_items import name_key
-from advisor.predict.library import Held, check_fingerprint, checked_content
+from advisor.predict.library import PERFORMANCE, Held, check_fingerprint, checked_content
 from advisor.predict.manifest import GRAPH, PARAMETERS
 from advisor.predict.onnx_model import MOST_ROWS, TensorGraph
 
-KIND: Final = "performance"
+KIND: Final = PERFORMANCE
 INPUTS: Final = ("model", "gpu_type", "place", "others")
 MEAN, LOG_VARIANCE = "mean", "log_variance"
 # Neighbours of one query at most.
@@ -29,7 +29,11 @@ MEMBERS: Final = 5
 
 
 class Parameters(BaseModel):
-    """What stands beside the graph: the names of its rows, and where they come from."""
+    """What stands beside the graph: the names of its rows, and where they come from.
+
+    A model that was adapted to a site names the `prior` that it was adapted from and when the last job that it learnt
+    from ended; `gate` has the figures with which it was accepted.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
@@ -38,6 +42,9 @@ class Parameters(BaseModel):
     samples: int = Field(ge=0)
     residual: float = Field(ge=0.0)
     spreads: dict[str, float]
+    prior: str = ""
+    until: float = 0.0
+    gate: dict[str, float] = Field(default_factory=dict)
 
 
 class PerformanceModel:
@@ -57,11 +64,12 @@ class PerformanceModel:
         content = checked_content(held)
         graph = TensorGraph(content[GRAPH], name=held.name)
         check_fingerprint(graph.fingerprint, held)
-        try:
-            parameters = Parameters.model_validate(json.loads(content[PARAMETERS]), strict=False)
-        except (ValueError, ValidationError) as err:
-            raise ModelError(f"model {held.name}: its parameters cannot be read: restore it, or roll back") from err
-        return cls(graph, parameters)
+        return cls(graph, _checked(content[PARAMETERS], held.name))
+
+    @classmethod
+    def of(cls, graph: bytes, parameters: str) -> "PerformanceModel":
+        """Open a graph that is not published yet, with its parameters; raises `ModelError`."""
+        return cls(TensorGraph(graph, name=KIND), _checked(parameters.encode(), KIND))
 
     def codes(self, names: Sequence[str]) -> Rows:
         """Return the codes of models by name, -1 where not known; names are compared by letters and digits."""
@@ -125,3 +133,10 @@ class PerformanceModel:
         """Return the models that it knows by name, with its tables."""
         speeds = self.tabulated()
         return KnownModels(codes=self.codes, neighbours=speeds.neighbours, speeds=speeds)
+
+
+def _checked(parameters: bytes, name: str) -> Parameters:
+    try:
+        return Parameters.model_validate(json.loads(parameters), strict=False)
+    except (ValueError, ValidationError) as err:
+        raise ModelError(f"model {name}: its parameters cannot be read: restore it, or roll back") from err

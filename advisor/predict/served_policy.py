@@ -1,6 +1,5 @@
 """Serves learned policies: ONNX graphs that score options, checked like every other model."""
 
-import json
 from typing import Any, Final
 
 import numpy as np
@@ -10,11 +9,17 @@ from advisor.domain.actions import Lever
 from advisor.errors import ModelError
 from advisor.features.board import FINGERPRINT, Board
 from advisor.features.policy import Options, Policy, Scores
-from advisor.predict.library import Held, Library, check_fingerprint, checked_content
+from advisor.predict.library import (
+    PERFORMANCE,
+    Held,
+    Library,
+    check_fingerprint,
+    checked_content,
+    performance_version,
+)
 from advisor.predict.manifest import GRAPH, PARAMETERS, POLICY
 from advisor.predict.manifest import digest as digest_of
 from advisor.predict.onnx_model import TensorGraph
-from advisor.predict.performance import KIND as PERFORMANCE
 from advisor.predict.performance import PerformanceModel
 from advisor.predict.served_places import ServedPlaces, points_to_servers
 
@@ -26,6 +31,8 @@ SCORES, STATE = "scores", "state"
 LEVER: Final = "sadvise_lever"
 # Between the name and the version of a policy.
 VERSION_SIGN: Final = "@"
+# In place of a version: the last one that the site fitted, that in use where it fitted none.
+NEWEST: Final = "newest"
 
 
 class ServedPolicy:
@@ -67,7 +74,8 @@ class ServedPolicy:
 class OpenedPolicy:
     """A policy by its name, or `NAME@VERSION` for a version that need not be in use.
 
-    Without a version it is the one in use at each call, so that `sadvise models use` counts from the next cycle on.
+    Without a version it is the one in use at each call, so that `sadvise models use` counts from the next cycle on, and
+    with `NAME@newest` the last one that the site fitted, so that the version of each night follows that before.
     """
 
     def __init__(self, library: Library, name: str) -> None:
@@ -101,11 +109,13 @@ def open_policy(library: Library, name: str) -> Policy:
 
 
 def held_policy(library: Library, name: str) -> Held:
-    """Return the version of a policy that a library holds, by `NAME`, that in use, or `NAME@VERSION`."""
+    """Return the version of a policy that a library holds: by `NAME` that in use, `NAME@VERSION` or `NAME@newest`."""
     kind, has_version, version = name.partition(VERSION_SIGN)
     there = policies(library)
     if kind not in there:
         raise ModelError(f"there is no policy {kind!a}: there are {', '.join(there) or 'none'}")
+    if version == NEWEST:
+        return library.newest(f"{POLICY}{kind}")
     return library.find(f"{POLICY}{kind}", version if has_version else None)
 
 
@@ -127,15 +137,6 @@ def served(held: Held, library: Library) -> Policy:
         # Two versions can have the same graph, and differ in what they know of the site.
         digest = digest_of(content[GRAPH] + content[PARAMETERS])
     return ServedPlaces(graph, name=name, columns=columns, digest=digest, models=models)
-
-
-def performance_version(parameters: bytes, held: Held) -> str | None:
-    """Return the version of the performance model that a policy looks at, None without one; raises `ModelError`."""
-    try:
-        version = json.loads(parameters).get("performance")
-    except (ValueError, AttributeError) as err:
-        raise ModelError(f"policy {held.name}: its parameters cannot be read: restore it, or roll back") from err
-    return None if version is None else str(version)
 
 
 def policies(library: Library) -> tuple[str, ...]:

@@ -203,3 +203,23 @@ def pin(folder: Path, content: bytes) -> None:
     entry = manifest.model[0]
     changed = entry.model_copy(update={"digests": {**entry.digests, GRAPH: digest(content)}})
     write_manifest(folder, manifest.model_copy(update={"model": (changed,)}))
+
+
+def test_newest_is_the_highest_number_that_the_site_fitted_else_the_one_in_use(tmp_path: Path) -> None:
+    library = make_library(tmp_path)
+    shipped = library.newest("run_time").entry.version
+    for version in ("site-9", "site-10", "site-own", "other-11"):
+        publish(make_fitted(), library.site, version, today=TODAY)
+
+    assert shipped == "default-1"
+    assert library.newest("run_time").entry.version == "site-10"
+    assert library.find("run_time", None).entry.version == "default-1"
+
+
+def test_next_version_is_free_for_all_kinds_that_are_named(tmp_path: Path) -> None:
+    library = make_library(tmp_path)
+    publish(make_fitted("run_time"), library.site, "site-1", today=TODAY)
+    publish(make_fitted("other"), library.site, "site-2", today=TODAY)
+
+    assert library.next_version("run_time", "other") == "site-3"
+    assert (library.next_version("run_time"), library.next_version("other")) == ("site-2", "site-1")

@@ -17,9 +17,10 @@ from advisor.domain.outcome import JobOutcome, SeenChange, SeenForecast
 from advisor.errors import ModelError
 from advisor.features.policy import Policy
 from advisor.journal import SqliteJournal
+from advisor.trial.evidence import capped, contradiction
 from tests.builders import TAKEN_AT
 from tests.planning.test_policies import Scripted, queue
-from tools.train.experience import Observation, capped, contradiction, read_experience, return_of
+from tools.train.experience import Observation, read_experience, return_of
 
 START, END = TAKEN_AT + 600.0, TAKEN_AT + 4200.0
 

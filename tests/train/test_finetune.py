@@ -17,13 +17,14 @@ from advisor.fit.publish import publish_graph
 from advisor.journal import SqliteJournal
 from advisor.predict.library import Library
 from advisor.predict.served_policy import open_policy
+from advisor.trial.evidence import capped
 from tests.builders import TAKEN_AT
 from tests.planning.test_policies import Scripted, queue
 from tests.predict.graphs import publish_sizes
 from tests.predict.shelf import TODAY
 from tests.train.test_experience import CHANGE, END, FORECAST, START, ended, exactly
 from tools.train import finetune as program
-from tools.train.experience import Observation, capped
+from tools.train.experience import Observation
 from tools.train.export import Training, card_of, exported
 from tools.train.finetune import (
     MOST_DIVERGENCE,

@@ -19,7 +19,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -28,22 +27,17 @@ from numpy.typing import NDArray
 from advisor.domain.actions import Lever
 from advisor.domain.lease import Ending
 from advisor.domain.outcome import JobOutcome, SeenChange
-from advisor.errors import ModelError
 from advisor.features.board import Board
 from advisor.features.policy import Options, RecordedPolicy, ScoredDecision, Scores
 from advisor.journal import SqliteJournal
 from advisor.journal.cycle_record import Recorded, outcome_of
 from advisor.journal.deviations import AsRecorded, AsTried, cycle_of
+from advisor.trial.evidence import contradiction
 
 # Returns beyond are clipped: a job that ends days early teaches no more than one whose promise was kept.
 MOST_RETURN: Final = 1.0
 # A plan that promises less is taken to promise this much, in seconds.
 LEAST_PROMISE_S: Final = 60.0
-# The largest share of the samples that one user, and one account, can have.
-USER_SHARE: Final = 0.1
-ACCOUNT_SHARE: Final = 0.3
-# Slurm ends a job some time after its limit.
-_LIMIT_GRACE_S: Final = 3600.0
 # The change took effect on the job that ran.
 _TOOK_EFFECT: Final = frozenset({None, Ending.NO_LONGER_PENDING, Ending.DONE_FOR_GOOD})
 
@@ -187,30 +181,6 @@ def _change_in(outcome: JobOutcome, lever: Lever, taken_at: float) -> SeenChange
     )
 
 
-def contradiction(outcome: JobOutcome) -> str | None:
-    """Return how an outcome contradicts what a job can do; None if it does not."""
-    times = {
-        "was submitted": outcome.submit_time,
-        "started": outcome.start_time,
-        "started last": outcome.last_start_time,
-        "was seen": outcome.last_seen_time,
-        "ended": outcome.end_time,
-    }
-    known = {name: time for name, time in times.items() if time is not None}
-    if not all(math.isfinite(time) and time >= 0.0 for time in known.values()):
-        return "has a time that is none"
-    if outcome.requeues < 0 or outcome.gpus < 0:
-        return "has a negative count"
-    # In the order of a job's life; it was seen between its last start and its end.
-    for earlier, later in pairwise(known):
-        if known[earlier] > known[later]:
-            return f"{later} before it {earlier}"
-    limit_s, run_time_s = outcome.time_limit_s, outcome.run_time_s
-    if limit_s is not None and run_time_s is not None and not run_time_s <= limit_s + _LIMIT_GRACE_S:
-        return "ran longer than its limit"
-    return None
-
-
 def return_of(outcome: JobOutcome, change: SeenChange) -> float | None:
     """Return what came of a change over what was promised, between -1 and 1; None where the journal does not say."""
     forecast = outcome.changed_forecast
@@ -232,62 +202,3 @@ def return_of(outcome: JobOutcome, change: SeenChange) -> float | None:
     promised_s = max((change.saved_s_low + change.saved_s_high) / 2.0, LEAST_PROMISE_S)
     value = saved_s / promised_s
     return max(-MOST_RETURN, min(MOST_RETURN, value)) if math.isfinite(value) else None
-
-
-def capped(
-    samples: Sequence[Observation],
-    *,
-    seed: int,
-    user_share: float = USER_SHARE,
-    account_share: float = ACCOUNT_SHARE,
-) -> list[Observation]:
-    """Return samples of which no user and no account has more than its share; drops by chance, keeps the order.
-
-    Raises `ModelError` if there are too few users or accounts for that.
-    """
-    kept = list(samples)
-    rng = np.random.default_rng(seed)
-    parts: tuple[tuple[str, Callable[[Observation], str], float], ...] = (
-        ("users", lambda sample: sample.user, user_share),
-        ("accounts", lambda sample: sample.account, account_share),
-    )
-    # What a cap drops lowers the total, so that another holder can be above the share again.
-    while True:
-        before = len(kept)
-        for holders, holder_of, share in parts:
-            most = _most_of_each(Counter(map(holder_of, kept)), share)
-            if not most:
-                there = len(set(map(holder_of, samples)))
-                raise ModelError(
-                    f"{len(samples)} samples of {there} {holders} are too few to learn from: no more than {share:.0%} "
-                    f"may be of one of the {holders}"
-                )
-            kept = _thinned(kept, holder_of, most, rng)
-        if len(kept) == before:
-            return kept
-
-
-def _most_of_each(counts: Counter[str], share: float) -> int:
-    """Return the largest cap with which each holder has at most a share of what is left; 0 if there is none."""
-    # What a holder has of all grows with the cap.
-    low, high = 0, max(counts.values(), default=0)
-    while low < high:
-        cap = (low + high + 1) // 2
-        if cap <= share * sum(min(count, cap) for count in counts.values()):
-            low = cap
-        else:
-            high = cap - 1
-    return low
-
-
-def _thinned(
-    samples: Sequence[Observation], holder_of: Callable[[Observation], str], most: int, rng: np.random.Generator
-) -> list[Observation]:
-    places: dict[str, list[int]] = {}
-    for place, sample in enumerate(samples):
-        places.setdefault(holder_of(sample), []).append(place)
-    kept: set[int] = set()
-    for name in sorted(places):
-        held = places[name]
-        kept.update(held if len(held) <= most else rng.choice(held, size=most, replace=False).tolist())
-    return [sample for place, sample in enumerate(samples) if place in kept]

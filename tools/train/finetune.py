@@ -31,8 +31,9 @@ from advisor.predict.library import Held, Library, checked_content
 from advisor.predict.manifest import GRAPH, POLICY, Entry
 from advisor.predict.served_policy import served
 from advisor.text import escaped
+from advisor.trial.evidence import ACCOUNT_SHARE, USER_SHARE, capped
 from advisor.view.terminal import instant
-from tools.train.experience import ACCOUNT_SHARE, USER_SHARE, Experience, Observation, Rows, capped, read_experience
+from tools.train.experience import Experience, Observation, Rows, read_experience
 from tools.train.export import Training, card_of, exported, from_onnx
 from tools.train.learning import deterministic
 from tools.train.networks import PerOption, choice_logits

@@ -1,0 +1,122 @@
+"""`sadvise fit performance`: adapt the performance model to this site from the journal of the daemon."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from advisor.cli.fitting import check_fitting, print_card, use_one_thread
+from advisor.cli.models import Folder, library
+from advisor.cli.options import ConfigFile
+from advisor.cli.progress import progress_bar
+
+if TYPE_CHECKING:
+    from advisor.fit.performance_release import Sources
+    from advisor.fit.performance_samples import JournalJobs
+    from advisor.fit.performance_site import SiteFit
+    from advisor.predict.library import Library
+
+# In place of a file: the journal of the configuration.
+CONFIGURED = "journal"
+
+
+def performance(
+    source: Annotated[
+        str,
+        typer.Option("--from", metavar="FILE|journal", help="A journal, or journal for that of the configuration."),
+    ],
+    models: Folder = None,
+    config: ConfigFile = None,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the random draws of the fit.")] = 0,
+    user_share: Annotated[
+        float, typer.Option("--user-share", metavar="X", min=0.0, max=1.0, help="Largest share of one user's jobs.")
+    ] = 0.1,
+    account_share: Annotated[
+        float, typer.Option("--account-share", metavar="X", min=0.0, max=1.0, help="Largest share of one account's.")
+    ] = 0.3,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Fit, judge and print the card, write nothing.")] = False,
+) -> None:
+    """Adapt the performance model to this site: effects of GPU types, places and neighbours on run times.
+
+    The result is compared with the version in use on later jobs. If it passes, it is published beside it with a version
+    of policy-metarl that looks at it, and put in use by `sadvise models use policy-metarl VERSION` alone.
+    """
+    use_one_thread()
+    from advisor.errors import ModelError
+    from advisor.fit.performance_release import sources_of
+    from advisor.fit.performance_site import Shares, fitted_to_site
+    from advisor.predict.performance import PerformanceModel
+
+    check_fitting(models, dry_run=dry_run)
+    held = library(models)
+    sources = sources_of(held)
+    read = _read(_journal(source, config))
+    with progress_bar(100, "% of the fit") as show:
+        fit = fitted_to_site(
+            PerformanceModel.opened(sources.prior),
+            PerformanceModel.opened(sources.in_use),
+            read.jobs,
+            seed=seed,
+            shares=Shares(user=user_share, account=account_share),
+            progress=lambda done: show(100.0 * done) if show else None,
+        )
+    if fit.verdict.faults:
+        raise ModelError(f"performance: not published: {'; '.join(fit.verdict.faults)}")
+    _publish(held, sources, read, fit, seed=seed, dry_run=dry_run)
+
+
+def _journal(source: str, config: Path | None) -> Path:
+    """Return the path of the journal that is learnt from."""
+    if source != CONFIGURED:
+        return Path(source)
+    import os
+
+    from advisor.config import load_config
+
+    return Path(load_config(config, os.environ).journal.file)
+
+
+def _read(path: Path) -> "JournalJobs":
+    """Read the ended jobs of a journal, and print how many there are."""
+    from advisor.fit.performance_samples import read_ended_jobs
+    from advisor.journal import SqliteJournal
+
+    with SqliteJournal.read_only(path) as journal, progress_bar(100, "% of the recorded cycles") as show:
+        read = read_ended_jobs(
+            journal, progress=lambda done, total: show(100.0 * done / total) if show and done % 10 == 0 else None
+        )
+    left_out = ", ".join(f"{count:,} {why}" for why, count in sorted(read.left_out.items()))
+    rest = f"; left out: {left_out}" if left_out else ""
+    there = f"{read.outcomes:,} ended jobs in {read.cycles:,} recorded cycles"
+    typer.echo(f"{there}, {len(read.jobs):,} to learn from{rest}")
+    return read
+
+
+def _publish(
+    held: "Library", sources: "Sources", read: "JournalJobs", fit: "SiteFit", *, seed: int, dry_run: bool
+) -> None:
+    """Publish what passed the gate, and print its card."""
+    from tempfile import TemporaryDirectory
+
+    from advisor.clock import SystemClock
+    from advisor.fit.performance_release import POLICY_KIND, publish_site
+    from advisor.predict.library import PERFORMANCE, Library, read_card
+    from advisor.view.terminal import instant
+
+    today, figures = instant(SystemClock().now())[:10], fit.verdict.figures
+    with TemporaryDirectory() as scratch:
+        version = "dry-run" if dry_run else held.next_version(PERFORMANCE, POLICY_KIND)
+        folder = Path(scratch) if dry_run else held.site
+        release = publish_site(fit, read, sources, folder, version, today=today, seed=seed)
+        card = read_card(Library(folder, held.shipped).find(PERFORMANCE, version))
+    print_card(card, whole=dry_run)
+    if release.policy is not None and sources.policy is not None and not dry_run:
+        compare = f"sadvise models compare {POLICY_KIND} {sources.policy.entry.version} {version} --rollout"
+        use = f"sadvise models use {POLICY_KIND} {version}"
+        typer.echo(f"performance: see it in shadow and in `{compare}`, then `{use}`", err=True)
+    what = "nothing was written" if dry_run else f"{version} is published beside the version in use"
+    typer.echo(
+        f"performance: {what}: {len(fit.jobs):,} jobs of the last {fit.stretch:,}, log likelihood "
+        f"{figures['gain']:+.3f} (standard error {figures['gain_error']:.3f}), coverage {figures['coverage']:.0%}",
+        err=True,
+    )

@@ -31,7 +31,7 @@ from advisor.features.observe.subspaces import Subspaces
 from advisor.planning.case import Case
 
 # Places drawn at random for one gang, beside those of the policy, of best fit and on the least loaded servers.
-DRAWN = 8
+DRAWN = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,11 +164,20 @@ class Explorer:
         held = self.around.servers.gpus - self.around.servers.free
         rng = np.random.default_rng([job.job_id, max(round(self.case.snapshot.taken_at), 0)])
         load = self.around.load(choice.gang)
-        orders = [np.lexsort((-choice.usable, held, load)), *(rng.permutation(len(held)) for _ in range(DRAWN))]
-        for order in orders:
+        drawn_orders = (_drawn_order(rng, choice, by_leaf=number % 2 == 0) for number in range(DRAWN))
+        for order in (np.lexsort((-choice.usable, held, load)), *drawn_orders):
             drawn = _in_order(choice, order)
             if drawn is not None:
                 yield drawn
+
+
+def _drawn_order(rng: np.random.Generator, choice: Choice, *, by_leaf: bool) -> Rows:
+    """Return the servers in an order that is drawn, with those of a leaf together where `by_leaf`."""
+    order = rng.permutation(len(choice.leaf))
+    if not by_leaf:
+        return order
+    rank_of_leaf = rng.permutation(len(choice.leaf_crossing))
+    return order[np.argsort(rank_of_leaf[choice.leaf[order]], kind="stable")]
 
 
 def _in_order(choice: Choice, order: Rows) -> tuple[Sequence[int], Sequence[int]] | None:

@@ -93,22 +93,22 @@ class PageHinkley:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Allowance:
+class TryAllowance:
     """How much a try is worth now: all at first and after a shift, less as residuals fall below the first ones."""
 
     test: PageHinkley = field(default_factory=PageHinkley)
     first: float = 0.0
     recent: float = 0.0
 
-    def updated(self, residual: float) -> "Allowance":
+    def updated(self, residual: float) -> "TryAllowance":
         """Return the allowance after one more absolute residual, in standard deviations; a shift renews it."""
         size = min(abs(residual), LARGEST_RESIDUAL)
         test = self.test.updated(size)
         if test.has_shifted:
-            return Allowance()
+            return TryAllowance()
         is_early = test.count <= FIRST_RESIDUALS
         recent = size if test.count == 1 else KEPT * self.recent + (1.0 - KEPT) * size
-        return Allowance(test=test, first=test.mean if is_early else self.first, recent=recent)
+        return TryAllowance(test=test, first=test.mean if is_early else self.first, recent=recent)
 
     @property
     def kappa(self) -> float:
@@ -139,7 +139,7 @@ class Subspaces:
 
     seen: Mapping[str, Subspace] = field(default_factory=dict)
     total: int = 0
-    allowance: Allowance = field(default_factory=Allowance)
+    allowance: TryAllowance = field(default_factory=TryAllowance)
 
     def updated(self, signature: str, residual: float) -> "Subspaces":
         """Return them after one more placement; beyond the bound, the signature seen least often is dropped."""
@@ -201,7 +201,7 @@ def subspaces_of(document: Mapping[str, Any]) -> Subspaces:
         raise ValueError(f"these are no subspaces: {err}") from err
     if len(seen) > MOST_SIGNATURES:
         raise ValueError(f"more than {MOST_SIGNATURES} signatures")
-    return replace(NOTHING_SEEN, seen=seen, total=total, allowance=Allowance(test=test, first=first, recent=recent))
+    return replace(NOTHING_SEEN, seen=seen, total=total, allowance=TryAllowance(test=test, first=first, recent=recent))
 
 
 def _counted(value: Any) -> int:

@@ -101,7 +101,8 @@ def prospect_of(
     return Prospect(
         place=tuple(place),
         signature=_signature(around, gang, rows, worst, taken[list(place).index(worst)]).text,
-        lowest=float(min(low, lows.min(initial=0.0))),
+        # NumPy's minimum, which what is not a number does not pass.
+        lowest=float(np.min([low, *lows])),
         loss=float(np.expm1(max(-mean, 0.0)) + (added * together).sum()),
         unsure=float(speed_variance.max() + unsure[worst]),
         affected=tuple(others.tolist()),

@@ -36,7 +36,7 @@ def _most_of_one(counts: Rows, share: float) -> int:
     """Return the largest number of samples of one user that is no more than a share of all that is then kept."""
 
     def is_above(most: int) -> bool:
-        return most > share * np.minimum(counts, most).sum() + 1e-9
+        return bool(most > share * np.minimum(counts, most).sum() + 1e-9)
 
     # What is kept is concave in the number, so that no larger number fits above the first that does not.
     return bisect_left(range(1, int(counts.max(initial=0)) + 1), True, key=is_above)

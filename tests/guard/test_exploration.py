@@ -1,6 +1,7 @@
 """Which places that are to be tried the guard refuses, whatever planning says of them."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from tests.guard.proposals import timer
 GANG = make_gang(16, nodes_min=2, nodes_max=2)
 # 32 GPUs over a day, of which 0.05 are 38 GPU-hours.
 BUSY = [f"n0{number}" for number in range(5, 9)]
-DAYS = {"started_ago_s": 2 * DAY_S, "submitted_ago_s": 3 * DAY_S, "time_limit_s": 9 * DAY_S}
+DAYS: dict[str, Any] = {"started_ago_s": 2 * DAY_S, "submitted_ago_s": 3 * DAY_S, "time_limit_s": 9 * DAY_S}
 HOLDERS = [make_job(90 + number, gpus=8, running_on=[name], **DAYS) for number, name in enumerate(BUSY)]
 NODES = [*(make_node(f"n0{number}") for number in range(1, 5)), *(make_node(name, used=8) for name in BUSY)]
 

@@ -119,9 +119,10 @@ class Cycle:
 
     def memory(self, journal: Journal, snapshot: Snapshot) -> Memory:
         """Return what a journal holds that a plan for a snapshot depends on; raises what the journal raises."""
-        # Running jobs are looked at where they can be stopped.
-        stops = self.planning.preempt or self.planning.resize_running
-        jobs = frozenset(job.job_id for job in snapshot.jobs if stops or job.is_pending)
+        # Running jobs are looked at where they can be stopped, or can be on a place that was tried.
+        planning = self.planning
+        looks = planning.preempt or planning.resize_running or planning.explore_ratio > 0.0
+        jobs = frozenset(job.job_id for job in snapshot.jobs if looks or job.is_pending)
         ended = journal.closed(jobs, since=snapshot.taken_at - self.limits.fairness_window_s)
         return Memory(
             leases=(*ended, *journal.leases()),
@@ -153,6 +154,7 @@ class Cycle:
             preempts=preempts,
             restarts=restarts,
             names_nodes=self.planning.name_nodes and Lever.NODE_LIST in self.levers,
+            explore_ratio=self.planning.explore_ratio,
             leases=memory.leases,
             modes=self.modes,
             lifted=memory.lifted - overdue_jobs(snapshot, memory.standings, self.limits),

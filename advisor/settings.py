@@ -25,20 +25,18 @@ _PORT: Final = re.compile(r"(?P<host>[^:]+|\[[^\]]+\]):(?P<port>[0-9]{1,5})")
 QUANTUM_S: Final = 1200.0
 APART_S: Final = HOUR_S
 # Bounds that catch typing errors; they are far above what any site needs.
-_LARGEST: Final = 1e9
-_LARGEST_INFLATION: Final = 100.0
-_MOST_DECADES: Final = 20.0
+_LARGEST, _LARGEST_INFLATION, _MOST_DECADES = 1e9, 100.0, 20.0
 _SHORTEST_TWIN_S: Final = 5.0
 # Slurm keeps the three lowest values for itself.
 _LOWEST_NICE: Final = -(2**31 - 3)
 PLANNING_BOUNDS: Final = {
-    **dict.fromkeys(("depth", "lift_places", "lift_lease_s"), (1.0, _LARGEST)),
+    **dict.fromkeys(("depth", "lift_places", "lift_lease_s", "patience_s"), (1.0, _LARGEST)),
     "node_list_lease_s": (1.0, HOUR_S),
-    "patience_s": (1.0, _LARGEST),
     **dict.fromkeys(("node_timer_s", "leaf_timer_s", "timer_memory_s", "timer_imagined"), (1.0, _LARGEST)),
     **dict.fromkeys(("min_saving_s", "restart_s"), (0.0, _LARGEST)),
     **dict.fromkeys(("leaf_inflation", "spine_inflation", "insensitive_inflation"), (1.0, _LARGEST_INFLATION)),
     "priority_decades": (0.0, _MOST_DECADES),
+    "explore_ratio": (0.0, 0.05),
 }
 _NOT_NEGATIVE: Final = (
     "max_lateness_s",
@@ -97,6 +95,12 @@ class PlanningSettings:
     node_list_lease_s: Annotated[
         float, "time after which named nodes are taken back from a gang that has not started"
     ] = 120.0
+    explore_ratio: Annotated[
+        float, "share of the GPU-hours of running jobs that can be spent on places tried to learn from; 0 tries none"
+    ] = 0.0
+    explore_slowdown: Annotated[
+        float, "share of its speed that a job can lose, by the lower bound of the model, where such a place is tried"
+    ] = 0.15
     restart_s: Annotated[float, "assumed time from the restart of a stopped job until it computes again"] = 60.0
     leaf_inflation: Annotated[float, "assumed inflation of a gang spread over nodes of one leaf"] = 1.1
     spine_inflation: Annotated[float, "assumed inflation of a gang spread over leaves"] = 1.3
@@ -106,10 +110,12 @@ class PlanningSettings:
     def __post_init__(self) -> None:
         for name, (least, most) in PLANNING_BOUNDS.items():
             if not least <= getattr(self, name) <= most:
-                raise ValueError(f"{name} must be at least {least:g} and at most {most:.0f}")
+                raise ValueError(f"{name} must be at least {least:g} and at most {most:.10g}")
         for name in ("used_limit_ratio_low", "soft_limit_ratio_high", "scaling_exponent", "min_marginal_ratio"):
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be above 0 and at most 1")
+        if not 0 < self.explore_slowdown <= 0.5:
+            raise ValueError("explore_slowdown must be above 0 and at most 0.5")
         if not 0 <= self.rollout_deadline_s <= LONGEST_DEADLINE_S:
             raise ValueError(f"rollout_deadline_s must be at least 0 and at most {LONGEST_DEADLINE_S:g}")
         if self.leaf_inflation > self.spine_inflation:

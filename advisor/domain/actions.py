@@ -46,6 +46,7 @@ class Reason(StrEnum):
     RESTART_WITH_MORE_GPUS = "restart_with_more_gpus"
     SIZE_OF_RESTART = "size_of_restart"
     PLACE_FOR_GANG = "place_for_gang"
+    EXPLORE_PLACE = "explore_place"
 
 
 class _Action:
@@ -410,13 +411,17 @@ class SetTimeMin(_Update):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetNodeList(_Update):
-    """Name the nodes on which a gang is to start; both lists are sorted, and an empty one names none."""
+    """Name the nodes on which a gang is to start; both lists are sorted, and an empty one names none.
+
+    `explored_gpu_s` are the GPU-seconds that count as explored, where the place is tried to learn from it; 0 where not.
+    """
 
     lever = Lever.NODE_LIST
 
     job_id: int
     before: tuple[str, ...]
     after: tuple[str, ...]
+    explored_gpu_s: float = 0.0
 
     def held_by(self, job: Job) -> tuple[str, ...]:
         """Return the nodes that a job names, sorted."""

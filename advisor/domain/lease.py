@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from advisor.domain.actions import Action, Lever, Requeue, SetGpus, SetNice, exchanged_with, gives_place
+from advisor.domain.actions import Action, Lever, Requeue, SetGpus, SetNice, SetNodeList, exchanged_with, gives_place
 from advisor.domain.job import Job
 
 
@@ -91,6 +91,12 @@ class Lease:
     def is_lift(self) -> bool:
         """Whether the job goes ahead of others, without changing places with one of them."""
         return isinstance(self.action, SetNice) and self.action.lifts and self.exchanged_with is None
+
+    @property
+    def explored_gpu_s(self) -> float:
+        """The GPU-seconds that the change spends, or could have spent, on a place that was tried to learn from it."""
+        tried = isinstance(self.action, SetNodeList) and self.ending is not Ending.NOT_APPLIED
+        return self.action.explored_gpu_s if tried else 0.0  # type: ignore[union-attr]  # of a list of nodes
 
     @property
     def is_in_effect(self) -> bool:

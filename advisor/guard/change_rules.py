@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from advisor.domain.actions import (
+    Reason,
     Requeue,
     SetGpus,
     SetNice,
@@ -17,6 +18,7 @@ from advisor.domain.actions import (
 from advisor.domain.job import Job
 from advisor.domain.plan import Recommendation
 from advisor.domain.site import longest_limit_s
+from advisor.features.explored_share import can_be_tried_on, most_gpu_s
 from advisor.guard.circumstances import Circumstances
 
 # Slurm counts TimeMin in minutes, and 0 means none.
@@ -203,6 +205,19 @@ def nodes_named_rarely(change: Recommendation, job: Job, circumstances: Circumst
     return not is_named or circumstances.ledger.named_by_job.get(job.job_id, 0) < MOST_NAMED
 
 
+def exploration_allowed(change: Recommendation, job: Job, circumstances: Circumstances) -> bool:
+    """A place is tried where the site allows it and GPU-time is left for it, booked by the time limit of the job.
+
+    It is not tried with a job that names a QOS or a reservation.
+    """
+    action = change.action
+    booked_s = action.explored_gpu_s if isinstance(action, SetNodeList) else 0.0
+    if change.reason is not Reason.EXPLORE_PLACE:
+        return booked_s == 0.0
+    most_s = most_gpu_s(job)
+    return most_s is not None and can_be_tried_on(job) and booked_s >= most_s and circumstances.explored.holds(booked_s)
+
+
 def field_shown(change: Recommendation, _job: Job, circumstances: Circumstances) -> bool:
     """A field is changed only if the reader shows its value."""
     return change.action.lever not in circumstances.hidden_levers
@@ -239,4 +254,5 @@ CHANGE_RULES: Mapping[str, ChangeRule] = {
     "node_count_fixed": node_count_fixed,
     "named_nodes_free": named_nodes_free,
     "nodes_named_rarely": nodes_named_rarely,
+    "exploration_allowed": exploration_allowed,
 }

@@ -10,6 +10,7 @@ from advisor.domain.mode import EVERYTHING, Mode, Modes
 from advisor.domain.releases import Traits
 from advisor.domain.site import Partition
 from advisor.domain.snapshot import Snapshot
+from advisor.features.explored_share import NOTHING_ALLOWED, ExploredShare, explored_share
 from advisor.features.named_nodes import NamedNodes
 from advisor.guard.ledger import NOTHING_BOOKED, Ledger, ledger_of
 from advisor.settings import APART_S, Limits
@@ -25,8 +26,8 @@ class Circumstances:
     that have neither started nor got a size since to the GPUs they were stopped for.
     `observed` holds the pairs of partitions and account whose jobs are in mode observe. `hidden_levers` are the levers
     whose field the reader does not show. `lifted` names the jobs whose lift is in effect, but for those that have since
-    become too late. `partitions` go by name. `users_limit_s` are the own time limits of jobs whose size, and possibly
-    time limit, we have changed.
+    become too late. `explored` is the GPU-time that places can take which are tried. `partitions` go by name.
+    `users_limit_s` are the own time limits of jobs whose size, and possibly time limit, we have changed.
     """
 
     now: float
@@ -46,6 +47,7 @@ class Circumstances:
     ledger: Ledger = NOTHING_BOOKED
     hidden_levers: tuple[Lever, ...] = ()
     lifted: frozenset[int] = frozenset()
+    explored: ExploredShare = NOTHING_ALLOWED
     partitions: Mapping[str, Partition] = field(default_factory=dict)
     users_limit_s: Mapping[int, float] = field(default_factory=dict)
 
@@ -78,14 +80,16 @@ def circumstances(  # noqa: PLR0913  (each is read from another place)
     preempts: bool = False,
     restarts: bool = False,
     names_nodes: bool = False,
+    explore_ratio: float = 0.0,
     leases: Iterable[Lease] = (),
     modes: Modes = EVERYTHING,
     lifted: frozenset[int] = frozenset(),
 ) -> Circumstances:
     """Collect the circumstances of a snapshot; `outstanding` names the jobs that get no further change.
 
-    `preempts` is whether running jobs can be stopped, `names_nodes` whether nodes can be named for gangs; `leases` are
-    those of the jobs in the snapshot, and of any job within the fairness window.
+    `preempts` is whether running jobs can be stopped, `names_nodes` whether nodes can be named for gangs, and
+    `explore_ratio` the share of GPU-time for places that are tried; `leases` are those of the jobs in the snapshot, and
+    of any job within the fairness window.
     """
     known = tuple(leases)  # read more than once
     sized = sized_since_stop(known)
@@ -107,6 +111,7 @@ def circumstances(  # noqa: PLR0913  (each is read from another place)
         ledger=ledger_of(known, snapshot.taken_at, limits),
         hidden_levers=snapshot.hidden_levers,
         lifted=lifted,
+        explored=explored_share(snapshot, known, ratio=explore_ratio, window_s=limits.fairness_window_s),
         partitions=snapshot.partitions_by_name,
         users_limit_s=_users_limit_s(known),
     )

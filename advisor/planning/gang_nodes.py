@@ -26,6 +26,7 @@ from advisor.features.observe.snapshot_graph import residents_of_jobs, servers_o
 from advisor.features.policy import Decider
 from advisor.features.queue import QueueTable
 from advisor.planning.case import Case
+from advisor.planning.exploring import Explorer
 from advisor.planning.head import TurnInLine
 from advisor.planning.placement import can_be_spread, turns_near_head
 
@@ -54,6 +55,7 @@ def recommendations(case: Case, so_far: Sequence[Recommendation] = ()) -> Iterat
     if not wanted:
         return
     site = _Site.of(case)
+    explorer = site.explorer(case) if case.settings.explore_ratio > 0.0 else None
     taken: set[int] = set()
     for turn, fit in turns_near_head(case, queue, wanted):
         if turn.claim is None or fit.tier_now is None or fit.restricted:
@@ -64,8 +66,9 @@ def recommendations(case: Case, so_far: Sequence[Recommendation] = ()) -> Iterat
             continue
         job, names = queue.jobs[turn.row], sorted(case.table.names[row] for row in choice.chosen)
         if hold(case.fitter, job, names):
+            change = _recommendation(case, job, names, choice, site)
             taken |= set(choice.chosen)
-            yield _recommendation(case, job, names, choice, site)
+            yield change if explorer is None else explorer.tried(change, job, choice, taken)
 
 
 def usable_gpus(turn: TurnInLine, job: Job) -> Rows:
@@ -105,6 +108,10 @@ class _Site:
             models=models,
             types=_type_codes(case.table, models),
         )
+
+    def explorer(self, case: Case) -> Explorer | None:
+        """Return what tries places in their stead; None where nothing can be tried."""
+        return Explorer.of(case, self.servers, self.residents, self.leaf_crossing)
 
     def view(self, queue: QueueTable) -> AgentView:
         """Return what the one agent sees that owns all servers."""

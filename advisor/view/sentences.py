@@ -14,6 +14,7 @@ from advisor.planning.beliefs import Basis
 from advisor.planning.checkpoint_requeue import GangNeedsThePlace
 from advisor.planning.compensation import DelayedByAdvice
 from advisor.planning.exchange import Exchanged, TakesPlace
+from advisor.planning.exploring import ExplorePlace
 from advisor.planning.gang_nodes import PlaceForGang
 from advisor.planning.lift import StartsNext
 from advisor.planning.placement import PlaceWorthWaiting
@@ -42,7 +43,7 @@ def sentence(change: Recommendation) -> str:
             return _smaller_starts_sooner(facts, change.expected)
         case Resizing() as facts:
             return _idle_gpus_to_grow(facts, change.expected)
-        case PlaceWorthWaiting() | PlaceForGang() as facts:
+        case PlaceWorthWaiting() | PlaceForGang() | ExplorePlace() as facts:
             return _place(facts)
         case RunsShorterThanLimit() as facts:
             return _runs_shorter_than_limit(facts)
@@ -82,8 +83,8 @@ def assumption(change: Recommendation) -> str:
                 "run times as forecast; the low end is that no such gap opens, the high end that there is one now; "
                 f"{_slip(facts)}"
             )
-        case PlaceForGang():
-            return "what the place saves is not forecast; the delay is that others take the nodes before it starts"
+        case PlaceForGang() | ExplorePlace() as facts:
+            return _place_rests_on(facts)
         case GangNeedsThePlace() | RestartsLarger() | GrowsForRestart() as facts:
             return _stop_rests_on(facts)
         case DelayedByAdvice():
@@ -164,8 +165,14 @@ def _idle_gpus_to_grow(facts: Resizing, expected: Expected) -> str:
     )
 
 
-def _place(facts: PlaceWorthWaiting | PlaceForGang) -> str:
-    return _place_worth_waiting(facts) if isinstance(facts, PlaceWorthWaiting) else _place_for_gang(facts)
+def _place(facts: PlaceWorthWaiting | PlaceForGang | ExplorePlace) -> str:
+    match facts:
+        case PlaceWorthWaiting():
+            return _place_worth_waiting(facts)
+        case PlaceForGang():
+            return _place_for_gang(facts)
+        case ExplorePlace():
+            return _explore_place(facts)
 
 
 def _place_worth_waiting(facts: PlaceWorthWaiting) -> str:
@@ -191,6 +198,27 @@ def _place_for_gang(facts: PlaceForGang) -> str:
     return (
         f"{facts.gpus} GPUs are idle on {facts.nodes} nodes {leaves}, {beside}, {by}; if it has not started on them "
         f"within {duration(facts.lease_s)}, or they are taken, Slurm chooses again"
+    )
+
+
+def _place_rests_on(facts: PlaceForGang | ExplorePlace) -> str:
+    if isinstance(facts, ExplorePlace):
+        return (
+            "about one in twenty such jobs can lose more, if the model of the site is right; nothing is saved by it now"
+        )
+    return "what the place saves is not forecast; the delay is that others take the nodes before it starts"
+
+
+def _explore_place(facts: ExplorePlace) -> str:
+    seen = f"was seen {plural(facts.seen, 'time')}" if facts.seen else "was never seen"
+    beside = f" and {plural(facts.affected, 'other gang')} beside it" if facts.affected else ""
+    by = f"the policy {facts.by_policy}" if facts.by_policy else "best fit with least interference"
+    return (
+        f"{facts.gpus} GPUs are idle on {facts.nodes} nodes that are tried to learn from them: a gang of its model on "
+        f"such nodes {seen}; it{beside} can lose up to {facts.slowed_ratio_max:.1%} of speed, of "
+        f"{facts.bound_ratio:.0%} allowed, and {facts.used_ratio:.0%} of the GPU-time for tries is used up with it; "
+        f"{by} would have chosen {facts.instead_of}; if it has not started on them within {duration(facts.lease_s)}, "
+        "or they are taken, Slurm chooses again"
     )
 
 

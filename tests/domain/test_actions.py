@@ -151,7 +151,17 @@ EXAMPLES = (
         undo="update JobId=7 ReqNodeList=",
         published=({"nodes": []}, {"nodes": ["n01", "n03"]}),
         words=("on any nodes", "on n01, n03"),
-        stored='{"job_id":7,"before":[],"after":["n01","n03"]}',
+        stored='{"job_id":7,"before":[],"after":["n01","n03"],"explored_gpu_s":0.0}',
+    ),
+    Example(
+        name="nodes to try",
+        action=SetNodeList(job_id=7, before=(), after=("n01", "n03"), explored_gpu_s=57_600.0),
+        job=make_job(7, gang=make_gang(16, nodes_min=2, nodes_max=2)),
+        command="update JobId=7 ReqNodeList=n01,n03",
+        undo="update JobId=7 ReqNodeList=",
+        published=({"nodes": []}, {"nodes": ["n01", "n03"]}),
+        words=("on any nodes", "on n01, n03"),
+        stored='{"job_id":7,"before":[],"after":["n01","n03"],"explored_gpu_s":57600.0}',
     ),
     Example(
         name="requeue",

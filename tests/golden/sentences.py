@@ -17,6 +17,7 @@ from advisor.view.explanations import explanation
 from advisor.view.sentences import assumption, sentence
 from tests.builders import make_cluster, make_job, make_snapshot
 from tests.golden import digests, random_queues
+from tests.planning import exploring_site as exploring
 from tests.planning import test_gang_nodes as gang_nodes
 from tests.planning.test_causes import APART, TWO_NODES
 from tests.planning.test_checkpoint_requeue import FULL, GANG, judged
@@ -89,6 +90,7 @@ def _records() -> Iterator[CycleRecord]:
     yield judged(make_cluster([*FULL, GANG]))
     yield from restarts()
     yield gang_nodes.cycle(policy=gang_nodes.LastFirst()).judge(gang_nodes.site(gang_nodes.waiting()))
+    yield exploring.planned(exploring.queue(exploring.pending(), exploring.resident()))
     lease, jobs = delayed()
     yield Cycle().judge(make_snapshot(jobs), Memory(leases=(lease,)))
 

@@ -80,6 +80,7 @@ def test_every_job_rule_has_a_case() -> None:
         "node_count_fixed",
         "named_nodes_free",
         "nodes_named_rarely",
+        "exploration_allowed",
         "lifts_only",
         "lifted_once",
         "place_given_once",

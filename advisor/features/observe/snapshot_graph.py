@@ -29,10 +29,8 @@ def servers_of_table(table: NodeTable) -> Servers:
 
 def residents_of_jobs(snapshot: Snapshot, table: NodeTable, model_rows: RowsOf, left_s_of: LeftOf) -> Residents:
     """Return the gangs that hold GPUs, in the order of their ids."""
-    jobs = [job for job in snapshot.jobs if job.allocation is not None and not job.is_pending and _gpus(job)]
+    jobs = jobs_with_gpus(snapshot, table)
     places = [sorted(rows_of(table, job.allocation.nodes)) if job.allocation else [] for job in jobs]
-    shown = [place for place, nodes in enumerate(places) if nodes]
-    jobs, places = [jobs[place] for place in shown], [places[place] for place in shown]
     nodes = np.array([len(rows) for rows in places], np.intp)
     holdings = HeldParts(
         gang=np.arange(len(jobs)).repeat(nodes),
@@ -45,6 +43,18 @@ def residents_of_jobs(snapshot: Snapshot, table: NodeTable, model_rows: RowsOf, 
     model = model_rows([job.hints.model or "" for job in jobs])
     left_s = np.array([left_s_of(job) for job in jobs], np.float64)
     return holdings.residents(servers_of_table(table), model, left_s)
+
+
+def jobs_with_gpus(snapshot: Snapshot, table: NodeTable) -> list[Job]:
+    """Return the jobs that hold GPUs of nodes in a table, in the order of the gangs of `residents_of_jobs`."""
+    return [
+        job
+        for job in snapshot.jobs
+        if job.allocation is not None
+        and not job.is_pending
+        and _gpus(job)
+        and len(rows_of(table, job.allocation.nodes))
+    ]
 
 
 def _gpus(job: Job) -> int:

@@ -9,7 +9,7 @@ from advisor.features.observe.pointer import Gang
 from advisor.features.observe.safe_places import Prospect, Surroundings, best_try, prospect_of
 from advisor.features.observe.site_speeds import SiteSpeeds
 from advisor.features.observe.subspaces import NOTHING_SEEN
-from advisor.fit.performance_fit import Prior, Samples, Spreads, adapted
+from advisor.fit.performance_fit import Samples, SitePrior, Spreads, adapted
 from advisor.fit.performance_graph import performance_to_onnx
 from advisor.predict.onnx_model import TensorGraph
 from advisor.predict.performance import Parameters, PerformanceModel
@@ -24,7 +24,7 @@ NOISE = 0.1
 class LyingSite:
     """What is believed before, what is true, and what jobs have shown, with the user of each."""
 
-    prior: Prior
+    prior: SitePrior
     added: Floats  # (n_models + 1, n_models + 1): the truth
     samples: Samples
     users: Rows
@@ -33,7 +33,7 @@ class LyingSite:
     def drawn(cls, rng: np.random.Generator, *, honest: int, lies: int) -> "LyingSite":
         """Draw a site by the spreads of the prior, with jobs of honest users and of one who hides all slowdowns."""
         rows, spreads = len(MODELS) + 1, Spreads()
-        prior = Prior(
+        prior = SitePrior(
             models=MODELS,
             gpu_types=("a100",),
             log_speed=np.zeros((rows, 2)),

@@ -130,6 +130,8 @@ class SiteCluster(PartedCluster):
         self.samples = SamplesSoFar()
         self.on_samples: Callable[[SiteCluster], None] = lambda _: None
         self.placed = 0
+        # The rows of the newest samples.
+        self.ended: Rows = np.zeros(0, np.intp)
         self._is_sampled = np.zeros(len(model), np.bool_)
         self._changed = 0
         # Where jobs started: what they held is not kept once they have ended.
@@ -200,6 +202,7 @@ class SiteCluster(PartedCluster):
             return
         self._is_sampled[rows] = True
         ran_s = np.maximum(jobs["end_time"][rows] - jobs["start_time"][rows], 1.0)
+        self.ended = rows
         met = self.seen.met[rows] / np.maximum(self.seen.seconds[rows], 1.0)[:, None]
         self.samples.parts.append(
             Samples(

@@ -53,7 +53,7 @@ class Family:
     mixes: Sequence[str]
     load_ratio: tuple[float, float]
     servers: int = 16
-    jobs_per_gpu: float = 3.0
+    jobs_per_gpu: float = 2.0
 
 
 TRAINING: Final = Family(

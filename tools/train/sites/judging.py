@@ -37,10 +37,11 @@ from tools.train.places.parts import Decision
 from tools.train.places.rules import Decide, action_of
 from tools.train.sites.actor_critic import LearningActor
 from tools.train.sites.cluster import SiteCluster, prior_of, speeds_in_truth
+from tools.train.sites.directed import Directed
 from tools.train.sites.drawn import HELD_OUT, Change, DrawnSite, draw_site
 from tools.train.sites.loop import Nightly, at_random
 from tools.train.sites.network import SiteActor
-from tools.train.sites.rules import cheapest
+from tools.train.sites.rules import cheapest_action
 from tools.train.sites.training import ABLATIONS, RECIPE, greedy, learnt
 from tools.train.verdicts import RecipeBook, in_percent, read_description
 
@@ -55,6 +56,7 @@ MARL, SLURM, DEFAULT = "marl, frozen", "plain Slurm", "the advisor with delay ti
 ACTOR_CRITIC: Final = "actor-critic, random exploration"
 NOT_META: Final = "no meta-learning"
 RANDOM: Final = "random exploration"
+DIRECTED: Final = "directed exploration"
 NOT_ADAPTED: Final = "not adapted"
 RULE_PRIOR, RULE_NIGHTLY = "the rule, not adapted", "the rule, adapted"
 ORACLE: Final = "oracle of types, places and neighbours"
@@ -138,13 +140,20 @@ def measured(task: SiteTask) -> dict[str, Any]:
     torch.set_num_threads(1)
     began = time.process_time()
     site = task.site()
+    extra: dict[str, float] = {}
     if task.row in (SLURM, DEFAULT):
-        jct, extra = _on_slurm(site, task.row), {}
+        jct = _on_slurm(site, task.row)
     else:
         cluster, nightly = _begun(site, task)
-        rules.play(cluster, _decide(cluster, task))
+        decide = _decide(cluster, task)
+        explorer = Directed(cluster, decide, task.seed) if task.row == DIRECTED else None
+        if nightly is not None:
+            nightly.explorer = explorer
+        rules.play(cluster, decide if explorer is None else explorer.decide)
         jct = cluster.jct_s
         extra = {"nights": nightly.nights if nightly else 0}
+        if explorer is not None:
+            extra |= {"tries": explorer.tries, "explored_ratio": explorer.explored_gpu_s / explorer.held_gpu_s()}
     after = _after(site)
     counted = jct[after] if len(after) else jct
     return {
@@ -172,7 +181,9 @@ def _begun(site: DrawnSite, task: SiteTask) -> tuple[SiteCluster, Nightly | None
         return cluster, None
     spreads = FLAT if task.row == NOT_META else learnt()
     prior = prior_of(site, spreads)
-    learns = task.row.partition("/")[0] in (METARL, RANDOM, NOT_META, RULE_NIGHTLY) or task.row.startswith("metarl, ")
+    learns = task.row.partition("/")[0] in (METARL, RANDOM, DIRECTED, NOT_META, RULE_NIGHTLY) or task.row.startswith(
+        "metarl, "
+    )
     nightly = Nightly(prior=prior, seed=task.seed)
     cluster = SiteCluster(site, nightly.first())
     if not learns:
@@ -192,7 +203,7 @@ def _decide(cluster: SiteCluster, task: SiteTask) -> Decide:
     if row in RULES:
         return lambda decision: action_of(decision, RULES[row])
     if row in (RULE_PRIOR, RULE_NIGHTLY):
-        return lambda decision: action_of(decision, cheapest)
+        return lambda decision: cheapest_action(decision)
     if row == MARL:
         return _marl(cluster)
     if task.run is None:
@@ -262,7 +273,7 @@ def tasks_of(chosen: SiteSet, runs: Sequence[Path]) -> Iterator[SiteTask]:
         if change is Change.NONE:
             yield from (task(row) for row in (SLURM, DEFAULT))
         yield from (task(f"{METARL}/{read_description(run)['seed']}", run) for run in whole)
-        yield from (task(row, whole[0]) for row in (RANDOM, NOT_ADAPTED, ORACLE))
+        yield from (task(row, whole[0]) for row in (RANDOM, DIRECTED, NOT_ADAPTED, ORACLE))
         yield from (task(ACTOR_CRITIC, run) for run in blind[:1])
         yield from (task(NOT_META, run) for run in frozen[:1])
         yield from (task(names[run], run) for run in others)

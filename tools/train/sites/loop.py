@@ -6,11 +6,13 @@ from typing import Final
 import numpy as np
 
 from advisor.domain.units import DAY_S
+from advisor.features.observe.graph import Floats
 from advisor.features.observe.site_speeds import SiteSpeeds
 from advisor.fit.performance_fit import Samples, SitePrior, no_samples
 from tools.train.places.parts import Decision
 from tools.train.places.rules import Decide
 from tools.train.sites.cluster import SiteCluster, adapted_to
+from tools.train.sites.directed import Directed
 
 # After this many jobs what one of them showed counts half.
 HALF_LIFE: Final = 600.0
@@ -27,6 +29,7 @@ class Nightly:
     is_nightly: bool = True
     keep_at: tuple[int, ...] = ()
     kept: dict[int, SiteSpeeds] = field(default_factory=dict)
+    explorer: Directed | None = None
     next_time: float = DAY_S
     nights: int = 0
 
@@ -37,6 +40,9 @@ class Nightly:
     def __call__(self, cluster: SiteCluster) -> None:
         """Adapt if the night has come; keep the tables of the learning curve."""
         count = sum(len(part) for part in cluster.samples.parts)
+        if self.explorer is not None:
+            newest = cluster.samples.parts[-1]
+            self.explorer.learn(cluster.ended.tolist(), residuals(newest, cluster.speeds))
         for wanted in self.keep_at:
             if count >= wanted and wanted not in self.kept:
                 self.kept[wanted] = self._adapted(cluster)
@@ -47,6 +53,15 @@ class Nightly:
 
     def _adapted(self, cluster: SiteCluster) -> SiteSpeeds:
         return adapted_to(aged(cluster.samples.all(len(self.prior.models))), self.prior, self.seed)
+
+
+def residuals(samples: Samples, speeds: SiteSpeeds) -> Floats:
+    """Return by how much ended jobs were faster than the tables say, in standard deviations, `(n,)`."""
+    model = samples.model
+    beside = np.log1p((samples.others * speeds.neighbours.added[model]).sum(axis=1))
+    expected = speeds.log_speed[model, samples.gpu_type] - speeds.place_weight[model] * samples.place - beside
+    variance = samples.noise**2 + speeds.speed_variance[model, samples.gpu_type]
+    return np.asarray((samples.log_speed - expected) / np.sqrt(variance))
 
 
 def aged(samples: Samples) -> Samples:

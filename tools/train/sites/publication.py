@@ -155,7 +155,7 @@ def publish_policy(run: Path, results: Mapping[str, Any], folder: Path, version:
             text=text,
             data={
                 "training": "drawn sites and workloads, seeds below 1,000,000 (tools/train/sites/drawn.py)",
-                "choice of the checkpoint": "6 drawn sites from seed 1,000,000 on",
+                "choice of the checkpoint": "4 drawn sites from seed 1,000,000 on",
                 "figures": "those of the judge, families of sites that were held out (docs/metarl.md)",
                 "performance model": f"{PERFORMANCE} default-1",
             },

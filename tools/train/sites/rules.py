@@ -8,6 +8,7 @@ import numpy as np
 
 from advisor.features.observe.graph import Flags
 from advisor.features.observe.pointer import BestFit, Choice, best_fit, choose_all
+from tools.train.places.parts import Decision
 
 # A gang that loses less than this share of its run time takes what is free.
 LEAST_LOSS: Final = 0.05
@@ -35,6 +36,12 @@ def cheapest(choice: Choice) -> int | None:
     if loss > LEAST_LOSS and gang.wait_s < PATIENCE * loss * gang.run_s:
         return None
     return server
+
+
+def cheapest_action(decision: Decision) -> int | None:
+    """Return the action of `cheapest`; a gang that has waited for as long as it can takes the servers of best fit."""
+    server = cheapest(decision.choice)
+    return best_fit(decision.choice) if server is None and not decision.can_wait else server
 
 
 def _options(choice: Choice) -> Iterator[tuple[float, int]]:

@@ -5,10 +5,10 @@ from dataclasses import asdict, replace
 
 from advisor.fit.performance_fit import Samples, SitePrior, Spreads, learnt_spreads, no_samples
 from advisor.sim.engines import run_on_cores
-from tools.train.places.rules import action_of, play
+from tools.train.places.rules import play
 from tools.train.sites.cluster import SiteCluster, adapted_to, prior_of
 from tools.train.sites.drawn import TRAINING, draw_site
-from tools.train.sites.rules import cheapest
+from tools.train.sites.rules import cheapest_action
 
 # Sites of the training on which spreads are learnt.
 SITES = 24
@@ -20,7 +20,7 @@ def samples_of(seed: int) -> Samples:
     site = draw_site(seed, TRAINING)
     prior = prior_of(site, Spreads())
     cluster = SiteCluster(site, adapted_to(no_samples(len(prior.models)), prior, seed))
-    play(cluster, lambda decision: action_of(decision, cheapest))
+    play(cluster, lambda decision: cheapest_action(decision))
     return cluster.samples.all(len(prior.models))
 
 

@@ -22,16 +22,16 @@ from advisor.fit.performance_fit import Spreads
 from tools.train.learning import Agent, Method, Recipe, WarmUp
 from tools.train.places.env import Teacher, mask_of
 from tools.train.places.parts import Decision
-from tools.train.places.rules import Decide, action_of, play
+from tools.train.places.rules import Decide, play
 from tools.train.places.training import Cooperative
 from tools.train.sites.cluster import SiteCluster
 from tools.train.sites.drawn import TRAINING, Family, draw_site
 from tools.train.sites.env import Shown, ShownAfterSome, SitesEnv, site_tensors
 from tools.train.sites.network import SiteActor, SiteCritic, SiteLayout, SiteView
-from tools.train.sites.rules import cheapest
+from tools.train.sites.rules import cheapest_action
 from tools.train.training import Run
 
-VALIDATION_SEEDS: Final = range(1_000_000, 1_000_006)
+VALIDATION_SEEDS: Final = range(1_000_000, 1_000_004)
 # The share of the decisions about gangs in which the teacher waits at random, so that the policy begins to explore.
 WAITS: Final = 0.05
 LAYOUT: Final = SiteLayout(servers=TRAINING.servers)
@@ -41,20 +41,20 @@ SPREADS_FILE: Final = Path(__file__).with_name("spreads.json")
 RECIPE: Final = Recipe(
     method=Method.CLIPPED,
     episodes=32,
-    warm_updates=500,
+    warm_updates=300,
     warm_lr=2e-3,
     warm_decay=True,
     permute=False,
-    updates=24,
+    updates=16,
     lr=5e-4,
     batch=1024,
-    replay=16384,
+    replay=8192,
     entropy=0.003,
     entropy_by_action=False,
     explore=0.0,
-    steps=128,
+    steps=96,
     passes=3,
-    value_first=4,
+    value_first=3,
     gae=0.95,
 )
 # What can be left out: what has ended at a site, the performance model as a whole, other sites.
@@ -145,7 +145,7 @@ class SiteTraining(Run):
         recipe: Recipe,
         teacher_name: str,
         seed: int,
-        every: tuple[int, int] = (500, 8),
+        every: tuple[int, int] = (300, 4),
         family: Family = TRAINING,
         seeds: Sequence[int] = VALIDATION_SEEDS,
     ) -> None:
@@ -202,4 +202,4 @@ def greedy(actor: SiteActor, cluster: SiteCluster, *, sees_speeds: bool = True) 
 
 def _rule(decision: Decision) -> int | None:
     """Return the action of the teacher."""
-    return action_of(decision, cheapest)
+    return cheapest_action(decision)

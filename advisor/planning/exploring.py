@@ -148,19 +148,18 @@ class Explorer:
         seen: set[tuple[int, ...]] = set()
         for place, taken in self._places(job, choice):
             key = tuple(sorted(place))
-            if key in seen:
+            # The policy's own choice is known to hold the gang.
+            if key in seen or (seen and not hold(self.case.fitter, job, sorted(self.names[row] for row in key))):
                 continue
             seen.add(key)
-            if len(seen) > 1 and not hold(self.case.fitter, job, sorted(self.names[row] for row in key)):
-                continue
             yield prospect_of(self.around, choice.gang, place, taken, choice.chosen)
 
     def _places(self, job: Job, choice: Choice) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
         """Yield servers with the GPUs taken of each: as chosen, best fit, the least loaded, and some at random."""
         yield tuple(choice.chosen), tuple(choice.taken)
         fresh = replace(choice, chosen=[], taken=[])
-        if choose_all(fresh, BestFit()) and len(fresh.chosen) == len(choice.chosen):
-            yield tuple(fresh.chosen), tuple(fresh.taken)
+        choose_all(fresh, BestFit())
+        yield tuple(fresh.chosen), tuple(fresh.taken)
         held = self.around.servers.gpus - self.around.servers.free
         rng = np.random.default_rng([job.job_id, max(round(self.case.snapshot.taken_at), 0)])
         load = self.around.load(choice.gang)
@@ -190,9 +189,8 @@ def _in_order(choice: Choice, order: Rows) -> tuple[Sequence[int], Sequence[int]
     order = np.concatenate([order[wide >= part], order[(wide > 0) & (wide < part)]])
     fresh = replace(choice, chosen=[], taken=[])
     for server in order[: len(choice.chosen)].tolist():
-        if fresh.rest > 0:
-            fresh.choose(server)
-    is_whole = fresh.rest == 0 and len(fresh.chosen) == len(choice.chosen)
+        fresh.choose(server)
+    is_whole = fresh.rest == 0 and all(fresh.taken) and len(fresh.chosen) == len(choice.chosen)
     return (tuple(fresh.chosen), tuple(fresh.taken)) if is_whole else None
 
 

@@ -116,6 +116,17 @@ def test_the_usual_qos_is_none_that_is_named(qos: str) -> None:
     assert len(tried(planned(queue(pending(qos=qos), resident())))) == 1
 
 
+def test_place_that_cannot_hold_the_gang_is_not_tried() -> None:
+    # Thirteen GPUs on two nodes of seven and six free ones; the others have four each.
+    used = {"n01": 4, "n02": 4, "n03": 1, "n04": 2}
+    small = [resident(20 + row, (name,), gang=make_gang(count)) for row, (name, count) in enumerate(used.items())]
+    odd = pending(gang=make_gang(13, nodes_min=2, nodes_max=2, tasks=2, cpus=2), time_limit_s=600.0)
+
+    (change,) = planned(queue(odd, *small), site_speeds(subspaces=NOTHING_SEEN)).judged
+
+    assert (change.reason, change.action.after) == (Reason.PLACE_FOR_GANG, AS_CHOSEN)
+
+
 def test_policy_that_leaves_the_gang_to_slurm_is_followed() -> None:
     assert planned(queue(pending(), resident()), policy=Waiting()).judged == ()
 

@@ -1,4 +1,4 @@
-"""Counts what was tried at a site, by who sends from the same servers and where, and says what else is worth a try.
+"""Counts what was tried at a site, by what sends from the same servers and where, and says what else is worth a try.
 
 Yang et al. (IEEE TCC 2023) explore "combinatorial subspaces where the performance model may be inaccurate", and publish
 no more than that. Signatures, score, and the test for shifts are our own interpretation.
@@ -33,7 +33,7 @@ SHARES: Final = ("quarter", "half", "part", "whole")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
-    """The combination that a placement tries: who sends from the most loaded server, and the kind of place.
+    """The combination that a placement tries: what sends from the most loaded server, and the kind of place.
 
     `classes` are model classes, that of the gang among them; `share` is the gang's share of the GPUs of that server.
     """

@@ -133,6 +133,13 @@ def test_allowance_falls_with_the_residual_and_a_shift_renews_it() -> None:
     assert allowance.kappa == 1.0
 
 
+def test_subspaces_come_back_from_their_document() -> None:
+    seen = after([2.0, 1.0]).updated("b", -3.0)
+
+    assert subspaces_of(seen.document()) == seen
+    assert subspaces_of(NOTHING_SEEN.document()) == NOTHING_SEEN
+
+
 @given(residuals=st.lists(st.tuples(st.sampled_from("abc"), st.floats(-9.0, 9.0)), max_size=60))
 def test_subspaces_come_back_from_json_as_they_were(residuals: list[tuple[str, float]]) -> None:
     seen = NOTHING_SEEN
@@ -147,6 +154,8 @@ def test_subspaces_come_back_from_json_as_they_were(residuals: list[tuple[str, f
     [
         {"total": -1},
         {"total": True},
+        {"seen": {"a": [1, math.nan]}},
+        {"seen": {"a": ["1", 1.0]}},
         {"seen": {"a": [1.5, 1.0]}},
         {"seen": {"a": [1, "x"]}},
         {"seen": {"a": [1, math.inf]}},

@@ -11,8 +11,8 @@ from advisor.domain.actions import Lever
 from advisor.errors import ModelError
 from advisor.features.board import Board
 from advisor.features.observe.known_models import KnownModels
+from advisor.features.observe.least_loss import SEEN_COLUMNS
 from advisor.features.observe.report import FINGERPRINT
-from advisor.features.observe.site_speeds import OUTLOOK_COLUMNS
 from advisor.features.policy import Options, Scores
 from advisor.predict.onnx_model import TensorGraph
 
@@ -23,7 +23,7 @@ INPUTS: Final = frozenset({"slots", "servers", "member", "leaves", "choice", "ga
 # What a performance model says of each server, beside the above.
 OUTLOOK: Final = "outlook"
 # Names the observation of policies that look at it.
-OUTLOOK_FINGERPRINT: Final = hashlib.sha256(json.dumps((FINGERPRINT, OUTLOOK_COLUMNS)).encode()).hexdigest()
+OUTLOOK_FINGERPRINT: Final = hashlib.sha256(json.dumps((FINGERPRINT, SEEN_COLUMNS)).encode()).hexdigest()
 # Without these a graph cannot point to a server.
 _NEEDED: Final = frozenset({"choice", "gang"})
 SCORES: Final = "scores"

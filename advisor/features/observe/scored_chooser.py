@@ -7,8 +7,8 @@ import numpy as np
 
 from advisor.domain.actions import Lever
 from advisor.features.board import Board
+from advisor.features.observe.least_loss import SEEN_COLUMNS, seen_columns
 from advisor.features.observe.pointer import CHOICE_COLUMNS, AgentView, Choice, best_fit
-from advisor.features.observe.site_speeds import OUTLOOK_COLUMNS
 from advisor.features.policy import Decider, Options
 
 
@@ -53,8 +53,8 @@ class ScoredChooser:
             "others": view.report[None],
         }
         if choice.outlook is not None:
-            tensors["outlook"] = choice.outlook.columns(choice.chosen)
-            names, seen = names + OUTLOOK_COLUMNS, np.concatenate([seen, tensors["outlook"]], axis=1)
+            tensors["outlook"] = seen_columns(choice)
+            names, seen = names + SEEN_COLUMNS, np.concatenate([seen, tensors["outlook"]], axis=1)
         return Options(
             lever=Lever.NODE_LIST,
             job=np.full(len(legal), self._row),

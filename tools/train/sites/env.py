@@ -7,7 +7,8 @@ from typing import Final
 import numpy as np
 
 from advisor.features.observe.graph import Floats, Floats32
-from advisor.features.observe.site_speeds import OUTLOOK_COLUMNS, SiteSpeeds
+from advisor.features.observe.least_loss import SEEN_COLUMNS, seen_columns
+from advisor.features.observe.site_speeds import SiteSpeeds
 from advisor.fit.performance_fit import Samples, SitePrior, Spreads
 from tools.train.places.env import JOBS_MOST, PlacesEnv, mask_of
 from tools.train.places.parts import Decision
@@ -103,11 +104,11 @@ class SitesEnv(PlacesEnv):
 
 def site_tensors(decision: Decision, cluster: SiteCluster, *, sees_speeds: bool = True) -> dict[str, Floats32]:
     """Return the arrays of one observation by the names of `SiteView`."""
-    choice, outlook = decision.choice, decision.choice.outlook
+    choice = decision.choice
     seen = choice.columns()
-    columns = np.zeros((len(seen), len(OUTLOOK_COLUMNS)), np.float32)
-    if sees_speeds and outlook is not None:
-        columns = outlook.columns(choice.chosen)
+    columns = np.zeros((len(seen), len(SEEN_COLUMNS)), np.float32)
+    if sees_speeds:
+        columns = seen_columns(choice)
     return {
         "choice": seen,
         "outlook": columns,

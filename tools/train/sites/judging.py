@@ -203,7 +203,7 @@ def _decide(cluster: SiteCluster, task: SiteTask) -> Decide:
     if row in RULES:
         return lambda decision: action_of(decision, RULES[row])
     if row in (RULE_PRIOR, RULE_NIGHTLY):
-        return lambda decision: cheapest_action(decision)
+        return cheapest_action
     if row == MARL:
         return _marl(cluster)
     if task.run is None:

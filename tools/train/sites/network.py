@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from advisor.features.observe.graph import Floats32
+from advisor.features.observe.least_loss import SEEN_COLUMNS
 from advisor.features.observe.pointer import CHOICE_COLUMNS, GANG_COLUMNS
 from advisor.features.observe.report import REPORT_COLUMNS
-from advisor.features.observe.site_speeds import OUTLOOK_COLUMNS
 
 HIDDEN: Final = 48
 
@@ -23,7 +23,7 @@ class SiteView(NamedTuple):
     """A batch of observations; the first axis of every tensor is the batch."""
 
     choice: Tensor  # (n, servers, len(CHOICE_COLUMNS))
-    outlook: Tensor  # (n, servers, len(OUTLOOK_COLUMNS))
+    outlook: Tensor  # (n, servers, len(SEEN_COLUMNS))
     gang: Tensor  # (n, len(GANG_COLUMNS))
     own: Tensor  # (n, len(REPORT_COLUMNS))
 
@@ -40,7 +40,7 @@ class SiteLayout:
         """The shapes of the tensors of one observation, in the order of `SiteView`."""
         return {
             "choice": (self.servers, len(CHOICE_COLUMNS)),
-            "outlook": (self.servers, len(OUTLOOK_COLUMNS)),
+            "outlook": (self.servers, len(SEEN_COLUMNS)),
             "gang": (len(GANG_COLUMNS),),
             "own": (len(REPORT_COLUMNS),),
         }
@@ -87,7 +87,7 @@ class SiteActor(nn.Module):
         """Make the layers."""
         super().__init__()
         beside = len(GANG_COLUMNS) + len(REPORT_COLUMNS)
-        self.of_choice = nn.Linear(len(CHOICE_COLUMNS) + len(OUTLOOK_COLUMNS), HIDDEN)
+        self.of_choice = nn.Linear(len(CHOICE_COLUMNS) + len(SEEN_COLUMNS), HIDDEN)
         self.of_beside = nn.Linear(beside, HIDDEN, bias=False)
         self.inside = nn.Linear(HIDDEN, HIDDEN)
         self.of_best = nn.Linear(HIDDEN, HIDDEN, bias=False)
@@ -114,7 +114,7 @@ class SiteCritic(nn.Module):
         """Make the layers."""
         super().__init__()
         beside = len(GANG_COLUMNS) + len(REPORT_COLUMNS)
-        self.of_choice = nn.Linear(len(CHOICE_COLUMNS) + len(OUTLOOK_COLUMNS), HIDDEN)
+        self.of_choice = nn.Linear(len(CHOICE_COLUMNS) + len(SEEN_COLUMNS), HIDDEN)
         self.value = nn.Sequential(
             nn.Linear(2 * HIDDEN + beside, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1)
         )

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from advisor.domain.actions import Lever
 from advisor.errors import ModelError
+from advisor.features.observe.least_loss import SEEN_COLUMNS
 from advisor.features.observe.pointer import CHOICE_COLUMNS
-from advisor.features.observe.site_speeds import OUTLOOK_COLUMNS
 from advisor.fit.performance_fit import adapted, no_samples
 from advisor.fit.performance_graph import performance_exported
 from advisor.fit.publish import Exported, publish_graph
@@ -139,7 +139,7 @@ def publish_policy(run: Path, results: Mapping[str, Any], folder: Path, version:
     made = Exported(
         graph=graph,
         kind=KIND,
-        columns=CHOICE_COLUMNS + OUTLOOK_COLUMNS,
+        columns=CHOICE_COLUMNS + SEEN_COLUMNS,
         outputs=(SCORES,),
         parameters=json.dumps({"performance": "default-1", "teacher": described["teacher"]}, sort_keys=True),
         parity=checked_parity(actor, graph),

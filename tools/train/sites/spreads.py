@@ -20,7 +20,7 @@ def samples_of(seed: int) -> Samples:
     site = draw_site(seed, TRAINING)
     prior = prior_of(site, Spreads())
     cluster = SiteCluster(site, adapted_to(no_samples(len(prior.models)), prior, seed))
-    play(cluster, lambda decision: cheapest_action(decision))
+    play(cluster, cheapest_action)
     return cluster.samples.all(len(prior.models))
 
 

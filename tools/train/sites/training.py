@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from advisor.features.observe.graph import Floats
+from advisor.features.observe.least_loss import SEEN_COLUMNS
 from advisor.features.observe.pointer import CHOICE_COLUMNS, GANG_COLUMNS
-from advisor.features.observe.site_speeds import OUTLOOK_COLUMNS
 from advisor.fit.performance_fit import Spreads
 from tools.train.learning import Agent, Method, Recipe, WarmUp
 from tools.train.places.env import Teacher, mask_of
@@ -183,7 +183,7 @@ class SiteTraining(Run):
 
     def described(self) -> Mapping[str, Any]:
         """Return what the policy sees."""
-        return {"columns": GANG_COLUMNS + CHOICE_COLUMNS + OUTLOOK_COLUMNS}
+        return {"columns": GANG_COLUMNS + CHOICE_COLUMNS + SEEN_COLUMNS}
 
 
 def greedy(actor: SiteActor, cluster: SiteCluster, *, sees_speeds: bool = True) -> Decide:

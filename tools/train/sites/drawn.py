@@ -65,7 +65,7 @@ TRAINING: Final = Family(
     mixes=("philly",),
     load_ratio=(0.6, 0.9),
 )
-# No GPU types, network, regime or mix of jobs of the training.
+# No set of GPU types, network or mix of jobs of the training, and a regime that it has not.
 HELD_OUT: Final = Family(
     gpu_types=(("p100", "a40"), ("k80", "p100", "a100"), ("t4", "a40", "a100"), ("p100",)),
     nic_gbps=(40.0,),

@@ -2,7 +2,7 @@
 
 import json
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -86,18 +86,20 @@ def site_policy_to_onnx(actor: SiteActor) -> bytes:
     return content
 
 
-def checked_parity(actor: SiteActor, graph: bytes) -> Parity:
+def checked_parity(
+    actor: SiteActor, graph: bytes, sizes: Sequence[int] = SIZES, least_rows: int = LEAST_ROWS
+) -> Parity:
     """Compare the scores of a graph with those of its network on sites of all sizes; raises `ModelError`."""
     served = TensorGraph(graph, name="policy")
     error, rows = 0.0, 0
-    for size in SIZES:
+    for size in sizes:
         of_size = 0
         for tensors in _observations(actor, size):
             with torch.no_grad():
                 expected = _OneSite(actor)(*(torch.from_numpy(tensors[name]) for name in NAMES)).numpy()
             error = max(error, float(np.abs(served.run(tensors)[SCORES] - expected).max()))
             of_size += len(expected)
-            if of_size >= LEAST_ROWS:
+            if of_size >= least_rows:
                 break
         rows += of_size
     if not error <= TOLERANCE:

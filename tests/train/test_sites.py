@@ -1,0 +1,235 @@
+"""Sites that differ: how they are drawn, what is learnt from them, and how a policy learns over them."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from advisor.features.observe.least_loss import SEEN_COLUMNS, least_loss, planned_places, seen_columns
+from advisor.features.observe.pointer import Choice, Gang, Interference
+from advisor.features.observe.site_speeds import ServerOutlook
+from advisor.fit.performance_fit import no_samples
+from advisor.predict.onnx_model import TensorGraph
+from advisor.predict.served_places import SCORES
+from tools.train import checkpoints
+from tools.train.places.rules import play
+from tools.train.sites.cluster import SiteCluster, adapted_to, prior_of, speeds_in_truth
+from tools.train.sites.directed import RATIO, Directed
+from tools.train.sites.drawn import HELD_OUT, TRAINING, Change, DrawnSite, Family, Regime, draw_site
+from tools.train.sites.env import ShownAfterSome, SitesEnv, site_tensors
+from tools.train.sites.loop import Nightly, aged
+from tools.train.sites.network import SiteActor, SiteLayout
+from tools.train.sites.publication import checked_parity, site_policy_to_onnx
+from tools.train.sites.rules import cheapest_action
+from tools.train.sites.training import RECIPE, SiteTraining, learnt
+
+SMALL = replace(
+    TRAINING, servers=4, jobs_per_gpu=2.0, gpu_types=(("v100", "a100"),), leaf_servers=(2,), regimes=(Regime.DRIFTED,)
+)
+
+
+def site(seed: int = 1, family: Family = SMALL, change: Change = Change.NONE) -> DrawnSite:
+    """Return a small site."""
+    return draw_site(seed, family, change)
+
+
+def unlearnt(drawn: DrawnSite) -> SiteCluster:
+    """Return a site of which nothing is known but the profiles."""
+    prior = prior_of(drawn, learnt())
+    return SiteCluster(drawn, adapted_to(no_samples(len(prior.models)), prior, 0))
+
+
+def test_seed_gives_the_same_site_again() -> None:
+    one, other = site(), site()
+
+    assert one.trace.jobs.tobytes() == other.trace.jobs.tobytes()
+    assert one.before.type_speed.tobytes() == other.before.type_speed.tobytes()
+
+
+def test_workloads_of_one_site_share_how_models_behave_there() -> None:
+    one, other = draw_site(5, SMALL, of_site=3), draw_site(6, SMALL, of_site=3)
+
+    assert one.before.type_speed.tobytes() == other.before.type_speed.tobytes()
+    assert one.cluster == other.cluster
+    assert one.trace.jobs.tobytes() != other.trace.jobs.tobytes()
+
+
+def test_held_out_sites_have_gpu_types_and_networks_that_no_training_site_has() -> None:
+    assert not set(HELD_OUT.gpu_types) & set(TRAINING.gpu_types)
+    assert not set(HELD_OUT.nic_gbps) & set(TRAINING.nic_gbps)
+    assert not set(HELD_OUT.oversubscription) & set(TRAINING.oversubscription)
+    assert not set(HELD_OUT.mixes) & set(TRAINING.mixes)
+
+
+@pytest.mark.parametrize("change", [Change.TYPES, Change.NETWORK, Change.GRADUAL, Change.MODELS])
+def test_site_behaves_otherwise_after_a_change(change: Change) -> None:
+    cluster = unlearnt(site(change=change))
+    before = cluster.state.type_speed.copy(), float(cluster.state.rules["nic_gbps"][0])
+
+    play(cluster, cheapest_action)
+
+    after = cluster.state.type_speed, float(cluster.state.rules["nic_gbps"][0])
+    assert (before[0] != after[0]).any() or before[1] != after[1]
+
+
+def test_load_rises_after_a_change_of_the_load() -> None:
+    calm, busy = site(), site(change=Change.LOAD)
+
+    assert busy.trace.jobs["submit_time"].max() < calm.trace.jobs["submit_time"].max()
+
+
+def test_every_ended_job_leaves_a_sample() -> None:
+    drawn = site()
+    cluster = unlearnt(drawn)
+
+    play(cluster, cheapest_action)
+
+    samples = cluster.samples.all(len(drawn.trace.models))
+    # The round in which the last jobs end is not looked at.
+    assert len(drawn.trace) - 4 <= len(samples) <= len(drawn.trace)
+    assert set(samples.gpu_type.tolist()) <= {0, 1}
+    assert (samples.place >= 0.0).all()
+    assert samples.others.sum() > 0.0
+
+
+def test_what_is_learnt_of_a_site_is_closer_to_the_truth_than_the_profiles() -> None:
+    drawn = draw_site(2, replace(SMALL, jobs_per_gpu=20.0))
+    cluster = unlearnt(drawn)
+    prior = prior_of(drawn, learnt())
+    play(cluster, cheapest_action)
+
+    learned = adapted_to(cluster.samples.all(len(prior.models)), prior, 0)
+
+    truth = speeds_in_truth(drawn, drawn.before).log_speed[:-1, 1]
+    often = np.bincount(cluster.model_of, minlength=len(truth)) >= 20
+    error, before = (
+        float(np.abs(table[:-1, 1] - truth)[often].mean()) for table in (learned.log_speed, prior.log_speed)
+    )
+    assert often.sum() >= 3
+    assert error < before
+
+
+def test_older_samples_have_more_noise() -> None:
+    drawn = site()
+    cluster = unlearnt(drawn)
+    play(cluster, cheapest_action)
+    samples = cluster.samples.all(len(drawn.trace.models))
+
+    noise = aged(samples).noise
+
+    assert noise[-1] == pytest.approx(samples.noise[-1])
+    assert (np.diff(noise) < 0.0).all()
+
+
+def test_tables_change_at_night_alone() -> None:
+    drawn = draw_site(2, replace(SMALL, jobs_per_gpu=8.0))
+    nightly = Nightly(prior=prior_of(drawn, learnt()), seed=0)
+    cluster = SiteCluster(drawn, nightly.first())
+    cluster.on_samples = nightly
+
+    play(cluster, cheapest_action)
+
+    assert 1 <= nightly.nights <= cluster.now / 86_400.0 + 1.0
+    assert cluster.speeds is not None
+
+
+def test_tries_stay_within_their_share_of_gpu_time() -> None:
+    drawn = draw_site(2, replace(SMALL, jobs_per_gpu=12.0))
+    nightly = Nightly(prior=prior_of(drawn, learnt()), seed=0)
+    cluster = SiteCluster(drawn, nightly.first())
+    explorer = Directed(cluster, cheapest_action, 1)
+    cluster.on_samples = nightly
+    nightly.explorer = explorer
+
+    play(cluster, explorer.decide)
+
+    assert explorer.tries > 0
+    assert explorer.explored_gpu_s <= RATIO * explorer.held_gpu_s()
+    assert explorer.subspaces.total > 0
+
+
+def choice_between(behind: list[float], *, gpus: int = 4, wait_s: float = 0.0) -> Choice:
+    """Return the choice of a gang among servers of eight free GPUs, of types that are behind the best one."""
+    count = len(behind)
+    zeros = np.zeros(count)
+    return Choice(
+        gang=Gang(
+            gpus=gpus, fewest_nodes=1, model=0, leaf_inflation=1.5, spine_inflation=2.0, run_s=3600.0, wait_s=wait_s
+        ),
+        usable=np.full(count, 8),
+        leaf=np.zeros(count, np.intp),
+        leaf_crossing=np.zeros(1, np.intp),
+        interference=Interference(slows_me=zeros, slows_others=zeros),
+        chosen=[],
+        taken=[],
+        outlook=ServerOutlook(behind_best=np.array(behind), slows_by_time=zeros, unsure=zeros),
+    )
+
+
+def test_rule_takes_the_fastest_type_that_is_free() -> None:
+    assert least_loss(choice_between([-0.7, 0.0, -0.7])) == 1
+
+
+@pytest.mark.parametrize(("wait_s", "server"), [(60.0, None), (3 * 3600.0, 0)])
+def test_rule_waits_for_a_faster_type_for_as_long_as_that_saves(wait_s: float, server: int | None) -> None:
+    assert least_loss(choice_between([-0.7, -0.7], wait_s=wait_s)) == server
+
+
+def test_columns_mark_the_servers_of_the_plan_with_the_least_loss() -> None:
+    choice = choice_between([-0.7, 0.0, -0.7])
+
+    columns = dict(zip(SEEN_COLUMNS, seen_columns(choice).T, strict=True))
+
+    assert columns["is_planned"].tolist() == [0.0, 1.0, 0.0]
+    assert columns["loss"][1] < columns["loss"][0]
+    assert len(list(planned_places(choice))) == 2
+
+
+@pytest.mark.parametrize("meta", ["context", "reptile", "fomaml"])
+def test_weights_move_by_each_way_to_learn_over_tasks(meta: str) -> None:
+    recipe = replace(
+        RECIPE, warm_updates=2, updates=2, episodes=2, replay=32, steps=8, batch=16, value_first=0, meta=meta
+    )
+    run = SiteTraining(recipe, "cheapest", 1, every=(2, 2), family=replace(SMALL, jobs_per_gpu=1.0), seeds=[1_000_000])
+    run.advance()
+    before = [weight.detach().clone() for weight in run.agent.policy.parameters()]
+
+    run.advance()
+
+    assert run.is_over
+    assert any(not torch.equal(old, new) for old, new in zip(before, run.agent.policy.parameters(), strict=True))
+
+
+def test_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    recipe = replace(RECIPE, warm_updates=2, updates=2, episodes=2, replay=32, steps=8, batch=16)
+    run = SiteTraining(recipe, "cheapest", 1, every=(1, 1), family=replace(SMALL, jobs_per_gpu=1.0), seeds=[1_000_000])
+    run.advance()
+    checkpoints.write(tmp_path / "run.ckpt", run)
+
+    again = checkpoints.read(tmp_path / "run.ckpt")
+
+    assert run.advance().loss == again.advance().loss
+
+
+def test_policy_without_the_outlook_sees_none() -> None:
+    env = SitesEnv(1, SMALL, SiteLayout(servers=4), ShownAfterSome(spreads=learnt(), ended=(0,)), sees_speeds=False)
+    env.reset([1])
+    decision, cluster = env.decisions[0], env.clusters[0]
+
+    assert decision is not None
+    assert isinstance(cluster, SiteCluster)
+    assert not site_tensors(decision, cluster, sees_speeds=False)["outlook"].any()
+    assert site_tensors(decision, cluster)["outlook"].any()
+
+
+def test_graph_scores_as_the_network_does() -> None:
+    torch.manual_seed(1)
+    actor = SiteActor()
+
+    graph = site_policy_to_onnx(actor)
+
+    assert checked_parity(actor, graph, sizes=(16,), least_rows=500).max_error < 1e-4
+    assert set(TensorGraph(graph, name="policy").inputs) == {"choice", "outlook", "gang", "own"}
+    assert SCORES in TensorGraph(graph, name="policy").outputs

@@ -68,7 +68,9 @@ class Decision:
 
 
 class PartedCluster:
-    """One workload on one cluster, divided among agents."""
+    """One workload on one cluster, divided among agents, which decide every `every_s`."""
+
+    every_s = EVERY_S
 
     def __init__(self, drawn: Drawn, neighbours: Neighbours, model_of: Rows, profiles: Profiles | None = None) -> None:
         """Begin a workload; `model_of` `(n_jobs,)` codes the models of jobs for `neighbours`.
@@ -318,7 +320,7 @@ class PartedCluster:
         """Run to the next interval with a job that waits; return False where all jobs have ended."""
         while True:
             since = self.now
-            stopped = run_round(self.state, EVERY_S, np.inf)
+            stopped = run_round(self.state, self.every_s, np.inf)
             if stopped == FULL:
                 self.state = with_room(self.state)
                 continue

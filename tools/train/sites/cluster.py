@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from advisor.features.observe.graph import Floats, Neighbours, Residents, Rows, Servers
+from advisor.features.observe.graph import ClusterGraph, Floats, Neighbours, Residents, Rows, Servers, crossing
 from advisor.features.observe.pointer import Gang
 from advisor.features.observe.site_speeds import ServerOutlook, SiteSpeeds
 from advisor.fit.performance_fit import Adapted, Samples, SitePrior, Spreads, adapted, no_samples
@@ -23,6 +23,8 @@ PAIR_GPUS: Final = 4
 PAIR_NODES: Final = 2
 # A gradual change takes this many steps.
 GRADUAL_STEPS: Final = 20
+_NO_SLOTS: Final = np.zeros((0, 0, 0), np.float32)
+_NO_COLUMNS: Final = np.zeros((0, 0), np.float32)
 
 
 def true_speeds(site: DrawnSite, profiles: Profiles) -> tuple[Floats, Floats]:
@@ -110,14 +112,21 @@ class SamplesSoFar:
 
 
 class SiteCluster(PartedCluster):
-    """One workload on one site, owned by one agent, which takes short work first."""
+    """One workload on one site, owned by one agent, which takes short work first.
 
-    def __init__(self, site: DrawnSite, speeds: SiteSpeeds, *, knows_places: bool = False) -> None:
+    With `shows_graph` decisions hold the graph of the cluster, which takes time and which this policy does not look at.
+    """
+
+    every_s = 600.0
+
+    def __init__(
+        self, site: DrawnSite, speeds: SiteSpeeds, *, knows_places: bool = False, shows_graph: bool = False
+    ) -> None:
         """Begin a workload; with `knows_places` the cost of places is the true one, as an oracle has it."""
         model = site.trace.jobs["model"].astype(np.intp)
         drawn = Drawn(trace=site.trace, cluster=site.cluster, agents=1, believed_s=site.believed_s)
         super().__init__(drawn, speeds.neighbours, model, site.before)
-        self.site, self.speeds = site, speeds
+        self.site, self.speeds, self.shows_graph = site, speeds, shows_graph
         if not knows_places:
             rows = self.state.profiles.copy()
             shipped = load_profiles().rows
@@ -157,6 +166,16 @@ class SiteCluster(PartedCluster):
     def outlook(self, gang: Gang, servers: Servers, residents: Residents) -> ServerOutlook | None:
         """Return what the tables say of each server."""
         return self.speeds.outlook(gang.model, gang.run_s, self.types, servers, residents)
+
+    def view(self, agent: int) -> tuple[Residents, ClusterGraph, Rows]:
+        """Return the gangs, the graph, without its numbers unless it is shown, and the gangs that cross each leaf."""
+        if self.shows_graph:
+            return super().view(agent)
+        if agent not in self._graphs:
+            servers, residents = self._own(agent)
+            graph = ClusterGraph(slots=_NO_SLOTS, servers=_NO_COLUMNS, leaf=servers.leaf, leaves=_NO_COLUMNS)
+            self._graphs[agent] = residents, graph, crossing(servers, residents, residents.crosses(servers.leaf))
+        return self._graphs[agent]
 
     def has_started(self, row: int) -> None:
         """Look at the neighbours of a job at its start, so that those of short jobs are known too."""

@@ -83,7 +83,7 @@ DRIFT: Final[Mapping[Regime, tuple[float, float, float]]] = {
     Regime.EXCHANGED: (0.2, 0.2, 0.35),
     Regime.HEAVY: (0.8, 0.8, 0.35),
 }
-# How many jobs come after a change, where there are twice as many.
+# How many jobs come after a change; of fewer than 800, five of eight.
 AFTER: Final = 500
 _TYPE_DRIFT: Final = 0.15
 _HEAVY: Final = np.log(2.0)
@@ -213,7 +213,7 @@ def _cluster(rng: np.random.Generator, family: Family, types: Sequence[str], lea
 def _changed(trace: Trace, change: Change, rng: np.random.Generator) -> tuple[Trace, float]:
     """Return the trace with the load of its second half changed where that is the change, and when it sets in."""
     jobs = trace.jobs.copy()
-    half = len(jobs) - min(AFTER, len(jobs) // 2)
+    half = len(jobs) - min(AFTER, len(jobs) * 5 // 8)
     time = float(jobs["submit_time"][half])
     if change is Change.NONE:
         return trace, np.inf

@@ -64,8 +64,8 @@ METARL: Final = "metarl"
 # Those that the policy is to be better than; the others are parts of it, or see the truth.
 RIVALS: Final = (*RULES, MARL, ACTOR_CRITIC, SLURM, DEFAULT)
 FIRST: Final = 500
-JOBS_UNDISTURBED: Final = 400
-JOBS_CHANGED: Final = 1000
+JOBS_UNDISTURBED: Final = 300
+JOBS_CHANGED: Final = 800
 # Without meta-learning nothing is known of how sites differ: each effect is as wide as any, and none is shared.
 FLAT: Final = Spreads(
     type_effect=0.02, speed=1.0, place_scale=0.02, place=1.0, scale=0.02, own=1.0, other=1.0, family=0.3, misfit=0.1
@@ -185,7 +185,7 @@ def _begun(site: DrawnSite, task: SiteTask) -> tuple[SiteCluster, Nightly | None
         "metarl, "
     )
     nightly = Nightly(prior=prior, seed=task.seed)
-    cluster = SiteCluster(site, nightly.first())
+    cluster = SiteCluster(site, nightly.first(), shows_graph=task.row == MARL)
     if not learns:
         return cluster, None
     cluster.on_samples = nightly

@@ -45,7 +45,7 @@ RECIPE: Final = Recipe(
     warm_lr=2e-3,
     warm_decay=True,
     permute=False,
-    updates=16,
+    updates=24,
     lr=5e-4,
     batch=1024,
     replay=8192,
@@ -145,7 +145,7 @@ class SiteTraining(Run):
         recipe: Recipe,
         teacher_name: str,
         seed: int,
-        every: tuple[int, int] = (300, 4),
+        every: tuple[int, int] = (300, 8),
         family: Family = TRAINING,
         seeds: Sequence[int] = VALIDATION_SEEDS,
     ) -> None:

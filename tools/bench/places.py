@@ -16,11 +16,13 @@ import numpy as np
 
 from advisor.domain.actions import Lever
 from advisor.errors import ModelError
-from advisor.features.observe.graph import Neighbours, Residents, Servers, crossing, graph_of
+from advisor.features.observe.graph import Residents, Servers, crossing, graph_of
+from advisor.features.observe.known_models import KnownModels
 from advisor.features.observe.pointer import AgentView, Choice, Gang, choose_all, interference_of
 from advisor.features.observe.report import report_of
 from advisor.features.observe.scored_chooser import ScoredChooser
-from advisor.features.policy import Decider, Policy
+from advisor.features.observe.site_speeds import ServerOutlook
+from advisor.features.policy import Decider, Policy, models_of
 from advisor.predict.interference import InterferenceForecaster
 from advisor.predict.library import Library
 from advisor.predict.neighbours import models_known_to
@@ -58,11 +60,12 @@ def measure(name: str, count: int) -> None:
     policy = open_policy(library, name)
     if Lever.NODE_LIST not in policy.levers:
         raise ModelError(f"policy {policy.name} places no gangs")
-    neighbours = models_known_to(InterferenceForecaster.from_bundle(library.load("interference"))).neighbours
-    servers, residents = busy_cluster(count, len(neighbours.added))
+    in_use = models_known_to(InterferenceForecaster.from_bundle(library.load("interference")))
+    models = models_of(policy, in_use)
+    servers, residents = busy_cluster(count, len(models.neighbours.added))
     print(f"{count} servers, {GPUS * count:,} GPUs, {len(residents.gpus):,} gangs there")
     for gpus in SIZES:
-        ms = 1e3 * np.array([place_s(policy, servers, residents, neighbours, gpus, seed) for seed in range(GANGS)])
+        ms = 1e3 * np.array([place_s(policy, servers, residents, models, gpus, seed) for seed in range(GANGS)])
         print(f"gang of {gpus:2} GPUs: {np.median(ms):.1f} ms, at most {ms.max():.1f} ms, {GANGS} gangs")
     print(f"memory: {_peak_mib() - before_mib:.0f} MiB more than before the policy was opened")
 
@@ -107,11 +110,9 @@ def busy_cluster(servers: int, models: int) -> tuple[Servers, Residents]:
     return Servers(gpus=np.full(servers, GPUS), free=free, is_up=np.ones(servers, np.bool_), leaf=leaf), residents
 
 
-def place_s(
-    policy: Policy, servers: Servers, residents: Residents, neighbours: Neighbours, gpus: int, seed: int
-) -> float:
+def place_s(policy: Policy, servers: Servers, residents: Residents, models: KnownModels, gpus: int, seed: int) -> float:
     """Return the time to choose the servers of a gang, in seconds."""
-    rng = np.random.default_rng(seed)
+    rng, neighbours = np.random.default_rng(seed), models.neighbours
     began = time.perf_counter()
     gang = Gang(
         gpus=gpus,
@@ -130,6 +131,7 @@ def place_s(
         interference=interference_of(gang, servers, residents, neighbours),
         chosen=[],
         taken=[],
+        outlook=_outlook(models, gang, servers, residents),
     )
 
     def view() -> AgentView:
@@ -144,6 +146,14 @@ def place_s(
     if decider.fault:
         raise ModelError(decider.fault)
     return time.perf_counter() - began
+
+
+def _outlook(models: KnownModels, gang: Gang, servers: Servers, residents: Residents) -> ServerOutlook | None:
+    """Return what a performance model says of servers of two GPU types, half of the leaves each; None without one."""
+    if models.speeds is None:
+        return None
+    types = (servers.leaf % 2).astype(np.intp)
+    return models.speeds.outlook(gang.model, gang.run_s, types, servers, residents)
 
 
 def _peak_mib() -> float:

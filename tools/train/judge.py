@@ -16,6 +16,9 @@ import typer
 from tools.train.dl2 import one_line
 from tools.train.learning import deterministic
 
+# The set of the judge of metarl that measures how fast a site is learnt.
+LEARNING = 3
+
 app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__, pretty_exceptions_enable=False)
 
 
@@ -83,12 +86,16 @@ def metarl(
     ],
     store: Annotated[Path, typer.Option(help="Keep finished workloads there, and go on from them.")],
     out: Annotated[Path | None, typer.Option(help="File for the results, as JSON.")] = None,
-    only: Annotated[list[int] | None, typer.Option(help="Sets to judge, counted from 1; all if left out.")] = None,
+    only: Annotated[
+        list[int] | None,
+        typer.Option(help="Sets to judge: 1 undisturbed, 2 changed, 3 how fast a site is learnt; all if left out."),
+    ] = None,
     workloads: Annotated[int | None, typer.Option(help="Workloads of a set at most; 30 or more for a verdict.")] = None,
     workers: Annotated[int, typer.Option(help="Workloads at once.", min=1)] = len(os.sched_getaffinity(0)),
 ) -> None:
     """Judge the placement of gangs on sites that differ, undisturbed and after a change."""
     from tools.train.sites.judging import SETS, fewer, judged, table
+    from tools.train.sites.samples_needed import learning_curves, learning_table
 
     def tell(text: str) -> None:
         typer.echo(text, err=True)
@@ -97,9 +104,12 @@ def metarl(
     chosen = [fewer(one, workloads) for number, one in enumerate(SETS, start=1) if not only or number in only]
     with one_line():
         results = judged(chosen, runs, store, workers, tell)
+        curves = learning_curves(runs[0], store, workers, tell) if not only or LEARNING in only else {}
     typer.echo("\n\n".join(table(name, of_set) for name, of_set in results.items()))
+    if curves:
+        typer.echo("\n" + learning_table(curves))
     if out:
-        out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        out.write_text(json.dumps({"sets": results, "learning": curves}, indent=1) + "\n", encoding="utf-8")
 
 
 def _published(

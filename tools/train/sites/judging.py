@@ -113,18 +113,19 @@ class SiteTask:
     def key(self) -> str:
         """What names the result in a store: it differs where the programs or the weights do."""
         weights = b"" if self.run is None else (self.run / "policy.pt").read_bytes()
-        here = Path(__file__).parent
-        texts = [
-            path.read_bytes()
-            for path in sorted([*here.glob("*.py"), here / "spreads.json"])
-            if path.name != "judging.py"
-        ]
-        return digest_of((repr((self.seed, str(self.change), self.row)).encode(), weights, *texts))
+        return digest_of((repr((self.seed, str(self.change), self.row)).encode(), weights, *sources()))
 
     def site(self) -> DrawnSite:
         """Return the site."""
         jobs = JOBS_UNDISTURBED if self.change is Change.NONE else JOBS_CHANGED
         return draw_site(self.seed, HELD_OUT, self.change, jobs=jobs)
+
+
+def sources() -> list[bytes]:
+    """Return the programs that results depend on."""
+    here = Path(__file__).parent
+    files = [*here.glob("*.py"), here / "spreads.json"]
+    return [path.read_bytes() for path in sorted(files) if path.name not in ("judging.py", "samples_needed.py")]
 
 
 def actor_of(run: Path) -> SiteActor:
@@ -314,7 +315,9 @@ def judged(
                 results[f"{chosen.name}, {text}"] = _judged(part)
         if len(chosen.changes) > 1:
             for change in chosen.changes:
-                results[f"{chosen.name}: {change}"] = _judged([one for one in of_set if one["change"] == change])
+                part = [one for one in of_set if one["change"] == change]
+                if part:
+                    results[f"{chosen.name}: {change}"] = _judged(part)
     return results
 
 

@@ -171,7 +171,7 @@ def publish_policy(run: Path, results: Mapping[str, Any], folder: Path, version:
 
 def _figures(results: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     """Yield the changes of the mean completion time against the best of the rivals, set by set."""
-    for name, of_set in results.items():
+    for name, of_set in results["sets"].items():
         for row in of_set["rows"]:
             if row["name"] == METARL:
                 change = row["against_rival"]["mean_jct_s"]

@@ -1,0 +1,131 @@
+"""Judges policies for sites: rows, changes against the best rival, and how fast a site is learnt."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tools.train.sites import judging, samples_needed
+from tools.train.sites.drawn import TRAINING, Change
+from tools.train.sites.judging import SETS, SiteTask, judged, measured, table, tasks_of
+from tools.train.sites.samples_needed import learning_curves, learning_table
+from tools.train.sites.training import RECIPE, SiteTraining
+from tools.train.training import train
+
+SMALL = replace(TRAINING, servers=2, jobs_per_gpu=1.0, leaf_servers=(2,))
+
+
+def silent(_text: str) -> None:
+    """Print nothing."""
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Return the folders of short runs: two seeds, one without the outlook, one without adaptation."""
+    folder = tmp_path_factory.mktemp("runs")
+    short = replace(RECIPE, warm_updates=1, updates=1, episodes=2, replay=16, steps=4, batch=8)
+
+    def finished(name: str, seed: int, **fields: Any) -> Path:
+        run = SiteTraining(replace(short, **fields), "cheapest", seed, every=(1, 1), family=SMALL, seeds=[1_000_000])
+        train(run, folder / name, lambda *_: None)
+        return folder / name
+
+    return [
+        finished("one", 1),
+        finished("two", 2),
+        finished("blind", 1, left_out=("outlook",)),
+        finished("frozen", 1, left_out=("adaptation",)),
+    ]
+
+
+@pytest.fixture
+def few_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let workloads be short."""
+    for module, name, value in (
+        (judging, "JOBS_UNDISTURBED", 24),
+        (judging, "JOBS_CHANGED", 32),
+        (judging, "FIRST", 8),
+        (samples_needed, "JOBS", 40),
+        (samples_needed, "JUDGED_ON", 16),
+        (samples_needed, "COUNTS", (0, 8, 16)),
+        (samples_needed, "SITES", 2),
+    ):
+        monkeypatch.setattr(module, name, value)
+
+
+def named(short: Callable[[str], Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Map names of rows to something of them."""
+    return {row["name"]: short(row) for row in rows}
+
+
+@pytest.mark.usefixtures("few_jobs")
+def test_judge_plays_every_row_on_the_same_workloads(runs: list[Path], tmp_path: Path) -> None:
+    # Recipes of short runs depart from the whole one, so that they are named by what differs.
+    tasks = list(tasks_of(replace(SETS[0], workloads=1), runs))
+
+    rows = {task.row.partition("/")[0] for task in tasks}
+
+    assert {"load balancing", "best fit", "Tetris", "least interference", "marl, frozen", "plain Slurm"} <= rows
+    assert {task.seed for task in tasks} == {7_000_000}
+    assert tmp_path.exists()
+
+
+@pytest.mark.usefixtures("few_jobs")
+@pytest.mark.parametrize("row", ["metarl/1", "random exploration", "directed exploration", judging.ORACLE])
+@pytest.mark.parametrize("change", [Change.NONE, Change.TYPES])
+def test_row_measures_the_jobs_after_a_change(row: str, change: Change, runs: list[Path]) -> None:
+    figures = measured(SiteTask(seed=7_000_001, change=change, row=row, run=runs[0]))
+
+    assert figures["mean_jct_s"] > 0.0
+    assert (figures["first_jct_s"] > 0.0) is (change is Change.TYPES)
+
+
+@pytest.mark.usefixtures("few_jobs")
+@pytest.mark.parametrize("row", [judging.MARL, judging.RULE_NIGHTLY, judging.SLURM, judging.DEFAULT])
+def test_rival_plays_without_a_run(row: str) -> None:
+    assert measured(SiteTask(seed=7_000_001, change=Change.NONE, row=row))["mean_jct_s"] > 0.0
+
+
+@pytest.mark.usefixtures("few_jobs")
+@pytest.mark.parametrize(("row", "place"), [(judging.ACTOR_CRITIC, 2), (judging.NOT_META, 3)])
+def test_ablation_plays_by_its_own_run(row: str, place: int, runs: list[Path]) -> None:
+    assert measured(SiteTask(seed=7_000_001, change=Change.NONE, row=row, run=runs[place]))["mean_jct_s"] > 0.0
+
+
+@pytest.mark.usefixtures("few_jobs")
+def test_changes_are_paired_by_workload_and_against_the_best_rival(
+    monkeypatch: pytest.MonkeyPatch, runs: list[Path], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(judging, "BOOK", replace(judging.BOOK, recipes={"metarl": recipe_of_run(runs[0])}))
+
+    results = judged([replace(SETS[1], workloads=3)], runs[:2], tmp_path, 1, silent)
+
+    whole = results["changed"]
+    hours = named(lambda row: row["hours"], whole["rows"])
+    assert whole["workloads"] == 3
+    assert hours[whole["rival"]] == min(hours[name] for name in judging.RIVALS if name in hours)
+    assert named(lambda row: row["seeds"], whole["rows"])["metarl"] == 2
+    assert named(lambda row: row["regret_h"], whole["rows"])[judging.ORACLE] == 0.0
+    assert "regret of the first 500" in table("changed", whole)
+    assert {name for name in results if name.startswith("changed: ")} == {
+        f"changed: {change}" for change in (Change.MODELS, Change.LOAD, Change.TYPES)
+    }
+
+
+@pytest.mark.usefixtures("few_jobs")
+def test_learning_curve_begins_with_nothing_learnt(runs: list[Path], tmp_path: Path) -> None:
+    curves = learning_curves(runs[0], tmp_path, 1, silent)
+
+    assert set(curves) == {"metarl", "random exploration", "directed exploration"}
+    assert all(curve["percent"][0] == 0.0 and curve["sites"] == 2 for curve in curves.values())
+    assert "within 5 % of the last after" in learning_table(curves)
+
+
+def recipe_of_run(run: Path) -> Any:
+    """Return the recipe of a run."""
+    from tools.train.learning import recipe_of
+    from tools.train.verdicts import read_description
+
+    return recipe_of(read_description(run)["recipe"])

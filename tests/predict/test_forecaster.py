@@ -44,7 +44,14 @@ def test_all_shipped_models_are_sound_and_in_use() -> None:
 
     for each in held:
         checked(each)
-    assert {each.entry.kind for each in held if each.in_use} == {*KINDS, "policy-dl2", "policy-marl", "policy-price"}
+    assert {each.entry.kind for each in held if each.in_use} == {
+        *KINDS,
+        "performance",
+        "policy-dl2",
+        "policy-marl",
+        "policy-metarl",
+        "policy-price",
+    }
 
 
 def test_every_gpu_job_gets_a_run_time_within_its_limit(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_policy_of_a_site_scores_what_the_planner_offers(tmp_path: Path) -> None
 
     scores, _ = open_policy(site, "own").act(EMPTY, options(*OPTION_COLUMNS), b"")
 
-    assert policies(site) == ("dl2", "marl", "own", "price") and scores == pytest.approx([0.0, 1.0, 2.0])
+    assert policies(site) == ("dl2", "marl", "metarl", "own", "price") and scores == pytest.approx([0.0, 1.0, 2.0])
 
 
 def exported(graph: bytes) -> Exported:

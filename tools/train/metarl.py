@@ -53,6 +53,18 @@ def train(
 app.command()(dl2.sweep)
 
 
+@app.command("publish-prior")
+def publish_prior(
+    models: Annotated[Path, typer.Option(help="Folder of models.")],
+    version: Annotated[str, typer.Option(help="Name of the version.")] = "default-1",
+    use: Annotated[bool, typer.Option("--use", help="Put it in use there.")] = False,
+) -> None:
+    """Publish the performance model that every site starts from."""
+    from tools.train.sites.publication import publish_performance
+
+    dl2.publish_as(publish_performance, models, version, use=use)
+
+
 @app.command()
 def publish(
     run: Annotated[Path, typer.Option(help="Folder of a finished run.", exists=True, file_okay=False)],

@@ -81,7 +81,8 @@ def test_load_rises_after_a_change_of_the_load() -> None:
 
 
 def test_every_ended_job_leaves_a_sample() -> None:
-    drawn = site()
+    busy = replace(SMALL, servers=8, jobs_per_gpu=3.0, mixes=("helios",), load_ratio=(1.2, 1.2))
+    drawn = draw_site(2, busy)
     cluster = unlearnt(drawn)
 
     play(cluster, cheapest_action)
@@ -90,7 +91,7 @@ def test_every_ended_job_leaves_a_sample() -> None:
     # The last round ends before its jobs are looked at.
     assert len(drawn.trace) - 8 <= len(samples) <= len(drawn.trace)
     assert set(samples.gpu_type.tolist()) <= {0, 1}
-    assert (samples.place >= 0.0).all()
+    assert (samples.place > 0.0).any()
     assert samples.others.sum() > 0.0
 
 

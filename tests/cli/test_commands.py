@@ -136,7 +136,7 @@ def test_config_check_names_a_policy_that_is_not_there(sadvise: Sadvise, tmp_pat
     outcome = sadvise("config", "check", "--config", str(path))
 
     assert outcome.exit_code == 1
-    assert f"{path}: daemon.shadow: there is no policy 'lineal': there are dl2, marl, price" in outcome.err
+    assert f"{path}: daemon.shadow: there is no policy 'lineal': there are dl2, marl, metarl, price" in outcome.err
 
 
 WRONG = {

@@ -132,7 +132,7 @@ def test_version_that_fails_is_a_fault_of_each_cycle(sadvise: Sadvise, models: P
     ("arguments", "complaint"),
     [
         ((KIND, "1", "9"), "there is no version '9' of policy-own: there are 1, site-2"),
-        (("policy-none", "1", "2"), "there is no policy 'none': there are dl2, marl, own, price"),
+        (("policy-none", "1", "2"), "there is no policy 'none': there are dl2, marl, metarl, own, price"),
         (("run_time", "1", "2"), "'run_time' forecasts, and what is compared are policies: give policy-NAME"),
         ((KIND, "1", "1"), "'1' is compared with itself: give two versions, or one and rules"),
         ((KIND, "1", "rules", "--cycles", "0"), "--cycles"),

@@ -334,4 +334,4 @@ def test_policy_that_is_not_there_is_an_error(sadvise: Sadvise) -> None:
     done = sadvise("recommend", "--demo", "--policy", "lineal")
 
     assert done.exit_code != 0
-    assert done.err == "sadvise: error: there is no policy 'lineal': there are dl2, marl, price\n"
+    assert done.err == "sadvise: error: there is no policy 'lineal': there are dl2, marl, metarl, price\n"

@@ -126,10 +126,10 @@ def test_hostile_policy_is_not_opened(tmp_path: Path, graph: bytes, fault: str) 
 
 
 def test_unknown_policy_is_an_error_that_names_those_there_are(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="no policy 'won': there are dl2, marl, price"):
+    with pytest.raises(ModelError, match="no policy 'won': there are dl2, marl, metarl, price"):
         open_policy(Library(tmp_path), "won")
     publish_sizes(tmp_path)
-    with pytest.raises(ModelError, match="no policy 'won': there are dl2, marl, own, price"):
+    with pytest.raises(ModelError, match="no policy 'won': there are dl2, marl, metarl, own, price"):
         open_policy(Library(tmp_path), "won")
 
 
@@ -156,7 +156,7 @@ def test_version_is_opened_beside_the_one_in_use(tmp_path: Path) -> None:
     [
         ("own@9", "no version '9' of policy-own: there are 1"),
         ("own@", "no version '' of policy-own: there are 1"),
-        ("won@1", "no policy 'won': there are dl2, marl, own, price"),
+        ("won@1", "no policy 'won': there are dl2, marl, metarl, own, price"),
         ("own", "no version of policy-own is in use: there are 1; sadvise models use policy-own VERSION"),
     ],
 )

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from advisor.cycle import Cycle, CycleRecord
+from advisor.domain.actions import SetNodeList
 from advisor.domain.forecast import NO_FORECASTS, Interval
 from advisor.domain.memory import Memory
 from advisor.domain.outcome import JobOutcome, SeenForecast
@@ -31,7 +32,7 @@ from tests.planning.exploring_site import planned, queue, resident, tried
 from tests.predict.shelf import TODAY
 
 MODELS = ("bert", "gpt2", "VGG-16")
-BESIDE_BERT, BESIDE_VGG = ("n01", "n02"), ("n05", "n06")
+BESIDE_BERT, BESIDE_GPT2 = ("n01", "n02"), ("n03", "n04")
 LEAVES = {"leaf1": ("n01", "n02"), "leaf2": ("n03", "n04"), "leaf3": ("n05", "n06")}
 HALF = GangPlace(span="one leaf", share="half")
 DIGEST = "a" * 64
@@ -215,22 +216,21 @@ def test_more_signatures_than_the_bound_are_refused(monkeypatch: pytest.MonkeyPa
         Parameters(**fields, subspaces=document)
 
 
-@pytest.mark.parametrize(("often", "preferred"), [("vgg16", BESIDE_BERT), ("bert", BESIDE_VGG)])
+@pytest.mark.parametrize(("often", "preferred"), [("gpt2", BESIDE_BERT), ("bert", BESIDE_GPT2)])
 def test_exploration_prefers_what_ended_jobs_have_shown_least(often: str, preferred: tuple[str, ...]) -> None:
     # The cluster of these tests names no GPU type, and the policy would choose the servers without neighbours.
-    rare = "bert" if often == "vgg16" else "vgg16"
+    rare = "bert" if often == "gpt2" else "gpt2"
     counts: tuple[tuple[dict[str, float], int], ...] = (({}, 200), ({often: 1.0}, 200), ({rare: 1.0}, 2))
-    # All residuals are equally large, at their bound.
+    # Each of its own family, so that all residuals beside a neighbour are equally large.
     ended = [
-        replace(gang(2.9 * (-1) ** number, others=others), gpu_type="")
+        replace(gang(2.9, others=others, family=f"{others} {number}"), gpu_type="")
         for others, count in counts
         for number in range(count)
     ]
-    jobs = [resident(8), resident(9, BESIDE_VGG, model="vgg16"), waiting()]
+    jobs = [resident(8), resident(9, BESIDE_GPT2, model="gpt2"), waiting()]
 
-    known = model(seen(ended)).known_models()
-    record = planned(queue(*jobs, leaves=LEAVES), known.speeds)
+    record = planned(queue(*jobs, leaves=LEAVES), model(seen(ended)).tabulated())
 
     (change,) = tried(record)
-    assert change.action.after == preferred  # type: ignore[union-attr]
+    assert isinstance(change.action, SetNodeList) and change.action.after == preferred
     assert change.evidence["seen"] == 2

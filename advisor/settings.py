@@ -38,23 +38,8 @@ PLANNING_BOUNDS: Final = {
     "priority_decades": (0.0, _MOST_DECADES),
     "explore_ratio": (0.0, 0.05),
 }
-_NOT_NEGATIVE: Final = (
-    "max_lateness_s",
-    "max_lateness_ratio",
-    "agreed_delay_s",
-    "agreed_delay_ratio",
-    "min_job_age_s",
-    "max_job_wait_s",
-    "max_added_delay_s",
-    "cooldown_s",
-    "max_changes",
-    "max_changes_per_user",
-    "max_changes_per_account",
-    "max_user_delay_s",
-    "max_account_delay_s",
-    "fairness_window_s",
-    "probation_jobs",
-)
+# Keys of `Limits` that are words, or have bounds of their own; no other one can be negative.
+_OTHERWISE_BOUNDED: Final = frozenset({"fairness", "max_limit_ratio", "nice_min", "preempt_partitions"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,8 +165,8 @@ class Limits:
     ] = ""
 
     def __post_init__(self) -> None:
-        for name in _NOT_NEGATIVE:
-            if getattr(self, name) < 0:
+        for name in Limits.__slots__:
+            if name not in _OTHERWISE_BOUNDED and getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative")
         if not self.max_limit_ratio >= 1:
             raise ValueError("max_limit_ratio must be at least 1")

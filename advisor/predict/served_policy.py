@@ -1,5 +1,6 @@
 """Serves learned policies: ONNX graphs that score options, checked like every other model."""
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -135,8 +136,13 @@ def served(held: Held, library: Library) -> Policy:
     models = None if version is None else PerformanceModel.opened(library.find(PERFORMANCE, version)).known_models()
     if version is not None:
         # Two versions can have the same graph, and differ in what they know of the site.
-        digest = digest_of(content[GRAPH] + content[PARAMETERS])
+        digest = digest_with_parameters(content)
     return ServedPlaces(graph, name=name, columns=columns, digest=digest, models=models)
+
+
+def digest_with_parameters(content: Mapping[str, bytes]) -> str:
+    """Return the digest by which records name a policy that looks at a performance model."""
+    return digest_of(content[GRAPH] + content[PARAMETERS])
 
 
 def policies(library: Library) -> tuple[str, ...]:

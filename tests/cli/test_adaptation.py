@@ -66,6 +66,10 @@ def test_adaptation_publishes_a_model_and_the_policy_with_it_and_puts_neither_in
     parameters = PerformanceModel.opened(model).parameters
     assert parameters.prior == "default-1" and parameters.samples > 300 and parameters.until > 0.0
     assert parameters.gate["gain"] > 0.0 and 0.65 <= parameters.gate["coverage"] <= 0.95
+    # Of the jobs about two thirds spanned two nodes, each with half of their GPUs.
+    seen = PerformanceModel.opened(model).tabulated().subspaces
+    assert 0.5 * JOBS < seen.total == sum(one.count for one in seen.seen.values()) < 0.8 * JOBS
+    assert {name.split("|")[2] for name in seen.seen} == {"half"}
     assert sadvise("models", "verify").exit_code == 0
 
 

@@ -13,11 +13,29 @@ from advisor.fit.performance_fit import Samples, SitePrior, Spreads, adapted
 from advisor.fit.performance_graph import performance_to_onnx
 from advisor.predict.onnx_model import TensorGraph
 from advisor.predict.performance import Parameters, PerformanceModel
+from advisor.trial.evidence import capped
 
 MODELS = tuple(f"model{number}" for number in range(5))
-USERS, LIAR = 30, 30
+USERS, LIAR, LABS = 30, 30, 10
 SERVERS, GANGS, CANDIDATES = 16, 12, 16
 NOISE = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleRow:
+    """The row of a sample, with whose job it was."""
+
+    row: int
+    user: str
+    account: str
+
+
+def capped_samples(samples: Samples, users: Rows, *, seed: int) -> Samples:
+    """Return the samples that the nightly fit would learn from, with users in ten accounts."""
+    owned = [
+        SampleRow(row=row, user=f"user{user}", account=f"lab{user % LABS}") for row, user in enumerate(users.tolist())
+    ]
+    return samples.take(np.array([one.row for one in capped(owned, seed=seed)], np.intp))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from advisor.features.observe.graph import Flags
-from advisor.fit.performance_caps import capped_by_user
 from advisor.fit.performance_fit import Floats, Samples
-from tests.planning.lying_site import LIAR, MODELS, LyingSite, realised
+from tests.planning.lying_site import LIAR, MODELS, LyingSite, capped_samples, realised
 
 HONEST, LIES, SITES, TRIES, SLOWDOWN = 300, 300, 12, 30, 0.15
 SITES_OF_FIGURES = 40
@@ -57,7 +56,7 @@ def speeds_of_affected(lie: Lie, *, lies: int, capped: bool, sites: int = SITES)
         site = LyingSite.drawn(np.random.default_rng([number, 7]), honest=HONEST, lies=lies)
         samples = lie(site.samples, site.users == LIAR)
         if capped:
-            samples = capped_by_user(samples, site.users, seed=number)
+            samples = capped_samples(samples, site.users, seed=number)
         rng = np.random.default_rng([number, 9])
         all_speeds.append(realised(site, site.learnt(samples), rng, tries=TRIES, slowdown=SLOWDOWN).all)
     return np.concatenate(all_speeds)

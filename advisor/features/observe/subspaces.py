@@ -25,6 +25,8 @@ _MOST_NAMED: Final = 6
 DELTA: Final = 0.25
 THRESHOLD: Final = 15.0
 LARGEST_RESIDUAL: Final = 5.0
+# No document has larger numbers than this.
+_MOST_COUNTED: Final = 2**53
 # Residuals whose mean is the standard against which later ones are held.
 FIRST_RESIDUALS: Final = 16
 
@@ -205,16 +207,15 @@ def subspaces_of(document: Mapping[str, Any]) -> Subspaces:
 
 
 def _counted(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST_COUNTED:
         raise ValueError(f"{value!r} is no count")
     return value
 
 
 def _finite(value: Any) -> float:
-    number = float(value)
-    if not math.isfinite(number):
-        raise ValueError(f"{value!r} is not finite")
-    return number
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _MOST_COUNTED:
+        raise ValueError(f"{value!r} is no number, or too large")
+    return float(value)
 
 
 def _standardised(values: Floats) -> Floats:

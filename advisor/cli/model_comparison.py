@@ -56,11 +56,12 @@ class _Side:
     @property
     def comparison(self) -> "PlaceComparison | None":
         """What compares the nodes that it names; None for the rules and a policy without a performance model."""
-        from advisor.features.policy import KnowsSite
+        from advisor.features.observe.known_models import NO_MODELS
+        from advisor.features.policy import models_of
         from advisor.journal.place_comparison import PlaceComparison
 
-        models = self.policy.models if isinstance(self.policy, KnowsSite) else None
-        return None if models is None or models.speeds is None else PlaceComparison(models)
+        models = models_of(self.policy, NO_MODELS)
+        return None if models.speeds is None else PlaceComparison(models)
 
     @property
     def digest(self) -> str:
@@ -294,7 +295,7 @@ def _places(found: "PlacesCompared") -> str:
     rest = [
         *([f"{found.same} of them on the same nodes"] if found.same else []),
         *([f"{found.by_name} more started on nodes that were named"] if found.by_name else []),
-        *([f"{found.unseen} more were not seen to start"] if found.unseen else []),
+        *([f"{found.unseen} more {'was' if found.unseen == 1 else 'were'} not seen to start"] if found.unseen else []),
     ]
     if found.change is None:
         return "; ".join(["no gang for which it names nodes was seen to start where Slurm chose", *rest])

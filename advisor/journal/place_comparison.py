@@ -56,35 +56,52 @@ class PlaceComparison:
         if models.speeds is None:
             raise ModelError("places are compared by a performance model, and the policy looks at none")
         self._models, self._speeds = models, models.speeds
-        self._named: dict[_Key, _Named] = {}
-        # The nodes of a start; None for a gang that named nodes as it started.
-        self._started: dict[_Key, tuple[str, ...] | None] = {}
+        self._waiting: dict[_Key, _Named] = {}
+        self._started: set[_Key] = set()
+        self._unseen: set[_Key] = set()
+        self._changes: list[float] = []
+        self._same = self._by_name = 0
 
     def add(self, case: Case, changes: Iterable[Recommendation]) -> None:
         """Add a recorded cycle, and the changes that the policy proposes in it."""
-        for job in case.snapshot.jobs:
-            key = _key(job)
-            if key in self._named and key not in self._started and not job.is_pending and job.allocation is not None:
-                self._started[key] = None if job.gang.required_nodes else job.allocation.nodes
+        jobs = {_key(job): job for job in case.snapshot.jobs}
+        for key, named in [*self._waiting.items()]:
+            job = jobs.get(key)
+            if job is None or not job.is_pending:
+                del self._waiting[key]
+                self._follow(key, named, job)
         speeds = PlaceSpeeds(case=case, models=self._models, speeds=self._speeds)
         for change in changes:
             if isinstance(change.action, SetNodeList) and change.action.after:
                 job = case.snapshot.jobs_by_id[change.job_id]
-                self._named[_key(job)] = _Named(job=job, nodes=change.action.after, speeds=speeds)
+                key = _key(job)
+                if key not in self._started:
+                    self._unseen.discard(key)
+                    self._waiting[key] = _Named(job=job, nodes=change.action.after, speeds=speeds)
 
     def result(self) -> PlacesCompared:
         """Return the comparison of all gangs so far."""
-        changes, same, by_name = [], 0, 0
-        for key, named in self._named.items():
-            nodes = self._started.get(key, ())
-            if nodes is None:
-                by_name += 1
-            elif nodes and (change := _change(named, nodes)) is not None:
-                changes.append(change)
-                same += set(nodes) == set(named.nodes)
-        unseen = len(self._named) - len(changes) - by_name
-        found = PlacesCompared(gangs=len(changes), same=same, by_name=by_name, unseen=unseen)
-        return found if not changes else _with_figures(found, changes)
+        found = PlacesCompared(
+            gangs=len(self._changes),
+            same=self._same,
+            by_name=self._by_name,
+            unseen=len(self._unseen) + len(self._waiting),
+        )
+        return _with_figures(found, self._changes) if self._changes else found
+
+    def _follow(self, key: _Key, named: _Named, job: Job | None) -> None:
+        """Take in that a gang does not wait any more, None where it is not shown either."""
+        if job is None or job.allocation is None:
+            self._unseen.add(key)
+            return
+        self._started.add(key)
+        if job.gang.required_nodes:
+            self._by_name += 1
+        elif (change := _change(named, job.allocation.nodes)) is None:
+            self._unseen.add(key)
+        else:
+            self._changes.append(change)
+            self._same += set(job.allocation.nodes) == set(named.nodes)
 
 
 def _change(named: _Named, nodes: tuple[str, ...]) -> float | None:

@@ -301,6 +301,7 @@ def main() -> int:
     parser.add_argument("--policy", help="policy that places gangs: --minutes in shadow, then in force")
     parser.add_argument("--policy-minutes", type=float, default=10.0, help="in force, default: %(default)s")
     parser.add_argument("--models", type=Path, help="folder of models of the site that holds the policy")
+    parser.add_argument("--folder", type=Path, help="empty folder that keeps the journal of --policy")
     args = parser.parse_args()
     if args.policy:
         from tools.live_hour_policy import shadow_then_apply
@@ -312,6 +313,7 @@ def main() -> int:
             minutes=(args.minutes, args.policy_minutes),
             seed=args.seed,
             interval_s=args.interval,
+            kept=args.folder,
         )
     with hour_cluster(args.release) as live, tempfile.TemporaryDirectory() as folder:
         hour = play(live, args.minutes, args.seed, args.interval, Path(folder))

@@ -67,7 +67,14 @@ class Places:
 
 
 def shadow_then_apply(
-    release: str, policy: str, models: Path | None, *, minutes: tuple[float, float], seed: int, interval_s: float
+    release: str,
+    policy: str,
+    models: Path | None,
+    *,
+    minutes: tuple[float, float],
+    seed: int,
+    interval_s: float,
+    kept: Path | None = None,
 ) -> int:
     """Run the policy in shadow, compare it with the rules, run it in force, and print all of that; 1 for a fault."""
     site: Mapping[str, Table] = {} if models is None else {"forecasts": {"models": str(models)}}
@@ -77,11 +84,13 @@ def shadow_then_apply(
         release, node_count=NODES, leaf_nodes=4, gpu_types=TYPES, shards={}, scheduler_parameters=SCHEDULER
     )
     with live, tempfile.TemporaryDirectory() as name:
-        folder, began = Path(name), time.monotonic()
+        folder, began = kept or Path(name), time.monotonic()
         shadow = play(live, minutes[0], seed, interval_s, folder, _load(site, shadow=policy))
         shadow_s = time.monotonic() - began
         print(f"== {held.name} in shadow beside the rules for {shadow_s / MINUTE_S:.1f} min")
         report(shadow)
+        if not (folder / "journal.sqlite").exists():
+            return 1
         shadow.faults.extend(_print_shadow(folder))
         print(_compared(live, folder, held.entry.kind, held.entry.version))
         began = time.monotonic()

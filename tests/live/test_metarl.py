@@ -33,8 +33,8 @@ TYPES: Final = ("v100", "v100", "a100", "a100")
 SLOW, FAST = "n[01-02]", "n[03-04]"
 GANG: Final = ("--time=01:00:00", "-N2", "--gpus-per-node=4", "--ntasks-per-node=1", "--comment=sadvise: model=bert")
 GANGS: Final = 2
-# A pass is at least 6 s after the one before, so that a gang that fits waits for some rounds of the daemon.
-WAITS: Final = "defer,batch_sched_delay=6,sched_interval=600,bf_interval=600"
+# A pass is at least 10 s after the one before, so that a gang that fits waits for some rounds of the daemon.
+WAITS: Final = "defer,batch_sched_delay=10,sched_interval=600,bf_interval=600"
 
 
 def shipped() -> list[str]:

@@ -7,6 +7,12 @@ several users. `sadvise serve` runs with a short interval. At the end: every job
 lease was out for longer than the delay booked for it, nor is more booked than the guard allows; slurmctld counted no
 more requests than the budget allows; the daemon ended cleanly within 5 s; and after `sadvise revert --all` every
 pending job has the fields it was submitted with. Prints a table, and exits with 1 if a check fails.
+
+    python -m tools.live_hour --policy metarl --models DIR --minutes 60 --policy-minutes 20
+
+runs a policy that places gangs in shadow beside the rules for as long, then in force, on nodes of two GPU types. Prints
+also what `sadvise models compare` finds in the time in shadow, and checks that gangs started on the nodes named for
+them. `python -m tools.stand_in_policy DIR` makes a policy for it by hand.
 """
 
 import argparse
@@ -34,7 +40,7 @@ from advisor.domain.lease import Ending, Lease
 from advisor.journal import opened
 from tools.advice_queue import PRIORITY_LINES
 from tools.live_slurm import LiveCluster
-from tools.live_slurm.daemon import daemon, write_config
+from tools.live_slurm.daemon import Table, daemon, write_config
 from tools.live_slurm.roots import RELEASES
 
 NODES: Final = 8
@@ -81,6 +87,19 @@ SORTS: Final = (
 LIMITS: Final = ("00:04:00", "00:04:00", "1-00:00:00")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What arrives: sorts of jobs, their time limits, and the GPUs that they hold on average as a share of all.
+
+    `tables` are values of the daemon's configuration.
+    """
+
+    sorts: tuple[Sort, ...] = SORTS
+    limits: tuple[str, ...] = LIMITS
+    share: float = 1.15
+    tables: Mapping[str, Table] = field(default_factory=dict)
+
+
 @dataclass
 class Hour:
     """The jobs submitted, and the figures at the end; `faults` are the checks that failed."""
@@ -104,24 +123,27 @@ def hour_cluster(release: str) -> LiveCluster:
     return LiveCluster(release, node_count=NODES, gpu_types=["a100"] * NODES, shards={}, extra_lines=PRIORITY_LINES)
 
 
-def arrive(live: LiveCluster, hour: Hour, chance: random.Random, marks: Path) -> float:
+def arrive(live: LiveCluster, hour: Hour, chance: random.Random, marks: Path, load: Load) -> float:
     """Submit a job, and return the seconds until the next one."""
-    sort = chance.choices(SORTS, [sort.weight for sort in SORTS])[0]
+    sort = chance.choices(load.sorts, [sort.weight for sort in load.sorts])[0]
     seconds = chance.choice((15, 25, 40, 60, 90, 150))
-    limit = f"--time={chance.choice(LIMITS)}"
+    limit = f"--time={chance.choice(load.limits)}"
     script = f"sleep {seconds}\n: >{marks}/$SLURM_JOB_ID"
     job_id = live.submit(limit, *sort.request, script=script, user=chance.choice(USERS))
     hour.submitted[job_id] = sort
     # The work of the job over all GPUs is the mean interval at full load; a shorter one makes a queue.
-    return chance.expovariate(1.0) * sort.gpus * seconds / (NODES * GPUS_PER_NODE) / 1.15
+    return chance.expovariate(1.0) * sort.gpus * seconds / (NODES * GPUS_PER_NODE) / load.share
 
 
-def play(live: LiveCluster, minutes: float, seed: int, interval_s: float, folder: Path) -> Hour:
+def play(
+    live: LiveCluster, minutes: float, seed: int, interval_s: float, folder: Path, load: Load | None = None
+) -> Hour:
     """Run the hour, with its files in a folder, and check jobs and leases at its end."""
     hour, chance, marks = Hour(), random.Random(seed), live.folder / "marks"
-    marks.mkdir()
+    marks.mkdir(exist_ok=True)
     marks.chmod(0o777)
-    config = write_config(folder, interval_s)
+    load = load or Load()
+    config = write_config(folder, interval_s, load.tables)
     settings = load_config(config, {})
     before, began = live.rpc_counts(), time.monotonic()
     stats_before = _statistics(live)
@@ -132,7 +154,7 @@ def play(live: LiveCluster, minutes: float, seed: int, interval_s: float, folder
                 hour.faults.append(f"the daemon ended by itself with {process.returncode}: {_tail(folder / 'log')}")
                 return hour
             while next_s <= passed_s:
-                next_s += arrive(live, hour, chance, marks)
+                next_s += arrive(live, hour, chance, marks, load)
             time.sleep(POLL_S)
         _count_requests(live, hour, before, stats_before, settings, time.monotonic() - began)
         asked = time.monotonic()
@@ -276,7 +298,23 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=60.0, help="default: %(default)s")
     parser.add_argument("--interval", type=float, default=15.0, help="seconds between rounds, default: %(default)s")
     parser.add_argument("--seed", type=int, default=1, help="default: %(default)s")
+    parser.add_argument("--policy", help="policy that places gangs: --minutes in shadow, then in force")
+    parser.add_argument("--policy-minutes", type=float, default=10.0, help="in force, default: %(default)s")
+    parser.add_argument("--models", type=Path, help="folder of models of the site that holds the policy")
+    parser.add_argument("--folder", type=Path, help="empty folder that keeps the journal of --policy")
     args = parser.parse_args()
+    if args.policy:
+        from tools.live_hour_policy import shadow_then_apply
+
+        return shadow_then_apply(
+            args.release,
+            args.policy,
+            args.models,
+            minutes=(args.minutes, args.policy_minutes),
+            seed=args.seed,
+            interval_s=args.interval,
+            kept=args.folder,
+        )
     with hour_cluster(args.release) as live, tempfile.TemporaryDirectory() as folder:
         hour = play(live, args.minutes, args.seed, args.interval, Path(folder))
         version = live.version

@@ -13,6 +13,7 @@ from advisor.cli.options import ConfigFile, JournalFile, Json, NoHeader
 if TYPE_CHECKING:
     from advisor.features.policy import Policy
     from advisor.journal import SqliteJournal
+    from advisor.journal.place_comparison import PlaceComparison, PlacesCompared
     from advisor.journal.policy_comparison import PlanComparison, PlannedBy, PlanPair, RolledOut
     from advisor.predict.library import Library
 
@@ -22,6 +23,9 @@ RULES = "rules"
 SNAPSHOTS = 10
 DRAWS = 12
 HORIZON_S = 12 * 3600.0
+_NOT_SIMULATED = (
+    "not compared: the plans differ in the nodes that they name for gangs alone, and named nodes are not simulated"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,9 +41,27 @@ class InShadow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """What the journal shows of each side by its name: in shadow, and the places that it names."""
+
+    in_shadow: Mapping[str, InShadow | None]
+    places: "Mapping[str, PlacesCompared]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Side:
     name: str
     policy: "Policy | None"
+
+    @property
+    def comparison(self) -> "PlaceComparison | None":
+        """What compares the nodes that it names; None for the rules and a policy without a performance model."""
+        from advisor.features.observe.known_models import NO_MODELS
+        from advisor.features.policy import models_of
+        from advisor.journal.place_comparison import PlaceComparison
+
+        models = models_of(self.policy, NO_MODELS)
+        return None if models.speeds is None else PlaceComparison(models)
 
     @property
     def digest(self) -> str:
@@ -73,7 +95,8 @@ def compare(
 ) -> None:
     """Compare two versions of a policy, or one and the rules.
 
-    Plans recorded cycles of the journal again with both. Changes nothing, and puts neither version in use.
+    Plans recorded cycles of the journal again with both. Where a policy names nodes by a performance model, shows what
+    that expects of them against the nodes on which the gangs started. Changes nothing, and puts neither in use.
     """
     from advisor.cli.progress import progress_bar, terminated_as_interrupted
     from advisor.cli.reading import Reading, journal_file
@@ -87,13 +110,13 @@ def compare(
         cycle_ids = _recorded_ids(past, cycles)
         tried = _spread(cycle_ids, SNAPSHOTS) if rollout else ()
         with progress_bar(len(cycle_ids) + len(tried), "cycles") as show:
-            found, pairs = _compared(past, cycle_ids, frozenset(tried), sides, show)
+            found, pairs, places = _compared(past, cycle_ids, frozenset(tried), sides, show)
             values = _rolled_out(pairs, len(cycle_ids), show) if rollout else None
         in_shadow = {side.name: _in_shadow(past, side.digest) for side in sides if side.digest}
     if json:
-        _print_json(kind, sides, found, values, in_shadow)
+        _print_json(kind, sides, found, values, _Seen(in_shadow=in_shadow, places=places))
     else:
-        _print(sides, found, values, in_shadow, noheader=noheader)
+        _print(sides, found, values, _Seen(in_shadow=in_shadow, places=places), noheader=noheader)
 
 
 def _sides(library: "Library", kind: str, a: str, b: str) -> tuple[_Side, _Side]:
@@ -133,21 +156,25 @@ def _compared(
     tried: frozenset[int],
     sides: tuple[_Side, _Side],
     show: "Callable[[float], None] | None",
-) -> "tuple[PlanComparison, list[PlanPair]]":
-    """Plan the cycles with both sides; return the plans of those that are to be rolled out."""
+) -> "tuple[PlanComparison, list[PlanPair], dict[str, PlacesCompared]]":
+    """Plan the cycles with both sides; return the plans of those that are to be rolled out, and the places by side."""
     import time
 
     from advisor.journal.policy_comparison import PolicyComparison
 
     comparison = PolicyComparison((sides[0].policy, sides[1].policy), time.perf_counter)
-    pairs = []
+    pairs, of_places = [], [side.comparison for side in sides]
     for recorded in past.recorded_cycles(cycle_ids):
         pair = comparison.plan(recorded)
+        for of_side, plan in zip(of_places, pair.plans, strict=True):
+            if of_side is not None:
+                of_side.add(pair.case, plan)
         if recorded.cycle_id in tried:
             pairs.append(pair)
         if show is not None:
             show(comparison.found.cycles)
-    return comparison.found, pairs
+    places = {side.name: one.result() for side, one in zip(sides, of_places, strict=True) if one is not None}
+    return comparison.found, pairs, places
 
 
 def _rolled_out(pairs: "Iterable[PlanPair]", before: int, show: "Callable[[float], None] | None") -> "RolledOut":
@@ -191,7 +218,7 @@ def _print(
     sides: tuple[_Side, _Side],
     found: "PlanComparison",
     values: "RolledOut | None",
-    in_shadow: Mapping[str, InShadow | None],
+    seen_in: _Seen,
     *,
     noheader: bool,
 ) -> None:
@@ -212,7 +239,7 @@ def _print(
     for name, side in zip(names, found.sides, strict=True):
         if side.first_fault:
             print_labelled("fault", f"{name}: {side.first_fault}", width=9)
-    for name, seen in in_shadow.items():
+    for name, seen in seen_in.in_shadow.items():
         if seen is not None:
             print_labelled(
                 "shadow",
@@ -221,6 +248,8 @@ def _print(
                 f"{seen.only_in_force} only in force, {plural(seen.faults, 'fault')}",
                 width=9,
             )
+    for name, of_places in seen_in.places.items():
+        print_labelled("places", f"{name}: {_places(of_places)}", width=9)
     if values is not None:
         print_labelled(
             "rollout",
@@ -230,6 +259,13 @@ def _print(
         )
         if values.skipped:
             print_labelled("skipped", f"{plural(values.skipped, 'snapshot')} that cannot be simulated", width=9)
+        if values.named:
+            print_labelled(
+                "not in it",
+                f"the nodes that are named for gangs, which differ in {plural(values.named, 'snapshot')}: named "
+                "nodes are not simulated",
+                width=11,
+            )
         for sentence in values.left_out:
             print_labelled("not in it", sentence, width=11)
 
@@ -239,7 +275,7 @@ def _verdict(names: Sequence[str], values: "RolledOut") -> str:
     from advisor.view.trial_words import signed
 
     if not values.differing:
-        return "no clear difference: both plan the same"
+        return _NOT_SIMULATED if values.named else "no clear difference: both plan the same"
     interval = f"95 % interval {signed(values.low)} to {signed(values.high)}"
     if not values.is_clear:
         return (
@@ -250,6 +286,31 @@ def _verdict(names: Sequence[str], values: "RolledOut") -> str:
         f"{better} is better than {worse}; mean completion of all jobs {signed(values.change_s)} under {names[1]}, "
         f"{interval}"
     )
+
+
+def _places(found: "PlacesCompared") -> str:
+    """Return what the named nodes are expected to change, as one sentence."""
+    from advisor.domain.units import plural
+
+    rest = [
+        *([f"{found.same} of them on the same nodes"] if found.same else []),
+        *([f"{found.by_name} more started on nodes that were named"] if found.by_name else []),
+        *([f"{found.unseen} more {'was' if found.unseen == 1 else 'were'} not seen to start"] if found.unseen else []),
+    ]
+    if found.change is None:
+        return "; ".join(["no gang for which it names nodes was seen to start where Slurm chose", *rest])
+    interval = ""
+    if found.low is not None and found.high is not None:
+        interval = f", 95 % interval {_percent(found.low)} to {_percent(found.high)}"
+    change = (
+        f"run time {_percent(found.change)} on the nodes that it names, against those on which Slurm started "
+        f"{plural(found.gangs, 'gang')}{interval}, by the performance model, not observed"
+    )
+    return "; ".join([change, *rest])
+
+
+def _percent(share: float) -> str:
+    return f"{100.0 * share:+.1f} %"
 
 
 def _saving(side: "PlannedBy") -> str:
@@ -277,7 +338,7 @@ def _print_json(
     sides: tuple[_Side, _Side],
     found: "PlanComparison",
     values: "RolledOut | None",
-    in_shadow: Mapping[str, InShadow | None],
+    seen_in: _Seen,
 ) -> None:
     from advisor import __version__
     from advisor.view.terminal import print_json
@@ -288,7 +349,8 @@ def _print_json(
             "digest": side.digest or None,
             **asdict(sums),
             "s_per_decision": sums.s_per_decision,
-            "in_shadow": None if (seen := in_shadow.get(side.name)) is None else asdict(seen),
+            "in_shadow": None if (seen := seen_in.in_shadow.get(side.name)) is None else asdict(seen),
+            "places": None if (named := seen_in.places.get(side.name)) is None else asdict(named),
         }
         for side, sums in zip(sides, found.sides, strict=True)
     ]

@@ -46,6 +46,9 @@ class CycleTables(JournalBase):
     def __init__(self, path: Path, database: sqlite3.Connection, *, retention: JournalSettings, clock: Clock) -> None:
         super().__init__(path, database, retention=retention, clock=clock)
         self._recorder = Recorder()
+        # Whether cycles in which GPU jobs wait, and the one after each, are recorded in full whatever they propose.
+        self.keeps_waits = False
+        self._had_waits = False
         # What the last cycle proposed and could not do: each is written once, not in every cycle.
         self._proposed: frozenset[tuple[Action, str | None]] = frozenset()
         self._undone: frozenset[_Entry] = frozenset()
@@ -55,10 +58,14 @@ class CycleTables(JournalBase):
     def record(self, record: CycleRecord, cycle: Cycle, *, whole: bool | None = None) -> int:
         """Store a cycle and return its id; `whole` says whether in full.
 
-        By default, a cycle is stored in full if it proposed something or changed the policy's state.
+        By default, a cycle is stored in full if it proposed something or changed the policy's state, and with
+        `keeps_waits` also if GPU jobs wait in it or did so in the one before, so that it shows where they started.
         """
+        has_waits = bool(record.snapshot.pending_gpu_jobs)
         if whole is None:
-            whole = bool(record.judged) or record.policy_state != record.memory.policy_state
+            is_kept = self.keeps_waits and (has_waits or self._had_waits)
+            whole = is_kept or bool(record.judged) or record.policy_state != record.memory.policy_state
+        self._had_waits = has_waits
         changes = {(change.action, change.refused_by): change for change in record.judged}
         try:
             with self._writing():

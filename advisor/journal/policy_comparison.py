@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.cycle import CycleRecord
-from advisor.domain.actions import Action
+from advisor.domain.actions import Action, SetNodeList
 from advisor.domain.memory import NO_STATE
 from advisor.domain.plan import Recommendation
 from advisor.errors import SimulationError
@@ -85,10 +85,26 @@ class PlanPair:
     plans: tuple[Sequence[Recommendation], Sequence[Recommendation]]
 
     @property
+    def simulated(self) -> tuple[Sequence[Recommendation], Sequence[Recommendation]]:
+        """The plans without names of nodes, which the model of slurmctld does not know."""
+        first, second = (
+            [change for change in plan if not isinstance(change.action, SetNodeList)] for plan in self.plans
+        )
+        return first, second
+
+    @property
     def is_equal(self) -> bool:
-        """Whether both propose the same."""
-        first, second = (_actions(plan) for plan in self.plans)
+        """Whether both propose the same, but for names of nodes."""
+        first, second = (_actions(plan) for plan in self.simulated)
         return first == second
+
+    @property
+    def names_differ(self) -> bool:
+        """Whether the plans name different nodes."""
+        first, second = (
+            {action for action in _actions(plan) if isinstance(action, SetNodeList)} for plan in self.plans
+        )
+        return first != second
 
 
 class PolicyComparison:
@@ -140,12 +156,13 @@ class RolledOut:
 
     `low` and `high` bound the 95 % interval of the mean over recorded snapshots, Student's; over the draws where there
     is one snapshot. Snapshots for which both sides plan the same count as 0 without a rollout. `skipped` counts those
-    that cannot be simulated.
+    that cannot be simulated, and `named` those for which the sides name different nodes, which is not simulated.
     """
 
     snapshots: int
     differing: int
     skipped: int
+    named: int
     draws: int
     horizon_s: float
     change_s: float
@@ -165,14 +182,15 @@ def rolled_out(
     """Value both plans of each snapshot under the same draws; raises `SimulationError` if none can be simulated."""
     changes_s: list[NDArray[np.float64]] = []
     left_out: dict[str, None] = {}
-    differing = skipped = 0
+    differing = skipped = named = 0
     fault = "no cycle was compared"
     for pair in pairs:
+        named += pair.names_differ
         if pair.is_equal:
             changes_s.append(np.zeros(draws))
         else:
             try:
-                plans = [scenario(plan) for plan in pair.plans]
+                plans = [scenario(plan) for plan in pair.simulated]
                 values = rollout.values(pair.case, plans, horizon_s=horizon_s, draws=draws)
             except SimulationError as err:
                 skipped, fault = skipped + 1, str(err)
@@ -190,6 +208,7 @@ def rolled_out(
         snapshots=len(by_snapshot),
         differing=differing,
         skipped=skipped,
+        named=named,
         draws=draws,
         horizon_s=horizon_s,
         change_s=float(by_snapshot.mean()),

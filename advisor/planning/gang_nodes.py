@@ -16,7 +16,6 @@ from advisor.domain.job import Job
 from advisor.domain.plan import Expected, Kind, Recommendation
 from advisor.domain.topology import LocalityTier
 from advisor.features.named_nodes import hold
-from advisor.features.nodes import NodeTable
 from advisor.features.observe.graph import ClusterGraph, Residents, Rows, Servers, crossing, graph_of
 from advisor.features.observe.known_models import KnownModels
 from advisor.features.observe.pointer import AgentView, Choice, Gang, choose_all, interference_of
@@ -28,6 +27,7 @@ from advisor.features.queue import QueueTable
 from advisor.planning.case import Case
 from advisor.planning.exploring import Explorer
 from advisor.planning.head import TurnInLine
+from advisor.planning.place_speeds import type_codes
 from advisor.planning.placement import can_be_spread, turns_near_head
 
 
@@ -106,7 +106,7 @@ class _Site:
             graph=graph_of(servers, residents, models.neighbours),
             leaf_crossing=crossing(servers, residents, residents.crosses(servers.leaf)),
             models=models,
-            types=_type_codes(case.table, models),
+            types=type_codes(case.table, models),
         )
 
     def explorer(self, case: Case) -> Explorer | None:
@@ -138,14 +138,6 @@ class _Site:
             taken=[],
             outlook=outlook,
         )
-
-
-def _type_codes(table: NodeTable, models: KnownModels) -> Rows:
-    """Return the GPU type of each node by the code that a performance model has for it, that of its most GPUs."""
-    if models.speeds is None or not table.gpu_types:
-        return np.zeros(len(table.names), np.intp)
-    codes = models.speeds.type_codes(table.gpu_types)
-    return np.asarray(codes[table.gpus_total.argmax(axis=1)])
 
 
 def _gang(case: Case, queue: QueueTable, row: int, model: int) -> Gang:

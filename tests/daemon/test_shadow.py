@@ -19,7 +19,7 @@ from advisor.journal import opened
 from advisor.predict.library import Library
 from advisor.predict.manifest import GRAPH
 from advisor.predict.served_policy import OpenedPolicy
-from tests.builders import TAKEN_AT
+from tests.builders import TAKEN_AT, make_job
 from tests.daemon.rounds import Site
 from tests.fake_cluster import FakeCluster
 from tests.planning.test_policies import Scripted, queue
@@ -74,6 +74,22 @@ def test_difference_is_kept_once_and_nothing_of_it_is_sent(site: Site) -> None:
             "only_in_force": "job 1 per job 6 GPUs; job 2 per job 6 GPUs",
         }
     ]
+
+
+def test_cycles_with_waiting_jobs_are_recorded_in_full_where_a_policy_is_in_shadow(site: Site) -> None:
+    site.cluster.jobs.update({job_id: make_job(job_id) for job_id in site.cluster.jobs})
+
+    shadowed(site, Scripted(0.0)).round()
+    kept = recorded_ids(site)
+    built(site, lambda outfit: outfit).round()
+
+    assert (kept, recorded_ids(site)) == ((1,), (1,))
+
+
+def recorded_ids(site: Site) -> tuple[int, ...]:
+    """Return the cycles that the journal holds in full."""
+    with opened(site.folder / "journal.sqlite") as journal:
+        return journal.recorded_ids(9)
 
 
 def test_policy_that_fails_is_told(site: Site) -> None:

@@ -171,6 +171,15 @@ def test_cycle_that_proposed_nothing_is_told_and_not_kept_whole(journal: SqliteJ
         journal.recorded(77)
 
 
+def test_cycles_with_waiting_gpu_jobs_and_the_next_are_kept_whole_on_request(journal: SqliteJournal) -> None:
+    journal.keeps_waits = True
+
+    for snapshot in (make_snapshot(), make_snapshot([make_job()]), make_snapshot(), make_snapshot()):
+        journal.record(Cycle().judge(snapshot), Cycle())
+
+    assert [cycle.record_bytes > 0 for cycle in journal.cycles(RowQuery())] == [False, True, True, False]
+
+
 def test_text_that_is_not_unicode_costs_the_record_and_not_the_cycle(journal: SqliteJournal) -> None:
     strange, plain = fragmented(make_job(11, name="\udc80")), fragmented()
 

@@ -4,6 +4,7 @@ import json
 import math
 import sqlite3
 import stat
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -30,8 +31,8 @@ JOBS = 400
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Library:
     """A site without models of its own, and a package with a performance model and policy-metarl."""
     library = ship(tmp_path)
-    publish_sizes(library.shipped, "metarl", "default-1")
     monkeypatch.setattr("advisor.predict.library.shipped_folder", lambda: library.shipped)
+    publish_sizes(library.shipped, "metarl", "default-1")
     monkeypatch.setenv("SADVISE_MODELS", str(library.site))
     return library
 
@@ -66,10 +67,11 @@ def test_adaptation_publishes_a_model_and_the_policy_with_it_and_puts_neither_in
     parameters = PerformanceModel.opened(model).parameters
     assert parameters.prior == "default-1" and parameters.samples > 300 and parameters.until > 0.0
     assert parameters.gate["gain"] > 0.0 and 0.65 <= parameters.gate["coverage"] <= 0.95
-    # Of the jobs about two thirds spanned two nodes, each with half of their GPUs.
+    # Of the jobs about two thirds spanned two nodes. What a gang holds of each is inferred, as Slurm does not show it.
     seen = PerformanceModel.opened(model).tabulated().subspaces
     assert 0.5 * JOBS < seen.total == sum(one.count for one in seen.seen.values()) < 0.8 * JOBS
-    assert {name.split("|")[2] for name in seen.seen} == {"half"}
+    counts = Counter(name.split("|")[2] for name in seen.seen for _ in range(seen.seen[name].count))
+    assert counts.keys() <= {"quarter", "half", "part"} and counts["half"] > 0.5 * seen.total
     assert sadvise("models", "verify").exit_code == 0
 
 

@@ -2,9 +2,11 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from advisor.cycle import Cycle
@@ -34,7 +36,7 @@ def graph_of_the_fastest() -> bytes:
         helper.make_node("Gather", ["outlook", "column"], ["behind"], axis=1),
         helper.make_node("Concat", ["behind", "never"], ["scores"], axis=0),
     ]
-    constants = {"column": np.array(FASTEST, np.int64), "never": np.array([-9.0], np.float32)}
+    constants: dict[str, NDArray[Any]] = {"column": np.array(FASTEST, np.int64), "never": np.array([-9.0], np.float32)}
     graph = helper.make_graph(
         nodes,
         "policy",

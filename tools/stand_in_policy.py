@@ -14,9 +14,9 @@ from typing import Final
 
 from onnx import TensorProto, helper
 
+from advisor.features.observe.least_loss import SEEN_COLUMNS
 from advisor.features.observe.pointer import CHOICE_COLUMNS, GANG_COLUMNS
 from advisor.features.observe.report import REPORT_COLUMNS
-from advisor.features.observe.site_speeds import OUTLOOK_COLUMNS
 from advisor.fit.performance_fit import adapted, no_samples
 from advisor.fit.performance_graph import performance_exported
 from advisor.fit.publish import Exported, publish_graph
@@ -33,7 +33,7 @@ GPU_TYPES: Final = ("a100", "v100")
 TODAY: Final = "2026-11-22"
 _INPUTS: Final[dict[str, list[int | None]]] = {
     "choice": [None, len(CHOICE_COLUMNS)],
-    "outlook": [None, len(OUTLOOK_COLUMNS)],
+    "outlook": [None, len(SEEN_COLUMNS)],
     "gang": [len(GANG_COLUMNS)],
     "own": [len(REPORT_COLUMNS)],
 }
@@ -54,7 +54,7 @@ def stand_in_graph() -> bytes:
         helper.make_node("Mul", ["all", "nothing"], ["none"]),
         helper.make_node("Add", ["scored", "none"], [SCORES]),
     ]
-    place = OUTLOOK_COLUMNS.index("behind_best")
+    place = SEEN_COLUMNS.index("behind_best")
     constants = [
         helper.make_tensor("first", TensorProto.INT64, [1], [place]),
         helper.make_tensor("second", TensorProto.INT64, [1], [place + 1]),
@@ -79,7 +79,7 @@ def publish_stand_in(folder: Path, gpu_types: Sequence[str] = GPU_TYPES) -> Libr
     policy = Exported(
         graph=stand_in_graph(),
         kind=KIND,
-        columns=CHOICE_COLUMNS + OUTLOOK_COLUMNS,
+        columns=CHOICE_COLUMNS + SEEN_COLUMNS,
         outputs=(SCORES,),
         parameters=json.dumps({PERFORMANCE: VERSION}),
         parity=Parity(rows=1, max_error=0.0, tolerance=1.0),

@@ -14,7 +14,7 @@ from tools.train.sites.samples_needed import learning_curves, learning_table
 from tools.train.sites.training import RECIPE, SiteTraining
 from tools.train.training import train
 
-SMALL = replace(TRAINING, servers=2, jobs_per_gpu=1.0, leaf_servers=(2,))
+SMALL = replace(TRAINING, servers=4, jobs_per_gpu=0.5, leaf_servers=(2,))
 
 
 def silent(_text: str) -> None:

@@ -274,7 +274,7 @@ def tasks_of(chosen: SiteSet, runs: Sequence[Path]) -> Iterator[SiteTask]:
         if change is Change.NONE:
             yield from (task(row) for row in (SLURM, DEFAULT))
         yield from (task(f"{METARL}/{read_description(run)['seed']}", run) for run in whole)
-        yield from (task(row, whole[0]) for row in (RANDOM, DIRECTED, NOT_ADAPTED, ORACLE))
+        yield from (task(row, run) for run in whole[:1] for row in (RANDOM, DIRECTED, NOT_ADAPTED, ORACLE))
         yield from (task(ACTOR_CRITIC, run) for run in blind[:1])
         yield from (task(NOT_META, run) for run in frozen[:1])
         yield from (task(names[run], run) for run in others)

@@ -141,6 +141,8 @@ class Site:
 
 @pytest.fixture(scope="module")
 def two_types(release: str) -> Iterator[LiveCluster]:
+    if release != "22.05":
+        pytest.skip("one release is enough: what named nodes do on each is in test_gang_nodes")
     with started(
         LiveCluster(
             release,
@@ -172,6 +174,7 @@ def test_policy_in_shadow_sends_nothing_and_is_compared_with_what_slurm_did(site
     document: Any = json.loads(site.compared("--rollout", "--json").stdout)
     words = site.compared("--rollout").stdout
 
+    assert [row.detail["fault"] for row in site.audit(EVENT) if "fault" in row.detail] == []
     named = site.named_in_shadow()
     assert gangs and set(gangs) <= named
     assert all(site.shown(gang, "ReqNodeList") == "(null)" and not site.changes(gang) for gang in gangs)
@@ -221,4 +224,4 @@ def test_policy_in_force_starts_gangs_on_the_nodes_that_it_names(site: Site) -> 
 
 
 def _only_shadow(row: AuditRow) -> list[str]:
-    return [words for words in str(row.detail["only_shadow"]).split("; ") if words]
+    return [words for words in str(row.detail.get("only_shadow", "")).split("; ") if words]

@@ -7,9 +7,9 @@ import numpy as np
 
 from advisor.domain.job import Job
 from advisor.domain.snapshot import Snapshot
-from advisor.features.nodes import node_table
-from advisor.features.observe.graph import Rows
-from advisor.features.observe.snapshot_graph import jobs_with_gpus, residents_of_jobs, servers_of_table
+from advisor.features.nodes import NodeTable, node_table, rows_of
+from advisor.features.observe.graph import Servers
+from advisor.features.observe.snapshot_graph import jobs_with_gpus, servers_of_table
 from advisor.features.observe.subspaces import share_of, span_of
 
 
@@ -40,32 +40,31 @@ class HeldServers:
 
 
 def held_servers(snapshot: Snapshot, job_ids: Collection[int], decided_by: str) -> dict[int, HeldServers]:
-    """Return the servers of some running gangs of a snapshot by job; a gang whose servers are not known is left out."""
+    """Return the servers of some running gangs of a snapshot by job; a gang whose servers are not known is left out.
+
+    Slurm shows the GPUs of a gang in all: it is taken to hold an even part of them on each server.
+    """
     if not job_ids:
         return {}
     table = node_table(snapshot)
     servers = servers_of_table(table)
-    residents = residents_of_jobs(snapshot, table, _no_model, _no_time)
-    held = {}
-    for row, job in enumerate(jobs_with_gpus(snapshot, table)):
-        if job.job_id in job_ids:
-            parts = residents.gang == row
-            places = residents.server[parts]
-            gpus, of_server = residents.held[parts].tolist(), servers.gpus[places].tolist()
-            held[job.job_id] = HeldServers(
-                span=span_of(len(places), len(np.unique(servers.leaf[places]))),
-                shares={
-                    table.names[server]: share_of(mine, there)
-                    for server, mine, there in zip(places.tolist(), gpus, of_server, strict=True)
-                },
-                decided_by=decided_by,
-            )
-    return held
+    return {
+        job.job_id: _held(job, table, servers, decided_by)
+        for job in jobs_with_gpus(snapshot, table)
+        if job.job_id in job_ids
+    }
 
 
-def _no_model(names: Collection[str]) -> Rows:
-    return np.zeros(len(names), np.intp)
-
-
-def _no_time(_: Job) -> float:
-    return 0.0
+def _held(job: Job, table: NodeTable, servers: Servers, decided_by: str) -> HeldServers:
+    allocation = job.allocation
+    rows = rows_of(table, allocation.nodes) if allocation is not None else []
+    gpus = sum(held.count for held in allocation.gpus) if allocation is not None else 0
+    part = -(-gpus // max(len(rows), 1))
+    return HeldServers(
+        span=span_of(len(rows), len(np.unique(servers.leaf[rows]))),
+        shares={
+            table.names[row]: share_of(of_server if job.gang.exclusive else part, of_server)
+            for row, of_server in zip(rows, servers.gpus[rows].tolist(), strict=True)
+        },
+        decided_by=decided_by,
+    )

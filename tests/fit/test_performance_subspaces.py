@@ -13,11 +13,12 @@ import pytest
 from advisor.cycle import Cycle, CycleRecord
 from advisor.domain.actions import SetNodeList
 from advisor.domain.forecast import NO_FORECASTS, Interval
+from advisor.domain.job import Job
 from advisor.domain.memory import Memory
 from advisor.domain.outcome import JobOutcome, SeenForecast
 from advisor.errors import ModelError
 from advisor.features.observe.subspaces import NOTHING_SEEN, Subspaces
-from advisor.fit.gang_places import GangPlace
+from advisor.fit.gang_places import GangPlace, held_servers
 from advisor.fit.performance_fit import SitePrior, Spreads, adapted, no_samples
 from advisor.fit.performance_graph import performance_exported
 from advisor.fit.performance_samples import EndedJob, read_ended_jobs
@@ -26,7 +27,7 @@ from advisor.fit.publish import Exported, publish_graph
 from advisor.journal import SqliteJournal
 from advisor.predict.library import Library
 from advisor.predict.performance import KIND, Parameters, PerformanceModel
-from tests.builders import HOUR_S, TAKEN_AT
+from tests.builders import HOUR_S, TAKEN_AT, make_gang
 from tests.planning.exploring_site import pending as waiting
 from tests.planning.exploring_site import planned, queue, resident, tried
 from tests.predict.shelf import TODAY
@@ -234,3 +235,23 @@ def test_exploration_prefers_what_ended_jobs_have_shown_least(often: str, prefer
     (change,) = tried(record)
     assert isinstance(change.action, SetNodeList) and change.action.after == preferred
     assert change.evidence["seen"] == 2
+
+
+@pytest.mark.parametrize(
+    ("job", "nodes", "span", "share"),
+    [
+        (resident(1), LEAVES["leaf1"], "one leaf", "half"),
+        (resident(1, gang=make_gang(6, nodes_min=2)), ("n01", "n03"), "several leaves", "half"),
+        (resident(1, gang=make_gang(9, nodes_min=2)), LEAVES["leaf1"], "one leaf", "part"),
+        (resident(1, gang=make_gang(2, nodes_min=2, exclusive=True)), LEAVES["leaf1"], "one leaf", "whole"),
+    ],
+    ids=["half", "two leaves", "odd number", "exclusive"],
+)
+def test_place_of_a_gang_is_classed_as_in_planning(job: Job, nodes: Sequence[str], span: str, share: str) -> None:
+    placed = resident(1, nodes, gang=job.gang)
+
+    held = held_servers(queue(placed, resident(8), leaves=LEAVES), {1}, DIGEST)
+
+    assert held.keys() == {1}
+    assert held[1].place(nodes[0]) == GangPlace(span=span, share=share, decided_by=DIGEST)
+    assert held[1].place("n99") is None

@@ -1,6 +1,6 @@
 """Judges policies for sites: rows, changes against the best rival, and how fast a site is learnt."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,13 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @pytest.fixture
 def few_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let workloads be short."""
+    """Let workloads be short, and play them in this process, where they are."""
+
+    def inline(tasks: Mapping[str, Any], play: Callable[[Any], Any], _workers: int) -> Iterator[tuple[str, Any]]:
+        return ((key, play(task)) for key, task in tasks.items())
+
+    monkeypatch.setattr(judging, "run_on_cores", inline)
+    monkeypatch.setattr(samples_needed, "run_on_cores", inline)
     for module, name, value in (
         (judging, "JOBS_UNDISTURBED", 16),
         (judging, "JOBS_CHANGED", 20),

@@ -30,7 +30,7 @@ def performance_to_onnx(model: Adapted) -> bytes:
         "speed_variance": _stacked([one.speed_variance.ravel() for one in members]),
         "weight": _stacked([one.place for one in members]),
         "weight_variance": _stacked([one.place_variance for one in members]),
-        # One more column, for nobody.
+        # One more column, for no neighbour.
         "added": _stacked([np.pad(one.added, ((0, 0), (0, 1))).ravel() for one in members]),
         "added_variance": _stacked([np.pad(one.added_variance, ((0, 0), (0, 1))).ravel() for one in members]),
         "types": np.array(types, np.int64),

@@ -94,7 +94,7 @@ class PerformanceModel:
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return mean and variance of the logarithm of relative speed by each member, `(n, 5)` both.
 
-        `others` `(n, 8)` codes the neighbours; nobody is `n_models + 1`. `place` is the logarithm of its inflation.
+        `others` `(n, 8)` codes the neighbours; `n_models + 1` is none. `place` is the logarithm of its inflation.
         """
         means, variances = [np.zeros((0, MEMBERS))], [np.zeros((0, MEMBERS))]
         for first in range(0, len(model), MOST_ROWS):
@@ -115,7 +115,7 @@ class PerformanceModel:
         """Return the tables that a decision looks up."""
         known, types = len(self.parameters.models), len(self.parameters.gpu_types)
         rows, columns = known + 1, types + 1
-        nobody = np.full((1, MOST_OTHERS), known + 1, np.intp)
+        no_neighbour = np.full((1, MOST_OTHERS), known + 1, np.intp)
 
         def asked(model: Rows, gpu_type: Rows, place: float, others: Rows) -> tuple[Floats, Floats]:
             means, variances = self.log_speeds(model, gpu_type, np.full(len(model), place), others)
@@ -123,12 +123,12 @@ class PerformanceModel:
             return means.mean(axis=1), variances.mean(axis=1) + means.var(axis=1)
 
         model, gpu_type = (axis.ravel() for axis in np.meshgrid(np.arange(rows), np.arange(columns), indexing="ij"))
-        speed, speed_variance = asked(model, gpu_type, 0.0, nobody.repeat(len(model), axis=0))
+        speed, speed_variance = asked(model, gpu_type, 0.0, no_neighbour.repeat(len(model), axis=0))
         each, unknown_type = np.arange(rows), np.full(rows, types)
-        alone, _ = asked(each, unknown_type, 0.0, nobody.repeat(rows, axis=0))
-        placed, _ = asked(each, unknown_type, 1.0, nobody.repeat(rows, axis=0))
+        alone, _ = asked(each, unknown_type, 0.0, no_neighbour.repeat(rows, axis=0))
+        placed, _ = asked(each, unknown_type, 1.0, no_neighbour.repeat(rows, axis=0))
         mine, other = (axis.ravel() for axis in np.meshgrid(each, each, indexing="ij"))
-        beside = nobody.repeat(len(mine), axis=0)
+        beside = no_neighbour.repeat(len(mine), axis=0)
         beside[:, 0] = other
         paired, paired_variance = asked(mine, np.full(len(mine), types), 0.0, beside)
         added = np.exp(alone[mine] - paired) - 1.0

@@ -54,12 +54,16 @@ def graph_of_the_fastest() -> bytes:
     return content
 
 
-def published(folder: Path, *, performance: str | None) -> Library:
-    """Return a library with a policy that names a version of the performance model, and with version one of that."""
+def publish_tables(folder: Path, version: str, *, seed: int) -> None:
+    """Publish a version of the performance model for two GPU types."""
     prior = measured_prior(("t4", "a100"))
-    made = performance_exported(adapted(prior, no_samples(len(prior.models)), seed=0), seed=0)
-    publish_graph(made, folder, "one", today=TODAY, card=lambda _: "a card")
-    policy = Exported(
+    made = performance_exported(adapted(prior, no_samples(len(prior.models)), seed=seed), seed=seed)
+    publish_graph(made, folder, version, today=TODAY, card=lambda _: "a card")
+
+
+def publish_policy(folder: Path, version: str, performance: str | None) -> None:
+    """Publish a version of the policy, which names a version of the performance model where one is given."""
+    made = Exported(
         graph=graph_of_the_fastest(),
         kind="policy-sites",
         columns=CHOICE_COLUMNS + SEEN_COLUMNS,
@@ -68,7 +72,13 @@ def published(folder: Path, *, performance: str | None) -> Library:
         parity=Parity(rows=1, max_error=0.0, tolerance=1.0),
         seed=0,
     )
-    publish_graph(policy, folder, "default-1", today=TODAY, card=lambda _: "a card")
+    publish_graph(made, folder, version, today=TODAY, card=lambda _: "a card")
+
+
+def published(folder: Path, *, performance: str | None) -> Library:
+    """Return a library with a policy that names a version of the performance model, and with version one of that."""
+    publish_tables(folder, "one", seed=0)
+    publish_policy(folder, "default-1", performance)
     library = Library(folder, folder / "none")
     library.use("policy-sites", "default-1")
     return library
@@ -118,19 +128,8 @@ def test_policy_without_the_performance_model_that_it_looks_at_is_refused(tmp_pa
 
 def test_two_versions_with_one_graph_and_other_tables_have_other_digests(tmp_path: Path) -> None:
     library = published(tmp_path, performance="one")
-    prior = measured_prior(("t4", "a100"))
-    made = performance_exported(adapted(prior, no_samples(len(prior.models)), seed=1), seed=1)
-    publish_graph(made, tmp_path, "two", today=TODAY, card=lambda _: "a card")
-    again = Exported(
-        graph=graph_of_the_fastest(),
-        kind="policy-sites",
-        columns=CHOICE_COLUMNS + SEEN_COLUMNS,
-        outputs=("scores",),
-        parameters=json.dumps({"performance": "two"}),
-        parity=Parity(rows=1, max_error=0.0, tolerance=1.0),
-        seed=0,
-    )
-    publish_graph(again, tmp_path, "default-2", today=TODAY, card=lambda _: "a card")
+    publish_tables(tmp_path, "two", seed=1)
+    publish_policy(tmp_path, "default-2", "two")
 
     one, two = open_policy(library, "sites"), open_policy(library, "sites@default-2")
 

@@ -22,7 +22,7 @@ RANDOM_SHARE: Final = 0.05
 
 @dataclass(slots=True, kw_only=True)
 class Nightly:
-    """Adapts the tables of a cluster each night; `kept` are the tables after so many samples, for learning curves."""
+    """Adapts the tables of a cluster each night; `kept` are the tables by number of samples, for learning curves."""
 
     prior: SitePrior
     seed: int

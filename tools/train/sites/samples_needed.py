@@ -1,4 +1,4 @@
-"""Measures how many ended jobs a policy needs to know a site: completion times by what was learnt from so many jobs."""
+"""Measures how many ended jobs a policy needs to know a site: completion times by the number learnt from."""
 
 import json
 import time
@@ -105,7 +105,11 @@ def _summed_up(curves: Sequence[Sequence[float]]) -> dict[str, Any]:
 
 def learning_table(results: dict[str, Any]) -> str:
     """Return the curves as a table in Markdown."""
-    heads = ("mean JCT after so many ended jobs, against none", *map(str, COUNTS[1:]), "within 5 % of the last after")
+    heads = (
+        "mean JCT by the number of ended jobs, against none",
+        *map(str, COUNTS[1:]),
+        "within 5 % of the last after",
+    )
     lines = [
         [
             row,

@@ -67,9 +67,13 @@ def performance(
 
 
 def _journal(source: str, config: Path | None) -> Path:
-    """Return the path of the journal that is learnt from."""
+    """Return the path of the journal that is learnt from; raises `JournalError` where no file is there."""
     if source != CONFIGURED:
-        return Path(source)
+        from advisor.errors import JournalError
+
+        if not (path := Path(source)).is_file():
+            raise JournalError(f"--from {source}: no such journal: name a file, or `{CONFIGURED}` for the configured one")
+        return path
     import os
 
     from advisor.config import load_config
@@ -108,10 +112,10 @@ def _publish(
     with TemporaryDirectory() as scratch:
         version = "dry-run" if dry_run else held.next_version(PERFORMANCE, POLICY_KIND)
         folder = Path(scratch) if dry_run else held.site
-        release = publish_site(fit, read, sources, folder, version, today=today, seed=seed)
+        published = publish_site(fit, read, sources, folder, version, today=today, seed=seed)
         card = read_card(Library(folder, held.shipped).find(PERFORMANCE, version))
     print_card(card, whole=dry_run)
-    if release.policy is not None and sources.policy is not None and not dry_run:
+    if published.policy is not None and sources.policy is not None and not dry_run:
         compare = f"sadvise models compare {POLICY_KIND} {sources.policy.entry.version} {version} --rollout"
         use = f"sadvise models use {POLICY_KIND} {version}"
         typer.echo(f"performance: see it in shadow and in `{compare}`, then `{use}`", err=True)

@@ -24,6 +24,8 @@ from advisor.settings import LoopbackAddress, SocketFile, address_of
 # Requests are a few hundred bytes and answers are ready at once; a client that needs longer is broken or hostile.
 SLOWEST_S: Final = 5.0
 MOST_CONNECTIONS: Final = 32
+# A connection has this long to be answered before a newer one may take its place, also where the machine is busy.
+SHORTEST_S: Final = 0.1
 _LOOK_S: Final = 0.2
 _SOCKET_MODE: Final = 0o660
 _JSON: Final = "application/json"
@@ -57,8 +59,8 @@ def served(listen: str, metrics: Metrics) -> Iterator[str]:
 class _Server(ThreadingMixIn, TCPServer):
     """Listens, and answers each request in a thread of its own.
 
-    Of more than `MOST_CONNECTIONS`, the oldest without a whole request is cut off, else the oldest: a client that asks
-    at once is answered before its turn comes.
+    Of more than `MOST_CONNECTIONS`, the oldest without a whole request is cut off, else the oldest, and none before it
+    is `SHORTEST_S` old: a client that asks at once is answered before its turn comes.
     """
 
     allow_reuse_address = True
@@ -75,7 +77,7 @@ class _Server(ThreadingMixIn, TCPServer):
         self._inode = -1
         self._begun_by_connection: dict[Any, float] = {}
         self._asked: set[Any] = set()
-        self._connections = threading.Lock()
+        self._connections = threading.Condition()
         match address:
             case LoopbackAddress(host=host, port=port):
                 self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -117,13 +119,25 @@ class _Server(ThreadingMixIn, TCPServer):
         """Accept a connection and note when; cut off the oldest where there are too many."""
         connection, client = super().get_request()
         with self._connections:
-            crowded = len(self._begun_by_connection) >= MOST_CONNECTIONS
-            # The first of the smallest, and connections are in the order of their age.
-            oldest = [min(self._begun_by_connection, key=self._asked.__contains__)] if crowded else []
-            self._forget(*oldest)
+            replaced = [self._oldest()] if self._is_crowded() else []
+            self._forget(*replaced)
             self._begun_by_connection[connection] = time.monotonic()
-        _cut_off(oldest)
+        _cut_off(replaced)
         return connection, client
+
+    def _is_crowded(self) -> bool:
+        """Return whether a connection must make room; waits until one ends or the oldest has had its time."""
+        while len(self._begun_by_connection) >= MOST_CONNECTIONS:
+            left_s = self._begun_by_connection[self._oldest()] + SHORTEST_S - time.monotonic()
+            if left_s <= 0.0:
+                return True
+            self._connections.wait(left_s)
+        return False
+
+    def _oldest(self) -> Any:
+        """Return the oldest connection of those without a whole request, else of all."""
+        # The first of the smallest, and connections are in the order of their age.
+        return min(self._begun_by_connection, key=self._asked.__contains__)
 
     def note_request(self, connection: Any) -> None:
         """Note that a whole request has come."""
@@ -140,6 +154,7 @@ class _Server(ThreadingMixIn, TCPServer):
         for connection in connections:
             self._begun_by_connection.pop(connection, None)
             self._asked.discard(connection)
+        self._connections.notify()
 
     def service_actions(self) -> None:
         """Shut down connections older than `SLOWEST_S`, also of clients that send a byte now and then."""

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 # Several times the time of the slowest lane; longer for lanes that can have to install releases of Slurm first.
-LIMIT_S: Final = 2400.0
+LIMIT_S: Final = 3600.0
 INSTALLING_LIMIT_S: Final = 4800.0
 REPORT_S = 60.0
 # The time for a lane to end after each signal.

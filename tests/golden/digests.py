@@ -1,6 +1,7 @@
 """What the goldens are made of: plans, simulated outcomes, and every document that a command prints as JSON."""
 
 import contextlib
+import functools
 import hashlib
 import io
 import json
@@ -37,7 +38,7 @@ from tests.golden import random_queues
 FOLDER: Final = Path(__file__).parent
 ROOT: Final = Path(__file__).parents[2]
 DEMO: Final = ROOT / "advisor" / "demo"
-RANDOM_QUEUES: Final = 1000
+RANDOM_QUEUES: Final = 300
 IN_ONE_DIGEST: Final = 100
 HOUR_S: Final = 3600.0
 # Every job of a recorded queue is old enough to be touched by then.
@@ -94,6 +95,8 @@ def outcome(record: CycleRecord) -> Any:
     }
 
 
+# The sentences are read from the same queues.
+@functools.cache
 def random_record(seed: int, limits: Limits | None = None) -> CycleRecord:
     """Plan for a queue drawn by a seed: by rules, with forecasts, with preemption, by turns."""
     rng = np.random.default_rng(seed)

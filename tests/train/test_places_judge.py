@@ -19,6 +19,7 @@ from tools.bench import places as bench_places
 from tools.train.judge import app as judge_app
 from tools.train.learning import deterministic
 from tools.train.marl import app as marl_app
+from tools.train.places import publication
 from tools.train.places.judging import (
     FREE,
     ONE_AGENT,
@@ -39,7 +40,7 @@ from tools.train.places.workload import TRAINING
 from tools.train.training import train
 
 ROOT = Path(__file__).parent.parent.parent
-TINY = Set(gpus=64, agents=1, workloads=3, is_seen=True, rows=Rows.ABLATIONS)
+TINY = Set(gpus=64, agents=1, workloads=3, is_seen=True, rows=Rows.ABLATIONS, jobs_per_gpu=0.3)
 
 
 @pytest.fixture(scope="module")
@@ -61,12 +62,25 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return made
 
 
-def test_rows_play_the_same_workloads_and_what_was_played_is_not_played_again(runs: list[Path], tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder where what one test played is not played again by the next."""
+    return tmp_path_factory.mktemp("store")
+
+
+@pytest.fixture
+def small_parity(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compare graphs on small clusters, of two sizes, and on few rows."""
+    monkeypatch.setattr(publication, "SIZES", (8, 24))
+    monkeypatch.setattr(publication, "LEAST_ROWS", 500)
+
+
+def test_rows_play_the_same_workloads_and_what_was_played_is_not_played_again(runs: list[Path], store: Path) -> None:
     said: list[str] = []
 
-    first = judged([TINY], runs, tmp_path, 1, said.append)
+    first = judged([TINY], runs, store, 1, said.append)
     played = len(said)
-    second = judged([TINY], runs, tmp_path, 1, said.append)
+    second = judged([TINY], runs, store, 1, said.append)
 
     rows = {row["name"]: row for row in first[TINY.name]["rows"]}
     assert first == second
@@ -81,7 +95,7 @@ def test_rows_play_the_same_workloads_and_what_was_played_is_not_played_again(ru
 
 
 def test_one_agent_plays_the_workload_of_several(runs: list[Path], tmp_path: Path) -> None:
-    chosen = replace(TINY, gpus=128, agents=2, workloads=2, rows=Rows.ONE)
+    chosen = replace(TINY, gpus=128, agents=2, workloads=1, rows=Rows.ONE)
 
     rows = {row["name"]: row for row in judged([chosen], runs, tmp_path, 1, lambda _: None)[chosen.name]["rows"]}
 
@@ -106,8 +120,9 @@ def test_sets_have_seeds_of_their_own() -> None:
     assert all(chosen.scale.topologies == TRAINING for chosen in SETS if chosen.is_seen)
 
 
-def test_published_policy_is_served_and_agrees_with_its_network(runs: list[Path], tmp_path: Path) -> None:
-    results = judged([replace(TINY, rows=Rows.SEEDS)], runs, tmp_path / "store", 1, lambda _: None)
+@pytest.mark.usefixtures("small_parity")
+def test_published_policy_is_served_and_agrees_with_its_network(runs: list[Path], store: Path, tmp_path: Path) -> None:
+    results = judged([replace(TINY, rows=Rows.SEEDS)], runs, store, 1, lambda _: None)
 
     entry = publish_policy(runs[0], results, tmp_path / "models", "default-1", today="2026-11-24")
     policy = open_policy(Library(tmp_path / "models", tmp_path / "none"), f"{KIND.removeprefix('policy-')}@default-1")
@@ -117,6 +132,7 @@ def test_published_policy_is_served_and_agrees_with_its_network(runs: list[Path]
     assert entry.columns == CHOICE_COLUMNS
 
 
+@pytest.mark.usefixtures("small_parity")
 def test_graph_of_other_weights_is_not_published(runs: list[Path]) -> None:
     graph = to_onnx(actor_of(runs[0]))
 

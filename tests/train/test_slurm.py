@@ -121,6 +121,8 @@ def test_run_that_was_killed_goes_on_as_if_it_was_not(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("small")
 def test_policy_is_published_with_what_it_gains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tools.train.slurm.publication.TEST_SEEDS", range(10, 13))
+    # Parity draws the rest of its rows from these decisions.
+    monkeypatch.setattr("tools.train.slurm.publication.DECISIONS", 200)
     run = tmp_path / "run"
     train(Training(TINY, "price", 1, every=(2, 2)), run, lambda *_: None)
 

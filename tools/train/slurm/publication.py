@@ -64,7 +64,7 @@ def judged(run: Path, seeds: Sequence[int] = TEST_SEEDS) -> Judged:
     return Judged(**{name: np.log(mean_jct(act, seeds) / asked) for name, act in acts.items()})
 
 
-def decisions_of(act: Act, seeds: Sequence[int], count: int = DECISIONS) -> list[Rows]:
+def decisions_of(act: Act, seeds: Sequence[int], count: int) -> list[Rows]:
     """Return the options of the first decisions that a policy met in some episodes."""
     env = SlurmEnv(len(seeds))
     env.reset(seeds)
@@ -88,7 +88,7 @@ def publish_policy(run: Path, folder: Path, version: str, *, today: str) -> Entr
         network,
         kind=KIND,
         columns=OPTION_COLUMNS,
-        decisions=decisions_of(greedy(Choosing(network)), range(3_000_000, 3_000_032)),
+        decisions=decisions_of(greedy(Choosing(network)), range(3_000_000, 3_000_032), DECISIONS),
         seed=described["seed"],
         parameters={"teacher": described["teacher"]},
     )

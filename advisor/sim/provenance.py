@@ -32,7 +32,7 @@ def deciding_sources(root: Path) -> dict[str, Path]:
         if source is not None and module not in sources:
             sources[module] = source
             package = module if source.name == "__init__.py" else module.rpartition(".")[0]
-            to_read += _imported(ast.parse(source.read_bytes()), package)
+            to_read += _imported(source.read_bytes(), package)
     return sources
 
 
@@ -46,12 +46,12 @@ def _source_of(module: str, root: Path) -> Path | None:
     return next((candidate for candidate in candidates if candidate.is_file()), None)
 
 
-def _imported(tree: ast.Module, package: str) -> Iterator[str]:
-    """Yield the names that a module in `package` imports, and the packages that they are in.
+def _imported(content: bytes, package: str) -> Iterator[str]:
+    """Yield the names that a source in `package` imports, and the packages that they are in.
 
     `from a import b` yields `a.b` too, which can be a module or another name.
     """
-    for node in _executed(tree):
+    for node in _executed(ast.parse(content)):
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]

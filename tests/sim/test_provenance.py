@@ -5,12 +5,14 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 import advisor
 from advisor.predict.library import shipped_folder
+from advisor.sim import provenance
 from advisor.sim.cell import program_digest
 from advisor.sim.provenance import deciding_files, deciding_sources
 
@@ -70,7 +72,10 @@ def one_of_each_folder() -> list[str]:
 
 # Reads all sources once for each of them.
 @pytest.mark.no_cover
-def test_one_more_byte_in_a_deciding_file_changes_the_digest(copied: Path) -> None:
+def test_one_more_byte_in_a_deciding_file_changes_the_digest(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    imported = provenance._imported
+    # A source that has not changed is not parsed again.
+    monkeypatch.setattr(provenance, "_imported", cache(lambda content, package: tuple(imported(content, package))))
     changed = [copied / name for name in one_of_each_folder()] + [copied.parent / "models" / "manifest.toml"]
     digests = [program_digest(copied, copied.parent / "models")]
 

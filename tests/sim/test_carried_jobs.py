@@ -1,9 +1,11 @@
 """The queue of plain Slurm over several anchors: what users gained and gave stays in the interval of the sum."""
 
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from advisor.domain.forecast import NO_FORECASTS
 from advisor.domain.standings import Standings, standings_of
@@ -17,8 +19,7 @@ from tests.sim.test_plain_twin import (
     held,
     lift_small,
     observed,
-    play,
-    queue,
+    played,
     seen,
     started,
     twin_of,
@@ -43,18 +44,24 @@ def over_anchors(run: Played, parts: int, *, carries: bool = True) -> Standings:
     return standings_of(stretches)
 
 
+@cache
+def compared(seed: int) -> NDArray[np.int64]:
+    """Return the ids of the jobs whose waits are compared over a run under lifts."""
+    return observed(played(seed, lift_small)).starts(draws=1).job_ids
+
+
 @pytest.mark.parametrize("parts", [2, 4])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_difference_over_several_anchors_is_near_the_true_one(seed: int, parts: int) -> None:
-    plain, run = play(queue(seed)), play(queue(seed), lift_small)
-    starts = observed(run).starts(draws=1)
-    true_s = float((run.true_starts(starts.job_ids) - plain.true_starts(starts.job_ids)).sum())
+    plain, run = played(seed), played(seed, lift_small)
+    job_ids = compared(seed)
+    true_s = float((run.true_starts(job_ids) - plain.true_starts(job_ids)).sum())
 
     total = over_anchors(run, parts).total
 
     assert total is not None
     assert total.difference_s.low < true_s < total.difference_s.high
-    assert total.jobs == len(starts.job_ids)
+    assert total.jobs == len(job_ids)
 
 
 def test_job_that_was_lifted_waits_on_plain_slurm_and_the_other_runs() -> None:

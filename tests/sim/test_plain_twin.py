@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -83,6 +84,12 @@ def play(trace: Trace, policy: Policy = leave_alone) -> Played:
     return Played(trace=trace, state=state, snapshots=snapshots, periods=periods)
 
 
+@cache
+def played(seed: int, policy: Policy = leave_alone) -> Played:
+    """Run a queue under a policy; tests share the run and change nothing in it."""
+    return play(queue(seed), policy)
+
+
 def observed(run: Played) -> PlainTwin:
     twin = PlainTwin(run.snapshots[0], as_submitted, parameters=SLURM)
     for snapshot in run.snapshots[1:]:
@@ -102,7 +109,7 @@ def queue(seed: int) -> Trace:
 @pytest.mark.parametrize("policy", [leave_alone, lift_small])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_starts_are_those_of_a_cluster_without_advice(seed: int, policy: Policy) -> None:
-    plain, run = play(queue(seed)), play(queue(seed), policy)
+    plain, run = played(seed), played(seed, policy)
 
     starts = observed(run).starts(draws=1, periods=run.periods, run_s_by_job=run.run_s_by_job)
 
@@ -116,7 +123,7 @@ def test_starts_are_those_of_a_cluster_without_advice(seed: int, policy: Policy)
 
 
 def test_without_advice_the_interval_holds_no_difference() -> None:
-    run = play(queue(2))
+    run = played(2)
 
     difference = wait_difference(observed(run).starts(draws=8, run_s_by_job=run.run_s_by_job))
 
@@ -126,7 +133,7 @@ def test_without_advice_the_interval_holds_no_difference() -> None:
 
 
 def test_shorter_waits_by_lifts_are_found() -> None:
-    plain, run = play(queue(0)), play(queue(0), lift_small)
+    plain, run = played(0), played(0, lift_small)
     twin = observed(run)
 
     difference = wait_difference(twin.starts(draws=8, run_s_by_job=run.run_s_by_job))

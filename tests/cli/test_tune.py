@@ -27,6 +27,12 @@ def command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(advisor.cli.app, "app", app)
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """Return options to keep runs for the tests that follow."""
+    return "--store", str(tmp_path_factory.mktemp("kept"))
+
+
 @pytest.fixture
 def trace(tmp_path: Path) -> str:
     """A full node, for which long and short jobs of two users wait in turn."""
@@ -48,8 +54,10 @@ def document_of(sadvise: Sadvise, *words: str) -> dict[str, Any]:
     return document
 
 
-def test_short_jobs_first_gain_and_what_that_costs_is_published(sadvise: Sadvise, trace: str) -> None:
-    document = document_of(sadvise, trace, *CLUSTER)
+def test_short_jobs_first_gain_and_what_that_costs_is_published(
+    sadvise: Sadvise, trace: str, kept: tuple[str, str]
+) -> None:
+    document = document_of(sadvise, trace, *CLUSTER, *kept)
 
     points = {point["setting"]: point for point in document["points"]}
     plain, site = points["slurm"], points["lift site"]
@@ -103,8 +111,8 @@ def test_parameters_of_slurm_are_varied_alone_and_under_the_chosen_lift(sadvise:
     assert document["not_varied"] == ["time_min_as_soft_limit: no job of the trace has a --time-min"]
 
 
-def test_people_see_the_table_and_the_lines_to_set(sadvise: Sadvise, trace: str) -> None:
-    out = sadvise("tune", trace, *CLUSTER, *SMALL, "--all").out
+def test_people_see_the_table_and_the_lines_to_set(sadvise: Sadvise, trace: str, kept: tuple[str, str]) -> None:
+    out = sadvise("tune", trace, *CLUSTER, *SMALL, *kept, "--all").out
 
     assert out.startswith("made, 50 jobs on nodes=1,gpus=8, 8 GPUs\n")
     assert "runs    30 in all: 15 settings on 2 copies of the trace" in out
@@ -123,8 +131,8 @@ def test_people_see_the_table_and_the_lines_to_set(sadvise: Sadvise, trace: str)
     assert "mind" not in out and "hidden" not in out
 
 
-def test_settings_that_others_beat_are_hidden_and_counted(sadvise: Sadvise, trace: str) -> None:
-    document = document_of(sadvise, trace, *CLUSTER)
+def test_settings_that_others_beat_are_hidden_and_counted(sadvise: Sadvise, trace: str, kept: tuple[str, str]) -> None:
+    document = document_of(sadvise, trace, *CLUSTER, *kept)
     shown = {
         point["setting"]
         for point in document["points"]
@@ -132,7 +140,7 @@ def test_settings_that_others_beat_are_hidden_and_counted(sadvise: Sadvise, trac
     }
     hidden = len(document["points"]) - len(shown)
 
-    out = sadvise("tune", trace, *CLUSTER, *SMALL).out
+    out = sadvise("tune", trace, *CLUSTER, *SMALL, *kept).out
 
     table = out.split("\n\n")[1].splitlines()[1:]
     assert {line.split("  ")[0] for line in table} == shown
@@ -140,11 +148,13 @@ def test_settings_that_others_beat_are_hidden_and_counted(sadvise: Sadvise, trac
     assert f"hidden  {hidden} setting" in out
 
 
-def test_the_report_draws_the_points_and_is_the_same_again(sadvise: Sadvise, trace: str, tmp_path: Path) -> None:
+def test_the_report_draws_the_points_and_is_the_same_again(
+    sadvise: Sadvise, trace: str, kept: tuple[str, str], tmp_path: Path
+) -> None:
     pages = [tmp_path / name for name in ("a.html", "b.html")]
 
     for page in pages:
-        assert sadvise("tune", trace, *CLUSTER, *SMALL, "--all", "--report", str(page)).exit_code == 0
+        assert sadvise("tune", trace, *CLUSTER, *SMALL, *kept, "--all", "--report", str(page)).exit_code == 0
 
     text = pages[0].read_text()
     assert pages[1].read_text() == text
@@ -153,11 +163,13 @@ def test_the_report_draws_the_points_and_is_the_same_again(sadvise: Sadvise, tra
     assert "http" not in text.replace("http://www.w3.org", "")
 
 
-def test_settings_of_the_site_are_tried_too(sadvise: Sadvise, trace: str, tmp_path: Path) -> None:
+def test_settings_of_the_site_are_tried_too(
+    sadvise: Sadvise, trace: str, kept: tuple[str, str], tmp_path: Path
+) -> None:
     config = tmp_path / "sadvise.toml"
     config.write_text("[planning]\npriority_decades = 1.5\n[guard]\nmax_added_delay_s = 60\n")
 
-    document = document_of(sadvise, trace, *CLUSTER, "--config", str(config))
+    document = document_of(sadvise, trace, *CLUSTER, *kept, "--config", str(config))
 
     assert "lift trade 1.5" in [point["setting"] for point in document["points"]]
     assert document["meta"]["late_after_s"] == 60.0

@@ -27,6 +27,7 @@ TINY = replace(RECIPE, episodes=4, warm_updates=2, updates=2, steps=8, batch=16,
 @pytest.fixture(autouse=True)
 def _few_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workload, "TRAINING", replace(workload.TRAINING, jobs=FEW))
+    monkeypatch.setattr("tools.train.slurm.training.SHOWN", 4)
 
 
 def test_library_accepts_the_environment() -> None:

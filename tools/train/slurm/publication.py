@@ -52,7 +52,7 @@ def network_of(run: Path, name: str = "policy.pt") -> PerOption:
     return agent.policy.scorer
 
 
-def judged(run: Path, seeds: Sequence[int] = TEST_SEEDS) -> Judged:
+def judged(run: Path, seeds: Sequence[int]) -> Judged:
     """Play test episodes with the policies of a run and with its rules."""
     acts: dict[str, Act] = {
         "policy": greedy(Choosing(network_of(run))),
@@ -83,7 +83,7 @@ def decisions_of(act: Act, seeds: Sequence[int], count: int) -> list[Rows]:
 def publish_policy(run: Path, folder: Path, version: str, *, today: str) -> Entry:
     """Publish the policy of a run without putting it in use; raises `ModelError` as `publish_graph` does."""
     described = read_description(run)
-    network, found = network_of(run), judged(run)
+    network, found = network_of(run), judged(run, TEST_SEEDS)
     made = exported(
         network,
         kind=KIND,

@@ -20,6 +20,8 @@ from tools.train.training import Run
 
 # Training episodes have seeds below a million.
 VALIDATION_SEEDS: Final = range(1_000_000, 1_000_032)
+# Episodes whose first steps set the mean and the scale of the columns.
+SHOWN: Final = 32
 TEACHERS: Final[Mapping[str, StepScorer]] = {"asked": as_asked, "gain": by_gain, "price": by_price}
 RECIPE: Final = Recipe(
     method=Method.CLIPPED,
@@ -93,7 +95,7 @@ def _normalise(policy: nn.Module, seed: int) -> None:
     """Set the mean and the scale of the columns from what the first steps of some episodes show."""
     if not isinstance(policy, Choosing):
         return
-    env, rng = SlurmEnv(32), np.random.default_rng([seed, 4])
+    env, rng = SlurmEnv(SHOWN), np.random.default_rng([seed, 4])
     env.reset([int(one) for one in rng.integers(1_000_000, size=env.n)])
     rows = []
     for _ in range(40):

@@ -31,7 +31,7 @@ from tools.train.sites.network import SiteActor, SiteCritic, SiteLayout, SiteVie
 from tools.train.sites.rules import cheapest_action
 from tools.train.training import Run
 
-VALIDATION_SEEDS: Final = range(1_000_000, 1_000_016)
+VALIDATION_SEEDS: Final = range(1_000_000, 1_000_010)
 # What changes at the sites of the training and of the validation: at every other one nothing.
 CHANGES: Final = tuple(
     change
@@ -51,7 +51,7 @@ RECIPE: Final = Recipe(
     warm_updates=1,
     warm_lr=1e-6,
     permute=False,
-    updates=24,
+    updates=16,
     lr=5e-4,
     batch=1024,
     replay=8192,
@@ -152,7 +152,7 @@ class SiteTraining(Run):
         recipe: Recipe,
         teacher_name: str,
         seed: int,
-        every: tuple[int, int] = (300, 12),
+        every: tuple[int, int] = (300, 8),
         family: Family = TRAINING,
         seeds: Sequence[int] = VALIDATION_SEEDS,
     ) -> None:
